@@ -1,0 +1,4 @@
+//! The pure core: no async, no clock, no randomness, no I/O, no logging, no serde. Time and randomness are arguments.
+
+pub mod address;
+pub mod types;

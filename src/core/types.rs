@@ -1,0 +1,376 @@
+//! Names, identities, numbers and times: newtypes that are valid once they exist.
+//!
+//! A text is checked where it comes in (`FromStr`), so no later layer has to ask again what an owner may look like.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use compact_str::CompactString;
+use unicode_general_category::{GeneralCategory, get_general_category};
+
+use super::address::{Address, Range};
+use crate::limits;
+
+/// Why a text may not be used. `Display` is a fragment that follows the name of the member.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidText {
+    /// Nothing, or blanks alone.
+    #[error("must not be empty")]
+    Empty,
+    /// Longer than its bound.
+    #[error("is {length} bytes long, at most {max} are allowed")]
+    TooLong {
+        /// Its length in bytes.
+        length: usize,
+        /// The bound.
+        max: usize,
+    },
+    /// A character that may not be in it.
+    #[error("has the character {found:?} at position {at}; {allowed}")]
+    Character {
+        /// Its place, counted in characters from 0.
+        at: usize,
+        /// The character.
+        found: char,
+        /// What is allowed instead.
+        allowed: &'static str,
+    },
+    /// A name that could be taken for an address.
+    #[error("reads as an address, range or prefix, so it cannot be a name")]
+    ReadsAsAddress,
+}
+
+fn check_name(text: &str) -> Result<(), InvalidText> {
+    const ALLOWED: &str = "a name is made of A-Z a-z 0-9 . _ - : / and starts with a letter or digit";
+    if text.is_empty() {
+        return Err(InvalidText::Empty);
+    }
+    let wrong = text
+        .char_indices()
+        .find(|&(at, c)| !(c.is_ascii_alphanumeric() || (at > 0 && matches!(c, '.' | '_' | '-' | ':' | '/'))));
+    if let Some((byte, found)) = wrong {
+        return Err(InvalidText::Character { at: text[..byte].chars().count(), found, allowed: ALLOWED });
+    }
+    if text.len() > limits::NAME_CHARACTERS_MAX {
+        return Err(InvalidText::TooLong { length: text.len(), max: limits::NAME_CHARACTERS_MAX });
+    }
+    // Only what could begin an address is parsed: a hexadecimal digit first, and a separator later on.
+    let suspect = text.as_bytes()[0].is_ascii_hexdigit() && text.bytes().any(|byte| matches!(byte, b'.' | b':'));
+    if suspect && (text.parse::<Address>().is_ok() || text.parse::<Range>().is_ok()) {
+        return Err(InvalidText::ReadsAsAddress);
+    }
+    Ok(())
+}
+
+/// Printable: no control, format, private-use or unassigned character, no separator but the space.
+fn is_printable(c: char) -> bool {
+    if c.is_ascii() {
+        return c == ' ' || c.is_ascii_graphic();
+    }
+    !matches!(
+        get_general_category(c),
+        GeneralCategory::Control
+            | GeneralCategory::Format
+            | GeneralCategory::PrivateUse
+            | GeneralCategory::Unassigned
+            | GeneralCategory::Surrogate
+            | GeneralCategory::LineSeparator
+            | GeneralCategory::ParagraphSeparator
+            | GeneralCategory::SpaceSeparator
+    )
+}
+
+/// Checks a text that people wrote: printable, and at most `max` bytes. Notes and values of labels may be empty.
+pub fn check_printable(text: &str, max: usize) -> Result<(), InvalidText> {
+    const ALLOWED: &str = "printable characters only, and no separator but the space";
+    if text.len() > max {
+        return Err(InvalidText::TooLong { length: text.len(), max });
+    }
+    match text.chars().enumerate().find(|&(_, c)| !is_printable(c)) {
+        Some((at, found)) => Err(InvalidText::Character { at, found, allowed: ALLOWED }),
+        None => Ok(()),
+    }
+}
+
+fn check_identity(text: &str) -> Result<(), InvalidText> {
+    if text.bytes().all(|byte| byte == b' ') {
+        return Err(InvalidText::Empty);
+    }
+    check_printable(text, limits::IDENTITY_BYTES_MAX)
+}
+
+macro_rules! text_type {
+    ($(#[$doc:meta])* $name:ident, $check:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(CompactString);
+
+        impl $name {
+            /// The text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+
+            /// Checks and keeps a text without copying it again.
+            ///
+            /// # Errors
+            /// [`InvalidText`] says what may not be.
+            pub fn new(text: CompactString) -> Result<Self, InvalidText> {
+                $check(&text)?;
+                Ok(Self(text))
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = InvalidText;
+            fn from_str(text: &str) -> Result<Self, InvalidText> {
+                Self::new(CompactString::from(text))
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(&self.0)
+            }
+        }
+
+        impl std::borrow::Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+    };
+}
+
+text_type!(
+    /// Name of a realm, network, subnet or pool: 1 to 128 characters of `A-Z a-z 0-9 . _ - : /`, first a letter or
+    /// digit; never something that reads as an address.
+    Name, check_name
+);
+text_type!(
+    /// Who keeps a reservation while it exists: an instance.
+    Owner, check_identity
+);
+text_type!(
+    /// The deployment, tenant or namespace that an owner lives in.
+    Scope, check_identity
+);
+text_type!(
+    /// Which of an owner's addresses in one network.
+    Slot, check_identity
+);
+text_type!(
+    /// Who uses an address now: a machine or a network interface, which may come and go.
+    Claimant, check_identity
+);
+text_type!(
+    /// Tells two owners of one name apart.
+    OwnerUid, check_identity
+);
+
+impl Default for Scope {
+    fn default() -> Self {
+        Self(CompactString::const_new("default"))
+    }
+}
+
+impl Default for Slot {
+    fn default() -> Self {
+        Self(CompactString::const_new("0"))
+    }
+}
+
+impl Name {
+    /// The realm of a network that names none.
+    pub fn default_realm() -> Self {
+        Self(CompactString::const_new("default"))
+    }
+}
+
+/// Labels of a reservation, tags of a network or subnet: text to text, in order of the keys.
+pub type Labels = BTreeMap<CompactString, CompactString>;
+
+macro_rules! id_type {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(pub u128);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&uuid::Uuid::from_u128(self.0), f)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = uuid::Error;
+            /// Only the hyphenated form in lower case is an id.
+            fn from_str(text: &str) -> Result<Self, uuid::Error> {
+                let id = uuid::Uuid::try_parse(text)?;
+                // Another spelling of the same id would be a second name for one thing.
+                if id.hyphenated().to_string() == text { Ok(Self(id.as_u128())) } else { Err(uuid::Uuid::try_parse("x").expect_err("no id")) }
+            }
+        }
+    };
+}
+
+id_type!(
+    /// Identity of a network. Random, never counted.
+    NetworkId
+);
+id_type!(
+    /// Identity of a subnet. Random, never counted.
+    SubnetId
+);
+
+/// Number of one holding of an address: rises with every grant in a network and never repeats. Below 2^53.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Generation(pub u64);
+
+/// Number of a network's configuration. Rises by one with each change of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Version(pub u64);
+
+/// A point of a shard's own time in milliseconds: advances while some node could commit, never goes back, and has
+/// nothing to do with the wall clock. Leases and cooldowns are counted in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct ShardTime(pub u64);
+
+impl ShardTime {
+    /// This time plus a duration.
+    pub fn after_seconds(self, seconds: u64) -> Self {
+        Self(self.0.saturating_add(seconds.saturating_mul(1_000)))
+    }
+}
+
+/// A point of wall-clock time in milliseconds since 1970, UTC. For people to read; nothing is decided by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct WallTime(pub u64);
+
+/// `(scope, owner, slot)`: names at most one current reservation in a network.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SlotKey {
+    /// Scope of the owner.
+    pub scope: Scope,
+    /// The owner.
+    pub owner: Owner,
+    /// Which of its addresses.
+    pub slot: Slot,
+}
+
+impl fmt::Display for SlotKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`", self.owner)?;
+        if self.scope != Scope::default() {
+            write!(f, " of scope `{}`", self.scope)?;
+        }
+        if self.slot != Slot::default() {
+            write!(f, " (slot `{}`)", self.slot)?;
+        }
+        Ok(())
+    }
+}
+
+/// A 48-bit hardware address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Mac(pub u64);
+
+impl fmt::Display for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = self.0.to_be_bytes();
+        for (at, byte) in bytes[2..].iter().enumerate() {
+            write!(f, "{}{byte:02x}", if at == 0 { "" } else { ":" })?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Mac {
+    type Err = InvalidText;
+    /// Six hexadecimal bytes with `:` or `-` between them. Output is lower case with `:`.
+    fn from_str(text: &str) -> Result<Self, InvalidText> {
+        const ALLOWED: &str = "a MAC is six hexadecimal bytes, as 52:54:00:12:34:56";
+        let wrong =
+            |at: usize| InvalidText::Character { at, found: text.chars().nth(at).unwrap_or(' '), allowed: ALLOWED };
+        if text.is_empty() {
+            return Err(InvalidText::Empty);
+        }
+        if text.len() != 17 || !text.is_ascii() {
+            return Err(InvalidText::Character { at: 0, found: text.chars().next().unwrap_or(' '), allowed: ALLOWED });
+        }
+        let separator = text.as_bytes()[2];
+        let mut value = 0;
+        for (at, byte) in text.bytes().enumerate() {
+            if at % 3 == 2 {
+                if byte != separator || !matches!(byte, b':' | b'-') {
+                    return Err(wrong(at));
+                }
+            } else {
+                let digit = char::from(byte).to_digit(16).ok_or_else(|| wrong(at))?;
+                value = value << 4 | u64::from(digit);
+            }
+        }
+        Ok(Self(value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_never_reads_as_an_address() {
+        for text in ["10.0.0.1", "::1", "10.0.0.0/24", "10.0.0.1-10.0.0.9", "10.0.0.1+4", "fe80::/10", "a::b"] {
+            assert!(text.parse::<Name>().is_err(), "{text}");
+        }
+        for text in ["lan", "10", "eu-1a/web", "a:b", "web.prod_1", "10.0.0", "abcd", "dead-beef", "0"] {
+            assert!(text.parse::<Name>().is_ok(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_bounded_and_plain() {
+        assert!("a".repeat(128).parse::<Name>().is_ok());
+        assert!("a".repeat(129).parse::<Name>().is_err());
+        for text in ["", "-a", ".a", "a b", "ä", "a\n"] {
+            assert!(text.parse::<Name>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn an_owner_is_printable() {
+        for text in ["web/0", "Jörg Müller", "名前", "a b", "\u{1F600}"] {
+            assert!(text.parse::<Owner>().is_ok(), "{text:?}");
+        }
+        for text in ["", " ", "a\tb", "a\u{200b}b", "a\u{a0}b", "\u{e000}", "a\u{2028}", "\u{0378}", "a\u{7f}"] {
+            assert!(text.parse::<Owner>().is_err(), "{text:?}");
+        }
+        assert!("x".repeat(257).parse::<Owner>().is_err());
+    }
+
+    #[test]
+    fn macs_have_one_spelling() {
+        assert_eq!("52-54-00-AB-cd-09".parse::<Mac>().unwrap().to_string(), "52:54:00:ab:cd:09");
+        for text in ["", "52:54:00:12:34", "52:54:00-12:34:56", "zz:54:00:12:34:56", "525400123456"] {
+            assert!(text.parse::<Mac>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_id_has_one_spelling() {
+        let id = NetworkId(0x1234);
+        assert_eq!(id.to_string().parse::<NetworkId>().unwrap(), id);
+        assert!(
+            id.to_string().to_uppercase().parse::<NetworkId>().is_err()
+                || !id.to_string().contains(char::is_alphabetic)
+        );
+        assert!("00000000000000000000000000001234".parse::<NetworkId>().is_err());
+    }
+}

@@ -1,0 +1,4 @@
+//! allod: a register of who holds which address.
+
+pub mod core;
+pub mod limits;

@@ -1,0 +1,73 @@
+//! Every bound of the product, its unit last in the name, and the relations between them.
+
+/// Longest request line in bytes, without its line end. Default of `server.max_line_bytes`.
+pub const LINE_BYTES_MAX: usize = 1 << 20;
+/// Longest body of `POST /rpc`. Default of `server.max_body_bytes`.
+pub const BODY_BYTES_MAX: usize = 64 << 20;
+/// Longest answer. Lists end earlier and carry `next`.
+pub const ANSWER_BYTES_MAX: usize = 4 << 20;
+/// Members of one JSON-RPC batch.
+pub const RPC_BATCH_MEMBERS_MAX: usize = 1_000;
+/// Requests of one connection that are read and not answered; beyond it the server stops reading.
+pub const IN_FLIGHT_REQUESTS_MAX: usize = 1_024;
+/// Requests of one network that wait for a decision; beyond it: `overloaded`.
+pub const NETWORK_QUEUE_REQUESTS_MAX: usize = 8_192;
+/// Open connections. Default of `server.max_connections`.
+pub const CONNECTIONS_MAX: usize = 4_096;
+
+/// Changes in one batch of one shard.
+pub const BATCH_CHANGES_MAX: usize = 1_000;
+/// Encoded size of one batch.
+pub const BATCH_BYTES_MAX: usize = 1 << 20;
+/// Expired leases and ended cooldowns that one command handles.
+pub const EXPIRE_STEPS_MAX: usize = 256;
+/// Records that a list looks at before it lets others have a turn.
+pub const LIST_SLICE_RECORDS_MAX: usize = 1_000;
+/// Records of one page of a list.
+pub const LIST_PAGE_RECORDS_MAX: usize = 10_000;
+/// Records of one page of a list where the request does not say.
+pub const LIST_PAGE_RECORDS_DEFAULT: usize = 1_000;
+/// Reservations that one `owner.release` or `scope.release` lets go.
+pub const RELEASE_RECORDS_MAX: usize = 10_000;
+/// Freed addresses that a network with policy `oldest` remembers beyond their cooldown.
+pub const OLDEST_REMEMBERED_MAX: usize = 65_536;
+/// Pools that a subnet remembers after they changed, so that reservations made in them still match.
+pub const PAST_POOLS_MAX: usize = 256;
+
+/// Characters of a name.
+pub const NAME_CHARACTERS_MAX: usize = 128;
+/// Bytes of an owner, scope, slot, claimant or owner_uid.
+pub const IDENTITY_BYTES_MAX: usize = 256;
+/// Bytes of a note or description.
+pub const NOTE_BYTES_MAX: usize = 1_024;
+/// Bytes of `reason`.
+pub const REASON_BYTES_MAX: usize = 256;
+/// Entries of labels or tags.
+pub const LABEL_ENTRIES_MAX: usize = 32;
+/// Bytes of a label's key.
+pub const LABEL_KEY_BYTES_MAX: usize = 128;
+/// Bytes of a label's value.
+pub const LABEL_VALUE_BYTES_MAX: usize = 256;
+/// DNS servers, and search domains, of a subnet.
+pub const DNS_ENTRIES_MAX: usize = 8;
+/// Zones of a subnet.
+pub const ZONES_MAX: usize = 64;
+/// Subnets of a network.
+pub const SUBNETS_MAX: usize = 4_096;
+/// Pools of a network.
+pub const POOLS_MAX: usize = 16_384;
+/// Reserved ranges of a network.
+pub const RESERVED_RANGES_MAX: usize = 16_384;
+/// Members of `ips` of one `ip.acquire`.
+pub const ACQUIRE_IPS_MAX: usize = 256;
+/// Longest lease, cooldown or probation: a hundred years.
+pub const DURATION_SECONDS_MAX: u64 = 100 * 366 * 86_400;
+/// Addresses of a pool that `network.map` draws as text.
+pub const MAP_TEXT_ADDRESSES_MAX: u128 = 65_536;
+/// Cells of `network.map` with `format: "cells"`.
+pub const MAP_CELLS_MAX: usize = 65_536;
+
+const _: () = assert!(EXPIRE_STEPS_MAX <= BATCH_CHANGES_MAX);
+const _: () = assert!(ACQUIRE_IPS_MAX * 2 <= BATCH_CHANGES_MAX);
+const _: () = assert!(LINE_BYTES_MAX <= BODY_BYTES_MAX);
+const _: () = assert!(LIST_PAGE_RECORDS_DEFAULT <= LIST_PAGE_RECORDS_MAX);
