@@ -1,4 +1,9 @@
 //! The pure core: no async, no clock, no randomness, no I/O, no logging, no serde. Time and randomness are arguments.
 
 pub mod address;
+pub mod command;
+pub mod network;
+pub mod outcome;
+pub mod refusal;
+pub mod state;
 pub mod types;

@@ -1,0 +1,307 @@
+//! What a decision answers: facts, which the server turns into JSON.
+
+use std::sync::Arc;
+
+use compact_str::CompactString;
+
+use super::address::{Address, Cidr, Range};
+use super::command::Moved;
+use super::state::{NetworkConfig, PoolKind, Reservation, Step, SubnetConfig};
+use super::types::{Claimant, Name, NetworkId, Scope, WallTime};
+
+/// What `decide` returns where it does not refuse.
+#[derive(Debug)]
+pub struct Decision {
+    /// What changes, in order. Empty for reads and for what was so already.
+    pub steps: Vec<Step>,
+    /// What is answered once the steps are durable.
+    pub outcome: Outcome,
+}
+
+/// A reservation with all that its noun shows. Values of network and subnet are those of now.
+#[derive(Debug, Clone)]
+pub struct View {
+    /// The network.
+    pub network: Arc<NetworkConfig>,
+    /// The subnet in which it lies, if there is one still.
+    pub subnet: Option<Arc<SubnetConfig>>,
+    /// Index of its pool in the subnet, if it lies in one.
+    pub pool: Option<usize>,
+    /// The address, or the first of the block.
+    pub address: Address,
+    /// What is held.
+    pub reservation: Arc<Reservation>,
+    /// When its lease ends by the wall clock, and in how many whole seconds.
+    pub expires: Option<(WallTime, u64)>,
+}
+
+/// A grant: the reservation and how it came about.
+#[derive(Debug, Clone)]
+pub struct Grant {
+    /// What is held now.
+    pub view: View,
+    /// False where it was there already.
+    pub created: bool,
+    /// Who used it until this request bound another.
+    pub previous_claimant: Option<Claimant>,
+    /// The address that the slot held before, released by `replace`.
+    pub replaced: Option<Address>,
+}
+
+/// State of an address, as `ip.get` tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AddressState {
+    /// Somebody holds it, or the block that it lies in.
+    Held,
+    /// Nobody does.
+    Free,
+    /// Kept from automatic grants.
+    Reserved,
+    /// Let go a short time ago.
+    Cooling,
+    /// Somebody else answers there.
+    Declined,
+    /// Network, broadcast, anycast or gateway address.
+    Unusable,
+    /// In no subnet.
+    Unknown,
+}
+
+/// Answer of `ip.get` in one network.
+#[derive(Debug, Clone)]
+pub struct Lookup {
+    /// The network.
+    pub network: Arc<NetworkConfig>,
+    /// State of the address.
+    pub state: AddressState,
+    /// The holding, where it is held.
+    pub reservation: Option<View>,
+}
+
+/// Counts of addresses. `size = held + reserved + cooling + declined + free`; each address counts once, held before
+/// reserved before declined before cooling. `dynamic`, `static` and `obsolete` are parts of `held`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// All addresses.
+    pub size: u128,
+    /// Held ones.
+    pub held: u128,
+    /// Held, chosen by the register.
+    pub held_dynamic: u128,
+    /// Held, named by the owner.
+    pub held_static: u128,
+    /// Held, let go by an uncommitted deployment.
+    pub obsolete: u128,
+    /// Reserved ranges, unusable addresses, and what is draining.
+    pub reserved: u128,
+    /// Cooling.
+    pub cooling: u128,
+    /// Declined.
+    pub declined: u128,
+    /// Free.
+    pub free: u128,
+    /// How many reservations, not addresses.
+    pub reservations: u64,
+}
+
+impl std::ops::AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.size += other.size;
+        self.held += other.held;
+        self.held_dynamic += other.held_dynamic;
+        self.held_static += other.held_static;
+        self.obsolete += other.obsolete;
+        self.reserved += other.reserved;
+        self.cooling += other.cooling;
+        self.declined += other.declined;
+        self.free += other.free;
+        self.reservations += other.reservations;
+    }
+}
+
+/// Counts of one pool.
+#[derive(Debug, Clone)]
+pub struct PoolUsage {
+    /// Its addresses.
+    pub range: Range,
+    /// Name.
+    pub name: Option<Name>,
+    /// Kind.
+    pub kind: PoolKind,
+    /// Counts.
+    pub counts: Counts,
+    /// Longest prefix length, that is smallest number, of a block that is free in it; none where nothing is.
+    pub largest_free_block: Option<u8>,
+}
+
+/// Counts of one subnet.
+#[derive(Debug, Clone)]
+pub struct SubnetUsage {
+    /// Its addresses.
+    pub cidr: Cidr,
+    /// Name.
+    pub name: Option<Name>,
+    /// Counts, of addresses outside its pools too.
+    pub counts: Counts,
+    /// Its pools, in order.
+    pub pools: Vec<PoolUsage>,
+}
+
+/// Counts of a network: the sum of its subnets.
+#[derive(Debug, Clone)]
+pub struct UsageReport {
+    /// Sum.
+    pub counts: Counts,
+    /// Subnets, in order.
+    pub subnets: Vec<SubnetUsage>,
+}
+
+/// A pool drawn.
+#[derive(Debug, Clone)]
+pub struct PoolMap {
+    /// Its addresses.
+    pub range: Range,
+    /// Name.
+    pub name: Option<Name>,
+    /// The drawing.
+    pub drawing: Drawing,
+}
+
+/// The three ways to draw a pool.
+#[derive(Debug, Clone)]
+pub enum Drawing {
+    /// `X` taken, `.` free, one an address.
+    Text(String),
+    /// First, last, taken.
+    Runs(Vec<(Address, Address, bool)>),
+    /// Non-empty cells: first address, held, reserved (cooling and declined too), free.
+    Cells {
+        /// Prefix length of a cell.
+        prefix_length: u8,
+        /// The cells.
+        cells: Vec<(Address, u128, u128, u128)>,
+    },
+}
+
+/// A network with its subnets.
+#[derive(Debug, Clone)]
+pub struct NetworkView {
+    /// Configuration.
+    pub config: Arc<NetworkConfig>,
+    /// Subnets, in order.
+    pub subnets: Vec<Arc<SubnetConfig>>,
+}
+
+/// One scope of a network.
+#[derive(Debug, Clone)]
+pub struct ScopeUsage {
+    /// The scope.
+    pub scope: Scope,
+    /// Current reservations.
+    pub reservations: u64,
+    /// Addresses of them.
+    pub addresses: u128,
+    /// Obsolete reservations.
+    pub obsolete: u64,
+    /// Reservations without a claimant.
+    pub unbound: u64,
+}
+
+/// What is answered.
+#[derive(Debug)]
+pub enum Outcome {
+    /// `ip.allocate`, `ip.claim`.
+    Granted(Box<Grant>),
+    /// `ip.acquire`: by place in the request; what was optional and found no room is left out.
+    Acquired {
+        /// Place and grant.
+        grants: Vec<(usize, Grant)>,
+        /// Let go by `exact`.
+        released: Vec<Address>,
+    },
+    /// `ip.release`.
+    Released(Vec<Address>),
+    /// `ip.renew`, `ip.bind`, `ip.update`.
+    Reservation(Box<View>),
+    /// `ip.unbind`: as it is, or as it was and released.
+    Unbound {
+        /// The reservation.
+        view: Box<View>,
+        /// It was released.
+        released: bool,
+    },
+    /// `ip.transfer`: the address handed over first, then the one received in exchange.
+    Transferred(Vec<View>),
+    /// `ip.decline`.
+    Declined {
+        /// The address.
+        address: Address,
+        /// What was granted in its place.
+        granted: Option<Box<Grant>>,
+    },
+    /// `ip.get`.
+    Lookup(Box<Lookup>),
+    /// A slice of `ip.list`.
+    Listed {
+        /// What matched.
+        views: Vec<View>,
+        /// How many matched.
+        count: u64,
+        /// Where the next slice begins; none: this was the last.
+        next: Option<Address>,
+    },
+    /// A slice of `owner.release` or `scope.release`.
+    LetGo {
+        /// Addresses.
+        released: Vec<Address>,
+        /// More are held.
+        more: bool,
+    },
+    /// `network.create`, `network.get`, `network.update`, `network.restore`.
+    Network(Box<NetworkView>),
+    /// `network.delete`.
+    Deleted {
+        /// The network.
+        id: NetworkId,
+        /// Reservations that it still holds.
+        holding: u64,
+    },
+    /// `network.usage`.
+    Usage(Box<UsageReport>),
+    /// `network.map`.
+    Map(Vec<PoolMap>),
+    /// `scope.list`.
+    Scopes(Vec<ScopeUsage>),
+    /// `subnet.add`, `subnet.modify`, `subnet.move`; with `if_absent`, whether it was made.
+    Subnet {
+        /// The subnet.
+        subnet: Arc<SubnetConfig>,
+        /// Whether it was made now.
+        created: bool,
+    },
+    /// `pool.add`, `pool.modify`.
+    Pool {
+        /// The subnet.
+        subnet: Arc<SubnetConfig>,
+        /// Index of the pool in it.
+        index: usize,
+        /// Whether it was made now.
+        created: bool,
+    },
+    /// `reserved.add`, `reserved.remove`: the reserved ranges of the subnets concerned.
+    Reserved(Vec<Arc<SubnetConfig>>),
+    /// `subnet.remove`, `pool.remove`.
+    Done,
+    /// What [`super::command::Command::MoveOut`] gave up.
+    MovedOut(Box<Moved>),
+    /// How many leases, cooldowns and probations ended, and whether more are due.
+    Expired {
+        /// Leases that ended.
+        leases: usize,
+        /// More are due now.
+        more: bool,
+    },
+}
+
+/// A text for people, bounded by the protocol.
+pub type Text = CompactString;

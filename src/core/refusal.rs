@@ -1,0 +1,318 @@
+//! Every "no" of the domain: what was asked, what stands in the way and what to do, with the facts as fields.
+//!
+//! `Display` is the sentence that people read, made here once. The server turns the variant into an error kind and the
+//! fields into `error.data`, by one exhaustive match.
+
+use compact_str::CompactString;
+
+use super::address::{Address, Cidr, Range};
+use super::outcome::PoolUsage;
+use super::types::{Claimant, Generation, InvalidText, Name, ShardTime, SlotKey, WallTime};
+
+/// Who holds what somebody else wants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeldBy {
+    /// Scope, owner and slot.
+    pub holder: SlotKey,
+    /// Who uses it.
+    pub claimant: Option<Claimant>,
+    /// Since when.
+    pub since: WallTime,
+}
+
+/// Why there is no room: enough to see it pool by pool.
+#[derive(Debug, Clone)]
+pub struct NoCapacity {
+    /// The network.
+    pub network: Name,
+    /// Addresses of the pools that were asked for.
+    pub size: u128,
+    /// Held.
+    pub held: u128,
+    /// Held by what an uncommitted deployment lets go.
+    pub obsolete: u128,
+    /// Reserved, unusable or draining.
+    pub reserved: u128,
+    /// Cooling.
+    pub cooling: u128,
+    /// Declined.
+    pub declined: u128,
+    /// When the next cooling or declined address, or lease, ends.
+    pub next_free_at: Option<(WallTime, ShardTime)>,
+    /// Pool by pool.
+    pub pools: Vec<PoolUsage>,
+    /// In a word, what narrows the choice: `zone z1`, `family 6`, no dynamic pool, ….
+    pub narrowed_by: Option<String>,
+}
+
+/// What a network is in the way of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Missing {
+    /// No such network.
+    Network,
+    /// No such subnet.
+    Subnet,
+    /// No such pool.
+    Pool,
+    /// No such reserved range.
+    ReservedRange,
+    /// Nothing is held there.
+    Reservation,
+}
+
+impl Missing {
+    /// The protocol's noun.
+    pub fn noun(self) -> &'static str {
+        match self {
+            Missing::Network => "network",
+            Missing::Subnet => "subnet",
+            Missing::Pool => "pool",
+            Missing::ReservedRange => "reserved range",
+            Missing::Reservation => "reservation",
+        }
+    }
+}
+
+/// A refusal. One variant per cause.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Refusal {
+    /// A value that cannot be meant.
+    #[error("`{field}` {problem}")]
+    InvalidArgument {
+        /// The member, as a path: `subnets[0].gateway`.
+        field: String,
+        /// What is wrong, as a fragment after the field.
+        problem: String,
+    },
+    /// What is named does not exist.
+    #[error("{} {what} does not exist{}", .missing.noun(), hint_of(.hint))]
+    NotFound {
+        /// What sort of thing.
+        missing: Missing,
+        /// How it was named, ready for a sentence: `` `lan` ``.
+        what: String,
+        /// What to do, as a sentence without full stop.
+        hint: Option<String>,
+    },
+    /// Static asked of a dynamic network, and the like.
+    #[error("{problem}")]
+    WrongKind {
+        /// The sentence.
+        problem: String,
+        /// The address, where one was named.
+        address: Option<Address>,
+    },
+    /// The address lies in no subnet of the network, a pool outside its subnet.
+    #[error("{problem}")]
+    OutOfRange {
+        /// The sentence.
+        problem: String,
+        /// The address, where one was named.
+        address: Option<Address>,
+    },
+    /// Two subnets of a realm, or two pools.
+    #[error("{asked} overlaps {with} of network `{network}`; choose another range, or a realm of its own")]
+    Overlap {
+        /// What was asked for.
+        asked: Range,
+        /// What it overlaps.
+        with: Cidr,
+        /// Whose that is.
+        network: Name,
+    },
+    /// Two pools of one subnet.
+    #[error("pool {asked} overlaps pool {with} of network `{network}`; pools never overlap")]
+    PoolOverlap {
+        /// What was asked for.
+        asked: Range,
+        /// What it overlaps.
+        with: Range,
+        /// The network.
+        network: Name,
+    },
+    /// The thing to be removed or shrunk is still used.
+    #[error("{what} is in use: {count} {}{}", plural(*.count, "reservation"), first_of(.first))]
+    InUse {
+        /// What, ready for the beginning of a sentence.
+        what: String,
+        /// How many reservations stand in the way.
+        count: u64,
+        /// The first of them, at most ten.
+        first: Vec<Address>,
+    },
+    /// Something is used or guarded for another reason than reservations.
+    #[error("{problem}")]
+    Guarded {
+        /// The sentence.
+        problem: String,
+    },
+    /// Somebody else holds it.
+    #[error("{address} is not held by {asked} but by {}; name its holder, or use `if_generation` or `force`", .held_by.holder)]
+    NotOwner {
+        /// The address.
+        address: Address,
+        /// Who was named.
+        asked: SlotKey,
+        /// Who holds it.
+        held_by: Box<HeldBy>,
+    },
+    /// `if_generation` did not match.
+    #[error("{address} is at generation {}, not {}: it changed hands since; look again with ip.get", .actual.map_or_else(|| "none".to_owned(), |g| g.0.to_string()), .expected.0)]
+    GenerationConflict {
+        /// The address.
+        address: Address,
+        /// What the request speaks of.
+        expected: Generation,
+        /// What is there.
+        actual: Option<Generation>,
+    },
+    /// `if_version` did not match.
+    #[error(
+        "network `{network}` is at version {actual}, not {expected}: somebody changed it; read it again with network.get"
+    )]
+    VersionConflict {
+        /// The network.
+        network: Name,
+        /// What the request speaks of.
+        expected: u64,
+        /// What is there.
+        actual: u64,
+    },
+    /// The address is held by another owner.
+    #[error("{address} of network `{network}` is held by {}; ask for another address, or ip.transfer it", .held_by.holder)]
+    AlreadyInUse {
+        /// The network.
+        network: Name,
+        /// The address.
+        address: Address,
+        /// Who holds it.
+        held_by: Box<HeldBy>,
+    },
+    /// The address, MAC or owner is taken in another way than by a holder of the address.
+    #[error("{problem}")]
+    Taken {
+        /// The sentence.
+        problem: String,
+        /// The address it concerns.
+        address: Option<Address>,
+        /// Who holds it.
+        held_by: Option<Box<HeldBy>>,
+    },
+    /// The slot holds another address, or one that does not match what is asked.
+    #[error("{holder} already holds {address} in network `{network}`{}; release it first, name another slot, or say `replace`", differs_of(.differs))]
+    SlotTaken {
+        /// The network.
+        network: Name,
+        /// Whose slot.
+        holder: SlotKey,
+        /// What it holds.
+        address: Address,
+        /// Members in which it differs from what was asked.
+        differs: Vec<&'static str>,
+    },
+    /// A name is taken, or what is there differs from what `if_absent` asks for.
+    #[error("{what} already exists{}", differs_of(.differs))]
+    NameTaken {
+        /// What, ready for the beginning of a sentence.
+        what: String,
+        /// Members in which it differs from what was asked.
+        differs: Vec<&'static str>,
+    },
+    /// External reservation, gateway, network or broadcast address, or draining.
+    #[error("{address} is {why}")]
+    Reserved {
+        /// The address.
+        address: Address,
+        /// Why, as a fragment: `the gateway of subnet …`.
+        why: String,
+    },
+    /// Limits.
+    #[error(
+        "{who} holds {held} reservations in network `{network}`, its limit is {max}; release some, or raise `limits.{limit}`"
+    )]
+    QuotaExceeded {
+        /// The network.
+        network: Name,
+        /// Whose limit: ready for the beginning of a sentence.
+        who: String,
+        /// `per_owner` or `per_scope`.
+        limit: &'static str,
+        /// How many it holds.
+        held: u64,
+        /// The bound.
+        max: u64,
+    },
+    /// No room.
+    #[error("network `{}` has no free address{}: {} of {} held, {} reserved, {} cooling, {} declined; add a pool, or release something", .0.network, narrowed(.0.narrowed_by.as_deref()), .0.held, .0.size, .0.reserved, .0.cooling, .0.declined)]
+    NotEnoughCapacity(Box<NoCapacity>),
+    /// A refusal of one member of an acquire.
+    #[error("ips[{index}]: {refusal}")]
+    OfItem {
+        /// Its place in the request.
+        index: usize,
+        /// Why.
+        refusal: Box<Refusal>,
+    },
+}
+
+impl Refusal {
+    /// An `invalid_argument` of this member.
+    pub fn invalid(field: impl Into<String>, problem: impl Into<String>) -> Self {
+        Refusal::InvalidArgument { field: field.into(), problem: problem.into() }
+    }
+
+    /// An `invalid_argument` from a text that may not be.
+    pub fn text(field: &str, problem: &InvalidText) -> Self {
+        Refusal::invalid(field, problem.to_string())
+    }
+
+    /// A thing that does not exist.
+    pub fn not_found(missing: Missing, what: impl std::fmt::Display) -> Self {
+        Refusal::NotFound { missing, what: format!("`{what}`"), hint: None }
+    }
+
+    /// Place in the protocol's order of precedence: where several apply, the lowest is answered.
+    pub fn precedence(&self) -> u8 {
+        match self {
+            Refusal::InvalidArgument { .. } => 0,
+            Refusal::NotFound { .. } => 1,
+            Refusal::WrongKind { .. } => 2,
+            Refusal::OutOfRange { .. } => 3,
+            Refusal::Overlap { .. } | Refusal::PoolOverlap { .. } => 4,
+            Refusal::InUse { .. } | Refusal::Guarded { .. } => 5,
+            Refusal::NotOwner { .. } => 6,
+            Refusal::GenerationConflict { .. } | Refusal::VersionConflict { .. } => 7,
+            Refusal::AlreadyInUse { .. } | Refusal::Taken { .. } => 8,
+            Refusal::SlotTaken { .. } | Refusal::NameTaken { .. } => 9,
+            Refusal::Reserved { .. } => 10,
+            Refusal::QuotaExceeded { .. } => 11,
+            Refusal::NotEnoughCapacity(_) => 12,
+            Refusal::OfItem { refusal, .. } => refusal.precedence(),
+        }
+    }
+}
+
+fn plural(count: u64, noun: &str) -> String {
+    if count == 1 { noun.to_owned() } else { format!("{noun}s") }
+}
+
+fn first_of(first: &[Address]) -> String {
+    let Some((head, rest)) = first.split_first() else { return String::new() };
+    let list = rest.iter().fold(head.to_string(), |text, address| format!("{text}, {address}"));
+    format!(" ({list}{}); release them first", if first.len() >= 10 { ", …" } else { "" })
+}
+
+fn differs_of(differs: &[&str]) -> String {
+    if differs.is_empty() { String::new() } else { format!(", but differs in {}", differs.join(", ")) }
+}
+
+fn hint_of(hint: &Option<String>) -> String {
+    hint.as_ref().map_or_else(String::new, |hint| format!("; {hint}"))
+}
+
+fn narrowed(by: Option<&str>) -> String {
+    by.map_or_else(String::new, |by| format!(" ({by})"))
+}
+
+/// A text that names what was asked for in a message.
+pub type Asked = CompactString;

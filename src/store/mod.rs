@@ -1,0 +1,284 @@
+//! What keeps the register: the contract that every store fulfils, in prose and as a trait.
+//!
+//! A shard's state is a set of keys (see [`crate::core::state::Key`]) and a *head*. Changes come as **batches**. A batch
+//! has a name, (token, seq, digest), and one content for ever:
+//!
+//! - **Fence.** A batch is applied only if its token is the one that the last [`Store::take`] of its shard drew, and its
+//!   seq is the head's plus one. Anything else is refused whole ([`CommitError::Fenced`]), and nothing is written.
+//! - **Chain.** digest(n) = hash(digest(n-1), bytes of batch n). The same bytes sent again after an unknown outcome are
+//!   recognised by token, seq and digest, and answered as applied; another content under the same seq is refused.
+//! - **Expectation.** Each step says which mark (generation or version) it expects to replace. A store that can compare
+//!   does so before it writes anything; the embedded store and the memory store compare when they load or merge.
+//! - **All or nothing.** [`Store::commit`] takes one batch for each of several shards. A store whose
+//!   [`StoreInfo::commits_shards_together`] is true applies all of them or none; others are given one at a time.
+//! - **Order.** Batches of one shard take effect in the order of the calls.
+//! - **Durable.** `Ok` means that the batch survives whatever [`StoreInfo::durability`] says.
+//! - **History.** The batches themselves, with who, when and why, are kept in order and compaction of state never
+//!   removes them within retention.
+//!
+//! Neighbours: `actors::committer` calls it; `codec` writes batches down; `memory` and `embedded` implement it.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use compact_str::CompactString;
+
+use crate::core::address::Address;
+use crate::core::state::{Entry, NetworkConfig, Step, SubnetConfig};
+use crate::core::types::{Generation, NetworkId, ShardTime, WallTime};
+
+/// Number of a shard, from 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ShardId(pub u16);
+
+/// 128 random bits, drawn at each take-over and compared with every batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Token(pub u128);
+
+/// Order of take-overs of a shard. Only orders; the token fences.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Epoch(pub u64);
+
+/// Number of a batch of a shard, dense from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Seq(pub u64);
+
+/// Hash over a shard's line of batches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Digest(pub u128);
+
+/// Identity of a transaction over several shards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TransactionId(pub u128);
+
+/// Where a shard stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Head {
+    /// Its take-over.
+    pub epoch: Epoch,
+    /// Drawn at that take-over.
+    pub token: Token,
+    /// Token of the line that it continues.
+    pub parent: Token,
+    /// Last batch.
+    pub seq: Seq,
+    /// Hash over all batches up to it.
+    pub digest: Digest,
+    /// Shard time at the last batch.
+    pub time: ShardTime,
+    /// No generation up to this one is ever given again.
+    pub generation: Generation,
+}
+
+/// What one request changed in one network, and who asked for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Act {
+    /// The network.
+    pub network: NetworkId,
+    /// When, for people.
+    pub wall: WallTime,
+    /// Who asked: a principal, or the server itself (`lease`, `cooldown`).
+    pub by: CompactString,
+    /// Why, in the words of who asked.
+    pub reason: Option<CompactString>,
+    /// The transaction that it is part of.
+    pub transaction: Option<TransactionId>,
+    /// The changes, in order.
+    pub steps: Vec<Step>,
+}
+
+/// One group commit of one shard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Batch {
+    /// The shard.
+    pub shard: ShardId,
+    /// Take-over of the writer.
+    pub epoch: Epoch,
+    /// Token of the writer.
+    pub token: Token,
+    /// Its number: the head's plus one.
+    pub seq: Seq,
+    /// Shard time when it was closed.
+    pub time: ShardTime,
+    /// Highest generation given so far in the shard.
+    pub generation: Generation,
+    /// What it changes, in order. Empty: a fence check only.
+    pub acts: Vec<Act>,
+}
+
+/// A batch that is durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Committed {
+    /// The shard.
+    pub shard: ShardId,
+    /// The batch.
+    pub seq: Seq,
+    /// Hash of the line up to it.
+    pub digest: Digest,
+}
+
+/// Why a commit did not end well: what the caller must do. `Display` leaves the cause to the chain.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum CommitError {
+    /// Certainly nothing was written. The same batches may be sent again; past the deadline memory goes back to the last
+    /// durable seq and answers say `applied: false`.
+    #[error("the batch was not applied")]
+    NotApplied {
+        /// What stands in the way.
+        #[source]
+        cause: StoreError,
+    },
+    /// Nobody knows. Send the same bytes again, or take the shard anew; answers say `applied: "unknown"`.
+    #[error("the outcome of the batch is unknown")]
+    Unknown {
+        /// What happened.
+        #[source]
+        cause: StoreError,
+    },
+    /// Somebody else took the shard. Stop serving it.
+    #[error("shard {} was taken over in epoch {}", .shard.0, .current.0)]
+    Fenced {
+        /// The shard.
+        shard: ShardId,
+        /// Who owns it now.
+        current: Epoch,
+    },
+}
+
+/// What went wrong below.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum StoreError {
+    /// The disk is full: what takes more space is refused until there is room.
+    #[error("the disk under the data directory is full")]
+    Full,
+    /// The store refuses everything since an earlier failure; only a restart helps.
+    #[error("the store stopped after an earlier failure: {0}")]
+    Poisoned(Arc<str>),
+    /// Reading or writing failed.
+    #[error("{context}")]
+    Io {
+        /// What was being done: verb and thing.
+        context: Arc<str>,
+        /// The cause.
+        #[source]
+        source: Arc<std::io::Error>,
+    },
+    /// What is stored cannot be trusted. Says where and what to do.
+    #[error("{0}")]
+    Damaged(Arc<str>),
+    /// The data belongs to something else, or to a newer version. Says what and what to do.
+    #[error("{0}")]
+    Foreign(Arc<str>),
+    /// Somebody else has it open.
+    #[error("{0}")]
+    Locked(Arc<str>),
+}
+
+/// A network as it was loaded.
+#[derive(Debug, Clone)]
+pub struct NetworkImage {
+    /// Configuration.
+    pub config: Arc<NetworkConfig>,
+    /// Subnets, in no particular order.
+    pub subnets: Vec<Arc<SubnetConfig>>,
+    /// What lies at its addresses, ascending.
+    pub entries: Vec<(Address, Entry)>,
+}
+
+/// A shard as it was loaded.
+#[derive(Debug)]
+pub struct ShardImage {
+    /// Its head; what is committed next follows it.
+    pub head: Head,
+    /// Its networks, by id.
+    pub networks: Vec<NetworkImage>,
+}
+
+/// What a store is, for `server.info`, logs and the committer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreInfo {
+    /// `embedded`, `memory`, ….
+    pub kind: &'static str,
+    /// What an acknowledged change survives, in words.
+    pub durability: String,
+    /// Identity of the register: random, made at first start.
+    pub register: u128,
+    /// Number of shards, fixed at first start.
+    pub shards: u16,
+    /// Does one call of [`Store::commit`] apply the batches of several shards together?
+    pub commits_shards_together: bool,
+    /// Is holding the store open proof of ownership, so that answers without a change need no fence check?
+    pub ownership_is_standing: bool,
+}
+
+/// Whether the store can take changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StoreHealth {
+    /// All is well.
+    Ready,
+    /// Takes only what lets go.
+    Full,
+    /// Takes nothing any more; the process must be restarted.
+    Failed,
+}
+
+/// Figures of a store for `/metrics`. All count from the start of the process.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StoreFigures {
+    /// Groups made durable, each by one flush.
+    pub flushes: u64,
+    /// Bytes written to the log.
+    pub log_bytes: u64,
+    /// Bytes that the store takes on disk.
+    pub disk_bytes: u64,
+    /// Compactions finished.
+    pub compactions: u64,
+    /// Compactions that failed and will be tried again.
+    pub compaction_failures: u64,
+}
+
+/// An answer that comes later.
+pub type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// Keeps the register. See the module's text for what each call promises.
+pub trait Store: Send + Sync + 'static {
+    /// What it is.
+    fn info(&self) -> StoreInfo;
+
+    /// Whether it can take changes now. Cheap: asked for every message.
+    fn health(&self) -> StoreHealth;
+
+    /// Figures since the start.
+    fn figures(&self) -> StoreFigures;
+
+    /// Becomes the owner of a shard: a higher epoch, and the token given, which must be fresh random bits. Durable when
+    /// it answers. Batches under an older token are refused from then on.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store cannot be reached or written.
+    fn take(&self, shard: ShardId, token: Token) -> Later<Result<Head, StoreError>>;
+
+    /// Loads a shard that was taken under `token`: every record checked, none dropped silently.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] if a record cannot be trusted.
+    fn load(&self, shard: ShardId, token: Token) -> Later<Result<ShardImage, StoreError>>;
+
+    /// Commits one batch for each of several shards. The order of calls is the order of effect; the caller may have
+    /// several calls under way.
+    fn commit(&self, batches: Vec<Batch>) -> Later<Result<Vec<Committed>, CommitError>>;
+
+    /// Proves that the batches named are durable as configured (replicas, append-only file) and that the tokens are
+    /// still the owners'. Stores that confirm with the commit answer at once.
+    fn confirm(&self, batches: Vec<(ShardId, Token, Seq, Digest)>) -> Later<Result<(), CommitError>>;
+
+    /// Batches of a shard from `after` on, oldest first, at most `limit`; the head tells where the line ends.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] if a record cannot be trusted.
+    fn history(&self, shard: ShardId, after: Seq, limit: usize) -> Later<Result<Vec<Batch>, StoreError>>;
+
+    /// Everything is written and released; further commits are refused. Waits for what was begun.
+    fn close(&self) -> Later<()>;
+}
