@@ -170,9 +170,9 @@ macro_rules! object {
         $crate::wire::object::object!(@next $head [$($done)* {
             [$(#[$meta])*] $field
             [$crate::wire::object::Nullable<$type>]
-            [#[serde(skip_serializing_if = "Nullable::is_absent")]]
+            [#[serde(skip_serializing_if = "crate::wire::object::Nullable::is_absent")]]
             [$crate::wire::object::Nullable<$type>]
-            [#[serde(default, skip_serializing_if = "Nullable::is_absent")]] []
+            [#[serde(default, skip_serializing_if = "crate::wire::object::Nullable::is_absent")]] []
         }] $wanted [$($rest_default)* $field] $($rest)*);
     };
     // Left out when empty.
@@ -209,9 +209,6 @@ macro_rules! object {
         }
 
         const _: () = {
-            #[allow(unused_imports)]
-            use $crate::wire::object::Nullable;
-
             $($meta)*
             #[derive(serde::Deserialize, schemars::JsonSchema)]
             #[serde($($strict)*)]
@@ -253,6 +250,12 @@ pub trait IsEmpty {
 impl<T> IsEmpty for Vec<T> {
     fn is_empty(&self) -> bool {
         self.is_empty()
+    }
+}
+
+impl<T: IsEmpty> IsEmpty for Box<T> {
+    fn is_empty(&self) -> bool {
+        T::is_empty(self)
     }
 }
 

@@ -10,8 +10,8 @@ pub mod text;
 
 pub use labels::{LabelFilter, LabelMap, LabelPatch};
 pub use number::{
-    BoundedList, Count, CooldownSeconds, DeadlineMs, Number, PageLimit, PrefixLength, ProbationSeconds, Serial, Share, TtlSeconds,
-    WaitSeconds,
+    BoundedList, CooldownSeconds, Count, DeadlineMs, Number, PageLimit, PrefixLength, ProbationSeconds, RenewTtl,
+    Serial, Share, TtlSeconds, WaitSeconds,
 };
 pub use reference::{MacChoice, NetworkRef, PoolRef, SubnetRef};
-pub use text::{Cursor, Hostname, MacPrefix, Note, OwnerPrefix, Reason, Text, Time, Word};
+pub use text::{Cursor, Hostname, MacPrefix, Note, OwnerPrefix, Reason, Seen, Text, Time, Word};

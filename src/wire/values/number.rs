@@ -138,6 +138,56 @@ impl<const MIN: u64, const MAX: u64> JsonSchema for Number<MIN, MAX> {
     }
 }
 
+/// `ttl_seconds` of `ip.renew`: must be there, may be null. (An `Option` could be left out.)
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RenewTtl(pub Option<TtlSeconds>);
+
+impl Serialize for RenewTtl {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for RenewTtl {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OrNull(WholeNumber);
+        impl Visitor<'_> for OrNull {
+            type Value = Option<u64>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.expecting(f)?;
+                f.write_str(", or null")
+            }
+            fn visit_unit<E: Error>(self) -> Result<Option<u64>, E> {
+                Ok(None)
+            }
+            fn visit_u64<E: Error>(self, number: u64) -> Result<Option<u64>, E> {
+                self.0.visit_u64(number).map(Some)
+            }
+            fn visit_i64<E: Error>(self, number: i64) -> Result<Option<u64>, E> {
+                self.0.visit_i64(number).map(Some)
+            }
+            fn visit_f64<E: Error>(self, number: f64) -> Result<Option<u64>, E> {
+                self.0.visit_f64(number).map(Some)
+            }
+        }
+        // Not `deserialize_option`: that is what serde answers for a member that is missing.
+        let bounds = WholeNumber { min: 1, max: limits::DURATION_SECONDS_MAX };
+        deserializer.deserialize_any(OrNull(bounds)).map(|seconds| RenewTtl(seconds.map(Number)))
+    }
+}
+
+impl JsonSchema for RenewTtl {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> Cow<'static, str> {
+        Cow::Borrowed("RenewTtl")
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": ["integer", "null"], "minimum": 1, "maximum": limits::DURATION_SECONDS_MAX })
+    }
+}
+
 macro_rules! serial_on_the_wire {
     ($($type:ident $description:literal;)*) => {$(
         impl Serialize for $type {

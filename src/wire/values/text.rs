@@ -182,6 +182,8 @@ pub struct Text<const MIN: usize, const MAX: usize>(CompactString);
 pub type Note = Text<0, { limits::NOTE_BYTES_MAX }>;
 /// Why a change is made, kept in the history.
 pub type Reason = Text<0, { limits::REASON_BYTES_MAX }>;
+/// What was seen at a declined address: a MAC, a host, a sentence.
+pub type Seen = Text<1, { limits::IDENTITY_BYTES_MAX }>;
 /// A zone, `l2.mode` or `l2.link`.
 pub type Word = Text<1, { limits::ZONE_BYTES_MAX }>;
 /// What clients hand back as they got it: a cursor, or the `next` of a list.
@@ -303,7 +305,10 @@ fn check_hostname(text: &str) -> Result<CompactString, String> {
             return Err("has an empty part; a host name has one dot between its parts and none at its ends".to_owned());
         }
         if part.len() > limits::HOSTNAME_PART_BYTES_MAX {
-            return Err(format!("has the part `{part}`, which is longer than {} bytes", limits::HOSTNAME_PART_BYTES_MAX));
+            return Err(format!(
+                "has the part `{part}`, which is longer than {} bytes",
+                limits::HOSTNAME_PART_BYTES_MAX
+            ));
         }
         if part.starts_with('-') || part.ends_with('-') {
             return Err(format!("has the part `{part}`, which begins or ends with a hyphen"));
