@@ -358,6 +358,12 @@ impl Committer {
             CommitError::NotApplied { .. } => (!over, false, Applied::No),
             CommitError::Unknown { .. } => (!over, true, Applied::Unknown),
             CommitError::Fenced { .. } => (false, true, Applied::Unknown),
+            CommitError::Mismatch { network, .. } => {
+                // Memory and store disagree, so nothing that was decided beside it may be believed either. Narrower
+                // (the other networks' changes again in a new batch) where a store checks against other writers.
+                tracing::error!(%network, error = chain(error), "memory and store disagree");
+                (false, false, Applied::No)
+            }
         };
         if again {
             if !self.retrying {
@@ -646,6 +652,7 @@ fn class_of(error: &CommitError) -> &'static str {
         CommitError::NotApplied { .. } => "not_applied",
         CommitError::Unknown { .. } => "unknown",
         CommitError::Fenced { .. } => "fenced",
+        CommitError::Mismatch { .. } => "mismatch",
     }
 }
 

@@ -244,14 +244,18 @@ impl NetworkActor {
                     let wrote = !steps.is_empty() && !item.dry_run;
                     if wrote {
                         if self.apply(&steps).is_err() {
-                            break self.panicked(&mut unit, Some(item.ticket));
+                            self.panicked(&mut unit, Some(item.ticket));
+                            break;
                         }
                         unit.change(self.id(), moment, item.by, item.reason, steps);
                     }
                     unit.answer(item.ticket, Ok(outcome), wrote);
                 }
                 Ok(Err(refusal)) => unit.answer(item.ticket, Err(refusal.into()), false),
-                Err(()) => break self.panicked(&mut unit, Some(item.ticket)),
+                Err(()) => {
+                    self.panicked(&mut unit, Some(item.ticket));
+                    break;
+                }
             }
             if unit.changes >= UNIT_CHANGES_MAX {
                 let next = Draft::new(Some(work.outlet.clone()));

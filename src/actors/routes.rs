@@ -195,6 +195,11 @@ impl Routes {
         self.by_name.get(text).or_else(|| text.parse().ok().and_then(|id: NetworkId| self.by_id(id)))
     }
 
+    /// By name.
+    pub fn by_name(&self, name: &Name) -> Option<Arc<Route>> {
+        self.by_name.get(name)
+    }
+
     /// By id.
     pub fn by_id(&self, id: NetworkId) -> Option<Arc<Route>> {
         self.by_id.get(&id)
