@@ -23,6 +23,8 @@ mod lifecycle;
 mod pick;
 mod read;
 mod rested;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
