@@ -1,0 +1,211 @@
+//! Taking over from the server what only the server can know: ids, generations, versions at birth, random choices.
+//! And the way back: names of such values in generated requests, put in when the request is sent.
+
+use std::collections::BTreeMap;
+
+use allod::core::address::Address;
+use serde_json::{Value, json};
+
+use super::compare::{compare, objects};
+use super::errors::ModelError;
+use super::nouns::time;
+use super::{METHODS, Model};
+
+/// What the server answered: the result, or kind and data of the error.
+pub type Answer = Result<Value, (String, Value)>;
+
+impl Model {
+    /// Carries out the request, following the server's answer where it was free to choose, and compares the two.
+    /// After an `Err` the model's state is worthless.
+    pub fn call_with_answer(&mut self, now_ms: u64, method: &str, params: &Value, server: &Answer) -> Result<(), String> {
+        let highest: BTreeMap<String, u64> = self.networks.iter().map(|n| (n.id.clone(), n.highest_generation)).collect();
+        self.hint = server.as_ref().ok().cloned();
+        let mine = self.call(now_ms, method, params);
+        self.hint = None;
+        let dry = params["dry_run"] == json!(true);
+        let told = |problem: String| format!("{method} {params} at {now_ms}: {problem}\n model: {mine:?}\nserver: {server:?}");
+        let Ok(theirs) = server else {
+            return compare(method, dry, &mine, server).map_err(told);
+        };
+        let Ok(mut expected) = mine.clone() else {
+            return compare(method, dry, &mine, server).map_err(told);
+        };
+        if !dry {
+            self.learn_ids(method, params, theirs).map_err(told)?;
+            self.learn_generations(&mut expected, theirs, &highest).map_err(told)?;
+        }
+        self.learn_page(theirs);
+        compare(method, dry, &Ok(expected), server).map_err(told)
+    }
+
+    /// The address at a path of the server's answer.
+    pub fn hinted_address(&self, path: &[&str]) -> Option<Address> {
+        let pointer = format!("/{}", path.join("/"));
+        self.hint.as_ref()?.pointer(&pointer)?.as_str()?.parse().ok()
+    }
+
+    /// Every generation granted now is higher than all before it in its network, and none is given twice.
+    fn learn_generations(&mut self, expected: &mut Value, theirs: &Value, highest: &BTreeMap<String, u64>) -> Result<(), String> {
+        let mut seen: Vec<(usize, u64)> = Vec::new();
+        let mut nouns: Vec<&Value> = objects(theirs).into_iter().filter(|noun| noun["generation"].is_u64()).collect();
+        for (n, first) in std::mem::take(&mut self.last_granted) {
+            let Some(network) = self.networks.get_mut(n) else { continue };
+            let Some(held) = network.held.get_mut(&first) else { continue };
+            let is_it = |noun: &&Value| {
+                noun["address"] == json!(first.to_string()) && (noun["network"].is_null() || noun["network"] == json!(network.name))
+            };
+            let Some(found) = nouns.iter().position(is_it) else {
+                return Err(format!("no generation for {first} in the answer"));
+            };
+            let noun = nouns.remove(found);
+            let generation = noun["generation"].as_u64().unwrap_or(0);
+            let before = highest.get(&network.id).copied().unwrap_or(0);
+            if generation <= before || seen.contains(&(n, generation)) {
+                return Err(format!("generation {generation} of {first} does not rise above {before}"));
+            }
+            seen.push((n, generation));
+            replace_generation(expected, first, held.generation, generation);
+            held.generation = generation;
+            if held.mac.as_deref() == Some("auto") {
+                held.mac = noun["mac"].as_str().map(str::to_string);
+            }
+        }
+        for n in 0..self.networks.len() {
+            let before = highest.get(&self.networks[n].id).copied().unwrap_or(0);
+            let learnt = seen.iter().filter(|(of, _)| *of == n).map(|(_, generation)| *generation).max();
+            if let Some(learnt) = learnt {
+                self.networks[n].highest_generation = learnt.max(before);
+            }
+        }
+        Ok(())
+    }
+
+    /// Ids of what was made now; ids known already must not change.
+    fn learn_ids(&mut self, method: &str, params: &Value, theirs: &Value) -> Result<(), String> {
+        let nouns: Vec<&Value> = match method {
+            "network.create" | "network.update" | "network.get" | "network.restore" => vec![theirs],
+            "network.list" => theirs["networks"].as_array().into_iter().flatten().collect(),
+            _ => vec![],
+        };
+        for noun in nouns {
+            let (id, name) = (noun["id"].as_str().unwrap_or_default(), noun["name"].as_str().unwrap_or_default());
+            let by_id = self.networks.iter().position(|network| network.id == id);
+            let found = by_id.or_else(|| self.networks.iter().position(|network| !network.closed && network.name == name));
+            let Some(n) = found else { continue };
+            let network = &mut self.networks[n];
+            learn_id(&mut network.id, noun)?;
+            if method == "network.create" && noun["created"] != json!(false) {
+                network.version = noun["version"].as_u64().unwrap_or(0);
+            }
+            for part in noun["subnets"].as_array().into_iter().flatten() {
+                let there = network.subnets.iter_mut().find(|subnet| json!(subnet.cidr.to_string()) == part["cidr"]);
+                if let Some(subnet) = there {
+                    learn_id(&mut subnet.id, part)?;
+                }
+            }
+        }
+        if let "subnet.add" | "subnet.modify" | "subnet.move" = method {
+            let reference = if method == "subnet.move" { &params["to"] } else { &params["network"] };
+            let found = self.network_named(reference.as_str().unwrap_or_default());
+            let Ok(n) = found else { return Ok(()) };
+            let subnets = &mut self.networks[n].subnets;
+            if let Some(subnet) = subnets.iter_mut().find(|subnet| json!(subnet.cidr.to_string()) == theirs["cidr"]) {
+                learn_id(&mut subnet.id, theirs)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn learn_page(&mut self, theirs: &Value) {
+        if let Some(next) = theirs["next"].as_str() {
+            self.last_page = Some(next.to_string());
+        }
+    }
+
+    /// Puts in the values that a generated request only names: `$id:n0`, `$subnet:10.0.0.0/28`, `$generation:n0:10.0.0.5`,
+    /// `$version:n0`, `$next`, `$time:+5000`. What is not known becomes a value that nothing has.
+    pub fn resolve(&self, now_ms: u64, params: &Value) -> Value {
+        match params {
+            Value::Object(members) => {
+                let resolved = members.iter().map(|(name, value)| (name.clone(), self.resolve(now_ms, value)));
+                Value::Object(resolved.collect())
+            }
+            Value::Array(list) => list.iter().map(|value| self.resolve(now_ms, value)).collect(),
+            Value::String(text) if text.starts_with('$') => self.named_value(now_ms, &text[1..]),
+            other => other.clone(),
+        }
+    }
+
+    fn named_value(&self, now_ms: u64, text: &str) -> Value {
+        let (what, which) = text.split_once(':').unwrap_or((text, ""));
+        let named = |name: &str| self.networks.iter().rev().find(|network| network.name == name);
+        let closed = |name: &str| self.networks.iter().rev().find(|network| network.closed && network.name == name);
+        match what {
+            "id" => json!(named(which).map_or("00000000-0000-4000-8000-000000000000", |network| &network.id)),
+            "closed" => json!(closed(which).map_or("00000000-0000-4000-8000-000000000000", |network| &network.id)),
+            "version" => json!(named(which).map_or(1, |network| network.version)),
+            "subnet" => {
+                let mut subnets = self.networks.iter().flat_map(|network| &network.subnets);
+                let found = subnets.find(|subnet| subnet.cidr.to_string() == which);
+                json!(found.map_or("00000000-0000-4000-8000-000000000001", |subnet| &subnet.id))
+            }
+            "generation" => {
+                let (name, address) = which.split_once(':').unwrap_or((which, ""));
+                let address = address.parse::<Address>();
+                let held = named(name).and_then(|network| network.held.get(&address.ok()?));
+                json!(held.map_or(7, |held| held.generation))
+            }
+            "next" => json!(self.last_page.as_deref().unwrap_or("no-such-page")),
+            "time" => json!(time(now_ms.saturating_add_signed(which.parse().unwrap_or(0)))),
+            _ => json!(text),
+        }
+    }
+
+    /// Facts that hold in every state; a model that breaks them is wrong itself.
+    pub fn check_invariants(&self) -> Result<(), String> {
+        use super::state::block;
+        for (n, network) in self.networks.iter().enumerate() {
+            for (first, held) in &network.held {
+                let range = block(*first, held.length);
+                let overlapping = self.networks.iter().filter(|other| other.realm == network.realm).map(|other| other.holding_in(range).len());
+                if overlapping.sum::<usize>() != 1 {
+                    return Err(format!("{first} of {} has two holders", network.name));
+                }
+                let current = network.held.values().filter(|other| other.key == held.key).count();
+                let subnet = network.subnet_of(*first).ok_or(format!("{first} of {} lies in no subnet", network.name))?;
+                let usable = super::state::each(range).all(|address| !subnet.is_unusable(address));
+                if current != 1 || !usable || range.first() != *first || self.networks.len() < n {
+                    return Err(format!("{first} of {}: {held:?}", network.name));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn learn_id(id: &mut String, noun: &Value) -> Result<(), String> {
+    let theirs = noun["id"].as_str().ok_or(format!("no id in {noun}"))?;
+    if id.starts_with("model-") {
+        *id = theirs.to_string();
+    }
+    if id == theirs { Ok(()) } else { Err(format!("the id changed from {id} to {theirs}")) }
+}
+
+fn replace_generation(value: &mut Value, first: Address, provisional: u64, learnt: u64) {
+    match value {
+        Value::Object(members) => {
+            if members.get("address") == Some(&json!(first.to_string())) && members.get("generation") == Some(&json!(provisional)) {
+                members.insert("generation".into(), json!(learnt));
+            }
+            members.values_mut().for_each(|value| replace_generation(value, first, provisional, learnt));
+        }
+        Value::Array(list) => list.iter_mut().for_each(|value| replace_generation(value, first, provisional, learnt)),
+        _ => {}
+    }
+}
+
+/// The model's own answer in the form of a server's.
+pub fn as_answer(answer: Result<Value, ModelError>) -> Answer {
+    debug_assert!(METHODS.len() > 1);
+    answer.map_err(|error| (error.kind.to_string(), error.data))
+}

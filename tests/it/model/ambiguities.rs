@@ -1,0 +1,1 @@
+pub const AMBIGUITIES: [&str; 0] = [];

@@ -1,0 +1,2 @@
+pub struct Step;
+pub fn sequence(){}
