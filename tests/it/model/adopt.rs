@@ -154,14 +154,45 @@ impl Model {
             }
             "generation" => {
                 let (name, address) = which.split_once(':').unwrap_or((which, ""));
-                let address = address.parse::<Address>();
+                let nth = address.strip_prefix('@').map(|which| self.holding_value("held", which));
+                let address = nth.as_ref().and_then(Value::as_str).unwrap_or(address).parse::<Address>();
                 let held = named(name).and_then(|network| network.held.get(&address.ok()?));
                 json!(held.map_or(7, |held| held.generation))
             }
+            "held" | "owner" | "scope" | "slot" => self.holding_value(what, which),
+            "in" | "cidr" | "pool" => self.place_value(what, which),
             "next" => json!(self.last_page.as_deref().unwrap_or("no-such-page")),
             "time" => json!(time(now_ms.saturating_add_signed(which.parse().unwrap_or(0)))),
             _ => json!(text),
         }
+    }
+
+    /// Of the n-th reservation of a network, counted round: `$held:n0:17`, `$owner:n0:17`.
+    fn holding_value(&self, what: &str, which: &str) -> Value {
+        let (name, index) = which.split_once(':').unwrap_or((which, "0"));
+        let network = self.networks.iter().rev().find(|network| network.name == name && !network.held.is_empty());
+        let index: usize = index.parse().unwrap_or(0);
+        let found = network.and_then(|network| network.held.iter().nth(index % network.held.len()));
+        match (what, found) {
+            ("held", found) => json!(found.map_or("10.0.0.5".into(), |(first, _)| first.to_string())),
+            ("owner", found) => json!(found.map_or("a", |(_, held)| &held.key.owner)),
+            ("scope", found) => json!(found.map_or("default", |(_, held)| &held.key.scope)),
+            (_, found) => json!(found.map_or("0", |(_, held)| &held.key.slot)),
+        }
+    }
+
+    /// The n-th address, subnet or pool of a network, counted round.
+    fn place_value(&self, what: &str, which: &str) -> Value {
+        let (name, index) = which.split_once(':').unwrap_or((which, "0"));
+        let index: usize = index.parse().unwrap_or(0);
+        let Some(network) = self.networks.iter().rev().find(|network| network.name == name) else { return json!("10.0.0.5") };
+        let places: Vec<String> = match what {
+            "cidr" => network.subnets.iter().map(|subnet| subnet.cidr.to_string()).collect(),
+            "pool" => network.pools().map(|(_, pool)| pool.range.to_string()).collect(),
+            _ => network.subnets.iter().flat_map(|subnet| super::state::each(subnet.cidr.range())).map(|a| a.to_string()).collect(),
+        };
+        let fallback = if what == "cidr" { "10.0.0.0/28" } else { "10.0.0.5" };
+        json!(places.get(index % places.len().max(1)).map_or(fallback, String::as_str))
     }
 
     /// Facts that hold in every state; a model that breaks them is wrong itself.

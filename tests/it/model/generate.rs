@@ -21,7 +21,7 @@ pub struct Step {
 /// Three networks, then `len` requests of all kinds.
 pub fn sequence(len: usize) -> impl Strategy<Value = Vec<Step>> {
     let number = || any::<u64>().no_shrink();
-    (vec(number(), 3), vec(number(), 1..=len)).prop_map(|(first, then)| {
+    (vec(number(), 3), vec(number(), len.div_ceil(2)..=len)).prop_map(|(first, then)| {
         let networks = ["n0", "n1", "n2"].iter().zip(first).map(|(name, seed)| config::founding(name, &mut Dice(seed)));
         let requests = then.into_iter().map(|seed| step(&mut Dice(seed)));
         networks.chain(requests).collect()
@@ -60,9 +60,9 @@ type Maker = fn(&mut Dice) -> Value;
 
 /// Every method with its weight.
 const METHODS: [(u64, &str, Maker); 34] = [
-    (26, "ip.allocate", allocate),
-    (14, "ip.claim", claim),
-    (9, "ip.acquire", acquire),
+    (34, "ip.allocate", allocate),
+    (18, "ip.claim", claim),
+    (12, "ip.acquire", acquire),
     (13, "ip.release", release),
     (3, "ip.renew", renew),
     (3, "ip.bind", bind),
@@ -73,7 +73,7 @@ const METHODS: [(u64, &str, Maker); 34] = [
     (3, "ip.get", get),
     (1, "ip.find", find),
     (4, "ip.list", list),
-    (2, "owner.release", owner_release),
+    (1, "owner.release", owner_release),
     (1, "scope.release", scope_release),
     (3, "network.create", config::network_create),
     (1, "network.get", config::network_only),
@@ -117,9 +117,9 @@ fn step(dice: &mut Dice) -> Step {
         spoil(&mut params, dice);
     }
     let advance_ms = match dice.below(20) {
-        0..=12 => 1 + dice.below(400),
-        13..=18 => dice.below(4) * 1000,
-        _ => 15_000,
+        0..=15 => 1 + dice.below(300),
+        16..=18 => dice.below(4) * 1000,
+        _ => dice.pick(&[5_000, 10_000, 25_000]),
     };
     Step { advance_ms, method, params }
 }
@@ -142,14 +142,20 @@ fn spoil(params: &mut Value, dice: &mut Dice) {
 }
 
 pub fn network(dice: &mut Dice) -> Value {
-    match dice.below(24) {
-        0 => json!(format!("$id:{}", dice.pick(&["n0", "n1", "n2"]))),
-        1 => json!(format!("$closed:{}", dice.pick(&["n0", "n1", "n2"]))),
-        2 => json!("n3"),
-        3..=11 => json!("n0"),
-        12..=17 => json!("n1"),
+    match dice.below(40) {
+        0 | 1 => json!(format!("$id:{}", dice.pick(&["n0", "n1", "n2"]))),
+        2 => json!(format!("$closed:{}", dice.pick(&["n0", "n1", "n2"]))),
+        3 => json!("n3"),
+        4..=18 => json!("n0"),
+        19..=28 => json!("n1"),
         _ => json!("n2"),
     }
+}
+
+/// The name behind a network's reference.
+pub fn name_of(params: &Value) -> String {
+    let reference = params["network"].as_str().unwrap_or("n0");
+    reference.rsplit(':').next().unwrap_or("n0").to_string()
 }
 
 pub fn address_text(dice: &mut Dice) -> String {
@@ -164,14 +170,36 @@ fn address(dice: &mut Dice) -> Value {
     json!(address_text(dice))
 }
 
+/// Mostly an address of the network that is named.
+fn address_in(params: &Value, dice: &mut Dice) -> Value {
+    if dice.chance(20) {
+        return address(dice);
+    }
+    json!(format!("$in:{}:{}", name_of(params), dice.below(20)))
+}
+
+/// Speaks of something held: its address, its owner, or both.
+fn hit(params: &mut Value, dice: &mut Dice, by_address: bool, by_owner: bool) {
+    let which = format!("{}:{}", name_of(params), dice.below(32));
+    if by_address {
+        params["address"] = json!(format!("$held:{which}"));
+    }
+    if by_owner {
+        for member in ["owner", "scope", "slot"] {
+            params[member] = json!(format!("${member}:{which}"));
+        }
+    }
+}
+
 pub fn owner(params: &mut Value, dice: &mut Dice, slot_percent: u64) {
-    params["owner"] = json!(dice.pick(&["a", "a", "b", "c"]));
+    params["owner"] = json!(dice.pick(&["a", "a", "b", "c", "d"]));
     maybe(params, dice, 20, "scope", |_| json!("s1"));
     maybe(params, dice, slot_percent, "slot", |dice| json!(dice.pick(&["0", "1", "2"])));
 }
 
-pub fn pool_reference(dice: &mut Dice) -> Value {
-    match dice.below(6) {
+pub fn pool_reference(name: &str, dice: &mut Dice) -> Value {
+    match dice.below(10) {
+        5..=7 => json!(format!("$pool:{name}:{}", dice.below(4))),
         0 => json!("p-static"),
         1 => json!("p-none"),
         2 => json!("10.0.0.0/28"),
@@ -180,10 +208,12 @@ pub fn pool_reference(dice: &mut Dice) -> Value {
     }
 }
 
-pub fn subnet_reference(dice: &mut Dice) -> Value {
-    match dice.below(6) {
-        0 => json!("sub-a"),
-        1 => json!("$subnet:10.0.0.0/28"),
+pub fn subnet_reference(name: &str, dice: &mut Dice) -> Value {
+    match dice.below(10) {
+        0..=2 => json!("sub-a"),
+        3..=6 => json!(format!("$cidr:{name}:{}", dice.below(4))),
+        7 => json!("sub-b"),
+        8 => json!("$subnet:10.0.0.0/28"),
         _ => json!(config::cidr(dice)),
     }
 }
@@ -193,7 +223,7 @@ fn options(params: &mut Value, dice: &mut Dice) {
     maybe(params, dice, 6, "must_create", |_| json!(true));
     maybe(params, dice, 15, "replace", |_| json!(true));
     maybe(params, dice, 5, "transient", |_| json!(true));
-    maybe(params, dice, 25, "ttl_seconds", |dice| json!(1 + dice.below(6)));
+    maybe(params, dice, 25, "ttl_seconds", |dice| json!(1 + dice.below(15)));
     maybe(params, dice, 20, "claimant", |dice| json!(dice.pick(&["vm1", "vm2"])));
     maybe(params, dice, 15, "release_with_claimant", |_| json!(true));
     maybe(params, dice, 15, "labels", |dice| json!({ dice.pick(&["k", "l"]): dice.pick(&["v", ""]) }));
@@ -208,10 +238,10 @@ fn mac(dice: &mut Dice) -> Value {
 }
 
 /// Filters of an automatic wish.
-fn wish(params: &mut Value, dice: &mut Dice) {
+fn wish(params: &mut Value, name: &str, dice: &mut Dice) {
     maybe(params, dice, 20, "family", |dice| json!(dice.pick(&[4, 6])));
-    maybe(params, dice, 10, "subnet", subnet_reference);
-    maybe(params, dice, 12, "pool", pool_reference);
+    maybe(params, dice, 10, "subnet", |dice| subnet_reference(name, dice));
+    maybe(params, dice, 12, "pool", |dice| pool_reference(name, dice));
     maybe(params, dice, 10, "zone", |dice| json!(dice.pick(&["z1", "z2", "z9"])));
     if dice.chance(14) {
         let (family, lengths) = dice.pick(&[(4, [28, 29, 30, 31, 32, 31, 30]), (6, [125, 126, 127, 128, 126, 127, 120])]);
@@ -223,13 +253,18 @@ fn wish(params: &mut Value, dice: &mut Dice) {
 fn allocate(dice: &mut Dice) -> Value {
     let mut params = json!({ "network": network(dice) });
     owner(&mut params, dice, 40);
-    wish(&mut params, dice);
+    let name = name_of(&params);
+    wish(&mut params, &name, dice);
     options(&mut params, dice);
     params
 }
 
 fn claim(dice: &mut Dice) -> Value {
-    let mut params = json!({ "network": network(dice), "address": address(dice) });
+    let mut params = json!({ "network": network(dice) });
+    params["address"] = address_in(&params, dice);
+    if dice.chance(12) {
+        hit(&mut params, dice, true, false);
+    }
     owner(&mut params, dice, 50);
     options(&mut params, dice);
     maybe(&mut params, dice, 15, "force", |_| json!(true));
@@ -250,11 +285,11 @@ fn acquire(dice: &mut Dice) -> Value {
         params.as_object_mut().and_then(|members| members.remove(unsure));
     }
     let mut items = Vec::new();
-    for _ in 0..dice.below(4) {
+    for _ in 0..dice.pick(&[0, 1, 1, 2, 2, 3, 3]) {
         let mut item = json!({});
         match dice.below(3) {
-            0 => item["address"] = address(dice),
-            _ => wish(&mut item, dice),
+            0 => item["address"] = address_in(&params, dice),
+            _ => wish(&mut item, &name_of(&params), dice),
         }
         maybe(&mut item, dice, 25, "network", network);
         maybe(&mut item, dice, 30, "slot", |dice| json!(dice.pick(&["0", "1", "2"])));
@@ -270,17 +305,24 @@ fn acquire(dice: &mut Dice) -> Value {
 fn generation(params: &mut Value, dice: &mut Dice, percent: u64) {
     if dice.chance(percent) {
         let stale = json!(3);
-        let network = params["network"].as_str().unwrap_or("n0").to_string();
-        let address = params["address"].as_str().map_or_else(|| address_text(dice), str::to_string);
+        let network = name_of(params);
+        let address = params["address"].as_str().map_or_else(|| address_text(dice), |address| address.replace("$held:", "@"));
         params["if_generation"] = if dice.chance(25) { stale } else { json!(format!("$generation:{network}:{address}")) };
     }
 }
 
 fn release(dice: &mut Dice) -> Value {
     let mut params = json!({ "network": network(dice) });
+    if dice.chance(45) {
+        hit(&mut params, dice, true, true);
+        if dice.chance(40) {
+            generation(&mut params, dice, 100);
+        }
+        return params;
+    }
     let by_address = dice.chance(60);
     if by_address {
-        params["address"] = address(dice);
+        params["address"] = address_in(&params, dice);
         maybe(&mut params, dice, 30, "force", |_| json!(true));
         generation(&mut params, dice, 40);
     }
@@ -294,9 +336,12 @@ fn release(dice: &mut Dice) -> Value {
 /// By address, or by owner and slot.
 fn target(dice: &mut Dice) -> Value {
     let mut params = json!({ "network": network(dice) });
-    if dice.chance(50) {
-        params["address"] = address(dice);
+    if dice.chance(75) {
+        let by_address = dice.chance(60);
+        hit(&mut params, dice, by_address, !by_address);
         generation(&mut params, dice, 20);
+    } else if dice.chance(50) {
+        params["address"] = address_in(&params, dice);
     } else {
         owner(&mut params, dice, 40);
     }
@@ -323,15 +368,27 @@ fn update(dice: &mut Dice) -> Value {
     maybe(&mut set, dice, 20, "hostname", |_| json!("h3"));
     maybe(&mut set, dice, 30, "mac", mac);
     maybe(&mut set, dice, 10, "owner_uid", |_| json!("u3"));
-    params["set"] = set;
+    params["set"] = if set == json!({}) && dice.chance(90) { json!({ "note": "updated" }) } else { set };
     params
 }
 
 fn transfer(dice: &mut Dice) -> Value {
-    let mut params = json!({ "network": network(dice), "address": address(dice) });
-    owner(&mut params, dice, 0);
+    let mut params = json!({ "network": network(dice) });
+    params["address"] = address_in(&params, dice);
+    if dice.chance(80) {
+        hit(&mut params, dice, true, true);
+        params.as_object_mut().and_then(|members| members.remove("slot"));
+    }
+    if params["owner"].is_null() || dice.chance(10) {
+        owner(&mut params, dice, 0);
+    }
     let mut to = json!({});
     owner(&mut to, dice, 40);
+    if dice.chance(40) {
+        to["network"] = params["network"].clone();
+        hit(&mut to, dice, false, true);
+        to.as_object_mut().and_then(|members| members.remove("network"));
+    }
     params["to"] = to;
     maybe(&mut params, dice, 35, "exchange", |_| json!(true));
     generation(&mut params, dice, 20);
@@ -339,8 +396,14 @@ fn transfer(dice: &mut Dice) -> Value {
 }
 
 fn decline(dice: &mut Dice) -> Value {
-    let mut params = json!({ "network": network(dice), "address": address(dice) });
-    owner(&mut params, dice, 0);
+    let mut params = json!({ "network": network(dice) });
+    params["address"] = address_in(&params, dice);
+    if dice.chance(75) {
+        hit(&mut params, dice, true, true);
+    }
+    if params["owner"].is_null() || dice.chance(10) {
+        owner(&mut params, dice, 0);
+    }
     maybe(&mut params, dice, 60, "probation_seconds", |dice| json!(1 + dice.below(20)));
     maybe(&mut params, dice, 40, "again", |_| json!(true));
     maybe(&mut params, dice, 10, "seen", |_| json!("02:00:00:00:00:99"));
@@ -372,7 +435,8 @@ fn list(dice: &mut Dice) -> Value {
     maybe(&mut params, dice, 8, "bound", |dice| json!(dice.chance(50)));
     maybe(&mut params, dice, 8, "label", |dice| json!(dice.pick(&["k", "k=v", "l=", "l"])));
     maybe(&mut params, dice, 8, "subnet", |dice| json!(config::cidr(dice)));
-    maybe(&mut params, dice, 8, "pool", pool_reference);
+    let name = name_of(&params);
+    maybe(&mut params, dice, 8, "pool", |dice| pool_reference(&name, dice));
     maybe(&mut params, dice, 8, "kind", |dice| json!(dice.pick(&["dynamic", "static"])));
     maybe(&mut params, dice, 8, "range", |dice| json!(config::range(dice)));
     maybe(&mut params, dice, 4, "hostname", |_| json!("h1"));
@@ -389,10 +453,10 @@ fn list(dice: &mut Dice) -> Value {
 fn owner_release(dice: &mut Dice) -> Value {
     let mut params = json!({});
     owner(&mut params, dice, 0);
-    maybe(&mut params, dice, 50, "network", network);
+    maybe(&mut params, dice, 80, "network", network);
     params
 }
 
 fn scope_release(dice: &mut Dice) -> Value {
-    json!({ "scope": dice.pick(&["s1", "s1", "default"]) })
+    json!({ "scope": dice.pick(&["s1", "s1", "s1", "s1", "s9", "default"]) })
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::generate::{Dice, Step, maybe, network, owner, pool_reference, subnet_reference};
+use super::generate::{Dice, Step, maybe, name_of, network, owner, pool_reference, subnet_reference};
 
 pub fn cidr(dice: &mut Dice) -> &'static str {
     dice.pick(&[
@@ -133,15 +133,15 @@ pub fn network_update(dice: &mut Dice) -> Value {
     // What keeps everything out is lifted more often than it is set.
     maybe(&mut set, dice, 40, "protected", |_| json!(false));
     maybe(&mut set, dice, 30, "limits", |_| json!({ "per_owner": null, "per_scope": null }));
-    params["set"] = set;
+    params["set"] = if set == json!({}) && dice.chance(80) { json!({ "description": "changed" }) } else { set };
     if_version(&mut params, dice);
     params
 }
 
 pub fn network_delete(dice: &mut Dice) -> Value {
     let mut params = json!({ "network": network(dice) });
-    maybe(&mut params, dice, 45, "force", |_| json!(true));
-    maybe(&mut params, dice, 15, "purge", |_| json!(true));
+    maybe(&mut params, dice, 30, "force", |_| json!(true));
+    maybe(&mut params, dice, 6, "purge", |_| json!(true));
     if_version(&mut params, dice);
     params
 }
@@ -152,8 +152,9 @@ pub fn network_restore(dice: &mut Dice) -> Value {
 
 pub fn network_map(dice: &mut Dice) -> Value {
     let mut params = json!({ "network": network(dice) });
-    maybe(&mut params, dice, 20, "subnet", subnet_reference);
-    maybe(&mut params, dice, 20, "pool", pool_reference);
+    let name = name_of(&params);
+    maybe(&mut params, dice, 20, "subnet", |dice| subnet_reference(&name, dice));
+    maybe(&mut params, dice, 20, "pool", |dice| pool_reference(&name, dice));
     maybe(&mut params, dice, 40, "format", |dice| json!(dice.pick(&["text", "runs"])));
     params
 }
@@ -167,7 +168,9 @@ pub fn subnet_add(dice: &mut Dice) -> Value {
 }
 
 pub fn subnet_modify(dice: &mut Dice) -> Value {
-    let mut params = json!({ "network": network(dice), "subnet": subnet_reference(dice) });
+    let network = network(dice);
+    let name = name_of(&json!({ "network": network }));
+    let mut params = json!({ "network": network, "subnet": subnet_reference(&name, dice) });
     let mut set = json!({});
     maybe(&mut set, dice, 30, "cidr", |dice| json!(cidr(dice)));
     maybe(&mut set, dice, 25, "gateway", |dice| {
@@ -178,13 +181,15 @@ pub fn subnet_modify(dice: &mut Dice) -> Value {
     maybe(&mut set, dice, 15, "zones", |dice| if dice.chance(50) { json!(["z1"]) } else { json!([]) });
     maybe(&mut set, dice, 25, "draining", |dice| json!(dice.chance(40)));
     maybe(&mut set, dice, 15, "pools", |dice| json!([{ "range": range(dice), "name": "p-dyn" }]));
-    params["set"] = set;
+    params["set"] = if set == json!({}) && dice.chance(80) { json!({ "draining": false }) } else { set };
     if_version(&mut params, dice);
     params
 }
 
 pub fn subnet_move(dice: &mut Dice) -> Value {
-    let mut params = json!({ "network": network(dice), "subnet": subnet_reference(dice), "to": network(dice) });
+    let network = network(dice);
+    let name = name_of(&json!({ "network": network }));
+    let mut params = json!({ "network": network, "subnet": subnet_reference(&name, dice), "to": super::generate::network(dice) });
     // A subnet that moves to where it is, is left out.
     if params["network"] == params["to"] {
         params["to"] = json!(if params["network"] == "n2" { "n0" } else { "n2" });
@@ -193,7 +198,9 @@ pub fn subnet_move(dice: &mut Dice) -> Value {
 }
 
 pub fn subnet_remove(dice: &mut Dice) -> Value {
-    let mut params = json!({ "network": network(dice), "subnet": subnet_reference(dice) });
+    let network = network(dice);
+    let name = name_of(&json!({ "network": network }));
+    let mut params = json!({ "network": network, "subnet": subnet_reference(&name, dice) });
     if_version(&mut params, dice);
     params
 }
@@ -203,7 +210,7 @@ pub fn pool_add(dice: &mut Dice) -> Value {
     if dice.chance(75) {
         params["range"] = json!(range(dice));
     } else {
-        params["subnet"] = subnet_reference(dice);
+        params["subnet"] = subnet_reference(&name_of(&params), dice);
     }
     maybe(&mut params, dice, 60, "name", |dice| json!(dice.pick(&["p-dyn", "p-static"])));
     maybe(&mut params, dice, 25, "kind", |dice| json!(dice.pick(&["static", "dynamic"])));
@@ -213,22 +220,24 @@ pub fn pool_add(dice: &mut Dice) -> Value {
 }
 
 pub fn pool_modify(dice: &mut Dice) -> Value {
-    let mut params = json!({ "network": network(dice), "pool": pool_reference(dice) });
+    let network = network(dice);
+    let name = name_of(&json!({ "network": network }));
+    let mut params = json!({ "network": network, "pool": pool_reference(&name, dice) });
     let mut set = json!({});
     maybe(&mut set, dice, 30, "range", |dice| json!(range(dice)));
     maybe(&mut set, dice, 20, "name", |dice| json!(dice.pick(&[Some("p-dyn"), Some("p-static"), None])));
     maybe(&mut set, dice, 20, "kind", |dice| json!(dice.pick(&["static", "dynamic"])));
     maybe(&mut set, dice, 40, "draining", |dice| json!(dice.chance(40)));
-    params["set"] = set;
+    params["set"] = if set == json!({}) && dice.chance(80) { json!({ "draining": false }) } else { set };
     if_version(&mut params, dice);
     params
 }
 
 pub fn pool_remove(dice: &mut Dice) -> Value {
     let mut params = json!({ "network": network(dice) });
-    match dice.below(5) {
-        0 => params["pool"] = pool_reference(dice),
-        1 => params["subnet"] = subnet_reference(dice),
+    match dice.below(7) {
+        0 => params["pool"] = pool_reference(&name_of(&params), dice),
+        1 => params["subnet"] = subnet_reference(&name_of(&params), dice),
         _ => {
             let first = dice.below(16);
             params["range"] = json!(format!("10.0.0.{first}-10.0.0.{}", first + dice.below(3)));
@@ -240,7 +249,7 @@ pub fn pool_remove(dice: &mut Dice) -> Value {
 pub fn reserved_add(dice: &mut Dice) -> Value {
     let mut params = json!({ "network": network(dice), "range": range(dice) });
     if dice.chance(35) {
-        params["range"] = json!(format!("10.0.0.{}", dice.below(16)));
+        params["range"] = json!(format!("$in:{}:{}", name_of(&params), dice.below(16)));
         let mut whose = json!({});
         owner(&mut whose, dice, 20);
         params["for"] = whose;
@@ -251,7 +260,11 @@ pub fn reserved_add(dice: &mut Dice) -> Value {
 }
 
 pub fn reserved_remove(dice: &mut Dice) -> Value {
-    json!({ "network": network(dice), "range": range(dice) })
+    let mut params = json!({ "network": network(dice), "range": range(dice) });
+    if dice.chance(60) {
+        params["range"] = json!(dice.pick(&["10.0.0.0/28", "10.0.0.16/28", "10.0.0.4-10.0.0.11"]));
+    }
+    params
 }
 
 pub fn scope_list(dice: &mut Dice) -> Value {

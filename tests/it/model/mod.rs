@@ -112,9 +112,10 @@ impl Model {
             args.flag("dry_run")?;
             args.text("reason", |text| text.len() <= 256)?;
         }
-        let versions: Vec<(String, Network)> = self.networks.iter().map(|network| (network.id.clone(), network.clone())).collect();
+        let configures = !method.starts_with("ip.") && !READS.contains(&method);
+        let before: Vec<Network> = if configures { self.networks.clone() } else { Vec::new() };
         let answer = self.dispatch(method, &args)?;
-        self.raise_versions(&versions);
+        self.raise_versions(&before);
         Ok(self.with_version(method, answer))
     }
 

@@ -272,9 +272,9 @@ impl Model {
     }
 
     /// The version rises by one where the configuration is another than before.
-    pub fn raise_versions(&mut self, before: &[(String, Network)]) {
-        for (id, old) in before {
-            let Some(network) = self.networks.iter_mut().find(|network| network.id == *id) else { continue };
+    pub fn raise_versions(&mut self, before: &[Network]) {
+        for old in before {
+            let Some(network) = self.networks.iter_mut().find(|network| network.id == old.id) else { continue };
             if network.closed != old.closed || nouns::network(network) != nouns::network(old) {
                 network.version += 1;
             }
