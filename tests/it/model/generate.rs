@@ -7,7 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::generate_config as config;
+use super::{generate_config as config, generate_holdings as holdings};
 
 /// One request, and how far the clock moves before it.
 #[derive(Debug, Clone)]
@@ -18,12 +18,12 @@ pub struct Step {
     pub params: Value,
 }
 
-/// Three networks, then `len` requests of all kinds.
+/// Three networks, then about `len` requests of all kinds.
 pub fn sequence(len: usize) -> impl Strategy<Value = Vec<Step>> {
     let number = || any::<u64>().no_shrink();
     (vec(number(), 3), vec(number(), len.div_ceil(2)..=len)).prop_map(|(first, then)| {
         let networks = ["n0", "n1", "n2"].iter().zip(first).map(|(name, seed)| config::founding(name, &mut Dice(seed)));
-        let requests = then.into_iter().map(|seed| step(&mut Dice(seed)));
+        let requests = then.into_iter().flat_map(|seed| scene(&mut Dice(seed)));
         networks.chain(requests).collect()
     })
 }
@@ -63,18 +63,18 @@ const METHODS: [(u64, &str, Maker); 34] = [
     (34, "ip.allocate", allocate),
     (18, "ip.claim", claim),
     (12, "ip.acquire", acquire),
-    (13, "ip.release", release),
-    (3, "ip.renew", renew),
-    (3, "ip.bind", bind),
-    (3, "ip.unbind", bind),
-    (3, "ip.update", update),
-    (5, "ip.transfer", transfer),
-    (4, "ip.decline", decline),
-    (3, "ip.get", get),
-    (1, "ip.find", find),
-    (4, "ip.list", list),
-    (1, "owner.release", owner_release),
-    (1, "scope.release", scope_release),
+    (13, "ip.release", holdings::release),
+    (3, "ip.renew", holdings::renew),
+    (3, "ip.bind", holdings::bind),
+    (3, "ip.unbind", holdings::bind),
+    (3, "ip.update", holdings::update),
+    (5, "ip.transfer", holdings::transfer),
+    (4, "ip.decline", holdings::decline),
+    (3, "ip.get", holdings::get),
+    (1, "ip.find", holdings::find),
+    (4, "ip.list", holdings::list),
+    (1, "owner.release", holdings::owner_release),
+    (1, "scope.release", holdings::scope_release),
     (3, "network.create", config::network_create),
     (1, "network.get", config::network_only),
     (1, "network.list", config::network_list),
@@ -86,15 +86,59 @@ const METHODS: [(u64, &str, Maker); 34] = [
     (4, "subnet.add", config::subnet_add),
     (5, "subnet.modify", config::subnet_modify),
     (2, "subnet.move", config::subnet_move),
-    (1, "subnet.remove", config::subnet_remove),
+    (3, "subnet.remove", config::subnet_remove),
     (3, "pool.add", config::pool_add),
     (3, "pool.modify", config::pool_modify),
     (3, "pool.remove", config::pool_remove),
-    (3, "reserved.add", config::reserved_add),
-    (2, "reserved.remove", config::reserved_remove),
+    (5, "reserved.add", config::reserved_add),
+    (3, "reserved.remove", config::reserved_remove),
     (1, "realm.list", |_| json!({})),
     (1, "scope.list", config::scope_list),
 ];
+
+/// Mostly one request; now and then a few that chance would seldom bring together.
+fn scene(dice: &mut Dice) -> Vec<Step> {
+    let name = dice.pick(&["n0", "n1", "n2"]);
+    let now = |method: &'static str, params: Value| Step { advance_ms: 1, method, params };
+    match dice.below(100) {
+        // What a removed subnet leaves behind when it comes back.
+        0 => {
+            let cidr = if name == "n1" { "10.0.0.16/28" } else { "10.0.0.0/28" };
+            let mut again = json!({ "network": name, "owner": "e" });
+            wish(&mut again, name, dice);
+            vec![
+                now("scope.release", json!({ "scope": "s1" })),
+                now("scope.release", json!({ "scope": "default" })),
+                now("subnet.remove", json!({ "network": name, "subnet": cidr })),
+                now("subnet.add", json!({ "network": name, "cidr": cidr })),
+                now("ip.allocate", again),
+                now("network.usage", json!({ "network": name })),
+            ]
+        }
+        // A network deleted by force, what still works in it, and its return.
+        1 => {
+            let closed = json!(format!("$closed:{name}"));
+            let mut of_it = |method, maker: Maker| {
+                let mut params = maker(dice);
+                params["network"] = closed.clone();
+                now(method, params)
+            };
+            vec![
+                now("network.update", json!({ "network": name, "set": { "protected": false } })),
+                now("ip.allocate", json!({ "network": name, "owner": "e", "slot": "9" })),
+                now("network.delete", json!({ "network": name, "force": true })),
+                of_it("ip.allocate", allocate),
+                of_it("ip.release", holdings::release),
+                of_it("ip.bind", holdings::bind),
+                of_it("ip.unbind", holdings::bind),
+                of_it("subnet.add", config::subnet_add),
+                of_it("network.usage", config::network_only),
+                now("network.restore", json!({ "network": closed })),
+            ]
+        }
+        _ => vec![step(dice)],
+    }
+}
 
 fn step(dice: &mut Dice) -> Step {
     let total: u64 = METHODS.iter().map(|(weight, _, _)| weight).sum();
@@ -166,12 +210,12 @@ pub fn address_text(dice: &mut Dice) -> String {
     }
 }
 
-fn address(dice: &mut Dice) -> Value {
+pub fn address(dice: &mut Dice) -> Value {
     json!(address_text(dice))
 }
 
 /// Mostly an address of the network that is named.
-fn address_in(params: &Value, dice: &mut Dice) -> Value {
+pub fn address_in(params: &Value, dice: &mut Dice) -> Value {
     if dice.chance(20) {
         return address(dice);
     }
@@ -179,7 +223,7 @@ fn address_in(params: &Value, dice: &mut Dice) -> Value {
 }
 
 /// Speaks of something held: its address, its owner, or both.
-fn hit(params: &mut Value, dice: &mut Dice, by_address: bool, by_owner: bool) {
+pub fn hit(params: &mut Value, dice: &mut Dice, by_address: bool, by_owner: bool) {
     let which = format!("{}:{}", name_of(params), dice.below(32));
     if by_address {
         params["address"] = json!(format!("$held:{which}"));
@@ -233,7 +277,7 @@ fn options(params: &mut Value, dice: &mut Dice) {
     maybe(params, dice, 8, "brief", |_| json!(true));
 }
 
-fn mac(dice: &mut Dice) -> Value {
+pub fn mac(dice: &mut Dice) -> Value {
     json!(dice.pick(&["02:00:00:00:00:01", "02:00:00:00:00:02", "02:00:00:00:00:0A"]))
 }
 
@@ -300,163 +344,4 @@ fn acquire(dice: &mut Dice) -> Value {
     maybe(&mut params, dice, 15, "slot_prefix", |_| json!("x"));
     maybe(&mut params, dice, 20, "exact", |_| json!(true));
     params
-}
-
-fn generation(params: &mut Value, dice: &mut Dice, percent: u64) {
-    if dice.chance(percent) {
-        let stale = json!(3);
-        let network = name_of(params);
-        let address = params["address"].as_str().map_or_else(|| address_text(dice), |address| address.replace("$held:", "@"));
-        params["if_generation"] = if dice.chance(25) { stale } else { json!(format!("$generation:{network}:{address}")) };
-    }
-}
-
-fn release(dice: &mut Dice) -> Value {
-    let mut params = json!({ "network": network(dice) });
-    if dice.chance(45) {
-        hit(&mut params, dice, true, true);
-        if dice.chance(40) {
-            generation(&mut params, dice, 100);
-        }
-        return params;
-    }
-    let by_address = dice.chance(60);
-    if by_address {
-        params["address"] = address_in(&params, dice);
-        maybe(&mut params, dice, 30, "force", |_| json!(true));
-        generation(&mut params, dice, 40);
-    }
-    if !by_address || dice.chance(50) {
-        owner(&mut params, dice, 40);
-    }
-    maybe(&mut params, dice, 15, "strict", |_| json!(true));
-    params
-}
-
-/// By address, or by owner and slot.
-fn target(dice: &mut Dice) -> Value {
-    let mut params = json!({ "network": network(dice) });
-    if dice.chance(75) {
-        let by_address = dice.chance(60);
-        hit(&mut params, dice, by_address, !by_address);
-        generation(&mut params, dice, 20);
-    } else if dice.chance(50) {
-        params["address"] = address_in(&params, dice);
-    } else {
-        owner(&mut params, dice, 40);
-    }
-    params
-}
-
-fn renew(dice: &mut Dice) -> Value {
-    let mut params = target(dice);
-    params["ttl_seconds"] = if dice.chance(30) { Value::Null } else { json!(1 + dice.below(6)) };
-    params
-}
-
-fn bind(dice: &mut Dice) -> Value {
-    let mut params = target(dice);
-    params["claimant"] = json!(dice.pick(&["vm1", "vm2"]));
-    params
-}
-
-fn update(dice: &mut Dice) -> Value {
-    let mut params = target(dice);
-    let mut set = json!({});
-    maybe(&mut set, dice, 40, "labels", |dice| json!({ dice.pick(&["k", "l"]): dice.pick(&[Some("w"), None]) }));
-    maybe(&mut set, dice, 30, "note", |dice| json!(dice.pick(&[Some("other"), None])));
-    maybe(&mut set, dice, 20, "hostname", |_| json!("h3"));
-    maybe(&mut set, dice, 30, "mac", mac);
-    maybe(&mut set, dice, 10, "owner_uid", |_| json!("u3"));
-    params["set"] = if set == json!({}) && dice.chance(90) { json!({ "note": "updated" }) } else { set };
-    params
-}
-
-fn transfer(dice: &mut Dice) -> Value {
-    let mut params = json!({ "network": network(dice) });
-    params["address"] = address_in(&params, dice);
-    if dice.chance(80) {
-        hit(&mut params, dice, true, true);
-        params.as_object_mut().and_then(|members| members.remove("slot"));
-    }
-    if params["owner"].is_null() || dice.chance(10) {
-        owner(&mut params, dice, 0);
-    }
-    let mut to = json!({});
-    owner(&mut to, dice, 40);
-    if dice.chance(40) {
-        to["network"] = params["network"].clone();
-        hit(&mut to, dice, false, true);
-        to.as_object_mut().and_then(|members| members.remove("network"));
-    }
-    params["to"] = to;
-    maybe(&mut params, dice, 35, "exchange", |_| json!(true));
-    generation(&mut params, dice, 20);
-    params
-}
-
-fn decline(dice: &mut Dice) -> Value {
-    let mut params = json!({ "network": network(dice) });
-    params["address"] = address_in(&params, dice);
-    if dice.chance(75) {
-        hit(&mut params, dice, true, true);
-    }
-    if params["owner"].is_null() || dice.chance(10) {
-        owner(&mut params, dice, 0);
-    }
-    maybe(&mut params, dice, 60, "probation_seconds", |dice| json!(1 + dice.below(20)));
-    maybe(&mut params, dice, 40, "again", |_| json!(true));
-    maybe(&mut params, dice, 10, "seen", |_| json!("02:00:00:00:00:99"));
-    params
-}
-
-fn get(dice: &mut Dice) -> Value {
-    let mut params = json!({ "address": address(dice) });
-    match dice.below(3) {
-        0 => params["network"] = network(dice),
-        1 => params["realm"] = json!(dice.pick(&["default", "lab"])),
-        _ => {}
-    }
-    params
-}
-
-fn find(dice: &mut Dice) -> Value {
-    json!({ "address": address(dice) })
-}
-
-fn list(dice: &mut Dice) -> Value {
-    let mut params = json!({});
-    maybe(&mut params, dice, 30, "network", network);
-    maybe(&mut params, dice, 10, "realm", |dice| json!(dice.pick(&["default", "lab"])));
-    maybe(&mut params, dice, 10, "scope", |dice| json!(dice.pick(&["default", "s1"])));
-    maybe(&mut params, dice, 10, "owner", |_| json!("a"));
-    maybe(&mut params, dice, 5, "owner_prefix", |_| json!("b"));
-    maybe(&mut params, dice, 5, "claimant", |_| json!("vm1"));
-    maybe(&mut params, dice, 8, "bound", |dice| json!(dice.chance(50)));
-    maybe(&mut params, dice, 8, "label", |dice| json!(dice.pick(&["k", "k=v", "l=", "l"])));
-    maybe(&mut params, dice, 8, "subnet", |dice| json!(config::cidr(dice)));
-    let name = name_of(&params);
-    maybe(&mut params, dice, 8, "pool", |dice| pool_reference(&name, dice));
-    maybe(&mut params, dice, 8, "kind", |dice| json!(dice.pick(&["dynamic", "static"])));
-    maybe(&mut params, dice, 8, "range", |dice| json!(config::range(dice)));
-    maybe(&mut params, dice, 4, "hostname", |_| json!("h1"));
-    maybe(&mut params, dice, 4, "mac", mac);
-    maybe(&mut params, dice, 5, "obsolete", |dice| json!(dice.chance(30)));
-    maybe(&mut params, dice, 6, "expires_before", |_| json!("$time:+3000"));
-    maybe(&mut params, dice, 6, "created_before", |_| json!("$time:-2000"));
-    maybe(&mut params, dice, 15, "count_only", |_| json!(true));
-    maybe(&mut params, dice, 40, "limit", |dice| json!(1 + dice.below(3)));
-    maybe(&mut params, dice, 15, "after", |_| json!("$next"));
-    params
-}
-
-fn owner_release(dice: &mut Dice) -> Value {
-    let mut params = json!({});
-    owner(&mut params, dice, 0);
-    maybe(&mut params, dice, 80, "network", network);
-    params
-}
-
-fn scope_release(dice: &mut Dice) -> Value {
-    json!({ "scope": dice.pick(&["s1", "s1", "s1", "s1", "s9", "default"]) })
 }

@@ -64,7 +64,7 @@ fn settings(params: &mut Value, dice: &mut Dice) {
 
 /// A subnet's members, for `subnet.add` and for new networks.
 fn subnet(dice: &mut Dice) -> Value {
-    let cidr = cidr(dice);
+    let cidr = if dice.chance(40) { dice.pick(&["10.0.0.0/28", "10.0.0.16/28"]) } else { cidr(dice) };
     let mut subnet = json!({ "cidr": cidr });
     let base = cidr.split('/').next().unwrap_or_default();
     let near = |dice: &mut Dice| {
@@ -100,6 +100,10 @@ fn if_version(params: &mut Value, dice: &mut Dice) {
 }
 
 pub fn network_create(dice: &mut Dice) -> Value {
+    if dice.chance(40) {
+        let name = dice.pick(&["n0", "n1", "n2"]);
+        return founding(name, dice).params;
+    }
     let mut params = json!({ "name": dice.pick(&["n0", "n1", "n2", "n3", "n3"]) });
     maybe(&mut params, dice, 50, "realm", |dice| json!(dice.pick(&["lab", "default", "own"])));
     maybe(&mut params, dice, 12, "kind", |dice| json!(dice.pick(&["dynamic", "vip", "manual"])));
@@ -207,7 +211,10 @@ pub fn subnet_remove(dice: &mut Dice) -> Value {
 
 pub fn pool_add(dice: &mut Dice) -> Value {
     let mut params = json!({ "network": network(dice) });
-    if dice.chance(75) {
+    if dice.chance(30) {
+        let first = dice.below(12);
+        params["range"] = json!(format!("10.0.0.{first}+{}", 1 + dice.below(3)));
+    } else if dice.chance(70) {
         params["range"] = json!(range(dice));
     } else {
         params["subnet"] = subnet_reference(&name_of(&params), dice);
@@ -261,8 +268,10 @@ pub fn reserved_add(dice: &mut Dice) -> Value {
 
 pub fn reserved_remove(dice: &mut Dice) -> Value {
     let mut params = json!({ "network": network(dice), "range": range(dice) });
-    if dice.chance(60) {
-        params["range"] = json!(dice.pick(&["10.0.0.0/28", "10.0.0.16/28", "10.0.0.4-10.0.0.11"]));
+    match dice.below(4) {
+        0 => params["range"] = json!(dice.pick(&["10.0.0.0/28", "10.0.0.16/28", "10.0.0.4-10.0.0.11"])),
+        1 | 2 => params["range"] = json!(format!("$reserved:{}:{}", name_of(&params), dice.below(4))),
+        _ => {}
     }
     params
 }

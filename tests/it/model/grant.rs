@@ -126,7 +126,9 @@ impl Model {
             findings.add(ModelError::new("not_enough_capacity", self.shortage(n, wish)));
         }
         findings.verdict()?;
-        let first = hint.filter(|hint| choices.contains(hint)).unwrap_or(choices[0]);
+        self.chose |= choices.len() > 1;
+        let own_choice = if self.picks_last { choices[choices.len() - 1] } else { choices[0] };
+        let first = hint.filter(|hint| choices.contains(hint)).unwrap_or(own_choice);
         let length = wish.length.unwrap_or(width(first));
         if let Some(old) = existing {
             let overlapping = block(old, self.networks[n].held[&old].length).overlaps(block(first, length));
@@ -138,10 +140,11 @@ impl Model {
 
     fn insert(&mut self, n: usize, key: &Key, first: Address, length: u8, wish: &Wish, options: &Options) {
         let now = self.clock;
+        let gap = self.generation_gap;
         let network = &mut self.networks[n];
         let pool = network.subnet_of(first).and_then(|subnet| subnet.pool_at(first));
         let granted_pool = pool.map(|pool| (pool.name.clone(), pool.range));
-        network.highest_generation += 1;
+        network.highest_generation += 1 + gap;
         for address in each(block(first, length)) {
             network.freed.remove(&address);
             network.declined.remove(&address);

@@ -65,9 +65,9 @@ impl Model {
 
     /// A new grant of the same address: lease, claimant and notes stay, the object's uid does not.
     fn hand_over(&mut self, n: usize, first: Address, to: Key) {
-        let now = self.clock;
+        let (now, gap) = (self.clock, self.generation_gap);
         let network = &mut self.networks[n];
-        network.highest_generation += 1;
+        network.highest_generation += 1 + gap;
         let generation = network.highest_generation;
         let held = network.held.get_mut(&first).expect("held");
         if !held.key.same_owner(&to) {

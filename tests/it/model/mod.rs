@@ -17,6 +17,7 @@ mod coverage;
 mod errors;
 mod generate;
 mod generate_config;
+mod generate_holdings;
 mod grant;
 mod handing;
 mod holdings;
@@ -69,6 +70,10 @@ pub const METHODS: [&str; 34] = [
 pub struct Model {
     pub networks: Vec<Network>,
     pub assume: Assumptions,
+    /// Takes the last permitted choice instead of the lowest: for trying out how choices are followed.
+    pub picks_last: bool,
+    /// What is left out between two generations: for trying out how generations are learnt.
+    pub generation_gap: u64,
     clock: u64,
     ids: u64,
     /// The server's answer, while its request is being carried out.
@@ -77,6 +82,8 @@ pub struct Model {
     granted: Vec<(usize, Address)>,
     /// Granted by the last request, to learn the generations from the server.
     last_granted: Vec<(usize, Address)>,
+    /// The last request had a choice that its answer would show.
+    chose: bool,
     /// Let go at the end of the present request.
     leaving: Vec<(usize, Address)>,
     /// Where the pages of lists ended, by the server's token.
@@ -92,13 +99,16 @@ impl Model {
     /// Carries out one request by itself; where the server is free, the lowest permitted choice is taken.
     pub fn call(&mut self, now_ms: u64, method: &str, params: &Value) -> Result<Value, ModelError> {
         self.advance(now_ms);
+        self.chose = false;
         let before = self.clone();
         let answer = self.guarded(method, params);
+        let chose = self.chose;
         let dry = params["dry_run"] == Value::Bool(true);
         self.last_granted = std::mem::take(&mut self.granted);
         if dry || answer.is_err() {
             *self = before;
         }
+        self.chose = chose;
         self.granted.clear();
         self.leaving.clear();
         self.forget_empty();
@@ -115,7 +125,7 @@ impl Model {
         let configures = !method.starts_with("ip.") && !READS.contains(&method);
         let before: Vec<Network> = if configures { self.networks.clone() } else { Vec::new() };
         let answer = self.dispatch(method, &args)?;
-        self.raise_versions(&before);
+        self.raise_versions(&before, args.raw("network"));
         Ok(self.with_version(method, answer))
     }
 

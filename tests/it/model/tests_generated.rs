@@ -6,11 +6,16 @@ use proptest::test_runner::TestRunner;
 use serde_json::json;
 
 use super::adopt::as_answer;
-use super::{Coverage, Model, Step, sequence};
+use super::assumptions::Figures;
+use super::{Assumptions, Coverage, Model, Step, sequence};
 
 /// Runs one sequence on two models; the second follows the answers of the first as if they were a server's.
 fn run(steps: &[Step], coverage: &mut Coverage) -> Result<(), String> {
-    let (mut server, mut model) = (Model::new(), Model::new());
+    run_against(Model { picks_last: true, generation_gap: 9, ..Model::new() }, steps, coverage)
+}
+
+fn run_against(mut server: Model, steps: &[Step], coverage: &mut Coverage) -> Result<(), String> {
+    let mut model = Model::new();
     let mut now = 1_700_000_000_000;
     for step in steps {
         now += step.advance_ms;
@@ -36,7 +41,7 @@ fn sequences(count: usize, len: usize) -> impl Iterator<Item = Vec<Step>> {
 #[test]
 fn model_agrees_with_itself_and_the_generator_reaches_everything() {
     let mut coverage = Coverage::default();
-    for steps in sequences(300, 120) {
+    for steps in sequences(400, 120) {
         if let Err(problem) = run(&steps, &mut coverage) {
             panic!("{problem}");
         }
@@ -55,6 +60,25 @@ fn at_least_a_third_of_generated_requests_succeed() {
     let short = coverage.count("ip.allocate", "not_enough_capacity");
     assert!(granted * 3 > short, "{granted} granted, {short} refused for want of capacity");
     assert!(coverage.count("ip.acquire", "ok") > 20 && coverage.count("ip.transfer", "ok") > 10);
+}
+
+#[test]
+fn each_decision_that_a_server_makes_otherwise_is_noticed() {
+    type Otherwise = fn(&mut Assumptions);
+    let decisions: [(&str, Otherwise); 6] = [
+        ("cools_from_lease_end", |assume| assume.cools_from_lease_end = true),
+        ("removal_forgets", |assume| assume.removal_forgets = true),
+        ("no_change_raises_version", |assume| assume.no_change_raises_version = true),
+        ("uid_binds_on_repeat", |assume| assume.uid_binds_on_repeat = false),
+        ("declined_needs_force", |assume| assume.declined_needs_force = false),
+        ("figures", |assume| assume.figures = Figures::WholeNetwork),
+    ];
+    for (name, decide) in decisions {
+        let mut server = Model::new();
+        decide(&mut server.assume);
+        let noticed = sequences(400, 120).any(|steps| run_against(server.clone(), &steps, &mut Coverage::default()).is_err());
+        assert!(noticed, "nothing tells whether {name}");
+    }
 }
 
 #[test]
