@@ -186,9 +186,10 @@ fn is_entry(key: &str, text: &str) -> bool {
 /// Owner, scope, slot, claimant, owner_uid.
 pub fn is_owner(text: &str) -> bool {
     let printable = |c: char| {
-        !(c.is_control() || c.is_whitespace() && c != ' ')
-            && !matches!(c as u32, 0xad | 0x200b..=0x200f | 0x2028..=0x202e | 0x2060..=0x206f | 0xfeff)
-            && !matches!(c as u32, 0xe000..=0xf8ff | 0xf_0000..)
+        let blank = c.is_whitespace() && c != ' ';
+        let format = matches!(c as u32, 0xad | 0x200b..=0x200f | 0x2028..=0x202e | 0x2060..=0x206f | 0xfeff);
+        let private = matches!(c as u32, 0xe000..=0xf8ff | 0xf_0000..);
+        !(c.is_control() || blank || format || private)
     };
     (1..=256).contains(&text.len()) && text.chars().all(printable) && text.trim() != ""
 }

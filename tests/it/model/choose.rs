@@ -40,7 +40,8 @@ impl Model {
                 let single = reserved.range.size() == 1 && wish.length.is_none_or(|length| length == width(address));
                 let whose = reserved.whose.as_ref().is_some_and(|whose| whose.fits(key));
                 let family = wish.family.is_none_or(|family| family == address.family().number());
-                let pool = wish.pool.as_ref().is_none_or(|name| subnet.pool_at(address).is_some_and(|p| p.is_named(name)));
+                let pool =
+                    wish.pool.as_ref().is_none_or(|name| subnet.pool_at(address).is_some_and(|p| p.is_named(name)));
                 let usable = !subnet.is_unusable(address) && !subnet.is_draining(address);
                 let vacant = network.covering(address).is_none() && !network.is_declined(address);
                 let own = network.freed.get(&address).and_then(|freed| freed.by.as_ref()) == Some(key);
@@ -161,7 +162,9 @@ fn picked(network: &Network, free: Vec<Address>, wish: &Wish) -> Vec<Address> {
         "random" => free,
         "oldest" => {
             let length = |first: &Address| wish.length.unwrap_or(width(*first));
-            let fresh = |first: &&Address| each(block(**first, length(first))).all(|address| !network.freed.contains_key(&address));
+            let fresh = |first: &&Address| {
+                each(block(**first, length(first))).all(|address| !network.freed.contains_key(&address))
+            };
             if let Some(first) = free.iter().find(fresh) {
                 return vec![*first];
             }

@@ -39,7 +39,8 @@ impl Coverage {
             }
         }
         for method in METHODS {
-            let outcomes: Vec<&String> = self.counts.keys().filter(|(of, _)| of == method).map(|(_, outcome)| outcome).collect();
+            let outcomes: Vec<&String> =
+                self.counts.keys().filter(|(of, _)| of == method).map(|(_, outcome)| outcome).collect();
             if !outcomes.iter().any(|outcome| *outcome == "ok") {
                 missing.push(format!("{method} never succeeded"));
             }

@@ -152,7 +152,17 @@ fn step(dice: &mut Dice) -> Step {
     });
     let (_, method, maker) = chosen.copied().unwrap_or(METHODS[0]);
     let mut params = maker(dice);
-    let reads = ["ip.get", "ip.find", "ip.list", "network.get", "network.list", "network.usage", "network.map", "realm.list", "scope.list"];
+    let reads = [
+        "ip.get",
+        "ip.find",
+        "ip.list",
+        "network.get",
+        "network.list",
+        "network.usage",
+        "network.map",
+        "realm.list",
+        "scope.list",
+    ];
     if !reads.contains(&method) {
         maybe(&mut params, dice, 6, "dry_run", |_| json!(true));
         maybe(&mut params, dice, 3, "reason", |_| json!("because"));
@@ -178,7 +188,9 @@ fn spoil(params: &mut Value, dice: &mut Dice) {
         2 => drop(params.as_object_mut().and_then(|members| members.remove(&some))),
         3 | 4 if params.get("network").is_some() => params["network"] = json!("nowhere"),
         5 if params.get("address").is_some() => params["address"] = json!("10.0.0.05"),
-        6 | 7 if params.get("address").is_some() => params["address"] = json!(dice.pick(&["192.0.2.1", "fd00:1::1", "10.0.0.255"])),
+        6 | 7 if params.get("address").is_some() => {
+            params["address"] = json!(dice.pick(&["192.0.2.1", "fd00:1::1", "10.0.0.255"]))
+        }
         8 if params.get("owner").is_some() => params["owner"] = json!(dice.pick(&["", "  ", "a\u{7}"])),
         9 if params.get("subnet").is_some() => params["subnet"] = json!(dice.pick(&["192.0.2.0/24", "nosuch"])),
         _ => params[some] = json!(-1),
@@ -288,7 +300,8 @@ fn wish(params: &mut Value, name: &str, dice: &mut Dice) {
     maybe(params, dice, 12, "pool", |dice| pool_reference(name, dice));
     maybe(params, dice, 10, "zone", |dice| json!(dice.pick(&["z1", "z2", "z9"])));
     if dice.chance(14) {
-        let (family, lengths) = dice.pick(&[(4, [28, 29, 30, 31, 32, 31, 30]), (6, [125, 126, 127, 128, 126, 127, 120])]);
+        let (family, lengths) =
+            dice.pick(&[(4, [28, 29, 30, 31, 32, 31, 30]), (6, [125, 126, 127, 128, 126, 127, 120])]);
         params["family"] = json!(family);
         params["prefix_length"] = json!(dice.pick(&lengths));
     }
@@ -313,7 +326,8 @@ fn claim(dice: &mut Dice) -> Value {
     options(&mut params, dice);
     maybe(&mut params, dice, 15, "force", |_| json!(true));
     if dice.chance(12) {
-        let (address, length) = dice.pick(&[("10.0.0.4", 30), ("10.0.0.8", 29), ("10.0.0.2", 31), ("10.0.0.3", 31), ("fd00::4", 126)]);
+        let (address, length) =
+            dice.pick(&[("10.0.0.4", 30), ("10.0.0.8", 29), ("10.0.0.2", 31), ("10.0.0.3", 31), ("fd00::4", 126)]);
         params["address"] = json!(address);
         params["prefix_length"] = json!(length);
     }

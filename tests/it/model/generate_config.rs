@@ -6,13 +6,26 @@ use super::generate::{Dice, Step, maybe, name_of, network, owner, pool_reference
 
 pub fn cidr(dice: &mut Dice) -> &'static str {
     dice.pick(&[
-        "10.0.0.0/28", "10.0.0.0/28", "10.0.0.0/29", "10.0.0.8/29", "10.0.0.16/28", "10.0.0.32/30", "10.0.0.36/31",
-        "10.0.0.38/32", "10.0.0.0/27", "fd00::/124", "fd00::10/126", "fd00::/125", "fd00::20/127", "fd00::22/128",
+        "10.0.0.0/28",
+        "10.0.0.0/28",
+        "10.0.0.0/29",
+        "10.0.0.8/29",
+        "10.0.0.16/28",
+        "10.0.0.32/30",
+        "10.0.0.36/31",
+        "10.0.0.38/32",
+        "10.0.0.0/27",
+        "fd00::/124",
+        "fd00::10/126",
+        "fd00::/125",
+        "fd00::20/127",
+        "fd00::22/128",
     ])
 }
 
 pub fn range(dice: &mut Dice) -> String {
-    let fixed = ["10.0.0.0/28", "10.0.0.3-10.0.0.9", "10.0.0.5+3", "10.0.0.5", "fd00::3-fd00::9", "10.0.0.8/30", "fd00::11"];
+    let fixed =
+        ["10.0.0.0/28", "10.0.0.3-10.0.0.9", "10.0.0.5+3", "10.0.0.5", "fd00::3-fd00::9", "10.0.0.8/30", "fd00::11"];
     if dice.chance(60) {
         return dice.pick(&fixed).to_string();
     }
@@ -30,7 +43,8 @@ pub fn founding(name: &str, dice: &mut Dice) -> Step {
     let pools = [
         json!([{ "range": format!("{}+7", if name == "n1" { "10.0.0.17" } else { "10.0.0.3" }), "name": "p-dyn" }]),
         json!([
-            { "range": format!("{}+3", if name == "n1" { "10.0.0.17" } else { "10.0.0.1" }), "name": "p-static", "kind": "static" },
+            { "range": format!("{}+3", if name == "n1" { "10.0.0.17" } else { "10.0.0.1" }), "name": "p-static",
+              "kind": "static" },
             { "range": format!("{}+5", if name == "n1" { "10.0.0.21" } else { "10.0.0.5" }), "name": "p-dyn" },
             { "range": format!("{}+2", if name == "n1" { "10.0.0.28" } else { "10.0.0.12" }), "name": "p-dyn" },
         ]),
@@ -69,7 +83,9 @@ fn subnet(dice: &mut Dice) -> Value {
     let base = cidr.split('/').next().unwrap_or_default();
     let near = |dice: &mut Dice| {
         let address = match base.rsplit_once(['.', ':']) {
-            Some((front, last)) if base.contains('.') => format!("{front}.{}", last.parse::<u64>().unwrap_or(0) + dice.below(5)),
+            Some((front, last)) if base.contains('.') => {
+                format!("{front}.{}", last.parse::<u64>().unwrap_or(0) + dice.below(5))
+            }
             _ => format!("fd00::{:x}", dice.below(36)),
         };
         json!(address)
@@ -96,7 +112,9 @@ fn subnet(dice: &mut Dice) -> Value {
 
 fn if_version(params: &mut Value, dice: &mut Dice) {
     let network = params["network"].as_str().unwrap_or("n0").trim_start_matches("$id:").to_string();
-    maybe(params, dice, 8, "if_version", |dice| if dice.chance(40) { json!(99_999) } else { json!(format!("$version:{network}")) });
+    maybe(params, dice, 8, "if_version", |dice| {
+        if dice.chance(40) { json!(99_999) } else { json!(format!("$version:{network}")) }
+    });
 }
 
 pub fn network_create(dice: &mut Dice) -> Value {
@@ -178,7 +196,14 @@ pub fn subnet_modify(dice: &mut Dice) -> Value {
     let mut set = json!({});
     maybe(&mut set, dice, 30, "cidr", |dice| json!(cidr(dice)));
     maybe(&mut set, dice, 25, "gateway", |dice| {
-        json!(dice.pick(&[None, Some("10.0.0.1"), Some("10.0.0.5"), Some("10.0.0.15"), Some("fe80::1"), Some("10.0.0.30")]))
+        json!(dice.pick(&[
+            None,
+            Some("10.0.0.1"),
+            Some("10.0.0.5"),
+            Some("10.0.0.15"),
+            Some("fe80::1"),
+            Some("10.0.0.30")
+        ]))
     });
     maybe(&mut set, dice, 15, "name", |dice| json!(dice.pick(&[Some("sub-a"), Some("sub-b"), None])));
     maybe(&mut set, dice, 15, "dhcp", |dice| json!(dice.chance(50)));
@@ -193,7 +218,8 @@ pub fn subnet_modify(dice: &mut Dice) -> Value {
 pub fn subnet_move(dice: &mut Dice) -> Value {
     let network = network(dice);
     let name = name_of(&json!({ "network": network }));
-    let mut params = json!({ "network": network, "subnet": subnet_reference(&name, dice), "to": super::generate::network(dice) });
+    let mut params =
+        json!({ "network": network, "subnet": subnet_reference(&name, dice), "to": super::generate::network(dice) });
     // A subnet that moves to where it is, is left out.
     if params["network"] == params["to"] {
         params["to"] = json!(if params["network"] == "n2" { "n0" } else { "n2" });

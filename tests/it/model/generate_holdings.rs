@@ -2,15 +2,19 @@
 
 use serde_json::{Value, json};
 
-use super::generate::{Dice, address, address_in, address_text, hit, mac, maybe, name_of, network, owner, pool_reference};
+use super::generate::{
+    Dice, address, address_in, address_text, hit, mac, maybe, name_of, network, owner, pool_reference,
+};
 use super::generate_config as config;
 
 fn generation(params: &mut Value, dice: &mut Dice, percent: u64) {
     if dice.chance(percent) {
         let stale = json!(3);
         let network = name_of(params);
-        let address = params["address"].as_str().map_or_else(|| address_text(dice), |address| address.replace("$held:", "@"));
-        params["if_generation"] = if dice.chance(25) { stale } else { json!(format!("$generation:{network}:{address}")) };
+        let address =
+            params["address"].as_str().map_or_else(|| address_text(dice), |address| address.replace("$held:", "@"));
+        params["if_generation"] =
+            if dice.chance(25) { stale } else { json!(format!("$generation:{network}:{address}")) };
     }
 }
 

@@ -93,7 +93,14 @@ pub struct Granted {
 
 impl Model {
     /// Takes one address for the slot. What it replaces is noted in `leaving` and let go at the end of the request.
-    pub fn obtain(&mut self, n: usize, key: &Key, wish: &Wish, options: &Options, hint: Option<Address>) -> Refusal<Granted> {
+    pub fn obtain(
+        &mut self,
+        n: usize,
+        key: &Key,
+        wish: &Wish,
+        options: &Options,
+        hint: Option<Address>,
+    ) -> Refusal<Granted> {
         let mut findings = Findings::default();
         let existing = self.slot_holder(n, key);
         self.check_wish(n, existing, wish, &mut findings);
@@ -237,7 +244,15 @@ impl Model {
     }
 
     /// A named address that the slot does not hold yet.
-    fn check_claim(&self, n: usize, first: Address, key: &Key, own: Option<Address>, wish: &Wish, findings: &mut Findings) {
+    fn check_claim(
+        &self,
+        n: usize,
+        first: Address,
+        key: &Key,
+        own: Option<Address>,
+        wish: &Wish,
+        findings: &mut Findings,
+    ) {
         let network = &self.networks[n];
         let length = wish.length.unwrap_or(width(first)).min(width(first));
         let range = block(first, length);
@@ -273,7 +288,8 @@ impl Model {
         };
         let owner = count(&|other| other.same_owner(key));
         let scope = count(&|other| other.scope == key.scope);
-        let over = network.per_owner.is_some_and(|limit| owner >= limit) || network.per_scope.is_some_and(|limit| scope >= limit);
+        let over = network.per_owner.is_some_and(|limit| owner >= limit)
+            || network.per_scope.is_some_and(|limit| scope >= limit);
         findings.when(over, "quota_exceeded");
     }
 

@@ -37,7 +37,9 @@ impl Model {
         findings.when(!holder.same_owner(&from), "not_owner");
         let other = self.slot_holder(n, &to);
         match other {
-            Some(other) if !exchange => findings.add(ModelError::new("already_exists", json!({ "address": other.to_string() }))),
+            Some(other) if !exchange => {
+                findings.add(ModelError::new("already_exists", json!({ "address": other.to_string() })))
+            }
             None if exchange => findings.when(true, "not_found"),
             _ => {}
         }
@@ -90,14 +92,16 @@ impl Model {
         let is_same = |other: &Key| if slot_given { *other == key } else { other.same_owner(&key) };
         let mut findings = Findings::default();
         findings.when(self.networks[n].closed, "in_use");
-        let (held, declined) = (self.networks[n].held.get(&address).cloned(), self.networks[n].declined.get(&address).cloned());
+        let (held, declined) =
+            (self.networks[n].held.get(&address).cloned(), self.networks[n].declined.get(&address).cloned());
         match (&held, &declined) {
             (Some(held), _) => findings.when(!is_same(&held.key), "not_owner"),
             (None, Some(declined)) => findings.when(!is_same(&declined.by), "not_owner"),
             (None, None) => findings.when(true, "not_found"),
         }
         findings.verdict()?;
-        let slot = held.as_ref().map(|held| held.key.clone()).or(declined.map(|declined| declined.by)).expect("one of them");
+        let slot =
+            held.as_ref().map(|held| held.key.clone()).or(declined.map(|declined| declined.by)).expect("one of them");
         if let Some(held) = &held {
             let until = self.clock + probation;
             let network = &mut self.networks[n];

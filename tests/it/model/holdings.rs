@@ -206,7 +206,8 @@ impl Model {
         let mut released = Vec::new();
         for n in 0..self.networks.len() {
             let held = &self.networks[n].held;
-            let leaving: Vec<Address> = held.iter().filter(|(_, h)| leaves(n, &h.key)).map(|(first, _)| *first).collect();
+            let leaving: Vec<Address> =
+                held.iter().filter(|(_, h)| leaves(n, &h.key)).map(|(first, _)| *first).collect();
             for first in leaving {
                 self.let_go(n, first, self.clock);
                 released.push(json!({ "network": self.networks[n].name, "address": first.to_string() }));

@@ -3,7 +3,9 @@
 //! Plain maps and linear scans; nothing here is shared with the server but the parsing of addresses. What the
 //! contract leaves to the server (ids, generations, the choice of policy `random`, ties) is taken over from the
 //! server's answer after a check that it was permitted: [`Model::call_with_answer`]. [`compare`] then compares the
-//! rest. [`generate`] makes the requests, [`coverage`] counts what they reached.
+//! rest. A run is: for each [`Step`], move the clock, [`Model::resolve`] the names in its params, ask the server, hand
+//! its answer to [`Model::call_with_answer`] and to [`Coverage::record`]. [`generate`] makes the
+//! requests, [`coverage`] counts what they reached.
 
 #![allow(dead_code)]
 
@@ -43,27 +45,68 @@ use std::collections::BTreeMap;
 use allod::core::address::Address;
 use serde_json::Value;
 
-#[allow(unused_imports)]
-pub use self::{
-    ambiguities::AMBIGUITIES, assumptions::Assumptions, compare::compare, coverage::Coverage, errors::ModelError,
-    generate::{Step, sequence},
-};
 use self::args::Args;
 use self::errors::Refusal;
 use self::state::{Freed, Network};
+#[allow(unused_imports)]
+pub use self::{
+    ambiguities::AMBIGUITIES,
+    assumptions::Assumptions,
+    compare::compare,
+    coverage::Coverage,
+    errors::ModelError,
+    generate::{Step, sequence},
+};
 
 /// Methods that change nothing; all others take `dry_run` and `reason`.
 const READS: [&str; 9] = [
-    "ip.get", "ip.find", "ip.list", "network.get", "network.list", "network.usage", "network.map", "realm.list", "scope.list",
+    "ip.get",
+    "ip.find",
+    "ip.list",
+    "network.get",
+    "network.list",
+    "network.usage",
+    "network.map",
+    "realm.list",
+    "scope.list",
 ];
 
 /// All methods that the model knows.
 pub const METHODS: [&str; 34] = [
-    "ip.allocate", "ip.claim", "ip.acquire", "ip.release", "ip.renew", "ip.bind", "ip.unbind", "ip.update",
-    "ip.transfer", "ip.decline", "ip.get", "ip.find", "ip.list", "owner.release", "scope.release",
-    "network.create", "network.get", "network.list", "network.update", "network.delete", "network.restore",
-    "network.usage", "network.map", "subnet.add", "subnet.modify", "subnet.move", "subnet.remove",
-    "pool.add", "pool.modify", "pool.remove", "reserved.add", "reserved.remove", "realm.list", "scope.list",
+    "ip.allocate",
+    "ip.claim",
+    "ip.acquire",
+    "ip.release",
+    "ip.renew",
+    "ip.bind",
+    "ip.unbind",
+    "ip.update",
+    "ip.transfer",
+    "ip.decline",
+    "ip.get",
+    "ip.find",
+    "ip.list",
+    "owner.release",
+    "scope.release",
+    "network.create",
+    "network.get",
+    "network.list",
+    "network.update",
+    "network.delete",
+    "network.restore",
+    "network.usage",
+    "network.map",
+    "subnet.add",
+    "subnet.modify",
+    "subnet.move",
+    "subnet.remove",
+    "pool.add",
+    "pool.modify",
+    "pool.remove",
+    "reserved.add",
+    "reserved.remove",
+    "realm.list",
+    "scope.list",
 ];
 
 #[derive(Debug, Clone, Default)]
@@ -175,8 +218,11 @@ impl Model {
         let now = self.clock;
         for n in 0..self.networks.len() {
             let ended = |end: Option<u64>| end.filter(|end| now >= *end);
-            let over: Vec<(Address, u64)> =
-                self.networks[n].held.iter().filter_map(|(first, held)| ended(held.end).map(|end| (*first, end))).collect();
+            let over: Vec<(Address, u64)> = self.networks[n]
+                .held
+                .iter()
+                .filter_map(|(first, held)| ended(held.end).map(|end| (*first, end)))
+                .collect();
             for (first, end) in over {
                 self.let_go(n, first, if self.assume.cools_from_lease_end { end } else { now });
             }

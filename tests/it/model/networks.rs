@@ -10,7 +10,15 @@ use super::spec::{SubnetSpec, check_dhcp, check_shape, differing, differs, if_ve
 use super::state::{Network, Subnet};
 
 const SETTINGS: [&str; 9] = [
-    "l2", "policy", "cooldown_seconds", "cooldown_yields", "static_only", "protected", "limits", "tags", "description",
+    "l2",
+    "policy",
+    "cooldown_seconds",
+    "cooldown_yields",
+    "static_only",
+    "protected",
+    "limits",
+    "tags",
+    "description",
 ];
 
 /// Applies the settings that create and update share.
@@ -185,8 +193,9 @@ impl Model {
         found.sort_by_key(|n| self.networks[*n].name.clone());
         let more = found.len() > limit;
         found.truncate(limit);
+        let mut token = String::new();
         if more {
-            self.note_page(self.networks[found[limit - 1]].name.clone(), None);
+            token = self.note_page(self.networks[found[limit - 1]].name.clone(), None);
         }
         let list = found.into_iter().map(|n| {
             let mut noun = nouns::network(&self.networks[n]);
@@ -197,7 +206,7 @@ impl Model {
         });
         let mut answer = json!({ "networks": list.collect::<Vec<_>>() });
         if more {
-            answer["next"] = json!(self.last_page);
+            answer["next"] = json!(token);
         }
         Ok(answer)
     }
@@ -216,7 +225,11 @@ impl Model {
         findings.when(self.networks[n].closed, "in_use");
         self.check_version(n, expected, &mut findings);
         if let Some(name) = &name {
-            let taken = self.networks.iter().enumerate().any(|(other, network)| other != n && !network.closed && network.name == *name);
+            let taken = self
+                .networks
+                .iter()
+                .enumerate()
+                .any(|(other, network)| other != n && !network.closed && network.name == *name);
             if taken {
                 findings.name_taken(json!({}));
             }
@@ -263,7 +276,12 @@ impl Model {
         let mut findings = Findings::default();
         self.check_version(n, expected, &mut findings);
         let name = &self.networks[n].name;
-        if self.networks.iter().enumerate().any(|(other, network)| other != n && !network.closed && network.name == *name) {
+        if self
+            .networks
+            .iter()
+            .enumerate()
+            .any(|(other, network)| other != n && !network.closed && network.name == *name)
+        {
             findings.name_taken(json!({}));
         }
         findings.verdict()?;
@@ -285,10 +303,10 @@ impl Model {
 
     /// The answer was made before the version rose.
     pub fn with_version(&self, method: &str, mut answer: Value) -> Value {
-        if ["network.update", "network.restore"].contains(&method) {
-            if let Some(network) = self.networks.iter().find(|network| answer["id"] == json!(network.id)) {
-                answer["version"] = json!(network.version);
-            }
+        let changed = ["network.update", "network.restore"].contains(&method);
+        let network = self.networks.iter().find(|network| answer["id"] == json!(network.id));
+        if let Some(network) = network.filter(|_| changed) {
+            answer["version"] = json!(network.version);
         }
         answer
     }

@@ -96,10 +96,10 @@ impl Model {
         if let (Some(n), Some(reference)) = (filter.network, &filter.subnet) {
             self.networks[n].subnet_named(reference)?;
         }
-        if let (Some(n), Some(reference)) = (filter.network, &filter.pool) {
-            if !self.networks[n].pools().any(|(_, pool)| pool.is_named(reference)) {
-                return Err(ModelError::plain("not_found"));
-            }
+        if let (Some(n), Some(reference)) = (filter.network, &filter.pool)
+            && !self.networks[n].pools().any(|(_, pool)| pool.is_named(reference))
+        {
+            return Err(ModelError::plain("not_found"));
         }
         let mut found: Vec<(String, Option<Address>, usize)> = Vec::new();
         for (n, network) in self.networks.iter().enumerate() {
@@ -110,12 +110,14 @@ impl Model {
         if count_only {
             return Ok(json!({ "count": found.len() }));
         }
-        found.retain(|(name, first, _)| position.as_ref().is_none_or(|position| (name, first) > (&position.0, &position.1)));
+        found.retain(|(name, first, _)| {
+            position.as_ref().is_none_or(|position| (name, first) > (&position.0, &position.1))
+        });
         let more = found.len() > limit;
         found.truncate(limit);
         if more {
             let (name, first, _) = found[limit - 1].clone();
-            self.note_page(name, first);
+            self.last_page = Some(self.note_page(name, first));
         }
         let reservations = found.iter().filter_map(|(_, first, n)| first.map(|first| self.reservation(*n, first)));
         let mut answer = json!({ "reservations": reservations.collect::<Vec<_>>() });
@@ -126,11 +128,11 @@ impl Model {
     }
 
     /// Remembers where a page ended, under the server's token.
-    pub fn note_page(&mut self, name: String, first: Option<Address>) {
+    pub fn note_page(&mut self, name: String, first: Option<Address>) -> String {
         let token = self.hint.as_ref().and_then(|answer| answer["next"].as_str()).map(str::to_string);
         let token = token.unwrap_or_else(|| format!("page-{}", self.pages.len()));
         self.pages.insert(token.clone(), (name, first));
-        self.last_page = Some(token);
+        token
     }
 
     fn admits(&self, filter: &Filter, n: usize, first: Address, held: &Held) -> bool {
@@ -172,8 +174,7 @@ impl Model {
         args.end()?;
         let only = network.map(|reference| self.network_named(&reference)).transpose()?;
         let mut scopes: BTreeMap<&str, [u128; 3]> = BTreeMap::new();
-        for (n, network) in self.networks.iter().enumerate().filter(|(n, _)| only.is_none_or(|only| only == *n)) {
-            let _ = n;
+        for (_, network) in self.networks.iter().enumerate().filter(|(n, _)| only.is_none_or(|only| only == *n)) {
             for (first, held) in &network.held {
                 let [reservations, addresses, unbound] = scopes.entry(&held.key.scope).or_default();
                 *reservations += 1;

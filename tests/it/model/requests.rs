@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use allod::core::address::Address;
 use serde_json::{Value, json};
 
+use super::Model;
 use super::args::{Args, is_owner, is_reference};
 use super::errors::{ModelError, Refusal};
 use super::grant::{Granted, Options, Wish};
 use super::state::Key;
-use super::Model;
 
 /// One of several.
 struct Item {
@@ -135,7 +135,8 @@ impl Model {
     fn obtain_all(&mut self, items: &[Item], options: &Options) -> Refusal<Vec<Option<Granted>>> {
         let mut granted: Vec<Option<Granted>> = vec![None; items.len()];
         let mut errors: Vec<(usize, ModelError)> = Vec::new();
-        let (named, automatic): (Vec<usize>, Vec<usize>) = (0..items.len()).partition(|i| items[*i].wish.address.is_some());
+        let (named, automatic): (Vec<usize>, Vec<usize>) =
+            (0..items.len()).partition(|i| items[*i].wish.address.is_some());
         for index in named.into_iter().chain(automatic) {
             let item = &items[index];
             let position = granted[..index].iter().flatten().count();

@@ -76,7 +76,8 @@ pub fn read_pools(args: &Args) -> Refusal<Option<Vec<Pool>>> {
     let mut pools = Vec::new();
     for value in list {
         let item = Args::of(value)?;
-        let range = item.range("range")?.ok_or_else(|| ModelError::new("invalid_argument", json!({ "field": "range" })))?;
+        let range =
+            item.range("range")?.ok_or_else(|| ModelError::new("invalid_argument", json!({ "field": "range" })))?;
         let pool = read_pool(&item, range)?;
         pools.push(Pool { draining: item.on("draining")?, ..pool });
         item.end()?;
@@ -110,7 +111,8 @@ pub fn read_reserved(args: &Args) -> Refusal<Reserved> {
 /// Adds a range to a list; what it overlaps becomes one range with it, which has the newer note and owner.
 pub fn merge_reserved(list: &mut Vec<Reserved>, mut added: Reserved) {
     list.sort_by_key(|reserved| reserved.range);
-    let (joined, apart): (Vec<Reserved>, Vec<Reserved>) = list.drain(..).partition(|old| old.range.overlaps(added.range));
+    let (joined, apart): (Vec<Reserved>, Vec<Reserved>) =
+        list.drain(..).partition(|old| old.range.overlaps(added.range));
     for old in joined {
         let (first, last) = (old.range.first().min(added.range.first()), old.range.last().max(added.range.last()));
         added.range = Range::of_bits(first.family(), first.bits(), last.bits());

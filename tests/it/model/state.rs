@@ -145,7 +145,8 @@ pub enum Status {
 
 /// Every address of a range, one by one: pools of the model are small.
 pub fn each(range: Range) -> impl Iterator<Item = Address> {
-    std::iter::successors(Some(range.first()), |address| address.next()).take_while(move |address| *address <= range.last())
+    std::iter::successors(Some(range.first()), |address| address.next())
+        .take_while(move |address| *address <= range.last())
 }
 
 pub fn block(first: Address, length: u8) -> Range {
@@ -216,12 +217,19 @@ impl Network {
 
     /// The reservation that covers the address.
     pub fn covering(&self, address: Address) -> Option<(Address, &Held)> {
-        self.held.iter().map(|(first, held)| (*first, held)).find(|(first, held)| block(*first, held.length).contains(address))
+        self.held
+            .iter()
+            .map(|(first, held)| (*first, held))
+            .find(|(first, held)| block(*first, held.length).contains(address))
     }
 
     /// Reservations that have an address in the range.
     pub fn holding_in(&self, range: Range) -> Vec<Address> {
-        self.held.iter().filter(|(first, held)| block(**first, held.length).overlaps(range)).map(|(first, _)| *first).collect()
+        self.held
+            .iter()
+            .filter(|(first, held)| block(**first, held.length).overlaps(range))
+            .map(|(first, _)| *first)
+            .collect()
     }
 
     pub fn is_declined(&self, address: Address) -> bool {

@@ -7,7 +7,9 @@ use super::Model;
 use super::args::{Args, is_name, is_reference};
 use super::errors::{Findings, ModelError, Refusal};
 use super::nouns;
-use super::spec::{check_dhcp, check_shape, differing, differs, if_version, read_dns, read_pools, read_subnet, read_zones};
+use super::spec::{
+    check_dhcp, check_shape, differing, differs, if_version, read_dns, read_pools, read_subnet, read_zones,
+};
 use super::state::{Subnet, block, each};
 
 impl Model {
@@ -97,7 +99,11 @@ impl Model {
         }
         new.pools = pools.unwrap_or(new.pools);
         self.check_resized(n, s, &old, &new, &mut findings);
-        let taken = self.networks[n].subnets.iter().enumerate().any(|(i, other)| i != s && other.name.is_some() && other.name == new.name);
+        let taken = self.networks[n]
+            .subnets
+            .iter()
+            .enumerate()
+            .any(|(i, other)| i != s && other.name.is_some() && other.name == new.name);
         if name && taken {
             findings.name_taken(json!({}));
         }
@@ -208,7 +214,10 @@ impl Model {
     }
 }
 
-fn split<T>(map: &mut std::collections::BTreeMap<Address, T>, inside: impl Fn(&Address) -> bool) -> (Parts<T>, Parts<T>) {
+fn split<T>(
+    map: &mut std::collections::BTreeMap<Address, T>,
+    inside: impl Fn(&Address) -> bool,
+) -> (Parts<T>, Parts<T>) {
     std::mem::take(map).into_iter().partition(|(address, _)| inside(address))
 }
 

@@ -35,7 +35,9 @@ fn if_absent_compares_the_members_given() {
 
 #[test]
 fn removing_the_middle_splits_a_pool_and_a_reserved_range() {
-    let mut model = with(json!({ "subnets": [{ "cidr": "10.0.0.0/28", "pools": [{ "range": "10.0.0.2-10.0.0.12", "name": "p" }] }] }));
+    let mut model = with(
+        json!({ "subnets": [{ "cidr": "10.0.0.0/28", "pools": [{ "range": "10.0.0.2-10.0.0.12", "name": "p" }] }] }),
+    );
     ok(&mut model, 1, "pool.remove", json!({ "network": "n", "range": "10.0.0.5+2" }));
     let pools = ok(&mut model, 1, "network.get", json!({ "network": "n" }))["subnets"][0]["pools"].clone();
     assert_eq!((&pools[0]["range"], &pools[1]["range"]), (&json!("10.0.0.2-10.0.0.4"), &json!("10.0.0.7-10.0.0.12")));
@@ -52,7 +54,12 @@ fn removing_the_middle_splits_a_pool_and_a_reserved_range() {
 fn version_rises_by_one_a_change_and_not_with_grants() {
     let mut model = two();
     ok(&mut model, 1, "ip.allocate", json!({ "network": "n", "owner": "a" }));
-    ok(&mut model, 1, "subnet.modify", json!({ "network": "n", "subnet": "s", "set": { "dhcp": true }, "if_version": 1 }));
+    ok(
+        &mut model,
+        1,
+        "subnet.modify",
+        json!({ "network": "n", "subnet": "s", "set": { "dhcp": true }, "if_version": 1 }),
+    );
     let stale = json!({ "network": "n", "set": { "tags": { "a": "b" } }, "if_version": 1 });
     let error = refused(&mut model, 1, "network.update", stale);
     assert_eq!((error.kind, &error.data["actual"]), ("conflict", &json!(2)));
@@ -86,7 +93,9 @@ fn gateway_lies_inside_and_is_usable_and_not_held() {
     let mut model = two();
     ok(&mut model, 1, "ip.claim", json!({ "network": "n", "owner": "a", "address": "10.0.0.5" }));
     let set = |gateway: &str| json!({ "network": "n", "subnet": "s", "set": { "gateway": gateway } });
-    for (gateway, kind) in [("10.0.1.1", "out_of_range"), ("10.0.0.15", "invalid_argument"), ("10.0.0.5", "already_in_use")] {
+    for (gateway, kind) in
+        [("10.0.1.1", "out_of_range"), ("10.0.0.15", "invalid_argument"), ("10.0.0.5", "already_in_use")]
+    {
         assert_eq!(refused(&mut model, 1, "subnet.modify", set(gateway)).kind, kind, "{gateway}");
     }
     let v6 = json!({ "network": "m", "cidr": "fd00::/124", "gateway": "fe80::1" });
@@ -138,7 +147,8 @@ fn static_only_draining_and_dynamic_networks_refuse_claims_in_their_own_way() {
 
 #[test]
 fn usage_counts_each_address_once_and_the_map_shows_what_is_taken() {
-    let mut model = with(json!({ "cooldown_seconds": 9, "subnets": [{ "cidr": "10.0.0.0/29", "gateway": "10.0.0.1" }] }));
+    let mut model =
+        with(json!({ "cooldown_seconds": 9, "subnets": [{ "cidr": "10.0.0.0/29", "gateway": "10.0.0.1" }] }));
     for owner in ["a", "b", "c"] {
         ok(&mut model, 1, "ip.allocate", json!({ "network": "n", "owner": owner }));
     }
@@ -146,7 +156,8 @@ fn usage_counts_each_address_once_and_the_map_shows_what_is_taken() {
     ok(&mut model, 1, "ip.release", json!({ "network": "n", "owner": "b" }));
     ok(&mut model, 1, "ip.decline", json!({ "network": "n", "owner": "c", "address": "10.0.0.4" }));
     let usage = ok(&mut model, 1, "network.usage", json!({ "network": "n" }));
-    let counts: Vec<&str> = ["size", "held", "reserved", "cooling", "declined", "free"].iter().filter_map(|m| usage[m].as_str()).collect();
+    let counts: Vec<&str> =
+        ["size", "held", "reserved", "cooling", "declined", "free"].iter().filter_map(|m| usage[m].as_str()).collect();
     assert_eq!(counts, ["8", "1", "4", "0", "1", "2"]);
     let map = ok(&mut model, 1, "network.map", json!({ "network": "n" }));
     assert_eq!(map["pools"][0]["map"], "XXXXX..X");

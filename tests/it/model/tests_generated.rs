@@ -41,7 +41,7 @@ fn sequences(count: usize, len: usize) -> impl Iterator<Item = Vec<Step>> {
 #[test]
 fn model_agrees_with_itself_and_the_generator_reaches_everything() {
     let mut coverage = Coverage::default();
-    for steps in sequences(400, 120) {
+    for steps in sequences(200, 120) {
         if let Err(problem) = run(&steps, &mut coverage) {
             panic!("{problem}");
         }
@@ -76,7 +76,8 @@ fn each_decision_that_a_server_makes_otherwise_is_noticed() {
     for (name, decide) in decisions {
         let mut server = Model::new();
         decide(&mut server.assume);
-        let noticed = sequences(400, 120).any(|steps| run_against(server.clone(), &steps, &mut Coverage::default()).is_err());
+        let noticed =
+            sequences(400, 120).any(|steps| run_against(server.clone(), &steps, &mut Coverage::default()).is_err());
         assert!(noticed, "nothing tells whether {name}");
     }
 }

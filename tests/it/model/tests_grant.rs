@@ -39,7 +39,10 @@ fn network_and_broadcast_addresses_are_never_handed_out() {
     let all: Vec<String> = ["a", "b", "c", "d", "e", "f"].iter().map(|owner| take(&mut model, 1, owner)).collect();
     assert_eq!((all[0].as_str(), all[5].as_str()), ("10.0.0.1", "10.0.0.6"));
     let error = refused(&mut model, 1, "ip.allocate", json!({ "network": "n", "owner": "g" }));
-    assert_eq!((error.kind, &error.data["held"], &error.data["reserved"]), ("not_enough_capacity", &json!("6"), &json!("2")));
+    assert_eq!(
+        (error.kind, &error.data["held"], &error.data["reserved"]),
+        ("not_enough_capacity", &json!("6"), &json!("2"))
+    );
     let force = json!({ "network": "n", "owner": "g", "address": "10.0.0.7", "force": true });
     assert_eq!(refused(&mut model, 1, "ip.claim", force).kind, "reserved");
 }
@@ -119,17 +122,23 @@ fn cooldown_yields_the_address_released_longest_ago() {
 
 #[test]
 fn oldest_prefers_the_never_used_then_the_longest_free() {
-    let mut model = with(json!({ "policy": "oldest", "subnets": [{ "cidr": "10.0.0.0/29", "pools": [{ "range": "10.0.0.1+3" }] }] }));
+    let mut model = with(
+        json!({ "policy": "oldest", "subnets": [{ "cidr": "10.0.0.0/29", "pools": [{ "range": "10.0.0.1+3" }] }] }),
+    );
     take(&mut model, 0, "a");
     take(&mut model, 0, "b");
     ok(&mut model, 1, "ip.release", json!({ "network": "n", "owner": "b" }));
     ok(&mut model, 2, "ip.release", json!({ "network": "n", "owner": "a" }));
-    assert_eq!([take(&mut model, 3, "c"), take(&mut model, 3, "d"), take(&mut model, 3, "e")], ["10.0.0.3", "10.0.0.2", "10.0.0.1"]);
+    assert_eq!(
+        [take(&mut model, 3, "c"), take(&mut model, 3, "d"), take(&mut model, 3, "e")],
+        ["10.0.0.3", "10.0.0.2", "10.0.0.1"]
+    );
 }
 
 #[test]
 fn block_is_aligned_wholly_inside_one_pool_and_named_by_its_first_address() {
-    let mut model = with(json!({ "subnets": [{ "cidr": "10.0.0.0/28", "pools": [{ "range": "10.0.0.3-10.0.0.13" }] }] }));
+    let mut model =
+        with(json!({ "subnets": [{ "cidr": "10.0.0.0/28", "pools": [{ "range": "10.0.0.3-10.0.0.13" }] }] }));
     let wish = json!({ "network": "n", "owner": "a", "prefix_length": 30 });
     assert_eq!(ok(&mut model, 1, "ip.allocate", wish)["address"], "10.0.0.4");
     assert_eq!(take(&mut model, 1, "b"), "10.0.0.3");
@@ -147,7 +156,11 @@ fn address_reserved_for_an_owner_is_its_first_and_nobody_elses() {
     let mut model = small();
     ok(&mut model, 1, "reserved.add", json!({ "network": "n", "range": "10.0.0.5", "for": { "owner": "a" } }));
     assert_eq!(take(&mut model, 1, "b"), "10.0.0.1");
-    assert_eq!(refused(&mut model, 1, "ip.claim", json!({ "network": "n", "owner": "b", "slot": "1", "address": "10.0.0.5" })).kind, "reserved");
+    assert_eq!(
+        refused(&mut model, 1, "ip.claim", json!({ "network": "n", "owner": "b", "slot": "1", "address": "10.0.0.5" }))
+            .kind,
+        "reserved"
+    );
     assert_eq!(take(&mut model, 1, "a"), "10.0.0.5");
 }
 
@@ -159,7 +172,10 @@ fn held_address_that_is_reserved_stays_held_and_does_not_come_back() {
     assert_eq!(ok(&mut model, 1, "ip.get", json!({ "address": "10.0.0.1" }))["state"], "held");
     ok(&mut model, 1, "ip.release", json!({ "network": "n", "owner": "a" }));
     assert_eq!(take(&mut model, 1, "b"), "10.0.0.2");
-    assert_eq!(refused(&mut model, 1, "ip.allocate", json!({ "network": "n", "owner": "a" })).kind, "not_enough_capacity");
+    assert_eq!(
+        refused(&mut model, 1, "ip.allocate", json!({ "network": "n", "owner": "a" })).kind,
+        "not_enough_capacity"
+    );
 }
 
 #[test]
@@ -167,7 +183,10 @@ fn acquire_is_all_or_none_and_takes_named_addresses_first() {
     let mut model = small();
     let both = json!({ "owner": "a", "network": "n", "ips": [{}, { "address": "10.0.0.1" }] });
     let answer = ok(&mut model, 1, "ip.acquire", both);
-    assert_eq!((&answer["reservations"][0]["address"], &answer["reservations"][1]["slot"]), (&json!("10.0.0.2"), &json!("1")));
+    assert_eq!(
+        (&answer["reservations"][0]["address"], &answer["reservations"][1]["slot"]),
+        (&json!("10.0.0.2"), &json!("1"))
+    );
     let one_taken = json!({ "owner": "b", "network": "n", "ips": [{}, { "address": "10.0.0.1" }] });
     let error = refused(&mut model, 1, "ip.acquire", one_taken);
     assert_eq!((error.kind, &error.data["index"]), ("already_in_use", &json!(1)));
@@ -183,7 +202,10 @@ fn exact_acquire_releases_what_it_does_not_name() {
     let exact = json!({ "owner": "a", "network": "n", "ips": [{ "slot": "0" }, { "slot": "9" }], "exact": true });
     let answer = ok(&mut model, 1, "ip.acquire", exact);
     assert_eq!(answer["released"], json!([{ "network": "n", "address": "10.0.0.2" }]));
-    assert_eq!((&answer["reservations"][0]["created"], &answer["reservations"][1]["address"]), (&json!(false), &json!("10.0.0.3")));
+    assert_eq!(
+        (&answer["reservations"][0]["created"], &answer["reservations"][1]["address"]),
+        (&json!(false), &json!("10.0.0.3"))
+    );
 }
 
 #[test]
@@ -203,7 +225,10 @@ fn release_checks_owner_before_generation() {
     assert_eq!(refused(&mut model, 1, "ip.release", release(json!("b"), json!(77))).kind, "not_owner");
     assert_eq!(refused(&mut model, 1, "ip.release", release(json!("a"), json!(77))).kind, "conflict");
     assert_eq!(ok(&mut model, 1, "ip.release", release(json!("a"), generation))["released"], json!(["10.0.0.1"]));
-    assert_eq!(refused(&mut model, 1, "ip.release", json!({ "network": "n", "owner": "a", "strict": true })).kind, "not_found");
+    assert_eq!(
+        refused(&mut model, 1, "ip.release", json!({ "network": "n", "owner": "a", "strict": true })).kind,
+        "not_found"
+    );
 }
 
 #[test]
@@ -224,12 +249,19 @@ fn transfer_is_a_new_grant_and_exchange_swaps() {
 fn declined_address_is_out_until_its_probation_is_over() {
     let mut model = with(json!({ "subnets": [{ "cidr": "10.0.0.0/30" }] }));
     take(&mut model, 0, "a");
-    let decline = |again: bool| json!({ "network": "n", "address": "10.0.0.1", "owner": "a", "probation_seconds": 5, "again": again });
+    let decline = |again: bool| {
+        let mut params = json!({ "network": "n", "address": "10.0.0.1", "owner": "a", "probation_seconds": 5 });
+        params["again"] = json!(again);
+        params
+    };
     assert_eq!(ok(&mut model, 0, "ip.decline", decline(true))["reservation"]["address"], "10.0.0.2");
     assert_eq!(ok(&mut model, 1, "ip.decline", decline(false))["declined"], "10.0.0.1");
     let other = json!({ "network": "n", "address": "10.0.0.1", "owner": "b" });
     assert_eq!(refused(&mut model, 1, "ip.decline", other.clone()).kind, "not_owner");
-    assert_eq!(refused(&mut model, 1, "ip.allocate", json!({ "network": "n", "owner": "b" })).kind, "not_enough_capacity");
+    assert_eq!(
+        refused(&mut model, 1, "ip.allocate", json!({ "network": "n", "owner": "b" })).kind,
+        "not_enough_capacity"
+    );
     assert_eq!(refused(&mut model, 5000, "ip.decline", other).kind, "not_found");
     assert_eq!(take(&mut model, 5000, "b"), "10.0.0.1");
 }
@@ -256,7 +288,8 @@ fn dry_run_answers_the_same_and_changes_nothing() {
 #[test]
 fn zones_pools_and_families_narrow_the_choice() {
     let mut model = with(json!({ "subnets": [
-        { "cidr": "10.0.0.0/29", "zones": ["z1"], "pools": [{ "range": "10.0.0.4", "name": "p" }, { "range": "10.0.0.2", "name": "p", "kind": "static" }] },
+        { "cidr": "10.0.0.0/29", "zones": ["z1"], "pools": [
+            { "range": "10.0.0.4", "name": "p" }, { "range": "10.0.0.2", "name": "p", "kind": "static" }] },
         { "cidr": "10.0.1.0/29" },
     ] }));
     let mut wish = |members: Value| {

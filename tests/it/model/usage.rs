@@ -64,12 +64,14 @@ impl Model {
         findings.verdict()?;
         let mut pools = Vec::new();
         for (of, shown) in network.pools() {
-            let wanted = subnet.as_ref().is_none_or(|name| of.is_named(name)) && pool.as_ref().is_none_or(|name| shown.is_named(name));
+            let wanted = subnet.as_ref().is_none_or(|name| of.is_named(name))
+                && pool.as_ref().is_none_or(|name| shown.is_named(name));
             if !wanted {
                 continue;
             }
             let mut noun = json!({
-                "range": shown.range.to_string(), "first": shown.range.first().to_string(), "last": shown.range.last().to_string(),
+                "range": shown.range.to_string(), "first": shown.range.first().to_string(),
+                "last": shown.range.last().to_string(),
             });
             if let Some(name) = &shown.name {
                 noun["name"] = json!(name);
@@ -86,7 +88,9 @@ impl Model {
     }
 
     fn characters(&self, n: usize, range: Range) -> String {
-        each(range).map(|address| if self.networks[n].status(address, self.clock) == Status::Free { '.' } else { 'X' }).collect()
+        each(range)
+            .map(|address| if self.networks[n].status(address, self.clock) == Status::Free { '.' } else { 'X' })
+            .collect()
     }
 }
 
