@@ -158,7 +158,8 @@ impl Model {
     }
 
     /// Puts in the values that a generated request only names: `$id:n0`, `$subnet:10.0.0.0/28`,
-    /// `$generation:n0:10.0.0.5`, `$version:n0`, `$next`, `$time:+5000`. What is not known becomes a value that nothing has.
+    /// `$generation:n0:10.0.0.5`, `$version:n0`, `$next`, `$time:+5000`. What is not known
+    /// becomes a value that nothing has.
     pub fn resolve(&self, now_ms: u64, params: &Value) -> Value {
         match params {
             Value::Object(members) => {

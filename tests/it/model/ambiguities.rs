@@ -9,8 +9,8 @@ pub const AMBIGUITIES: &[&str] = &[
     "A claim outside every subnet of a `static_only` network is `wrong_kind`, since that precedes `out_of_range` \
      and an address outside every subnet is outside the static pools.",
     "`data.field` is only checked to be there; which field is named where several are wrong is open.",
-    "`held_by` and `address` of `already_in_use` are compared only where one reservation alone is in the way; of \
-     a MAC that is taken only the kind is compared.",
+    "`already_in_use`: `held_by` is compared where one reservation alone is in the way, `address` where that and what \
+     is asked are single addresses; of a MAC that is taken only the kind is compared.",
     "`if_version` is checked before `if_absent` answers `created: false`.",
     "switch `figures`: size, held, obsolete, reserved, cooling, declined of `not_enough_capacity` are summed over \
      the dynamic pools that the request admits (draining ones included, as reserved), not over the network; \

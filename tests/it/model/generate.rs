@@ -185,7 +185,13 @@ fn spoil(params: &mut Value, dice: &mut Dice) {
     match dice.below(10) {
         0 => params["no_such_member"] = json!(true),
         1 => params[some] = json!(7.5),
-        2 => drop(params.as_object_mut().and_then(|members| members.remove(&some))),
+        2 => {
+            // A scope or slot without owner is left out.
+            let with = if some == "owner" { vec!["owner", "scope", "slot"] } else { vec![some.as_str()] };
+            for name in with {
+                params.as_object_mut().and_then(|members| members.remove(name));
+            }
+        }
         3 | 4 if params.get("network").is_some() => params["network"] = json!("nowhere"),
         5 if params.get("address").is_some() => params["address"] = json!("10.0.0.05"),
         6 | 7 if params.get("address").is_some() => {

@@ -264,7 +264,14 @@ impl Model {
         let others: Vec<Address> = network.holding_in(range).into_iter().filter(|other| Some(*other) != own).collect();
         match others.as_slice() {
             [] => {}
-            [other] => findings.add(self.in_use_by(n, *other)),
+            [other] => {
+                let mut error = self.in_use_by(n, *other);
+                if !single {
+                    // The address asked for or the one that is held: the contract does not say.
+                    error.data.as_object_mut().and_then(|data| data.remove("address"));
+                }
+                findings.add(error);
+            }
             _ => findings.when(true, "already_in_use"),
         }
         let Some(subnet) = subnet else { return };
@@ -306,7 +313,11 @@ impl Model {
     }
 
     pub fn in_use_by(&self, n: usize, first: Address) -> ModelError {
-        ModelError::new("already_in_use", json!({ "held_by": self.holder(n, first) }))
+        let mut data = json!({ "held_by": self.holder(n, first) });
+        if self.networks[n].held[&first].length == width(first) {
+            data["address"] = json!(first.to_string());
+        }
+        ModelError::new("already_in_use", data)
     }
 
     /// The current reservation of a slot, without what this request already replaced.
