@@ -85,7 +85,8 @@ impl Model {
         let reservations: Vec<Value> = granted.iter().flatten().map(|g| self.answer_grant(g, options.brief)).collect();
         let mut answer = json!({ "reservations": reservations });
         if exact {
-            let named = |(n, first): &(usize, Address)| json!({ "network": self.networks[*n].name, "address": first.to_string() });
+            let name = |n: &usize| &self.networks[*n].name;
+            let named = |(n, first): &(usize, Address)| json!({ "network": name(n), "address": first.to_string() });
             answer["released"] = released.iter().map(named).collect();
         }
         Ok(answer)

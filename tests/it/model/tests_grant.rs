@@ -221,10 +221,14 @@ fn optional_wish_without_capacity_is_left_out() {
 fn release_checks_owner_before_generation() {
     let mut model = small();
     let generation = ok(&mut model, 1, "ip.allocate", json!({ "network": "n", "owner": "a" }))["generation"].clone();
-    let release = |owner: Value, generation: Value| json!({ "network": "n", "address": "10.0.0.1", "owner": owner, "if_generation": generation });
-    assert_eq!(refused(&mut model, 1, "ip.release", release(json!("b"), json!(77))).kind, "not_owner");
-    assert_eq!(refused(&mut model, 1, "ip.release", release(json!("a"), json!(77))).kind, "conflict");
-    assert_eq!(ok(&mut model, 1, "ip.release", release(json!("a"), generation))["released"], json!(["10.0.0.1"]));
+    let release = |owner: &str, generation: Value| {
+        let mut params = json!({ "network": "n", "address": "10.0.0.1", "owner": owner });
+        params["if_generation"] = generation;
+        params
+    };
+    assert_eq!(refused(&mut model, 1, "ip.release", release("b", json!(77))).kind, "not_owner");
+    assert_eq!(refused(&mut model, 1, "ip.release", release("a", json!(77))).kind, "conflict");
+    assert_eq!(ok(&mut model, 1, "ip.release", release("a", generation))["released"], json!(["10.0.0.1"]));
     assert_eq!(
         refused(&mut model, 1, "ip.release", json!({ "network": "n", "owner": "a", "strict": true })).kind,
         "not_found"
