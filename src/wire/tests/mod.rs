@@ -1,1 +1,3 @@
 //! Tests of the protocol as a whole.
+
+mod members;
