@@ -304,7 +304,8 @@ macro_rules! words {
 
         impl<'de> serde::Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                $crate::wire::values::text::parse_text(deserializer, "a text", <Self as std::str::FromStr>::from_str)
+                const EXPECTED: &str = concat!("one of" $(, " `", $word, "`")*);
+                $crate::wire::values::text::parse_text(deserializer, EXPECTED, <Self as std::str::FromStr>::from_str)
             }
         }
 

@@ -1,5 +1,9 @@
 //! Tests of the protocol as a whole.
 
+mod answers;
+mod document;
 mod envelopes;
+mod examples;
 mod members;
+mod round_trips;
 mod spellings;

@@ -116,7 +116,8 @@ impl Visitor<'_> for WholeNumber {
         }
     }
     fn visit_f64<E: Error>(self, number: f64) -> Result<u64, E> {
-        Err(self.refuse(number))
+        // Debug keeps the `.0` that makes 60.0 no whole number.
+        Err(self.refuse(format_args!("{number:?}")))
     }
 }
 
