@@ -192,7 +192,11 @@ macro_rules! object {
         }] [$($wanted)* ($field $type)] $rest_default $($rest)*);
     };
     (@next [[$($meta:tt)*] $name:ident [$($strict:tt)*] [$($closed:tt)*]]
-        [$({ [$($doc:tt)*] $field:ident [$own:ty] [$($own_attribute:tt)*] [$twin:ty] [$($twin_attribute:tt)*] [$($unwrap:tt)*] })*]
+        [$({
+            [$($doc:tt)*] $field:ident
+            [$own:ty] [$($own_attribute:tt)*]
+            [$twin:ty] [$($twin_attribute:tt)*] [$($unwrap:tt)*]
+        })*]
         [$(($wanted:ident $wanted_type:ty))*] [$($rest_default:ident)*]) => {
         $($meta)*
         #[derive(Debug, Clone, PartialEq, serde::Serialize)]

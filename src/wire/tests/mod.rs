@@ -1,4 +1,5 @@
 //! Tests of the protocol as a whole.
+#![allow(clippy::unwrap_used)]
 
 mod answers;
 mod document;

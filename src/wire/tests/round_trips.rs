@@ -37,9 +37,9 @@ fn range() -> impl Strategy<Value = Range> {
     })
 }
 
-fn parsed<T: std::str::FromStr>(text: impl Strategy<Value = String>) -> impl Strategy<Value = T>
+fn parsed<T>(text: impl Strategy<Value = String>) -> impl Strategy<Value = T>
 where
-    T: std::fmt::Debug,
+    T: std::str::FromStr + std::fmt::Debug,
     T::Err: std::fmt::Debug,
 {
     text.prop_map(|text| text.parse::<T>().unwrap())
