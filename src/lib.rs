@@ -3,3 +3,4 @@
 pub mod core;
 pub mod limits;
 pub mod store;
+pub mod wire;
