@@ -10,7 +10,7 @@ use super::address::{Address, Range};
 use super::command::SubnetRef;
 use super::refusal::{Missing, Refusal};
 use super::state::{Entry, NetworkConfig, SubnetConfig};
-use super::types::{Generation, Version};
+use super::types::{Generation, SlotKey, Version};
 use holdings::Holdings;
 
 /// A network in memory.
@@ -89,5 +89,26 @@ impl Network {
     /// Version that a change decided now leads to.
     pub fn next_version(&self) -> Version {
         Version(self.config.version.0 + 1)
+    }
+
+    /// How many reservations it holds, obsolete ones included.
+    pub fn reservations(&self) -> u64 {
+        self.holdings.reservations()
+    }
+
+    /// The address that a slot holds now; obsolete reservations are not its own any more.
+    pub fn slot_holder(&self, key: &SlotKey) -> Option<Address> {
+        self.holdings.slot_holder(key)
+    }
+
+    /// A network as it was stored.
+    #[cfg(test)]
+    fn of_parts(
+        config: Arc<NetworkConfig>,
+        subnets: Vec<Arc<SubnetConfig>>,
+        entries: impl IntoIterator<Item = (Address, Entry)>,
+        next_generation: Generation,
+    ) -> Self {
+        Self { config, subnets, holdings: Holdings::of_entries(entries), next_generation }
     }
 }
