@@ -2,7 +2,10 @@
 //!
 //! `decide(state, command, context) → steps | refusal`, then `apply(step)`. Loading is applying what was stored.
 
+mod configure;
 mod holdings;
+
+pub use configure::{create, pool_differs_from, subnet_differs_from};
 
 use std::sync::Arc;
 
