@@ -23,10 +23,13 @@ fn a_cidr() -> impl Strategy<Value = Cidr> {
         .prop_map(|(at, host_bits)| Cidr::containing(at, at.family().width() - host_bits))
 }
 
+/// Short ones mostly, so that many fit beside each other.
 fn a_range() -> impl Strategy<Value = Range> {
-    a_family()
-        .prop_flat_map(|family| (an_address(family), an_address(family)))
-        .prop_map(|(one, other)| Range::new(one.min(other), one.max(other)).unwrap())
+    let length = prop_oneof![6 => 0u128..10, 1 => 0u128..64];
+    (a_family().prop_flat_map(an_address), length).prop_map(|(first, length)| {
+        let end = first.bits() | 0x3f;
+        Range::of_bits(first.family(), first.bits(), (first.bits() + length).min(end))
+    })
 }
 
 fn a_name() -> impl Strategy<Value = Option<Name>> {
@@ -77,52 +80,61 @@ fn a_subnet_patch() -> impl Strategy<Value = SubnetPatch> {
 
 #[derive(Debug, Clone)]
 enum Act {
-    Configure(Configure),
+    /// The number picks what is there, for acts that name a subnet or pool by number.
+    Configure(Configure, usize),
     Hold(Address),
 }
 
-fn an_act() -> impl Strategy<Value = Act> {
-    let by_cidr = || a_cidr().prop_map(SubnetRef::Cidr);
-    let pool_ref = || {
-        prop_oneof![
-            a_range().prop_map(PoolRef::Range),
-            Just(PoolRef::Named(name("a"))),
-            Just(PoolRef::Named(name("b")))
-        ]
+/// A subnet or pool that is chosen when the sequence runs.
+const CHOSEN_LATER: &str = "chosen-later";
+
+fn a_change() -> impl Strategy<Value = Configure> {
+    let subnet =
+        || prop_oneof![1 => a_cidr().prop_map(SubnetRef::Cidr), 4 => Just(SubnetRef::Named(CHOSEN_LATER.into()))];
+    let pool = || {
+        let names = prop_oneof![Just(name("a")), Just(name("b")), Just(name(CHOSEN_LATER)), Just(name(CHOSEN_LATER))];
+        prop_oneof![1 => a_range().prop_map(PoolRef::Range), 4 => names.prop_map(PoolRef::Named)]
     };
     let pool_patch = (proptest::option::of(a_range()), a_patch(Just(name("b"))), a_patch(any::<bool>()))
         .prop_map(|(range, name, draining)| PoolPatch { range, name, draining, ..PoolPatch::default() });
     prop_oneof![
-        3 => a_family().prop_flat_map(an_address).prop_map(Act::Hold),
-        4 => (a_subnet(), any::<bool>()).prop_map(|(input, if_absent)| {
-            Act::Configure(Configure::SubnetAdd { input: Box::new(input), if_absent })
-        }),
-        6 => (any::<prop::sample::Index>(), a_subnet_patch()).prop_map(|(which, set)| {
-            // Replaced by a subnet that is there when the sequence runs.
-            let subnet = SubnetRef::Named(which.index(8).to_string().into());
-            Act::Configure(Configure::SubnetModify { subnet, set: Box::new(set) })
-        }),
-        1 => by_cidr().prop_map(|subnet| Act::Configure(Configure::SubnetRemove { subnet })),
-        4 => (a_pool(), any::<bool>()).prop_map(|(input, if_absent)| {
-            Act::Configure(Configure::PoolAdd { input, subnet: None, if_absent })
-        }),
-        3 => (pool_ref(), pool_patch).prop_map(|(pool, set)| {
-            Act::Configure(Configure::PoolModify { pool, set: Box::new(set) })
-        }),
-        3 => a_range().prop_map(|range| Act::Configure(Configure::PoolRemove(PoolRemoval::Range(range)))),
-        1 => pool_ref().prop_map(|pool| Act::Configure(Configure::PoolRemove(PoolRemoval::Pool(pool)))),
-        4 => a_reserved_range().prop_map(|input| Act::Configure(Configure::ReservedAdd(Box::new(input)))),
-        2 => a_range().prop_map(|range| Act::Configure(Configure::ReservedRemove(range))),
+        4 => (a_subnet(), any::<bool>()).prop_map(|(input, if_absent)| Configure::SubnetAdd { input: Box::new(input), if_absent }),
+        6 => (subnet(), a_subnet_patch()).prop_map(|(subnet, set)| Configure::SubnetModify { subnet, set: Box::new(set) }),
+        1 => subnet().prop_map(|subnet| Configure::SubnetRemove { subnet }),
+        4 => (a_pool(), any::<bool>()).prop_map(|(input, if_absent)| Configure::PoolAdd { input, subnet: None, if_absent }),
+        4 => (pool(), pool_patch).prop_map(|(pool, set)| Configure::PoolModify { pool, set: Box::new(set) }),
+        4 => a_range().prop_map(|range| Configure::PoolRemove(PoolRemoval::Range(range))),
+        1 => pool().prop_map(|pool| Configure::PoolRemove(PoolRemoval::Pool(pool))),
+        5 => a_reserved_range().prop_map(|input| Configure::ReservedAdd(Box::new(input))),
+        3 => a_range().prop_map(Configure::ReservedRemove),
     ]
 }
 
-/// Names a subnet that exists, where the act speaks of one by number.
-fn aimed(network: &Network, act: Configure) -> Configure {
+fn an_act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        1 => a_family().prop_flat_map(an_address).prop_map(Act::Hold),
+        10 => (a_change(), 0usize..64).prop_map(|(change, number)| Act::Configure(change, number)),
+    ]
+}
+
+/// Names a subnet or pool that exists, where the act leaves open which.
+fn aimed(network: &Network, act: Configure, number: usize) -> Configure {
+    let pools: Vec<Range> =
+        network.subnets().iter().flat_map(|subnet| subnet.pools.iter().map(|pool| pool.range)).collect();
+    let cidr = network.subnets().get(number % network.subnets().len().max(1)).map(|subnet| subnet.cidr);
+    let chosen = |subnet: SubnetRef| match (&subnet, cidr) {
+        (SubnetRef::Named(_), Some(cidr)) => SubnetRef::Cidr(cidr),
+        _ => subnet,
+    };
+    let chosen_pool = |pool: PoolRef| match (&pool, pools.get(number % pools.len().max(1))) {
+        (PoolRef::Named(named), Some(range)) if named.as_str() == CHOSEN_LATER => PoolRef::Range(*range),
+        _ => pool,
+    };
     match act {
-        Configure::SubnetModify { subnet: SubnetRef::Named(number), set } if !network.subnets().is_empty() => {
-            let index = number.parse::<usize>().unwrap() % network.subnets().len();
-            Configure::SubnetModify { subnet: SubnetRef::Cidr(network.subnets()[index].cidr), set }
-        }
+        Configure::SubnetModify { subnet, set } => Configure::SubnetModify { subnet: chosen(subnet), set },
+        Configure::SubnetRemove { subnet } => Configure::SubnetRemove { subnet: chosen(subnet) },
+        Configure::PoolModify { pool, set } => Configure::PoolModify { pool: chosen_pool(pool), set },
+        Configure::PoolRemove(PoolRemoval::Pool(pool)) => Configure::PoolRemove(PoolRemoval::Pool(chosen_pool(pool))),
         other => other,
     }
 }
@@ -165,7 +177,7 @@ proptest! {
                     }
                     continue;
                 }
-                Act::Configure(act) => aimed(&network, act),
+                Act::Configure(act, number) => aimed(&network, act, number),
             };
             let Ok((next, _)) = change(&network, &act) else { continue };
             let moved_on = decide(&network, &act).unwrap().steps.len().min(1) as u64;
