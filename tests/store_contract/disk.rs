@@ -98,8 +98,7 @@ impl SimDisk {
             }
             Arc::new(Mutex::new(Content { now: bytes.clone(), durable: bytes, dirty: BTreeSet::new() }))
         };
-        let names: BTreeMap<_, _> =
-            names.iter().map(|(path, content)| (path.clone(), survive(content, rng))).collect();
+        let names: BTreeMap<_, _> = names.iter().map(|(path, content)| (path.clone(), survive(content, rng))).collect();
         let durable_names = names.clone();
         SimDisk(Arc::new(Mutex::new(State { names, durable_names, dirs: state.dirs.clone(), ..State::default() })))
     }
@@ -206,7 +205,8 @@ impl Disk for SimDisk {
         let mut state = self.0.lock().unwrap();
         let inside = |path: &Path| path.parent() == Some(dir);
         state.durable_names.retain(|path, _| !inside(path));
-        let now: Vec<_> = state.names.iter().filter(|(path, _)| inside(path)).map(|(p, c)| (p.clone(), c.clone())).collect();
+        let now: Vec<_> =
+            state.names.iter().filter(|(path, _)| inside(path)).map(|(p, c)| (p.clone(), c.clone())).collect();
         state.durable_names.extend(now);
         Ok(())
     }

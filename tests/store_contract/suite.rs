@@ -102,7 +102,8 @@ fn a_gap_is_refused_and_named(subject: &impl Subject) {
     let mut ahead = batch(&head, 0, vec![config_step(network(1))]);
     ahead.seq = Seq(2);
     let refused = wait(store.commit(vec![ahead]));
-    let gap = |error: &CommitError| matches!(error, CommitError::NotApplied { cause: StoreError::Gap { last: Seq(0), .. } });
+    let gap =
+        |error: &CommitError| matches!(error, CommitError::NotApplied { cause: StoreError::Gap { last: Seq(0), .. } });
     assert!(refused.as_ref().is_err_and(gap), "{refused:?}");
 }
 

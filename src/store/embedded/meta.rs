@@ -134,7 +134,9 @@ impl Mark {
         let write = || {
             let mark = Mark { file: disk.create(&path)? };
             mark.file.write_at(&vec![0; 2 * MARK_STRIDE as usize], 0)?;
-            mark.put(0, 0)?;
+            // Both places: whatever happens to a write of one, the other is readable.
+            mark.put_at(0, 0, 0)?;
+            mark.put_at(1, 0, 0)?;
             mark.sync()
         };
         write().map_err(problem::io("writing", &path))
@@ -162,11 +164,15 @@ impl Mark {
 
     /// Notes that a group is durable. Not flushed: see the module.
     pub(super) fn put(&self, group: u64, digest: u128) -> std::io::Result<()> {
+        self.put_at(group % 2, group, digest)
+    }
+
+    fn put_at(&self, slot: u64, group: u64, digest: u128) -> std::io::Result<()> {
         let mut bytes = Vec::with_capacity(MARK_BYTES);
         bytes.extend_from_slice(MARK_MAGIC);
         bytes.extend_from_slice(&group.to_be_bytes());
         bytes.extend_from_slice(&digest.to_be_bytes());
-        self.file.write_at(&seal(bytes), group % 2 * MARK_STRIDE)
+        self.file.write_at(&seal(bytes), slot * MARK_STRIDE)
     }
 
     pub(super) fn sync(&self) -> std::io::Result<()> {

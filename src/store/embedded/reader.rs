@@ -31,18 +31,20 @@ type Load = (ShardId, Head, oneshot::Sender<Result<ShardImage, StoreError>>);
 
 pub(super) fn run(shared: &Shared, jobs: &Receiver<Job>) {
     while let Ok(first) = jobs.recv() {
+        let waiting: Vec<Job> = std::iter::once(first).chain(std::iter::from_fn(|| jobs.try_recv().ok())).collect();
+        // Only now: a take-over that was answered before one of these was asked must be in it.
+        let (view, heads) = view(shared);
         let mut loads: Vec<Load> = Vec::new();
-        let view = view(shared);
-        for job in std::iter::once(first).chain(std::iter::from_fn(|| jobs.try_recv().ok())) {
+        for job in waiting {
             match job {
-                Job::Load(shard, token, reply) => match check_owner(&view.1, shard, token) {
+                Job::Load(shard, token, reply) => match check_owner(&heads, shard, token) {
                     Ok(head) => loads.push((shard, head, reply)),
                     Err(error) => drop(reply.send(Err(error))),
                 },
                 Job::History(shard, after, limit, reply) => drop(reply.send(history(shared, shard, after, limit))),
             }
         }
-        load_all(&view.0, loads);
+        load_all(&view, loads);
     }
 }
 
