@@ -173,6 +173,13 @@ fn a_missing_file_is_never_an_empty_register() {
         }
     }
     assert!(matches!(open(&bare), Err(StoreError::Damaged(_))));
+    let marked = disk.after_kill();
+    for (path, _) in disk.files() {
+        if !path.ends_with("MARK") {
+            marked.delete(&path);
+        }
+    }
+    assert!(matches!(open(&marked), Err(StoreError::Damaged(_))), "what was acknowledged is gone, so nothing is new");
 }
 
 #[test]

@@ -111,13 +111,13 @@ fn compact(shared: &Shared, plan: &Plan) -> Result<(), StoreError> {
     let passes = log_bytes.div_ceil(PASS_BYTES).clamp(1, shards.len() as u64) as usize;
     let mut heads = Vec::with_capacity(shards.len());
     for part in shards.chunks(shards.len().div_ceil(passes)) {
-        let overlays = view.overlays(part)?;
+        let mut overlays = view.overlays(part)?;
         for shard in part {
-            let overlay = &overlays[shard];
+            let Some(overlay) = overlays.remove(shard) else { continue };
+            heads.push(overlay.line.head());
             overlay.merge(*shard, view.snapshot.as_deref(), |network, key, record| {
                 writer.put(*shard, network, key, record)
             })?;
-            heads.push(overlay.line.head());
         }
     }
     let snapshot = Arc::new(writer.finish(&*shared.disk, place, &heads)?);

@@ -309,6 +309,12 @@ fn initialised(disk: &dyn Disk, dir: &Path) -> Result<bool, StoreError> {
         let text = format!("has no META file but has `{other}`: it is no allod register; give an empty directory");
         return Err(problem::foreign(dir, text));
     }
+    let missing = |there: &Path| {
+        problem::damaged(&dir.join(META), format_args!("is missing, though {} is there", there.display()))
+    };
+    if names.iter().any(|name| name == MARK) && Mark::open(disk, dir).is_ok_and(|(_, group, _)| group > 0) {
+        return Err(missing(&dir.join(MARK)));
+    }
     // A first start that was broken off has made a blank segment at most.
     for folder in [LOG, SNAP] {
         let path = dir.join(folder);
@@ -317,10 +323,7 @@ fn initialised(disk: &dyn Disk, dir: &Path) -> Result<bool, StoreError> {
             let path = path.join(&name);
             let begun = name.ends_with(".tmp") || (name == segment::name(1) && is_unused(disk, &path)?);
             if !begun {
-                return Err(problem::damaged(
-                    &dir.join(META),
-                    format_args!("is missing, though {} is there", path.display()),
-                ));
+                return Err(missing(&path));
             }
         }
     }
@@ -343,7 +346,7 @@ fn initialise(disk: &dyn Disk, dir: &Path, shards: u16, options: &Options) -> Re
     let first = segment::create(disk, dir, 1, options.segment_bytes);
     first.map_err(problem::io("making the first segment in", dir))?;
     disk.sync_dir(&dir.join(SNAP)).map_err(problem::io("flushing", dir))?;
-    Mark::create(disk, dir)?;
+    Mark::create(disk, dir, 0, 0)?;
     let meta = Meta {
         register: rand::random::<u128>().max(1),
         shards,

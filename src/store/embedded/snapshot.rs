@@ -56,7 +56,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    fn bytes(&self) -> Vec<u8> {
+    pub(super) fn bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HEADER_BYTES);
         bytes.extend_from_slice(MAGIC);
         bytes.extend_from_slice(&meta::FORMAT.to_be_bytes());
@@ -144,6 +144,11 @@ impl Snapshot {
         let mut snapshot = Self { place, path: path.into(), length, heads: Vec::new(), file, chunks: BTreeMap::new() };
         snapshot.verify(shards)?;
         Ok(snapshot)
+    }
+
+    /// Its bytes, to copy them.
+    pub(super) fn file(&self) -> &dyn DiskFile {
+        &*self.file
     }
 
     fn verify(&mut self, shards: u16) -> Result<(), StoreError> {
@@ -315,7 +320,7 @@ impl SnapshotWriter {
         self.file.write_at(&self.chunk, self.at).map_err(problem::io("writing", &self.path))?;
         self.at += self.chunk.len() as u64;
         self.ordinal += 1;
-        if self.ordinal % SYNC_CHUNKS == 0 {
+        if self.ordinal.is_multiple_of(SYNC_CHUNKS) {
             self.file.sync().map_err(problem::io("writing", &self.path))?;
         }
         self.chunk.truncate(CHUNK_HEADER_BYTES);
