@@ -12,6 +12,11 @@
 //! Threads: `writer`, `allocator`, `compactor`, `reader`. None of them is waited for by a caller: each call is a message
 //! to one of them and a future. Order of calls is order of effect.
 //!
+//! Why own segments and not redb: two-phase commit, the setting of redb that loses nothing to a changed byte, flushes
+//! twice and writes pages around each record. `benches/store.rs` measures both with the same encoded batches. Medians on
+//! two cores shared with several builds (so compare, do not quote), in ms for groups of 1, 32, 256, 1024 reservations:
+//! 4.0, 3.1, 4.5, 4.5 here and 10.4, 10.7, 8.5, 13.5 in redb; the least seen 0.4, 0.4, 0.5, 0.7 and 4.0, 8.1, 2.7, 8.5.
+//!
 //! A sector may be lost or old after the power went, and none is assumed to be half written with other content in the
 //! half that did not change: a frame never shares bytes with the one before it, but may share its last sector.
 
