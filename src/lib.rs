@@ -1,5 +1,8 @@
 //! allod: a register of who holds which address.
 
+pub mod cli;
+pub mod client;
 pub mod core;
 pub mod limits;
+pub mod serve;
 pub mod store;
