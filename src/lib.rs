@@ -6,3 +6,4 @@ pub mod core;
 pub mod limits;
 pub mod serve;
 pub mod store;
+pub mod wire;
