@@ -4,15 +4,16 @@
 
 use serde_json::Value;
 
-use super::kinds::ErrorKind;
+use super::output::number_of;
 use super::phrase::text;
 use super::quote::shell;
 use crate::client::RpcError;
+use crate::wire::{Access, ErrorKind, Method};
 
 /// The hint for a refusal of `method` with `params`.
 pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
     let data = &error.data;
-    let Some(kind) = ErrorKind::from_name(&error.kind) else {
+    let Some(kind) = ErrorKind::from_word(&error.kind) else {
         return "`allod server info` shows which protocol the server speaks".to_owned();
     };
     let network = text(params, "network").or_else(|| text(data, "network")).map(shell);
@@ -97,9 +98,8 @@ pub fn after_lost(method: &str) -> String {
         "deployment.apply",
         "claimant.mark",
     ];
-    let reads = ["get", "list", "find", "usage", "map", "info", "ping", "discover", "history", "plan", "compare"];
-    let verb = method.rsplit('.').next().unwrap_or_default();
-    if SAFE.contains(&method) || reads.contains(&verb) {
+    let reads = Method::from_name(method).is_some_and(|method| method.access() == Access::Read);
+    if SAFE.contains(&method) || reads {
         "it is safe to repeat the command: nothing is granted twice; `allod server ping` tells when the server is back"
             .to_owned()
     } else {
@@ -180,7 +180,7 @@ fn overlap(data: &Value) -> String {
 
 fn in_use(params: &Value, data: &Value, network: Option<&str>) -> String {
     let network = network.unwrap_or("NETWORK");
-    if data.get("count").and_then(Value::as_u64).unwrap_or(0) == 0 {
+    if data.get("count").and_then(number_of).unwrap_or(0) == 0 {
         return format!("`allod network get {network}` shows what guards it, as the setting `protected`");
     }
     match text(params, "subnet") {

@@ -17,7 +17,7 @@ pub fn render(method: &str, params: &Value, result: &Value, width: Option<usize>
         "network.map" => maps(result),
         "network.list" => networks(result, width),
         "scope.list" => scopes(result, width),
-        "realm.list" => lines(result.get("realms")),
+        "realm.list" => realms(result, width),
         "ip.get" => lookup(result),
         "ip.find" => found(params, result),
         "claimant.sweep" => swept(result, width),
@@ -134,9 +134,12 @@ fn released(result: &Value, width: Option<usize>) -> String {
     if table.is_empty() { String::new() } else { table.without_plain_columns(&[("NETWORK", "")]).render(width) }
 }
 
-fn lines(items: Option<&Value>) -> String {
-    let items = items.and_then(Value::as_array).into_iter().flatten();
-    items.map(|item| format!("{}\n", item.get("name").map_or_else(|| text_of(item), text_of))).collect()
+fn realms(result: &Value, width: Option<usize>) -> String {
+    let mut table = Table::new(&["REALM", "#NETWORKS"]);
+    for realm in list(result, "realms") {
+        table.row(vec![text(realm, "realm"), count(realm, "networks")]);
+    }
+    if table.is_empty() { String::new() } else { table.render(width) }
 }
 
 fn lookup(result: &Value) -> String {
@@ -203,11 +206,7 @@ fn networks(result: &Value, width: Option<usize>) -> String {
             },
             count(usage, "held"),
             count(usage, "free"),
-            if network.get("deleted").is_some() || network.get("closed").is_some() {
-                text(network, "id")
-            } else {
-                String::new()
-            },
+            if network.get("deleted").is_some() { text(network, "id") } else { String::new() },
         ]);
     }
     if table.is_empty() {
