@@ -29,7 +29,7 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
         ErrorKind::MethodNotFound => "`allod call rpc.discover` lists the methods that the server knows".to_owned(),
         ErrorKind::InvalidArgument => format!("`{} --help` explains the arguments", command_of(method)),
         ErrorKind::Internal => {
-            "this is a bug: look for the id in the server's log, and try `allod server info`".to_owned()
+            "look for the id in the server's log and report it, with what `allod server info` says".to_owned()
         }
         ErrorKind::NotFound => not_found(method, data, network.as_deref()),
         ErrorKind::AlreadyExists => already_exists(method, params, data, network.as_deref()),
@@ -65,7 +65,7 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
             }
         }
         ErrorKind::Overloaded => {
-            format!("nothing was changed; {} (setting `server.max_connections`)", retry_after(data))
+            format!("nothing was changed; {}; `allod server info` shows the server's limits", retry_after(data))
         }
         ErrorKind::NotReady => format!("{}; `allod server info` shows how far it is", retry_after(data)),
         ErrorKind::Moved => {
@@ -75,7 +75,7 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
         ErrorKind::NetworkStopped => {
             "the server's log says why; `allod call cluster.conflicts` lists what waits for a decision".to_owned()
         }
-        ErrorKind::RateLimited => format!("{} (setting `auth.rate_limit`)", retry_after(data)),
+        ErrorKind::RateLimited => format!("{}; `allod server info` shows the server's limits", retry_after(data)),
         ErrorKind::Unauthenticated => "put a token into ALLOD_TOKEN (setting `auth.tokens` of the server)".to_owned(),
         ErrorKind::PermissionDenied => {
             "`allod call auth.login token=TOKEN` tells what a token may do (setting `auth.tokens` of the server)"

@@ -26,6 +26,11 @@ impl Step {
         let params = if let Value::Object(params) = params { params } else { Map::new() };
         Self { network: network.to_owned(), method, params, words }
     }
+
+    /// Whether something goes: a network, subnet, pool, reserved range, or a setting.
+    pub fn takes_away(&self) -> bool {
+        self.words.iter().any(|line| line.starts_with('-'))
+    }
 }
 
 /// Settings of a network that may change, with the value that they have where nothing is said. Null: none.

@@ -47,7 +47,10 @@ pub async fn run(session: &mut Session, args: &Apply) -> Done<Exit> {
         session.say("dry run: nothing was changed");
         return Ok(Exit::Differences);
     }
-    session.confirm(&asked)?;
+    // A pipeline has nobody to be asked: there only what takes something away needs `--yes`.
+    if session.can_ask() || steps.iter().any(Step::takes_away) {
+        session.confirm(&asked)?;
+    }
     for (done, step) in steps.iter().enumerate() {
         let mut ask = Ask { method: step.method, params: step.params.clone(), destructive: false };
         if let Some(reason) = &args.reason {

@@ -46,10 +46,13 @@ fn text<'a>(of: &'a Value, member: &str) -> &'a str {
     of.get(member).and_then(Value::as_str).unwrap_or_default()
 }
 
+/// Whether the subnet at a place of the file is this one of the server.
+type Same<'a> = dyn Fn(usize, &Value) -> bool + 'a;
+
 /// Which subnet of the server each one of the file means: by id, by cidr, by name.
 fn matches(table: &Table, wanted: &[&Value], there: &[&Value]) -> Vec<Option<usize>> {
     let mut matched: Vec<Option<usize>> = vec![None; wanted.len()];
-    let same: [&dyn Fn(usize, &Value) -> bool; 3] = [
+    let same: [&Same; 3] = [
         &|at, there| table.subnet_ids.get(at).and_then(Option::as_deref).is_some_and(|id| there["id"] == id),
         &|at, there| wanted[at]["cidr"] == there["cidr"],
         &|at, there| wanted[at].get("name").is_some_and(|name| there.get("name") == Some(name)),
@@ -141,8 +144,7 @@ fn pools(wanted: &Value, there: &Value, prune: bool) -> Result<Option<(Value, Ve
         }
         result.push(becomes);
     }
-    for (at, pool) in present.iter().enumerate().filter(|(at, _)| !met.contains(at)) {
-        let _ = at;
+    for (_, pool) in present.iter().enumerate().filter(|(at, _)| !met.contains(at)) {
         if prune {
             words.push(format!("- remove pool {}", text(pool, "range")));
         } else {
