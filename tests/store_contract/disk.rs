@@ -32,6 +32,9 @@ struct State {
     failed: bool,
     capacity: Option<u64>,
     locked: BTreeSet<PathBuf>,
+    /// Flushes wait; and so many do.
+    held: bool,
+    waiting: usize,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -55,6 +58,24 @@ impl SimDisk {
 
     pub fn operations(&self) -> u64 {
         self.0.lock().unwrap().operations
+    }
+
+    /// From now on flushes wait, or no longer do.
+    pub fn hold_flushes(&self, held: bool) {
+        self.0.lock().unwrap().held = held;
+    }
+
+    /// Flushes that wait.
+    pub fn waiting(&self) -> usize {
+        self.0.lock().unwrap().waiting
+    }
+
+    fn wait_while_held(&self) {
+        self.0.lock().unwrap().waiting += 1;
+        while self.0.lock().unwrap().held {
+            std::thread::sleep(std::time::Duration::from_micros(50));
+        }
+        self.0.lock().unwrap().waiting -= 1;
     }
 
     pub fn set_capacity(&self, bytes: Option<u64>) {
@@ -266,6 +287,7 @@ impl DiskFile for SimFile {
     }
 
     fn sync(&self) -> io::Result<()> {
+        self.disk.wait_while_held();
         let failed = self.disk.count();
         let mut content = self.content.lock().unwrap();
         let dirty = std::mem::take(&mut content.dirty);

@@ -128,15 +128,15 @@ pub(super) struct Mark {
 }
 
 impl Mark {
-    /// A mark of nothing, durable.
-    pub(super) fn create(disk: &dyn Disk, dir: &Path) -> Result<(), StoreError> {
+    /// A mark of a group, durable.
+    pub(super) fn create(disk: &dyn Disk, dir: &Path, group: u64, digest: u128) -> Result<(), StoreError> {
         let path = dir.join(MARK);
         let write = || {
             let mark = Mark { file: disk.create(&path)? };
             mark.file.write_at(&vec![0; 2 * MARK_STRIDE as usize], 0)?;
             // Both places: whatever happens to a write of one, the other is readable.
-            mark.put_at(0, 0, 0)?;
-            mark.put_at(1, 0, 0)?;
+            mark.put_at(0, group, digest)?;
+            mark.put_at(1, group, digest)?;
             mark.sync()
         };
         write().map_err(problem::io("writing", &path))

@@ -343,7 +343,7 @@ fn initialise(disk: &dyn Disk, dir: &Path, shards: u16, options: &Options) -> Re
     let first = segment::create(disk, dir, 1, options.segment_bytes);
     first.map_err(problem::io("making the first segment in", dir))?;
     disk.sync_dir(&dir.join(SNAP)).map_err(problem::io("flushing", dir))?;
-    Mark::create(disk, dir)?;
+    Mark::create(disk, dir, 0, 0)?;
     let meta = Meta {
         register: rand::random::<u128>().max(1),
         shards,

@@ -56,7 +56,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    fn bytes(&self) -> Vec<u8> {
+    pub(super) fn bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HEADER_BYTES);
         bytes.extend_from_slice(MAGIC);
         bytes.extend_from_slice(&meta::FORMAT.to_be_bytes());
@@ -144,6 +144,11 @@ impl Snapshot {
         let mut snapshot = Self { place, path: path.into(), length, heads: Vec::new(), file, chunks: BTreeMap::new() };
         snapshot.verify(shards)?;
         Ok(snapshot)
+    }
+
+    /// Its bytes, to copy them.
+    pub(super) fn file(&self) -> &dyn DiskFile {
+        &*self.file
     }
 
     fn verify(&mut self, shards: u16) -> Result<(), StoreError> {
