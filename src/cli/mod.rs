@@ -14,6 +14,7 @@
 pub mod apply;
 pub mod archive;
 pub mod args;
+pub mod backup;
 pub mod call;
 pub mod docs;
 pub mod exit;
@@ -32,6 +33,7 @@ pub mod schema;
 pub mod serve_args;
 pub mod session;
 pub mod subnet;
+pub mod try_out;
 pub mod who;
 pub mod why_full;
 
@@ -47,6 +49,8 @@ use failure::Failure;
 use network::NetworkCommand;
 use output::{Format, Style};
 use session::{Done, Options, Session, Stop};
+
+use crate::serve::from_cli;
 
 /// A register of who holds which address.
 #[derive(Debug, Parser)]
@@ -84,6 +88,8 @@ struct Global {
 /// What can be done.
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run a server with a first network, and show what it says
+    Try(try_out::Try),
     /// Run the server
     Serve(serve_args::ServeArgs),
     /// Addresses: take, claim, renew, hand over, release, look up
@@ -124,6 +130,10 @@ enum Command {
     Export(archive::Export),
     /// Read what `export` wrote; checked whole before anything changes
     Import(archive::Import),
+    /// Copy the register of a server that is stopped
+    Backup(backup::Backup),
+    /// Make a register from a backup
+    Restore(backup::Restore),
     /// Check a configuration file of the server
     CheckConfig(serve_args::CheckConfig),
     /// Write the completions of a shell to stdout
@@ -148,8 +158,14 @@ where
         }
     };
     let ended = match cli.command {
-        Command::Serve(args) => return crate::serve::run(args),
-        Command::CheckConfig(args) => return crate::serve::check_config(&args.config),
+        Command::Serve(args) => match serve_networks(&args) {
+            Ok(networks) => return from_cli::run(args, networks),
+            Err(failure) => Err(failure.into()),
+        },
+        Command::CheckConfig(args) => from_cli::check_config(&args.config).map(|()| Exit::Success).map_err(Stop::from),
+        Command::Try(args) => options(cli.global).map_err(Stop::from).and_then(|options| try_out::run(&args, options)),
+        Command::Backup(args) => backup::backup(&args),
+        Command::Restore(args) => backup::restore(&args),
         Command::Completions(args) => docs::completions(&args),
         Command::Man(args) => docs::man(&args),
         command => options(cli.global).map_err(Stop::from).and_then(|options| online(command, options)),
@@ -162,6 +178,16 @@ where
             failure.exit.into()
         }
     }
+}
+
+/// The networks of `--networks`, read as `network apply` reads them.
+fn serve_networks(args: &serve_args::ServeArgs) -> Result<Vec<crate::wire::params::NetworkCreate>, Failure> {
+    let Some(path) = &args.networks else { return Ok(Vec::new()) };
+    let tables = apply::file::read(path).map_err(|problem| {
+        let asked = format!("read the networks of {}", shown(path));
+        Failure::new(asked, problem, "correct the file; `allod network dump` writes one that is right")
+    })?;
+    Ok(tables.iter().filter_map(apply::file::Table::params).collect())
 }
 
 /// The whole argument tree, for completions, man pages and tests.
@@ -221,9 +247,13 @@ async fn dispatch(command: Command, session: &mut Session) -> Done<Exit> {
         Command::Export(args) => return archive::export(session, &args).await,
         Command::Import(args) => return archive::import(session, &args).await,
         // Answered by `run`, which needs no connection for them.
-        Command::Serve(_) | Command::CheckConfig(_) | Command::Completions(_) | Command::Man(_) => {
-            return Ok(Exit::Success);
-        }
+        Command::Try(_)
+        | Command::Serve(_)
+        | Command::Backup(_)
+        | Command::Restore(_)
+        | Command::CheckConfig(_)
+        | Command::Completions(_)
+        | Command::Man(_) => return Ok(Exit::Success),
     };
     perform::perform(session, ask).await
 }

@@ -27,6 +27,17 @@ pub struct Table {
     pub members: Map<String, Value>,
 }
 
+impl Table {
+    /// The params of `network.create` that it is.
+    pub fn params(&self) -> Option<wire::params::NetworkCreate> {
+        match wire::parse("network.create", &Value::Object(self.members.clone()).to_string()) {
+            Ok(wire::Request::NetworkCreate(params)) => Some(*params),
+            // It was read by the same types before.
+            Ok(_) | Err(_) => None,
+        }
+    }
+}
+
 /// Reads and checks a file; `-` is stdin. All that is wrong is reported at once.
 ///
 /// # Errors
