@@ -1,6 +1,8 @@
 //! allod: a register of who holds which address.
 
 pub mod actors;
+pub mod cli;
+pub mod client;
 pub mod config;
 pub mod core;
 pub mod http;

@@ -9,6 +9,8 @@
 //!
 //! Review notes: is every step of the stop bounded? Is the only line on stdout `ready`?
 
+pub mod from_cli;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
