@@ -586,6 +586,11 @@ pub enum Command {
         /// How many at most.
         limit: usize,
     },
+    /// Empties a network that is being purged: a slice of at most `limit` entries.
+    Purge {
+        /// How many at most.
+        limit: usize,
+    },
     /// `network.get`.
     Show,
     /// `network.usage`.
@@ -652,6 +657,7 @@ impl Command {
             | Command::Decline(_)
             | Command::ReleaseOwner { .. }
             | Command::ReleaseScope { .. }
+            | Command::Purge { .. }
             | Command::Configure { .. }
             | Command::MoveOut { .. }
             | Command::MoveIn(_)
@@ -666,6 +672,7 @@ impl Command {
             Command::Release(_)
                 | Command::ReleaseOwner { .. }
                 | Command::ReleaseScope { .. }
+                | Command::Purge { .. }
                 | Command::Unbind(..)
                 | Command::Expire
                 | Command::Configure { change: Configure::Delete { .. }, .. }

@@ -5,5 +5,6 @@ pub mod command;
 pub mod network;
 pub mod outcome;
 pub mod refusal;
+pub mod space;
 pub mod state;
 pub mod types;

@@ -263,7 +263,7 @@ pub struct Reservation {
     pub details: Option<Box<Details>>,
 }
 
-/// An address that was let go and is remembered.
+/// An address that was let go and cools.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Released {
     /// Length of what was held.
@@ -272,10 +272,8 @@ pub struct Released {
     pub last: SlotKey,
     /// Generation of that holding.
     pub generation: Generation,
-    /// When it was let go.
+    /// When it was let go; cools for as long as the network's configuration says now.
     pub released_at: ShardTime,
-    /// The cooldown is over; remembered for the policy `oldest` only, and free.
-    pub rested: bool,
 }
 
 /// An address at which somebody else answers.
@@ -298,7 +296,7 @@ pub struct Declined {
 pub enum Entry {
     /// Held.
     Held(Arc<Reservation>),
-    /// Let go, cooling or rested.
+    /// Let go, cooling.
     Released(Arc<Released>),
     /// Out of circulation for its probation.
     Declined(Arc<Declined>),

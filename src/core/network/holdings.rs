@@ -1,24 +1,568 @@
-//! What lies at the addresses of a network, found by address, slot, owner, scope, time.
+//! What lies at the addresses of a network, found by address, by slot, by owner, by scope and by time.
+//!
+//! Owns the entries and every index over them; [`Holdings::set`] is the only way in. Indexes hold record numbers, not
+//! copies of keys: the keys live once, in the records. Owners and scopes are chains through the records, so that letting
+//! go of everything that an owner holds costs what the owner holds.
+//!
+//! Review notes: does a new index follow every transition in `link` and `unlink`? Does it cost only what is live?
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use hashbrown::{DefaultHashBuilder, HashTable};
 
 use super::Standing;
-use crate::core::address::{Address, Range};
-use crate::core::state::Entry;
+use crate::core::address::{Address, Cidr, Family, Range};
+use crate::core::outcome::ScopeUsage;
+use crate::core::state::{Entry, Reservation};
+use crate::core::types::{Mac, Owner, Scope, ShardTime, Slot, SlotKey};
 
-/// Entries by address.
+/// Number of a record. `NONE` ends a chain.
+type RecordId = u32;
+const NONE: RecordId = RecordId::MAX;
+
+#[derive(Debug, Clone)]
+struct Record {
+    entry: Entry,
+    high: u64,
+    low: u64,
+    family: Family,
+    owner_next: RecordId,
+    owner_previous: RecordId,
+    /// Current reservations of the owner; kept in the first record of its chain only.
+    owner_current: u32,
+    scope_next: RecordId,
+    scope_previous: RecordId,
+}
+
+impl Record {
+    fn address(&self) -> Address {
+        Address::new(self.family, u128::from(self.high) << 64 | u128::from(self.low))
+    }
+
+    fn held(&self) -> Option<&Arc<Reservation>> {
+        match &self.entry {
+            Entry::Held(reservation) => Some(reservation),
+            Entry::Released(_) | Entry::Declined(_) => None,
+        }
+    }
+}
+
+/// What one scope holds in this network.
+#[derive(Debug, Clone)]
+struct ScopeChain {
+    first: RecordId,
+    current: u64,
+    obsolete: u64,
+    unbound: u64,
+    addresses: u128,
+}
+
+/// Entries and their indexes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Holdings {
-    entries: BTreeMap<Address, Entry>,
+    records: Vec<Option<Record>>,
+    vacant: Vec<RecordId>,
+    v4: BTreeMap<u32, RecordId>,
+    v6: BTreeMap<u128, RecordId>,
+    hasher: DefaultHashBuilder,
+    /// Current reservations by slot.
+    slots: HashTable<RecordId>,
+    /// Cooling addresses by the slot that let them go.
+    cooling_slots: HashTable<RecordId>,
+    /// First record of each owner's chain of held records.
+    owners: HashTable<RecordId>,
+    scopes: HashMap<Scope, ScopeChain>,
+    leases: BTreeSet<(ShardTime, RecordId)>,
+    cooling: BTreeSet<(ShardTime, RecordId)>,
+    declined: BTreeSet<(ShardTime, RecordId)>,
+    macs: HashMap<Mac, RecordId>,
+    held: u64,
+}
+
+/// Number of addresses that an entry of this length covers.
+pub(super) fn span(family: Family, prefix_length: u8) -> u128 {
+    1u128.checked_shl(u32::from(family.width() - prefix_length)).unwrap_or(u128::MAX)
+}
+
+/// The addresses that an entry covers.
+pub(super) fn covered(address: Address, prefix_length: u8) -> Range {
+    Cidr::containing(address, prefix_length).range()
 }
 
 impl Holdings {
-    pub(super) fn standing_in(&self, range: Range) -> Standing {
-        let _ = (&self.entries, range);
-        Standing::default()
+    fn record(&self, id: RecordId) -> &Record {
+        self.records[id as usize].as_ref().expect("an index names live records only")
     }
 
-    pub(super) fn entries_in(&self, range: Range) -> Vec<(Address, Entry)> {
-        self.entries.range(range.first()..=range.last()).map(|(address, entry)| (*address, entry.clone())).collect()
+    fn record_mut(&mut self, id: RecordId) -> &mut Record {
+        self.records[id as usize].as_mut().expect("an index names live records only")
     }
+
+    fn id_at(&self, address: Address) -> Option<RecordId> {
+        match address {
+            Address::V4(bits) => self.v4.get(&bits).copied(),
+            Address::V6(bits) => self.v6.get(&bits).copied(),
+        }
+    }
+
+    /// What begins at exactly this address.
+    pub(super) fn at(&self, address: Address) -> Option<&Entry> {
+        self.id_at(address).map(|id| &self.record(id).entry)
+    }
+
+    /// What covers this address: itself, or the block that it lies in.
+    pub(super) fn covering(&self, address: Address) -> Option<(Address, &Entry)> {
+        let id = match address {
+            Address::V4(bits) => *self.v4.range(..=bits).next_back()?.1,
+            Address::V6(bits) => *self.v6.range(..=bits).next_back()?.1,
+        };
+        let record = self.record(id);
+        let base = record.address();
+        covered(base, record.entry.prefix_length()).contains(address).then_some((base, &record.entry))
+    }
+
+    /// Entries that begin after `after` (or from the first on), ascending, IPv4 before IPv6.
+    pub(super) fn ascending(&self, from: std::ops::Bound<Address>) -> impl Iterator<Item = (Address, &Entry)> {
+        use std::ops::Bound::{Excluded, Included, Unbounded};
+        let v4 = match from {
+            Unbounded => Some(Unbounded),
+            Included(Address::V4(bits)) => Some(Included(bits)),
+            Excluded(Address::V4(bits)) => Some(Excluded(bits)),
+            Included(Address::V6(_)) | Excluded(Address::V6(_)) => None,
+        };
+        let v6 = match from {
+            Included(Address::V6(bits)) => Included(bits),
+            Excluded(Address::V6(bits)) => Excluded(bits),
+            Unbounded | Included(Address::V4(_)) | Excluded(Address::V4(_)) => Unbounded,
+        };
+        let v4 = v4.into_iter().flat_map(move |from| self.v4.range((from, Unbounded)));
+        let ids = v4.map(|(_, id)| *id).chain(self.v6.range((v6, Unbounded)).map(|(_, id)| *id));
+        ids.map(|id| (self.record(id).address(), &self.record(id).entry))
+    }
+
+    /// Entries that cover any address of the range, ascending.
+    pub(super) fn overlapping(&self, range: Range) -> impl Iterator<Item = (Address, &Entry)> {
+        let first = self.covering(range.first()).map_or(range.first(), |(base, _)| base);
+        self.ascending(std::ops::Bound::Included(first)).take_while(move |(address, _)| *address <= range.last())
+    }
+
+    /// Reservations in the way of something that happens to the range.
+    pub(super) fn standing_in(&self, range: Range) -> Standing {
+        let mut standing = Standing::default();
+        for (address, entry) in self.overlapping(range) {
+            if matches!(entry, Entry::Held(_)) {
+                standing.count += 1;
+                if standing.first.len() < 10 {
+                    standing.first.push(address);
+                }
+            }
+        }
+        standing
+    }
+
+    /// The current reservation of a slot.
+    pub(super) fn slot(&self, key: &SlotKey) -> Option<(Address, &Arc<Reservation>)> {
+        let id = *self.slots.find(self.hasher.hash_one(key), |&id| {
+            self.record(id).held().is_some_and(|reservation| reservation.holder == *key)
+        })?;
+        let record = self.record(id);
+        record.held().map(|reservation| (record.address(), reservation))
+    }
+
+    /// A cooling address that this slot let go; of several, any.
+    pub(super) fn cooling_of(&self, key: &SlotKey) -> impl Iterator<Item = (Address, &Entry)> {
+        self.cooling_slots.iter_hash(self.hasher.hash_one(key)).filter_map(|&id| {
+            let record = self.record(id);
+            matches!(&record.entry, Entry::Released(released) if released.last == *key)
+                .then(|| (record.address(), &record.entry))
+        })
+    }
+
+    fn owner_hash(&self, scope: &Scope, owner: &Owner) -> u64 {
+        self.hasher.hash_one((scope, owner))
+    }
+
+    fn owner_first(&self, scope: &Scope, owner: &Owner) -> Option<RecordId> {
+        let belongs = |&id: &RecordId| {
+            self.record(id).held().is_some_and(|r| r.holder.owner == *owner && r.holder.scope == *scope)
+        };
+        self.owners.find(self.owner_hash(scope, owner), belongs).copied()
+    }
+
+    /// Current reservations of an owner.
+    pub(super) fn owner_count(&self, scope: &Scope, owner: &Owner) -> u64 {
+        self.owner_first(scope, owner).map_or(0, |id| u64::from(self.record(id).owner_current))
+    }
+
+    /// Current reservations of a scope.
+    pub(super) fn scope_count(&self, scope: &Scope) -> u64 {
+        self.scopes.get(scope).map_or(0, |chain| chain.current)
+    }
+
+    /// Everything that an owner holds, obsolete ones too, in no particular order.
+    pub(super) fn of_owner(&self, scope: &Scope, owner: &Owner) -> impl Iterator<Item = (Address, &Arc<Reservation>)> {
+        self.chain(self.owner_first(scope, owner).unwrap_or(NONE), |record| record.owner_next)
+    }
+
+    /// Everything that a scope holds, obsolete ones too, in no particular order.
+    pub(super) fn of_scope(&self, scope: &Scope) -> impl Iterator<Item = (Address, &Arc<Reservation>)> {
+        self.chain(self.scopes.get(scope).map_or(NONE, |chain| chain.first), |record| record.scope_next)
+    }
+
+    fn chain(
+        &self,
+        first: RecordId,
+        next: impl Fn(&Record) -> RecordId,
+    ) -> impl Iterator<Item = (Address, &Arc<Reservation>)> {
+        let mut at = first;
+        std::iter::from_fn(move || {
+            let record = (at != NONE).then(|| self.record(at))?;
+            at = next(record);
+            Some((record.address(), record.held().expect("chains link held records")))
+        })
+    }
+
+    /// Names of the scopes that hold anything.
+    pub(super) fn scope_names(&self) -> impl Iterator<Item = &Scope> {
+        self.scopes.keys()
+    }
+
+    /// What each scope holds, by name.
+    pub(super) fn scope_usage(&self) -> Vec<ScopeUsage> {
+        let mut usage: Vec<_> = self
+            .scopes
+            .iter()
+            .map(|(scope, chain)| ScopeUsage {
+                scope: scope.clone(),
+                reservations: chain.current,
+                addresses: chain.addresses,
+                obsolete: chain.obsolete,
+                unbound: chain.unbound,
+            })
+            .collect();
+        usage.sort_by(|a, b| a.scope.cmp(&b.scope));
+        usage
+    }
+
+    /// Who carries a MAC.
+    pub(super) fn mac(&self, mac: Mac) -> Option<(Address, &Arc<Reservation>)> {
+        let record = self.record(*self.macs.get(&mac)?);
+        record.held().map(|reservation| (record.address(), reservation))
+    }
+
+    /// Reservations, current and obsolete.
+    pub(super) fn held(&self) -> u64 {
+        self.held
+    }
+
+    /// Entries of every kind.
+    pub(super) fn len(&self) -> usize {
+        self.v4.len() + self.v6.len()
+    }
+
+    /// Leases by their end.
+    pub(super) fn leases(&self) -> impl Iterator<Item = (ShardTime, Address)> {
+        self.leases.iter().map(|&(time, id)| (time, self.record(id).address()))
+    }
+
+    /// Cooling addresses by their release.
+    pub(super) fn cooling(&self) -> impl Iterator<Item = (ShardTime, Address)> {
+        self.cooling.iter().map(|&(time, id)| (time, self.record(id).address()))
+    }
+
+    /// Declined addresses by the end of their probation.
+    pub(super) fn declined(&self) -> impl Iterator<Item = (ShardTime, Address)> {
+        self.declined.iter().map(|&(time, id)| (time, self.record(id).address()))
+    }
+
+    /// Puts an entry at an address, or takes it away. Returns what was there.
+    pub(super) fn set(&mut self, address: Address, entry: Option<Entry>) -> Option<Entry> {
+        let before = self.id_at(address).map(|id| {
+            self.unlink(id);
+            self.vacant.push(id);
+            let record = self.records[id as usize].take().expect("an index names live records only");
+            if entry.is_none() {
+                match address {
+                    Address::V4(bits) => self.v4.remove(&bits),
+                    Address::V6(bits) => self.v6.remove(&bits),
+                };
+            }
+            record.entry
+        });
+        if let Some(entry) = entry {
+            let bits = address.bits();
+            let record = Record {
+                entry,
+                high: (bits >> 64) as u64,
+                low: bits as u64,
+                family: address.family(),
+                owner_next: NONE,
+                owner_previous: NONE,
+                owner_current: 0,
+                scope_next: NONE,
+                scope_previous: NONE,
+            };
+            let id = match self.vacant.pop() {
+                Some(id) => {
+                    self.records[id as usize] = Some(record);
+                    id
+                }
+                None => {
+                    self.records.push(Some(record));
+                    (self.records.len() - 1) as RecordId
+                }
+            };
+            match address {
+                Address::V4(bits) => self.v4.insert(bits, id),
+                Address::V6(bits) => self.v6.insert(bits, id),
+            };
+            self.link(id);
+        }
+        before
+    }
+
+    fn link(&mut self, id: RecordId) {
+        match self.record(id).entry.clone() {
+            Entry::Held(reservation) => self.link_held(id, &reservation),
+            Entry::Released(released) => {
+                self.cooling.insert((released.released_at, id));
+                let hash = self.hasher.hash_one(&released.last);
+                let (records, hasher) = (&self.records, &self.hasher);
+                self.cooling_slots.insert_unique(hash, id, |&id| hash_cooling(records, hasher, id));
+            }
+            Entry::Declined(declined) => {
+                self.declined.insert((declined.until, id));
+            }
+        }
+    }
+
+    fn unlink(&mut self, id: RecordId) {
+        match self.record(id).entry.clone() {
+            Entry::Held(reservation) => self.unlink_held(id, &reservation),
+            Entry::Released(released) => {
+                self.cooling.remove(&(released.released_at, id));
+                let hash = self.hasher.hash_one(&released.last);
+                if let Ok(found) = self.cooling_slots.find_entry(hash, |&other| other == id) {
+                    found.remove();
+                }
+            }
+            Entry::Declined(declined) => {
+                self.declined.remove(&(declined.until, id));
+            }
+        }
+    }
+
+    fn link_held(&mut self, id: RecordId, reservation: &Reservation) {
+        self.held += 1;
+        let current = reservation.obsolete.is_none();
+        if current {
+            let hash = self.hasher.hash_one(&reservation.holder);
+            let (records, hasher) = (&self.records, &self.hasher);
+            self.slots.insert_unique(hash, id, |&id| hash_slot(records, hasher, id));
+        }
+        if let Some(lease) = reservation.lease {
+            self.leases.insert((lease.ends, id));
+        }
+        if let Some(mac) = reservation.details.as_ref().and_then(|details| details.mac) {
+            self.macs.insert(mac, id);
+        }
+        self.link_owner(id, reservation, current);
+        let family = self.record(id).family;
+        let chain = self.scopes.entry(reservation.holder.scope.clone()).or_insert(ScopeChain {
+            first: NONE,
+            current: 0,
+            obsolete: 0,
+            unbound: 0,
+            addresses: 0,
+        });
+        chain.current += u64::from(current);
+        chain.obsolete += u64::from(!current);
+        chain.unbound += u64::from(reservation.claimant.is_none());
+        if current {
+            chain.addresses += span(family, reservation.prefix_length);
+        }
+        let next = std::mem::replace(&mut chain.first, id);
+        self.record_mut(id).scope_next = next;
+        if next != NONE {
+            self.record_mut(next).scope_previous = id;
+        }
+    }
+
+    fn link_owner(&mut self, id: RecordId, reservation: &Reservation, current: bool) {
+        let (scope, owner) = (&reservation.holder.scope, &reservation.holder.owner);
+        let hash = self.owner_hash(scope, owner);
+        // The newest record goes second, so that the first of the chain, which the table names, stays.
+        match self.owner_first(scope, owner) {
+            Some(first) => {
+                let second = self.record(first).owner_next;
+                let head = self.record_mut(first);
+                head.owner_current += u32::from(current);
+                head.owner_next = id;
+                let record = self.record_mut(id);
+                record.owner_previous = first;
+                record.owner_next = second;
+                if second != NONE {
+                    self.record_mut(second).owner_previous = id;
+                }
+            }
+            None => {
+                self.record_mut(id).owner_current = u32::from(current);
+                let (records, hasher) = (&self.records, &self.hasher);
+                self.owners.insert_unique(hash, id, |&id| hash_owner(records, hasher, id));
+            }
+        }
+    }
+
+    fn unlink_held(&mut self, id: RecordId, reservation: &Reservation) {
+        self.held -= 1;
+        let current = reservation.obsolete.is_none();
+        if current {
+            let hash = self.hasher.hash_one(&reservation.holder);
+            if let Ok(found) = self.slots.find_entry(hash, |&other| other == id) {
+                found.remove();
+            }
+        }
+        if let Some(lease) = reservation.lease {
+            self.leases.remove(&(lease.ends, id));
+        }
+        if let Some(mac) = reservation.details.as_ref().and_then(|details| details.mac)
+            && self.macs.get(&mac) == Some(&id)
+        {
+            self.macs.remove(&mac);
+        }
+        self.unlink_owner(id, reservation, current);
+        let (next, previous, family) = {
+            let record = self.record(id);
+            (record.scope_next, record.scope_previous, record.family)
+        };
+        if next != NONE {
+            self.record_mut(next).scope_previous = previous;
+        }
+        if previous != NONE {
+            self.record_mut(previous).scope_next = next;
+        }
+        let scope = &reservation.holder.scope;
+        if let Some(chain) = self.scopes.get_mut(scope) {
+            chain.current -= u64::from(current);
+            chain.obsolete -= u64::from(!current);
+            chain.unbound -= u64::from(reservation.claimant.is_none());
+            if current {
+                chain.addresses -= span(family, reservation.prefix_length);
+            }
+            if previous == NONE {
+                chain.first = next;
+            }
+            if chain.first == NONE {
+                self.scopes.remove(scope);
+            }
+        }
+    }
+
+    fn unlink_owner(&mut self, id: RecordId, reservation: &Reservation, current: bool) {
+        let (next, previous, count) = {
+            let record = self.record(id);
+            (record.owner_next, record.owner_previous, record.owner_current)
+        };
+        if next != NONE {
+            self.record_mut(next).owner_previous = previous;
+        }
+        if previous != NONE {
+            self.record_mut(previous).owner_next = next;
+            if let Some(first) = self.owner_first(&reservation.holder.scope, &reservation.holder.owner) {
+                self.record_mut(first).owner_current -= u32::from(current);
+            }
+            return;
+        }
+        // It was the first of its chain: the table must name the next one, or nobody.
+        let hash = self.owner_hash(&reservation.holder.scope, &reservation.holder.owner);
+        if let Ok(mut found) = self.owners.find_entry(hash, |&other| other == id) {
+            if next == NONE {
+                found.remove();
+            } else {
+                *found.get_mut() = next;
+                self.record_mut(next).owner_current = count - u32::from(current);
+            }
+        }
+    }
+
+    /// Bytes that the indexes and record table take, without what the entries point to.
+    pub(super) fn index_bytes(&self) -> usize {
+        let tree = |entries: usize, bytes: usize| entries * (bytes + 4) * 3 / 2;
+        self.records.capacity() * std::mem::size_of::<Option<Record>>()
+            + self.vacant.capacity() * 4
+            + tree(self.v4.len(), 4)
+            + tree(self.v6.len(), 16)
+            + (self.slots.capacity() + self.cooling_slots.capacity() + self.owners.capacity()) * 5
+            + tree(self.leases.len() + self.cooling.len() + self.declined.len(), 8)
+            + self.macs.capacity() * 17
+    }
+
+    /// Every index against the entries, for tests and debug builds.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let live = self.records.iter().flatten().count();
+        if live != self.len() {
+            return Err(format!("{live} records, {} addresses", self.len()));
+        }
+        let mut last: Option<Range> = None;
+        let mut held = 0;
+        let mut chained = 0;
+        for (address, entry) in self.ascending(std::ops::Bound::Unbounded) {
+            let range = covered(address, entry.prefix_length());
+            if range.first() != address {
+                return Err(format!("{address} is not the first of its block"));
+            }
+            if last.is_some_and(|last| last.overlaps(range)) {
+                return Err(format!("{range} overlaps the entry before it"));
+            }
+            last = Some(range);
+            if let Entry::Held(reservation) = entry {
+                held += 1;
+                if reservation.obsolete.is_none()
+                    && self.slot(&reservation.holder).map(|found| found.0) != Some(address)
+                {
+                    return Err(format!("slot of {} does not lead to {address}", reservation.holder));
+                }
+                let of_owner = self.of_owner(&reservation.holder.scope, &reservation.holder.owner);
+                let (mut found, mut current) = (false, 0);
+                for (other, theirs) in of_owner {
+                    found |= other == address;
+                    current += u64::from(theirs.obsolete.is_none());
+                }
+                if !found || current != self.owner_count(&reservation.holder.scope, &reservation.holder.owner) {
+                    return Err(format!("chain of owner {} is wrong at {address}", reservation.holder));
+                }
+            }
+        }
+        for scope in self.scope_names() {
+            chained += self.of_scope(scope).count() as u64;
+        }
+        if held != self.held || chained != held {
+            return Err(format!("{held} held, {} counted, {chained} chained", self.held));
+        }
+        Ok(())
+    }
+}
+
+fn hash_slot(records: &[Option<Record>], hasher: &DefaultHashBuilder, id: RecordId) -> u64 {
+    let held = records[id as usize].as_ref().and_then(Record::held).expect("slots name held records");
+    hasher.hash_one(&held.holder)
+}
+
+fn hash_owner(records: &[Option<Record>], hasher: &DefaultHashBuilder, id: RecordId) -> u64 {
+    let held = records[id as usize].as_ref().and_then(Record::held).expect("owners name held records");
+    hasher.hash_one((&held.holder.scope, &held.holder.owner))
+}
+
+fn hash_cooling(records: &[Option<Record>], hasher: &DefaultHashBuilder, id: RecordId) -> u64 {
+    match records[id as usize].as_ref().map(|record| &record.entry) {
+        Some(Entry::Released(released)) => hasher.hash_one(&released.last),
+        Some(Entry::Held(_) | Entry::Declined(_)) | None => unreachable!("cooling slots name released records"),
+    }
+}
+
+/// The default slot, for lookups that name none.
+pub(super) fn slot_or_default(slot: Option<&Slot>) -> Slot {
+    slot.cloned().unwrap_or_default()
 }

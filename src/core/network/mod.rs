@@ -1,17 +1,41 @@
 //! One network: its configuration, what lies at its addresses, and the only way in which either changes.
 //!
-//! `decide(state, command, context) → steps | refusal`, then `apply(step)`. Loading is applying what was stored.
+//! ```text
+//! decide(state, command, context) ──▶ steps + outcome, or a refusal      reads only
+//! apply(step)                     ──▶ the state with that key changed    cannot fail
+//! load(image)                     ──▶ the state that the store remembers
+//! ```
+//!
+//! Life of an `ip.allocate`, step 6 of 8. Before: `actors::network`. After: `actors::committer`. Inside: [`grant`] checks,
+//! `pick` chooses, `draft` writes the steps down, `layout` and `holdings` are what is asked and kept in step.
+//!
+//! Owns everything that is known of one network. Never looks at another one: overlaps between networks and names are the
+//! catalog's. No clock, no randomness: both come with the [`Context`].
+//!
+//! Review notes: is `decide` free of effects? Does every new state change go through `apply`, so that loading sees it?
 
+mod configure;
+mod draft;
+mod grant;
 mod holdings;
+mod layout;
+mod lifecycle;
+mod pick;
+mod read;
+mod rested;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
 use super::address::{Address, Range};
-use super::command::SubnetRef;
+use super::command::{Command, Context, SubnetRef};
+use super::outcome::Decision;
 use super::refusal::{Missing, Refusal};
-use super::state::{Entry, NetworkConfig, SubnetConfig};
-use super::types::{Generation, Version};
+use super::state::{Entry, Key, NetworkConfig, Policy, State, Step, SubnetConfig};
+use super::types::{Generation, ShardTime, SlotKey, Version};
 use holdings::Holdings;
+use layout::Layout;
 
 /// A network in memory.
 #[derive(Debug, Clone)]
@@ -20,8 +44,12 @@ pub struct Network {
     /// In drawing order: by position.
     subnets: Vec<Arc<SubnetConfig>>,
     holdings: Holdings,
+    layout: Layout,
     /// The next grant gets this one.
     next_generation: Generation,
+    /// Orders what is freed within one millisecond.
+    freed: u64,
+    gone: bool,
 }
 
 /// Reservations that stand in the way of something.
@@ -33,7 +61,144 @@ pub struct Standing {
     pub first: Vec<Address>,
 }
 
+/// Bytes that a network takes in memory, without what its entries point to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Footprint {
+    /// Indexes over the entries.
+    pub index_bytes: usize,
+    /// Free space of the pools.
+    pub space_bytes: usize,
+    /// Entries: held, cooling, declined.
+    pub entries: usize,
+}
+
 impl Network {
+    /// The network that the store remembers. No generation up to `floor` is given again.
+    ///
+    /// # Errors
+    /// A sentence saying what does not fit together; such a network must not be served.
+    pub fn load(
+        config: Arc<NetworkConfig>,
+        mut subnets: Vec<Arc<SubnetConfig>>,
+        entries: Vec<(Address, Entry)>,
+        floor: Generation,
+    ) -> Result<Self, String> {
+        subnets.sort_by_key(|subnet| subnet.position);
+        let mut holdings = Holdings::default();
+        let mut highest = floor;
+        let mut before: Option<Range> = None;
+        for (address, entry) in entries {
+            let range = holdings::covered(address, entry.prefix_length());
+            if range.first() != address {
+                return Err(format!("network `{}`: {address} is not the first address of its block", config.name));
+            }
+            if before.is_some_and(|before| before.last() >= address) {
+                return Err(format!("network `{}`: two records cover {address}", config.name));
+            }
+            before = Some(range);
+            highest = highest.max(entry.generation());
+            if let Entry::Held(held) = &entry
+                && held.obsolete.is_none()
+                && let Some((other, _)) = holdings.slot(&held.holder)
+            {
+                return Err(format!("network `{}`: {} holds both {other} and {address}", config.name, held.holder));
+            }
+            holdings.set(address, Some(entry));
+        }
+        let layout = Layout::build(&config, &subnets, &holdings, Layout::default());
+        let next_generation = Generation(highest.0 + 1);
+        Ok(Self { config, subnets, holdings, layout, next_generation, freed: 0, gone: false })
+    }
+
+    /// What a command leads to. Reads only; the same state, command and context always lead to the same decision.
+    ///
+    /// # Errors
+    /// A [`Refusal`], the first in the protocol's order of precedence.
+    pub fn decide(&self, command: &Command, context: Context) -> Result<Decision, Refusal> {
+        match command {
+            Command::Allocate(ask) => self.allocate(ask, context),
+            Command::Claim(ask) => self.claim(ask, context),
+            Command::Acquire(ask) => self.acquire(ask, context),
+            Command::Release(ask) => self.release(ask, context),
+            Command::Renew(target, ttl_seconds) => self.renew(target, *ttl_seconds, context),
+            Command::Bind(target, claimant) => self.bind(target, claimant, context),
+            Command::Unbind(target, claimant) => self.unbind(target, claimant.as_ref(), context),
+            Command::Update(target, set) => self.update(target, set, context),
+            Command::Transfer(ask) => self.transfer(ask, context),
+            Command::Decline(ask) => self.decline(ask, context),
+            Command::Get(address) => Ok(self.look_up(*address, context)),
+            Command::List(ask) => self.list(ask, context),
+            Command::ReleaseOwner { scope, owner, limit } => Ok(self.release_owner(scope, owner, *limit, context)),
+            Command::ReleaseScope { scope, limit } => Ok(self.release_scope(scope, *limit, context)),
+            Command::Purge { limit } => Ok(self.purge(*limit, context)),
+            Command::Show => Ok(read::read(super::outcome::Outcome::Network(Box::new(self.show())))),
+            Command::Usage => Ok(read::read(super::outcome::Outcome::Usage(Box::new(self.usage())))),
+            Command::Map { subnet, pool, format } => self.map(subnet.as_ref(), pool.as_ref(), *format),
+            Command::Scopes => Ok(self.scopes()),
+            Command::Configure { change, if_version } => self.decide_configure(change, *if_version, context),
+            Command::MoveOut { subnet, if_version } => self.decide_move_out(subnet, *if_version, context),
+            Command::MoveIn(moved) => self.decide_move_in(moved, context),
+            Command::Expire => Ok(self.expire(context)),
+        }
+    }
+
+    /// Carries out one step of a decision. `now` is the shard's time, by which the policy `oldest` orders what is freed.
+    ///
+    /// Cost: O(log) of what the network holds; of a changed subnet, the entries in its changed pools.
+    pub fn apply(&mut self, step: &Step, now: ShardTime) {
+        match (step.key, &step.state) {
+            (Key::Address(address), state) => {
+                let entry = match state {
+                    Some(State::Entry(entry)) => Some(entry.clone()),
+                    None => None,
+                    Some(State::Config(_) | State::Subnet(_)) => unreachable!("an address has an entry for a state"),
+                };
+                self.set_entry(address, entry, now);
+            }
+            (Key::Config, Some(State::Config(config))) => {
+                let derived = |config: &NetworkConfig| (config.policy, config.cooldown_yields, config.closed);
+                let rebuild = derived(&self.config) != derived(config);
+                self.config = Arc::clone(config);
+                if rebuild {
+                    self.rebuild();
+                }
+            }
+            (Key::Config, None) => self.gone = true,
+            (Key::Subnet(id), state) => {
+                self.subnets.retain(|subnet| subnet.id != id);
+                if let Some(State::Subnet(subnet)) = state {
+                    let at = self.subnets.partition_point(|other| other.position <= subnet.position);
+                    self.subnets.insert(at, Arc::clone(subnet));
+                }
+                self.rebuild();
+            }
+            (Key::Config, Some(State::Subnet(_) | State::Entry(_))) => {
+                unreachable!("a network has a configuration for a state")
+            }
+        }
+    }
+
+    fn set_entry(&mut self, address: Address, entry: Option<Entry>, now: ShardTime) {
+        if let Some(entry) = &entry {
+            self.next_generation = self.next_generation.max(Generation(entry.generation().0 + 1));
+        }
+        let before = self.holdings.set(address, entry.clone());
+        let rest = (self.config.policy == Policy::Oldest && entry.is_none()).then(|| {
+            self.freed += 1;
+            let freed_at = match &before {
+                Some(Entry::Released(released)) => released.released_at,
+                Some(Entry::Held(_) | Entry::Declined(_)) | None => now,
+            };
+            (freed_at, self.freed)
+        });
+        self.layout.entry_changed(address, before.as_ref(), entry.as_ref(), rest);
+    }
+
+    fn rebuild(&mut self) {
+        let old = std::mem::take(&mut self.layout);
+        self.layout = Layout::build(&self.config, &self.subnets, &self.holdings, old);
+    }
+
     /// Its configuration.
     pub fn config(&self) -> &Arc<NetworkConfig> {
         &self.config
@@ -44,9 +209,9 @@ impl Network {
         &self.subnets
     }
 
-    /// The subnet in which an address lies. Cost: O(log subnets).
-    pub fn subnet_of(&self, address: Address) -> Option<&Arc<SubnetConfig>> {
-        self.subnets.iter().find(|subnet| subnet.cidr.contains(address))
+    /// Was it deleted, and is nothing left of it?
+    pub fn is_gone(&self) -> bool {
+        self.gone
     }
 
     /// The subnet that a client names: by prefix, by name, then by id.
@@ -54,31 +219,52 @@ impl Network {
     /// # Errors
     /// `not_found`.
     pub fn subnet(&self, wanted: &SubnetRef) -> Result<&Arc<SubnetConfig>, Refusal> {
+        self.subnet_index(wanted).map(|index| &self.subnets[index])
+    }
+
+    fn subnet_index(&self, wanted: &SubnetRef) -> Result<usize, Refusal> {
         let (found, text) = match wanted {
-            SubnetRef::Cidr(cidr) => (self.subnets.iter().find(|subnet| subnet.cidr == *cidr), cidr.to_string()),
+            SubnetRef::Cidr(cidr) => (self.subnets.iter().position(|subnet| subnet.cidr == *cidr), cidr.to_string()),
             SubnetRef::Named(text) => {
-                let named =
-                    |subnet: &&Arc<SubnetConfig>| subnet.name.as_ref().is_some_and(|name| name.as_str() == text);
-                let id = text.parse().ok();
-                let found = self
-                    .subnets
-                    .iter()
-                    .find(named)
-                    .or_else(|| self.subnets.iter().find(|subnet| Some(subnet.id) == id));
-                (found, text.to_string())
+                let named = |subnet: &Arc<SubnetConfig>| subnet.name.as_ref().is_some_and(|name| name.as_str() == text);
+                let by_id = || {
+                    let id = text.parse().ok()?;
+                    self.subnets.iter().position(|subnet| subnet.id == id)
+                };
+                (self.subnets.iter().position(named).or_else(by_id), text.to_string())
             }
         };
         found.ok_or_else(|| Refusal::not_found(Missing::Subnet, text))
     }
 
-    /// Reservations (held, current and obsolete) that lie wholly or partly in the range. Cost: O(log n + found).
+    /// Reservations (current and obsolete) that lie wholly or partly in the range. Cost: O(log n + found).
     pub fn standing_in(&self, range: Range) -> Standing {
         self.holdings.standing_in(range)
     }
 
-    /// Everything that lies at addresses of the range: held, released, declined.
+    /// Everything that covers addresses of the range: held, cooling, declined.
     pub fn entries_in(&self, range: Range) -> Vec<(Address, Entry)> {
-        self.holdings.entries_in(range)
+        self.holdings.overlapping(range).map(|(address, entry)| (address, entry.clone())).collect()
+    }
+
+    /// Reservations, current and obsolete.
+    pub fn reservations(&self) -> u64 {
+        self.holdings.held()
+    }
+
+    /// Entries of every kind.
+    pub fn entries(&self) -> usize {
+        self.holdings.len()
+    }
+
+    /// Address of the current reservation of a slot.
+    pub fn slot_holder(&self, key: &SlotKey) -> Option<Address> {
+        self.holdings.slot(key).map(|(address, _)| address)
+    }
+
+    /// Does it hold anything of this owner?
+    pub fn holds_of_owner(&self, scope: &super::types::Scope, owner: &super::types::Owner) -> bool {
+        self.holdings.of_owner(scope, owner).next().is_some()
     }
 
     /// The generation that the next grant gets.
@@ -89,5 +275,35 @@ impl Network {
     /// Version that a change decided now leads to.
     pub fn next_version(&self) -> Version {
         Version(self.config.version.0 + 1)
+    }
+
+    /// When the next lease, cooldown or probation ends; then [`Command::Expire`] is due.
+    pub fn next_due(&self) -> Option<ShardTime> {
+        let cooldown = self.config.cooldown_seconds;
+        let ends = [
+            self.holdings.leases().next().map(|(ends, _)| ends),
+            self.holdings.cooling().next().map(|(released_at, _)| released_at.after_seconds(cooldown)),
+            self.holdings.declined().next().map(|(until, _)| until),
+        ];
+        ends.into_iter().flatten().min()
+    }
+
+    /// Compares every index and count with what is built afresh from the entries. For tests, debug builds and offline
+    /// checks: costs as much as loading.
+    ///
+    /// # Errors
+    /// A sentence naming the first thing that is out of step.
+    pub fn check(&self) -> Result<(), String> {
+        self.holdings.check()?;
+        self.layout.check(&Layout::build(&self.config, &self.subnets, &self.holdings, Layout::default()))
+    }
+
+    /// What it takes in memory.
+    pub fn footprint(&self) -> Footprint {
+        Footprint {
+            index_bytes: self.holdings.index_bytes(),
+            space_bytes: self.layout.memory_bytes(),
+            entries: self.holdings.len(),
+        }
     }
 }

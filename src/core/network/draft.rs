@@ -1,0 +1,336 @@
+//! A decision in the making: the steps so far, and what they mean for the rest of the same decision.
+//!
+//! A request may grant and release several addresses; nothing is applied before all of it is decided. The draft knows
+//! what it has taken already, so that two grants of one request never meet, and gives out generations. What a request
+//! frees is not used again in the same request.
+
+use std::sync::Arc;
+
+use super::Network;
+use super::holdings::covered;
+use crate::core::address::{Address, Cidr, Family, Range};
+use crate::core::command::{Context, GrantOptions, MacWish};
+use crate::core::outcome::{Decision, Outcome, View};
+use crate::core::refusal::{HeldBy, Refusal};
+use crate::core::state::{
+    Details, Entry, Event, EventKind, Key, Lease, Released, Reservation, ReservationKind, State, Step,
+};
+use crate::core::types::{Generation, Mac, SlotKey, WallTime};
+use crate::limits;
+
+/// Steps that one grant may need to clear what cools in its way.
+const DISPLACED_MAX: usize = limits::BATCH_CHANGES_MAX / 2;
+
+/// Steps so far.
+pub(super) struct Draft<'a> {
+    pub(super) network: &'a Network,
+    pub(super) context: Context,
+    pub(super) steps: Vec<Step>,
+    /// Ranges granted here.
+    taken: Vec<Range>,
+    /// Slots filled here, with the MAC that came with each.
+    filled: Vec<(SlotKey, Option<Mac>)>,
+    /// Reservations let go here, by address.
+    let_go: Vec<(Address, SlotKey)>,
+    next_generation: u64,
+    /// Limits are checked once at the end, because releases of the same request come after its grants.
+    pub(super) limits_at_end: bool,
+}
+
+impl<'a> Draft<'a> {
+    pub(super) fn new(network: &'a Network, context: Context) -> Self {
+        Self {
+            network,
+            context,
+            steps: Vec::new(),
+            taken: Vec::new(),
+            filled: Vec::new(),
+            let_go: Vec::new(),
+            next_generation: network.next_generation.0,
+            limits_at_end: false,
+        }
+    }
+
+    pub(super) fn finish(self, outcome: Outcome) -> Decision {
+        Decision { steps: self.steps, outcome }
+    }
+
+    /// What of `range` this draft has granted, if anything.
+    pub(super) fn taken(&self, range: Range) -> Option<Range> {
+        self.taken.iter().copied().find(|taken| taken.overlaps(range))
+    }
+
+    /// Was this reservation let go here?
+    pub(super) fn has_let_go(&self, address: Address) -> bool {
+        self.let_go.iter().any(|(gone, _)| *gone == address)
+    }
+
+    /// Change of the number of current reservations of those that `belongs` tells.
+    pub(super) fn balance(&self, belongs: impl Fn(&SlotKey) -> bool) -> i64 {
+        let filled = self.filled.iter().filter(|(holder, _)| belongs(holder)).count() as i64;
+        filled - self.let_go.iter().filter(|(_, holder)| belongs(holder)).count() as i64
+    }
+
+    /// Appends a step that puts an entry, or none, in place of `before`.
+    pub(super) fn put(&mut self, address: Address, before: Option<&Entry>, after: Option<Entry>, event: Option<Event>) {
+        self.steps.push(Step {
+            key: Key::Address(address),
+            expect: before.map(|entry| entry.generation().0),
+            state: after.map(State::Entry),
+            event,
+        });
+    }
+
+    /// Clears what cools in the way of `range` and returns what the grant itself will replace. None: too much cools
+    /// there to be cleared in one batch.
+    fn displace(&mut self, range: Range) -> Option<Option<Entry>> {
+        let cooling: Vec<(Address, Entry)> = self
+            .network
+            .holdings
+            .overlapping(range)
+            .filter(|(address, _)| !self.steps.iter().any(|step| step.key == Key::Address(*address)))
+            .take(DISPLACED_MAX + 1)
+            .map(|(address, entry)| (address, entry.clone()))
+            .collect();
+        if cooling.len() > DISPLACED_MAX {
+            return None;
+        }
+        let mut replaced = None;
+        for (address, entry) in cooling {
+            let Entry::Released(released) = &entry else {
+                // A claim by force over a declined address: the grant replaces it.
+                debug_assert_eq!(address, range.first());
+                replaced = Some(entry);
+                continue;
+            };
+            let rest: Vec<Cidr> = covered(address, released.prefix_length).without(range).flat_map(cidrs_of).collect();
+            if address == range.first() {
+                replaced = Some(entry.clone());
+            } else if rest.first().is_none_or(|part| part.base() != address) {
+                self.put(address, Some(&entry), None, None);
+            }
+            for part in rest {
+                let piece = Released { prefix_length: part.length(), ..Released::clone(released) };
+                let before = (part.base() == address).then_some(&entry);
+                self.put(part.base(), before, Some(Entry::Released(Arc::new(piece))), None);
+            }
+        }
+        Some(replaced)
+    }
+
+    /// Grants `range` to a slot: clears what cools there, draws a generation.
+    ///
+    /// # Errors
+    /// `already_in_use` if the MAC is taken, or too much cools in the way.
+    pub(super) fn grant(
+        &mut self,
+        range: Range,
+        holder: &SlotKey,
+        kind: ReservationKind,
+        options: &GrantOptions,
+    ) -> Result<View, Refusal> {
+        let mac = self.mac_for(options.mac, None)?;
+        let Some(replaced) = self.displace(range) else {
+            let problem =
+                format!("{range} cools in more than {DISPLACED_MAX} pieces; ask again when the cooldown is over");
+            return Err(Refusal::Taken { problem, address: Some(range.first()), held_by: None });
+        };
+        let generation = Generation(self.next_generation);
+        self.next_generation += 1;
+        let details = Details {
+            owner_uid: options.owner_uid.clone(),
+            labels: options.labels.clone().unwrap_or_default(),
+            note: options.note.clone().unwrap_or_default(),
+            hostname: options.hostname.clone().unwrap_or_default(),
+            mac,
+        };
+        let length = range.as_cidr().map_or(range.family().width(), Cidr::length);
+        let reservation = Arc::new(Reservation {
+            prefix_length: length,
+            holder: holder.clone(),
+            generation,
+            kind,
+            created_at: self.context.wall,
+            lease: options.ttl_seconds.map(|ttl| self.lease(ttl)),
+            transient: options.transient,
+            release_with_claimant: options.release_with_claimant,
+            claimant: options.claimant.clone(),
+            obsolete: None,
+            details: (details != Details::default()).then(|| Box::new(details)),
+        });
+        self.taken.push(range);
+        self.filled.push((holder.clone(), mac));
+        let event = Event { kind: EventKind::Granted, before: None };
+        self.put(range.first(), replaced.as_ref(), Some(Entry::Held(Arc::clone(&reservation))), Some(event));
+        Ok(self.view(range.first(), reservation))
+    }
+
+    /// Gives a holding to another slot as a new grant of the same address.
+    pub(super) fn hand_over(&mut self, address: Address, from: &Arc<Reservation>, to: &SlotKey) -> View {
+        let generation = Generation(self.next_generation);
+        self.next_generation += 1;
+        let details = from.details.as_ref().map(|details| Details {
+            owner_uid: None,
+            mac: None,
+            hostname: Default::default(),
+            labels: details.labels.clone(),
+            note: details.note.clone(),
+        });
+        let reservation = Arc::new(Reservation {
+            holder: to.clone(),
+            generation,
+            created_at: self.context.wall,
+            claimant: None,
+            release_with_claimant: false,
+            obsolete: None,
+            details: details.filter(|details| *details != Details::default()).map(Box::new),
+            ..Reservation::clone(from)
+        });
+        let event = Event { kind: EventKind::Transferred, before: Some(Arc::clone(from)) };
+        let before = Entry::Held(Arc::clone(from));
+        self.put(address, Some(&before), Some(Entry::Held(Arc::clone(&reservation))), Some(event));
+        self.view(address, reservation)
+    }
+
+    /// Changes a holding in place.
+    pub(super) fn change(
+        &mut self,
+        address: Address,
+        from: &Arc<Reservation>,
+        to: Reservation,
+        kind: EventKind,
+    ) -> Arc<Reservation> {
+        let to = Arc::new(to);
+        let event = Event { kind, before: Some(Arc::clone(from)) };
+        self.put(address, Some(&Entry::Held(Arc::clone(from))), Some(Entry::Held(Arc::clone(&to))), Some(event));
+        to
+    }
+
+    /// Lets a holding go: it cools, or is gone at once.
+    pub(super) fn release(&mut self, address: Address, reservation: &Arc<Reservation>, kind: EventKind) {
+        let config = &self.network.config;
+        let after = (config.cooldown_seconds > 0 && !config.closed).then(|| {
+            Entry::Released(Arc::new(Released {
+                prefix_length: reservation.prefix_length,
+                last: reservation.holder.clone(),
+                generation: reservation.generation,
+                released_at: self.context.now,
+            }))
+        });
+        let event = Event { kind, before: Some(Arc::clone(reservation)) };
+        if reservation.obsolete.is_none() {
+            self.let_go.push((address, reservation.holder.clone()));
+        }
+        self.put(address, Some(&Entry::Held(Arc::clone(reservation))), after, Some(event));
+    }
+
+    /// A lease that begins now.
+    pub(super) fn lease(&self, ttl_seconds: u64) -> Lease {
+        Lease { ends: self.context.now.after_seconds(ttl_seconds), ttl_seconds }
+    }
+
+    /// A reservation as its noun shows it.
+    pub(super) fn view(&self, address: Address, reservation: Arc<Reservation>) -> View {
+        self.network.view(address, reservation, self.context)
+    }
+
+    /// The MAC that a wish leads to; `own` is the address that may carry it already.
+    ///
+    /// # Errors
+    /// `already_in_use` if somebody else carries it; `invalid_argument` if one shall be made and there is no prefix.
+    pub(super) fn mac_for(&self, wish: Option<MacWish>, own: Option<Address>) -> Result<Option<Mac>, Refusal> {
+        let taken = |mac: Mac| {
+            let here = self.filled.iter().any(|(_, filled)| *filled == Some(mac));
+            let there = self
+                .network
+                .holdings
+                .mac(mac)
+                .filter(|(address, _)| Some(*address) != own && !self.has_let_go(*address));
+            (here || there.is_some()).then_some(there)
+        };
+        match wish {
+            None => Ok(None),
+            Some(MacWish::Given(mac)) => match taken(mac) {
+                None => Ok(Some(mac)),
+                Some(holder) => Err(Refusal::Taken {
+                    problem: format!(
+                        "MAC {mac} is used by another reservation of the realm; a MAC is unique in its realm"
+                    ),
+                    address: holder.map(|(address, _)| address),
+                    held_by: holder.map(|(_, reservation)| Box::new(held_by(reservation))),
+                }),
+            },
+            Some(MacWish::Auto) => {
+                let prefix = self.network.config.l2.mac_prefix.as_deref().unwrap_or_default();
+                let Ok(Mac(base)) = format!("{prefix}:00:00:00").parse::<Mac>() else {
+                    return Err(Refusal::invalid(
+                        "mac",
+                        "cannot be \"auto\" in a network without `l2.mac_prefix`; set it with network.update",
+                    ));
+                };
+                // Random draws first; a prefix so full that they all meet another MAC is searched from the last one on.
+                let draw = |attempt: u64| {
+                    Mac(base | (crate::core::command::derived_id(self.context.entropy, attempt) as u64 & 0xff_ffff))
+                };
+                let drawn = (0..64).map(draw).find(|mac| taken(*mac).is_none());
+                let start = draw(0).0 & 0xff_ffff;
+                let searched = || {
+                    (0..1u64 << 16).map(|step| Mac(base | (start + step) & 0xff_ffff)).find(|mac| taken(*mac).is_none())
+                };
+                match drawn.or_else(searched) {
+                    Some(mac) => Ok(Some(mac)),
+                    None => Err(Refusal::Taken {
+                        problem: format!("no MAC is free under the prefix {prefix}; set another `l2.mac_prefix`"),
+                        address: None,
+                        held_by: None,
+                    }),
+                }
+            }
+        }
+    }
+}
+
+/// Facts about a holder, for refusals.
+pub(super) fn held_by(reservation: &Reservation) -> HeldBy {
+    HeldBy {
+        holder: reservation.holder.clone(),
+        claimant: reservation.claimant.clone(),
+        since: WallTime(reservation.created_at.0),
+    }
+}
+
+/// The prefixes that a range consists of, ascending: at most two per bit of the address.
+pub(super) fn cidrs_of(range: Range) -> impl Iterator<Item = Cidr> {
+    let (family, last) = (range.family(), range.last().bits());
+    let mut at = Some(range.first().bits());
+    std::iter::from_fn(move || {
+        let first = at?;
+        let aligned = if first == 0 { family.width() } else { (first.trailing_zeros() as u8).min(family.width()) };
+        let mut order = aligned;
+        while order > 0 && first.checked_add(crate::core::address::host_mask(order)).is_none_or(|end| end > last) {
+            order -= 1;
+        }
+        let end = first + crate::core::address::host_mask(order);
+        at = end.checked_add(1).filter(|next| *next <= last);
+        Cidr::new(Address::new(family, first), family.width() - order)
+    })
+}
+
+/// The aligned block of a length that begins at `first`.
+pub(super) fn block(family: Family, first: u128, order: u8) -> Range {
+    Range::of_bits(family, first, first + crate::core::address::host_mask(order))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_cut_into_the_fewest_prefixes() {
+        let cut = |text: &str| cidrs_of(text.parse().unwrap()).map(|cidr| cidr.to_string()).collect::<Vec<_>>();
+        assert_eq!(cut("10.0.0.1-10.0.0.6"), ["10.0.0.1/32", "10.0.0.2/31", "10.0.0.4/31", "10.0.0.6/32"]);
+        assert_eq!(cut("0.0.0.0-255.255.255.255"), ["0.0.0.0/0"]);
+        assert_eq!(cut("255.255.255.255"), ["255.255.255.255/32"]);
+        assert_eq!(cut("ffff::-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"), ["ffff::/16"]);
+    }
+}

@@ -1,0 +1,489 @@
+//! `ip.allocate`, `ip.claim` and the part of `ip.acquire` that falls on one network.
+//!
+//! All three end in the same two acts: *touch* what the slot holds already, or *grant* something new. Checks run in the
+//! protocol's order of precedence, so that the first refusal found is the one to answer.
+
+use std::sync::Arc;
+
+use super::Network;
+use super::draft::{Draft, held_by};
+use super::pick::Selection;
+use crate::core::address::{Address, Cidr, Range};
+use crate::core::command::{Acquire, AcquireItem, Allocate, Claim, Context, GrantOptions, Wish};
+use crate::core::outcome::{Decision, Grant, Outcome};
+use crate::core::refusal::Refusal;
+use crate::core::state::{
+    Details, Entry, EventKind, NetworkKind, PoolKind, Reservation, ReservationKind, ReservedRange,
+};
+use crate::core::types::{Claimant, SlotKey};
+
+impl Network {
+    /// `ip.allocate`.
+    pub(super) fn allocate(&self, ask: &Allocate, context: Context) -> Result<Decision, Refusal> {
+        let mut draft = Draft::new(self, context);
+        let grant = self.allocate_into(&mut draft, &ask.holder, &ask.wish, &ask.options)?;
+        Ok(draft.finish(Outcome::Granted(Box::new(grant))))
+    }
+
+    /// `ip.claim`.
+    pub(super) fn claim(&self, ask: &Claim, context: Context) -> Result<Decision, Refusal> {
+        let mut draft = Draft::new(self, context);
+        let wish = Wish { prefix_length: ask.prefix_length, ..Wish::default() };
+        let grant = self.claim_into(&mut draft, &ask.holder, ask.address, &wish, ask.force, &ask.options)?;
+        Ok(draft.finish(Outcome::Granted(Box::new(grant))))
+    }
+
+    /// The part of `ip.acquire` that falls here. Named addresses are taken first; of several refusals the first in the
+    /// protocol's order is answered, with its place in the request.
+    pub(super) fn acquire(&self, ask: &Acquire, context: Context) -> Result<Decision, Refusal> {
+        let options = GrantOptions { replace: ask.options.replace || ask.exact, ..ask.options.clone() };
+        let mut draft = Draft::new(self, context);
+        draft.limits_at_end = ask.exact;
+        let mut grants: Vec<(usize, Grant)> = Vec::with_capacity(ask.items.len());
+        let mut refusals: Vec<(usize, Refusal)> = Vec::new();
+        let named = ask.items.iter().filter(|item| item.address.is_some());
+        for item in named.chain(ask.items.iter().filter(|item| item.address.is_none())) {
+            match self.acquire_item(&mut draft, ask, item, &options) {
+                Ok(grant) => grants.push((item.index, grant)),
+                Err(Refusal::NotEnoughCapacity(_)) if item.optional => {}
+                Err(refusal) => refusals.push((item.index, refusal)),
+            }
+        }
+        if let Some((index, refusal)) =
+            refusals.into_iter().min_by_key(|(index, refusal)| (refusal.precedence(), *index))
+        {
+            return Err(Refusal::OfItem { index, refusal: Box::new(refusal) });
+        }
+        let mut released = Vec::new();
+        if ask.exact {
+            let mut others: Vec<_> = self
+                .holdings
+                .of_owner(&ask.scope, &ask.owner)
+                .filter(|(address, held)| {
+                    held.obsolete.is_none()
+                        && !draft.has_let_go(*address)
+                        && !grants.iter().any(|(_, grant)| grant.view.address == *address)
+                })
+                .map(|(address, held)| (address, Arc::clone(held)))
+                .collect();
+            others.sort_unstable_by_key(|(address, _)| *address);
+            for (address, held) in others {
+                draft.release(address, &held, EventKind::Released);
+                released.push(address);
+            }
+        }
+        draft.limits_at_end = false;
+        let anyone = SlotKey { scope: ask.scope.clone(), owner: ask.owner.clone(), slot: Default::default() };
+        self.within_limits(&draft, &anyone, 0)?;
+        grants.sort_unstable_by_key(|(index, _)| *index);
+        Ok(draft.finish(Outcome::Acquired { grants, released }))
+    }
+
+    fn acquire_item(
+        &self,
+        draft: &mut Draft<'_>,
+        ask: &Acquire,
+        item: &AcquireItem,
+        options: &GrantOptions,
+    ) -> Result<Grant, Refusal> {
+        let holder = SlotKey { scope: ask.scope.clone(), owner: ask.owner.clone(), slot: item.slot.clone() };
+        match item.address {
+            Some(address) => self.claim_into(draft, &holder, address, &item.wish, false, options),
+            None => self.allocate_into(draft, &holder, &item.wish, options),
+        }
+    }
+
+    /// Gives the slot what it asks for, or finds that it holds it already.
+    pub(super) fn allocate_into(
+        &self,
+        draft: &mut Draft<'_>,
+        holder: &SlotKey,
+        wish: &Wish,
+        options: &GrantOptions,
+    ) -> Result<Grant, Refusal> {
+        let selection = self.select(wish)?;
+        let held = self.holdings.slot(holder).filter(|(address, _)| !draft.has_let_go(*address));
+        let differs = held.map(|(address, held)| self.differences(wish, &selection, address, held));
+        if held.is_none() || differs.as_ref().is_some_and(|differs| !differs.is_empty() && options.replace) {
+            self.require_pool(wish, &selection)?;
+        }
+        self.may_grant()?;
+        match (held, differs) {
+            (Some((address, held)), Some(differs)) => {
+                self.same_owner(holder, address, held, options)?;
+                if options.must_create {
+                    return Err(self.slot_taken(holder, address, Vec::new()));
+                }
+                if differs.is_empty() {
+                    return self.touch(draft, address, held, options);
+                }
+                if !options.replace {
+                    return Err(self.slot_taken(holder, address, differs));
+                }
+                let (address, held) = (address, Arc::clone(held));
+                let mut grant = self.grant_picked(draft, holder, wish, &selection, options, Some(&held))?;
+                draft.release(address, &held, EventKind::Released);
+                grant.replaced = Some(address);
+                Ok(grant)
+            }
+            (None, _) | (_, None) => self.grant_picked(draft, holder, wish, &selection, options, None),
+        }
+    }
+
+    fn grant_picked(
+        &self,
+        draft: &mut Draft<'_>,
+        holder: &SlotKey,
+        wish: &Wish,
+        selection: &Selection,
+        options: &GrantOptions,
+        replaced: Option<&Arc<Reservation>>,
+    ) -> Result<Grant, Refusal> {
+        draft.mac_for(options.mac, replaced.and_then(|_| self.holdings.slot(holder)).map(|(address, _)| address))?;
+        self.within_limits(draft, holder, i64::from(replaced.is_none()))?;
+        let Some(range) = self.pick(draft, selection, holder) else {
+            return Err(self.no_capacity(draft, wish, selection));
+        };
+        let view = draft.grant(range, holder, ReservationKind::Dynamic, options)?;
+        Ok(Grant { view, created: true, previous_claimant: None, replaced: None })
+    }
+
+    /// Gives a slot another address than the one that it holds and is about to lose in the same commit.
+    pub(super) fn grant_another(
+        &self,
+        draft: &mut Draft<'_>,
+        holder: &SlotKey,
+        wish: &Wish,
+        options: &GrantOptions,
+    ) -> Result<Grant, Refusal> {
+        let selection = self.select(wish)?;
+        let Some(range) = self.pick(draft, &selection, holder) else {
+            return Err(self.no_capacity(draft, wish, &selection));
+        };
+        let view = draft.grant(range, holder, ReservationKind::Dynamic, options)?;
+        Ok(Grant { view, created: true, previous_claimant: None, replaced: None })
+    }
+
+    /// Gives the slot the address that it names, or finds that it holds it already.
+    fn claim_into(
+        &self,
+        draft: &mut Draft<'_>,
+        holder: &SlotKey,
+        address: Address,
+        wish: &Wish,
+        force: bool,
+        options: &GrantOptions,
+    ) -> Result<Grant, Refusal> {
+        let width = address.family().width();
+        let length = wish.prefix_length.unwrap_or(width);
+        let block = Cidr::new(address, length).map(Cidr::range).ok_or_else(|| {
+            let problem = if length > width {
+                format!("must be 0 to {width} for {address}")
+            } else {
+                format!(
+                    "/{length}: {address} is not the first address of such a block; that is {}",
+                    Cidr::containing(address, length).base()
+                )
+            };
+            Refusal::invalid("prefix_length", problem)
+        })?;
+        self.may_grant()?;
+        self.claimable_place(block, address, wish)?;
+        let (own, others) = self.in_the_way(draft, holder, block);
+        if let Some(refusal) = others {
+            return Err(refusal);
+        }
+        if let Some(held) = own.filter(|held| held.prefix_length == length) {
+            self.same_owner(holder, address, &held, options)?;
+            if options.must_create {
+                return Err(self.slot_taken(holder, address, Vec::new()));
+            }
+            return self.touch(draft, address, &held, options);
+        }
+        let slot_holds = self.holdings.slot(holder).filter(|(held, _)| !draft.has_let_go(*held));
+        if let Some((held_address, held)) = slot_holds {
+            self.same_owner(holder, held_address, held, options)?;
+        }
+        draft.mac_for(options.mac, slot_holds.map(|(held, _)| held))?;
+        let replaced = match slot_holds {
+            Some((held_address, held))
+                if options.replace
+                    && !options.must_create
+                    && !super::holdings::covered(held_address, held.prefix_length).overlaps(block) =>
+            {
+                Some((held_address, Arc::clone(held)))
+            }
+            Some((held_address, held)) => {
+                let differs = if held_address == address { vec!["prefix_length"] } else { vec!["address"] };
+                debug_assert!(held_address != address || held.prefix_length != length);
+                return Err(self.slot_taken(holder, held_address, differs));
+            }
+            None => None,
+        };
+        self.claimable_address(block, holder, force)?;
+        self.within_limits(draft, holder, i64::from(replaced.is_none()))?;
+        let view = draft.grant(block, holder, ReservationKind::Static, options)?;
+        let mut grant = Grant { view, created: true, previous_claimant: None, replaced: None };
+        if let Some((held_address, held)) = replaced {
+            draft.release(held_address, &held, EventKind::Released);
+            grant.replaced = Some(held_address);
+        }
+        Ok(grant)
+    }
+
+    /// Does the network grant at all?
+    fn may_grant(&self) -> Result<(), Refusal> {
+        if self.config.kind == NetworkKind::Dynamic {
+            let problem = format!("network `{}` is dynamic: the infrastructure picks its addresses", self.config.name);
+            return Err(Refusal::WrongKind { problem, address: None });
+        }
+        self.is_open()
+    }
+
+    /// Is the network not deleted?
+    ///
+    /// # Errors
+    /// `in_use`, saying how to go on.
+    pub(super) fn is_open(&self) -> Result<(), Refusal> {
+        if self.config.closed {
+            let problem = format!(
+                "network `{}` ({}) is deleted and only remembered until its {} reservations are released; network.restore brings it back",
+                self.config.name,
+                self.config.id,
+                self.holdings.held()
+            );
+            return Err(Refusal::Guarded { problem });
+        }
+        Ok(())
+    }
+
+    /// Kind and place of a claim: static pools, subnets, pools of blocks, and the filters that came with it.
+    fn claimable_place(&self, block: Range, address: Address, wish: &Wish) -> Result<(), Refusal> {
+        let subnet = self.layout.subnet_of(address).filter(|&index| self.subnets[index].cidr.range().covers(block));
+        let pool = self.layout.pool_of(address).filter(|&index| self.layout.pools[index].range.covers(block));
+        if self.config.static_only
+            && subnet.is_some()
+            && pool.is_none_or(|index| self.pool_config(index).kind != PoolKind::Static)
+        {
+            let problem = format!(
+                "network `{}` takes claims in its static pools only, and {address} lies in none",
+                self.config.name
+            );
+            return Err(Refusal::WrongKind { problem, address: Some(address) });
+        }
+        let Some(subnet) = subnet else {
+            let problem =
+                format!("{address} lies in no subnet of network `{}`; network.get shows them", self.config.name);
+            return Err(Refusal::OutOfRange { problem, address: Some(address) });
+        };
+        if block.size() > 1 && pool.is_none() {
+            let problem =
+                format!("block {block} does not lie wholly inside one pool of network `{}`", self.config.name);
+            return Err(Refusal::OutOfRange { problem, address: Some(address) });
+        }
+        if let Some(wanted) = &wish.subnet
+            && self.subnet_index(wanted)? != subnet
+        {
+            let problem =
+                format!("{address} does not lie in the subnet named beside it but in {}", self.subnets[subnet].cidr);
+            return Err(Refusal::OutOfRange { problem, address: Some(address) });
+        }
+        if wish.family.is_some_and(|family| family != address.family()) {
+            return Err(Refusal::invalid("family", format!("is not that of {address}")));
+        }
+        if let Some(zone) = &wish.zone {
+            let zones = &self.subnets[subnet].zones;
+            if !zones.is_empty() && !zones.contains(zone) {
+                let problem = format!("subnet {} of {address} does not serve zone `{zone}`", self.subnets[subnet].cidr);
+                return Err(Refusal::OutOfRange { problem, address: Some(address) });
+            }
+        }
+        Ok(())
+    }
+
+    /// Who holds any of the block: the slot itself with exactly this address, or somebody who stands in the way.
+    fn in_the_way(
+        &self,
+        draft: &Draft<'_>,
+        holder: &SlotKey,
+        block: Range,
+    ) -> (Option<Arc<Reservation>>, Option<Refusal>) {
+        let mut own = None;
+        for (address, entry) in self.holdings.overlapping(block) {
+            let Entry::Held(held) = entry else { continue };
+            // What this very request lets go counts as held until it is committed.
+            if held.holder == *holder && held.obsolete.is_none() {
+                if address == block.first() {
+                    own = Some(Arc::clone(held));
+                }
+                continue;
+            }
+            let refusal =
+                Refusal::AlreadyInUse { network: self.config.name.clone(), address, held_by: Box::new(held_by(held)) };
+            return (own, Some(refusal));
+        }
+        let taken_here = draft.taken(block).map(|range| Refusal::Taken {
+            problem: format!("{} is asked for twice in this request", range.first()),
+            address: Some(range.first()),
+            held_by: None,
+        });
+        (own, taken_here)
+    }
+
+    /// Reserved, unusable, draining or declined addresses.
+    fn claimable_address(&self, block: Range, holder: &SlotKey, force: bool) -> Result<(), Refusal> {
+        let first = block.first();
+        let Some(index) = self.layout.subnet_of(first) else { return Ok(()) };
+        let subnet = &self.subnets[index];
+        if self.layout.subnets[index].has_unusable(block) {
+            return Err(Refusal::Reserved { address: first, why: self.why_unusable(index, block) });
+        }
+        let draining = subnet.pools.iter().find(|pool| pool.draining && pool.range.overlaps(block));
+        if subnet.draining || draining.is_some() {
+            let what =
+                draining.map_or_else(|| format!("subnet {}", subnet.cidr), |pool| format!("pool {}", pool.range));
+            return Err(Refusal::Reserved {
+                address: first,
+                why: format!("in {what}, which is draining: nothing new is granted there, by no flag"),
+            });
+        }
+        if force {
+            return Ok(());
+        }
+        let not_mine = |reserved: &&ReservedRange| reserved.range.overlaps(block) && !reserved.is_for(holder);
+        if let Some(reserved) = subnet.reserved.iter().find(not_mine) {
+            let note = if reserved.note.is_empty() { String::new() } else { format!(" ({})", reserved.note) };
+            let why = format!("inside the reserved range {}{note}; use `force`, or reserved.remove it", reserved.range);
+            return Err(Refusal::Reserved { address: first, why });
+        }
+        if let Some((address, Entry::Declined(_))) =
+            self.holdings.overlapping(block).find(|(_, entry)| matches!(entry, Entry::Declined(_)))
+        {
+            return Err(Refusal::Reserved {
+                address,
+                why: "declined: somebody else answers there; use `force`, or wait for the end of its probation"
+                    .to_owned(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Why an address is never granted, as a fragment.
+    pub(super) fn why_unusable(&self, subnet: usize, block: Range) -> String {
+        let subnet = &self.subnets[subnet];
+        if let Some(gateway) = subnet.gateway.filter(|gateway| block.contains(*gateway)) {
+            return if block.size() == 1 {
+                format!("the gateway of subnet {}, which is never handed out", subnet.cidr)
+            } else {
+                format!("a block that contains {gateway}, the gateway of subnet {}", subnet.cidr)
+            };
+        }
+        let part = match (subnet.cidr.family(), block.contains(subnet.cidr.base()), block.contains(subnet.cidr.last()))
+        {
+            (crate::core::address::Family::V4, true, _) => "the network address",
+            (crate::core::address::Family::V4, false, true) => "the broadcast address",
+            (crate::core::address::Family::V6, true, _) => "the subnet-router anycast address",
+            (_, false, _) => "an address that is never handed out",
+        };
+        let part = if block.size() == 1 { part.to_owned() } else { format!("a block that contains {part}") };
+        format!("{part} of subnet {}, which is never handed out", subnet.cidr)
+    }
+
+    fn slot_taken(&self, holder: &SlotKey, address: Address, differs: Vec<&'static str>) -> Refusal {
+        Refusal::SlotTaken { network: self.config.name.clone(), holder: holder.clone(), address, differs }
+    }
+
+    /// Two objects of one name are two owners.
+    fn same_owner(
+        &self,
+        holder: &SlotKey,
+        address: Address,
+        held: &Reservation,
+        options: &GrantOptions,
+    ) -> Result<(), Refusal> {
+        let stored = held.details.as_ref().and_then(|details| details.owner_uid.as_ref());
+        match (stored, &options.owner_uid) {
+            (Some(stored), Some(asked)) if stored != asked => Err(Refusal::Taken {
+                problem: format!(
+                    "{address} of network `{}` is held by {holder} with another owner_uid (`{stored}`, not `{asked}`): \
+                     two objects of one name are two owners; release it, or name another owner",
+                    self.config.name
+                ),
+                address: Some(address),
+                held_by: Some(Box::new(held_by(held))),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Limits per owner and scope after this draft and `more` current reservations.
+    pub(super) fn within_limits(&self, draft: &Draft<'_>, holder: &SlotKey, more: i64) -> Result<(), Refusal> {
+        if draft.limits_at_end {
+            return Ok(());
+        }
+        let limits = self.config.limits;
+        let check = |limit: &'static str, max: Option<u64>, held: u64, change: i64, who: String| match max {
+            Some(max) if change > 0 && held.saturating_add_signed(change) > max => {
+                Err(Refusal::QuotaExceeded { network: self.config.name.clone(), who, limit, held, max })
+            }
+            _ => Ok(()),
+        };
+        if limits.per_owner.is_some() {
+            let held = self.holdings.owner_count(&holder.scope, &holder.owner);
+            let change = more + draft.balance(|other| other.owner == holder.owner && other.scope == holder.scope);
+            check("per_owner", limits.per_owner, held, change, format!("owner `{}`", holder.owner))?;
+        }
+        if limits.per_scope.is_some() {
+            let held = self.holdings.scope_count(&holder.scope);
+            let change = more + draft.balance(|other| other.scope == holder.scope);
+            check("per_scope", limits.per_scope, held, change, format!("scope `{}`", holder.scope))?;
+        }
+        Ok(())
+    }
+
+    /// A repeat of what is held: binds, renews, relabels as asked, and answers what is.
+    fn touch(
+        &self,
+        draft: &mut Draft<'_>,
+        address: Address,
+        held: &Arc<Reservation>,
+        options: &GrantOptions,
+    ) -> Result<Grant, Refusal> {
+        let mut now = Arc::clone(held);
+        let lease = match (now.lease, options.ttl_seconds) {
+            (Some(lease), Some(ttl)) => Some(draft.lease(ttl)).filter(|asked| asked.ends > lease.ends).or(Some(lease)),
+            (Some(_), None) | (None, _) => None,
+        };
+        if lease != now.lease {
+            now = draft.change(address, &now, Reservation { lease, ..Reservation::clone(&now) }, EventKind::Renewed);
+        }
+        let mut previous: Option<Claimant> = None;
+        if options.claimant.is_some() && now.claimant != options.claimant {
+            previous = now.claimant.clone();
+            let bound = Reservation { claimant: options.claimant.clone(), ..Reservation::clone(&now) };
+            now = draft.change(address, &now, bound, EventKind::Bound);
+        }
+        let before = now.details.as_deref().cloned().unwrap_or_default();
+        let details = Details {
+            labels: options.labels.clone().unwrap_or_else(|| before.labels.clone()),
+            owner_uid: before.owner_uid.clone().or_else(|| options.owner_uid.clone()),
+            ..before.clone()
+        };
+        if details != before {
+            let details = (details != Details::default()).then(|| Box::new(details));
+            now = draft.change(address, &now, Reservation { details, ..Reservation::clone(&now) }, EventKind::Updated);
+        }
+        Ok(Grant { view: draft.view(address, now), created: false, previous_claimant: previous, replaced: None })
+    }
+}
+
+impl ReservedRange {
+    /// Is it kept for this slot?
+    pub fn is_for(&self, holder: &SlotKey) -> bool {
+        self.reserved_for.as_ref().is_some_and(|kept| {
+            kept.scope == holder.scope
+                && kept.owner == holder.owner
+                && kept.slot.as_ref().is_none_or(|slot| *slot == holder.slot)
+        })
+    }
+}

@@ -1,0 +1,609 @@
+//! What configuration and entries mean for the next grant: per pool its free space, per subnet and pool its counts, and
+//! which pools a request may draw from.
+//!
+//! All of it is derived: built from configuration and entries, and kept in step by [`Layout::entry_changed`]. A change of
+//! configuration rebuilds only the pools that it touches, at a cost of the entries in them.
+//!
+//! ```text
+//!              free     fresh    yielding        an address counts as taken in a space where an X stands;
+//! held          X        X        X              reserved and unusable ones count as taken in all three
+//! declined      X        X        X              fresh: for the policy oldest only
+//! cooling       X        X                       yielding: for networks with cooldown_yields only
+//! rested                 X                       rested: freed and past its cooldown, remembered by `oldest`
+//! ```
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use compact_str::CompactString;
+
+use super::holdings::{Holdings, covered};
+use super::rested::Rested;
+use crate::core::address::{Address, Family, Range};
+use crate::core::outcome::Counts;
+use crate::core::space::Space;
+use crate::core::state::{Entry, NetworkConfig, Policy, PoolConfig, PoolKind, ReservationKind, SubnetConfig};
+use crate::core::types::{Name, Owner, Scope, ShardTime, Slot};
+
+/// A set of pools, by their place in drawing order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct PoolSet(Vec<u64>);
+
+impl PoolSet {
+    pub(super) fn add(&mut self, index: usize) {
+        let word = index / 64;
+        if self.0.len() <= word {
+            self.0.resize(word + 1, 0);
+        }
+        self.0[word] |= 1 << (index % 64);
+    }
+
+    fn set(&mut self, index: usize, member: bool) {
+        if member {
+            self.add(index);
+        } else if let Some(word) = self.0.get_mut(index / 64) {
+            *word &= !(1 << (index % 64));
+        }
+    }
+
+    pub(super) fn contains(&self, index: usize) -> bool {
+        self.0.get(index / 64).is_some_and(|word| word >> (index % 64) & 1 == 1)
+    }
+
+    /// Members of all sets, ascending. A set that is not given restricts nothing. Cost: one step per 64 pools and one per
+    /// member.
+    pub(super) fn intersection<'a>(&'a self, others: [Option<&'a PoolSet>; 4]) -> impl Iterator<Item = usize> + 'a {
+        self.0.iter().enumerate().flat_map(move |(at, &word)| {
+            let mut word = word;
+            for other in others.into_iter().flatten() {
+                word &= other.0.get(at).copied().unwrap_or(0);
+            }
+            std::iter::from_fn(move || {
+                let bit = (word != 0).then(|| word.trailing_zeros() as usize)?;
+                word &= word - 1;
+                Some(at * 64 + bit)
+            })
+        })
+    }
+}
+
+/// Ranges as plain numbers, ascending and apart.
+pub(super) type Spans = Vec<(u128, u128)>;
+
+/// Sorts and joins.
+fn joined(mut spans: Spans) -> Spans {
+    spans.sort_unstable();
+    let mut joined: Spans = Vec::with_capacity(spans.len());
+    for (first, last) in spans {
+        match joined.last_mut() {
+            Some(end) if first <= end.1.saturating_add(1) => end.1 = end.1.max(last),
+            _ => joined.push((first, last)),
+        }
+    }
+    joined
+}
+
+/// How much of `first..=last` the spans cover, and a call for each gap between them.
+fn each_gap(spans: &Spans, first: u128, last: u128, mut gap: impl FnMut(u128, u128)) -> u128 {
+    let from = spans.partition_point(|span| span.1 < first);
+    let (mut at, mut covered_count) = (Some(first), 0u128);
+    for &(start, end) in spans[from..].iter().take_while(|span| span.0 <= last) {
+        let (start, end) = (start.max(first), end.min(last));
+        if let Some(position) = at
+            && position < start
+        {
+            gap(position, start - 1);
+        }
+        covered_count = covered_count.saturating_add((end - start).saturating_add(1));
+        at = end.checked_add(1).filter(|next| *next <= last);
+    }
+    if let Some(position) = at {
+        gap(position, last);
+    }
+    covered_count
+}
+
+/// A pool with its free space.
+#[derive(Debug, Clone)]
+pub(super) struct PoolSpace {
+    /// Index of its subnet.
+    pub(super) subnet: usize,
+    /// Index of the pool in its subnet.
+    pub(super) pool: usize,
+    pub(super) range: Range,
+    /// Automatic grants may draw from it.
+    pub(super) open: bool,
+    /// Reserved and unusable addresses: never granted automatically.
+    blocked: Spans,
+    draining: bool,
+    pub(super) free: Space,
+    pub(super) fresh: Option<Space>,
+    pub(super) yielding: Option<Space>,
+    /// Freed addresses past their cooldown, for `oldest`.
+    pub(super) rested: Rested,
+    /// Cooling entries that begin here, by their release, where they yield.
+    pub(super) cooling: BTreeSet<(ShardTime, u128)>,
+    pub(super) counts: Counts,
+}
+
+/// Counts of one subnet.
+#[derive(Debug, Clone)]
+pub(super) struct SubnetSpace {
+    range: Range,
+    /// What counts as reserved: reserved ranges, unusable addresses, what is draining.
+    counted: Spans,
+    /// Network, broadcast, anycast, gateway, and what no subnet may give: granted by no flag.
+    pub(super) unusable: Spans,
+    pub(super) counts: Counts,
+}
+
+/// Everything derived.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Layout {
+    /// In drawing order.
+    pub(super) pools: Vec<PoolSpace>,
+    /// Parallel to the network's subnets.
+    pub(super) subnets: Vec<SubnetSpace>,
+    pools_by_address: Vec<(Range, usize)>,
+    subnets_by_address: Vec<(Range, usize)>,
+    /// Open pools with anything free.
+    pub(super) room: PoolSet,
+    /// Open pools.
+    pub(super) open: PoolSet,
+    families: [PoolSet; 2],
+    zones: HashMap<CompactString, PoolSet>,
+    zoneless: PoolSet,
+    names: HashMap<Name, PoolSet>,
+    /// Single addresses kept for an owner, in address order.
+    pub(super) kept_for: HashMap<(Scope, Owner), Vec<(Option<Slot>, Address)>>,
+}
+
+/// Spaces in which an entry counts as taken: free, fresh, yielding.
+fn taken_in(entry: Option<&Entry>) -> [bool; 3] {
+    match entry {
+        None => [false, false, false],
+        Some(Entry::Released(_)) => [true, true, false],
+        Some(Entry::Held(_) | Entry::Declined(_)) => [true, true, true],
+    }
+}
+
+/// Adds or takes away what an entry contributes to counts: `size` addresses, of which `blocked` count as reserved.
+fn count(counts: &mut Counts, entry: &Entry, size: u128, blocked: u128, add: bool) {
+    let change = |value: &mut u128, by: u128| if add { *value += by } else { *value -= by };
+    match entry {
+        Entry::Held(reservation) => {
+            change(&mut counts.held, size);
+            match reservation.kind {
+                ReservationKind::Dynamic => change(&mut counts.held_dynamic, size),
+                ReservationKind::Static => change(&mut counts.held_static, size),
+            }
+            if reservation.obsolete.is_some() {
+                change(&mut counts.obsolete, size);
+            }
+            if add { counts.reserved -= blocked } else { counts.reserved += blocked }
+        }
+        Entry::Declined(_) => change(&mut counts.declined, size - blocked),
+        Entry::Released(_) => change(&mut counts.cooling, size - blocked),
+    }
+    counts.free = counts.size - counts.held - counts.reserved - counts.cooling - counts.declined;
+}
+
+/// What no address of a subnet may ever be, whatever is asked: as numbers, ascending.
+pub(super) fn unusable_spans(subnet: &SubnetConfig) -> Spans {
+    let (first, last) = (subnet.cidr.base().bits(), subnet.cidr.last().bits());
+    let mut spans: Spans = Vec::new();
+    match subnet.cidr.family() {
+        Family::V4 => {
+            if subnet.cidr.length() < 31 {
+                spans.extend([(first, first), (last, last)]);
+            }
+            spans.extend([(0, 0), (0xe000_0000, 0xefff_ffff), (0xffff_ffff, 0xffff_ffff)]);
+        }
+        Family::V6 => {
+            if subnet.cidr.length() < 127 {
+                spans.push((first, first));
+            }
+            spans.extend([(0, 0), (0xff << 120, u128::MAX)]);
+        }
+    }
+    if let Some(gateway) = subnet.gateway
+        && subnet.cidr.contains(gateway)
+    {
+        spans.push((gateway.bits(), gateway.bits()));
+    }
+    let clip = |(start, end): (u128, u128)| (start <= last && end >= first).then(|| (start.max(first), end.min(last)));
+    joined(spans.into_iter().filter_map(clip).collect())
+}
+
+impl Layout {
+    /// Builds everything; spaces of pools that did not change are taken over from `old`.
+    pub(super) fn build(
+        config: &NetworkConfig,
+        subnets: &[Arc<SubnetConfig>],
+        holdings: &Holdings,
+        old: Layout,
+    ) -> Self {
+        let mut remembered: Vec<(Family, (ShardTime, u64), u128, u128)> = Vec::new();
+        let mut reusable: HashMap<Range, PoolSpace> = HashMap::with_capacity(old.pools.len());
+        for pool in old.pools {
+            let family = pool.range.family();
+            if config.policy == Policy::Oldest {
+                remembered.extend(pool.rested.iter().map(|(rank, first, last)| (family, rank, first, last)));
+            }
+            reusable.insert(pool.range, pool);
+        }
+        let mut layout = Layout::default();
+        for (subnet_index, subnet) in subnets.iter().enumerate() {
+            let unusable = unusable_spans(subnet);
+            let reserved =
+                subnet.reserved.iter().map(|reserved| (reserved.range.first().bits(), reserved.range.last().bits()));
+            let blocked = joined(unusable.iter().copied().chain(reserved).collect());
+            layout.add_kept(subnet);
+            for (pool_index, pool) in subnet.pools.iter().enumerate() {
+                let place = (subnet_index, pool_index);
+                let space =
+                    PoolSpace::build(config, subnet, pool, place, &blocked, holdings, &mut reusable, &remembered);
+                layout.add_pool(subnet, pool, space);
+            }
+            layout.add_subnet(subnet, subnet_index, blocked, unusable, holdings);
+        }
+        layout.pools_by_address.sort_unstable_by_key(|(range, _)| range.first());
+        layout.subnets_by_address.sort_unstable_by_key(|(range, _)| range.first());
+        layout
+    }
+
+    fn add_kept(&mut self, subnet: &SubnetConfig) {
+        for reserved in &subnet.reserved {
+            if let Some(owner) = &reserved.reserved_for
+                && reserved.range.size() == 1
+            {
+                let key = (owner.scope.clone(), owner.owner.clone());
+                self.kept_for.entry(key).or_default().push((owner.slot.clone(), reserved.range.first()));
+            }
+        }
+    }
+
+    fn add_pool(&mut self, subnet: &SubnetConfig, pool: &PoolConfig, space: PoolSpace) {
+        let index = self.pools.len();
+        if space.open {
+            self.open.add(index);
+            self.room.set(index, space.free.free() > 0);
+        }
+        self.families[usize::from(pool.range.family() == Family::V6)].add(index);
+        if subnet.zones.is_empty() {
+            self.zoneless.add(index);
+        }
+        for zone in &subnet.zones {
+            self.zones.entry(zone.clone()).or_default().add(index);
+        }
+        if let Some(name) = &pool.name {
+            self.names.entry(name.clone()).or_default().add(index);
+        }
+        self.pools_by_address.push((pool.range, index));
+        self.pools.push(space);
+    }
+
+    fn add_subnet(
+        &mut self,
+        subnet: &SubnetConfig,
+        index: usize,
+        blocked: Spans,
+        unusable: Spans,
+        holdings: &Holdings,
+    ) {
+        let range = subnet.cidr.range();
+        let counted = if subnet.draining {
+            vec![(range.first().bits(), range.last().bits())]
+        } else {
+            let draining = subnet.pools.iter().filter(|pool| pool.draining);
+            joined(
+                blocked
+                    .into_iter()
+                    .chain(draining.map(|pool| (pool.range.first().bits(), pool.range.last().bits())))
+                    .collect(),
+            )
+        };
+        let mut counts = empty_counts(range, &counted);
+        for (address, entry) in holdings.overlapping(range) {
+            count_entry(&mut counts, &counted, range, address, entry, true);
+        }
+        self.subnets.push(SubnetSpace { range, counted, unusable, counts });
+        self.subnets_by_address.push((range, index));
+    }
+
+    /// Index of the subnet in which an address lies. Cost: O(log subnets).
+    pub(super) fn subnet_of(&self, address: Address) -> Option<usize> {
+        let at = self.subnets_by_address.partition_point(|(range, _)| range.first() <= address).checked_sub(1)?;
+        let (range, index) = self.subnets_by_address[at];
+        range.contains(address).then_some(index)
+    }
+
+    /// Index of the pool, in drawing order, in which an address lies. Cost: O(log pools).
+    pub(super) fn pool_of(&self, address: Address) -> Option<usize> {
+        let at = self.pools_by_address.partition_point(|(range, _)| range.first() <= address).checked_sub(1)?;
+        let (range, index) = self.pools_by_address[at];
+        range.contains(address).then_some(index)
+    }
+
+    /// The pool with exactly this range.
+    pub(super) fn pool_by_range(&self, range: Range) -> Option<usize> {
+        self.pool_of(range.first()).filter(|&index| self.pools[index].range == range)
+    }
+
+    /// Pools of a name.
+    pub(super) fn pools_named(&self, name: &Name) -> Option<&PoolSet> {
+        self.names.get(name)
+    }
+
+    /// Pools of a family.
+    pub(super) fn of_family(&self, family: Family) -> &PoolSet {
+        &self.families[usize::from(family == Family::V6)]
+    }
+
+    /// Pools whose subnet serves a zone. Zones that no subnet names are served by subnets without zones only.
+    pub(super) fn serving(&self, zone: &str) -> PoolSet {
+        let mut set = self.zoneless.clone();
+        if let Some(named) = self.zones.get(zone) {
+            set.0.resize(set.0.len().max(named.0.len()), 0);
+            for (word, other) in set.0.iter_mut().zip(&named.0) {
+                *word |= other;
+            }
+        }
+        set
+    }
+
+    /// Pools of one subnet.
+    pub(super) fn of_subnet(&self, subnet: usize) -> PoolSet {
+        let mut set = PoolSet::default();
+        let first = self.pools.partition_point(|pool| pool.subnet < subnet);
+        for (at, _) in self.pools[first..].iter().enumerate().take_while(|(_, pool)| pool.subnet == subnet) {
+            set.add(first + at);
+        }
+        set
+    }
+
+    /// One pool as a set.
+    pub(super) fn only(&self, index: usize) -> PoolSet {
+        let mut set = PoolSet::default();
+        set.add(index);
+        set
+    }
+
+    /// Keeps spaces and counts in step with an entry that changed. Cost: O(log) of the pools' sizes.
+    pub(super) fn entry_changed(
+        &mut self,
+        address: Address,
+        before: Option<&Entry>,
+        after: Option<&Entry>,
+        rest: Option<(ShardTime, u64)>,
+    ) {
+        let length = |entry: Option<&Entry>| entry.map(|entry| covered(address, entry.prefix_length()));
+        let (old, new) = (length(before), length(after));
+        // Another length under the same address is two changes.
+        if let (Some(old), Some(new)) = (old, new)
+            && old != new
+        {
+            self.entry_changed(address, before, None, None);
+            self.entry_changed(address, None, after, None);
+            return;
+        }
+        let Some(range) = new.or(old) else { return };
+        if let Some(subnet) = self.subnet_of(address) {
+            let subnet = &mut self.subnets[subnet];
+            if let Some(before) = before {
+                count_entry(&mut subnet.counts, &subnet.counted, subnet.range, address, before, false);
+            }
+            if let Some(after) = after {
+                count_entry(&mut subnet.counts, &subnet.counted, subnet.range, address, after, true);
+            }
+        }
+        let mut at = self.pools_by_address.partition_point(|(pool, _)| pool.last() < range.first());
+        while let Some(&(pool_range, index)) =
+            self.pools_by_address.get(at).filter(|(pool, _)| pool.first() <= range.last())
+        {
+            self.pools[index].entry_changed(address, range, before, after, rest);
+            let pool = &self.pools[index];
+            if pool.open {
+                let room = pool.free.free() > 0;
+                self.room.set(index, room);
+            }
+            debug_assert_eq!(pool_range, pool.range);
+            at += 1;
+        }
+    }
+
+    /// Compares what was kept in step with what is built afresh, for tests and debug builds.
+    pub(super) fn check(&self, afresh: &Layout) -> Result<(), String> {
+        for (pool, fresh) in self.pools.iter().zip(&afresh.pools) {
+            pool.free.check()?;
+            if pool.range != fresh.range || pool.counts != fresh.counts || pool.free.free() != fresh.free.free() {
+                return Err(format!("pool {}: {:?}, afresh {:?}", pool.range, pool.counts, fresh.counts));
+            }
+            let counts = pool.counts;
+            if counts.held + counts.reserved + counts.cooling + counts.declined + counts.free != counts.size {
+                return Err(format!("pool {}: {counts:?} does not add up", pool.range));
+            }
+            if pool.yielding.as_ref().map(Space::free) != fresh.yielding.as_ref().map(Space::free) {
+                return Err(format!("pool {}: yielding space is out of step", pool.range));
+            }
+            if pool.cooling != fresh.cooling {
+                return Err(format!("pool {}: cooling order is out of step", pool.range));
+            }
+        }
+        for (subnet, fresh) in self.subnets.iter().zip(&afresh.subnets) {
+            if subnet.counts != fresh.counts {
+                return Err(format!("subnet {}: {:?}, afresh {:?}", subnet.range, subnet.counts, fresh.counts));
+            }
+        }
+        if self.pools.len() != afresh.pools.len() || self.subnets.len() != afresh.subnets.len() {
+            return Err("pools or subnets are missing".to_owned());
+        }
+        let members = |set: &PoolSet| set.intersection([None; 4]).collect::<Vec<_>>();
+        if members(&self.room) != members(&afresh.room) || members(&self.open) != members(&afresh.open) {
+            return Err("the sets of open pools are out of step".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Bytes of the spaces.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let spaces = |pool: &PoolSpace| {
+            pool.free.memory_bytes()
+                + pool.fresh.as_ref().map_or(0, Space::memory_bytes)
+                + pool.yielding.as_ref().map_or(0, Space::memory_bytes)
+                + pool.cooling.len() * 48
+        };
+        self.pools.iter().map(spaces).sum()
+    }
+}
+
+fn empty_counts(range: Range, counted: &Spans) -> Counts {
+    let size = range.size();
+    let reserved = each_gap(counted, range.first().bits(), range.last().bits(), |_, _| ());
+    Counts { size, reserved, free: size - reserved, ..Counts::default() }
+}
+
+fn count_entry(counts: &mut Counts, counted: &Spans, within: Range, address: Address, entry: &Entry, add: bool) {
+    let Some(part) = covered(address, entry.prefix_length()).intersection(within) else { return };
+    let blocked = each_gap(counted, part.first().bits(), part.last().bits(), |_, _| ());
+    count(counts, entry, part.size(), blocked, add);
+    if matches!(entry, Entry::Held(_)) && within.contains(address) {
+        if add { counts.reservations += 1 } else { counts.reservations -= 1 }
+    }
+}
+
+impl PoolSpace {
+    #[allow(clippy::too_many_arguments, reason = "one call, and the parts have no life together")]
+    fn build(
+        config: &NetworkConfig,
+        subnet: &SubnetConfig,
+        pool: &PoolConfig,
+        (subnet_index, pool_index): (usize, usize),
+        subnet_blocked: &Spans,
+        holdings: &Holdings,
+        reusable: &mut HashMap<Range, PoolSpace>,
+        remembered: &[(Family, (ShardTime, u64), u128, u128)],
+    ) -> Self {
+        let (first, last) = (pool.range.first().bits(), pool.range.last().bits());
+        let clip =
+            |&(start, end): &(u128, u128)| (start <= last && end >= first).then(|| (start.max(first), end.min(last)));
+        let blocked: Spans = subnet_blocked.iter().filter_map(clip).collect();
+        let draining = subnet.draining || pool.draining;
+        let open = pool.kind == PoolKind::Dynamic && !draining && !config.closed;
+        let (wants_fresh, wants_yielding) = (config.policy == Policy::Oldest, config.cooldown_yields);
+        if let Some(mut same) = reusable.remove(&pool.range)
+            && same.blocked == blocked
+            && same.draining == draining
+            && same.fresh.is_some() == wants_fresh
+            && same.yielding.is_some() == wants_yielding
+        {
+            (same.subnet, same.pool, same.open) = (subnet_index, pool_index, open);
+            return same;
+        }
+        let counted = if draining { vec![(first, last)] } else { blocked.clone() };
+        let mut empty = Space::new(first, last);
+        for &(start, end) in &blocked {
+            empty.occupy(start, end);
+        }
+        let mut space = PoolSpace {
+            subnet: subnet_index,
+            pool: pool_index,
+            range: pool.range,
+            open,
+            counts: empty_counts(pool.range, &counted),
+            draining,
+            fresh: wants_fresh.then(|| empty.clone()),
+            yielding: wants_yielding.then(|| empty.clone()),
+            free: empty,
+            blocked,
+            rested: Rested::default(),
+            cooling: BTreeSet::new(),
+        };
+        if wants_fresh {
+            for &(family, rank, start, end) in remembered {
+                if family == pool.range.family() && start <= last && end >= first {
+                    space.rest(rank, start.max(first), end.min(last));
+                }
+            }
+        }
+        for (address, entry) in holdings.overlapping(pool.range) {
+            space.entry_changed(address, covered(address, entry.prefix_length()), None, Some(entry), None);
+        }
+        space
+    }
+
+    fn rest(&mut self, rank: (ShardTime, u64), first: u128, last: u128) {
+        let (rested, fresh) = (&mut self.rested, &mut self.fresh);
+        each_gap(&self.blocked, first, last, |start, end| {
+            rested.add(rank, start, end);
+            if let Some(fresh) = fresh {
+                fresh.occupy(start, end);
+            }
+        });
+        if let Some(forgotten) = self.rested.over_bound()
+            && let Some(fresh) = &mut self.fresh
+        {
+            fresh.vacate(forgotten.0, forgotten.1);
+        }
+    }
+
+    fn entry_changed(
+        &mut self,
+        address: Address,
+        range: Range,
+        before: Option<&Entry>,
+        after: Option<&Entry>,
+        rest: Option<(ShardTime, u64)>,
+    ) {
+        let Some(part) = range.intersection(self.range) else { return };
+        let (first, last) = (part.first().bits(), part.last().bits());
+        let counted =
+            if self.draining { vec![(self.range.first().bits(), self.range.last().bits())] } else { Vec::new() };
+        let counted = if self.draining { &counted } else { &self.blocked };
+        if let Some(before) = before {
+            count_entry(&mut self.counts, counted, self.range, address, before, false);
+        }
+        if let Some(after) = after {
+            count_entry(&mut self.counts, counted, self.range, address, after, true);
+        }
+        let (was, is) = (taken_in(before), taken_in(after));
+        let spaces = [Some(&mut self.free), self.fresh.as_mut(), self.yielding.as_mut()];
+        for (space, (was, is)) in spaces.into_iter().zip(was.into_iter().zip(is)) {
+            let Some(space) = space else { continue };
+            if is && !was {
+                space.occupy(first, last);
+            } else if was && !is {
+                each_gap(&self.blocked, first, last, |start, end| space.vacate(start, end));
+            }
+        }
+        if self.yielding.is_some() {
+            if let Some(Entry::Released(released)) = before {
+                self.cooling.remove(&(released.released_at, address.bits()));
+            }
+            if let Some(Entry::Released(released)) = after
+                && self.range.contains(address)
+            {
+                self.cooling.insert((released.released_at, address.bits()));
+            }
+        }
+        if self.fresh.is_some() {
+            if is[0] {
+                self.rested.remove(first, last);
+            } else if let Some(rank) = rest {
+                self.rest(rank, first, last);
+            }
+        }
+    }
+
+    /// Is every address of the range neither reserved nor unusable?
+    pub(super) fn is_unblocked(&self, range: Range) -> bool {
+        each_gap(&self.blocked, range.first().bits(), range.last().bits(), |_, _| ()) == 0
+    }
+}
+
+impl SubnetSpace {
+    /// Is any address of the range never granted, by no flag?
+    pub(super) fn has_unusable(&self, range: Range) -> bool {
+        each_gap(&self.unusable, range.first().bits(), range.last().bits(), |_, _| ()) > 0
+    }
+}

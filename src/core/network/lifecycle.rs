@@ -1,0 +1,523 @@
+//! What happens to a holding after its grant: release, renewal, binding, update, hand-over, decline, expiry.
+//!
+//! Review notes: does a new path that lets go carry the generation that it saw (`Step::expect`)? Does it repeat safely?
+
+use std::sync::Arc;
+
+use compact_str::CompactString;
+
+use super::Network;
+use super::draft::{Draft, held_by};
+use super::holdings::slot_or_default;
+use crate::core::address::Address;
+use crate::core::command::{
+    Context, Decline, GrantOptions, LabelsPatch, Patch, Release, ReservationPatch, Target, Transfer, Wish,
+};
+use crate::core::outcome::{Decision, Outcome};
+use crate::core::refusal::{Missing, Refusal};
+use crate::core::state::{Declined, Details, Entry, Event, EventKind, Key, Reservation, Step};
+use crate::core::types::{Claimant, Generation, Labels, Owner, Scope, Slot, SlotKey};
+use crate::limits;
+
+/// What a target leads to.
+type Found<'a> = Option<(Address, &'a Arc<Reservation>)>;
+
+impl Network {
+    /// Finds the reservation that a client names.
+    ///
+    /// # Errors
+    /// `not_owner` if somebody else holds the address, `conflict` if it is another holding.
+    fn find(&self, target: &Target) -> Result<Found<'_>, Refusal> {
+        let scope = target.scope.clone().unwrap_or_default();
+        let found = match (target.address, &target.owner) {
+            (Some(address), _) => match self.holdings.at(address) {
+                Some(Entry::Held(held)) => Some((address, held)),
+                Some(Entry::Released(_) | Entry::Declined(_)) | None => None,
+            },
+            (None, Some(owner)) => {
+                let slot = slot_or_default(target.slot.as_ref());
+                self.holdings.slot(&SlotKey { scope: scope.clone(), owner: owner.clone(), slot })
+            }
+            (None, None) => {
+                return Err(Refusal::invalid("address", "or `owner` must be given, to say which reservation is meant"));
+            }
+        };
+        let Some((address, held)) = found else { return Ok(None) };
+        if target.address.is_some()
+            && let Some(owner) = &target.owner
+        {
+            self.is_held_by(address, held, &scope, owner, target.slot.as_ref())?;
+        }
+        check_generation(address, Some(held), target.if_generation)?;
+        Ok(Some((address, held)))
+    }
+
+    fn is_held_by(
+        &self,
+        address: Address,
+        held: &Reservation,
+        scope: &Scope,
+        owner: &Owner,
+        slot: Option<&Slot>,
+    ) -> Result<(), Refusal> {
+        let holder = &held.holder;
+        if holder.owner == *owner && holder.scope == *scope && slot.is_none_or(|slot| *slot == holder.slot) {
+            return Ok(());
+        }
+        let asked = SlotKey { scope: scope.clone(), owner: owner.clone(), slot: slot_or_default(slot) };
+        Err(Refusal::NotOwner { address, asked, held_by: Box::new(held_by(held)) })
+    }
+
+    /// Finds the reservation that a client names, which must exist.
+    fn find_held(&self, target: &Target) -> Result<(Address, &Arc<Reservation>), Refusal> {
+        self.find(target)?.ok_or_else(|| self.nothing_held(target))
+    }
+
+    fn nothing_held(&self, target: &Target) -> Refusal {
+        let hint = match target.address {
+            Some(address) => self
+                .holdings
+                .covering(address)
+                .filter(|(base, entry)| *base != address && matches!(entry, Entry::Held(_)))
+                .map(|(base, entry)| {
+                    format!(
+                        "it lies in the block {base}/{}, which is named by its first address",
+                        entry.prefix_length()
+                    )
+                }),
+            None => None,
+        };
+        let what = match (target.address, &target.owner) {
+            (Some(address), _) => format!("at {address}"),
+            (None, Some(owner)) => {
+                let holder = SlotKey {
+                    scope: target.scope.clone().unwrap_or_default(),
+                    owner: owner.clone(),
+                    slot: slot_or_default(target.slot.as_ref()),
+                };
+                format!("of {holder}")
+            }
+            (None, None) => String::new(),
+        };
+        let what = format!("{what} in network `{}`", self.config.name);
+        Refusal::NotFound { missing: Missing::Reservation, what, hint }
+    }
+
+    /// `ip.release`.
+    pub(super) fn release(&self, ask: &Release, context: Context) -> Result<Decision, Refusal> {
+        let target = &ask.target;
+        if target.address.is_some() && target.owner.is_none() && target.if_generation.is_none() && !ask.force {
+            let problem =
+                "or `if_generation` or `force` must be given with an address, so that nobody else's is released";
+            return Err(Refusal::invalid("owner", problem));
+        }
+        let mut draft = Draft::new(self, context);
+        let Some((address, held)) = self.find(target)? else {
+            return if ask.strict {
+                Err(self.nothing_held(target))
+            } else {
+                Ok(draft.finish(Outcome::Released(Vec::new())))
+            };
+        };
+        draft.release(address, held, EventKind::Released);
+        Ok(self.and_vanish(draft, Outcome::Released(vec![address])))
+    }
+
+    /// A network that was deleted and remembered is gone with its last reservation.
+    fn and_vanish(&self, mut draft: Draft<'_>, outcome: Outcome) -> Decision {
+        let gone = draft.steps.iter().filter(|step| matches!(step.key, Key::Address(_)) && step.state.is_none()).count()
+            as u64;
+        if self.config.closed && gone >= self.holdings.held() && self.holdings.len() as u64 == gone {
+            for subnet in &self.subnets {
+                let expect = Some(subnet.version.0);
+                draft.steps.push(Step { key: Key::Subnet(subnet.id), expect, state: None, event: None });
+            }
+            let expect = Some(self.config.version.0);
+            draft.steps.push(Step { key: Key::Config, expect, state: None, event: None });
+        }
+        draft.finish(outcome)
+    }
+
+    /// `ip.renew`. A lease is counted from now; none makes the reservation permanent.
+    pub(super) fn renew(
+        &self,
+        target: &Target,
+        ttl_seconds: Option<u64>,
+        context: Context,
+    ) -> Result<Decision, Refusal> {
+        let (address, held) = self.find_held(target)?;
+        let mut draft = Draft::new(self, context);
+        let lease = ttl_seconds.map(|ttl| draft.lease(ttl));
+        let mut now = Arc::clone(held);
+        if lease != now.lease {
+            now = draft.change(address, held, Reservation { lease, ..Reservation::clone(held) }, EventKind::Renewed);
+        }
+        let view = draft.view(address, now);
+        Ok(draft.finish(Outcome::Reservation(Box::new(view))))
+    }
+
+    /// `ip.bind`.
+    pub(super) fn bind(&self, target: &Target, claimant: &Claimant, context: Context) -> Result<Decision, Refusal> {
+        let (address, held) = self.find_held(target)?;
+        let mut draft = Draft::new(self, context);
+        let now = match &held.claimant {
+            Some(bound) if bound == claimant => Arc::clone(held),
+            Some(bound) => {
+                return Err(Refusal::Taken {
+                    problem: format!(
+                        "{address} is bound to `{bound}`; ip.unbind it first, or repeat ip.allocate with the new claimant"
+                    ),
+                    address: Some(address),
+                    held_by: Some(Box::new(held_by(held))),
+                });
+            }
+            None => {
+                let bound = Reservation { claimant: Some(claimant.clone()), ..Reservation::clone(held) };
+                draft.change(address, held, bound, EventKind::Bound)
+            }
+        };
+        let view = draft.view(address, now);
+        Ok(draft.finish(Outcome::Reservation(Box::new(view))))
+    }
+
+    /// `ip.unbind`. Unbinding what is not bound is answered as done.
+    pub(super) fn unbind(
+        &self,
+        target: &Target,
+        claimant: Option<&Claimant>,
+        context: Context,
+    ) -> Result<Decision, Refusal> {
+        let (address, held) = self.find_held(target)?;
+        let mut draft = Draft::new(self, context);
+        match (&held.claimant, claimant) {
+            (Some(bound), Some(named)) if bound != named => Err(Refusal::Taken {
+                problem: format!("{address} is bound to `{bound}`, not to `{named}`"),
+                address: Some(address),
+                held_by: Some(Box::new(held_by(held))),
+            }),
+            (None, _) => {
+                let view = draft.view(address, Arc::clone(held));
+                Ok(draft.finish(Outcome::Unbound { view: Box::new(view), released: false }))
+            }
+            (Some(_), _) if held.release_with_claimant => {
+                let view = Box::new(draft.view(address, Arc::clone(held)));
+                draft.release(address, held, EventKind::Released);
+                Ok(self.and_vanish(draft, Outcome::Unbound { view, released: true }))
+            }
+            (Some(_), _) => {
+                let unbound = Reservation { claimant: None, ..Reservation::clone(held) };
+                let now = draft.change(address, held, unbound, EventKind::Unbound);
+                let view = Box::new(draft.view(address, now));
+                Ok(draft.finish(Outcome::Unbound { view, released: false }))
+            }
+        }
+    }
+
+    /// `ip.update`.
+    pub(super) fn update(
+        &self,
+        target: &Target,
+        set: &ReservationPatch,
+        context: Context,
+    ) -> Result<Decision, Refusal> {
+        if *set == ReservationPatch::default() {
+            return Err(Refusal::invalid("set", "is empty: nothing to change"));
+        }
+        let (address, held) = self.find_held(target)?;
+        let mut draft = Draft::new(self, context);
+        let before = held.details.as_deref().cloned().unwrap_or_default();
+        let mut after = before.clone();
+        match &set.labels {
+            Patch::Keep => {}
+            Patch::Clear => after.labels.clear(),
+            Patch::Set(patch) => merge_labels("set.labels", &mut after.labels, patch)?,
+        }
+        patch_text(&mut after.note, &set.note);
+        patch_text(&mut after.hostname, &set.hostname);
+        match &set.mac {
+            Patch::Keep => {}
+            Patch::Clear => after.mac = None,
+            // A MAC that was made is stable: asking for one again changes nothing.
+            Patch::Set(crate::core::command::MacWish::Auto) if after.mac.is_some() => {}
+            Patch::Set(wish) => after.mac = draft.mac_for(Some(*wish), Some(address))?,
+        }
+        match &set.owner_uid {
+            Patch::Keep => {}
+            Patch::Clear => after.owner_uid = None,
+            Patch::Set(uid) => after.owner_uid = Some(uid.clone()),
+        }
+        let mut now = Arc::clone(held);
+        if after != before {
+            let details = (after != Details::default()).then(|| Box::new(after));
+            now = draft.change(address, held, Reservation { details, ..Reservation::clone(held) }, EventKind::Updated);
+        }
+        let view = draft.view(address, now);
+        Ok(draft.finish(Outcome::Reservation(Box::new(view))))
+    }
+
+    /// `ip.transfer`.
+    pub(super) fn transfer(&self, ask: &Transfer, context: Context) -> Result<Decision, Refusal> {
+        let target = Target { address: Some(ask.address), ..Target::default() };
+        let Some((address, held)) = self.find(&target)? else { return Err(self.nothing_held(&target)) };
+        let mut draft = Draft::new(self, context);
+        self.is_open()?;
+        if held.holder == ask.to && held.obsolete.is_none() {
+            let view = draft.view(address, Arc::clone(held));
+            return Ok(draft.finish(Outcome::Transferred(vec![view])));
+        }
+        let (scope, owner, slot) = &ask.from;
+        self.is_held_by(address, held, scope, owner, slot.as_ref())?;
+        check_generation(address, Some(held), ask.if_generation)?;
+        let views = match (self.holdings.slot(&ask.to), ask.exchange) {
+            (Some((other_address, other)), true) => {
+                let first = draft.hand_over(address, held, &ask.to);
+                let second = draft.hand_over(other_address, other, &held.holder);
+                vec![first, second]
+            }
+            (Some((other_address, _)), false) => {
+                return Err(Refusal::SlotTaken {
+                    network: self.config.name.clone(),
+                    holder: ask.to.clone(),
+                    address: other_address,
+                    differs: Vec::new(),
+                });
+            }
+            (None, true) => {
+                let what = format!("of {} in network `{}`", ask.to, self.config.name);
+                let hint =
+                    Some("an exchange needs an address on both sides; leave `exchange` out to hand it over".to_owned());
+                return Err(Refusal::NotFound { missing: Missing::Reservation, what, hint });
+            }
+            (None, false) => {
+                self.transfer_within_limits(held, &ask.to)?;
+                vec![draft.hand_over(address, held, &ask.to)]
+            }
+        };
+        Ok(draft.finish(Outcome::Transferred(views)))
+    }
+
+    /// The receiver's limits; what it holds already of the same owner or scope moves with the address.
+    fn transfer_within_limits(&self, held: &Reservation, to: &SlotKey) -> Result<(), Refusal> {
+        let same_scope = held.holder.scope == to.scope && held.obsolete.is_none();
+        let same_owner = same_scope && held.holder.owner == to.owner;
+        let check = |limit: &'static str, max: Option<u64>, count: u64, same: bool, who: String| match max {
+            Some(max) if !same && count >= max => {
+                Err(Refusal::QuotaExceeded { network: self.config.name.clone(), who, limit, held: count, max })
+            }
+            _ => Ok(()),
+        };
+        let limits = self.config.limits;
+        let owned = self.holdings.owner_count(&to.scope, &to.owner);
+        check("per_owner", limits.per_owner, owned, same_owner, format!("owner `{}`", to.owner))?;
+        check(
+            "per_scope",
+            limits.per_scope,
+            self.holdings.scope_count(&to.scope),
+            same_scope,
+            format!("scope `{}`", to.scope),
+        )
+    }
+
+    /// `ip.decline`.
+    pub(super) fn decline(&self, ask: &Decline, context: Context) -> Result<Decision, Refusal> {
+        let (scope, owner, slot) = &ask.from;
+        let mut draft = Draft::new(self, context);
+        let held = match self.holdings.at(ask.address) {
+            Some(Entry::Held(held)) => held,
+            Some(Entry::Declined(declined)) => {
+                let by = &declined.by;
+                let same =
+                    by.owner == *owner && by.scope == *scope && slot.as_ref().is_none_or(|slot| *slot == by.slot);
+                return if same {
+                    let granted = self.decline_again(&mut draft, ask, &by.clone(), None)?;
+                    Ok(draft.finish(Outcome::Declined { address: ask.address, granted }))
+                } else {
+                    Err(Refusal::NotOwner {
+                        address: ask.address,
+                        asked: SlotKey {
+                            scope: scope.clone(),
+                            owner: owner.clone(),
+                            slot: slot_or_default(slot.as_ref()),
+                        },
+                        held_by: Box::new(crate::core::refusal::HeldBy {
+                            holder: by.clone(),
+                            claimant: None,
+                            since: context.wall,
+                        }),
+                    })
+                };
+            }
+            Some(Entry::Released(_)) | None => {
+                return Err(self.nothing_held(&Target { address: Some(ask.address), ..Target::default() }));
+            }
+        };
+        self.is_held_by(ask.address, held, scope, owner, slot.as_ref())?;
+        let granted = self.decline_again(&mut draft, ask, &held.holder, Some(held))?;
+        let declined = Entry::Declined(Arc::new(Declined {
+            prefix_length: held.prefix_length,
+            by: held.holder.clone(),
+            generation: held.generation,
+            until: context.now.after_seconds(ask.probation_seconds),
+            seen: ask.seen.clone(),
+        }));
+        let event = Event { kind: EventKind::Declined, before: Some(Arc::clone(held)) };
+        draft.put(ask.address, Some(&Entry::Held(Arc::clone(held))), Some(declined), Some(event));
+        Ok(draft.finish(Outcome::Declined { address: ask.address, granted }))
+    }
+
+    /// Grants another address in place of a declined one; of a repeat, answers what the slot holds.
+    fn decline_again(
+        &self,
+        draft: &mut Draft<'_>,
+        ask: &Decline,
+        holder: &SlotKey,
+        held: Option<&Arc<Reservation>>,
+    ) -> Result<Option<Box<crate::core::outcome::Grant>>, Refusal> {
+        if !ask.again {
+            return Ok(None);
+        }
+        self.is_open()?;
+        let family = ask.address.family();
+        let block = held.map(|held| held.prefix_length).filter(|length| *length != family.width());
+        let wish = Wish { family: Some(family), prefix_length: block, ..Wish::default() };
+        let options = held.map(|held| carried_over(held.as_ref())).unwrap_or_default();
+        let grant = match held {
+            Some(_) => self.grant_another(draft, holder, &wish, &options)?,
+            None => self.allocate_into(draft, holder, &wish, &options)?,
+        };
+        Ok(Some(Box::new(grant)))
+    }
+
+    /// `owner.release`: everything, or the first `limit`.
+    pub(super) fn release_owner(&self, scope: &Scope, owner: &Owner, limit: usize, context: Context) -> Decision {
+        let held = self.holdings.of_owner(scope, owner).map(|(address, held)| (address, Arc::clone(held))).collect();
+        self.release_all(held, limit, context)
+    }
+
+    /// `scope.release`: everything, or the first `limit`.
+    pub(super) fn release_scope(&self, scope: &Scope, limit: usize, context: Context) -> Decision {
+        // One more than the limit tells whether more is held; the chain is not walked to its end.
+        let held =
+            self.holdings.of_scope(scope).take(limit + 1).map(|(address, held)| (address, Arc::clone(held))).collect();
+        self.release_all(held, limit, context)
+    }
+
+    fn release_all(&self, mut held: Vec<(Address, Arc<Reservation>)>, limit: usize, context: Context) -> Decision {
+        let more = held.len() > limit;
+        held.sort_unstable_by_key(|(address, _)| *address);
+        held.truncate(limit);
+        let mut draft = Draft::new(self, context);
+        for (address, held) in &held {
+            draft.release(*address, held, EventKind::Released);
+        }
+        let released = held.into_iter().map(|(address, _)| address).collect();
+        self.and_vanish(draft, Outcome::LetGo { released, more })
+    }
+
+    /// Empties a deleted network step by step: at most `limit` entries of any kind.
+    pub(super) fn purge(&self, limit: usize, context: Context) -> Decision {
+        let mut draft = Draft::new(self, context);
+        let mut released = Vec::new();
+        for (address, entry) in self.holdings.ascending(std::ops::Bound::Unbounded).take(limit) {
+            match entry {
+                Entry::Held(held) => {
+                    draft.release(address, held, EventKind::Released);
+                    released.push(address);
+                }
+                Entry::Released(_) | Entry::Declined(_) => draft.put(address, Some(entry), None, None),
+            }
+        }
+        let more = self.holdings.len() > limit;
+        self.and_vanish(draft, Outcome::LetGo { released, more })
+    }
+
+    /// Ends what is due: leases, cooldowns, probations. At most [`limits::EXPIRE_STEPS_MAX`] steps.
+    pub(super) fn expire(&self, context: Context) -> Decision {
+        let mut draft = Draft::new(self, context);
+        let cooldown = self.config.cooldown_seconds;
+        let room = |draft: &Draft<'_>| draft.steps.len() < limits::EXPIRE_STEPS_MAX;
+        let mut leases = 0;
+        for (_, address) in self.holdings.leases().take_while(|(ends, _)| *ends <= context.now) {
+            if !room(&draft) {
+                break;
+            }
+            if let Some(Entry::Held(held)) = self.holdings.at(address) {
+                draft.release(address, held, EventKind::Expired);
+                leases += 1;
+            }
+        }
+        let cooled =
+            self.holdings.cooling().take_while(|(released_at, _)| released_at.after_seconds(cooldown) <= context.now);
+        let probed = self.holdings.declined().take_while(|(until, _)| *until <= context.now);
+        for (_, address) in cooled.chain(probed) {
+            if !room(&draft) {
+                break;
+            }
+            if let Some(entry) = self.holdings.at(address) {
+                draft.put(address, Some(entry), None, None);
+            }
+        }
+        let more = !room(&draft);
+        self.and_vanish(draft, Outcome::Expired { leases, more })
+    }
+}
+
+/// What a holding's successor keeps of it when its address was declined.
+fn carried_over(held: &Reservation) -> GrantOptions {
+    let details = held.details.as_deref().cloned().unwrap_or_default();
+    GrantOptions {
+        owner_uid: details.owner_uid,
+        transient: held.transient,
+        ttl_seconds: held.lease.map(|lease| lease.ttl_seconds),
+        claimant: held.claimant.clone(),
+        release_with_claimant: held.release_with_claimant,
+        labels: Some(details.labels),
+        note: Some(details.note),
+        hostname: Some(details.hostname),
+        ..GrantOptions::default()
+    }
+}
+
+fn check_generation(
+    address: Address,
+    held: Option<&Arc<Reservation>>,
+    expected: Option<Generation>,
+) -> Result<(), Refusal> {
+    let actual = held.map(|held| held.generation);
+    match expected {
+        Some(expected) if actual != Some(expected) => Err(Refusal::GenerationConflict { address, expected, actual }),
+        _ => Ok(()),
+    }
+}
+
+fn patch_text(text: &mut CompactString, patch: &Patch<CompactString>) {
+    match patch {
+        Patch::Keep => {}
+        Patch::Clear => text.clear(),
+        Patch::Set(new) => new.clone_into(text),
+    }
+}
+
+/// Merges labels or tags; the result keeps the bound on entries.
+///
+/// # Errors
+/// `invalid_argument` if there would be too many.
+pub(super) fn merge_labels(field: &str, labels: &mut Labels, patch: &LabelsPatch) -> Result<(), Refusal> {
+    for (key, value) in patch {
+        match value {
+            Some(value) => {
+                labels.insert(key.clone(), value.clone());
+            }
+            None => {
+                labels.remove(key);
+            }
+        }
+    }
+    if labels.len() > limits::LABEL_ENTRIES_MAX {
+        return Err(Refusal::invalid(
+            field,
+            format!("leads to {} entries, at most {} are allowed", labels.len(), limits::LABEL_ENTRIES_MAX),
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,406 @@
+//! Which address a request gets: the order of pools, the policy inside a pool, and the exceptions.
+//!
+//! In order: an address kept for this owner; the address that this slot let go a short time ago; pool by pool in drawing
+//! order, the policy inside a pool; at last, where cooling addresses yield, the one that cools longest. Cost is O(log) of
+//! the pools' sizes and one step per 64 pools; it does not depend on how full anything is.
+//!
+//! Blocks follow the same order with two simplifications: under `oldest` a block of never used addresses goes first, else
+//! the lowest; where cooling addresses yield, the lowest block that holds nothing but free and cooling ones.
+
+use super::Network;
+use super::draft::{Draft, block};
+use super::holdings::covered;
+use super::layout::{PoolSet, PoolSpace};
+use crate::core::address::{Address, Family, Range};
+use crate::core::command::{PoolRef, Wish};
+use crate::core::outcome::PoolUsage;
+use crate::core::refusal::{Missing, NoCapacity, Refusal};
+use crate::core::space::Space;
+use crate::core::state::{Entry, Policy, Reservation};
+use crate::core::types::{SlotKey, WallTime};
+
+/// Cooling pieces that a yielding block may displace.
+const YIELDED_PIECES_MAX: usize = 256;
+
+/// A wish with its names looked up.
+#[derive(Debug, Default)]
+pub(super) struct Selection {
+    pub(super) family: Option<Family>,
+    subnet: Option<usize>,
+    subnet_pools: Option<PoolSet>,
+    /// None where no pool was asked for; an empty set where the pool asked for is not there any more.
+    pool: Option<PoolSet>,
+    pool_missing: bool,
+    zone: Option<PoolSet>,
+    prefix_length: Option<u8>,
+}
+
+impl Selection {
+    /// log2 of the block size asked for in a family; none where the family cannot have it.
+    pub(super) fn order(&self, family: Family) -> Option<u8> {
+        match self.prefix_length {
+            None => Some(0),
+            Some(length) => family.width().checked_sub(length),
+        }
+    }
+
+    fn sets(&self) -> [Option<&PoolSet>; 4] {
+        [self.subnet_pools.as_ref(), self.pool.as_ref(), self.zone.as_ref(), None]
+    }
+
+    fn sets_of<'a>(&'a self, network: &'a Network) -> [Option<&'a PoolSet>; 4] {
+        let mut sets = self.sets();
+        sets[3] = self.family.map(|family| network.layout.of_family(family));
+        sets
+    }
+}
+
+impl Network {
+    /// Looks the names of a wish up.
+    ///
+    /// # Errors
+    /// `invalid_argument` for a prefix length that no subnet can have; `not_found` for a subnet. A pool that is not there
+    /// is no error yet: what was granted in it still matches.
+    pub(super) fn select(&self, wish: &Wish) -> Result<Selection, Refusal> {
+        if let Some(length) = wish.prefix_length {
+            let widest = wish.family.map_or(Family::V6.width(), Family::width);
+            if length > widest {
+                let problem = format!("must be 0 to {widest}");
+                return Err(Refusal::invalid("prefix_length", problem));
+            }
+            let fits = |subnet: &std::sync::Arc<crate::core::state::SubnetConfig>| {
+                let family = subnet.cidr.family();
+                wish.family.is_none_or(|wanted| wanted == family)
+                    && length >= subnet.cidr.length()
+                    && length <= family.width()
+            };
+            let of_family =
+                self.subnets.iter().any(|subnet| wish.family.is_none_or(|wanted| wanted == subnet.cidr.family()));
+            if of_family && !self.subnets.iter().any(fits) {
+                return Err(Refusal::invalid(
+                    "prefix_length",
+                    format!("/{length} is wider than every subnet of network `{}`", self.config.name),
+                ));
+            }
+        }
+        let subnet = match &wish.subnet {
+            None => None,
+            Some(wanted) => Some(self.subnet_index(wanted)?),
+        };
+        let pool = wish.pool.as_ref().map(|pool| match pool {
+            PoolRef::Range(range) => self.layout.pool_by_range(*range).map(|index| self.layout.only(index)),
+            PoolRef::Named(name) => self.layout.pools_named(name).cloned(),
+        });
+        Ok(Selection {
+            family: wish.family,
+            subnet,
+            subnet_pools: subnet.map(|index| self.layout.of_subnet(index)),
+            pool_missing: matches!(pool, Some(None)),
+            pool: pool.map(Option::unwrap_or_default),
+            zone: wish.zone.as_deref().map(|zone| self.layout.serving(zone)),
+            prefix_length: wish.prefix_length,
+        })
+    }
+
+    /// A pool that was asked for must exist where something new is to be granted.
+    pub(super) fn require_pool(&self, wish: &Wish, selection: &Selection) -> Result<(), Refusal> {
+        match &wish.pool {
+            Some(PoolRef::Range(range)) if selection.pool_missing => Err(Refusal::not_found(Missing::Pool, range)),
+            Some(PoolRef::Named(name)) if selection.pool_missing => Err(Refusal::not_found(Missing::Pool, name)),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Is what the slot holds what is asked for? Kind, labels and lease do not count. Names the members that differ.
+    pub(super) fn differences(
+        &self,
+        wish: &Wish,
+        selection: &Selection,
+        address: Address,
+        held: &Reservation,
+    ) -> Vec<&'static str> {
+        let mut differs = Vec::new();
+        let family = address.family();
+        if wish.family.is_some_and(|wanted| wanted != family) {
+            differs.push("family");
+        }
+        if held.prefix_length != selection.prefix_length.unwrap_or(family.width()) {
+            differs.push("prefix_length");
+        }
+        let subnet = self.layout.subnet_of(address);
+        if selection.subnet.is_some() && subnet != selection.subnet {
+            differs.push("subnet");
+        }
+        if let Some(pool) = &wish.pool {
+            let now = self
+                .layout
+                .pool_of(address)
+                .is_some_and(|index| selection.pool.as_ref().is_some_and(|set| set.contains(index)));
+            if !now && !self.lay_in_when_granted(pool, subnet, address, held) {
+                differs.push("pool");
+            }
+        }
+        if let Some(zone) = &wish.zone {
+            let serves = subnet.is_some_and(|index| {
+                let zones = &self.subnets[index].zones;
+                zones.is_empty() || zones.contains(zone)
+            });
+            if !serves {
+                differs.push("zone");
+            }
+        }
+        differs
+    }
+
+    fn lay_in_when_granted(&self, pool: &PoolRef, subnet: Option<usize>, address: Address, held: &Reservation) -> bool {
+        subnet.is_some_and(|index| {
+            self.subnets[index].past_pools.iter().any(|past| {
+                let same = match pool {
+                    PoolRef::Range(range) => past.range == *range,
+                    PoolRef::Named(name) => past.name.as_ref() == Some(name),
+                };
+                same && past.range.contains(address) && past.since <= held.generation && held.generation < past.until
+            })
+        })
+    }
+
+    /// Chooses an address or block for a slot.
+    pub(super) fn pick(&self, draft: &Draft<'_>, selection: &Selection, holder: &SlotKey) -> Option<Range> {
+        self.pick_kept(draft, selection, holder)
+            .or_else(|| self.pick_own_cooling(draft, selection, holder))
+            .or_else(|| self.pick_free(draft, selection))
+            .or_else(|| if self.config.cooldown_yields { self.pick_yielding(draft, selection) } else { None })
+    }
+
+    fn pick_kept(&self, draft: &Draft<'_>, selection: &Selection, holder: &SlotKey) -> Option<Range> {
+        if self.layout.kept_for.is_empty() {
+            return None;
+        }
+        let kept = self.layout.kept_for.get(&(holder.scope.clone(), holder.owner.clone()))?;
+        let usable = |&&(ref slot, address): &&(Option<crate::core::types::Slot>, Address)| {
+            let range = Range::single(address);
+            slot.as_ref().is_none_or(|slot| *slot == holder.slot)
+                && selection.order(address.family()) == Some(0)
+                && self.admits(selection, address)
+                && self.layout.subnet_of(address).is_some_and(|index| {
+                    !self.subnets[index].draining && !self.layout.subnets[index].has_unusable(range)
+                })
+                && self.layout.pool_of(address).is_none_or(|index| !self.pool_config(index).draining)
+                && draft.taken(range).is_none()
+                && match self.holdings.covering(address) {
+                    None => true,
+                    Some((_, Entry::Released(released))) => released.last == *holder,
+                    Some((_, Entry::Held(_) | Entry::Declined(_))) => false,
+                }
+        };
+        kept.iter().find(usable).map(|&(_, address)| Range::single(address))
+    }
+
+    /// Do the filters of a wish let this address pass?
+    fn admits(&self, selection: &Selection, address: Address) -> bool {
+        let in_pools = |set: &Option<PoolSet>| {
+            set.as_ref().is_none_or(|set| self.layout.pool_of(address).is_some_and(|index| set.contains(index)))
+        };
+        let subnet = self.layout.subnet_of(address);
+        selection.family.is_none_or(|family| family == address.family())
+            && (selection.subnet.is_none() || selection.subnet == subnet)
+            && in_pools(&selection.pool)
+            && (selection.zone.is_none()
+                || subnet.is_some_and(|index| {
+                    // A kept address may lie outside every pool; its subnet decides.
+                    self.subnets[index].zones.is_empty() || in_pools(&selection.zone)
+                }))
+    }
+
+    fn pick_own_cooling(&self, draft: &Draft<'_>, selection: &Selection, holder: &SlotKey) -> Option<Range> {
+        let own = self.holdings.cooling_of(holder).filter_map(|(address, entry)| {
+            let range = covered(address, entry.prefix_length());
+            let family = address.family();
+            let length = selection.order(family).map(|order| family.width() - order);
+            let pool = self.layout.pool_of(address)?;
+            let eligible = length == Some(entry.prefix_length())
+                && self.layout.open.contains(pool)
+                && self.layout.pools[pool].range.covers(range)
+                && self.layout.pools[pool].is_unblocked(range)
+                && selection.sets_of(self).iter().flatten().all(|set| set.contains(pool))
+                && draft.taken(range).is_none()
+                && !draft.has_let_go(address);
+            let Entry::Released(released) = entry else { return None };
+            eligible.then_some((released.released_at, address, range))
+        });
+        // Of several, the one let go last: what the machine had most recently.
+        own.max_by_key(|&(released_at, address, _)| (released_at, std::cmp::Reverse(address)))
+            .map(|(_, _, range)| range)
+    }
+
+    fn pick_free(&self, draft: &Draft<'_>, selection: &Selection) -> Option<Range> {
+        let single = selection.prefix_length.is_none();
+        let pools = if single { &self.layout.room } else { &self.layout.open };
+        pools.intersection(selection.sets_of(self)).find_map(|index| {
+            let pool = &self.layout.pools[index];
+            let family = pool.range.family();
+            let order = selection.order(family)?;
+            if pool.free.largest_order().is_none_or(|largest| largest < order) {
+                return None;
+            }
+            let entropy = draft.context.entropy;
+            let first = match (self.config.policy, order) {
+                (Policy::Lowest, _) => lowest(&pool.free, draft, family, order, pool.range.first().bits()),
+                (Policy::Random, 0) => random(&pool.free, draft, family, entropy),
+                (Policy::Random, _) => random_block(pool, draft, order, entropy),
+                (Policy::Oldest, _) => oldest(pool, draft, order),
+            };
+            first.map(|first| block(family, first, order))
+        })
+    }
+
+    fn pick_yielding(&self, draft: &Draft<'_>, selection: &Selection) -> Option<Range> {
+        let pools = || self.layout.open.intersection(selection.sets_of(self));
+        // Single addresses: the one that cools longest, over all pools that may be drawn from.
+        let longest = pools()
+            .filter(|&index| selection.order(self.layout.pools[index].range.family()) == Some(0))
+            .filter_map(|index| {
+                let pool = &self.layout.pools[index];
+                pool.cooling.iter().find_map(|&(released_at, bits)| {
+                    self.yielding_address(draft, pool, bits).map(|address| (released_at, index, address))
+                })
+            })
+            .min_by_key(|&(released_at, index, address)| (released_at, index, address));
+        if let Some((_, _, address)) = longest {
+            return Some(Range::single(address));
+        }
+        pools().find_map(|index| {
+            let pool = &self.layout.pools[index];
+            let family = pool.range.family();
+            let order = selection.order(family).filter(|order| *order > 0)?;
+            let space = pool.yielding.as_ref()?;
+            let range = block(family, lowest(space, draft, family, order, pool.range.first().bits())?, order);
+            let pieces = self.holdings.overlapping(range).take(YIELDED_PIECES_MAX + 1).count();
+            (pieces <= YIELDED_PIECES_MAX).then_some(range)
+        })
+    }
+
+    /// The lowest address of a cooling entry that may be given, if any.
+    fn yielding_address(&self, draft: &Draft<'_>, pool: &PoolSpace, bits: u128) -> Option<Address> {
+        let family = pool.range.family();
+        let address = Address::new(family, bits);
+        let entry = self.holdings.at(address)?;
+        let range = covered(address, entry.prefix_length()).intersection(pool.range)?;
+        let first = lowest(pool.yielding.as_ref()?, draft, family, 0, range.first().bits())?;
+        (first <= range.last().bits() && !draft.has_let_go(address)).then(|| Address::new(family, first))
+    }
+
+    /// Why there is no room, pool by pool.
+    pub(super) fn no_capacity(&self, draft: &Draft<'_>, wish: &Wish, selection: &Selection) -> Refusal {
+        let mut sum = crate::core::outcome::Counts::default();
+        let mut pools = Vec::new();
+        let everything: PoolSet = (0..self.layout.pools.len()).fold(PoolSet::default(), |mut set, index| {
+            set.add(index);
+            set
+        });
+        for index in everything.intersection(selection.sets_of(self)) {
+            if self.pool_config(index).kind == crate::core::state::PoolKind::Dynamic {
+                let usage = self.pool_usage(index);
+                sum += usage.counts;
+                pools.push(usage);
+            }
+        }
+        let narrowed = self.narrowed_by(wish, &pools);
+        let due = [
+            self.holdings
+                .cooling()
+                .next()
+                .map(|(released_at, _)| released_at.after_seconds(self.config.cooldown_seconds)),
+            self.holdings.declined().next().map(|(until, _)| until),
+            self.holdings.leases().next().map(|(ends, _)| ends),
+        ];
+        let next = due.into_iter().flatten().min().map(|at| {
+            let wait = at.0.saturating_sub(draft.context.now.0);
+            (WallTime(draft.context.wall.0 + wait), at)
+        });
+        Refusal::NotEnoughCapacity(Box::new(NoCapacity {
+            network: self.config.name.clone(),
+            size: sum.size,
+            held: sum.held,
+            obsolete: sum.obsolete,
+            reserved: sum.reserved,
+            cooling: sum.cooling,
+            declined: sum.declined,
+            next_free_at: next,
+            pools,
+            narrowed_by: narrowed,
+        }))
+    }
+
+    fn narrowed_by(&self, wish: &Wish, pools: &[PoolUsage]) -> Option<String> {
+        let mut parts = Vec::new();
+        if let Some(family) = wish.family {
+            parts.push(family.to_string());
+        }
+        if let Some(zone) = &wish.zone {
+            parts.push(format!("zone `{zone}`"));
+        }
+        if let Some(length) = wish.prefix_length {
+            parts.push(format!("a /{length} block"));
+        }
+        match &wish.pool {
+            Some(PoolRef::Named(name)) => parts.push(format!("pool `{name}`")),
+            Some(PoolRef::Range(range)) => parts.push(format!("pool {range}")),
+            None => {}
+        }
+        if pools.is_empty() {
+            parts.push(if self.subnets.is_empty() { "it has no subnet" } else { "no dynamic pool fits" }.to_owned());
+        }
+        (!parts.is_empty()).then(|| parts.join(", "))
+    }
+}
+
+/// The lowest free block at or after `from` that the draft has not taken.
+fn lowest(space: &Space, draft: &Draft<'_>, family: Family, order: u8, from: u128) -> Option<u128> {
+    let mut from = from;
+    loop {
+        let first = space.lowest(order, from)?;
+        match draft.taken(block(family, first, order)) {
+            None => return Some(first),
+            Some(taken) => from = taken.last().bits().max(first).checked_add(1)?,
+        }
+    }
+}
+
+/// Any free address, each as likely as the other.
+fn random(space: &Space, draft: &Draft<'_>, family: Family, entropy: u128) -> Option<u128> {
+    let free = space.free();
+    // A draw that meets what this request took already is drawn again; a few draws, then the next free one.
+    (0..16)
+        .map(|attempt: u32| {
+            entropy
+                .rotate_left(attempt * 7)
+                .wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835 | 1)
+                .wrapping_add(entropy)
+                % free
+        })
+        .filter_map(|index| space.nth_free(index))
+        .find(|&first| draft.taken(block(family, first, 0)).is_none())
+        .or_else(|| lowest(space, draft, family, 0, space.first()))
+}
+
+/// The first free block after a random place.
+fn random_block(pool: &PoolSpace, draft: &Draft<'_>, order: u8, entropy: u128) -> Option<u128> {
+    let (family, first) = (pool.range.family(), pool.range.first().bits());
+    let start = first + entropy % pool.range.size();
+    lowest(&pool.free, draft, family, order, start).or_else(|| lowest(&pool.free, draft, family, order, first))
+}
+
+/// Never used first, then what was freed longest ago.
+fn oldest(pool: &PoolSpace, draft: &Draft<'_>, order: u8) -> Option<u128> {
+    let (family, first) = (pool.range.family(), pool.range.first().bits());
+    let fresh = pool.fresh.as_ref()?;
+    lowest(fresh, draft, family, order, first).or_else(|| {
+        if order > 0 {
+            return lowest(&pool.free, draft, family, order, first);
+        }
+        pool.rested
+            .iter()
+            .find_map(|(_, start, end)| lowest(&pool.free, draft, family, 0, start).filter(|found| *found <= end))
+    })
+}

@@ -1,0 +1,390 @@
+//! What can be seen of a network without changing it: one address, lists, counts, maps, scopes.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use super::Network;
+use super::holdings::covered;
+use crate::core::address::{Address, Cidr, Range, host_mask};
+use crate::core::command::{Context, Filter, ListSlice, MapFormat, PoolRef, SubnetRef};
+use crate::core::outcome::{
+    AddressState, Counts, Decision, Drawing, Lookup, NetworkView, Outcome, PoolMap, PoolUsage, SubnetUsage,
+    UsageReport, View,
+};
+use crate::core::refusal::{Missing, Refusal};
+use crate::core::state::{Entry, PoolConfig, Reservation};
+use crate::core::types::WallTime;
+use crate::limits;
+
+/// Runs that a map may have, so that an answer stays bounded.
+const MAP_RUNS_MAX: usize = 65_536;
+
+impl Network {
+    /// Network and subnets, as its noun shows them.
+    pub fn show(&self) -> NetworkView {
+        NetworkView { config: Arc::clone(&self.config), subnets: self.subnets.clone() }
+    }
+
+    /// A reservation with what its noun shows of network and subnet.
+    pub(super) fn view(&self, address: Address, reservation: Arc<Reservation>, context: Context) -> View {
+        let subnet = self.layout.subnet_of(address);
+        let pool = self.layout.pool_of(address).map(|index| self.layout.pools[index].pool);
+        let expires = reservation.lease.map(|lease| {
+            let left = lease.ends.0.saturating_sub(context.now.0);
+            (WallTime(context.wall.0 + left), left / 1_000)
+        });
+        View {
+            network: Arc::clone(&self.config),
+            subnet: subnet.map(|index| Arc::clone(&self.subnets[index])),
+            pool,
+            address,
+            reservation,
+            expires,
+        }
+    }
+
+    /// `ip.get`.
+    pub(super) fn look_up(&self, address: Address, context: Context) -> Decision {
+        let mut reservation = None;
+        let covering = self.holdings.covering(address);
+        let state = match (covering, self.layout.subnet_of(address)) {
+            (Some((base, Entry::Held(held))), _) => {
+                reservation = Some(self.view(base, Arc::clone(held), context));
+                AddressState::Held
+            }
+            (_, None) => AddressState::Unknown,
+            (_, Some(subnet)) if self.layout.subnets[subnet].has_unusable(Range::single(address)) => {
+                AddressState::Unusable
+            }
+            (_, Some(subnet)) if self.is_reserved(subnet, address) => AddressState::Reserved,
+            (Some((_, Entry::Declined(_))), _) => AddressState::Declined,
+            (Some((_, Entry::Released(_))), _) => AddressState::Cooling,
+            (None, _) => AddressState::Free,
+        };
+        read(Outcome::Lookup(Box::new(Lookup { network: Arc::clone(&self.config), state, reservation })))
+    }
+
+    fn is_reserved(&self, subnet: usize, address: Address) -> bool {
+        let config = &self.subnets[subnet];
+        config.draining
+            || self.layout.pool_of(address).is_some_and(|index| self.pool_config(index).draining)
+            || config.reserved.iter().any(|reserved| reserved.range.contains(address))
+    }
+
+    /// A slice of `ip.list`. With an owner in the filter, only what the owner holds is looked at.
+    pub(super) fn list(&self, ask: &ListSlice, context: Context) -> Result<Decision, Refusal> {
+        let test = Test::new(self, &ask.filter, context)?;
+        let (mut views, mut count, mut next) = (Vec::new(), 0, None);
+        let mut take = |address: Address, held: &Arc<Reservation>| {
+            if test.passes(self, address, held) {
+                count += 1;
+                if !ask.count_only {
+                    views.push(self.view(address, Arc::clone(held), context));
+                }
+            }
+            views.len() >= ask.limit
+        };
+        if let Some(owner) = &ask.filter.owner {
+            let scopes: Vec<_> = match &ask.filter.scope {
+                Some(scope) => vec![scope],
+                None => self.holdings.scope_names().collect(),
+            };
+            let mut held: Vec<_> = scopes
+                .into_iter()
+                .flat_map(|scope| self.holdings.of_owner(scope, owner))
+                .filter(|(address, _)| ask.after.is_none_or(|after| *address > after))
+                .collect();
+            held.sort_unstable_by_key(|(address, _)| *address);
+            for (looked_at, (address, reservation)) in held.into_iter().enumerate() {
+                if take(address, reservation) || looked_at + 1 >= limits::LIST_SLICE_RECORDS_MAX {
+                    next = Some(address);
+                    break;
+                }
+            }
+        } else {
+            let from = match (ask.after, test.range) {
+                (Some(after), Some(range)) if after < range.first() => Bound::Included(self.block_at(range.first())),
+                (Some(after), _) => Bound::Excluded(after),
+                (None, Some(range)) => Bound::Included(self.block_at(range.first())),
+                (None, None) => Bound::Unbounded,
+            };
+            for (looked_at, (address, entry)) in self.holdings.ascending(from).enumerate() {
+                if test.range.is_some_and(|range| address > range.last()) {
+                    break;
+                }
+                let full = match entry {
+                    Entry::Held(held) => take(address, held),
+                    Entry::Released(_) | Entry::Declined(_) => false,
+                };
+                if full || looked_at + 1 >= limits::LIST_SLICE_RECORDS_MAX {
+                    next = Some(address);
+                    break;
+                }
+            }
+        }
+        Ok(read(Outcome::Listed { views, count, next }))
+    }
+
+    /// First address of the block that covers an address, or the address itself.
+    fn block_at(&self, address: Address) -> Address {
+        self.holdings.covering(address).map_or(address, |(base, _)| base)
+    }
+
+    /// Counts of one pool.
+    pub(super) fn pool_usage(&self, index: usize) -> PoolUsage {
+        let space = &self.layout.pools[index];
+        let config = self.pool_config(index);
+        let draining = config.draining || self.subnets[space.subnet].draining;
+        let largest = space.free.largest_order().filter(|_| !draining);
+        PoolUsage {
+            range: space.range,
+            name: config.name.clone(),
+            kind: config.kind,
+            counts: space.counts,
+            largest_free_block: largest.map(|order| space.range.family().width() - order),
+        }
+    }
+
+    /// Configuration of a pool, by its place in drawing order.
+    pub(super) fn pool_config(&self, index: usize) -> &PoolConfig {
+        let space = &self.layout.pools[index];
+        &self.subnets[space.subnet].pools[space.pool]
+    }
+
+    /// Counts over all subnets. Cost: O(subnets).
+    pub fn counts(&self) -> Counts {
+        let mut sum = Counts::default();
+        for subnet in &self.layout.subnets {
+            sum += subnet.counts;
+        }
+        sum.reservations = self.holdings.held();
+        sum
+    }
+
+    /// Counts of each subnet, in drawing order.
+    pub fn subnet_counts(&self) -> impl Iterator<Item = (&Arc<super::SubnetConfig>, Counts)> {
+        self.subnets.iter().zip(self.layout.subnets.iter().map(|subnet| subnet.counts))
+    }
+
+    /// `network.usage`.
+    pub fn usage(&self) -> UsageReport {
+        let subnets = self.subnets.iter().enumerate().map(|(index, subnet)| SubnetUsage {
+            cidr: subnet.cidr,
+            name: subnet.name.clone(),
+            counts: self.layout.subnets[index].counts,
+            pools: (0..self.layout.pools.len())
+                .filter(|&pool| self.layout.pools[pool].subnet == index)
+                .map(|pool| self.pool_usage(pool))
+                .collect(),
+        });
+        UsageReport { counts: self.counts(), subnets: subnets.collect() }
+    }
+
+    /// `network.map`.
+    pub(super) fn map(
+        &self,
+        subnet: Option<&SubnetRef>,
+        pool: Option<&PoolRef>,
+        format: MapFormat,
+    ) -> Result<Decision, Refusal> {
+        let subnet = subnet.map(|wanted| self.subnet_index(wanted)).transpose()?;
+        let chosen = |index: usize| {
+            let (space, config) = (&self.layout.pools[index], self.pool_config(index));
+            subnet.is_none_or(|subnet| subnet == space.subnet)
+                && match pool {
+                    None => true,
+                    Some(PoolRef::Range(range)) => space.range == *range,
+                    Some(PoolRef::Named(name)) => config.name.as_ref() == Some(name),
+                }
+        };
+        let pools: Vec<_> = (0..self.layout.pools.len()).filter(|&index| chosen(index)).collect();
+        if pools.is_empty()
+            && let Some(pool) = pool
+        {
+            let what = match pool {
+                PoolRef::Range(range) => range.to_string(),
+                PoolRef::Named(name) => name.to_string(),
+            };
+            return Err(Refusal::not_found(Missing::Pool, what));
+        }
+        let mut drawn = Vec::with_capacity(pools.len());
+        for index in pools {
+            let drawing = match format {
+                MapFormat::Text => self.draw_text(index)?,
+                MapFormat::Runs => self.draw_runs(index)?,
+                MapFormat::Cells { prefix_length } => self.draw_cells(index, prefix_length)?,
+            };
+            let name = self.pool_config(index).name.clone();
+            drawn.push(PoolMap { range: self.layout.pools[index].range, name, drawing });
+        }
+        Ok(read(Outcome::Map(drawn)))
+    }
+
+    /// Runs of free and taken addresses of a pool; all of a draining pool is taken.
+    fn runs(&self, index: usize) -> Box<dyn Iterator<Item = (u128, u128, bool)> + '_> {
+        let space = &self.layout.pools[index];
+        let (first, last) = (space.range.first().bits(), space.range.last().bits());
+        let config = self.pool_config(index);
+        if config.draining || self.subnets[space.subnet].draining {
+            Box::new(std::iter::once((first, last, true)))
+        } else {
+            Box::new(space.free.runs(first))
+        }
+    }
+
+    fn draw_text(&self, index: usize) -> Result<Drawing, Refusal> {
+        let range = self.layout.pools[index].range;
+        if range.size() > limits::MAP_TEXT_ADDRESSES_MAX {
+            let problem = format!(
+                "\"text\" draws at most {} addresses, pool {range} has {}; use \"runs\" or \"cells\"",
+                limits::MAP_TEXT_ADDRESSES_MAX,
+                range.size()
+            );
+            return Err(Refusal::invalid("format", problem));
+        }
+        let mut text = String::with_capacity(range.size() as usize);
+        for (first, last, taken) in self.runs(index) {
+            text.extend(std::iter::repeat_n(if taken { 'X' } else { '.' }, (last - first + 1) as usize));
+        }
+        Ok(Drawing::Text(text))
+    }
+
+    fn draw_runs(&self, index: usize) -> Result<Drawing, Refusal> {
+        let range = self.layout.pools[index].range;
+        let address = |bits| Address::new(range.family(), bits);
+        let runs: Vec<_> = self
+            .runs(index)
+            .take(MAP_RUNS_MAX + 1)
+            .map(|(first, last, taken)| (address(first), address(last), taken))
+            .collect();
+        if runs.len() > MAP_RUNS_MAX {
+            let problem =
+                format!("\"runs\" of pool {range} are more than {MAP_RUNS_MAX}; use \"cells\", or name one pool");
+            return Err(Refusal::invalid("format", problem));
+        }
+        Ok(Drawing::Runs(runs))
+    }
+
+    fn draw_cells(&self, index: usize, prefix_length: u8) -> Result<Drawing, Refusal> {
+        let space = &self.layout.pools[index];
+        let range = space.range;
+        let family = range.family();
+        let Some(order) = family.width().checked_sub(prefix_length) else {
+            return Err(Refusal::invalid(
+                "cell_prefix_length",
+                format!("must be 0 to {} for pool {range}", family.width()),
+            ));
+        };
+        let draining = self.pool_config(index).draining || self.subnets[space.subnet].draining;
+        let mut cells = Vec::new();
+        let mut done_to = None;
+        for (first, last, taken) in self.runs(index) {
+            if !taken {
+                continue;
+            }
+            let mut base = Cidr::containing(Address::new(family, first), prefix_length).base().bits();
+            loop {
+                if done_to.is_none_or(|done| base > done) {
+                    if cells.len() == limits::MAP_CELLS_MAX {
+                        let problem = format!(
+                            "/{prefix_length} cuts pool {range} into more than {} cells; use a smaller one",
+                            limits::MAP_CELLS_MAX
+                        );
+                        return Err(Refusal::invalid("cell_prefix_length", problem));
+                    }
+                    let end = base | host_mask(order);
+                    let cell = Range::of_bits(family, base.max(range.first().bits()), end.min(range.last().bits()));
+                    let held = self.held_in(cell);
+                    let free = if draining { 0 } else { space.free.free_in(cell.first().bits(), cell.last().bits()) };
+                    cells.push((Address::new(family, base), held, cell.size() - held - free, free));
+                    done_to = Some(base);
+                }
+                match (base | host_mask(order)).checked_add(1) {
+                    Some(next) if next <= last => base = next,
+                    _ => break,
+                }
+            }
+        }
+        Ok(Drawing::Cells { prefix_length, cells })
+    }
+
+    /// Held addresses of a range.
+    fn held_in(&self, range: Range) -> u128 {
+        let held = self.holdings.overlapping(range).filter(|(_, entry)| matches!(entry, Entry::Held(_)));
+        held.filter_map(|(address, entry)| covered(address, entry.prefix_length()).intersection(range))
+            .map(Range::size)
+            .sum()
+    }
+
+    /// `scope.list`.
+    pub(super) fn scopes(&self) -> Decision {
+        read(Outcome::Scopes(self.holdings.scope_usage()))
+    }
+}
+
+/// A decision that changes nothing.
+pub(super) fn read(outcome: Outcome) -> Decision {
+    Decision { steps: Vec::new(), outcome }
+}
+
+/// A filter with its names looked up.
+struct Test<'a> {
+    filter: &'a Filter,
+    /// Where to look: the filter's range and subnet together.
+    range: Option<Range>,
+    nowhere: bool,
+    expires_before: Option<u64>,
+}
+
+impl<'a> Test<'a> {
+    fn new(network: &Network, filter: &'a Filter, context: Context) -> Result<Self, Refusal> {
+        let subnet =
+            filter.subnet.as_ref().map(|wanted| network.subnet(wanted)).transpose()?.map(|subnet| subnet.cidr.range());
+        let (range, nowhere) = match (filter.range, subnet) {
+            (Some(range), Some(subnet)) => (range.intersection(subnet), !range.overlaps(subnet)),
+            (range, subnet) => (range.or(subnet), false),
+        };
+        match &filter.pool {
+            Some(PoolRef::Range(range)) if network.layout.pool_by_range(*range).is_none() => {
+                return Err(Refusal::not_found(Missing::Pool, range));
+            }
+            Some(PoolRef::Named(name)) if network.layout.pools_named(name).is_none() => {
+                return Err(Refusal::not_found(Missing::Pool, name));
+            }
+            _ => {}
+        }
+        // Leases are counted in the shard's time; the question is asked in the wall clock's.
+        let expires_before = filter
+            .expires_before
+            .map(|at| (i128::from(at.0) - i128::from(context.wall.0) + i128::from(context.now.0)).max(0) as u64);
+        Ok(Self { filter, range, nowhere, expires_before })
+    }
+
+    fn passes(&self, network: &Network, address: Address, held: &Reservation) -> bool {
+        let filter = self.filter;
+        let details = held.details.as_deref();
+        !self.nowhere
+            && self.range.is_none_or(|range| covered(address, held.prefix_length).overlaps(range))
+            && filter.scope.as_ref().is_none_or(|scope| *scope == held.holder.scope)
+            && filter.owner.as_ref().is_none_or(|owner| *owner == held.holder.owner)
+            && filter.owner_prefix.as_ref().is_none_or(|prefix| held.holder.owner.as_str().starts_with(prefix.as_str()))
+            && filter.claimant.as_ref().is_none_or(|claimant| held.claimant.as_ref() == Some(claimant))
+            && filter.bound.is_none_or(|bound| bound == held.claimant.is_some())
+            && filter.kind.is_none_or(|kind| kind == held.kind)
+            && filter.obsolete.is_none_or(|obsolete| obsolete == held.obsolete.is_some())
+            && filter.created_before.is_none_or(|at| held.created_at < at)
+            && self.expires_before.is_none_or(|at| held.lease.is_some_and(|lease| lease.ends.0 < at))
+            && filter.mac.is_none_or(|mac| details.is_some_and(|details| details.mac == Some(mac)))
+            && filter.hostname.as_ref().is_none_or(|name| details.is_some_and(|details| details.hostname == *name))
+            && filter.label.as_ref().is_none_or(|(key, value)| {
+                let found = details.and_then(|details| details.labels.get(key));
+                found.is_some_and(|found| value.as_ref().is_none_or(|value| value == found))
+            })
+            && filter.pool.as_ref().is_none_or(|pool| {
+                network.layout.pool_of(address).is_some_and(|index| match pool {
+                    PoolRef::Range(range) => network.layout.pools[index].range == *range,
+                    PoolRef::Named(name) => network.pool_config(index).name.as_ref() == Some(name),
+                })
+            })
+    }
+}
