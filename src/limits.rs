@@ -66,6 +66,20 @@ pub const DURATION_SECONDS_MAX: u64 = 100 * 366 * 86_400;
 pub const MAP_TEXT_ADDRESSES_MAX: u128 = 65_536;
 /// Cells of `network.map` with `format: "cells"`.
 pub const MAP_CELLS_MAX: usize = 65_536;
+/// Longest `deadline_ms`: a day.
+pub const DEADLINE_MS_MAX: u64 = 86_400_000;
+/// Bytes of a host name or search domain.
+pub const HOSTNAME_BYTES_MAX: usize = 253;
+/// Bytes of one part of a host name, between its dots.
+pub const HOSTNAME_PART_BYTES_MAX: usize = 63;
+/// Bytes of a zone, of `l2.mode` and of `l2.link`.
+pub const ZONE_BYTES_MAX: usize = 128;
+/// Bytes of a cursor or of `after`, which clients hand back as they got them.
+pub const CURSOR_BYTES_MAX: usize = 1_024;
+/// Claimants that one `claimant.mark` or `claimant.sweep` names.
+pub const SWEEP_CLAIMANTS_MAX: usize = 10_000;
+/// Largest generation or version: what every JSON reader keeps exactly.
+pub const JSON_NUMBER_MAX: u64 = (1 << 53) - 1;
 
 const _: () = assert!(EXPIRE_STEPS_MAX <= BATCH_CHANGES_MAX);
 const _: () = assert!(ACQUIRE_IPS_MAX * 2 <= BATCH_CHANGES_MAX);

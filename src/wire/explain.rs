@@ -1,0 +1,130 @@
+//! Why params were refused: from serde's words to a member's path and a sentence for people.
+//!
+//! Only the error path comes here: the params are parsed a second time with the path tracked. The wordings taken apart
+//! are serde's own (stable since 1.0, and tested here) and those of `values`, which are fragments that follow the
+//! name of the member.
+
+use serde::de::DeserializeOwned;
+
+use super::errors::RpcError;
+use super::values::text::shortened;
+
+/// Parses params that are known to be wrong once more, and says what is wrong with them.
+pub(super) fn explain<T: DeserializeOwned>(method: &str, params: &str) -> RpcError {
+    let mut json = serde_json::Deserializer::from_str(params);
+    let error = match serde_path_to_error::deserialize::<_, T>(&mut json) {
+        Err(error) => error,
+        Ok(_) => return RpcError::invalid("params", format!("{method}: `params` must be an object and nothing else")),
+    };
+    let path = error.path().to_string();
+    let (field, problem) = member_and_problem(&path, &text_of(error.inner()));
+    RpcError::invalid(field.as_str(), format!("{method}: `{}` {problem}", shortened(&field)))
+}
+
+/// The text of an error without the place in the line, which means nothing to who built the request with a library.
+fn text_of(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    text.strip_suffix(&place).map(str::to_owned).unwrap_or(text)
+}
+
+/// The member that is wrong, as a path, and what is wrong with it.
+fn member_and_problem(path: &str, text: &str) -> (String, String) {
+    if let Some((member, expected)) = quoted_after(text, "unknown field `") {
+        return (member_of(path, &member), unknown(&member, expected));
+    }
+    if let Some((member, _)) = quoted_after(text, "missing field `") {
+        return (member_of(path, &member), "is missing".to_owned());
+    }
+    if let Some((member, _)) = quoted_after(text, "duplicate field `") {
+        return (member_of(path, &member), "is given twice".to_owned());
+    }
+    if let Some((member, problem)) = quoted_after(text, "invalid key `") {
+        return (member_of(path, &member), problem.trim_start_matches(": ").to_owned());
+    }
+    let field = if path == "." { "params".to_owned() } else { path.to_owned() };
+    let wrong = text.strip_prefix("invalid type: ").or_else(|| text.strip_prefix("invalid value: "));
+    let problem = match wrong.and_then(|wrong| wrong.rsplit_once(", expected ")) {
+        Some((found, expected)) => format!("must be {}, not {}", of_rust(expected), shortened(found)),
+        None => match text.strip_prefix(STARTS_A_FRAGMENT) {
+            Some(_) => text.to_owned(),
+            None if FRAGMENTS.iter().any(|begin| text.starts_with(begin)) => text.to_owned(),
+            None => format!("cannot be read: {text}"),
+        },
+    };
+    (field, problem)
+}
+
+/// How the texts of `values` begin.
+const STARTS_A_FRAGMENT: &str = "must ";
+const FRAGMENTS: [&str; 4] = ["is ", "has ", "reads ", "cannot "];
+
+/// What stands between `prefix` at the beginning and the last backtick that a member's name can end with, and the rest.
+fn quoted_after<'a>(text: &'a str, prefix: &str) -> Option<(String, &'a str)> {
+    let rest = text.strip_prefix(prefix)?;
+    let end = ["`, expected ", "`, there are no fields", "`: as a key "]
+        .iter()
+        .filter_map(|mark| rest.find(mark))
+        .min()
+        .or_else(|| rest.rfind('`'))?;
+    Some((rest[..end].to_owned(), &rest[end + 1..]))
+}
+
+/// The path of a member of the object at `path`. Serde names the member in the path already where it got that far.
+fn member_of(path: &str, member: &str) -> String {
+    let ends_with_member = path == member || path.strip_suffix(member).is_some_and(|before| before.ends_with('.'));
+    match path {
+        _ if ends_with_member => path.to_owned(),
+        "." | "" | "?" => member.to_owned(),
+        _ => format!("{}.{member}", path.trim_end_matches(".?")),
+    }
+}
+
+/// Serde's names of types, in words.
+fn of_rust(expected: &str) -> &str {
+    match expected {
+        "a boolean" => "true or false",
+        other => other,
+    }
+}
+
+/// What to say about a member that nobody knows: the nearest known ones, or all of a short list.
+fn unknown(member: &str, expected: &str) -> String {
+    let known: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
+    let list = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let near = nearest(member, &known);
+    match (near.as_slice(), known.as_slice()) {
+        (_, []) => "is not a member here; there are none".to_owned(),
+        ([], known) => format!("is not a member here; known are {}", list(known)),
+        (near, _) => format!("is not a member here; did you mean {}?", list(near)),
+    }
+}
+
+/// The known names that are a few typing mistakes away, nearest first, at most three.
+pub(super) fn nearest<'a>(asked: &str, known: &[&'a str]) -> Vec<&'a str> {
+    let asked = shortened(asked);
+    let allowed = (asked.chars().count() / 3).clamp(1, 4);
+    let mut near: Vec<(usize, &str)> = known
+        .iter()
+        .map(|name| (distance(&asked.to_ascii_lowercase(), name), *name))
+        .filter(|&(distance, name)| distance <= allowed || (asked.len() >= 4 && name.contains(asked.as_ref())))
+        .collect();
+    near.sort_by_key(|&(distance, _)| distance);
+    near.into_iter().take(3).map(|(_, name)| name).collect()
+}
+
+/// How many characters to insert, remove or replace to make one text of the other.
+fn distance(left: &str, right: &str) -> usize {
+    let right: Vec<char> = right.chars().collect();
+    let mut row: Vec<usize> = (0..=right.len()).collect();
+    for (i, a) in left.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, b) in right.iter().enumerate() {
+            let replaced = diagonal + usize::from(a != *b);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[right.len()]
+}

@@ -1,0 +1,279 @@
+//! The only table of methods: name, params, result, read or write, what it spans, and a line of summary.
+//!
+//! Generated from it: [`Method`], [`Request`] with one variant for each method that is served, [`parse`], the types that
+//! a client calls by ([`Params`]), and the schemas of `openrpc`. A line added here does not compile until the dispatch
+//! of the server has decided what to do with it.
+
+use schemars::{Schema, SchemaGenerator};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::errors::{ErrorKind, RpcError};
+use super::explain::{explain, nearest};
+use super::values::text::shortened;
+use super::values::{NetworkRef, Reason};
+use super::{nouns, params};
+
+/// Does a method change something?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// It only reads.
+    Read,
+    /// It changes something, unless asked for a dry run.
+    Write,
+}
+
+/// What a method may touch, which decides its place in the order of requests of one connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Span {
+    /// The network named in `network`.
+    Network,
+    /// The network named in `network`; without it several.
+    NetworkOrSeveral,
+    /// Several networks, or the catalog of networks.
+    Several,
+    /// No network.
+    Server,
+}
+
+/// The params of a method that is served: how a typed client calls it.
+pub trait Params: Serialize + DeserializeOwned {
+    /// The method.
+    const METHOD: Method;
+    /// What it answers.
+    type Result: Serialize + DeserializeOwned;
+}
+
+macro_rules! network_of {
+    (Network, $params:expr) => {
+        Some(&$params.network)
+    };
+    (NetworkOrSeveral, $params:expr) => {
+        $params.network.as_ref()
+    };
+    ($other:ident, $params:expr) => {{
+        let _ = $params;
+        None
+    }};
+}
+
+macro_rules! written {
+    (Write, $params:expr, $read:expr) => {{
+        let params = $params;
+        $read(params.dry_run == Some(true), params.reason.as_ref())
+    }};
+    (Read, $params:expr, $read:expr) => {{
+        let _ = $params;
+        $read(false, None)
+    }};
+}
+
+macro_rules! methods {
+    (
+        served { $($method:ident $name:literal $access:ident $span:ident $result:ty, $summary:literal;)* }
+        later { $($later:ident $later_name:literal $later_access:ident $later_span:ident $later_summary:literal;)* }
+    ) => {
+        /// A method of the protocol.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Method {
+            $(#[doc = $summary] $method,)*
+            $(#[doc = $later_summary] $later,)*
+        }
+
+        impl Method {
+            /// All methods, in the order of the protocol.
+            pub const ALL: &'static [Method] = &[$(Method::$method,)* $(Method::$later,)*];
+            /// Their names, in the same order.
+            pub const NAMES: &'static [&'static str] = &[$($name,)* $($later_name,)*];
+
+            /// Its name on the wire.
+            pub const fn name(self) -> &'static str {
+                match self { $(Method::$method => $name,)* $(Method::$later => $later_name,)* }
+            }
+
+            /// The method of a name.
+            pub fn from_name(name: &str) -> Option<Self> {
+                match name {
+                    $($name => Some(Method::$method),)*
+                    $($later_name => Some(Method::$later),)*
+                    _ => None,
+                }
+            }
+
+            /// Is it served by this version, or only known by name?
+            pub const fn is_served(self) -> bool {
+                match self { $(Method::$method => true,)* $(Method::$later => false,)* }
+            }
+
+            /// Does it change something?
+            pub const fn access(self) -> Access {
+                match self { $(Method::$method => Access::$access,)* $(Method::$later => Access::$later_access,)* }
+            }
+
+            /// What it may touch.
+            pub const fn span(self) -> Span {
+                match self { $(Method::$method => Span::$span,)* $(Method::$later => Span::$later_span,)* }
+            }
+
+            /// What it does, in a line.
+            pub const fn summary(self) -> &'static str {
+                match self { $(Method::$method => $summary,)* $(Method::$later => $later_summary,)* }
+            }
+
+            /// Schemas of its params and of its result, if it is served.
+            pub(super) fn schemas(self, generator: &mut SchemaGenerator) -> Option<(Schema, Schema)> {
+                match self {
+                    $(Method::$method => Some((
+                        <params::$method as schemars::JsonSchema>::json_schema(generator),
+                        generator.subschema_for::<$result>(),
+                    )),)*
+                    $(Method::$later => None,)*
+                }
+            }
+        }
+
+        /// A request with its params read and checked, each value by itself. Boxed: requests travel through queues.
+        #[derive(Debug, Clone, PartialEq)]
+        pub enum Request {
+            $(#[doc = $summary] $method(Box<params::$method>),)*
+        }
+
+        $(impl Params for params::$method {
+            const METHOD: Method = Method::$method;
+            type Result = $result;
+        }
+
+        impl From<params::$method> for Request {
+            fn from(params: params::$method) -> Self {
+                Request::$method(Box::new(params))
+            }
+        })*
+
+        impl Request {
+            /// Its method.
+            pub const fn method(&self) -> Method {
+                match self { $(Request::$method(_) => Method::$method,)* }
+            }
+
+            /// The network it is about, if it names the only one that it may touch.
+            pub fn network(&self) -> Option<&NetworkRef> {
+                match self { $(Request::$method(params) => network_of!($span, params),)* }
+            }
+
+            /// Within how many milliseconds it must have been begun.
+            pub fn deadline_ms(&self) -> Option<u64> {
+                match self { $(Request::$method(params) => params.deadline_ms.map(|deadline| deadline.get()),)* }
+            }
+
+            /// Asks what would happen, and to change nothing.
+            pub fn is_dry_run(&self) -> bool {
+                match self { $(Request::$method(params) => written!($access, params, |dry_run, _: Option<&Reason>| dry_run),)* }
+            }
+
+            /// Why, for the history.
+            pub fn reason(&self) -> Option<&Reason> {
+                match self { $(Request::$method(params) => written!($access, params, |_, reason| reason),)* }
+            }
+
+            /// The params as JSON.
+            ///
+            /// # Errors
+            /// None that these types can cause.
+            pub fn params_json(&self) -> serde_json::Result<String> {
+                match self { $(Request::$method(params) => serde_json::to_string(params),)* }
+            }
+        }
+
+        /// Reads the params of a method from their JSON text.
+        ///
+        /// # Errors
+        /// `method_not_found`, or `invalid_argument` with `data.field`.
+        pub fn parse(method: &str, params: &str) -> Result<Request, RpcError> {
+            match method {
+                $($name => match serde_json::from_str::<params::$method>(params) {
+                    Ok(params) => Ok(Request::$method(Box::new(params))),
+                    Err(_) => Err(explain::<params::$method>($name, params)),
+                },)*
+                other => Err(no_method(other)),
+            }
+        }
+    };
+}
+
+methods! {
+    served {
+        IpAllocate "ip.allocate" Write Network nouns::GrantResult, "Grants one address or block that the network picks.";
+        IpClaim "ip.claim" Write Network nouns::GrantResult, "Grants one named address or block.";
+        IpAcquire "ip.acquire" Write Several nouns::AcquireResult, "Grants several addresses, all or none.";
+        IpRelease "ip.release" Write Network nouns::ReleaseResult, "Lets an address go.";
+        IpRenew "ip.renew" Write Network nouns::Reservation, "Gives a reservation a new end of its lease, or none.";
+        IpBind "ip.bind" Write NetworkOrSeveral nouns::Reservation, "Notes who uses an address now.";
+        IpUnbind "ip.unbind" Write NetworkOrSeveral nouns::Unbound, "Notes that a claimant uses an address no more.";
+        IpUpdate "ip.update" Write Network nouns::Reservation, "Changes what is noted about a reservation.";
+        IpTransfer "ip.transfer" Write Network nouns::TransferResult, "Hands an address to another owner in one step.";
+        IpDecline "ip.decline" Write Network nouns::DeclineResult, "Takes an address out of circulation at which somebody else answers.";
+        IpGet "ip.get" Read NetworkOrSeveral nouns::Found, "Tells what is known about an address.";
+        IpFind "ip.find" Read Several nouns::FindResult, "Tells what is known about an address in every realm.";
+        IpList "ip.list" Read NetworkOrSeveral nouns::ListResult, "Lists or counts reservations.";
+        OwnerRelease "owner.release" Write NetworkOrSeveral nouns::ReleaseAllResult, "Lets go everything that an owner holds.";
+        ScopeRelease "scope.release" Write Several nouns::ReleaseAllResult, "Lets go everything that a deployment or tenant holds.";
+        ClaimantMark "claimant.mark" Write Several nouns::Empty, "Notes which claimants are alive.";
+        ClaimantSweep "claimant.sweep" Write NetworkOrSeveral nouns::SweepResult, "Unbinds or releases what no living claimant uses.";
+        NetworkCreate "network.create" Write Several nouns::Network, "Makes a network.";
+        NetworkGet "network.get" Read Network nouns::Network, "Answers a network.";
+        NetworkList "network.list" Read Several nouns::NetworkListResult, "Lists networks.";
+        NetworkUpdate "network.update" Write Several nouns::Network, "Changes a network.";
+        NetworkDelete "network.delete" Write Several nouns::DeleteResult, "Deletes a network.";
+        NetworkRestore "network.restore" Write Several nouns::Network, "Brings a network back that was deleted with force.";
+        NetworkUsage "network.usage" Read Network nouns::Usage, "Counts the addresses of a network, its subnets and pools.";
+        NetworkMap "network.map" Read Network nouns::MapResult, "Draws the pools of a network.";
+        SubnetAdd "subnet.add" Write Several nouns::Subnet, "Adds a subnet to a network.";
+        SubnetModify "subnet.modify" Write Several nouns::Subnet, "Changes a subnet.";
+        SubnetMove "subnet.move" Write Several nouns::Subnet, "Moves a subnet with all that is in it to another network.";
+        SubnetRemove "subnet.remove" Write Several nouns::Empty, "Removes a subnet.";
+        PoolAdd "pool.add" Write Network nouns::Pool, "Adds a pool.";
+        PoolModify "pool.modify" Write Network nouns::Pool, "Changes a pool.";
+        PoolRemove "pool.remove" Write Network nouns::Empty, "Removes addresses from pools.";
+        ReservedAdd "reserved.add" Write Network nouns::ReservedResult, "Reserves a range.";
+        ReservedRemove "reserved.remove" Write Network nouns::ReservedResult, "Ends the reservation of a range.";
+        RealmList "realm.list" Read Several nouns::RealmListResult, "Lists realms.";
+        ScopeList "scope.list" Read NetworkOrSeveral nouns::ScopeListResult, "Lists scopes and what they hold.";
+        ServerInfo "server.info" Read Server nouns::ServerStatus, "Tells what server this is.";
+        ServerPing "server.ping" Read Server nouns::Pong, "Answers.";
+        RpcDiscover "rpc.discover" Read Server nouns::Document, "Answers this document.";
+    }
+    later {
+        DeploymentPlan "deployment.plan" Read Several "Tells what an apply would do.";
+        DeploymentApply "deployment.apply" Write Several "Grants what a deployment wishes, and makes obsolete what it wishes no more.";
+        DeploymentCommit "deployment.commit" Write Several "Lets go what a plan made obsolete.";
+        DeploymentRevert "deployment.revert" Write Several "Lets go what a plan granted.";
+        DeploymentGet "deployment.get" Read Several "Answers what a deployment holds.";
+        DeploymentList "deployment.list" Read Several "Lists deployments.";
+        DeploymentDelete "deployment.delete" Write Several "Lets go everything that a deployment holds.";
+        EventsWatch "events.watch" Read Several "Sends events as they happen.";
+        EventsUnwatch "events.unwatch" Read Several "Ends a subscription to events.";
+        EventsHistory "events.history" Read Several "Tells who held what, when, and why it ended.";
+        InventoryCompare "inventory.compare" Read Several "Compares what is held with what is there.";
+        ClusterNodes "cluster.nodes" Read Server "Lists the nodes that serve.";
+        ClusterLocate "cluster.locate" Read Server "Tells which node serves a network.";
+        ClusterDrain "cluster.drain" Write Server "Takes a node out of service in order.";
+        ClusterConflicts "cluster.conflicts" Read Server "Lists addresses with two claims after a failover.";
+        ClusterAccept "cluster.accept" Write Server "Decides such a conflict.";
+        SessionSet "session.set" Read Server "Sets how this connection is served.";
+        AuthLogin "auth.login" Read Server "Tells who you are and what you may do.";
+    }
+}
+
+fn no_method(asked: &str) -> RpcError {
+    let message = match Method::from_name(asked) {
+        Some(method) => format!("`{}` is not served by this version", method.name()),
+        None => match nearest(asked, Method::NAMES).as_slice() {
+            [] => format!("there is no method `{}`; `rpc.discover` lists all", shortened(asked)),
+            near => {
+                let near: Vec<String> = near.iter().map(|name| format!("`{name}`")).collect();
+                format!("there is no method `{}`; did you mean {}?", shortened(asked), near.join(", "))
+            }
+        },
+    };
+    RpcError::new(ErrorKind::MethodNotFound, message)
+}

@@ -1,0 +1,199 @@
+//! Results that are more than one noun: lists, releases, sweeps.
+
+use super::network::{Network, Reserved};
+use super::reservation::{AddressState, GrantResult, Granted, Reservation};
+use crate::core::address::Address;
+use crate::core::types::{Claimant, Name, NetworkId, Scope};
+use crate::wire::object::object;
+use crate::wire::values::{Count, Cursor};
+
+object! { open
+    /// Nothing more to say than that it is done.
+    Empty {}
+}
+
+object! { open
+    /// An address of a network.
+    HeldAt {
+        /// The network.
+        network: Name,
+        /// The address; of a block the first.
+        address: Address,
+    }
+}
+
+object! { open
+    /// A claimant at an address of a network.
+    ClaimantAt {
+        /// The network.
+        network: Name,
+        /// The address; of a block the first.
+        address: Address,
+        /// Who used it.
+        claimant: Claimant,
+    }
+}
+
+object! { open
+    /// Answer of `ip.acquire`.
+    AcquireResult {
+        /// In the order asked; optional ones without capacity are left out.
+        reservations: Vec<GrantResult>,
+        /// With `exact`: what else the owner held.
+        released?: Vec<HeldAt>,
+    }
+}
+
+object! { open
+    /// Answer of `ip.release`.
+    ReleaseResult {
+        /// What was released; empty if it was not held.
+        released: Vec<Address>,
+    }
+}
+
+object! { open
+    /// Answer of `ip.transfer`.
+    TransferResult {
+        /// The reservation under its new owner; with `exchange` both.
+        reservations: Vec<Reservation>,
+    }
+}
+
+object! { open
+    /// Answer of `ip.decline`.
+    DeclineResult {
+        /// The address that left circulation.
+        declined: Address,
+        /// With `again`: what was granted in its place.
+        reservation?: Box<Granted>,
+    }
+}
+
+object! { open
+    /// What is known about an address in one realm.
+    Found {
+        /// The address.
+        address: Address,
+        /// What it is just now.
+        state: AddressState,
+        /// The network it lies in.
+        network?: Name,
+        /// Who holds it.
+        reservation?: Box<Reservation>,
+    }
+}
+
+object! { open
+    /// Answer of `ip.find`.
+    FindResult {
+        /// One entry for each network that the address lies in.
+        found: Vec<Found>,
+    }
+}
+
+object! { open
+    /// Answer of `ip.list`: a page, or with `count_only` a count.
+    ListResult {
+        /// The page.
+        reservations?: Vec<Reservation>,
+        /// With `count_only`: how many there are.
+        count?: u64,
+        /// `after` of the next page; left out on the last.
+        next?: Cursor,
+        /// Where `events.watch` goes on from this answer.
+        cursor?: Cursor,
+    }
+}
+
+object! { open
+    /// Answer of `owner.release` and `scope.release`.
+    ReleaseAllResult {
+        /// What was released.
+        released: Vec<HeldAt>,
+        /// There is more; call again.
+        more: bool,
+    }
+}
+
+object! { open
+    /// Answer of `claimant.sweep`.
+    SweepResult {
+        /// Left with their owner.
+        unbound: Vec<ClaimantAt>,
+        /// Released with their claimant.
+        released: Vec<ClaimantAt>,
+        /// Missing, but not for long enough.
+        waiting: Vec<ClaimantAt>,
+    }
+}
+
+object! { open
+    /// Answer of `network.list`.
+    NetworkListResult {
+        /// The page, by name.
+        networks: Vec<Network>,
+        /// `after` of the next page; left out on the last.
+        next?: Cursor,
+    }
+}
+
+object! { open
+    /// Answer of `network.delete`.
+    DeleteResult {
+        /// Id of the network.
+        id: NetworkId,
+        /// How many reservations it has.
+        holding: u64,
+    }
+}
+
+object! { open
+    /// Answer of `reserved.add` and `reserved.remove`.
+    ReservedResult {
+        /// The reserved ranges of the subnet.
+        reserved: Vec<Reserved>,
+    }
+}
+
+object! { open
+    /// A realm.
+    RealmEntry {
+        /// Its name.
+        realm: Name,
+        /// How many networks it has.
+        networks: u64,
+    }
+}
+
+object! { open
+    /// Answer of `realm.list`.
+    RealmListResult {
+        /// By name.
+        realms: Vec<RealmEntry>,
+    }
+}
+
+object! { open
+    /// What a scope holds.
+    ScopeEntry {
+        /// The scope.
+        scope: Scope,
+        /// Number of current and obsolete reservations.
+        reservations: u64,
+        /// Addresses in them.
+        addresses: Count,
+        /// Of the reservations, obsolete.
+        obsolete: u64,
+        /// Of the reservations, without claimant.
+        unbound: u64,
+    }
+}
+
+object! { open
+    /// Answer of `scope.list`.
+    ScopeListResult {
+        /// By name.
+        scopes: Vec<ScopeEntry>,
+    }
+}

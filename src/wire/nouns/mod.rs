@@ -1,0 +1,20 @@
+//! What methods answer. Members are in the order of the protocol's page; without a value they are left out.
+//!
+//! Lists and counts that a result names are always there. Answers are read leniently (members that this version does
+//! not know are passed over), so that an old client can talk to a new server; the published schemas are closed.
+
+pub mod answer;
+pub mod network;
+pub mod reservation;
+pub mod server;
+pub mod usage;
+
+pub use answer::{
+    AcquireResult, ClaimantAt, DeclineResult, DeleteResult, Empty, FindResult, Found, HeldAt, ListResult,
+    NetworkListResult, RealmEntry, RealmListResult, ReleaseAllResult, ReleaseResult, ReservedResult, ScopeEntry,
+    ScopeListResult, SweepResult, TransferResult,
+};
+pub use network::{Dns, L2, Limits, Network, Pool, Reserved, Subnet};
+pub use reservation::{AddressState, BriefGrant, GrantResult, Granted, Obsolete, Reservation, Unbound};
+pub use server::{Document, Pong, ServerLimits, ServerStatus};
+pub use usage::{CellCount, MapMark, MapPool, MapResult, MapRun, PoolUsage, SubnetUsage, Usage};

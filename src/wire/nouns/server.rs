@@ -1,0 +1,57 @@
+//! What the server says about itself.
+
+use crate::wire::object::{object, words};
+use crate::wire::values::Time;
+
+words! {
+    /// Answer of `server.ping`.
+    Pong {
+        /// The only answer there is.
+        Pong = "pong",
+    }
+}
+
+/// The OpenRPC document.
+pub type Document = serde_json::Value;
+
+object! { open
+    /// Answer of `server.info`.
+    ServerStatus {
+        /// Version of the server.
+        version: String,
+        /// Version of the protocol.
+        protocol: u64,
+        /// Name of the node.
+        node: String,
+        /// Kind of the store.
+        store: String,
+        /// What a success means: what it survives.
+        durability: String,
+        /// Bounds of this server.
+        limits: ServerLimits,
+        /// Its clock.
+        time: Time,
+        /// How long it runs.
+        uptime_seconds: u64,
+    }
+}
+
+object! { open
+    /// Bounds that a client may want to know.
+    ServerLimits {
+        /// Longest line over TCP.
+        max_line_bytes: u64,
+        /// Longest body over HTTP.
+        max_body_bytes: u64,
+        /// Longest answer.
+        max_answer_bytes: u64,
+        /// Members of a batch.
+        max_batch_members: u64,
+        /// Requests in flight on one connection.
+        max_in_flight: u64,
+        /// Members of `ips` of one acquire.
+        max_acquire_ips: u64,
+        /// Records of one page of a list.
+        max_list_records: u64,
+    }
+}

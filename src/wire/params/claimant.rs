@@ -1,0 +1,39 @@
+//! Params of the garbage collection of claimants by mark and sweep.
+
+use crate::core::types::{Claimant, Scope};
+use crate::limits;
+use crate::wire::params::params;
+use crate::wire::values::{BoundedList, CooldownSeconds, NetworkRef, OwnerPrefix, Share};
+
+/// Claimants named in one call.
+pub type Claimants = BoundedList<Claimant, 0, { limits::SWEEP_CLAIMANTS_MAX }>;
+
+params! { write
+    /// Params of `claimant.mark`: notes who is alive.
+    ClaimantMark {
+        /// Scope of the reservations.
+        scope: Scope,
+        /// Name of the sweep, chosen by the client.
+        sweep: OwnerPrefix,
+        /// Who is alive.
+        claimants: Claimants,
+    }
+}
+
+params! { write
+    /// Params of `claimant.sweep`: unbinds what no living claimant uses.
+    ClaimantSweep {
+        /// Scope of the reservations.
+        scope: Scope,
+        /// Who is alive.
+        alive?: Claimants,
+        /// Those marked alive under this name.
+        sweep?: OwnerPrefix,
+        /// Only in this network.
+        network?: NetworkRef,
+        /// How long a claimant must have been missing; 60 if left out.
+        grace_seconds?: CooldownSeconds,
+        /// Larger shares of the scope's reservations are not let go; 0.2 if left out.
+        max_share?: Share,
+    }
+}

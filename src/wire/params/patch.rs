@@ -1,0 +1,107 @@
+//! The `set` of configuration: merge patches (RFC 7396). Objects merge, null removes, lists replace.
+//!
+//! Null is taken where there is something to remove. A member that always has a value (`dhcp`, `draining`, `policy`, …)
+//! takes no null.
+
+use crate::core::address::{Address, Cidr, Range};
+use crate::core::types::Name;
+use crate::wire::object::object;
+use crate::wire::params::input::{DnsSearch, DnsServers, Limit, PoolKind, Pools, Zones};
+use crate::wire::params::network::Policy;
+use crate::wire::values::{CooldownSeconds, LabelPatch, MacPrefix, Note, Word};
+
+object! { strict
+    /// Merge patch of a network.
+    NetworkSet {
+        /// New name.
+        name?: Name,
+        /// What carries it on layer 2.
+        l2 | null: L2Patch,
+        /// In what order addresses are drawn.
+        policy?: Policy,
+        /// How long a released address is kept from other owners.
+        cooldown_seconds?: CooldownSeconds,
+        /// Cooling addresses are handed out when nothing else is free.
+        cooldown_yields?: bool,
+        /// Claims only in static pools.
+        static_only?: bool,
+        /// May not be deleted.
+        protected?: bool,
+        /// How many reservations one owner or scope may hold.
+        limits | null: LimitsPatch,
+        /// Tags, merged key by key.
+        tags | null: LabelPatch,
+        /// For people.
+        description | null: Note,
+    }
+}
+
+object! { strict
+    /// Merge patch of a network's layer 2.
+    L2Patch {
+        /// Kind of the carrier.
+        mode | null: Word,
+        /// The bridge, interface or VLAN.
+        link | null: Word,
+        /// Beginning of the MACs that the network makes.
+        mac_prefix | null: MacPrefix,
+    }
+}
+
+object! { strict
+    /// Merge patch of a network's limits.
+    LimitsPatch {
+        /// One owner.
+        per_owner | null: Limit,
+        /// One scope.
+        per_scope | null: Limit,
+    }
+}
+
+object! { strict
+    /// Merge patch of a subnet.
+    SubnetSet {
+        /// New addresses: grown or shrunk.
+        cidr?: Cidr,
+        /// The gateway.
+        gateway | null: Address,
+        /// New name.
+        name | null: Name,
+        /// Served by DHCP.
+        dhcp?: bool,
+        /// DNS of its machines.
+        dns | null: DnsPatch,
+        /// Zones it serves, as a whole.
+        zones | null: Zones,
+        /// Tags, merged key by key.
+        tags | null: LabelPatch,
+        /// Nothing new is granted in it.
+        draining?: bool,
+        /// Its pools, as a whole.
+        pools?: Pools,
+    }
+}
+
+object! { strict
+    /// Merge patch of a subnet's DNS.
+    DnsPatch {
+        /// Servers, as a whole.
+        servers | null: DnsServers,
+        /// Search domains, as a whole.
+        search | null: DnsSearch,
+    }
+}
+
+object! { strict
+    /// Merge patch of a pool.
+    PoolSet {
+        /// New addresses.
+        range?: Range,
+        /// New name.
+        name | null: Name,
+        /// What it is drawn for.
+        kind?: PoolKind,
+        /// Nothing new is granted in it.
+        draining?: bool,
+    }
+}

@@ -1,0 +1,5 @@
+//! Tests of the protocol as a whole.
+
+mod envelopes;
+mod members;
+mod spellings;

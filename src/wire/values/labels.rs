@@ -1,0 +1,184 @@
+//! Labels and tags: text to text with bounds, their merge patch, and the filter over them.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+use std::str::FromStr;
+
+use compact_str::CompactString;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::text::{Text, parse_text, shortened, text_on_the_wire};
+use crate::core::types::{InvalidText, Labels, check_printable};
+use crate::limits;
+use crate::wire::object::IsEmpty;
+
+/// A value of a label: printable, may be empty.
+type LabelValue = Text<0, { limits::LABEL_VALUE_BYTES_MAX }>;
+
+/// Labels of a reservation, tags of a network or subnet.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[serde(transparent)]
+pub struct LabelMap(pub Labels);
+
+/// A merge patch of labels or tags: a text sets, null removes.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[serde(transparent)]
+pub struct LabelPatch(pub BTreeMap<CompactString, Option<CompactString>>);
+
+impl IsEmpty for LabelMap {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+fn check_key(key: &str) -> Result<(), InvalidText> {
+    if key.is_empty() {
+        return Err(InvalidText::Empty);
+    }
+    check_printable(key, limits::LABEL_KEY_BYTES_MAX)
+}
+
+/// Reads an object of at most 32 entries whose values are read as `V`.
+struct EntriesVisitor<V, T>(PhantomData<(V, T)>);
+
+impl<'de, V: Deserialize<'de>, T: From<V>> Visitor<'de> for EntriesVisitor<V, T> {
+    type Value = BTreeMap<CompactString, T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of texts")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut entries = BTreeMap::new();
+        while let Some(key) = map.next_key::<CompactString>()? {
+            // `explain` finds the member by these two wordings.
+            if let Err(error) = check_key(&key) {
+                return Err(A::Error::custom(format_args!("invalid key `{}`: as a key it {error}", shortened(&key))));
+            }
+            if entries.contains_key(&key) {
+                return Err(A::Error::custom(format_args!("duplicate field `{key}`")));
+            }
+            if entries.len() == limits::LABEL_ENTRIES_MAX {
+                return Err(A::Error::custom(format_args!("has more than {} entries", limits::LABEL_ENTRIES_MAX)));
+            }
+            let value = map.next_value::<V>()?;
+            entries.insert(key, T::from(value));
+        }
+        Ok(entries)
+    }
+}
+
+impl From<LabelValue> for CompactString {
+    fn from(value: LabelValue) -> Self {
+        value.into_inner()
+    }
+}
+
+/// A value of a patch: a text or null.
+struct PatchValue(Option<LabelValue>);
+
+impl<'de> Deserialize<'de> for PatchValue {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Option::deserialize(deserializer).map(PatchValue)
+    }
+}
+
+impl From<PatchValue> for Option<CompactString> {
+    fn from(value: PatchValue) -> Self {
+        value.0.map(CompactString::from)
+    }
+}
+
+impl<'de> Deserialize<'de> for LabelMap {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(EntriesVisitor::<LabelValue, CompactString>(PhantomData)).map(LabelMap)
+    }
+}
+
+impl<'de> Deserialize<'de> for LabelPatch {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(EntriesVisitor::<PatchValue, Option<CompactString>>(PhantomData)).map(LabelPatch)
+    }
+}
+
+impl JsonSchema for LabelMap {
+    fn schema_name() -> Cow<'static, str> {
+        Cow::Borrowed("Labels")
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "object", "maxProperties": limits::LABEL_ENTRIES_MAX,
+            "propertyNames": { "minLength": 1, "maxLength": limits::LABEL_KEY_BYTES_MAX },
+            "additionalProperties": { "type": "string", "maxLength": limits::LABEL_VALUE_BYTES_MAX },
+            "description": "Labels or tags: text to text"
+        })
+    }
+}
+
+impl JsonSchema for LabelPatch {
+    fn schema_name() -> Cow<'static, str> {
+        Cow::Borrowed("LabelPatch")
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "object", "maxProperties": limits::LABEL_ENTRIES_MAX,
+            "propertyNames": { "minLength": 1, "maxLength": limits::LABEL_KEY_BYTES_MAX },
+            "additionalProperties": { "type": ["string", "null"], "maxLength": limits::LABEL_VALUE_BYTES_MAX },
+            "description": "Merge patch of labels or tags: a text sets, null removes"
+        })
+    }
+}
+
+/// `"k"`: has this label; `"k=v"`: has it with this value. Everything up to the first `=` is the key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LabelFilter {
+    /// The key.
+    pub key: CompactString,
+    /// The value, if one is asked for.
+    pub value: Option<CompactString>,
+}
+
+impl LabelFilter {
+    /// Do these labels pass?
+    pub fn matches(&self, labels: &Labels) -> bool {
+        match (labels.get(&self.key), &self.value) {
+            (Some(found), Some(asked)) => found == asked,
+            (found, None) => found.is_some(),
+            (None, Some(_)) => false,
+        }
+    }
+}
+
+impl FromStr for LabelFilter {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (key, value) = match text.split_once('=') {
+            Some((key, value)) => (key, Some(value)),
+            None => (text, None),
+        };
+        check_key(key).map_err(|error| format!("is {:?}, whose key {error}", shortened(text)))?;
+        if let Some(value) = value {
+            check_printable(value, limits::LABEL_VALUE_BYTES_MAX)
+                .map_err(|error| format!("is {:?}, whose value {error}", shortened(text)))?;
+        }
+        Ok(Self { key: CompactString::from(key), value: value.map(CompactString::from) })
+    }
+}
+
+impl fmt::Display for LabelFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.key)?;
+        match &self.value {
+            Some(value) => write!(f, "={value}"),
+            None => Ok(()),
+        }
+    }
+}
+
+text_on_the_wire!(LabelFilter, "LabelFilter", "a label (\"k\" or \"k=v\")", LabelFilter::from_str, {
+    "type": "string", "minLength": 1, "maxLength": 385, "description": "k: has this label; k=v: with this value"
+});

@@ -1,0 +1,17 @@
+//! The values of the protocol: how each is written, what is refused, and its JSON Schema.
+//!
+//! The core's newtypes learn serde here, because the core knows nothing of JSON. Error texts are fragments that follow
+//! the name of the member: "`owner` has the character '\t' at position 3; …". `explain` puts the two together.
+
+pub mod labels;
+pub mod number;
+pub mod reference;
+pub mod text;
+
+pub use labels::{LabelFilter, LabelMap, LabelPatch};
+pub use number::{
+    BoundedList, CooldownSeconds, Count, DeadlineMs, Number, PageLimit, PrefixLength, ProbationSeconds, RenewTtl,
+    Serial, Share, TtlSeconds, WaitSeconds,
+};
+pub use reference::{MacChoice, NetworkRef, PoolRef, SubnetRef};
+pub use text::{Cursor, Hostname, MacPrefix, Note, OwnerPrefix, Reason, Seen, Text, Time, Word};

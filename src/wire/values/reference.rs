@@ -1,0 +1,159 @@
+//! How a request names a network, a subnet, a pool, and a MAC that may be made up.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::str::FromStr;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::text::{fragment, parse_text, text_on_the_wire};
+use crate::core::address::{Address, Cidr, Malformed, Range};
+use crate::core::types::{Mac, Name, NetworkId, SubnetId};
+
+/// Bytes of an id as text.
+const ID_BYTES: usize = 36;
+
+/// A network by name or id. What reads as an id is an id; its text is a name all the same.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum NetworkRef {
+    /// By name.
+    Name(Name),
+    /// By id.
+    Id(NetworkId),
+}
+
+impl FromStr for NetworkRef {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        // Of all names only the few of this length are looked at twice.
+        if text.len() == ID_BYTES
+            && let Ok(id) = text.parse()
+        {
+            return Ok(NetworkRef::Id(id));
+        }
+        text.parse().map(NetworkRef::Name).map_err(|error: crate::core::types::InvalidText| error.to_string())
+    }
+}
+
+impl fmt::Display for NetworkRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NetworkRef::Name(name) => name.fmt(f),
+            NetworkRef::Id(id) => id.fmt(f),
+        }
+    }
+}
+
+/// A subnet by cidr, name or id.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum SubnetRef {
+    /// By its cidr.
+    Cidr(Cidr),
+    /// By name.
+    Name(Name),
+    /// By id.
+    Id(SubnetId),
+}
+
+/// Does the text begin with an address, up to the first of these separators? Then it was meant as one.
+fn begins_with_address(text: &str, separators: &[char]) -> bool {
+    let first = text.split(separators).next().unwrap_or_default();
+    first.parse::<Address>().is_ok()
+}
+
+impl FromStr for SubnetRef {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.len() == ID_BYTES
+            && let Ok(id) = text.parse()
+        {
+            return Ok(SubnetRef::Id(id));
+        }
+        if begins_with_address(text, &['/', '-', '+']) {
+            return text.parse().map(SubnetRef::Cidr).map_err(fragment);
+        }
+        text.parse().map(SubnetRef::Name).map_err(|error: crate::core::types::InvalidText| error.to_string())
+    }
+}
+
+impl fmt::Display for SubnetRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SubnetRef::Cidr(cidr) => cidr.fmt(f),
+            SubnetRef::Name(name) => name.fmt(f),
+            SubnetRef::Id(id) => id.fmt(f),
+        }
+    }
+}
+
+/// Pools by name (all of that name) or one pool by range.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum PoolRef {
+    /// All pools of this name.
+    Name(Name),
+    /// The pool with this range.
+    Range(Range),
+}
+
+impl FromStr for PoolRef {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        if begins_with_address(text, &['/', '-', '+']) {
+            return text.parse().map(PoolRef::Range).map_err(|error: Malformed| fragment(error));
+        }
+        text.parse().map(PoolRef::Name).map_err(|error: crate::core::types::InvalidText| error.to_string())
+    }
+}
+
+impl fmt::Display for PoolRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PoolRef::Name(name) => name.fmt(f),
+            PoolRef::Range(range) => range.fmt(f),
+        }
+    }
+}
+
+/// A MAC, or the wish that the network makes one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum MacChoice {
+    /// `"auto"`: made under the network's `l2.mac_prefix`.
+    Auto,
+    /// This one.
+    Mac(Mac),
+}
+
+impl FromStr for MacChoice {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(MacChoice::Auto),
+            _ => text.parse().map(MacChoice::Mac).map_err(|error: crate::core::types::InvalidText| error.to_string()),
+        }
+    }
+}
+
+impl fmt::Display for MacChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MacChoice::Auto => f.pad("auto"),
+            MacChoice::Mac(mac) => mac.fmt(f),
+        }
+    }
+}
+
+text_on_the_wire!(NetworkRef, "NetworkRef", "the name or id of a network", NetworkRef::from_str, {
+    "type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$", "description": "A network by name or id"
+});
+text_on_the_wire!(SubnetRef, "SubnetRef", "the cidr, name or id of a subnet", SubnetRef::from_str, {
+    "type": "string", "minLength": 1, "maxLength": 128, "description": "A subnet by cidr, name or id"
+});
+text_on_the_wire!(PoolRef, "PoolRef", "the name or range of a pool", PoolRef::from_str, {
+    "type": "string", "minLength": 1, "maxLength": 128,
+    "description": "All pools of a name, or the pool with this range"
+});
+text_on_the_wire!(MacChoice, "MacChoice", "a MAC or \"auto\"", MacChoice::from_str, {
+    "type": "string", "pattern": "^(auto|[0-9A-Fa-f]{2}([:-][0-9A-Fa-f]{2}){5})$",
+    "description": "A hardware address, or \"auto\" to have one made"
+});
