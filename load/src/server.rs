@@ -46,7 +46,7 @@ impl Server {
         let mut child = Command::new(beside_this("allod")?)
             .arg("serve")
             .args(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--store", store.flag()])
-            .arg("--data-dir")
+            .arg("--data")
             .arg(data.path())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

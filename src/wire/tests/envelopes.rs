@@ -36,7 +36,15 @@ fn a_request_is_borrowed_from_its_line() {
 #[test]
 fn an_id_is_echoed_byte_for_byte_and_null_is_an_id() {
     for id in [
-        "1", "-1", "0.5", "1e3", "12345678901234567890123", r#""a""#, r#""\u0061\n""#, r#""""#, "null",
+        "1",
+        "-1",
+        "0.5",
+        "1e3",
+        "12345678901234567890123",
+        r#""a""#,
+        r#""\u0061\n""#,
+        r#""""#,
+        "null",
         r#""a string that is longer than fits inline""#,
     ] {
         let line = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"m"}}"#);
@@ -50,8 +58,20 @@ fn an_id_is_echoed_byte_for_byte_and_null_is_an_id() {
 #[test]
 fn what_is_no_json_is_a_parse_error_with_id_null() {
     for line in [
-        "hello", "{", r#"{"jsonrpc":"2.0""#, "[1,2", "}", "nul", "{} {}", r#"{"id":1,}"#, "\u{feff}{}", "'a'", "01",
-        r#"{"jsonrpc":"2.0","id":1,"method":"m"}x"#, "\"\u{1}\"", "[1][2]",
+        "hello",
+        "{",
+        r#"{"jsonrpc":"2.0""#,
+        "[1,2",
+        "}",
+        "nul",
+        "{} {}",
+        r#"{"id":1,}"#,
+        "\u{feff}{}",
+        "'a'",
+        "01",
+        r#"{"jsonrpc":"2.0","id":1,"method":"m"}x"#,
+        "\"\u{1}\"",
+        "[1][2]",
     ] {
         let (kind, id, message) = refused(line);
         assert_eq!((kind, id.as_str()), (ErrorKind::ParseError, "null"), "{line}: {message}");
@@ -173,8 +193,20 @@ fn depth_never_crashes() {
 fn any_bytes_are_answered_and_none_crash() {
     use proptest::prelude::*;
     let piece = prop_oneof![
-        Just("{"), Just("}"), Just("["), Just("]"), Just(","), Just(":"), Just(r#""jsonrpc":"2.0""#), Just(r#""id":1"#),
-        Just(r#""method":"ip.get""#), Just(r#""params":{}"#), Just("null"), Just("1e999"), Just(r#""\ud800""#), Just(" "),
+        Just("{"),
+        Just("}"),
+        Just("["),
+        Just("]"),
+        Just(","),
+        Just(":"),
+        Just(r#""jsonrpc":"2.0""#),
+        Just(r#""id":1"#),
+        Just(r#""method":"ip.get""#),
+        Just(r#""params":{}"#),
+        Just("null"),
+        Just("1e999"),
+        Just(r#""\ud800""#),
+        Just(" "),
     ];
     proptest!(|(pieces in prop::collection::vec(piece, 0..24))| {
         parse(pieces.concat().as_bytes());

@@ -110,7 +110,8 @@ fn lists_and_labels_are_bounded() {
     assert!(parse("ip.allocate", &labels(32)).is_ok());
     assert_eq!(parse("ip.allocate", &labels(33)).unwrap_err().data.field.as_deref(), Some("labels"));
 
-    let text = |member: &str, bytes: usize| format!(r#"{{"network":"lan","owner":"a","{member}":"{}"}}"#, "x".repeat(bytes));
+    let text =
+        |member: &str, bytes: usize| format!(r#"{{"network":"lan","owner":"a","{member}":"{}"}}"#, "x".repeat(bytes));
     for (member, max) in [("note", 1024), ("reason", 256), ("slot", 256), ("claimant", 256), ("owner_uid", 256)] {
         assert!(parse("ip.allocate", &text(member, max)).is_ok(), "{member}");
         let error = parse("ip.allocate", &text(member, max + 1)).unwrap_err();
@@ -148,9 +149,18 @@ fn an_unknown_method_is_met_with_the_nearest_known_one() {
 fn null_is_taken_where_the_protocol_says_so() {
     for (method, params) in [
         ("ip.renew", r#"{"network":"lan","owner":"a","ttl_seconds":null}"#),
-        ("subnet.modify", r#"{"network":"lan","subnet":"a","set":{"gateway":null,"name":null,"dns":null,"zones":null,"tags":{"k":null}}}"#),
-        ("network.update", r#"{"network":"lan","set":{"l2":{"mode":null},"limits":null,"tags":null,"description":null}}"#),
-        ("ip.update", r#"{"network":"lan","address":"10.0.0.1","set":{"labels":{"k":null},"note":null,"hostname":null,"mac":null,"owner_uid":null}}"#),
+        (
+            "subnet.modify",
+            r#"{"network":"lan","subnet":"a","set":{"gateway":null,"name":null,"dns":null,"zones":null,"tags":{"k":null}}}"#,
+        ),
+        (
+            "network.update",
+            r#"{"network":"lan","set":{"l2":{"mode":null},"limits":null,"tags":null,"description":null}}"#,
+        ),
+        (
+            "ip.update",
+            r#"{"network":"lan","address":"10.0.0.1","set":{"labels":{"k":null},"note":null,"hostname":null,"mac":null,"owner_uid":null}}"#,
+        ),
     ] {
         let request = parse(method, params).unwrap_or_else(|error| panic!("{error}"));
         // Null is told from absent, also on the way back.

@@ -2,8 +2,8 @@
 
 use std::fmt::Debug;
 
-use serde::de::DeserializeOwned;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::core::address::{Address, Cidr, Family, Range};
 use crate::core::types::{Generation, Mac, Name, NetworkId, Owner, Version};
@@ -33,7 +33,13 @@ const NO_TEXTS: &[&str] = &["1", "null", "[]", "{}", "true", "1.5", r#"["a"]"#];
 fn addresses_prefixes_and_ranges() {
     taken::<Address>(&[(r#""10.0.0.5""#, r#""10.0.0.5""#), (r#""2001:DB8:0::5""#, r#""2001:db8::5""#)]);
     refused::<Address>(NO_TEXTS);
-    refused::<Address>(&[r#""10.0.0.05""#, r#""fe80::1%eth0""#, r#""::ffff:10.0.0.1""#, r#""10.0.0""#, r#"" 10.0.0.1""#]);
+    refused::<Address>(&[
+        r#""10.0.0.05""#,
+        r#""fe80::1%eth0""#,
+        r#""::ffff:10.0.0.1""#,
+        r#""10.0.0""#,
+        r#"" 10.0.0.1""#,
+    ]);
     taken::<Cidr>(&[(r#""10.0.0.0/24""#, r#""10.0.0.0/24""#), (r#""2001:DB8::/32""#, r#""2001:db8::/32""#)]);
     refused::<Cidr>(&[r#""10.0.0.1/24""#, r#""10.0.0.0""#, r#""10.0.0.0/33""#, r#""10.0.0.0/08""#, r#""10.0.0.0/""#]);
     taken::<Range>(&[
@@ -52,11 +58,12 @@ fn names_and_identities() {
     taken::<Owner>(&[(r#""J\u00f6rg \"x\"""#, r#""Jörg \"x\"""#)]);
     refused::<Owner>(NO_TEXTS);
     refused::<Owner>(&[r#""""#, r#""  ""#, r#""a\nb""#, r#""a\u200bb""#, r#""\ud800""#]);
-    taken::<NetworkId>(&[(
-        r#""0f8fad5b-d9cb-469f-a165-70867728950e""#,
-        r#""0f8fad5b-d9cb-469f-a165-70867728950e""#,
-    )]);
-    refused::<NetworkId>(&[r#""0F8FAD5B-D9CB-469F-A165-70867728950E""#, r#""0f8fad5bd9cb469fa16570867728950e""#, r#""x""#]);
+    taken::<NetworkId>(&[(r#""0f8fad5b-d9cb-469f-a165-70867728950e""#, r#""0f8fad5b-d9cb-469f-a165-70867728950e""#)]);
+    refused::<NetworkId>(&[
+        r#""0F8FAD5B-D9CB-469F-A165-70867728950E""#,
+        r#""0f8fad5bd9cb469fa16570867728950e""#,
+        r#""x""#,
+    ]);
 }
 
 #[test]
@@ -110,7 +117,15 @@ fn numbers_are_whole_and_in_bounds() {
 fn counts_of_addresses_are_decimal_texts() {
     let largest = format!("\"{}\"", u128::MAX);
     taken::<Count>(&[(r#""0""#, r#""0""#), (&largest, &largest)]);
-    refused::<Count>(&["5", r#""""#, r#""05""#, r#""+5""#, r#""-5""#, r#""1e3""#, r#""340282366920938463463374607431768211456""#]);
+    refused::<Count>(&[
+        "5",
+        r#""""#,
+        r#""05""#,
+        r#""+5""#,
+        r#""-5""#,
+        r#""1e3""#,
+        r#""340282366920938463463374607431768211456""#,
+    ]);
 }
 
 #[test]
@@ -123,9 +138,17 @@ fn times_are_utc_with_milliseconds() {
     assert_eq!(serde_json::to_string(&crate::core::types::WallTime(1_000)).unwrap(), r#""1970-01-01T00:00:01.000Z""#);
     assert!(serde_json::to_string(&crate::core::types::WallTime(u64::MAX)).unwrap().starts_with("\"9999-"));
     refused::<Time>(&[
-        r#""2026-03-01T09:12:44Z""#, r#""2026-03-01T09:12:44.03Z""#, r#""2026-03-01T09:12:44.0310Z""#,
-        r#""2026-03-01T09:12:44.031+00:00""#, r#""2026-03-01 09:12:44.031Z""#, r#""2026-03-01t09:12:44.031z""#,
-        r#""2026-02-30T09:12:44.031Z""#, r#""2026-03-01T09:12:60.031Z""#, r#""1969-12-31T23:59:59.999Z""#, "0", r#""""#,
+        r#""2026-03-01T09:12:44Z""#,
+        r#""2026-03-01T09:12:44.03Z""#,
+        r#""2026-03-01T09:12:44.0310Z""#,
+        r#""2026-03-01T09:12:44.031+00:00""#,
+        r#""2026-03-01 09:12:44.031Z""#,
+        r#""2026-03-01t09:12:44.031z""#,
+        r#""2026-02-30T09:12:44.031Z""#,
+        r#""2026-03-01T09:12:60.031Z""#,
+        r#""1969-12-31T23:59:59.999Z""#,
+        "0",
+        r#""""#,
         r#""2026-03-01T09:12:44,031Z""#,
     ]);
 }
@@ -139,7 +162,15 @@ fn texts_labels_and_filters() {
     refused::<Hostname>(&[r#""""#, r#"".""#, r#""a.""#, r#"".a""#, r#""-a""#, r#""a-""#, r#""a b""#, r#""ä""#]);
     refused::<Hostname>(&[&format!("\"{}\"", "a".repeat(64)), &format!("\"{}\"", ["a"; 128].join("."))]);
     taken::<LabelMap>(&[("{}", "{}"), (r#"{"b":"","a":"x"}"#, r#"{"a":"x","b":""}"#)]);
-    refused::<LabelMap>(&[r#"{"a":1}"#, r#"{"a":null}"#, r#"{"":"x"}"#, r#"{"a":"x","a":"y"}"#, "[]", "null", r#"{"a\n":""}"#]);
+    refused::<LabelMap>(&[
+        r#"{"a":1}"#,
+        r#"{"a":null}"#,
+        r#"{"":"x"}"#,
+        r#"{"a":"x","a":"y"}"#,
+        "[]",
+        "null",
+        r#"{"a\n":""}"#,
+    ]);
     refused::<LabelMap>(&[&format!(r#"{{"{}":""}}"#, "k".repeat(129)), &format!(r#"{{"k":"{}"}}"#, "v".repeat(257))]);
     taken::<LabelPatch>(&[(r#"{"a":null,"b":"x"}"#, r#"{"a":null,"b":"x"}"#)]);
     refused::<LabelPatch>(&["null", r#"{"a":1}"#]);
