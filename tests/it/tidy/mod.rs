@@ -64,14 +64,14 @@ fn long_functions(source: &Source) -> Vec<String> {
     let mut found = Vec::new();
     for (at, line) in lines.iter().enumerate() {
         let indent = line.len() - line.trim_start().len();
-        let is_function = line.trim_start().split_whitespace().take_while(|word| !word.contains('(')).count() < 6
+        let is_function = line.split_whitespace().take_while(|word| !word.contains('(')).count() < 6
             && (line.trim_start().starts_with("fn ") || line.contains(" fn "))
             && !line.trim_end().ends_with(';');
         if !is_function {
             continue;
         }
         let ends = |line: &&str| line.len() - line.trim_start().len() == indent && line.trim_start().starts_with('}');
-        let length = lines[at + 1..].iter().position(|line| ends(line)).map_or(0, |after| after + 2);
+        let length = lines[at + 1..].iter().position(ends).map_or(0, |after| after + 2);
         if length > FUNCTION_LINES_MAX {
             found.push(format!("{}:{}: a function of {length} lines", source.path, at + 1));
         }
