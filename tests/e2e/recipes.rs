@@ -106,7 +106,6 @@ fn run_step(step: &Step, directory: &Path, server: &str) -> Result<(), String> {
         .current_dir(directory)
         .env("PATH", path)
         .env("ALLOD_SERVER", server)
-        .env("PLAN", concat!(env!("CARGO_MANIFEST_DIR"), "/config"))
         .output()
         .unwrap();
     let printed = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
