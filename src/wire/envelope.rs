@@ -4,7 +4,7 @@
 //! which reads the params.
 //!
 //! The good case is one pass: serde visits the members of the envelope and leaves `params` as the text it is. What that
-//! pass does not like is looked at again by [`diagnose`], slowly, to say why and to find the id to answer with.
+//! pass does not like is looked at again by `diagnose`, slowly, to say why and to find the id to answer with.
 //!
 //! Depth is no danger: what is not a member of the envelope is skipped without recursion, and params are read into
 //! structs of fixed depth.

@@ -45,7 +45,7 @@ fn member_and_problem(path: &str, text: &str) -> (String, String) {
     let field = if path == "." { "params".to_owned() } else { path.to_owned() };
     let wrong = text.strip_prefix("invalid type: ").or_else(|| text.strip_prefix("invalid value: "));
     let problem = match wrong.and_then(|wrong| wrong.rsplit_once(", expected ")) {
-        Some((found, expected)) => format!("must be {}, not {}", of_rust(expected), shortened(found)),
+        Some((found, expected)) => format!("must be {}, not {}", in_words(expected), shortened(in_words(found))),
         None => match text.strip_prefix(STARTS_A_FRAGMENT) {
             Some(_) => text.to_owned(),
             None if FRAGMENTS.iter().any(|begin| text.starts_with(begin)) => text.to_owned(),
@@ -80,11 +80,16 @@ fn member_of(path: &str, member: &str) -> String {
     }
 }
 
-/// Serde's names of types, in words.
-fn of_rust(expected: &str) -> &str {
-    match expected {
+/// Serde's names of types, in words of JSON.
+fn in_words(name: &str) -> &str {
+    let quoted = |prefix: &str| name.strip_prefix(prefix)?.strip_suffix('`');
+    match name {
         "a boolean" => "true or false",
-        other => other,
+        "sequence" => "a list",
+        "map" => "an object",
+        other => {
+            quoted("integer `").or_else(|| quoted("floating point `")).or_else(|| quoted("boolean `")).unwrap_or(other)
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The only table of methods: name, params, result, read or write, what it spans, and a line of summary.
 //!
-//! Generated from it: [`Method`], [`Request`] with one variant for each method that is served, [`parse`], the types that
-//! a client calls by ([`Params`]), and the schemas of `openrpc`. A line added here does not compile until the dispatch
+//! Generated from it: [`Method`], [`Request`] with one variant for each method that is served, [`parse`], the
+//! types that a client calls by ([`Params`]), and the schemas of `openrpc`. A line added here does not compile until the dispatch
 //! of the server has decided what to do with it.
 
 use schemars::{Schema, SchemaGenerator};
@@ -167,7 +167,8 @@ macro_rules! methods {
 
             /// Asks what would happen, and to change nothing.
             pub fn is_dry_run(&self) -> bool {
-                match self { $(Request::$method(params) => written!($access, params, |dry_run, _: Option<&Reason>| dry_run),)* }
+                let read = |dry_run: bool, _: Option<&Reason>| dry_run;
+                match self { $(Request::$method(params) => written!($access, params, read),)* }
             }
 
             /// Why, for the history.
@@ -202,7 +203,8 @@ macro_rules! methods {
 
 methods! {
     served {
-        IpAllocate "ip.allocate" Write Network nouns::GrantResult, "Grants one address or block that the network picks.";
+        IpAllocate "ip.allocate" Write Network nouns::GrantResult,
+            "Grants one address or block that the network picks.";
         IpClaim "ip.claim" Write Network nouns::GrantResult, "Grants one named address or block.";
         IpAcquire "ip.acquire" Write Several nouns::AcquireResult, "Grants several addresses, all or none.";
         IpRelease "ip.release" Write Network nouns::ReleaseResult, "Lets an address go.";
@@ -211,25 +213,32 @@ methods! {
         IpUnbind "ip.unbind" Write NetworkOrSeveral nouns::Unbound, "Notes that a claimant uses an address no more.";
         IpUpdate "ip.update" Write Network nouns::Reservation, "Changes what is noted about a reservation.";
         IpTransfer "ip.transfer" Write Network nouns::TransferResult, "Hands an address to another owner in one step.";
-        IpDecline "ip.decline" Write Network nouns::DeclineResult, "Takes an address out of circulation at which somebody else answers.";
+        IpDecline "ip.decline" Write Network nouns::DeclineResult,
+            "Takes an address out of circulation at which somebody else answers.";
         IpGet "ip.get" Read NetworkOrSeveral nouns::Found, "Tells what is known about an address.";
         IpFind "ip.find" Read Several nouns::FindResult, "Tells what is known about an address in every realm.";
         IpList "ip.list" Read NetworkOrSeveral nouns::ListResult, "Lists or counts reservations.";
-        OwnerRelease "owner.release" Write NetworkOrSeveral nouns::ReleaseAllResult, "Lets go everything that an owner holds.";
-        ScopeRelease "scope.release" Write Several nouns::ReleaseAllResult, "Lets go everything that a deployment or tenant holds.";
+        OwnerRelease "owner.release" Write NetworkOrSeveral nouns::ReleaseAllResult,
+            "Lets go everything that an owner holds.";
+        ScopeRelease "scope.release" Write Several nouns::ReleaseAllResult,
+            "Lets go everything that a deployment or tenant holds.";
         ClaimantMark "claimant.mark" Write Several nouns::Empty, "Notes which claimants are alive.";
-        ClaimantSweep "claimant.sweep" Write NetworkOrSeveral nouns::SweepResult, "Unbinds or releases what no living claimant uses.";
+        ClaimantSweep "claimant.sweep" Write NetworkOrSeveral nouns::SweepResult,
+            "Unbinds or releases what no living claimant uses.";
         NetworkCreate "network.create" Write Several nouns::Network, "Makes a network.";
         NetworkGet "network.get" Read Network nouns::Network, "Answers a network.";
         NetworkList "network.list" Read Several nouns::NetworkListResult, "Lists networks.";
         NetworkUpdate "network.update" Write Several nouns::Network, "Changes a network.";
         NetworkDelete "network.delete" Write Several nouns::DeleteResult, "Deletes a network.";
-        NetworkRestore "network.restore" Write Several nouns::Network, "Brings a network back that was deleted with force.";
-        NetworkUsage "network.usage" Read Network nouns::Usage, "Counts the addresses of a network, its subnets and pools.";
+        NetworkRestore "network.restore" Write Several nouns::Network,
+            "Brings a network back that was deleted with force.";
+        NetworkUsage "network.usage" Read Network nouns::Usage,
+            "Counts the addresses of a network, its subnets and pools.";
         NetworkMap "network.map" Read Network nouns::MapResult, "Draws the pools of a network.";
         SubnetAdd "subnet.add" Write Several nouns::Subnet, "Adds a subnet to a network.";
         SubnetModify "subnet.modify" Write Several nouns::Subnet, "Changes a subnet.";
-        SubnetMove "subnet.move" Write Several nouns::Subnet, "Moves a subnet with all that is in it to another network.";
+        SubnetMove "subnet.move" Write Several nouns::Subnet,
+            "Moves a subnet with all that is in it to another network.";
         SubnetRemove "subnet.remove" Write Several nouns::Empty, "Removes a subnet.";
         PoolAdd "pool.add" Write Network nouns::Pool, "Adds a pool.";
         PoolModify "pool.modify" Write Network nouns::Pool, "Changes a pool.";
@@ -244,7 +253,8 @@ methods! {
     }
     later {
         DeploymentPlan "deployment.plan" Read Several "Tells what an apply would do.";
-        DeploymentApply "deployment.apply" Write Several "Grants what a deployment wishes, and makes obsolete what it wishes no more.";
+        DeploymentApply "deployment.apply" Write Several
+            "Grants what a deployment wishes, and makes obsolete what it wishes no more.";
         DeploymentCommit "deployment.commit" Write Several "Lets go what a plan made obsolete.";
         DeploymentRevert "deployment.revert" Write Several "Lets go what a plan granted.";
         DeploymentGet "deployment.get" Read Several "Answers what a deployment holds.";

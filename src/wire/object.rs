@@ -192,7 +192,11 @@ macro_rules! object {
         }] [$($wanted)* ($field $type)] $rest_default $($rest)*);
     };
     (@next [[$($meta:tt)*] $name:ident [$($strict:tt)*] [$($closed:tt)*]]
-        [$({ [$($doc:tt)*] $field:ident [$own:ty] [$($own_attribute:tt)*] [$twin:ty] [$($twin_attribute:tt)*] [$($unwrap:tt)*] })*]
+        [$({
+            [$($doc:tt)*] $field:ident
+            [$own:ty] [$($own_attribute:tt)*]
+            [$twin:ty] [$($twin_attribute:tt)*] [$($unwrap:tt)*]
+        })*]
         [$(($wanted:ident $wanted_type:ty))*] [$($rest_default:ident)*]) => {
         $($meta)*
         #[derive(Debug, Clone, PartialEq, serde::Serialize)]
@@ -304,7 +308,8 @@ macro_rules! words {
 
         impl<'de> serde::Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                $crate::wire::values::text::parse_text(deserializer, "a text", <Self as std::str::FromStr>::from_str)
+                const EXPECTED: &str = concat!("one of" $(, " `", $word, "`")*);
+                $crate::wire::values::text::parse_text(deserializer, EXPECTED, <Self as std::str::FromStr>::from_str)
             }
         }
 

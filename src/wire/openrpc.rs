@@ -16,6 +16,9 @@ use super::PROTOCOL_VERSION;
 use super::errors::{ErrorData, ErrorKind};
 use super::methods::{Access, Method, Span};
 
+const DESCRIPTION: &str = "A register of who holds which address. JSON-RPC 2.0 over TCP, one JSON value per line; \
+    the same over POST /rpc. Params are by name; unknown members are refused.";
+
 static DOCUMENT: LazyLock<String> = LazyLock::new(|| build().to_string());
 
 /// The document as JSON text, made once.
@@ -35,7 +38,7 @@ fn build() -> Value {
         "openrpc": "1.3.2",
         "info": {
             "title": "allod",
-            "description": "A register of who holds which address. JSON-RPC 2.0 over TCP, one JSON value per line; the same over POST /rpc. Params are by name; unknown members are refused.",
+            "description": DESCRIPTION,
             "version": format!("{PROTOCOL_VERSION}.0.0"),
             "license": { "name": "Apache-2.0" },
         },
@@ -50,7 +53,8 @@ fn errors() -> Map<String, Value> {
     ErrorKind::ALL
         .iter()
         .map(|kind| {
-            let error = json!({ "code": kind.code(), "message": kind.as_str(), "data": { "kind": kind, "retry": kind.retry() } });
+            let data = json!({ "kind": kind, "retry": kind.retry() });
+            let error = json!({ "code": kind.code(), "message": kind.as_str(), "data": data });
             (kind.as_str().to_owned(), error)
         })
         .collect()

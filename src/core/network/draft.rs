@@ -33,6 +33,8 @@ pub(super) struct Draft<'a> {
     /// Reservations let go here, by address.
     let_go: Vec<(Address, SlotKey)>,
     next_generation: u64,
+    /// Lease of the next grant in place of the one that its options ask for.
+    pub(super) carried_lease: Option<Lease>,
     /// Limits are checked once at the end, because releases of the same request come after its grants.
     pub(super) limits_at_end: bool,
 }
@@ -47,6 +49,7 @@ impl<'a> Draft<'a> {
             filled: Vec::new(),
             let_go: Vec::new(),
             next_generation: network.next_generation.0,
+            carried_lease: None,
             limits_at_end: false,
         }
     }
@@ -151,7 +154,7 @@ impl<'a> Draft<'a> {
             generation,
             kind,
             created_at: self.context.wall,
-            lease: options.ttl_seconds.map(|ttl| self.lease(ttl)),
+            lease: self.carried_lease.take().or_else(|| options.ttl_seconds.map(|ttl| self.lease(ttl))),
             transient: options.transient,
             release_with_claimant: options.release_with_claimant,
             claimant: options.claimant.clone(),
@@ -165,23 +168,16 @@ impl<'a> Draft<'a> {
         Ok(self.view(range.first(), reservation))
     }
 
-    /// Gives a holding to another slot as a new grant of the same address.
+    /// Gives a holding to another slot as a new grant of the same address; all that it carries stays with it, but for the
+    /// `owner_uid`, which is the former owner's.
     pub(super) fn hand_over(&mut self, address: Address, from: &Arc<Reservation>, to: &SlotKey) -> View {
         let generation = Generation(self.next_generation);
         self.next_generation += 1;
-        let details = from.details.as_ref().map(|details| Details {
-            owner_uid: None,
-            mac: None,
-            hostname: Default::default(),
-            labels: details.labels.clone(),
-            note: details.note.clone(),
-        });
+        let details = from.details.as_deref().map(|details| Details { owner_uid: None, ..details.clone() });
         let reservation = Arc::new(Reservation {
             holder: to.clone(),
             generation,
             created_at: self.context.wall,
-            claimant: None,
-            release_with_claimant: false,
             obsolete: None,
             details: details.filter(|details| *details != Details::default()).map(Box::new),
             ..Reservation::clone(from)
@@ -218,10 +214,34 @@ impl<'a> Draft<'a> {
             }))
         });
         let event = Event { kind, before: Some(Arc::clone(reservation)) };
+        self.leaves(address, reservation);
+        self.put(address, Some(&Entry::Held(Arc::clone(reservation))), after, Some(event));
+    }
+
+    /// Lets a block go around a part of it that the same slot is about to be granted.
+    pub(super) fn release_around(&mut self, address: Address, reservation: &Arc<Reservation>, part: Range) {
+        let event = Event { kind: EventKind::Released, before: Some(Arc::clone(reservation)) };
+        self.leaves(address, reservation);
+        self.put(address, Some(&Entry::Held(Arc::clone(reservation))), None, Some(event));
+        if self.network.config.cooldown_seconds == 0 {
+            return;
+        }
+        for piece in covered(address, reservation.prefix_length).without(part).flat_map(cidrs_of) {
+            let released = Released {
+                prefix_length: piece.length(),
+                last: reservation.holder.clone(),
+                generation: reservation.generation,
+                released_at: self.context.now,
+            };
+            self.put(piece.base(), None, Some(Entry::Released(Arc::new(released))), None);
+        }
+    }
+
+    /// Notes that a holding ends with this request: its MAC and its place within the limits are free again.
+    pub(super) fn leaves(&mut self, address: Address, reservation: &Reservation) {
         if reservation.obsolete.is_none() {
             self.let_go.push((address, reservation.holder.clone()));
         }
-        self.put(address, Some(&Entry::Held(Arc::clone(reservation))), after, Some(event));
     }
 
     /// A lease that begins now.

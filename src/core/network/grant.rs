@@ -62,7 +62,7 @@ impl Network {
                 .filter(|(address, held)| {
                     held.obsolete.is_none()
                         && !draft.has_let_go(*address)
-                        && !grants.iter().any(|(_, grant)| grant.view.address == *address)
+                        && !ask.items.iter().any(|item| item.slot == held.holder.slot)
                 })
                 .map(|(address, held)| (address, Arc::clone(held)))
                 .collect();
@@ -107,7 +107,7 @@ impl Network {
         if held.is_none() || differs.as_ref().is_some_and(|differs| !differs.is_empty() && options.replace) {
             self.require_pool(wish, &selection)?;
         }
-        self.may_grant()?;
+        self.is_open()?;
         match (held, differs) {
             (Some((address, held)), Some(differs)) => {
                 self.same_owner(holder, address, held, options)?;
@@ -187,8 +187,9 @@ impl Network {
             };
             Refusal::invalid("prefix_length", problem)
         })?;
-        self.may_grant()?;
+        self.takes_claims()?;
         self.claimable_place(block, address, wish)?;
+        self.is_open()?;
         let (own, others) = self.in_the_way(draft, holder, block);
         if let Some(refusal) = others {
             return Err(refusal);
@@ -206,38 +207,42 @@ impl Network {
         }
         draft.mac_for(options.mac, slot_holds.map(|(held, _)| held))?;
         let replaced = match slot_holds {
-            Some((held_address, held))
-                if options.replace
-                    && !options.must_create
-                    && !super::holdings::covered(held_address, held.prefix_length).overlaps(block) =>
-            {
+            Some((held_address, held)) if options.replace && !options.must_create => {
                 Some((held_address, Arc::clone(held)))
             }
-            Some((held_address, held)) => {
+            Some((held_address, _)) => {
                 let differs = if held_address == address { vec!["prefix_length"] } else { vec!["address"] };
-                debug_assert!(held_address != address || held.prefix_length != length);
                 return Err(self.slot_taken(holder, held_address, differs));
             }
             None => None,
         };
         self.claimable_address(block, holder, force)?;
         self.within_limits(draft, holder, i64::from(replaced.is_none()))?;
+        let overlapping = replaced
+            .as_ref()
+            .filter(|(held_address, held)| super::holdings::covered(*held_address, held.prefix_length).overlaps(block));
+        if let Some((held_address, held)) = overlapping {
+            // What the new holding does not cover is let go first, so that no two entries ever overlap.
+            draft.release_around(*held_address, held, block);
+        }
         let view = draft.grant(block, holder, ReservationKind::Static, options)?;
         let mut grant = Grant { view, created: true, previous_claimant: None, replaced: None };
-        if let Some((held_address, held)) = replaced {
-            draft.release(held_address, &held, EventKind::Released);
-            grant.replaced = Some(held_address);
+        if let Some((held_address, held)) = &replaced {
+            if overlapping.is_none() {
+                draft.release(*held_address, held, EventKind::Released);
+            }
+            grant.replaced = Some(*held_address);
         }
         Ok(grant)
     }
 
-    /// Does the network grant at all?
-    fn may_grant(&self) -> Result<(), Refusal> {
+    /// Does the network take claims at all?
+    fn takes_claims(&self) -> Result<(), Refusal> {
         if self.config.kind == NetworkKind::Dynamic {
             let problem = format!("network `{}` is dynamic: the infrastructure picks its addresses", self.config.name);
             return Err(Refusal::WrongKind { problem, address: None });
         }
-        self.is_open()
+        Ok(())
     }
 
     /// Is the network not deleted?
@@ -261,10 +266,7 @@ impl Network {
     fn claimable_place(&self, block: Range, address: Address, wish: &Wish) -> Result<(), Refusal> {
         let subnet = self.layout.subnet_of(address).filter(|&index| self.subnets[index].cidr.range().covers(block));
         let pool = self.layout.pool_of(address).filter(|&index| self.layout.pools[index].range.covers(block));
-        if self.config.static_only
-            && subnet.is_some()
-            && pool.is_none_or(|index| self.pool_config(index).kind != PoolKind::Static)
-        {
+        if self.config.static_only && pool.is_none_or(|index| self.pool_config(index).kind != PoolKind::Static) {
             let problem = format!(
                 "network `{}` takes claims in its static pools only, and {address} lies in none",
                 self.config.name

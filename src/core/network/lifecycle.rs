@@ -262,6 +262,7 @@ impl Network {
         let mut draft = Draft::new(self, context);
         self.is_open()?;
         if held.holder == ask.to && held.obsolete.is_none() {
+            check_generation(address, Some(held), ask.if_generation)?;
             let view = draft.view(address, Arc::clone(held));
             return Ok(draft.finish(Outcome::Transferred(vec![view])));
         }
@@ -352,6 +353,7 @@ impl Network {
             }
         };
         self.is_held_by(ask.address, held, scope, owner, slot.as_ref())?;
+        draft.leaves(ask.address, held);
         let granted = self.decline_again(&mut draft, ask, &held.holder, Some(held))?;
         let declined = Entry::Declined(Arc::new(Declined {
             prefix_length: held.prefix_length,
@@ -381,6 +383,7 @@ impl Network {
         let block = held.map(|held| held.prefix_length).filter(|length| *length != family.width());
         let wish = Wish { family: Some(family), prefix_length: block, ..Wish::default() };
         let options = held.map(|held| carried_over(held.as_ref())).unwrap_or_default();
+        draft.carried_lease = held.and_then(|held| held.lease);
         let grant = match held {
             Some(_) => self.grant_another(draft, holder, &wish, &options)?,
             None => self.allocate_into(draft, holder, &wish, &options)?,
@@ -468,7 +471,7 @@ fn carried_over(held: &Reservation) -> GrantOptions {
     GrantOptions {
         owner_uid: details.owner_uid,
         transient: held.transient,
-        ttl_seconds: held.lease.map(|lease| lease.ttl_seconds),
+        mac: details.mac.map(crate::core::command::MacWish::Given),
         claimant: held.claimant.clone(),
         release_with_claimant: held.release_with_claimant,
         labels: Some(details.labels),

@@ -66,7 +66,7 @@ macro_rules! reservation {
                 /// Gateway of the subnet.
                 gateway?: Address,
                 /// The subnet is served by DHCP.
-                dhcp?: bool,
+                dhcp: bool,
                 /// DNS of the subnet.
                 dns?: Dns,
                 /// Layer 2 of the network.
@@ -84,9 +84,9 @@ macro_rules! reservation {
                 /// Who uses it now.
                 claimant?: Claimant,
                 /// Unbinding or sweeping the claimant releases it.
-                release_with_claimant?: bool,
+                release_with_claimant: bool,
                 /// Made obsolete only by the second apply that does not list it.
-                transient?: bool,
+                transient: bool,
                 /// Labels.
                 labels | empty: LabelMap,
                 /// A note for people.

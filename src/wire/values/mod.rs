@@ -4,14 +4,16 @@
 //! the name of the member: "`owner` has the character '\t' at position 3; …". `explain` puts the two together.
 
 pub mod labels;
+pub mod list;
 pub mod number;
 pub mod reference;
 pub mod text;
 
 pub use labels::{LabelFilter, LabelMap, LabelPatch};
+pub use list::BoundedList;
 pub use number::{
-    BoundedList, CooldownSeconds, Count, DeadlineMs, Number, PageLimit, PrefixLength, ProbationSeconds, RenewTtl,
-    Serial, Share, TtlSeconds, WaitSeconds,
+    CooldownSeconds, Count, DeadlineMs, Number, PageLimit, PrefixLength, ProbationSeconds, RenewTtl, Serial, Share,
+    TtlSeconds, WaitSeconds,
 };
 pub use reference::{MacChoice, NetworkRef, PoolRef, SubnetRef};
 pub use text::{Cursor, Hostname, MacPrefix, Note, OwnerPrefix, Reason, Seen, Text, Time, Word};

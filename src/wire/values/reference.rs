@@ -7,9 +7,9 @@ use std::str::FromStr;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::text::{fragment, parse_text, text_on_the_wire};
+use super::text::{fragment, parse_text, shortened, text_on_the_wire};
 use crate::core::address::{Address, Cidr, Malformed, Range};
-use crate::core::types::{Mac, Name, NetworkId, SubnetId};
+use crate::core::types::{InvalidText, Mac, Name, NetworkId, SubnetId};
 
 /// Bytes of an id as text.
 const ID_BYTES: usize = 36;
@@ -32,7 +32,7 @@ impl FromStr for NetworkRef {
         {
             return Ok(NetworkRef::Id(id));
         }
-        text.parse().map(NetworkRef::Name).map_err(|error: crate::core::types::InvalidText| error.to_string())
+        text.parse().map(NetworkRef::Name).map_err(|error: InvalidText| error.to_string())
     }
 }
 
@@ -73,7 +73,7 @@ impl FromStr for SubnetRef {
         if begins_with_address(text, &['/', '-', '+']) {
             return text.parse().map(SubnetRef::Cidr).map_err(fragment);
         }
-        text.parse().map(SubnetRef::Name).map_err(|error: crate::core::types::InvalidText| error.to_string())
+        text.parse().map(SubnetRef::Name).map_err(|error: InvalidText| error.to_string())
     }
 }
 
@@ -102,7 +102,7 @@ impl FromStr for PoolRef {
         if begins_with_address(text, &['/', '-', '+']) {
             return text.parse().map(PoolRef::Range).map_err(|error: Malformed| fragment(error));
         }
-        text.parse().map(PoolRef::Name).map_err(|error: crate::core::types::InvalidText| error.to_string())
+        text.parse().map(PoolRef::Name).map_err(|error: InvalidText| error.to_string())
     }
 }
 
@@ -129,7 +129,9 @@ impl FromStr for MacChoice {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "auto" => Ok(MacChoice::Auto),
-            _ => text.parse().map(MacChoice::Mac).map_err(|error: crate::core::types::InvalidText| error.to_string()),
+            _ => text.parse().map(MacChoice::Mac).map_err(|_: InvalidText| {
+                format!("is {:?}, neither \"auto\" nor a MAC (52:54:00:12:34:56)", shortened(text))
+            }),
         }
     }
 }

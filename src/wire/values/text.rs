@@ -77,7 +77,7 @@ pub(super) use text_on_the_wire;
 
 text_on_the_wire!(Name, "Name", "a name", Name::from_str, {
     "type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$",
-    "description": "A name: letters, digits and . _ - : /, first a letter or digit; never something that reads as an address"
+    "description": "Letters, digits and . _ - : /, first a letter or digit; nothing that reads as an address"
 });
 
 macro_rules! identity_on_the_wire {
@@ -282,7 +282,8 @@ macro_rules! checked_text {
 checked_text!(
     /// A host name or search domain: parts of letters, digits, `-` and `_`, with dots between them.
     Hostname, "a host name", check_hostname, {
-        "type": "string", "maxLength": 253, "pattern": r"^[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*$",
+        "type": "string", "maxLength": 253,
+        "pattern": r"^[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*$",
         "description": "A host name or domain"
     }
 );

@@ -1,0 +1,78 @@
+//! Refusals, and which of several is answered.
+
+use serde_json::{Value, json};
+
+/// A refusal: its kind and the facts that the contract names. `data` holds only what is to be compared.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelError {
+    pub kind: &'static str,
+    pub data: Value,
+}
+
+pub type Refusal<T> = Result<T, ModelError>;
+
+/// In the order in which one of several is chosen.
+pub const KINDS: [&str; 13] = [
+    "invalid_argument",
+    "not_found",
+    "wrong_kind",
+    "out_of_range",
+    "overlap",
+    "in_use",
+    "not_owner",
+    "conflict",
+    "already_in_use",
+    "already_exists",
+    "reserved",
+    "quota_exceeded",
+    "not_enough_capacity",
+];
+
+impl ModelError {
+    pub fn new(kind: &'static str, data: Value) -> Self {
+        Self { kind, data }
+    }
+
+    pub fn plain(kind: &'static str) -> Self {
+        Self::new(kind, json!({}))
+    }
+
+    pub fn rank(&self) -> usize {
+        2 * KINDS.iter().position(|kind| *kind == self.kind).unwrap_or(KINDS.len())
+    }
+}
+
+/// All that stands in the way of one request; the verdict is the first by rank.
+#[derive(Default)]
+pub struct Findings(Vec<(usize, ModelError)>);
+
+impl Findings {
+    pub fn add(&mut self, error: ModelError) {
+        self.0.push((error.rank(), error));
+    }
+
+    pub fn when(&mut self, applies: bool, kind: &'static str) {
+        if applies {
+            self.add(ModelError::plain(kind));
+        }
+    }
+
+    /// A name that is taken comes before an overlap.
+    pub fn name_taken(&mut self, data: Value) {
+        let overlap = ModelError::plain("overlap").rank();
+        self.0.push((overlap - 1, ModelError::new("already_exists", data)));
+    }
+
+    /// Takes over what a part of the request found.
+    pub fn note<T>(&mut self, part: Refusal<T>) -> Option<T> {
+        part.map_err(|error| self.add(error)).ok()
+    }
+
+    pub fn verdict(&mut self) -> Refusal<()> {
+        self.0.sort_by_key(|(rank, _)| *rank);
+        match self.0.drain(..).next() {
+            Some((_, error)) => Err(error),
+            None => Ok(()),
+        }
+    }
+}

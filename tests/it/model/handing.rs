@@ -1,0 +1,150 @@
+//! `ip.transfer` and `ip.decline`: an address leaves its holder for another one, or for nobody.
+
+use allod::core::address::Address;
+use serde_json::{Value, json};
+
+use super::Model;
+use super::args::{Args, is_note, is_owner, is_reference};
+use super::errors::{Findings, ModelError, Refusal};
+use super::grant::{Options, Wish};
+use super::requests::{read_key, read_scope};
+use super::state::{Declined, Held, Key, block, each};
+
+impl Model {
+    pub fn ip_transfer(&mut self, args: &Args) -> Refusal<Value> {
+        let network = args.need_text("network", is_reference)?;
+        let address = args.need_address("address")?;
+        let from = Key { owner: args.need_text("owner", is_owner)?, scope: read_scope(args)?, slot: String::new() };
+        let to_args = args.object("to")?.ok_or_else(|| ModelError::plain("invalid_argument"))?;
+        let to = read_key(&to_args)?;
+        to_args.end()?;
+        let exchange = args.on("exchange")?;
+        let if_generation = args.number("if_generation", 0, u64::MAX)?;
+        args.end()?;
+        let n = self.network_named(&network)?;
+        let mut findings = Findings::default();
+        findings.when(self.networks[n].closed, "in_use");
+        let Some(held) = self.networks[n].held.get(&address) else {
+            findings.when(true, "not_found");
+            return findings.verdict().map(|()| Value::Null);
+        };
+        let holder = held.key.clone();
+        self.check_generation(n, address, if_generation, &mut findings);
+        if holder == to {
+            findings.verdict()?;
+            return Ok(json!({ "reservations": [self.reservation(n, address)] }));
+        }
+        findings.when(!holder.same_owner(&from), "not_owner");
+        let other = self.slot_holder(n, &to);
+        match other {
+            Some(other) if !exchange => {
+                findings.add(ModelError::new("already_exists", json!({ "address": other.to_string() })))
+            }
+            None if exchange => findings.when(true, "not_found"),
+            _ => {}
+        }
+        if other.is_none() {
+            self.check_transfer_limits(n, &holder, &to, &mut findings);
+        }
+        findings.verdict()?;
+        self.hand_over(n, address, to);
+        let mut reservations = vec![self.reservation(n, address)];
+        if let Some(other) = other {
+            self.hand_over(n, other, holder);
+            reservations.push(self.reservation(n, other));
+        }
+        Ok(json!({ "reservations": reservations }))
+    }
+
+    /// The receiver's limits, where it receives more than it had.
+    fn check_transfer_limits(&self, n: usize, from: &Key, to: &Key, findings: &mut Findings) {
+        let network = &self.networks[n];
+        let count = |of: &dyn Fn(&Key) -> bool| network.held.values().filter(|held| of(&held.key)).count() as u64;
+        let owner_full = network.per_owner.is_some_and(|limit| count(&|key| key.same_owner(to)) >= limit);
+        let scope_full = network.per_scope.is_some_and(|limit| count(&|key| key.scope == to.scope) >= limit);
+        findings.when(owner_full && !from.same_owner(to) || scope_full && from.scope != to.scope, "quota_exceeded");
+    }
+
+    /// A new grant of the same address: lease, claimant and notes stay, the object's uid does not.
+    fn hand_over(&mut self, n: usize, first: Address, to: Key) {
+        let (now, gap) = (self.clock, self.generation_gap);
+        let network = &mut self.networks[n];
+        network.highest_generation += 1 + gap;
+        let generation = network.highest_generation;
+        let held = network.held.get_mut(&first).expect("held");
+        if !held.key.same_owner(&to) {
+            held.uid = None;
+        }
+        (held.key, held.created, held.generation) = (to, now, generation);
+        self.granted.push((n, first));
+    }
+
+    pub fn ip_decline(&mut self, args: &Args) -> Refusal<Value> {
+        let network = args.need_text("network", is_reference)?;
+        let address = args.need_address("address")?;
+        let key = read_key(args)?;
+        let slot_given = args.has("slot");
+        args.text("seen", is_note)?;
+        let probation = args.number("probation_seconds", 1, u64::MAX / 1_000_000)?.unwrap_or(86_400) * 1000;
+        let again = args.on("again")?;
+        args.end()?;
+        let n = self.network_named(&network)?;
+        let is_same = |other: &Key| if slot_given { *other == key } else { other.same_owner(&key) };
+        let mut findings = Findings::default();
+        findings.when(self.networks[n].closed, "in_use");
+        let (held, declined) =
+            (self.networks[n].held.get(&address).cloned(), self.networks[n].declined.get(&address).cloned());
+        match (&held, &declined) {
+            (Some(held), _) => findings.when(!is_same(&held.key), "not_owner"),
+            (None, Some(declined)) => findings.when(!is_same(&declined.by), "not_owner"),
+            (None, None) => findings.when(true, "not_found"),
+        }
+        findings.verdict()?;
+        let slot =
+            held.as_ref().map(|held| held.key.clone()).or(declined.map(|declined| declined.by)).expect("one of them");
+        if let Some(held) = &held {
+            let until = self.clock + probation;
+            let network = &mut self.networks[n];
+            network.held.remove(&address);
+            for part in each(block(address, held.length)) {
+                network.declined.insert(part, Declined { until, by: held.key.clone() });
+            }
+        }
+        let mut answer = json!({ "declined": address.to_string() });
+        let settled = self.slot_holder(n, &slot).filter(|_| held.is_none());
+        if let Some(first) = settled.filter(|_| again) {
+            answer["reservation"] = self.reservation(n, first);
+        } else if again {
+            let (wish, options) = like(address, held.as_ref());
+            let hint = self.hinted_address(&["reservation", "address"]);
+            let granted = self.obtain(n, &slot, &wish, &options, hint)?;
+            self.keep_lease(n, granted.address, held.as_ref().filter(|_| granted.created));
+            answer["reservation"] = self.reservation(n, granted.address);
+        }
+        Ok(answer)
+    }
+
+    fn keep_lease(&mut self, n: usize, first: Address, like: Option<&Held>) {
+        if let (Some(held), Some(like)) = (self.networks[n].held.get_mut(&first), like) {
+            held.end = like.end;
+        }
+    }
+}
+
+/// Another one like the declined: family, length and what was noted with it.
+fn like(address: Address, held: Option<&Held>) -> (Wish, Options) {
+    let length = held.map(|held| held.length).filter(|length| *length != super::state::width(address));
+    let wish = Wish { family: Some(address.family().number()), length, ..Wish::default() };
+    let options = held.map(|held| Options {
+        uid: held.uid.clone(),
+        transient: held.transient,
+        claimant: held.claimant.clone(),
+        release_with_claimant: held.release_with_claimant,
+        labels: Some(held.labels.clone()),
+        note: held.note.clone(),
+        hostname: held.hostname.clone(),
+        mac: held.mac.clone(),
+        ..Options::default()
+    });
+    (wish, options.unwrap_or_default())
+}

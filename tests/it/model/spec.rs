@@ -1,0 +1,186 @@
+//! Subnets, pools and reserved ranges as they are written in requests, and the checks of their shape.
+
+use std::collections::BTreeSet;
+
+use allod::core::address::{Address, Cidr, Range};
+use serde_json::{Value, json};
+
+use super::Model;
+use super::args::{Args, is_name, is_note, is_owner};
+use super::errors::{Findings, ModelError, Refusal};
+use super::nouns::tidy;
+use super::state::{For, Pool, Reserved, Subnet};
+
+const SUBNET_MEMBERS: [&str; 10] =
+    ["name", "cidr", "gateway", "dhcp", "dns", "zones", "tags", "draining", "pools", "reserved"];
+
+/// A subnet as written, and which members were.
+pub struct SubnetSpec {
+    pub subnet: Subnet,
+    pub given: BTreeSet<&'static str>,
+}
+
+pub fn read_subnet(args: &Args) -> Refusal<SubnetSpec> {
+    let cidr = args.cidr("cidr")?.ok_or_else(|| ModelError::new("invalid_argument", json!({ "field": "cidr" })))?;
+    let whole = Pool { range: cidr.range(), name: None, kind: "dynamic", draining: false };
+    let mut subnet = Subnet {
+        id: String::new(),
+        name: args.text("name", is_name)?,
+        cidr,
+        gateway: args.address("gateway")?,
+        dhcp: args.on("dhcp")?,
+        dns: read_dns(args)?,
+        zones: read_zones(args)?,
+        tags: args.texts("tags")?.unwrap_or_default(),
+        draining: args.on("draining")?,
+        pools: read_pools(args)?.unwrap_or_else(|| vec![whole]),
+        reserved: Vec::new(),
+    };
+    for value in args.list("reserved", 16_384)?.into_iter().flatten() {
+        let item = Args::of(value)?;
+        let reserved = read_reserved(&item)?;
+        item.end()?;
+        merge_reserved(&mut subnet.reserved, reserved);
+    }
+    let given = SUBNET_MEMBERS.into_iter().filter(|name| args.has(name)).collect();
+    Ok(SubnetSpec { subnet, given })
+}
+
+pub fn read_dns(args: &Args) -> Refusal<Value> {
+    let Some(dns) = args.object("dns")? else { return Ok(Value::Null) };
+    let is_text = |value: &Value| value.as_str().is_some_and(|text| !text.is_empty());
+    let is_address = |value: &Value| value.as_str().is_some_and(|text| text.parse::<Address>().is_ok());
+    let servers = dns.list("servers", 8)?.cloned().unwrap_or_default();
+    let search = dns.list("search", 64)?.cloned().unwrap_or_default();
+    dns.end()?;
+    if servers.iter().all(is_address) && search.iter().all(is_text) {
+        Ok(tidy(json!({ "servers": servers, "search": search })))
+    } else {
+        Err(ModelError::new("invalid_argument", json!({ "field": "dns" })))
+    }
+}
+
+pub fn read_zones(args: &Args) -> Refusal<Vec<String>> {
+    let mut zones = Vec::new();
+    for value in args.list("zones", 64)?.into_iter().flatten() {
+        match value.as_str().filter(|zone| is_owner(zone)) {
+            Some(zone) => zones.push(zone.to_string()),
+            None => return Err(ModelError::new("invalid_argument", json!({ "field": "zones" }))),
+        }
+    }
+    Ok(zones)
+}
+
+pub fn read_pools(args: &Args) -> Refusal<Option<Vec<Pool>>> {
+    let Some(list) = args.list("pools", 16_384)? else { return Ok(None) };
+    let mut pools = Vec::new();
+    for value in list {
+        let item = Args::of(value)?;
+        let range =
+            item.range("range")?.ok_or_else(|| ModelError::new("invalid_argument", json!({ "field": "range" })))?;
+        let pool = read_pool(&item, range)?;
+        pools.push(Pool { draining: item.on("draining")?, ..pool });
+        item.end()?;
+    }
+    Ok(Some(pools))
+}
+
+pub fn read_pool(args: &Args, range: Range) -> Refusal<Pool> {
+    let kind = args.word("kind", &["dynamic", "static"])?.unwrap_or("dynamic");
+    Ok(Pool { range, name: args.text("name", is_name)?, kind, draining: false })
+}
+
+pub fn read_reserved(args: &Args) -> Refusal<Reserved> {
+    let range = args.range("range")?.ok_or_else(|| ModelError::new("invalid_argument", json!({ "field": "range" })))?;
+    let note = args.text("note", is_note)?;
+    let whose = match args.object("for")? {
+        None => None,
+        Some(whose) => {
+            let read = For {
+                scope: whose.text("scope", is_owner)?.unwrap_or_else(|| "default".into()),
+                owner: whose.need_text("owner", is_owner)?,
+                slot: whose.text("slot", is_owner)?,
+            };
+            whose.end()?;
+            Some(read)
+        }
+    };
+    Ok(Reserved { range, note, whose })
+}
+
+/// Adds a range to a list; what it overlaps becomes one range with it, which has the newer note and owner.
+pub fn merge_reserved(list: &mut Vec<Reserved>, mut added: Reserved) {
+    list.sort_by_key(|reserved| reserved.range);
+    let (joined, apart): (Vec<Reserved>, Vec<Reserved>) =
+        list.drain(..).partition(|old| old.range.overlaps(added.range));
+    for old in joined {
+        let (first, last) = (old.range.first().min(added.range.first()), old.range.last().max(added.range.last()));
+        added.range = Range::of_bits(first.family(), first.bits(), last.bits());
+        added.note = added.note.or(old.note);
+        added.whose = added.whose.or(old.whose);
+    }
+    *list = apart;
+    list.push(added);
+    list.sort_by_key(|reserved| reserved.range);
+}
+
+/// Gateway and pools fit the subnet; reserved ranges too, where `reserved` says so.
+pub fn check_shape(subnet: &Subnet, reserved: bool, findings: &mut Findings) {
+    if let Some(gateway) = subnet.gateway {
+        let link_local = subnet.cidr.family().number() == 6 && gateway.is_link_local();
+        let inside = subnet.cidr.contains(gateway);
+        findings.when(!inside && !link_local, "out_of_range");
+        findings.when(inside && !link_local && subnet.is_structural(gateway), "invalid_argument");
+    }
+    for (index, pool) in subnet.pools.iter().enumerate() {
+        findings.when(!subnet.cidr.range().covers(pool.range), "out_of_range");
+        findings.when(subnet.pools[..index].iter().any(|earlier| earlier.range.overlaps(pool.range)), "overlap");
+    }
+    let outside = subnet.reserved.iter().any(|part| !subnet.cidr.range().covers(part.range));
+    findings.when(reserved && outside, "out_of_range");
+}
+
+/// At most one dhcp subnet a family.
+pub fn check_dhcp(subnets: &[&Subnet], findings: &mut Findings) {
+    for family in [4, 6] {
+        let dhcp = subnets.iter().filter(|subnet| subnet.dhcp && subnet.cidr.family().number() == family).count();
+        findings.when(dhcp > 1, "invalid_argument");
+    }
+}
+
+impl Model {
+    /// No subnet of the realm overlaps, but the one at `except`.
+    pub fn check_space(&self, realm: &str, cidr: Cidr, except: Option<(usize, usize)>, findings: &mut Findings) {
+        let mut with = Vec::new();
+        for (n, network) in self.networks.iter().enumerate().filter(|(_, network)| network.realm == realm) {
+            for (s, subnet) in network.subnets.iter().enumerate() {
+                if except != Some((n, s)) && subnet.cidr.range().overlaps(cidr.range()) {
+                    with.push(json!({ "network": network.name, "cidr": subnet.cidr.to_string() }));
+                }
+            }
+        }
+        if !with.is_empty() {
+            findings.add(ModelError::new("overlap", json!({ "with_any": with })));
+        }
+    }
+
+    pub fn check_version(&self, n: usize, expected: Option<u64>, findings: &mut Findings) {
+        let actual = self.networks[n].version;
+        if let Some(expected) = expected.filter(|expected| *expected != actual) {
+            findings.add(ModelError::new("conflict", json!({ "expected": expected, "actual": actual })));
+        }
+    }
+}
+
+pub fn if_version(args: &Args) -> Refusal<Option<u64>> {
+    args.number("if_version", 0, u64::MAX)
+}
+
+/// Given members in which what is there differs from what is asked.
+pub fn differing<'a>(given: impl IntoIterator<Item = &'a str>, asked: &Value, there: &Value) -> Vec<&'a str> {
+    given.into_iter().filter(|member| asked.get(member) != there.get(member)).collect()
+}
+
+pub fn differs(members: Vec<&str>) -> ModelError {
+    ModelError::new("already_exists", json!({ "differs": members }))
+}

@@ -1,0 +1,243 @@
+//! `subnet.add`, `modify`, `move`, `remove`.
+
+use allod::core::address::{Address, Cidr, Range};
+use serde_json::{Value, json};
+
+use super::Model;
+use super::args::{Args, is_name, is_reference};
+use super::errors::{Findings, ModelError, Refusal};
+use super::nouns;
+use super::spec::{
+    check_dhcp, check_shape, differing, differs, if_version, read_dns, read_pools, read_subnet, read_zones,
+};
+use super::state::{Subnet, block, each};
+
+impl Model {
+    pub fn subnet_add(&mut self, args: &Args) -> Refusal<Value> {
+        let reference = args.need_text("network", is_reference)?;
+        let mut spec = read_subnet(args)?;
+        let if_absent = args.on("if_absent")?;
+        let expected = if_version(args)?;
+        args.end()?;
+        let n = self.network_named(&reference)?;
+        let network = &self.networks[n];
+        let mut findings = Findings::default();
+        findings.when(network.closed, "in_use");
+        findings.when(network.kind == "dynamic", "wrong_kind");
+        self.check_version(n, expected, &mut findings);
+        check_shape(&spec.subnet, true, &mut findings);
+        let named = network.subnets.iter().position(|subnet| subnet.name.is_some() && subnet.name == spec.subnet.name);
+        let there = named.or_else(|| network.subnets.iter().position(|subnet| subnet.cidr == spec.subnet.cidr));
+        if let Some(there) = there.filter(|_| if_absent) {
+            let found = nouns::subnet(&network.subnets[there]);
+            let members = differing(spec.given.iter().copied(), &nouns::subnet(&spec.subnet), &found);
+            if !members.is_empty() {
+                findings.name_taken(differs(members).data);
+            }
+            findings.verdict()?;
+            let mut noun = found;
+            noun["created"] = json!(false);
+            return Ok(noun);
+        }
+        if named.is_some() {
+            findings.name_taken(json!({}));
+        }
+        self.check_space(&network.realm, spec.subnet.cidr, None, &mut findings);
+        let others: Vec<&Subnet> = network.subnets.iter().chain([&spec.subnet]).collect();
+        check_dhcp(&others, &mut findings);
+        findings.verdict()?;
+        spec.subnet.id = self.new_id();
+        let mut noun = nouns::subnet(&spec.subnet);
+        self.networks[n].subnets.push(spec.subnet);
+        if if_absent {
+            noun["created"] = json!(true);
+        }
+        Ok(noun)
+    }
+
+    pub fn subnet_modify(&mut self, args: &Args) -> Refusal<Value> {
+        let reference = args.need_text("network", is_reference)?;
+        let which = args.need_text("subnet", is_reference)?;
+        let set = args.set()?;
+        let expected = if_version(args)?;
+        args.end()?;
+        let cidr = set.cidr("cidr")?;
+        let name = set.raw("name") != Some(&Value::Null) && set.text("name", is_name)?.is_some();
+        let gateway = if set.raw("gateway") == Some(&Value::Null) { None } else { set.address("gateway")? };
+        let pools = read_pools(&set)?;
+        let dhcp = set.flag("dhcp")?;
+        let draining = set.flag("draining")?;
+        let dns = if set.raw("dns") == Some(&Value::Null) { Value::Null } else { read_dns(&set)? };
+        let zones = if set.raw("zones") == Some(&Value::Null) { Vec::new() } else { read_zones(&set)? };
+        set.patch_texts("tags", &mut Default::default())?;
+        set.end()?;
+
+        let n = self.network_named(&reference)?;
+        let mut findings = Findings::default();
+        findings.when(self.networks[n].closed, "in_use");
+        self.check_version(n, expected, &mut findings);
+        let s = findings.note(self.networks[n].subnet_named(&which));
+        let Some(s) = s else { return findings.verdict().map(|()| Value::Null) };
+        let old = self.networks[n].subnets[s].clone();
+        let mut new = old.clone();
+        findings.note(set.patch_texts("tags", &mut new.tags));
+        findings.note(set.patch_text("name", &mut new.name, is_name));
+        new.dhcp = dhcp.unwrap_or(new.dhcp);
+        new.draining = draining.unwrap_or(new.draining);
+        if set.has("gateway") {
+            new.gateway = gateway;
+        }
+        if set.has("dns") {
+            new.dns = patched_dns(&old.dns, dns);
+        }
+        if set.has("zones") {
+            new.zones = zones;
+        }
+        if let Some(cidr) = cidr {
+            findings.when(cidr.family() != old.cidr.family(), "invalid_argument");
+            resize(&mut new, cidr);
+        }
+        new.pools = pools.unwrap_or(new.pools);
+        self.check_resized(n, s, &old, &new, &mut findings);
+        let taken = self.networks[n]
+            .subnets
+            .iter()
+            .enumerate()
+            .any(|(i, other)| i != s && other.name.is_some() && other.name == new.name);
+        if name && taken {
+            findings.name_taken(json!({}));
+        }
+        let others = self.networks[n].subnets.iter().enumerate().map(|(i, other)| if i == s { &new } else { other });
+        check_dhcp(&others.collect::<Vec<_>>(), &mut findings);
+        findings.verdict()?;
+        let noun = nouns::subnet(&new);
+        self.networks[n].subnets[s] = new;
+        Ok(noun)
+    }
+
+    fn check_resized(&self, n: usize, s: usize, old: &Subnet, new: &Subnet, findings: &mut Findings) {
+        let network = &self.networks[n];
+        check_shape(new, false, findings);
+        if new.cidr != old.cidr {
+            self.check_space(&network.realm, new.cidr, Some((n, s)), findings);
+            let spoiled = |first: &Address| {
+                let range = block(*first, network.held[first].length);
+                !new.cidr.range().covers(range) || each(range).any(|address| new.is_structural(address))
+            };
+            let held: Vec<Address> = network.holding_in(old.cidr.range()).into_iter().filter(spoiled).collect();
+            let cut = new.reserved.iter().any(|reserved| !new.cidr.range().covers(reserved.range));
+            if cut {
+                findings.when(true, "in_use");
+            } else if !held.is_empty() {
+                let first: Vec<String> = held.iter().map(|first| first.to_string()).collect();
+                findings.add(ModelError::new("in_use", json!({ "count": held.len(), "first": first })));
+            }
+        }
+        if let Some((first, _)) = new.gateway.and_then(|gateway| network.covering(gateway)) {
+            findings.add(self.in_use_by(n, first));
+        }
+    }
+
+    pub fn subnet_move(&mut self, args: &Args) -> Refusal<Value> {
+        let reference = args.need_text("network", is_reference)?;
+        let which = args.need_text("subnet", is_reference)?;
+        let to = args.need_text("to", is_reference)?;
+        let expected = if_version(args)?;
+        args.end()?;
+        let (n, t) = (self.network_named(&reference)?, self.network_named(&to)?);
+        let s = self.networks[n].subnet_named(&which)?;
+        let (from, target, subnet) = (&self.networks[n], &self.networks[t], &self.networks[n].subnets[s]);
+        if n == t {
+            return Ok(nouns::subnet(subnet));
+        }
+        let mut findings = Findings::default();
+        findings.when(from.closed || target.closed, "in_use");
+        findings.when(target.kind == "dynamic", "wrong_kind");
+        self.check_version(n, expected, &mut findings);
+        if target.subnets.iter().any(|other| other.name.is_some() && other.name == subnet.name) {
+            findings.name_taken(json!({}));
+        }
+        self.check_space(&target.realm, subnet.cidr, Some((n, s)), &mut findings);
+        check_dhcp(&target.subnets.iter().chain([subnet]).collect::<Vec<_>>(), &mut findings);
+        let moving = from.holding_in(subnet.cidr.range());
+        for first in &moving {
+            let held = &from.held[first];
+            findings.when(target.held.values().any(|other| other.key == held.key), "already_exists");
+            if target.realm != from.realm {
+                self.check_mac(t, held.mac.as_deref(), None, &mut findings);
+            }
+        }
+        findings.verdict()?;
+        let subnet = self.networks[n].subnets.remove(s);
+        let inside = |address: &Address| subnet.cidr.contains(*address);
+        let (held, held_left) = split(&mut self.networks[n].held, inside);
+        let (freed, freed_left) = split(&mut self.networks[n].freed, inside);
+        let (declined, declined_left) = split(&mut self.networks[n].declined, inside);
+        let from = &mut self.networks[n];
+        (from.held, from.freed, from.declined) = (held_left, freed_left, declined_left);
+        let highest = from.highest_generation;
+        let target = &mut self.networks[t];
+        target.highest_generation = target.highest_generation.max(highest);
+        target.held.extend(held);
+        target.freed.extend(freed);
+        target.declined.extend(declined);
+        let noun = nouns::subnet(&subnet);
+        target.subnets.push(subnet);
+        Ok(noun)
+    }
+
+    pub fn subnet_remove(&mut self, args: &Args) -> Refusal<Value> {
+        let reference = args.need_text("network", is_reference)?;
+        let which = args.need_text("subnet", is_reference)?;
+        let expected = if_version(args)?;
+        args.end()?;
+        let n = self.network_named(&reference)?;
+        let mut findings = Findings::default();
+        findings.when(self.networks[n].closed, "in_use");
+        self.check_version(n, expected, &mut findings);
+        let s = findings.note(self.networks[n].subnet_named(&which));
+        let Some(s) = s else { return findings.verdict().map(|()| Value::Null) };
+        let network = &self.networks[n];
+        let held = network.holding_in(network.subnets[s].cidr.range());
+        if !held.is_empty() {
+            let first: Vec<String> = held.iter().map(|first| first.to_string()).collect();
+            findings.add(ModelError::new("in_use", json!({ "count": held.len(), "first": first })));
+        }
+        findings.verdict()?;
+        let network = &mut self.networks[n];
+        let removed = network.subnets.remove(s);
+        if self.assume.removal_forgets {
+            network.freed.retain(|address, _| !removed.cidr.contains(*address));
+            network.declined.retain(|address, _| !removed.cidr.contains(*address));
+        }
+        Ok(json!({}))
+    }
+}
+
+fn split<T>(
+    map: &mut std::collections::BTreeMap<Address, T>,
+    inside: impl Fn(&Address) -> bool,
+) -> (Parts<T>, Parts<T>) {
+    std::mem::take(map).into_iter().partition(|(address, _)| inside(address))
+}
+
+type Parts<T> = std::collections::BTreeMap<Address, T>;
+
+/// A merge patch of dns: lists replace.
+fn patched_dns(old: &Value, patch: Value) -> Value {
+    let (Some(old), Some(patch)) = (old.as_object(), patch.as_object()) else { return patch };
+    let mut merged = old.clone();
+    merged.extend(patch.clone());
+    Value::Object(merged)
+}
+
+/// Pools that spanned the subnet go on spanning it, others are trimmed.
+fn resize(subnet: &mut Subnet, cidr: Cidr) {
+    let old: Range = subnet.cidr.range();
+    subnet.cidr = cidr;
+    subnet.pools.retain_mut(|pool| {
+        let kept = if pool.range == old { Some(cidr.range()) } else { pool.range.intersection(cidr.range()) };
+        pool.range = kept.unwrap_or(pool.range);
+        kept.is_some()
+    });
+}
