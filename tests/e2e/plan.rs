@@ -169,7 +169,7 @@ async fn audit(shared: &Shared, server: SocketAddr, realms: &HashMap<String, Str
     let mut ledger = shared.ledger.lock().unwrap();
     let open = ledger.open();
     ledger.audit(&reservations, realms);
-    eprintln!("audited {} reservations, {open} of them by unanswered requests or none", reservations.len());
+    eprintln!("audited {} reservations; {open} requests had no answer", reservations.len());
 }
 
 /// Every owner asks again, and gets what it has.

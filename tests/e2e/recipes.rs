@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::server::{ALLOD, Starting};
+use crate::server::{Starting, allod};
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/recipes.md");
 
@@ -96,8 +96,8 @@ fn run(story: &Story) -> Option<String> {
 }
 
 fn run_step(step: &Step, directory: &Path, server: &str) -> Result<(), String> {
-    let bin = Path::new(ALLOD).parent().unwrap();
-    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());
+    let program = allod();
+    let path = format!("{}:{}", program.parent().unwrap().display(), std::env::var("PATH").unwrap_or_default());
     // `set -e` does not see what `!` turns round, so that is checked here.
     let refused = step.command.starts_with("! ");
     let script = step.command.strip_prefix("! ").unwrap_or(&step.command);

@@ -8,8 +8,11 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// The program under test.
-pub const ALLOD: &str = env!("CARGO_BIN_EXE_allod");
+/// The program under test: the one built with the tests, or the one that `ALLOD_BIN` names (a release build).
+pub fn allod() -> PathBuf {
+    std::env::var_os("ALLOD_BIN").map_or_else(|| env!("CARGO_BIN_EXE_allod").into(), PathBuf::from)
+}
+
 /// Longest wait for a server to be ready: a debug build that loads a hundred thousand records.
 const READY_WAIT_MAX: Duration = Duration::from_secs(60);
 
@@ -36,7 +39,7 @@ impl Starting {
     pub fn with_store(data: &Path, store: &str) -> Self {
         let log = data.with_extension("log");
         let log_file = OpenOptions::new().create(true).append(true).open(&log).unwrap();
-        let mut child = Command::new(ALLOD)
+        let mut child = Command::new(allod())
             .arg("serve")
             .args(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--store", store])
             .arg("--data")
@@ -106,7 +109,7 @@ impl Server {
 
     /// Runs `allod` against it.
     pub fn allod(&self, arguments: &[&str]) -> Output {
-        Command::new(ALLOD).args(arguments).env("ALLOD_SERVER", self.address.to_string()).output().unwrap()
+        Command::new(allod()).args(arguments).env("ALLOD_SERVER", self.address.to_string()).output().unwrap()
     }
 
     /// Runs `allod` against it and returns what it printed.
