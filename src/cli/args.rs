@@ -8,6 +8,9 @@ use clap::Args;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
+/// Heading of what every change takes, in help texts.
+const HEADING: &str = "Options of every change";
+
 /// One call: the method and its params, ready to be sent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ask {
@@ -62,10 +65,10 @@ fn is_given(value: &Value) -> bool {
 #[derive(Debug, Clone, Default, Args, Serialize)]
 pub struct Change {
     /// Say what would happen, or the same error, and change nothing
-    #[arg(long)]
+    #[arg(long, help_heading = HEADING)]
     pub dry_run: bool,
     /// Why, kept in the history
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", help_heading = HEADING)]
     pub reason: Option<String>,
 }
 
@@ -73,7 +76,7 @@ pub struct Change {
 #[derive(Debug, Clone, Default, Args, Serialize)]
 pub struct Configure {
     /// Refuse if the network has moved on from this version
-    #[arg(long, value_name = "VERSION")]
+    #[arg(long, value_name = "VERSION", help_heading = HEADING)]
     pub if_version: Option<u64>,
     #[command(flatten)]
     #[serde(flatten)]

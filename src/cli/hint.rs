@@ -4,15 +4,16 @@
 
 use serde_json::Value;
 
-use super::kinds::ErrorKind;
+use super::output::number_of;
 use super::phrase::text;
 use super::quote::shell;
 use crate::client::RpcError;
+use crate::wire::{Access, ErrorKind, Method};
 
 /// The hint for a refusal of `method` with `params`.
 pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
     let data = &error.data;
-    let Some(kind) = ErrorKind::from_name(&error.kind) else {
+    let Some(kind) = ErrorKind::from_word(&error.kind) else {
         return "`allod server info` shows which protocol the server speaks".to_owned();
     };
     let network = text(params, "network").or_else(|| text(data, "network")).map(shell);
@@ -28,7 +29,7 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
         ErrorKind::MethodNotFound => "`allod call rpc.discover` lists the methods that the server knows".to_owned(),
         ErrorKind::InvalidArgument => format!("`{} --help` explains the arguments", command_of(method)),
         ErrorKind::Internal => {
-            "this is a bug: look for the id in the server's log, and try `allod server info`".to_owned()
+            "look for the id in the server's log and report it, with what `allod server info` says".to_owned()
         }
         ErrorKind::NotFound => not_found(method, data, network.as_deref()),
         ErrorKind::AlreadyExists => already_exists(method, params, data, network.as_deref()),
@@ -64,7 +65,7 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
             }
         }
         ErrorKind::Overloaded => {
-            format!("nothing was changed; {} (setting `server.max_connections`)", retry_after(data))
+            format!("nothing was changed; {}; `allod server info` shows the server's limits", retry_after(data))
         }
         ErrorKind::NotReady => format!("{}; `allod server info` shows how far it is", retry_after(data)),
         ErrorKind::Moved => {
@@ -74,7 +75,7 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
         ErrorKind::NetworkStopped => {
             "the server's log says why; `allod call cluster.conflicts` lists what waits for a decision".to_owned()
         }
-        ErrorKind::RateLimited => format!("{} (setting `auth.rate_limit`)", retry_after(data)),
+        ErrorKind::RateLimited => format!("{}; `allod server info` shows the server's limits", retry_after(data)),
         ErrorKind::Unauthenticated => "put a token into ALLOD_TOKEN (setting `auth.tokens` of the server)".to_owned(),
         ErrorKind::PermissionDenied => {
             "`allod call auth.login token=TOKEN` tells what a token may do (setting `auth.tokens` of the server)"
@@ -97,9 +98,8 @@ pub fn after_lost(method: &str) -> String {
         "deployment.apply",
         "claimant.mark",
     ];
-    let reads = ["get", "list", "find", "usage", "map", "info", "ping", "discover", "history", "plan", "compare"];
-    let verb = method.rsplit('.').next().unwrap_or_default();
-    if SAFE.contains(&method) || reads.contains(&verb) {
+    let reads = Method::from_name(method).is_some_and(|method| method.access() == Access::Read);
+    if SAFE.contains(&method) || reads {
         "it is safe to repeat the command: nothing is granted twice; `allod server ping` tells when the server is back"
             .to_owned()
     } else {
@@ -180,7 +180,7 @@ fn overlap(data: &Value) -> String {
 
 fn in_use(params: &Value, data: &Value, network: Option<&str>) -> String {
     let network = network.unwrap_or("NETWORK");
-    if data.get("count").and_then(Value::as_u64).unwrap_or(0) == 0 {
+    if data.get("count").and_then(number_of).unwrap_or(0) == 0 {
         return format!("`allod network get {network}` shows what guards it, as the setting `protected`");
     }
     match text(params, "subnet") {

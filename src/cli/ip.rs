@@ -28,6 +28,8 @@ pub enum IpCommand {
     /// Change labels, note, hostname, MAC or uid of a reservation
     Update(Update),
     /// Hand an address to another owner in one step
+    #[command(override_usage = "allod ip transfer [OPTIONS] --owner <OWNER> --to-owner <OWNER>\n\
+                                \x20                        <NETWORK> <ADDRESS>")]
     Transfer(Transfer),
     /// Report that somebody else answers at this address
     Decline(Decline),
@@ -295,7 +297,7 @@ pub struct Transfer {
     #[arg(long)]
     scope: Option<String>,
     /// Who gets it
-    #[arg(long)]
+    #[arg(long, value_name = "OWNER")]
     #[serde(skip)]
     to_owner: String,
     /// Scope of the one who gets it [default: default]

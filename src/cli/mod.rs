@@ -21,7 +21,6 @@ pub mod failure;
 pub mod hint;
 pub mod holders;
 pub mod ip;
-pub mod kinds;
 pub mod map;
 pub mod network;
 pub mod output;

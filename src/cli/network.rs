@@ -14,6 +14,9 @@ use super::subnet::subnet_spec;
 #[derive(Debug, Subcommand)]
 pub enum NetworkCommand {
     /// Make the server's networks equal to a file (TOML or YAML)
+    ///
+    /// Shows what differs and asks. Where nobody can be asked, only what takes
+    /// something away needs --yes.
     Apply(Apply),
     /// Write networks as a file that `apply` reads (--format toml or yaml)
     Dump(Dump),

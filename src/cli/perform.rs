@@ -37,6 +37,23 @@ pub async fn perform(session: &mut Session, ask: Ask) -> Done<Exit> {
 /// Shows on stderr what the call would take away.
 async fn preview(session: &mut Session, ask: &Ask) -> Done<()> {
     let would = session.make(&ask.clone().with("dry_run", true)).await?;
+    match (ask.method, ask.text("network"), ask.text("address")) {
+        ("ip.release", Some(network), Some(address)) => {
+            let found = session.call("ip.get", json!({"network": network, "address": address})).await?;
+            if let Some(held) = found.get("reservation") {
+                session.say(reservation_rows(std::iter::once(held)).render(Some(80)).trim_end());
+            }
+        }
+        ("network.delete", Some(network), _) => {
+            let first = session.call("ip.list", json!({"network": network, "limit": PREVIEW_ROWS_MAX})).await?;
+            let held = first.get("reservations").and_then(Value::as_array).cloned().unwrap_or_default();
+            if !held.is_empty() {
+                session.say(&format!("the first {} of what it holds:", held.len()));
+                session.say(reservation_rows(held.iter()).render(Some(80)).trim_end());
+            }
+        }
+        _ => {}
+    }
     let words = match would.get("released").and_then(Value::as_array) {
         Some(released) if released.is_empty() => "nothing is held, so nothing would be released".to_owned(),
         Some(released) => {

@@ -107,6 +107,11 @@ impl Session {
         let _ = writeln!(anstream::stderr(), "{words}");
     }
 
+    /// Whether a person is there to be asked.
+    pub fn can_ask(&self) -> bool {
+        io::stdin().is_terminal() && io::stderr().is_terminal()
+    }
+
     /// Asks whether to go on; `asked` is what would be done, as a fragment.
     ///
     /// # Errors
@@ -115,12 +120,12 @@ impl Session {
         if self.options.yes {
             return Ok(());
         }
-        if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
+        if !self.can_ask() {
             return Err(
                 Failure::not_confirmed(asked, "it takes something away, and nobody is there to be asked").into()
             );
         }
-        let _ = write!(anstream::stderr(), "{}{} [y/N] ", asked[..1].to_uppercase(), &asked[1..].to_owned());
+        let _ = write!(anstream::stderr(), "really {asked}? [y/N] ");
         let mut answer = String::new();
         io::stdin().lock().read_line(&mut answer)?;
         match answer.trim().to_ascii_lowercase().as_str() {

@@ -212,3 +212,6 @@ fn plain(error: &std::io::Error) -> String {
     let mut characters = text.chars();
     characters.next().map_or_else(String::new, |first| first.to_lowercase().chain(characters).collect())
 }
+
+#[cfg(test)]
+mod tests;

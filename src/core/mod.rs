@@ -1,7 +1,9 @@
 //! The pure core: no async, no clock, no randomness, no I/O, no logging, no serde. Time and randomness are arguments.
 
 pub mod address;
+pub mod catalog;
 pub mod command;
+pub(crate) mod disjoint;
 pub mod network;
 pub mod outcome;
 pub mod refusal;

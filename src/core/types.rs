@@ -9,7 +9,7 @@ use std::str::FromStr;
 use compact_str::CompactString;
 use unicode_general_category::{GeneralCategory, get_general_category};
 
-use super::address::{Address, Range};
+use super::address::Address;
 use crate::limits;
 
 /// Why a text may not be used. `Display` is a fragment that follows the name of the member.
@@ -55,9 +55,10 @@ fn check_name(text: &str) -> Result<(), InvalidText> {
     if text.len() > limits::NAME_CHARACTERS_MAX {
         return Err(InvalidText::TooLong { length: text.len(), max: limits::NAME_CHARACTERS_MAX });
     }
-    // Only what could begin an address is parsed: a hexadecimal digit first, and a separator later on.
+    // Only what could begin an address is parsed: a hexadecimal digit first, and a separator later on. What begins with
+    // an address and goes on like a range or prefix is refused even where it is none (10.0.0.5/24): it reads as one.
     let suspect = text.as_bytes()[0].is_ascii_hexdigit() && text.bytes().any(|byte| matches!(byte, b'.' | b':'));
-    if suspect && (text.parse::<Address>().is_ok() || text.parse::<Range>().is_ok()) {
+    if suspect && text.split(['/', '-']).next().is_some_and(|begin| begin.parse::<Address>().is_ok()) {
         return Err(InvalidText::ReadsAsAddress);
     }
     Ok(())
@@ -86,6 +87,10 @@ pub fn check_printable(text: &str, max: usize) -> Result<(), InvalidText> {
     const ALLOWED: &str = "printable characters only, and no separator but the space";
     if text.len() > max {
         return Err(InvalidText::TooLong { length: text.len(), max });
+    }
+    // Nearly every text is plain ASCII: one pass over bytes.
+    if text.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
+        return Ok(());
     }
     match text.chars().enumerate().find(|&(_, c)| !is_printable(c)) {
         Some((at, found)) => Err(InvalidText::Character { at, found, allowed: ALLOWED }),
@@ -327,7 +332,17 @@ mod tests {
 
     #[test]
     fn a_name_never_reads_as_an_address() {
-        for text in ["10.0.0.1", "::1", "10.0.0.0/24", "10.0.0.1-10.0.0.9", "10.0.0.1+4", "fe80::/10", "a::b"] {
+        for text in [
+            "10.0.0.1",
+            "::1",
+            "10.0.0.0/24",
+            "10.0.0.1-10.0.0.9",
+            "10.0.0.1+4",
+            "10.0.0.5/24",
+            "10.0.0.9-10.0.0.1",
+            "fe80::/10",
+            "a::b",
+        ] {
             assert!(text.parse::<Name>().is_err(), "{text}");
         }
         for text in ["lan", "10", "eu-1a/web", "a:b", "web.prod_1", "10.0.0", "abcd", "dead-beef", "0"] {

@@ -126,7 +126,7 @@ pub fn grouped(count: &str) -> String {
     }
     let mut text = String::new();
     for (at, c) in count.chars().enumerate() {
-        if at > 0 && (count.len() - at) % 3 == 0 {
+        if at > 0 && (count.len() - at).is_multiple_of(3) {
             text.push(' ');
         }
         text.push(c);

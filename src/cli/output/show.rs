@@ -17,10 +17,11 @@ pub fn render(method: &str, params: &Value, result: &Value, width: Option<usize>
         "network.map" => maps(result),
         "network.list" => networks(result, width),
         "scope.list" => scopes(result, width),
-        "realm.list" => lines(result.get("realms")),
+        "realm.list" => realms(result, width),
         "ip.get" => lookup(result),
         "ip.find" => found(params, result),
         "claimant.sweep" => swept(result, width),
+        "ip.list" if result.get("count").is_some() => format!("{}\n", text(result, "count")),
         _ if result.get("reservations").is_some() => reservations(result, width),
         _ if result.get("address").is_some() && result.get("owner").is_some() => reservation(result),
         _ if result.get("kind").is_some() && result.get("version").is_some() => network(result, width),
@@ -53,6 +54,11 @@ fn held_address(held: &Value) -> String {
 
 /// One reservation, field by field.
 fn reservation(held: &Value) -> String {
+    reservation_in(held, String::new())
+}
+
+/// The same, with the state of the address before it.
+fn reservation_in(held: &Value, state: String) -> String {
     let labels = held.get("labels").and_then(Value::as_object);
     let labels = labels.map_or_else(String::new, |labels| {
         labels.iter().map(|(key, value)| format!("{key}={}", text_of(value))).collect::<Vec<_>>().join(" ")
@@ -72,6 +78,7 @@ fn reservation(held: &Value) -> String {
     };
     let obsolete = held.get("obsolete").map_or_else(String::new, |o| format!("since {}", text(o, "since")));
     fields(&[
+        ("state", state),
         ("address", held_address(held)),
         ("interface", text(held, "interface")),
         ("network", text(held, "network")),
@@ -134,25 +141,23 @@ fn released(result: &Value, width: Option<usize>) -> String {
     if table.is_empty() { String::new() } else { table.without_plain_columns(&[("NETWORK", "")]).render(width) }
 }
 
-fn lines(items: Option<&Value>) -> String {
-    let items = items.and_then(Value::as_array).into_iter().flatten();
-    items.map(|item| format!("{}\n", item.get("name").map_or_else(|| text_of(item), text_of))).collect()
+fn realms(result: &Value, width: Option<usize>) -> String {
+    let mut table = Table::new(&["REALM", "#NETWORKS"]);
+    for realm in list(result, "realms") {
+        table.row(vec![text(realm, "realm"), count(realm, "networks")]);
+    }
+    if table.is_empty() { String::new() } else { table.render(width) }
 }
 
 fn lookup(result: &Value) -> String {
-    let mut shown = String::new();
     match result.get("reservation") {
-        Some(held) => {
-            shown.push_str(&fields(&[("state", text(result, "state"))]));
-            shown.push_str(&reservation(held));
-        }
-        None => shown.push_str(&fields(&[
+        Some(held) => reservation_in(held, text(result, "state")),
+        None => fields(&[
             ("address", text(result, "address")),
             ("state", text(result, "state")),
             ("network", text(result, "network")),
-        ])),
+        ]),
     }
-    shown
 }
 
 fn found(params: &Value, result: &Value) -> String {
@@ -203,11 +208,7 @@ fn networks(result: &Value, width: Option<usize>) -> String {
             },
             count(usage, "held"),
             count(usage, "free"),
-            if network.get("deleted").is_some() || network.get("closed").is_some() {
-                text(network, "id")
-            } else {
-                String::new()
-            },
+            if network.get("deleted").is_some() { text(network, "id") } else { String::new() },
         ]);
     }
     if table.is_empty() {

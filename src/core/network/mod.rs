@@ -26,6 +26,8 @@ mod rested;
 #[cfg(test)]
 mod tests;
 
+pub use configure::{create, pool_differs_from, subnet_differs_from};
+
 use std::sync::Arc;
 
 use super::address::{Address, Range};
@@ -110,6 +112,19 @@ impl Network {
         Ok(Self { config, subnets, holdings, layout, next_generation, freed: 0, gone: false })
     }
 
+    /// A network as it was stored, for tests.
+    #[cfg(test)]
+    fn of_parts(
+        config: Arc<NetworkConfig>,
+        subnets: Vec<Arc<SubnetConfig>>,
+        entries: impl IntoIterator<Item = (Address, Entry)>,
+        next_generation: Generation,
+    ) -> Self {
+        let entries: std::collections::BTreeMap<Address, Entry> = entries.into_iter().collect();
+        let floor = Generation(next_generation.0 - 1);
+        Self::load(config, subnets, entries.into_iter().collect(), floor).expect("test networks fit together")
+    }
+
     /// What a command leads to. Reads only; the same state, command and context always lead to the same decision.
     ///
     /// # Errors
@@ -136,8 +151,8 @@ impl Network {
             Command::Map { subnet, pool, format } => self.map(subnet.as_ref(), pool.as_ref(), *format),
             Command::Scopes => Ok(self.scopes()),
             Command::Configure { change, if_version } => self.decide_configure(change, *if_version, context),
-            Command::MoveOut { subnet, if_version } => self.decide_move_out(subnet, *if_version, context),
-            Command::MoveIn(moved) => self.decide_move_in(moved, context),
+            Command::MoveOut { subnet, if_version } => self.decide_move_out(subnet, *if_version),
+            Command::MoveIn(moved) => self.decide_move_in(moved),
             Command::Expire => Ok(self.expire(context)),
         }
     }
@@ -220,6 +235,11 @@ impl Network {
     /// `not_found`.
     pub fn subnet(&self, wanted: &SubnetRef) -> Result<&Arc<SubnetConfig>, Refusal> {
         self.subnet_index(wanted).map(|index| &self.subnets[index])
+    }
+
+    /// The subnet in which an address lies. Cost: O(log subnets).
+    pub fn subnet_of(&self, address: Address) -> Option<&Arc<SubnetConfig>> {
+        self.layout.subnet_of(address).map(|index| &self.subnets[index])
     }
 
     fn subnet_index(&self, wanted: &SubnetRef) -> Result<usize, Refusal> {

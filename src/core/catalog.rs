@@ -1,0 +1,358 @@
+//! What is known of all networks: their names, ids, realms and prefixes. The only rules that see two networks.
+//!
+//! ```text
+//! check ─▶ intend ─▶ the network's shard commits ─▶ settle     create, add, grow, rename, restore: widen first
+//!                └─▶ it refuses or fails ─────────▶ abandon
+//! the network's shard commits ─▶ put                           shrink, remove, close: narrow last
+//!                            └─▶ remove                        the end of a network
+//! ```
+//!
+//! So the catalog always covers at least what the networks hold; a crash leaves too much, never too little. An intent
+//! holds its name and prefixes against everybody else until it is settled or abandoned; which of the two, its network
+//! knows. The check and the intent must be one step of the actor that owns the catalog.
+//!
+//! A closed network frees its name and keeps guarding its space. Every search costs O(log n); a change of a network
+//! costs O(its subnets · log n).
+//!
+//! Review notes: does everything that widens hold an intent until the network is durable? Does a new check leave out
+//! what the network itself holds?
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use super::address::Cidr;
+use super::disjoint::Disjoint;
+use super::refusal::{Missing, Refusal};
+use super::types::{Name, NetworkId, SubnetId};
+
+/// What the catalog keeps of a network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listing {
+    /// Its identity.
+    pub id: NetworkId,
+    /// Unique over all realms while it is not closed.
+    pub name: Name,
+    /// Never changes.
+    pub realm: Name,
+    /// Deleted but remembered: its name is free, its space guarded.
+    pub closed: bool,
+    /// Its prefixes.
+    pub subnets: BTreeMap<SubnetId, Cidr>,
+}
+
+/// What a network is about to have beyond what is listed of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Intent {
+    /// The network, which need not be listed yet.
+    pub network: NetworkId,
+    /// Its realm.
+    pub realm: Name,
+    /// A name that it takes: of a create, a rename, a restore.
+    pub name: Option<Name>,
+    /// Prefixes that it takes: of a create, an add, a grow, a move.
+    pub subnets: Vec<(SubnetId, Cidr)>,
+}
+
+/// Number of an intent, unique while it is pending; its maker chooses it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct IntentId(pub u64);
+
+/// Names, realms and prefixes of all networks.
+#[derive(Debug, Clone, Default)]
+pub struct Catalog {
+    networks: BTreeMap<NetworkId, Known>,
+    intents: BTreeMap<IntentId, Intent>,
+    /// Who holds a name, by listing or intent. Closed networks hold none.
+    names: BTreeMap<Name, NetworkId>,
+    /// Listed networks, closed ones too, by name; several closed ones may have one name.
+    by_name: BTreeSet<(Name, NetworkId)>,
+    realms: BTreeMap<Name, Realm>,
+}
+
+/// What one network holds, listing and intents together.
+#[derive(Debug, Clone)]
+struct Known {
+    realm: Name,
+    listing: Option<Listing>,
+    intents: BTreeSet<IntentId>,
+    names: BTreeSet<Name>,
+    /// For each subnet, the widest of what is listed and intended.
+    prefixes: Prefixes,
+}
+
+type Prefixes = BTreeMap<SubnetId, Vec<Cidr>>;
+type SubnetOf = (NetworkId, SubnetId);
+
+#[derive(Debug, Clone, Default)]
+struct Realm {
+    /// Listed networks.
+    networks: usize,
+    /// Whose a prefix is; two networks only while a subnet moves from one to the other.
+    prefixes: Disjoint<Vec<SubnetOf>>,
+}
+
+impl Catalog {
+    /// May a network of this name and these prefixes be made?
+    ///
+    /// # Errors
+    /// `already_exists` for the name, else `overlap`.
+    pub fn check_create(
+        &self,
+        name: &Name,
+        realm: &Name,
+        prefixes: impl IntoIterator<Item = Cidr>,
+    ) -> Result<(), Refusal> {
+        self.check_name(name, None)?;
+        self.check_subnets(realm, prefixes, None)
+    }
+
+    /// May these prefixes be added to a realm? `except` is the subnet that grows or moves: nothing is compared with
+    /// itself.
+    ///
+    /// # Errors
+    /// `overlap` with the first subnet, in address order, that stands in the way of the first prefix.
+    pub fn check_subnets(
+        &self,
+        realm: &Name,
+        adding: impl IntoIterator<Item = Cidr>,
+        except: Option<(NetworkId, SubnetId)>,
+    ) -> Result<(), Refusal> {
+        let Some(space) = self.realms.get(realm) else { return Ok(()) };
+        for cidr in adding {
+            let other = |owners: &[SubnetOf]| owners.iter().find(|owner| Some(**owner) != except).copied();
+            let found =
+                space.prefixes.overlapping(cidr.range()).find_map(|(with, owners)| Some((with, other(owners)?)));
+            if let Some((with, (network, _))) = found {
+                return Err(Refusal::Overlap {
+                    asked: cidr.range(),
+                    with: with.as_cidr().expect("only prefixes are kept"),
+                    network: self.name_of(network).clone(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// May the network take this name?
+    ///
+    /// # Errors
+    /// `already_exists`.
+    pub fn check_rename(&self, id: NetworkId, name: &Name) -> Result<(), Refusal> {
+        self.check_name(name, Some(id))
+    }
+
+    /// May a closed network come back? Its space was guarded; its name may have been taken meanwhile.
+    ///
+    /// # Errors
+    /// `not_found` for an id that is not listed, `already_exists` for the name.
+    pub fn check_restore(&self, id: NetworkId) -> Result<(), Refusal> {
+        let listing = self.get(id).ok_or_else(|| Refusal::not_found(Missing::Network, id))?;
+        self.check_name(&listing.name, Some(id))
+    }
+
+    fn check_name(&self, name: &Name, for_network: Option<NetworkId>) -> Result<(), Refusal> {
+        match self.names.get(name) {
+            Some(holder) if Some(*holder) != for_network => {
+                Err(Refusal::NameTaken { what: format!("network `{name}`"), differs: Vec::new() })
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Notes what a network is about to take, after the check that allowed it.
+    pub fn intend(&mut self, id: IntentId, intent: Intent) {
+        let network = intent.network;
+        self.known(network, &intent.realm).intents.insert(id);
+        let replaced = self.intents.insert(id, intent);
+        debug_assert!(replaced.is_none(), "intent {id:?} is pending already");
+        self.refresh(network);
+    }
+
+    /// Ends an intent whose network is durable: from now on it is listed so.
+    pub fn settle(&mut self, id: IntentId, listing: Listing) {
+        self.forget_intent(id);
+        self.put(listing);
+    }
+
+    /// Ends an intent that came to nothing. Without effect if it is not pending.
+    pub fn abandon(&mut self, id: IntentId) {
+        if let Some(network) = self.forget_intent(id) {
+            self.refresh(network);
+        }
+    }
+
+    fn forget_intent(&mut self, id: IntentId) -> Option<NetworkId> {
+        let network = self.intents.remove(&id)?.network;
+        self.networks.get_mut(&network)?.intents.remove(&id);
+        Some(network)
+    }
+
+    /// Intents that are pending, lowest number first: to be settled or abandoned at load and after a time.
+    pub fn intents(&self) -> impl Iterator<Item = (IntentId, &Intent)> {
+        self.intents.iter().map(|(id, intent)| (*id, intent))
+    }
+
+    /// Lists a network as it is durable. What it had beyond that is free, unless an intent holds it.
+    pub fn put(&mut self, listing: Listing) {
+        let id = listing.id;
+        self.unlist(id);
+        self.realms.entry(listing.realm.clone()).or_default().networks += 1;
+        self.by_name.insert((listing.name.clone(), id));
+        let realm = listing.realm.clone();
+        self.known(id, &realm).listing = Some(listing);
+        self.refresh(id);
+    }
+
+    /// Forgets a network that is gone. What intents of it hold stays held.
+    pub fn remove(&mut self, id: NetworkId) {
+        self.unlist(id);
+        self.refresh(id);
+    }
+
+    fn known(&mut self, id: NetworkId, realm: &Name) -> &mut Known {
+        let known = self.networks.entry(id).or_insert_with(|| Known {
+            realm: realm.clone(),
+            listing: None,
+            intents: BTreeSet::new(),
+            names: BTreeSet::new(),
+            prefixes: BTreeMap::new(),
+        });
+        debug_assert!(known.realm == *realm, "network {id} cannot change its realm");
+        known
+    }
+
+    fn unlist(&mut self, id: NetworkId) {
+        let Some(old) = self.networks.get_mut(&id).and_then(|known| known.listing.take()) else { return };
+        self.by_name.remove(&(old.name, id));
+        if let Some(realm) = self.realms.get_mut(&old.realm) {
+            realm.networks -= 1;
+        }
+    }
+
+    /// Makes the names and prefixes that a network holds those of its listing and its intents.
+    fn refresh(&mut self, id: NetworkId) {
+        let Some(known) = self.networks.get_mut(&id) else { return };
+        let intents = || known.intents.iter().filter_map(|intent| self.intents.get(intent));
+        let listing = known.listing.as_ref();
+        let open_name = listing.filter(|listing| !listing.closed).map(|listing| &listing.name);
+        let names: BTreeSet<Name> =
+            open_name.into_iter().chain(intents().filter_map(|intent| intent.name.as_ref())).cloned().collect();
+        let listed = listing.into_iter().flat_map(|listing| listing.subnets.iter().map(|(id, cidr)| (*id, *cidr)));
+        let mut prefixes = Prefixes::new();
+        for (subnet, cidr) in listed.chain(intents().flat_map(|intent| intent.subnets.iter().copied())) {
+            widen(prefixes.entry(subnet).or_default(), cidr);
+        }
+        for name in known.names.difference(&names) {
+            self.names.remove(name);
+        }
+        for name in names.difference(&known.names) {
+            let holder = self.names.insert(name.clone(), id);
+            debug_assert!(holder.is_none(), "name `{name}` is held already");
+        }
+        let realm = self.realms.entry(known.realm.clone()).or_default();
+        for (subnet, cidr) in differing(&known.prefixes, &prefixes) {
+            realm.release((id, subnet), cidr);
+        }
+        for (subnet, cidr) in differing(&prefixes, &known.prefixes) {
+            realm.hold((id, subnet), cidr);
+        }
+        if realm.networks == 0 && realm.prefixes.is_empty() {
+            self.realms.remove(&known.realm);
+        }
+        known.names = names;
+        known.prefixes = prefixes;
+        if known.listing.is_none() && known.intents.is_empty() {
+            self.networks.remove(&id);
+        }
+    }
+
+    /// The network of this id, closed or not.
+    pub fn get(&self, id: NetworkId) -> Option<&Listing> {
+        self.networks.get(&id).and_then(|known| known.listing.as_ref())
+    }
+
+    /// The network that a client means: by name first, then by id. A closed one is reached by its id only.
+    ///
+    /// # Errors
+    /// `not_found`, with the id of a closed network of that name, if there is one.
+    pub fn resolve(&self, text: &str) -> Result<&Listing, Refusal> {
+        let named = self.names.get(text).and_then(|id| self.get(*id)).filter(|found| is_named(found, text));
+        if let Some(found) = named.or_else(|| text.parse().ok().and_then(|id| self.get(id))) {
+            return Ok(found);
+        }
+        let closed = text.parse::<Name>().ok().and_then(|name| self.of_name(&name).next());
+        let hint = closed.map(|closed| {
+            format!("a deleted network of this name is remembered as {}; name it by that, or bring it back with network.restore", closed.id)
+        });
+        Err(Refusal::NotFound { missing: Missing::Network, what: format!("`{text}`"), hint })
+    }
+
+    fn of_name(&self, name: &Name) -> impl Iterator<Item = &Listing> {
+        let from = (name.clone(), NetworkId(0));
+        let to = (name.clone(), NetworkId(u128::MAX));
+        self.by_name.range(from..=to).filter_map(|(_, id)| self.get(*id))
+    }
+
+    /// Networks in order of name, then id, closed ones included, after the one given.
+    pub fn networks_after<'a>(
+        &'a self,
+        after: Option<&(Name, NetworkId)>,
+    ) -> impl Iterator<Item = &'a Listing> + use<'a> {
+        let start = after.map_or(Bound::Unbounded, |after| Bound::Excluded(after.clone()));
+        self.by_name.range((start, Bound::Unbounded)).filter_map(|(_, id)| self.get(*id))
+    }
+
+    /// Realms in which a network is listed, by name.
+    pub fn realms(&self) -> impl Iterator<Item = &Name> {
+        self.realms.iter().filter(|(_, realm)| realm.networks > 0).map(|(name, _)| name)
+    }
+
+    /// A name for a network that stands in the way, which need not be listed yet.
+    fn name_of(&self, id: NetworkId) -> &Name {
+        let known = self.networks.get(&id).expect("who holds a prefix is known");
+        let intended = || known.intents.iter().find_map(|intent| self.intents.get(intent)?.name.as_ref());
+        let listed = known.listing.as_ref().map(|listing| &listing.name);
+        // A nameless intent alone is left only while a network that was removed is being settled.
+        listed.or_else(intended).unwrap_or(&known.realm)
+    }
+}
+
+impl Realm {
+    fn hold(&mut self, owner: SubnetOf, cidr: Cidr) {
+        match self.prefixes.get_mut(cidr.range()) {
+            Some(owners) => owners.push(owner),
+            None => self.prefixes.insert(cidr.range(), vec![owner]),
+        }
+    }
+
+    fn release(&mut self, owner: SubnetOf, cidr: Cidr) {
+        let Some(owners) = self.prefixes.get_mut(cidr.range()) else { return };
+        owners.retain(|other| *other != owner);
+        if owners.is_empty() {
+            self.prefixes.remove(cidr.range());
+        }
+    }
+}
+
+fn is_named(listing: &Listing, text: &str) -> bool {
+    !listing.closed && listing.name.as_str() == text
+}
+
+/// Adds a prefix to those of one subnet, of which the widest count.
+fn widen(prefixes: &mut Vec<Cidr>, cidr: Cidr) {
+    if !prefixes.iter().any(|wide| wide.range().covers(cidr.range())) {
+        prefixes.retain(|narrow| !cidr.range().covers(narrow.range()));
+        prefixes.push(cidr);
+    }
+}
+
+/// What is in one and not in the other.
+fn differing<'a>(one: &'a Prefixes, other: &'a Prefixes) -> impl Iterator<Item = (SubnetId, Cidr)> + 'a {
+    one.iter().flat_map(|(subnet, prefixes)| {
+        let others = other.get(subnet).map_or(&[][..], Vec::as_slice);
+        prefixes.iter().filter(|cidr| !others.contains(cidr)).map(|cidr| (*subnet, *cidr))
+    })
+}
+
+#[cfg(test)]
+mod tests;

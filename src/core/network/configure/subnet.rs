@@ -1,0 +1,369 @@
+//! Subnets: what a prefix may be, its gateway, its place beside the others, growing and shrinking.
+//!
+//! A subnet that shrinks or goes takes along what cools or is declined there, up to a bound; the rest ends in its own
+//! time, and does no harm meanwhile, since nothing is granted outside subnets.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use compact_str::CompactString;
+
+use super::{
+    Draft, Verdict, check_count, empty_set, held_by, patch, patch_option, patch_tags, pool, reserved, standing_in_all,
+};
+use crate::core::address::{Address, Cidr, Family, Range};
+use crate::core::command::{Context, DnsPatch, Patch, SubnetInput, SubnetPatch, SubnetRef, subnet_id};
+use crate::core::disjoint::Disjoint;
+use crate::core::outcome::{Decision, Outcome};
+use crate::core::refusal::Refusal;
+use crate::core::state::{Dns, EventKind, SubnetConfig};
+use crate::core::types::{Generation, Name, SubnetId, Version};
+use crate::limits;
+
+/// `subnet.add`.
+pub(super) fn add(
+    mut draft: Draft<'_>,
+    input: &SubnetInput,
+    if_absent: bool,
+    ctx: Context,
+) -> Result<Decision, Refusal> {
+    let network = draft.config.name.clone();
+    let place = Place {
+        id: subnet_id(ctx.entropy, 0),
+        position: draft.subnets.iter().map(|subnet| subnet.position + 1).max().unwrap_or(0),
+        since: draft.network.next_generation(),
+    };
+    let subnet = build(&network, input, place, "", &mut draft.verdict);
+    if let Some(there) = there_already(&draft, input).filter(|_| if_absent) {
+        let differs = differs_from(&there, input);
+        if !differs.is_empty() {
+            let what = format!("subnet {} of network `{network}`", name_or_cidr(&there));
+            draft.refuse(Refusal::NameTaken { what, differs });
+        }
+        draft.verdict.end()?;
+        return Ok(Decision { steps: Vec::new(), outcome: Outcome::Subnet { subnet: there, created: false } });
+    }
+    draft.check_gateway_free(&subnet);
+    draft.check_beside(&subnet, "");
+    let id = subnet.id;
+    draft.put(subnet);
+    draft.check_bounds("cidr");
+    answer(draft, id, true)
+}
+
+/// `subnet.modify`.
+pub(super) fn modify(mut draft: Draft<'_>, wanted: &SubnetRef, set: &SubnetPatch) -> Result<Decision, Refusal> {
+    if *set == SubnetPatch::default() {
+        draft.refuse(empty_set());
+    }
+    let before = match draft.network.subnet(wanted) {
+        Ok(subnet) => Arc::clone(subnet),
+        Err(refusal) => return draft.refused(refusal),
+    };
+    let mut subnet = SubnetConfig::clone(&before);
+    subnet.cidr = set.cidr.unwrap_or(before.cidr);
+    if subnet.cidr.family() != before.cidr.family() {
+        let problem = format!("cannot turn {} into {}: a subnet keeps its family", before.cidr, subnet.cidr);
+        return draft.refused(Refusal::invalid("set.cidr", problem));
+    }
+    patch_option(&mut subnet.name, &set.name);
+    patch_option(&mut subnet.gateway, &set.gateway);
+    patch(&mut subnet.dhcp, &set.dhcp, false);
+    patch_dns(&mut subnet.dns, &set.dns);
+    patch(&mut subnet.zones, &set.zones, Vec::new());
+    subnet.zones = sorted(&subnet.zones);
+    patch_tags(&mut subnet.tags, &set.tags, &mut draft.verdict);
+    patch(&mut subnet.draining, &set.draining, false);
+    let since = draft.network.next_generation();
+    let pools = match &set.pools {
+        Patch::Keep if subnet.cidr == before.cidr => before.pools.clone(),
+        Patch::Keep => pool::trimmed(&before.pools, before.cidr, subnet.cidr),
+        Patch::Clear => Vec::new(),
+        Patch::Set(pools) => {
+            pool::build(&draft.config.name, subnet.cidr, Some(pools), since, "set.", &mut draft.verdict)
+        }
+    };
+    check_values(&subnet, "set.", &mut draft.verdict);
+    if subnet.cidr != before.cidr {
+        draft.check_resize(&before, subnet.cidr);
+    }
+    if subnet.gateway != before.gateway {
+        draft.check_gateway_free(&subnet);
+    }
+    draft.check_beside(&subnet, "set.");
+    if pools != before.pools {
+        pool::replace(draft.network, &mut subnet, pools);
+    }
+    let id = subnet.id;
+    draft.put(subnet);
+    draft.check_bounds("set.pools");
+    answer(draft, id, false)
+}
+
+/// `subnet.remove`.
+pub(super) fn remove(mut draft: Draft<'_>, wanted: &SubnetRef) -> Result<Decision, Refusal> {
+    let gone = match draft.network.subnet(wanted) {
+        Ok(subnet) => Arc::clone(subnet),
+        Err(refusal) => return draft.refused(refusal),
+    };
+    let standing = draft.network.standing_in(gone.cidr.range());
+    if standing.count > 0 {
+        let what = format!("subnet {} of network `{}`", gone.cidr, draft.config.name);
+        return draft.refused(Refusal::InUse { what, count: standing.count, first: standing.first });
+    }
+    draft.forget_in(gone.cidr.range());
+    draft.subnets.retain(|subnet| subnet.id != gone.id);
+    draft.finish(EventKind::NetworkChanged)?.answer(Outcome::Done)
+}
+
+fn answer(draft: Draft<'_>, id: SubnetId, created: bool) -> Result<Decision, Refusal> {
+    let done = draft.finish(EventKind::NetworkChanged)?;
+    let subnet = done.subnet(id);
+    done.answer(Outcome::Subnet { subnet, created })
+}
+
+/// The subnet that an input with `if_absent` speaks of: of its name, else of its prefix.
+fn there_already(draft: &Draft<'_>, input: &SubnetInput) -> Option<Arc<SubnetConfig>> {
+    let named = draft.subnets.iter().find(|subnet| input.name.is_some() && subnet.name == input.name);
+    named.or_else(|| draft.subnets.iter().find(|subnet| subnet.cidr == input.cidr)).cloned()
+}
+
+/// Members in which a subnet differs from what is asked for; what is not said is not compared.
+pub fn differs_from(subnet: &SubnetConfig, input: &SubnetInput) -> Vec<&'static str> {
+    let mut differs = Vec::new();
+    let mut compare = |member, equal: bool| {
+        if !equal {
+            differs.push(member);
+        }
+    };
+    compare("cidr", subnet.cidr == input.cidr);
+    compare("name", input.name.is_none() || subnet.name == input.name);
+    compare("gateway", input.gateway.is_none() || subnet.gateway == input.gateway);
+    compare("dhcp", input.dhcp.is_none_or(|dhcp| dhcp == subnet.dhcp));
+    compare("dns", input.dns.as_ref().is_none_or(|dns| *dns == subnet.dns));
+    compare("zones", input.zones.as_ref().is_none_or(|zones| sorted(zones) == subnet.zones));
+    compare("tags", input.tags.as_ref().is_none_or(|tags| *tags == subnet.tags));
+    compare("draining", input.draining.is_none_or(|draining| draining == subnet.draining));
+    let equal_pools = input.pools.as_ref().is_none_or(|inputs| {
+        let alike = |(pool, input)| pool::differs_from(subnet, pool, input).is_empty();
+        inputs.len() == subnet.pools.len() && subnet.pools.iter().zip(inputs).all(alike)
+    });
+    compare("pools", equal_pools);
+    let equal_reserved = input.reserved.as_ref().is_none_or(|inputs| {
+        let mut ignored = Verdict::default();
+        reserved::build(subnet.cidr, inputs, "", &mut ignored) == subnet.reserved && ignored.end().is_ok()
+    });
+    compare("reserved", equal_reserved);
+    differs
+}
+
+/// Where a new subnet stands.
+pub(super) struct Place {
+    pub(super) id: SubnetId,
+    pub(super) position: u64,
+    pub(super) since: Generation,
+}
+
+/// A new subnet; refusals name members under `path`.
+pub(super) fn build(
+    network: &Name,
+    input: &SubnetInput,
+    place: Place,
+    path: &str,
+    verdict: &mut Verdict,
+) -> SubnetConfig {
+    let subnet = SubnetConfig {
+        id: place.id,
+        name: input.name.clone(),
+        cidr: input.cidr,
+        gateway: input.gateway,
+        dhcp: input.dhcp.unwrap_or(false),
+        dns: input.dns.clone().unwrap_or_default(),
+        zones: sorted(input.zones.as_deref().unwrap_or_default()),
+        tags: input.tags.clone().unwrap_or_default(),
+        draining: input.draining.unwrap_or(false),
+        pools: pool::build(network, input.cidr, input.pools.as_deref(), place.since, path, verdict),
+        reserved: reserved::build(input.cidr, input.reserved.as_deref().unwrap_or_default(), path, verdict),
+        past_pools: Vec::new(),
+        position: place.position,
+        version: Version(1),
+    };
+    check_values(&subnet, path, verdict);
+    subnet
+}
+
+/// What can be judged of a subnet by itself.
+fn check_values(subnet: &SubnetConfig, path: &str, verdict: &mut Verdict) {
+    if let Some(problem) = never_a_subnet(subnet.cidr) {
+        verdict.refuse(Refusal::invalid(format!("{path}cidr"), problem));
+    }
+    check_gateway(subnet, path, verdict);
+    check_count(&format!("{path}dns.servers"), subnet.dns.servers.len(), limits::DNS_ENTRIES_MAX, verdict);
+    check_count(&format!("{path}dns.search"), subnet.dns.search.len(), limits::DNS_ENTRIES_MAX, verdict);
+    check_count(&format!("{path}zones"), subnet.zones.len(), limits::ZONES_MAX, verdict);
+}
+
+/// Why a prefix cannot be a subnet, if it cannot.
+fn never_a_subnet(cidr: Cidr) -> Option<String> {
+    let multicast = match cidr.family() {
+        Family::V4 => Range::of_bits(Family::V4, 0xe000_0000, 0xefff_ffff),
+        Family::V6 => Range::of_bits(Family::V6, 0xff << 120, u128::MAX),
+    };
+    let (first, single) = (cidr.base(), cidr.base() == cidr.last());
+    if cidr.length() == 0 {
+        Some(format!("cannot be {cidr}: that is every {} address", cidr.family()))
+    } else if multicast.covers(cidr.range()) {
+        Some(format!("cannot be {cidr}: these are multicast addresses"))
+    } else if single && (first.bits() == 0 || first == Address::V4(u32::MAX)) {
+        Some(format!("cannot be {cidr}: no machine can have this address"))
+    } else {
+        None
+    }
+}
+
+/// The addresses of a prefix that are never handed out, gateway apart.
+pub(super) fn edges(cidr: Cidr) -> impl Iterator<Item = (Address, &'static str)> {
+    let larger_than_pair = cidr.length() + 1 < cidr.family().width();
+    let (first, last) = match cidr.family() {
+        Family::V4 => ("network", Some((cidr.last(), "broadcast"))),
+        Family::V6 => ("subnet-router anycast", None),
+    };
+    [Some((cidr.base(), first)), last].into_iter().flatten().filter(move |_| larger_than_pair)
+}
+
+fn check_gateway(subnet: &SubnetConfig, path: &str, verdict: &mut Verdict) {
+    let (Some(gateway), cidr) = (subnet.gateway, subnet.cidr) else { return };
+    if let Some((_, edge)) = edges(cidr).find(|(edge, _)| *edge == gateway) {
+        let problem = format!("cannot be {gateway}: that is the {edge} address of {cidr}");
+        verdict.refuse(Refusal::invalid(format!("{path}gateway"), problem));
+    } else if !cidr.contains(gateway) && !(cidr.family() == Family::V6 && gateway.is_link_local()) {
+        let or_link_local = if cidr.family() == Family::V6 { ", or a link-local one" } else { "" };
+        let problem =
+            format!("`{path}gateway`: {gateway} lies outside subnet {cidr}; name an address in it{or_link_local}");
+        verdict.refuse(Refusal::OutOfRange { problem, address: Some(gateway) });
+    }
+}
+
+fn patch_dns(dns: &mut Dns, set: &Patch<DnsPatch>) {
+    match set {
+        Patch::Keep => {}
+        Patch::Clear => *dns = Dns::default(),
+        Patch::Set(members) => {
+            patch(&mut dns.servers, &members.servers, Vec::new());
+            patch(&mut dns.search, &members.search, Vec::new());
+        }
+    }
+}
+
+fn sorted(zones: &[CompactString]) -> Vec<CompactString> {
+    let mut zones = zones.to_vec();
+    zones.sort();
+    zones.dedup();
+    zones
+}
+
+fn name_or_cidr(subnet: &SubnetConfig) -> String {
+    subnet.name.as_ref().map_or_else(|| subnet.cidr.to_string(), |name| format!("`{name}`"))
+}
+
+/// The subnets of one network beside each other: names once, no overlap, one `dhcp` per family.
+pub(super) struct Beside {
+    network: Name,
+    names: BTreeMap<Name, Cidr>,
+    prefixes: Disjoint<()>,
+    dhcp: BTreeMap<Family, Cidr>,
+}
+
+impl Beside {
+    pub(super) fn of_none(network: &Name) -> Self {
+        Self { network: network.clone(), names: BTreeMap::new(), prefixes: Disjoint::default(), dhcp: BTreeMap::new() }
+    }
+
+    /// Notes what stands against a subnet here, and adds it where nothing does.
+    pub(super) fn admit(&mut self, subnet: &SubnetConfig, path: &str, verdict: &mut Verdict) {
+        if let Some((name, cidr)) = subnet.name.as_ref().and_then(|name| self.names.get_key_value(name)) {
+            let what = format!("subnet `{name}` ({cidr}) of network `{}`", self.network);
+            verdict.refuse(Refusal::NameTaken { what, differs: Vec::new() });
+        }
+        if let Some(other) = self.dhcp.get(&subnet.cidr.family()).filter(|_| subnet.dhcp) {
+            let family = subnet.cidr.family();
+            let problem = format!("is set for {other} already; one {family} subnet of a network can have it");
+            verdict.refuse(Refusal::invalid(format!("{path}dhcp"), problem));
+        }
+        if let Some((with, ())) = self.prefixes.overlapping(subnet.cidr.range()).next() {
+            verdict.refuse(Refusal::Overlap {
+                asked: subnet.cidr.range(),
+                with: with.as_cidr().expect("only prefixes are added"),
+                network: self.network.clone(),
+            });
+            return;
+        }
+        self.prefixes.insert(subnet.cidr.range(), ());
+        if let Some(name) = &subnet.name {
+            self.names.insert(name.clone(), subnet.cidr);
+        }
+        if subnet.dhcp {
+            self.dhcp.insert(subnet.cidr.family(), subnet.cidr);
+        }
+    }
+}
+
+impl Draft<'_> {
+    /// Refuses what stands against a subnet among the others of the network.
+    pub(super) fn check_beside(&mut self, subnet: &SubnetConfig, path: &str) {
+        let mut beside = Beside::of_none(&self.config.name);
+        for other in self.subnets.iter().filter(|other| other.id != subnet.id) {
+            beside.admit(other, path, &mut self.verdict);
+        }
+        beside.admit(subnet, path, &mut self.verdict);
+    }
+
+    /// Refuses a gateway that somebody holds.
+    fn check_gateway_free(&mut self, subnet: &SubnetConfig) {
+        let holder = subnet.gateway.and_then(|gateway| Some((gateway, self.network.holder_at(gateway)?.1)));
+        if let Some((address, reservation)) = holder {
+            let network = self.config.name.clone();
+            self.refuse(Refusal::AlreadyInUse { network, address, held_by: held_by(&reservation) });
+        }
+    }
+
+    /// Refuses a new prefix that leaves out what is held or reserved, or makes a held address an unusable one.
+    fn check_resize(&mut self, before: &SubnetConfig, after: Cidr) {
+        let outside: Vec<Range> = before.cidr.range().without(after.range()).collect();
+        let standing = standing_in_all(self.network, outside.iter().copied());
+        if standing.count > 0 {
+            let what = format!("the part of subnet {} outside {after}", before.cidr);
+            self.refuse(Refusal::InUse { what, count: standing.count, first: standing.first });
+        }
+        let was_edge = |address: Address| edges(before.cidr).any(|(edge, _)| edge == address);
+        for (address, edge) in edges(after).filter(|(address, _)| !was_edge(*address)) {
+            let standing = self.network.standing_in(Range::single(address));
+            if standing.count > 0 {
+                let what = format!("{address}, which would become the {edge} address of {after},");
+                self.refuse(Refusal::InUse { what, count: standing.count, first: standing.first });
+            }
+        }
+        if let Some(reserved) = before.reserved.iter().find(|reserved| !after.range().covers(reserved.range)) {
+            let problem = format!(
+                "reserved range {} of subnet {} would lie outside {after}; take it away with reserved.remove first",
+                reserved.range, before.cidr
+            );
+            self.refuse(Refusal::Guarded { problem });
+        }
+        for range in outside {
+            self.forget_in(range);
+        }
+        // A block that begins where the new prefix does may reach over its end.
+        let reaching = |(address, entry): &(Address, crate::core::state::Entry)| {
+            !after.range().covers(Cidr::containing(*address, entry.prefix_length()).range())
+        };
+        let reaching = self.network.entries_in(Range::single(after.base())).into_iter().filter(reaching);
+        self.leaving.extend(reaching);
+    }
+
+    /// Lets go with the subnet what cools or is declined there, as far as one commit goes.
+    fn forget_in(&mut self, range: Range) {
+        let room = super::FORGOTTEN_ENTRIES_MAX.saturating_sub(self.leaving.len());
+        self.leaving.extend(self.network.entries_in(range).into_iter().take(room));
+    }
+}

@@ -1,0 +1,122 @@
+//! Reserved ranges: adding, merging, splitting, removing.
+
+use super::*;
+use crate::core::state::ReservedFor;
+
+fn one() -> Network {
+    net(&[subnet_input("10.0.0.0/24")])
+}
+
+fn removal(text: &str) -> Configure {
+    Configure::ReservedRemove(range(text))
+}
+
+#[test]
+fn reserving_merges_and_the_newly_said_holds_where_it_was_said() {
+    // What is added, in order; what is reserved then.
+    for (added, expected) in [
+        (&["10.0.0.8-10.0.0.15"][..], &["10.0.0.8-10.0.0.15"][..]),
+        // Overlapping, touching and contained ones of equal note are one.
+        (&["10.0.0.8-10.0.0.15", "10.0.0.12-10.0.0.20"], &["10.0.0.8-10.0.0.20"]),
+        (&["10.0.0.8-10.0.0.15", "10.0.0.16-10.0.0.20"], &["10.0.0.8-10.0.0.20"]),
+        (&["10.0.0.16-10.0.0.20", "10.0.0.8-10.0.0.15"], &["10.0.0.8-10.0.0.20"]),
+        (&["10.0.0.8-10.0.0.15", "10.0.0.17-10.0.0.20"], &["10.0.0.8-10.0.0.15", "10.0.0.17-10.0.0.20"]),
+        (&["10.0.0.1", "10.0.0.3", "10.0.0.5", "10.0.0.0-10.0.0.9"], &["10.0.0.0-10.0.0.9"]),
+        (&["10.0.0.1", "10.0.0.3", "10.0.0.2"], &["10.0.0.1-10.0.0.3"]),
+        // Of different notes, the new one holds for what it names, the old one outside.
+        (
+            &["a=10.0.0.0-10.0.0.20", "b=10.0.0.5-10.0.0.9"],
+            &["a=10.0.0.0-10.0.0.4", "b=10.0.0.5-10.0.0.9", "a=10.0.0.10-10.0.0.20"],
+        ),
+        (
+            &["a=10.0.0.0-10.0.0.9", "c=10.0.0.20-10.0.0.29", "b=10.0.0.5-10.0.0.24"],
+            &["a=10.0.0.0-10.0.0.4", "b=10.0.0.5-10.0.0.24", "c=10.0.0.25-10.0.0.29"],
+        ),
+        (&["a=10.0.0.5-10.0.0.9", "b=10.0.0.0-10.0.0.20"], &["b=10.0.0.0-10.0.0.20"]),
+        (&["a=10.0.0.0-10.0.0.4", "b=10.0.0.5-10.0.0.9"], &["a=10.0.0.0-10.0.0.4", "b=10.0.0.5-10.0.0.9"]),
+        (
+            &["a=10.0.0.0-10.0.0.4", "b=10.0.0.5-10.0.0.9", "a=10.0.0.5-10.0.0.6"],
+            &["a=10.0.0.0-10.0.0.6", "b=10.0.0.7-10.0.0.9"],
+        ),
+    ] {
+        let network = added.iter().fold(one(), |network, range| changed(&network, &reserve(range)));
+        assert_eq!(reserved_of(&network), expected, "{added:?}");
+        let given: Vec<ReservedInput> = added.iter().map(|text| reserved_input(text)).collect();
+        let at_once = net(&[SubnetInput { reserved: Some(given), ..subnet_input("10.0.0.0/24") }]);
+        assert_eq!(reserved_of(&at_once), expected, "given with the subnet: {added:?}");
+    }
+}
+
+#[test]
+fn ranges_for_different_owners_stay_apart() {
+    let kept_for = |owner: &str, text: &str| {
+        let kept = ReservedFor { scope: Default::default(), owner: owner.parse().unwrap(), slot: None };
+        Configure::ReservedAdd(Box::new(ReservedInput { reserved_for: Some(kept), ..reserved_input(text) }))
+    };
+    let network = changed(&one(), &kept_for("db", "10.0.0.4-10.0.0.7"));
+    let network = changed(&network, &kept_for("web", "10.0.0.8-10.0.0.9"));
+    assert_eq!(reserved_of(&network).len(), 2);
+    let network = changed(&network, &kept_for("db", "10.0.0.8-10.0.0.9"));
+    assert_eq!(reserved_of(&network), ["10.0.0.4-10.0.0.9"]);
+}
+
+#[test]
+fn removing_takes_parts_splits_and_spans_several() {
+    let added = ["a=10.0.0.0-10.0.0.20", "b=10.0.0.30-10.0.0.40"];
+    let network = added.iter().fold(one(), |network, range| changed(&network, &reserve(range)));
+    for (removed, expected) in [
+        ("10.0.0.5-10.0.0.9", &["a=10.0.0.0-10.0.0.4", "a=10.0.0.10-10.0.0.20", "b=10.0.0.30-10.0.0.40"][..]),
+        ("10.0.0.0-10.0.0.20", &["b=10.0.0.30-10.0.0.40"]),
+        ("10.0.0.15-10.0.0.35", &["a=10.0.0.0-10.0.0.14", "b=10.0.0.36-10.0.0.40"]),
+        ("0.0.0.0-255.255.255.255", &[]),
+        ("10.0.0.20", &["a=10.0.0.0-10.0.0.19", "b=10.0.0.30-10.0.0.40"]),
+    ] {
+        let (after, outcome) = change(&network, &removal(removed)).unwrap();
+        assert_eq!(reserved_of(&after), expected, "{removed}");
+        let Outcome::Reserved(subnets) = outcome else { panic!() };
+        assert_eq!(subnets[0].reserved, after.subnets()[0].reserved);
+    }
+}
+
+#[test]
+fn removing_what_is_not_reserved_is_not_found() {
+    let network = changed(&one(), &reserve("10.0.0.8/29"));
+    for nothing in ["10.0.0.7", "10.0.0.16-10.0.0.255", "192.0.2.0/24", "2001:db8::1"] {
+        assert_refused!(&network, removal(nothing), Refusal::NotFound { missing: Missing::ReservedRange, .. });
+    }
+}
+
+#[test]
+fn a_range_that_lies_wholly_or_partly_in_no_subnet_is_out_of_range() {
+    let network = net(&[subnet_input("10.0.2.0/24"), subnet_input("10.0.0.0/24")]);
+    for (outside, first) in [
+        ("192.0.2.0/24", "192.0.2.0"),
+        ("10.0.0.250-10.0.1.5", "10.0.1.0"),
+        ("9.255.255.255-10.0.0.5", "9.255.255.255"),
+        ("10.0.0.0-10.0.2.255", "10.0.1.0"),
+        ("2001:db8::1", "2001:db8::1"),
+    ] {
+        assert_refused!(&network, reserve(outside),
+            Refusal::OutOfRange { address: Some(found), .. } if found == address(first));
+    }
+    let refused = SubnetInput { reserved: Some(vec![reserved_input("10.1.1.0/24")]), ..subnet_input("10.1.0.0/24") };
+    assert_refused!(&network, add(refused), Refusal::OutOfRange { .. });
+}
+
+#[test]
+fn a_range_over_adjoining_subnets_is_reserved_in_each() {
+    let network = net(&[subnet_input("10.0.1.0/24"), subnet_input("10.0.0.0/24"), subnet_input("10.9.0.0/24")]);
+    let (network, outcome) = change(&network, &reserve("10.0.0.250-10.0.1.5")).unwrap();
+    assert_eq!(reserved_of(&network), ["10.0.1.0-10.0.1.5", "10.0.0.250-10.0.0.255"]);
+    let Outcome::Reserved(subnets) = outcome else { panic!() };
+    assert_eq!(subnets.len(), 2);
+    assert_eq!(network.subnets()[2].version, Version(1));
+}
+
+#[test]
+fn held_addresses_and_pools_may_be_covered() {
+    let network = held(&one(), "10.0.0.5", "web");
+    let network = changed(&network, &reserve("10.0.0.0/24"));
+    assert_eq!(network.reservations(), 1);
+    assert_eq!(pools_of(&network), ["10.0.0.0-10.0.0.255"]);
+}

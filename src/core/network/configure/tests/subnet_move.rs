@@ -1,0 +1,94 @@
+//! `subnet.move`: out of one network and into another.
+
+use super::*;
+use crate::core::command::Moved;
+use crate::core::state::Obsolete;
+
+fn other(subnets: &[SubnetInput]) -> Network {
+    let input = NetworkInput { name: name("other"), ..network_input(subnets) };
+    loaded(&create(&input, NetworkId(8), ctx(8)).unwrap().steps)
+}
+
+fn moved_out(network: &Network, subnet: &str) -> (Network, Moved) {
+    let Decision { steps, outcome } = network.decide_move_out(&by_cidr(subnet), None).unwrap();
+    assert_step_rules(network, &steps);
+    let Outcome::MovedOut(moved) = outcome else { panic!() };
+    (after(network, &steps).unwrap(), *moved)
+}
+
+fn moved_in(network: &Network, moved: &Moved) -> Result<Network, Refusal> {
+    let Decision { steps, outcome } = network.decide_move_in(moved)?;
+    assert_step_rules(network, &steps);
+    assert!(matches!(outcome, Outcome::Subnet { .. }));
+    let next = after(network, &steps).unwrap();
+    assert_sound(&next);
+    Ok(next)
+}
+
+#[test]
+fn everything_in_a_subnet_moves_with_it_and_keeps_its_identity() {
+    let input = SubnetInput { name: Some(name("a")), ..with_pools("10.0.0.0/24", &["web=10.0.0.0/25"]) };
+    let network = held(&net(&[input, subnet_input("10.0.1.0/24")]), "10.0.0.5", "web");
+    let network = cooling(&held(&network, "10.0.1.5", "db"), "10.0.0.6");
+    let network = changed(&network, &reserve("10.0.0.200-10.0.0.210"));
+    let (source, moved) = moved_out(&network, "10.0.0.0/24");
+    assert_eq!((source.subnets().len(), source.reservations()), (1, 1));
+    let target = moved_in(&other(&[subnet_input("10.5.0.0/24")]), &moved).unwrap();
+    let (before, arrived) = (&network.subnets()[0], &target.subnets()[1]);
+    assert_eq!((arrived.id, &arrived.name, &arrived.pools), (before.id, &before.name, &before.pools));
+    assert_eq!(arrived.reserved, before.reserved);
+    assert_eq!((arrived.position, arrived.version), (1, Version(2)));
+    assert_eq!(all_entries(&target), moved.entries, "generations included");
+    assert!(target.next_generation() > moved.entries[1].1.generation());
+}
+
+#[test]
+fn a_slot_that_is_taken_in_both_stops_the_move() {
+    let source = held(&net(&[subnet_input("10.0.0.0/24")]), "10.0.0.5", "web");
+    let target = held(&other(&[subnet_input("10.5.0.0/24")]), "10.5.0.9", "web");
+    let (_, moved) = moved_out(&source, "10.0.0.0/24");
+    let refused = moved_in(&target, &moved).unwrap_err();
+    assert!(matches!(refused, Refusal::SlotTaken { address: at, .. } if at == address("10.5.0.9")), "{refused:?}");
+}
+
+#[test]
+fn an_obsolete_reservation_takes_no_slot() {
+    let source = held(&net(&[subnet_input("10.0.0.0/24")]), "10.0.0.5", "web");
+    let target = held(&other(&[subnet_input("10.5.0.0/24")]), "10.5.0.9", "web");
+    let (_, mut moved) = moved_out(&source, "10.0.0.0/24");
+    let Entry::Held(reservation) = &mut moved.entries[0].1 else { panic!() };
+    Arc::make_mut(reservation).obsolete = Some(Obsolete { since: WallTime(1), plan: 1 });
+    moved_in(&target, &moved).unwrap();
+}
+
+#[test]
+fn the_target_judges_a_subnet_as_if_it_were_added() {
+    let dhcp = |prefix| SubnetInput { dhcp: Some(true), name: Some(name("a")), ..subnet_input(prefix) };
+    let (_, moved) = moved_out(&net(&[dhcp("10.0.0.0/24")]), "10.0.0.0/24");
+    let refused = |target: &Network| moved_in(target, &moved).unwrap_err();
+    assert!(matches!(refused(&other(&[dhcp("10.5.0.0/24")])), Refusal::InvalidArgument { .. }));
+    let named = SubnetInput { name: Some(name("a")), ..subnet_input("10.0.0.0/16") };
+    assert!(matches!(refused(&other(&[named])), Refusal::NameTaken { .. }), "a taken name comes before an overlap");
+    assert!(matches!(refused(&other(&[subnet_input("10.0.0.0/16")])), Refusal::Overlap { .. }));
+    let gone = closed(&held(&other(&[subnet_input("10.5.0.0/24")]), "10.5.0.1", "web"));
+    assert!(matches!(refused(&gone), Refusal::Guarded { .. }));
+}
+
+#[test]
+fn a_move_out_names_an_existing_subnet_of_an_open_network_at_its_version() {
+    let network = held(&net(&[subnet_input("10.0.0.0/24")]), "10.0.0.5", "web");
+    let out =
+        |network: &Network, subnet: &str, version| network.decide_move_out(&by_cidr(subnet), version).unwrap_err();
+    assert!(matches!(out(&network, "10.9.0.0/24", Some(Version(9))), Refusal::NotFound { .. }));
+    assert!(matches!(out(&network, "10.0.0.0/24", Some(Version(9))), Refusal::VersionConflict { .. }));
+    assert!(matches!(out(&closed(&network), "10.0.0.0/24", None), Refusal::Guarded { .. }));
+}
+
+/// A subnet was removed while something cooled in it; what arrives at the address expects to find that.
+#[test]
+fn what_still_cools_in_the_target_makes_way() {
+    let (_, moved) = moved_out(&held(&net(&[subnet_input("10.0.0.0/24")]), "10.0.0.5", "web"), "10.0.0.0/24");
+    let target = cooling(&cooling(&other(&[]), "10.0.0.5"), "10.0.0.77");
+    let target = moved_in(&target, &moved).unwrap();
+    assert_eq!(all_entries(&target), moved.entries);
+}

@@ -1,0 +1,216 @@
+//! State out of snapshot and log: the net effect of the log, merged with the snapshot below it.
+//!
+//! Records are states and not deltas, so the net effect of the log at a key is its last state; its first expectation must
+//! fit the snapshot, and each later one the state before it. What does not fit is damage: it is never passed on.
+//!
+//! Neighbours: `reader` makes images of what comes out, `compactor` the next snapshot.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use super::frame::{self, Entry, Frame};
+use super::problem;
+use super::segment::{self, Segment};
+use super::snapshot::Snapshot;
+use crate::core::state::Key;
+use crate::core::types::NetworkId;
+use crate::store::codec::{self, CodecError};
+use crate::store::fence::{Line, Verdict};
+use crate::store::{ShardId, StoreError};
+
+/// A snapshot and the segments behind it, each up to where it is durable.
+#[derive(Debug, Clone)]
+pub(super) struct View {
+    pub snapshot: Option<Arc<Snapshot>>,
+    pub segments: Vec<(Arc<Segment>, u64)>,
+}
+
+/// What the log did to one shard.
+#[derive(Debug)]
+pub(super) struct Overlay {
+    /// Its line at the end of the log.
+    pub line: Line,
+    records: Vec<u8>,
+    changes: HashMap<NetworkId, HashMap<Key, Change>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Change {
+    /// What must be in the snapshot.
+    expect: Option<u64>,
+    /// What is there now, and its record.
+    mark: Option<u64>,
+    at: usize,
+    length: usize,
+}
+
+/// Why an entry does not fit: told with its place by who knows it.
+pub(super) enum Misfit {
+    Codec(CodecError),
+    Other(String),
+}
+
+impl From<CodecError> for Misfit {
+    fn from(error: CodecError) -> Self {
+        Misfit::Codec(error)
+    }
+}
+
+impl std::fmt::Display for Misfit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Misfit::Codec(error) => write!(f, "a record {error}"),
+            Misfit::Other(text) => f.write_str(text),
+        }
+    }
+}
+
+impl View {
+    /// Shows every frame behind the snapshot, in order.
+    pub(super) fn frames(&self, mut each: impl FnMut(&Frame<'_>) -> Result<(), Misfit>) -> Result<(), StoreError> {
+        let covered = self.snapshot.as_ref().map_or(0, |snapshot| snapshot.place.covered);
+        let mut buffer = Vec::new();
+        for (segment, end) in &self.segments {
+            segment_frames(
+                segment,
+                *end,
+                &mut buffer,
+                |frame| {
+                    if frame.group > covered { each(frame) } else { Ok(()) }
+                },
+            )?;
+        }
+        Ok(())
+    }
+
+    /// The net effect of the log on some shards.
+    pub(super) fn overlays(&self, shards: &[ShardId]) -> Result<HashMap<ShardId, Overlay>, StoreError> {
+        let line = |shard: ShardId| match &self.snapshot {
+            Some(snapshot) => Line::at(shard, snapshot.heads[usize::from(shard.0)]),
+            None => Line::new(shard),
+        };
+        let empty = |&shard| (shard, Overlay { line: line(shard), records: Vec::new(), changes: HashMap::new() });
+        let mut overlays: HashMap<ShardId, Overlay> = shards.iter().map(empty).collect();
+        self.frames(|frame| {
+            frame::entries(frame.payload, |entry| match entry {
+                Entry::Batch(bytes) => {
+                    let header = codec::batch_header(&mut codec::Reader::new(bytes))?;
+                    overlays.get_mut(&header.shard).map_or(Ok(()), |overlay| overlay.batch(bytes))
+                }
+                Entry::Take(shard, head) => {
+                    if let Some(overlay) = overlays.get_mut(&shard) {
+                        overlay.line.take(head);
+                    }
+                    Ok(())
+                }
+                Entry::Seal => Ok(()),
+            })
+        })?;
+        Ok(overlays)
+    }
+}
+
+/// Shows every frame of a segment up to `end`, each compared with its checksum.
+pub(super) fn segment_frames(
+    segment: &Segment,
+    end: u64,
+    buffer: &mut Vec<u8>,
+    mut each: impl FnMut(&Frame<'_>) -> Result<(), Misfit>,
+) -> Result<(), StoreError> {
+    segment::read(&segment.path, &*segment.file, end, buffer)?;
+    let mut at = segment::HEADER_BYTES;
+    while (at as u64) < end {
+        let frame = Frame::parse(&buffer[at..])
+            .ok_or_else(|| problem::damaged_at(&segment.path, at as u64, "a frame does not fit its checksum"))?;
+        each(&frame).map_err(|misfit| problem::damaged_at(&segment.path, at as u64, misfit))?;
+        at += frame.length;
+    }
+    Ok(())
+}
+
+impl Overlay {
+    fn batch(&mut self, bytes: &[u8]) -> Result<(), Misfit> {
+        let (records, changes) = (&mut self.records, &mut self.changes);
+        let header = codec::walk_batch(bytes, |network, step| {
+            let mark = step.state.map(codec::mark_of).transpose()?;
+            let (at, length) = (records.len(), step.state.map_or(0, <[u8]>::len));
+            records.extend_from_slice(step.state.unwrap_or_default());
+            match changes.entry(network).or_default().entry(step.key) {
+                hashbrown::hash_map::Entry::Vacant(vacant) => {
+                    vacant.insert(Change { expect: step.expect, mark, at, length });
+                }
+                hashbrown::hash_map::Entry::Occupied(mut change) => {
+                    let change = change.get_mut();
+                    if change.mark != step.expect {
+                        return Err(unexpected(network, step.key, step.expect, change.mark));
+                    }
+                    *change = Change { expect: change.expect, mark, at, length };
+                }
+            }
+            Ok(())
+        })?;
+        match self.line.check(&header, bytes) {
+            Ok(Verdict::Next(digest)) => self.line.follow(&header, digest),
+            _ => {
+                return Err(Misfit::Other(format!(
+                    "batch {} of shard {} does not follow",
+                    header.seq.0, header.shard.0
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows what is there after the log: the snapshot's records of the shard, and the log's in their place.
+    pub(super) fn merge(
+        &self,
+        shard: ShardId,
+        snapshot: Option<&Snapshot>,
+        mut each: impl FnMut(NetworkId, Key, &[u8]) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let mut changes: Vec<(NetworkId, Key, Change)> =
+            Vec::with_capacity(self.changes.values().map(HashMap::len).sum());
+        for (&network, keys) in &self.changes {
+            changes.extend(keys.iter().map(|(&key, &change)| (network, key, change)));
+        }
+        changes.sort_unstable_by_key(|&(network, key, _)| (network, key));
+        let mut changes = changes.into_iter().peekable();
+        let emit = |(network, key, change): (NetworkId, Key, Change), found: Option<u64>, each: &mut Each<'_>| {
+            if change.expect != found {
+                let misfit = unexpected(network, key, change.expect, found);
+                return Err(StoreError::Damaged(format!("the log of shard {}: {misfit}", shard.0).into()));
+            }
+            match change.mark {
+                Some(_) => each(network, key, &self.records[change.at..change.at + change.length]),
+                None => Ok(()),
+            }
+        };
+        if let Some(snapshot) = snapshot {
+            snapshot.records(shard, |network, key, record| {
+                while let Some(change) = changes.next_if(|change| (change.0, change.1) < (network, key)) {
+                    emit(change, None, &mut each)?;
+                }
+                match changes.next_if(|change| (change.0, change.1) == (network, key)) {
+                    Some(change) => {
+                        let found = codec::mark_of(record).map_err(|error| {
+                            problem::damaged(
+                                &snapshot.path,
+                                format_args!("has a record of network {network} that {error}"),
+                            )
+                        })?;
+                        emit(change, Some(found), &mut each)
+                    }
+                    None => each(network, key, record),
+                }
+            })?;
+        }
+        changes.try_for_each(|change| emit(change, None, &mut each))
+    }
+}
+
+type Each<'a> = dyn FnMut(NetworkId, Key, &[u8]) -> Result<(), StoreError> + 'a;
+
+fn unexpected(network: NetworkId, key: Key, expect: Option<u64>, found: Option<u64>) -> Misfit {
+    Misfit::Other(format!("a step at {key:?} of network {network} expects mark {expect:?} where {found:?} is"))
+}
