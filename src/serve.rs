@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::actors::clock::{Clock, SystemClock};
+use crate::actors::committer::chain;
 use crate::actors::coordinator::{self, Job, Order};
 use crate::actors::service::{self, Hooks, Parts, Shared};
 use crate::actors::{Fatal, Told};
@@ -30,6 +31,7 @@ use crate::core::command::NetworkInput;
 use crate::metrics::Metrics;
 use crate::server::{Server, connection};
 use crate::store::Store;
+use crate::store::embedded::{self, EmbeddedStore};
 use crate::store::memory::MemoryStore;
 use crate::wire::{ErrorKind, Id, RpcError, answer};
 use crate::{http, telemetry};
@@ -199,7 +201,12 @@ pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, String> {
             tracing::warn!("the memory store keeps nothing: everything is lost when the server ends");
             Ok(Arc::new(MemoryStore::new(shards)))
         }
-        StoreKind::Embedded => Err("the embedded store is not there yet; use store.kind = \"memory\"".to_owned()),
+        StoreKind::Embedded => {
+            let directory = &config.store.directory;
+            let store = EmbeddedStore::open(directory, shards, embedded::Options::default())
+                .map_err(|error| format!("cannot open the store in {}: {}", directory.display(), chain(&error)))?;
+            Ok(Arc::new(store))
+        }
     }
 }
 

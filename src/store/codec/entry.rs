@@ -128,7 +128,7 @@ pub(super) fn put_entry(out: &mut Vec<u8>, entry: &Entry) -> Result<()> {
         Entry::Held(reservation) => put_reservation(out, reservation),
         Entry::Released(released) => {
             put_prefix(out, released.prefix_length)?;
-            out.put_u8(flag(released.rested, RESTED) | slot_flag(&released.last));
+            out.put_u8(flag(false, RESTED) | slot_flag(&released.last));
             put_holder(out, &released.last);
             out.put_varint(released.released_at.0);
             Ok(())
@@ -259,8 +259,8 @@ pub(super) fn entry(kind: u8, mark: u64, reader: &mut Reader<'_>) -> Result<Entr
             let flags = reader.flags(RESTED | SLOT_DEFAULT, "released")?;
             let last = holder(reader, flags)?;
             let released_at = ShardTime(reader.varint("released_at")?);
-            let rested = flags & RESTED != 0;
-            Ok(Entry::Released(Arc::new(Released { prefix_length, last, generation, released_at, rested })))
+            let _rested = flags & RESTED != 0;
+            Ok(Entry::Released(Arc::new(Released { prefix_length, last, generation, released_at })))
         }
         DECLINED => {
             let prefix_length = prefix(reader)?;
