@@ -137,6 +137,9 @@ pub(super) struct SubnetSpace {
     pub(super) counts: Counts,
 }
 
+/// A single address kept for an owner; for one of its slots only, where one is named.
+pub(super) type Kept = (Option<Slot>, Address);
+
 /// Everything derived.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Layout {
@@ -155,7 +158,7 @@ pub(super) struct Layout {
     zoneless: PoolSet,
     names: HashMap<Name, PoolSet>,
     /// Single addresses kept for an owner, in address order.
-    pub(super) kept_for: HashMap<(Scope, Owner), Vec<(Option<Slot>, Address)>>,
+    pub(super) kept_for: HashMap<(Scope, Owner), Vec<Kept>>,
 }
 
 /// Spaces in which an entry counts as taken: free, fresh, yielding.

@@ -74,10 +74,10 @@ pub fn violations(source: &Source) -> Vec<String> {
     for used in crate_paths(&code, &source.path) {
         let is = |entry: &&str| used == **entry || used.starts_with(&format!("{entry}::"));
         let itself = used == module || used.starts_with(&format!("{module}::"));
-        let leaf = module != "core" && LEAVES.iter().any(|leaf| is(leaf));
+        let leaf = module != "core" && LEAVES.iter().any(&is);
         let limits = used == "limits" || used.starts_with("limits::");
-        let never = NEVER.iter().any(|(name, parts)| *name == module && parts.iter().any(|part| is(part)));
-        if never || !(itself || leaf || limits || allowed.iter().any(|entry| is(entry))) {
+        let never = NEVER.iter().any(|(name, parts)| *name == module && parts.iter().any(&is));
+        if never || !(itself || leaf || limits || allowed.iter().any(&is)) {
             found.push(format!("{}: `{module}` must not use `{used}`", source.path));
         }
     }
