@@ -71,7 +71,8 @@ pub fn describe(found: &Value, event: Option<&Value>) -> String {
         });
         return fields(&[
             ("address", text(found, "address")),
-            ("state", format!("{state}: {}", reason(&state))),
+            ("state", state.clone()),
+            ("why", reason(&state).to_owned()),
             ("network", text(found, "network")),
             ("last event", last),
         ]);
@@ -113,10 +114,10 @@ pub fn describe(found: &Value, event: Option<&Value>) -> String {
 fn reason(state: &str) -> &'static str {
     match state {
         "free" => "nobody holds it",
-        "reserved" => "kept from automatic allocation; only `--force`, or the owner it is kept for, may claim it",
-        "cooling" => "released a short time ago; only its last owner gets it back before the cooldown ends",
-        "declined" => "somebody else answers there; out of circulation until the probation ends",
-        "unusable" => "a gateway, network, broadcast or anycast address, which is never handed out",
+        "reserved" => "kept from automatic allocation; `--force` claims it all the same",
+        "cooling" => "released a short time ago; its last owner gets it back at once",
+        "declined" => "somebody else answers there; it rests until the probation ends",
+        "unusable" => "a gateway, network, broadcast or anycast address: never handed out",
         "unknown" => "it lies in no subnet of any network",
         _ => "see the protocol",
     }
