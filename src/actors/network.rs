@@ -164,6 +164,8 @@ pub struct NetworkActor {
     deferred: VecDeque<Deferred>,
     draws: Draws,
     panics: VecDeque<Instant>,
+    /// How often it asked to be loaded again.
+    loads: u64,
 }
 
 impl NetworkActor {
@@ -183,6 +185,7 @@ impl NetworkActor {
             deferred: VecDeque::new(),
             draws,
             panics: VecDeque::new(),
+            loads: 0,
         }
     }
 
@@ -377,8 +380,13 @@ impl NetworkActor {
         self.shared.metrics.restarts.inc();
         let (to, loaded) = oneshot::channel();
         self.shared.reload(Reload { lane: Arc::clone(&self.lane), to });
-        ctx.spawn(loaded.into_actor(self).map(|loaded, act, ctx| {
-            if let Ok(loaded) = loaded {
+        // Only the last one asked for counts: an earlier image may lack what was granted since.
+        self.loads += 1;
+        let asked = self.loads;
+        ctx.spawn(loaded.into_actor(self).map(move |loaded, act, ctx| {
+            if let Ok(loaded) = loaded
+                && act.loads == asked
+            {
                 act.loaded(loaded, ctx);
             }
         }));
@@ -507,7 +515,7 @@ impl Handler<Hold> for NetworkActor {
 
 impl Handler<DecideHeld> for NetworkActor {
     type Result = ();
-    fn handle(&mut self, message: DecideHeld, _: &mut Context<Self>) {
+    fn handle(&mut self, message: DecideHeld, ctx: &mut Context<Self>) {
         let answer = match &self.phase {
             Phase::Held { hold, .. } if *hold == message.hold => self.decide_held(&message),
             Phase::Held { .. } | Phase::Serving | Phase::Loading { .. } | Phase::Stopped | Phase::Gone => {
@@ -517,6 +525,9 @@ impl Handler<DecideHeld> for NetworkActor {
         };
         // A coordinator that is gone ends its holds by itself.
         let _ = message.decided.send(answer);
+        if !matches!(self.phase, Phase::Held { .. }) {
+            self.after(ctx);
+        }
     }
 }
 

@@ -173,6 +173,13 @@ fn a_missing_file_is_never_an_empty_register() {
         }
     }
     assert!(matches!(open(&bare), Err(StoreError::Damaged(_))));
+    let marked = disk.after_kill();
+    for (path, _) in disk.files() {
+        if !path.ends_with("MARK") {
+            marked.delete(&path);
+        }
+    }
+    assert!(matches!(open(&marked), Err(StoreError::Damaged(_))), "what was acknowledged is gone, so nothing is new");
 }
 
 #[test]
@@ -215,4 +222,28 @@ fn a_directory_of_something_else_is_refused() {
     std::fs::write(dir.path().join("photo.jpg"), "x").unwrap();
     let refused = EmbeddedStore::open(dir.path(), 1, Default::default()).unwrap_err();
     assert!(matches!(&refused, StoreError::Foreign(text) if text.contains("photo.jpg")), "{refused:?}");
+}
+
+/// After a loss of power the mark may be old. What stands behind an unreadable frame still proves that it was durable.
+#[test]
+fn a_damaged_frame_is_no_torn_tail_even_if_the_mark_is_old() {
+    let fresh = SimDisk::default();
+    drop(open(&fresh).unwrap());
+    let mark = Path::new(DIR).join("MARK");
+    let mut old = Vec::new();
+    fresh.edit(&mark, |bytes| old = bytes.clone());
+    let disk = SimDisk::default();
+    let store = open(&disk).unwrap();
+    let run = run(&store, 8, 0x100);
+    let aged = disk.after_kill();
+    aged.edit(&mark, |bytes| *bytes = old);
+    let (segment, _) = super::crash::last_segment(&aged);
+    let frames = borders(&aged, &segment);
+    assert!(frames.len() > 2);
+    check(&open(&aged.after_kill()).unwrap(), &run, 0x9000, "an old mark");
+    for &at in &frames[..frames.len() - 1] {
+        let image = aged.after_kill();
+        image.edit(&segment, |bytes| bytes[at + 50] ^= 1);
+        assert!(matches!(open(&image), Err(StoreError::Damaged(_))), "frame at {at}");
+    }
 }

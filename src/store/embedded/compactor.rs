@@ -18,6 +18,9 @@ use crate::store::{ShardId, StoreError};
 /// Bytes of log whose net effect is held in memory at once.
 const PASS_BYTES: u64 = 128 << 20;
 
+/// Records between two looks at whether the store is being closed.
+const LOOK_RECORDS: u64 = 4_096;
+
 /// What one compaction reads and where its result stands.
 struct Plan {
     view: View,
@@ -42,6 +45,8 @@ pub(super) fn run(shared: &Shared) {
             Ok(()) => {
                 shared.counters.compactions.fetch_add(1, Ordering::Relaxed);
             }
+            // A close does not wait for a long merge; the next start begins it anew.
+            Err(_) if shared.catalog().stopping => return,
             Err(error) => {
                 shared.counters.compaction_failures.fetch_add(1, Ordering::Relaxed);
                 tracing::error!(dir = %shared.dir.display(), error = ?error,
@@ -110,14 +115,19 @@ fn compact(shared: &Shared, plan: &Plan) -> Result<(), StoreError> {
     let shards: Vec<ShardId> = (0..shared.meta.shards).map(ShardId).collect();
     let passes = log_bytes.div_ceil(PASS_BYTES).clamp(1, shards.len() as u64) as usize;
     let mut heads = Vec::with_capacity(shards.len());
+    let mut records = 0u64;
     for part in shards.chunks(shards.len().div_ceil(passes)) {
-        let overlays = view.overlays(part)?;
+        let mut overlays = view.overlays(part)?;
         for shard in part {
-            let overlay = &overlays[shard];
+            let Some(overlay) = overlays.remove(shard) else { continue };
+            heads.push(overlay.line.head());
             overlay.merge(*shard, view.snapshot.as_deref(), |network, key, record| {
+                records += 1;
+                if records.is_multiple_of(LOOK_RECORDS) && shared.catalog().stopping {
+                    return Err(shared.poisoned());
+                }
                 writer.put(*shard, network, key, record)
             })?;
-            heads.push(overlay.line.head());
         }
     }
     let snapshot = Arc::new(writer.finish(&*shared.disk, place, &heads)?);

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
+use hashbrown::HashMap;
 use tokio::sync::oneshot;
 
 use super::frame::{self, Entry};
@@ -79,10 +80,15 @@ fn load_all(view: &View, mut loads: Vec<Load>) {
 
 fn load_some(view: &View, loads: Vec<Load>) {
     let shards: Vec<ShardId> = loads.iter().map(|(shard, ..)| *shard).collect();
-    let overlays = view.overlays(&shards);
+    let mut overlays = HashMap::new();
+    let read = view.overlays(&shards).map(|read| overlays = read);
     for (shard, head, reply) in loads {
-        let image = overlays.as_ref().map_err(StoreError::clone).and_then(|overlays| {
-            let overlay = &overlays[&shard];
+        let image = read.clone().and_then(|()| {
+            // Asked for twice at once, it is read again.
+            let overlay = match overlays.remove(&shard) {
+                Some(overlay) => overlay,
+                None => view.overlay(shard)?,
+            };
             if overlay.line.head() != head {
                 let text = format!(
                     "the log of shard {} does not lead to its head; restart, and restore if it stays so",

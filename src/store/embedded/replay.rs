@@ -1,7 +1,8 @@
 //! State out of snapshot and log: the net effect of the log, merged with the snapshot below it.
 //!
 //! Records are states and not deltas, so the net effect of the log at a key is its last state; its first expectation must
-//! fit the snapshot, and each later one the state before it. What does not fit is damage: it is never passed on.
+//! fit the snapshot, and each later one the state before it. Steps are gathered and sorted; a table of keys would cost
+//! more than the sort. What does not fit is damage: it is never passed on.
 //!
 //! Neighbours: `reader` makes images of what comes out, `compactor` the next snapshot.
 
@@ -26,23 +27,25 @@ pub(super) struct View {
     pub segments: Vec<(Arc<Segment>, u64)>,
 }
 
-/// What the log did to one shard.
+/// What the log did to one shard: its steps by network, in their order.
 #[derive(Debug)]
 pub(super) struct Overlay {
     /// Its line at the end of the log.
     pub line: Line,
     records: Vec<u8>,
-    changes: HashMap<NetworkId, HashMap<Key, Change>>,
+    changes: HashMap<NetworkId, Vec<Change>>,
 }
 
+/// A step, or the net effect of several at one key.
 #[derive(Debug, Clone, Copy)]
 struct Change {
-    /// What must be in the snapshot.
+    key: Key,
+    /// What must be there before.
     expect: Option<u64>,
-    /// What is there now, and its record.
+    /// What is there after, and its record.
     mark: Option<u64>,
     at: usize,
-    length: usize,
+    length: u32,
 }
 
 /// Why an entry does not fit: told with its place by who knows it.
@@ -84,7 +87,13 @@ impl View {
         Ok(())
     }
 
-    /// The net effect of the log on some shards.
+    /// What the log did to one shard.
+    pub(super) fn overlay(&self, shard: ShardId) -> Result<Overlay, StoreError> {
+        let overlay = self.overlays(&[shard])?.remove(&shard);
+        overlay.ok_or_else(|| StoreError::Invalid(format!("shard {} was not read", shard.0).into()))
+    }
+
+    /// What the log did to some shards.
     pub(super) fn overlays(&self, shards: &[ShardId]) -> Result<HashMap<ShardId, Overlay>, StoreError> {
         let line = |shard: ShardId| match &self.snapshot {
             Some(snapshot) => Line::at(shard, snapshot.heads[usize::from(shard.0)]),
@@ -134,79 +143,91 @@ impl Overlay {
         let (records, changes) = (&mut self.records, &mut self.changes);
         let header = codec::walk_batch(bytes, |network, step| {
             let mark = step.state.map(codec::mark_of).transpose()?;
-            let (at, length) = (records.len(), step.state.map_or(0, <[u8]>::len));
-            records.extend_from_slice(step.state.unwrap_or_default());
-            match changes.entry(network).or_default().entry(step.key) {
-                hashbrown::hash_map::Entry::Vacant(vacant) => {
-                    vacant.insert(Change { expect: step.expect, mark, at, length });
-                }
-                hashbrown::hash_map::Entry::Occupied(mut change) => {
-                    let change = change.get_mut();
-                    if change.mark != step.expect {
-                        return Err(unexpected(network, step.key, step.expect, change.mark));
-                    }
-                    *change = Change { expect: change.expect, mark, at, length };
-                }
-            }
-            Ok(())
+            let record = step.state.unwrap_or_default();
+            let (at, length) = (records.len(), record.len() as u32);
+            records.extend_from_slice(record);
+            let change = Change { key: step.key, expect: step.expect, mark, at, length };
+            changes.entry(network).or_default().push(change);
+            Ok::<(), Misfit>(())
         })?;
         match self.line.check(&header, bytes) {
-            Ok(Verdict::Next(digest)) => self.line.follow(&header, digest),
-            _ => {
-                return Err(Misfit::Other(format!(
-                    "batch {} of shard {} does not follow",
-                    header.seq.0, header.shard.0
-                )));
+            Ok(Verdict::Next(digest)) => {
+                self.line.follow(&header, digest);
+                Ok(())
+            }
+            Ok(Verdict::Applied(_)) | Err(_) => {
+                Err(Misfit::Other(format!("batch {} of shard {} does not follow", header.seq.0, header.shard.0)))
             }
         }
-        Ok(())
     }
 
     /// Shows what is there after the log: the snapshot's records of the shard, and the log's in their place.
     pub(super) fn merge(
-        &self,
+        self,
         shard: ShardId,
         snapshot: Option<&Snapshot>,
         mut each: impl FnMut(NetworkId, Key, &[u8]) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        let mut changes: Vec<(NetworkId, Key, Change)> =
-            Vec::with_capacity(self.changes.values().map(HashMap::len).sum());
-        for (&network, keys) in &self.changes {
-            changes.extend(keys.iter().map(|(&key, &change)| (network, key, change)));
+        let Overlay { line: _, records, changes } = self;
+        let misfit = |misfit: Misfit| StoreError::Damaged(format!("the log of shard {}: {misfit}", shard.0).into());
+        let mut networks = Vec::with_capacity(changes.len());
+        for (network, changes) in changes {
+            networks.push((network, net_effect(network, changes).map_err(misfit)?));
         }
-        changes.sort_unstable_by_key(|&(network, key, _)| (network, key));
-        let mut changes = changes.into_iter().peekable();
-        let emit = |(network, key, change): (NetworkId, Key, Change), found: Option<u64>, each: &mut Each<'_>| {
+        networks.sort_unstable_by_key(|&(network, _)| network);
+        let changes =
+            networks.into_iter().flat_map(|(network, changes)| changes.into_iter().map(move |c| (network, c)));
+        let mut changes = changes.peekable();
+        let emit = |network: NetworkId, change: Change, found: Option<u64>, each: &mut Each<'_>| {
             if change.expect != found {
-                let misfit = unexpected(network, key, change.expect, found);
-                return Err(StoreError::Damaged(format!("the log of shard {}: {misfit}", shard.0).into()));
+                return Err(misfit(unexpected(network, change.key, change.expect, found)));
             }
             match change.mark {
-                Some(_) => each(network, key, &self.records[change.at..change.at + change.length]),
+                Some(_) => each(network, change.key, &records[change.at..change.at + change.length as usize]),
                 None => Ok(()),
             }
         };
         if let Some(snapshot) = snapshot {
             snapshot.records(shard, |network, key, record| {
-                while let Some(change) = changes.next_if(|change| (change.0, change.1) < (network, key)) {
-                    emit(change, None, &mut each)?;
+                while let Some((before, change)) =
+                    changes.next_if(|(before, change)| (*before, change.key) < (network, key))
+                {
+                    emit(before, change, None, &mut each)?;
                 }
-                match changes.next_if(|change| (change.0, change.1) == (network, key)) {
-                    Some(change) => {
+                match changes.next_if(|(here, change)| (*here, change.key) == (network, key)) {
+                    Some((_, change)) => {
                         let found = codec::mark_of(record).map_err(|error| {
                             problem::damaged(
                                 &snapshot.path,
                                 format_args!("has a record of network {network} that {error}"),
                             )
                         })?;
-                        emit(change, Some(found), &mut each)
+                        emit(network, change, Some(found), &mut each)
                     }
                     None => each(network, key, record),
                 }
             })?;
         }
-        changes.try_for_each(|change| emit(change, None, &mut each))
+        changes.try_for_each(|(network, change)| emit(network, change, None, &mut each))
     }
+}
+
+/// Ascending by key, one change for each. Each step must expect what the one before it at its key left.
+fn net_effect(network: NetworkId, mut changes: Vec<Change>) -> Result<Vec<Change>, Misfit> {
+    // Stable, so that the steps of one key stay in their order; and quick for what was granted in ascending order.
+    changes.sort_by_key(|change| change.key);
+    let mut problem = None;
+    changes.dedup_by(|next, kept| {
+        if next.key != kept.key {
+            return false;
+        }
+        if next.expect != kept.mark && problem.is_none() {
+            problem = Some(unexpected(network, next.key, next.expect, kept.mark));
+        }
+        *kept = Change { expect: kept.expect, ..*next };
+        true
+    });
+    problem.map_or(Ok(changes), Err)
 }
 
 type Each<'a> = dyn FnMut(NetworkId, Key, &[u8]) -> Result<(), StoreError> + 'a;

@@ -320,7 +320,7 @@ impl SnapshotWriter {
         self.file.write_at(&self.chunk, self.at).map_err(problem::io("writing", &self.path))?;
         self.at += self.chunk.len() as u64;
         self.ordinal += 1;
-        if self.ordinal % SYNC_CHUNKS == 0 {
+        if self.ordinal.is_multiple_of(SYNC_CHUNKS) {
             self.file.sync().map_err(problem::io("writing", &self.path))?;
         }
         self.chunk.truncate(CHUNK_HEADER_BYTES);
