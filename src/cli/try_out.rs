@@ -19,7 +19,7 @@ use super::output::{map, print};
 use super::quote::shell;
 use super::session::{Done, Options, Session};
 use crate::client::request_line;
-use crate::serve::{Ended, from_cli};
+use crate::serve::from_cli::{self, Ended};
 
 /// The network to try things on; shipped with the program, so that one file is enough.
 const FIRST_NETWORK: &str = include_str!("../../config/first-network.toml");

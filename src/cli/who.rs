@@ -24,7 +24,8 @@ pub async fn run(session: &mut Session, args: &Who) -> Done<Exit> {
         session.print("ip.find", params.as_object().unwrap_or(&serde_json::Map::new()), &result)?;
         return Ok(Exit::Success);
     }
-    let found: Vec<Value> = result.get("found").and_then(Value::as_array).cloned().unwrap_or_default();
+    let mut found: Vec<Value> = result.get("found").and_then(Value::as_array).cloned().unwrap_or_default();
+    found.sort_by_key(|one| one.get("network").map(text_of));
     if found.is_empty() {
         print(&describe(&json!({"address": args.address, "state": "unknown"}), None))?;
         session.say(&format!("\nnext: {}", next(&args.address, &json!({"state": "unknown"}))));

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
 
+pub use super::Ended;
 use super::{Options, Running, ServeArgs};
 use crate::cli::failure::Failure;
 use crate::cli::serve_args::{self, StoreKind};

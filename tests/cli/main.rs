@@ -7,6 +7,7 @@ mod errors;
 mod help;
 mod outputs;
 mod responder;
+mod try_out;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -169,7 +169,9 @@ fn declined(result: &Value) -> String {
 }
 
 fn found(params: &Value, result: &Value) -> String {
-    let all: Vec<String> = list(result, "found").map(lookup).collect();
+    let mut found: Vec<&Value> = list(result, "found").collect();
+    found.sort_by_key(|one| text(one, "network"));
+    let all: Vec<String> = found.into_iter().map(lookup).collect();
     if all.is_empty() {
         fields(&[("address", text(params, "address")), ("state", "unknown".into())])
     } else {
