@@ -2,6 +2,8 @@
 //!
 //! `ALLOD_BLESS=1 cargo test --test cli` writes the golden files anew; read the difference before you commit it.
 
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is how a test fails")]
+
 mod commands;
 mod errors;
 mod help;
