@@ -34,8 +34,6 @@ const DETAILS: u8 = 64;
 /// The slot is `0` and not written.
 const SLOT_DEFAULT: u8 = 128;
 
-const RESTED: u8 = 1;
-
 const OWNER_UID: u8 = 1;
 const LABELS: u8 = 2;
 const NOTE: u8 = 4;
@@ -128,7 +126,7 @@ pub(super) fn put_entry(out: &mut Vec<u8>, entry: &Entry) -> Result<()> {
         Entry::Held(reservation) => put_reservation(out, reservation),
         Entry::Released(released) => {
             put_prefix(out, released.prefix_length)?;
-            out.put_u8(flag(false, RESTED) | slot_flag(&released.last));
+            out.put_u8(slot_flag(&released.last));
             put_holder(out, &released.last);
             out.put_varint(released.released_at.0);
             Ok(())
@@ -256,10 +254,9 @@ pub(super) fn entry(kind: u8, mark: u64, reader: &mut Reader<'_>) -> Result<Entr
         HELD => Ok(Entry::Held(Arc::new(reservation(generation, reader)?))),
         RELEASED => {
             let prefix_length = prefix(reader)?;
-            let flags = reader.flags(RESTED | SLOT_DEFAULT, "released")?;
+            let flags = reader.flags(SLOT_DEFAULT, "released")?;
             let last = holder(reader, flags)?;
             let released_at = ShardTime(reader.varint("released_at")?);
-            let _rested = flags & RESTED != 0;
             Ok(Entry::Released(Arc::new(Released { prefix_length, last, generation, released_at })))
         }
         DECLINED => {

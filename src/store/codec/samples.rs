@@ -115,7 +115,6 @@ pub(crate) fn full_batch() -> Batch {
         last: full.holder.clone(),
         generation: full.generation,
         released_at: ShardTime(88_000),
-        rested: true,
     };
     let declined = Declined {
         prefix_length: 64,
@@ -250,10 +249,10 @@ fn reservation(prefix_length: u8) -> impl Strategy<Value = Reservation> {
 }
 
 fn entry(prefix_length: u8) -> impl Strategy<Value = Entry> {
-    let rest = (holder(), mark(), any::<u64>(), any::<bool>(), ".{0,9}");
+    let rest = (holder(), mark(), any::<u64>(), ".{0,9}");
     prop_oneof![
         reservation(prefix_length).prop_map(|reservation| Entry::Held(Arc::new(reservation))),
-        (rest, any::<bool>()).prop_map(move |((holder, generation, time, rested, seen), declined)| {
+        (rest, any::<bool>()).prop_map(move |((holder, generation, time, seen), declined)| {
             let (generation, time) = (Generation(generation), ShardTime(time));
             if declined {
                 Entry::Declined(Arc::new(Declined {
@@ -269,7 +268,6 @@ fn entry(prefix_length: u8) -> impl Strategy<Value = Entry> {
                     last: holder,
                     generation,
                     released_at: time,
-                    rested,
                 }))
             }
         }),
