@@ -7,11 +7,14 @@
     reason = "a failed unwrap is how a test fails; tests wait on real processes and files"
 )]
 
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is how a test fails")]
+
 mod commands;
 mod errors;
 mod help;
 mod outputs;
 mod responder;
+mod try_out;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

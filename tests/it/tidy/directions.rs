@@ -18,9 +18,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("server", &["wire", "actors", "core"]),
     ("http", &["server", "wire"]),
     ("client", &["wire", "core::types", "core::address"]),
-    ("cli", &["client", "wire", "core::types", "core::address", "serve::run", "serve::check_config"]),
+    ("cli", &["client", "wire", "core::types", "core::address", "serve::from_cli"]),
     // What `allod serve` does: the only place in the library that constructs a server.
-    ("serve", &["core", "store", "actors", "server", "http", "config", "cli::failure", "cli::serve_args"]),
+    ("serve", &["core", "store", "actors", "server", "http", "wire", "config", "cli::failure", "cli::serve_args"]),
 ];
 
 /// Everybody but `core` may use these, and `core` only `limits`.
