@@ -17,6 +17,8 @@ pub const CONNECTIONS_MAX: usize = 4_096;
 
 /// Changes in one batch of one shard.
 pub const BATCH_CHANGES_MAX: usize = 1_000;
+/// Changes after which a network hands what it has so far to the committer: a group takes fair shares of these.
+pub const UNIT_CHANGES_MAX: usize = 256;
 /// Encoded size of one batch.
 pub const BATCH_BYTES_MAX: usize = 1 << 20;
 /// Expired leases and ended cooldowns that one command handles.
@@ -81,6 +83,7 @@ pub const SWEEP_CLAIMANTS_MAX: usize = 10_000;
 /// Largest generation or version: what every JSON reader keeps exactly.
 pub const JSON_NUMBER_MAX: u64 = (1 << 53) - 1;
 
+const _: () = assert!(UNIT_CHANGES_MAX <= BATCH_CHANGES_MAX);
 const _: () = assert!(EXPIRE_STEPS_MAX <= BATCH_CHANGES_MAX);
 const _: () = assert!(ACQUIRE_IPS_MAX * 2 <= BATCH_CHANGES_MAX);
 const _: () = assert!(LINE_BYTES_MAX <= BODY_BYTES_MAX);

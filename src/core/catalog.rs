@@ -20,7 +20,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use super::address::Cidr;
+use super::address::{Cidr, Range};
 use super::disjoint::Disjoint;
 use super::refusal::{Missing, Refusal};
 use super::types::{Name, NetworkId, SubnetId};
@@ -305,6 +305,14 @@ impl Catalog {
     /// Realms in which a network is listed, by name.
     pub fn realms(&self) -> impl Iterator<Item = &Name> {
         self.realms.iter().filter(|(_, realm)| realm.networks > 0).map(|(name, _)| name)
+    }
+
+    /// Networks with a subnet that overlaps a range, in one realm or in all. Cost: O(log n + found) a realm.
+    pub fn holding(&self, realm: Option<&Name>, range: Range) -> Vec<NetworkId> {
+        let realms = self.realms.iter().filter(|(name, _)| realm.is_none_or(|realm| realm == *name));
+        let owners = realms.flat_map(|(_, space)| space.prefixes.overlapping(range)).flat_map(|(_, owners)| owners);
+        let found: BTreeSet<NetworkId> = owners.map(|(network, _)| *network).collect();
+        found.into_iter().collect()
     }
 
     /// A name for a network that stands in the way, which need not be listed yet.

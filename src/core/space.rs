@@ -1,117 +1,250 @@
-//! Free space of one pool, as intervals. Replaced by the radix tree; same interface.
-use std::collections::BTreeMap;
-/// Free intervals.
-#[derive(Debug, Clone)]
+//! Free space of one pool: which of its numbers are taken, and where room is.
+//!
+//! Owns nothing but the set. Pure; the family is not its business: an IPv4 address is a small
+//! number. Who holds a number, and which number a policy prefers, is decided by the callers.
+//!
+//! The set is a radix tree over absolute numbers, six bits a level, in which most levels are left
+//! out:
+//!
+//! ```text
+//! 2^128 --> node of 2^24 numbers     all around a node is alike: taken, or free
+//!            taken  1100..1  + 64 children: wholly taken, wholly free,
+//!            mixed  0011..0  + or mixed; only mixed ones cost memory:
+//!              |--> node of 2^12        a leaf: mixed children are words of 64 bits
+//!              |--> lone block          one aligned block differs from the rest of the child
+//!              `--> ...                 with each: free count, order of its largest free block
+//! ```
+//!
+//! Why this shape:
+//! - Wholly taken and wholly free parts are bits of a mask, so untouched and exhausted parts cost
+//!   nothing, at any size, and a search never looks at them.
+//! - A child of a node knows how much is free below it and how large a block, so a search never
+//!   goes down in vain (except once per level for a start in the middle).
+//! - Lone blocks and left out levels make a single claim in an empty /64 cost one cell of 21 bytes
+//!   instead of ten nodes; what is around a node may be taken as well, so a hole in a full range is
+//!   as cheap.
+//! - The tree is the shortest for its set, whatever the history: equal sets have equal trees, and
+//!   what was fragmented and is whole again costs nothing. `check` says so.
+//!
+//! Every operation follows one path, two for a range: at most 22 levels, 3 for a /8 of IPv4, about
+//! log64 of the number of claims for random ones. None loops over numbers. Dense use costs 1.3 bits
+//! per number when filled in order, up to 2.1 when filled at random; a random claim in a /64 about
+//! 50 bytes.
+//!
+//! `paint` changes any range, `flip` most single numbers; `query` and `count` answer; `node` says
+//! what a part means, `arena` and `pack` store it.
+//!
+//! Review notes: does a new query still follow one path? Does a new change shorten every node that
+//! it may leave too long (`shorten`), also one that moves to a slot of another size?
+
+mod arena;
+mod bits;
+mod check;
+mod count;
+mod flip;
+mod node;
+mod pack;
+mod paint;
+mod query;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::iter;
+
+use arena::Arena;
+use bits::{Block, Range};
+use node::Part;
+
+/// The free and the taken numbers of one pool. Everything outside the pool counts as taken.
+#[derive(Clone)]
 pub struct Space {
-    first: u128,
-    last: u128,
-    free: BTreeMap<u128, u128>,
+    pool: Range,
+    /// The whole space; outside the pool it is taken, like any other number.
+    root: Part,
+    arena: Arena,
 }
-#[allow(missing_docs)]
+
 impl Space {
+    /// All of `first..=last` free. O(depth), and only a few dozen bytes if the ends are aligned.
+    ///
+    /// # Panics
+    ///
+    /// If `first` is above `last`, or if the pool is all of `u128`, whose size is not a `u128`.
     pub fn new(first: u128, last: u128) -> Self {
-        Self { first, last, free: BTreeMap::from([(first, last)]) }
+        assert!(first <= last, "pool from {first} to {last}");
+        assert!(
+            (first, last) != (0, u128::MAX),
+            "a pool of 2^128 numbers cannot be counted"
+        );
+        let pool = Range { first, last };
+        let mut arena = Arena::new();
+        let root = arena.paint(
+            Block::ALL,
+            Part::uniform(true, Block::ALL.bits),
+            pool,
+            false,
+        );
+        Self { pool, root, arena }
     }
+
+    /// First number of the pool. O(1).
     pub fn first(&self) -> u128 {
-        self.first
+        self.pool.first
     }
+
+    /// Last number of the pool. O(1).
     pub fn last(&self) -> u128 {
-        self.last
+        self.pool.last
     }
+
+    /// Marks every number of `first..=last`, as far as it is in the pool, as taken. Taken numbers
+    /// stay taken.
+    ///
+    /// O(depth), plus one step per node that becomes superfluous; see [`Space::vacate`] for memory.
     pub fn occupy(&mut self, first: u128, last: u128) {
-        let (first, last) = (first.max(self.first), last.min(self.last));
-        if first > last {
-            return;
-        }
-        let from = self.free.range(..=first).next_back().map_or(first, |(k, _)| *k);
-        let hit: Vec<_> = self.free.range(from..=last).filter(|(_, e)| **e >= first).map(|(a, b)| (*a, *b)).collect();
-        for (a, b) in hit {
-            self.free.remove(&a);
-            if a < first {
-                self.free.insert(a, first - 1);
-            }
-            if b > last {
-                self.free.insert(last + 1, b);
-            }
-        }
+        self.change(first, last, true);
     }
+
+    /// Marks every number of `first..=last`, as far as it is in the pool, as free. Free numbers
+    /// stay free.
+    ///
+    /// O(depth), plus one step per node that becomes superfluous. When three eighths of the memory
+    /// lie idle, what is in use is copied and the rest given back: O(1) per change since the last
+    /// time, but at once (about a millisecond per 10 000 nodes).
     pub fn vacate(&mut self, first: u128, last: u128) {
-        let (mut first, mut last) = (first.max(self.first), last.min(self.last));
-        if first > last {
-            return;
-        }
-        self.occupy(first, last);
-        if let Some((&a, &b)) = self.free.range(..first).next_back()
-            && b.checked_add(1) == Some(first)
-        {
-            self.free.remove(&a);
-            first = a;
-        }
-        if let Some(next) = last.checked_add(1)
-            && let Some(&b) = self.free.get(&next)
-        {
-            self.free.remove(&next);
-            last = b;
-        }
-        self.free.insert(first, last);
+        self.change(first, last, false);
     }
+
+    /// Is every number of `first..=last` inside the pool and free? O(depth). No range at all
+    /// (`first` above `last`) is not free.
     pub fn is_free(&self, first: u128, last: u128) -> bool {
-        self.free.range(..=first).next_back().is_some_and(|(_, b)| *b >= last)
+        let range = Range { first, last };
+        first <= last
+            && self.pool.covers(range)
+            && self.first_of(true, first).is_none_or(|taken| taken > last)
     }
+
+    /// How many numbers are free. O(1).
     pub fn free(&self) -> u128 {
-        self.free.iter().map(|(a, b)| b - a + 1).sum()
+        self.root.free
     }
+
+    /// How many numbers of `first..=last` are free; those outside the pool are not. O(depth).
     pub fn free_in(&self, first: u128, last: u128) -> u128 {
-        self.free
-            .iter()
-            .filter(|(a, b)| **a <= last && **b >= first)
-            .map(|(a, b)| (*b).min(last) - (*a).max(first) + 1)
-            .sum()
+        if first > last {
+            return 0;
+        }
+        let below = |number| self.arena.free_below(Block::ALL, self.root, number);
+        let up_to_last = last.checked_add(1).map_or(self.root.free, below);
+        up_to_last - below(first)
     }
+
+    /// Largest `order` such that an aligned block of 2^order numbers is wholly free. None: nothing
+    /// is free. O(1).
     pub fn largest_order(&self) -> Option<u8> {
-        (0..=127u8).rev().find(|o| self.lowest(*o, self.first).is_some())
+        self.root.order
     }
+
+    /// First number of the lowest wholly free block of 2^order numbers that starts at or after
+    /// `from`. Blocks are aligned to their size, absolutely and not to the pool. Does not wrap
+    /// around.
+    ///
+    /// O(depth); O(1) if there is no such block anywhere.
     pub fn lowest(&self, order: u8, from: u128) -> Option<u128> {
-        let mask = crate::core::address::host_mask(order);
-        self.free.iter().find_map(|(&a, &b)| {
-            let start = a.max(from);
-            let aligned = start.checked_add(mask)? & !mask;
-            (aligned.checked_add(mask)? <= b).then_some(aligned)
+        if self.root.order.is_none_or(|largest| largest < order) {
+            return None;
+        }
+        if order == 0 {
+            return self.first_of(false, from);
+        }
+        // Some block of this order exists, so it is below 128.
+        let from = from.checked_next_multiple_of(1 << order)?;
+        self.arena
+            .lowest_block(order, Block::ALL, self.root.content, from)
+    }
+
+    /// The free number that has `index` free numbers before it. O(depth).
+    pub fn nth_free(&self, index: u128) -> Option<u128> {
+        (index < self.root.free).then(|| self.arena.nth_free(Block::ALL, self.root, index))
+    }
+
+    /// Maximal runs (first, last, taken) from `from` to the end of the pool, ascending; neighbours
+    /// alternate. The first run starts at `from`, or with the pool if that is later. O(depth) per
+    /// run.
+    pub fn runs(&self, from: u128) -> impl Iterator<Item = (u128, u128, bool)> + '_ {
+        let mut next = Some(from.max(self.pool.first));
+        iter::from_fn(move || {
+            let first = next.filter(|&first| first <= self.pool.last)?;
+            let taken = self.first_of(false, first) != Some(first);
+            let change = self
+                .first_of(!taken, first)
+                .filter(|&change| change <= self.pool.last);
+            next = change;
+            Some((
+                first,
+                change.map_or(self.pool.last, |change| change - 1),
+                taken,
+            ))
         })
     }
-    pub fn nth_free(&self, mut index: u128) -> Option<u128> {
-        for (a, b) in &self.free {
-            let n = b - a + 1;
-            if index < n {
-                return Some(a + index);
-            }
-            index -= n;
-        }
-        None
+
+    /// Bytes of heap in use, idle capacity included. O(1).
+    pub fn memory_bytes(&self) -> usize {
+        self.arena.memory_bytes()
     }
-    pub fn runs(&self, from: u128) -> impl Iterator<Item = (u128, u128, bool)> + '_ {
-        let mut out = Vec::new();
-        let mut at = Some(self.first);
-        for (&a, &b) in &self.free {
-            if let Some(p) = at
-                && p < a
-            {
-                out.push((p, a - 1, true));
-            }
-            out.push((a, b, false));
-            at = b.checked_add(1);
-        }
-        if let Some(p) = at
-            && p <= self.last
-        {
-            out.push((p, self.last, true));
-        }
-        out.into_iter().filter(move |r| r.1 >= from)
-    }
+
+    /// Checks every internal invariant: counts, orders, nothing that could be written more briefly,
+    /// no memory lost, nothing free outside the pool. O(nodes).
+    ///
+    /// # Errors
+    ///
+    /// Names the first part that is wrong.
     pub fn check(&self) -> Result<(), String> {
+        self.arena.check_all(Block::ALL, self.root)?;
+        let inside = self.free_in(self.pool.first, self.pool.last);
+        if inside != self.root.free {
+            return Err(format!(
+                "{} free, but only {inside} inside the pool",
+                self.root.free
+            ));
+        }
         Ok(())
     }
-    pub fn memory_bytes(&self) -> usize {
-        self.free.len() * 64
+
+    fn first_of(&self, taken: bool, from: u128) -> Option<u128> {
+        self.arena
+            .first_of(taken, Block::ALL, self.root.content, from)
+    }
+
+    fn change(&mut self, first: u128, last: u128, taken: bool) {
+        if first > last {
+            return;
+        }
+        let Some(range) = self.pool.clip(Range { first, last }) else {
+            return;
+        };
+        let short = if range.first == range.last {
+            self.arena.flip(self.root, range.first, taken)
+        } else {
+            None
+        };
+        self.root = short.unwrap_or_else(|| self.arena.paint(Block::ALL, self.root, range, taken));
+        if self.arena.is_sparse() {
+            (self.arena, self.root.content) = self.arena.compact(self.root.content);
+        }
+    }
+}
+
+impl fmt::Debug for Space {
+    /// A summary: the tree of a large pool would fill the log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Space")
+            .field("first", &self.pool.first)
+            .field("last", &self.pool.last)
+            .field("free", &self.root.free)
+            .field("largest_order", &self.root.order)
+            .field("memory_bytes", &self.memory_bytes())
+            .finish_non_exhaustive()
     }
 }

@@ -4,11 +4,14 @@
 //! has a name, (token, seq, digest), and one content for ever:
 //!
 //! - **Fence.** A batch is applied only if its token is the one that the last [`Store::take`] of its shard drew, and its
-//!   seq is the head's plus one. Anything else is refused whole ([`CommitError::Fenced`]), and nothing is written.
+//!   seq is the head's plus one. Another token or epoch, or other content under a seq that was used, is refused whole
+//!   ([`CommitError::Fenced`]); a seq beyond the next is [`StoreError::Gap`], as when the batch before it was refused for
+//!   lack of room. Nothing is written then.
 //! - **Chain.** digest(n) = hash(digest(n-1), bytes of batch n). The same bytes sent again after an unknown outcome are
 //!   recognised by token, seq and digest, and answered as applied; another content under the same seq is refused.
 //! - **Expectation.** Each step says which mark (generation or version) it expects to replace. A store that can compare
-//!   does so before it writes anything; the embedded store and the memory store compare when they load or merge.
+//!   does so before it writes anything ([`CommitError::Mismatch`]), as the memory store does; the embedded store compares
+//!   when it loads or merges, and what does not fit is damage.
 //! - **All or nothing.** [`Store::commit`] takes one batch for each of several shards. A store whose
 //!   [`StoreInfo::commits_shards_together`] is true applies all of them or none; others are given one at a time.
 //! - **Order.** Batches of one shard take effect in the order of the calls.
@@ -18,6 +21,11 @@
 //!
 //! Neighbours: `actors::committer` calls it; `codec` writes batches down; `memory` and `embedded` implement it.
 
+pub mod codec;
+pub mod embedded;
+mod fence;
+pub mod memory;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,7 +33,7 @@ use std::sync::Arc;
 use compact_str::CompactString;
 
 use crate::core::address::Address;
-use crate::core::state::{Entry, NetworkConfig, Step, SubnetConfig};
+use crate::core::state::{Entry, Key, NetworkConfig, State, Step, SubnetConfig};
 use crate::core::types::{Generation, NetworkId, ShardTime, WallTime};
 
 /// Number of a shard, from 0.
@@ -107,6 +115,18 @@ pub struct Batch {
     pub acts: Vec<Act>,
 }
 
+impl Batch {
+    /// Does it only let go? Then it is taken while the disk is full. It may renew, bind and unbind what is held already,
+    /// and change configuration that exists; it may not grant, nor create networks and subnets.
+    pub fn lets_go(&self) -> bool {
+        self.acts.iter().flat_map(|act| &act.steps).all(|step| match &step.state {
+            None | Some(State::Entry(Entry::Released(_) | Entry::Declined(_))) => true,
+            Some(State::Entry(Entry::Held(reservation))) => step.expect == Some(reservation.generation.0),
+            Some(State::Config(_) | State::Subnet(_)) => step.expect.is_some(),
+        })
+    }
+}
+
 /// A batch that is durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Committed {
@@ -144,6 +164,23 @@ pub enum CommitError {
         /// Who owns it now.
         current: Epoch,
     },
+    /// A step expects something else than what is stored. Nothing was written: reload that network, and send the changes
+    /// of the others again in a new batch.
+    #[error("shard {} holds something else than batch {} expects at {key:?} of network {network}", .shard.0, .seq.0)]
+    Mismatch {
+        /// The shard.
+        shard: ShardId,
+        /// The batch.
+        seq: Seq,
+        /// The network.
+        network: NetworkId,
+        /// Where in it.
+        key: Key,
+        /// The mark that the step expects.
+        expected: Option<u64>,
+        /// The mark that is there.
+        found: Option<u64>,
+    },
 }
 
 /// What went wrong below.
@@ -173,6 +210,25 @@ pub enum StoreError {
     /// Somebody else has it open.
     #[error("{0}")]
     Locked(Arc<str>),
+    /// The token given is not the one of the shard's last take-over.
+    #[error("shard {} was taken over in epoch {}", .shard.0, .current.0)]
+    Fenced {
+        /// The shard.
+        shard: ShardId,
+        /// Who owns it now.
+        current: Epoch,
+    },
+    /// Batches are missing between the head and the one given, because they were refused.
+    #[error("shard {} ends at batch {}, so a later one than the next cannot follow", .shard.0, .last.0)]
+    Gap {
+        /// The shard.
+        shard: ShardId,
+        /// Its last batch.
+        last: Seq,
+    },
+    /// What was given cannot be kept: a fault of the caller, not of the store.
+    #[error("{0}")]
+    Invalid(Arc<str>),
 }
 
 /// A network as it was loaded.

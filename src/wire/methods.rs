@@ -1,8 +1,8 @@
 //! The only table of methods: name, params, result, read or write, what it spans, and a line of summary.
 //!
-//! Generated from it: [`Method`], [`Request`] with one variant for each method that is served, [`parse`], the
-//! types that a client calls by ([`Params`]), and the schemas of `openrpc`. A line added here does not compile until the dispatch
-//! of the server has decided what to do with it.
+//! Generated from it: [`Method`], [`Request`] with one variant for each method that is served, [`parse`], the types
+//! that a client calls by ([`Params`]), and the schemas of `openrpc`. A line added here does not compile until the
+//! dispatch of the server has decided what to do with it.
 
 use schemars::{Schema, SchemaGenerator};
 use serde::Serialize;

@@ -1,0 +1,112 @@
+//! What the machine can do at best: a server that parses each request and serialises an answer, and nothing else.
+//!
+//! It counts addresses up in place of allocating, so that the same client with the same audit drives it. Built like
+//! the real server's edge: tokio, one thread, serde_json, one write for the answers of one read.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// A request as far as `ip.allocate` goes. Borrowed, as a server would.
+#[derive(Deserialize)]
+struct Request<'a> {
+    #[serde(rename = "jsonrpc")]
+    _jsonrpc: &'a str,
+    id: u64,
+    #[serde(rename = "method")]
+    _method: &'a str,
+    params: Params<'a>,
+}
+
+#[derive(Deserialize)]
+struct Params<'a> {
+    network: &'a str,
+    owner: &'a str,
+    #[serde(default)]
+    brief: bool,
+}
+
+/// An answer of the size that a server gives.
+#[derive(Serialize)]
+struct Response<'a> {
+    jsonrpc: &'static str,
+    id: u64,
+    result: Reservation<'a>,
+}
+
+#[derive(Serialize)]
+struct Reservation<'a> {
+    address: Ipv4Addr,
+    prefix_length: u8,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    network: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner: Option<&'a str>,
+    generation: u32,
+    created: bool,
+}
+
+/// Serves in a thread of its own until the process ends; answers where it listens.
+///
+/// # Errors
+/// No port or no thread can be had.
+pub fn start() -> io::Result<SocketAddr> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
+    let address = listener.local_addr()?;
+    std::thread::Builder::new().name("echo".into()).spawn(move || runtime.block_on(accept(listener)))?;
+    Ok(address)
+}
+
+async fn accept(listener: TcpListener) {
+    // First address 10.0.0.1.
+    let next = Arc::new(AtomicU32::new(0x0a00_0001));
+    while let Ok((stream, _)) = listener.accept().await {
+        let next = Arc::clone(&next);
+        tokio::spawn(async move {
+            if let Err(error) = serve(stream, &next).await {
+                eprintln!("allod-load: echo: {error}");
+            }
+        });
+    }
+}
+
+async fn serve(mut stream: TcpStream, next: &AtomicU32) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let (mut inbox, mut outbox) = (Vec::with_capacity(64 << 10), Vec::with_capacity(64 << 10));
+    loop {
+        if stream.read_buf(&mut inbox).await? == 0 {
+            return Ok(());
+        }
+        let mut done = 0;
+        while let Some(length) = memchr::memchr(b'\n', &inbox[done..]) {
+            answer(&inbox[done..done + length], next, &mut outbox)?;
+            done += length + 1;
+        }
+        inbox.drain(..done);
+        stream.write_all(&outbox).await?;
+        outbox.clear();
+    }
+}
+
+fn answer(line: &[u8], next: &AtomicU32, out: &mut Vec<u8>) -> io::Result<()> {
+    let Request { id, params, .. } = serde_json::from_slice(line)?;
+    let bits = next.fetch_add(1, Ordering::Relaxed);
+    let long = !params.brief;
+    let result = Reservation {
+        address: Ipv4Addr::from(bits),
+        prefix_length: 32,
+        network: long.then_some(params.network),
+        owner: long.then_some(params.owner),
+        generation: bits,
+        created: true,
+    };
+    serde_json::to_writer(&mut *out, &Response { jsonrpc: "2.0", id, result })?;
+    out.push(b'\n');
+    Ok(())
+}

@@ -1,0 +1,119 @@
+//! Does one busy network slow another? The latency of network B alone, and beside a flood of network A.
+//!
+//! Two threads, so that the client's own work for the flood is not counted as the server's: the flood drives A, the
+//! other asks B one request at a time. On a machine with few cores the two clients and the server share them, and
+//! the ratio contains that; run `echo` beside it for the ceiling.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::control::Control;
+use crate::driver::{self, Shape, Stop};
+use crate::fill::{Fill, Plan};
+use crate::report::Report;
+
+/// Network that is flooded.
+const FLOODED: &str = "load-flooded";
+/// Network that is measured.
+const QUIET: &str = "load-quiet";
+/// The flood runs so much longer than the measurement, half of it before.
+const FLOOD_MARGIN: Duration = Duration::from_secs(1);
+
+/// What was asked.
+#[derive(Debug, Clone)]
+pub struct Isolation {
+    pub server: SocketAddr,
+    /// The flood.
+    pub connections: usize,
+    pub depth: usize,
+    /// Of each of the two measurements.
+    pub seconds: u64,
+    pub cidr: String,
+    pub seed: u32,
+}
+
+/// Both measurements and the flood between them.
+#[derive(Debug, Serialize)]
+pub struct Found {
+    pub alone: Report,
+    pub beside: Report,
+    pub flood: Report,
+    /// p99 beside the flood, over p99 alone.
+    pub p99_ratio: f64,
+}
+
+impl Isolation {
+    /// Measures.
+    ///
+    /// # Errors
+    /// The server cannot be reached or closes a connection.
+    pub fn run(&self) -> io::Result<Found> {
+        let mut control = Control::connect(self.server)?;
+        for network in [FLOODED, QUIET] {
+            control.create_network(network, &self.cidr, "lowest")?;
+        }
+        // The quiet client keeps one address and exchanges it, so that its pool never fills.
+        let quiet = |scenario: &str, seed| {
+            let shape = self.shape(1, 1, Duration::from_secs(self.seconds), Duration::from_millis(200));
+            measure(scenario, shape, QUIET, seed)
+        };
+        let alone = quiet("B alone", self.seed)?;
+        let (started, has_started) = mpsc::sync_channel(1);
+        let flood_shape =
+            self.shape(self.connections, self.depth, Duration::from_secs(self.seconds) + FLOOD_MARGIN, Duration::ZERO);
+        let seed = self.seed;
+        let flood = std::thread::spawn(move || {
+            // The receiver is gone only if the measuring thread has failed, which it reports itself.
+            let _ = started.send(());
+            let _alive = started;
+            measure("flood of A", flood_shape, FLOODED, seed)
+        });
+        let _ = has_started.recv();
+        // Nobody sends a second time: this waits until the flood is at full height.
+        let _ = has_started.recv_timeout(FLOOD_MARGIN / 2);
+        let beside = quiet("B beside a flood of A", self.seed.wrapping_add(1));
+        let flood = flood.join().map_err(|_| io::Error::other("the flood ended in a panic"))??;
+        let beside = beside?;
+        let p99_ratio = beside.p99_ms / alone.p99_ms.max(f64::MIN_POSITIVE);
+        Ok(Found { alone, beside, flood, p99_ratio })
+    }
+
+    fn shape(&self, connections: usize, depth: usize, time: Duration, warmup: Duration) -> Shape {
+        Shape { server: self.server, connections, depth, warmup, stop: Stop::After(time) }
+    }
+}
+
+/// One run of allocations and releases in one network.
+fn measure(scenario: &str, shape: Shape, network: &str, seed: u32) -> io::Result<Report> {
+    let plan = Plan { networks: vec![network.to_owned()], brief: true, hold: Some(1), seed };
+    let mut fill = Fill::new(plan, shape.lanes());
+    let measured = driver::run(shape, &mut fill)?;
+    Ok(Report::new(scenario, &shape, 1, &measured, &fill))
+}
+
+impl Found {
+    /// Did any of the three show that the server is wrong?
+    pub fn is_faulty(&self) -> bool {
+        [&self.alone, &self.beside, &self.flood].iter().any(|report| report.is_faulty())
+    }
+
+    /// Prints it.
+    ///
+    /// # Errors
+    /// Standard output is closed.
+    pub fn print(&self, json: bool) -> io::Result<()> {
+        if json {
+            println!("{}", serde_json::to_string(self)?);
+            return Ok(());
+        }
+        for report in [&self.alone, &self.flood, &self.beside] {
+            report.print(false)?;
+        }
+        println!("p99 of B beside the flood is {:.2} times its p99 alone", self.p99_ratio);
+        Ok(())
+    }
+}

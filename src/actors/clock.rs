@@ -1,0 +1,146 @@
+//! Time and randomness: the only place that asks for either. The core gets both as arguments.
+//!
+//! Three things are kept apart. *Boot time* advances while the machine is up, suspended or not, and never goes back;
+//! shard time is counted in it. *Wall time* is for people. *Entropy* makes ids and the random policy.
+//!
+//! Neighbours: `network`, `committer` and `directory` ask; a test hands in a [`ManualClock`].
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rand::{RngCore, SeedableRng, rngs::SmallRng};
+
+use crate::core::types::{ShardTime, WallTime};
+
+/// Source of time and randomness.
+pub trait Clock: Send + Sync + 'static {
+    /// Milliseconds since some fixed point, never going back (CLOCK_BOOTTIME).
+    fn boot_ms(&self) -> u64;
+    /// The wall clock.
+    fn wall(&self) -> WallTime;
+    /// Fresh random bits from the operating system, or a test's reproducible ones. Not for the hot path: see [`Draws`].
+    fn entropy(&self) -> u128;
+}
+
+/// The machine's clocks.
+#[derive(Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn boot_ms(&self) -> u64 {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        now.tv_sec.unsigned_abs() * 1_000 + now.tv_nsec.unsigned_abs() / 1_000_000
+    }
+
+    fn wall(&self) -> WallTime {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        WallTime(now.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX)))
+    }
+
+    fn entropy(&self) -> u128 {
+        rand::random()
+    }
+}
+
+/// A clock that stands still until a test moves it.
+#[derive(Debug)]
+pub struct ManualClock {
+    boot_ms: AtomicU64,
+    wall_ms: AtomicU64,
+    drawn: AtomicU64,
+}
+
+impl ManualClock {
+    /// Starts at this wall time; ids are drawn reproducibly from `seed`.
+    pub fn new(wall: WallTime, seed: u64) -> Self {
+        Self { boot_ms: AtomicU64::new(1_000_000), wall_ms: AtomicU64::new(wall.0), drawn: AtomicU64::new(seed) }
+    }
+
+    /// Both clocks go on.
+    pub fn advance_ms(&self, ms: u64) {
+        self.boot_ms.fetch_add(ms, Ordering::SeqCst);
+        self.wall_ms.fetch_add(ms, Ordering::SeqCst);
+    }
+
+    /// The wall clock alone jumps, as clocks do.
+    pub fn set_wall(&self, wall: WallTime) {
+        self.wall_ms.store(wall.0, Ordering::SeqCst);
+    }
+}
+
+impl Clock for ManualClock {
+    fn boot_ms(&self) -> u64 {
+        self.boot_ms.load(Ordering::SeqCst)
+    }
+
+    fn wall(&self) -> WallTime {
+        WallTime(self.wall_ms.load(Ordering::SeqCst))
+    }
+
+    fn entropy(&self) -> u128 {
+        let mut draws = SmallRng::seed_from_u64(self.drawn.fetch_add(1, Ordering::SeqCst));
+        u128::from(draws.next_u64()) << 64 | u128::from(draws.next_u64())
+    }
+}
+
+/// A cheap stream of random bits for one actor, seeded once from the clock.
+#[derive(Debug)]
+pub struct Draws(SmallRng);
+
+impl Draws {
+    /// Seeds with 256 bits.
+    pub fn new(clock: &dyn Clock) -> Self {
+        let mut seed = [0; 32];
+        seed[..16].copy_from_slice(&clock.entropy().to_le_bytes());
+        seed[16..].copy_from_slice(&clock.entropy().to_le_bytes());
+        Self(SmallRng::from_seed(seed))
+    }
+
+    /// The next bits.
+    pub fn next(&mut self) -> u128 {
+        u128::from(self.0.next_u64()) << 64 | u128::from(self.0.next_u64())
+    }
+}
+
+/// Time of one shard: starts where its head stood when it was taken, and goes on with the boot clock. Time in which no
+/// node owned the shard does not count, so leases and cooldowns err late only.
+#[derive(Debug)]
+pub struct ShardClock {
+    /// Shard time at boot time `since`.
+    base: AtomicU64,
+    since: AtomicU64,
+}
+
+impl ShardClock {
+    /// A shard whose last batch was written at `head`.
+    pub fn new(head: ShardTime, clock: &dyn Clock) -> Self {
+        Self { base: AtomicU64::new(head.0), since: AtomicU64::new(clock.boot_ms()) }
+    }
+
+    /// Shard time now.
+    pub fn now(&self, clock: &dyn Clock) -> ShardTime {
+        let passed = clock.boot_ms().saturating_sub(self.since.load(Ordering::Relaxed));
+        ShardTime(self.base.load(Ordering::Relaxed) + passed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shard_time_ignores_the_wall_clock_and_goes_on_from_the_head() {
+        let clock = ManualClock::new(WallTime(5_000_000), 1);
+        let shard = ShardClock::new(ShardTime(700), &clock);
+        clock.set_wall(WallTime(1));
+        assert_eq!(shard.now(&clock), ShardTime(700));
+        clock.advance_ms(30);
+        assert_eq!(shard.now(&clock), ShardTime(730));
+    }
+
+    #[test]
+    fn the_boot_clock_does_not_go_back() {
+        let clock = SystemClock;
+        let first = clock.boot_ms();
+        assert!(clock.boot_ms() >= first);
+    }
+}

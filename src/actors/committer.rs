@@ -1,0 +1,669 @@
+//! Makes changes durable, many at a time, and lets answers go in order.
+//!
+//! Life of an `ip.allocate`, step 4 of 5. Before: `network`. After: the store, then back to `server::session`.
+//!
+//! Networks hand in *units*: what one turn of a network changed, and the answers that must not leave before it is
+//! durable. The committer gathers units into a *group*: one call of the store, with one batch for each shard concerned.
+//! At most [`GROUPS_IN_FLIGHT_MAX`] groups are under way; meanwhile the next one fills. There is no timer: an idle server
+//! commits at once, a busy one in large groups. Beyond the bound of a group, units are taken fairly over networks.
+//!
+//! One committer serves all shards where the store commits them together, else one each.
+//!
+//! **Outcomes** (CONSISTENCY 6). Applied: answers leave in order. Not applied: the same batches again, in order, until
+//! [`COMMIT_DEADLINE`]; then what depends on them is discarded. Unknown: the same bytes again until then; then the shards
+//! are taken anew. Fenced: taken anew. Discarding a network raises the incarnation of its [`Lane`] first, fails its
+//! answers, and only then settles its units; its actor loads it again through [`Reload`]. Nothing decided on discarded
+//! memory ever leaves. A store that has failed for good ends the process ([`Fatal`]).
+//!
+//! Review notes: does every unit that comes in get settled exactly once? Is `incarnation` raised before `settled`? Are
+//! the bytes of a group the same each time it is sent? What if the store never answers (the deadline is ours)?
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use actix::prelude::*;
+use tokio::sync::oneshot;
+
+use super::network::Loaded;
+use super::routes::Lane;
+use super::service::Shared;
+use super::{Applied, Fatal, Fault, Outlet, Reply, Told};
+use crate::core::state::{Entry, State};
+use crate::core::types::{Generation, NetworkId, WallTime};
+use crate::limits::BATCH_CHANGES_MAX;
+use crate::store::{
+    Act, Batch, CommitError, Committed, Epoch, Head, NetworkImage, Seq, ShardId, StoreError, StoreHealth, Token,
+};
+
+/// Groups handed to the store and not answered. Measured: two keep the store busy while the next fills; more only make
+/// groups smaller (PERFORMANCE.md, "Effect of batch size, window, mailbox").
+pub const GROUPS_IN_FLIGHT_MAX: usize = 2;
+/// How long a commit may be tried before its memory is given up.
+pub const COMMIT_DEADLINE: Duration = Duration::from_secs(2);
+const RETRY_AFTER: Duration = Duration::from_millis(10);
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(1);
+
+/// An answer that waits for durability, and whether its request changed something.
+#[derive(Debug)]
+pub struct Staged {
+    /// The answer.
+    pub reply: Reply,
+    /// Decides between `applied: "unknown"` and `false`.
+    pub wrote: bool,
+}
+
+/// What a unit changes in one network.
+#[derive(Debug)]
+pub struct Part {
+    /// The network.
+    pub lane: Arc<Lane>,
+    /// Incarnation of the memory it was decided on.
+    pub incarnation: u64,
+    /// Steps of all acts.
+    pub changes: usize,
+    /// The changes, in order.
+    pub acts: Vec<Act>,
+}
+
+/// What becomes durable together, and what may be answered then. One part, except for what spans several networks.
+#[derive(Debug)]
+pub struct Unit {
+    /// The changes; a part without any only stands behind what its network has under way.
+    pub parts: Vec<Part>,
+    /// Where answers go; none for what the server does by itself.
+    pub outlet: Option<Outlet>,
+    /// The answers.
+    pub answers: Vec<Staged>,
+}
+
+impl Unit {
+    fn changes(&self) -> usize {
+        self.parts.iter().map(|part| part.changes).sum()
+    }
+}
+
+/// A unit for the next group.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Enqueue(pub Unit);
+
+/// Load a network again, once everything of it that is under way is definite.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Reload {
+    /// Which.
+    pub lane: Arc<Lane>,
+    /// Who is told.
+    pub to: oneshot::Sender<Loaded>,
+}
+
+/// Answered when everything that came before is definite.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Drained(pub oneshot::Sender<()>);
+
+/// Where a shard's line stands.
+#[derive(Debug, Clone, Copy)]
+struct Line {
+    epoch: Epoch,
+    token: Token,
+    /// Last batch handed to the store.
+    seq: Seq,
+    /// Highest generation given so far.
+    generation: Generation,
+}
+
+#[derive(Debug)]
+struct Group {
+    number: u64,
+    batches: Vec<Batch>,
+    units: Vec<Unit>,
+    begun: Instant,
+    sent: u64,
+    result: Option<Result<Vec<Committed>, CommitError>>,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Standing {
+    queued: usize,
+    in_flight: usize,
+}
+
+/// The actor.
+pub struct Committer {
+    shared: Arc<Shared>,
+    lines: HashMap<ShardId, Line>,
+    queue: VecDeque<Unit>,
+    queued_changes: usize,
+    networks: HashMap<NetworkId, Standing>,
+    in_flight: VecDeque<Group>,
+    next_group: u64,
+    /// Counts attempts, so that an answer that comes after its deadline is known for what it is.
+    attempts: u64,
+    retrying: bool,
+    recovering: bool,
+    reloads: Vec<Reload>,
+    loading: HashSet<ShardId>,
+    drained: Vec<oneshot::Sender<()>>,
+    fatal: bool,
+}
+
+impl Committer {
+    /// Over shards that were just taken.
+    pub fn new(shared: Arc<Shared>, heads: &[(ShardId, Head)]) -> Self {
+        let lines = heads.iter().map(|(shard, head)| (*shard, line_of(head))).collect();
+        Self {
+            shared,
+            lines,
+            queue: VecDeque::new(),
+            queued_changes: 0,
+            networks: HashMap::new(),
+            in_flight: VecDeque::new(),
+            next_group: 0,
+            attempts: 0,
+            retrying: false,
+            recovering: false,
+            reloads: Vec::new(),
+            loading: HashSet::new(),
+            drained: Vec::new(),
+            fatal: false,
+        }
+    }
+
+    fn enqueue(&mut self, unit: Unit) {
+        let stale = unit.parts.iter().any(|part| part.incarnation != part.lane.incarnation.load(Ordering::Acquire));
+        if stale || self.fatal {
+            // Of a joint unit the other networks have applied their parts by now: they are given up with it.
+            self.give_up(unit, Applied::No, "the network is being loaded again after a commit in doubt");
+            return;
+        }
+        if unit.changes() == 0 && self.shared.info.ownership_is_standing && !unit.answers.is_empty() {
+            // Nothing to write: it leaves with the last group that holds something of its networks.
+            let behind = |standing: fn(&Standing) -> usize| {
+                unit.parts.iter().any(|part| self.networks.get(&part.lane.id).is_some_and(|s| standing(s) > 0))
+            };
+            if !behind(|s| s.queued) {
+                if !behind(|s| s.in_flight) {
+                    return self.settle(unit);
+                }
+                if let Some(group) = self.in_flight.back_mut() {
+                    for part in &unit.parts {
+                        self.networks.entry(part.lane.id).or_default().in_flight += 1;
+                    }
+                    group.units.push(unit);
+                    return;
+                }
+            }
+        }
+        for part in &unit.parts {
+            self.networks.entry(part.lane.id).or_default().queued += 1;
+        }
+        self.queued_changes += unit.changes();
+        self.queue.push_back(unit);
+    }
+
+    /// Units of the next group: all where they fit, else a fair share of each network first, then more in order.
+    fn next_units(&mut self) -> Vec<Unit> {
+        if self.queued_changes <= BATCH_CHANGES_MAX {
+            self.queued_changes = 0;
+            return self.queue.drain(..).collect();
+        }
+        let networks: HashSet<NetworkId> = self.queue.iter().flat_map(|u| u.parts.iter().map(|p| p.lane.id)).collect();
+        let share = (BATCH_CHANGES_MAX / networks.len().max(1)).max(1);
+        let mut taken = Vec::new();
+        let mut room = BATCH_CHANGES_MAX;
+        for quota in [share, BATCH_CHANGES_MAX] {
+            let mut used: HashMap<NetworkId, usize> = HashMap::new();
+            // A network that was passed over once in this round is passed over to its end: its order stays.
+            let mut blocked: HashSet<NetworkId> = HashSet::new();
+            let mut kept = VecDeque::with_capacity(self.queue.len());
+            for unit in self.queue.drain(..) {
+                let changes = unit.changes();
+                let over = |part: &Part| {
+                    blocked.contains(&part.lane.id) || used.get(&part.lane.id).is_some_and(|&u| u + part.changes > quota)
+                };
+                let fits = changes <= room || taken.is_empty();
+                if !fits || unit.parts.iter().any(over) {
+                    blocked.extend(unit.parts.iter().map(|part| part.lane.id));
+                    kept.push_back(unit);
+                    continue;
+                }
+                for part in &unit.parts {
+                    *used.entry(part.lane.id).or_default() += part.changes;
+                }
+                room = room.saturating_sub(changes);
+                self.queued_changes -= changes;
+                taken.push(unit);
+            }
+            self.queue = kept;
+        }
+        taken
+    }
+
+    /// Hands groups to the store while there is something to write and room in the window.
+    fn pump(&mut self, ctx: &mut Context<Self>) {
+        if self.recovering || self.retrying || self.fatal {
+            return;
+        }
+        while self.in_flight.len() < GROUPS_IN_FLIGHT_MAX && !self.queue.is_empty() {
+            let mut units = self.next_units();
+            let batches = self.batches_of(&mut units);
+            for part in units.iter().flat_map(|unit| &unit.parts) {
+                let standing = self.networks.entry(part.lane.id).or_default();
+                standing.queued -= 1;
+                standing.in_flight += 1;
+            }
+            self.next_group += 1;
+            let changes: usize = batches.iter().flat_map(|b| &b.acts).map(|act| act.steps.len()).sum();
+            self.shared.metrics.batch_changes.observe(changes as f64);
+            let number = self.next_group;
+            let group = Group { number, batches, units, begun: Instant::now(), sent: 0, result: None };
+            self.in_flight.push_back(group);
+            self.send(number, ctx);
+        }
+    }
+
+    fn batches_of(&mut self, units: &mut [Unit]) -> Vec<Batch> {
+        let mut acts: BTreeMap<ShardId, Vec<Act>> = BTreeMap::new();
+        for part in units.iter_mut().flat_map(|unit| &mut unit.parts) {
+            let of_shard = acts.entry(part.lane.shard).or_default();
+            if of_shard.is_empty() {
+                *of_shard = std::mem::take(&mut part.acts);
+            } else {
+                of_shard.append(&mut part.acts);
+            }
+        }
+        let mut batches = Vec::with_capacity(acts.len());
+        for (shard, acts) in acts {
+            let Some(line) = self.lines.get_mut(&shard) else { continue };
+            line.seq = Seq(line.seq.0 + 1);
+            line.generation = line.generation.max(highest(&acts));
+            batches.push(Batch {
+                shard,
+                epoch: line.epoch,
+                token: line.token,
+                seq: line.seq,
+                time: self.shared.shard_time(shard),
+                generation: line.generation,
+                acts,
+            });
+        }
+        batches
+    }
+
+    /// Sends a group's bytes, the first time or again.
+    fn send(&mut self, number: u64, ctx: &mut Context<Self>) {
+        self.attempts += 1;
+        let attempt = self.attempts;
+        let Some(group) = self.in_flight.iter_mut().find(|group| group.number == number) else { return };
+        group.sent = attempt;
+        group.result = None;
+        let left = COMMIT_DEADLINE.saturating_sub(group.begun.elapsed()).max(RETRY_AFTER);
+        let commit = tokio::time::timeout(left, self.shared.store.commit(group.batches.clone()));
+        ctx.spawn(commit.into_actor(self).map(move |result, act, ctx| {
+            let result = result.unwrap_or_else(|_| {
+                let source = std::io::Error::from(std::io::ErrorKind::TimedOut);
+                let cause = StoreError::Io { context: "waiting for the store to commit".into(), source: Arc::new(source) };
+                Err(CommitError::Unknown { cause })
+            });
+            act.answered(attempt, result, ctx);
+        }));
+    }
+
+    fn answered(&mut self, attempt: u64, result: Result<Vec<Committed>, CommitError>, ctx: &mut Context<Self>) {
+        let Some(group) = self.in_flight.iter_mut().find(|group| group.sent == attempt) else { return };
+        group.result = Some(result);
+        while let Some(front) = self.in_flight.front_mut() {
+            match front.result.take() {
+                None => break,
+                Some(Ok(committed)) => {
+                    self.shared.metrics.commit_seconds.observe(front.begun.elapsed().as_secs_f64());
+                    self.shared.metrics.commits.inc();
+                    let lost = front.batches.iter().any(|b| !committed.iter().any(|c| c.shard == b.shard && c.seq == b.seq));
+                    if lost {
+                        tracing::error!("the store acknowledged other batches than it was given");
+                        return self.stop("the store acknowledged other batches than it was given");
+                    }
+                    let Some(group) = self.in_flight.pop_front() else { break };
+                    for unit in group.units {
+                        self.leave(&unit, |standing| standing.in_flight -= 1);
+                        self.settle(unit);
+                    }
+                }
+                Some(Err(error)) => {
+                    front.result = Some(Err(error.clone()));
+                    self.failed(&error, ctx);
+                    break;
+                }
+            }
+        }
+        self.kick_reloads(ctx);
+        self.pump(ctx);
+        self.tell_drained();
+    }
+
+    /// The front group did not end well. What is behind it may still be under way: it is waited for, then all of it goes
+    /// out again in order, or is given up.
+    fn failed(&mut self, error: &CommitError, ctx: &mut Context<Self>) {
+        self.shared.metrics.commit_failures.with_label_values(&[class_of(error)]).inc();
+        if self.shared.store.health() == StoreHealth::Failed {
+            return self.stop(&format!("the store failed: {}", chain(error)));
+        }
+        let begun = self.in_flight.front().map_or_else(Instant::now, |group| group.begun);
+        let over = begun.elapsed() + RETRY_AFTER >= COMMIT_DEADLINE;
+        let (again, retake, applied) = match error {
+            CommitError::NotApplied { cause: StoreError::Full } => (false, false, Applied::No),
+            CommitError::NotApplied { .. } => (!over, false, Applied::No),
+            CommitError::Unknown { .. } => (!over, true, Applied::Unknown),
+            CommitError::Fenced { .. } => (false, true, Applied::Unknown),
+            CommitError::Mismatch { network, .. } => {
+                // Memory and store disagree, so nothing that was decided beside it may be believed either. Narrower
+                // (the other networks' changes again in a new batch) where a store checks against other writers.
+                tracing::error!(%network, error = chain(error), "memory and store disagree");
+                (false, false, Applied::No)
+            }
+        };
+        if again {
+            if !self.retrying {
+                tracing::warn!(error = chain(error), "a commit is tried again");
+                self.retrying = true;
+                ctx.run_later(RETRY_AFTER, Self::send_again);
+            }
+            return;
+        }
+        tracing::warn!(error = chain(error), ?applied, "a commit is given up; its networks are loaded again");
+        self.discard(applied, &chain(error), retake, ctx);
+    }
+
+    fn send_again(&mut self, ctx: &mut Context<Self>) {
+        self.retrying = false;
+        // In order, and the same bytes: a group that was applied after all is recognised by the store.
+        let numbers: Vec<u64> = self.in_flight.iter().map(|group| group.number).collect();
+        for number in numbers {
+            self.send(number, ctx);
+        }
+    }
+
+    /// Gives up everything under way and everything behind it, and makes the shards concerned usable again.
+    fn discard(&mut self, applied: Applied, problem: &str, retake: bool, ctx: &mut Context<Self>) {
+        self.recovering = true;
+        let groups: Vec<Group> = self.in_flight.drain(..).collect();
+        let mut shards: HashSet<ShardId> = HashSet::new();
+        for batch in groups.iter().flat_map(|group| &group.batches) {
+            shards.insert(batch.shard);
+            if !retake && let Some(line) = self.lines.get_mut(&batch.shard) {
+                // Certainly nothing of it was written: its number is free again.
+                line.seq = line.seq.min(Seq(batch.seq.0 - 1));
+            }
+        }
+        let queued: Vec<Unit> = self.queue.drain(..).collect();
+        self.queued_changes = 0;
+        // First every memory concerned is declared worthless, then anything is said.
+        let under_way = groups.into_iter().flat_map(|group| group.units).map(|unit| (unit, applied, true));
+        let behind = queued.into_iter().map(|unit| (unit, Applied::No, false));
+        let units: Vec<(Unit, Applied, bool)> = under_way.chain(behind).collect();
+        units.iter().for_each(|(unit, ..)| disown(unit));
+        for (unit, applied, sent) in units {
+            self.leave(&unit, |standing| if sent { standing.in_flight -= 1 } else { standing.queued -= 1 });
+            self.refuse(unit, applied, problem);
+        }
+        if retake {
+            let shards: Vec<ShardId> = shards.into_iter().collect();
+            self.take_anew(shards, RETRY_AFTER, ctx);
+        } else {
+            self.recovered(ctx);
+        }
+    }
+
+    /// Takes shards until it succeeds. What arrives meanwhile waits, at most [`COMMIT_DEADLINE`].
+    fn take_anew(&mut self, shards: Vec<ShardId>, pause: Duration, ctx: &mut Context<Self>) {
+        let (store, clock) = (Arc::clone(&self.shared.store), Arc::clone(&self.shared.clock));
+        let take = async move {
+            let mut taken = Vec::new();
+            let mut left = Vec::new();
+            for shard in shards {
+                let token = Token(clock.entropy());
+                match tokio::time::timeout(COMMIT_DEADLINE, store.take(shard, token)).await {
+                    Ok(Ok(head)) => taken.push((shard, head)),
+                    Ok(Err(error)) => {
+                        tracing::warn!(shard = shard.0, error = chain(&error), "cannot take the shard anew yet");
+                        left.push(shard);
+                    }
+                    Err(_) => left.push(shard),
+                }
+            }
+            (taken, left)
+        };
+        ctx.spawn(take.into_actor(self).map(move |(taken, left), act, ctx| {
+            for (shard, head) in taken {
+                act.lines.insert(shard, line_of(&head));
+            }
+            if act.shared.store.health() == StoreHealth::Failed {
+                return act.stop("the store failed and cannot be taken anew");
+            }
+            if left.is_empty() {
+                return act.recovered(ctx);
+            }
+            let waiting: Vec<Unit> = act.queue.drain(..).collect();
+            act.queued_changes = 0;
+            waiting.iter().for_each(disown);
+            for unit in waiting {
+                act.leave(&unit, |standing| standing.queued -= 1);
+                act.refuse(unit, Applied::No, "the store cannot be reached");
+            }
+            ctx.run_later(pause, move |act, ctx| act.take_anew(left, (pause * 2).min(RETRY_AFTER_MAX), ctx));
+        }));
+    }
+
+    fn recovered(&mut self, ctx: &mut Context<Self>) {
+        self.recovering = false;
+        self.kick_reloads(ctx);
+        self.pump(ctx);
+    }
+
+    /// Loads the shards of networks that asked and have nothing under way any more.
+    fn kick_reloads(&mut self, ctx: &mut Context<Self>) {
+        if self.recovering || self.reloads.is_empty() {
+            return;
+        }
+        let mut of_shard: HashMap<ShardId, Vec<Reload>> = HashMap::new();
+        let mut waiting = Vec::new();
+        for reload in self.reloads.drain(..) {
+            if self.networks.contains_key(&reload.lane.id) || self.loading.contains(&reload.lane.shard) {
+                waiting.push(reload);
+            } else {
+                of_shard.entry(reload.lane.shard).or_default().push(reload);
+            }
+        }
+        self.reloads = waiting;
+        for (shard, reloads) in of_shard {
+            self.load(shard, reloads, ctx);
+        }
+    }
+
+    fn load(&mut self, shard: ShardId, reloads: Vec<Reload>, ctx: &mut Context<Self>) {
+        let Some(line) = self.lines.get(&shard).copied() else { return };
+        self.loading.insert(shard);
+        let load = self.shared.store.load(shard, line.token);
+        ctx.spawn(load.into_actor(self).map(move |image, act, ctx| {
+            act.loading.remove(&shard);
+            match image {
+                Ok(image) => {
+                    let floor = generation_floor(image.head.generation.max(line.generation), act.shared.clock.wall());
+                    let mut networks: HashMap<NetworkId, NetworkImage> =
+                        image.networks.into_iter().map(|network| (network.config.id, network)).collect();
+                    for Reload { lane, to } in reloads {
+                        let incarnation = lane.incarnation.load(Ordering::Acquire);
+                        let loaded = Loaded { image: networks.remove(&lane.id), floor, incarnation };
+                        if to.send(loaded).is_err() {
+                            tracing::debug!(network = %lane.id, "nobody waits for the network any more");
+                        }
+                    }
+                    act.kick_reloads(ctx);
+                }
+                Err(error) => {
+                    tracing::error!(shard = shard.0, error = chain(&error), "the shard cannot be loaded; tried again");
+                    act.reloads.extend(reloads);
+                    ctx.run_later(RETRY_AFTER_MAX, Self::kick_reloads);
+                }
+            }
+        }));
+    }
+
+    fn leave(&mut self, unit: &Unit, change: impl Fn(&mut Standing)) {
+        for part in &unit.parts {
+            if let Some(standing) = self.networks.get_mut(&part.lane.id) {
+                change(standing);
+                if standing.queued == 0 && standing.in_flight == 0 {
+                    self.networks.remove(&part.lane.id);
+                }
+            }
+        }
+    }
+
+    /// Durable: the answers leave, and the networks learn it.
+    fn settle(&mut self, unit: Unit) {
+        if let Some(outlet) = unit.outlet {
+            // A closed outlet is a client that hung up: the change stands, nobody is left to tell.
+            let _ = outlet.send(Told::Replies(unit.answers.into_iter().map(|staged| staged.reply).collect()));
+        }
+        for part in &unit.parts {
+            part.lane.settled.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    fn give_up(&mut self, unit: Unit, applied: Applied, problem: &str) {
+        disown(&unit);
+        self.refuse(unit, applied, problem);
+    }
+
+    /// Its memory is disowned already: the answers say so, whatever was decided.
+    fn refuse(&mut self, mut unit: Unit, applied: Applied, problem: &str) {
+        for staged in &mut unit.answers {
+            let applied = if staged.wrote { applied } else { Applied::No };
+            staged.reply.answer = Err(Box::new(Fault::Unavailable { applied, problem: problem.to_owned() }));
+        }
+        self.settle(unit);
+    }
+
+    /// Nothing is acknowledged from here on.
+    fn stop(&mut self, problem: &str) {
+        if self.fatal {
+            return;
+        }
+        self.fatal = true;
+        tracing::error!(problem, "the server stops: its supervisor is to start it again");
+        let under_way = self.in_flight.drain(..).flat_map(|group| group.units).map(|unit| (unit, Applied::Unknown));
+        let behind = self.queue.drain(..).map(|unit| (unit, Applied::No));
+        let units: Vec<(Unit, Applied)> = under_way.chain(behind).collect();
+        for (unit, applied) in units {
+            self.give_up(unit, applied, problem);
+        }
+        self.networks.clear();
+        self.tell_drained();
+        self.shared.fatal(Fatal(problem.to_owned()));
+    }
+
+    fn tell_drained(&mut self) {
+        if self.in_flight.is_empty() && self.queue.is_empty() {
+            for waiting in self.drained.drain(..) {
+                // Who waited may have given up.
+                let _ = waiting.send(());
+            }
+        }
+    }
+}
+
+impl Drop for Committer {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.shared.fatal(Fatal("the committer crashed".to_owned()));
+        }
+    }
+}
+
+impl Actor for Committer {
+    type Context = Context<Self>;
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        // Bounded by the permits of the networks and the in-flight bounds of the connections, not by the mailbox.
+        ctx.set_mailbox_capacity(usize::MAX >> 8);
+    }
+}
+
+impl Handler<Enqueue> for Committer {
+    type Result = ();
+    fn handle(&mut self, Enqueue(unit): Enqueue, ctx: &mut Context<Self>) {
+        let first = self.queue.is_empty();
+        self.enqueue(unit);
+        // Once per run of messages, not per message: what arrived together is committed together.
+        if first && !self.queue.is_empty() {
+            ctx.spawn(actix::fut::wrap_future(async {}).map(|(), act: &mut Self, ctx| act.pump(ctx)));
+        }
+    }
+}
+
+impl Handler<Reload> for Committer {
+    type Result = ();
+    fn handle(&mut self, reload: Reload, ctx: &mut Context<Self>) {
+        self.reloads.push(reload);
+        self.kick_reloads(ctx);
+    }
+}
+
+impl Handler<Drained> for Committer {
+    type Result = ();
+    fn handle(&mut self, Drained(told): Drained, _: &mut Context<Self>) {
+        self.drained.push(told);
+        self.tell_drained();
+    }
+}
+
+/// The memory that a unit was decided on is worthless from now on.
+fn disown(unit: &Unit) {
+    for part in &unit.parts {
+        let next = part.incarnation + 1;
+        // Only the memory that it was decided on: a newer one was loaded from the store already.
+        let _ = part.lane.incarnation.compare_exchange(part.incarnation, next, Ordering::AcqRel, Ordering::Acquire);
+    }
+}
+
+/// No generation up to this one may be given again (CONSISTENCY 11): clock and store must both fail to repeat one.
+pub fn generation_floor(stored: Generation, wall: WallTime) -> Generation {
+    Generation((stored.0 + 1).max((wall.0 / 1_000) << 20))
+}
+
+fn line_of(head: &Head) -> Line {
+    Line { epoch: head.epoch, token: head.token, seq: head.seq, generation: head.generation }
+}
+
+fn highest(acts: &[Act]) -> Generation {
+    let steps = acts.iter().flat_map(|act| &act.steps);
+    let granted = steps.filter_map(|step| match &step.state {
+        Some(State::Entry(Entry::Held(reservation))) => Some(reservation.generation),
+        Some(State::Entry(Entry::Released(_) | Entry::Declined(_)) | State::Config(_) | State::Subnet(_)) | None => None,
+    });
+    granted.max().unwrap_or_default()
+}
+
+fn class_of(error: &CommitError) -> &'static str {
+    match error {
+        CommitError::NotApplied { .. } => "not_applied",
+        CommitError::Unknown { .. } => "unknown",
+        CommitError::Fenced { .. } => "fenced",
+        CommitError::Mismatch { .. } => "mismatch",
+    }
+}
+
+/// An error and everything below it, in one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut below = error.source();
+    while let Some(cause) = below {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        below = cause.source();
+    }
+    text
+}

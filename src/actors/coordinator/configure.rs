@@ -1,0 +1,315 @@
+//! Acts on names and space: create, rename, delete, restore, and what gives a realm's space to a subnet.
+//!
+//! Widen first, narrow last (CONSISTENCY 16). An act locks its networks at the directory; what widens is tried dry at the
+//! network, noted as an intent in the catalog, committed by the network, and settled with what is durable then. If the
+//! commit is in doubt, the client is answered at once, and the store is asked what became of it before the lock ends.
+
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::{Coordinator, Done, Tell, lost};
+use crate::actors::committer::{Enqueue, Part, Reload, Staged, Unit, generation_floor};
+use crate::actors::directory::{Check, Gone, Intend, Lock, Settle, Standing, Unlock};
+use crate::actors::routes::{Lane, Route};
+use crate::actors::service::Shared;
+use crate::actors::{Answer, Applied, Fault, Reply, Told};
+use crate::core::address::Cidr;
+use crate::core::catalog::{Intent, IntentId};
+use crate::core::command::{Command, Configure, Context, NetworkInput, SubnetRef};
+use crate::core::network::{self, Network};
+use crate::core::outcome::{Decision, NetworkView, Outcome};
+use crate::core::refusal::Refusal;
+use crate::core::state::SubnetConfig;
+use crate::core::types::{Generation, NetworkId, SubnetId, Version};
+use crate::limits::BATCH_CHANGES_MAX;
+use crate::store::Act as Record;
+
+/// The lock and the intent of one act. Dropped, both end.
+pub(super) struct Act {
+    shared: Arc<Shared>,
+    networks: Vec<NetworkId>,
+    intent: Option<IntentId>,
+}
+
+impl Act {
+    /// Checks and notes an intent.
+    pub(super) async fn intend(&mut self, check: Check, intent: Intent) -> Result<(), Refusal> {
+        let (decided, answer) = oneshot::channel();
+        let asked = self.shared.directory().try_send(Intend { check, intent, decided }).is_ok();
+        match answer.await {
+            Ok(Ok(id)) if asked => {
+                self.intent = Some(id);
+                Ok(())
+            }
+            Ok(Err(refusal)) => Err(refusal),
+            // The directory is no more, and the process is about to end.
+            Ok(Ok(_)) | Err(_) => Err(Refusal::Guarded { problem: "the server is stopping".to_owned() }),
+        }
+    }
+
+    async fn settle(&mut self, standing: Standing, created: Option<Generation>) {
+        let (done, settled) = oneshot::channel();
+        let intent = self.intent.take();
+        if self.shared.directory().try_send(Settle { intent, standing, created, done }).is_ok() {
+            // An error is a directory that died, which ends the process.
+            let _ = settled.await;
+        }
+    }
+}
+
+impl Drop for Act {
+    fn drop(&mut self) {
+        let networks = std::mem::take(&mut self.networks);
+        let unlock = Unlock { networks, abandon: self.intent.take() };
+        if self.shared.directory().try_send(unlock).is_err() {
+            tracing::error!("the directory is no more");
+        }
+    }
+}
+
+impl Coordinator {
+    /// Locks networks against other acts.
+    pub(super) async fn lock(&self, networks: Vec<NetworkId>) -> Act {
+        let (granted, locked) = oneshot::channel();
+        let act = Act { shared: Arc::clone(&self.shared), networks: networks.clone(), intent: None };
+        if self.shared.directory().try_send(Lock { networks, granted }).is_ok() {
+            // An error is a directory that died, which ends the process.
+            let _ = locked.await;
+        }
+        act
+    }
+
+    /// `network.create`.
+    pub(super) async fn create(&self, input: &NetworkInput, if_absent: bool, tell: &mut Tell) {
+        let id = NetworkId(crate::core::command::derived_id(self.shared.clock.entropy(), 0));
+        let shard = self.shared.shard_of(id);
+        let wall = self.shared.clock.wall();
+        let context = Context { now: self.shared.shard_time(shard), wall, entropy: self.shared.clock.entropy() };
+        let Decision { steps, outcome } = match network::create(input, id, context) {
+            Ok(decision) => decision,
+            Err(refusal) => return tell.tell(Err(refusal.into())),
+        };
+        let Outcome::Network(view) = outcome else { return tell.tell(Err(lost())) };
+        let NetworkView { config, subnets } = *view.clone();
+        let mut act = self.lock(vec![id]).await;
+        let intent = Intent {
+            network: id,
+            realm: config.realm.clone(),
+            name: Some(config.name.clone()),
+            subnets: subnets.iter().map(|subnet| (subnet.id, subnet.cidr)).collect(),
+        };
+        if let Err(refusal) = act.intend(Check::Create, intent).await {
+            let answer = match refusal {
+                Refusal::NameTaken { .. } if if_absent => self.compare(input, refusal).await,
+                refusal => Err(refusal.into()),
+            };
+            return tell.tell(answer);
+        }
+        let created = if_absent.then_some(true);
+        if self.dry_run {
+            return tell.tell(Ok(Done::Network(view, created)));
+        }
+        let lane = Arc::new(Lane::new(id, shard));
+        let record = Record {
+            network: id,
+            wall,
+            by: self.by.clone(),
+            reason: self.reason.clone(),
+            transaction: None,
+            steps,
+        };
+        let committed = self.commit_alone(&lane, record).await;
+        let floor = generation_floor(Generation(0), wall);
+        match committed {
+            Ok(_) => {
+                act.settle(Standing { config, subnets }, Some(floor)).await;
+                tell.tell(Ok(Done::Network(view, created)));
+            }
+            Err(fault) => {
+                tell.tell(Err(fault));
+                if let Some((standing, floor)) = self.as_stored(&lane).await {
+                    act.settle(standing, Some(floor)).await;
+                }
+            }
+        }
+    }
+
+    /// With `if_absent`: what is there under the name, if it is what was asked for.
+    async fn compare(&self, input: &NetworkInput, refusal: Refusal) -> Result<Done, Box<Fault>> {
+        let Some(route) = self.shared.routes.find(input.name.as_str()) else { return Err(refusal.into()) };
+        let Outcome::Network(view) = self.ask(&route, Command::Show).await? else { return Err(lost()) };
+        let NetworkView { config, subnets } = *view.clone();
+        let present = Network::load(config, subnets, Vec::new(), Generation(0)).map_err(|problem| {
+            tracing::error!(network = %route.id, problem, "a network that is served cannot be compared");
+            lost()
+        })?;
+        let differs = present.differs_from(input);
+        if differs.is_empty() {
+            return Ok(Done::Network(view, Some(false)));
+        }
+        Err(Refusal::NameTaken { what: format!("network `{}`", input.name), differs }.into())
+    }
+
+    async fn commit_alone(&self, lane: &Arc<Lane>, record: Record) -> Answer {
+        let (outlet, mut answers) = mpsc::unbounded_channel();
+        let part = Part { lane: Arc::clone(lane), incarnation: 0, changes: record.steps.len(), acts: vec![record] };
+        let staged = Staged { reply: Reply { ticket: 0, answer: Ok(Outcome::Done) }, wrote: true };
+        self.shared.enqueue(Enqueue(Unit { parts: vec![part], outlet: Some(outlet), answers: vec![staged] }));
+        match answers.recv().await {
+            Some(Told::Replies(mut replies)) => replies.pop().map_or_else(|| Err(lost()), |reply| reply.answer),
+            Some(Told::Job(..)) | None => Err(lost()),
+        }
+    }
+
+    /// What the store has of a network, once everything of it is definite.
+    async fn as_stored(&self, lane: &Arc<Lane>) -> Option<(Standing, Generation)> {
+        let (to, loaded) = oneshot::channel();
+        self.shared.reload(Reload { lane: Arc::clone(lane), to });
+        let loaded = loaded.await.ok()?;
+        let image = loaded.image?;
+        Some((Standing { config: image.config, subnets: image.subnets }, loaded.floor))
+    }
+
+    /// A change of one network that concerns names or space.
+    pub(super) async fn configure(
+        &self,
+        route: &Arc<Route>,
+        change: Configure,
+        if_version: Option<Version>,
+        tell: &mut Tell,
+    ) {
+        let mut act = self.lock(vec![route.id]).await;
+        let command = || Command::Configure { change: change.clone(), if_version };
+        if let Some((check, intent)) = self.widens(route, &change).await {
+            // Tried dry first: what the network itself refuses comes first where the protocol says so.
+            let dry = self.ask_item(route, self.item(command(), true)).await;
+            match &dry {
+                Ok(Outcome::Subnet { created: false, .. }) if matches!(change, Configure::SubnetAdd { .. }) => {
+                    return tell.tell(dry.map(Done::Outcome));
+                }
+                Err(fault) if comes_before_overlap(fault) => return tell.tell(dry.map(Done::Outcome)),
+                Ok(_) | Err(_) => {}
+            }
+            if let Err(refusal) = act.intend(check, intent).await {
+                return tell.tell(Err(refusal.into()));
+            }
+            if dry.is_err() || self.dry_run {
+                return tell.tell(dry.map(Done::Outcome));
+            }
+        }
+        let purge = matches!(change, Configure::Delete { purge: true, .. });
+        let mut answer = self.ask(route, command()).await;
+        if self.dry_run {
+            return tell.tell(answer.map(Done::Outcome));
+        }
+        if purge && let Ok(Outcome::Deleted { holding, .. }) = &mut answer {
+            // Its name is free and its grants are refused from here on; what is held leaves in bounded steps.
+            self.settle_as_is(&mut act, route).await;
+            if let Err(fault) = self.purge(route).await {
+                answer = Err(fault);
+            } else {
+                *holding = 0;
+            }
+        }
+        let in_doubt = matches!(answer.as_ref().map_err(|fault| &**fault), Err(Fault::Unavailable { applied: Applied::Unknown, .. }));
+        if answer.is_ok() {
+            self.settle_as_is(&mut act, route).await;
+        }
+        tell.tell(answer.map(Done::Outcome));
+        if in_doubt && let Some((standing, _)) = self.as_stored(&route.lane).await {
+            act.settle(standing, None).await;
+        }
+    }
+
+    async fn purge(&self, route: &Arc<Route>) -> Result<(), Box<Fault>> {
+        loop {
+            match self.ask(route, Command::Purge { limit: BATCH_CHANGES_MAX }).await {
+                Ok(Outcome::LetGo { more: true, .. }) => {}
+                Ok(_) => return Ok(()),
+                Err(fault) if is_gone(&fault) => return Ok(()),
+                Err(fault) => return Err(fault),
+            }
+        }
+    }
+
+    /// Lists and publishes a network as it is now.
+    pub(super) async fn settle_as_is(&self, act: &mut Act, route: &Arc<Route>) {
+        match self.ask_item(route, self.item(Command::Show, false)).await {
+            Ok(Outcome::Network(view)) => {
+                let NetworkView { config, subnets } = *view;
+                act.settle(Standing { config, subnets }, None).await;
+            }
+            Err(fault) if is_gone(&fault) => self.shared.gone(Gone { id: route.id }),
+            // In doubt: it loads itself again, and tells the directory what is so.
+            Ok(_) | Err(_) => {}
+        }
+    }
+
+    /// What a change takes beyond what the network has, if anything.
+    async fn widens(&self, route: &Arc<Route>, change: &Configure) -> Option<(Check, Intent)> {
+        let intent = |name, subnets| Intent { network: route.id, realm: route.realm.clone(), name, subnets };
+        match change {
+            Configure::Update(set) => {
+                let name = set.name.clone()?;
+                Some((Check::Rename, intent(Some(name), Vec::new())))
+            }
+            Configure::Restore => {
+                let view = self.show(route).await?;
+                Some((Check::Restore, intent(Some(view.config.name.clone()), Vec::new())))
+            }
+            Configure::SubnetAdd { input, .. } => {
+                // Its id is drawn by the network; until it is settled any other will do.
+                let id = SubnetId(self.shared.clock.entropy());
+                Some((Check::Space(None), intent(None, vec![(id, input.cidr)])))
+            }
+            Configure::SubnetModify { subnet, set } => {
+                let cidr: Cidr = set.cidr?;
+                let present = find_subnet(&self.show(route).await?.subnets, subnet)?;
+                Some((Check::Space(Some((route.id, present))), intent(None, vec![(present, cidr)])))
+            }
+            Configure::Delete { .. }
+            | Configure::SubnetRemove { .. }
+            | Configure::PoolAdd { .. }
+            | Configure::PoolModify { .. }
+            | Configure::PoolRemove(_)
+            | Configure::ReservedAdd(_)
+            | Configure::ReservedRemove(_) => None,
+        }
+    }
+
+    async fn show(&self, route: &Arc<Route>) -> Option<NetworkView> {
+        match self.ask_item(route, self.item(Command::Show, false)).await {
+            Ok(Outcome::Network(view)) => Some(*view),
+            Ok(_) | Err(_) => None,
+        }
+    }
+}
+
+fn find_subnet(subnets: &[Arc<SubnetConfig>], wanted: &SubnetRef) -> Option<SubnetId> {
+    let found = match wanted {
+        SubnetRef::Cidr(cidr) => subnets.iter().find(|subnet| subnet.cidr == *cidr),
+        SubnetRef::Named(text) => subnets
+            .iter()
+            .find(|subnet| subnet.name.as_ref().is_some_and(|name| name.as_str() == text))
+            .or_else(|| subnets.iter().find(|subnet| Some(subnet.id) == text.parse().ok())),
+    };
+    found.map(|subnet| subnet.id)
+}
+
+/// Refusals of the network that are answered before an overlap or a taken name that the catalog finds.
+fn comes_before_overlap(fault: &Fault) -> bool {
+    match fault {
+        Fault::Refused(refusal @ Refusal::NameTaken { .. }) => refusal.precedence() > 0,
+        Fault::Refused(refusal) => refusal.precedence() <= 4,
+        Fault::Overloaded { .. }
+        | Fault::Unavailable { .. }
+        | Fault::NotReady { .. }
+        | Fault::Stopped { .. }
+        | Fault::Internal { .. } => true,
+    }
+}
+
+fn is_gone(fault: &Fault) -> bool {
+    matches!(fault, Fault::Refused(Refusal::NotFound { .. }))
+}

@@ -1,0 +1,238 @@
+//! What changes several networks at once: hold, decide, one joint unit, go on.
+
+use std::sync::Arc;
+
+use compact_str::CompactString;
+use tokio::sync::{mpsc, oneshot};
+
+use super::{Coordinator, Done, Outcomes, Tell, lost};
+use crate::actors::committer::{Enqueue, Part, Staged, Unit};
+use crate::actors::directory::Check;
+use crate::actors::network::{DecideHeld, Finish, Hold, HoldId};
+use crate::actors::routes::Route;
+use crate::actors::service::Shared;
+use crate::actors::{Applied, Fault, Reply, Told};
+use crate::core::catalog::Intent;
+use crate::core::command::{Acquire, Command, SubnetRef};
+use crate::core::outcome::Outcome;
+use crate::core::refusal::Refusal;
+use crate::core::types::Version;
+use crate::store::TransactionId;
+
+/// Networks that decide nothing else until this is finished or dropped.
+struct Holds {
+    hold: HoldId,
+    held: Vec<Arc<Route>>,
+}
+
+impl Holds {
+    /// Holds networks, which must be in order of their ids.
+    async fn of(shared: &Shared, routes: Vec<Arc<Route>>) -> Result<Self, Box<Fault>> {
+        let hold = HoldId(shared.clock.entropy());
+        let mut holds = Holds { hold, held: Vec::with_capacity(routes.len()) };
+        for route in routes {
+            let (granted, answer) = oneshot::channel();
+            if route.addr.try_send(Hold { hold, granted }).is_err() {
+                return Err(Box::new(Fault::NotReady { reason: "restarting", retry_after_ms: 200 }));
+            }
+            // From here on it is ours to end, also if it is granted after we gave up.
+            holds.held.push(route);
+            answer.await.map_err(|_| lost_before())??;
+        }
+        Ok(holds)
+    }
+
+    async fn decide(
+        &self,
+        coordinator: &Coordinator,
+        route: &Route,
+        command: Command,
+        transaction: TransactionId,
+    ) -> Result<(Part, Outcome), Box<Fault>> {
+        let (decided, answer) = oneshot::channel();
+        let item = coordinator.item(command, coordinator.dry_run);
+        if route.addr.try_send(DecideHeld { hold: self.hold, item, transaction, decided }).is_err() {
+            return Err(lost_before());
+        }
+        answer.await.map_err(|_| lost_before())?
+    }
+
+    fn finish(&mut self, apply: bool) {
+        for route in self.held.drain(..) {
+            // A closed mailbox is an actor that died with its hold; a new one loads what is durable.
+            let _ = route.addr.try_send(Finish { hold: self.hold, apply });
+        }
+    }
+}
+
+impl Drop for Holds {
+    fn drop(&mut self) {
+        self.finish(false);
+    }
+}
+
+fn lost_before() -> Box<Fault> {
+    let problem = "a network's actor died before anything was changed".to_owned();
+    Box::new(Fault::Unavailable { applied: Applied::No, problem })
+}
+
+/// Hands all parts to the committer as one unit, lets the networks go on, and waits until it is durable.
+///
+/// The unit is in the committer's mailbox before any of the networks goes on, so whatever they decide next comes behind it.
+async fn commit(shared: &Shared, mut holds: Holds, parts: Vec<Part>) -> Result<(), Box<Fault>> {
+    let (outlet, mut answers) = mpsc::unbounded_channel();
+    let wrote = parts.iter().any(|part| part.changes > 0);
+    let answers_then = vec![Staged { reply: Reply { ticket: 0, answer: Ok(Outcome::Done) }, wrote }];
+    shared.enqueue(Enqueue(Unit { parts, outlet: Some(outlet), answers: answers_then }));
+    holds.finish(true);
+    match answers.recv().await {
+        Some(Told::Replies(mut replies)) => match replies.pop() {
+            Some(reply) => reply.answer.map(drop),
+            None => Err(lost()),
+        },
+        Some(Told::Job(..)) | None => Err(lost()),
+    }
+}
+
+impl Coordinator {
+    fn transaction(&self) -> TransactionId {
+        TransactionId(self.shared.clock.entropy())
+    }
+
+    fn together(&self, routes: &[Arc<Route>], field: &str) -> Result<(), Box<Fault>> {
+        let one_shard = routes.windows(2).all(|pair| pair[0].lane.shard == pair[1].lane.shard);
+        if self.shared.info.commits_shards_together || one_shard {
+            return Ok(());
+        }
+        let problem = "spans networks that this store cannot commit together yet; ask for them one by one";
+        Err(Refusal::invalid(field, problem).into())
+    }
+
+    /// `ip.acquire`: of several refusals the first in the protocol's order.
+    pub(super) async fn acquire(&self, parts: Vec<(CompactString, Acquire)>) -> Outcomes {
+        let exact = parts.iter().any(|(_, ask)| ask.exact);
+        let mut asks: Vec<(Arc<Route>, Acquire)> = Vec::with_capacity(parts.len());
+        for (network, ask) in parts {
+            let route = self.route(&network)?;
+            // A network may have been named by name here and by id there.
+            match asks.iter_mut().find(|(present, _)| present.id == route.id) {
+                Some((_, present)) => present.items.extend(ask.items),
+                None => asks.push((route, ask)),
+            }
+        }
+        if asks.len() == 1
+            && let Some((route, ask)) = asks.pop()
+        {
+            let name = route.name.clone();
+            let outcome = self.ask(&route, Command::Acquire(Box::new(ask))).await?;
+            return Ok(acquired(vec![(name, outcome)], exact));
+        }
+        asks.sort_by_key(|(route, _)| route.id);
+        let routes: Vec<Arc<Route>> = asks.iter().map(|(route, _)| Arc::clone(route)).collect();
+        self.together(&routes, "ips")?;
+        let holds = Holds::of(&self.shared, routes).await?;
+        let transaction = self.transaction();
+        let (mut decided, mut outcomes) = (Vec::new(), Vec::new());
+        let mut first: Option<Box<Fault>> = None;
+        for (route, ask) in asks {
+            match holds.decide(self, &route, Command::Acquire(Box::new(ask)), transaction).await {
+                Ok((part, outcome)) => {
+                    decided.push(part);
+                    outcomes.push((route.name.clone(), outcome));
+                }
+                Err(fault) => {
+                    if first.as_ref().is_none_or(|first| rank(&fault) < rank(first)) {
+                        first = Some(fault);
+                    }
+                }
+            }
+        }
+        if let Some(fault) = first {
+            return Err(fault);
+        }
+        if !self.dry_run {
+            commit(&self.shared, holds, decided).await?;
+        }
+        Ok(acquired(outcomes, exact))
+    }
+
+    /// `subnet.move`: with all that lies in it, in one commit.
+    pub(super) async fn move_subnet(
+        &self,
+        from: &str,
+        subnet: SubnetRef,
+        to: &str,
+        if_version: Option<Version>,
+        tell: &mut Tell,
+    ) {
+        let answer = self.try_move(from, subnet, to, if_version, tell).await;
+        if let Err(fault) = answer {
+            tell.tell(Err(fault));
+        }
+    }
+
+    async fn try_move(
+        &self,
+        from: &str,
+        subnet: SubnetRef,
+        to: &str,
+        if_version: Option<Version>,
+        tell: &mut Tell,
+    ) -> Result<(), Box<Fault>> {
+        let (from, to) = (self.route(from)?, self.route(to)?);
+        if from.id == to.id {
+            return Err(Refusal::invalid("to", "is the network that has the subnet already").into());
+        }
+        let mut routes = vec![Arc::clone(&from), Arc::clone(&to)];
+        routes.sort_by_key(|route| route.id);
+        self.together(&routes, "to")?;
+        let mut act = self.lock(routes.iter().map(|route| route.id).collect()).await;
+        let holds = Holds::of(&self.shared, routes).await?;
+        let transaction = self.transaction();
+        let (out, outcome) = holds.decide(self, &from, Command::MoveOut { subnet, if_version }, transaction).await?;
+        let Outcome::MovedOut(moved) = outcome else { return Err(lost_before()) };
+        let (id, cidr) = (moved.subnet.id, moved.subnet.cidr);
+        let taken = holds.decide(self, &to, Command::MoveIn(moved), transaction).await;
+        let intent = Intent { network: to.id, realm: to.realm.clone(), name: None, subnets: vec![(id, cidr)] };
+        act.intend(Check::Space(Some((from.id, id))), intent).await?;
+        let (into, outcome) = taken?;
+        if self.dry_run {
+            tell.tell(Ok(Done::Outcome(outcome)));
+            return Ok(());
+        }
+        let committed = commit(&self.shared, holds, vec![out, into]).await;
+        if committed.is_ok() {
+            for route in [&to, &from] {
+                self.settle_as_is(&mut act, route).await;
+            }
+        }
+        tell.tell(committed.map(|()| Done::Outcome(outcome)));
+        // In doubt: the networks load themselves again, and the catalog learns from them what is so.
+        Ok(())
+    }
+}
+
+fn rank(fault: &Fault) -> u8 {
+    match fault {
+        Fault::Refused(refusal) => refusal.precedence().saturating_add(1),
+        Fault::Overloaded { .. }
+        | Fault::Unavailable { .. }
+        | Fault::NotReady { .. }
+        | Fault::Stopped { .. }
+        | Fault::Internal { .. } => 0,
+    }
+}
+
+fn acquired(outcomes: Vec<(Option<crate::core::types::Name>, Outcome)>, exact: bool) -> Done {
+    let mut all = Vec::new();
+    let mut let_go = Vec::new();
+    for (name, outcome) in outcomes {
+        if let Outcome::Acquired { grants, released } = outcome {
+            // A closed network grants nothing, so whoever granted has a name.
+            let_go.extend(released.into_iter().filter_map(|address| Some((name.clone()?, address))));
+            all.extend(grants);
+        }
+    }
+    all.sort_by_key(|(index, _)| *index);
+    Done::Acquired { grants: all, released: exact.then_some(let_go) }
+}

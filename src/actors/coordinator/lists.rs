@@ -1,0 +1,302 @@
+//! What looks at, or lets go in, many networks: each by itself, in bounded slices, so that none waits for another.
+//!
+//! `owner.release` and `scope.release` are atomic per network and repeatable. Lists go by network name, then address;
+//! what existed throughout is listed exactly once.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use compact_str::CompactString;
+
+use super::{Coordinator, Done, ListPlace, Outcomes};
+use crate::actors::directory::{Question, Told};
+use crate::actors::routes::Route;
+use crate::core::address::Address;
+use crate::core::catalog::Listing;
+use crate::core::command::{Command, Filter, ListSlice};
+use crate::core::outcome::{Lookup, Outcome, ScopeUsage, UsageReport};
+use crate::core::refusal::{Missing, Refusal};
+use crate::core::types::{Name, NetworkId, Scope};
+use crate::limits::{BATCH_CHANGES_MAX, LIST_SLICE_RECORDS_MAX, RELEASE_RECORDS_MAX};
+
+/// Listings asked for at once.
+const PAGE: usize = 256;
+
+/// Networks in order of name, page by page.
+struct Walk<'a> {
+    coordinator: &'a Coordinator,
+    after: Option<(Name, NetworkId)>,
+    page: std::vec::IntoIter<Arc<Listing>>,
+    ended: bool,
+}
+
+impl<'a> Walk<'a> {
+    fn after(coordinator: &'a Coordinator, after: Option<(Name, NetworkId)>) -> Self {
+        Self { coordinator, after, page: Vec::new().into_iter(), ended: false }
+    }
+
+    async fn next(&mut self) -> Option<Arc<Listing>> {
+        loop {
+            if let Some(listing) = self.page.next() {
+                self.after = Some((listing.name.clone(), listing.id));
+                return Some(listing);
+            }
+            if self.ended {
+                return None;
+            }
+            match self.coordinator.question(Question::Page(self.after.clone(), PAGE)).await {
+                Told::Networks(page) => {
+                    self.ended = page.len() < PAGE;
+                    self.page = page.into_iter();
+                }
+                Told::Realms(_) => return None,
+            }
+        }
+    }
+}
+
+impl Coordinator {
+    fn route_of(&self, listing: &Listing) -> Option<Arc<Route>> {
+        self.shared.routes.by_id(listing.id)
+    }
+
+    /// Lets go in one network, or in each, at most [`RELEASE_RECORDS_MAX`] in all.
+    pub(super) async fn release(&self, only: Option<&str>, command: impl Fn(usize) -> Command) -> Outcomes {
+        let mut released = Vec::new();
+        if let Some(text) = only {
+            let route = self.route(text)?;
+            let name = self.name_of(&route).await;
+            let more = self.release_in(&route, &name, &command, &mut released).await?;
+            return Ok(Done::Released { released, more });
+        }
+        let mut walk = Walk::after(self, None);
+        while let Some(listing) = walk.next().await {
+            let Some(route) = self.route_of(&listing) else { continue };
+            if released.len() >= RELEASE_RECORDS_MAX {
+                return Ok(Done::Released { released, more: true });
+            }
+            match self.release_in(&route, &listing.name, &command, &mut released).await {
+                Ok(true) => return Ok(Done::Released { released, more: true }),
+                Ok(false) => {}
+                // Deleted while we walked: nothing is held there.
+                Err(fault) if matches!(*fault, super::Fault::Refused(Refusal::NotFound { .. })) => {}
+                Err(fault) => return Err(fault),
+            }
+        }
+        Ok(Done::Released { released, more: false })
+    }
+
+    async fn name_of(&self, route: &Arc<Route>) -> Name {
+        match &route.name {
+            Some(name) => name.clone(),
+            None => match self.ask_item(route, self.item(Command::Show, false)).await {
+                Ok(Outcome::Network(view)) => view.config.name.clone(),
+                Ok(_) | Err(_) => route.realm.clone(),
+            },
+        }
+    }
+
+    async fn release_in(
+        &self,
+        route: &Arc<Route>,
+        name: &Name,
+        command: &impl Fn(usize) -> Command,
+        released: &mut Vec<(Name, Address)>,
+    ) -> Result<bool, Box<super::Fault>> {
+        loop {
+            let room = RELEASE_RECORDS_MAX - released.len();
+            if room == 0 {
+                return Ok(true);
+            }
+            let limit = if self.dry_run { room } else { room.min(BATCH_CHANGES_MAX) };
+            match self.ask(route, command(limit)).await? {
+                Outcome::LetGo { released: addresses, more } => {
+                    released.extend(addresses.into_iter().map(|address| (name.clone(), address)));
+                    if !more || self.dry_run {
+                        return Ok(more);
+                    }
+                }
+                _ => return Ok(false),
+            }
+        }
+    }
+
+    /// `ip.list`.
+    pub(super) async fn list(
+        &self,
+        only: Option<&str>,
+        realm: Option<Name>,
+        filter: Filter,
+        after: Option<ListPlace>,
+        (limit, count_only): (usize, bool),
+    ) -> Outcomes {
+        let only = only.map(|text| self.route(text)).transpose()?;
+        let mut page = Page { views: Vec::new(), count: 0, limit, count_only, next: None };
+        if let Some(route) = only {
+            let name = self.name_of(&route).await;
+            if realm.as_ref().is_none_or(|realm| *realm == route.realm) {
+                let after = after.filter(|after| after.id == route.id).and_then(|after| after.address);
+                self.list_in(&route, &name, &filter, after, &mut page).await?;
+            }
+        } else {
+            // The network of the cursor itself comes first, unless it is gone.
+            let mut begun = after.as_ref().and_then(|after| self.shared.routes.by_id(after.id));
+            let place = after.as_ref().map(|after| (after.name.clone(), after.id));
+            if let (Some(route), Some(after)) = (begun.take(), &after) {
+                self.list_in(&route, &after.name, &filter, after.address, &mut page).await?;
+            }
+            let mut walk = Walk::after(self, place);
+            while page.next.is_none()
+                && let Some(listing) = walk.next().await
+            {
+                if realm.as_ref().is_some_and(|realm| *realm != listing.realm) {
+                    continue;
+                }
+                let Some(route) = self.route_of(&listing) else { continue };
+                match self.list_in(&route, &listing.name, &filter, None, &mut page).await {
+                    Ok(()) => {}
+                    // A subnet or pool that only some networks have; or deleted while we walked.
+                    Err(fault) if matches!(*fault, super::Fault::Refused(Refusal::NotFound { .. })) => {}
+                    Err(fault) => return Err(fault),
+                }
+            }
+        }
+        Ok(Done::Listed { views: page.views, count: page.count, next: page.next })
+    }
+
+    async fn list_in(
+        &self,
+        route: &Arc<Route>,
+        name: &Name,
+        filter: &Filter,
+        mut after: Option<Address>,
+        page: &mut Page,
+    ) -> Result<(), Box<super::Fault>> {
+        loop {
+            let room = if page.count_only { LIST_SLICE_RECORDS_MAX } else { page.limit - page.views.len() };
+            if room == 0 {
+                page.next = Some(ListPlace { name: name.clone(), id: route.id, address: after });
+                return Ok(());
+            }
+            let slice = ListSlice { filter: filter.clone(), after, limit: room, count_only: page.count_only };
+            let Outcome::Listed { views, count, next } = self.ask(route, Command::List(Box::new(slice))).await? else {
+                return Ok(());
+            };
+            page.views.extend(views);
+            page.count += count;
+            match next {
+                Some(address) => after = Some(address),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// `ip.find`, and `ip.get` in a realm.
+    pub(super) async fn find(&self, realm: Option<Name>, address: Address) -> Outcomes {
+        let mut found: Vec<Lookup> = Vec::new();
+        for listing in self.holding(realm, address).await {
+            let Some(route) = self.route_of(&listing) else { continue };
+            match self.ask(&route, Command::Get(address)).await {
+                Ok(Outcome::Lookup(lookup)) => found.push(*lookup),
+                Ok(_) => {}
+                Err(fault) if matches!(*fault, super::Fault::Refused(Refusal::NotFound { .. })) => {}
+                Err(fault) => return Err(fault),
+            }
+        }
+        Ok(Done::Found(found))
+    }
+
+    async fn holding(&self, realm: Option<Name>, address: Address) -> Vec<Arc<Listing>> {
+        match self.question(Question::Holding(realm, address)).await {
+            Told::Networks(listings) => listings,
+            Told::Realms(_) => Vec::new(),
+        }
+    }
+
+    /// A command for the network in which this scope holds an address.
+    pub(super) async fn located(&self, address: Address, scope: &Scope, command: Command) -> Outcomes {
+        for listing in self.holding(None, address).await {
+            let Some(route) = self.route_of(&listing) else { continue };
+            let Ok(Outcome::Lookup(lookup)) = self.ask(&route, Command::Get(address)).await else { continue };
+            let holder = lookup.reservation.as_ref().filter(|view| view.address == address);
+            if holder.is_some_and(|view| view.reservation.holder.scope == *scope) {
+                return self.ask(&route, command).await.map(Done::Outcome);
+            }
+        }
+        let mut refusal = Refusal::not_found(Missing::Reservation, address);
+        if let Refusal::NotFound { hint, .. } = &mut refusal {
+            *hint = Some(format!("nothing is held there in scope `{scope}`; name the network to see who holds it"));
+        }
+        Err(refusal.into())
+    }
+
+    /// `network.list`.
+    pub(super) async fn networks(
+        &self,
+        realm: Option<&Name>,
+        tag: Option<&(CompactString, Option<CompactString>)>,
+        (usage, deleted): (bool, bool),
+        after: Option<(Name, NetworkId)>,
+        limit: usize,
+    ) -> Outcomes {
+        let mut networks: Vec<(crate::core::outcome::NetworkView, Option<UsageReport>)> = Vec::new();
+        let mut walk = Walk::after(self, after);
+        while let Some(listing) = walk.next().await {
+            if listing.closed != deleted || realm.is_some_and(|realm| *realm != listing.realm) {
+                continue;
+            }
+            let Some(route) = self.route_of(&listing) else { continue };
+            let Ok(Outcome::Network(view)) = self.ask(&route, Command::Show).await else { continue };
+            let tagged = |(key, value): &(CompactString, Option<CompactString>)| {
+                view.config.tags.get(key).is_some_and(|present| value.as_ref().is_none_or(|value| value == present))
+            };
+            if !tag.is_none_or(tagged) {
+                continue;
+            }
+            if networks.len() >= limit {
+                // Behind the last one shown.
+                let next = networks.last().map(|(view, _)| (view.config.name.clone(), view.config.id));
+                return Ok(Done::Networks { networks, next });
+            }
+            let report = match usage.then_some(self.ask(&route, Command::Usage)) {
+                Some(asked) => match asked.await {
+                    Ok(Outcome::Usage(report)) => Some(*report),
+                    Ok(_) | Err(_) => None,
+                },
+                None => None,
+            };
+            networks.push((*view, report));
+        }
+        Ok(Done::Networks { networks, next: None })
+    }
+
+    /// `scope.list` over all networks.
+    pub(super) async fn scopes(&self) -> Outcomes {
+        let mut scopes: BTreeMap<Scope, ScopeUsage> = BTreeMap::new();
+        let mut walk = Walk::after(self, None);
+        while let Some(listing) = walk.next().await {
+            let Some(route) = self.route_of(&listing) else { continue };
+            let Ok(Outcome::Scopes(here)) = self.ask(&route, Command::Scopes).await else { continue };
+            for usage in here {
+                match scopes.get_mut(&usage.scope) {
+                    Some(sum) => {
+                        sum.reservations += usage.reservations;
+                        sum.addresses += usage.addresses;
+                        sum.obsolete += usage.obsolete;
+                        sum.unbound += usage.unbound;
+                    }
+                    None => drop(scopes.insert(usage.scope.clone(), usage)),
+                }
+            }
+        }
+        Ok(Done::Scopes(scopes.into_values().collect()))
+    }
+}
+
+struct Page {
+    views: Vec<crate::core::outcome::View>,
+    count: u64,
+    limit: usize,
+    count_only: bool,
+    next: Option<ListPlace>,
+}

@@ -1,0 +1,372 @@
+//! Methods that concern several networks, or the catalog: one task for each, which asks actors and answers once.
+//!
+//! **All or nothing in process.** What changes several networks at once (`ip.acquire`, `subnet.move`) holds them in order
+//! of their ids (so that two never wait for each other), lets each decide, hands *one joint unit* to the committer, and
+//! only then lets them apply and go on. Nothing is awaited between the first decision and the joint unit but the
+//! actors' answers. All parts are in one group commit, so a crash leaves all of it or none. A refusal ends all holds.
+//!
+//! **The seam.** This works where all networks concerned belong to one committer, as with a store that commits shards
+//! together. Over several nodes or shards that commit apart the two-phase protocol of CONSISTENCY 17 takes the place of
+//! [`joint::commit`]: *prepare* where a part is held and decided, *decide* where the joint unit is, *settle* where the
+//! holds are finished. Parts carry their transaction's id already.
+//!
+//! Acts on names and space go through the directory (see there). A task outlives the client that asked: what was begun
+//! is brought to its end. A task that panics ends its holds and locks when it is dropped, and answers `internal`.
+//!
+//! Review notes: does a new job answer in every path ([`Tell`])? Are networks held in order of their ids?
+
+mod configure;
+mod joint;
+mod lists;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use compact_str::CompactString;
+use tokio::sync::{mpsc, oneshot};
+
+use super::directory::{Ask, Dead, Question};
+use super::network::Work;
+use super::routes::Route;
+use super::service::Shared;
+use super::{Answer, Applied, Fault, Item, Outlet, Told, directory};
+use crate::core::address::Address;
+use crate::core::command::{Acquire, Command, Configure, Filter, NetworkInput, SubnetRef};
+use crate::core::outcome::{Grant, Lookup, NetworkView, Outcome, ScopeUsage, UsageReport, View};
+use crate::core::refusal::{Missing, Refusal};
+use crate::core::types::{Name, NetworkId, Owner, Scope, Version};
+
+/// Where a page of `ip.list` goes on: behind this address of this network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListPlace {
+    /// Name of the network.
+    pub name: Name,
+    /// Its id.
+    pub id: NetworkId,
+    /// The last address shown.
+    pub address: Option<Address>,
+}
+
+/// What is to be done. Networks are named as the client named them.
+#[derive(Debug)]
+pub enum Job {
+    /// `network.create`.
+    Create {
+        /// What.
+        input: Box<NetworkInput>,
+        /// What is there already and equal is answered.
+        if_absent: bool,
+    },
+    /// A change of one network that concerns names or space.
+    Configure {
+        /// Which.
+        network: CompactString,
+        /// What.
+        change: Configure,
+        /// Refused where the network has moved on.
+        if_version: Option<Version>,
+    },
+    /// `subnet.move`.
+    Move {
+        /// From where.
+        from: CompactString,
+        /// What.
+        subnet: SubnetRef,
+        /// Where to.
+        to: CompactString,
+        /// Refused where the network that has it has moved on.
+        if_version: Option<Version>,
+    },
+    /// `ip.acquire`: the part of each network.
+    Acquire(Vec<(CompactString, Acquire)>),
+    /// `owner.release`.
+    ReleaseOwner {
+        /// Scope of the owner.
+        scope: Scope,
+        /// The owner.
+        owner: Owner,
+        /// Only here.
+        network: Option<CompactString>,
+    },
+    /// `scope.release`.
+    ReleaseScope(Scope),
+    /// `ip.list`.
+    List {
+        /// Only here.
+        network: Option<CompactString>,
+        /// Only in this realm.
+        realm: Option<Name>,
+        /// What to show.
+        filter: Box<Filter>,
+        /// Where to go on.
+        after: Option<ListPlace>,
+        /// How many at most.
+        limit: usize,
+        /// Only how many there are.
+        count_only: bool,
+    },
+    /// `ip.get` in a realm, `ip.find` in all.
+    Find {
+        /// The realm; none: all.
+        realm: Option<Name>,
+        /// The address.
+        address: Address,
+    },
+    /// A command for the network in which an address lies, whose holder lives in a scope.
+    Located {
+        /// The address.
+        address: Address,
+        /// Scope of the holder.
+        scope: Scope,
+        /// The command.
+        command: Command,
+    },
+    /// `network.list`.
+    Networks {
+        /// Only in this realm.
+        realm: Option<Name>,
+        /// Only with this tag.
+        tag: Option<(CompactString, Option<CompactString>)>,
+        /// Each with its usage.
+        usage: bool,
+        /// Closed ones and no others.
+        deleted: bool,
+        /// Where to go on.
+        after: Option<(Name, NetworkId)>,
+        /// How many at most.
+        limit: usize,
+    },
+    /// `realm.list`.
+    Realms,
+    /// `scope.list` over all networks.
+    Scopes,
+}
+
+/// A job and what goes with every request.
+#[derive(Debug)]
+pub struct Order {
+    /// What.
+    pub job: Job,
+    /// Who asks.
+    pub by: CompactString,
+    /// Why.
+    pub reason: Option<CompactString>,
+    /// Not begun by then, it is refused.
+    pub deadline: Option<Instant>,
+    /// Change nothing.
+    pub dry_run: bool,
+}
+
+/// What a job answers.
+#[derive(Debug)]
+pub enum Done {
+    /// What one network answered.
+    Outcome(Outcome),
+    /// `network.create`; with `if_absent`, whether it was made.
+    Network(Box<NetworkView>, Option<bool>),
+    /// `ip.acquire`.
+    Acquired {
+        /// By place in the request.
+        grants: Vec<(usize, Grant)>,
+        /// Let go by `exact`; none where it was not asked.
+        released: Option<Vec<(Name, Address)>>,
+    },
+    /// `owner.release`, `scope.release`.
+    Released {
+        /// What was let go.
+        released: Vec<(Name, Address)>,
+        /// More is held.
+        more: bool,
+    },
+    /// `ip.list`.
+    Listed {
+        /// The page.
+        views: Vec<View>,
+        /// How many matched.
+        count: u64,
+        /// Where the next page begins.
+        next: Option<ListPlace>,
+    },
+    /// `ip.find`, `ip.get`.
+    Found(Vec<Lookup>),
+    /// `network.list`.
+    Networks {
+        /// The page.
+        networks: Vec<(NetworkView, Option<UsageReport>)>,
+        /// Where the next page begins.
+        next: Option<(Name, NetworkId)>,
+    },
+    /// `realm.list`.
+    Realms(Vec<(Name, u64)>),
+    /// `scope.list`.
+    Scopes(Vec<ScopeUsage>),
+}
+
+type Outcomes = Result<Done, Box<Fault>>;
+
+/// The one answer of a job. Dropped without having been used (a panic), it answers `internal`.
+#[derive(Debug)]
+struct Tell {
+    outlet: Outlet,
+    ticket: u32,
+    told: bool,
+}
+
+impl Tell {
+    fn tell(&mut self, answer: Outcomes) {
+        if !self.told {
+            self.told = true;
+            // A closed outlet is a client that hung up: what was done stands.
+            let _ = self.outlet.send(Told::Job(self.ticket, answer));
+        }
+    }
+}
+
+impl Drop for Tell {
+    fn drop(&mut self) {
+        if !self.told {
+            let id = format!("{:016x}", rand::random::<u64>());
+            tracing::error!(id = %id, "a job over several networks crashed; what it held is let go");
+            self.tell(Err(Box::new(Fault::Internal { id })));
+        }
+    }
+}
+
+/// Runs a job to its end on a reactor thread and answers under `ticket`.
+pub fn spawn(shared: &Arc<Shared>, ticket: u32, order: Order, outlet: Outlet) {
+    let shared = Arc::clone(shared);
+    let reactor = shared.reactors()[0].clone();
+    reactor.spawn(async move {
+        let mut tell = Tell { outlet, ticket, told: false };
+        let coordinator = Coordinator { shared, by: order.by, reason: order.reason, dry_run: order.dry_run };
+        if order.deadline.is_some_and(|deadline| deadline < Instant::now()) {
+            let problem = "the request's `deadline_ms` was over before it was begun".to_owned();
+            return tell.tell(Err(Box::new(Fault::Overloaded { problem, retry_after_ms: 0 })));
+        }
+        coordinator.run(order.job, &mut tell).await;
+    });
+}
+
+/// One job's view of the world.
+struct Coordinator {
+    shared: Arc<Shared>,
+    by: CompactString,
+    reason: Option<CompactString>,
+    dry_run: bool,
+}
+
+impl Coordinator {
+    async fn run(&self, job: Job, tell: &mut Tell) {
+        let answer = match job {
+            Job::Create { input, if_absent } => return self.create(&input, if_absent, tell).await,
+            Job::Configure { network, change, if_version } => match self.route(&network) {
+                Ok(route) => return self.configure(&route, change, if_version, tell).await,
+                Err(refusal) => Err(refusal),
+            },
+            Job::Move { from, subnet, to, if_version } => {
+                return self.move_subnet(&from, subnet, &to, if_version, tell).await;
+            }
+            Job::Acquire(parts) => self.acquire(parts).await,
+            Job::ReleaseOwner { scope, owner, network } => {
+                let command = |limit| Command::ReleaseOwner { scope: scope.clone(), owner: owner.clone(), limit };
+                self.release(network.as_deref(), command).await
+            }
+            Job::ReleaseScope(scope) => {
+                self.release(None, |limit| Command::ReleaseScope { scope: scope.clone(), limit }).await
+            }
+            Job::List { network, realm, filter, after, limit, count_only } => {
+                self.list(network.as_deref(), realm, *filter, after, (limit, count_only)).await
+            }
+            Job::Find { realm, address } => self.find(realm, address).await,
+            Job::Located { address, scope, command } => self.located(address, &scope, command).await,
+            Job::Networks { realm, tag, usage, deleted, after, limit } => {
+                self.networks(realm.as_ref(), tag.as_ref(), (usage, deleted), after, limit).await
+            }
+            Job::Realms => match self.question(Question::Realms).await {
+                directory::Told::Realms(realms) => Ok(Done::Realms(realms)),
+                directory::Told::Networks(_) => Ok(Done::Realms(Vec::new())),
+            },
+            Job::Scopes => self.scopes().await,
+        };
+        tell.tell(answer);
+    }
+
+    fn route(&self, text: &str) -> Result<Arc<Route>, Box<Fault>> {
+        self.shared.routes.find(text).ok_or_else(|| Refusal::not_found(Missing::Network, text).into())
+    }
+
+    fn item(&self, command: Command, dry_run: bool) -> Item {
+        Item { ticket: 0, command, by: self.by.clone(), reason: self.reason.clone(), deadline: None, dry_run }
+    }
+
+    /// Asks one network one thing and waits until the answer may leave.
+    async fn ask(&self, route: &Arc<Route>, command: Command) -> Answer {
+        let dry_run = self.dry_run;
+        self.ask_item(route, self.item(command, dry_run)).await
+    }
+
+    async fn ask_item(&self, route: &Arc<Route>, item: Item) -> Answer {
+        let (outlet, mut answers) = mpsc::unbounded_channel();
+        send(&self.shared, route, false, vec![item], &outlet, Instant::now());
+        drop(outlet);
+        match answers.recv().await {
+            Some(Told::Replies(mut replies)) => match replies.pop() {
+                Some(reply) => reply.answer,
+                None => Err(lost()),
+            },
+            Some(Told::Job(..)) | None => Err(lost()),
+        }
+    }
+
+    async fn question(&self, question: Question) -> directory::Told {
+        let (told, answer) = oneshot::channel();
+        if self.shared.directory().try_send(Ask { question, told }).is_err() {
+            return directory::Told::Networks(Vec::new());
+        }
+        answer.await.unwrap_or(directory::Told::Networks(Vec::new()))
+    }
+}
+
+fn lost() -> Box<Fault> {
+    let problem = "the network's actor died before it answered".to_owned();
+    Box::new(Fault::Unavailable { applied: Applied::Unknown, problem })
+}
+
+/// Sends requests to a network's actor, as many as find a place in its queue; the others are refused in the same breath,
+/// so that every ticket is answered.
+pub fn send(shared: &Shared, route: &Arc<Route>, by_name: bool, mut items: Vec<Item>, outlet: &Outlet, received: Instant) {
+    let permits = route.permits.take(items.len());
+    if permits.count < items.len() {
+        let refused = items.split_off(permits.count);
+        let problem = "the network has as many requests waiting as it may".to_owned();
+        let fault = Fault::Overloaded { problem, retry_after_ms: 50 };
+        refuse_items(&refused, outlet, &fault);
+        if items.is_empty() {
+            return;
+        }
+    }
+    let work = Work { route: Arc::clone(route), by_name, items, outlet: outlet.clone(), permits, received };
+    match route.addr.try_send(work) {
+        Ok(()) => {}
+        Err(actix::prelude::SendError::Full(work)) => {
+            let problem = "the network's mailbox is full".to_owned();
+            super::network::refuse(work, &Fault::Overloaded { problem, retry_after_ms: 50 });
+        }
+        Err(actix::prelude::SendError::Closed(work)) => {
+            // It crashed outside the wall that catches panics: the directory starts it again.
+            if shared.directory().try_send(Dead { route: Arc::clone(route) }).is_err() {
+                tracing::error!("the directory is no more");
+            }
+            super::network::refuse(work, &Fault::NotReady { reason: "restarting", retry_after_ms: 200 });
+        }
+    }
+}
+
+fn refuse_items(items: &[Item], outlet: &Outlet, fault: &Fault) {
+    let replies = items
+        .iter()
+        .map(|item| super::Reply { ticket: item.ticket, answer: Err(Box::new(fault.clone())) })
+        .collect();
+    // A closed outlet is a client that hung up.
+    let _ = outlet.send(Told::Replies(replies));
+}

@@ -1,0 +1,505 @@
+//! The supervisor: owns the catalog (names, realms, prefixes of all networks), writes the routing table, starts networks
+//! and starts dead ones afresh.
+//!
+//! A message actor: it never waits for a network or the store. Acts that need it (create, rename, delete, restore, what
+//! widens a realm's space) are run by the `coordinator`, in this order (CONSISTENCY 16): [`Lock`] the networks concerned,
+//! [`Intend`] (check and intent in one step), the network's own commit, [`Settle`] with what is durable. What is settled is
+//! also published. Widen first, narrow last: the catalog always covers at least what the networks hold.
+//!
+//! A check that fails only because of an intent that is still pending waits for that intent, so that of two creates of one
+//! name the second is answered by what became of the first.
+//!
+//! An actor whose mailbox is closed crashed outside the wall that catches panics: it is started again from the store,
+//! after 0, 100 ms, 1 s, then 10 s.
+//!
+//! Review notes: does every lock end (see `coordinator::Act`)? Is a route published only when its network is durable?
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use actix::prelude::*;
+use tokio::sync::oneshot;
+
+use super::committer::Reload;
+use super::network::NetworkActor;
+use super::routes::{Lane, Published, Route};
+use super::service::Shared;
+use crate::core::address::{Address, Cidr, Range};
+use crate::core::catalog::{Catalog, Intent, IntentId, Listing};
+use crate::core::network::Network;
+use crate::core::refusal::Refusal;
+use crate::core::state::{NetworkConfig, SubnetConfig};
+use crate::core::types::{Generation, Name, NetworkId, SubnetId};
+
+const RESTART_AFTER: [Duration; 4] =
+    [Duration::ZERO, Duration::from_millis(100), Duration::from_secs(1), Duration::from_secs(10)];
+
+/// Asks for these networks alone, among coordinated acts.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Lock {
+    /// Which.
+    pub networks: Vec<NetworkId>,
+    /// Told when it is granted.
+    pub granted: oneshot::Sender<()>,
+}
+
+/// Ends a [`Lock`], and the intent of its act where it came to nothing.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Unlock {
+    /// Which.
+    pub networks: Vec<NetworkId>,
+    /// An intent that was not settled.
+    pub abandon: Option<IntentId>,
+}
+
+/// What the catalog is to check before it notes an intent.
+#[derive(Debug, Clone)]
+pub enum Check {
+    /// A new network's name and prefixes.
+    Create,
+    /// Another name.
+    Rename,
+    /// The name of a closed network.
+    Restore,
+    /// More space, for a subnet that is not compared with itself.
+    Space(Option<(NetworkId, SubnetId)>),
+}
+
+/// Check and note, in one step.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Intend {
+    /// What to check.
+    pub check: Check,
+    /// What to note.
+    pub intent: Intent,
+    /// The intent's number, or why not.
+    pub decided: oneshot::Sender<Result<IntentId, Refusal>>,
+}
+
+/// A network as it is durable now.
+#[derive(Debug, Clone)]
+pub struct Standing {
+    /// Its configuration.
+    pub config: Arc<NetworkConfig>,
+    /// Its subnets.
+    pub subnets: Vec<Arc<SubnetConfig>>,
+}
+
+/// What became of an act: lists and publishes it. Answered when it is published.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Settle {
+    /// The intent that it ends.
+    pub intent: Option<IntentId>,
+    /// The network now.
+    pub standing: Standing,
+    /// It is new: its actor starts now, above this generation.
+    pub created: Option<Generation>,
+    /// Told when it is published.
+    pub done: oneshot::Sender<()>,
+}
+
+/// A network is no more, durably.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Gone {
+    /// Which.
+    pub id: NetworkId,
+}
+
+/// A network was loaded again: this is so now.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Reloaded {
+    /// Its configuration.
+    pub config: Arc<NetworkConfig>,
+    /// Its subnets.
+    pub subnets: Vec<Arc<SubnetConfig>>,
+}
+
+/// A network's mailbox was found closed.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Dead {
+    /// The route that was tried.
+    pub route: Arc<Route>,
+}
+
+/// What is asked about all networks.
+#[derive(Debug)]
+pub enum Question {
+    /// Networks in which an address lies, in one realm or all.
+    Holding(Option<Name>, Address),
+    /// Listings by name, then id, after this one: at most so many.
+    Page(Option<(Name, NetworkId)>, usize),
+    /// Realms and how many networks each has.
+    Realms,
+}
+
+/// Answer of a [`Question`].
+#[derive(Debug)]
+pub enum Told {
+    /// Of `Holding` and `Page`.
+    Networks(Vec<Arc<Listing>>),
+    /// Of `Realms`.
+    Realms(Vec<(Name, u64)>),
+}
+
+/// Asks about all networks.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Ask {
+    /// What.
+    pub question: Question,
+    /// The answer.
+    pub told: oneshot::Sender<Told>,
+}
+
+#[derive(Debug)]
+struct Blocked {
+    /// Intents that were pending when it was refused first and are still.
+    behind: HashSet<IntentId>,
+    ask: Intend,
+}
+
+#[derive(Debug)]
+struct Restart {
+    times: usize,
+    last: Instant,
+}
+
+/// The actor.
+pub struct Directory {
+    shared: Arc<Shared>,
+    catalog: Catalog,
+    next_intent: u64,
+    locked: HashSet<NetworkId>,
+    waiting: VecDeque<Lock>,
+    blocked: Vec<Blocked>,
+    restarts: HashMap<NetworkId, Restart>,
+}
+
+/// What the catalog keeps of a network.
+pub fn listing_of(config: &NetworkConfig, subnets: &[Arc<SubnetConfig>]) -> Listing {
+    Listing {
+        id: config.id,
+        name: config.name.clone(),
+        realm: config.realm.clone(),
+        closed: config.closed,
+        subnets: subnets.iter().map(|subnet| (subnet.id, subnet.cidr)).collect::<BTreeMap<SubnetId, Cidr>>(),
+    }
+}
+
+impl Directory {
+    /// Over the networks that were loaded.
+    ///
+    /// # Errors
+    /// Two networks that must not stand beside each other: the store was changed by somebody else.
+    pub fn new(shared: Arc<Shared>, networks: &[Network]) -> Result<Self, String> {
+        let mut catalog = Catalog::default();
+        for network in networks {
+            let listing = listing_of(network.config(), network.subnets());
+            let subnets = listing.subnets.values().copied();
+            catalog
+                .check_subnets(&listing.realm, subnets, None)
+                .map_err(|refusal| format!("network {} cannot be listed: {refusal}", listing.id))?;
+            catalog.put(listing);
+        }
+        Ok(Self {
+            shared,
+            catalog,
+            next_intent: 0,
+            locked: HashSet::new(),
+            waiting: VecDeque::new(),
+            blocked: Vec::new(),
+            restarts: HashMap::new(),
+        })
+    }
+
+    fn grant_locks(&mut self) {
+        // In order of asking; one that must wait keeps its networks from those behind it, so that none starves.
+        let mut kept = VecDeque::new();
+        let mut passed: HashSet<NetworkId> = HashSet::new();
+        for lock in std::mem::take(&mut self.waiting) {
+            if lock.networks.iter().any(|id| self.locked.contains(id) || passed.contains(id)) {
+                passed.extend(&lock.networks);
+                kept.push_back(lock);
+                continue;
+            }
+            let networks = lock.networks.clone();
+            if lock.granted.send(()).is_ok() {
+                self.locked.extend(networks);
+            }
+        }
+        self.waiting = kept;
+    }
+
+    fn check(&self, ask: &Intend) -> Result<(), Refusal> {
+        let intent = &ask.intent;
+        let prefixes = || intent.subnets.iter().map(|(_, cidr)| *cidr);
+        match (&ask.check, &intent.name) {
+            (Check::Create, Some(name)) => self.catalog.check_create(name, &intent.realm, prefixes()),
+            (Check::Rename, Some(name)) => self.catalog.check_rename(intent.network, name),
+            (Check::Restore, _) => self.catalog.check_restore(intent.network),
+            (Check::Space(except), _) => self.catalog.check_subnets(&intent.realm, prefixes(), *except),
+            (Check::Create | Check::Rename, None) => Ok(()),
+        }
+    }
+
+    fn intend(&mut self, ask: Intend) {
+        match self.check(&ask) {
+            Ok(()) => {
+                self.next_intent += 1;
+                let id = IntentId(self.next_intent);
+                self.catalog.intend(id, ask.intent);
+                if ask.decided.send(Ok(id)).is_err() {
+                    self.catalog.abandon(id);
+                }
+            }
+            Err(refusal) => {
+                let behind: HashSet<IntentId> = self.catalog.intents().map(|(id, _)| id).collect();
+                if behind.is_empty() {
+                    // Who asked may be gone.
+                    let _ = ask.decided.send(Err(refusal));
+                } else {
+                    self.blocked.push(Blocked { behind, ask });
+                }
+            }
+        }
+    }
+
+    fn intent_ended(&mut self, id: IntentId) {
+        for blocked in std::mem::take(&mut self.blocked) {
+            let Blocked { mut behind, ask } = blocked;
+            behind.remove(&id);
+            match self.check(&ask) {
+                Ok(()) => self.intend(ask),
+                Err(_) if !behind.is_empty() => self.blocked.push(Blocked { behind, ask }),
+                Err(refusal) => drop(ask.decided.send(Err(refusal))),
+            }
+        }
+    }
+
+    fn publish(&mut self, standing: &Standing) {
+        self.catalog.put(listing_of(&standing.config, &standing.subnets));
+        let config = &standing.config;
+        let name = (!config.closed).then(|| config.name.clone());
+        if let Some(route) = self.shared.routes.by_id(config.id)
+            && route.name != name
+        {
+            self.shared.routes.publish(Route {
+                id: route.id,
+                name,
+                realm: route.realm.clone(),
+                addr: route.addr.clone(),
+                lane: Arc::clone(&route.lane),
+                permits: Arc::clone(&route.permits),
+                published: Arc::clone(&route.published),
+            });
+        }
+    }
+
+    fn remove(&mut self, id: NetworkId) {
+        self.catalog.remove(id);
+        self.shared.routes.withdraw(id);
+    }
+
+    fn restart(&mut self, dead: &Route, ctx: &mut Context<Self>) {
+        let now = Instant::now();
+        let restart = self.restarts.entry(dead.id).or_insert(Restart { times: 0, last: now });
+        if now - restart.last > Duration::from_secs(60) {
+            restart.times = 0;
+        }
+        let pause = RESTART_AFTER[restart.times.min(RESTART_AFTER.len() - 1)];
+        restart.times += 1;
+        restart.last = now;
+        tracing::error!(network = %dead.id, ?pause, "a network's actor died; it is started again from the store");
+        let lane = Arc::new(Lane::new(dead.id, dead.lane.shard));
+        let (permits, published) = (Arc::clone(&dead.permits), Arc::clone(&dead.published));
+        let shared = Arc::clone(&self.shared);
+        let load = async move {
+            tokio::time::sleep(pause).await;
+            let (to, loaded) = oneshot::channel();
+            shared.reload(Reload { lane: Arc::clone(&lane), to });
+            (lane, loaded.await.ok())
+        };
+        let id = dead.id;
+        ctx.spawn(load.into_actor(self).map(move |(lane, loaded), act, ctx| {
+            let Some(loaded) = loaded else { return };
+            let Some(image) = loaded.image else { return act.remove(id) };
+            match Network::load(image.config, image.subnets, image.entries, loaded.floor) {
+                Ok(network) => act.started_again(network, lane, published, permits),
+                Err(problem) => {
+                    tracing::error!(network = %id, problem, "what the store has of it cannot be loaded");
+                    // Tried again with the longest pause; meanwhile its mailbox is closed and requests are `not_ready`.
+                    if let Some(route) = act.shared.routes.by_id(id) {
+                        ctx.notify_later(Dead { route }, RESTART_AFTER[3]);
+                    }
+                }
+            }
+        }));
+    }
+
+    fn started_again(
+        &mut self,
+        network: Network,
+        lane: Arc<Lane>,
+        published: Arc<Published>,
+        permits: Arc<super::routes::Permits>,
+    ) {
+        self.catalog.put(listing_of(network.config(), network.subnets()));
+        let mut route = self.shared.start_network(network, lane, published);
+        route.permits = permits;
+        self.shared.metrics.restarts.inc();
+        self.shared.routes.publish(route);
+    }
+
+    fn is_current(&self, route: &Route) -> bool {
+        self.shared.routes.by_id(route.id).is_some_and(|present| present.addr == route.addr)
+    }
+
+    fn answer(&self, question: &Question) -> Told {
+        match question {
+            Question::Holding(realm, address) => Told::Networks(
+                self.catalog
+                    .holding(realm.as_ref(), Range::single(*address))
+                    .into_iter()
+                    .filter_map(|id| self.catalog.get(id))
+                    .map(|listing| Arc::new(listing.clone()))
+                    .collect(),
+            ),
+            Question::Page(after, limit) => Told::Networks(
+                self.catalog
+                    .networks_after(after.as_ref())
+                    .take(*limit)
+                    .map(|listing| Arc::new(listing.clone()))
+                    .collect(),
+            ),
+            Question::Realms => {
+                let mut counts: BTreeMap<Name, u64> = self.catalog.realms().map(|realm| (realm.clone(), 0)).collect();
+                for listing in self.catalog.networks_after(None).filter(|listing| !listing.closed) {
+                    *counts.entry(listing.realm.clone()).or_default() += 1;
+                }
+                Told::Realms(counts.into_iter().collect())
+            }
+        }
+    }
+}
+
+impl Actor for Directory {
+    type Context = Context<Self>;
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        // Bounded by the jobs of the coordinator, which are bounded by connections × requests in flight.
+        ctx.set_mailbox_capacity(usize::MAX >> 8);
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.shared.fatal(super::Fatal("the directory crashed".to_owned()));
+        }
+    }
+}
+
+impl Handler<Lock> for Directory {
+    type Result = ();
+    fn handle(&mut self, lock: Lock, _: &mut Context<Self>) {
+        self.waiting.push_back(lock);
+        self.grant_locks();
+    }
+}
+
+impl Handler<Unlock> for Directory {
+    type Result = ();
+    fn handle(&mut self, unlock: Unlock, _: &mut Context<Self>) {
+        for id in &unlock.networks {
+            self.locked.remove(id);
+        }
+        if let Some(intent) = unlock.abandon {
+            self.catalog.abandon(intent);
+            self.intent_ended(intent);
+        }
+        self.grant_locks();
+    }
+}
+
+impl Handler<Intend> for Directory {
+    type Result = ();
+    fn handle(&mut self, ask: Intend, _: &mut Context<Self>) {
+        self.intend(ask);
+    }
+}
+
+impl Handler<Settle> for Directory {
+    type Result = ();
+    fn handle(&mut self, settle: Settle, _: &mut Context<Self>) {
+        let Settle { intent, standing, created, done } = settle;
+        let id = standing.config.id;
+        if let Some(intent) = intent {
+            self.catalog.settle(intent, listing_of(&standing.config, &standing.subnets));
+        }
+        match created {
+            Some(floor) if self.shared.routes.by_id(id).is_none() => {
+                let (config, subnets) = (Arc::clone(&standing.config), standing.subnets.clone());
+                match Network::load(config, subnets, Vec::new(), floor) {
+                    Ok(network) => {
+                        let lane = Arc::new(Lane::new(id, self.shared.shard_of(id)));
+                        let route = self.shared.start_network(network, lane, Arc::new(Published::default()));
+                        self.shared.routes.publish(route);
+                        self.catalog.put(listing_of(&standing.config, &standing.subnets));
+                    }
+                    Err(problem) => tracing::error!(network = %id, problem, "a new network cannot be served"),
+                }
+            }
+            Some(_) | None => self.publish(&standing),
+        }
+        if let Some(intent) = intent {
+            self.intent_ended(intent);
+        }
+        // Who asked may be gone.
+        let _ = done.send(());
+    }
+}
+
+impl Handler<Gone> for Directory {
+    type Result = ();
+    fn handle(&mut self, gone: Gone, _: &mut Context<Self>) {
+        self.remove(gone.id);
+    }
+}
+
+impl Handler<Reloaded> for Directory {
+    type Result = ();
+    fn handle(&mut self, reloaded: Reloaded, _: &mut Context<Self>) {
+        let Reloaded { config, subnets } = reloaded;
+        self.publish(&Standing { config, subnets });
+    }
+}
+
+impl Handler<Dead> for Directory {
+    type Result = ();
+    fn handle(&mut self, dead: Dead, ctx: &mut Context<Self>) {
+        let restarting = self.restarts.get(&dead.route.id).is_some_and(|r| {
+            r.last.elapsed() < RESTART_AFTER[r.times.saturating_sub(1).min(RESTART_AFTER.len() - 1)]
+        });
+        if self.is_current(&dead.route) && !restarting {
+            self.restart(&dead.route, ctx);
+        }
+    }
+}
+
+impl Handler<Ask> for Directory {
+    type Result = ();
+    fn handle(&mut self, ask: Ask, _: &mut Context<Self>) {
+        // Who asked may be gone.
+        let _ = ask.told.send(self.answer(&ask.question));
+    }
+}
+
+/// The type of a network's address, for those who only pass it on.
+pub type NetworkAddr = Addr<NetworkActor>;

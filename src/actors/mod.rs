@@ -1,0 +1,150 @@
+//! Who owns what while the server runs. No JSON, no SQL, no Lua: actors speak the core's vocabulary.
+//!
+//! ```text
+//!                 routes (a snapshot, read by everybody, written by the directory)
+//!                   │
+//!   server ──Work──▶ NetworkActor ──Unit──▶ Committer ──batches──▶ Store
+//!     │                (one a network)         │  (one a store, or one a shard)
+//!     │◀──────────────── answers, when durable ┘
+//!     │
+//!     └──Job──▶ coordinator (a task) ──Begin/Settle──▶ Directory (catalog, supervisor)
+//!                    └──Hold/Finish──▶ NetworkActors
+//! ```
+//!
+//! | mailbox | bound | beyond it |
+//! | --- | --- | --- |
+//! | network | [`crate::limits::NETWORK_QUEUE_REQUESTS_MAX`] requests, counted by permits: an actix mailbox is no bound | `overloaded` |
+//! | committer | what the networks' permits and the connections' in-flight bounds let through | nothing can |
+//! | directory | jobs of the coordinator, bounded by connections × in-flight | nothing can |
+//! | answers to a connection | its requests in flight, at most [`crate::limits::IN_FLIGHT_REQUESTS_MAX`] | it stops reading |
+//!
+//! What happens when one dies: a network actor is started afresh by the directory and loads its network from the store;
+//! a committer or the directory takes the process with it (see [`Fatal`]), because what they hold in memory is not
+//! known to agree with the store any more, and the supervisor of the process restarts it.
+//!
+//! Review notes: does a new message carry more than one request? Does every path of a new message end in an answer?
+
+pub mod clock;
+pub mod committer;
+pub mod coordinator;
+pub mod directory;
+pub mod network;
+pub mod routes;
+pub mod service;
+pub mod timers;
+
+use std::time::Instant;
+
+use compact_str::CompactString;
+use tokio::sync::mpsc;
+
+use crate::core::command::Command;
+use crate::core::outcome::Outcome;
+use crate::core::refusal::Refusal;
+use crate::core::types::NetworkId;
+use crate::store::ShardId;
+
+/// What is known of a change that could not be acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Applied {
+    /// It did not happen.
+    No,
+    /// Nobody knows.
+    Unknown,
+}
+
+/// Every "no" that is not the domain's: the server's own state stands in the way.
+#[derive(Debug, Clone)]
+pub enum Fault {
+    /// The domain refuses.
+    Refused(Refusal),
+    /// Refused before it was looked at.
+    Overloaded {
+        /// What is full or over, as a sentence.
+        problem: String,
+        /// When to come again.
+        retry_after_ms: u64,
+    },
+    /// The store cannot take it.
+    Unavailable {
+        /// What is known of it.
+        applied: Applied,
+        /// What stands in the way, as a sentence.
+        problem: String,
+    },
+    /// The network is being loaded.
+    NotReady {
+        /// `loading`, ….
+        reason: &'static str,
+        /// When to come again.
+        retry_after_ms: u64,
+    },
+    /// The network crashed too often.
+    Stopped {
+        /// The sentence.
+        problem: String,
+    },
+    /// A bug. The id is found in the log.
+    Internal {
+        /// Random, in the log line of the panic.
+        id: String,
+    },
+}
+
+impl From<Refusal> for Box<Fault> {
+    fn from(refusal: Refusal) -> Self {
+        Box::new(Fault::Refused(refusal))
+    }
+}
+
+/// What a command is answered.
+pub type Answer = Result<Outcome, Box<Fault>>;
+
+/// An answer and which request of its outlet it belongs to.
+#[derive(Debug)]
+pub struct Reply {
+    /// Number that the asker gave to the request.
+    pub ticket: u32,
+    /// What it is answered.
+    pub answer: Answer,
+}
+
+/// What comes back to who asked.
+#[derive(Debug)]
+pub enum Told {
+    /// Answers of one network, to requests that became durable together.
+    Replies(Vec<Reply>),
+    /// The answer of the coordinator to one job.
+    Job(u32, Result<coordinator::Done, Box<Fault>>),
+}
+
+/// Where answers go: one message for all requests of one socket read that became durable together. Unbounded as a
+/// channel; bounded by the requests in flight of who reads it.
+pub type Outlet = mpsc::UnboundedSender<Told>;
+
+/// One request for one network.
+#[derive(Debug)]
+pub struct Item {
+    /// Comes back with the answer.
+    pub ticket: u32,
+    /// What is asked.
+    pub command: Command,
+    /// Who asks, for the history.
+    pub by: CompactString,
+    /// Why, in the words of who asks.
+    pub reason: Option<CompactString>,
+    /// Not begun by then, it is refused.
+    pub deadline: Option<Instant>,
+    /// Decide and answer, change nothing.
+    pub dry_run: bool,
+}
+
+/// The process can not go on: told once, to whoever runs the server. It stops acknowledging at once.
+#[derive(Debug, Clone)]
+pub struct Fatal(pub String);
+
+/// The shard on which a network lives. Fixed for ever by the network's id and the store's number of shards.
+pub fn shard_of(network: NetworkId, shards: u16) -> ShardId {
+    let hash = xxhash_rust::xxh3::xxh3_64(&network.0.to_be_bytes());
+    ShardId((hash % u64::from(shards.max(1))) as u16)
+}

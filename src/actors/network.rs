@@ -1,0 +1,690 @@
+//! One actor per network: decides, applies, and hands what changed to the committer.
+//!
+//! Life of an `ip.allocate`, step 3 of 5. Before: `server::session`. After: `core::network`, then `committer`.
+//!
+//! ```text
+//!            ┌──Hold──▶ Held ──Finish──┐
+//! Serving ◀──┴─────────────────────────┘
+//!   │  ▲
+//!   │  └──────Loaded────── Loading ◀── its incarnation was given up (commit in doubt), or a panic
+//!   └──3 panics in a minute──▶ Stopped            Serving ──network is no more──▶ Gone
+//! ```
+//!
+//! Owns the only `Network` of its id in memory. A message is all that one socket read brought for this network. Nothing
+//! is awaited between decide and apply; requests that arrive while it is held or loading wait, in order, bounded by the
+//! network's permits and by [`DEFERRED_MS_MAX`].
+//!
+//! **The reply barrier** (invariant I-7) is stated here and kept by `committer`: an answer leaves directly only if its
+//! unit changes nothing, everything that the network ever enqueued is settled, its incarnation still stands, and the
+//! store's ownership is standing. Every other answer, refusals and reads included, travels with a unit behind what it saw.
+//!
+//! Review notes: does a new reply path go through `send`? What if the actor is held, loading or stopped then? Is
+//! `settled` read before `incarnation`? What happens when the client hung up (nothing: its outlet is closed)?
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use actix::prelude::*;
+use compact_str::CompactString;
+use tokio::sync::oneshot;
+
+use super::clock::Draws;
+use super::committer::{Enqueue, Part, Reload, Staged, Unit};
+use super::directory::Gone;
+use super::routes::{Figures, Lane, PermitGuard, Published, Route, SubnetFigures};
+use super::service::Shared;
+use super::timers;
+use super::{Answer, Applied, Fault, Item, Outlet, Reply, Told};
+use crate::core::command::{Command, Context as Moment};
+use crate::core::network::Network;
+use crate::core::outcome::{Decision, Outcome};
+use crate::core::refusal::{Missing, Refusal};
+use crate::core::state::Step;
+use crate::core::types::{Generation, NetworkId};
+use crate::limits::{NETWORK_QUEUE_REQUESTS_MAX, UNIT_CHANGES_MAX};
+use crate::store::{Act, NetworkImage, StoreHealth, TransactionId};
+
+/// How long a request waits for a network that is loading before it is refused.
+pub const DEFERRED_MS_MAX: u64 = 2_000;
+/// So many panics within [`PANIC_WINDOW`] stop a network.
+const PANICS_MAX: usize = 3;
+const PANIC_WINDOW: Duration = Duration::from_secs(60);
+
+/// All requests of one socket read for this network.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Work {
+    /// How the network was found.
+    pub route: Arc<Route>,
+    /// It was named by its name, which must still be its own.
+    pub by_name: bool,
+    /// In the order in which they were sent.
+    pub items: Vec<Item>,
+    /// Where the answers go.
+    pub outlet: Outlet,
+    /// Their places in the queue.
+    pub permits: PermitGuard,
+    /// When they were read.
+    pub received: Instant,
+}
+
+/// Identity of a hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HoldId(pub u128);
+
+/// Asks for the network alone: until [`Finish`], nothing else is decided here. Answered when it is granted.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Hold {
+    /// Whose.
+    pub hold: HoldId,
+    /// Told when it is granted.
+    pub granted: oneshot::Sender<Result<(), Box<Fault>>>,
+}
+
+/// A decision under a hold: nothing is applied until [`Finish`].
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct DecideHeld {
+    /// Whose.
+    pub hold: HoldId,
+    /// What is asked; its ticket is not used.
+    pub item: Item,
+    /// The transaction that it is part of.
+    pub transaction: TransactionId,
+    /// What would change, and what would be answered.
+    pub decided: oneshot::Sender<Result<(Part, Outcome), Box<Fault>>>,
+}
+
+/// Ends a hold. With `apply`, what was decided under it takes effect: its part is in the committer's mailbox already.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Finish {
+    /// Whose.
+    pub hold: HoldId,
+    /// Take effect, or forget.
+    pub apply: bool,
+}
+
+/// Something may be due, or figures are to be published.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Tick;
+
+/// The network as the store has it.
+#[derive(Debug)]
+pub struct Loaded {
+    /// None: the store does not have it.
+    pub image: Option<NetworkImage>,
+    /// Every later grant is above this.
+    pub floor: Generation,
+    /// What the memory is worth from now on.
+    pub incarnation: u64,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Serving,
+    Held { hold: HoldId, steps: Vec<Step> },
+    Loading { since: Instant },
+    Stopped,
+    Gone,
+}
+
+#[derive(Debug)]
+enum Deferred {
+    Work(Work),
+    Hold(Hold),
+}
+
+/// What a `NetworkActor` is made with.
+#[derive(Debug)]
+pub struct Birth {
+    /// The network as it is in memory.
+    pub network: Network,
+    /// Its durable line.
+    pub lane: Arc<Lane>,
+    /// Its figures.
+    pub published: Arc<Published>,
+}
+
+/// The actor.
+pub struct NetworkActor {
+    shared: Arc<Shared>,
+    network: Network,
+    lane: Arc<Lane>,
+    incarnation: u64,
+    /// Units handed to the committer, over all incarnations; compared with the lane's `settled`.
+    enqueued: u64,
+    published: Arc<Published>,
+    phase: Phase,
+    deferred: VecDeque<Deferred>,
+    draws: Draws,
+    panics: VecDeque<Instant>,
+    /// How often it asked to be loaded again.
+    loads: u64,
+}
+
+impl NetworkActor {
+    /// Around a network that was loaded or made.
+    pub fn new(shared: Arc<Shared>, birth: Birth) -> Self {
+        let Birth { network, lane, published } = birth;
+        let draws = Draws::new(&*shared.clock);
+        let incarnation = lane.incarnation.load(Ordering::Acquire);
+        Self {
+            shared,
+            network,
+            lane,
+            incarnation,
+            enqueued: 0,
+            published,
+            phase: Phase::Serving,
+            deferred: VecDeque::new(),
+            draws,
+            panics: VecDeque::new(),
+            loads: 0,
+        }
+    }
+
+    fn id(&self) -> NetworkId {
+        self.lane.id
+    }
+
+    fn moment(&mut self) -> Moment {
+        Moment {
+            now: self.shared.shard_time(self.lane.shard),
+            wall: self.shared.clock.wall(),
+            entropy: self.draws.next(),
+        }
+    }
+
+    /// Is everything that this memory was built from still so? If not, it is worthless and is loaded again.
+    fn stands(&self) -> bool {
+        self.lane.incarnation.load(Ordering::Acquire) == self.incarnation
+    }
+
+    fn work(&mut self, mut work: Work, ctx: &mut Context<Self>) {
+        if !self.stands() {
+            self.deferred.push_back(Deferred::Work(work));
+            return self.reload(ctx);
+        }
+        let items = std::mem::take(&mut work.items);
+        self.published.decided.fetch_add(items.len() as u64, Ordering::Relaxed);
+        let begun = Instant::now();
+        self.shared.metrics.queue_seconds.observe((begun - work.received).as_secs_f64());
+        let misnamed = work.by_name && work.route.name.as_ref() != Some(&self.network.config().name);
+        let full = self.shared.store.health();
+        let mut unit = Draft::new(Some(work.outlet.clone()));
+        let moment = self.moment();
+        self.run_due(&mut unit, moment, ctx);
+        let mut items = items.into_iter();
+        for item in items.by_ref() {
+            if matches!(self.phase, Phase::Gone) {
+                let refusal = Refusal::not_found(Missing::Network, self.id());
+                unit.answer(item.ticket, Err(refusal.into()), false);
+                continue;
+            }
+            if misnamed {
+                let refusal = Refusal::not_found(Missing::Network, work.route.name.as_ref().map_or("", |n| n.as_str()));
+                unit.answer(item.ticket, Err(refusal.into()), false);
+                continue;
+            }
+            if item.deadline.is_some_and(|deadline| deadline < begun) {
+                let problem = "the request's `deadline_ms` was over before it was begun".to_owned();
+                unit.answer(item.ticket, Err(Box::new(Fault::Overloaded { problem, retry_after_ms: 0 })), false);
+                continue;
+            }
+            if full != StoreHealth::Ready && (full == StoreHealth::Failed || !item.command.lets_go()) {
+                unit.answer(item.ticket, Err(Box::new(refused_by_store(full))), false);
+                continue;
+            }
+            let moment = Moment { entropy: self.draws.next(), ..moment };
+            match self.decide(&item.command, moment) {
+                Ok(Ok(Decision { steps, outcome })) => {
+                    let wrote = !steps.is_empty() && !item.dry_run;
+                    if wrote {
+                        if self.apply(&steps).is_err() {
+                            self.panicked(&mut unit, Some(item.ticket));
+                            break;
+                        }
+                        unit.change(self.id(), moment, item.by, item.reason, steps);
+                    }
+                    unit.answer(item.ticket, Ok(outcome), wrote);
+                }
+                Ok(Err(refusal)) => unit.answer(item.ticket, Err(refusal.into()), false),
+                Err(()) => {
+                    self.panicked(&mut unit, Some(item.ticket));
+                    break;
+                }
+            }
+            if unit.changes >= UNIT_CHANGES_MAX {
+                let next = Draft::new(Some(work.outlet.clone()));
+                self.send(std::mem::replace(&mut unit, next));
+            }
+        }
+        work.items = items.collect();
+        self.send(unit);
+        if matches!(self.phase, Phase::Loading { .. }) && !work.items.is_empty() {
+            self.deferred.push_front(Deferred::Work(work));
+        }
+        self.after(ctx);
+    }
+
+    /// Decides behind a wall: a panic is an answer, not the end of the actor.
+    fn decide(&mut self, command: &Command, moment: Moment) -> Result<Result<Decision, Refusal>, ()> {
+        let (network, shared) = (&self.network, &self.shared);
+        catch_unwind(AssertUnwindSafe(|| {
+            if let Some(hook) = &shared.hooks.before_decide {
+                hook(command);
+            }
+            network.decide(command, moment)
+        }))
+        .map_err(drop)
+    }
+
+    fn apply(&mut self, steps: &[Step]) -> Result<(), ()> {
+        let now = self.shared.shard_time(self.lane.shard);
+        let network = &mut self.network;
+        catch_unwind(AssertUnwindSafe(|| steps.iter().for_each(|step| network.apply(step, now)))).map_err(drop)?;
+        if self.network.is_gone() {
+            self.phase = Phase::Gone;
+        }
+        Ok(())
+    }
+
+    /// The command under the panic is answered `internal` and not run again; the memory is loaded afresh.
+    fn panicked(&mut self, unit: &mut Draft, ticket: Option<u32>) {
+        let id = format!("{:016x}", self.draws.next() as u64);
+        self.shared.metrics.panics.inc();
+        tracing::error!(network = %self.id(), id = %id, "a panic while deciding; its network is loaded again");
+        if let Some(ticket) = ticket {
+            unit.answer(ticket, Err(Box::new(Fault::Internal { id })), false);
+        }
+        let now = Instant::now();
+        self.panics.push_back(now);
+        while self.panics.front().is_some_and(|&at| now - at > PANIC_WINDOW) {
+            self.panics.pop_front();
+        }
+        self.phase = if self.panics.len() >= PANICS_MAX {
+            tracing::error!(network = %self.id(), "stopped after {PANICS_MAX} panics in a minute; the others go on");
+            Phase::Stopped
+        } else {
+            Phase::Loading { since: now }
+        };
+    }
+
+    /// Ends what is due, one bounded step; the rest comes with the next message or tick.
+    fn run_due(&mut self, unit: &mut Draft, moment: Moment, ctx: &mut Context<Self>) {
+        if !matches!(self.phase, Phase::Serving) || self.network.next_due().is_none_or(|due| due > moment.now) {
+            return;
+        }
+        match self.decide(&Command::Expire, moment) {
+            Ok(Ok(Decision { steps, outcome })) => {
+                if !steps.is_empty() {
+                    if self.apply(&steps).is_err() {
+                        return self.panicked(unit, None);
+                    }
+                    unit.change(self.id(), moment, CompactString::const_new("lease"), None, steps);
+                }
+                if matches!(outcome, Outcome::Expired { more: true, .. }) {
+                    ctx.notify(Tick);
+                }
+            }
+            Ok(Err(refusal)) => tracing::error!(network = %self.id(), %refusal, "expiry was refused"),
+            Err(()) => self.panicked(unit, None),
+        }
+    }
+
+    /// The only way out for answers and changes: directly where nothing stands behind, else through the committer.
+    fn send(&mut self, unit: Draft) {
+        if unit.is_empty() {
+            return;
+        }
+        let nothing_pending = self.lane.settled.load(Ordering::Acquire) == self.enqueued && self.stands();
+        if unit.changes == 0 && nothing_pending && self.shared.info.ownership_is_standing {
+            if let Some(outlet) = unit.outlet {
+                // A closed outlet is a client that hung up: nobody is left to tell.
+                let _ = outlet.send(Told::Replies(unit.answers.into_iter().map(|staged| staged.reply).collect()));
+            }
+            return;
+        }
+        self.enqueued += 1;
+        let part = Part {
+            lane: Arc::clone(&self.lane),
+            incarnation: self.incarnation,
+            changes: unit.changes,
+            acts: unit.acts,
+        };
+        self.shared.enqueue(Enqueue(Unit { parts: vec![part], outlet: unit.outlet, answers: unit.answers }));
+    }
+
+    /// What every turn ends with: timers, loading, figures.
+    fn after(&mut self, ctx: &mut Context<Self>) {
+        match self.phase {
+            Phase::Loading { .. } => self.reload(ctx),
+            Phase::Stopped => self.refuse_deferred(&stopped(self.id())),
+            Phase::Serving | Phase::Held { .. } | Phase::Gone => {}
+        }
+        let now = self.shared.shard_time(self.lane.shard);
+        let due_in_ms = self.network.next_due().map(|due| due.0.saturating_sub(now.0));
+        timers::register(self.id(), &ctx.address(), due_in_ms, true);
+    }
+
+    /// Asks the committer for the network as the store has it, behind everything of it that is under way.
+    fn reload(&mut self, ctx: &mut Context<Self>) {
+        self.phase = Phase::Loading { since: Instant::now() };
+        self.published.reloads.fetch_add(1, Ordering::Relaxed);
+        self.shared.metrics.restarts.inc();
+        let (to, loaded) = oneshot::channel();
+        self.shared.reload(Reload { lane: Arc::clone(&self.lane), to });
+        // Only the last one asked for counts: an earlier image may lack what was granted since.
+        self.loads += 1;
+        let asked = self.loads;
+        ctx.spawn(loaded.into_actor(self).map(move |loaded, act, ctx| {
+            if let Ok(loaded) = loaded
+                && act.loads == asked
+            {
+                act.loaded(loaded, ctx);
+            }
+        }));
+        timers::register(self.id(), &ctx.address(), None, true);
+    }
+
+    fn refuse_deferred(&mut self, fault: &Fault) {
+        for deferred in self.deferred.drain(..) {
+            match deferred {
+                Deferred::Work(work) => refuse(work, fault),
+                Deferred::Hold(hold) => drop(hold.granted.send(Err(Box::new(fault.clone())))),
+            }
+        }
+    }
+
+    fn run_deferred(&mut self, ctx: &mut Context<Self>) {
+        if matches!(self.phase, Phase::Gone) {
+            return self.refuse_deferred(&Fault::Refused(Refusal::not_found(Missing::Network, self.id())));
+        }
+        while matches!(self.phase, Phase::Serving)
+            && let Some(next) = self.deferred.pop_front()
+        {
+            match next {
+                Deferred::Work(work) => self.work(work, ctx),
+                Deferred::Hold(hold) => self.hold(hold, ctx),
+            }
+        }
+    }
+
+    fn hold(&mut self, hold: Hold, ctx: &mut Context<Self>) {
+        if !self.stands() {
+            self.deferred.push_back(Deferred::Hold(hold));
+            return self.reload(ctx);
+        }
+        let Hold { hold, granted } = hold;
+        if granted.send(Ok(())).is_ok() {
+            self.phase = Phase::Held { hold, steps: Vec::new() };
+        }
+    }
+
+    fn decide_held(&mut self, message: &DecideHeld) -> Result<(Part, Outcome), Box<Fault>> {
+        if !self.stands() {
+            let problem = "the network is being loaded again after a commit in doubt".to_owned();
+            return Err(Box::new(Fault::Unavailable { applied: Applied::No, problem }));
+        }
+        let item = &message.item;
+        let health = self.shared.store.health();
+        if health != StoreHealth::Ready && (health == StoreHealth::Failed || !item.command.lets_go()) {
+            return Err(Box::new(refused_by_store(health)));
+        }
+        let moment = self.moment();
+        let Ok(decided) = self.decide(&item.command, moment) else {
+            let mut unit = Draft::new(None);
+            self.panicked(&mut unit, Some(0));
+            return Err(unit.answers.pop().and_then(|staged| staged.reply.answer.err()).unwrap_or_else(|| {
+                Box::new(stopped(self.id())) // `panicked` always answers.
+            }));
+        };
+        let Decision { steps, outcome } = decided?;
+        let changes = steps.len();
+        let act = Act {
+            network: self.id(),
+            wall: moment.wall,
+            by: item.by.clone(),
+            reason: item.reason.clone(),
+            transaction: Some(message.transaction),
+            steps: steps.clone(),
+        };
+        if let Phase::Held { steps: held, .. } = &mut self.phase {
+            *held = steps;
+        }
+        let acts = if changes == 0 { Vec::new() } else { vec![act] };
+        Ok((Part { lane: Arc::clone(&self.lane), incarnation: self.incarnation, changes, acts }, outcome))
+    }
+
+    fn publish_figures(&self) {
+        let subnets = self
+            .network
+            .subnet_counts()
+            .map(|(subnet, counts)| SubnetFigures { subnet: Arc::clone(subnet), counts })
+            .collect();
+        self.published.figures.store(Some(Arc::new(Figures { subnets })));
+    }
+}
+
+impl Actor for NetworkActor {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        // Twice the permits: control messages find room even where requests fill theirs.
+        ctx.set_mailbox_capacity(NETWORK_QUEUE_REQUESTS_MAX * 2);
+        self.after(ctx);
+    }
+}
+
+impl Handler<Work> for NetworkActor {
+    type Result = ();
+    fn handle(&mut self, work: Work, ctx: &mut Context<Self>) {
+        match self.phase {
+            Phase::Serving if self.deferred.is_empty() => self.work(work, ctx),
+            Phase::Serving | Phase::Held { .. } | Phase::Loading { .. } => {
+                self.deferred.push_back(Deferred::Work(work));
+            }
+            Phase::Stopped => refuse(work, &stopped(self.id())),
+            Phase::Gone => refuse(work, &Fault::Refused(Refusal::not_found(Missing::Network, self.id()))),
+        }
+    }
+}
+
+impl Handler<Hold> for NetworkActor {
+    type Result = ();
+    fn handle(&mut self, hold: Hold, ctx: &mut Context<Self>) {
+        match self.phase {
+            Phase::Serving if self.deferred.is_empty() => self.hold(hold, ctx),
+            Phase::Serving | Phase::Held { .. } | Phase::Loading { .. } => {
+                self.deferred.push_back(Deferred::Hold(hold));
+            }
+            Phase::Stopped => drop(hold.granted.send(Err(Box::new(stopped(self.id()))))),
+            Phase::Gone => {
+                let refusal = Refusal::not_found(Missing::Network, self.id());
+                drop(hold.granted.send(Err(refusal.into())));
+            }
+        }
+    }
+}
+
+impl Handler<DecideHeld> for NetworkActor {
+    type Result = ();
+    fn handle(&mut self, message: DecideHeld, ctx: &mut Context<Self>) {
+        let answer = match &self.phase {
+            Phase::Held { hold, .. } if *hold == message.hold => self.decide_held(&message),
+            Phase::Held { .. } | Phase::Serving | Phase::Loading { .. } | Phase::Stopped | Phase::Gone => {
+                let problem = "the network was given up while it was held".to_owned();
+                Err(Box::new(Fault::Unavailable { applied: Applied::No, problem }))
+            }
+        };
+        // A coordinator that is gone ends its holds by itself.
+        let _ = message.decided.send(answer);
+        if !matches!(self.phase, Phase::Held { .. }) {
+            self.after(ctx);
+        }
+    }
+}
+
+impl Handler<Finish> for NetworkActor {
+    type Result = ();
+    fn handle(&mut self, finish: Finish, ctx: &mut Context<Self>) {
+        let steps = match &mut self.phase {
+            Phase::Held { hold, steps } if *hold == finish.hold => std::mem::take(steps),
+            Phase::Held { .. } | Phase::Serving | Phase::Loading { .. } | Phase::Stopped | Phase::Gone => {
+                // A panic under the hold gave it up: what was waiting is served again once the network is loaded.
+                return;
+            }
+        };
+        self.phase = Phase::Serving;
+        if finish.apply {
+            // The joint unit counts for each of its networks, whether it changes them or not.
+            self.enqueued += 1;
+            if self.apply(&steps).is_err() {
+                self.panicked(&mut Draft::new(None), None);
+            }
+        }
+        self.after(ctx);
+        self.run_deferred(ctx);
+    }
+}
+
+impl Handler<Tick> for NetworkActor {
+    type Result = ();
+    fn handle(&mut self, _: Tick, ctx: &mut Context<Self>) {
+        match self.phase {
+            Phase::Serving => {
+                if !self.stands() {
+                    return self.reload(ctx);
+                }
+                let moment = self.moment();
+                let mut unit = Draft::new(None);
+                self.run_due(&mut unit, moment, ctx);
+                self.send(unit);
+                if matches!(self.phase, Phase::Serving) {
+                    self.publish_figures();
+                    let due_in_ms = self.network.next_due().map(|due| due.0.saturating_sub(moment.now.0));
+                    timers::register(self.id(), &ctx.address(), due_in_ms, false);
+                } else {
+                    self.after(ctx);
+                }
+            }
+            Phase::Loading { since } => {
+                if since.elapsed() > Duration::from_millis(DEFERRED_MS_MAX) {
+                    self.refuse_deferred(&Fault::NotReady { reason: "loading", retry_after_ms: 500 });
+                }
+                timers::register(self.id(), &ctx.address(), None, true);
+            }
+            Phase::Gone => {
+                if self.lane.settled.load(Ordering::Acquire) == self.enqueued {
+                    if self.stands() {
+                        self.shared.gone(Gone { id: self.id() });
+                    } else {
+                        self.reload(ctx);
+                    }
+                } else {
+                    timers::register(self.id(), &ctx.address(), None, true);
+                }
+            }
+            Phase::Held { .. } => timers::register(self.id(), &ctx.address(), None, true),
+            Phase::Stopped => {}
+        }
+    }
+}
+
+impl NetworkActor {
+    fn loaded(&mut self, loaded: Loaded, ctx: &mut Context<Self>) {
+        let Loaded { image, floor, incarnation } = loaded;
+        if !matches!(self.phase, Phase::Loading { .. }) {
+            return;
+        }
+        let Some(image) = image else {
+            // It was never made durable, or its deletion was.
+            self.phase = Phase::Gone;
+            self.refuse_deferred(&Fault::Refused(Refusal::not_found(Missing::Network, self.id())));
+            self.shared.gone(Gone { id: self.id() });
+            return;
+        };
+        match Network::load(image.config, image.subnets, image.entries, floor) {
+            Ok(network) => {
+                self.network = network;
+                self.incarnation = incarnation;
+                self.phase = Phase::Serving;
+                self.shared.reloaded(self.network.config(), self.network.subnets());
+                tracing::info!(network = %self.id(), incarnation, "loaded again from the store");
+            }
+            Err(problem) => {
+                tracing::error!(network = %self.id(), problem, "what the store has of it cannot be loaded");
+                self.phase = Phase::Stopped;
+            }
+        }
+        self.after(ctx);
+        self.run_deferred(ctx);
+    }
+}
+
+fn stopped(id: NetworkId) -> Fault {
+    let problem = format!(
+        "network {id} was stopped after it crashed repeatedly; the other networks go on; look for its id in the log"
+    );
+    Fault::Stopped { problem }
+}
+
+fn refused_by_store(health: StoreHealth) -> Fault {
+    let problem = match health {
+        StoreHealth::Full => "the disk under the data directory is full: releases go on, nothing new is taken".to_owned(),
+        StoreHealth::Failed | StoreHealth::Ready => "the store failed and the server is stopping".to_owned(),
+    };
+    Fault::Unavailable { applied: Applied::No, problem }
+}
+
+/// Answers every request of a message alike.
+pub fn refuse(work: Work, fault: &Fault) {
+    let replies = work
+        .items
+        .iter()
+        .map(|item| Reply { ticket: item.ticket, answer: Err(Box::new(fault.clone())) })
+        .collect();
+    // A closed outlet is a client that hung up.
+    let _ = work.outlet.send(Told::Replies(replies));
+}
+
+/// What one turn of the actor brings together: changes and answers that leave as one.
+#[derive(Debug)]
+struct Draft {
+    outlet: Option<Outlet>,
+    acts: Vec<Act>,
+    changes: usize,
+    answers: Vec<Staged>,
+}
+
+impl Draft {
+    fn new(outlet: Option<Outlet>) -> Self {
+        Self { outlet, acts: Vec::new(), changes: 0, answers: Vec::new() }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.acts.is_empty() && self.answers.is_empty()
+    }
+
+    fn change(
+        &mut self,
+        network: NetworkId,
+        moment: Moment,
+        by: CompactString,
+        reason: Option<CompactString>,
+        steps: Vec<Step>,
+    ) {
+        self.changes += steps.len();
+        self.acts.push(Act { network, wall: moment.wall, by, reason, transaction: None, steps });
+    }
+
+    fn answer(&mut self, ticket: u32, answer: Answer, wrote: bool) {
+        self.answers.push(Staged { reply: Reply { ticket, answer }, wrote });
+    }
+}

@@ -1,0 +1,267 @@
+//! The routing table: name or id → the actor of a network. Written by the directory, read by every connection.
+//!
+//! Readers take a snapshot and never queue behind the directory. The table is striped, so that publishing one network
+//! copies one stripe (a 256th) and creating 100 000 networks is not quadratic.
+//!
+//! Beside the address of its actor a route carries what is shared by all who deal with the network: the bound on its
+//! queue ([`Permits`]), the line between its memory and what is durable ([`Lane`]), and its published figures.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, BuildHasherDefault, Hash};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use actix::Addr;
+use arc_swap::{ArcSwap, ArcSwapOption};
+use xxhash_rust::xxh3::Xxh3Default;
+
+use super::network::NetworkActor;
+use crate::core::outcome::Counts;
+use crate::core::state::SubnetConfig;
+use crate::core::types::{Name, NetworkId};
+use crate::limits::NETWORK_QUEUE_REQUESTS_MAX;
+use crate::store::ShardId;
+
+const STRIPES: usize = 256;
+type Hasher = BuildHasherDefault<Xxh3Default>;
+
+/// The line between what a network's memory says and what is durable. Shared by its actor and the committer.
+///
+/// The committer raises `incarnation` first and settles afterwards, so an actor that sees its units settled without
+/// being durable sees also that its memory is worthless.
+#[derive(Debug)]
+pub struct Lane {
+    /// The network.
+    pub id: NetworkId,
+    /// Where it lives.
+    pub shard: ShardId,
+    /// Memory of an older incarnation is worthless: what comes from it is refused.
+    pub incarnation: AtomicU64,
+    /// How many units of the network the committer is done with.
+    pub settled: AtomicU64,
+}
+
+impl Lane {
+    /// A network whose memory was just loaded or made.
+    pub fn new(id: NetworkId, shard: ShardId) -> Self {
+        Self { id, shard, incarnation: AtomicU64::new(0), settled: AtomicU64::new(0) }
+    }
+}
+
+/// Bound on the requests that wait for one network.
+#[derive(Debug, Default)]
+pub struct Permits {
+    taken: AtomicUsize,
+}
+
+impl Permits {
+    /// Takes as many of `wanted` as there are. They come back when the guard is dropped.
+    pub fn take(self: &Arc<Self>, wanted: usize) -> PermitGuard {
+        let before = self.taken.fetch_add(wanted, Ordering::Relaxed);
+        let granted = NETWORK_QUEUE_REQUESTS_MAX.saturating_sub(before).min(wanted);
+        if granted < wanted {
+            self.taken.fetch_sub(wanted - granted, Ordering::Relaxed);
+        }
+        PermitGuard { permits: Arc::clone(self), count: granted }
+    }
+
+    /// How many requests wait.
+    pub fn waiting(&self) -> usize {
+        self.taken.load(Ordering::Relaxed)
+    }
+}
+
+/// Some requests' places in a network's queue.
+#[derive(Debug)]
+pub struct PermitGuard {
+    permits: Arc<Permits>,
+    /// How many.
+    pub count: usize,
+}
+
+impl Drop for PermitGuard {
+    fn drop(&mut self) {
+        self.permits.taken.fetch_sub(self.count, Ordering::Relaxed);
+    }
+}
+
+/// Figures of one subnet, as its actor published them last.
+#[derive(Debug, Clone)]
+pub struct SubnetFigures {
+    /// The subnet.
+    pub subnet: Arc<SubnetConfig>,
+    /// Its counts.
+    pub counts: Counts,
+}
+
+/// Figures of a network for `/metrics`.
+#[derive(Debug, Clone, Default)]
+pub struct Figures {
+    /// Per subnet, in order.
+    pub subnets: Vec<SubnetFigures>,
+}
+
+/// What a network's actor tells the world without being asked.
+#[derive(Debug, Default)]
+pub struct Published {
+    /// Counts; none until published first.
+    pub figures: ArcSwapOption<Figures>,
+    /// Requests decided.
+    pub decided: AtomicU64,
+    /// Times that its memory was loaded again.
+    pub reloads: AtomicU64,
+}
+
+/// How a network is reached.
+#[derive(Debug)]
+pub struct Route {
+    /// Its id.
+    pub id: NetworkId,
+    /// Its name now; none while it is closed.
+    pub name: Option<Name>,
+    /// Its realm.
+    pub realm: Name,
+    /// Its actor.
+    pub addr: Addr<NetworkActor>,
+    /// Its durable line.
+    pub lane: Arc<Lane>,
+    /// Its queue's bound.
+    pub permits: Arc<Permits>,
+    /// Its figures.
+    pub published: Arc<Published>,
+}
+
+#[derive(Debug)]
+struct Striped<K> {
+    stripes: Vec<ArcSwap<HashMap<K, Arc<Route>, Hasher>>>,
+    hasher: Hasher,
+}
+
+impl<K: Hash + Eq + Clone> Striped<K> {
+    fn new() -> Self {
+        Self { stripes: (0..STRIPES).map(|_| ArcSwap::default()).collect(), hasher: Hasher::default() }
+    }
+
+    fn stripe<Q: Hash + ?Sized>(&self, key: &Q) -> &ArcSwap<HashMap<K, Arc<Route>, Hasher>> {
+        // The high bits: the low ones choose the slot inside the stripe.
+        &self.stripes[(self.hasher.hash_one(key) >> 56) as usize % STRIPES]
+    }
+
+    fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<Arc<Route>>
+    where
+        K: std::borrow::Borrow<Q>,
+    {
+        self.stripe(key).load().get(key).cloned()
+    }
+
+    fn change(&self, key: &K, route: Option<Arc<Route>>) {
+        let stripe = self.stripe(key);
+        let mut map = HashMap::clone(&stripe.load());
+        match route {
+            Some(route) => map.insert(key.clone(), route),
+            None => map.remove(key),
+        };
+        stripe.store(Arc::new(map));
+    }
+
+    fn fill(&self, entries: Vec<(K, Arc<Route>)>) {
+        let mut maps: Vec<HashMap<K, Arc<Route>, Hasher>> = self.stripes.iter().map(|_| HashMap::default()).collect();
+        for (key, route) in entries {
+            let at = (self.hasher.hash_one(&key) >> 56) as usize % STRIPES;
+            maps[at].insert(key, route);
+        }
+        for (stripe, map) in self.stripes.iter().zip(maps) {
+            stripe.store(Arc::new(map));
+        }
+    }
+}
+
+/// All routes.
+#[derive(Debug)]
+pub struct Routes {
+    by_name: Striped<Name>,
+    by_id: Striped<NetworkId>,
+}
+
+impl Default for Routes {
+    fn default() -> Self {
+        Self { by_name: Striped::new(), by_id: Striped::new() }
+    }
+}
+
+impl Routes {
+    /// The network that a client names: by name, then by id.
+    pub fn find(&self, text: &str) -> Option<Arc<Route>> {
+        self.by_name.get(text).or_else(|| text.parse().ok().and_then(|id: NetworkId| self.by_id(id)))
+    }
+
+    /// By name.
+    pub fn by_name(&self, name: &Name) -> Option<Arc<Route>> {
+        self.by_name.get(name)
+    }
+
+    /// By id.
+    pub fn by_id(&self, id: NetworkId) -> Option<Arc<Route>> {
+        self.by_id.get(&id)
+    }
+
+    /// Makes a network reachable, or replaces its route; takes the old name away where it changed. Directory only.
+    pub fn publish(&self, route: Route) -> Arc<Route> {
+        let route = Arc::new(route);
+        let before = self.by_id.get(&route.id);
+        self.by_id.change(&route.id, Some(Arc::clone(&route)));
+        if let Some(name) = &route.name {
+            self.by_name.change(name, Some(Arc::clone(&route)));
+        }
+        if let Some(old) = before.and_then(|before| before.name.clone())
+            && Some(&old) != route.name.as_ref()
+            && self.by_name.get(old.as_str()).is_some_and(|present| present.id == route.id)
+        {
+            self.by_name.change(&old, None);
+        }
+        route
+    }
+
+    /// All at once, at start. Directory only.
+    pub fn fill(&self, routes: Vec<Route>) {
+        let routes: Vec<Arc<Route>> = routes.into_iter().map(Arc::new).collect();
+        let named = routes.iter().filter_map(|route| Some((route.name.clone()?, Arc::clone(route)))).collect();
+        self.by_name.fill(named);
+        self.by_id.fill(routes.into_iter().map(|route| (route.id, route)).collect());
+    }
+
+    /// Forgets a network. Directory only.
+    pub fn withdraw(&self, id: NetworkId) {
+        if let Some(route) = self.by_id.get(&id) {
+            self.by_id.change(&id, None);
+            if let Some(name) = &route.name
+                && self.by_name.get(name.as_str()).is_some_and(|present| present.id == id)
+            {
+                self.by_name.change(name, None);
+            }
+        }
+    }
+
+    /// Every route, in no order: for `/metrics` and for methods over all networks.
+    pub fn all(&self) -> Vec<Arc<Route>> {
+        self.by_id.stripes.iter().flat_map(|stripe| stripe.load().values().cloned().collect::<Vec<_>>()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn permits_are_bounded_and_come_back() {
+        let permits = Arc::new(Permits::default());
+        let most = permits.take(NETWORK_QUEUE_REQUESTS_MAX - 3);
+        assert_eq!(most.count, NETWORK_QUEUE_REQUESTS_MAX - 3);
+        let rest = permits.take(10);
+        assert_eq!(rest.count, 3);
+        assert_eq!(permits.take(1).count, 0);
+        drop(most);
+        drop(rest);
+        assert_eq!(permits.waiting(), 0);
+    }
+}

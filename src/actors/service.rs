@@ -1,0 +1,246 @@
+//! What the actors share, and how they come to be: takes the shards, loads them, starts a committer, the directory and
+//! one actor for each network.
+//!
+//! Nothing here changes a network. Neighbours: `serve` starts it, `server` asks it for routes and hands it jobs.
+
+use std::sync::{Arc, OnceLock};
+
+use actix::prelude::*;
+use actix::{Arbiter, ArbiterHandle};
+use tokio::sync::{mpsc, oneshot};
+
+use super::clock::{Clock, ShardClock};
+use super::committer::{Committer, Drained, Enqueue, Reload, chain, generation_floor};
+use super::directory::{Directory, Gone, Reloaded};
+use super::network::{Birth, NetworkActor};
+use super::routes::{Lane, Permits, Published, Route, Routes};
+use super::{Fatal, shard_of, timers};
+use crate::core::command::Command;
+use crate::core::network::Network;
+use crate::core::state::{NetworkConfig, SubnetConfig};
+use crate::core::types::{NetworkId, ShardTime};
+use crate::metrics::Metrics;
+use crate::store::{Head, NetworkImage, ShardId, Store, StoreInfo, Token};
+
+/// Called before each decision. A test panics here, or stops the world.
+pub type BeforeDecide = Arc<dyn Fn(&Command) + Send + Sync>;
+
+/// What tests may hang into the actors.
+#[derive(Default, Clone)]
+pub struct Hooks {
+    /// Before each decision, inside the wall that catches panics.
+    pub before_decide: Option<BeforeDecide>,
+}
+
+/// What every actor and every connection may reach.
+pub struct Shared {
+    /// The store.
+    pub store: Arc<dyn Store>,
+    /// What it is.
+    pub info: StoreInfo,
+    /// Time and randomness.
+    pub clock: Arc<dyn Clock>,
+    /// The routing table.
+    pub routes: Routes,
+    /// Figures for `/metrics`.
+    pub metrics: Arc<Metrics>,
+    /// What tests hang in.
+    pub hooks: Hooks,
+    shards: Vec<ShardClock>,
+    reactors: Vec<ArbiterHandle>,
+    committers: OnceLock<Vec<Addr<Committer>>>,
+    directory: OnceLock<Addr<Directory>>,
+    fatal: mpsc::UnboundedSender<Fatal>,
+}
+
+impl Shared {
+    /// Time of a shard now.
+    pub fn shard_time(&self, shard: ShardId) -> ShardTime {
+        self.shards[usize::from(shard.0)].now(&*self.clock)
+    }
+
+    /// The shard of a network.
+    pub fn shard_of(&self, network: NetworkId) -> ShardId {
+        shard_of(network, self.info.shards)
+    }
+
+    /// The reactor thread on which a network's actor runs.
+    pub fn reactor_of(&self, network: NetworkId) -> &ArbiterHandle {
+        // Not the bits that choose the shard: any will do, but one shard's networks may spread over threads.
+        &self.reactors[(network.0 >> 64) as usize % self.reactors.len()]
+    }
+
+    /// All reactor threads.
+    pub fn reactors(&self) -> &[ArbiterHandle] {
+        &self.reactors
+    }
+
+    /// The directory.
+    pub fn directory(&self) -> &Addr<Directory> {
+        self.directory.get().expect("the directory is started before anybody can ask for it")
+    }
+
+    fn committer_of(&self, shard: ShardId) -> &Addr<Committer> {
+        let committers = self.committers.get().expect("committers are started before any network");
+        if committers.len() == 1 { &committers[0] } else { &committers[usize::from(shard.0)] }
+    }
+
+    /// Hands a unit to its committer. All parts of a joint unit go to one (see `coordinator`).
+    pub fn enqueue(&self, unit: Enqueue) {
+        let Some(shard) = unit.0.parts.first().map(|part| part.lane.shard) else { return };
+        if self.committer_of(shard).try_send(unit).is_err() {
+            self.fatal(Fatal("the committer is no more".to_owned()));
+        }
+    }
+
+    /// Asks a network's committer to load it again.
+    pub fn reload(&self, reload: Reload) {
+        if self.committer_of(reload.lane.shard).try_send(reload).is_err() {
+            self.fatal(Fatal("the committer is no more".to_owned()));
+        }
+    }
+
+    /// A network is no more, durably.
+    pub fn gone(&self, gone: Gone) {
+        if self.directory().try_send(gone).is_err() {
+            self.fatal(Fatal("the directory is no more".to_owned()));
+        }
+    }
+
+    /// A network was loaded again: the catalog learns what is so.
+    pub fn reloaded(&self, config: &Arc<NetworkConfig>, subnets: &[Arc<SubnetConfig>]) {
+        let reloaded = Reloaded { config: Arc::clone(config), subnets: subnets.to_vec() };
+        if self.directory().try_send(reloaded).is_err() {
+            self.fatal(Fatal("the directory is no more".to_owned()));
+        }
+    }
+
+    /// The process can not go on.
+    pub fn fatal(&self, fatal: Fatal) {
+        // Nobody listens any more where the server is stopping already.
+        let _ = self.fatal.send(fatal);
+    }
+
+    /// Waits until everything that was enqueued is definite.
+    pub async fn drained(&self) {
+        for committer in self.committers.get().into_iter().flatten() {
+            let (told, done) = oneshot::channel();
+            if committer.try_send(Drained(told)).is_ok() {
+                // An error is a committer that died, and is told as fatal.
+                let _ = done.await;
+            }
+        }
+    }
+
+    /// Starts the actor of a network on its reactor thread. The route is not published yet.
+    pub fn start_network(self: &Arc<Self>, network: Network, lane: Arc<Lane>, published: Arc<Published>) -> Route {
+        let config = Arc::clone(network.config());
+        let birth = Birth { network, lane: Arc::clone(&lane), published: Arc::clone(&published) };
+        let shared = Arc::clone(self);
+        let addr = NetworkActor::start_in_arbiter(self.reactor_of(config.id), move |_| NetworkActor::new(shared, birth));
+        let name = (!config.closed).then(|| config.name.clone());
+        let realm = config.realm.clone();
+        Route { id: config.id, name, realm, addr, lane, permits: Arc::new(Permits::default()), published }
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("info", &self.info).finish_non_exhaustive()
+    }
+}
+
+/// What the actors are started with.
+pub struct Parts {
+    /// The store, open.
+    pub store: Arc<dyn Store>,
+    /// Time and randomness.
+    pub clock: Arc<dyn Clock>,
+    /// Figures.
+    pub metrics: Arc<Metrics>,
+    /// Reactor threads, at least one.
+    pub reactors: Vec<ArbiterHandle>,
+    /// What tests hang in.
+    pub hooks: Hooks,
+    /// Told when the process can not go on.
+    pub fatal: mpsc::UnboundedSender<Fatal>,
+}
+
+/// Takes and loads every shard and starts the actors. Must run on an actix system's thread.
+///
+/// # Errors
+/// A sentence that says what cannot be loaded, and why.
+pub async fn start(parts: Parts) -> Result<Arc<Shared>, String> {
+    let Parts { store, clock, metrics, reactors, hooks, fatal } = parts;
+    let info = store.info();
+    let mut heads: Vec<(ShardId, Head)> = Vec::new();
+    let mut images: Vec<(Head, Vec<NetworkImage>)> = Vec::new();
+    for shard in (0..info.shards).map(ShardId) {
+        let token = Token(clock.entropy());
+        let describe = |error: &dyn std::error::Error| format!("shard {} cannot be loaded: {}", shard.0, chain(error));
+        store.take(shard, token).await.map_err(|error| describe(&error))?;
+        let image = store.load(shard, token).await.map_err(|error| describe(&error))?;
+        heads.push((shard, image.head));
+        images.push((image.head, image.networks));
+    }
+    let shards = heads.iter().map(|(_, head)| ShardClock::new(head.time, &*clock)).collect();
+    let shared = Arc::new(Shared {
+        info: info.clone(),
+        routes: Routes::default(),
+        shards,
+        committers: OnceLock::new(),
+        directory: OnceLock::new(),
+        store,
+        clock,
+        metrics,
+        hooks,
+        reactors,
+        fatal,
+    });
+    for reactor in &shared.reactors {
+        let clock = Arc::clone(&shared.clock);
+        reactor.spawn(timers::run(clock));
+    }
+    let groups: Vec<Vec<(ShardId, Head)>> =
+        if info.commits_shards_together { vec![heads] } else { heads.into_iter().map(|head| vec![head]).collect() };
+    let committers = groups
+        .into_iter()
+        .enumerate()
+        .map(|(at, heads)| {
+            let shared = Arc::clone(&shared);
+            let reactor = shared.reactors[at % shared.reactors.len()].clone();
+            Committer::start_in_arbiter(&reactor, move |_| Committer::new(shared, &heads))
+        })
+        .collect();
+    let _ = shared.committers.set(committers); // Set once: `shared` was made above.
+    let mut networks = Vec::new();
+    let wall = shared.clock.wall();
+    for (head, of_shard) in images {
+        for image in of_shard {
+            let id = image.config.id;
+            let floor = generation_floor(head.generation, wall);
+            let network = Network::load(image.config, image.subnets, image.entries, floor)
+                .map_err(|problem| format!("network {id} cannot be loaded: {problem}"))?;
+            networks.push(network);
+        }
+    }
+    let directory = Directory::new(Arc::clone(&shared), &networks)?;
+    let directory = Directory::start_in_arbiter(&shared.reactors[0], move |_| directory);
+    let _ = shared.directory.set(directory);
+    let routes = networks
+        .into_iter()
+        .map(|network| {
+            let id = network.config().id;
+            let lane = Arc::new(Lane::new(id, shared.shard_of(id)));
+            shared.start_network(network, lane, Arc::new(Published::default()))
+        })
+        .collect();
+    shared.routes.fill(routes);
+    Ok(shared)
+}
+
+/// A reactor thread: an actix arbiter, that is a current-thread tokio runtime, which runs connections and a share of the
+/// networks.
+pub fn reactor() -> Arbiter {
+    Arbiter::new()
+}

@@ -1,0 +1,228 @@
+//! What differs between a file and a server, as the calls that make the server equal. Pure.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use super::file::Table;
+use super::subnets;
+
+/// One call, and what it does in words.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step {
+    /// The network it is about, by the name that the file gives it.
+    pub network: String,
+    /// Method of the protocol.
+    pub method: &'static str,
+    /// Its params.
+    pub params: Map<String, Value>,
+    /// What changes, a line each: `+` comes, `~` changes, `-` goes.
+    pub words: Vec<String>,
+}
+
+impl Step {
+    /// A step with the members of `params`.
+    pub fn new(network: &str, method: &'static str, params: Value, words: Vec<String>) -> Self {
+        let params = if let Value::Object(params) = params { params } else { Map::new() };
+        Self { network: network.to_owned(), method, params, words }
+    }
+
+    /// Whether something goes: a network, subnet, pool, reserved range, or a setting.
+    pub fn takes_away(&self) -> bool {
+        self.words.iter().any(|line| line.starts_with('-'))
+    }
+}
+
+/// Settings of a network that may change, with the value that they have where nothing is said. Null: none.
+fn settings() -> [(&'static str, Value); 9] {
+    [
+        ("l2", Value::Null),
+        ("policy", json!("lowest")),
+        ("cooldown_seconds", json!(0)),
+        ("cooldown_yields", json!(false)),
+        ("static_only", json!(false)),
+        ("protected", json!(false)),
+        ("limits", Value::Null),
+        ("tags", Value::Null),
+        ("description", Value::Null),
+    ]
+}
+
+/// The calls that make `networks` (of the server) equal to `tables` (of the file): first what goes, then what changes,
+/// then what comes, so that names and addresses are free when they are needed.
+///
+/// # Errors
+/// What cannot be changed, a line each.
+pub fn steps(tables: &[Table], networks: &[Value], prune: bool) -> Result<Vec<Step>, String> {
+    let matched = matches(tables, networks);
+    let (mut removed, mut changed, mut created, mut problems) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for (table, at) in tables.iter().zip(&matched) {
+        match at.and_then(|at| networks.get(at)) {
+            Some(network) => match changes(table, network, prune) {
+                Ok(steps) => changed.extend(steps),
+                Err(problem) => problems.push(problem),
+            },
+            None => created.push(creation(table)),
+        }
+    }
+    if prune {
+        let kept: BTreeSet<usize> = matched.iter().flatten().copied().collect();
+        let realms: BTreeSet<&str> = tables.iter().map(|table| realm(&table.members)).collect();
+        let gone = networks.iter().enumerate().filter(|(at, _)| !kept.contains(at)).map(|(_, network)| network);
+        for network in gone.filter(|network| network.as_object().is_some_and(|members| realms.contains(realm(members))))
+        {
+            let name = network["name"].as_str().unwrap_or_default();
+            let params = json!({"network": network["id"], "if_version": network["version"]});
+            removed.push(Step::new(name, "network.delete", params, vec!["- delete the network".to_owned()]));
+        }
+    }
+    if problems.is_empty() {
+        Ok(removed.into_iter().chain(changed).chain(created).collect())
+    } else {
+        Err(problems.join("\n  "))
+    }
+}
+
+fn realm(members: &Map<String, Value>) -> &str {
+    members.get("realm").and_then(Value::as_str).unwrap_or("default")
+}
+
+/// Which network of the server each table means, if it is there: by id, name, former name, or realm and subnets.
+pub fn matches(tables: &[Table], networks: &[Value]) -> Vec<Option<usize>> {
+    let mut taken = BTreeSet::new();
+    let mut matched = vec![None; tables.len()];
+    let mut take = |matched: &mut Vec<Option<usize>>, same: &dyn Fn(&Table, &Value) -> bool| {
+        for (table, place) in tables.iter().zip(matched.iter_mut()).filter(|(_, place)| place.is_none()) {
+            let found = networks.iter().enumerate().find(|(at, network)| !taken.contains(at) && same(table, network));
+            if let Some((at, _)) = found {
+                taken.insert(at);
+                *place = Some(at);
+            }
+        }
+    };
+    // The surest sign first for all tables, so that a guess never takes what another table names.
+    take(&mut matched, &|table, network| table.id.as_deref().is_some_and(|id| network["id"] == id));
+    take(&mut matched, &|table, network| network["name"] == *table.name);
+    take(&mut matched, &|table, network| table.renamed_from.as_deref().is_some_and(|name| network["name"] == name));
+    take(&mut matched, &|table, network| {
+        let (wanted, there) = (cidrs(table.members.get("subnets")), cidrs(network.get("subnets")));
+        let same_realm = network.as_object().is_some_and(|members| realm(members) == realm(&table.members));
+        same_realm && !wanted.is_empty() && wanted == there
+    });
+    matched
+}
+
+fn cidrs(subnets: Option<&Value>) -> BTreeSet<&str> {
+    subnets.and_then(Value::as_array).into_iter().flatten().filter_map(|subnet| subnet["cidr"].as_str()).collect()
+}
+
+fn creation(table: &Table) -> Step {
+    let mut words = vec![format!(
+        "+ create it{}",
+        match realm(&table.members) {
+            "default" => String::new(),
+            realm => format!(" in realm `{realm}`"),
+        }
+    )];
+    let subnets = table.members.get("subnets").and_then(Value::as_array).into_iter().flatten();
+    words.extend(subnets.map(|subnet| format!("+ subnet {}", subnet["cidr"].as_str().unwrap_or_default())));
+    Step::new(&table.name, "network.create", Value::Object(table.members.clone()), words)
+}
+
+/// The calls for a network that is there.
+fn changes(table: &Table, network: &Value, prune: bool) -> Result<Vec<Step>, String> {
+    for member in ["realm", "kind"] {
+        if let Some(wanted) = table.members.get(member).filter(|wanted| network.get(member) != Some(wanted)) {
+            return Err(format!(
+                "network `{}`: its {member} is {}, not {wanted}, and never changes; give it another name to make a new one",
+                table.name, network[member]
+            ));
+        }
+    }
+    let mut set = Map::new();
+    let mut words = Vec::new();
+    if network["name"] != *table.name {
+        set.insert("name".to_owned(), json!(table.name));
+        words.push(format!("~ rename it from `{}`", network["name"].as_str().unwrap_or_default()));
+    }
+    for (member, default) in settings() {
+        if let Some(value) = patch(table.members.get(member), network.get(member), &default, prune) {
+            words.push(changed(member, network.get(member), &value));
+            set.insert(member.to_owned(), value);
+        }
+    }
+    let mut steps = Vec::new();
+    if !set.is_empty() {
+        let params = json!({"network": network["id"], "set": set});
+        steps.push(Step::new(&table.name, "network.update", params, words));
+    }
+    if table.members.contains_key("subnets") || prune {
+        steps.extend(subnets::steps(table, network, prune)?);
+    }
+    if let Some(first) = steps.first_mut() {
+        // Later calls of the same network would meet the version that this one makes.
+        first.params.insert("if_version".to_owned(), network["version"].clone());
+    }
+    Ok(steps)
+}
+
+/// The merge patch that makes `there` equal to `wanted`, or nothing if it is. What is not wanted is left, or with
+/// `prune` put back to `default`.
+pub(super) fn patch(wanted: Option<&Value>, there: Option<&Value>, default: &Value, prune: bool) -> Option<Value> {
+    let present = there.unwrap_or(default);
+    match (wanted, present) {
+        (Some(Value::Object(wanted)), present) => {
+            let nothing = Map::new();
+            let present = present.as_object().unwrap_or(&nothing);
+            let mut inner: Map<String, Value> = wanted
+                .iter()
+                .filter(|(key, value)| present.get(*key) != Some(value) && !is_nothing(value, present.get(*key)))
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .collect();
+            if prune {
+                let gone = present.keys().filter(|key| !wanted.contains_key(*key));
+                inner.extend(gone.map(|key| (key.clone(), Value::Null)));
+            }
+            (!inner.is_empty()).then_some(Value::Object(inner))
+        }
+        (Some(wanted), present) => (wanted != present && !is_nothing(wanted, Some(present))).then(|| wanted.clone()),
+        (None, present) => {
+            (prune && present != default && !is_nothing(default, Some(present))).then(|| default.clone())
+        }
+    }
+}
+
+/// An empty list or text, where nothing is there: answers leave it out.
+fn is_nothing(wanted: &Value, there: Option<&Value>) -> bool {
+    let empty = |value: &Value| match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => members.is_empty(),
+        Value::String(text) => text.is_empty(),
+        Value::Bool(_) | Value::Number(_) => false,
+    };
+    empty(wanted) && there.is_none_or(empty)
+}
+
+/// ``~ policy: "lowest" → "random" ``, inner members by their own.
+pub(super) fn changed(member: &str, there: Option<&Value>, to: &Value) -> String {
+    let short = |value: &Value| match value {
+        Value::Null => "none".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Array(items) => items.iter().map(super::super::output::text_of).collect::<Vec<_>>().join(" "),
+        Value::Bool(_) | Value::Number(_) | Value::Object(_) => value.to_string(),
+    };
+    match to {
+        Value::Object(inner) => {
+            let parts = inner.iter().map(|(key, value)| {
+                let before = there.and_then(|there| there.get(key)).unwrap_or(&Value::Null);
+                format!("{member}.{key}: {} → {}", short(before), short(value))
+            });
+            format!("~ {}", parts.collect::<Vec<_>>().join(", "))
+        }
+        to => {
+            let sign = if to.is_null() { '-' } else { '~' };
+            format!("{sign} {member}: {} → {}", short(there.unwrap_or(&Value::Null)), short(to))
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Network files: `[[network]]` tables that mirror the members of `network.create`, in TOML or YAML.
+//!
+//! Beyond those members a table may say `renamed_from`, the name it had, and `id`; a subnet may say `id`. Each table is
+//! read by the protocol's own types, so a file is refused for the same reasons and in the same words as a request.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use crate::wire;
+
+/// One network as the file wants it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Table {
+    /// Its name.
+    pub name: String,
+    /// The name it had.
+    pub renamed_from: Option<String>,
+    /// Its id.
+    pub id: Option<String>,
+    /// Ids of its subnets, by place; none where the file says none.
+    pub subnet_ids: Vec<Option<String>>,
+    /// Members of `network.create`, every value in its one spelling.
+    pub members: Map<String, Value>,
+}
+
+impl Table {
+    /// The params of `network.create` that it is.
+    pub fn params(&self) -> Option<wire::params::NetworkCreate> {
+        match wire::parse("network.create", &Value::Object(self.members.clone()).to_string()) {
+            Ok(wire::Request::NetworkCreate(params)) => Some(*params),
+            // It was read by the same types before.
+            Ok(_) | Err(_) => None,
+        }
+    }
+}
+
+/// Reads and checks a file; `-` is stdin. All that is wrong is reported at once.
+///
+/// # Errors
+/// What is wrong, a line for each network.
+pub fn read(path: &Path) -> Result<Vec<Table>, String> {
+    let from_stdin = path.as_os_str() == "-";
+    let text = if from_stdin {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text).map_err(|error| error.to_string())?;
+        text
+    } else {
+        fs::read_to_string(path).map_err(|error| error.to_string())?
+    };
+    let is_yaml = path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
+    let from_yaml = |text: &str| serde_yaml_ng::from_str::<Value>(text).map_err(|error| error.to_string());
+    let from_toml = |text: &str| toml::from_str::<Value>(text).map_err(|error| format!("it is no TOML\n{error}"));
+    let content = if is_yaml {
+        from_yaml(&text)?
+    } else {
+        // Only stdin has no name that tells what it is.
+        from_toml(&text).or_else(|error| if from_stdin { from_yaml(&text) } else { Err(error) })?
+    };
+    tables(content)
+}
+
+/// Checks the content of a file.
+///
+/// # Errors
+/// What is wrong, a line for each network.
+pub fn tables(content: Value) -> Result<Vec<Table>, String> {
+    let content = match content {
+        Value::Null => return Ok(Vec::new()),
+        Value::Object(content) => content,
+        _ => return Err("it must hold a list named `network`".to_owned()),
+    };
+    if let Some(unknown) = content.keys().find(|key| *key != "network") {
+        return Err(format!("unknown member `{unknown}`; it must hold a list named `network` and nothing else"));
+    }
+    let list = match content.into_iter().next() {
+        None => return Ok(Vec::new()),
+        Some((_, Value::Array(list))) => list,
+        Some(_) => return Err("`network` must be a list: write `[[network]]`".to_owned()),
+    };
+    let (mut tables, mut problems) = (Vec::new(), Vec::new());
+    for (at, table) in list.into_iter().enumerate() {
+        let name = table.get("name").and_then(Value::as_str).map(|name| format!(" (`{name}`)")).unwrap_or_default();
+        match read_table(table) {
+            Ok(table) => tables.push(table),
+            Err(problem) => problems.push(format!("network[{at}]{name}: {problem}")),
+        }
+    }
+    problems.extend(named_twice(&tables));
+    if problems.is_empty() { Ok(tables) } else { Err(problems.join("\n  ")) }
+}
+
+/// Checks one table.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn read_table(table: Value) -> Result<Table, String> {
+    let Value::Object(mut members) = table else { return Err("must be a table".to_owned()) };
+    let mut own = |member: &str| match members.shift_remove(member) {
+        None => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text)),
+        Some(_) => Err(format!("`{member}` must be a text")),
+    };
+    let (renamed_from, id) = (own("renamed_from")?, own("id")?);
+    let mut subnet_ids = Vec::new();
+    if let Some(Value::Array(subnets)) = members.get_mut("subnets") {
+        for subnet in subnets {
+            let id = subnet.as_object_mut().and_then(|subnet| subnet.shift_remove("id"));
+            subnet_ids.push(id.and_then(|id| id.as_str().map(str::to_owned)));
+        }
+    }
+    // What belongs to one request has no place in a file.
+    for member in ["if_absent", "if_version", "dry_run", "reason", "deadline_ms"] {
+        if members.contains_key(member) {
+            return Err(format!("unknown member `{member}`"));
+        }
+    }
+    let request = wire::parse("network.create", &Value::Object(members).to_string()).map_err(|error| error.message)?;
+    let canonical = request.params_json().map_err(|error| error.to_string())?;
+    let Ok(Value::Object(members)) = serde_json::from_str(&canonical) else {
+        return Err("cannot be written as JSON".to_owned());
+    };
+    let name = members.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
+    Ok(Table { name, renamed_from, id, subnet_ids, members })
+}
+
+fn named_twice(tables: &[Table]) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    let names = tables.iter().map(|table| ("name", &table.name));
+    let ids = tables.iter().filter_map(|table| table.id.as_ref().map(|id| ("id", id)));
+    let from = tables.iter().filter_map(|table| table.renamed_from.as_ref().map(|from| ("renamed_from", from)));
+    names
+        .chain(ids)
+        .chain(from)
+        .filter(|&entry| !seen.insert(entry))
+        .map(|(what, value)| format!("{what} `{value}` is there twice"))
+        .collect()
+}
+
+/// A network of the server as a table of a file: what goes without saying is left out.
+pub fn table_of(network: &Value, with_ids: bool) -> Value {
+    let plain = [
+        ("realm", json!("default")),
+        ("kind", json!("manual")),
+        ("policy", json!("lowest")),
+        ("cooldown_seconds", json!(0)),
+        ("cooldown_yields", json!(false)),
+        ("static_only", json!(false)),
+        ("protected", json!(false)),
+    ];
+    let answered_only = ["version", "cursor", "usage", "created", "deleted", "subnets"];
+    let mut table = Map::new();
+    for (member, value) in network.as_object().into_iter().flatten() {
+        let plain = plain.iter().any(|(name, default)| name == member && default == value);
+        if !plain && !answered_only.contains(&member.as_str()) && (with_ids || member != "id") {
+            table.insert(member.clone(), value.clone());
+        }
+    }
+    let subnets = network.get("subnets").and_then(Value::as_array).into_iter().flatten();
+    let subnets: Vec<Value> = subnets.map(|subnet| subnet_table(subnet, with_ids)).collect();
+    if !subnets.is_empty() {
+        table.insert("subnets".to_owned(), Value::Array(subnets));
+    }
+    Value::Object(table)
+}
+
+fn subnet_table(subnet: &Value, with_ids: bool) -> Value {
+    let mut table = Map::new();
+    for (member, value) in subnet.as_object().into_iter().flatten() {
+        let plain = *value == json!(false) || member == "created" || (member == "id" && !with_ids);
+        if plain || member == "pools" || member == "reserved" {
+            continue;
+        }
+        table.insert(member.clone(), value.clone());
+    }
+    let pools = subnet.get("pools").and_then(Value::as_array).into_iter().flatten();
+    let pools = pools.map(|pool| {
+        let members = pool.as_object().into_iter().flatten();
+        let kept = members.filter(|(member, value)| {
+            !(**value == json!(false) || **value == json!("dynamic") && *member == "kind" || *member == "created")
+        });
+        Value::Object(kept.map(|(member, value)| (member.clone(), value.clone())).collect())
+    });
+    // Written also when it is empty: a subnet without the member would get a pool.
+    table.insert("pools".to_owned(), pools.collect());
+    if let Some(reserved) = subnet.get("reserved").filter(|list| list.as_array().is_some_and(|list| !list.is_empty())) {
+        table.insert("reserved".to_owned(), reserved.clone());
+    }
+    Value::Object(table)
+}

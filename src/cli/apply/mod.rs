@@ -1,0 +1,106 @@
+//! `allod network apply FILE`: makes the server's networks equal to a file, and `allod network dump`, its reverse.
+//!
+//! ```text
+//! file ─read, checked whole─▶ tables ┐
+//!                                    ├─ diff ─▶ steps ─ shown, asked ─▶ one call a step
+//! server ─network.list─▶ networks ───┘
+//! ```
+//!
+//! - A member that the file does not name is left as it is; so are subnets, pools and reserved ranges that it does not
+//!   list. `--prune` removes them, and networks of the same realms that are not in the file.
+//! - A network is recognised by `id`, by name, by `renamed_from`, or by the same realm and subnets: a rename keeps
+//!   its reservations.
+//! - A new network is one `network.create`; of one that is there, what differs in its settings is one
+//!   `network.update`, what differs in a subnet one `subnet.modify`. The first call of each network carries the
+//!   version that was compared, so what somebody else changed meanwhile is never undone unseen.
+//! - Applying twice changes nothing the second time.
+//!
+//! Review notes: does `diff` of what `dump` writes stay empty? Does anything go without `--prune`?
+
+pub mod diff;
+pub mod dump;
+pub mod file;
+mod subnets;
+
+use serde_json::{Value, json};
+
+use super::args::Ask;
+use super::exit::Exit;
+use super::failure::Failure;
+use super::network::Apply;
+use super::session::{Done, Session};
+use super::shown;
+use diff::Step;
+
+/// Applies a file.
+pub async fn run(session: &mut Session, args: &Apply) -> Done<Exit> {
+    let asked = format!("apply {}", shown(&args.file));
+    let tables = file::read(&args.file).map_err(|problem| refused(&asked, &problem))?;
+    let networks = networks(session, None).await?;
+    let steps = diff::steps(&tables, &networks, args.prune).map_err(|problem| refused(&asked, &problem))?;
+    if steps.is_empty() {
+        session.say("nothing to change: the server has what the file says");
+        return Ok(Exit::Success);
+    }
+    show(session, &steps);
+    if args.dry_run {
+        session.say("dry run: nothing was changed");
+        return Ok(Exit::Differences);
+    }
+    // A pipeline has nobody to be asked: there only what takes something away needs `--yes`.
+    if session.can_ask() || steps.iter().any(Step::takes_away) {
+        session.confirm(&asked)?;
+    }
+    for (done, step) in steps.iter().enumerate() {
+        let mut ask = Ask { method: step.method, params: step.params.clone(), destructive: false };
+        if let Some(reason) = &args.reason {
+            ask = ask.with("reason", json!(reason));
+        }
+        if let Err(stop) = session.make(&ask).await {
+            session.say(&format!("{done} of {} changes were made before the one that failed", steps.len()));
+            return Err(stop);
+        }
+    }
+    session.say(&format!("{} {} made", steps.len(), if steps.len() == 1 { "change" } else { "changes" }));
+    Ok(Exit::Success)
+}
+
+fn refused(asked: &str, problem: &str) -> Failure {
+    Failure::new(asked, problem, "correct the file; `allod network dump` writes one that is right")
+}
+
+/// Says what would change, a heading for each network.
+fn show(session: &Session, steps: &[Step]) {
+    let mut heading = "";
+    for step in steps {
+        if step.network != heading {
+            heading = &step.network;
+            session.say(&format!("network `{heading}`"));
+        }
+        for line in &step.words {
+            session.say(&format!("  {line}"));
+        }
+    }
+}
+
+/// All networks of the server, or of a realm.
+pub(super) async fn networks(session: &mut Session, realm: Option<&str>) -> Done<Vec<Value>> {
+    let mut all = Vec::new();
+    let mut params = json!({});
+    if let Some(realm) = realm {
+        params["realm"] = json!(realm);
+    }
+    loop {
+        let mut page = session.call("network.list", params.clone()).await?;
+        if let Value::Array(networks) = page["networks"].take() {
+            all.extend(networks);
+        }
+        match page.get("next") {
+            Some(next) => params["after"] = next.clone(),
+            None => return Ok(all),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

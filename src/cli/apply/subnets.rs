@@ -1,0 +1,228 @@
+//! The same for what is inside a network: subnets, their pools and reserved ranges. Pure.
+
+use serde_json::{Map, Value, json};
+
+use super::diff::{Step, changed, patch};
+use super::file::Table;
+use crate::core::address::Range;
+
+/// Members of a subnet that may change, pools and reserved ranges apart, with what they are where nothing is said.
+fn settings() -> [(&'static str, Value); 7] {
+    [
+        ("name", Value::Null),
+        ("gateway", Value::Null),
+        ("dhcp", json!(false)),
+        ("dns", Value::Null),
+        ("zones", Value::Null),
+        ("tags", Value::Null),
+        ("draining", json!(false)),
+    ]
+}
+
+/// The calls for the subnets of a network that is there: removals, then changes, then additions.
+pub(super) fn steps(table: &Table, network: &Value, prune: bool) -> Result<Vec<Step>, String> {
+    let there: Vec<&Value> = network.get("subnets").and_then(Value::as_array).into_iter().flatten().collect();
+    let wanted: Vec<&Value> = table.members.get("subnets").and_then(Value::as_array).into_iter().flatten().collect();
+    let matched = matches(table, &wanted, &there);
+    let (mut changes, mut additions) = (Vec::new(), Vec::new());
+    for (wanted, at) in wanted.iter().zip(&matched) {
+        match at {
+            Some(at) => changes.extend(modified(table, network, wanted, there[*at], prune)?),
+            None => additions.push(addition(table, network, wanted)),
+        }
+    }
+    let mut removals = Vec::new();
+    if prune {
+        for (_, subnet) in there.iter().enumerate().filter(|(at, _)| !matched.contains(&Some(*at))) {
+            let words = vec![format!("- remove subnet {}", text(subnet, "cidr"))];
+            let params = json!({"network": network["id"], "subnet": subnet["id"]});
+            removals.push(Step::new(&table.name, "subnet.remove", params, words));
+        }
+    }
+    Ok(removals.into_iter().chain(changes).chain(additions).collect())
+}
+
+fn text<'a>(of: &'a Value, member: &str) -> &'a str {
+    of.get(member).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Whether the subnet at a place of the file is this one of the server.
+type Same<'a> = dyn Fn(usize, &Value) -> bool + 'a;
+
+/// Which subnet of the server each one of the file means: by id, by cidr, by name.
+fn matches(table: &Table, wanted: &[&Value], there: &[&Value]) -> Vec<Option<usize>> {
+    let mut matched: Vec<Option<usize>> = vec![None; wanted.len()];
+    let same: [&Same; 3] = [
+        &|at, there| table.subnet_ids.get(at).and_then(Option::as_deref).is_some_and(|id| there["id"] == id),
+        &|at, there| wanted[at]["cidr"] == there["cidr"],
+        &|at, there| wanted[at].get("name").is_some_and(|name| there.get("name") == Some(name)),
+    ];
+    for same in same {
+        for at in 0..wanted.len() {
+            if matched[at].is_none() {
+                matched[at] =
+                    (0..there.len()).find(|place| !matched.contains(&Some(*place)) && same(at, there[*place]));
+            }
+        }
+    }
+    matched
+}
+
+fn addition(table: &Table, network: &Value, wanted: &Value) -> Step {
+    let mut params = wanted.as_object().cloned().unwrap_or_default();
+    params.insert("network".to_owned(), network["id"].clone());
+    let words = vec![format!("+ subnet {}", text(wanted, "cidr"))];
+    Step::new(&table.name, "subnet.add", Value::Object(params), words)
+}
+
+fn modified(table: &Table, network: &Value, wanted: &Value, there: &Value, prune: bool) -> Result<Vec<Step>, String> {
+    let (mut set, mut words) = (Map::new(), Vec::new());
+    if wanted["cidr"] != there["cidr"] {
+        words.push(format!("~ cidr: {} → {}", text(there, "cidr"), text(wanted, "cidr")));
+        set.insert("cidr".to_owned(), wanted["cidr"].clone());
+    }
+    for (member, default) in settings() {
+        if let Some(value) = patch(wanted.get(member), there.get(member), &default, prune) {
+            words.push(changed(member, there.get(member), &value));
+            set.insert(member.to_owned(), value);
+        }
+    }
+    if let Some((pools, changes)) = pools(wanted, there, prune)? {
+        words.extend(changes);
+        set.insert("pools".to_owned(), pools);
+    }
+    let named = |words: Vec<String>| -> Vec<String> {
+        words.into_iter().map(|line| format!("{} (subnet {})", line, text(there, "cidr"))).collect()
+    };
+    let mut steps = Vec::new();
+    if !set.is_empty() {
+        let params = json!({"network": network["id"], "subnet": there["id"], "set": set});
+        steps.push(Step::new(&table.name, "subnet.modify", params, named(words)));
+    }
+    for (method, mut params, line) in reserved(wanted, there, prune)? {
+        params.insert("network".to_owned(), network["id"].clone());
+        steps.push(Step::new(&table.name, method, Value::Object(params), named(vec![line])));
+    }
+    Ok(steps)
+}
+
+fn list<'a>(of: &'a Value, member: &str) -> Vec<&'a Value> {
+    of.get(member).and_then(Value::as_array).into_iter().flatten().collect()
+}
+
+fn range(of: &Value) -> Result<Range, String> {
+    text(of, "range").parse().map_err(|error: crate::core::address::Malformed| error.to_string())
+}
+
+/// The pools that the subnet shall have, and what that changes; nothing if it has them. Pools of the server that touch
+/// none of the file's stay behind them, unless pruned; one that overlaps is what the file's has become of.
+fn pools(wanted: &Value, there: &Value, prune: bool) -> Result<Option<(Value, Vec<String>)>, String> {
+    if wanted.get("pools").is_none() {
+        return Ok(None);
+    }
+    let present = list(there, "pools");
+    let (mut result, mut words, mut met) = (Vec::new(), Vec::new(), Vec::new());
+    for pool in list(wanted, "pools") {
+        let wanted_range = range(pool)?;
+        let mut former = None;
+        for (at, there) in present.iter().enumerate() {
+            let other = range(there)?;
+            if other == wanted_range || (former.is_none() && other.overlaps(wanted_range)) {
+                former = Some(at);
+            }
+            if other.overlaps(wanted_range) {
+                met.push(at);
+            }
+        }
+        let becomes = pool_of(pool, former.map(|at| present[at]), prune);
+        match former.map(|at| present[at]) {
+            None => words.push(format!("+ pool {}", text(pool, "range"))),
+            Some(former) if pool_of(former, None, true) != becomes => {
+                words.push(format!("~ pool {} → {}", pool_words(former), pool_words(&becomes)));
+            }
+            Some(_) => {}
+        }
+        result.push(becomes);
+    }
+    for (_, pool) in present.iter().enumerate().filter(|(at, _)| !met.contains(at)) {
+        if prune {
+            words.push(format!("- remove pool {}", text(pool, "range")));
+        } else {
+            result.push(pool_of(pool, None, true));
+        }
+    }
+    let same = result.len() == present.len()
+        && result.iter().zip(&present).all(|(wanted, there)| *wanted == pool_of(there, None, true));
+    if !same && words.is_empty() {
+        words.push("~ order of the pools".to_owned());
+    }
+    Ok((!same).then_some((Value::Array(result), words)))
+}
+
+/// A pool with every member that is not plain; members that the file does not name are those of `former`.
+fn pool_of(pool: &Value, former: Option<&Value>, prune: bool) -> Value {
+    let mut members = Map::new();
+    for (member, plain) in
+        [("range", Value::Null), ("name", Value::Null), ("kind", json!("dynamic")), ("draining", json!(false))]
+    {
+        let kept = former.filter(|_| !prune).and_then(|former| former.get(member));
+        if let Some(value) = pool.get(member).or(kept).filter(|value| **value != plain) {
+            members.insert(member.to_owned(), value.clone());
+        }
+    }
+    Value::Object(members)
+}
+
+fn pool_words(pool: &Value) -> String {
+    let name = pool.get("name").and_then(Value::as_str).map_or_else(String::new, |name| format!(" `{name}`"));
+    let kind = pool.get("kind").and_then(Value::as_str).filter(|&kind| kind != "dynamic");
+    let kind = kind.map_or_else(String::new, |kind| format!(" {kind}"));
+    let draining = if pool.get("draining") == Some(&json!(true)) { " draining" } else { "" };
+    format!("{}{name}{kind}{draining}", text(pool, "range"))
+}
+
+type ReservedStep = (&'static str, Map<String, Value>, String);
+
+/// Ranges to reserve, and with `prune` those to let go: only the parts that no range of the file covers.
+fn reserved(wanted: &Value, there: &Value, prune: bool) -> Result<Vec<ReservedStep>, String> {
+    let (wanted, present) = (list(wanted, "reserved"), list(there, "reserved"));
+    let mut steps = Vec::new();
+    for entry in &wanted {
+        let wanted_range = range(entry)?;
+        let mut covered = false;
+        for there in &present {
+            // The server joins neighbours that say the same, so a larger range may be this one.
+            covered |= range(there)?.covers(wanted_range) && says_same(entry, there);
+        }
+        if !covered {
+            let members = entry.as_object().cloned().unwrap_or_default();
+            steps.push(("reserved.add", members, format!("+ reserve {}", text(entry, "range"))));
+        }
+    }
+    if prune {
+        for there in &present {
+            let mut rest = vec![range(there)?];
+            for entry in &wanted {
+                let kept = range(entry)?;
+                rest = rest.into_iter().flat_map(|part| part.without(kept).collect::<Vec<_>>()).collect();
+            }
+            for part in rest {
+                let members = Map::from_iter([("range".to_owned(), json!(part.to_string()))]);
+                steps.push(("reserved.remove", members, format!("- let {part} go back into circulation")));
+            }
+        }
+    }
+    Ok(steps)
+}
+
+/// Whether note and owner are the same, as far as the file names them.
+fn says_same(wanted: &Value, there: &Value) -> bool {
+    let note = text(wanted, "note") == text(there, "note");
+    let whom = |of: &Value| {
+        of.get("for").map(|whom| {
+            let scope = whom.get("scope").and_then(Value::as_str).unwrap_or("default").to_owned();
+            (scope, whom.get("owner").cloned(), whom.get("slot").and_then(Value::as_str).unwrap_or("0").to_owned())
+        })
+    };
+    note && whom(wanted) == whom(there)
+}

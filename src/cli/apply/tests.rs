@@ -1,0 +1,187 @@
+//! The difference between files and canned answers of a server.
+
+use serde_json::{Value, json};
+
+use super::super::output::Format;
+use super::diff::{Step, steps};
+use super::dump::write;
+use super::file::{Table, table_of, tables};
+
+const FILE: &str = r#"
+[[network]]
+name = "lan"
+cooldown_seconds = 60
+tags = { site = "a" }
+
+[[network.subnets]]
+cidr = "10.0.0.0/24"
+gateway = "10.0.0.1"
+pools = [{ range = "10.0.0.10+11" }, { range = "10.0.0.100-10.0.0.120", name = "web", kind = "static" }]
+reserved = [{ range = "10.0.0.12", note = "printer" }]
+"#;
+
+fn read(text: &str) -> Vec<Table> {
+    tables(toml::from_str(text).unwrap()).unwrap()
+}
+
+/// The network of `FILE` as a server answers it.
+fn lan() -> Value {
+    json!({
+        "id": "00000000-0000-4000-8000-000000000001", "name": "lan", "realm": "default", "kind": "manual",
+        "policy": "lowest", "cooldown_seconds": 60, "cooldown_yields": false, "static_only": false,
+        "protected": false, "tags": {"site": "a"}, "version": 7,
+        "subnets": [{
+            "id": "00000000-0000-4000-8000-0000000000aa", "cidr": "10.0.0.0/24", "gateway": "10.0.0.1",
+            "dhcp": false, "draining": false,
+            "pools": [
+                {"range": "10.0.0.10-10.0.0.20", "kind": "dynamic", "draining": false},
+                {"range": "10.0.0.100-10.0.0.120", "name": "web", "kind": "static", "draining": false},
+            ],
+            "reserved": [{"range": "10.0.0.12-10.0.0.12", "note": "printer"}],
+        }],
+    })
+}
+
+fn diff(file: &str, prune: bool) -> Vec<Step> {
+    steps(&read(file), &[lan()], prune).unwrap()
+}
+
+fn words(steps: &[Step]) -> Vec<&str> {
+    steps.iter().flat_map(|step| &step.words).map(String::as_str).collect()
+}
+
+#[test]
+fn what_is_there_is_left_alone() {
+    assert_eq!(diff(FILE, false), []);
+    assert_eq!(diff(FILE, true), []);
+}
+
+#[test]
+fn a_dump_applies_without_differences_in_both_forms() {
+    for with_ids in [false, true] {
+        let table = table_of(&lan(), with_ids);
+        let toml = write(std::slice::from_ref(&table), Format::Toml).unwrap();
+        assert_eq!(steps(&read(&toml), &[lan()], true).unwrap(), [], "{toml}");
+        let yaml = write(&[table], Format::Yaml).unwrap();
+        let read = tables(serde_yaml_ng::from_str(&yaml).unwrap()).unwrap();
+        assert_eq!(steps(&read, &[lan()], true).unwrap(), [], "{yaml}");
+    }
+}
+
+#[test]
+fn a_new_network_is_one_call_with_everything() {
+    let steps = steps(&read(FILE), &[], false).unwrap();
+    assert_eq!(steps.len(), 1);
+    assert_eq!(steps[0].method, "network.create");
+    assert_eq!(steps[0].params["subnets"][0]["pools"][0]["range"], "10.0.0.10-10.0.0.20");
+}
+
+#[test]
+fn settings_of_a_network_are_one_call_with_the_version_compared() {
+    let steps = diff(&FILE.replace("cooldown_seconds = 60", "cooldown_seconds = 90\npolicy = \"random\""), false);
+    assert_eq!(steps.len(), 1);
+    assert_eq!(
+        Value::Object(steps[0].params.clone()),
+        json!({"network": lan()["id"], "set": {"policy": "random", "cooldown_seconds": 90}, "if_version": 7})
+    );
+    assert_eq!(words(&steps), ["~ policy: lowest → random", "~ cooldown_seconds: 60 → 90"]);
+}
+
+#[test]
+fn what_the_file_does_not_name_goes_only_when_pruned() {
+    let file = "[[network]]\nname = \"lan\"\n";
+    assert_eq!(diff(file, false), []);
+    let steps = diff(file, true);
+    assert_eq!(steps.iter().map(|step| step.method).collect::<Vec<_>>(), ["network.update", "subnet.remove"]);
+    assert_eq!(steps[0].params["set"], json!({"cooldown_seconds": 0, "tags": null}));
+    assert_eq!(words(&steps)[2], "- remove subnet 10.0.0.0/24");
+}
+
+#[test]
+fn pools_are_replaced_in_one_call_and_lost_only_when_pruned() {
+    let file = FILE.replace("{ range = \"10.0.0.10+11\" }, ", "{ range = \"10.0.0.30-10.0.0.40\" }, ");
+    let kept = diff(&file, false);
+    assert_eq!(kept.len(), 1);
+    let ranges = |steps: &[Step]| -> Vec<String> {
+        let pools = steps[0].params["set"]["pools"].as_array().unwrap();
+        pools.iter().map(|pool| pool["range"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(ranges(&kept), ["10.0.0.30-10.0.0.40", "10.0.0.100-10.0.0.120", "10.0.0.10-10.0.0.20"]);
+    let pruned = diff(&file, true);
+    assert_eq!(ranges(&pruned), ["10.0.0.30-10.0.0.40", "10.0.0.100-10.0.0.120"]);
+    assert!(words(&pruned).contains(&"- remove pool 10.0.0.10-10.0.0.20 (subnet 10.0.0.0/24)"), "{pruned:?}");
+}
+
+#[test]
+fn a_pool_that_grows_is_the_same_pool() {
+    let steps = diff(&FILE.replace("10.0.0.10+11", "10.0.0.10+21"), false);
+    assert_eq!(words(&steps), ["~ pool 10.0.0.10-10.0.0.20 → 10.0.0.10-10.0.0.30 (subnet 10.0.0.0/24)"]);
+}
+
+#[test]
+fn reserved_ranges_are_compared_by_what_they_cover() {
+    let more = FILE.replace("reserved = [", "reserved = [{ range = \"10.0.0.200/29\" }, ");
+    let steps = diff(&more, false);
+    assert_eq!(steps.len(), 1);
+    assert_eq!((steps[0].method, &steps[0].params["range"]), ("reserved.add", &json!("10.0.0.200-10.0.0.207")));
+    let fewer = FILE.replace("reserved = [{ range = \"10.0.0.12\", note = \"printer\" }]", "");
+    assert_eq!(diff(&fewer, false), []);
+    assert_eq!(diff(&fewer, true)[0].method, "reserved.remove");
+}
+
+#[test]
+fn a_rename_is_recognised_by_former_name_by_id_and_by_realm_and_subnets() {
+    let renamed = FILE.replace("name = \"lan\"", "name = \"office\"");
+    let by_name = renamed.replace("name = \"office\"", "name = \"office\"\nrenamed_from = \"lan\"");
+    let by_id =
+        renamed.replace("name = \"office\"", "name = \"office\"\nid = \"00000000-0000-4000-8000-000000000001\"");
+    for file in [renamed, by_name, by_id] {
+        let steps = diff(&file, true);
+        assert_eq!(steps.len(), 1, "{steps:?}");
+        assert_eq!(steps[0].params["set"], json!({"name": "office"}));
+        assert_eq!(words(&steps), ["~ rename it from `lan`"]);
+    }
+}
+
+#[test]
+fn a_network_that_is_not_in_the_file_goes_only_when_pruned_and_only_in_its_realms() {
+    let file = "[[network]]\nname = \"dmz\"\nsubnets = [{ cidr = \"10.9.0.0/24\" }]\n";
+    let mut elsewhere = lan();
+    elsewhere["realm"] = json!("lab");
+    let methods = |prune: bool, network: Value| -> Vec<&str> {
+        steps(&read(file), &[network], prune).unwrap().iter().map(|step| step.method).collect()
+    };
+    assert_eq!(methods(false, lan()), ["network.create"]);
+    assert_eq!(methods(true, lan()), ["network.delete", "network.create"]);
+    assert_eq!(methods(true, elsewhere), ["network.create"]);
+}
+
+#[test]
+fn a_subnet_is_recognised_by_name_when_it_grows() {
+    let mut network = lan();
+    network["subnets"][0]["name"] = json!("main");
+    let file = FILE.replace("cidr = \"10.0.0.0/24\"", "cidr = \"10.0.0.0/23\"\nname = \"main\"");
+    let steps = steps(&read(&file), &[network], false).unwrap();
+    assert_eq!(steps.len(), 1);
+    assert_eq!((steps[0].method, &steps[0].params["set"]), ("subnet.modify", &json!({"cidr": "10.0.0.0/23"})));
+}
+
+#[test]
+fn what_never_changes_is_refused_before_anything_is_done() {
+    let file = FILE.replace("name = \"lan\"", "name = \"lan\"\nrealm = \"lab\"");
+    let problem = steps(&read(&file), &[lan()], false).unwrap_err();
+    assert!(problem.contains("realm") && problem.contains("never changes"), "{problem}");
+}
+
+#[test]
+fn a_file_is_checked_whole_and_every_bad_network_is_named() {
+    let file = "[[network]]\nname = \"a\"\npolicy = \"best\"\n[[network]]\nname = \"b\"\ncolour = 1\n\
+                [[network]]\nname = \"c\"\nsubnets = [{ cidr = \"10.0.0.5/24\" }]\n";
+    let problem = tables(toml::from_str(file).unwrap()).unwrap_err();
+    for part in ["network[0] (`a`)", "network[1] (`b`)", "network[2] (`c`)", "policy", "colour", "10.0.0.0/24"] {
+        assert!(problem.contains(part), "{part} is not in\n{problem}");
+    }
+    assert!(tables(json!({"networks": []})).is_err());
+    let twice = "[[network]]\nname = \"a\"\n[[network]]\nname = \"a\"\n";
+    assert!(tables(toml::from_str(twice).unwrap()).unwrap_err().contains("twice"));
+}

@@ -1,0 +1,157 @@
+//! `allod import`: checks a file whole, against the server too, then creates, claims and closes.
+//!
+//! Networks are created open (nothing in them refuses a claim), reservations are claimed many at a time, and in the end
+//! each network gets the settings that were held back. Claims are idempotent, so an import that broke off is repeated.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::Read;
+
+use serde_json::{Map, Value, json};
+use tokio::task::JoinSet;
+
+use super::super::apply::{diff, networks};
+use super::super::exit::Exit;
+use super::super::failure::Failure;
+use super::super::progress::Progress;
+use super::super::session::{Done, Session};
+use super::super::shown;
+use super::Import;
+use super::lines::{Claim, Content, read};
+use crate::client::ClientError;
+
+/// Claims in flight.
+const WINDOW: usize = 256;
+/// Bad lines that are printed; the rest is counted.
+const PROBLEMS_MAX: usize = 1_000;
+
+/// Reads what `export` wrote.
+pub async fn import(session: &mut Session, args: &Import) -> Done<Exit> {
+    let asked = format!("import {}", shown(&args.file));
+    let hint = "`allod export` writes such a file";
+    let text = text_of(args).map_err(|error| Failure::new(&*asked, error.to_string(), hint))?;
+    let mut content = read(&text);
+    let there = networks(session, None).await?;
+    content.check(&there);
+    ask_server(session, &mut content, &there).await?;
+    if !content.problems.is_empty() {
+        return Err(
+            Failure::new(asked, report(&content), "correct these lines and import again; nothing was changed").into()
+        );
+    }
+    let (networks, claims) = (content.networks.len(), content.claims.len());
+    if args.dry_run {
+        session.say(&format!("{networks} networks and {claims} reservations would be imported; nothing was changed"));
+        return Ok(Exit::Success);
+    }
+    for network in &content.networks {
+        if !there.iter().any(|there| there["name"] == *network.table.name) {
+            session.call("network.create", Value::Object(network.open.members.clone())).await?;
+        }
+    }
+    let refused = claim_all(session, &content.claims, false).await?;
+    if !refused.is_empty() {
+        content.problems.extend(refused);
+        let hint = "the rest was imported; free these addresses (`allod who ADDRESS`) and import the same file again";
+        return Err(Failure::new(asked, report(&content), hint).into());
+    }
+    close(session, &content).await?;
+    session.say(&format!("imported {networks} networks and {claims} reservations"));
+    Ok(Exit::Success)
+}
+
+fn text_of(args: &Import) -> std::io::Result<String> {
+    if args.file.as_os_str() == "-" {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text)?;
+        Ok(text)
+    } else {
+        fs::read_to_string(&args.file)
+    }
+}
+
+/// Every bad line with its number.
+fn report(content: &Content) -> String {
+    let count = content.problems.len();
+    let mut text = format!("{count} bad {}", if count == 1 { "line" } else { "lines" });
+    for (line, problem) in content.problems.iter().take(PROBLEMS_MAX) {
+        text.push_str(&format!("\n  line {line}: {problem}"));
+    }
+    if count > PROBLEMS_MAX {
+        text.push_str(&format!("\n  … and {} more", count - PROBLEMS_MAX));
+    }
+    text
+}
+
+/// Lets the server check what only it knows: overlaps with what it has, and addresses that are held.
+async fn ask_server(session: &mut Session, content: &mut Content, there: &[Value]) -> Done<()> {
+    let known: BTreeSet<&str> = there.iter().filter_map(|network| network["name"].as_str()).collect();
+    for network in &content.networks {
+        if known.contains(network.table.name.as_str()) || content.problems.contains_key(&network.line) {
+            continue;
+        }
+        let mut params = network.table.members.clone();
+        params.insert("dry_run".to_owned(), json!(true));
+        match session.try_call("network.create", params.clone()).await {
+            Ok(_) => {}
+            Err(ClientError::Rpc(error)) => drop(content.problems.insert(network.line, error.message)),
+            Err(error) => return Err(Failure::of_method("network.create", &Value::Object(params), &error).into()),
+        }
+    }
+    let claims: Vec<Claim> =
+        content.claims.iter().filter(|claim| known.contains(claim.network.as_str())).cloned().collect();
+    let refused = claim_all(session, &claims, true).await?;
+    for (line, problem) in refused {
+        content.problems.entry(line).or_insert(problem);
+    }
+    Ok(())
+}
+
+/// Makes all claims, many at a time; answers those that were refused.
+async fn claim_all(session: &mut Session, claims: &[Claim], dry_run: bool) -> Done<BTreeMap<usize, String>> {
+    let mut refused = BTreeMap::new();
+    if claims.is_empty() {
+        return Ok(refused);
+    }
+    let no_params = Value::Object(Map::new());
+    let client = session.client().await.map_err(|error| Failure::of_method("ip.claim", &no_params, &error))?;
+    let progress = Progress::towards(if dry_run { "checking" } else { "importing" }, claims.len() as u64);
+    let mut under_way = JoinSet::new();
+    let mut rest = claims.iter();
+    let mut done = 0;
+    loop {
+        while under_way.len() < WINDOW
+            && let Some(claim) = rest.next()
+        {
+            let (client, line, mut params) = (client.clone(), claim.line, claim.params.clone());
+            params.insert(if dry_run { "dry_run" } else { "brief" }.to_owned(), json!(true));
+            under_way.spawn(async move { (line, client.call("ip.claim", params).await) });
+        }
+        match under_way.join_next().await {
+            None => return Ok(refused),
+            Some(Ok((_, Ok(_)))) => {}
+            Some(Ok((line, Err(ClientError::Rpc(error))))) => drop(refused.insert(line, error.message)),
+            Some(Ok((_, Err(error)))) => return Err(Failure::of_method("ip.claim", &no_params, &error).into()),
+            Some(Err(error)) => {
+                return Err(Failure::new("import", error.to_string(), "report this: `allod --version`").into());
+            }
+        }
+        done += 1;
+        progress.at(done);
+    }
+}
+
+/// Gives the networks the settings that were held back.
+async fn close(session: &mut Session, content: &Content) -> Done<()> {
+    let there = networks(session, None).await?;
+    for network in &content.networks {
+        let Some(existing) = there.iter().find(|there| there["name"] == *network.table.name) else { continue };
+        let steps = diff::steps(std::slice::from_ref(&network.table), std::slice::from_ref(existing), false);
+        let steps =
+            steps.map_err(|problem| Failure::new("finish the import", problem, "`allod network get NETWORK`"))?;
+        for step in steps {
+            session.call(step.method, Value::Object(step.params)).await?;
+        }
+    }
+    Ok(())
+}

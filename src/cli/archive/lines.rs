@@ -1,0 +1,274 @@
+//! The lines of an export, read and checked as a whole before anything is done with them. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value, json};
+
+use super::super::apply::diff;
+use super::super::apply::file::{Table, read_table};
+use super::{FORMAT, MEMBERS, VERSION};
+use crate::core::address::{Address, Cidr, Range};
+use crate::wire;
+
+/// A reservation of the file, as the claim that makes it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Claim {
+    /// Number of its line, from 1.
+    pub line: usize,
+    /// Network by name.
+    pub network: String,
+    /// Params of `ip.claim`.
+    pub params: Map<String, Value>,
+    range: Range,
+    slot: (String, String, String),
+}
+
+/// A network of the file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Network {
+    /// Number of its line, from 1.
+    pub line: usize,
+    /// What it shall be in the end.
+    pub table: Table,
+    /// What it is while reservations come in: nothing in it refuses a claim.
+    pub open: Table,
+}
+
+/// What a file holds, and what is wrong with it: line and sentence.
+#[derive(Debug, Default)]
+pub struct Content {
+    /// Networks, in the order of the file.
+    pub networks: Vec<Network>,
+    /// Reservations, in the order of the file.
+    pub claims: Vec<Claim>,
+    /// What is wrong, by line.
+    pub problems: BTreeMap<usize, String>,
+}
+
+/// Reads a file.
+pub fn read(text: &str) -> Content {
+    let mut content = Content::default();
+    let mut lines =
+        text.lines().enumerate().map(|(at, line)| (at + 1, line)).filter(|(_, line)| !line.trim().is_empty());
+    match lines.next() {
+        Some((_, first)) if is_head(first) => {}
+        _ => {
+            let problem = format!("it must begin with {}", json!({"format": FORMAT, "version": VERSION}));
+            content.problems.insert(1, problem);
+            return content;
+        }
+    }
+    for (number, line) in lines {
+        if let Err(problem) = read_line(&mut content, number, line) {
+            content.problems.insert(number, problem);
+        }
+    }
+    content
+}
+
+fn is_head(line: &str) -> bool {
+    serde_json::from_str::<Value>(line).is_ok_and(|head| head["format"] == FORMAT && head["version"] == VERSION)
+}
+
+fn read_line(content: &mut Content, line: usize, text: &str) -> Result<(), String> {
+    let value: Value = serde_json::from_str(text).map_err(|error| format!("no JSON: {error}"))?;
+    let Value::Object(members) = value else { return Err("must be an object".to_owned()) };
+    let mut members = members.into_iter();
+    match (members.next(), members.next()) {
+        (Some((what, table)), None) if what == "network" => {
+            let table = read_table(table)?;
+            content.networks.push(Network { line, open: opened(&table), table });
+        }
+        (Some((what, Value::Object(held))), None) if what == "reservation" => {
+            content.claims.push(claim_of(line, held)?);
+        }
+        _ => return Err("must have one member, `network` or `reservation`".to_owned()),
+    }
+    Ok(())
+}
+
+/// The network without what would refuse a claim. It is put back when all are in.
+fn opened(table: &Table) -> Table {
+    let mut open = table.clone();
+    for member in ["static_only", "limits", "protected"] {
+        open.members.shift_remove(member);
+    }
+    for subnet in open.members.get_mut("subnets").and_then(Value::as_array_mut).into_iter().flatten() {
+        let pools = subnet.get_mut("pools").and_then(Value::as_array_mut).into_iter().flatten();
+        pools.filter_map(Value::as_object_mut).for_each(|pool| drop(pool.shift_remove("draining")));
+        if let Some(subnet) = subnet.as_object_mut() {
+            subnet.shift_remove("draining");
+        }
+    }
+    open
+}
+
+fn claim_of(line: usize, mut held: Map<String, Value>) -> Result<Claim, String> {
+    if let Some(unknown) = held.keys().find(|member| !MEMBERS.contains(&member.as_str())) {
+        return Err(format!("unknown member `{unknown}` of a reservation"));
+    }
+    held.shift_remove("kind");
+    if let Some(left) = held.shift_remove("expires_in_seconds") {
+        // A lease that was about to end still has to be made before it can.
+        held.insert(
+            "ttl_seconds".to_owned(),
+            json!(left.as_u64().ok_or("`expires_in_seconds` must be a number")?.max(1)),
+        );
+    }
+    // What was held inside a reserved range stays held there.
+    held.insert("force".to_owned(), json!(true));
+    wire::parse("ip.claim", &Value::Object(held.clone()).to_string()).map_err(|error| error.message)?;
+    let text = |member: &str, plain: &str| held.get(member).and_then(Value::as_str).unwrap_or(plain).to_owned();
+    let address: Address =
+        text("address", "").parse().map_err(|error: crate::core::address::Malformed| error.to_string())?;
+    let range = match held.get("prefix_length").and_then(Value::as_u64).and_then(|length| u8::try_from(length).ok()) {
+        None => Range::single(address),
+        Some(length) => Cidr::new(address, length).ok_or_else(|| format!("{address}/{length} is no prefix"))?.range(),
+    };
+    let slot = (text("scope", "default"), text("owner", ""), text("slot", "0"));
+    Ok(Claim { line, network: text("network", ""), range, slot, params: held })
+}
+
+impl Content {
+    /// Checks what can be checked without asking: names, overlaps, addresses in no subnet or held twice. `there` are the
+    /// networks of the server.
+    pub fn check(&mut self, there: &[Value]) {
+        self.check_networks(there);
+        let mut subnets: BTreeMap<&str, Vec<Cidr>> = BTreeMap::new();
+        for network in there {
+            subnets
+                .entry(network["name"].as_str().unwrap_or_default())
+                .or_default()
+                .extend(cidrs(network.get("subnets")));
+        }
+        for network in &self.networks {
+            subnets.entry(&network.table.name).or_default().extend(cidrs(network.table.members.get("subnets")));
+        }
+        let mut ranges: BTreeMap<(&str, Address), &Claim> = BTreeMap::new();
+        let mut slots = BTreeMap::new();
+        let mut problems = Vec::new();
+        for claim in &self.claims {
+            let inside = |cidr: &Cidr| cidr.range().covers(claim.range);
+            match subnets.get(claim.network.as_str()) {
+                None => problems
+                    .push((claim.line, format!("network `{}` is neither here nor on the server", claim.network))),
+                Some(cidrs) if !cidrs.iter().any(inside) => problems.push((
+                    claim.line,
+                    format!("{} lies in no subnet of network `{}`", claim.range.first(), claim.network),
+                )),
+                Some(_) => {}
+            }
+            let before = ranges.range(..=(claim.network.as_str(), claim.range.last())).next_back();
+            if let Some((_, other)) = before.filter(|((network, _), _)| *network == claim.network)
+                && other.range.overlaps(claim.range)
+            {
+                problems.push((claim.line, format!("{} is held by line {} already", claim.range.first(), other.line)));
+            }
+            ranges.insert((&claim.network, claim.range.first()), claim);
+            if let Some(other) = slots.insert((&claim.network, &claim.slot), claim.line) {
+                problems.push((claim.line, format!("its slot holds the address of line {other} already")));
+            }
+        }
+        for (line, problem) in problems {
+            self.problems.entry(line).or_insert(problem);
+        }
+    }
+
+    fn check_networks(&mut self, there: &[Value]) {
+        let mut names = BTreeSet::new();
+        let mut taken: Vec<(String, Cidr, usize)> = Vec::new();
+        for network in &self.networks {
+            let name = &network.table.name;
+            let mut problem = (!names.insert(name)).then(|| format!("network `{name}` is there twice"));
+            if let Some(existing) = there.iter().find(|existing| existing["name"] == **name) {
+                // Equal, or as an import that broke off left it.
+                let differs =
+                    match diff::steps(std::slice::from_ref(&network.open), std::slice::from_ref(existing), false) {
+                        Ok(steps) => steps.into_iter().next().and_then(|step| step.words.into_iter().next()),
+                        Err(problem) => Some(problem),
+                    };
+                problem =
+                    problem.or(differs.map(|how| format!("network `{name}` is on the server and differs: {how}")));
+            }
+            let realm = network.table.members.get("realm").and_then(Value::as_str).unwrap_or("default").to_owned();
+            for cidr in cidrs(network.table.members.get("subnets")) {
+                let clash =
+                    taken.iter().find(|(other, there, _)| *other == realm && there.range().overlaps(cidr.range()));
+                if let Some((_, there, line)) = clash {
+                    problem = problem.or(Some(format!("subnet {cidr} overlaps {there} of line {line}")));
+                }
+                taken.push((realm.clone(), cidr, network.line));
+            }
+            if let Some(problem) = problem {
+                self.problems.entry(network.line).or_insert(problem);
+            }
+        }
+    }
+}
+
+fn cidrs(subnets: Option<&Value>) -> Vec<Cidr> {
+    let subnets = subnets.and_then(Value::as_array).into_iter().flatten();
+    subnets.filter_map(|subnet| subnet["cidr"].as_str()?.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = r#"{"format":"allod-export","version":1}"#;
+
+    fn problems(lines: &[&str]) -> Vec<(usize, String)> {
+        let text = [&[HEAD], lines].concat().join("\n");
+        let mut content = read(&text);
+        content.check(&[]);
+        content.problems.into_iter().collect()
+    }
+
+    #[test]
+    fn every_bad_line_is_reported_with_its_number() {
+        let found = problems(&[
+            r#"{"network":{"name":"lan","subnets":[{"cidr":"10.0.0.0/24"}]}}"#,
+            r#"{"reservation":{"network":"lan","address":"10.0.0.5","owner":"a"}}"#,
+            r#"{"reservation":{"network":"lan","address":"10.0.0.5","owner":"b"}}"#,
+            r#"{"reservation":{"network":"lan","address":"10.0.1.5","owner":"c"}}"#,
+            r#"{"reservation":{"network":"lan","address":"10.0.0.6","owner":"a"}}"#,
+            r#"{"reservation":{"network":"dmz","address":"10.0.0.7","owner":"d"}}"#,
+            r#"{"reservation":{"network":"lan","address":"10.0.0.8"}}"#,
+            r#"{"reservation":{"network":"lan","address":"10.0.0.9","owner":"e","colour":1}}"#,
+            "garbage",
+            r#"{"network":{"name":"lan"}}"#,
+            r#"{"network":{"name":"two","subnets":[{"cidr":"10.0.0.128/25"}]}}"#,
+        ]);
+        let expected = [
+            (4, "held by line 3"),
+            (5, "in no subnet"),
+            (6, "its slot"),
+            (7, "neither here"),
+            (8, "owner"),
+            (9, "unknown member `colour`"),
+            (10, "no JSON"),
+            (11, "twice"),
+            (12, "overlaps 10.0.0.0/24 of line 2"),
+        ];
+        assert_eq!(found.len(), expected.len(), "{found:#?}");
+        for ((line, problem), (expected_line, part)) in found.iter().zip(expected) {
+            assert!(*line == expected_line && problem.contains(part), "line {line}: {problem}, expected {part}");
+        }
+    }
+
+    #[test]
+    fn a_block_takes_all_its_addresses() {
+        let found = problems(&[
+            r#"{"network":{"name":"lan","subnets":[{"cidr":"10.0.0.0/24"}]}}"#,
+            r#"{"reservation":{"network":"lan","address":"10.0.0.8","prefix_length":29,"owner":"a"}}"#,
+            r#"{"reservation":{"network":"lan","address":"10.0.0.12","owner":"b"}}"#,
+        ]);
+        assert_eq!(found.len(), 1, "{found:?}");
+    }
+
+    #[test]
+    fn what_is_no_export_is_refused_at_once() {
+        assert_eq!(read("{}").problems.len(), 1);
+        assert_eq!(read("").problems.len(), 1);
+    }
+}

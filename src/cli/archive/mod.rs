@@ -1,0 +1,124 @@
+//! `allod export` and `allod import`: networks and reservations as JSON lines.
+//!
+//! ```text
+//! {"format":"allod-export","version":1}
+//! {"network":{"name":"lan","subnets":[…]}}              members of network.create
+//! {"reservation":{"network":"lan","address":"10.0.0.5","owner":"web/0",…}}
+//! ```
+//!
+//! What carries over: realms, networks with subnets, pools and reserved ranges; of each current reservation network,
+//! address, block, scope, owner, slot, uid, claimant, labels, note, host name, MAC, and the rest of its lease. What
+//! does not: ids, generations, times, versions, history, cooling and declined addresses, obsolete reservations,
+//! uncommitted plans; and every reservation comes back as a claim, so its `kind` is `static`.
+//!
+//! An export is no snapshot of one instant: what is granted while it runs may be missing, what was there throughout is
+//! in it once. An import that broke off is repeated as it is.
+
+mod import;
+mod lines;
+
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::{Map, Value, json};
+
+use super::apply::{file, networks};
+use super::exit::Exit;
+use super::progress::Progress;
+use super::session::{Done, Session};
+
+pub use import::import;
+
+/// First line of an export.
+pub(super) const FORMAT: &str = "allod-export";
+/// Version of the form. Later ones keep reading it.
+pub(super) const VERSION: u64 = 1;
+
+/// Members of a reservation that are exported, in this order.
+const MEMBERS: [&str; 16] = [
+    "network",
+    "address",
+    "prefix_length",
+    "scope",
+    "owner",
+    "slot",
+    "owner_uid",
+    "kind",
+    "claimant",
+    "release_with_claimant",
+    "transient",
+    "labels",
+    "note",
+    "hostname",
+    "mac",
+    "expires_in_seconds",
+];
+
+/// `allod export`.
+#[derive(Debug, Args)]
+pub struct Export {
+    /// Only this realm
+    #[arg(long)]
+    realm: Option<String>,
+}
+
+/// `allod import`.
+#[derive(Debug, Args)]
+pub struct Import {
+    /// The file; `-` is stdin
+    file: PathBuf,
+    /// Check the file against the server, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Writes everything to stdout.
+pub async fn export(session: &mut Session, args: &Export) -> Done<Exit> {
+    let mut stdout = BufWriter::new(std::io::stdout().lock());
+    writeln!(stdout, "{}", json!({"format": FORMAT, "version": VERSION}))?;
+    let networks = networks(session, args.realm.as_deref()).await?;
+    for network in &networks {
+        writeln!(stdout, "{}", json!({"network": file::table_of(network, false)}))?;
+    }
+    let mut filter = json!({"obsolete": false});
+    if let Some(realm) = &args.realm {
+        filter["realm"] = json!(realm);
+    }
+    let mut count = filter.clone();
+    count["count_only"] = json!(true);
+    let total = session.call("ip.list", count).await?["count"].as_u64().unwrap_or(0);
+    filter["limit"] = json!(crate::limits::LIST_PAGE_RECORDS_MAX);
+    let progress = Progress::towards("exporting", total);
+    let mut written = 0u64;
+    loop {
+        let page = session.call("ip.list", filter.clone()).await?;
+        for held in page["reservations"].as_array().into_iter().flatten() {
+            writeln!(stdout, "{}", json!({"reservation": exported(held)}))?;
+            written += 1;
+        }
+        progress.at(written);
+        match page.get("next") {
+            Some(next) => filter["after"] = next.clone(),
+            None => break,
+        }
+    }
+    stdout.flush()?;
+    drop(progress);
+    session.say(&format!("{} networks, {written} reservations", networks.len()));
+    Ok(Exit::Success)
+}
+
+/// What of a reservation is exported.
+fn exported(held: &Value) -> Value {
+    let single = if held["address"].as_str().is_some_and(|address| address.contains(':')) { 128 } else { 32 };
+    let members = MEMBERS.iter().filter_map(|&member| {
+        let value = held.get(member)?;
+        let plain = *value == json!(false)
+            || (member == "prefix_length" && *value == json!(single))
+            || (member == "scope" && value == "default")
+            || (member == "slot" && value == "0");
+        (!plain).then(|| (member.to_owned(), value.clone()))
+    });
+    Value::Object(members.collect::<Map<_, _>>())
+}

@@ -1,0 +1,205 @@
+//! What the subcommands share: how typed values become members of a request.
+//!
+//! Arguments are structs whose serde names are the protocol's members, so a flag and its member cannot drift apart:
+//! [`params_of`] turns one into the params object. Addresses, names and bounds are checked by the server, which says
+//! the same to every client; only forms that the protocol does not know (`1h`, `k=v`) are parsed here.
+
+use clap::Args;
+use serde::{Serialize, Serializer};
+use serde_json::{Map, Value};
+
+/// Heading of what every change takes, in help texts.
+const HEADING: &str = "Options of every change";
+
+/// One call: the method and its params, ready to be sent.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ask {
+    /// Method of the protocol.
+    pub method: &'static str,
+    /// Its params.
+    pub params: Map<String, Value>,
+    /// Whether it takes something away, so that a person is asked first.
+    pub destructive: bool,
+}
+
+impl Ask {
+    /// A call with the members of `args`.
+    pub fn new(method: &'static str, args: &impl Serialize) -> Self {
+        Self { method, params: params_of(args), destructive: false }
+    }
+
+    /// The same call, asked about first if `is`.
+    pub fn destructive(mut self, is: bool) -> Self {
+        self.destructive = is;
+        self
+    }
+
+    /// The same call with a member that stays as it is given, null included.
+    pub fn with(mut self, member: &str, value: impl Into<Value>) -> Self {
+        self.params.insert(member.to_owned(), value.into());
+        self
+    }
+
+    /// A text member, for sentences about the call.
+    pub fn text(&self, member: &str) -> Option<&str> {
+        self.params.get(member).and_then(Value::as_str)
+    }
+}
+
+/// The members of `args` that have a value: what is absent, an unset flag or an empty list is left out.
+pub fn params_of(args: &impl Serialize) -> Map<String, Value> {
+    let Ok(Value::Object(members)) = serde_json::to_value(args) else { return Map::new() };
+    members.into_iter().filter(|(_, value)| is_given(value)).collect()
+}
+
+fn is_given(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => false,
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(members) => !members.is_empty(),
+        Value::Bool(true) | Value::Number(_) | Value::String(_) => true,
+    }
+}
+
+/// Members of every method that changes something.
+#[derive(Debug, Clone, Default, Args, Serialize)]
+pub struct Change {
+    /// Say what would happen, or the same error, and change nothing
+    #[arg(long, help_heading = HEADING)]
+    pub dry_run: bool,
+    /// Why, kept in the history
+    #[arg(long, value_name = "TEXT", help_heading = HEADING)]
+    pub reason: Option<String>,
+}
+
+/// Members of every method that changes the configuration of a network.
+#[derive(Debug, Clone, Default, Args, Serialize)]
+pub struct Configure {
+    /// Refuse if the network has moved on from this version
+    #[arg(long, value_name = "VERSION", help_heading = HEADING)]
+    pub if_version: Option<u64>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    #[allow(missing_docs)]
+    pub change: Change,
+}
+
+/// Names one reservation: by address, or by owner, scope and slot.
+#[derive(Debug, Clone, Default, Args, Serialize)]
+pub struct Target {
+    /// Network that it is held in
+    pub network: String,
+    /// The address held (or name it by --owner)
+    #[arg(required_unless_present = "owner")]
+    pub address: Option<String>,
+    /// Owner that holds it
+    #[arg(long)]
+    pub owner: Option<String>,
+    /// Scope of the owner [default: default]
+    #[arg(long)]
+    pub scope: Option<String>,
+    /// Which of the owner's addresses [default: 0]
+    #[arg(long)]
+    pub slot: Option<String>,
+    /// Refuse if the address has changed hands since this generation
+    #[arg(long, value_name = "GENERATION")]
+    pub if_generation: Option<u64>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    #[allow(missing_docs)]
+    pub change: Change,
+}
+
+/// Parses `K=V`. The value may be empty and may contain `=`.
+pub fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("must be written as key=value".to_owned()),
+    }
+}
+
+/// Serializes pairs as an object.
+pub fn pairs<S: Serializer>(pairs: &[(String, String)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(pairs.iter().map(|(key, value)| (key, value)))
+}
+
+/// Parses a duration into whole seconds: `90`, `90s`, `15m`, `1h30m`, `2d`, `1w`.
+pub fn seconds(text: &str) -> Result<u64, String> {
+    const FORM: &str = "a duration is written as 90s, 15m, 1h30m, 2d or 1w (without a unit: seconds)";
+    if let Ok(plain) = text.parse::<u64>() {
+        return Ok(plain);
+    }
+    let (mut total, mut number) = (0u64, String::new());
+    for c in text.chars() {
+        if c.is_ascii_digit() {
+            number.push(c);
+            continue;
+        }
+        let unit = match c {
+            's' => 1,
+            'm' => 60,
+            'h' => 3_600,
+            'd' => 86_400,
+            'w' => 604_800,
+            _ => return Err(FORM.to_owned()),
+        };
+        let count: u64 = number.parse().map_err(|_| FORM.to_owned())?;
+        total = count.checked_mul(unit).and_then(|part| total.checked_add(part)).ok_or("is too long")?;
+        number.clear();
+    }
+    if number.is_empty() && !text.is_empty() { Ok(total) } else { Err(FORM.to_owned()) }
+}
+
+/// A `set` object: what is given, and null for every member of `unset`. Keys may be paths, as `dns.servers`.
+pub fn set_of(args: &impl Serialize, unset: &[String]) -> Value {
+    let Ok(Value::Object(members)) = serde_json::to_value(args) else { return Value::Null };
+    // Here `false` is a value: it is what the member is set to.
+    let mut set: Map<String, Value> =
+        members.into_iter().filter(|(_, value)| *value == Value::Bool(false) || is_given(value)).collect();
+    for path in unset {
+        let (member, rest) = path.split_once('.').map_or((path.as_str(), None), |(member, rest)| (member, Some(rest)));
+        match rest {
+            None => drop(set.insert(member.to_owned(), Value::Null)),
+            Some(rest) => {
+                let inner = set.entry(member).or_insert_with(|| Value::Object(Map::new()));
+                if let Value::Object(inner) = inner {
+                    inner.insert(rest.to_owned(), Value::Null);
+                }
+            }
+        }
+    }
+    Value::Object(set)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn durations_are_read_as_people_write_them() {
+        for (text, expected) in [("90", 90), ("90s", 90), ("1h", 3_600), ("1h30m", 5_400), ("2d", 172_800), ("0", 0)] {
+            assert_eq!(seconds(text), Ok(expected), "{text}");
+        }
+        for text in ["", "h", "1x", "1h30", "-1", "1.5h", "99999999999999999w"] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_given_is_not_sent() {
+        let target = Target { network: "lan".into(), owner: Some("web/0".into()), ..Target::default() };
+        assert_eq!(Value::Object(params_of(&target)), json!({"network": "lan", "owner": "web/0"}));
+    }
+
+    #[test]
+    fn a_set_keeps_false_and_clears_by_path() {
+        #[derive(Serialize)]
+        struct Members {
+            dhcp: Option<bool>,
+            name: Option<String>,
+        }
+        let set = set_of(&Members { dhcp: Some(false), name: None }, &["gateway".into(), "dns.search".into()]);
+        assert_eq!(set, json!({"dhcp": false, "gateway": null, "dns": {"search": null}}));
+    }
+}

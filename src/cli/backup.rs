@@ -1,0 +1,60 @@
+//! `allod backup` and `allod restore`: copies of a data directory that no server has open.
+//!
+//! A copy is verified whole while it is made, and is another register: the one that it was copied from may go on and
+//! give away what is free in the copy. So a restored register has a new identity and higher generations, and a late
+//! request that speaks of a holding of before is refused.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use super::exit::Exit;
+use super::failure::Failure;
+use super::session::Done;
+use crate::store::embedded;
+
+/// `allod backup`.
+#[derive(Debug, Args)]
+pub struct Backup {
+    /// Directory to copy into; empty, or not there
+    target: PathBuf,
+    /// Data directory of the server, which must be stopped
+    #[arg(long, value_name = "DIR", default_value = "allod-data")]
+    data: PathBuf,
+}
+
+/// `allod restore`.
+#[derive(Debug, Args)]
+pub struct Restore {
+    /// Directory that `allod backup` wrote
+    source: PathBuf,
+    /// Data directory to make; empty, or not there
+    #[arg(long, value_name = "DIR", default_value = "allod-data")]
+    data: PathBuf,
+}
+
+/// Copies the register.
+pub fn backup(args: &Backup) -> Done<Exit> {
+    let asked = format!("back up `{}` into `{}`", args.data.display(), args.target.display());
+    copy(&args.data, &args.target, asked, "stop the server first; `allod export` copies from one that runs")
+}
+
+/// Makes a register from a copy.
+pub fn restore(args: &Restore) -> Done<Exit> {
+    let asked = format!("restore `{}` into `{}`", args.source.display(), args.data.display());
+    copy(&args.source, &args.data, asked, "name an empty directory: `allod restore SOURCE --data DIR`")
+}
+
+fn copy(from: &Path, to: &Path, asked: String, hint: &str) -> Done<Exit> {
+    let report = embedded::copy(from, to).map_err(|error| Failure::new(asked, error.to_string(), hint))?;
+    let bytes = report.snapshot_bytes.unwrap_or(0);
+    let said = format!(
+        "copied and verified: {} shards, {} commits, {} segments of the log, a snapshot of {bytes} bytes",
+        report.heads.len(),
+        report.groups,
+        report.segments,
+    );
+    // A stderr that is gone hears nothing; the copy is there.
+    let _ = std::io::Write::write_all(&mut anstream::stderr(), format!("{said}\n").as_bytes());
+    Ok(Exit::Success)
+}

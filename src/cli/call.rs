@@ -1,0 +1,141 @@
+//! `allod call METHOD member=value …`: any method, without a subcommand of its own.
+//!
+//! A value is read as the method's schema says: text stays text (`owner=123`), anything else is JSON. Where the schema
+//! knows nothing about a member, what parses as JSON is JSON and the rest is text. `set.note=x` reaches one level in;
+//! a member given twice is a list.
+
+use std::io::Read;
+
+use clap::{Args, Subcommand};
+use serde_json::{Map, Value, json};
+
+use super::args::Ask;
+use super::exit::Exit;
+use super::failure::Failure;
+use super::schema::{self, Kind};
+use super::session::{Done, Session};
+
+/// `allod call`.
+#[derive(Debug, Args)]
+pub struct Call {
+    /// Method, as ip.allocate (`allod call rpc.discover` lists them)
+    method: String,
+    /// Members of the params, or `-` to read the params as JSON from stdin
+    #[arg(value_name = "MEMBER=VALUE")]
+    members: Vec<String>,
+}
+
+/// The server itself.
+#[derive(Debug, Subcommand)]
+pub enum ServerCommand {
+    /// Version, store, durability, limits, uptime
+    Info,
+    /// Is it there?
+    Ping,
+}
+
+impl ServerCommand {
+    /// The call that it is.
+    pub fn ask(self) -> Ask {
+        match self {
+            Self::Info => Ask::new("server.info", &()),
+            Self::Ping => Ask::new("server.ping", &()),
+        }
+    }
+}
+
+/// Calls the method and prints what it answers.
+pub async fn run(session: &mut Session, args: &Call) -> Done<Exit> {
+    let params = match args.members.as_slice() {
+        [only] if only == "-" => {
+            let mut text = String::new();
+            std::io::stdin().read_to_string(&mut text)?;
+            match serde_json::from_str(&text) {
+                Ok(Value::Object(members)) => members,
+                Ok(_) => return Err(malformed(&args.method, "stdin holds no JSON object").into()),
+                Err(error) => return Err(malformed(&args.method, &format!("stdin holds no JSON: {error}")).into()),
+            }
+        }
+        members => members_of(&args.method, members).map_err(|problem| malformed(&args.method, &problem))?,
+    };
+    let answer = session.try_call(&args.method, params.clone()).await;
+    let result = answer.map_err(|error| Failure::of_method(&args.method, &Value::Object(params.clone()), &error))?;
+    session.print(&args.method, &params, &result)?;
+    Ok(Exit::Success)
+}
+
+fn malformed(method: &str, problem: &str) -> Failure {
+    Failure::usage(
+        format!("call `{method}`"),
+        problem,
+        "write members as `allod call ip.get address=10.0.0.5`, or pipe the params into `allod call METHOD -`",
+    )
+}
+
+/// The params that `member=value` texts are.
+pub fn members_of(method: &str, members: &[String]) -> Result<Map<String, Value>, String> {
+    let mut params = Map::new();
+    for text in members {
+        let Some((path, value)) = text.split_once('=') else {
+            return Err(format!("`{text}` is not written as member=value"));
+        };
+        let kind = schema::kind_of(method, path);
+        let value = read(kind, value).map_err(|problem| format!("`{path}` {problem}"))?;
+        match path.split_once('.') {
+            None => put(&mut params, path, value, kind),
+            Some((member, inner)) => {
+                let object = params.entry(member).or_insert_with(|| json!({}));
+                match object {
+                    Value::Object(object) => put(object, inner, value, kind),
+                    _ => return Err(format!("`{member}` is given as a whole and by parts")),
+                }
+            }
+        }
+    }
+    Ok(params)
+}
+
+fn read(kind: Option<Kind>, text: &str) -> Result<Value, String> {
+    let json = serde_json::from_str::<Value>(text);
+    match kind {
+        // A text member that may be null is cleared by the word; a text that is the word cannot be meant so often.
+        Some(Kind::Text { or_null: true }) if text == "null" => Ok(Value::Null),
+        Some(Kind::Text { .. }) => Ok(Value::String(text.to_owned())),
+        Some(Kind::List { of_text: true }) if !text.starts_with('[') => Ok(Value::String(text.to_owned())),
+        Some(Kind::Number | Kind::Flag) => {
+            json.map_err(|_| format!("must be a {}", if kind == Some(Kind::Flag) { "bool" } else { "number" }))
+        }
+        Some(Kind::List { .. } | Kind::Object) => json.map_err(|error| format!("must be JSON: {error}")),
+        None => Ok(json.unwrap_or_else(|_| Value::String(text.to_owned()))),
+    }
+}
+
+/// Sets a member; a second value for it, or a member that is a list, makes a list.
+fn put(members: &mut Map<String, Value>, name: &str, value: Value, kind: Option<Kind>) {
+    let is_list = matches!(kind, Some(Kind::List { .. }));
+    match members.get_mut(name) {
+        Some(Value::Array(items)) => match value {
+            Value::Array(more) => items.extend(more),
+            value => items.push(value),
+        },
+        Some(single) => *single = json!([single.take(), value]),
+        None if is_list && !value.is_array() => drop(members.insert(name.to_owned(), json!([value]))),
+        None => drop(members.insert(name.to_owned(), value)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_become_params() {
+        let texts = ["address=10.0.0.5", "set.note=a=b", "flag=true", "ips=[{}]", "x=1", "x=2"].map(String::from);
+        let params = members_of("no.such_method", &texts).unwrap();
+        assert_eq!(
+            Value::Object(params),
+            json!({"address": "10.0.0.5", "set": {"note": "a=b"}, "flag": true, "ips": [{}], "x": [1, 2]})
+        );
+        assert!(members_of("ip.get", &["address".to_owned()]).is_err());
+    }
+}

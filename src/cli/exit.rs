@@ -1,0 +1,34 @@
+//! How a command ends: the exit codes, in one place, and the text of `--help` about them.
+
+/// Exit codes of every command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    /// Done, or nothing was to be done. A reader that hangs up early (`| head`) counts as done.
+    Success = 0,
+    /// The server refused, or the command failed.
+    Failed = 1,
+    /// `network apply --dry-run` found differences.
+    Differences = 2,
+    /// The server cannot be reached, or was lost on the way.
+    Unreachable = 3,
+    /// The command line is wrong.
+    Usage = 64,
+}
+
+/// What `--help` says about the codes.
+pub const HELP: &str = "\
+Exit codes:
+   0  done
+   1  refused by the server, or failed
+   2  differences found (`allod network apply --dry-run`)
+   3  the server cannot be reached
+  64  the command line is wrong
+
+Data goes to stdout, words go to stderr. Colour is for terminals only.";
+
+impl From<Exit> for std::process::ExitCode {
+    fn from(exit: Exit) -> Self {
+        std::process::ExitCode::from(exit as u8)
+    }
+}

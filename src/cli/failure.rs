@@ -1,0 +1,127 @@
+//! How a command fails: one line that says what was asked and what stands in the way, and a hint what to do.
+//!
+//! ```text
+//! allod: cannot claim `10.0.0.7` in network `lan` for `db/0`: held by `web/3` since 2026-03-01T09:12:44.031Z
+//!
+//! hint: `allod ip list --network lan --owner web/3` shows what `web/3` holds
+//! ```
+//!
+//! Owns the form; the sentences about what was asked are in `phrase`, the hints of the protocol's kinds in `hint`.
+
+use std::io::{self, Write};
+
+use clap::builder::styling::{AnsiColor, Style};
+use serde_json::Value;
+
+use super::args::Ask;
+use super::exit::Exit;
+use super::{hint, phrase};
+use crate::client::{ClientError, RpcError};
+
+/// Why a command did not do what it should.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Failure {
+    /// The exit code.
+    pub exit: Exit,
+    /// What was asked, as a fragment that follows "cannot"; empty where the reason says all.
+    pub asked: String,
+    /// What stands in the way.
+    pub reason: String,
+    /// What to do: a sentence without full stop that names a command or a setting.
+    pub hint: String,
+}
+
+impl Failure {
+    /// A failure of the command itself.
+    pub fn new(asked: impl Into<String>, reason: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { exit: Exit::Failed, asked: asked.into(), reason: reason.into(), hint: hint.into() }
+    }
+
+    /// A command line that clap cannot see to be wrong.
+    pub fn usage(asked: impl Into<String>, reason: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { exit: Exit::Usage, ..Self::new(asked, reason, hint) }
+    }
+
+    /// A person said no, or nobody could be asked.
+    pub fn not_confirmed(asked: impl Into<String>, reason: &str) -> Self {
+        Self::new(asked, reason, "say `--yes` to do it without being asked, or `--dry-run` to see what it would do")
+    }
+
+    /// What a call ended with.
+    pub fn of_call(ask: &Ask, error: &ClientError) -> Self {
+        Self::of_method(ask.method, &Value::Object(ask.params.clone()), error)
+    }
+
+    /// The same for any method.
+    pub fn of_method(method: &str, params: &Value, error: &ClientError) -> Self {
+        let asked = phrase::of(method, params);
+        let unreachable =
+            |reason: String, hint: String| Self { exit: Exit::Unreachable, ..Self::new(&*asked, reason, hint) };
+        match error {
+            ClientError::Rpc(error) => Self::new(&*asked, reason_of(error), hint::of(method, params, error)),
+            ClientError::Connect { address, cause } => unreachable(
+                format!("no server at `{address}`: {cause}"),
+                "start one with `allod serve`, or name another by `--server HOST:PORT` or ALLOD_SERVER".to_owned(),
+            ),
+            ClientError::NotSent { cause } => unreachable(
+                format!("the request was not sent: {cause}"),
+                "report this, with the output of `allod --version`".to_owned(),
+            ),
+            ClientError::Lost { cause } => {
+                unreachable(format!("the server was lost: {cause}"), hint::after_lost(method))
+            }
+            ClientError::TimedOut { seconds, .. } => unreachable(
+                format!("no answer within {seconds} s"),
+                format!("{}; `--timeout DURATION` waits longer", hint::after_lost(method)),
+            ),
+            ClientError::Malformed { cause } => unreachable(
+                format!("the answer is no JSON-RPC: {cause}"),
+                "see whether an allod server listens there: `allod server info --server HOST:PORT`".to_owned(),
+            ),
+        }
+    }
+
+    /// The lines as they go to stderr, without colour.
+    pub fn text(&self) -> String {
+        self.styled(Style::new(), Style::new())
+    }
+
+    fn styled(&self, error: Style, hint: Style) -> String {
+        let asked = if self.asked.is_empty() { String::new() } else { format!("cannot {}: ", self.asked) };
+        let hint_line =
+            if self.hint.is_empty() { String::new() } else { format!("\n{hint}hint:{hint:#} {}\n", self.hint) };
+        format!("{error}allod:{error:#} {asked}{}\n{hint_line}", self.reason)
+    }
+
+    /// Prints it to stderr, in colour on a terminal. A stderr that is gone is nobody's loss.
+    pub fn print(&self) {
+        let text = self.styled(AnsiColor::Red.on_default().bold(), AnsiColor::Cyan.on_default().bold());
+        let _ = anstream::stderr().write_all(text.as_bytes());
+    }
+}
+
+/// What stands in the way: the server's sentence, or a shorter one where the facts say it all.
+fn reason_of(error: &RpcError) -> String {
+    let held_by = error.data.get("held_by");
+    let fact = |name: &str| held_by.and_then(|held| held.get(name)).and_then(Value::as_str);
+    if error.kind == "already_in_use"
+        && let (Some(owner), Some(since)) = (fact("owner"), fact("since"))
+    {
+        let of_scope = fact("scope").filter(|&scope| scope != "default");
+        let of_scope = of_scope.map_or_else(String::new, |scope| format!(" of scope `{scope}`"));
+        let used_by = fact("claimant").map_or_else(String::new, |claimant| format!(", used by `{claimant}`"));
+        return format!("held by `{owner}`{of_scope} since {since}{used_by}");
+    }
+    match (error.message.is_empty(), error.kind.is_empty()) {
+        (false, _) => error.message.clone(),
+        (true, false) => format!("refused as `{}`", error.kind),
+        (true, true) => format!("refused with code {}", error.code),
+    }
+}
+
+/// A failure of input or output. `None` where the reader of our output hung up: that ends a command quietly.
+pub fn of_output(error: &io::Error) -> Option<Failure> {
+    (error.kind() != io::ErrorKind::BrokenPipe).then(|| {
+        Failure::new("write the output", error.to_string(), "free some space, or choose another file with `>`")
+    })
+}

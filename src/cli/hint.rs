@@ -1,0 +1,203 @@
+//! What to do about a refusal: one hint for every kind of the protocol, each naming a command or a setting.
+//!
+//! The match is exhaustive over the protocol's kinds: a new kind does not compile until it has a hint.
+
+use serde_json::Value;
+
+use super::output::number_of;
+use super::phrase::text;
+use super::quote::shell;
+use crate::client::RpcError;
+use crate::wire::{Access, ErrorKind, Method};
+
+/// The hint for a refusal of `method` with `params`.
+pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
+    let data = &error.data;
+    let Some(kind) = ErrorKind::from_word(&error.kind) else {
+        return "`allod server info` shows which protocol the server speaks".to_owned();
+    };
+    let network = text(params, "network").or_else(|| text(data, "network")).map(shell);
+    let in_network = |command: &str| match &network {
+        Some(network) => format!("`allod {command} {network}`"),
+        None => format!("`allod {command} NETWORK`"),
+    };
+    let address = text(data, "address").or_else(|| text(params, "address")).map_or("ADDRESS".to_owned(), shell);
+    match kind {
+        ErrorKind::ParseError | ErrorKind::InvalidRequest => {
+            "the server could not read the request; see that client and server fit: `allod server info`".to_owned()
+        }
+        ErrorKind::MethodNotFound => "`allod call rpc.discover` lists the methods that the server knows".to_owned(),
+        ErrorKind::InvalidArgument => format!("`{} --help` explains the arguments", command_of(method)),
+        ErrorKind::Internal => {
+            "look for the id in the server's log and report it, with what `allod server info` says".to_owned()
+        }
+        ErrorKind::NotFound => not_found(method, data, network.as_deref()),
+        ErrorKind::AlreadyExists => already_exists(method, params, data, network.as_deref()),
+        ErrorKind::AlreadyInUse => already_in_use(data, network.as_deref(), &address),
+        ErrorKind::NotEnoughCapacity => {
+            format!("{} tells what takes the space and what frees it", in_network("network why-full"))
+        }
+        ErrorKind::OutOfRange => format!("{} shows its subnets and pools", in_network("network get")),
+        ErrorKind::Reserved => format!("`allod who {address}` tells why; `--force` claims inside a reserved range"),
+        ErrorKind::Overlap => overlap(data),
+        ErrorKind::InUse => in_use(params, data, network.as_deref()),
+        ErrorKind::NotOwner => format!("`allod who {address}` tells who holds it"),
+        ErrorKind::WrongKind => format!("{} shows of which kind network and pools are", in_network("network get")),
+        ErrorKind::Conflict => conflict(method, network.as_deref(), &address),
+        ErrorKind::QuotaExceeded => match &network {
+            Some(network) => {
+                format!("release some, or raise it: `allod network update {network} --limit-per-owner COUNT`")
+            }
+            None => "release some, or raise it: `allod network update NETWORK --limit-per-owner COUNT`".to_owned(),
+        },
+        ErrorKind::Brake => {
+            "see what it would let go of with `--dry-run`, then allow it with `--max-share RATIO`".to_owned()
+        }
+        ErrorKind::CursorLost => {
+            let cursor = text(data, "last_common").map_or("CURSOR".to_owned(), shell);
+            format!("read the state anew, then watch from there: `allod call events.watch since={cursor}`")
+        }
+        ErrorKind::Unavailable => {
+            if data.get("applied") == Some(&Value::Bool(false)) {
+                "nothing was changed; see to the store, then try again: `allod server info`".to_owned()
+            } else {
+                format!("{}; see to the store: `allod server info`", after_lost(method))
+            }
+        }
+        ErrorKind::Overloaded => {
+            format!("nothing was changed; {}; `allod server info` shows the server's limits", retry_after(data))
+        }
+        ErrorKind::NotReady => format!("{}; `allod server info` shows how far it is", retry_after(data)),
+        ErrorKind::Moved => {
+            let to = text(data, "address").map_or("HOST:PORT".to_owned(), shell);
+            format!("ask the node that serves it: `--server {to}`")
+        }
+        ErrorKind::NetworkStopped => {
+            "the server's log says why; `allod call cluster.conflicts` lists what waits for a decision".to_owned()
+        }
+        ErrorKind::RateLimited => format!("{}; `allod server info` shows the server's limits", retry_after(data)),
+        ErrorKind::Unauthenticated => "put a token into ALLOD_TOKEN (setting `auth.tokens` of the server)".to_owned(),
+        ErrorKind::PermissionDenied => {
+            "`allod call auth.login token=TOKEN` tells what a token may do (setting `auth.tokens` of the server)"
+                .to_owned()
+        }
+        ErrorKind::LineTooLong => "send less at once, or raise the setting `server.max_line_bytes`".to_owned(),
+    }
+}
+
+/// What to do when nobody knows whether a call took effect.
+pub fn after_lost(method: &str) -> String {
+    const SAFE: [&str; 9] = [
+        "ip.allocate",
+        "ip.claim",
+        "ip.acquire",
+        "ip.renew",
+        "ip.bind",
+        "ip.update",
+        "ip.decline",
+        "deployment.apply",
+        "claimant.mark",
+    ];
+    let reads = Method::from_name(method).is_some_and(|method| method.access() == Access::Read);
+    if SAFE.contains(&method) || reads {
+        "it is safe to repeat the command: nothing is granted twice; `allod server ping` tells when the server is back"
+            .to_owned()
+    } else {
+        "whether it took effect is unknown; look first, with `allod ip list` or `allod network get NETWORK`".to_owned()
+    }
+}
+
+fn retry_after(data: &Value) -> String {
+    match data.get("retry_after_ms").and_then(Value::as_u64) {
+        Some(after) => format!("try again in {} s", after.div_ceil(1_000).max(1)),
+        None => "try again in a moment".to_owned(),
+    }
+}
+
+/// The subcommand that makes calls of this method; `allod call METHOD` where there is none of its own.
+fn command_of(method: &str) -> String {
+    let known = ["ip", "owner", "scope", "realm", "claimant", "network", "subnet", "pool", "reserved", "server"];
+    match method.split_once('.') {
+        Some((noun, verb)) if known.contains(&noun) => format!("allod {noun} {verb}"),
+        _ => "allod call".to_owned(),
+    }
+}
+
+fn not_found(method: &str, data: &Value, network: Option<&str>) -> String {
+    let field = text(data, "field").unwrap_or_default();
+    let noun = method.split('.').next().unwrap_or_default();
+    match network {
+        _ if field == "network" => "`allod network list` shows the networks there are".to_owned(),
+        Some(network) if matches!(noun, "subnet" | "pool" | "reserved") || matches!(field, "subnet" | "pool") => {
+            format!("`allod network get {network}` shows its subnets and pools, `allod network list` the networks")
+        }
+        Some(network) if noun == "ip" => {
+            format!("`allod ip list --network {network}` shows what is held there, `allod network list` the networks")
+        }
+        Some(_) | None => "`allod network list` shows the networks there are".to_owned(),
+    }
+}
+
+fn already_exists(method: &str, params: &Value, data: &Value, network: Option<&str>) -> String {
+    match (text(data, "address"), text(params, "owner"), network) {
+        (Some(address), Some(owner), Some(network)) => {
+            let owner = shell(owner);
+            format!(
+                "take another slot with `--slot NAME`, change it with `--replace`, or give `{address}` back: \
+                 `allod ip release {network} {address} --owner {owner}`"
+            )
+        }
+        _ if method == "network.create" => {
+            let name = text(params, "name").map_or("NETWORK".to_owned(), shell);
+            format!("`allod network get {name}` shows what is there; `allod network apply FILE` changes it")
+        }
+        (_, _, Some(network)) => format!("`allod network get {network}` shows what is there"),
+        _ => "`allod network list` shows what is there".to_owned(),
+    }
+}
+
+fn already_in_use(data: &Value, network: Option<&str>, address: &str) -> String {
+    let held_by = data.get("held_by").unwrap_or(&Value::Null);
+    match (text(held_by, "owner"), network) {
+        (Some(owner), Some(network)) => {
+            let scope = text(held_by, "scope").filter(|&scope| scope != "default");
+            let scope = scope.map_or_else(String::new, |scope| format!(" --scope {}", shell(scope)));
+            format!("`allod ip list --network {network} --owner {}{scope}` shows what `{owner}` holds", shell(owner))
+        }
+        _ => format!("`allod who {address}` tells who holds it"),
+    }
+}
+
+fn overlap(data: &Value) -> String {
+    match data.get("with").and_then(|with| text(with, "network")) {
+        Some(network) => format!(
+            "`allod network get {}` shows what is there; a realm of its own (`--realm NAME`) may overlap",
+            shell(network)
+        ),
+        None => "`allod network list` shows what is there; a realm of its own (`--realm NAME`) may overlap".to_owned(),
+    }
+}
+
+fn in_use(params: &Value, data: &Value, network: Option<&str>) -> String {
+    let network = network.unwrap_or("NETWORK");
+    if data.get("count").and_then(number_of).unwrap_or(0) == 0 {
+        return format!("`allod network get {network}` shows what guards it, as the setting `protected`");
+    }
+    match text(params, "subnet") {
+        Some(subnet) => {
+            format!("`allod ip list --network {network} --subnet {}` shows what is held in it", shell(subnet))
+        }
+        None => format!("`allod ip list --network {network}` shows what is held in it"),
+    }
+}
+
+fn conflict(method: &str, network: Option<&str>, address: &str) -> String {
+    let network = network.unwrap_or("NETWORK");
+    if method.starts_with("ip.") {
+        format!("look at it again: `allod ip get {address} --network {network}`")
+    } else if method.starts_with("deployment.") {
+        "look at it again: `allod call deployment.get deployment=NAME`".to_owned()
+    } else {
+        format!("look at it again: `allod network get {network}`")
+    }
+}

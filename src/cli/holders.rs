@@ -1,0 +1,159 @@
+//! `allod owner|scope|realm|claimant …`: who holds, and who uses.
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+
+use super::args::{Ask, Change, seconds};
+
+/// Owners: instances that keep addresses.
+#[derive(Debug, Subcommand)]
+pub enum OwnerCommand {
+    /// Release everything that an owner holds; asks first
+    Release(OwnerRelease),
+}
+
+/// `owner.release`.
+#[derive(Debug, Args, Serialize)]
+pub struct OwnerRelease {
+    /// The owner
+    owner: String,
+    /// Scope of the owner [default: default]
+    #[arg(long)]
+    scope: Option<String>,
+    /// Only in this network
+    #[arg(long)]
+    network: Option<String>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    change: Change,
+}
+
+/// Scopes: deployments, tenants, namespaces.
+#[derive(Debug, Subcommand)]
+pub enum ScopeCommand {
+    /// Release everything that a deployment or tenant holds; asks first
+    Release(ScopeRelease),
+    /// List the scopes and how much they hold
+    List(ScopeList),
+}
+
+/// `scope.release`.
+#[derive(Debug, Args, Serialize)]
+pub struct ScopeRelease {
+    /// The scope
+    scope: String,
+    #[command(flatten)]
+    #[serde(flatten)]
+    change: Change,
+}
+
+/// `scope.list`.
+#[derive(Debug, Args, Serialize)]
+pub struct ScopeList {
+    /// Only in this network
+    network: Option<String>,
+}
+
+/// Realms: inside one, no address belongs to two networks.
+#[derive(Debug, Subcommand)]
+pub enum RealmCommand {
+    /// List the realms
+    List,
+}
+
+/// Claimants: machines and interfaces that use addresses now.
+#[derive(Debug, Subcommand)]
+pub enum ClaimantCommand {
+    /// Note who is alive, for a later sweep
+    Mark(Mark),
+    /// Unbind, or release, what dead claimants used
+    Sweep(Sweep),
+}
+
+/// `claimant.mark`.
+#[derive(Debug, Args, Serialize)]
+pub struct Mark {
+    /// Scope of the reservations
+    scope: String,
+    /// Name of the sweep, of your choice
+    #[arg(long, value_name = "NAME")]
+    sweep: String,
+    /// Who is alive
+    #[arg(required = true, value_name = "CLAIMANT")]
+    claimants: Vec<String>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    change: Change,
+}
+
+/// `claimant.sweep`.
+#[derive(Debug, Args, Serialize)]
+pub struct Sweep {
+    /// Scope of the reservations
+    scope: String,
+    /// Sweep for which claimants were marked
+    #[arg(long, value_name = "NAME", required_unless_present_any = ["alive", "none_alive"])]
+    sweep: Option<String>,
+    /// Who is alive; may be repeated
+    #[arg(long, value_name = "CLAIMANT", conflicts_with = "sweep")]
+    alive: Vec<String>,
+    /// Nobody is alive
+    #[arg(long, conflicts_with_all = ["sweep", "alive"])]
+    #[serde(skip)]
+    none_alive: bool,
+    /// Only in this network
+    #[arg(long)]
+    network: Option<String>,
+    /// Least time between the two sweeps that miss a claimant [default: 60s]
+    #[arg(long = "grace", value_name = "DURATION", value_parser = seconds)]
+    #[serde(rename = "grace_seconds")]
+    grace: Option<u64>,
+    /// Do nothing if it would let go of a larger share [default: 0.2]
+    #[arg(long, value_name = "RATIO")]
+    max_share: Option<f64>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    change: Change,
+}
+
+impl OwnerCommand {
+    /// The call that it is.
+    pub fn ask(self) -> Ask {
+        match self {
+            Self::Release(args) => Ask::new("owner.release", &args).destructive(true),
+        }
+    }
+}
+
+impl ScopeCommand {
+    /// The call that it is.
+    pub fn ask(self) -> Ask {
+        match self {
+            Self::Release(args) => Ask::new("scope.release", &args).destructive(true),
+            Self::List(args) => Ask::new("scope.list", &args),
+        }
+    }
+}
+
+impl RealmCommand {
+    /// The call that it is.
+    pub fn ask(self) -> Ask {
+        match self {
+            Self::List => Ask::new("realm.list", &()),
+        }
+    }
+}
+
+impl ClaimantCommand {
+    /// The call that it is.
+    pub fn ask(self) -> Ask {
+        match self {
+            Self::Mark(args) => Ask::new("claimant.mark", &args),
+            Self::Sweep(args) => {
+                // Not asked about: the two misses and `max_share` are the brake, and sweeps run unattended.
+                let ask = Ask::new("claimant.sweep", &args);
+                if args.none_alive { ask.with("alive", serde_json::json!([])) } else { ask }
+            }
+        }
+    }
+}

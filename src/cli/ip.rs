@@ -1,0 +1,472 @@
+//! `allod ip …`: the arguments of the allocation methods and the calls that they become.
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::args::{Ask, Change, Target, pair, pairs, params_of, seconds, set_of};
+
+/// Addresses: take, claim, renew, hand over, release, look up.
+#[derive(Debug, Subcommand)]
+pub enum IpCommand {
+    /// Take one free address, or get again the one that is held already
+    ///
+    /// Safe to repeat: an owner's slot gets the same address every time.
+    Allocate(Allocate),
+    /// Take one address by name
+    Claim(Claim),
+    /// Take several addresses, all or none, over any networks and families
+    Acquire(Acquire),
+    /// Give an address back
+    Release(Release),
+    /// Renew a lease, or make it permanent
+    Renew(Renew),
+    /// Note who uses the address now
+    Bind(Bind),
+    /// Note that the claimant uses it no more
+    Unbind(Bind),
+    /// Change labels, note, hostname, MAC or uid of a reservation
+    Update(Update),
+    /// Hand an address to another owner in one step
+    #[command(override_usage = "allod ip transfer [OPTIONS] --owner <OWNER> --to-owner <OWNER>\n\
+                                \x20                        <NETWORK> <ADDRESS>")]
+    Transfer(Transfer),
+    /// Report that somebody else answers at this address
+    Decline(Decline),
+    /// Tell the state of one address
+    Get(Get),
+    /// Tell the state of one address in all realms
+    Find(Find),
+    /// List reservations
+    List(Box<List>),
+}
+
+/// Options of everything that grants.
+#[derive(Debug, Clone, Default, Args, Serialize)]
+#[command(next_help_heading = "Options of the grant")]
+pub struct Grant {
+    /// Tells two owners of one name apart
+    #[arg(long, value_name = "UID")]
+    owner_uid: Option<String>,
+    /// Refuse if the slot holds a reservation already
+    #[arg(long)]
+    must_create: bool,
+    /// Release what the slot holds instead, in the same commit
+    #[arg(long)]
+    replace: bool,
+    /// For machines that come and go, as compilation machines
+    #[arg(long)]
+    transient: bool,
+    /// Release it by itself when not renewed in time (90s, 15m, 1h, 2d)
+    #[arg(long = "ttl", value_name = "DURATION", value_parser = seconds)]
+    #[serde(rename = "ttl_seconds")]
+    ttl: Option<u64>,
+    /// Who uses it now: a machine or a network interface
+    #[arg(long)]
+    claimant: Option<String>,
+    /// Release it when the claimant goes
+    #[arg(long)]
+    release_with_claimant: bool,
+    /// A label; may be repeated
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = pair)]
+    #[serde(serialize_with = "pairs")]
+    labels: Vec<(String, String)>,
+    /// A note for people
+    #[arg(long, value_name = "TEXT")]
+    note: Option<String>,
+    /// Host name
+    #[arg(long, value_name = "NAME")]
+    hostname: Option<String>,
+    /// Hardware address, or `auto` to have one made
+    #[arg(long)]
+    mac: Option<String>,
+    /// Wait so long for an address to come free
+    #[arg(long = "wait", value_name = "DURATION", value_parser = seconds)]
+    #[serde(rename = "wait_seconds")]
+    wait: Option<u64>,
+}
+
+/// `ip.allocate`.
+#[derive(Debug, Args, Serialize)]
+pub struct Allocate {
+    /// Network to take it from
+    network: String,
+    /// Who keeps it: an instance
+    #[arg(long)]
+    owner: String,
+    /// Deployment, tenant or namespace of the owner [default: default]
+    #[arg(long)]
+    scope: Option<String>,
+    /// Which of the owner's addresses [default: 0]
+    #[arg(long)]
+    slot: Option<String>,
+    /// 4 or 6
+    #[arg(long, value_parser = clap::value_parser!(u8).range(4..=6))]
+    family: Option<u8>,
+    /// Only from this subnet (cidr, name or id)
+    #[arg(long)]
+    subnet: Option<String>,
+    /// Only from this pool (name or range)
+    #[arg(long)]
+    pool: Option<String>,
+    /// Only from subnets that serve this zone
+    #[arg(long)]
+    zone: Option<String>,
+    /// Take a block of this prefix length instead of one address
+    #[arg(long, value_name = "BITS")]
+    prefix_length: Option<u8>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    grant: Grant,
+    #[command(flatten)]
+    #[serde(flatten)]
+    change: Change,
+}
+
+/// `ip.claim`.
+#[derive(Debug, Args, Serialize)]
+pub struct Claim {
+    /// Network in which it lies
+    network: String,
+    /// The address wanted
+    address: String,
+    /// Who keeps it: an instance
+    #[arg(long)]
+    owner: String,
+    /// Deployment, tenant or namespace of the owner [default: default]
+    #[arg(long)]
+    scope: Option<String>,
+    /// Which of the owner's addresses [default: 0]
+    #[arg(long)]
+    slot: Option<String>,
+    /// Claim the block of this prefix length that begins there
+    #[arg(long, value_name = "BITS")]
+    prefix_length: Option<u8>,
+    /// Also inside a reserved range
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    #[serde(flatten)]
+    grant: Grant,
+    #[command(flatten)]
+    #[serde(flatten)]
+    change: Change,
+}
+
+/// `ip.acquire`.
+#[derive(Debug, Args, Serialize)]
+pub struct Acquire {
+    /// Network of those that name none
+    network: Option<String>,
+    /// Who keeps them: an instance
+    #[arg(long)]
+    owner: String,
+    /// Deployment, tenant or namespace of the owner [default: default]
+    #[arg(long)]
+    scope: Option<String>,
+    /// Put before the numbers of slots that are not named
+    #[arg(long, value_name = "TEXT")]
+    slot_prefix: Option<String>,
+    /// One address wanted: `any`, an ADDRESS, or members as
+    /// network=lan,family=6,pool=web,slot=a,optional; may be repeated
+    #[arg(long = "ip", value_name = "WISH", required = true, value_parser = wish)]
+    ips: Vec<Value>,
+    /// Release what else the owner holds in the networks named
+    #[arg(long)]
+    exact: bool,
+    #[command(flatten)]
+    #[serde(flatten)]
+    grant: Grant,
+    #[command(flatten)]
+    #[serde(flatten)]
+    change: Change,
+}
+
+/// Reads one wish of `--ip`: `any`, an address, or `member=value` parts between commas.
+fn wish(text: &str) -> Result<Value, String> {
+    let mut members = Map::new();
+    for part in text.split(',') {
+        match part.split_once('=') {
+            Some((member @ ("family" | "prefix_length"), number)) => {
+                let number: u8 = number.parse().map_err(|_| format!("`{member}` must be a number"))?;
+                members.insert(member.to_owned(), json!(number));
+            }
+            Some((member @ ("network" | "address" | "pool" | "subnet" | "zone" | "slot"), value)) => {
+                members.insert(member.to_owned(), json!(value));
+            }
+            Some((member, _)) => {
+                return Err(format!(
+                    "unknown member `{member}`; known are network, address, pool, subnet, family, zone, prefix_length, \
+                     slot and optional"
+                ));
+            }
+            None if part == "any" => {}
+            None if part == "optional" => drop(members.insert(part.to_owned(), json!(true))),
+            None if part.contains(['.', ':']) => drop(members.insert("address".to_owned(), json!(part))),
+            None => return Err(format!("`{part}` is neither `any`, an address, nor member=value")),
+        }
+    }
+    Ok(Value::Object(members))
+}
+
+/// `ip.release`.
+#[derive(Debug, Args, Serialize)]
+pub struct Release {
+    #[command(flatten)]
+    #[serde(flatten)]
+    target: Target,
+    /// Refuse if nothing is held there
+    #[arg(long)]
+    strict: bool,
+    /// Release it whoever holds it; asks first
+    #[arg(long)]
+    force: bool,
+}
+
+/// `ip.renew`.
+#[derive(Debug, Args, Serialize)]
+pub struct Renew {
+    #[command(flatten)]
+    #[serde(flatten)]
+    target: Target,
+    /// From now on for so long (90s, 15m, 1h, 2d)
+    #[arg(long = "ttl", value_name = "DURATION", value_parser = seconds, required_unless_present = "permanent")]
+    #[serde(rename = "ttl_seconds")]
+    ttl: Option<u64>,
+    /// For good
+    #[arg(long, conflicts_with = "ttl")]
+    #[serde(skip)]
+    permanent: bool,
+}
+
+/// `ip.bind` and `ip.unbind`.
+#[derive(Debug, Args, Serialize)]
+pub struct Bind {
+    #[command(flatten)]
+    #[serde(flatten)]
+    target: Target,
+    /// Who uses it: a machine or a network interface
+    #[arg(long)]
+    claimant: String,
+}
+
+/// `ip.update`.
+#[derive(Debug, Args)]
+pub struct Update {
+    #[command(flatten)]
+    target: Target,
+    #[command(flatten)]
+    set: UpdateSet,
+    /// Clear a member: note, hostname, mac, owner_uid, labels or labels.KEY
+    #[arg(long, value_name = "MEMBER")]
+    unset: Vec<String>,
+}
+
+/// What `ip.update` may set.
+#[derive(Debug, Args, Serialize)]
+struct UpdateSet {
+    /// Set a label; may be repeated
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = pair)]
+    #[serde(serialize_with = "pairs")]
+    labels: Vec<(String, String)>,
+    /// Set the note
+    #[arg(long, value_name = "TEXT")]
+    note: Option<String>,
+    /// Set the host name
+    #[arg(long, value_name = "NAME")]
+    hostname: Option<String>,
+    /// Set the hardware address, or `auto` to have one made
+    #[arg(long)]
+    mac: Option<String>,
+    /// Set the uid of the owner
+    #[arg(long, value_name = "UID")]
+    owner_uid: Option<String>,
+}
+
+/// `ip.transfer`.
+#[derive(Debug, Args, Serialize)]
+pub struct Transfer {
+    /// Network in which it lies
+    network: String,
+    /// The address handed over
+    address: String,
+    /// Who holds it now
+    #[arg(long)]
+    owner: String,
+    /// Scope of the one who holds it now [default: default]
+    #[arg(long)]
+    scope: Option<String>,
+    /// Who gets it
+    #[arg(long, value_name = "OWNER")]
+    #[serde(skip)]
+    to_owner: String,
+    /// Scope of the one who gets it [default: default]
+    #[arg(long, value_name = "SCOPE")]
+    #[serde(skip)]
+    to_scope: Option<String>,
+    /// Slot of the one who gets it [default: 0]
+    #[arg(long, value_name = "SLOT")]
+    #[serde(skip)]
+    to_slot: Option<String>,
+    /// Swap it for what the other one holds
+    #[arg(long)]
+    exchange: bool,
+    /// Refuse if the address has changed hands since this generation
+    #[arg(long, value_name = "GENERATION")]
+    if_generation: Option<u64>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    change: Change,
+}
+
+/// `ip.decline`.
+#[derive(Debug, Args, Serialize)]
+pub struct Decline {
+    /// Network in which it lies
+    network: String,
+    /// The address at which somebody else answers
+    address: String,
+    /// Who holds it
+    #[arg(long)]
+    owner: String,
+    /// Scope of the owner [default: default]
+    #[arg(long)]
+    scope: Option<String>,
+    /// Which of the owner's addresses [default: 0]
+    #[arg(long)]
+    slot: Option<String>,
+    /// Who answered there, as far as known (a MAC)
+    #[arg(long)]
+    seen: Option<String>,
+    /// Keep it out of circulation for so long [default: 1d]
+    #[arg(long = "probation", value_name = "DURATION", value_parser = seconds)]
+    #[serde(rename = "probation_seconds")]
+    probation: Option<u64>,
+    /// Take another address in the same commit
+    #[arg(long)]
+    again: bool,
+    #[command(flatten)]
+    #[serde(flatten)]
+    change: Change,
+}
+
+/// `ip.get`.
+#[derive(Debug, Args, Serialize)]
+pub struct Get {
+    /// The address
+    address: String,
+    /// In this network
+    #[arg(long, conflicts_with = "realm")]
+    network: Option<String>,
+    /// In this realm [default: default]
+    #[arg(long)]
+    realm: Option<String>,
+}
+
+/// `ip.find`.
+#[derive(Debug, Args, Serialize)]
+pub struct Find {
+    /// The address
+    address: String,
+}
+
+/// `ip.list`. Without a limit all pages are fetched.
+#[derive(Debug, Args, Serialize)]
+pub struct List {
+    /// Of this network
+    #[arg(long)]
+    network: Option<String>,
+    /// Of this realm
+    #[arg(long)]
+    realm: Option<String>,
+    /// Of this scope
+    #[arg(long)]
+    scope: Option<String>,
+    /// Of this owner
+    #[arg(long)]
+    owner: Option<String>,
+    /// Of owners that begin so
+    #[arg(long, value_name = "TEXT")]
+    owner_prefix: Option<String>,
+    /// Used by this claimant
+    #[arg(long)]
+    claimant: Option<String>,
+    /// With a claimant (true) or without (false)
+    #[arg(long, value_name = "BOOL")]
+    #[serde(skip)]
+    bound: Option<bool>,
+    /// With this label: KEY or KEY=VALUE
+    #[arg(long, value_name = "KEY[=VALUE]")]
+    label: Option<String>,
+    /// In this subnet (cidr, name or id)
+    #[arg(long)]
+    subnet: Option<String>,
+    /// In this pool (name or range)
+    #[arg(long)]
+    pool: Option<String>,
+    /// dynamic or static
+    #[arg(long)]
+    kind: Option<String>,
+    /// In this range
+    #[arg(long)]
+    range: Option<String>,
+    /// With this host name
+    #[arg(long, value_name = "NAME")]
+    hostname: Option<String>,
+    /// With this hardware address
+    #[arg(long)]
+    mac: Option<String>,
+    /// Obsolete ones (true) or current ones (false)
+    #[arg(long, value_name = "BOOL")]
+    #[serde(skip)]
+    obsolete: Option<bool>,
+    /// Whose lease ends before this time (RFC 3339)
+    #[arg(long, value_name = "TIME")]
+    expires_before: Option<String>,
+    /// Granted before this time (RFC 3339)
+    #[arg(long, value_name = "TIME")]
+    created_before: Option<String>,
+    /// Only count them
+    #[arg(long)]
+    #[serde(rename = "count_only")]
+    count: bool,
+    /// At most so many
+    #[arg(long)]
+    limit: Option<u64>,
+    /// Continue after this (`next` of an earlier answer)
+    #[arg(long, value_name = "NEXT")]
+    after: Option<String>,
+}
+
+impl IpCommand {
+    /// The call that it is.
+    pub fn ask(self) -> Ask {
+        match self {
+            Self::Allocate(args) => Ask::new("ip.allocate", &args),
+            Self::Claim(args) => Ask::new("ip.claim", &args),
+            Self::Acquire(args) => Ask::new("ip.acquire", &args),
+            Self::Release(args) => Ask::new("ip.release", &args).destructive(args.force),
+            // `ttl_seconds` is always sent: null is what makes a reservation permanent.
+            Self::Renew(args) => Ask::new("ip.renew", &args).with("ttl_seconds", args.ttl),
+            Self::Bind(args) => Ask::new("ip.bind", &args),
+            Self::Unbind(args) => Ask::new("ip.unbind", &args),
+            Self::Update(args) => Ask::new("ip.update", &args.target).with("set", set_of(&args.set, &args.unset)),
+            Self::Transfer(args) => {
+                let to = json!({"owner": args.to_owner, "scope": args.to_scope, "slot": args.to_slot});
+                Ask::new("ip.transfer", &args).with("to", params_of(&to))
+            }
+            Self::Decline(args) => Ask::new("ip.decline", &args),
+            Self::Get(args) => Ask::new("ip.get", &args),
+            Self::Find(args) => Ask::new("ip.find", &args),
+            Self::List(args) => {
+                let mut ask = Ask::new("ip.list", &args);
+                for (member, value) in [("bound", args.bound), ("obsolete", args.obsolete)] {
+                    if let Some(value) = value {
+                        ask = ask.with(member, value);
+                    }
+                }
+                ask
+            }
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! The command line: what was typed becomes calls, answers become text.
+//!
+//! ```text
+//! arguments (this file, ip, network, subnet, holders) ─▶ Ask ─▶ session ─▶ output ─▶ stdout
+//!                                                                  └─ failure, hint ─▶ stderr
+//! ```
+//!
+//! Data goes to stdout and words go to stderr; how a command ends is in [`exit`], how it fails in [`failure`]. Commands
+//! that are one call are tables of flags; those that are more have a file each: `apply`, `who`, `why_full`, `archive`.
+//!
+//! Review notes: does a new command that takes something away ask first, and refuse where nobody can be asked? Is every
+//! line of its help within 80 columns? Does its failure end with a command or a setting?
+
+pub mod apply;
+pub mod archive;
+pub mod args;
+pub mod backup;
+pub mod call;
+pub mod docs;
+pub mod exit;
+pub mod failure;
+pub mod hint;
+pub mod holders;
+pub mod ip;
+pub mod map;
+pub mod network;
+pub mod output;
+pub mod perform;
+pub mod phrase;
+pub mod progress;
+pub mod quote;
+pub mod schema;
+pub mod serve_args;
+pub mod session;
+pub mod subnet;
+pub mod try_out;
+pub mod who;
+pub mod why_full;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use exit::Exit;
+use failure::Failure;
+use network::NetworkCommand;
+use output::{Format, Style};
+use session::{Done, Options, Session, Stop};
+
+use crate::serve::from_cli;
+
+/// A register of who holds which address.
+#[derive(Debug, Parser)]
+#[command(name = "allod", version, max_term_width = 80, after_help = exit::HELP, subcommand_required = true)]
+#[command(infer_long_args = false, disable_help_subcommand = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    global: Global,
+}
+
+/// Options of all commands.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Options of all commands")]
+struct Global {
+    /// Where the server is
+    #[arg(long, global = true, env = "ALLOD_SERVER", value_name = "HOST:PORT", default_value = "127.0.0.1:7400")]
+    #[arg(hide_env_values = true)]
+    server: String,
+    /// How answers are printed: table, json or env
+    #[arg(long, global = true, value_enum, default_value_t, hide_default_value = true, hide_possible_values = true)]
+    format: Format,
+    /// With --format env: put this in front of each variable
+    #[arg(long, global = true, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    prefix: String,
+    /// Do not ask before something is taken away
+    #[arg(long, short, global = true)]
+    yes: bool,
+    /// How long to wait for the server
+    #[arg(long, global = true, value_name = "DURATION", value_parser = args::seconds, default_value = "30s")]
+    timeout: u64,
+}
+
+/// What can be done.
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a server with a first network, and show what it says
+    Try(try_out::Try),
+    /// Run the server
+    Serve(serve_args::ServeArgs),
+    /// Addresses: take, claim, renew, hand over, release, look up
+    #[command(subcommand)]
+    Ip(ip::IpCommand),
+    /// Networks: create, look at, change, delete; apply a file
+    #[command(subcommand)]
+    Network(NetworkCommand),
+    /// Subnets: add, change, move, remove
+    #[command(subcommand)]
+    Subnet(subnet::SubnetCommand),
+    /// Pools: ranges from which addresses are given
+    #[command(subcommand)]
+    Pool(subnet::PoolCommand),
+    /// Reserved ranges: kept from automatic allocation
+    #[command(subcommand)]
+    Reserved(subnet::ReservedCommand),
+    /// Owners: instances that keep addresses
+    #[command(subcommand)]
+    Owner(holders::OwnerCommand),
+    /// Scopes: deployments, tenants, namespaces
+    #[command(subcommand)]
+    Scope(holders::ScopeCommand),
+    /// Realms: inside one, no address belongs to two networks
+    #[command(subcommand)]
+    Realm(holders::RealmCommand),
+    /// Claimants: machines and interfaces that use addresses now
+    #[command(subcommand)]
+    Claimant(holders::ClaimantCommand),
+    /// Who holds an address, or why nobody does, and what to type next
+    Who(who::Who),
+    /// Call any method of the protocol
+    Call(call::Call),
+    /// Ask the server about itself
+    #[command(subcommand)]
+    Server(call::ServerCommand),
+    /// Write all networks and reservations as JSON lines
+    Export(archive::Export),
+    /// Read what `export` wrote; checked whole before anything changes
+    Import(archive::Import),
+    /// Copy the register of a server that is stopped
+    Backup(backup::Backup),
+    /// Make a register from a backup
+    Restore(backup::Restore),
+    /// Check a configuration file of the server
+    CheckConfig(serve_args::CheckConfig),
+    /// Write the completions of a shell to stdout
+    Completions(docs::Completions),
+    /// Write man pages into a directory
+    Man(docs::Man),
+}
+
+/// Runs one command line, its first member the program's name, and says how it ended.
+pub fn run<I, T>(arguments: I) -> ExitCode
+where
+    I: IntoIterator<Item = T>,
+    T: Into<OsString> + Clone,
+{
+    let cli = match Cli::command().try_get_matches_from(arguments).and_then(|matches| Cli::from_arg_matches(&matches)) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are asked for and go to stdout; everything else is a wrong command line.
+            let exit = if error.use_stderr() { Exit::Usage } else { Exit::Success };
+            let _ = error.print();
+            return exit.into();
+        }
+    };
+    let ended = match cli.command {
+        Command::Serve(args) => match serve_networks(&args) {
+            Ok(networks) => return from_cli::run(args, networks),
+            Err(failure) => Err(failure.into()),
+        },
+        Command::CheckConfig(args) => from_cli::check_config(&args.config).map(|()| Exit::Success).map_err(Stop::from),
+        Command::Try(args) => options(cli.global).map_err(Stop::from).and_then(|options| try_out::run(&args, options)),
+        Command::Backup(args) => backup::backup(&args),
+        Command::Restore(args) => backup::restore(&args),
+        Command::Completions(args) => docs::completions(&args),
+        Command::Man(args) => docs::man(&args),
+        command => options(cli.global).map_err(Stop::from).and_then(|options| online(command, options)),
+    };
+    match ended {
+        Ok(exit) => exit.into(),
+        Err(Stop::Quiet) => Exit::Success.into(),
+        Err(Stop::Failed(failure)) => {
+            failure.print();
+            failure.exit.into()
+        }
+    }
+}
+
+/// The networks of `--networks`, read as `network apply` reads them.
+fn serve_networks(args: &serve_args::ServeArgs) -> Result<Vec<crate::wire::params::NetworkCreate>, Failure> {
+    let Some(path) = &args.networks else { return Ok(Vec::new()) };
+    let tables = apply::file::read(path).map_err(|problem| {
+        let asked = format!("read the networks of {}", shown(path));
+        Failure::new(asked, problem, "correct the file; `allod network dump` writes one that is right")
+    })?;
+    Ok(tables.iter().filter_map(apply::file::Table::params).collect())
+}
+
+/// The whole argument tree, for completions, man pages and tests.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+fn options(global: Global) -> Result<Options, Failure> {
+    if !global.prefix.is_empty() && !quote::is_variable(&global.prefix) {
+        return Err(Failure::usage(
+            "use that prefix",
+            format!("`{}` does not begin a name of a shell variable", global.prefix),
+            "letters, digits and `_` do: `--prefix INSTANCE_NIC0_`",
+        ));
+    }
+    Ok(Options {
+        server: global.server,
+        timeout: Duration::from_secs(global.timeout.max(1)),
+        yes: global.yes,
+        style: Style::of_stdout(global.format, global.prefix),
+        token: std::env::var("ALLOD_TOKEN").ok().filter(|token| !token.is_empty()),
+    })
+}
+
+fn online(command: Command, options: Options) -> Done<Exit> {
+    let writes_file = matches!(command, Command::Network(NetworkCommand::Dump(_)));
+    if matches!(options.style.format, Format::Toml | Format::Yaml) && !writes_file {
+        return Err(Failure::usage(
+            "print that as a network file",
+            "only `allod network dump` writes toml and yaml",
+            "choose `--format table`, `json` or `env`",
+        )
+        .into());
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut session = Session::new(options);
+    runtime.block_on(dispatch(command, &mut session))
+}
+
+async fn dispatch(command: Command, session: &mut Session) -> Done<Exit> {
+    let ask = match command {
+        Command::Ip(command) => command.ask(),
+        Command::Subnet(command) => command.ask(),
+        Command::Pool(command) => command.ask(),
+        Command::Reserved(command) => command.ask(),
+        Command::Owner(command) => command.ask(),
+        Command::Scope(command) => command.ask(),
+        Command::Realm(command) => command.ask(),
+        Command::Claimant(command) => command.ask(),
+        Command::Server(command) => command.ask(),
+        Command::Network(command) => match command.ask() {
+            Ok(ask) => ask,
+            Err(command) => return several(command, session).await,
+        },
+        Command::Who(args) => return who::run(session, &args).await,
+        Command::Call(args) => return call::run(session, &args).await,
+        Command::Export(args) => return archive::export(session, &args).await,
+        Command::Import(args) => return archive::import(session, &args).await,
+        // Answered by `run`, which needs no connection for them.
+        Command::Try(_)
+        | Command::Serve(_)
+        | Command::Backup(_)
+        | Command::Restore(_)
+        | Command::CheckConfig(_)
+        | Command::Completions(_)
+        | Command::Man(_) => return Ok(Exit::Success),
+    };
+    perform::perform(session, ask).await
+}
+
+/// The commands of `allod network` that are more than one call.
+async fn several(command: NetworkCommand, session: &mut Session) -> Done<Exit> {
+    match command {
+        NetworkCommand::Apply(args) => apply::run(session, &args).await,
+        NetworkCommand::Dump(args) => apply::dump::run(session, &args).await,
+        NetworkCommand::Map(args) => map::run(session, &args).await,
+        NetworkCommand::WhyFull(args) => why_full::run(session, &args.network).await,
+        NetworkCommand::Create(_)
+        | NetworkCommand::Get(_)
+        | NetworkCommand::List(_)
+        | NetworkCommand::Update(_)
+        | NetworkCommand::Delete(_)
+        | NetworkCommand::Restore(_)
+        | NetworkCommand::Usage(_) => Ok(Exit::Success),
+    }
+}
+
+/// A path for a sentence.
+pub(crate) fn shown(path: &PathBuf) -> String {
+    if path.as_os_str() == "-" { "stdin".to_owned() } else { format!("`{}`", path.display()) }
+}

@@ -1,0 +1,165 @@
+//! `network.map` drawn for people: 64 addresses a row, labels, a legend; large pools as cells.
+//!
+//! ```text
+//! pool `web` 10.0.0.2-10.0.0.99: 98 addresses, 3 taken
+//!        10.0.0.0   XXX.............................................................
+//!       10.0.0.64 ....................................
+//! ```
+//!
+//! Rows begin at multiples of 64, so that the same address stands in the same column of every network. 15 columns of
+//! label, one blank and 64 addresses are 80.
+
+use serde_json::Value;
+
+use super::number_of;
+use crate::core::address::{Address, Family, Range};
+
+/// Addresses, or cells, of one row.
+const ROW: usize = 64;
+/// Columns of a label: the longest IPv4 address.
+const LABEL: usize = 15;
+/// Rows drawn of one pool in cells; more cells than fit are gathered.
+const CELL_ROWS_MAX: usize = 16;
+/// A pool of more addresses than this is drawn in cells.
+pub const TEXT_ADDRESSES_MAX: u128 = 4_096;
+
+/// What the characters of a map mean.
+pub const LEGEND: &str = "X taken (held, reserved, cooling or declined)   . free";
+/// What the characters of cells mean.
+pub const CELL_LEGEND: &str = "1 up to 10 % taken … 9 up to 90 %   X more   . all free";
+
+/// One pool of an answer to `network.map`, drawn. Nothing if the answer is of another form.
+pub fn pool(pool: &Value) -> Option<String> {
+    let range: Range = pool.get("range")?.as_str()?.parse().ok()?;
+    let name = pool.get("name").and_then(Value::as_str).map_or_else(String::new, |name| format!(" `{name}`"));
+    let shown = match range.as_cidr() {
+        Some(cidr) if cidr.family() == Family::V6 => cidr.to_string(),
+        _ => range.to_string(),
+    };
+    let (rows, taken) = if let Some(map) = pool.get("map").and_then(Value::as_str) {
+        (text_rows(range, map), map.bytes().filter(|&c| c == b'X').count().to_string())
+    } else if let Some(cells) = pool.get("cells").and_then(Value::as_array) {
+        let length = u8::try_from(pool.get("cell_prefix_length")?.as_u64()?).ok()?;
+        cell_rows(range, length, cells)?
+    } else {
+        return None;
+    };
+    let size = grouped(&range.size().to_string());
+    Some(format!("pool{name} {shown}: {size} addresses, {} taken\n{rows}", grouped(&taken)))
+}
+
+fn label(address: Address) -> String {
+    let text = address.to_string();
+    let length = text.chars().count();
+    // The end of an IPv6 address is what tells the rows apart.
+    let text = if length > LABEL { text.chars().skip(length - LABEL + 1).collect() } else { text };
+    if length > LABEL { format!("…{text}") } else { format!("{text:>LABEL$}") }
+}
+
+fn text_rows(range: Range, map: &str) -> String {
+    let (family, first) = (range.family(), range.first().bits());
+    let mut rows = String::new();
+    let mut base = first - first % ROW as u128;
+    let mut rest = map;
+    let mut blank = (first - base) as usize;
+    while !rest.is_empty() {
+        let (row, later) = rest.split_at(rest.len().min(ROW - blank));
+        rows.push_str(&format!("{} {}{row}\n", label(Address::new(family, base)), " ".repeat(blank)));
+        (rest, blank) = (later, 0);
+        base = base.saturating_add(ROW as u128);
+    }
+    rows
+}
+
+/// Cells of the answer, gathered until they fit, and how many addresses are taken in all.
+fn cell_rows(range: Range, length: u8, cells: &[Value]) -> Option<(String, String)> {
+    let width = range.family().width();
+    let mut host_bits = u32::from(width.checked_sub(length)?);
+    let (first, last) = (range.first().bits(), range.last().bits());
+    let count =
+        |host_bits: u32| (last.checked_shr(host_bits).unwrap_or(0)) - (first.checked_shr(host_bits).unwrap_or(0));
+    while count(host_bits) >= (ROW * CELL_ROWS_MAX) as u128 {
+        host_bits += 1;
+    }
+    let origin = first.checked_shr(host_bits).unwrap_or(0);
+    let mut taken = vec![0u128; usize::try_from(count(host_bits)).ok()? + 1];
+    let mut total = 0u128;
+    for cell in cells {
+        let at: Address = cell.get(0)?.as_str()?.parse().ok()?;
+        let sum = number_of(cell.get(1)?)?.saturating_add(number_of(cell.get(2)?)?);
+        let place = at.bits().checked_shr(host_bits).unwrap_or(0).saturating_sub(origin);
+        *taken.get_mut(usize::try_from(place).ok()?)? += sum;
+        total = total.saturating_add(sum);
+    }
+    let mut rows =
+        format!("one character is a /{} of {} addresses\n", u32::from(width) - host_bits, size_of(host_bits));
+    for (row, cells) in taken.chunks(ROW).enumerate() {
+        let base = (origin + (row * ROW) as u128).checked_shl(host_bits).unwrap_or(0).max(first);
+        let drawn: String = cells.iter().map(|&taken| fill(taken, host_bits)).collect();
+        rows.push_str(&format!("{} {drawn}\n", label(Address::new(range.family(), base))));
+    }
+    Some((rows, total.to_string()))
+}
+
+fn size_of(host_bits: u32) -> String {
+    1u128.checked_shl(host_bits).map_or_else(|| "2^128".to_owned(), |size| grouped(&size.to_string()))
+}
+
+/// How full a cell is, in tenths.
+fn fill(taken: u128, host_bits: u32) -> char {
+    if taken == 0 {
+        return '.';
+    }
+    let size = 1u128.checked_shl(host_bits).unwrap_or(u128::MAX);
+    // Divided first: ten times an IPv6 count does not fit.
+    let tenth = (size / 10).max(1);
+    match taken.div_ceil(tenth) {
+        tenths @ 1..=9 if taken < size => char::from(b'0' + tenths as u8),
+        _ => 'X',
+    }
+}
+
+/// A count with blanks between groups of three digits; long ones are rounded: `1.8e19`.
+pub fn grouped(count: &str) -> String {
+    if count.len() > 15 && count.bytes().all(|byte| byte.is_ascii_digit()) {
+        return format!("{}.{}e{}", &count[..1], &count[1..2], count.len() - 1);
+    }
+    let mut text = String::new();
+    for (at, c) in count.chars().enumerate() {
+        if at > 0 && (count.len() - at).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(c);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn rows_begin_at_multiples_of_64_and_fit_80_columns() {
+        let map = "X".repeat(3) + &".".repeat(95);
+        let text = pool(&json!({"range": "10.0.0.2-10.0.0.99", "name": "web", "map": map})).unwrap();
+        let rows: Vec<&str> = text.lines().collect();
+        assert_eq!(rows[0], "pool `web` 10.0.0.2-10.0.0.99: 98 addresses, 3 taken");
+        assert!(rows[1].starts_with("       10.0.0.0   XXX..."), "{text}");
+        assert!(rows[2].starts_with("      10.0.0.64 ....") && rows[2].len() == 16 + 36, "{text}");
+        let wide = pool(&json!({"range": "255.255.255.0-255.255.255.127", "map": ".".repeat(128)})).unwrap();
+        assert!(wide.lines().all(|line| line.chars().count() <= 80), "{wide}");
+    }
+
+    #[test]
+    fn a_large_pool_is_gathered_into_cells() {
+        let cells =
+            json!([["2001:db8::", "1", "1", "65534"], ["2001:db8:0:0:8000::", "9223372036854775808", "0", "0"]]);
+        let text = pool(&json!({"range": "2001:db8::-2001:db8::ffff:ffff:ffff:ffff", "cell_prefix_length": 80,
+            "cells": cells}))
+        .unwrap();
+        assert!(text.starts_with("pool 2001:db8::/64: 1.8e19 addresses, 9.2e18 taken\n"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert_eq!(text.lines().count(), 2 + 16, "{text}");
+    }
+}

@@ -1,0 +1,96 @@
+//! Answers as people or programs want them: tables, JSON, shell assignments.
+//!
+//! What is printed here is data and goes to stdout; words about it go to stderr and are none of this module's business.
+
+pub mod env;
+pub mod map;
+mod show;
+pub mod table;
+
+use std::io::{self, IsTerminal, Write};
+
+use clap::ValueEnum;
+use serde_json::Value;
+
+pub use show::{network, reservation_rows, usage};
+
+/// How answers are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum Format {
+    /// For people
+    #[default]
+    Table,
+    /// The answer as the protocol has it, indented
+    Json,
+    /// Shell assignments, safe to `eval`: IP_0, NETWORK_SUBNET_0, …
+    Env,
+    /// A network file (`network dump`)
+    #[value(hide = true)]
+    Toml,
+    /// A network file (`network dump`)
+    #[value(hide = true)]
+    Yaml,
+}
+
+/// How and how wide to print.
+#[derive(Debug, Clone, Default)]
+pub struct Style {
+    /// The format.
+    pub format: Format,
+    /// Put in front of variables of `env`.
+    pub prefix: String,
+    /// Columns that there are; none: as many as are needed.
+    pub width: Option<usize>,
+}
+
+impl Style {
+    /// The style for this process's stdout: as wide as its terminal, or unbounded where it is none.
+    pub fn of_stdout(format: Format, prefix: String) -> Self {
+        let width = io::stdout().is_terminal().then(|| terminal_columns().unwrap_or(80));
+        Self { format, prefix, width }
+    }
+
+    /// The answer to `method` in this style, ready to be printed.
+    pub fn render(&self, method: &str, params: &Value, result: &Value) -> String {
+        match self.format {
+            Format::Table => show::render(method, params, result, self.width),
+            // Toml and Yaml are refused before anything is asked; what could come here is data all the same.
+            Format::Json | Format::Toml | Format::Yaml => format!("{result:#}\n"),
+            Format::Env => env::render(result, &self.prefix),
+        }
+    }
+}
+
+/// Columns of the terminal that stdout is.
+fn terminal_columns() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+    (size.ws_col > 0).then_some(usize::from(size.ws_col))
+}
+
+/// Prints to stdout, in colour on a terminal.
+///
+/// # Errors
+/// Those of stdout, [`io::ErrorKind::BrokenPipe`] included.
+pub fn print(text: &str) -> io::Result<()> {
+    let mut stdout = anstream::stdout();
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()
+}
+
+/// A scalar as text without quotes; null is empty, the rest is JSON.
+pub fn text_of(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
+    }
+}
+
+/// A count, which the protocol writes as a string or as a number.
+pub fn number_of(value: &Value) -> Option<u128> {
+    match value {
+        Value::String(text) => text.parse().ok(),
+        Value::Number(number) => number.as_u64().map(u128::from),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+    }
+}

@@ -1,0 +1,329 @@
+//! Answers drawn for people, by what they contain rather than by method, so that `allod call` is drawn as well.
+
+use serde_json::Value;
+
+use super::map::{self, grouped};
+use super::table::{Table, fields};
+use super::{number_of, text_of};
+
+/// Values that go without saying: a column in which nothing else stands is left out.
+const PLAIN: [(&str, &str); 6] =
+    [("SCOPE", "default"), ("SLOT", "0"), ("CLAIMANT", ""), ("EXPIRES", ""), ("NAME", ""), ("STATE", "")];
+
+/// The answer to `method`.
+pub fn render(method: &str, params: &Value, result: &Value, width: Option<usize>) -> String {
+    match method {
+        "network.usage" => usage(result, width),
+        "network.map" => maps(result),
+        "network.list" => networks(result, width),
+        "scope.list" => scopes(result, width),
+        "realm.list" => realms(result, width),
+        "ip.get" => lookup(result),
+        "ip.find" => found(params, result),
+        "claimant.sweep" => swept(result, width),
+        "ip.list" if result.get("count").is_some() => format!("{}\n", text(result, "count")),
+        _ if result.get("reservations").is_some() => reservations(result, width),
+        _ if result.get("address").is_some() && result.get("owner").is_some() => reservation(result),
+        _ if result.get("kind").is_some() && result.get("version").is_some() => network(result, width),
+        _ if result.get("released").is_some_and(Value::is_array) => released(result, width),
+        _ => anything(result),
+    }
+}
+
+fn text(of: &Value, name: &str) -> String {
+    of.get(name).map(text_of).unwrap_or_default()
+}
+
+fn list<'a>(of: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
+    of.get(name).and_then(Value::as_array).into_iter().flatten()
+}
+
+fn count(of: &Value, name: &str) -> String {
+    of.get(name).map_or_else(String::new, |count| grouped(&text_of(count)))
+}
+
+/// `10.0.0.5`, or `10.0.0.8/29` for a block.
+fn held_address(held: &Value) -> String {
+    let address = text(held, "address");
+    let single = if address.contains(':') { 128 } else { 32 };
+    match held.get("prefix_length").and_then(Value::as_u64) {
+        Some(length) if length != single => format!("{address}/{length}"),
+        _ => address,
+    }
+}
+
+/// One reservation, field by field.
+fn reservation(held: &Value) -> String {
+    reservation_in(held, String::new())
+}
+
+/// The same, with the state of the address before it.
+fn reservation_in(held: &Value, state: String) -> String {
+    let labels = held.get("labels").and_then(Value::as_object);
+    let labels = labels.map_or_else(String::new, |labels| {
+        labels.iter().map(|(key, value)| format!("{key}={}", text_of(value))).collect::<Vec<_>>().join(" ")
+    });
+    let servers: Vec<String> =
+        held.get("dns").map(|dns| list(dns, "servers").map(text_of).collect()).unwrap_or_default();
+    let yes = |name: &str| if held.get(name) == Some(&Value::Bool(true)) { "yes".to_owned() } else { String::new() };
+    let pool = [text(held, "pool"), text(held, "pool_name")].join(" ").trim().to_owned();
+    let created = match (held.get("created"), held.get("replaced")) {
+        (_, Some(replaced)) => format!("yes, in place of {}", text_of(replaced)),
+        (Some(Value::Bool(false)), None) => "no, held before".to_owned(),
+        _ => String::new(),
+    };
+    let expires = match held.get("expires_in_seconds") {
+        Some(seconds) => format!("{} (in {seconds} s)", text(held, "expires_at")),
+        None => text(held, "expires_at"),
+    };
+    let obsolete = held.get("obsolete").map_or_else(String::new, |o| format!("since {}", text(o, "since")));
+    fields(&[
+        ("state", state),
+        ("address", held_address(held)),
+        ("interface", text(held, "interface")),
+        ("network", text(held, "network")),
+        ("subnet", text(held, "subnet")),
+        ("gateway", text(held, "gateway")),
+        ("dns", servers.join(" ")),
+        ("dhcp", yes("dhcp")),
+        ("pool", pool),
+        ("scope", text(held, "scope")),
+        ("owner", text(held, "owner")),
+        ("slot", text(held, "slot")),
+        ("owner uid", text(held, "owner_uid")),
+        ("kind", text(held, "kind")),
+        ("claimant", text(held, "claimant")),
+        ("hostname", text(held, "hostname")),
+        ("mac", text(held, "mac")),
+        ("labels", labels),
+        ("note", text(held, "note")),
+        ("transient", yes("transient")),
+        ("created at", text(held, "created_at")),
+        ("expires", expires),
+        ("obsolete", obsolete),
+        ("generation", text(held, "generation")),
+        ("new", created),
+    ])
+}
+
+/// Rows of reservations, for tables and previews.
+pub fn reservation_rows<'a>(held: impl Iterator<Item = &'a Value>) -> Table {
+    let mut table = Table::new(&["ADDRESS", "NETWORK", "SCOPE", "OWNER", "SLOT", "CLAIMANT", "EXPIRES", "STATE"]);
+    for held in held {
+        let state = if held.get("obsolete").is_some() { "obsolete" } else { "" };
+        table.row(vec![
+            held_address(held),
+            text(held, "network"),
+            text(held, "scope"),
+            text(held, "owner"),
+            text(held, "slot"),
+            text(held, "claimant"),
+            text(held, "expires_at"),
+            state.to_owned(),
+        ]);
+    }
+    table.without_plain_columns(&PLAIN)
+}
+
+fn reservations(result: &Value, width: Option<usize>) -> String {
+    let table = reservation_rows(list(result, "reservations"));
+    if table.is_empty() { String::new() } else { table.render(width) }
+}
+
+fn released(result: &Value, width: Option<usize>) -> String {
+    let mut table = Table::new(&["ADDRESS", "NETWORK"]);
+    for item in list(result, "released") {
+        match item {
+            Value::String(address) => table.row(vec![address.clone(), String::new()]),
+            item => table.row(vec![held_address(item), text(item, "network")]),
+        }
+    }
+    if table.is_empty() { String::new() } else { table.without_plain_columns(&[("NETWORK", "")]).render(width) }
+}
+
+fn realms(result: &Value, width: Option<usize>) -> String {
+    let mut table = Table::new(&["REALM", "#NETWORKS"]);
+    for realm in list(result, "realms") {
+        table.row(vec![text(realm, "realm"), count(realm, "networks")]);
+    }
+    if table.is_empty() { String::new() } else { table.render(width) }
+}
+
+fn lookup(result: &Value) -> String {
+    match result.get("reservation") {
+        Some(held) => reservation_in(held, text(result, "state")),
+        None => fields(&[
+            ("address", text(result, "address")),
+            ("state", text(result, "state")),
+            ("network", text(result, "network")),
+        ]),
+    }
+}
+
+fn found(params: &Value, result: &Value) -> String {
+    let all: Vec<String> = list(result, "found").map(lookup).collect();
+    if all.is_empty() {
+        fields(&[("address", text(params, "address")), ("state", "unknown".into())])
+    } else {
+        all.join("\n")
+    }
+}
+
+fn scopes(result: &Value, width: Option<usize>) -> String {
+    let mut table = Table::new(&["SCOPE", "#RESERVATIONS", "#ADDRESSES", "#OBSOLETE", "#UNBOUND"]);
+    for scope in list(result, "scopes") {
+        table.row(vec![
+            text(scope, "scope"),
+            count(scope, "reservations"),
+            count(scope, "addresses"),
+            count(scope, "obsolete"),
+            count(scope, "unbound"),
+        ]);
+    }
+    if table.is_empty() { String::new() } else { table.render(width) }
+}
+
+fn swept(result: &Value, width: Option<usize>) -> String {
+    let mut table = Table::new(&["DONE", "ADDRESS", "NETWORK", "CLAIMANT"]);
+    for done in ["unbound", "released", "waiting"] {
+        for item in list(result, done) {
+            table.row(vec![done.to_owned(), text(item, "address"), text(item, "network"), text(item, "claimant")]);
+        }
+    }
+    if table.is_empty() { String::new() } else { table.render(width) }
+}
+
+fn networks(result: &Value, width: Option<usize>) -> String {
+    let mut table = Table::new(&["NAME", "REALM", "KIND", "SUBNETS", "#HELD", "#FREE", "ID"]);
+    for network in list(result, "networks") {
+        let subnets: Vec<String> = list(network, "subnets").map(|subnet| text(subnet, "cidr")).collect();
+        let usage = network.get("usage").unwrap_or(&Value::Null);
+        table.row(vec![
+            text(network, "name"),
+            text(network, "realm"),
+            text(network, "kind"),
+            match subnets.as_slice() {
+                [first, second, _, ..] => format!("{first} {second} +{}", subnets.len() - 2),
+                few => few.join(" "),
+            },
+            count(usage, "held"),
+            count(usage, "free"),
+            if network.get("deleted").is_some() { text(network, "id") } else { String::new() },
+        ]);
+    }
+    if table.is_empty() {
+        return String::new();
+    }
+    table.without_plain_columns(&[("REALM", "default"), ("HELD", ""), ("FREE", ""), ("ID", "")]).render(width)
+}
+
+/// A network: its settings, then its subnets, pools and reserved ranges.
+pub fn network(network: &Value, width: Option<usize>) -> String {
+    let set = |name: &str| match network.get(name) {
+        None | Some(Value::Bool(false)) => String::new(),
+        Some(Value::Bool(true)) => "yes".to_owned(),
+        Some(Value::Object(members)) => {
+            members.iter().map(|(key, value)| format!("{key}={}", text_of(value))).collect::<Vec<_>>().join(" ")
+        }
+        Some(value) => text_of(value),
+    };
+    let names = ["name", "id", "realm", "kind", "policy", "l2", "cooldown_seconds", "cooldown_yields", "static_only"];
+    let names = names.into_iter().chain(["protected", "limits", "tags", "description", "version", "created"]);
+    let settings: Vec<(&str, String)> = names.map(|name| (name, set(name))).collect();
+    let mut shown = fields(&settings);
+    let mut table = Table::new(&["SUBNET", "NAME", "GATEWAY", "DHCP", "ZONES", "STATE", "ID"]);
+    let mut parts = Table::new(&["RANGE", "WHAT", "NAME", "STATE"]);
+    for subnet in list(network, "subnets") {
+        let zones: Vec<String> = list(subnet, "zones").map(text_of).collect();
+        table.row(vec![
+            text(subnet, "cidr"),
+            text(subnet, "name"),
+            text(subnet, "gateway"),
+            if subnet.get("dhcp") == Some(&Value::Bool(true)) { "yes".to_owned() } else { String::new() },
+            zones.join(" "),
+            draining(subnet),
+            String::new(),
+        ]);
+        for pool in list(subnet, "pools") {
+            let kind = pool.get("kind").map_or_else(|| "dynamic".to_owned(), text_of);
+            parts.row(vec![text(pool, "range"), format!("{kind} pool"), text(pool, "name"), draining(pool)]);
+        }
+        for reserved in list(subnet, "reserved") {
+            let whom = reserved.get("for").map_or_else(String::new, |whom| format!(" for {}", text(whom, "owner")));
+            parts.row(vec![text(reserved, "range"), format!("reserved{whom}"), text(reserved, "note"), String::new()]);
+        }
+    }
+    let plain = [("NAME", ""), ("GATEWAY", ""), ("DHCP", ""), ("ZONES", ""), ("STATE", ""), ("ID", "")];
+    for table in [table, parts] {
+        if !table.is_empty() {
+            shown.push('\n');
+            shown.push_str(&table.without_plain_columns(&plain).render(width));
+        }
+    }
+    shown
+}
+
+fn draining(of: &Value) -> String {
+    if of.get("draining") == Some(&Value::Bool(true)) { "draining".to_owned() } else { String::new() }
+}
+
+/// Counts of a network, its subnets and pools.
+pub fn usage(result: &Value, width: Option<usize>) -> String {
+    let mut table = Table::new(&["WHAT", "#SIZE", "#HELD", "#RESERVED", "#COOLING", "#DECLINED", "#FREE", "USED"]);
+    let mut row = |what: String, of: &Value| {
+        let cells = ["size", "held", "reserved", "cooling", "declined", "free"].map(|name| count(of, name));
+        table.row([what].into_iter().chain(cells).chain([used(of)]).collect());
+    };
+    for subnet in list(result, "subnets") {
+        row(text(subnet, "cidr"), subnet);
+        for pool in list(subnet, "pools") {
+            let name = Some(text(pool, "name")).filter(|name| !name.is_empty());
+            row(format!("  {}", name.unwrap_or_else(|| text(pool, "range"))), pool);
+        }
+    }
+    row("total".to_owned(), result);
+    table.render(width)
+}
+
+/// The share of addresses that are not free.
+fn used(of: &Value) -> String {
+    let (Some(size), Some(free)) = (of.get("size").and_then(number_of), of.get("free").and_then(number_of)) else {
+        return String::new();
+    };
+    if size == 0 { String::new() } else { format!("{:.0} %", 100.0 - free as f64 * 100.0 / size as f64) }
+}
+
+fn maps(result: &Value) -> String {
+    let drawn: Vec<String> = list(result, "pools").filter_map(map::pool).collect();
+    drawn.join("\n")
+}
+
+/// Any other answer: member by member, inner ones by their path.
+fn anything(result: &Value) -> String {
+    fn collect(shown: &mut Vec<(String, String)>, path: String, value: &Value) {
+        let join = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+        match value {
+            Value::Object(members) => {
+                for (name, inner) in members {
+                    collect(shown, join(name), inner);
+                }
+            }
+            Value::Array(items) if items.iter().any(|item| item.is_object() || item.is_array()) => {
+                for (at, inner) in items.iter().enumerate() {
+                    collect(shown, format!("{path}[{at}]"), inner);
+                }
+            }
+            Value::Array(items) => shown.push((path, items.iter().map(text_of).collect::<Vec<_>>().join(" "))),
+            scalar => shown.push((path, text_of(scalar))),
+        }
+    }
+    match result {
+        Value::Object(_) => {
+            let mut shown = Vec::new();
+            collect(&mut shown, String::new(), result);
+            fields(&shown.iter().map(|(name, value)| (name.as_str(), value.clone())).collect::<Vec<_>>())
+        }
+        Value::Array(_) => format!("{result:#}\n"),
+        scalar => format!("{}\n", text_of(scalar)),
+    }
+}

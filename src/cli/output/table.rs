@@ -1,0 +1,175 @@
+//! Columns and fields of text that fit the width of a terminal.
+//!
+//! Only what goes to a terminal is shortened (with `…`): what goes into a pipe or a file is kept whole.
+
+use clap::builder::styling::Style;
+
+/// The style of headings; stripped where the output is no terminal.
+const HEADING: Style = Style::new().bold();
+/// Blanks between two columns.
+const GAP: usize = 2;
+/// No column is shortened below this.
+const COLUMN_MIN: usize = 8;
+
+/// Rows of text under headings.
+#[derive(Debug)]
+pub struct Table {
+    headings: Vec<&'static str>,
+    rows: Vec<Vec<String>>,
+    numbers: Vec<bool>,
+}
+
+impl Table {
+    /// A table with these headings. A heading that begins with `#` is a column of numbers, aligned to the right.
+    pub fn new(headings: &[&'static str]) -> Self {
+        Self {
+            numbers: headings.iter().map(|heading| heading.starts_with('#')).collect(),
+            headings: headings.iter().map(|heading| heading.trim_start_matches('#')).collect(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// Adds a row, one text a heading.
+    pub fn row(&mut self, cells: Vec<String>) {
+        debug_assert_eq!(cells.len(), self.headings.len());
+        self.rows.push(cells);
+    }
+
+    /// Whether it has no rows.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Leaves out columns in which every cell is empty or equals the value that goes without saying.
+    pub fn without_plain_columns(mut self, plain: &[(&str, &str)]) -> Self {
+        let keep: Vec<bool> = (0..self.headings.len())
+            .map(|at| {
+                let default = plain.iter().find(|(heading, _)| *heading == self.headings[at]).map(|(_, value)| *value);
+                default.is_none_or(|default| self.rows.iter().any(|row| !row[at].is_empty() && row[at] != default))
+            })
+            .collect();
+        let mut flags = keep.iter().copied();
+        self.headings.retain(|_| flags.next().unwrap_or(true));
+        let mut flags = keep.iter().copied();
+        self.numbers.retain(|_| flags.next().unwrap_or(true));
+        for row in &mut self.rows {
+            let mut flags = keep.iter().copied();
+            row.retain(|_| flags.next().unwrap_or(true));
+        }
+        self
+    }
+
+    /// The lines of the table, within `width` columns if one is given.
+    pub fn render(&self, width: Option<usize>) -> String {
+        let widths = self.widths(width);
+        let mut text = String::new();
+        let headings: Vec<String> = self.headings.iter().map(|heading| (*heading).to_owned()).collect();
+        let line = self.line(&headings, &widths);
+        text.push_str(&format!("{HEADING}{line}{HEADING:#}\n"));
+        for row in &self.rows {
+            text.push_str(&self.line(row, &widths));
+            text.push('\n');
+        }
+        text
+    }
+
+    fn widths(&self, width: Option<usize>) -> Vec<usize> {
+        let mut widths: Vec<usize> = (0..self.headings.len())
+            .map(|at| {
+                self.rows.iter().map(|row| columns(&row[at])).chain([columns(self.headings[at])]).max().unwrap_or(0)
+            })
+            .collect();
+        let Some(limit) = width else { return widths };
+        let gaps = GAP * widths.len().saturating_sub(1);
+        while widths.iter().sum::<usize>() + gaps > limit {
+            // The widest gives way; the first of equals stays, which is what the row is about.
+            let Some((at, &widest)) = widths.iter().enumerate().max_by_key(|&(_, width)| *width) else { break };
+            if widest <= COLUMN_MIN {
+                break;
+            }
+            widths[at] = widest - 1;
+        }
+        widths
+    }
+
+    fn line(&self, cells: &[String], widths: &[usize]) -> String {
+        let mut line = String::new();
+        for (at, cell) in cells.iter().enumerate() {
+            let cell = shortened(cell, widths[at]);
+            let padding = " ".repeat(widths[at].saturating_sub(columns(&cell)));
+            if at > 0 {
+                line.push_str(&" ".repeat(GAP));
+            }
+            if self.numbers[at] {
+                line.push_str(&padding);
+                line.push_str(&cell);
+            } else {
+                line.push_str(&cell);
+                line.push_str(&padding);
+            }
+        }
+        line.truncate(line.trim_end().len());
+        line
+    }
+}
+
+/// Fields one below the other; those without a value are left out.
+pub fn fields(fields: &[(&str, String)]) -> String {
+    let shown: Vec<_> = fields.iter().filter(|(_, value)| !value.is_empty()).collect();
+    let width = shown.iter().map(|(name, _)| columns(name)).max().unwrap_or(0);
+    shown.iter().map(|(name, value)| format!("{HEADING}{name:<width$}{HEADING:#}  {value}\n")).collect()
+}
+
+/// How many columns a text takes: one a character, which is right for all but wide scripts and marks.
+pub fn columns(text: &str) -> usize {
+    text.chars().count()
+}
+
+fn shortened(text: &str, width: usize) -> String {
+    if columns(text) <= width {
+        return text.to_owned();
+    }
+    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+}
+
+/// `text` in lines of at most `width` columns, broken at blanks, continued with `indent` blanks.
+pub fn wrapped(text: &str, width: usize, indent: usize) -> String {
+    let mut lines = String::new();
+    let mut used = 0;
+    for word in text.split(' ') {
+        if used > 0 && used + 1 + columns(word) > width {
+            lines.push('\n');
+            lines.push_str(&" ".repeat(indent));
+            used = indent;
+        } else if used > 0 {
+            lines.push(' ');
+            used += 1;
+        }
+        lines.push_str(word);
+        used += columns(word);
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_fits_the_width_and_is_whole_without_one() {
+        let mut table = Table::new(&["ADDRESS", "OWNER", "#HELD"]);
+        table.row(vec!["10.0.0.1".into(), "a-very-long-owner-name-that-goes-on-and-on".into(), "7".into()]);
+        let narrow = table.render(Some(30));
+        assert!(narrow.lines().all(|line| anstream::adapter::strip_str(line).to_string().chars().count() <= 30));
+        assert!(narrow.contains('…'));
+        assert!(!table.render(None).contains('…'));
+    }
+
+    #[test]
+    fn columns_that_say_nothing_are_left_out() {
+        let mut table = Table::new(&["ADDRESS", "SCOPE", "NOTE"]);
+        table.row(vec!["10.0.0.1".into(), "default".into(), String::new()]);
+        let text = table.without_plain_columns(&[("SCOPE", "default"), ("NOTE", "")]).render(None);
+        assert!(!text.contains("SCOPE") && !text.contains("NOTE") && text.contains("10.0.0.1"), "{text}");
+    }
+}

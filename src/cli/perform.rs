@@ -1,0 +1,153 @@
+//! Carries out a subcommand that is one call: asks first where it takes something away, fetches all pages, prints.
+
+use serde_json::{Value, json};
+
+use super::args::Ask;
+use super::exit::Exit;
+use super::output::reservation_rows;
+use super::phrase;
+use super::progress::Progress;
+use super::session::{Done, Session};
+
+/// Rows that a preview shows; the rest is counted.
+const PREVIEW_ROWS_MAX: usize = 20;
+
+/// Makes the call and prints its answer.
+pub async fn perform(session: &mut Session, ask: Ask) -> Done<Exit> {
+    let dry_run = ask.params.get("dry_run") == Some(&Value::Bool(true));
+    if ask.destructive && !dry_run {
+        preview(session, &ask).await?;
+        session.confirm(&phrase::of(ask.method, &Value::Object(ask.params.clone())))?;
+    }
+    let result = match ask.method {
+        "ip.list" => pages(session, &ask, "reservations").await?,
+        "network.list" => pages(session, &ask, "networks").await?,
+        "owner.release" | "scope.release" if !dry_run => until_empty(session, &ask).await?,
+        _ => session.make(&ask).await?,
+    };
+    session.print(ask.method, &ask.params, &result)?;
+    if dry_run {
+        session.say("dry run: nothing was changed");
+    } else if let Some(words) = remark(&ask, &result) {
+        session.say(&words);
+    }
+    Ok(Exit::Success)
+}
+
+/// Shows on stderr what the call would take away.
+async fn preview(session: &mut Session, ask: &Ask) -> Done<()> {
+    let would = session.make(&ask.clone().with("dry_run", true)).await?;
+    match (ask.method, ask.text("network"), ask.text("address")) {
+        ("ip.release", Some(network), Some(address)) => {
+            let found = session.call("ip.get", json!({"network": network, "address": address})).await?;
+            if let Some(held) = found.get("reservation") {
+                session.say(reservation_rows(std::iter::once(held)).render(Some(80)).trim_end());
+            }
+        }
+        ("network.delete", Some(network), _) => {
+            let first = session.call("ip.list", json!({"network": network, "limit": PREVIEW_ROWS_MAX})).await?;
+            let held = first.get("reservations").and_then(Value::as_array).cloned().unwrap_or_default();
+            if !held.is_empty() {
+                session.say(&format!("the first {} of what it holds:", held.len()));
+                session.say(reservation_rows(held.iter()).render(Some(80)).trim_end());
+            }
+        }
+        _ => {}
+    }
+    let words = match would.get("released").and_then(Value::as_array) {
+        Some(released) if released.is_empty() => "nothing is held, so nothing would be released".to_owned(),
+        Some(released) => {
+            let more = would.get("more") == Some(&Value::Bool(true));
+            let at_least = if more { "at least " } else { "" };
+            let rows = released.iter().take(PREVIEW_ROWS_MAX).map(|item| match item {
+                Value::String(address) => json!({"address": address, "network": ask.text("network")}),
+                item => item.clone(),
+            });
+            let rows: Vec<Value> = rows.collect();
+            let table = reservation_rows(rows.iter()).render(Some(80));
+            let rest = released.len().saturating_sub(PREVIEW_ROWS_MAX);
+            let rest = if rest > 0 { format!("… and {rest} more\n") } else { String::new() };
+            format!("this would be released ({at_least}{}):\n{table}{rest}", released.len())
+        }
+        None => match would.get("holding").and_then(Value::as_u64) {
+            Some(holding) => format!("the network holds {holding} {}", reservations(holding)),
+            None => match ask.method {
+                "subnet.remove" => "its pools and reserved ranges go with it; nothing is held in it".to_owned(),
+                "pool.remove" => "what is held stays held; nothing new is granted there".to_owned(),
+                _ => return Ok(()),
+            },
+        },
+    };
+    session.say(words.trim_end());
+    Ok(())
+}
+
+/// `reservation` or `reservations`.
+pub fn reservations(count: u64) -> &'static str {
+    if count == 1 { "reservation" } else { "reservations" }
+}
+
+/// All pages of a list as one answer, or the one page that was asked for.
+async fn pages(session: &mut Session, ask: &Ask, list: &str) -> Done<Value> {
+    let mut result = session.make(ask).await?;
+    if ask.params.contains_key("limit") || ask.params.contains_key("count_only") {
+        return Ok(result);
+    }
+    let progress = Progress::spinner("listing");
+    while let Some(next) = result.get("next").cloned() {
+        let page = session.make(&ask.clone().with("after", next)).await?;
+        let more: Vec<Value> = page.get(list).and_then(Value::as_array).cloned().unwrap_or_default();
+        if let Some(Value::Array(all)) = result.get_mut(list) {
+            all.extend(more);
+            progress.at(all.len() as u64);
+        }
+        if let Value::Object(members) = &mut result {
+            match page.get("next") {
+                Some(next) => drop(members.insert("next".to_owned(), next.clone())),
+                None => drop(members.shift_remove("next")),
+            }
+        }
+    }
+    Ok(result)
+}
+
+/// Repeats a release of bounded size until nothing is left, as one answer.
+async fn until_empty(session: &mut Session, ask: &Ask) -> Done<Value> {
+    let mut result = session.make(ask).await?;
+    let progress = Progress::spinner("releasing");
+    while result.get("more") == Some(&Value::Bool(true)) {
+        let next = session.make(ask).await?;
+        let later = next.get("released").and_then(Value::as_array).cloned().unwrap_or_default();
+        if later.is_empty() && next.get("more") == Some(&Value::Bool(true)) {
+            // A server that promises more and gives nothing would keep us here for ever.
+            break;
+        }
+        if let Some(Value::Array(all)) = result.get_mut("released") {
+            all.extend(later);
+            progress.at(all.len() as u64);
+        }
+        result["more"] = next.get("more").cloned().unwrap_or(Value::Bool(false));
+    }
+    Ok(result)
+}
+
+/// A word about an answer that has little to show.
+fn remark(ask: &Ask, result: &Value) -> Option<String> {
+    let counted = |member: &str| result.get(member).and_then(Value::as_array).map(|list| list.len() as u64);
+    match ask.method {
+        "ip.list" => counted("reservations").map(|count| format!("{count} {}", reservations(count))),
+        "ip.release" | "owner.release" | "scope.release" => Some(match counted("released").unwrap_or(0) {
+            0 => "nothing was held".to_owned(),
+            count => format!("released {count} {}", reservations(count)),
+        }),
+        "network.delete" => match result.get("holding").and_then(Value::as_u64).unwrap_or(0) {
+            0 => Some("deleted".to_owned()),
+            holding => Some(format!("closed; it still holds {holding} {}", reservations(holding))),
+        },
+        "subnet.remove" | "pool.remove" => Some("removed".to_owned()),
+        "network.list" if counted("networks") == Some(0) => {
+            Some("no networks; make one: `allod network create lan --subnet 10.0.0.0/24,gateway=10.0.0.1`".to_owned())
+        }
+        _ => None,
+    }
+}

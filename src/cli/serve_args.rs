@@ -1,0 +1,48 @@
+//! The arguments of `allod serve` and `allod check-config`. What they do is the server's.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+/// Where the state is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum StoreKind {
+    /// In files of the data directory; survives a power cut
+    Embedded,
+    /// In memory only; gone when the server ends
+    Memory,
+}
+
+/// `allod serve`. What is given here wins over environment and file.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ServeArgs {
+    /// Configuration (TOML); every key has a default
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Where to listen for JSON-RPC over TCP [default: 127.0.0.1:7400]
+    #[arg(long, value_name = "ADDR")]
+    pub listen: Option<String>,
+    /// Where to listen for HTTP [default: 127.0.0.1:7401]
+    #[arg(long, value_name = "ADDR")]
+    pub http: Option<String>,
+    /// Where the embedded store keeps its files
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Where the state is kept: embedded or memory
+    #[arg(long, value_enum, hide_possible_values = true)]
+    pub store: Option<StoreKind>,
+    /// Networks to create if they are not there (as `network apply`)
+    #[arg(long, value_name = "FILE")]
+    pub networks: Option<PathBuf>,
+    /// Listen beyond the loopback without authentication
+    #[arg(long)]
+    pub insecure_listen: bool,
+}
+
+/// `allod check-config`.
+#[derive(Debug, Args)]
+pub struct CheckConfig {
+    /// The file
+    #[arg(value_name = "FILE")]
+    pub config: PathBuf,
+}

@@ -1,0 +1,186 @@
+//! `allod try`: a server with a first network, and what it says, in one command.
+//!
+//! Opens or reopens a data directory, serves it in this process, applies `config/first-network.toml`, takes one address
+//! of each family, asks again, draws the map, and goes on serving. What is shown is what went over the wire, to the
+//! byte: a connection of its own writes and reads the lines. A port that is taken is replaced by a free one.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::apply::{diff, file};
+use super::exit::Exit;
+use super::failure::Failure;
+use super::output::{map, print};
+use super::quote::shell;
+use super::session::{Done, Options, Session};
+use crate::client::request_line;
+use crate::serve::{Ended, from_cli};
+
+/// The network to try things on; shipped with the program, so that one file is enough.
+const FIRST_NETWORK: &str = include_str!("../../config/first-network.toml");
+/// How long an answer may take here, where the server is in this process.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// `allod try`.
+#[derive(Debug, Args)]
+pub struct Try {
+    /// Where the register is kept; made if it is not there
+    #[arg(long, value_name = "DIR", default_value = "allod-data")]
+    data: PathBuf,
+    /// Where to listen for JSON-RPC; another port if it is taken
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7400")]
+    listen: SocketAddr,
+    /// Where to listen for HTTP; another port if it is taken
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7401")]
+    http: SocketAddr,
+}
+
+/// One connection on which lines are shown as they are sent and got.
+struct Shown {
+    stream: TcpStream,
+    reader: BufReader<TcpStream>,
+    last_id: u64,
+}
+
+impl Shown {
+    fn connect(address: SocketAddr) -> io::Result<Self> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        Ok(Self { reader: BufReader::new(stream.try_clone()?), stream, last_id: 0 })
+    }
+
+    /// Sends a request and prints both lines. Answers the result, or null.
+    fn exchange(&mut self, method: &str, params: &Value) -> Done<Value> {
+        self.last_id += 1;
+        let failed =
+            |problem: String| Failure::new(format!("call `{method}`"), problem, "see the log of `allod serve`");
+        let line = request_line(self.last_id, method, params).map_err(|error| failed(error.to_string()))?;
+        self.stream.write_all(&line)?;
+        let mut answer = String::new();
+        self.reader.read_line(&mut answer)?;
+        print(&format!("> {}< {answer}", String::from_utf8_lossy(&line)))?;
+        let answer: Value = serde_json::from_str(&answer).map_err(|error| failed(error.to_string()))?;
+        Ok(answer.get("result").cloned().unwrap_or(Value::Null))
+    }
+}
+
+/// Serves, shows, and goes on serving until it is told to stop.
+pub fn run(args: &Try, options: Options) -> Done<Exit> {
+    let (listen, http) = (free(args.listen), free(args.http));
+    let running = from_cli::start_here(&args.data, listen, http).map_err(|problem| {
+        Failure::new(
+            format!("serve `{}`", args.data.display()),
+            problem,
+            "choose another directory: `allod try --data DIR`",
+        )
+    })?;
+    let (tcp, web) = (running.tcp, running.http);
+    let mut session = Session::new(Options { server: tcp.to_string(), token: None, ..options });
+    for (what, wanted, got) in [("JSON-RPC", args.listen, tcp), ("HTTP", args.http, web)] {
+        let taken = wanted.port() != 0 && wanted != got;
+        let note = if taken { format!(" ({wanted} is taken)") } else { String::new() };
+        session.say(&format!("{what:<9} {got}{note}"));
+    }
+    session.say(&format!("register  {}", args.data.display()));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        show(&mut session, tcp).await?;
+        next(&session, tcp, web);
+        stopped().await;
+        Done::Ok(())
+    })?;
+    session.say("stopping");
+    match running.stop() {
+        Ended::Stopped => Ok(Exit::Success),
+        Ended::Failed(problem) => {
+            Err(Failure::new("stop in order", problem, "`allod try` reads the register again and checks it").into())
+        }
+    }
+}
+
+/// The address, or any free port of it where that one is taken.
+fn free(wanted: SocketAddr) -> SocketAddr {
+    match TcpListener::bind(wanted) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => SocketAddr::new(wanted.ip(), 0),
+        // Another error is the server's to report.
+        Ok(_) | Err(_) => wanted,
+    }
+}
+
+async fn show(session: &mut Session, tcp: SocketAddr) -> Done<()> {
+    let asked = "apply config/first-network.toml";
+    let broken = |problem: String| Failure::new(asked, problem, "report this, with the output of `allod --version`");
+    let content = toml::from_str(FIRST_NETWORK).map_err(|error| broken(error.to_string()))?;
+    let tables = file::tables(content).map_err(broken)?;
+    session.say("\n1. A network, from config/first-network.toml (`allod network apply`)");
+    let there = super::apply::networks(session, None).await?;
+    let steps = diff::steps(&tables, &there, false).map_err(broken)?;
+    if steps.is_empty() {
+        session.say("   it is there already, as the file says");
+    }
+    for step in steps {
+        step.words.iter().for_each(|line| session.say(&format!("   {line}")));
+        session.call(step.method, Value::Object(step.params)).await?;
+    }
+    let network = tables.first().map(|table| table.name.clone()).unwrap_or_default();
+    let wishes = [
+        json!({"network": network, "owner": "web/0", "family": 4}),
+        json!({"network": network, "owner": "web/0", "slot": "v6", "family": 6}),
+    ];
+    let mut wire = Shown::connect(tcp)?;
+    session.say("\n2. One address of each family, as it goes over the wire");
+    let first = [wire.exchange("ip.allocate", &wishes[0])?, wire.exchange("ip.allocate", &wishes[1])?];
+    session.say("\n3. Asked again, as after a lost answer");
+    let again = [wire.exchange("ip.allocate", &wishes[0])?, wire.exchange("ip.allocate", &wishes[1])?];
+    let same = first.iter().zip(&again).all(|(first, again)| first["address"] == again["address"]);
+    session.say(if same {
+        "   the same addresses: a request can be repeated blindly"
+    } else {
+        "   the addresses differ"
+    });
+    session.say("\n4. What is taken (`allod network map`)");
+    let drawn = session.call("network.map", json!({"network": network})).await?;
+    let pools = drawn["pools"].as_array().into_iter().flatten().filter_map(map::pool);
+    print(&pools.collect::<Vec<_>>().join("\n"))?;
+    session.say(map::LEGEND);
+    Ok(())
+}
+
+/// What to type next, in another terminal.
+fn next(session: &Session, tcp: SocketAddr, web: SocketAddr) {
+    session.say("\nNext, in another terminal:");
+    if tcp.to_string() != "127.0.0.1:7400" {
+        session.say(&format!("  export ALLOD_SERVER={tcp}"));
+    }
+    let request =
+        json!({"jsonrpc": "2.0", "id": 1, "method": "ip.allocate", "params": {"network": "lan", "owner": "db/0"}});
+    for line in [
+        "allod ip allocate lan --owner web/1".to_owned(),
+        "allod who 10.0.0.64".to_owned(),
+        "allod network usage lan".to_owned(),
+        format!("curl -s http://{web}/rpc -d {}", shell(&request.to_string())),
+    ] {
+        session.say(&format!("  {line}"));
+    }
+    session.say("\nServing until Ctrl-C. `allod try` opens the same register again.");
+}
+
+/// Until somebody asks to stop.
+async fn stopped() {
+    use tokio::signal::unix::{SignalKind, signal};
+    match (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) {
+        (Ok(mut interrupt), Ok(mut terminate)) => {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+        }
+        // Without signals the process is ended from outside, and the store is made for that.
+        _ => std::future::pending().await,
+    }
+}

@@ -1,0 +1,146 @@
+//! `allod who ADDRESS`: who holds it, since when, by whom; or why nobody does; and what to type next.
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::exit::Exit;
+use super::output::table::fields;
+use super::output::{Format, print, text_of};
+use super::quote::shell;
+use super::session::{Done, Session};
+
+/// `allod who`.
+#[derive(Debug, Args)]
+pub struct Who {
+    /// The address
+    address: String,
+}
+
+/// Looks an address up in all realms.
+pub async fn run(session: &mut Session, args: &Who) -> Done<Exit> {
+    let params = json!({"address": args.address});
+    let result = session.call("ip.find", params.clone()).await?;
+    if session.options.style.format != Format::Table {
+        session.print("ip.find", params.as_object().unwrap_or(&serde_json::Map::new()), &result)?;
+        return Ok(Exit::Success);
+    }
+    let found: Vec<Value> = result.get("found").and_then(Value::as_array).cloned().unwrap_or_default();
+    if found.is_empty() {
+        print(&describe(&json!({"address": args.address, "state": "unknown"}), None))?;
+        session.say(&format!("\nnext: {}", next(&args.address, &json!({"state": "unknown"}))));
+        return Ok(Exit::Success);
+    }
+    for (at, one) in found.iter().enumerate() {
+        let granted = granted_by(session, &args.address, one).await;
+        let gap = if at > 0 { "\n" } else { "" };
+        print(&format!("{gap}{}", describe(one, granted.as_ref())))?;
+        session.say(&format!("\nnext: {}", next(&args.address, one)));
+    }
+    Ok(Exit::Success)
+}
+
+/// The event that granted what is held, or that ended what was held last. The history may not go back so far, or may
+/// not be ours to read: the rest of the answer is good without it.
+async fn granted_by(session: &mut Session, address: &str, found: &Value) -> Option<Value> {
+    let network = found.get("network").or_else(|| found.get("reservation")?.get("network"))?;
+    let params = json!({"network": network, "address": address, "limit": 100});
+    let history = session.try_call("events.history", params.as_object()?.clone()).await.ok()?;
+    let generation = found.get("reservation").and_then(|held| held.get("generation"));
+    let mut events = history.get("events")?.as_array()?.iter().rev();
+    let event = match generation {
+        Some(generation) => events.find(|event| event.get("generation") == Some(generation) && is_grant(event)),
+        None => events.next(),
+    };
+    event.cloned()
+}
+
+fn is_grant(event: &Value) -> bool {
+    matches!(event.get("type").and_then(Value::as_str), Some("granted" | "transferred"))
+}
+
+/// What is known about the address in one network, as fields.
+pub fn describe(found: &Value, event: Option<&Value>) -> String {
+    let text = |of: &Value, name: &str| of.get(name).map(text_of).unwrap_or_default();
+    let state = text(found, "state");
+    let by = event.map_or_else(String::new, |event| text(event, "by"));
+    let Some(held) = found.get("reservation") else {
+        let last = event.map_or_else(String::new, |event| {
+            let owner = text(event, "owner");
+            let of = if owner.is_empty() { String::new() } else { format!(" (`{owner}`)") };
+            format!("{} at {}{of}", text(event, "type"), text(event, "time"))
+        });
+        return fields(&[
+            ("address", text(found, "address")),
+            ("state", format!("{state}: {}", reason(&state))),
+            ("network", text(found, "network")),
+            ("last event", last),
+        ]);
+    };
+    let length = held.get("prefix_length").and_then(Value::as_u64).unwrap_or(32);
+    let block = format!("{}/{length}", text(held, "address"));
+    let is_block =
+        text(held, "address") != text(found, "address") || length != if block.contains(':') { 128 } else { 32 };
+    let slot =
+        Some(text(held, "slot")).filter(|slot| slot != "0").map_or_else(String::new, |slot| format!(", slot `{slot}`"));
+    let scope = Some(text(held, "scope")).filter(|scope| scope != "default" && !scope.is_empty());
+    let scope = scope.map_or_else(String::new, |scope| format!(" of scope `{scope}`"));
+    let lease = match held.get("expires_at") {
+        Some(at) => format!("until {}, unless renewed", text_of(at)),
+        None => "for good".to_owned(),
+    };
+    let claimant = Some(text(held, "claimant")).filter(|claimant| !claimant.is_empty());
+    fields(&[
+        ("address", text(found, "address")),
+        ("state", state),
+        ("block", if is_block { block } else { String::new() }),
+        ("network", text(held, "network")),
+        ("held by", format!("`{}`{scope}{slot}", text(held, "owner"))),
+        (
+            "used by",
+            claimant.map_or_else(|| "nobody (no claimant is bound)".to_owned(), |claimant| format!("`{claimant}`")),
+        ),
+        ("since", text(held, "created_at")),
+        ("granted by", by),
+        ("lease", lease),
+        ("obsolete", held.get("obsolete").map_or_else(String::new, |o| format!("since {}", text(o, "since")))),
+        ("hostname", text(held, "hostname")),
+        ("mac", text(held, "mac")),
+        ("note", text(held, "note")),
+    ])
+}
+
+/// Why an address in this state has no holder.
+fn reason(state: &str) -> &'static str {
+    match state {
+        "free" => "nobody holds it",
+        "reserved" => "kept from automatic allocation; only `--force`, or the owner it is kept for, may claim it",
+        "cooling" => "released a short time ago; only its last owner gets it back before the cooldown ends",
+        "declined" => "somebody else answers there; out of circulation until the probation ends",
+        "unusable" => "a gateway, network, broadcast or anycast address, which is never handed out",
+        "unknown" => "it lies in no subnet of any network",
+        _ => "see the protocol",
+    }
+}
+
+/// The next command to type.
+pub fn next(address: &str, found: &Value) -> String {
+    let state = found.get("state").and_then(Value::as_str).unwrap_or_default();
+    let held = found.get("reservation").unwrap_or(&Value::Null);
+    let network = found.get("network").or_else(|| held.get("network")).and_then(Value::as_str);
+    let network = network.map_or_else(|| "NETWORK".to_owned(), shell);
+    match state {
+        "held" => {
+            let first = held.get("address").and_then(Value::as_str).unwrap_or(address);
+            let owner = shell(held.get("owner").and_then(Value::as_str).unwrap_or("OWNER"));
+            let scope = held.get("scope").and_then(Value::as_str).filter(|&scope| scope != "default");
+            let scope = scope.map_or_else(String::new, |scope| format!(" --scope {}", shell(scope)));
+            format!("`allod ip release {network} {first} --owner {owner}{scope}` gives it back")
+        }
+        "free" => format!("`allod ip claim {network} {address} --owner OWNER` takes it"),
+        "reserved" => format!("`allod reserved remove {network} {address}` puts it into circulation"),
+        "cooling" => format!("`allod network update {network} --cooldown 0` ends cooldowns in the network"),
+        "declined" => format!("`allod call events.history address={address}` shows who declined it"),
+        "unusable" => format!("`allod network get {network}` shows subnets and gateways"),
+        _ => "`allod subnet add NETWORK CIDR` makes room for it, `allod network list` shows what there is".to_owned(),
+    }
+}

@@ -1,0 +1,96 @@
+//! What a call can end with, told apart by what the caller must do.
+
+use serde_json::Value;
+
+/// A refusal by the server: the four facts of the protocol's errors, untouched.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RpcError {
+    /// The stable number.
+    pub code: i64,
+    /// The stable name, `data.kind`; empty if the server sent none.
+    pub kind: String,
+    /// The sentence for people.
+    pub message: String,
+    /// The facts as fields, `kind` and `retry` included; null if there are none.
+    pub data: Value,
+}
+
+impl RpcError {
+    /// Reads the `error` member of an answer.
+    pub fn from_value(error: &Value) -> Self {
+        let data = error.get("data").cloned().unwrap_or(Value::Null);
+        Self {
+            code: error.get("code").and_then(Value::as_i64).unwrap_or_default(),
+            kind: data.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned(),
+            message: error.get("message").and_then(Value::as_str).unwrap_or_default().to_owned(),
+            data,
+        }
+    }
+}
+
+impl std::fmt::Display for RpcError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.kind.is_empty() { write!(f, "{}", self.message) } else { write!(f, "{} ({})", self.message, self.kind) }
+    }
+}
+
+/// Why a call has no result.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ClientError {
+    /// Nobody answers there. Nothing was sent.
+    #[error("cannot connect to `{address}`: {cause}")]
+    Connect {
+        /// Where to.
+        address: String,
+        /// What the system says.
+        cause: String,
+    },
+    /// The request could not be written as JSON. Nothing was sent.
+    #[error("cannot send the request: {cause}")]
+    NotSent {
+        /// Why.
+        cause: String,
+    },
+    /// The connection ended while the call was under way: whether it took effect is unknown.
+    #[error("the connection was lost: {cause}")]
+    Lost {
+        /// What ended it.
+        cause: String,
+    },
+    /// No answer in time: whether the call takes effect is unknown.
+    #[error("no answer to `{method}` within {seconds} s")]
+    TimedOut {
+        /// The method.
+        method: String,
+        /// How long was waited.
+        seconds: u64,
+    },
+    /// What came back is no JSON-RPC answer: this is not an allod server, or not this protocol.
+    #[error("the answer is no JSON-RPC: {cause}")]
+    Malformed {
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// The server refused. Nothing changed, unless `data.applied` says `"unknown"`.
+    #[error("{0}")]
+    Rpc(RpcError),
+}
+
+impl ClientError {
+    /// The refusal, if the server gave one.
+    pub fn rpc(&self) -> Option<&RpcError> {
+        match self {
+            Self::Rpc(error) => Some(error),
+            Self::Connect { .. }
+            | Self::NotSent { .. }
+            | Self::Lost { .. }
+            | Self::TimedOut { .. }
+            | Self::Malformed { .. } => None,
+        }
+    }
+
+    /// Kind of the refusal, or nothing.
+    pub fn kind(&self) -> &str {
+        self.rpc().map_or("", |error| error.kind.as_str())
+    }
+}

@@ -1,0 +1,371 @@
+//! The configuration of the server: defaults ← file (TOML) ← environment ← flags, checked before any port is opened.
+//!
+//! A wrong value is refused with its key, what was given and what is allowed; an unknown key with the nearest known one.
+//! `config/server.toml` documents every key; a test compares it with the defaults here.
+//!
+//! Neighbours: `serve` takes it; `cli` names the file and the flags.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use config::{Environment, File, FileFormat};
+use serde::{Deserialize, Serialize};
+
+use crate::limits;
+
+/// `[server]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Server {
+    /// Address of the JSON-RPC port.
+    pub listen: String,
+    /// Address of the HTTP port.
+    pub http_listen: String,
+    /// Also on other than loopback addresses.
+    pub insecure_listen: bool,
+    /// Name of this server.
+    pub node: String,
+    /// Reactor threads; 0: half of the processors.
+    pub threads: u64,
+    /// Longest line.
+    pub max_line_bytes: u64,
+    /// Longest body.
+    pub max_body_bytes: u64,
+    /// Open connections.
+    pub max_connections: u64,
+    /// See `config/server.toml`.
+    pub idle_timeout_seconds: u64,
+    /// See `config/server.toml`.
+    pub slow_client_seconds: u64,
+    /// See `config/server.toml`.
+    pub partial_line_seconds: u64,
+    /// See `config/server.toml`.
+    pub shutdown_seconds: u64,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self {
+            listen: "127.0.0.1:7400".to_owned(),
+            http_listen: "127.0.0.1:7401".to_owned(),
+            insecure_listen: false,
+            node: String::new(),
+            threads: 0,
+            max_line_bytes: limits::LINE_BYTES_MAX as u64,
+            max_body_bytes: limits::BODY_BYTES_MAX as u64,
+            max_connections: limits::CONNECTIONS_MAX as u64,
+            idle_timeout_seconds: 3_600,
+            slow_client_seconds: 30,
+            partial_line_seconds: 30,
+            shutdown_seconds: 10,
+        }
+    }
+}
+
+/// Which store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StoreKind {
+    /// Files in a directory.
+    Embedded,
+    /// Nothing is kept.
+    Memory,
+}
+
+/// `[store]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Store {
+    /// Which.
+    pub kind: StoreKind,
+    /// Where.
+    pub directory: PathBuf,
+    /// Number of shards, fixed at first use.
+    pub shards: u64,
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        Self { kind: StoreKind::Embedded, directory: PathBuf::from("allod-data"), shards: 16 }
+    }
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// For machines.
+    Json,
+}
+
+/// `[log]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Log {
+    /// Level or filter.
+    pub level: String,
+    /// Text or JSON.
+    pub format: LogFormat,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { level: "info".to_owned(), format: LogFormat::Text }
+    }
+}
+
+/// All of it, as written.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Ports and bounds.
+    pub server: Server,
+    /// The store.
+    pub store: Store,
+    /// Logs.
+    pub log: Log,
+}
+
+/// Numbers and the range of each.
+const RANGES: &[(&str, u64, u64)] = &[
+    ("server.threads", 0, 64),
+    ("server.max_line_bytes", 1 << 10, 64 << 20),
+    ("server.max_body_bytes", 1 << 10, 1 << 30),
+    ("server.max_connections", 1, 65_536),
+    ("server.idle_timeout_seconds", 0, 604_800),
+    ("server.slow_client_seconds", 1, 3_600),
+    ("server.partial_line_seconds", 1, 3_600),
+    ("server.shutdown_seconds", 1, 300),
+    ("store.shards", 1, 1_024),
+];
+
+/// Where the configuration comes from.
+#[derive(Debug, Clone, Default)]
+pub struct Sources {
+    /// The file, if one was named: its path and text.
+    pub file: Option<(PathBuf, String)>,
+    /// The environment.
+    pub environment: HashMap<String, String>,
+    /// Flags: key and value, as `("server.listen", "127.0.0.1:0")`.
+    pub flags: Vec<(String, String)>,
+}
+
+impl Sources {
+    /// The file named, the environment of the process, and these flags.
+    ///
+    /// # Errors
+    /// A sentence: the file cannot be read.
+    pub fn gather(file: Option<PathBuf>, flags: Vec<(String, String)>) -> Result<Self, String> {
+        let file = match file {
+            None => None,
+            Some(path) => {
+                let text = std::fs::read_to_string(&path)
+                    .map_err(|error| format!("cannot read the configuration {}: {error}", path.display()))?;
+                Some((path, text))
+            }
+        };
+        Ok(Self { file, environment: std::env::vars().collect(), flags })
+    }
+}
+
+impl Config {
+    /// Defaults ← file ← environment ← flags.
+    ///
+    /// # Errors
+    /// Sentences, one a line: each names the key, what was given and what is allowed.
+    pub fn load(sources: &Sources) -> Result<Self, String> {
+        let mut builder = config::Config::builder();
+        if let Some((path, text)) = &sources.file {
+            // Read by itself first, so that an error names the file and the line.
+            toml::from_str::<toml::Table>(text).map_err(|error| format!("{}: {error}", path.display()))?;
+            builder = builder.add_source(File::from_str(text, FileFormat::Toml));
+        }
+        // Only what has a table in it is ours: `ALLOD_SERVER` alone is a client's.
+        let ours = sources.environment.iter().filter(|(key, _)| key.starts_with("ALLOD_") && key.contains("__"));
+        let ours = ours.map(|(key, value)| (key.clone(), value.clone())).collect();
+        let environment = Environment::with_prefix("ALLOD").prefix_separator("_").separator("__");
+        builder = builder.add_source(environment.try_parsing(true).source(Some(ours)));
+        for (key, value) in &sources.flags {
+            builder = builder
+                .set_override(key.as_str(), value.as_str())
+                .map_err(|error| format!("`{key}` cannot be set: {error}"))?;
+        }
+        let built = builder.build().map_err(|error| error.to_string())?;
+        let tree: serde_json::Value =
+            built.clone().try_deserialize().map_err(|error| format!("the configuration cannot be read: {error}"))?;
+        let mut problems = unknown_keys(&tree);
+        if problems.is_empty() {
+            let config: Self = built.try_deserialize().map_err(|error| format!("the configuration is wrong: {error}"))?;
+            problems = config.problems();
+            if problems.is_empty() {
+                return Ok(config);
+            }
+        }
+        Err(problems.join("\n"))
+    }
+
+    /// What is wrong with the values.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        let tree = serde_json::to_value(self).unwrap_or_default();
+        for (key, min, max) in RANGES {
+            let value = key.split('.').fold(&tree, |value, part| &value[part]).as_u64().unwrap_or(0);
+            if value < *min || value > *max {
+                problems.push(format!("`{key}` is {value}; allowed is {min} to {max}"));
+            }
+        }
+        for (key, text) in [("server.listen", &self.server.listen), ("server.http_listen", &self.server.http_listen)] {
+            match text.parse::<SocketAddr>() {
+                Err(_) => problems.push(format!("`{key}` is {text:?}; allowed is an address and a port, as 127.0.0.1:7400")),
+                Ok(address) if !address.ip().is_loopback() && !self.server.insecure_listen => problems.push(format!(
+                    "`{key}` is {text}, which others can reach, and nothing is encrypted; allowed is a loopback address, or \
+                     any with --insecure-listen (`server.insecure_listen = true`)"
+                )),
+                Ok(_) => {}
+            }
+        }
+        if self.store.kind == StoreKind::Embedded && self.store.directory.as_os_str().is_empty() {
+            problems.push("`store.directory` is empty; the embedded store needs a directory".to_owned());
+        }
+        if let Err(error) = self.log.level.parse::<tracing_subscriber::EnvFilter>() {
+            problems.push(format!("`log.level` is {:?}; allowed is a level or a filter: {error}", self.log.level));
+        }
+        problems
+    }
+
+    /// Reactor threads to start.
+    pub fn threads(&self) -> usize {
+        match usize::try_from(self.server.threads).unwrap_or(1) {
+            0 => (std::thread::available_parallelism().map_or(1, usize::from) / 2).max(1),
+            threads => threads,
+        }
+    }
+
+    /// Bounds of connections.
+    pub fn bounds(&self) -> crate::server::Bounds {
+        let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        crate::server::Bounds {
+            line_bytes: bytes(self.server.max_line_bytes),
+            body_bytes: bytes(self.server.max_body_bytes),
+            connections: bytes(self.server.max_connections),
+            idle: Duration::from_secs(self.server.idle_timeout_seconds),
+            slow_client: Duration::from_secs(self.server.slow_client_seconds),
+            partial_line: Duration::from_secs(self.server.partial_line_seconds),
+        }
+    }
+}
+
+/// Every key there is.
+fn known_keys() -> Vec<String> {
+    let tree = serde_json::to_value(Config::default()).unwrap_or_default();
+    let mut keys = Vec::new();
+    leaves(&tree, "", &mut keys);
+    keys
+}
+
+fn leaves(tree: &serde_json::Value, path: &str, keys: &mut Vec<String>) {
+    match tree.as_object() {
+        Some(members) => {
+            for (name, value) in members {
+                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                leaves(value, &path, keys);
+            }
+        }
+        None => keys.push(path.to_owned()),
+    }
+}
+
+fn unknown_keys(tree: &serde_json::Value) -> Vec<String> {
+    let known = known_keys();
+    let mut given = Vec::new();
+    leaves(tree, "", &mut given);
+    given
+        .into_iter()
+        .filter(|key| !key.is_empty() && !known.contains(key))
+        .map(|key| {
+            let near = known.iter().min_by_key(|known| distance(known, &key));
+            match near.filter(|near| distance(near, &key) <= near.len() / 2) {
+                Some(near) => format!("there is no key `{key}`; did you mean `{near}`?"),
+                None => format!("there is no key `{key}`; config/server.toml lists all"),
+            }
+        })
+        .collect()
+}
+
+/// Edits from one word to the other.
+fn distance(one: &str, other: &str) -> usize {
+    let other: Vec<char> = other.chars().collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (at, a) in one.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = at + 1;
+        for (place, b) in other.iter().enumerate() {
+            let changed = diagonal + usize::from(a != *b);
+            diagonal = row[place + 1];
+            row[place + 1] = changed.min(diagonal + 1).min(row[place] + 1);
+        }
+    }
+    row[other.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(text: &str, environment: &[(&str, &str)], flags: &[(&str, &str)]) -> Result<Config, String> {
+        let own = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        Config::load(&Sources {
+            file: Some((PathBuf::from("test.toml"), text.to_owned())),
+            environment: environment.iter().map(own).collect(),
+            flags: flags.iter().map(own).collect(),
+        })
+    }
+
+    #[test]
+    fn the_shipped_file_holds_every_key_at_its_default() {
+        let text = include_str!("../config/server.toml");
+        assert_eq!(load(text, &[], &[]).unwrap(), Config::default());
+        let mut keys = Vec::new();
+        leaves(&serde_json::to_value(toml::from_str::<toml::Table>(text).unwrap()).unwrap(), "", &mut keys);
+        keys.sort();
+        let mut known = known_keys();
+        known.sort();
+        assert_eq!(keys, known);
+    }
+
+    #[test]
+    fn flags_win_over_the_environment_and_that_over_the_file() {
+        let file = "[server]\nthreads = 1\nmax_connections = 10\nlisten = \"127.0.0.1:1\"\n";
+        let environment = [("ALLOD_SERVER__THREADS", "2"), ("ALLOD_SERVER__MAX_CONNECTIONS", "20"), ("ALLOD_SERVER", "x")];
+        let config = load(file, &environment, &[("server.threads", "3")]).unwrap();
+        assert_eq!(config.server.threads, 3);
+        assert_eq!(config.server.max_connections, 20);
+        assert_eq!(config.server.listen, "127.0.0.1:1");
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_with_the_nearest_known_one() {
+        let problem = load("[server]\nlissten = \"127.0.0.1:1\"\n", &[], &[]).unwrap_err();
+        assert_eq!(problem, "there is no key `server.lissten`; did you mean `server.listen`?");
+    }
+
+    #[test]
+    fn a_wrong_value_names_key_value_and_range() {
+        let problem = load("[server]\nthreads = 65\n", &[], &[]).unwrap_err();
+        assert_eq!(problem, "`server.threads` is 65; allowed is 0 to 64");
+        assert!(load("[server]\nlisten = \"here\"\n", &[], &[]).unwrap_err().starts_with("`server.listen` is \"here\""));
+        assert!(load("[store]\nkind = \"redis\"\n", &[], &[]).is_err());
+        assert!(load("[log]\nlevel = \"a=b=c\"\n", &[], &[]).unwrap_err().starts_with("`log.level`"));
+    }
+
+    #[test]
+    fn other_than_loopback_needs_the_flag() {
+        let open = "[server]\nlisten = \"0.0.0.0:7400\"\n";
+        assert!(load(open, &[], &[]).unwrap_err().contains("--insecure-listen"));
+        assert!(load(open, &[], &[("server.insecure_listen", "true")]).is_ok());
+    }
+}

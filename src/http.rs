@@ -1,0 +1,136 @@
+//! HTTP: `POST /rpc` for curl, browsers and bulk; `/metrics`, `/healthz`, `/readyz`, `/openrpc.json`. No logic of its own.
+//!
+//! Runs on a thread of its own, so that a scrape does not disturb connections. A body is a [`Session`] of its own: same
+//! order, same bounds, same answers as on TCP; a body of notifications alone is answered 204.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use compact_str::CompactString;
+use tokio::net::TcpListener;
+
+use crate::server::Server;
+use crate::server::session::Session;
+use crate::store::StoreHealth;
+use crate::wire::openrpc;
+
+/// Bodies worked on at once; beyond it 503.
+const BODIES_MAX: usize = 256;
+
+#[derive(Clone)]
+struct App {
+    server: Arc<Server>,
+    room: Arc<tokio::sync::Semaphore>,
+}
+
+/// Serves until the server stops, then finishes what was begun.
+pub async fn serve(listener: TcpListener, server: Arc<Server>) {
+    let stop = server.stop.clone();
+    let app = App { server, room: Arc::new(tokio::sync::Semaphore::new(BODIES_MAX)) };
+    let router = Router::new()
+        .route("/rpc", post(rpc))
+        .route("/metrics", get(metrics))
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
+        .route("/openrpc.json", get(|| async { json(StatusCode::OK, openrpc::document().as_bytes().to_vec()) }))
+        .layer(DefaultBodyLimit::disable())
+        .with_state(app);
+    let served = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned());
+    if let Err(error) = served.await {
+        tracing::error!(%error, "HTTP ended");
+    }
+}
+
+fn json(status: StatusCode, body: Vec<u8>) -> Response {
+    (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
+}
+
+fn plain(status: StatusCode, text: &str) -> Response {
+    (status, [(header::CONTENT_TYPE, "text/plain; charset=utf-8")], format!("{text}\n")).into_response()
+}
+
+async fn rpc(State(app): State<App>, request: Request<Body>) -> Response {
+    if app.server.stop.is_cancelled() {
+        return plain(StatusCode::SERVICE_UNAVAILABLE, "the server is stopping");
+    }
+    let Ok(_room) = app.room.try_acquire() else {
+        return plain(StatusCode::SERVICE_UNAVAILABLE, "too many bodies at once; try again");
+    };
+    let max = app.server.bounds.body_bytes;
+    let announced = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    let too_large = || plain(StatusCode::PAYLOAD_TOO_LARGE, &format!("the body is longer than {max} bytes"));
+    if announced.is_some_and(|length: usize| length > max) {
+        return too_large();
+    }
+    let body = match to_bytes(request.into_body(), max).await {
+        Ok(body) => body,
+        Err(error) => {
+            let mut cause: &dyn std::error::Error = &error;
+            while let Some(below) = cause.source() {
+                cause = below;
+            }
+            // axum tells a body beyond its bound by this text only.
+            return if cause.to_string().contains("length limit") {
+                too_large()
+            } else {
+                plain(StatusCode::BAD_REQUEST, "the body could not be read")
+            };
+        }
+    };
+    let task = app.server.tasks.token();
+    let (mut session, mut inlet) = Session::new(Arc::clone(&app.server), CompactString::const_new("anonymous"));
+    session.begin(Instant::now());
+    if !session.feed(&body) {
+        return plain(StatusCode::BAD_REQUEST, "the body is empty; POST a JSON-RPC request");
+    }
+    session.flush();
+    while session.in_flight() > 0 {
+        let Some(told) = inlet.recv().await else { break };
+        session.absorb(told);
+    }
+    drop(task);
+    let mut answer = std::mem::take(&mut session.out);
+    if answer.is_empty() {
+        return StatusCode::NO_CONTENT.into_response();
+    }
+    if answer.last() == Some(&b'\n') {
+        answer.pop();
+    }
+    json(StatusCode::OK, answer)
+}
+
+async fn metrics(State(app): State<App>) -> Response {
+    match app.server.shared.metrics.text() {
+        Ok(text) => (StatusCode::OK, [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response(),
+        Err(error) => {
+            tracing::error!(%error, "metrics cannot be written");
+            plain(StatusCode::INTERNAL_SERVER_ERROR, "metrics cannot be written; the log says why")
+        }
+    }
+}
+
+async fn healthz() -> Response {
+    plain(StatusCode::OK, "ok")
+}
+
+async fn readyz(State(app): State<App>) -> Response {
+    let server = &app.server;
+    if server.stop.is_cancelled() {
+        return plain(StatusCode::SERVICE_UNAVAILABLE, "stopping");
+    }
+    if !server.ready.load(Ordering::Acquire) {
+        return plain(StatusCode::SERVICE_UNAVAILABLE, "loading");
+    }
+    match server.shared.store.health() {
+        StoreHealth::Ready => plain(StatusCode::OK, "ready"),
+        StoreHealth::Full => plain(StatusCode::SERVICE_UNAVAILABLE, "the disk under the data directory is full"),
+        StoreHealth::Failed => plain(StatusCode::SERVICE_UNAVAILABLE, "the store failed"),
+    }
+}

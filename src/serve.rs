@@ -1,0 +1,440 @@
+//! Starts and stops a server: store, actors, ports; signals; the order in which things end.
+//!
+//! ```text
+//! check configuration ▶ open store ▶ take and load shards ▶ start actors ▶ apply network files ▶ open ports ▶ `ready …`
+//! SIGTERM ▶ accept nothing ▶ read nothing ▶ answer what was read ▶ close connections ▶ drain commits ▶ close store
+//! ```
+//!
+//! [`run`] is the process; [`start`] is a server inside another process, for tests and `allod try`: any store, any clock.
+//!
+//! Review notes: is every step of the stop bounded? Is the only line on stdout `ready`?
+
+pub mod from_cli;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use actix::System;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::actors::clock::{Clock, SystemClock};
+use crate::actors::committer::chain;
+use crate::actors::coordinator::{self, Job, Order};
+use crate::actors::service::{self, Hooks, Parts, Shared};
+use crate::actors::{Fatal, Told};
+use crate::config::{Config, Sources, StoreKind};
+use crate::core::command::NetworkInput;
+use crate::metrics::Metrics;
+use crate::server::{Server, connection};
+use crate::store::Store;
+use crate::store::embedded::{self, EmbeddedStore};
+use crate::store::memory::MemoryStore;
+use crate::wire::{ErrorKind, Id, RpcError, answer};
+use crate::{http, telemetry};
+
+/// What `allod serve` was asked for.
+#[derive(Debug, Clone, Default)]
+pub struct ServeArgs {
+    /// The configuration file.
+    pub config: Option<PathBuf>,
+    /// Keys and values that win over it.
+    pub flags: Vec<(String, String)>,
+    /// Networks that must exist once the server is ready: made if they are absent.
+    pub networks: Vec<NetworkInput>,
+}
+
+/// Exit code after the store failed: a supervisor is to start the process again.
+pub const EXIT_STORE_FAILED: u8 = 70;
+/// Exit code of a configuration or start that cannot be.
+pub const EXIT_CANNOT_START: u8 = 1;
+
+/// What a server is started with.
+pub struct Options {
+    /// Ports and bounds, checked.
+    pub config: Config,
+    /// The store, open.
+    pub store: Arc<dyn Store>,
+    /// Time and randomness.
+    pub clock: Arc<dyn Clock>,
+    /// What tests hang in.
+    pub hooks: Hooks,
+    /// Networks that must exist once it is ready.
+    pub networks: Vec<NetworkInput>,
+}
+
+impl Options {
+    /// The machine's clock, no hooks, no networks.
+    pub fn new(config: Config, store: Arc<dyn Store>) -> Self {
+        Self { config, store, clock: Arc::new(SystemClock), hooks: Hooks::default(), networks: Vec::new() }
+    }
+
+    /// On free ports of the loopback address.
+    #[must_use]
+    pub fn on_free_ports(mut self) -> Self {
+        "127.0.0.1:0".clone_into(&mut self.config.server.listen);
+        "127.0.0.1:0".clone_into(&mut self.config.server.http_listen);
+        self
+    }
+}
+
+/// Why a server ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ended {
+    /// It was asked to.
+    Stopped,
+    /// It could not go on.
+    Failed(String),
+}
+
+/// A server that runs in threads of this process.
+#[derive(Debug)]
+pub struct Running {
+    /// Where JSON-RPC is served.
+    pub tcp: SocketAddr,
+    /// Where HTTP is served.
+    pub http: SocketAddr,
+    stop: CancellationToken,
+    thread: Option<std::thread::JoinHandle<Ended>>,
+}
+
+impl Running {
+    /// Asks it to stop, and waits until it has.
+    pub fn stop(mut self) -> Ended {
+        self.stop.cancel();
+        self.join()
+    }
+
+    /// A handle that asks it to stop.
+    pub fn stopper(&self) -> CancellationToken {
+        self.stop.clone()
+    }
+
+    /// Waits until it ends by itself, or was asked to.
+    pub fn wait(mut self) -> Ended {
+        self.join()
+    }
+
+    fn join(&mut self) -> Ended {
+        match self.thread.take().map(std::thread::JoinHandle::join) {
+            Some(Ok(ended)) => ended,
+            Some(Err(_)) => Ended::Failed("the server's main thread crashed".to_owned()),
+            None => Ended::Stopped,
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        self.join();
+    }
+}
+
+/// Runs a server as this process: until a signal, or until it cannot go on. Answers the exit code.
+pub fn run(args: ServeArgs) -> u8 {
+    let config = match Sources::gather(args.config, args.flags).and_then(|sources| Config::load(&sources)) {
+        Ok(config) => config,
+        Err(problem) => {
+            eprintln!("allod: {problem}");
+            return EXIT_CANNOT_START;
+        }
+    };
+    telemetry::init(&config.log);
+    let started = open_store(&config).and_then(|store| {
+        let mut options = Options::new(config, store);
+        options.networks = args.networks;
+        start(options)
+    });
+    let running = match started {
+        Ok(running) => running,
+        Err(problem) => {
+            eprintln!("allod: {problem}");
+            return EXIT_CANNOT_START;
+        }
+    };
+    stop_on_signals(running.stopper());
+    println!("ready tcp={} http={}", running.tcp, running.http);
+    match running.wait() {
+        Ended::Stopped => 0,
+        Ended::Failed(problem) => {
+            eprintln!("allod: {problem}");
+            EXIT_STORE_FAILED
+        }
+    }
+}
+
+fn stop_on_signals(stop: CancellationToken) {
+    let spawned = std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let Ok(runtime) = runtime else { return };
+        runtime.block_on(async move {
+            use tokio::signal::unix::{SignalKind, signal};
+            let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+            else {
+                return tracing::error!("signals cannot be listened for");
+            };
+            tokio::select! {
+                _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
+                _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
+                () = stop.cancelled() => {}
+            }
+            stop.cancel();
+        });
+    });
+    if let Err(error) = spawned {
+        tracing::error!(%error, "no thread for signals");
+    }
+}
+
+/// Opens the store that the configuration names.
+///
+/// # Errors
+/// A sentence that says what stands in the way.
+pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, String> {
+    let shards = u16::try_from(config.store.shards).unwrap_or(1);
+    match config.store.kind {
+        StoreKind::Memory => {
+            tracing::warn!("the memory store keeps nothing: everything is lost when the server ends");
+            Ok(Arc::new(MemoryStore::new(shards)))
+        }
+        StoreKind::Embedded => {
+            let directory = &config.store.directory;
+            let store = EmbeddedStore::open(directory, shards, embedded::Options::default())
+                .map_err(|error| format!("cannot open the store in {}: {}", directory.display(), chain(&error)))?;
+            Ok(Arc::new(store))
+        }
+    }
+}
+
+/// Starts a server in threads of this process; returns when it is ready.
+///
+/// # Errors
+/// A sentence that says what stands in the way.
+pub fn start(options: Options) -> Result<Running, String> {
+    let stop = CancellationToken::new();
+    let (told, ready) = std::sync::mpsc::channel();
+    let stop_inside = stop.clone();
+    let thread = std::thread::Builder::new()
+        .name("allod".to_owned())
+        .spawn(move || {
+            let system = System::new();
+            system.block_on(live(options, stop_inside, told))
+        })
+        .map_err(|error| format!("no thread for the server: {error}"))?;
+    match ready.recv() {
+        Ok(Ok((tcp, http))) => Ok(Running { tcp, http, stop, thread: Some(thread) }),
+        Ok(Err(problem)) => Err(problem),
+        Err(_) => Err("the server's main thread crashed while it started".to_owned()),
+    }
+}
+
+type Ready = std::sync::mpsc::Sender<Result<(SocketAddr, SocketAddr), String>>;
+
+async fn live(options: Options, stop: CancellationToken, ready: Ready) -> Ended {
+    let (fatal, mut fatals) = mpsc::unbounded_channel();
+    let arbiters: Vec<actix::Arbiter> = (0..options.config.threads()).map(|_| service::reactor()).collect();
+    let store = Arc::clone(&options.store);
+    let shutdown = Duration::from_secs(options.config.server.shutdown_seconds);
+    let up = bring_up(options, stop.clone(), fatal, arbiters.iter().map(actix::Arbiter::handle).collect()).await;
+    let ended = match up {
+        Err(problem) => {
+            // Nobody waits any more only if the caller died.
+            let _ = ready.send(Err(problem.clone()));
+            Ended::Failed(problem)
+        }
+        Ok((server, tcp, http)) => {
+            let _ = ready.send(Ok((tcp, http)));
+            let ended = tokio::select! {
+                () = stop.cancelled() => Ended::Stopped,
+                Some(Fatal(problem)) = fatals.recv() => Ended::Failed(problem),
+            };
+            take_down(&server, &stop, shutdown).await;
+            match fatals.try_recv() {
+                Ok(Fatal(problem)) if ended == Ended::Stopped => Ended::Failed(problem),
+                Ok(_) | Err(_) => ended,
+            }
+        }
+    };
+    for arbiter in arbiters {
+        arbiter.stop();
+        if arbiter.join().is_err() {
+            tracing::error!("a reactor thread crashed");
+        }
+    }
+    if tokio::time::timeout(shutdown, store.close()).await.is_err() {
+        tracing::error!("the store did not close in time");
+    }
+    ended
+}
+
+async fn bring_up(
+    options: Options,
+    stop: CancellationToken,
+    fatal: mpsc::UnboundedSender<Fatal>,
+    reactors: Vec<actix::ArbiterHandle>,
+) -> Result<(Arc<Server>, SocketAddr, SocketAddr), String> {
+    let Options { config, store, clock, hooks, networks } = options;
+    let metrics = Arc::new(Metrics::new());
+    let parts = Parts { store, clock, metrics: Arc::clone(&metrics), reactors, hooks, fatal };
+    let shared = service::start(parts).await?;
+    metrics.watch(&shared);
+    for input in networks {
+        make(&shared, input).await?;
+    }
+    let node = if config.server.node.is_empty() { machine_name() } else { config.server.node.clone() };
+    let server = Arc::new(Server {
+        shared,
+        bounds: config.bounds(),
+        node,
+        started: Instant::now(),
+        stop,
+        tasks: TaskTracker::new(),
+        ready: AtomicBool::new(false),
+    });
+    let tcp = bind(&config.server.listen, "server.listen")?;
+    let http = bind(&config.server.http_listen, "server.http_listen")?;
+    let address = |listener: &std::net::TcpListener| listener.local_addr().map_err(|error| error.to_string());
+    let (tcp_at, http_at) = (address(&tcp)?, address(&http)?);
+    serve_http(http, Arc::clone(&server))?;
+    let accepting = Arc::clone(&server);
+    let listener = TcpListener::from_std(tcp).map_err(|error| format!("cannot listen on {tcp_at}: {error}"))?;
+    actix::spawn(accept(listener, accepting));
+    server.ready.store(true, Ordering::Release);
+    Ok((server, tcp_at, http_at))
+}
+
+fn machine_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+fn bind(text: &str, key: &str) -> Result<std::net::TcpListener, String> {
+    let address: SocketAddr = text.parse().map_err(|_| format!("`{key}` is {text:?}; allowed is an address and a port"))?;
+    let describe = |error: std::io::Error| format!("cannot listen on {address} (`{key}`): {error}");
+    let domain = socket2::Domain::for_address(address);
+    let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None).map_err(describe)?;
+    socket.set_reuse_address(true).map_err(describe)?;
+    socket.bind(&address.into()).map_err(describe)?;
+    socket.listen(1_024).map_err(describe)?;
+    socket.set_nonblocking(true).map_err(describe)?;
+    Ok(socket.into())
+}
+
+/// HTTP has a runtime of its own, so that scrapes and bulk do not disturb connections.
+fn serve_http(listener: std::net::TcpListener, server: Arc<Server>) -> Result<(), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| format!("no runtime for HTTP: {error}"))?;
+    let serve = move || {
+        runtime.block_on(async move {
+            match TcpListener::from_std(listener) {
+                Ok(listener) => {
+                    let stop = server.stop.clone();
+                    let (tasks, serving) = (server.tasks.clone(), http::serve(listener, server));
+                    tokio::pin!(serving);
+                    tokio::select! {
+                        () = &mut serving => {}
+                        // Keep-alive connections that ask nothing do not hold up the end.
+                        () = async { stop.cancelled().await; tasks.wait().await; tokio::time::sleep(Duration::from_millis(50)).await } => {}
+                    }
+                }
+                Err(error) => tracing::error!(%error, "HTTP cannot listen"),
+            }
+        });
+    };
+    std::thread::Builder::new()
+        .name("http".to_owned())
+        .spawn(serve)
+        .map(drop)
+        .map_err(|error| format!("no thread for HTTP: {error}"))
+}
+
+/// Accepts clients and deals them over the reactor threads.
+async fn accept(listener: TcpListener, server: Arc<Server>) {
+    let mut next = 0;
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = server.stop.cancelled() => return,
+        };
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Out of descriptors, mostly: those that are open go on, and close.
+                tracing::warn!(%error, "cannot accept");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        let metrics = &server.shared.metrics;
+        metrics.connections_accepted.inc();
+        if server.tasks.len() >= server.bounds.connections {
+            metrics.connections_closed.with_label_values(&["limit"]).inc();
+            turn_away(&stream);
+            continue;
+        }
+        let Ok(stream) = stream.into_std() else { continue };
+        let reactors = server.shared.reactors();
+        let reactor = &reactors[next % reactors.len()];
+        next += 1;
+        let task = server.tasks.token();
+        let server = Arc::clone(&server);
+        reactor.spawn(async move {
+            // A stream belongs to the runtime that polls it.
+            match TcpStream::from_std(stream) {
+                Ok(stream) => connection::serve(stream, peer, server).await,
+                Err(error) => tracing::warn!(%error, "a connection cannot be served"),
+            }
+            drop(task);
+        });
+    }
+}
+
+/// Tells a client that there are too many, if it can be told at once.
+fn turn_away(stream: &TcpStream) {
+    let error = RpcError::new(ErrorKind::Overloaded, "too many connections (`server.max_connections`); close some or try again")
+        .with(|data| data.retry_after_ms = Some(1_000));
+    let mut line = Vec::new();
+    if answer::write_error(&mut line, &Id::NULL, &error).is_ok() {
+        line.push(b'\n');
+        // Whoever does not take it sees the connection close.
+        let _ = stream.try_write(&line);
+    }
+}
+
+async fn take_down(server: &Arc<Server>, stop: &CancellationToken, bound: Duration) {
+    let begun = Instant::now();
+    stop.cancel();
+    server.tasks.close();
+    if tokio::time::timeout(bound, server.tasks.wait()).await.is_err() {
+        tracing::warn!(left = server.tasks.len(), "stopping without waiting longer for connections");
+    }
+    let left = bound.saturating_sub(begun.elapsed()).max(Duration::from_millis(100));
+    if tokio::time::timeout(left, server.shared.drained()).await.is_err() {
+        tracing::warn!("stopping with commits under way");
+    }
+    tracing::info!(took_ms = begun.elapsed().as_millis() as u64, "stopped");
+}
+
+/// Makes a network of a network file, if it is absent.
+async fn make(shared: &Arc<Shared>, input: NetworkInput) -> Result<(), String> {
+    let name = input.name.clone();
+    let job = Job::Create { input: Box::new(input), if_absent: true };
+    let order = Order { job, by: "server".into(), reason: Some("network file".into()), deadline: None, dry_run: false };
+    let (outlet, mut told) = mpsc::unbounded_channel();
+    coordinator::spawn(shared, 0, order, outlet);
+    match told.recv().await {
+        Some(Told::Job(_, Ok(_))) => Ok(()),
+        Some(Told::Job(_, Err(fault))) => {
+            let error = crate::server::faults::error_of(&fault);
+            Err(format!("network `{name}` of the network file: {error}"))
+        }
+        Some(Told::Replies(_)) | None => Err(format!("network `{name}` of the network file: the server is stopping")),
+    }
+}

@@ -1,0 +1,310 @@
+//! The socket of one client: reads what there is, cuts lines, writes answers together, keeps its bounds.
+//!
+//! Life of an `ip.allocate`, step 1 of 5. After: `session`.
+//!
+//! One task. It reads as much as the socket has, hands every whole line to the session (without copying it), flushes the
+//! session once, and writes everything that was answered with one call. It stops reading while as many requests are in
+//! flight as may be, or while the client does not take its answers.
+//!
+//! ```text
+//! open ──end of input, or the server stops──▶ draining ──all answered and written──▶ closed
+//!   └────line too long─────────────────────────┘
+//! open, draining ──reset, failed write, slow client, idle, unfinished line──▶ closed
+//! ```
+//!
+//! A client that hangs up while requests are under way: they are carried out, their answers are dropped.
+//!
+//! Review notes: does every wait have a limit (`overdue`)? Is what was read still answered when the server stops?
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use compact_str::CompactString;
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::time::Sleep;
+
+use super::Server;
+use super::session::Session;
+use crate::actors::Told;
+use crate::limits::ANSWER_BYTES_MAX;
+use crate::wire::{ErrorKind, RpcError};
+
+/// What one call of the socket reads at most.
+const READ_BYTES: usize = 128 << 10;
+/// Output that waits for the client; beyond it nothing is read any more.
+const OUT_BYTES_MAX: usize = ANSWER_BYTES_MAX;
+/// What buffers shrink to when they are empty.
+const BUFFER_BYTES_KEPT: usize = 256 << 10;
+
+/// Why a connection ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// The client ended its input and got everything.
+    Done,
+    /// It reset the connection, or a write failed.
+    Reset,
+    /// It took nothing for too long.
+    Slow,
+    /// It asked nothing for too long.
+    Idle,
+    /// It did not finish a line.
+    Unfinished,
+}
+
+/// Serves one client until it is gone.
+pub async fn serve(stream: TcpStream, peer: SocketAddr, server: Arc<Server>) {
+    let metrics = Arc::clone(&server.shared.metrics);
+    metrics.connections.inc();
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%peer, %error, "TCP_NODELAY");
+    }
+    let by = CompactString::const_new("anonymous");
+    let (session, inlet) = Session::new(Arc::clone(&server), by);
+    let mut connection = Connection {
+        stream,
+        session,
+        inlet,
+        server,
+        input: Vec::new(),
+        start: 0,
+        searched: 0,
+        written: 0,
+        ended: false,
+        last_request: Instant::now(),
+        last_progress: Instant::now(),
+        line_began: None,
+    };
+    let end = connection.run().await;
+    metrics.connections.dec();
+    let reason = match end {
+        End::Done => "done",
+        End::Reset => "reset",
+        End::Slow => "slow",
+        End::Idle => "idle",
+        End::Unfinished => "unfinished_line",
+    };
+    metrics.connections_closed.with_label_values(&[reason]).inc();
+    tracing::debug!(%peer, reason, "connection closed");
+}
+
+struct Connection {
+    stream: TcpStream,
+    session: Session,
+    inlet: mpsc::UnboundedReceiver<Told>,
+    server: Arc<Server>,
+    input: Vec<u8>,
+    /// First byte of `input` that is not handed on.
+    start: usize,
+    /// Up to here there is no line end.
+    searched: usize,
+    /// Bytes of the session's output that are written.
+    written: usize,
+    /// Nothing is read any more.
+    ended: bool,
+    last_request: Instant,
+    last_progress: Instant,
+    line_began: Option<Instant>,
+}
+
+impl Connection {
+    async fn run(&mut self) -> End {
+        let stop = self.server.stop.clone();
+        let timer = tokio::time::sleep(self.until_look());
+        tokio::pin!(timer);
+        loop {
+            self.cut_lines();
+            if let Err(end) = self.write() {
+                return end;
+            }
+            let backed_up = self.written < self.session.out.len();
+            if self.ended && self.session.in_flight() == 0 && !backed_up && !self.has_line() {
+                return End::Done;
+            }
+            let may_read = !self.ended && self.session.has_room() && !self.has_line() && self.waiting_bytes() < OUT_BYTES_MAX;
+            self.arm(timer.as_mut(), backed_up);
+            tokio::select! {
+                biased;
+                Some(told) = self.inlet.recv() => {
+                    self.session.absorb(told);
+                    while let Ok(told) = self.inlet.try_recv() {
+                        self.session.absorb(told);
+                    }
+                }
+                ready = self.stream.readable(), if may_read => {
+                    if ready.is_err() || self.read().is_err() {
+                        return End::Reset;
+                    }
+                }
+                ready = self.stream.writable(), if backed_up => {
+                    if ready.is_err() {
+                        return End::Reset;
+                    }
+                }
+                () = &mut timer => {
+                    if let Some(end) = self.overdue() {
+                        return end;
+                    }
+                    timer.as_mut().reset(tokio::time::Instant::now() + self.until_look());
+                }
+                () = stop.cancelled(), if !self.ended => self.ended = true,
+            }
+        }
+    }
+
+    fn waiting_bytes(&self) -> usize {
+        self.session.out.len() - self.written
+    }
+
+    fn read(&mut self) -> io::Result<()> {
+        if self.start > 0 {
+            self.input.drain(..self.start);
+            self.searched -= self.start;
+            self.start = 0;
+        }
+        loop {
+            self.input.reserve(READ_BYTES);
+            let before = self.input.len();
+            match self.stream.try_read_buf(&mut self.input) {
+                Ok(0) => {
+                    self.ended = true;
+                    return Ok(());
+                }
+                Ok(count) => {
+                    self.session.begin(Instant::now());
+                    // A short read emptied the socket.
+                    if count < READ_BYTES || self.input.len() - before >= READ_BYTES {
+                        return Ok(());
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Is there a whole line that was read and not handed on? (`cut_lines` leaves one only where the session is full.)
+    fn has_line(&self) -> bool {
+        !self.session.has_room() && memchr::memchr(b'\n', &self.input[self.start..]).is_some()
+    }
+
+    /// Hands every whole line to the session, as many as there is room for, and sends what they ask.
+    fn cut_lines(&mut self) {
+        let mut fed = false;
+        while self.session.has_room() {
+            self.searched = self.searched.max(self.start);
+            let Some(at) = memchr::memchr(b'\n', &self.input[self.searched..]) else {
+                self.searched = self.input.len();
+                break;
+            };
+            let end = self.searched + at;
+            let mut line = &self.input[self.start..end];
+            if let [rest @ .., b'\r'] = line {
+                line = rest;
+            }
+            if line.len() > self.server.bounds.line_bytes {
+                self.too_long();
+                return;
+            }
+            fed |= self.session.feed(line);
+            self.start = end + 1;
+            self.searched = self.start;
+        }
+        if fed {
+            self.session.flush();
+            self.last_request = Instant::now();
+        }
+        if self.start == self.input.len() {
+            self.input.clear();
+            self.input.shrink_to(BUFFER_BYTES_KEPT);
+            (self.start, self.searched, self.line_began) = (0, 0, None);
+        } else if self.session.has_room() {
+            // What is left is the beginning of a line.
+            if self.input.len() - self.start > self.server.bounds.line_bytes + 1 {
+                return self.too_long();
+            }
+            if fed || self.line_began.is_none() {
+                self.line_began = Some(Instant::now());
+            }
+        }
+        if self.ended && self.session.has_room() {
+            // A last line without its end is not carried out.
+            self.input.clear();
+            (self.start, self.searched, self.line_began) = (0, 0, None);
+        }
+    }
+
+    fn too_long(&mut self) {
+        let max = self.server.bounds.line_bytes;
+        let message = format!("the line is longer than {max} bytes (`server.max_line_bytes`); the connection is closed");
+        self.session.refuse(&RpcError::new(ErrorKind::LineTooLong, message));
+        self.session.flush();
+        self.ended = true;
+        self.input = Vec::new();
+        (self.start, self.searched, self.line_began) = (0, 0, None);
+    }
+
+    /// Writes what the socket takes.
+    fn write(&mut self) -> Result<(), End> {
+        while self.written < self.session.out.len() {
+            match self.stream.try_write(&self.session.out[self.written..]) {
+                Ok(0) => return Err(End::Reset),
+                Ok(count) => {
+                    self.written += count;
+                    self.last_progress = Instant::now();
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return Err(End::Reset),
+            }
+        }
+        if self.written == self.session.out.len() {
+            self.session.out.clear();
+            self.session.out.shrink_to(BUFFER_BYTES_KEPT);
+            self.written = 0;
+            self.last_progress = Instant::now();
+        } else if self.written > OUT_BYTES_MAX {
+            self.session.out.drain(..self.written);
+            self.written = 0;
+        }
+        Ok(())
+    }
+
+    /// When to look after the limits next, if nothing happens.
+    fn until_look(&self) -> Duration {
+        let bounds = &self.server.bounds;
+        let soon = bounds.slow_client.min(bounds.partial_line).min(Duration::from_secs(1));
+        if self.written < self.session.out.len() || self.line_began.is_some() {
+            soon
+        } else if bounds.idle.is_zero() {
+            Duration::from_secs(3_600)
+        } else {
+            bounds.idle.saturating_sub(self.last_request.elapsed()).max(soon)
+        }
+    }
+
+    /// Brings the timer forward where something is watched now that was not before. Costs nothing while all goes well.
+    fn arm(&self, timer: std::pin::Pin<&mut Sleep>, backed_up: bool) {
+        if backed_up || self.line_began.is_some() {
+            let soon = tokio::time::Instant::now() + self.until_look();
+            if timer.deadline() > soon + Duration::from_secs(1) {
+                timer.reset(soon);
+            }
+        }
+    }
+
+    fn overdue(&self) -> Option<End> {
+        let bounds = &self.server.bounds;
+        if self.written < self.session.out.len() && self.last_progress.elapsed() > bounds.slow_client {
+            return Some(End::Slow);
+        }
+        if self.line_began.is_some_and(|began| began.elapsed() > bounds.partial_line) && self.session.has_room() {
+            return Some(End::Unfinished);
+        }
+        let idle = self.session.in_flight() == 0 && !bounds.idle.is_zero() && self.last_request.elapsed() > bounds.idle;
+        idle.then_some(End::Idle)
+    }
+}

@@ -1,0 +1,392 @@
+//! THE match: a request of the protocol → what is asked of which actor. Nothing else happens here.
+//!
+//! Before: `session`, which parsed. After: `actors::coordinator::send` or `spawn`. Exhaustive: a method that is added to
+//! the table of `wire::methods` does not compile until it is decided here.
+//!
+//! Review notes: does a new method that touches names or space of a network go through the coordinator, with the names
+//! it touches in `touches`? Does one over several networks take [`Plan::All`], so that it is a barrier?
+
+use std::time::{Duration, Instant};
+
+use compact_str::CompactString;
+
+use super::input;
+use super::render::{Shape, cursor};
+use crate::actors::coordinator::{Job, ListPlace};
+use crate::core::address::Range;
+use crate::core::command::{
+    Acquire, Allocate, Claim, Command, Configure, Decline, MapFormat, PoolInput, PoolRemoval, Release, Transfer,
+};
+use crate::core::types::{NetworkId, Slot, Version};
+use crate::limits::LIST_PAGE_RECORDS_DEFAULT;
+use crate::wire::params::network::MapFormat as WireMap;
+use crate::wire::values::{NetworkRef, Serial};
+use crate::wire::{ErrorKind, Method, Request, RpcError};
+
+/// Default of `ip.decline`'s `probation_seconds`.
+const PROBATION_SECONDS: u64 = 86_400;
+
+/// What is asked of whom.
+#[derive(Debug)]
+pub enum Plan {
+    /// One command for one network.
+    One(NetworkRef, Command),
+    /// A job that touches these networks and no others: later requests that name them wait for it.
+    Act(Vec<CompactString>, Job),
+    /// A job over several networks: it waits for all earlier requests, and all later ones wait for it.
+    All(Job),
+    /// Answered at once, without an actor.
+    Here(Here),
+}
+
+/// What the server knows by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Here {
+    /// `server.ping`.
+    Ping,
+    /// `server.info`.
+    Info,
+    /// `rpc.discover`.
+    Discover,
+}
+
+/// A request, ready to be sent.
+#[derive(Debug)]
+pub struct Planned {
+    /// Its method.
+    pub method: Method,
+    /// What is asked of whom.
+    pub plan: Plan,
+    /// How the answer is written.
+    pub shape: Shape,
+    /// Why, for the history.
+    pub reason: Option<CompactString>,
+    /// Not begun by then, it is refused.
+    pub deadline: Option<Instant>,
+    /// Change nothing.
+    pub dry_run: bool,
+}
+
+fn version(if_version: Option<Serial>) -> Option<Version> {
+    if_version.map(|serial| Version(serial.get()))
+}
+
+fn configure(network: NetworkRef, change: Configure, if_version: Option<Serial>) -> Plan {
+    Plan::One(network, Command::Configure { change, if_version: version(if_version) })
+}
+
+fn act(network: &NetworkRef, change: Configure, if_version: Option<Serial>, also: Option<&str>) -> Plan {
+    let network = input::network_text(network);
+    let touches = [Some(network.clone()), also.map(CompactString::from)].into_iter().flatten().collect();
+    Plan::Act(touches, Job::Configure { network, change, if_version: version(if_version) })
+}
+
+fn later(method: Method) -> RpcError {
+    let message = format!("`{}` is not served by this version yet", method.name());
+    RpcError::new(ErrorKind::MethodNotFound, message)
+}
+
+/// Decides what a request asks of whom. `read` is when it was read.
+///
+/// # Errors
+/// `invalid_argument` for members that do not go together, `method_not_found` for what comes later.
+pub fn plan(request: Request, read: Instant) -> Result<Planned, RpcError> {
+    let method = request.method();
+    let deadline = request.deadline_ms().map(|ms| read + Duration::from_millis(ms));
+    let dry_run = request.is_dry_run();
+    let reason = request.reason().map(|reason| CompactString::from(reason.as_str()));
+    let mut shape = Shape { method, brief: false, if_absent: false, count_only: false, usage: false };
+    let plan = plan_of(request, &mut shape)?;
+    Ok(Planned { method, plan, shape, reason, deadline, dry_run })
+}
+
+fn plan_of(request: Request, shape: &mut Shape) -> Result<Plan, RpcError> {
+    Ok(match request {
+        Request::IpAllocate(mut ask) => {
+            input::no_waiting(ask.wait_seconds)?;
+            shape.brief = ask.brief.unwrap_or(false);
+            let options: input::Options = input::grant_options!(ask);
+            let holder = input::holder(ask.owner, ask.scope, ask.slot);
+            let wish = input::wish(ask.family, ask.subnet, ask.pool, ask.zone, ask.prefix_length);
+            Plan::One(ask.network, Command::Allocate(Box::new(Allocate { holder, wish, options })))
+        }
+        Request::IpClaim(mut ask) => {
+            input::no_waiting(ask.wait_seconds)?;
+            shape.brief = ask.brief.unwrap_or(false);
+            let options = input::grant_options!(ask);
+            let holder = input::holder(ask.owner, ask.scope, ask.slot);
+            let prefix_length = ask.prefix_length.map(|length| length.length());
+            let force = ask.force.unwrap_or(false);
+            let claim = Claim { holder, address: ask.address, prefix_length, force, options };
+            Plan::One(ask.network, Command::Claim(Box::new(claim)))
+        }
+        Request::IpAcquire(ask) => {
+            shape.brief = ask.brief.unwrap_or(false);
+            acquire(*ask)?
+        }
+        Request::IpRelease(ask) => {
+            let target = input::target(ask.address, ask.owner, ask.scope, ask.slot, ask.if_generation);
+            let (force, strict) = (ask.force.unwrap_or(false), ask.strict.unwrap_or(false));
+            Plan::One(ask.network, Command::Release(Box::new(Release { target, force, strict })))
+        }
+        Request::IpRenew(ask) => {
+            let target = input::target(ask.address, ask.owner, ask.scope, ask.slot, ask.if_generation);
+            let ttl = ask.ttl_seconds.0.map(|ttl| ttl.get());
+            Plan::One(ask.network, Command::Renew(Box::new(target), ttl))
+        }
+        Request::IpBind(ask) => {
+            let target = input::target(ask.address, ask.owner, ask.scope.clone(), ask.slot, ask.if_generation);
+            let command = Command::Bind(Box::new(target), ask.claimant);
+            in_network_or_located(ask.network, ask.address, ask.scope, command)?
+        }
+        Request::IpUnbind(ask) => {
+            let target = input::target(ask.address, ask.owner, ask.scope.clone(), ask.slot, ask.if_generation);
+            let command = Command::Unbind(Box::new(target), Some(ask.claimant));
+            in_network_or_located(ask.network, ask.address, ask.scope, command)?
+        }
+        Request::IpUpdate(ask) => {
+            let target = input::target(ask.address, ask.owner, ask.scope, ask.slot, ask.if_generation);
+            let set = input::reservation_patch(ask.set);
+            Plan::One(ask.network, Command::Update(Box::new(target), Box::new(set)))
+        }
+        Request::IpTransfer(ask) => {
+            let transfer = Transfer {
+                address: ask.address,
+                from: (ask.scope.unwrap_or_default(), ask.owner, None),
+                to: input::holder(ask.to.owner, ask.to.scope, ask.to.slot),
+                exchange: ask.exchange.unwrap_or(false),
+                if_generation: ask.if_generation.map(|serial| crate::core::types::Generation(serial.get())),
+            };
+            Plan::One(ask.network, Command::Transfer(Box::new(transfer)))
+        }
+        Request::IpDecline(ask) => {
+            let decline = Decline {
+                address: ask.address,
+                from: (ask.scope.unwrap_or_default(), ask.owner, ask.slot),
+                seen: ask.seen.map(|seen| seen.into_inner()).unwrap_or_default(),
+                probation_seconds: ask.probation_seconds.map_or(PROBATION_SECONDS, |seconds| seconds.get()),
+                again: ask.again.unwrap_or(false),
+            };
+            Plan::One(ask.network, Command::Decline(Box::new(decline)))
+        }
+        Request::IpGet(ask) => match (ask.network, ask.realm) {
+            (Some(_), Some(_)) => return Err(RpcError::invalid("realm", "`realm` and `network` exclude each other")),
+            (Some(network), None) => Plan::One(network, Command::Get(ask.address)),
+            (None, realm) => {
+                let realm = Some(realm.unwrap_or_else(crate::core::types::Name::default_realm));
+                Plan::All(Job::Find { realm, address: ask.address })
+            }
+        },
+        Request::IpFind(ask) => Plan::All(Job::Find { realm: None, address: ask.address }),
+        Request::IpList(ask) => list(*ask, shape)?,
+        Request::OwnerRelease(ask) => {
+            let network = ask.network.as_ref().map(input::network_text);
+            let job = |network| Job::ReleaseOwner { scope: ask.scope.unwrap_or_default(), owner: ask.owner, network };
+            match network {
+                Some(network) => Plan::Act(vec![network.clone()], job(Some(network))),
+                None => Plan::All(job(None)),
+            }
+        }
+        Request::ScopeRelease(ask) => Plan::All(Job::ReleaseScope(ask.scope)),
+        Request::ClaimantMark(_) => return Err(later(Method::ClaimantMark)),
+        Request::ClaimantSweep(_) => return Err(later(Method::ClaimantSweep)),
+        Request::NetworkCreate(ask) => {
+            if ask.if_version.is_some() {
+                return Err(RpcError::invalid("if_version", "`if_version` has no meaning for a network that is made now"));
+            }
+            let if_absent = ask.if_absent.unwrap_or(false);
+            shape.if_absent = if_absent;
+            let name = CompactString::from(ask.name.as_str());
+            Plan::Act(vec![name], Job::Create { input: Box::new(input::network(*ask)), if_absent })
+        }
+        Request::NetworkGet(ask) => Plan::One(ask.network, Command::Show),
+        Request::NetworkList(ask) => {
+            shape.usage = ask.usage.unwrap_or(false);
+            let after = ask.after.as_ref().map(|after| network_cursor(after.as_str())).transpose()?;
+            Plan::All(Job::Networks {
+                realm: ask.realm,
+                tag: ask.tag.map(|tag| (tag.key, tag.value)),
+                usage: shape.usage,
+                deleted: ask.deleted.unwrap_or(false),
+                after,
+                limit: ask.limit.map_or(LIST_PAGE_RECORDS_DEFAULT, |limit| limit.get() as usize),
+            })
+        }
+        Request::NetworkUpdate(ask) => {
+            let set = Box::new(input::network_patch(ask.set));
+            match set.name.clone() {
+                Some(name) => act(&ask.network, Configure::Update(set), ask.if_version, Some(name.as_str())),
+                None => configure(ask.network, Configure::Update(set), ask.if_version),
+            }
+        }
+        Request::NetworkDelete(ask) => {
+            let (force, purge) = (ask.force.unwrap_or(false), ask.purge.unwrap_or(false));
+            act(&ask.network, Configure::Delete { force, purge }, ask.if_version, None)
+        }
+        Request::NetworkRestore(ask) => act(&ask.network, Configure::Restore, ask.if_version, None),
+        Request::NetworkUsage(ask) => Plan::One(ask.network, Command::Usage),
+        Request::NetworkMap(ask) => {
+            let format = match (ask.format.unwrap_or(WireMap::Text), ask.cell_prefix_length) {
+                (WireMap::Text, None) => MapFormat::Text,
+                (WireMap::Runs, None) => MapFormat::Runs,
+                (WireMap::Cells, Some(length)) => MapFormat::Cells { prefix_length: length.length() },
+                (WireMap::Cells, None) => {
+                    return Err(RpcError::invalid("cell_prefix_length", "`cell_prefix_length` is needed with format `cells`"));
+                }
+                (WireMap::Text | WireMap::Runs, Some(_)) => {
+                    return Err(RpcError::invalid("cell_prefix_length", "`cell_prefix_length` goes with format `cells` only"));
+                }
+            };
+            let (subnet, pool) = (ask.subnet.map(input::subnet_ref), ask.pool.map(input::pool_ref));
+            Plan::One(ask.network, Command::Map { subnet, pool, format })
+        }
+        Request::SubnetAdd(ask) => {
+            let if_absent = ask.if_absent.unwrap_or(false);
+            shape.if_absent = if_absent;
+            let (network, if_version) = (ask.network.clone(), ask.if_version);
+            let input = Box::new(input::subnet_add(*ask));
+            act(&network, Configure::SubnetAdd { input, if_absent }, if_version, None)
+        }
+        Request::SubnetModify(ask) => {
+            let set = Box::new(input::subnet_patch(ask.set));
+            let grows = set.cidr.is_some();
+            let change = Configure::SubnetModify { subnet: input::subnet_ref(ask.subnet), set };
+            if grows { act(&ask.network, change, ask.if_version, None) } else { configure(ask.network, change, ask.if_version) }
+        }
+        Request::SubnetMove(ask) => {
+            let (from, to) = (input::network_text(&ask.network), input::network_text(&ask.to));
+            let subnet = input::subnet_ref(ask.subnet);
+            Plan::All(Job::Move { from, subnet, to, if_version: version(ask.if_version) })
+        }
+        Request::SubnetRemove(ask) => {
+            let subnet = input::subnet_ref(ask.subnet);
+            act(&ask.network, Configure::SubnetRemove { subnet }, ask.if_version, None)
+        }
+        Request::PoolAdd(ask) => {
+            let if_absent = ask.if_absent.unwrap_or(false);
+            shape.if_absent = if_absent;
+            match (ask.range, &ask.subnet) {
+                (Some(_), Some(_)) => return Err(RpcError::invalid("subnet", "`range` and `subnet` exclude each other")),
+                (None, None) => return Err(RpcError::invalid("range", "`range` or `subnet` must be given")),
+                (Some(_), None) | (None, Some(_)) => {}
+            }
+            let kind = ask.kind.map(input::pool_kind);
+            let pool = PoolInput { range: ask.range, name: ask.name, kind, draining: None };
+            let subnet = ask.subnet.map(input::subnet_ref);
+            configure(ask.network, Configure::PoolAdd { input: pool, subnet, if_absent }, ask.if_version)
+        }
+        Request::PoolModify(ask) => {
+            let change =
+                Configure::PoolModify { pool: input::pool_ref(ask.pool), set: Box::new(input::pool_patch(ask.set)) };
+            configure(ask.network, change, ask.if_version)
+        }
+        Request::PoolRemove(ask) => {
+            let removal = match (ask.range, ask.pool, ask.subnet) {
+                (Some(range), None, None) => PoolRemoval::Range(range),
+                (None, Some(pool), None) => PoolRemoval::Pool(input::pool_ref(pool)),
+                (None, None, Some(subnet)) => PoolRemoval::Subnet(input::subnet_ref(subnet)),
+                _ => return Err(RpcError::invalid("range", "exactly one of `range`, `pool` and `subnet` must be given")),
+            };
+            configure(ask.network, Configure::PoolRemove(removal), ask.if_version)
+        }
+        Request::ReservedAdd(ask) => {
+            let range: Range = ask.range;
+            let note = ask.note.map(|note| note.into_inner()).unwrap_or_default();
+            let reserved_for = ask.r#for.map(input::reserved_for);
+            let input = Box::new(crate::core::command::ReservedInput { range, note, reserved_for });
+            configure(ask.network, Configure::ReservedAdd(input), ask.if_version)
+        }
+        Request::ReservedRemove(ask) => configure(ask.network, Configure::ReservedRemove(ask.range), ask.if_version),
+        Request::RealmList(_) => Plan::All(Job::Realms),
+        Request::ScopeList(ask) => match ask.network {
+            Some(network) => Plan::One(network, Command::Scopes),
+            None => Plan::All(Job::Scopes),
+        },
+        Request::ServerInfo(_) => Plan::Here(Here::Info),
+        Request::ServerPing(_) => Plan::Here(Here::Ping),
+        Request::RpcDiscover(_) => Plan::Here(Here::Discover),
+    })
+}
+
+/// `ip.bind` and `ip.unbind` may leave the network out where address and scope are given.
+fn in_network_or_located(
+    network: Option<NetworkRef>,
+    address: Option<crate::core::address::Address>,
+    scope: Option<crate::core::types::Scope>,
+    command: Command,
+) -> Result<Plan, RpcError> {
+    match (network, address, scope) {
+        (Some(network), _, _) => Ok(Plan::One(network, command)),
+        (None, Some(address), Some(scope)) => Ok(Plan::All(Job::Located { address, scope, command })),
+        (None, None, _) | (None, Some(_), None) => {
+            Err(RpcError::invalid("network", "`network` may be left out only where `address` and `scope` are given"))
+        }
+    }
+}
+
+fn acquire(mut ask: crate::wire::params::IpAcquire) -> Result<Plan, RpcError> {
+    input::no_waiting(ask.wait_seconds)?;
+    let options: input::Options = input::grant_options!(ask);
+    let scope = ask.scope.take().unwrap_or_default();
+    let prefix = ask.slot_prefix.take().map(|prefix| prefix.into_inner()).unwrap_or_default();
+    let exact = ask.exact.unwrap_or(false);
+    let mut parts: Vec<(CompactString, Acquire)> = Vec::new();
+    for (index, mut item) in ask.ips.into_vec().into_iter().enumerate() {
+        let Some(network) = item.network.take().or_else(|| ask.network.clone()) else {
+            let field = format!("ips[{index}].network");
+            let message = format!("`{field}`, or `network` for all of them, must be given");
+            return Err(RpcError::invalid(field, message).with(|data| data.index = Some(index as u64)));
+        };
+        let network = input::network_text(&network);
+        let at = match parts.iter().position(|(name, _)| *name == network) {
+            Some(at) => at,
+            None => {
+                let (scope, owner, options) = (scope.clone(), ask.owner.clone(), options.clone());
+                parts.push((network, Acquire { scope, owner, items: Vec::new(), exact, options }));
+                parts.len() - 1
+            }
+        };
+        let items = &mut parts[at].1.items;
+        let slot = match item.slot.take() {
+            Some(slot) => slot,
+            None => {
+                let text = compact_str::format_compact!("{prefix}{}", items.len());
+                Slot::new(text).map_err(|error| RpcError::invalid("slot_prefix", format!("`slot_prefix` makes a slot that {error}")))?
+            }
+        };
+        items.push(input::acquire_item(index, slot, item));
+    }
+    if parts.len() == 1 {
+        let network = parts[0].0.clone();
+        return Ok(Plan::Act(vec![network], Job::Acquire(parts)));
+    }
+    Ok(Plan::All(Job::Acquire(parts)))
+}
+
+fn list(mut ask: crate::wire::params::IpList, shape: &mut Shape) -> Result<Plan, RpcError> {
+    let count_only = ask.count_only.unwrap_or(false);
+    shape.count_only = count_only;
+    let after = ask.after.as_ref().map(|after| list_cursor(after.as_str())).transpose()?;
+    let limit = ask.limit.map_or(LIST_PAGE_RECORDS_DEFAULT, |limit| limit.get() as usize);
+    let filter = input::filter(&mut ask);
+    let network = ask.network.as_ref().map(input::network_text);
+    let touches = network.clone();
+    let job = Job::List { network, realm: ask.realm, filter: Box::new(filter), after, limit, count_only };
+    Ok(match touches {
+        Some(network) => Plan::Act(vec![network], job),
+        None => Plan::All(job),
+    })
+}
+
+fn no_cursor() -> RpcError {
+    RpcError::invalid("after", "`after` is no `next` of an earlier page of this list")
+}
+
+fn network_cursor(text: &str) -> Result<(crate::core::types::Name, NetworkId), RpcError> {
+    let place = list_cursor(text)?;
+    if place.address.is_some() { Err(no_cursor()) } else { Ok((place.name, place.id)) }
+}
+
+fn list_cursor(text: &str) -> Result<ListPlace, RpcError> {
+    cursor::parse(text).ok_or_else(no_cursor)
+}

@@ -1,0 +1,169 @@
+//! Refusals and faults → errors of the protocol: kind, facts, and whether to come again. Exhaustive: a new refusal does
+//! not compile until it has its kind and its facts.
+//!
+//! The sentence is the refusal's own (`Display`); here are only the fields of `error.data`.
+
+use crate::actors::{Applied, Fault};
+use crate::core::outcome::PoolUsage;
+use crate::core::refusal::{HeldBy, NoCapacity, Refusal};
+use crate::wire::errors::{self, ErrorData, ErrorKind, OverlapWith, PoolFill, Retry, RpcError};
+use crate::wire::values::Count;
+
+/// The error that a fault is answered with.
+pub fn error_of(fault: &Fault) -> RpcError {
+    match fault {
+        Fault::Refused(refusal) => refused(refusal),
+        Fault::Overloaded { problem, retry_after_ms } => {
+            RpcError::new(ErrorKind::Overloaded, problem.clone()).with(|data| data.retry_after_ms = Some(*retry_after_ms))
+        }
+        Fault::Unavailable { applied, problem } => {
+            let (message, word) = match applied {
+                Applied::No => (format!("the change was not made: {problem}"), errors::Applied::No),
+                Applied::Unknown => (
+                    format!("nobody can say yet whether the change was made: {problem}; look, or repeat what may be repeated"),
+                    errors::Applied::Unknown,
+                ),
+            };
+            RpcError::new(ErrorKind::Unavailable, message).with(|data| data.applied = Some(word))
+        }
+        Fault::NotReady { reason, retry_after_ms } => {
+            let message = format!("the network is not ready ({reason}); ask again in a moment");
+            RpcError::new(ErrorKind::NotReady, message).with(|data| {
+                data.reason = Some((*reason).to_owned());
+                data.retry_after_ms = Some(*retry_after_ms);
+            })
+        }
+        Fault::Stopped { problem } => RpcError::new(ErrorKind::NetworkStopped, problem.clone()),
+        Fault::Internal { id } => {
+            let message = format!("a bug in the server; its log has the story under {id}");
+            RpcError::new(ErrorKind::Internal, message).with(|data| data.id = Some(id.clone()))
+        }
+    }
+}
+
+/// The kind of a refusal.
+pub fn kind_of(refusal: &Refusal) -> ErrorKind {
+    match refusal {
+        Refusal::InvalidArgument { .. } => ErrorKind::InvalidArgument,
+        Refusal::NotFound { .. } => ErrorKind::NotFound,
+        Refusal::WrongKind { .. } => ErrorKind::WrongKind,
+        Refusal::OutOfRange { .. } => ErrorKind::OutOfRange,
+        Refusal::Overlap { .. } | Refusal::PoolOverlap { .. } => ErrorKind::Overlap,
+        Refusal::InUse { .. } | Refusal::Guarded { .. } => ErrorKind::InUse,
+        Refusal::NotOwner { .. } => ErrorKind::NotOwner,
+        Refusal::GenerationConflict { .. } | Refusal::VersionConflict { .. } => ErrorKind::Conflict,
+        Refusal::AlreadyInUse { .. } | Refusal::Taken { .. } => ErrorKind::AlreadyInUse,
+        Refusal::SlotTaken { .. } | Refusal::NameTaken { .. } => ErrorKind::AlreadyExists,
+        Refusal::Reserved { .. } => ErrorKind::Reserved,
+        Refusal::QuotaExceeded { .. } => ErrorKind::QuotaExceeded,
+        Refusal::NotEnoughCapacity(_) => ErrorKind::NotEnoughCapacity,
+        Refusal::OfItem { refusal, .. } => kind_of(refusal),
+    }
+}
+
+fn refused(refusal: &Refusal) -> RpcError {
+    RpcError::new(kind_of(refusal), refusal.to_string()).with(|data| facts(refusal, data))
+}
+
+fn facts(refusal: &Refusal, data: &mut ErrorData) {
+    match refusal {
+        Refusal::InvalidArgument { field, .. } => data.field = Some(field.clone()),
+        Refusal::NotFound { .. } | Refusal::Guarded { .. } => {}
+        Refusal::WrongKind { address, .. } | Refusal::OutOfRange { address, .. } => {
+            data.address = address.map(|address| address.to_string());
+        }
+        Refusal::Overlap { with, network, .. } => {
+            data.with = Some(OverlapWith { network: network.clone(), cidr: with.to_string() });
+        }
+        Refusal::PoolOverlap { with, network, .. } => {
+            data.with = Some(OverlapWith { network: network.clone(), cidr: with.to_string() });
+        }
+        Refusal::InUse { count, first, .. } => {
+            data.count = Some(Count(u128::from(*count)));
+            data.first = Some(first.clone());
+            data.retry = Retry::Later;
+        }
+        Refusal::NotOwner { address, held_by, .. } => {
+            data.address = Some(address.to_string());
+            data.held_by = Some(holder(held_by));
+        }
+        Refusal::GenerationConflict { address, expected, actual } => {
+            data.address = Some(address.to_string());
+            data.expected = Some(expected.0);
+            data.actual = actual.map(|actual| actual.0);
+        }
+        Refusal::VersionConflict { network, expected, actual } => {
+            data.network = Some(network.clone());
+            data.expected = Some(*expected);
+            data.actual = Some(*actual);
+        }
+        Refusal::AlreadyInUse { network, address, held_by } => {
+            data.network = Some(network.clone());
+            data.address = Some(address.to_string());
+            data.held_by = Some(holder(held_by));
+        }
+        Refusal::Taken { address, held_by, .. } => {
+            data.address = address.map(|address| address.to_string());
+            data.held_by = held_by.as_deref().map(holder);
+        }
+        Refusal::SlotTaken { network, address, differs, .. } => {
+            data.network = Some(network.clone());
+            data.address = Some(address.to_string());
+            data.differs = members(differs);
+        }
+        Refusal::NameTaken { differs, .. } => data.differs = members(differs),
+        Refusal::Reserved { address, .. } => data.address = Some(address.to_string()),
+        Refusal::QuotaExceeded { network, held, max, .. } => {
+            data.network = Some(network.clone());
+            data.count = Some(Count(u128::from(*held)));
+            data.max = Some(*max);
+        }
+        Refusal::NotEnoughCapacity(why) => no_capacity(why, data),
+        Refusal::OfItem { index, refusal } => {
+            facts(refusal, data);
+            data.index = Some(*index as u64);
+            // A member named inside the item is named as a path from the request.
+            data.field = data.field.take().map(|field| {
+                if field.starts_with("ips[") { field } else { format!("ips[{index}].{field}") }
+            });
+        }
+    }
+}
+
+fn members(differs: &[&'static str]) -> Option<Vec<String>> {
+    (!differs.is_empty()).then(|| differs.iter().map(|&member| member.to_owned()).collect())
+}
+
+fn holder(held_by: &HeldBy) -> errors::HeldBy {
+    errors::HeldBy {
+        scope: held_by.holder.scope.clone(),
+        owner: held_by.holder.owner.clone(),
+        slot: held_by.holder.slot.clone(),
+        claimant: held_by.claimant.clone(),
+        since: held_by.since,
+    }
+}
+
+fn no_capacity(why: &NoCapacity, data: &mut ErrorData) {
+    data.network = Some(why.network.clone());
+    data.size = Some(Count(why.size));
+    data.held = Some(Count(why.held));
+    data.obsolete = Some(Count(why.obsolete));
+    data.reserved = Some(Count(why.reserved));
+    data.cooling = Some(Count(why.cooling));
+    data.declined = Some(Count(why.declined));
+    data.next_free_at = why.next_free_at.map(|(wall, _)| wall);
+    data.pools = Some(why.pools.iter().map(pool_fill).collect());
+}
+
+fn pool_fill(pool: &PoolUsage) -> PoolFill {
+    PoolFill {
+        range: pool.range,
+        name: pool.name.clone(),
+        size: Count(pool.counts.size),
+        held: Count(pool.counts.held),
+        reserved: Count(pool.counts.reserved),
+        cooling: Count(pool.counts.cooling),
+        declined: Count(pool.counts.declined),
+    }
+}

@@ -1,0 +1,100 @@
+//! What clients talk to: lines over TCP and bodies over HTTP become messages to actors, and answers become bytes.
+//!
+//! | file | does |
+//! | --- | --- |
+//! | `connection` | the socket of one client: cuts lines, bounds, timeouts, coalesced writes |
+//! | `session` | one client's requests without its socket: order, batches, answers |
+//! | `dispatch` | the match: method → what is asked of which actor |
+//! | `input`, `render`, `text` | wire → core; core → wire |
+//! | `faults` | refusals and faults → errors |
+//! | `tally` | counts |
+//!
+//! Sees no store. Neighbours: `serve` starts it, `http` uses sessions too, `actors` do the work.
+
+pub mod connection;
+pub mod dispatch;
+pub mod faults;
+pub mod input;
+pub mod render;
+pub mod session;
+mod tally;
+pub mod text;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::actors::service::Shared;
+use crate::limits;
+use crate::wire::nouns::{ServerLimits, ServerStatus};
+use crate::wire::PROTOCOL_VERSION;
+
+/// Bounds of connections, out of the configuration.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Longest line, without its end.
+    pub line_bytes: usize,
+    /// Longest body.
+    pub body_bytes: usize,
+    /// Open connections.
+    pub connections: usize,
+    /// A connection without a request for so long is closed; zero: never.
+    pub idle: Duration,
+    /// A client that takes nothing for so long is cut off.
+    pub slow_client: Duration,
+    /// A line that is not finished in this time closes its connection.
+    pub partial_line: Duration,
+}
+
+/// What all connections share.
+#[derive(Debug)]
+pub struct Server {
+    /// The actors.
+    pub shared: Arc<Shared>,
+    /// Bounds.
+    pub bounds: Bounds,
+    /// Name of this node.
+    pub node: String,
+    /// When it was started.
+    pub started: Instant,
+    /// Cancelled when the server stops: nothing is accepted or read any more, what was read is answered.
+    pub stop: CancellationToken,
+    /// Connections and bodies under way.
+    pub tasks: TaskTracker,
+    /// All is loaded and served.
+    pub ready: AtomicBool,
+}
+
+impl Server {
+    /// Appends the result of `server.info`.
+    pub fn write_info(&self, out: &mut Vec<u8>) {
+        let info = &self.shared.info;
+        let status = ServerStatus {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            protocol: PROTOCOL_VERSION,
+            node: self.node.clone(),
+            store: info.kind.to_owned(),
+            durability: info.durability.clone(),
+            limits: ServerLimits {
+                max_line_bytes: self.bounds.line_bytes as u64,
+                max_body_bytes: self.bounds.body_bytes as u64,
+                max_answer_bytes: limits::ANSWER_BYTES_MAX as u64,
+                max_batch_members: limits::RPC_BATCH_MEMBERS_MAX as u64,
+                max_in_flight: limits::IN_FLIGHT_REQUESTS_MAX as u64,
+                max_acquire_ips: limits::ACQUIRE_IPS_MAX as u64,
+                max_list_records: limits::LIST_PAGE_RECORDS_MAX as u64,
+            },
+            time: self.shared.clock.wall(),
+            uptime_seconds: self.started.elapsed().as_secs(),
+        };
+        let begin = out.len();
+        if let Err(error) = serde_json::to_writer(&mut *out, &status) {
+            tracing::error!(%error, "server.info cannot be written");
+            out.truncate(begin);
+            out.extend_from_slice(b"null");
+        }
+    }
+}

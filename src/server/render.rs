@@ -1,0 +1,714 @@
+//! Core → JSON: what was decided, written as the protocol's nouns, straight into the output buffer.
+//!
+//! Reservations and grants are written by hand, because they are what a busy server answers; what they show of network
+//! and subnet is written once and kept ([`Renderer::parts`]) as long as the configuration is the same. Everything else
+//! goes through the types of `wire::nouns`, so that it cannot differ from the published schema. A test reads what is
+//! written by hand back through the same types.
+//!
+//! Review notes: is a new member of the reservation in the order of the protocol's page? Is it left out when empty?
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::text;
+use crate::actors::coordinator::{Done, ListPlace};
+use crate::core::outcome::{
+    AddressState, Counts, Drawing, Grant, Lookup, NetworkView, Outcome, PoolMap, ScopeUsage, UsageReport, View,
+};
+use crate::core::state::{NetworkConfig, NetworkKind, Policy, PoolConfig, PoolKind, ReservationKind, ReservedRange, SubnetConfig};
+use crate::limits::ANSWER_BYTES_MAX;
+use crate::wire::values::{LabelMap, Number, Share};
+use crate::wire::{Method, nouns, params, values};
+
+/// How an answer is written.
+#[derive(Debug, Clone, Copy)]
+pub struct Shape {
+    /// Of which method.
+    pub method: Method,
+    /// Little of a grant.
+    pub brief: bool,
+    /// Whether it was made is answered.
+    pub if_absent: bool,
+    /// A count in place of a list.
+    pub count_only: bool,
+    /// Networks with their usage.
+    pub usage: bool,
+}
+
+/// What a reservation shows of its network and subnet.
+#[derive(Debug)]
+struct Parts {
+    network: Arc<NetworkConfig>,
+    subnet: Option<Arc<SubnetConfig>>,
+    pool: Option<usize>,
+    /// `"network":…,"network_id":…`
+    head: Vec<u8>,
+    /// `,"subnet":…` up to `l2`.
+    middle: Vec<u8>,
+}
+
+const PARTS_KEPT: usize = 64;
+/// What is kept free of an answer's bound for its envelope and last members.
+const ANSWER_SLACK_BYTES: usize = 64 << 10;
+
+/// Writes answers; keeps what it wrote of configurations last.
+#[derive(Debug, Default)]
+pub struct Renderer {
+    kept: Vec<Option<Parts>>,
+}
+
+fn slot_of(network: &Arc<NetworkConfig>, subnet: Option<&Arc<SubnetConfig>>, pool: Option<usize>) -> usize {
+    let address = Arc::as_ptr(network).addr() ^ subnet.map_or(0, |subnet| Arc::as_ptr(subnet).addr()).rotate_left(7);
+    (address >> 4).wrapping_add(pool.unwrap_or(0)).wrapping_mul(0x9e37_79b9) >> 7 & (PARTS_KEPT - 1)
+}
+
+impl Renderer {
+    fn parts(&mut self, view: &View) -> &Parts {
+        if self.kept.is_empty() {
+            self.kept.resize_with(PARTS_KEPT, || None);
+        }
+        let slot = slot_of(&view.network, view.subnet.as_ref(), view.pool);
+        let same = |parts: &Parts| {
+            Arc::ptr_eq(&parts.network, &view.network)
+                && parts.pool == view.pool
+                && match (&parts.subnet, &view.subnet) {
+                    (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+                    (None, None) => true,
+                    (Some(_), None) | (None, Some(_)) => false,
+                }
+        };
+        let kept = &mut self.kept[slot];
+        if !kept.as_ref().is_some_and(same) {
+            *kept = Some(parts_of(view));
+        }
+        kept.as_ref().expect("it was put there just now")
+    }
+
+    /// Appends a reservation, its closing brace left out.
+    fn open_reservation(&mut self, out: &mut Vec<u8>, view: &View) {
+        let held = &*view.reservation;
+        let parts = self.parts(view);
+        out.push(b'{');
+        out.extend_from_slice(&parts.head);
+        text::key(out, "address");
+        text::address(out, view.address);
+        text::key(out, "prefix_length");
+        text::number(out, u64::from(held.prefix_length));
+        text::key(out, "interface");
+        out.push(b'"');
+        text::bare_address(out, view.address);
+        out.push(b'/');
+        let of_subnet = view.subnet.as_ref().map_or(held.prefix_length, |subnet| subnet.cidr.length());
+        text::number(out, u64::from(of_subnet));
+        out.push(b'"');
+        out.extend_from_slice(&parts.middle);
+        text::key(out, "scope");
+        text::string(out, held.holder.scope.as_str());
+        text::key(out, "owner");
+        text::string(out, held.holder.owner.as_str());
+        text::key(out, "slot");
+        text::string(out, held.holder.slot.as_str());
+        let details = held.details.as_deref();
+        if let Some(uid) = details.and_then(|details| details.owner_uid.as_ref()) {
+            text::key(out, "owner_uid");
+            text::string(out, uid.as_str());
+        }
+        text::key(out, "kind");
+        text::string(
+            out,
+            match held.kind {
+                ReservationKind::Dynamic => "dynamic",
+                ReservationKind::Static => "static",
+            },
+        );
+        if let Some(claimant) = &held.claimant {
+            text::key(out, "claimant");
+            text::string(out, claimant.as_str());
+        }
+        if held.release_with_claimant {
+            text::key(out, "release_with_claimant");
+            out.extend_from_slice(b"true");
+        }
+        if held.transient {
+            text::key(out, "transient");
+            out.extend_from_slice(b"true");
+        }
+        if let Some(details) = details {
+            if !details.labels.is_empty() {
+                text::key(out, "labels");
+                for (at, (key, value)) in details.labels.iter().enumerate() {
+                    out.push(if at == 0 { b'{' } else { b',' });
+                    text::string(out, key);
+                    out.push(b':');
+                    text::string(out, value);
+                }
+                out.push(b'}');
+            }
+            for (name, value) in [("note", &details.note), ("hostname", &details.hostname)] {
+                if !value.is_empty() {
+                    text::key(out, name);
+                    text::string(out, value);
+                }
+            }
+            if let Some(mac) = details.mac {
+                text::key(out, "mac");
+                text::quoted(out, mac);
+            }
+        }
+        text::key(out, "created_at");
+        text::time(out, held.created_at);
+        if let Some((at, in_seconds)) = view.expires {
+            text::key(out, "expires_at");
+            text::time(out, at);
+            text::key(out, "expires_in_seconds");
+            text::number(out, in_seconds);
+        }
+        text::key(out, "generation");
+        text::number(out, held.generation.0);
+        if let Some(obsolete) = &held.obsolete {
+            text::key(out, "obsolete");
+            out.extend_from_slice(b"{\"since\":");
+            text::time(out, obsolete.since);
+            text::key(out, "plan");
+            text::number(out, obsolete.plan);
+            out.push(b'}');
+        }
+    }
+
+    fn reservation(&mut self, out: &mut Vec<u8>, view: &View) {
+        self.open_reservation(out, view);
+        out.push(b'}');
+    }
+
+    fn grant(&mut self, out: &mut Vec<u8>, grant: &Grant, brief: bool) {
+        let view = &grant.view;
+        if brief {
+            out.extend_from_slice(b"{\"address\":");
+            text::address(out, view.address);
+            text::key(out, "prefix_length");
+            text::number(out, u64::from(view.reservation.prefix_length));
+            text::key(out, "generation");
+            text::number(out, view.reservation.generation.0);
+        } else {
+            self.open_reservation(out, view);
+        }
+        text::key(out, "created");
+        out.extend_from_slice(if grant.created { b"true" } else { b"false" });
+        if !brief {
+            if let Some(claimant) = &grant.previous_claimant {
+                text::key(out, "previous_claimant");
+                text::string(out, claimant.as_str());
+            }
+            if let Some(replaced) = grant.replaced {
+                text::key(out, "replaced");
+                text::address(out, replaced);
+            }
+        }
+        out.push(b'}');
+    }
+
+    fn found(&mut self, out: &mut Vec<u8>, address: crate::core::address::Address, lookup: &Lookup) {
+        out.extend_from_slice(b"{\"address\":");
+        text::address(out, address);
+        text::key(out, "state");
+        text::string(out, state_word(lookup.state));
+        text::key(out, "network");
+        text::string(out, lookup.network.name.as_str());
+        if let Some(view) = &lookup.reservation {
+            text::key(out, "reservation");
+            self.reservation(out, view);
+        }
+        out.push(b'}');
+    }
+
+    /// Appends the result of one network's answer. `asked` is the address of `ip.get`.
+    pub fn outcome(&mut self, out: &mut Vec<u8>, outcome: &Outcome, shape: Shape, asked: Option<crate::core::address::Address>) {
+        match outcome {
+            Outcome::Granted(grant) => self.grant(out, grant, shape.brief),
+            Outcome::Acquired { grants, .. } => self.acquired(out, grants, None, shape),
+            Outcome::Released(released) => {
+                out.extend_from_slice(b"{\"released\":");
+                list(out, released, |out, address| text::address(out, *address));
+                out.push(b'}');
+            }
+            Outcome::Reservation(view) => self.reservation(out, view),
+            Outcome::Unbound { view, released } => {
+                self.open_reservation(out, view);
+                if *released {
+                    text::key(out, "released");
+                    out.extend_from_slice(b"true");
+                }
+                out.push(b'}');
+            }
+            Outcome::Transferred(views) => {
+                out.extend_from_slice(b"{\"reservations\":");
+                list(out, views, |out, view| self.reservation(out, view));
+                out.push(b'}');
+            }
+            Outcome::Declined { address, granted } => {
+                out.extend_from_slice(b"{\"declined\":");
+                text::address(out, *address);
+                if let Some(grant) = granted {
+                    text::key(out, "reservation");
+                    self.grant(out, grant, false);
+                }
+                out.push(b'}');
+            }
+            Outcome::Lookup(lookup) => {
+                let address = asked.or(lookup.reservation.as_ref().map(|view| view.address));
+                match address {
+                    Some(address) => self.found(out, address, lookup),
+                    None => out.extend_from_slice(b"null"),
+                }
+            }
+            Outcome::Listed { views, count, .. } => self.listed(out, views, *count, None, shape),
+            Outcome::LetGo { released, more } => {
+                out.extend_from_slice(b"{\"released\":");
+                list(out, released, |out, address| text::address(out, *address));
+                text::key(out, "more");
+                out.extend_from_slice(if *more { b"true" } else { b"false" });
+                out.push(b'}');
+            }
+            Outcome::Network(view) => noun(out, &network(view, None, None)),
+            Outcome::Deleted { id, holding } => noun(out, &nouns::DeleteResult { id: *id, holding: *holding }),
+            Outcome::Usage(report) => noun(out, &usage(report)),
+            Outcome::Map(pools) => noun(out, &nouns::MapResult { pools: pools.iter().map(map_pool).collect() }),
+            Outcome::Scopes(scopes) => noun(out, &scope_list(scopes)),
+            Outcome::Subnet { subnet: config, created } => {
+                let mut answer = subnet(config);
+                answer.created = shape.if_absent.then_some(*created);
+                noun(out, &answer);
+            }
+            Outcome::Pool { subnet, index, created } => match subnet.pools.get(*index) {
+                Some(config) => {
+                    let mut answer = pool(config);
+                    answer.created = shape.if_absent.then_some(*created);
+                    noun(out, &answer);
+                }
+                None => out.extend_from_slice(b"{}"),
+            },
+            Outcome::Reserved(subnets) => {
+                let reserved = subnets.iter().flat_map(|subnet| subnet.reserved.iter().map(reserved)).collect();
+                noun(out, &nouns::ReservedResult { reserved });
+            }
+            Outcome::Done => out.extend_from_slice(b"{}"),
+            // Inside the server only; nobody is answered with these.
+            Outcome::MovedOut(_) | Outcome::Expired { .. } => out.extend_from_slice(b"{}"),
+        }
+    }
+
+    fn acquired(
+        &mut self,
+        out: &mut Vec<u8>,
+        grants: &[(usize, Grant)],
+        released: Option<&[(crate::core::types::Name, crate::core::address::Address)]>,
+        shape: Shape,
+    ) {
+        out.extend_from_slice(b"{\"reservations\":");
+        list(out, grants, |out, (_, grant)| self.grant(out, grant, shape.brief));
+        if let Some(released) = released {
+            text::key(out, "released");
+            held_at(out, released);
+        }
+        out.push(b'}');
+    }
+
+    fn listed(&mut self, out: &mut Vec<u8>, views: &[View], count: u64, next: Option<&ListPlace>, shape: Shape) {
+        if shape.count_only {
+            out.extend_from_slice(b"{\"count\":");
+            text::number(out, count);
+            out.push(b'}');
+            return;
+        }
+        let begin = out.len();
+        out.extend_from_slice(b"{\"reservations\":[");
+        let mut next = next.cloned();
+        for (at, view) in views.iter().enumerate() {
+            if out.len() - begin > ANSWER_BYTES_MAX - ANSWER_SLACK_BYTES {
+                // The page is full before its limit: the next begins behind the last one shown.
+                let last = &views[at - 1];
+                next = Some(ListPlace {
+                    name: last.network.name.clone(),
+                    id: last.network.id,
+                    address: Some(last.address),
+                });
+                break;
+            }
+            if at > 0 {
+                out.push(b',');
+            }
+            self.reservation(out, view);
+        }
+        out.push(b']');
+        if let Some(next) = next {
+            text::key(out, "next");
+            text::string(out, &cursor::write(&next));
+        }
+        out.push(b'}');
+    }
+
+    /// Appends the result of a job.
+    pub fn done(&mut self, out: &mut Vec<u8>, done: &Done, shape: Shape, asked: Option<crate::core::address::Address>) {
+        match done {
+            Done::Outcome(outcome) => self.outcome(out, outcome, shape, asked),
+            Done::Network(view, created) => noun(out, &network(view, None, *created)),
+            Done::Acquired { grants, released } => self.acquired(out, grants, released.as_deref(), shape),
+            Done::Released { released, more } => {
+                out.extend_from_slice(b"{\"released\":");
+                held_at(out, released);
+                text::key(out, "more");
+                out.extend_from_slice(if *more { b"true" } else { b"false" });
+                out.push(b'}');
+            }
+            Done::Listed { views, count, next } => self.listed(out, views, *count, next.as_ref(), shape),
+            Done::Found(found) => match (shape.method, asked) {
+                (Method::IpGet, Some(address)) => match found.first() {
+                    Some(lookup) => self.found(out, address, lookup),
+                    None => {
+                        out.extend_from_slice(b"{\"address\":");
+                        text::address(out, address);
+                        out.extend_from_slice(b",\"state\":\"unknown\"}");
+                    }
+                },
+                (_, Some(address)) => {
+                    out.extend_from_slice(b"{\"found\":");
+                    list(out, found, |out, lookup| self.found(out, address, lookup));
+                    out.push(b'}');
+                }
+                (_, None) => out.extend_from_slice(b"{\"found\":[]}"),
+            },
+            Done::Networks { networks, next } => networks_page(out, networks, next.as_ref()),
+            Done::Realms(realms) => {
+                let realms = realms.iter().map(|(realm, count)| nouns::RealmEntry { realm: realm.clone(), networks: *count });
+                noun(out, &nouns::RealmListResult { realms: realms.collect() });
+            }
+            Done::Scopes(scopes) => noun(out, &scope_list(scopes)),
+        }
+    }
+}
+
+fn list<T>(out: &mut Vec<u8>, entries: &[T], mut write: impl FnMut(&mut Vec<u8>, &T)) {
+    out.push(b'[');
+    for (at, entry) in entries.iter().enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        write(out, entry);
+    }
+    out.push(b']');
+}
+
+fn held_at(out: &mut Vec<u8>, released: &[(crate::core::types::Name, crate::core::address::Address)]) {
+    list(out, released, |out, (network, address)| {
+        out.extend_from_slice(b"{\"network\":");
+        text::string(out, network.as_str());
+        text::key(out, "address");
+        text::address(out, *address);
+        out.push(b'}');
+    });
+}
+
+/// Appends a noun of `wire`.
+fn noun(out: &mut Vec<u8>, noun: &impl Serialize) {
+    let begin = out.len();
+    if let Err(error) = serde_json::to_writer(&mut *out, noun) {
+        // None of these types can fail; should one, the answer stays valid JSON and the log says so.
+        tracing::error!(%error, "an answer cannot be written");
+        out.truncate(begin);
+        out.extend_from_slice(b"null");
+    }
+}
+
+fn networks_page(
+    out: &mut Vec<u8>,
+    networks: &[(NetworkView, Option<UsageReport>)],
+    next: Option<&(crate::core::types::Name, crate::core::types::NetworkId)>,
+) {
+    let begin = out.len();
+    let mut next = next.cloned();
+    out.extend_from_slice(b"{\"networks\":[");
+    for (at, (view, report)) in networks.iter().enumerate() {
+        let before = out.len();
+        if at > 0 {
+            out.push(b',');
+        }
+        noun(out, &network(view, report.as_ref(), None));
+        if at > 0 && out.len() - begin > ANSWER_BYTES_MAX - ANSWER_SLACK_BYTES {
+            out.truncate(before);
+            let last = &networks[at - 1].0.config;
+            next = Some((last.name.clone(), last.id));
+            break;
+        }
+    }
+    out.push(b']');
+    if let Some((name, id)) = next {
+        text::key(out, "next");
+        text::string(out, &cursor::write(&ListPlace { name, id, address: None }));
+    }
+    out.push(b'}');
+}
+
+fn parts_of(view: &View) -> Parts {
+    let (mut head, mut middle) = (Vec::with_capacity(96), Vec::with_capacity(256));
+    let config = &view.network;
+    head.extend_from_slice(b"\"network\":");
+    text::string(&mut head, config.name.as_str());
+    text::key(&mut head, "network_id");
+    text::quoted(&mut head, config.id);
+    if let Some(subnet) = &view.subnet {
+        text::key(&mut middle, "subnet");
+        text::quoted(&mut middle, subnet.cidr);
+        text::key(&mut middle, "subnet_id");
+        text::quoted(&mut middle, subnet.id);
+        if let Some(pool) = view.pool.and_then(|pool| subnet.pools.get(pool)) {
+            text::key(&mut middle, "pool");
+            text::quoted(&mut middle, pool.range);
+            if let Some(name) = &pool.name {
+                text::key(&mut middle, "pool_name");
+                text::string(&mut middle, name.as_str());
+            }
+        }
+        if let Some(gateway) = subnet.gateway {
+            text::key(&mut middle, "gateway");
+            text::address(&mut middle, gateway);
+        }
+        if subnet.dhcp {
+            text::key(&mut middle, "dhcp");
+            middle.extend_from_slice(b"true");
+        }
+        if let Some(dns) = dns(&subnet.dns) {
+            text::key(&mut middle, "dns");
+            noun(&mut middle, &dns);
+        }
+    }
+    if let Some(l2) = l2(&config.l2) {
+        text::key(&mut middle, "l2");
+        noun(&mut middle, &l2);
+    }
+    Parts { network: Arc::clone(config), subnet: view.subnet.clone(), pool: view.pool, head, middle }
+}
+
+fn state_word(state: AddressState) -> &'static str {
+    match state {
+        AddressState::Held => "held",
+        AddressState::Free => "free",
+        AddressState::Reserved => "reserved",
+        AddressState::Cooling => "cooling",
+        AddressState::Declined => "declined",
+        AddressState::Unusable => "unusable",
+        AddressState::Unknown => "unknown",
+    }
+}
+
+/// A text that was valid when it came in is valid when it goes out; one that is not is left out.
+fn text_of<const MIN: usize, const MAX: usize>(text: &compact_str::CompactString) -> Option<values::Text<MIN, MAX>> {
+    values::Text::new(text.clone()).ok()
+}
+
+fn dns(dns: &crate::core::state::Dns) -> Option<nouns::Dns> {
+    if dns.servers.is_empty() && dns.search.is_empty() {
+        return None;
+    }
+    let search = dns.search.iter().filter_map(|domain| domain.parse().ok()).collect();
+    Some(nouns::Dns { servers: dns.servers.clone(), search })
+}
+
+fn l2(l2: &crate::core::state::L2) -> Option<nouns::L2> {
+    if l2.mode.is_none() && l2.link.is_none() && l2.mac_prefix.is_none() {
+        return None;
+    }
+    Some(nouns::L2 {
+        mode: l2.mode.as_ref().and_then(text_of),
+        link: l2.link.as_ref().and_then(text_of),
+        mac_prefix: l2.mac_prefix.as_ref().and_then(|prefix| prefix.parse().ok()),
+    })
+}
+
+fn network(view: &NetworkView, report: Option<&UsageReport>, created: Option<bool>) -> nouns::Network {
+    let config = &view.config;
+    let limits = config.limits;
+    nouns::Network {
+        id: config.id,
+        name: config.name.clone(),
+        realm: config.realm.clone(),
+        kind: match config.kind {
+            NetworkKind::Manual => params::network::NetworkKind::Manual,
+            NetworkKind::Dynamic => params::network::NetworkKind::Dynamic,
+            NetworkKind::Vip => params::network::NetworkKind::Vip,
+        },
+        l2: l2(&config.l2),
+        policy: match config.policy {
+            Policy::Lowest => params::network::Policy::Lowest,
+            Policy::Random => params::network::Policy::Random,
+            Policy::Oldest => params::network::Policy::Oldest,
+        },
+        cooldown_seconds: Number::new(config.cooldown_seconds).unwrap_or_else(|| Number::new(0).expect("0 is in range")),
+        cooldown_yields: config.cooldown_yields,
+        static_only: config.static_only,
+        protected: config.protected,
+        limits: (limits.per_owner.is_some() || limits.per_scope.is_some())
+            .then_some(nouns::Limits { per_owner: limits.per_owner, per_scope: limits.per_scope }),
+        tags: LabelMap(config.tags.clone()),
+        description: Some(&config.description).filter(|text| !text.is_empty()).and_then(text_of),
+        subnets: view.subnets.iter().map(|config| subnet(config)).collect(),
+        version: config.version,
+        deleted: config.closed.then_some(true),
+        usage: report.map(|report| Box::new(usage(report))),
+        cursor: None,
+        created,
+    }
+}
+
+fn subnet(config: &SubnetConfig) -> nouns::Subnet {
+    nouns::Subnet {
+        id: config.id,
+        name: config.name.clone(),
+        cidr: config.cidr,
+        gateway: config.gateway,
+        dhcp: config.dhcp,
+        dns: dns(&config.dns),
+        zones: config.zones.iter().filter_map(text_of).collect(),
+        tags: LabelMap(config.tags.clone()),
+        draining: config.draining,
+        pools: config.pools.iter().map(pool).collect(),
+        reserved: config.reserved.iter().map(reserved).collect(),
+        created: None,
+    }
+}
+
+fn pool_kind(kind: PoolKind) -> params::input::PoolKind {
+    match kind {
+        PoolKind::Dynamic => params::input::PoolKind::Dynamic,
+        PoolKind::Static => params::input::PoolKind::Static,
+    }
+}
+
+fn pool(config: &PoolConfig) -> nouns::Pool {
+    let PoolConfig { range, name, kind, draining, .. } = config;
+    nouns::Pool { range: *range, name: name.clone(), kind: pool_kind(*kind), draining: *draining, created: None }
+}
+
+fn reserved(range: &ReservedRange) -> nouns::Reserved {
+    nouns::Reserved {
+        range: range.range,
+        note: Some(&range.note).filter(|note| !note.is_empty()).and_then(text_of),
+        r#for: range.reserved_for.as_ref().map(|owner| params::ForOwner {
+            scope: Some(owner.scope.clone()),
+            owner: owner.owner.clone(),
+            slot: owner.slot.clone(),
+        }),
+    }
+}
+
+fn used_ratio(counts: &Counts) -> Share {
+    let share = if counts.size == 0 { 0.0 } else { counts.held as f64 / counts.size as f64 };
+    Share::new(share.clamp(0.0, 1.0)).unwrap_or_else(|| Share::new(0.0).expect("0 is a share"))
+}
+
+/// The members of usage that all its nouns have.
+macro_rules! counted {
+    ($noun:path, $counts:expr, { $($more:tt)* }) => {{
+        let counts = $counts;
+        $noun {
+            size: values::Count(counts.size),
+            held: values::Count(counts.held),
+            dynamic: values::Count(counts.held_dynamic),
+            r#static: values::Count(counts.held_static),
+            obsolete: values::Count(counts.obsolete),
+            reserved: values::Count(counts.reserved),
+            cooling: values::Count(counts.cooling),
+            declined: values::Count(counts.declined),
+            free: values::Count(counts.free),
+            used_ratio: used_ratio(counts),
+            reservations: counts.reservations,
+            $($more)*
+        }
+    }};
+}
+
+fn usage(report: &UsageReport) -> nouns::Usage {
+    let pools = |subnet: &crate::core::outcome::SubnetUsage| -> Vec<nouns::PoolUsage> {
+        subnet
+            .pools
+            .iter()
+            .map(|pool| {
+                counted!(nouns::PoolUsage, &pool.counts, {
+                    range: pool.range, name: pool.name.clone(), kind: pool_kind(pool.kind),
+                })
+            })
+            .collect()
+    };
+    let subnets = report
+        .subnets
+        .iter()
+        .map(|subnet| {
+            counted!(nouns::SubnetUsage, &subnet.counts, {
+                cidr: subnet.cidr, name: subnet.name.clone(), pools: pools(subnet),
+            })
+        })
+        .collect();
+    counted!(nouns::Usage, &report.counts, { subnets: subnets, cursor: None, })
+}
+
+fn scope_list(scopes: &[ScopeUsage]) -> nouns::ScopeListResult {
+    let entry = |usage: &ScopeUsage| nouns::ScopeEntry {
+        scope: usage.scope.clone(),
+        reservations: usage.reservations,
+        addresses: values::Count(usage.addresses),
+        obsolete: usage.obsolete,
+        unbound: usage.unbound,
+    };
+    nouns::ScopeListResult { scopes: scopes.iter().map(entry).collect() }
+}
+
+fn map_pool(pool: &PoolMap) -> nouns::MapPool {
+    let mut answer = nouns::MapPool {
+        range: pool.range,
+        name: pool.name.clone(),
+        first: pool.range.first(),
+        last: pool.range.last(),
+        map: None,
+        runs: None,
+        cell_prefix_length: None,
+        cells: None,
+    };
+    match &pool.drawing {
+        Drawing::Text(text) => answer.map = Some(text.clone()),
+        Drawing::Runs(runs) => {
+            let mark = |taken| if taken { nouns::MapMark::Taken } else { nouns::MapMark::Free };
+            answer.runs = Some(runs.iter().map(|&(first, last, taken)| (first, last, mark(taken))).collect());
+        }
+        Drawing::Cells { prefix_length, cells } => {
+            answer.cell_prefix_length = Number::new(u64::from(*prefix_length));
+            let count = values::Count;
+            answer.cells =
+                Some(cells.iter().map(|&(first, held, taken, free)| (first, count(held), count(taken), count(free))).collect());
+        }
+    }
+    answer
+}
+
+/// `next` of lists: opaque to clients, readable for us. Name, id, and the last address shown.
+pub mod cursor {
+    use super::ListPlace;
+
+    /// As text.
+    pub fn write(place: &ListPlace) -> String {
+        let address = place.address.map(|address| address.to_string()).unwrap_or_default();
+        // Names have no blanks, nor have ids and addresses.
+        format!("{} {} {address}", place.name, place.id).trim_end().to_owned()
+    }
+
+    /// From text.
+    pub fn parse(text: &str) -> Option<ListPlace> {
+        let mut parts = text.split(' ');
+        let (name, id) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        let address = match parts.next() {
+            Some(address) => Some(address.parse().ok()?),
+            None => None,
+        };
+        parts.next().is_none().then_some(ListPlace { name, id, address })
+    }
+
+}

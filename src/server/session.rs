@@ -1,0 +1,460 @@
+//! One client's requests, without its socket: order, batches, bounds, and the bytes to send. Shared by TCP and HTTP.
+//!
+//! Life of an `ip.allocate`, steps 2 and 5 of 5: from the bytes of a line to one message for its network's actor; and
+//! from the answer back to bytes. Before and after: `connection` or `http`. Between: `actors`.
+//!
+//! **Order** (invariant I-8). Requests for one network go to its actor in the order they were read. A job over several
+//! networks is a barrier: it waits until everything before it is answered, and everything behind it waits for it. A job
+//! that touches names or space of one network blocks only those behind it that name the same network. Whatever is blocked
+//! waits in `queue`, and everything read later waits behind it.
+//!
+//! All requests that one read brought for one network leave as one message ([`Session::flush`]).
+//!
+//! Review notes: does every request that was read end in exactly one `finish`? Is a batch's count lowered in every path?
+//! What if the client hangs up (the session is dropped, what was sent is carried out)?
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use compact_str::CompactString;
+use tokio::sync::mpsc;
+
+use super::Server;
+use super::dispatch::{self, Here, Plan, Planned};
+use super::faults::error_of;
+use super::render::{Renderer, Shape};
+use crate::actors::coordinator::{self, Done, Order};
+use crate::actors::routes::Route;
+use crate::actors::{Answer, Fault, Item, Outlet, Reply, Told};
+use crate::core::address::Address;
+use crate::core::refusal::{Missing, Refusal};
+use crate::limits::IN_FLIGHT_REQUESTS_MAX;
+use crate::wire::values::NetworkRef;
+use crate::wire::{self, Id, Message, Method, Request, RpcError, answer, envelope};
+
+/// A request that is not answered yet.
+#[derive(Debug)]
+struct Pending {
+    id: Option<Id>,
+    batch: Option<usize>,
+    shape: Shape,
+    asked: Option<Address>,
+    read: Instant,
+}
+
+#[derive(Debug)]
+struct Queued {
+    id: Option<Id>,
+    batch: Option<usize>,
+    asked: Option<Address>,
+    read: Instant,
+    planned: Planned,
+}
+
+#[derive(Debug, Default)]
+struct Batch {
+    left: usize,
+    text: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Group {
+    route: Arc<Route>,
+    by_name: bool,
+    items: Vec<Item>,
+}
+
+/// What one client has under way.
+pub struct Session {
+    server: Arc<Server>,
+    by: CompactString,
+    outlet: Outlet,
+    pending: Vec<Option<Pending>>,
+    free: Vec<u32>,
+    sent: usize,
+    queue: VecDeque<Queued>,
+    /// Tickets of jobs that block what they touch, and what that is.
+    unfinished: Vec<(u32, Vec<CompactString>)>,
+    barrier: Option<u32>,
+    groups: Vec<Group>,
+    batches: Vec<Option<Batch>>,
+    renderer: Renderer,
+    tally: super::tally::Tally,
+    read: Instant,
+    /// Bytes to be sent, each answer with its line end.
+    pub out: Vec<u8>,
+}
+
+impl Session {
+    /// For a client that is known as `by`. The receiver brings what must be handed to [`Session::absorb`].
+    pub fn new(server: Arc<Server>, by: CompactString) -> (Self, mpsc::UnboundedReceiver<Told>) {
+        let (outlet, inlet) = mpsc::unbounded_channel();
+        let tally = super::tally::Tally::new(Arc::clone(&server.shared.metrics));
+        let session = Self {
+            server,
+            by,
+            outlet,
+            pending: Vec::new(),
+            free: Vec::new(),
+            sent: 0,
+            queue: VecDeque::new(),
+            unfinished: Vec::new(),
+            barrier: None,
+            groups: Vec::new(),
+            batches: Vec::new(),
+            renderer: Renderer::default(),
+            tally,
+            read: Instant::now(),
+            out: Vec::new(),
+        };
+        (session, inlet)
+    }
+
+    /// Requests that were read and are not answered.
+    pub fn in_flight(&self) -> usize {
+        self.sent + self.queue.len()
+    }
+
+    /// May more be read?
+    pub fn has_room(&self) -> bool {
+        self.in_flight() < IN_FLIGHT_REQUESTS_MAX
+    }
+
+    /// Notes the time of a read: deadlines and latencies of what it brought are counted from here.
+    pub fn begin(&mut self, now: Instant) {
+        self.read = now;
+    }
+
+    /// Takes one line or body. Nothing is sent before [`Session::flush`]. False if it was blank.
+    pub fn feed(&mut self, bytes: &[u8]) -> bool {
+        match envelope::parse(bytes) {
+            Message::Blank => return false,
+            Message::Single(entry) => self.entry(entry, None),
+            Message::Batch(entries) => {
+                let batch = Batch { left: entries.len(), text: Vec::new() };
+                let at = match self.batches.iter().position(Option::is_none) {
+                    Some(at) => {
+                        self.batches[at] = Some(batch);
+                        at
+                    }
+                    None => {
+                        self.batches.push(Some(batch));
+                        self.batches.len() - 1
+                    }
+                };
+                for entry in entries {
+                    self.entry(entry, Some(at));
+                }
+            }
+        }
+        true
+    }
+
+    /// Answers with an error outside any request: a line that is too long.
+    pub fn refuse(&mut self, error: &RpcError) {
+        self.answer_error(Some(&Id::NULL), None, error);
+    }
+
+    fn entry(&mut self, entry: envelope::Entry<'_>, batch: Option<usize>) {
+        let call = match entry {
+            Ok(call) => call,
+            Err(refused) => {
+                self.tally.refused("none", refused.error.kind());
+                return self.answer_error(refused.id.as_ref(), batch, &refused.error);
+            }
+        };
+        let planned = wire::parse(&call.method, call.params).and_then(|request| {
+            let asked = match &request {
+                Request::IpGet(ask) => Some(ask.address),
+                Request::IpFind(ask) => Some(ask.address),
+                _ => None, // Only these answer with the address that was asked.
+            };
+            Ok((asked, dispatch::plan(request, self.read)?))
+        });
+        match planned {
+            Ok((asked, planned)) => {
+                let queued = Queued { id: call.id, batch, asked, read: self.read, planned };
+                if self.queue.is_empty() {
+                    if let Some(blocked) = self.submit(queued) {
+                        self.queue.push_back(blocked);
+                    }
+                } else {
+                    self.queue.push_back(queued);
+                }
+            }
+            Err(error) => {
+                let method = Method::from_name(&call.method).map_or("none", Method::name);
+                self.tally.refused(method, error.kind());
+                self.answer_error(call.id.as_ref(), batch, &error);
+            }
+        }
+    }
+
+    /// Sends a request on its way, or gives it back if it must wait.
+    fn submit(&mut self, queued: Queued) -> Option<Queued> {
+        if let Plan::Here(here) = queued.planned.plan {
+            self.here(here, &queued);
+            return None;
+        }
+        if self.barrier.is_some() || self.waits(&queued.planned.plan) {
+            return Some(queued);
+        }
+        let Queued { id, batch, asked, read, planned } = queued;
+        let Planned { method: _, plan, shape, reason, deadline, dry_run } = planned;
+        let pending = Pending { id, batch, shape, asked, read };
+        match plan {
+            Plan::Here(_) => {}
+            Plan::One(network, command) => {
+                let Some(route) = self.route(&network) else {
+                    let refusal = Refusal::not_found(Missing::Network, &network);
+                    self.finish_error(pending, &error_of(&Fault::Refused(refusal)));
+                    return None;
+                };
+                let by_name = match &network {
+                    NetworkRef::Name(name) => route.name.as_ref() == Some(name),
+                    NetworkRef::Id(_) => false,
+                };
+                let ticket = self.ticket(pending);
+                let item = Item { ticket, command, by: self.by.clone(), reason, deadline, dry_run };
+                // Named in two ways in one read: a new group goes behind the earlier one, so order stays.
+                match self.groups.iter_mut().rev().find(|group| group.route.id == route.id) {
+                    Some(group) if group.by_name == by_name => group.items.push(item),
+                    Some(_) | None => self.groups.push(Group { route, by_name, items: vec![item] }),
+                }
+            }
+            Plan::Act(touches, job) => {
+                // What came before for the same network must be in its mailbox first.
+                self.flush();
+                let touches = self.aliases(touches);
+                let ticket = self.ticket(pending);
+                self.unfinished.push((ticket, touches));
+                let order = Order { job, by: self.by.clone(), reason, deadline, dry_run };
+                coordinator::spawn(&self.server.shared, ticket, order, self.outlet.clone());
+            }
+            Plan::All(job) => {
+                let ticket = self.ticket(pending);
+                self.barrier = Some(ticket);
+                let order = Order { job, by: self.by.clone(), reason, deadline, dry_run };
+                coordinator::spawn(&self.server.shared, ticket, order, self.outlet.clone());
+            }
+        }
+        None
+    }
+
+    fn route(&self, network: &NetworkRef) -> Option<Arc<Route>> {
+        let routes = &self.server.shared.routes;
+        match network {
+            NetworkRef::Name(name) => match self.groups.last() {
+                // A pipelining client names one network again and again.
+                Some(group) if group.by_name && group.route.name.as_ref() == Some(name) => Some(Arc::clone(&group.route)),
+                Some(_) | None => routes.by_name(name),
+            },
+            NetworkRef::Id(id) => routes.find(&id.to_string()),
+        }
+    }
+
+    /// Must it wait for something that is under way?
+    fn waits(&self, plan: &Plan) -> bool {
+        let touched = |text: &str| self.unfinished.iter().any(|(_, touches)| touches.iter().any(|t| t == text));
+        match plan {
+            Plan::Here(_) => false,
+            Plan::All(_) => self.sent > 0,
+            _ if self.unfinished.is_empty() => false,
+            Plan::One(network, _) => {
+                let text = network.to_string();
+                touched(&text)
+                    || self.server.shared.routes.find(&text).is_some_and(|route| {
+                        touched(&route.id.to_string())
+                            || route.name.as_ref().is_some_and(|name| touched(name.as_str()))
+                    })
+            }
+            Plan::Act(touches, _) => self.aliases(touches.clone()).iter().any(|text| touched(text)),
+        }
+    }
+
+    /// What a network is called: as it was named, by its name and by its id.
+    fn aliases(&self, touches: Vec<CompactString>) -> Vec<CompactString> {
+        let mut all = touches;
+        for at in 0..all.len() {
+            if let Some(route) = self.server.shared.routes.find(&all[at]) {
+                all.push(CompactString::from(route.id.to_string()));
+                all.extend(route.name.as_ref().map(|name| CompactString::from(name.as_str())));
+            }
+        }
+        all
+    }
+
+    /// Sends what was read, one message for each network.
+    pub fn flush(&mut self) {
+        for group in self.groups.drain(..) {
+            let Group { route, by_name, items } = group;
+            coordinator::send(&self.server.shared, &route, by_name, items, &self.outlet, self.read);
+        }
+    }
+
+    /// Takes what actors answered.
+    pub fn absorb(&mut self, told: Told) {
+        let now = Instant::now();
+        match told {
+            Told::Replies(replies) => {
+                for Reply { ticket, answer } in replies {
+                    self.replied(ticket, answer, now);
+                }
+            }
+            Told::Job(ticket, answer) => {
+                if self.barrier == Some(ticket) {
+                    self.barrier = None;
+                }
+                self.unfinished.retain(|(unfinished, _)| *unfinished != ticket);
+                self.job_done(ticket, answer, now);
+            }
+        }
+        self.pump();
+    }
+
+    /// Sends what waited and need not wait any more.
+    fn pump(&mut self) {
+        while let Some(next) = self.queue.pop_front() {
+            if let Some(blocked) = self.submit(next) {
+                self.queue.push_front(blocked);
+                break;
+            }
+        }
+        self.flush();
+    }
+
+    fn ticket(&mut self, pending: Pending) -> u32 {
+        self.sent += 1;
+        match self.free.pop() {
+            Some(ticket) => {
+                self.pending[ticket as usize] = Some(pending);
+                ticket
+            }
+            None => {
+                self.pending.push(Some(pending));
+                (self.pending.len() - 1) as u32
+            }
+        }
+    }
+
+    fn take(&mut self, ticket: u32) -> Option<Pending> {
+        let pending = self.pending.get_mut(ticket as usize)?.take()?;
+        self.free.push(ticket);
+        self.sent -= 1;
+        Some(pending)
+    }
+
+    fn replied(&mut self, ticket: u32, answer: Answer, now: Instant) {
+        let Some(pending) = self.take(ticket) else { return };
+        match answer {
+            Ok(outcome) => {
+                self.tally.done(pending.shape.method, now - pending.read);
+                let (shape, asked) = (pending.shape, pending.asked);
+                self.finish(&pending, |renderer, out| renderer.outcome(out, &outcome, shape, asked));
+            }
+            Err(fault) => self.faulted(pending, &fault),
+        }
+    }
+
+    fn job_done(&mut self, ticket: u32, answer: Result<Done, Box<Fault>>, now: Instant) {
+        let Some(pending) = self.take(ticket) else { return };
+        match answer {
+            Ok(done) => {
+                self.tally.done(pending.shape.method, now - pending.read);
+                let (shape, asked) = (pending.shape, pending.asked);
+                self.finish(&pending, |renderer, out| renderer.done(out, &done, shape, asked));
+            }
+            Err(fault) => self.faulted(pending, &fault),
+        }
+    }
+
+    fn faulted(&mut self, pending: Pending, fault: &Fault) {
+        let error = error_of(fault);
+        self.finish_error(pending, &error);
+    }
+
+    fn finish_error(&mut self, pending: Pending, error: &RpcError) {
+        self.tally.refused(pending.shape.method.name(), error.kind());
+        self.answer_error(pending.id.as_ref(), pending.batch, error);
+    }
+
+    fn here(&mut self, here: Here, queued: &Queued) {
+        let pending = Pending {
+            id: queued.id.clone(),
+            batch: queued.batch,
+            shape: queued.planned.shape,
+            asked: None,
+            read: queued.read,
+        };
+        self.tally.done(queued.planned.method, queued.read.elapsed());
+        let server = Arc::clone(&self.server);
+        self.finish(&pending, |_, out| match here {
+            Here::Ping => out.extend_from_slice(b"\"pong\""),
+            Here::Info => server.write_info(out),
+            Here::Discover => out.extend_from_slice(wire::openrpc::document().as_bytes()),
+        });
+    }
+
+    fn finish(&mut self, pending: &Pending, write: impl FnOnce(&mut Renderer, &mut Vec<u8>)) {
+        let renderer = &mut self.renderer;
+        match (pending.batch, &pending.id) {
+            (None, Some(id)) => {
+                answer::open_result(&mut self.out, id);
+                write(renderer, &mut self.out);
+                answer::close(&mut self.out);
+                self.out.push(b'\n');
+            }
+            (None, None) => {}
+            (Some(at), id) => {
+                if let (Some(batch), Some(id)) = (self.batches.get_mut(at).and_then(Option::as_mut), id) {
+                    if !batch.text.is_empty() {
+                        batch.text.push(b',');
+                    }
+                    answer::open_result(&mut batch.text, id);
+                    write(renderer, &mut batch.text);
+                    answer::close(&mut batch.text);
+                }
+                self.member_done(at);
+            }
+        }
+    }
+
+    fn answer_error(&mut self, id: Option<&Id>, batch: Option<usize>, error: &RpcError) {
+        let written = match (batch, id) {
+            (None, Some(id)) => {
+                let written = answer::write_error(&mut self.out, id, error);
+                self.out.push(b'\n');
+                written
+            }
+            (None, None) => Ok(()),
+            (Some(at), id) => {
+                let mut written = Ok(());
+                if let (Some(batch), Some(id)) = (self.batches.get_mut(at).and_then(Option::as_mut), id) {
+                    if !batch.text.is_empty() {
+                        batch.text.push(b',');
+                    }
+                    written = answer::write_error(&mut batch.text, id, error);
+                }
+                self.member_done(at);
+                written
+            }
+        };
+        if let Err(problem) = written {
+            tracing::error!(%problem, "an error cannot be written");
+        }
+    }
+
+    fn member_done(&mut self, at: usize) {
+        let Some(batch) = self.batches.get_mut(at).and_then(Option::as_mut) else { return };
+        batch.left -= 1;
+        if batch.left == 0
+            && let Some(batch) = self.batches[at].take()
+            && !batch.text.is_empty()
+        {
+            self.out.push(b'[');
+            self.out.extend_from_slice(&batch.text);
+            self.out.extend_from_slice(b"]\n");
+        }
+    }
+}

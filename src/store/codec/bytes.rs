@@ -1,0 +1,254 @@
+//! Bytes and what is wrong with them: the primitives that every record is made of.
+//!
+//! Numbers are LEB128 varints in their shortest form, ids and digests are fixed big-endian, texts are a length and UTF-8.
+//! There is one way to write a value, so equal values have equal bytes, which the digest chain needs.
+//!
+//! Neighbours: `entry`, `config` and `batch` are written in these words. Nothing here allocates more than it was given.
+
+use compact_str::CompactString;
+
+use crate::core::types::InvalidText;
+
+/// Why bytes are not the record that they should be. `Display` is a sentence without its subject.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CodecError {
+    /// The bytes end too early.
+    #[error("ends in the middle of {0}")]
+    Short(&'static str),
+    /// The record is complete and there are more bytes.
+    #[error("goes on for {0} bytes after its end")]
+    Trailing(usize),
+    /// Written by a newer program.
+    #[error("has format version {0}, which this version of allod does not know")]
+    Version(u8),
+    /// A choice that does not exist.
+    #[error("has the unknown tag {tag} as {what}")]
+    Tag {
+        /// What was chosen.
+        what: &'static str,
+        /// What was found.
+        tag: u8,
+    },
+    /// A value that cannot be.
+    #[error("has a value out of range as {0}")]
+    Range(&'static str),
+    /// A text that is none.
+    #[error("has bytes that are not UTF-8 as {0}")]
+    Utf8(&'static str),
+    /// A text that may not be used.
+    #[error("has an unusable text as {what}")]
+    Text {
+        /// Where.
+        what: &'static str,
+        /// Why.
+        #[source]
+        source: InvalidText,
+    },
+}
+
+/// A result of decoding.
+pub type Result<T> = std::result::Result<T, CodecError>;
+
+/// Marks, generations and versions stay below this, so that every JSON reader keeps them exactly.
+pub(super) const MARK_MAX: u64 = (1 << 53) - 1;
+
+/// A length that a `Vec` may be given before its elements were seen.
+pub(super) fn capacity(count: usize) -> usize {
+    count.min(1_024)
+}
+
+/// Takes a record apart from its front.
+#[derive(Debug, Clone)]
+pub(crate) struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// Everything must have been read.
+    pub(crate) fn finish(self) -> Result<()> {
+        if self.rest.is_empty() { Ok(()) } else { Err(CodecError::Trailing(self.rest.len())) }
+    }
+
+    pub(crate) fn bytes(&mut self, count: usize, what: &'static str) -> Result<&'a [u8]> {
+        let (taken, rest) = self.rest.split_at_checked(count).ok_or(CodecError::Short(what))?;
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    pub(crate) fn u8(&mut self, what: &'static str) -> Result<u8> {
+        let (&first, rest) = self.rest.split_first().ok_or(CodecError::Short(what))?;
+        self.rest = rest;
+        Ok(first)
+    }
+
+    pub(crate) fn u128(&mut self, what: &'static str) -> Result<u128> {
+        let mut array = [0; 16];
+        array.copy_from_slice(self.bytes(16, what)?);
+        Ok(u128::from_be_bytes(array))
+    }
+
+    pub(crate) fn u32(&mut self, what: &'static str) -> Result<u32> {
+        let mut array = [0; 4];
+        array.copy_from_slice(self.bytes(4, what)?);
+        Ok(u32::from_be_bytes(array))
+    }
+
+    /// A varint in its shortest form.
+    pub(crate) fn varint(&mut self, what: &'static str) -> Result<u64> {
+        let mut value = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.u8(what)?;
+            let bits = u64::from(byte & 0x7f);
+            if (shift == 63 && bits > 1) || (byte == 0 && shift > 0) {
+                return Err(CodecError::Range(what));
+            }
+            value |= bits << shift;
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err(CodecError::Range(what))
+    }
+
+    /// A varint of at most `max`.
+    pub(crate) fn varint_to(&mut self, max: u64, what: &'static str) -> Result<u64> {
+        let value = self.varint(what)?;
+        if value <= max { Ok(value) } else { Err(CodecError::Range(what)) }
+    }
+
+    /// How many elements follow; each takes a byte at least, so more than what is left is a lie.
+    pub(crate) fn count(&mut self, what: &'static str) -> Result<usize> {
+        let count = self.varint(what)?;
+        match usize::try_from(count) {
+            Ok(count) if count <= self.rest.len() => Ok(count),
+            _ => Err(CodecError::Short(what)),
+        }
+    }
+
+    /// Bytes behind their length.
+    pub(crate) fn sized(&mut self, what: &'static str) -> Result<&'a [u8]> {
+        let length = self.count(what)?;
+        self.bytes(length, what)
+    }
+
+    pub(crate) fn text(&mut self, what: &'static str) -> Result<CompactString> {
+        let bytes = self.sized(what)?;
+        std::str::from_utf8(bytes).map(CompactString::from).map_err(|_| CodecError::Utf8(what))
+    }
+
+    /// A text that goes through the constructor of its type.
+    pub(crate) fn checked<T>(
+        &mut self,
+        what: &'static str,
+        make: impl FnOnce(CompactString) -> std::result::Result<T, InvalidText>,
+    ) -> Result<T> {
+        make(self.text(what)?).map_err(|source| CodecError::Text { what, source })
+    }
+
+    /// A byte of flags of which only those in `known` may be set.
+    pub(crate) fn flags(&mut self, known: u8, what: &'static str) -> Result<u8> {
+        let flags = self.u8(what)?;
+        if flags & !known == 0 { Ok(flags) } else { Err(CodecError::Tag { what, tag: flags }) }
+    }
+}
+
+/// Appends to a record.
+pub(crate) trait Write {
+    fn put_u8(&mut self, value: u8);
+    fn put_bytes(&mut self, bytes: &[u8]);
+
+    fn put_u128(&mut self, value: u128) {
+        self.put_bytes(&value.to_be_bytes());
+    }
+
+    fn put_varint(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.put_u8(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.put_u8(value as u8);
+    }
+
+    fn put_sized(&mut self, bytes: &[u8]) {
+        self.put_varint(bytes.len() as u64);
+        self.put_bytes(bytes);
+    }
+
+    fn put_text(&mut self, text: &str) {
+        self.put_sized(text.as_bytes());
+    }
+}
+
+impl Write for Vec<u8> {
+    fn put_u8(&mut self, value: u8) {
+        self.push(value);
+    }
+
+    fn put_bytes(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+}
+
+/// Appends what `fill` writes, behind its length.
+pub(crate) fn put_nested(out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<()> {
+    // Nearly every record is shorter than 128 bytes: its length takes the one byte that is kept for it.
+    let at = out.len();
+    out.push(0);
+    fill(out)?;
+    let length = out.len() - at - 1;
+    if length < 0x80 {
+        out[at] = length as u8;
+    } else {
+        let mut prefix = Vec::with_capacity(4);
+        prefix.put_varint(length as u64);
+        out.splice(at..=at, prefix);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_has_one_spelling() {
+        for value in [0, 1, 127, 128, 16_383, 16_384, MARK_MAX, u64::MAX] {
+            let mut bytes = Vec::new();
+            bytes.put_varint(value);
+            let mut reader = Reader::new(&bytes);
+            assert_eq!(reader.varint("value"), Ok(value));
+            assert!(reader.is_empty());
+        }
+        for wrong in [
+            &[0x80u8, 0][..],
+            &[0xff, 0x80, 0],
+            &[0xff; 10],
+            &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2],
+        ] {
+            assert!(Reader::new(wrong).varint("value").is_err(), "{wrong:x?}");
+        }
+    }
+
+    #[test]
+    fn a_nested_record_of_any_length_is_read_back() {
+        for length in [0, 1, 127, 128, 129, 20_000] {
+            let mut bytes = vec![7];
+            put_nested(&mut bytes, |out| {
+                out.extend(std::iter::repeat_n(9u8, length));
+                Ok(())
+            })
+            .unwrap();
+            let mut reader = Reader::new(&bytes[1..]);
+            assert_eq!(reader.sized("nested").unwrap().len(), length);
+            assert!(reader.is_empty());
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! Configuration of networks and subnets, as bytes.
+//!
+//! Written rarely and read at load only, so it is plain rather than small: fields in the order of the structs.
+
+use compact_str::CompactString;
+
+use super::bytes::{CodecError, MARK_MAX, Reader, Result, Write, capacity};
+use super::entry::{labels, put_labels};
+use crate::core::address::{Address, Cidr, Range};
+use crate::core::state::{
+    Dns, L2, Limits, NetworkConfig, NetworkKind, PastPool, Policy, PoolConfig, PoolKind, ReservedFor, ReservedRange,
+    SubnetConfig,
+};
+use crate::core::types::{Generation, Name, NetworkId, Owner, Scope, Slot, SubnetId, Version, WallTime};
+use crate::limits;
+
+const V4: u8 = 4;
+const V6: u8 = 6;
+
+/// Family and number of an address: 5 or 17 bytes.
+pub(super) fn put_address(out: &mut Vec<u8>, address: Address) {
+    match address {
+        Address::V4(bits) => {
+            out.put_u8(V4);
+            out.put_bytes(&bits.to_be_bytes());
+        }
+        Address::V6(bits) => {
+            out.put_u8(V6);
+            out.put_u128(bits);
+        }
+    }
+}
+
+pub(super) fn address(reader: &mut Reader<'_>) -> Result<Address> {
+    match reader.u8("address family")? {
+        V4 => Ok(Address::V4(reader.u32("address")?)),
+        V6 => Ok(Address::V6(reader.u128("address")?)),
+        tag => Err(CodecError::Tag { what: "address family", tag }),
+    }
+}
+
+fn put_range(out: &mut Vec<u8>, range: Range) {
+    put_address(out, range.first());
+    put_address(out, range.last());
+}
+
+fn range(reader: &mut Reader<'_>) -> Result<Range> {
+    let (first, last) = (address(reader)?, address(reader)?);
+    Range::new(first, last).ok_or(CodecError::Range("range"))
+}
+
+fn put_bool(out: &mut Vec<u8>, value: bool) {
+    out.put_u8(u8::from(value));
+}
+
+fn bool(reader: &mut Reader<'_>, what: &'static str) -> Result<bool> {
+    Ok(reader.flags(1, what)? == 1)
+}
+
+fn put_option<T>(out: &mut Vec<u8>, value: Option<T>, put: impl FnOnce(&mut Vec<u8>, T)) {
+    put_bool(out, value.is_some());
+    if let Some(value) = value {
+        put(out, value);
+    }
+}
+
+fn option<'a, T>(
+    reader: &mut Reader<'a>,
+    what: &'static str,
+    read: impl FnOnce(&mut Reader<'a>) -> Result<T>,
+) -> Result<Option<T>> {
+    if bool(reader, what)? { read(reader).map(Some) } else { Ok(None) }
+}
+
+fn put_list<T>(
+    out: &mut Vec<u8>,
+    values: &[T],
+    max: usize,
+    what: &'static str,
+    mut put: impl FnMut(&mut Vec<u8>, &T) -> Result<()>,
+) -> Result<()> {
+    if values.len() > max {
+        return Err(CodecError::Range(what));
+    }
+    out.put_varint(values.len() as u64);
+    values.iter().try_for_each(|value| put(out, value))
+}
+
+fn list<'a, T>(
+    reader: &mut Reader<'a>,
+    max: usize,
+    what: &'static str,
+    mut read: impl FnMut(&mut Reader<'a>) -> Result<T>,
+) -> Result<Vec<T>> {
+    let count = reader.count(what)?;
+    if count > max {
+        return Err(CodecError::Range(what));
+    }
+    let mut values = Vec::with_capacity(capacity(count));
+    for _ in 0..count {
+        values.push(read(reader)?);
+    }
+    Ok(values)
+}
+
+fn put_text(out: &mut Vec<u8>, text: &CompactString) -> Result<()> {
+    out.put_text(text);
+    Ok(())
+}
+
+fn put_generation(out: &mut Vec<u8>, generation: Generation) -> Result<()> {
+    if generation.0 > MARK_MAX {
+        return Err(CodecError::Range("generation"));
+    }
+    out.put_varint(generation.0);
+    Ok(())
+}
+
+fn generation(reader: &mut Reader<'_>) -> Result<Generation> {
+    reader.varint_to(MARK_MAX, "generation").map(Generation)
+}
+
+/// Writes the body of a network's configuration, behind version, kind and mark.
+pub(super) fn put_network(out: &mut Vec<u8>, config: &NetworkConfig) -> Result<()> {
+    let NetworkConfig {
+        id,
+        name,
+        realm,
+        kind,
+        l2,
+        policy,
+        cooldown_seconds,
+        cooldown_yields,
+        static_only,
+        protected,
+        limits,
+        tags,
+        description,
+        version: _,
+        created_at,
+        closed,
+    } = config;
+    out.put_u128(id.0);
+    out.put_text(name.as_str());
+    out.put_text(realm.as_str());
+    out.put_u8(match kind {
+        NetworkKind::Manual => 0,
+        NetworkKind::Dynamic => 1,
+        NetworkKind::Vip => 2,
+    });
+    for text in [&l2.mode, &l2.link, &l2.mac_prefix] {
+        put_option(out, text.as_ref(), |out, text| out.put_text(text));
+    }
+    out.put_u8(match policy {
+        Policy::Lowest => 0,
+        Policy::Random => 1,
+        Policy::Oldest => 2,
+    });
+    out.put_varint(*cooldown_seconds);
+    for value in [cooldown_yields, static_only, protected, closed] {
+        put_bool(out, *value);
+    }
+    put_option(out, limits.per_owner, Write::put_varint);
+    put_option(out, limits.per_scope, Write::put_varint);
+    put_labels(out, tags)?;
+    out.put_text(description);
+    out.put_varint(created_at.0);
+    Ok(())
+}
+
+pub(super) fn network(mark: u64, reader: &mut Reader<'_>) -> Result<NetworkConfig> {
+    let id = NetworkId(reader.u128("network id")?);
+    let name = reader.checked("name", Name::new)?;
+    let realm = reader.checked("realm", Name::new)?;
+    let kind = match reader.u8("network kind")? {
+        0 => NetworkKind::Manual,
+        1 => NetworkKind::Dynamic,
+        2 => NetworkKind::Vip,
+        tag => return Err(CodecError::Tag { what: "network kind", tag }),
+    };
+    let mode = option(reader, "l2 mode", |reader| reader.text("l2 mode"))?;
+    let link = option(reader, "l2 link", |reader| reader.text("l2 link"))?;
+    let mac_prefix = option(reader, "mac prefix", |reader| reader.text("mac prefix"))?;
+    let policy = match reader.u8("policy")? {
+        0 => Policy::Lowest,
+        1 => Policy::Random,
+        2 => Policy::Oldest,
+        tag => return Err(CodecError::Tag { what: "policy", tag }),
+    };
+    let cooldown_seconds = reader.varint("cooldown")?;
+    let cooldown_yields = bool(reader, "cooldown_yields")?;
+    let static_only = bool(reader, "static_only")?;
+    let protected = bool(reader, "protected")?;
+    let closed = bool(reader, "closed")?;
+    let per_owner = option(reader, "limit", |reader| reader.varint("limit"))?;
+    let per_scope = option(reader, "limit", |reader| reader.varint("limit"))?;
+    let tags = labels(reader)?;
+    let description = reader.text("description")?;
+    let created_at = WallTime(reader.varint("created_at")?);
+    Ok(NetworkConfig {
+        id,
+        name,
+        realm,
+        kind,
+        l2: L2 { mode, link, mac_prefix },
+        policy,
+        cooldown_seconds,
+        cooldown_yields,
+        static_only,
+        protected,
+        limits: Limits { per_owner, per_scope },
+        tags,
+        description,
+        version: Version(mark),
+        created_at,
+        closed,
+    })
+}
+
+/// Writes the body of a subnet's configuration, behind version, kind and mark.
+pub(super) fn put_subnet(out: &mut Vec<u8>, subnet: &SubnetConfig) -> Result<()> {
+    let SubnetConfig {
+        id,
+        name,
+        cidr,
+        gateway,
+        dhcp,
+        dns,
+        zones,
+        tags,
+        draining,
+        pools,
+        reserved,
+        past_pools,
+        position,
+        version: _,
+    } = subnet;
+    out.put_u128(id.0);
+    put_option(out, name.as_ref(), |out, name| out.put_text(name.as_str()));
+    put_address(out, cidr.base());
+    out.put_u8(cidr.length());
+    put_option(out, *gateway, put_address);
+    put_bool(out, *dhcp);
+    put_list(out, &dns.servers, limits::DNS_ENTRIES_MAX, "dns servers", |out, server| {
+        put_address(out, *server);
+        Ok(())
+    })?;
+    put_list(out, &dns.search, limits::DNS_ENTRIES_MAX, "dns search", put_text)?;
+    put_list(out, zones, limits::ZONES_MAX, "zones", put_text)?;
+    put_labels(out, tags)?;
+    put_bool(out, *draining);
+    put_list(out, pools, limits::POOLS_MAX, "pools", put_pool)?;
+    put_list(out, reserved, limits::RESERVED_RANGES_MAX, "reserved", |out, reserved| {
+        put_range(out, reserved.range);
+        out.put_text(&reserved.note);
+        put_option(out, reserved.reserved_for.as_ref(), |out, kept| {
+            out.put_text(kept.scope.as_str());
+            out.put_text(kept.owner.as_str());
+            put_option(out, kept.slot.as_ref(), |out, slot| out.put_text(slot.as_str()));
+        });
+        Ok(())
+    })?;
+    put_list(out, past_pools, limits::PAST_POOLS_MAX, "past pools", |out, past| {
+        put_range(out, past.range);
+        put_option(out, past.name.as_ref(), |out, name| out.put_text(name.as_str()));
+        put_generation(out, past.since)?;
+        put_generation(out, past.until)
+    })?;
+    out.put_varint(*position);
+    Ok(())
+}
+
+fn put_pool(out: &mut Vec<u8>, pool: &PoolConfig) -> Result<()> {
+    put_range(out, pool.range);
+    put_option(out, pool.name.as_ref(), |out, name| out.put_text(name.as_str()));
+    out.put_u8(match pool.kind {
+        PoolKind::Dynamic => 0,
+        PoolKind::Static => 1,
+    });
+    put_bool(out, pool.draining);
+    put_generation(out, pool.since)
+}
+
+fn pool(reader: &mut Reader<'_>) -> Result<PoolConfig> {
+    let range = range(reader)?;
+    let name = option(reader, "pool name", |reader| reader.checked("pool name", Name::new))?;
+    let kind = match reader.u8("pool kind")? {
+        0 => PoolKind::Dynamic,
+        1 => PoolKind::Static,
+        tag => return Err(CodecError::Tag { what: "pool kind", tag }),
+    };
+    let draining = bool(reader, "draining")?;
+    let since = generation(reader)?;
+    Ok(PoolConfig { range, name, kind, draining, since })
+}
+
+fn reserved_range(reader: &mut Reader<'_>) -> Result<ReservedRange> {
+    let range = range(reader)?;
+    let note = reader.text("note")?;
+    let reserved_for = option(reader, "reserved for", |reader| {
+        let scope = reader.checked("scope", Scope::new)?;
+        let owner = reader.checked("owner", Owner::new)?;
+        let slot = option(reader, "slot", |reader| reader.checked("slot", Slot::new))?;
+        Ok(ReservedFor { scope, owner, slot })
+    })?;
+    Ok(ReservedRange { range, note, reserved_for })
+}
+
+fn past_pool(reader: &mut Reader<'_>) -> Result<PastPool> {
+    let range = range(reader)?;
+    let name = option(reader, "pool name", |reader| reader.checked("pool name", Name::new))?;
+    Ok(PastPool { range, name, since: generation(reader)?, until: generation(reader)? })
+}
+
+pub(super) fn subnet(mark: u64, reader: &mut Reader<'_>) -> Result<SubnetConfig> {
+    let id = SubnetId(reader.u128("subnet id")?);
+    let name = option(reader, "name", |reader| reader.checked("name", Name::new))?;
+    let base = address(reader)?;
+    let cidr = Cidr::new(base, reader.u8("prefix length")?).ok_or(CodecError::Range("prefix"))?;
+    let gateway = option(reader, "gateway", address)?;
+    let dhcp = bool(reader, "dhcp")?;
+    let servers = list(reader, limits::DNS_ENTRIES_MAX, "dns servers", address)?;
+    let search = list(reader, limits::DNS_ENTRIES_MAX, "dns search", |reader| reader.text("dns search"))?;
+    let zones = list(reader, limits::ZONES_MAX, "zones", |reader| reader.text("zone"))?;
+    let tags = labels(reader)?;
+    let draining = bool(reader, "draining")?;
+    let pools = list(reader, limits::POOLS_MAX, "pools", pool)?;
+    let reserved = list(reader, limits::RESERVED_RANGES_MAX, "reserved", reserved_range)?;
+    let past_pools = list(reader, limits::PAST_POOLS_MAX, "past pools", past_pool)?;
+    let position = reader.varint("position")?;
+    Ok(SubnetConfig {
+        id,
+        name,
+        cidr,
+        gateway,
+        dhcp,
+        dns: Dns { servers, search },
+        zones,
+        tags,
+        draining,
+        pools,
+        reserved,
+        past_pools,
+        position,
+        version: Version(mark),
+    })
+}

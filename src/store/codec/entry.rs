@@ -1,0 +1,306 @@
+//! What lies at an address, as bytes: reservation, released, declined.
+//!
+//! ```text
+//! record   = version (1)  kind  mark  body          mark: generation, so that a merge compares without decoding
+//! held     = prefix  flags  scope owner [slot]  created_at  [lease: ends ttl]  [claimant]  [obsolete: since plan]  [details]
+//! released = prefix  flags  scope owner [slot]  released_at
+//! declined = prefix  flags  scope owner [slot]  until  seen
+//! ```
+//!
+//! A reservation with an owner of 24 bytes and a scope of 12 takes 56 bytes. Owner and scope stay readable text.
+
+use std::sync::Arc;
+
+use compact_str::CompactString;
+
+use super::bytes::{CodecError, MARK_MAX, Reader, Result, Write, capacity};
+use crate::core::state::{Declined, Details, Entry, Lease, Obsolete, Released, Reservation, ReservationKind};
+use crate::core::types::{
+    Claimant, Generation, Labels, Mac, Owner, OwnerUid, Scope, ShardTime, Slot, SlotKey, WallTime,
+};
+use crate::limits;
+
+pub(super) const HELD: u8 = 1;
+pub(super) const RELEASED: u8 = 2;
+pub(super) const DECLINED: u8 = 3;
+
+const STATIC: u8 = 1;
+const LEASE: u8 = 2;
+const TRANSIENT: u8 = 4;
+const WITH_CLAIMANT: u8 = 8;
+const CLAIMANT: u8 = 16;
+const OBSOLETE: u8 = 32;
+const DETAILS: u8 = 64;
+/// The slot is `0` and not written.
+const SLOT_DEFAULT: u8 = 128;
+
+const OWNER_UID: u8 = 1;
+const LABELS: u8 = 2;
+const NOTE: u8 = 4;
+const HOSTNAME: u8 = 8;
+const MAC: u8 = 16;
+
+fn flag(condition: bool, bit: u8) -> u8 {
+    if condition { bit } else { 0 }
+}
+
+fn slot_flag(holder: &SlotKey) -> u8 {
+    flag(holder.slot.as_str() == "0", SLOT_DEFAULT)
+}
+
+fn put_holder(out: &mut Vec<u8>, holder: &SlotKey) {
+    out.put_text(holder.scope.as_str());
+    out.put_text(holder.owner.as_str());
+    if slot_flag(holder) == 0 {
+        out.put_text(holder.slot.as_str());
+    }
+}
+
+fn holder(reader: &mut Reader<'_>, flags: u8) -> Result<SlotKey> {
+    let scope = reader.checked("scope", Scope::new)?;
+    let owner = reader.checked("owner", Owner::new)?;
+    let slot = if flags & SLOT_DEFAULT != 0 {
+        Slot::default()
+    } else {
+        let slot = reader.checked("slot", Slot::new)?;
+        if slot == Slot::default() {
+            return Err(CodecError::Range("slot"));
+        }
+        slot
+    };
+    Ok(SlotKey { scope, owner, slot })
+}
+
+pub(super) fn put_labels(out: &mut Vec<u8>, labels: &Labels) -> Result<()> {
+    if labels.len() > limits::LABEL_ENTRIES_MAX {
+        return Err(CodecError::Range("labels"));
+    }
+    out.put_varint(labels.len() as u64);
+    for (key, value) in labels {
+        out.put_text(key);
+        out.put_text(value);
+    }
+    Ok(())
+}
+
+pub(super) fn labels(reader: &mut Reader<'_>) -> Result<Labels> {
+    let count = reader.count("labels")?;
+    if count > limits::LABEL_ENTRIES_MAX {
+        return Err(CodecError::Range("labels"));
+    }
+    let mut pairs = Vec::with_capacity(capacity(count));
+    for _ in 0..count {
+        let pair = (reader.text("label")?, reader.text("label")?);
+        if pairs.last().is_some_and(|(last, _)| *last >= pair.0) {
+            return Err(CodecError::Range("order of labels"));
+        }
+        pairs.push(pair);
+    }
+    Ok(pairs.into_iter().collect())
+}
+
+fn put_prefix(out: &mut Vec<u8>, prefix_length: u8) -> Result<()> {
+    if prefix_length > 128 {
+        return Err(CodecError::Range("prefix length"));
+    }
+    out.put_u8(prefix_length);
+    Ok(())
+}
+
+fn prefix(reader: &mut Reader<'_>) -> Result<u8> {
+    let length = reader.u8("prefix length")?;
+    if length > 128 { Err(CodecError::Range("prefix length")) } else { Ok(length) }
+}
+
+pub(super) fn kind_of(entry: &Entry) -> u8 {
+    match entry {
+        Entry::Held(_) => HELD,
+        Entry::Released(_) => RELEASED,
+        Entry::Declined(_) => DECLINED,
+    }
+}
+
+/// Writes the body of an entry, behind version, kind and mark.
+pub(super) fn put_entry(out: &mut Vec<u8>, entry: &Entry) -> Result<()> {
+    match entry {
+        Entry::Held(reservation) => put_reservation(out, reservation),
+        Entry::Released(released) => {
+            put_prefix(out, released.prefix_length)?;
+            out.put_u8(slot_flag(&released.last));
+            put_holder(out, &released.last);
+            out.put_varint(released.released_at.0);
+            Ok(())
+        }
+        Entry::Declined(declined) => {
+            put_prefix(out, declined.prefix_length)?;
+            out.put_u8(slot_flag(&declined.by));
+            put_holder(out, &declined.by);
+            out.put_varint(declined.until.0);
+            out.put_text(&declined.seen);
+            Ok(())
+        }
+    }
+}
+
+pub(super) fn put_reservation(out: &mut Vec<u8>, reservation: &Reservation) -> Result<()> {
+    let Reservation {
+        prefix_length,
+        holder,
+        generation: _,
+        kind,
+        created_at,
+        lease,
+        transient,
+        release_with_claimant,
+        claimant,
+        obsolete,
+        details,
+    } = reservation;
+    put_prefix(out, *prefix_length)?;
+    out.put_u8(
+        flag(*kind == ReservationKind::Static, STATIC)
+            | flag(lease.is_some(), LEASE)
+            | flag(*transient, TRANSIENT)
+            | flag(*release_with_claimant, WITH_CLAIMANT)
+            | flag(claimant.is_some(), CLAIMANT)
+            | flag(obsolete.is_some(), OBSOLETE)
+            | flag(details.is_some(), DETAILS)
+            | slot_flag(holder),
+    );
+    put_holder(out, holder);
+    out.put_varint(created_at.0);
+    if let Some(lease) = lease {
+        out.put_varint(lease.ends.0);
+        out.put_varint(lease.ttl_seconds);
+    }
+    if let Some(claimant) = claimant {
+        out.put_text(claimant.as_str());
+    }
+    if let Some(obsolete) = obsolete {
+        out.put_varint(obsolete.since.0);
+        out.put_varint(obsolete.plan);
+    }
+    if let Some(details) = details {
+        put_details(out, details)?;
+    }
+    Ok(())
+}
+
+fn put_details(out: &mut Vec<u8>, details: &Details) -> Result<()> {
+    let Details { owner_uid, labels, note, hostname, mac } = details;
+    out.put_u8(
+        flag(owner_uid.is_some(), OWNER_UID)
+            | flag(!labels.is_empty(), LABELS)
+            | flag(!note.is_empty(), NOTE)
+            | flag(!hostname.is_empty(), HOSTNAME)
+            | flag(mac.is_some(), MAC),
+    );
+    if let Some(uid) = owner_uid {
+        out.put_text(uid.as_str());
+    }
+    if !labels.is_empty() {
+        put_labels(out, labels)?;
+    }
+    if !note.is_empty() {
+        out.put_text(note);
+    }
+    if !hostname.is_empty() {
+        out.put_text(hostname);
+    }
+    if let Some(mac) = mac {
+        if mac.0 >> 48 != 0 {
+            return Err(CodecError::Range("mac"));
+        }
+        out.put_bytes(&mac.0.to_be_bytes()[2..]);
+    }
+    Ok(())
+}
+
+/// A text that is written only where it is not empty.
+fn written(reader: &mut Reader<'_>, what: &'static str) -> Result<CompactString> {
+    Some(reader.text(what)?).filter(|text| !text.is_empty()).ok_or(CodecError::Range(what))
+}
+
+fn details(reader: &mut Reader<'_>) -> Result<Details> {
+    let flags = reader.flags(OWNER_UID | LABELS | NOTE | HOSTNAME | MAC, "details")?;
+    let mut details = Details::default();
+    if flags & OWNER_UID != 0 {
+        details.owner_uid = Some(reader.checked("owner_uid", OwnerUid::new)?);
+    }
+    if flags & LABELS != 0 {
+        details.labels =
+            Some(labels(reader)?).filter(|labels| !labels.is_empty()).ok_or(CodecError::Range("labels"))?;
+    }
+    if flags & NOTE != 0 {
+        details.note = written(reader, "note")?;
+    }
+    if flags & HOSTNAME != 0 {
+        details.hostname = written(reader, "hostname")?;
+    }
+    if flags & MAC != 0 {
+        let bytes = reader.bytes(6, "mac")?;
+        details.mac = Some(Mac(bytes.iter().fold(0, |value, &byte| value << 8 | u64::from(byte))));
+    }
+    Ok(details)
+}
+
+/// Reads the body of an entry of a kind.
+pub(super) fn entry(kind: u8, mark: u64, reader: &mut Reader<'_>) -> Result<Entry> {
+    if mark > MARK_MAX {
+        return Err(CodecError::Range("generation"));
+    }
+    let generation = Generation(mark);
+    match kind {
+        HELD => Ok(Entry::Held(Arc::new(reservation(generation, reader)?))),
+        RELEASED => {
+            let prefix_length = prefix(reader)?;
+            let flags = reader.flags(SLOT_DEFAULT, "released")?;
+            let last = holder(reader, flags)?;
+            let released_at = ShardTime(reader.varint("released_at")?);
+            Ok(Entry::Released(Arc::new(Released { prefix_length, last, generation, released_at })))
+        }
+        DECLINED => {
+            let prefix_length = prefix(reader)?;
+            let flags = reader.flags(SLOT_DEFAULT, "declined")?;
+            let by = holder(reader, flags)?;
+            let until = ShardTime(reader.varint("until")?);
+            let seen = reader.text("seen")?;
+            Ok(Entry::Declined(Arc::new(Declined { prefix_length, by, generation, until, seen })))
+        }
+        tag => Err(CodecError::Tag { what: "kind of record", tag }),
+    }
+}
+
+pub(super) fn reservation(generation: Generation, reader: &mut Reader<'_>) -> Result<Reservation> {
+    let prefix_length = prefix(reader)?;
+    let flags = reader.u8("flags")?;
+    let holder = holder(reader, flags)?;
+    let created_at = WallTime(reader.varint("created_at")?);
+    let lease = if flags & LEASE != 0 {
+        let ends = ShardTime(reader.varint("lease")?);
+        Some(Lease { ends, ttl_seconds: reader.varint("ttl")? })
+    } else {
+        None
+    };
+    let claimant = if flags & CLAIMANT != 0 { Some(reader.checked("claimant", Claimant::new)?) } else { None };
+    let obsolete = if flags & OBSOLETE != 0 {
+        let since = WallTime(reader.varint("obsolete")?);
+        Some(Obsolete { since, plan: reader.varint("plan")? })
+    } else {
+        None
+    };
+    let details = if flags & DETAILS != 0 { Some(Box::new(details(reader)?)) } else { None };
+    Ok(Reservation {
+        prefix_length,
+        holder,
+        generation,
+        kind: if flags & STATIC != 0 { ReservationKind::Static } else { ReservationKind::Dynamic },
+        created_at,
+        lease,
+        transient: flags & TRANSIENT != 0,
+        release_with_claimant: flags & WITH_CLAIMANT != 0,
+        claimant,
+        obsolete,
+        details,
+    })
+}

@@ -1,0 +1,98 @@
+//! Records to bytes and back, versioned. What is written today is read for ever.
+//!
+//! Every record begins with [`FORMAT`]. Unknown versions, kinds and flags, left-over bytes, bad UTF-8, numbers out of
+//! range and texts that their type refuses are errors, never panics; nothing is allocated on the word of a length that
+//! the bytes do not hold. There is one way to write a value: what decodes, encodes to the same bytes.
+//!
+//! The encoder refuses what the decoder would refuse of numbers, counts and pairs of key and state, so that nothing is
+//! made durable that a restart cannot read. Texts of people (notes, labels, reasons) are checked where they come in; here
+//! they must be UTF-8, no more, so that a later, stricter rule never makes an old record unreadable.
+//!
+//! Neighbours: `embedded` frames these bytes; `core::state` says what the fields mean.
+//!
+//! Review notes: does a change of a record raise [`FORMAT`], keep the old decoder, and add a golden file?
+
+mod batch;
+mod bytes;
+mod config;
+mod entry;
+#[cfg(test)]
+pub(crate) mod samples;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+pub(crate) use batch::{BatchHeader, batch_header, check_pair, head, key, put_key, walk_batch};
+pub use batch::{decode_batch, decode_head, encode_batch, encode_head};
+pub use bytes::CodecError;
+pub(crate) use bytes::{Reader, Write};
+
+use bytes::{MARK_MAX, Result};
+
+use crate::core::state::State;
+
+/// Version of the records that are written.
+pub const FORMAT: u8 = 1;
+
+const NETWORK: u8 = 4;
+const SUBNET: u8 = 5;
+
+fn put_header(out: &mut Vec<u8>, kind: u8, mark: u64) -> Result<()> {
+    if mark > MARK_MAX {
+        return Err(CodecError::Range("mark"));
+    }
+    out.put_u8(FORMAT);
+    out.put_u8(kind);
+    out.put_varint(mark);
+    Ok(())
+}
+
+fn header(reader: &mut Reader<'_>) -> Result<(u8, u64)> {
+    match reader.u8("record")? {
+        FORMAT => Ok((reader.u8("kind of record")?, reader.varint_to(MARK_MAX, "mark")?)),
+        version => Err(CodecError::Version(version)),
+    }
+}
+
+/// Appends the record of a state.
+///
+/// # Errors
+/// [`CodecError::Range`] if it has a value that could not be read back.
+pub fn encode_state(state: &State, out: &mut Vec<u8>) -> Result<()> {
+    match state {
+        State::Config(config) => {
+            put_header(out, NETWORK, state.mark())?;
+            config::put_network(out, config)
+        }
+        State::Subnet(subnet) => {
+            put_header(out, SUBNET, state.mark())?;
+            config::put_subnet(out, subnet)
+        }
+        State::Entry(entry) => {
+            put_header(out, entry::kind_of(entry), state.mark())?;
+            entry::put_entry(out, entry)
+        }
+    }
+}
+
+/// Reads the record of a state.
+///
+/// # Errors
+/// [`CodecError`] for anything but the bytes that [`encode_state`] writes.
+pub fn decode_state(bytes: &[u8]) -> Result<State> {
+    let mut reader = Reader::new(bytes);
+    let (kind, mark) = header(&mut reader)?;
+    let state = match kind {
+        NETWORK => State::Config(Arc::new(config::network(mark, &mut reader)?)),
+        SUBNET => State::Subnet(Arc::new(config::subnet(mark, &mut reader)?)),
+        kind => State::Entry(entry::entry(kind, mark, &mut reader)?),
+    };
+    reader.finish()?;
+    Ok(state)
+}
+
+/// The mark of a state's record, without decoding the rest.
+pub(crate) fn mark_of(bytes: &[u8]) -> Result<u64> {
+    header(&mut Reader::new(bytes)).map(|(_, mark)| mark)
+}

@@ -1,0 +1,378 @@
+//! Records with every field in use, and random ones: for the tests of the codec.
+
+use std::sync::Arc;
+
+use proptest::collection::{btree_map, vec};
+use proptest::option;
+use proptest::prelude::*;
+
+use crate::core::address::{Address, Cidr, Range};
+use crate::core::state::*;
+use crate::core::types::*;
+use crate::store::*;
+
+/// The reservation of the size promise: owner of 24 bytes, scope of 12, slot `0`.
+pub(crate) fn typical() -> Reservation {
+    Reservation {
+        prefix_length: 32,
+        holder: SlotKey {
+            scope: "tenant-00017".parse().unwrap(),
+            owner: "node-0007/pod-7f9c4d-abc".parse().unwrap(),
+            slot: Slot::default(),
+        },
+        generation: Generation(1_795_262_400 << 20),
+        kind: ReservationKind::Dynamic,
+        created_at: WallTime(1_795_262_400_123),
+        lease: None,
+        transient: false,
+        release_with_claimant: false,
+        claimant: None,
+        obsolete: None,
+        details: None,
+    }
+}
+
+/// A batch that uses every field and every variant.
+pub(crate) fn full_batch() -> Batch {
+    let network = NetworkId(0x0123_4567_89ab_cdef_0011_2233_4455_6677);
+    let v4 = |text: &str| text.parse::<Address>().unwrap();
+    let labels: Labels = [("env".into(), "prod".into()), ("tier".into(), "".into())].into();
+    let config = NetworkConfig {
+        id: network,
+        name: "lan".parse().unwrap(),
+        realm: Name::default_realm(),
+        kind: NetworkKind::Vip,
+        l2: L2 { mode: Some("bridged".into()), link: Some("br0".into()), mac_prefix: Some("aa:00:00".into()) },
+        policy: Policy::Oldest,
+        cooldown_seconds: 300,
+        cooldown_yields: true,
+        static_only: false,
+        protected: true,
+        limits: Limits { per_owner: Some(4), per_scope: None },
+        tags: labels.clone(),
+        description: "Büro, 2. Stock".into(),
+        version: Version(7),
+        created_at: WallTime(1_795_262_400_000),
+        closed: false,
+    };
+    let subnet = SubnetConfig {
+        id: SubnetId(42),
+        name: Some("a".parse().unwrap()),
+        cidr: "10.0.0.0/24".parse().unwrap(),
+        gateway: Some(v4("10.0.0.1")),
+        dhcp: true,
+        dns: Dns { servers: vec![v4("9.9.9.9"), v4("2620:fe::fe")], search: vec!["example.org".into()] },
+        zones: vec!["eu-1a".into()],
+        tags: labels.clone(),
+        draining: false,
+        pools: vec![PoolConfig {
+            range: "10.0.0.10-10.0.0.99".parse().unwrap(),
+            name: Some("web".parse().unwrap()),
+            kind: PoolKind::Static,
+            draining: true,
+            since: Generation(9),
+        }],
+        reserved: vec![ReservedRange {
+            range: "10.0.0.200+3".parse().unwrap(),
+            note: "printers".into(),
+            reserved_for: Some(ReservedFor {
+                scope: Scope::default(),
+                owner: "office".parse().unwrap(),
+                slot: Some("1".parse().unwrap()),
+            }),
+        }],
+        past_pools: vec![PastPool {
+            range: "10.0.0.10-10.0.0.50".parse().unwrap(),
+            name: None,
+            since: Generation(1),
+            until: Generation(9),
+        }],
+        position: 3,
+        version: Version(7),
+    };
+    let full = Reservation {
+        holder: SlotKey { slot: "eth1".parse().unwrap(), ..typical().holder },
+        kind: ReservationKind::Static,
+        lease: Some(Lease { ends: ShardTime(99_000), ttl_seconds: 60 }),
+        transient: true,
+        release_with_claimant: true,
+        claimant: Some("vm-7".parse().unwrap()),
+        obsolete: Some(Obsolete { since: WallTime(1_795_262_400_456), plan: 12 }),
+        details: Some(Box::new(Details {
+            owner_uid: Some("c0ffee".parse().unwrap()),
+            labels,
+            note: "a note".into(),
+            hostname: "web-7".into(),
+            mac: Some("52:54:00:12:34:56".parse().unwrap()),
+        })),
+        ..typical()
+    };
+    let step = |key, expect, state, event| Step { key, expect, state, event };
+    let entry = |entry| Some(State::Entry(entry));
+    let event = |kind, before: Option<&Reservation>| Some(Event { kind, before: before.cloned().map(Arc::new) });
+    let released = Released {
+        prefix_length: 32,
+        last: full.holder.clone(),
+        generation: full.generation,
+        released_at: ShardTime(88_000),
+    };
+    let declined = Declined {
+        prefix_length: 64,
+        by: typical().holder,
+        generation: Generation(5),
+        until: ShardTime(77_000),
+        seen: "52:54:00:00:00:01 answers".into(),
+    };
+    let generation = Some(full.generation.0);
+    let acts = vec![
+        Act {
+            network,
+            wall: WallTime(1_795_262_400_500),
+            by: "token:admin".into(),
+            reason: Some("TICKET-1".into()),
+            transaction: Some(TransactionId(0xfeed)),
+            steps: vec![
+                step(
+                    Key::Config,
+                    Some(6),
+                    Some(State::Config(Arc::new(config))),
+                    event(EventKind::NetworkChanged, None),
+                ),
+                step(Key::Subnet(SubnetId(42)), None, Some(State::Subnet(Arc::new(subnet))), None),
+                step(Key::Subnet(SubnetId(43)), Some(2), None, None),
+            ],
+        },
+        Act {
+            network,
+            wall: WallTime(1_795_262_400_400),
+            by: "token:admin".into(),
+            reason: None,
+            transaction: None,
+            steps: vec![
+                step(
+                    Key::Address(v4("10.0.0.17")),
+                    None,
+                    entry(Entry::Held(Arc::new(full.clone()))),
+                    event(EventKind::Granted, None),
+                ),
+                step(
+                    Key::Address(v4("10.0.0.17")),
+                    generation,
+                    entry(Entry::Released(Arc::new(released))),
+                    event(EventKind::Released, Some(&full)),
+                ),
+                step(
+                    Key::Address(v4("2001:db8::")),
+                    Some(5),
+                    entry(Entry::Declined(Arc::new(declined))),
+                    event(EventKind::Declined, None),
+                ),
+            ],
+        },
+        Act {
+            network: NetworkId(9),
+            wall: WallTime(1_795_262_400_501),
+            by: "lease".into(),
+            reason: None,
+            transaction: None,
+            steps: vec![step(
+                Key::Address(v4("10.0.0.17")),
+                generation,
+                None,
+                event(EventKind::Expired, Some(&typical())),
+            )],
+        },
+    ];
+    Batch {
+        shard: ShardId(300),
+        epoch: Epoch(4),
+        token: Token(0x8000_0000_0000_0000_0000_0000_0000_0001),
+        seq: Seq(1_000_000),
+        time: ShardTime(123_456_789),
+        generation: full.generation,
+        acts,
+    }
+}
+
+fn identity() -> impl Strategy<Value = String> {
+    "[a-zA-Z0-9é名][ -~]{0,30}"
+}
+
+fn holder() -> impl Strategy<Value = SlotKey> {
+    (identity(), identity(), prop_oneof![Just("0".to_owned()), identity()]).prop_map(|(scope, owner, slot)| SlotKey {
+        scope: scope.parse().unwrap(),
+        owner: owner.parse().unwrap(),
+        slot: slot.parse().unwrap(),
+    })
+}
+
+fn mark() -> impl Strategy<Value = u64> {
+    prop_oneof![0..200u64, 0..1u64 << 53]
+}
+
+fn labels() -> impl Strategy<Value = Labels> {
+    btree_map("[a-z]{1,6}", ".{0,6}", 0..3)
+        .prop_map(|labels| labels.into_iter().map(|(key, value)| (key.into(), value.into())).collect())
+}
+
+fn details() -> impl Strategy<Value = Details> {
+    (option::of(identity()), labels(), ".{0,9}", "[a-z]{0,5}", option::of(0..1u64 << 48)).prop_map(
+        |(uid, labels, note, hostname, mac)| Details {
+            owner_uid: uid.map(|uid| uid.parse().unwrap()),
+            labels,
+            note: note.into(),
+            hostname: hostname.into(),
+            mac: mac.map(Mac),
+        },
+    )
+}
+
+fn reservation(prefix_length: u8) -> impl Strategy<Value = Reservation> {
+    let lease = option::of((any::<u64>(), any::<u64>()));
+    let obsolete = option::of((any::<u64>(), any::<u64>()));
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>());
+    (holder(), mark(), any::<u64>(), lease, obsolete, option::of(identity()), option::of(details()), flags).prop_map(
+        move |(holder, generation, created_at, lease, obsolete, claimant, details, flags)| Reservation {
+            prefix_length,
+            holder,
+            generation: Generation(generation),
+            kind: if flags.0 { ReservationKind::Static } else { ReservationKind::Dynamic },
+            created_at: WallTime(created_at),
+            lease: lease.map(|(ends, ttl_seconds)| Lease { ends: ShardTime(ends), ttl_seconds }),
+            transient: flags.1,
+            release_with_claimant: flags.2,
+            claimant: claimant.map(|claimant| claimant.parse().unwrap()),
+            obsolete: obsolete.map(|(since, plan)| Obsolete { since: WallTime(since), plan }),
+            details: details.map(Box::new),
+        },
+    )
+}
+
+fn entry(prefix_length: u8) -> impl Strategy<Value = Entry> {
+    let rest = (holder(), mark(), any::<u64>(), ".{0,9}");
+    prop_oneof![
+        reservation(prefix_length).prop_map(|reservation| Entry::Held(Arc::new(reservation))),
+        (rest, any::<bool>()).prop_map(move |((holder, generation, time, seen), declined)| {
+            let (generation, time) = (Generation(generation), ShardTime(time));
+            if declined {
+                Entry::Declined(Arc::new(Declined {
+                    prefix_length,
+                    by: holder,
+                    generation,
+                    until: time,
+                    seen: seen.into(),
+                }))
+            } else {
+                Entry::Released(Arc::new(Released {
+                    prefix_length,
+                    last: holder,
+                    generation,
+                    released_at: time,
+                }))
+            }
+        }),
+    ]
+}
+
+fn address_step() -> impl Strategy<Value = Step> {
+    let v4 = (any::<u32>(), 0..33u8).prop_map(|(bits, length)| Cidr::containing(Address::V4(bits), length));
+    let v6 = (any::<u128>(), 0..129u8).prop_map(|(bits, length)| Cidr::containing(Address::V6(bits), length));
+    prop_oneof![v4, v6].prop_flat_map(|cidr| {
+        let event = option::of((0..3usize, option::of(reservation(cidr.length()))));
+        (option::of(mark()), option::of(entry(cidr.length())), event).prop_map(move |(expect, entry, event)| Step {
+            key: Key::Address(cidr.base()),
+            expect,
+            state: entry.map(State::Entry),
+            event: event.map(|(kind, before)| Event {
+                kind: [EventKind::Granted, EventKind::Expired, EventKind::NetworkRestored][kind],
+                before: before.map(Arc::new),
+            }),
+        })
+    })
+}
+
+fn subnet_step() -> impl Strategy<Value = Step> {
+    let range = (any::<u32>(), any::<u32>())
+        .prop_map(|(a, b)| Range::new(Address::V4(a.min(b)), Address::V4(a.max(b))).unwrap());
+    let pools = vec((range.clone(), mark(), any::<bool>(), option::of("[a-z]{1,5}[xyz]")), 0..3);
+    let reserved = vec((range, ".{0,8}", option::of((identity(), option::of(identity())))), 0..3);
+    (any::<u128>(), any::<u32>(), 0..33u8, pools, reserved, labels(), mark()).prop_map(
+        |(id, bits, length, pools, reserved, tags, version)| {
+            let subnet = SubnetConfig {
+                id: SubnetId(id),
+                name: None,
+                cidr: Cidr::containing(Address::V4(bits), length),
+                gateway: tags.first_key_value().map(|_| Address::V4(bits)),
+                dhcp: bits & 1 == 1,
+                dns: Dns { servers: vec![Address::V4(bits)], search: Vec::new() },
+                zones: tags.keys().cloned().collect(),
+                tags,
+                draining: bits & 2 == 2,
+                past_pools: pools
+                    .iter()
+                    .map(|(range, mark, ..)| PastPool {
+                        range: *range,
+                        name: None,
+                        since: Generation(*mark),
+                        until: Generation(*mark),
+                    })
+                    .collect(),
+                pools: pools
+                    .into_iter()
+                    .map(|(range, mark, draining, name)| PoolConfig {
+                        range,
+                        name: name.map(|name| name.parse().unwrap()),
+                        kind: if draining { PoolKind::Static } else { PoolKind::Dynamic },
+                        draining,
+                        since: Generation(mark),
+                    })
+                    .collect(),
+                reserved: reserved
+                    .into_iter()
+                    .map(|(range, note, kept)| ReservedRange {
+                        range,
+                        note: note.into(),
+                        reserved_for: kept.map(|(owner, slot)| ReservedFor {
+                            scope: Scope::default(),
+                            owner: owner.parse().unwrap(),
+                            slot: slot.map(|slot| slot.parse().unwrap()),
+                        }),
+                    })
+                    .collect(),
+                position: version,
+                version: Version(version),
+            };
+            let key = Key::Subnet(subnet.id);
+            Step { key, expect: None, state: Some(State::Subnet(Arc::new(subnet))), event: None }
+        },
+    )
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let steps = vec(prop_oneof![4 => address_step(), 1 => subnet_step()], 0..4);
+    (0..3u128, any::<u64>(), "[a-b]", option::of(".{0,9}"), option::of(any::<u128>()), steps).prop_map(
+        |(network, wall, by, reason, transaction, steps)| Act {
+            network: NetworkId(network),
+            wall: WallTime(wall),
+            by: by.into(),
+            reason: reason.map(Into::into),
+            transaction: transaction.map(TransactionId),
+            steps,
+        },
+    )
+}
+
+/// Any batch.
+pub(crate) fn batch() -> impl Strategy<Value = Batch> {
+    (any::<u16>(), any::<u64>(), any::<u128>(), any::<u64>(), any::<u64>(), mark(), vec(act(), 0..4)).prop_map(
+        |(shard, epoch, token, seq, time, generation, acts)| Batch {
+            shard: ShardId(shard),
+            epoch: Epoch(epoch),
+            token: Token(token),
+            seq: Seq(seq),
+            time: ShardTime(time),
+            generation: Generation(generation),
+            acts,
+        },
+    )
+}

@@ -1,0 +1,192 @@
+use proptest::prelude::*;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use super::samples;
+use super::*;
+use crate::core::state::Entry;
+use crate::store::{Batch, Digest, Epoch, Head, Seq, Token};
+
+fn encoded(batch: &Batch) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_batch(batch, &mut bytes).unwrap();
+    bytes
+}
+
+fn sample_head() -> Head {
+    Head {
+        epoch: Epoch(3),
+        token: Token(7),
+        parent: Token(5),
+        seq: Seq(300),
+        digest: Digest(u128::MAX),
+        time: crate::core::types::ShardTime(1_000),
+        generation: crate::core::types::Generation(1 << 50),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.chunks(40).map(|line| line.iter().map(|byte| format!("{byte:02x}")).collect::<String>() + "\n").collect()
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
+    digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+}
+
+/// Written once, by the first version of this format. It is never written again; a new format gets a new file.
+#[test]
+fn bytes_of_format_1_are_read_for_ever() {
+    let batch = unhex(include_str!("../../../tests/golden/codec-v1/batch.hex"));
+    assert_eq!(decode_batch(&batch).unwrap(), samples::full_batch());
+    assert_eq!(hex(&encoded(&samples::full_batch())), hex(&batch), "today's encoder writes other bytes");
+    let head = unhex(include_str!("../../../tests/golden/codec-v1/head.hex"));
+    assert_eq!(decode_head(&head).unwrap(), sample_head());
+}
+
+#[test]
+fn a_typical_reservation_is_small_and_readable() {
+    let mut bytes = Vec::new();
+    encode_state(&State::Entry(Entry::Held(Arc::new(samples::typical()))), &mut bytes).unwrap();
+    assert!(bytes.len() <= 60, "{} bytes", bytes.len());
+    let readable = |text: &str| bytes.windows(text.len()).any(|window| window == text.as_bytes());
+    assert!(readable("node-0007/pod-7f9c4d-abc") && readable("tenant-00017"));
+}
+
+#[test]
+fn a_newer_version_is_named() {
+    let mut bytes = encoded(&samples::full_batch());
+    bytes[0] = 2;
+    assert_eq!(decode_batch(&bytes), Err(CodecError::Version(2)));
+    assert_eq!(decode_state(&[9, 1, 0]), Err(CodecError::Version(9)));
+}
+
+#[test]
+fn what_could_not_be_read_back_is_not_written() {
+    let mut batch = samples::full_batch();
+    batch.generation.0 = 1 << 53;
+    assert_eq!(encode_batch(&batch, &mut Vec::new()), Err(CodecError::Range("generation")));
+    let mut batch = samples::full_batch();
+    // A block of 64 addresses cannot begin in the middle of one.
+    if let Some(State::Entry(Entry::Held(held))) = &mut batch.acts[1].steps[0].state {
+        Arc::make_mut(held).prefix_length = 26;
+    }
+    assert_eq!(encode_batch(&batch, &mut Vec::new()), Err(CodecError::Range("state of a key")));
+}
+
+#[test]
+fn every_cut_is_noticed() {
+    let bytes = encoded(&samples::full_batch());
+    for length in 0..bytes.len() {
+        assert!(decode_batch(&bytes[..length]).is_err(), "cut at {length}");
+    }
+    let mut longer = bytes.clone();
+    longer.push(0);
+    assert_eq!(decode_batch(&longer), Err(CodecError::Trailing(1)));
+}
+
+#[test]
+fn walking_a_batch_sees_what_decoding_sees() {
+    let batch = samples::full_batch();
+    let bytes = encoded(&batch);
+    let mut seen = Vec::new();
+    walk_batch(&bytes, |network, step| {
+        let mark = step.state.map(mark_of).transpose()?;
+        seen.push((network, step.key, step.expect, mark));
+        Ok::<(), CodecError>(())
+    })
+    .unwrap();
+    let steps = batch.acts.iter().flat_map(|act| act.steps.iter().map(|step| (act.network, step)));
+    let expected: Vec<_> =
+        steps.map(|(network, step)| (network, step.key, step.expect, step.state.as_ref().map(State::mark))).collect();
+    assert_eq!(seen, expected);
+}
+
+/// One way to write a value: whatever is read is written as it was, so that digests mean something.
+fn check_one_spelling(bytes: &[u8]) {
+    if let Ok(batch) = decode_batch(bytes) {
+        assert_eq!(hex(&encoded(&batch)), hex(bytes));
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read_back(batch in samples::batch()) {
+        let bytes = encoded(&batch);
+        prop_assert_eq!(decode_batch(&bytes).unwrap(), batch);
+    }
+
+    #[test]
+    fn random_bytes_do_no_harm(mut bytes in proptest::collection::vec(any::<u8>(), 0..300), version in any::<bool>()) {
+        if version && !bytes.is_empty() {
+            bytes[0] = FORMAT;
+        }
+        check_one_spelling(&bytes);
+        let _ = (decode_state(&bytes), decode_head(&bytes), mark_of(&bytes));
+    }
+
+    #[test]
+    fn changed_bytes_do_no_harm(batch in samples::batch(), places in proptest::collection::vec((any::<usize>(), any::<u8>()), 1..4)) {
+        let mut bytes = encoded(&batch);
+        for (at, value) in places {
+            let at = at % bytes.len();
+            bytes[at] = value;
+        }
+        check_one_spelling(&bytes);
+    }
+}
+
+/// The fuzzer: mutates what it has, for a time. `ALLOD_FUZZ_SECONDS` makes it longer, `ALLOD_SEED` replays.
+#[test]
+fn fuzzing_the_decoder_finds_no_panic() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let seed = number("ALLOD_SEED").unwrap_or_else(rand::random);
+    println!("replay with ALLOD_SEED={seed}");
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(number("ALLOD_FUZZ_SECONDS").unwrap_or(1));
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let mut corpus = vec![encoded(&samples::full_batch())];
+    while std::time::Instant::now() < end {
+        let mut bytes = corpus[rng.random_range(0..corpus.len())].clone();
+        for _ in 0..rng.random_range(1..5) {
+            mutate(&mut rng, &mut bytes);
+        }
+        check_one_spelling(&bytes);
+        let _ = (decode_state(&bytes), decode_head(&bytes));
+        if decode_batch(&bytes).is_ok() && corpus.len() < 1_000 {
+            corpus.push(bytes);
+        }
+    }
+    assert!(corpus.len() > 1, "no mutation was accepted: the fuzzer does not reach behind the first check");
+}
+
+fn mutate(rng: &mut SmallRng, bytes: &mut Vec<u8>) {
+    if bytes.is_empty() {
+        bytes.push(rng.random());
+        return;
+    }
+    let at = rng.random_range(0..bytes.len());
+    match rng.random_range(0..5) {
+        0 => bytes[at] ^= 1 << rng.random_range(0..8),
+        1 => bytes[at] = [0, 1, 0x7f, 0x80, 0xff][rng.random_range(0..5)],
+        2 => drop(bytes.remove(at)),
+        3 => bytes.insert(at, rng.random()),
+        _ => {
+            let end = (at + rng.random_range(1..20)).min(bytes.len());
+            let piece = bytes[at..end].to_vec();
+            let to = rng.random_range(0..=bytes.len());
+            bytes.splice(to..to, piece);
+        }
+    }
+}
+
+/// Writes the golden files of a new format. Run once by hand, when [`FORMAT`] was raised.
+#[test]
+#[ignore = "writes golden files"]
+fn write_golden_files() {
+    let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/codec-v{FORMAT}"));
+    std::fs::create_dir_all(&dir).unwrap();
+    std::fs::write(dir.join("batch.hex"), hex(&encoded(&samples::full_batch()))).unwrap();
+    let mut head = Vec::new();
+    encode_head(&sample_head(), &mut head).unwrap();
+    std::fs::write(dir.join("head.hex"), hex(&head)).unwrap();
+}

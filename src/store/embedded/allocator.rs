@@ -1,0 +1,49 @@
+//! The thread that makes segments ahead of need.
+//!
+//! Making one takes as long as writing all of it; a commit must never wait for that. When it cannot be made the store is
+//! *full*: what is left of the present segment is the reserve, and only what lets go may use it. Tried again every second.
+//!
+//! Neighbours: `writer` takes the spare segments, `segment` knows what one looks like.
+
+use super::segment;
+use super::shared::Shared;
+
+/// Segments that wait for their use.
+const SPARES: usize = 1;
+
+pub(super) fn run(shared: &Shared) {
+    loop {
+        let mut catalog = shared.catalog();
+        while !catalog.stopping && catalog.failure.is_none() && catalog.spares.len() >= SPARES {
+            catalog = shared.wait(catalog, shared.options.idle);
+        }
+        if catalog.stopping || catalog.failure.is_some() {
+            return;
+        }
+        let number = catalog.next_number;
+        drop(catalog);
+        match segment::create(&*shared.disk, &shared.dir, number, shared.options.segment_bytes) {
+            Ok(spare) => {
+                let mut catalog = shared.catalog();
+                catalog.spares.push_back(spare);
+                catalog.next_number = number + 1;
+                drop(catalog);
+                if shared.set_full(false) {
+                    tracing::info!(dir = %shared.dir.display(), "there is room on the disk again");
+                }
+                shared.notify();
+            }
+            Err(error) => {
+                if shared.set_full(true) {
+                    tracing::error!(dir = %shared.dir.display(), bytes = shared.options.segment_bytes, %error,
+                        "cannot make the next log segment: only what lets go is taken until there is room");
+                }
+                shared.notify();
+                let catalog = shared.catalog();
+                if !catalog.stopping {
+                    drop(shared.wait(catalog, shared.options.full_retry));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! The thread that merges: the snapshot before and the closed segments behind it become the next snapshot.
+//!
+//! Works on files that do not change any more, beside the commits. Memory is bounded by taking the shards in as many
+//! passes as the log is long. Segments stay as history until they are too old or too many; which one is the oldest to be
+//! kept stands in the snapshot, so that a missing one is noticed.
+//!
+//! Neighbours: `replay` merges, `snapshot` writes, `recovery` removes what a crash here leaves behind.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::replay::View;
+use super::shared::{Catalog, Kept, Shared, now_ms};
+use super::snapshot::{self, Place, SNAP, SnapshotWriter};
+use crate::store::{ShardId, StoreError};
+
+/// Bytes of log whose net effect is held in memory at once.
+const PASS_BYTES: u64 = 128 << 20;
+
+/// Records between two looks at whether the store is being closed.
+const LOOK_RECORDS: u64 = 4_096;
+
+/// What one compaction reads and where its result stands.
+struct Plan {
+    view: View,
+    place: Place,
+    log_bytes: u64,
+}
+
+pub(super) fn run(shared: &Shared) {
+    loop {
+        let mut catalog = shared.catalog();
+        let plan = loop {
+            if catalog.stopping || catalog.failure.is_some() {
+                return;
+            }
+            if let Some(plan) = due(shared, &catalog) {
+                break plan;
+            }
+            catalog = shared.wait(catalog, shared.options.idle);
+        };
+        drop(catalog);
+        match compact(shared, &plan) {
+            Ok(()) => {
+                shared.counters.compactions.fetch_add(1, Ordering::Relaxed);
+            }
+            // A close does not wait for a long merge; the next start begins it anew.
+            Err(_) if shared.catalog().stopping => return,
+            Err(error) => {
+                shared.counters.compaction_failures.fetch_add(1, Ordering::Relaxed);
+                tracing::error!(dir = %shared.dir.display(), error = ?error,
+                    "cannot write a snapshot; commits go on, the log grows, it is tried again");
+                let _ = shared
+                    .disk
+                    .remove(&shared.dir.join(SNAP).join(format!("{}.tmp", snapshot::name(plan.place.covered))));
+                let catalog = shared.catalog();
+                if !catalog.stopping {
+                    drop(shared.wait(catalog, shared.options.compaction_retry));
+                }
+            }
+        }
+    }
+}
+
+/// Segments that are closed: those with a successor.
+fn closed(catalog: &Catalog) -> &[Kept] {
+    catalog.segments.split_last().map_or(&[], |(_, closed)| closed)
+}
+
+/// A plan, if the log is long enough to be worth it.
+fn due(shared: &Shared, catalog: &Catalog) -> Option<Plan> {
+    let next = catalog.segments.last()?.segment.header;
+    let covered = catalog.snapshot.as_ref().map_or(0, |snapshot| snapshot.place.covered);
+    let closed = closed(catalog);
+    let last_groups = catalog.segments.iter().skip(1).map(|kept| kept.segment.header.first_group - 1);
+    let behind: Vec<&Kept> =
+        closed.iter().zip(last_groups).filter(|&(_, last)| last > covered).map(|(kept, _)| kept).collect();
+    let log_bytes: u64 = behind.iter().map(|kept| kept.end).sum();
+    let snapshot_bytes = catalog.snapshot.as_ref().map_or(0, |snapshot| snapshot.length);
+    if log_bytes <= shared.options.snapshot_log_bytes.max(snapshot_bytes) {
+        return None;
+    }
+    let place = Place {
+        register: shared.meta.register,
+        covered: next.first_group - 1,
+        digest: next.parent,
+        oldest: oldest(shared, catalog),
+    };
+    let segments = behind.into_iter().map(|kept| (kept.segment.clone(), kept.end)).collect();
+    Some(Plan { view: View { snapshot: catalog.snapshot.clone(), segments }, place, log_bytes })
+}
+
+/// The oldest segment within retention; the one that is being written always is.
+fn oldest(shared: &Shared, catalog: &Catalog) -> u64 {
+    let now = now_ms();
+    let mut bytes = 0;
+    let mut oldest = catalog.segments.last().map_or(1, |kept| kept.segment.header.number);
+    for pair in catalog.segments.windows(2).rev() {
+        let (segment, next) = (&pair[0].segment.header, &pair[1].segment.header);
+        bytes += segment.length;
+        let age_seconds = now.saturating_sub(next.created_ms) / 1_000;
+        if bytes > shared.options.history_bytes || age_seconds > shared.options.history_seconds {
+            break;
+        }
+        oldest = segment.number;
+    }
+    oldest
+}
+
+fn compact(shared: &Shared, plan: &Plan) -> Result<(), StoreError> {
+    let started = std::time::Instant::now();
+    let Plan { view, place, log_bytes } = plan;
+    let mut writer = SnapshotWriter::create(&*shared.disk, &shared.dir, place)?;
+    let shards: Vec<ShardId> = (0..shared.meta.shards).map(ShardId).collect();
+    let passes = log_bytes.div_ceil(PASS_BYTES).clamp(1, shards.len() as u64) as usize;
+    let mut heads = Vec::with_capacity(shards.len());
+    let mut records = 0u64;
+    for part in shards.chunks(shards.len().div_ceil(passes)) {
+        let mut overlays = view.overlays(part)?;
+        for shard in part {
+            let Some(overlay) = overlays.remove(shard) else { continue };
+            heads.push(overlay.line.head());
+            overlay.merge(*shard, view.snapshot.as_deref(), |network, key, record| {
+                records += 1;
+                if records.is_multiple_of(LOOK_RECORDS) && shared.catalog().stopping {
+                    return Err(shared.poisoned());
+                }
+                writer.put(*shard, network, key, record)
+            })?;
+        }
+    }
+    let snapshot = Arc::new(writer.finish(&*shared.disk, place, &heads)?);
+    tracing::info!(
+        covered = place.covered,
+        bytes = snapshot.length,
+        log_bytes,
+        milliseconds = started.elapsed().as_millis() as u64,
+        "wrote a snapshot"
+    );
+    let mut catalog = shared.catalog();
+    let mut obsolete: Vec<PathBuf> = catalog.snapshot.replace(snapshot).iter().map(|old| old.path.clone()).collect();
+    let gone = catalog.segments.partition_point(|kept| kept.segment.header.number < place.oldest);
+    obsolete.extend(catalog.segments.drain(..gone).map(|kept| kept.segment.path.clone()));
+    drop(catalog);
+    // The snapshot names what must be there; what is removed late, or at the next start, does no harm.
+    for path in obsolete {
+        if let Err(error) = shared.disk.remove(&path) {
+            tracing::warn!(path = %path.display(), %error, "cannot remove an old file; the next start will");
+        }
+    }
+    Ok(())
+}

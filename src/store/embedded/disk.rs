@@ -1,0 +1,157 @@
+//! The seam to the file system: few calls, so that a test can fail each of them or cut the power.
+//!
+//! Neighbours: everything in `embedded` reaches files through this and nothing else. Paths are relative to nothing: the
+//! caller joins them.
+
+use std::any::Any;
+use std::fmt::Debug;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{FallocateFlags, FlockOperation};
+
+/// Held while a directory is in use; released when dropped.
+pub type Lock = Box<dyn Any + Send + Sync>;
+
+/// What a store needs of a file system.
+pub trait Disk: Debug + Send + Sync + 'static {
+    /// Names in a directory.
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
+    /// Makes a directory, and those above it.
+    fn create_dir(&self, dir: &Path) -> io::Result<()>;
+    /// Opens a file that exists, to read and write.
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
+    /// Makes a file, empty even if it existed.
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
+    /// Gives a file another name, replacing what had it.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Removes a name. Who has the file open may go on reading it.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Makes the names in a directory durable.
+    fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+    /// Locks a file for this opener alone and writes `owner` into it, or tells who has it.
+    fn lock(&self, path: &Path, owner: &str) -> io::Result<Result<Lock, String>>;
+}
+
+/// An open file.
+pub trait DiskFile: Debug + Send + Sync + 'static {
+    /// Its length in bytes.
+    fn length(&self) -> io::Result<u64>;
+    /// Reads some bytes at a place; 0 at the end only.
+    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize>;
+    /// Writes all bytes at a place.
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()>;
+    /// Reserves space for a length.
+    fn allocate(&self, length: u64) -> io::Result<()>;
+    /// Makes what was written durable.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// The file system of this machine.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RealDisk;
+
+#[derive(Debug)]
+struct RealFile(File);
+
+impl Disk for RealDisk {
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        std::fs::read_dir(dir)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+    }
+
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        std::fs::create_dir_all(dir)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        Ok(Arc::new(RealFile(OpenOptions::new().read(true).write(true).open(path)?)))
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
+        Ok(Arc::new(RealFile(file)))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        std::fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_file(path)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        File::open(dir)?.sync_all()
+    }
+
+    fn lock(&self, path: &Path, owner: &str) -> io::Result<Result<Lock, String>> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {
+                file.set_len(0)?;
+                file.write_all_at(owner.as_bytes(), 0)?;
+                Ok(Ok(Box::new(file)))
+            }
+            Err(error) if error == rustix::io::Errno::WOULDBLOCK => {
+                let mut holder = [0; 64];
+                let length = file.read_at(&mut holder, 0)?;
+                Ok(Err(String::from_utf8_lossy(&holder[..length]).into_owned()))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl DiskFile for RealFile {
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        self.0.read_at(buffer, at)
+    }
+
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        self.0.write_all_at(bytes, at)
+    }
+
+    fn allocate(&self, length: u64) -> io::Result<()> {
+        match rustix::fs::fallocate(&self.0, FallocateFlags::empty(), 0, length) {
+            Ok(()) => Ok(()),
+            // Some file systems cannot reserve; the zeros that are written next take the space as well.
+            Err(error) if error == rustix::io::Errno::OPNOTSUPP => self.0.set_len(length),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(rustix::fs::fdatasync(&self.0)?)
+    }
+}
+
+/// Reads `length` bytes at a place, all of them.
+pub(super) fn read_exact(file: &dyn DiskFile, buffer: &mut [u8], at: u64) -> io::Result<()> {
+    let mut done = 0;
+    while done < buffer.len() {
+        match file.read_at(&mut buffer[done..], at + done as u64) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => done += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Writes a small file under a temporary name, and makes it durable under its own.
+pub(super) fn replace(disk: &dyn Disk, dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let temporary = dir.join(format!("{name}.tmp"));
+    let file = disk.create(&temporary)?;
+    file.write_at(bytes, 0)?;
+    file.sync()?;
+    disk.rename(&temporary, &dir.join(name))?;
+    disk.sync_dir(dir)
+}

@@ -1,0 +1,149 @@
+//! A frame: what one group commit appends to the log, and the atom of it.
+//!
+//! ```text
+//! 0   magic (4)       begins with a byte that no UTF-8 text has, so that no text of a user looks like a frame
+//! 4   payload bytes (4)
+//! 8   crc32 of all but magic and itself (4)
+//! 12  group number (8)           dense from 1 over the whole log
+//! 20  digest of the frame before (16)
+//! 36  groups durable when this one was written (8)
+//! 44  payload: entries
+//!
+//! entry = 1 batch (sized)  |  2 shard, head after a take-over  |  3: the segment ends here
+//! ```
+//!
+//! A frame is written only after the one before it is durable. So whatever valid frame stands behind an unreadable place
+//! proves that the place was durable once: that is damage, and never a torn tail.
+//!
+//! Neighbours: `writer` builds them, `recovery` and `replay` read them.
+
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::meta::{u32_at, u64_at, u128_at};
+use crate::store::codec::{self, CodecError, Reader, Write};
+use crate::store::{Head, ShardId};
+
+const MAGIC: [u8; 4] = [0xf5, b'A', b'F', 0xff];
+pub(super) const HEADER_BYTES: usize = 44;
+/// Bytes of the frame that ends a segment.
+pub(super) const SEAL_BYTES: usize = HEADER_BYTES + 1;
+
+const BATCH: u8 = 1;
+const TAKE: u8 = 2;
+const SEAL: u8 = 3;
+
+/// A frame that was read and whose checksum fits.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Frame<'a> {
+    pub group: u64,
+    pub parent: u128,
+    pub durable: u64,
+    pub payload: &'a [u8],
+    pub length: usize,
+    bytes: &'a [u8],
+}
+
+impl<'a> Frame<'a> {
+    /// The frame at the front of `bytes`, if a valid one is there.
+    pub(super) fn parse(bytes: &'a [u8]) -> Option<Self> {
+        let header = bytes.get(..HEADER_BYTES)?;
+        if header[..4] != MAGIC {
+            return None;
+        }
+        let length = HEADER_BYTES.checked_add(u32_at(header, 4) as usize)?;
+        let bytes = bytes.get(..length)?;
+        if checksum(bytes) != u32_at(header, 8) {
+            return None;
+        }
+        Some(Self {
+            group: u64_at(header, 12),
+            parent: u128_at(header, 20),
+            durable: u64_at(header, 36),
+            payload: &bytes[HEADER_BYTES..],
+            length,
+            bytes,
+        })
+    }
+
+    /// What the next frame names as its parent.
+    pub(super) fn digest(&self) -> u128 {
+        xxh3_128(self.bytes)
+    }
+}
+
+fn checksum(frame: &[u8]) -> u32 {
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&frame[4..8]);
+    crc.update(&frame[12..]);
+    crc.finalize()
+}
+
+/// Fills the header of a frame whose payload stands behind the room for it. Returns its digest.
+pub(super) fn finish(frame: &mut [u8], group: u64, parent: u128) -> u128 {
+    let payload = (frame.len() - HEADER_BYTES) as u32;
+    frame[..4].copy_from_slice(&MAGIC);
+    frame[4..8].copy_from_slice(&payload.to_be_bytes());
+    frame[12..20].copy_from_slice(&group.to_be_bytes());
+    frame[20..36].copy_from_slice(&parent.to_be_bytes());
+    frame[36..44].copy_from_slice(&(group - 1).to_be_bytes());
+    let crc = checksum(frame);
+    frame[8..12].copy_from_slice(&crc.to_be_bytes());
+    xxh3_128(frame)
+}
+
+/// Place of the first valid frame in `bytes`, at any offset.
+pub(super) fn find(bytes: &[u8]) -> Option<usize> {
+    let mut from = 0;
+    while let Some(at) = bytes[from..].iter().position(|&byte| byte == MAGIC[0]) {
+        let at = from + at;
+        if Frame::parse(&bytes[at..]).is_some() {
+            return Some(at);
+        }
+        from = at + 1;
+    }
+    None
+}
+
+/// One thing in a frame.
+#[derive(Debug)]
+pub(super) enum Entry<'a> {
+    Batch(&'a [u8]),
+    Take(ShardId, Head),
+    Seal,
+}
+
+pub(super) fn put_take(out: &mut Vec<u8>, shard: ShardId, head: &Head) -> Result<(), CodecError> {
+    out.put_u8(TAKE);
+    out.put_varint(shard.0.into());
+    codec::encode_head(head, out)
+}
+
+pub(super) fn put_batch(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.put_u8(BATCH);
+    out.put_sized(bytes);
+}
+
+pub(super) fn put_seal(out: &mut Vec<u8>) {
+    out.put_u8(SEAL);
+}
+
+/// Shows the entries of a payload in order.
+pub(super) fn entries<'a, E: From<CodecError>>(
+    payload: &'a [u8],
+    mut each: impl FnMut(Entry<'a>) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut reader = Reader::new(payload);
+    while !reader.is_empty() {
+        let entry = match reader.u8("entry")? {
+            BATCH => Entry::Batch(reader.sized("batch")?),
+            TAKE => {
+                let shard = ShardId(reader.varint_to(u16::MAX.into(), "shard")? as u16);
+                Entry::Take(shard, codec::head(&mut reader)?)
+            }
+            SEAL => Entry::Seal,
+            tag => return Err(CodecError::Tag { what: "entry", tag }.into()),
+        };
+        each(entry)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,194 @@
+//! The thread that reads: loads of shards, and history.
+//!
+//! Loads that wait together are read together, in one pass over the log for each core.
+//!
+//! Neighbours: `replay` merges snapshot and log; what comes out is decoded here, every record checked.
+
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+
+use hashbrown::HashMap;
+use tokio::sync::oneshot;
+
+use super::frame::{self, Entry};
+use super::replay::{View, segment_frames};
+use super::shared::Shared;
+use crate::core::address::Address;
+use crate::core::state::{self, Key, State};
+use crate::core::types::NetworkId;
+use crate::store::codec;
+use crate::store::{Batch, Head, NetworkImage, Seq, ShardId, ShardImage, StoreError, Token};
+
+/// Threads that load at once.
+const LOAD_THREADS_MAX: usize = 4;
+
+/// What the reader is asked for.
+pub(super) enum Job {
+    Load(ShardId, Token, oneshot::Sender<Result<ShardImage, StoreError>>),
+    History(ShardId, Seq, usize, oneshot::Sender<Result<Vec<Batch>, StoreError>>),
+}
+
+type Load = (ShardId, Head, oneshot::Sender<Result<ShardImage, StoreError>>);
+
+pub(super) fn run(shared: &Shared, jobs: &Receiver<Job>) {
+    while let Ok(first) = jobs.recv() {
+        let waiting: Vec<Job> = std::iter::once(first).chain(std::iter::from_fn(|| jobs.try_recv().ok())).collect();
+        // Only now: a take-over that was answered before one of these was asked must be in it.
+        let (view, heads) = view(shared);
+        let mut loads: Vec<Load> = Vec::new();
+        for job in waiting {
+            match job {
+                Job::Load(shard, token, reply) => match check_owner(&heads, shard, token) {
+                    Ok(head) => loads.push((shard, head, reply)),
+                    Err(error) => drop(reply.send(Err(error))),
+                },
+                Job::History(shard, after, limit, reply) => drop(reply.send(history(shared, shard, after, limit))),
+            }
+        }
+        load_all(&view, loads);
+    }
+}
+
+/// The files and heads of one moment.
+fn view(shared: &Shared) -> (View, Vec<Head>) {
+    let catalog = shared.catalog();
+    let snapshot = catalog.snapshot.clone();
+    let covered = snapshot.as_ref().map_or(0, |snapshot| snapshot.place.covered);
+    let behind = catalog.segments.windows(2).filter(|pair| pair[1].segment.header.first_group <= covered + 1).count();
+    let segments = catalog.segments.iter().skip(behind).map(|kept| (kept.segment.clone(), kept.end)).collect();
+    (View { snapshot, segments }, catalog.heads.clone())
+}
+
+fn check_owner(heads: &[Head], shard: ShardId, token: Token) -> Result<Head, StoreError> {
+    match heads.get(usize::from(shard.0)) {
+        None => Err(super::unknown_shard(shard, heads.len())),
+        Some(head) if head.token == token && head.epoch.0 > 0 => Ok(*head),
+        Some(head) => Err(StoreError::Fenced { shard, current: head.epoch }),
+    }
+}
+
+fn load_all(view: &View, mut loads: Vec<Load>) {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(LOAD_THREADS_MAX);
+    let share = loads.len().div_ceil(threads).max(1);
+    std::thread::scope(|scope| {
+        while !loads.is_empty() {
+            let part = loads.split_off(loads.len().saturating_sub(share));
+            scope.spawn(|| load_some(view, part));
+        }
+    });
+}
+
+fn load_some(view: &View, loads: Vec<Load>) {
+    let shards: Vec<ShardId> = loads.iter().map(|(shard, ..)| *shard).collect();
+    let mut overlays = HashMap::new();
+    let read = view.overlays(&shards).map(|read| overlays = read);
+    for (shard, head, reply) in loads {
+        let image = read.clone().and_then(|()| {
+            // Asked for twice at once, it is read again.
+            let overlay = match overlays.remove(&shard) {
+                Some(overlay) => overlay,
+                None => view.overlay(shard)?,
+            };
+            if overlay.line.head() != head {
+                let text = format!(
+                    "the log of shard {} does not lead to its head; restart, and restore if it stays so",
+                    shard.0
+                );
+                return Err(StoreError::Damaged(text.into()));
+            }
+            let mut builder = Builder::default();
+            overlay.merge(shard, view.snapshot.as_deref(), |network, key, record| {
+                builder.put(shard, network, key, record)
+            })?;
+            Ok(ShardImage { head, networks: builder.finish(shard)? })
+        });
+        drop(reply.send(image));
+    }
+}
+
+/// Gathers the records of a shard, ascending, into images.
+#[derive(Default)]
+struct Builder {
+    done: Vec<NetworkImage>,
+    current: Option<Current>,
+}
+
+struct Current {
+    id: NetworkId,
+    config: Option<Arc<state::NetworkConfig>>,
+    subnets: Vec<Arc<state::SubnetConfig>>,
+    entries: Vec<(Address, state::Entry)>,
+}
+
+fn damaged(shard: ShardId, network: NetworkId, problem: impl std::fmt::Display) -> StoreError {
+    let text = format!("shard {}, network {network}: {problem}; restore the data directory from a backup", shard.0);
+    StoreError::Damaged(text.into())
+}
+
+impl Builder {
+    fn put(&mut self, shard: ShardId, network: NetworkId, key: Key, record: &[u8]) -> Result<(), StoreError> {
+        let bad = |error| damaged(shard, network, format_args!("the record at {key:?} {error}"));
+        let state = codec::decode_state(record).map_err(bad)?;
+        codec::check_pair(network, key, &state).map_err(bad)?;
+        if self.current.as_ref().is_none_or(|current| current.id != network) {
+            self.close(shard)?;
+            self.current = Some(Current { id: network, config: None, subnets: Vec::new(), entries: Vec::new() });
+        }
+        let Some(current) = &mut self.current else { return Ok(()) };
+        match (key, state) {
+            (_, State::Config(config)) => current.config = Some(config),
+            (_, State::Subnet(subnet)) => current.subnets.push(subnet),
+            (Key::Address(address), State::Entry(entry)) => current.entries.push((address, entry)),
+            (Key::Config | Key::Subnet(_), State::Entry(_)) => return Err(bad(codec::CodecError::Range("key"))),
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, shard: ShardId) -> Result<(), StoreError> {
+        if let Some(Current { id, config, subnets, entries }) = self.current.take() {
+            let config = config.ok_or_else(|| damaged(shard, id, "there are records but no configuration"))?;
+            self.done.push(NetworkImage { config, subnets, entries });
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, shard: ShardId) -> Result<Vec<NetworkImage>, StoreError> {
+        self.close(shard)?;
+        Ok(self.done)
+    }
+}
+
+/// Batches of a shard behind `after`. Begins in the last segment that can hold the first of them.
+fn history(shared: &Shared, shard: ShardId, after: Seq, limit: usize) -> Result<Vec<Batch>, StoreError> {
+    let segments = shared.catalog().segments.clone();
+    if usize::from(shard.0) >= usize::from(shared.meta.shards) {
+        return Err(super::unknown_shard(shard, shared.meta.shards.into()));
+    }
+    let first_in = |kept: &super::shared::Kept| {
+        kept.segment.firsts.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get(&shard).copied()
+    };
+    let begin =
+        segments.iter().rposition(|kept| first_in(kept).is_some_and(|first| first.0 <= after.0 + 1)).unwrap_or(0);
+    let mut batches = Vec::new();
+    let mut buffer = Vec::new();
+    for kept in &segments[begin..] {
+        if batches.len() >= limit {
+            break;
+        }
+        if first_in(kept).is_none() {
+            continue;
+        }
+        segment_frames(&kept.segment, kept.end, &mut buffer, |frame| {
+            frame::entries(frame.payload, |entry| {
+                if let Entry::Batch(bytes) = entry {
+                    let header = codec::batch_header(&mut codec::Reader::new(bytes))?;
+                    if header.shard == shard && header.seq > after && batches.len() < limit {
+                        batches.push(codec::decode_batch(bytes)?);
+                    }
+                }
+                Ok(())
+            })
+        })?;
+    }
+    Ok(batches)
+}

@@ -1,0 +1,407 @@
+//! Start: every file is read and judged before anything is served.
+//!
+//! The rule: what was acknowledged is there, whole and unchanged, or the start is refused with the file, the place and
+//! what to do. Only one thing is mended, and it is said: a *torn tail*, the last frame, whose flush never ended. It is one
+//! only if
+//! - nothing valid stands behind it, in its segment or in a later one (a frame is written only after the one before it is
+//!   durable, so what stands behind proves that it was durable too), and
+//! - the mark does not name it: it was never acknowledged.
+//!
+//! An absence is judged like a change: numbers of segments and groups are dense, the snapshot names the oldest segment
+//! that must be there, a sealed segment has a successor, and the log must reach the mark.
+//!
+//! Neighbours: `mod` opens with what comes out, `report` prints it.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::disk::{Disk, DiskFile};
+use super::frame::{self, Entry, Frame};
+use super::meta::Meta;
+use super::problem;
+use super::replay::Misfit;
+use super::segment::{self, Header, LOG, Segment, Spare};
+use super::shared::Kept;
+use super::snapshot::{self, SNAP, Snapshot};
+use crate::store::codec;
+use crate::store::fence::{Line, Verdict};
+use crate::store::{ShardId, StoreError};
+
+/// A data directory that can be trusted.
+#[derive(Debug)]
+pub(super) struct Recovered {
+    pub lines: Vec<Line>,
+    /// Segments with a header, oldest first, each with the end of its last frame.
+    pub segments: Vec<Kept>,
+    /// Blank segments behind them.
+    pub spares: Vec<Spare>,
+    pub snapshot: Option<Arc<Snapshot>>,
+    /// Last group and the digest of its frame.
+    pub group: u64,
+    pub digest: u128,
+    /// Where the last segment goes on; none if it is sealed or there is none.
+    pub open_end: Option<u64>,
+    /// Offset of the last frame in the last segment, if that is open and has one.
+    pub last_frame: Option<u64>,
+    /// A torn tail: its segment, from where, how many bytes.
+    pub torn: Option<Torn>,
+    /// Segments that should be blank and are not: made anew before they are used.
+    pub unusable: Vec<PathBuf>,
+    /// Files that are left over from something that was broken off.
+    pub leftovers: Vec<PathBuf>,
+}
+
+/// The last write of a process that lost power; it was never acknowledged.
+#[derive(Debug, Clone)]
+pub(super) struct Torn {
+    pub path: PathBuf,
+    pub file: Arc<dyn DiskFile>,
+    pub from: u64,
+    pub bytes: u64,
+}
+
+/// Zeros only? Looks at pieces, which the compiler turns into wide instructions.
+fn is_blank(bytes: &[u8]) -> bool {
+    bytes.chunks(4_096).all(|piece| piece.iter().fold(0, |all, byte| all | byte) == 0)
+}
+
+/// Bytes up to the last one that is not zero.
+fn written(bytes: &[u8]) -> &[u8] {
+    let blank = bytes.rchunks(4_096).take_while(|piece| is_blank(piece)).map(<[u8]>::len).sum::<usize>();
+    let bytes = &bytes[..bytes.len() - blank];
+    let last = bytes.iter().rposition(|&byte| byte != 0);
+    &bytes[..last.map_or(0, |last| last + 1)]
+}
+
+/// Reads everything under `dir`. Changes nothing.
+pub(super) fn recover(disk: &dyn Disk, dir: &Path, meta: &Meta, mark: (u64, u128)) -> Result<Recovered, StoreError> {
+    let mut leftovers = Vec::new();
+    let snapshot = newest_snapshot(disk, dir, meta, &mut leftovers)?;
+    let numbers = segment_numbers(disk, dir, snapshot.as_deref(), &mut leftovers)?;
+    let mut scan = Scan::new(dir, meta, mark, snapshot);
+    let mut buffer = Vec::new();
+    for number in numbers {
+        let path = dir.join(LOG).join(segment::name(number));
+        let file = disk.open(&path).map_err(problem::io("opening", &path))?;
+        let length = file.length().map_err(problem::io("reading", &path))?;
+        segment::read(&path, &*file, length, &mut buffer)?;
+        scan.segment(number, path, file, &buffer)?;
+    }
+    scan.finish(leftovers)
+}
+
+fn newest_snapshot(
+    disk: &dyn Disk,
+    dir: &Path,
+    meta: &Meta,
+    leftovers: &mut Vec<PathBuf>,
+) -> Result<Option<Arc<Snapshot>>, StoreError> {
+    let snap = dir.join(SNAP);
+    let names =
+        disk.list(&snap).map_err(|error| problem::damaged(&snap, format_args!("cannot be listed ({error})")))?;
+    let mut covered: Vec<u64> = names.iter().filter_map(|name| snapshot::covered_of(name)).collect();
+    leftovers.extend(names.iter().filter(|name| name.ends_with(".tmp")).map(|name| snap.join(name)));
+    covered.sort_unstable();
+    let mut newest: Option<Arc<Snapshot>> = None;
+    for covered in covered {
+        let path = snap.join(snapshot::name(covered));
+        let snapshot = Snapshot::open(disk, &path, meta.register, meta.shards)?;
+        if snapshot.place.covered != covered {
+            return Err(problem::damaged(&path, "has the content of another snapshot"));
+        }
+        if let Some(older) = newest.replace(Arc::new(snapshot)) {
+            leftovers.push(older.path.clone());
+        }
+    }
+    Ok(newest)
+}
+
+/// Numbers of the segments that belong to the register, ascending without a gap.
+fn segment_numbers(
+    disk: &dyn Disk,
+    dir: &Path,
+    snapshot: Option<&Snapshot>,
+    leftovers: &mut Vec<PathBuf>,
+) -> Result<Vec<u64>, StoreError> {
+    let log = dir.join(LOG);
+    let names = disk.list(&log).map_err(|error| problem::damaged(&log, format_args!("cannot be listed ({error})")))?;
+    leftovers.extend(names.iter().filter(|name| name.ends_with(".tmp")).map(|name| log.join(name)));
+    let mut numbers: Vec<u64> = names.iter().filter_map(|name| segment::number_of(name)).collect();
+    numbers.sort_unstable();
+    let oldest = snapshot.map_or(1, |snapshot| snapshot.place.oldest);
+    let kept = numbers.partition_point(|&number| number < oldest);
+    leftovers.extend(numbers.drain(..kept).map(|number| log.join(segment::name(number))));
+    for (expected, place) in (oldest..).zip(0..numbers.len().max(1)) {
+        if numbers.get(place) != Some(&expected) {
+            return Err(problem::damaged(&log.join(segment::name(expected)), "is missing"));
+        }
+    }
+    Ok(numbers)
+}
+
+struct Scan<'a> {
+    dir: &'a Path,
+    meta: &'a Meta,
+    mark: (u64, u128),
+    snapshot: Option<Arc<Snapshot>>,
+    /// None: nothing of the shard was seen yet, and history begins after its beginning.
+    lines: Vec<Option<Line>>,
+    /// Last group and its digest; none before the first segment that is kept.
+    last: Option<(u64, u128)>,
+    /// Where the log ended; what comes behind must be blank.
+    ended: Option<(PathBuf, u64)>,
+    segments: Vec<Kept>,
+    spares: Vec<Spare>,
+    last_frame: Option<u64>,
+    open_end: Option<u64>,
+    torn: Option<Torn>,
+    unusable: Vec<PathBuf>,
+}
+
+impl<'a> Scan<'a> {
+    fn new(dir: &'a Path, meta: &'a Meta, mark: (u64, u128), snapshot: Option<Arc<Snapshot>>) -> Self {
+        let shards = 0..meta.shards;
+        let from_start = snapshot.as_ref().is_none_or(|snapshot| snapshot.place.oldest == 1);
+        Self {
+            dir,
+            meta,
+            mark,
+            lines: shards.map(|shard| from_start.then(|| Line::new(ShardId(shard)))).collect(),
+            last: from_start.then_some((0, 0)),
+            snapshot,
+            ended: None,
+            segments: Vec::new(),
+            spares: Vec::new(),
+            last_frame: None,
+            open_end: None,
+            torn: None,
+            unusable: Vec::new(),
+        }
+    }
+
+    fn segment(&mut self, number: u64, path: PathBuf, file: Arc<dyn DiskFile>, bytes: &[u8]) -> Result<(), StoreError> {
+        if let Some((end_path, end)) = &self.ended {
+            if Header::parse(bytes).is_some() || frame::find(bytes).is_some() {
+                let text = "the log breaks off there, though a later segment goes on";
+                return Err(problem::damaged_at(end_path, *end, text));
+            }
+            self.blank(number, path, file, bytes);
+            return Ok(());
+        }
+        let Some(header) = Header::parse(bytes) else {
+            if frame::find(bytes).is_some() {
+                return Err(problem::damaged_at(&path, 0, "its header is unreadable, though frames stand behind it"));
+            }
+            self.ended = Some((path.clone(), 0));
+            self.blank(number, path, file, bytes);
+            return Ok(());
+        };
+        self.check_header(&header, number, &path, bytes.len() as u64)?;
+        let segment = Arc::new(Segment { header, path, file, firsts: Mutex::default() });
+        let end = self.frames(&segment, bytes)?;
+        self.segments.push(Kept { segment, end });
+        Ok(())
+    }
+
+    /// A segment without content: a spare, or what a broken-off first write left of one.
+    fn blank(&mut self, number: u64, path: PathBuf, file: Arc<dyn DiskFile>, bytes: &[u8]) {
+        let left = written(bytes).len() as u64;
+        let gap = !self.unusable.is_empty();
+        if left == 0 && !gap && bytes.len() > segment::HEADER_BYTES + frame::SEAL_BYTES {
+            self.spares.push(Spare { number, path, file, length: bytes.len() as u64 });
+        } else {
+            // It is made anew. So are those behind it: numbers are dense.
+            self.unusable.push(path);
+        }
+    }
+
+    fn check_header(&mut self, header: &Header, number: u64, path: &Path, length: u64) -> Result<(), StoreError> {
+        if header.register != self.meta.register {
+            return Err(problem::foreign(path, "is of another register; put back the file that belongs here"));
+        }
+        if header.number != number {
+            return Err(problem::damaged(path, format_args!("has the content of segment {}", header.number)));
+        }
+        if header.length != length {
+            let text = format!("is {length} bytes long and should be {}", header.length);
+            return Err(problem::damaged(path, text));
+        }
+        // The first segment that is kept is believed; everything behind it follows from it.
+        let (group, digest) = *self.last.get_or_insert((header.first_group.saturating_sub(1), header.parent));
+        if header.first_group != group + 1 || header.parent != digest {
+            let text = format!("begins with group {} where group {} belongs", header.first_group, group + 1);
+            return Err(problem::damaged(path, text));
+        }
+        if let Some(snapshot) = &self.snapshot
+            && snapshot.place.covered < group
+            && self.segments.is_empty()
+        {
+            let text = format!("ends at group {}, before the first segment that is kept", snapshot.place.covered);
+            return Err(problem::damaged(&snapshot.path, text));
+        }
+        self.meet_snapshot()
+    }
+
+    fn frames(&mut self, segment: &Segment, bytes: &[u8]) -> Result<u64, StoreError> {
+        let mut at = segment::HEADER_BYTES;
+        self.last_frame = None;
+        loop {
+            let Some(frame) = Frame::parse(&bytes[at..]) else {
+                self.end(segment, bytes, at)?;
+                return Ok(at as u64);
+            };
+            let (group, digest) = self.last.unwrap_or_default();
+            if frame.group != group + 1 || frame.parent != digest || frame.durable >= frame.group {
+                let text = format!("group {} stands where group {} belongs", frame.group, group + 1);
+                return Err(problem::damaged_at(&segment.path, at as u64, text));
+            }
+            let sealed = self
+                .entries(segment, &frame)
+                .map_err(|misfit| problem::damaged_at(&segment.path, at as u64, misfit))?;
+            self.last = Some((frame.group, frame.digest()));
+            self.last_frame = Some(at as u64);
+            self.meet_snapshot()?;
+            self.meet_mark(&segment.path, at as u64)?;
+            at += frame.length;
+            if sealed {
+                self.last_frame = None;
+                return Ok(at as u64);
+            }
+        }
+    }
+
+    fn entries(&mut self, segment: &Segment, frame: &Frame<'_>) -> Result<bool, Misfit> {
+        let mut sealed = false;
+        let lines = &mut self.lines;
+        let shards = lines.len();
+        let unknown = |shard: ShardId| Misfit::Other(format!("shard {} is none of {shards}", shard.0));
+        let mut firsts = segment.firsts.lock().unwrap_or_else(PoisonError::into_inner);
+        frame::entries(frame.payload, |entry| match entry {
+            Entry::Batch(bytes) => {
+                let header = codec::batch_header(&mut codec::Reader::new(bytes))?;
+                firsts.entry(header.shard).or_insert(header.seq);
+                match lines.get_mut(usize::from(header.shard.0)) {
+                    None => Err(unknown(header.shard)),
+                    Some(None) => Ok(()),
+                    Some(Some(line)) => match line.check(&header, bytes) {
+                        Ok(Verdict::Next(digest)) => {
+                            line.follow(&header, digest);
+                            Ok(())
+                        }
+                        Ok(Verdict::Applied(_)) | Err(_) => {
+                            let text = format!("batch {} of shard {} does not follow", header.seq.0, header.shard.0);
+                            Err(Misfit::Other(text))
+                        }
+                    },
+                }
+            }
+            Entry::Take(shard, head) => {
+                let line = lines.get_mut(usize::from(shard.0)).ok_or_else(|| unknown(shard))?;
+                match line {
+                    Some(line) => line.take(head),
+                    None => *line = Some(Line::at(shard, head)),
+                }
+                Ok(())
+            }
+            Entry::Seal => {
+                sealed = true;
+                Ok(())
+            }
+        })?;
+        Ok(sealed)
+    }
+
+    /// The frames of a segment end without a seal.
+    fn end(&mut self, segment: &Segment, bytes: &[u8], at: usize) -> Result<(), StoreError> {
+        let rest = written(&bytes[at..]);
+        if let Some(next) = frame::find(rest) {
+            let text = format!("a frame is unreadable, though a valid one follows at offset {}", at + next);
+            return Err(problem::damaged_at(&segment.path, at as u64, text));
+        }
+        if !rest.is_empty() {
+            let (path, file) = (segment.path.clone(), segment.file.clone());
+            self.torn = Some(Torn { path, file, from: at as u64, bytes: rest.len() as u64 });
+        }
+        self.ended = Some((segment.path.clone(), at as u64));
+        self.open_end = Some(at as u64);
+        Ok(())
+    }
+
+    /// Where the log reaches the snapshot, both must tell the same; from there on the snapshot's heads count.
+    fn meet_snapshot(&mut self) -> Result<(), StoreError> {
+        let Some(snapshot) = &self.snapshot else { return Ok(()) };
+        let Some((group, digest)) = self.last else { return Ok(()) };
+        if group != snapshot.place.covered {
+            return Ok(());
+        }
+        if digest != snapshot.place.digest {
+            return Err(problem::damaged(&snapshot.path, "is of another log than the segments beside it"));
+        }
+        for (shard, (line, &head)) in self.lines.iter_mut().zip(&snapshot.heads).enumerate() {
+            match line {
+                Some(line) if line.head() != head => {
+                    let text = format!("and the log tell different heads of shard {shard} at group {group}");
+                    return Err(problem::damaged(&snapshot.path, text));
+                }
+                Some(_) => {}
+                None => *line = Some(Line::at(ShardId(shard as u16), head)),
+            }
+        }
+        Ok(())
+    }
+
+    fn meet_mark(&self, path: &Path, at: u64) -> Result<(), StoreError> {
+        let (marked, digest) = self.mark;
+        if self.last.is_some_and(|last| last.0 == marked && last.1 != digest) {
+            return Err(problem::damaged_at(
+                path,
+                at,
+                format_args!("group {marked} is not the one that was acknowledged"),
+            ));
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, leftovers: Vec<PathBuf>) -> Result<Recovered, StoreError> {
+        if let Some(snapshot) = &self.snapshot
+            && self.last.is_none()
+        {
+            // No segment with frames is kept: the log goes on where the snapshot ends.
+            self.last = Some((snapshot.place.covered, snapshot.place.digest));
+            self.meet_snapshot()?;
+        }
+        let (group, digest) = self.last.unwrap_or_default();
+        let log = self.dir.join(LOG);
+        if let Some(snapshot) = &self.snapshot
+            && snapshot.place.covered > group
+        {
+            let text = format!("ends at group {group}, though a snapshot has group {}", snapshot.place.covered);
+            return Err(problem::damaged(&log, text));
+        }
+        if self.mark.0 > group {
+            let (path, at) = self.ended.clone().unwrap_or((log, 0));
+            let text = format!("the log ends there with group {group}, but group {} was acknowledged", self.mark.0);
+            return Err(problem::damaged_at(&path, at, text));
+        }
+        if self.ended.is_none() {
+            let next = self.segments.last().map_or(1, |kept| kept.segment.header.number + 1);
+            let path = log.join(segment::name(next));
+            return Err(problem::damaged(&path, "is missing, though the segment before it is sealed"));
+        }
+        let lines = self.lines.into_iter().enumerate();
+        let lines = lines.map(|(shard, line)| line.unwrap_or_else(|| Line::new(ShardId(shard as u16)))).collect();
+        Ok(Recovered {
+            lines,
+            segments: self.segments,
+            spares: self.spares,
+            snapshot: self.snapshot,
+            group,
+            digest,
+            open_end: self.open_end,
+            last_frame: self.last_frame,
+            torn: self.torn,
+            unusable: self.unusable,
+            leftovers,
+        })
+    }
+}

@@ -1,0 +1,147 @@
+//! A data directory that no server has open: verify it, copy it.
+//!
+//! A copy is another register: it has a new identity, because the one that it was copied from may have gone on and given
+//! away what is free here. Its generations begin above all that can have been given, and it tells from which register it
+//! comes, so that it can be kept from granting until it was reconciled.
+//!
+//! Neighbours: `recovery` judges; the command line prints.
+
+use std::io;
+use std::path::Path;
+
+use super::disk::{Disk, DiskFile, RealDisk, read_exact};
+use super::meta::{Mark, Meta};
+use super::problem;
+use super::recovery::{self, Recovered};
+use super::segment::{self, Header, LOG};
+use super::shared::now_ms;
+use super::snapshot::{self, SNAP};
+use crate::store::{Head, StoreError};
+
+/// Bits of a generation below the seconds since 1970: so many can be given in a second.
+const GENERATIONS_PER_SECOND: u64 = 1 << 20;
+const COPY_BYTES: usize = 1 << 20;
+
+/// What a data directory holds.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// Identity of the register.
+    pub register: u128,
+    /// The register that it was restored from.
+    pub restored_from: Option<u128>,
+    /// When it was made, milliseconds since 1970.
+    pub created_ms: u64,
+    /// Head of each shard.
+    pub heads: Vec<Head>,
+    /// Last group of the log.
+    pub groups: u64,
+    /// Segments with frames.
+    pub segments: usize,
+    /// Length of the snapshot, if there is one.
+    pub snapshot_bytes: Option<u64>,
+    /// Bytes of a torn tail that the next start would cut off.
+    pub torn_bytes: u64,
+}
+
+/// Reads everything in a data directory and changes nothing.
+///
+/// # Errors
+/// [`StoreError`] says what is wrong, where, and what to do.
+pub fn verify(dir: &Path) -> Result<Report, StoreError> {
+    let (_lock, meta, recovered) = read(&RealDisk, dir)?;
+    Ok(report(&meta, &recovered))
+}
+
+fn read(disk: &dyn Disk, dir: &Path) -> Result<(super::Lock, Meta, Recovered), StoreError> {
+    // Locking makes the directory: a slip in the name must not.
+    if !super::initialised(disk, dir)? {
+        return Err(problem::foreign(dir, "holds no register"));
+    }
+    let lock = super::lock(disk, dir)?;
+    let meta = Meta::read(disk, dir)?;
+    let (_, group, digest) = Mark::open(disk, dir)?;
+    let recovered = recovery::recover(disk, dir, &meta, (group, digest))?;
+    Ok((lock, meta, recovered))
+}
+
+fn report(meta: &Meta, recovered: &Recovered) -> Report {
+    Report {
+        register: meta.register,
+        restored_from: Some(meta.restored_from).filter(|&register| register != 0),
+        created_ms: meta.created_ms,
+        heads: recovered.lines.iter().map(crate::store::fence::Line::head).collect(),
+        groups: recovered.group,
+        segments: recovered.segments.len(),
+        snapshot_bytes: recovered.snapshot.as_ref().map(|snapshot| snapshot.length),
+        torn_bytes: recovered.torn.as_ref().map_or(0, |torn| torn.bytes),
+    }
+}
+
+/// Copies a data directory, all of it verified, into an empty or absent one, as a new register.
+///
+/// # Errors
+/// [`StoreError`] if the source cannot be trusted, or the target holds something.
+pub fn copy(dir: &Path, target: &Path) -> Result<Report, StoreError> {
+    let disk = &RealDisk;
+    let (_lock, meta, recovered) = read(disk, dir)?;
+    disk.create_dir(target).map_err(problem::io("making directory", target))?;
+    let there = disk.list(target).map_err(problem::io("listing", target))?;
+    if !there.is_empty() {
+        return Err(problem::foreign(target, "is not empty; give an empty directory to copy into"));
+    }
+    let _target_lock = super::lock(disk, target)?;
+    let report = report(&meta, &recovered);
+    let highest = report.heads.iter().map(|head| head.generation.0).max().unwrap_or(0);
+    let copied = Meta {
+        register: rand::random::<u128>().max(1),
+        restored_from: meta.register,
+        generation_floor: highest.max(now_ms() / 1_000 * GENERATIONS_PER_SECOND) + GENERATIONS_PER_SECOND,
+        ..meta
+    };
+    write_copy(disk, target, &copied, &recovered).map_err(problem::io("copying into", target))?;
+    Mark::create(disk, target, recovered.group, recovered.digest)?;
+    disk.sync_dir(target).map_err(problem::io("flushing", target))?;
+    copied.write(disk, target)?;
+    Ok(Report { register: copied.register, restored_from: Some(meta.register), torn_bytes: 0, ..report })
+}
+
+fn write_copy(disk: &dyn Disk, target: &Path, meta: &Meta, recovered: &Recovered) -> io::Result<()> {
+    for folder in [LOG, SNAP] {
+        disk.create_dir(&target.join(folder))?;
+    }
+    for kept in &recovered.segments {
+        let header = Header { register: meta.register, ..kept.segment.header };
+        let copy = segment::create(disk, target, header.number, header.length)?;
+        copy_bytes(&*kept.segment.file, &*copy.file, kept.end)?;
+        copy.file.write_at(&header.bytes(), 0)?;
+        copy.file.sync()?;
+    }
+    // A sealed segment has a successor; the spare ones of the source hold nothing else.
+    let oldest = recovered.snapshot.as_ref().map_or(1, |snapshot| snapshot.place.oldest);
+    let last = recovered.segments.last().map(|kept| (kept.segment.header.number + 1, kept.segment.header.length));
+    let spare_bytes = recovered.spares.first().map(|spare| spare.length);
+    let (number, length) = last.unwrap_or((oldest, spare_bytes.unwrap_or(super::Options::default().segment_bytes)));
+    segment::create(disk, target, number, length)?;
+    if let Some(snapshot) = &recovered.snapshot {
+        let place = snapshot::Place { register: meta.register, ..snapshot.place };
+        let snap = target.join(SNAP);
+        let copy = disk.create(&snap.join(snapshot::name(place.covered)))?;
+        copy_bytes(snapshot.file(), &*copy, snapshot.length)?;
+        copy.write_at(&place.bytes(), 0)?;
+        copy.sync()?;
+        disk.sync_dir(&snap)?;
+    }
+    Ok(())
+}
+
+fn copy_bytes(from: &dyn DiskFile, to: &dyn DiskFile, length: u64) -> io::Result<()> {
+    let mut buffer = vec![0; COPY_BYTES.min(length as usize)];
+    let mut at = 0;
+    while at < length {
+        let piece = (length - at).min(COPY_BYTES as u64) as usize;
+        read_exact(from, &mut buffer[..piece], at)?;
+        to.write_at(&buffer[..piece], at)?;
+        at += piece as u64;
+    }
+    Ok(())
+}

@@ -1,0 +1,131 @@
+//! Segments: files of a fixed length that the log is written into, one after the other.
+//!
+//! ```text
+//! 0    magic (8)  format (4)  number (8)  register (16)  first group (8)  digest of the frame before (16)
+//! 60   created, ms since 1970 (8)  length of the file (8)  zeros  crc32 (4)
+//! 128  frames, then zeros
+//! ```
+//!
+//! A segment is filled with zeros before it is used, so that a commit changes no metadata and one flush is one write to
+//! the disk. The header is written together with the first frame. A full segment ends with a seal.
+//!
+//! Neighbours: `allocator` makes them ahead of need, `writer` fills them, `recovery` judges them.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use super::disk::{Disk, DiskFile, read_exact};
+use super::meta::{self, u32_at, u64_at, u128_at};
+use super::problem;
+use crate::store::{Seq, ShardId, StoreError};
+
+const MAGIC: &[u8; 8] = b"ALLODSEG";
+pub(super) const HEADER_BYTES: usize = 128;
+pub(super) const LOG: &str = "log";
+/// Zeros are written in pieces of this size.
+const ZERO_BYTES: usize = 1 << 20;
+
+/// What stands in front of the frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Header {
+    pub number: u64,
+    pub register: u128,
+    pub first_group: u64,
+    pub parent: u128,
+    pub created_ms: u64,
+    pub length: u64,
+}
+
+impl Header {
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(HEADER_BYTES);
+        bytes.extend_from_slice(MAGIC);
+        bytes.extend_from_slice(&meta::FORMAT.to_be_bytes());
+        bytes.extend_from_slice(&self.number.to_be_bytes());
+        bytes.extend_from_slice(&self.register.to_be_bytes());
+        bytes.extend_from_slice(&self.first_group.to_be_bytes());
+        bytes.extend_from_slice(&self.parent.to_be_bytes());
+        bytes.extend_from_slice(&self.created_ms.to_be_bytes());
+        bytes.extend_from_slice(&self.length.to_be_bytes());
+        bytes.resize(HEADER_BYTES - 4, 0);
+        meta::seal(bytes)
+    }
+
+    /// The header at the front of a segment, if a valid one is there.
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        let bytes = bytes.get(..HEADER_BYTES)?;
+        let valid = bytes[..8] == *MAGIC && u32_at(bytes, 8) == meta::FORMAT && meta::is_sealed(bytes);
+        valid.then(|| Self {
+            number: u64_at(bytes, 12),
+            register: u128_at(bytes, 20),
+            first_group: u64_at(bytes, 36),
+            parent: u128_at(bytes, 44),
+            created_ms: u64_at(bytes, 60),
+            length: u64_at(bytes, 68),
+        })
+    }
+}
+
+/// A segment of the log that has a header.
+#[derive(Debug)]
+pub(super) struct Segment {
+    pub header: Header,
+    pub path: PathBuf,
+    pub file: Arc<dyn DiskFile>,
+    /// First batch in it of each shard that has one: where history begins to read.
+    pub firsts: Mutex<HashMap<ShardId, Seq>>,
+}
+
+/// A segment that waits for its use: zeros only.
+#[derive(Debug)]
+pub(super) struct Spare {
+    pub number: u64,
+    pub path: PathBuf,
+    pub file: Arc<dyn DiskFile>,
+    pub length: u64,
+}
+
+pub(super) fn name(number: u64) -> String {
+    format!("{number:08}.seg")
+}
+
+pub(super) fn number_of(name: &str) -> Option<u64> {
+    let digits = name.strip_suffix(".seg")?;
+    let number = digits.parse().ok()?;
+    (self::name(number) == name).then_some(number)
+}
+
+/// Makes a segment of zeros, durable under its name.
+pub(super) fn create(disk: &dyn Disk, dir: &Path, number: u64, length: u64) -> std::io::Result<Spare> {
+    let log = dir.join(LOG);
+    let path = log.join(name(number));
+    let temporary = log.join(format!("{}.tmp", name(number)));
+    let file = disk.create(&temporary)?;
+    let fill = || {
+        file.allocate(length)?;
+        let zeros = vec![0; ZERO_BYTES.min(length as usize)];
+        let mut at = 0;
+        while at < length {
+            let piece = (length - at).min(ZERO_BYTES as u64);
+            file.write_at(&zeros[..piece as usize], at)?;
+            at += piece;
+        }
+        file.sync()?;
+        disk.rename(&temporary, &path)?;
+        disk.sync_dir(&log)
+    };
+    if let Err(error) = fill() {
+        // What was taken is given back, so that letting go has room. The next start removes what cannot be removed now.
+        let _ = disk.remove(&temporary);
+        return Err(error);
+    }
+    Ok(Spare { number, path, file, length })
+}
+
+/// Reads a segment up to `end` into `buffer`.
+pub(super) fn read(path: &Path, file: &dyn DiskFile, end: u64, buffer: &mut Vec<u8>) -> Result<(), StoreError> {
+    // Not cleared: what is there is overwritten, and zeroing 64 MiB again would cost as much as reading them.
+    buffer.resize(end as usize, 0);
+    read_exact(file, buffer, 0).map_err(problem::io("reading", path))
+}

@@ -1,0 +1,145 @@
+//! What the threads of one store have in common: the catalog of files, health, figures.
+//!
+//! Four threads: `writer` commits, `allocator` makes segments ahead of need, `compactor` merges, `reader` loads. Each
+//! change of the catalog is made by one of them under the lock, which is never held over a read or write of a file.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::Options;
+use super::disk::Disk;
+use super::meta::Meta;
+use super::segment::{Segment, Spare};
+use super::snapshot::Snapshot;
+use crate::store::{Head, StoreError, StoreFigures, StoreHealth};
+
+const READY: u8 = 0;
+const FULL: u8 = 1;
+const FAILED: u8 = 2;
+
+/// A segment of the log, and up to where it is durable.
+#[derive(Debug, Clone)]
+pub(super) struct Kept {
+    pub segment: Arc<Segment>,
+    pub end: u64,
+}
+
+/// Which files hold the register now.
+#[derive(Debug)]
+pub(super) struct Catalog {
+    /// Head of each shard after the last durable group.
+    pub heads: Vec<Head>,
+    /// Segments with frames, oldest first; the last one is being written.
+    pub segments: Vec<Kept>,
+    pub spares: VecDeque<Spare>,
+    /// Number of the next spare.
+    pub next_number: u64,
+    pub snapshot: Option<Arc<Snapshot>>,
+    pub stopping: bool,
+    pub failure: Option<Arc<str>>,
+}
+
+/// Counted from the start of the process.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub flushes: AtomicU64,
+    pub log_bytes: AtomicU64,
+    pub compactions: AtomicU64,
+    pub compaction_failures: AtomicU64,
+}
+
+/// What the threads share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub disk: Arc<dyn Disk>,
+    pub dir: PathBuf,
+    pub meta: Meta,
+    pub options: Options,
+    pub counters: Counters,
+    catalog: Mutex<Catalog>,
+    changed: Condvar,
+    health: AtomicU8,
+}
+
+impl Shared {
+    pub(super) fn new(disk: Arc<dyn Disk>, dir: PathBuf, meta: Meta, options: Options, catalog: Catalog) -> Self {
+        Self {
+            disk,
+            dir,
+            meta,
+            options,
+            counters: Counters::default(),
+            catalog: Mutex::new(catalog),
+            changed: Condvar::new(),
+            health: AtomicU8::new(READY),
+        }
+    }
+
+    pub(super) fn catalog(&self) -> MutexGuard<'_, Catalog> {
+        // Changes of the catalog are single assignments: a panic leaves none half done.
+        self.catalog.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until something in the catalog changes, or a time is over.
+    pub(super) fn wait<'a>(&self, guard: MutexGuard<'a, Catalog>, longest: Duration) -> MutexGuard<'a, Catalog> {
+        self.changed.wait_timeout(guard, longest).unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Wakes all who wait for the catalog.
+    pub(super) fn notify(&self) {
+        self.changed.notify_all();
+    }
+
+    pub(super) fn health(&self) -> StoreHealth {
+        match self.health.load(Ordering::Acquire) {
+            READY => StoreHealth::Ready,
+            FULL => StoreHealth::Full,
+            _ => StoreHealth::Failed,
+        }
+    }
+
+    /// There is, or is not, room for what takes space. A failed store stays failed. True if that is news.
+    pub(super) fn set_full(&self, full: bool) -> bool {
+        let (from, to) = if full { (READY, FULL) } else { (FULL, READY) };
+        self.health.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Nothing is taken any more.
+    pub(super) fn fail(&self, reason: Arc<str>) {
+        self.health.store(FAILED, Ordering::Release);
+        self.catalog().failure.get_or_insert(reason);
+        self.notify();
+    }
+
+    /// Why nothing is taken any more.
+    pub(super) fn poisoned(&self) -> StoreError {
+        StoreError::Poisoned(self.catalog().failure.clone().unwrap_or_else(|| "it was closed".into()))
+    }
+
+    /// All threads end.
+    pub(super) fn stop(&self) {
+        self.catalog().stopping = true;
+        self.notify();
+    }
+
+    pub(super) fn figures(&self) -> StoreFigures {
+        let catalog = self.catalog();
+        let segments: u64 = catalog.segments.iter().map(|kept| kept.segment.header.length).sum();
+        let spares: u64 = catalog.spares.iter().map(|spare| spare.length).sum();
+        StoreFigures {
+            flushes: self.counters.flushes.load(Ordering::Relaxed),
+            log_bytes: self.counters.log_bytes.load(Ordering::Relaxed),
+            disk_bytes: segments + spares + catalog.snapshot.as_ref().map_or(0, |snapshot| snapshot.length),
+            compactions: self.counters.compactions.load(Ordering::Relaxed),
+            compaction_failures: self.counters.compaction_failures.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Milliseconds since 1970, for people and for retention.
+pub(super) fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}

@@ -1,0 +1,396 @@
+//! The thread that commits: the only one that writes the log.
+//!
+//! Takes everything that waits, of all shards, as one group: encodes, compares with the lines, one frame, one write, one
+//! flush, then all are answered. While the flush runs the next group gathers, so no timer is needed.
+//!
+//! After a write or flush that failed nobody knows what the disk has, and a second flush may say yes to pages that were
+//! dropped. So nothing is tried again: the group is *unknown*, the store is *failed*, only a restart reads what is true.
+//!
+//! Neighbours: `mod` queues the jobs, `fence` has the rules, `allocator` makes the segments that are taken here.
+//!
+//! Review notes: is anything answered before the flush? Is a line changed before all checks of its call have passed?
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Receiver;
+
+use tokio::sync::oneshot;
+
+use super::frame;
+use super::meta::Mark;
+use super::segment::{self, Header, Segment};
+use super::shared::{Kept, Shared, now_ms};
+use crate::core::types::Generation;
+use crate::store::fence::{self, Line, Verdict};
+use crate::store::{Batch, CommitError, Committed, Head, ShardId, StoreError, StoreHealth, Token};
+
+/// A group is closed when it is longer than this.
+const GROUP_BYTES: usize = 4 << 20;
+/// A segment is not begun to be filled with less than this left, if there is a spare one.
+const ROOM_BYTES: u64 = GROUP_BYTES as u64 * 2;
+
+/// What the writer is asked to do.
+pub(super) enum Job {
+    Commit(Vec<Batch>, oneshot::Sender<Result<Vec<Committed>, CommitError>>),
+    Take(ShardId, Token, oneshot::Sender<Result<Head, StoreError>>),
+    Close,
+}
+
+/// An answer that waits for the flush.
+enum Answer {
+    Commit(oneshot::Sender<Result<Vec<Committed>, CommitError>>, Result<Vec<Committed>, CommitError>),
+    Take(oneshot::Sender<Result<Head, StoreError>>, Result<Head, StoreError>),
+}
+
+impl Answer {
+    /// Who asked may have gone; then nobody wants to know.
+    fn send(self) {
+        match self {
+            Answer::Commit(reply, answer) => drop(reply.send(answer)),
+            Answer::Take(reply, answer) => drop(reply.send(answer)),
+        }
+    }
+
+    /// What was to be written may or may not be there; what was refused stays refused.
+    fn unknown(self, cause: &StoreError) -> Self {
+        match self {
+            Answer::Commit(reply, Ok(_)) => Answer::Commit(reply, Err(CommitError::Unknown { cause: cause.clone() })),
+            Answer::Take(reply, Ok(_)) => Answer::Take(reply, Err(cause.clone())),
+            refused => refused,
+        }
+    }
+}
+
+/// The segment that is being filled.
+#[derive(Debug)]
+pub(super) struct Active {
+    pub segment: Arc<Segment>,
+    /// Where the next frame goes.
+    pub at: u64,
+}
+
+/// Why a call is not part of the group.
+enum Unstaged {
+    Refused(CommitError),
+    /// It is longer than what is left of the group's room.
+    NoRoom,
+}
+
+impl From<CommitError> for Unstaged {
+    fn from(error: CommitError) -> Self {
+        Unstaged::Refused(error)
+    }
+}
+
+/// State of the thread.
+pub(super) struct Writer {
+    pub shared: Arc<Shared>,
+    pub jobs: Receiver<Job>,
+    pub lines: Vec<Line>,
+    pub active: Option<Active>,
+    pub group: u64,
+    pub digest: u128,
+    pub mark: Mark,
+    /// The frame that is being made; the first bytes are room for its header.
+    pub frame: Vec<u8>,
+    pub scratch: Vec<u8>,
+    /// First job of the next group.
+    pub carried: Option<Job>,
+}
+
+/// Marks the store failed if the thread ends by a panic.
+struct FailOnPanic(Arc<Shared>);
+
+impl Drop for FailOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail("the writer thread panicked".into());
+        }
+    }
+}
+
+impl Writer {
+    /// Serves until it is closed.
+    pub(super) fn run(mut self) {
+        let _guard = FailOnPanic(self.shared.clone());
+        while let Some(job) = self.carried.take().or_else(|| self.jobs.recv().ok()) {
+            if matches!(job, Job::Close) {
+                break;
+            }
+            if self.shared.health() == StoreHealth::Failed {
+                self.refuse(job);
+            } else {
+                self.group(job);
+            }
+        }
+        if self.shared.health() != StoreHealth::Failed {
+            // What follows was never begun. The mark is flushed, so that a log cut after a clean end is noticed.
+            if let Err(error) = self.mark.sync() {
+                tracing::warn!(%error, "cannot flush the mark of the log's end");
+            }
+            self.shared.fail("it was closed".into());
+        }
+        while let Ok(job) = self.jobs.try_recv() {
+            self.refuse(job);
+        }
+    }
+
+    fn refuse(&self, job: Job) {
+        let cause = self.shared.poisoned();
+        match job {
+            Job::Commit(_, reply) => drop(reply.send(Err(CommitError::NotApplied { cause }))),
+            Job::Take(_, _, reply) => drop(reply.send(Err(cause))),
+            Job::Close => {}
+        }
+    }
+
+    fn group(&mut self, first: Job) {
+        let room = self.wait_for_room();
+        self.frame.clear();
+        self.frame.resize(frame::HEADER_BYTES, 0);
+        let mut touched = Vec::new();
+        let mut answers = Vec::new();
+        let mut next = Some(first);
+        while let Some(job) = next {
+            if let Some(job) = self.stage(job, room, &mut answers, &mut touched) {
+                self.carried = Some(job);
+                break;
+            }
+            if self.frame.len() > GROUP_BYTES {
+                break;
+            }
+            next = self.jobs.try_recv().ok();
+        }
+        if self.frame.len() > frame::HEADER_BYTES {
+            match self.write() {
+                Ok(()) => self.publish(&touched),
+                Err(cause) => {
+                    tracing::error!(dir = %self.shared.dir.display(), error = ?cause,
+                        "cannot write the log; nothing is taken any more, restart to read what is durable");
+                    let reason = match &cause {
+                        StoreError::Io { context, source } => format!("{context}: {source}"),
+                        other => other.to_string(),
+                    };
+                    self.shared.fail(reason.into());
+                    answers = answers.into_iter().map(|answer| answer.unknown(&cause)).collect();
+                }
+            }
+        }
+        answers.into_iter().for_each(Answer::send);
+    }
+
+    /// Bytes left for frames in the active segment.
+    fn remaining(&self) -> u64 {
+        self.active
+            .as_ref()
+            .map_or(0, |active| active.segment.header.length.saturating_sub(active.at + frame::SEAL_BYTES as u64))
+    }
+
+    /// Longest frame that this group may have. Waits for the spare segment if it could be needed and will come.
+    fn wait_for_room(&self) -> usize {
+        let remaining = self.remaining();
+        let mut catalog = self.shared.catalog();
+        loop {
+            if let Some(spare) = catalog.spares.front() {
+                let fresh = spare.length.saturating_sub((segment::HEADER_BYTES + frame::SEAL_BYTES) as u64);
+                return remaining.max(fresh) as usize;
+            }
+            if remaining >= ROOM_BYTES || self.shared.health() != StoreHealth::Ready || catalog.stopping {
+                return remaining as usize;
+            }
+            catalog = self.shared.wait(catalog, self.shared.options.idle);
+        }
+    }
+
+    /// Makes a job part of the group, or refuses it, or gives it back for the next group.
+    fn stage(&mut self, job: Job, room: usize, answers: &mut Vec<Answer>, touched: &mut Vec<ShardId>) -> Option<Job> {
+        let start = self.frame.len();
+        match job {
+            Job::Close => return Some(Job::Close),
+            Job::Commit(batches, reply) => match self.stage_commit(&batches, room, touched) {
+                Ok(committed) => answers.push(Answer::Commit(reply, Ok(committed))),
+                Err(Unstaged::Refused(error)) => {
+                    self.frame.truncate(start);
+                    answers.push(Answer::Commit(reply, Err(error)));
+                }
+                Err(Unstaged::NoRoom) => {
+                    self.frame.truncate(start);
+                    if start > frame::HEADER_BYTES {
+                        return Some(Job::Commit(batches, reply));
+                    }
+                    answers.push(Answer::Commit(reply, Err(CommitError::NotApplied { cause: self.no_room() })));
+                }
+            },
+            Job::Take(shard, token, reply) => match self.stage_take(shard, token, room, touched) {
+                Ok(head) => answers.push(Answer::Take(reply, Ok(head))),
+                Err(error) => {
+                    self.frame.truncate(start);
+                    if start > frame::HEADER_BYTES && matches!(error, StoreError::Full) {
+                        return Some(Job::Take(shard, token, reply));
+                    }
+                    answers.push(Answer::Take(reply, Err(error)));
+                }
+            },
+        }
+        None
+    }
+
+    fn no_room(&self) -> StoreError {
+        match self.shared.health() {
+            StoreHealth::Full => StoreError::Full,
+            StoreHealth::Ready | StoreHealth::Failed => {
+                let bytes = self.shared.options.segment_bytes;
+                StoreError::Invalid(format!("the batches are longer than a log segment of {bytes} bytes").into())
+            }
+        }
+    }
+
+    fn stage_commit(
+        &mut self,
+        batches: &[Batch],
+        room: usize,
+        touched: &mut Vec<ShardId>,
+    ) -> Result<Vec<Committed>, Unstaged> {
+        fence::check_once_each(batches)?;
+        let full = self.shared.health() == StoreHealth::Full;
+        let mut verdicts = Vec::with_capacity(batches.len());
+        for batch in batches {
+            self.scratch.clear();
+            fence::encode(batch, &mut self.scratch)?;
+            let header = fence::header_of(batch);
+            let count = self.lines.len();
+            let line = self.lines.get(usize::from(batch.shard.0));
+            let unknown = || CommitError::NotApplied { cause: super::unknown_shard(batch.shard, count) };
+            let verdict = line.ok_or_else(unknown)?.check(&header, &self.scratch)?;
+            if let Verdict::Next(_) = verdict {
+                if full && !batch.lets_go() {
+                    return Err(CommitError::NotApplied { cause: StoreError::Full }.into());
+                }
+                frame::put_batch(&mut self.frame, &self.scratch);
+            }
+            verdicts.push((header, verdict));
+        }
+        if self.frame.len() > room {
+            return Err(Unstaged::NoRoom);
+        }
+        // Every check has passed. From here on there are only changes.
+        let mut committed = Vec::with_capacity(batches.len());
+        for (header, verdict) in verdicts {
+            if let Verdict::Next(digest) = verdict {
+                self.lines[usize::from(header.shard.0)].follow(&header, digest);
+                touched.push(header.shard);
+            }
+            committed.push(fence::committed(&header, verdict));
+        }
+        Ok(committed)
+    }
+
+    fn line(&mut self, shard: ShardId) -> Result<&mut Line, StoreError> {
+        let count = self.lines.len();
+        self.lines.get_mut(usize::from(shard.0)).ok_or_else(|| super::unknown_shard(shard, count))
+    }
+
+    fn stage_take(
+        &mut self,
+        shard: ShardId,
+        token: Token,
+        room: usize,
+        touched: &mut Vec<ShardId>,
+    ) -> Result<Head, StoreError> {
+        let floor = Generation(self.shared.meta.generation_floor);
+        let line = self.line(shard)?;
+        let Some(mut head) = line.after_take(token) else { return Ok(line.head()) };
+        head.generation = head.generation.max(floor);
+        frame::put_take(&mut self.frame, shard, &head)
+            .map_err(|error| StoreError::Invalid(format!("the head of shard {} {error}", shard.0).into()))?;
+        if self.frame.len() > room {
+            return Err(StoreError::Full);
+        }
+        self.line(shard)?.take(head);
+        touched.push(shard);
+        Ok(head)
+    }
+
+    /// One write and one flush.
+    fn write(&mut self) -> Result<(), StoreError> {
+        let length = self.frame.len() as u64;
+        if self.remaining() < length {
+            self.rotate()?;
+        }
+        let digest = frame::finish(&mut self.frame, self.group + 1, self.digest);
+        let Some(active) = &mut self.active else { return Err(StoreError::Full) };
+        let segment = &active.segment;
+        let write = || {
+            if active.at == 0 {
+                let mut first = segment.header.bytes();
+                first.extend_from_slice(&self.frame);
+                segment.file.write_at(&first, 0)?;
+            } else {
+                segment.file.write_at(&self.frame, active.at)?;
+            }
+            segment.file.sync()?;
+            self.mark.put(self.group + 1, digest)
+        };
+        write().map_err(super::problem::io("writing", &segment.path))?;
+        active.at = active.at.max(segment::HEADER_BYTES as u64) + length;
+        self.group += 1;
+        self.digest = digest;
+        self.shared.counters.flushes.fetch_add(1, Ordering::Relaxed);
+        self.shared.counters.log_bytes.fetch_add(length, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Seals the active segment and goes on in the spare one.
+    fn rotate(&mut self) -> Result<(), StoreError> {
+        // The room of the group was computed with this spare; only this thread takes spares.
+        let Some(spare) = self.shared.catalog().spares.pop_front() else { return Err(StoreError::Full) };
+        if let Some(active) = &self.active {
+            let mut seal = vec![0; frame::HEADER_BYTES];
+            frame::put_seal(&mut seal);
+            let digest = frame::finish(&mut seal, self.group + 1, self.digest);
+            let write = || {
+                active.segment.file.write_at(&seal, active.at)?;
+                active.segment.file.sync()
+            };
+            write().map_err(super::problem::io("writing", &active.segment.path))?;
+            self.group += 1;
+            self.digest = digest;
+            if let Some(kept) = self.shared.catalog().segments.last_mut() {
+                kept.end = active.at + seal.len() as u64;
+            }
+        }
+        let header = Header {
+            number: spare.number,
+            register: self.shared.meta.register,
+            first_group: self.group + 1,
+            parent: self.digest,
+            created_ms: now_ms(),
+            length: spare.length,
+        };
+        let segment = Segment { header, path: spare.path, file: spare.file, firsts: Default::default() };
+        self.active = Some(Active { segment: Arc::new(segment), at: 0 });
+        Ok(())
+    }
+
+    /// Shows the other threads what is durable now.
+    fn publish(&mut self, touched: &[ShardId]) {
+        let Some(active) = &self.active else { return };
+        let mut catalog = self.shared.catalog();
+        let mut firsts = active.segment.firsts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        for &shard in touched {
+            let head = self.lines[usize::from(shard.0)].head();
+            let before = std::mem::replace(&mut catalog.heads[usize::from(shard.0)], head);
+            if head.seq > before.seq {
+                firsts.entry(shard).or_insert(crate::store::Seq(before.seq.0 + 1));
+            }
+        }
+        match catalog.segments.last_mut() {
+            Some(kept) if kept.segment.header.number == active.segment.header.number => kept.end = active.at,
+            _ => {
+                catalog.segments.push(Kept { segment: active.segment.clone(), end: active.at });
+                drop(catalog);
+                self.shared.notify();
+            }
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The line of one shard: its head, and what may follow it. The rules of the fence, once, for the stores that keep their
+//! heads in memory.
+//!
+//! Pure: knows no files and no clock. Neighbours: `memory` and `embedded` ask it before they write.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use xxhash_rust::xxh3::Xxh3;
+
+use super::codec::{self, BatchHeader};
+use super::{Batch, CommitError, Committed, Digest, Epoch, Head, Seq, ShardId, StoreError, Token};
+use crate::core::types::{Generation, ShardTime};
+
+/// Batches of a shard that are recognised when they are sent again.
+const REMEMBERED_BATCHES_MAX: usize = 64;
+
+/// Digest of a line after a batch.
+pub(crate) fn digest(parent: Digest, bytes: &[u8]) -> Digest {
+    let mut hash = Xxh3::new();
+    hash.update(&parent.0.to_be_bytes());
+    hash.update(bytes);
+    Digest(hash.digest128())
+}
+
+/// A shard's head, and the last batches of its owner.
+#[derive(Debug, Clone)]
+pub(crate) struct Line {
+    shard: ShardId,
+    head: Head,
+    /// Name and digest of the last batches, oldest first, each with the digest before it.
+    recent: VecDeque<(Token, Seq, Digest, Digest)>,
+}
+
+/// What a batch is to a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It comes next; this will be the digest.
+    Next(Digest),
+    /// It was applied before.
+    Applied(Digest),
+}
+
+impl Line {
+    /// The line of a shard that nobody ever took.
+    pub(crate) fn new(shard: ShardId) -> Self {
+        let head = Head {
+            epoch: Epoch(0),
+            token: Token(0),
+            parent: Token(0),
+            seq: Seq(0),
+            digest: Digest(0),
+            time: ShardTime(0),
+            generation: Generation(0),
+        };
+        Self::at(shard, head)
+    }
+
+    /// The line of a shard that stands at a head.
+    pub(crate) fn at(shard: ShardId, head: Head) -> Self {
+        Self { shard, head, recent: VecDeque::new() }
+    }
+
+    pub(crate) fn head(&self) -> Head {
+        self.head
+    }
+
+    /// Compares the name and the bytes of a batch with the line. Changes nothing.
+    pub(crate) fn check(&self, batch: &BatchHeader, bytes: &[u8]) -> Result<Verdict, CommitError> {
+        let fenced = CommitError::Fenced { shard: self.shard, current: self.head.epoch };
+        let owner = batch.token == self.head.token && batch.epoch == self.head.epoch && self.head.epoch > Epoch(0);
+        if !owner {
+            return Err(fenced);
+        }
+        if batch.seq.0 <= self.head.seq.0 {
+            let known = self.recent.iter().find(|&&(token, seq, ..)| token == batch.token && seq == batch.seq);
+            return match known {
+                Some(&(_, _, parent, applied)) if digest(parent, bytes) == applied => Ok(Verdict::Applied(applied)),
+                _ => Err(fenced),
+            };
+        }
+        if batch.seq.0 - 1 > self.head.seq.0 {
+            let cause = StoreError::Gap { shard: self.shard, last: self.head.seq };
+            return Err(CommitError::NotApplied { cause });
+        }
+        if batch.time < self.head.time || batch.generation < self.head.generation {
+            let problem = "its time or its generation is lower than that of the batch before";
+            return Err(invalid(batch.shard, batch.seq, problem));
+        }
+        Ok(Verdict::Next(digest(self.head.digest, bytes)))
+    }
+
+    /// Follows a batch for which [`Line::check`] said [`Verdict::Next`].
+    pub(crate) fn follow(&mut self, batch: &BatchHeader, digest: Digest) {
+        if self.recent.len() == REMEMBERED_BATCHES_MAX {
+            self.recent.pop_front();
+        }
+        self.recent.push_back((batch.token, batch.seq, self.head.digest, digest));
+        self.head = Head { seq: batch.seq, digest, time: batch.time, generation: batch.generation, ..self.head };
+    }
+
+    /// The head after a take-over; none if the token is the owner's already and nothing is to be written.
+    pub(crate) fn after_take(&self, token: Token) -> Option<Head> {
+        let again = token == self.head.token && self.head.epoch > Epoch(0);
+        (!again).then(|| Head { epoch: Epoch(self.head.epoch.0 + 1), token, parent: self.head.token, ..self.head })
+    }
+
+    /// Follows a take-over.
+    pub(crate) fn take(&mut self, head: Head) {
+        self.head = head;
+    }
+
+    /// The owner's token, or the refusal of another.
+    pub(crate) fn check_owner(&self, token: Token) -> Result<Head, StoreError> {
+        if token == self.head.token && self.head.epoch > Epoch(0) {
+            Ok(self.head)
+        } else {
+            Err(StoreError::Fenced { shard: self.shard, current: self.head.epoch })
+        }
+    }
+
+    /// Is a batch of this name durable, under a token that is still the owner's?
+    pub(crate) fn confirm(&self, token: Token, seq: Seq, digest: Digest) -> Result<(), CommitError> {
+        let known = self.recent.iter().any(|&(_, known, _, applied)| (known, applied) == (seq, digest));
+        let at_head = (self.head.seq, self.head.digest) == (seq, digest);
+        if self.head.token == token && (known || at_head) {
+            Ok(())
+        } else {
+            Err(CommitError::Fenced { shard: self.shard, current: self.head.epoch })
+        }
+    }
+}
+
+/// A batch that its writer should not have made.
+pub(crate) fn invalid(shard: ShardId, seq: Seq, problem: impl std::fmt::Display) -> CommitError {
+    let text = format!("batch {} of shard {} cannot be kept: {problem}", seq.0, shard.0);
+    CommitError::NotApplied { cause: StoreError::Invalid(Arc::from(text)) }
+}
+
+/// The name of a batch.
+pub(crate) fn header_of(batch: &Batch) -> BatchHeader {
+    let &Batch { shard, epoch, token, seq, time, generation, acts: _ } = batch;
+    BatchHeader { shard, epoch, token, seq, time, generation }
+}
+
+/// Appends the bytes of a batch.
+pub(crate) fn encode(batch: &Batch, out: &mut Vec<u8>) -> Result<(), CommitError> {
+    codec::encode_batch(batch, out).map_err(|error| invalid(batch.shard, batch.seq, format_args!("it {error}")))
+}
+
+/// One batch a shard and call: two could not be told from a gap if the first were refused.
+pub(crate) fn check_once_each(batches: &[Batch]) -> Result<(), CommitError> {
+    for (at, batch) in batches.iter().enumerate() {
+        if batches[..at].iter().any(|before| before.shard == batch.shard) {
+            return Err(invalid(batch.shard, batch.seq, "its shard has another batch in the same call"));
+        }
+    }
+    Ok(())
+}
+
+/// The answer for a batch.
+pub(crate) fn committed(batch: &BatchHeader, verdict: Verdict) -> Committed {
+    let (Verdict::Next(digest) | Verdict::Applied(digest)) = verdict;
+    Committed { shard: batch.shard, seq: batch.seq, digest }
+}

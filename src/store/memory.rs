@@ -1,0 +1,245 @@
+//! The register in memory only: for trials and tests. Everything is lost with the process.
+//!
+//! The same contract as a durable store, durability apart: token, seq, digest and expectations are compared exactly, so
+//! that a test of the fence against it is a real one. History is bounded by a count of batches.
+//!
+//! Neighbours: `fence` holds the rules, `codec` the bytes whose digests are chained.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::fence::{self, Line, Verdict};
+use super::{
+    Batch, CommitError, Committed, Digest, Head, Later, NetworkImage, Seq, ShardId, ShardImage, Store, StoreError,
+    StoreFigures, StoreHealth, StoreInfo, Token,
+};
+use crate::core::state::{Entry, Key, State, Step};
+use crate::core::types::NetworkId;
+
+/// Batches of a shard that are kept as history.
+const HISTORY_BATCHES_MAX: usize = 10_000;
+
+/// Keeps the register while the process lives.
+#[derive(Debug)]
+pub struct MemoryStore {
+    register: u128,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    shards: Vec<Shard>,
+    closed: bool,
+    figures: StoreFigures,
+}
+
+#[derive(Debug)]
+struct Shard {
+    line: Line,
+    networks: BTreeMap<NetworkId, BTreeMap<Key, State>>,
+    history: VecDeque<Batch>,
+}
+
+impl MemoryStore {
+    /// An empty register of `shards` shards with a random identity.
+    pub fn new(shards: u16) -> Self {
+        let shards = (0..shards)
+            .map(|shard| Shard { line: Line::new(ShardId(shard)), networks: BTreeMap::new(), history: VecDeque::new() })
+            .collect();
+        let inner = Inner { shards, closed: false, figures: StoreFigures::default() };
+        Self { register: rand::random(), inner: Mutex::new(inner) }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        // A panic inside leaves nothing half done: all checks come before the first change.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn open(&self) -> Result<(), StoreError> {
+        if self.closed { Err(StoreError::Poisoned("it was closed".into())) } else { Ok(()) }
+    }
+
+    fn shard(&mut self, shard: ShardId) -> Result<&mut Shard, StoreError> {
+        let count = self.shards.len();
+        self.shards.get_mut(usize::from(shard.0)).ok_or_else(|| unknown_shard(shard, count))
+    }
+
+    fn take(&mut self, shard: ShardId, token: Token) -> Result<Head, StoreError> {
+        self.open()?;
+        let shard = self.shard(shard)?;
+        if let Some(head) = shard.line.after_take(token) {
+            shard.line.take(head);
+        }
+        Ok(shard.line.head())
+    }
+
+    fn commit(&mut self, batches: Vec<Batch>) -> Result<Vec<Committed>, CommitError> {
+        self.open().map_err(|cause| CommitError::NotApplied { cause })?;
+        fence::check_once_each(&batches)?;
+        let mut verdicts = Vec::with_capacity(batches.len());
+        let mut bytes = Vec::new();
+        for batch in &batches {
+            bytes.clear();
+            fence::encode(batch, &mut bytes)?;
+            let shard = self.shard(batch.shard).map_err(|cause| CommitError::NotApplied { cause })?;
+            let verdict = shard.line.check(&fence::header_of(batch), &bytes)?;
+            if let Verdict::Next(_) = verdict {
+                shard.check_expectations(batch)?;
+            }
+            verdicts.push(verdict);
+        }
+        // Every check has passed. From here on there are only changes.
+        let mut answers = Vec::with_capacity(batches.len());
+        for (batch, verdict) in batches.into_iter().zip(verdicts) {
+            let header = fence::header_of(&batch);
+            answers.push(fence::committed(&header, verdict));
+            if let Verdict::Next(digest) = verdict
+                && let Some(shard) = self.shards.get_mut(usize::from(batch.shard.0))
+            {
+                shard.line.follow(&header, digest);
+                shard.apply(batch);
+            }
+        }
+        self.figures.flushes += 1;
+        Ok(answers)
+    }
+
+    fn load(&mut self, shard: ShardId, token: Token) -> Result<ShardImage, StoreError> {
+        self.open()?;
+        let shard = self.shard(shard)?;
+        let head = shard.line.check_owner(token)?;
+        let networks =
+            shard.networks.iter().map(|(&id, keys)| image(id, keys)).collect::<Result<Vec<_>, StoreError>>()?;
+        Ok(ShardImage { head, networks })
+    }
+}
+
+fn unknown_shard(shard: ShardId, count: usize) -> StoreError {
+    StoreError::Invalid(format!("there is no shard {}: the register has {count}, from 0", shard.0).into())
+}
+
+fn image(id: NetworkId, keys: &BTreeMap<Key, State>) -> Result<NetworkImage, StoreError> {
+    let mut image_config = None;
+    let mut subnets = Vec::new();
+    let mut entries: Vec<(crate::core::address::Address, Entry)> = Vec::new();
+    for (key, state) in keys {
+        match (key, state) {
+            (Key::Config, State::Config(config)) => image_config = Some(config.clone()),
+            (Key::Subnet(_), State::Subnet(subnet)) => subnets.push(subnet.clone()),
+            (&Key::Address(address), State::Entry(entry)) => entries.push((address, entry.clone())),
+            // The encoder refuses such a pair before it is applied.
+            (Key::Config | Key::Subnet(_) | Key::Address(_), _) => {
+                return Err(StoreError::Damaged(format!("network {id} has a wrong record at {key:?}").into()));
+            }
+        }
+    }
+    let config = image_config
+        .ok_or_else(|| StoreError::Damaged(format!("network {id} has records but no configuration").into()))?;
+    Ok(NetworkImage { config, subnets, entries })
+}
+
+impl Shard {
+    /// Steps of one batch may follow each other at one key; each expects what the one before left.
+    fn check_expectations(&self, batch: &Batch) -> Result<(), CommitError> {
+        let mut marks: HashMap<(NetworkId, Key), Option<u64>> = HashMap::new();
+        for act in &batch.acts {
+            for step in &act.steps {
+                let mark = marks.entry((act.network, step.key)).or_insert_with(|| {
+                    self.networks.get(&act.network).and_then(|keys| keys.get(&step.key)).map(State::mark)
+                });
+                if *mark != step.expect {
+                    return Err(CommitError::Mismatch {
+                        shard: batch.shard,
+                        seq: batch.seq,
+                        network: act.network,
+                        key: step.key,
+                        expected: step.expect,
+                        found: *mark,
+                    });
+                }
+                *mark = step.state.as_ref().map(State::mark);
+            }
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, batch: Batch) {
+        for act in &batch.acts {
+            let keys = self.networks.entry(act.network).or_default();
+            for Step { key, state, .. } in &act.steps {
+                match state {
+                    Some(state) => keys.insert(*key, state.clone()),
+                    None => keys.remove(key),
+                };
+            }
+            if keys.is_empty() {
+                self.networks.remove(&act.network);
+            }
+        }
+        if self.history.len() == HISTORY_BATCHES_MAX {
+            self.history.pop_front();
+        }
+        self.history.push_back(batch);
+    }
+}
+
+fn ready<T: Send + 'static>(value: T) -> Later<T> {
+    Box::pin(std::future::ready(value))
+}
+
+impl Store for MemoryStore {
+    fn info(&self) -> StoreInfo {
+        StoreInfo {
+            kind: "memory",
+            durability: "nothing: all is lost when the process ends".into(),
+            register: self.register,
+            shards: self.inner().shards.len() as u16,
+            commits_shards_together: true,
+            ownership_is_standing: true,
+        }
+    }
+
+    fn health(&self) -> StoreHealth {
+        if self.inner().closed { StoreHealth::Failed } else { StoreHealth::Ready }
+    }
+
+    fn figures(&self) -> StoreFigures {
+        self.inner().figures
+    }
+
+    fn take(&self, shard: ShardId, token: Token) -> Later<Result<Head, StoreError>> {
+        ready(self.inner().take(shard, token))
+    }
+
+    fn load(&self, shard: ShardId, token: Token) -> Later<Result<ShardImage, StoreError>> {
+        ready(self.inner().load(shard, token))
+    }
+
+    fn commit(&self, batches: Vec<Batch>) -> Later<Result<Vec<Committed>, CommitError>> {
+        ready(self.inner().commit(batches))
+    }
+
+    fn confirm(&self, batches: Vec<(ShardId, Token, Seq, Digest)>) -> Later<Result<(), CommitError>> {
+        let mut inner = self.inner();
+        ready(batches.into_iter().try_for_each(|(shard, token, seq, digest)| {
+            let shard = inner.shard(shard).map_err(|cause| CommitError::NotApplied { cause })?;
+            shard.line.confirm(token, seq, digest)
+        }))
+    }
+
+    fn history(&self, shard: ShardId, after: Seq, limit: usize) -> Later<Result<Vec<Batch>, StoreError>> {
+        let mut inner = self.inner();
+        ready(
+            inner
+                .shard(shard)
+                .map(|shard| shard.history.iter().filter(|batch| batch.seq > after).take(limit).cloned().collect()),
+        )
+    }
+
+    fn close(&self) -> Later<()> {
+        self.inner().closed = true;
+        ready(())
+    }
+}

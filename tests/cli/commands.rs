@@ -1,0 +1,283 @@
+//! The program itself, against canned answers: exit codes, streams, what is asked of the server.
+
+use std::io::{Read, Write};
+use std::process::{Command, Output, Stdio};
+
+use allod::wire::ErrorKind;
+use serde_json::{Value, json};
+
+use crate::responder::{Responder, refusal};
+use crate::write;
+
+fn allod(server: &str, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_allod"));
+    command.args(arguments).env("ALLOD_SERVER", server).env_remove("ALLOD_TOKEN").stdin(Stdio::null());
+    command.output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn lan() -> Value {
+    json!({
+        "id": "00000000-0000-4000-8000-000000000001", "name": "lan", "realm": "default", "kind": "manual",
+        "policy": "lowest", "cooldown_seconds": 0, "version": 1,
+        "subnets": [{"id": "00000000-0000-4000-8000-0000000000aa", "cidr": "10.0.0.0/24", "dhcp": false,
+            "draining": false, "pools": [{"range": "10.0.0.0-10.0.0.255", "kind": "dynamic", "draining": false}]}],
+    })
+}
+
+#[test]
+fn data_goes_to_stdout_and_words_to_stderr() {
+    let server = Responder::start(|_, _| Ok(json!({"released": ["10.0.0.5"]})));
+    let output = allod(&server.address, &["ip", "release", "lan", "--owner", "web/0"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(text(&output.stdout), "ADDRESS\n10.0.0.5\n");
+    assert_eq!(text(&output.stderr), "released 1 reservation\n");
+    assert_eq!(server.asked(), [("ip.release".to_owned(), json!({"network": "lan", "owner": "web/0"}))]);
+}
+
+#[test]
+fn flags_become_members() {
+    let server = Responder::start(|_, _| Ok(json!({})));
+    let run = |arguments: &[&str]| {
+        let output = allod(&server.address, arguments);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", text(&output.stderr));
+        let (method, params) = server.asked().pop().unwrap();
+        let checked = allod::wire::parse(&method, &params.to_string());
+        assert!(checked.is_ok(), "{method} {params}: {}", checked.unwrap_err().message);
+        params
+    };
+    let allocate = "ip allocate lan --owner web/0 --scope prod --slot a --family 6 --ttl 1h --claimant vm \
+                    --label k=v --label empty= --must-create --wait 5s --dry-run --reason why";
+    assert_eq!(
+        run(&allocate.split_whitespace().collect::<Vec<_>>()),
+        json!({"network": "lan", "owner": "web/0", "scope": "prod", "slot": "a", "family": 6, "must_create": true,
+            "ttl_seconds": 3600, "claimant": "vm", "labels": {"k": "v", "empty": ""}, "wait_seconds": 5,
+            "dry_run": true, "reason": "why"})
+    );
+    for (line, expected) in [
+        ("ip renew lan 10.0.0.5 --permanent", json!({"network": "lan", "address": "10.0.0.5", "ttl_seconds": null})),
+        (
+            "ip acquire lan --owner web/0 --ip any --ip network=dmz,family=6,optional --ip 10.0.0.9",
+            json!({"network": "lan", "owner": "web/0", "ips": [{}, {"network": "dmz", "family": 6, "optional": true},
+                {"address": "10.0.0.9"}]}),
+        ),
+        (
+            "ip transfer lan 10.0.0.5 --owner a --to-owner b --to-slot 1",
+            json!({"network": "lan", "address": "10.0.0.5", "owner": "a", "to": {"owner": "b", "slot": "1"}}),
+        ),
+        (
+            "ip update lan 10.0.0.5 --note x --unset labels.k",
+            json!({"network": "lan", "address": "10.0.0.5", "set": {"note": "x", "labels": {"k": null}}}),
+        ),
+        ("ip list --bound false --limit 3", json!({"bound": false, "limit": 3})),
+        (
+            "network create lan --subnet 10.0.0.0/24,gateway=10.0.0.1,dhcp,pool=10.0.0.10-10.0.0.99,dns=10.0.0.2 \
+             --subnet fd00::/64,no-pools --limit-per-owner 3 --policy random --protected",
+            json!({"name": "lan", "subnets": [
+                {"cidr": "10.0.0.0/24", "gateway": "10.0.0.1", "dhcp": true, "pools": [{"range": "10.0.0.10-10.0.0.99"}],
+                 "dns": {"servers": ["10.0.0.2"]}},
+                {"cidr": "fd00::/64", "pools": []}],
+                "policy": "random", "protected": true, "limits": {"per_owner": 3}}),
+        ),
+        (
+            "network update lan --name office --protected=false --unset description",
+            json!({"network": "lan", "set": {"protected": false, "description": null, "name": "office"}}),
+        ),
+        (
+            "subnet add lan 10.1.0.0/24 --gateway 10.1.0.1 --static-pool 10.1.0.8/29 --reserve 10.1.0.9",
+            json!({"network": "lan", "cidr": "10.1.0.0/24", "gateway": "10.1.0.1",
+                "pools": [{"range": "10.1.0.8/29", "kind": "static"}], "reserved": [{"range": "10.1.0.9"}]}),
+        ),
+        (
+            "subnet modify lan 10.1.0.0/24 --dhcp false --dns 10.0.0.2 --unset gateway",
+            json!({"network": "lan", "subnet": "10.1.0.0/24", "set": {"dhcp": false, "gateway": null,
+                "dns": {"servers": ["10.0.0.2"]}}}),
+        ),
+        (
+            "reserved add lan 10.0.0.7 --note printer --for-owner print/0",
+            json!({"network": "lan", "range": "10.0.0.7", "note": "printer", "for": {"owner": "print/0"}}),
+        ),
+        (
+            "pool add lan --subnet 10.0.0.0/24 --name web",
+            json!({"network": "lan", "subnet": "10.0.0.0/24", "name": "web"}),
+        ),
+        ("claimant sweep prod --none-alive --grace 0", json!({"scope": "prod", "alive": [], "grace_seconds": 0})),
+        (
+            "call ip.allocate network=lan owner=123 slot=0 labels.a.b=1",
+            json!({"network": "lan", "owner": "123",
+            "slot": "0", "labels": {"a.b": "1"}}),
+        ),
+    ] {
+        assert_eq!(run(&line.split_whitespace().collect::<Vec<_>>()), expected, "{line}");
+    }
+}
+
+#[test]
+fn exit_codes_are_those_of_the_help() {
+    let refusing = Responder::start(|_, _| {
+        Err(refusal(ErrorKind::NotFound, "network `lan` does not exist", json!({"field": "network"})))
+    });
+    let refused = allod(&refusing.address, &["ip", "allocate", "lan", "--owner", "web/0"]);
+    assert_eq!((refused.status.code(), text(&refused.stdout).as_str()), (Some(1), ""));
+    assert_eq!(
+        text(&refused.stderr),
+        "allod: cannot allocate an address in network `lan` for `web/0`: network `lan` does not exist\n\n\
+         hint: `allod network list` shows the networks there are\n"
+    );
+    assert_eq!(allod("127.0.0.1:1", &["server", "ping"]).status.code(), Some(3));
+    for wrong in [&["ip", "allocate"][..], &["no-such-command"], &[], &["--prefix", "9", "server", "ping"]] {
+        assert_eq!(allod(&refusing.address, wrong).status.code(), Some(64), "{wrong:?}");
+    }
+    for asked in [&["--help"][..], &["--version"], &["ip", "allocate", "--help"]] {
+        let output = allod(&refusing.address, asked);
+        assert_eq!(output.status.code(), Some(0), "{asked:?}");
+        assert!(output.stderr.is_empty() && !output.stdout.is_empty(), "{asked:?}");
+    }
+}
+
+#[test]
+fn what_takes_away_is_refused_where_nobody_can_be_asked() {
+    let released = || json!({"released": [{"network": "lan", "address": "10.0.0.5"}], "more": false, "holding": 1});
+    let server = Responder::start(move |_, _| Ok(released()));
+    for arguments in [
+        &["owner", "release", "web/0"][..],
+        &["scope", "release", "prod"],
+        &["ip", "release", "lan", "10.0.0.5", "--force"],
+        &["network", "delete", "lan", "--purge"],
+        &["network", "delete", "lan", "--force"],
+        &["subnet", "remove", "lan", "10.0.0.0/24"],
+        &["pool", "remove", "lan", "web"],
+    ] {
+        let output = allod(&server.address, arguments);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        assert!(text(&output.stderr).contains("`--yes`"), "{}", text(&output.stderr));
+        let changing = |(method, params): &(String, Value)| {
+            params["dry_run"] != true && !matches!(method.as_str(), "ip.get" | "ip.list")
+        };
+        assert!(!server.asked().iter().any(changing), "{arguments:?}: {:?}", server.asked());
+        assert_eq!(allod(&server.address, &[arguments, &["--yes"]].concat()).status.code(), Some(0), "{arguments:?}");
+        assert_eq!(server.asked().pop().unwrap().1.get("dry_run"), None, "{arguments:?}");
+        server.forget();
+    }
+}
+
+#[test]
+fn apply_shows_differences_and_exits_with_2_when_dry() {
+    let server = Responder::start(|_, _| Ok(json!({"networks": [lan()]})));
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("networks.toml");
+    let path = file.to_str().unwrap();
+    write(&file, b"[[network]]\nname = \"lan\"\ncooldown_seconds = 60\n");
+    let output = allod(&server.address, &["network", "apply", path, "--dry-run"]);
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(2), ""));
+    assert_eq!(text(&output.stderr), "network `lan`\n  ~ cooldown_seconds: 0 → 60\ndry run: nothing was changed\n");
+    assert_eq!(allod(&server.address, &["network", "apply", path, "--prune"]).status.code(), Some(1));
+    assert!(server.methods().iter().all(|method| method == "network.list"));
+    assert_eq!(allod(&server.address, &["network", "apply", path]).status.code(), Some(0));
+    assert_eq!(server.methods().pop().unwrap(), "network.update");
+    write(&file, b"[[network]]\nname = \"lan\"\n");
+    assert_eq!(allod(&server.address, &["network", "apply", path, "--dry-run"]).status.code(), Some(0));
+}
+
+#[test]
+fn dump_writes_what_apply_reads() {
+    let server = Responder::start(|_, _| Ok(json!({"networks": [lan()]})));
+    for format in ["toml", "yaml"] {
+        let dump = allod(&server.address, &["network", "dump", "--format", format]);
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join(format!("networks.{format}"));
+        write(&file, &dump.stdout);
+        let output = allod(&server.address, &["network", "apply", file.to_str().unwrap(), "--dry-run", "--prune"]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    }
+    assert_eq!(allod(&server.address, &["server", "ping", "--format", "yaml"]).status.code(), Some(64));
+}
+
+#[test]
+fn a_list_is_fetched_to_its_end() {
+    let server = Responder::start(|_, params| {
+        let page =
+            |address: &str| json!([{"network": "lan", "address": address, "owner": "web/0", "prefix_length": 32}]);
+        Ok(match params.get("after") {
+            None => json!({"reservations": page("10.0.0.1"), "next": "n1"}),
+            Some(_) => json!({"reservations": page("10.0.0.2"), "cursor": "c"}),
+        })
+    });
+    let output = allod(&server.address, &["ip", "list", "--format", "json"]);
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(result["reservations"].as_array().unwrap().len(), 2);
+    assert_eq!(result.get("next"), None);
+    assert_eq!(text(&output.stderr), "2 reservations\n");
+}
+
+#[test]
+fn a_reader_that_hangs_up_ends_the_command_quietly() {
+    let many: Vec<Value> =
+        (0..20_000).map(|n| json!({"address": format!("10.0.{}.{}", n / 250, n % 250), "owner": "o"})).collect();
+    let server = Responder::start(move |_, _| Ok(json!({"reservations": many})));
+    let mut child = Command::new(env!("CARGO_BIN_EXE_allod"))
+        .args(["ip", "list", "--server", &server.address])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = [0; 7];
+    let mut stdout = child.stdout.take().unwrap();
+    stdout.read_exact(&mut first).unwrap();
+    drop(stdout);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
+}
+
+#[test]
+fn call_reads_params_from_stdin() {
+    let server = Responder::start(|_, params| Ok(params.clone()));
+    let mut child = Command::new(env!("CARGO_BIN_EXE_allod"))
+        .args(["call", "x.y", "-", "--format", "json", "--server", &server.address])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"{\"b\":1,\"a\":[2]}").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(text(&output.stdout), "{\n  \"b\": 1,\n  \"a\": [\n    2\n  ]\n}\n");
+}
+
+#[test]
+fn who_tells_what_to_type_next() {
+    let server = Responder::start(|method, _| match method {
+        "ip.find" => Ok(json!({"found": [
+            {"address": "10.0.0.5", "state": "held", "network": "lan", "reservation": {"network": "lan",
+             "address": "10.0.0.5", "prefix_length": 32, "owner": "web/0", "scope": "prod", "slot": "0",
+             "created_at": "2026-03-01T09:12:44.031Z", "generation": 3}}]})),
+        _ => Ok(json!({"events": [{"type": "granted", "generation": 3, "by": "ci"}]})),
+    });
+    let output = allod(&server.address, &["who", "10.0.0.5"]);
+    assert_eq!(
+        text(&output.stdout),
+        "address     10.0.0.5\nstate       held\nnetwork     lan\nheld by     `web/0` of scope `prod`\n\
+         used by     nobody (no claimant is bound)\nsince       2026-03-01T09:12:44.031Z\ngranted by  ci\n\
+         lease       for good\n"
+    );
+    assert_eq!(
+        text(&output.stderr),
+        "\nnext: `allod ip release lan 10.0.0.5 --owner web/0 --scope prod` gives it back\n"
+    );
+}
+
+#[test]
+fn completions_and_man_pages_are_written() {
+    for shell in ["bash", "zsh", "fish"] {
+        let output = allod("127.0.0.1:1", &["completions", shell]);
+        assert!(text(&output.stdout).contains("why-full"), "{shell}");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let output = allod("127.0.0.1:1", &["man", directory.path().to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let page = std::fs::read_to_string(directory.path().join("allod-ip-allocate.1")).unwrap();
+    assert!(page.contains("owner"));
+}

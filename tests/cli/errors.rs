@@ -1,0 +1,163 @@
+//! Every kind of error as it is printed.
+
+use allod::cli::failure::Failure;
+use allod::client::{ClientError, RpcError};
+use allod::wire::ErrorKind;
+use serde_json::{Value, json};
+
+use crate::golden;
+use crate::responder::refusal;
+
+/// A request that may be refused so, the server's sentence and its facts.
+fn example(kind: ErrorKind) -> (&'static str, Value, &'static str, Value) {
+    let held_by = json!({"scope": "default", "owner": "web/3", "slot": "0", "since": "2026-03-01T09:12:44.031Z"});
+    let allocate = json!({"network": "lan", "owner": "db/0"});
+    let claim = json!({"network": "lan", "address": "10.0.0.7", "owner": "db/0"});
+    match kind {
+        ErrorKind::ParseError => ("ip.allocate", allocate, "no JSON: expected `,` or `}` at column 12", json!({})),
+        ErrorKind::InvalidRequest => ("ip.allocate", allocate, "the request has no `method`", json!({})),
+        ErrorKind::MethodNotFound => {
+            ("ip.alocate", allocate, "there is no method `ip.alocate`; did you mean `ip.allocate`?", json!({}))
+        }
+        ErrorKind::InvalidArgument => (
+            "subnet.add",
+            json!({"network": "lan", "cidr": "10.0.0.5/24"}),
+            "`cidr` has host bits; the prefix is 10.0.0.0/24",
+            json!({"field": "cidr"}),
+        ),
+        ErrorKind::Internal => {
+            ("ip.allocate", allocate, "this is a bug; the log has it under 7f3a", json!({"id": "7f3a"}))
+        }
+        ErrorKind::NotFound => ("ip.allocate", allocate, "network `lan` does not exist", json!({"field": "network"})),
+        ErrorKind::AlreadyExists => (
+            "ip.claim",
+            claim,
+            "`db/0` already holds 10.0.0.5 in network `lan`; release it first, name another slot, or say `replace`",
+            json!({"address": "10.0.0.5", "differs": ["address"]}),
+        ),
+        ErrorKind::AlreadyInUse => (
+            "ip.claim",
+            claim,
+            "10.0.0.7 of network `lan` is held by `web/3`; ask for another address, or ip.transfer it",
+            json!({"address": "10.0.0.7", "held_by": held_by}),
+        ),
+        ErrorKind::NotEnoughCapacity => (
+            "ip.allocate",
+            allocate,
+            "network `lan` has no free address: 250 of 254 held, 4 reserved, 0 cooling, 0 declined; add a pool, or \
+             release something",
+            json!({"network": "lan", "size": "254", "held": "250"}),
+        ),
+        ErrorKind::OutOfRange => {
+            ("ip.claim", claim, "10.0.0.7 lies in no subnet of network `lan`", json!({"address": "10.0.0.7"}))
+        }
+        ErrorKind::Reserved => ("ip.claim", claim, "10.0.0.7 is reserved (`printer`)", json!({"address": "10.0.0.7"})),
+        ErrorKind::Overlap => (
+            "subnet.add",
+            json!({"network": "lan", "cidr": "10.0.0.0/24"}),
+            "10.0.0.0/24 overlaps 10.0.0.0/16 of network `core`; choose another range, or a realm of its own",
+            json!({"with": {"network": "core", "cidr": "10.0.0.0/16"}}),
+        ),
+        ErrorKind::InUse => (
+            "subnet.remove",
+            json!({"network": "lan", "subnet": "10.0.0.0/24"}),
+            "subnet 10.0.0.0/24 is in use: 2 reservations (10.0.0.5, 10.0.0.6); release them first",
+            json!({"count": "2", "first": ["10.0.0.5", "10.0.0.6"]}),
+        ),
+        ErrorKind::NotOwner => (
+            "ip.release",
+            claim,
+            "10.0.0.7 is not held by `db/0` but by `web/3`",
+            json!({"address": "10.0.0.7", "held_by": held_by}),
+        ),
+        ErrorKind::WrongKind => {
+            ("ip.claim", claim, "network `lan` is dynamic: it takes no static addresses", json!({}))
+        }
+        ErrorKind::Conflict => (
+            "ip.release",
+            json!({"network": "lan", "address": "10.0.0.7", "if_generation": 4}),
+            "10.0.0.7 is at generation 9, not 4: it changed hands since",
+            json!({"address": "10.0.0.7", "expected": 4, "actual": 9}),
+        ),
+        ErrorKind::QuotaExceeded => (
+            "ip.allocate",
+            allocate,
+            "`db/0` holds 8 reservations in network `lan`, its limit is 8",
+            json!({"network": "lan", "max": 8}),
+        ),
+        ErrorKind::Brake => (
+            "claimant.sweep",
+            json!({"scope": "prod", "alive": []}),
+            "the sweep would let go of 40 of 50 reservations, more than a share of 0.2",
+            json!({"would_release": 40}),
+        ),
+        ErrorKind::CursorLost => {
+            ("events.watch", json!({"since": "x9"}), "the history before `c3` is gone", json!({"last_common": "c3"}))
+        }
+        ErrorKind::Unavailable => ("ip.allocate", allocate, "the store does not answer", json!({"applied": "unknown"})),
+        ErrorKind::Overloaded => {
+            ("ip.allocate", allocate, "8192 requests wait for network `lan`", json!({"retry_after_ms": 250}))
+        }
+        ErrorKind::NotReady => (
+            "ip.allocate",
+            allocate,
+            "the server is loading its networks",
+            json!({"reason": "loading", "retry_after_ms": 2000}),
+        ),
+        ErrorKind::Moved => {
+            ("ip.allocate", allocate, "node `b` serves network `lan`", json!({"node": "b", "address": "10.1.0.2:7400"}))
+        }
+        ErrorKind::NetworkStopped => {
+            ("ip.allocate", allocate, "network `lan` was stopped: its self-check failed", json!({"network": "lan"}))
+        }
+        ErrorKind::RateLimited => {
+            ("ip.allocate", allocate, "more than 100 requests a second", json!({"retry_after_ms": 900}))
+        }
+        ErrorKind::Unauthenticated => ("ip.allocate", allocate, "this server wants a token", json!({})),
+        ErrorKind::PermissionDenied => {
+            ("network.delete", json!({"network": "lan"}), "token `ci` may not delete networks", json!({}))
+        }
+        ErrorKind::LineTooLong => {
+            ("ip.acquire", json!({"owner": "a", "ips": []}), "the line is longer than 1048576 bytes", json!({}))
+        }
+    }
+}
+
+/// Whether a hint names something to type or to set.
+fn names_a_remedy(hint: &str) -> bool {
+    hint.contains("`allod ") || hint.contains("`--") || hint.contains("(setting `") || hint.contains("the setting `")
+}
+
+#[test]
+fn every_kind_is_printed_with_a_hint_that_names_a_command_or_a_setting() {
+    let mut text = String::new();
+    for &kind in ErrorKind::ALL {
+        let (method, params, message, facts) = example(kind);
+        let error = RpcError::from_value(&refusal(kind, message, facts));
+        let failure = Failure::of_method(method, &params, &ClientError::Rpc(error));
+        assert!(names_a_remedy(&failure.hint), "{kind}: {}", failure.hint);
+        text.push_str(&format!("# {kind}, exit {}\n{}\n", failure.exit as u8, failure.text()));
+    }
+    golden("errors.txt", &text);
+}
+
+#[test]
+fn every_way_to_lose_a_server_is_printed() {
+    let errors = [
+        ClientError::Connect { address: "127.0.0.1:7400".into(), cause: "connection refused".into() },
+        ClientError::NotSent { cause: "key must be a string".into() },
+        ClientError::Lost { cause: "the connection was closed".into() },
+        ClientError::TimedOut { method: "ip.release".into(), seconds: 30 },
+        ClientError::Malformed { cause: "`HTTP/1.1 400 Bad Request`".into() },
+    ];
+    let mut text = String::new();
+    for error in errors {
+        for method in ["ip.allocate", "ip.release"] {
+            let failure = Failure::of_method(method, &json!({"network": "lan", "owner": "web/0"}), &error);
+            assert!(names_a_remedy(&failure.hint), "{error}: {}", failure.hint);
+            assert_eq!(failure.exit as u8, 3);
+            text.push_str(&format!("# {method}, exit 3\n{}\n", failure.text()));
+        }
+    }
+    golden("lost.txt", &text);
+}

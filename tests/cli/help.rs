@@ -1,0 +1,51 @@
+//! Help texts, completions and man pages.
+
+use clap::Command;
+
+use crate::golden;
+
+fn walk(command: &Command, path: &str, visit: &mut impl FnMut(&str, &Command)) {
+    visit(path, command);
+    for inner in command.get_subcommands() {
+        walk(inner, &format!("{path} {}", inner.get_name()), visit);
+    }
+}
+
+#[test]
+fn every_help_text_fits_80_columns() {
+    let mut command = allod::cli::command();
+    command.build();
+    walk(&command, "allod", &mut |path, command| {
+        for help in [command.clone().render_help(), command.clone().render_long_help()] {
+            for line in help.to_string().lines() {
+                assert!(line.chars().count() <= 80, "{path} --help: {} columns: {line}", line.chars().count());
+            }
+        }
+    });
+}
+
+#[test]
+fn every_command_and_flag_says_what_it_is_for() {
+    let mut command = allod::cli::command();
+    command.build();
+    walk(&command, "allod", &mut |path, command| {
+        assert!(command.get_about().is_some(), "{path} says nothing");
+        for argument in command.get_arguments() {
+            assert!(argument.get_help().is_some(), "{path}: `{}` says nothing", argument.get_id());
+        }
+    });
+}
+
+#[test]
+fn the_argument_tree_is_sound() {
+    allod::cli::command().debug_assert();
+}
+
+#[test]
+fn the_first_screen() {
+    golden("help.txt", &allod::cli::command().render_help().to_string());
+    let mut command = allod::cli::command();
+    command.build();
+    let ip = command.find_subcommand_mut("ip").unwrap().find_subcommand_mut("allocate").unwrap();
+    golden("help-ip-allocate.txt", &ip.render_long_help().to_string());
+}

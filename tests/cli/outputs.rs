@@ -1,0 +1,151 @@
+//! Answers as table, JSON and shell assignments.
+
+use std::process::Command;
+
+use allod::cli::output::{Format, Style};
+use serde_json::{Value, json};
+
+use crate::golden;
+
+fn reservation(address: &str, owner: &str) -> Value {
+    let v6 = address.contains(':');
+    json!({
+        "network": "lan", "network_id": "00000000-0000-4000-8000-000000000001", "address": address,
+        "prefix_length": if v6 { 128 } else { 32 },
+        "interface": format!("{address}/{}", if v6 { 64 } else { 24 }),
+        "subnet": if v6 { "fd00::/64" } else { "10.0.0.0/24" },
+        "subnet_id": "00000000-0000-4000-8000-0000000000aa",
+        "pool": if v6 { "fd00::-fd00::ffff:ffff:ffff:ffff" } else { "10.0.0.0-10.0.0.255" },
+        "gateway": if v6 { "fe80::1" } else { "10.0.0.1" }, "dhcp": !v6,
+        "dns": {"servers": ["10.0.0.2", "10.0.0.3"]}, "scope": "default", "owner": owner, "slot": "0",
+        "kind": "dynamic", "claimant": "vm-4711", "labels": {"tier": "front"}, "note": "it's a 'test' $(reboot)",
+        "created_at": "2026-03-01T09:12:44.031Z", "generation": 12, "created": true,
+    })
+}
+
+fn network() -> Value {
+    json!({
+        "id": "00000000-0000-4000-8000-000000000001", "name": "lan", "realm": "default", "kind": "manual",
+        "policy": "lowest", "cooldown_seconds": 60, "cooldown_yields": false, "static_only": false,
+        "protected": true, "tags": {"site": "a"}, "description": "offices", "version": 7,
+        "subnets": [
+            {"id": "00000000-0000-4000-8000-0000000000aa", "cidr": "10.0.0.0/24", "gateway": "10.0.0.1", "dhcp": true,
+             "draining": false, "pools": [{"range": "10.0.0.10-10.0.0.20", "kind": "dynamic", "draining": true}],
+             "reserved": [{"range": "10.0.0.12-10.0.0.12", "note": "printer", "for": {"owner": "print/0"}}]},
+            {"id": "00000000-0000-4000-8000-0000000000ab", "cidr": "fd00::/64", "dhcp": false, "draining": false,
+             "zones": ["z1", "z2"], "pools": [{"range": "fd00::-fd00::ffff:ffff:ffff:ffff", "kind": "dynamic"}]},
+        ],
+    })
+}
+
+fn usage() -> Value {
+    let counts = |size: &str, held: &str, free: &str| {
+        json!({"size": size, "held": held, "dynamic": held, "static": "0", "obsolete": "1", "reserved": "3",
+            "cooling": "0", "declined": "0", "free": free, "used_ratio": 0.5, "reservations": 5})
+    };
+    let with = |mut of: Value, more: Value| {
+        for (member, value) in more.as_object().unwrap() {
+            of[member] = value.clone();
+        }
+        of
+    };
+    let pool = with(counts("11", "5", "3"), json!({"range": "10.0.0.10-10.0.0.20", "name": "web", "kind": "dynamic"}));
+    let wide =
+        with(counts("18446744073709551616", "5", "18446744073709551608"), json!({"cidr": "fd00::/64", "pools": []}));
+    let subnet = with(counts("256", "5", "248"), json!({"cidr": "10.0.0.0/24", "pools": [pool]}));
+    with(counts("18446744073709551872", "10", "18446744073709551856"), json!({"subnets": [subnet, wide]}))
+}
+
+fn answers() -> Vec<(&'static str, Value)> {
+    let map = "X".repeat(3) + &".".repeat(61) + &".X".repeat(20);
+    vec![
+        ("ip.allocate", reservation("10.0.0.5", "web/0")),
+        ("ip.acquire", json!({"reservations": [reservation("10.0.0.5", "web/0"), reservation("fd00::5", "web/0")]})),
+        (
+            "ip.list",
+            json!({"reservations": [reservation("10.0.0.5", "web/0"), reservation("fd00::5", "db/17")], "cursor": "c"}),
+        ),
+        ("ip.list", json!({"count": 2, "cursor": "c"})),
+        ("ip.release", json!({"released": ["10.0.0.5"]})),
+        (
+            "ip.get",
+            json!({"address": "10.0.0.5", "state": "held", "network": "lan", "reservation": reservation("10.0.0.5", "web/0")}),
+        ),
+        ("ip.get", json!({"address": "10.0.0.9", "state": "free", "network": "lan"})),
+        ("ip.find", json!({"found": []})),
+        ("owner.release", json!({"released": [{"network": "lan", "address": "10.0.0.5"}], "more": false})),
+        ("network.get", network()),
+        ("network.list", json!({"networks": [network()]})),
+        ("network.usage", usage()),
+        (
+            "network.map",
+            json!({"pools": [{"range": "10.0.0.2-10.0.0.105", "name": "web", "first": "10.0.0.2",
+            "last": "10.0.0.105", "map": map}]}),
+        ),
+        ("network.delete", json!({"id": "00000000-0000-4000-8000-000000000001", "holding": 0})),
+        (
+            "scope.list",
+            json!({"scopes": [{"scope": "prod", "reservations": 4, "addresses": "4", "obsolete": 0, "unbound": 1}]}),
+        ),
+        ("realm.list", json!({"realms": [{"realm": "default", "networks": 2}]})),
+        (
+            "claimant.sweep",
+            json!({"unbound": [{"network": "lan", "address": "10.0.0.5", "claimant": "vm-1"}],
+            "released": [], "waiting": []}),
+        ),
+        ("server.ping", json!("pong")),
+        ("server.info", json!({"version": "0.1.0", "limits": {"max_line_bytes": 1048576}})),
+    ]
+}
+
+fn rendered(format: Format) -> String {
+    let style = Style { format, prefix: String::new(), width: Some(80) };
+    let mut text = String::new();
+    for (method, result) in answers() {
+        let params = json!({"address": "10.0.0.9"});
+        let shown = anstream::adapter::strip_str(&style.render(method, &params, &result)).to_string();
+        text.push_str(&format!("# {method}\n{shown}\n"));
+    }
+    text
+}
+
+#[test]
+fn answers_as_tables() {
+    let text = rendered(Format::Table);
+    let wide = text.lines().find(|line| line.chars().count() > 80);
+    assert_eq!(wide, None);
+    golden("tables.txt", &text);
+}
+
+#[test]
+fn answers_as_shell_assignments() {
+    golden("env.txt", &rendered(Format::Env));
+}
+
+#[test]
+fn json_is_the_answer_itself_with_its_members_in_order() {
+    let style = Style { format: Format::Json, ..Style::default() };
+    for (method, result) in answers() {
+        let text = style.render(method, &json!({}), &result);
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap().to_string(), result.to_string());
+    }
+}
+
+/// A note with quotes and a command substitution arrives unchanged, and nothing is run.
+#[test]
+fn assignments_survive_eval() {
+    let style = Style { format: Format::Env, prefix: "INSTANCE_NIC0_".into(), width: None };
+    let mut first = reservation("10.0.0.5", "web/0");
+    first["mac"] = json!("a'b\"c $(echo pwned) `echo pwned` \\ ; exit 9");
+    let assignments =
+        style.render("ip.acquire", &json!({}), &json!({"reservations": [first, reservation("fd00::5", "web/0")]}));
+    let script = "set -eu; eval \"$1\"; printf '%s|' \"$INSTANCE_NIC0_IP_COUNT\" \"$INSTANCE_NIC0_IP_1\" \
+                  \"$INSTANCE_NIC0_NETWORK_SUBNET_0\" \"$INSTANCE_NIC0_NETWORK_GATEWAY_0\" \
+                  \"$INSTANCE_NIC0_NETWORK_DHCP_0\" \"$INSTANCE_NIC0_MAC_0\"";
+    let output = Command::new("sh").args(["-c", script, "sh", &assignments]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(
+        String::from_utf8(output.stdout).unwrap(),
+        "2|fd00::5|10.0.0.0/24|10.0.0.1|true|a'b\"c $(echo pwned) `echo pwned` \\ ; exit 9|"
+    );
+}

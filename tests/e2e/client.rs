@@ -1,0 +1,120 @@
+//! A raw client: lines out, lines in, any number under way; what was not answered when the connection broke is known.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+
+/// Longest wait for an answer: beyond it the server hangs, which is a failure of its own.
+const ANSWER_WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// One connection.
+pub struct Client {
+    reader: BufReader<OwnedReadHalf>,
+    writer: OwnedWriteHalf,
+    next_id: u64,
+}
+
+/// What became of one request.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Answer {
+    Result(Value),
+    /// A refusal, by its kind.
+    Refused(String, Value),
+    /// The connection broke before an answer came: it may have happened or not.
+    Lost,
+}
+
+impl Answer {
+    /// The result.
+    #[track_caller]
+    pub fn ok(self) -> Value {
+        match self {
+            Answer::Result(result) => result,
+            other => panic!("not a result: {other:?}"),
+        }
+    }
+}
+
+impl Client {
+    pub async fn connect(server: SocketAddr) -> io::Result<Self> {
+        let stream = TcpStream::connect(server).await?;
+        stream.set_nodelay(true)?;
+        let (reader, writer) = stream.into_split();
+        Ok(Self { reader: BufReader::with_capacity(64 << 10, reader), writer, next_id: 0 })
+    }
+
+    /// One call.
+    pub async fn call(&mut self, method: &str, params: Value) -> Answer {
+        self.call_all(vec![(method.to_owned(), params)]).await.remove(0)
+    }
+
+    /// Sends all the calls at once and waits for all the answers, which come in any order.
+    pub async fn call_all(&mut self, calls: Vec<(String, Value)>) -> Vec<Answer> {
+        let mut answers = vec![Answer::Lost; calls.len()];
+        let mut places = HashMap::new();
+        let mut lines = String::new();
+        for (place, (method, params)) in calls.into_iter().enumerate() {
+            self.next_id += 1;
+            places.insert(self.next_id, place);
+            let request = json!({"jsonrpc": "2.0", "id": self.next_id, "method": method, "params": params});
+            lines.push_str(&format!("{request}\n"));
+        }
+        // A failed write is no end: answers to what got through may still be there to be read.
+        let _ = self.writer.write_all(lines.as_bytes()).await;
+        let mut line = Vec::new();
+        while !places.is_empty() {
+            line.clear();
+            let read = tokio::time::timeout(ANSWER_WAIT_MAX, self.reader.read_until(b'\n', &mut line)).await;
+            let read = read.expect("the server answers in time");
+            // A line that was cut off by a kill is no answer.
+            if !matches!(read, Ok(length) if length > 0) || !line.ends_with(b"\n") {
+                break;
+            }
+            let answer: Map<String, Value> = serde_json::from_slice(&line).unwrap();
+            let id = answer["id"].as_u64().unwrap_or_else(|| panic!("an answer without id: {answer:?}"));
+            let place = places.remove(&id).unwrap_or_else(|| panic!("answered twice or never asked: {answer:?}"));
+            answers[place] = match (answer.get("result"), answer.get("error")) {
+                (Some(result), None) => Answer::Result(result.clone()),
+                (None, Some(error)) => {
+                    let kind = error["data"]["kind"].as_str().unwrap_or_else(|| panic!("no kind: {error}"));
+                    Answer::Refused(kind.to_owned(), error.clone())
+                }
+                _ => panic!("neither result nor error, or both: {answer:?}"),
+            };
+        }
+        answers
+    }
+
+    /// All reservations, page by page.
+    pub async fn list_all(&mut self) -> Vec<Value> {
+        self.pages("ip.list", "reservations").await
+    }
+
+    /// All networks, page by page.
+    pub async fn networks(&mut self) -> Vec<Value> {
+        self.pages("network.list", "networks").await
+    }
+
+    async fn pages(&mut self, method: &str, member: &str) -> Vec<Value> {
+        let (mut found, mut after) = (Vec::new(), None);
+        loop {
+            let mut params = json!({"limit": 10_000});
+            if let Some(after) = after {
+                params["after"] = after;
+            }
+            let mut page = self.call(method, params).await.ok();
+            let items = page[member].as_array_mut().unwrap_or_else(|| panic!("{method} has no `{member}`"));
+            found.append(items);
+            after = page.get("next").cloned();
+            if after.is_none() {
+                return found;
+            }
+        }
+    }
+}

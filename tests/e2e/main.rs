@@ -1,0 +1,13 @@
+//! Tests of the real process: started, spoken to over TCP, killed, started again.
+//!
+//! What the product promises is judged by what its clients were told: every answer that arrived is written down, and
+//! after each kill the server must know all of it and nothing that nobody asked for. `ledger` keeps and judges,
+//! `client` speaks raw lines, `server` owns the process.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is how a test fails")]
+
+mod client;
+mod kills;
+mod ledger;
+mod plan;
+mod recipes;
+mod server;

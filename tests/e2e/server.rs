@@ -1,0 +1,129 @@
+//! The `allod` process of a test: on free ports, in a directory of the test, stopped by its pid.
+
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// The program under test: the one built with the tests, or the one that `ALLOD_BIN` names (a release build).
+pub fn allod() -> PathBuf {
+    std::env::var_os("ALLOD_BIN").map_or_else(|| env!("CARGO_BIN_EXE_allod").into(), PathBuf::from)
+}
+
+/// Longest wait for a server to be ready: a debug build that loads a hundred thousand records.
+const READY_WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// A process that was started and may not be ready yet. Dropping it kills it.
+pub struct Starting {
+    child: Child,
+    said: mpsc::Receiver<String>,
+    log: PathBuf,
+}
+
+/// A server that listens.
+pub struct Server {
+    process: Starting,
+    pub address: SocketAddr,
+}
+
+impl Starting {
+    /// Starts `allod serve` with the embedded store in `data`; its log is appended to `serve.log` beside it.
+    pub fn new(data: &Path) -> Self {
+        Self::with_store(data, "embedded")
+    }
+
+    /// The same with another store.
+    pub fn with_store(data: &Path, store: &str) -> Self {
+        let log = data.with_extension("log");
+        let log_file = OpenOptions::new().create(true).append(true).open(&log).unwrap();
+        let mut child = Command::new(allod())
+            .arg("serve")
+            .args(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--store", store])
+            .arg("--data")
+            .arg(data)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log_file)
+            .spawn()
+            .unwrap();
+        let stdout = child.stdout.take().unwrap();
+        let (sender, said) = mpsc::sync_channel(1_024);
+        // Reads to the end, so that the server never blocks on a full pipe.
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                let _ = sender.try_send(line);
+            }
+        });
+        Self { child, said, log }
+    }
+
+    /// Waits until the server says where it listens.
+    #[track_caller]
+    pub fn ready(self) -> Server {
+        let mut heard = Vec::new();
+        loop {
+            match self.said.recv_timeout(READY_WAIT_MAX) {
+                Ok(line) => match ready_address(&line) {
+                    Some(address) => return Server { process: self, address },
+                    None => heard.push(line),
+                },
+                Err(reason) => panic!("not ready ({reason}): {heard:?}\n{}", self.log_text()),
+            }
+        }
+    }
+
+    /// Ends it without any notice, as a power cut would, but for what the kernel has been given.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// What it logged, all processes of this data directory together.
+    pub fn log_text(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        // Both fail only where it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Server {
+    /// Starts one and waits until it is ready.
+    #[track_caller]
+    pub fn start(data: &Path) -> Self {
+        Starting::new(data).ready()
+    }
+
+    /// As [`Starting::kill`].
+    pub fn kill(self) {
+        self.process.kill();
+    }
+
+    /// Runs `allod` against it.
+    pub fn allod(&self, arguments: &[&str]) -> Output {
+        Command::new(allod()).args(arguments).env("ALLOD_SERVER", self.address.to_string()).output().unwrap()
+    }
+
+    /// Runs `allod` against it and returns what it printed.
+    #[track_caller]
+    pub fn allod_ok(&self, arguments: &[&str]) -> String {
+        let output = self.allod(arguments);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        assert!(output.status.success(), "{arguments:?}: {}{}", text(&output.stdout), text(&output.stderr));
+        text(&output.stdout)
+    }
+}
+
+/// The first address with a port on a line that says `ready`.
+fn ready_address(line: &str) -> Option<SocketAddr> {
+    let words = || line.split(|c: char| c.is_whitespace() || "=,\"".contains(c));
+    line.contains("ready").then(|| words().find_map(|word| word.parse().ok()))?
+}

@@ -1,0 +1,244 @@
+//! The reply barrier and the outcomes of commits: nothing leaves that is not durable, and nothing that was decided on
+//! memory that was given up.
+
+use std::time::{Duration, Instant};
+
+use allod::store::StoreHealth;
+use serde_json::json;
+
+use crate::faulty::Fault;
+use crate::support::{Client, TestServer, http};
+
+const MOMENT: Duration = Duration::from_millis(150);
+
+fn ask(client: &mut Client, owner: &str) -> u64 {
+    client.send("ip.allocate", json!({"network": "lan", "owner": owner}))
+}
+
+fn held(client: &mut Client) -> String {
+    client.ok("network.usage", json!({"network": "lan"}))["held"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn no_answer_shows_what_is_not_durable() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut others: Vec<Client> = (0..6).map(|_| server.client()).collect();
+    server.store.hold();
+    ask(&mut client, "a");
+    assert!(client.silent_for(MOMENT));
+    // A read, a list, a refusal, a repeat, a dry run: all have seen the pending grant.
+    others[0].send("ip.get", json!({"network": "lan", "address": "10.0.0.2"}));
+    others[1].send("ip.list", json!({"network": "lan"}));
+    others[2].send("ip.claim", json!({"network": "lan", "owner": "b", "address": "10.0.0.2"}));
+    others[3].send("ip.allocate", json!({"network": "lan", "owner": "a"}));
+    others[4].send("ip.allocate", json!({"network": "lan", "owner": "c", "dry_run": true}));
+    others[5].send("ip.find", json!({"address": "10.0.0.2"}));
+    for other in &mut others {
+        assert!(other.silent_for(MOMENT));
+    }
+    server.store.let_go();
+    assert_eq!(client.answer()["result"]["address"], "10.0.0.2");
+    assert_eq!(others[0].answer()["result"]["state"], "held");
+    assert_eq!(others[1].answer()["result"]["reservations"][0]["owner"], "a");
+    assert_eq!(others[2].answer()["error"]["data"]["held_by"]["owner"], "a");
+    assert_eq!(others[3].answer()["result"]["created"], false);
+    assert_eq!(others[4].answer()["result"]["address"], "10.0.0.3");
+    assert_eq!(others[5].answer()["result"]["found"][0]["state"], "held");
+}
+
+#[test]
+fn a_network_with_nothing_pending_answers_while_another_waits_for_the_store() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    client.ok("network.create", json!({"name": "dmz", "subnets": [{"cidr": "10.1.0.0/24"}]}));
+    server.store.hold();
+    ask(&mut client, "a");
+    let mut other = server.client();
+    assert_eq!(other.ok("ip.get", json!({"network": "dmz", "address": "10.1.0.1"}))["state"], "free");
+    server.store.let_go();
+    client.answer();
+}
+
+#[test]
+fn what_was_not_applied_is_sent_again_and_nobody_notices() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    server.store.next([Fault::NotApplied, Fault::NotApplied, Fault::None]);
+    assert_eq!(client.allocate("a")["address"], "10.0.0.2");
+    assert_eq!(client.allocate("b")["address"], "10.0.0.3");
+    assert_eq!(held(&mut client), "2");
+}
+
+#[test]
+fn an_unknown_outcome_is_settled_by_the_same_bytes_whether_they_were_applied_or_not() {
+    for fault in [Fault::UnknownApplied, Fault::UnknownNotApplied] {
+        let server = TestServer::new();
+        let mut client = server.with_lan();
+        server.store.next([fault]);
+        assert_eq!(client.allocate("a")["address"], "10.0.0.2");
+        assert_eq!(client.allocate("a")["created"], false);
+        assert_eq!(client.allocate("b")["address"], "10.0.0.3");
+    }
+}
+
+/// For each n: the n-th commit of a run fails in each way, and what is answered agrees with what is stored.
+#[test]
+fn whichever_commit_fails_answers_and_store_agree() {
+    for fault in [Fault::NotApplied, Fault::UnknownApplied, Fault::UnknownNotApplied, Fault::Fenced, Fault::Full] {
+        for n in 0..6 {
+            let server = TestServer::new();
+            let mut client = server.with_lan();
+            server.store.next(std::iter::repeat_n(Fault::None, n).chain([fault]));
+            let mut sure = Vec::new();
+            for at in 0..12 {
+                let owner = format!("o{at}");
+                let answer = client.call("ip.allocate", json!({"network": "lan", "owner": owner}));
+                match answer["result"]["address"].as_str() {
+                    Some(address) => sure.push((owner, address.to_owned())),
+                    None => assert_eq!(answer["error"]["data"]["kind"], "unavailable", "{fault:?} {n}: {answer}"),
+                }
+            }
+            let list = client.ok("ip.list", json!({"network": "lan"}));
+            let stored: Vec<(String, String)> = list["reservations"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|entry| (entry["owner"].as_str().unwrap().to_owned(), entry["address"].as_str().unwrap().to_owned()))
+                .collect();
+            for grant in &sure {
+                assert!(stored.contains(grant), "{fault:?} {n}: {grant:?} was acknowledged");
+            }
+            assert!(stored.len() <= 12);
+        }
+    }
+}
+
+#[test]
+fn past_the_deadline_what_was_not_applied_is_refused_and_memory_goes_back() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    client.allocate("before");
+    server.store.always(Fault::NotApplied);
+    let begun = Instant::now();
+    ask(&mut client, "a");
+    let mut reader = server.client();
+    std::thread::sleep(MOMENT);
+    reader.send("ip.get", json!({"network": "lan", "address": "10.0.0.3"}));
+    let answer = client.answer();
+    assert_eq!((answer["error"]["data"]["kind"].as_str(), &answer["error"]["data"]["applied"]), (Some("unavailable"), &json!(false)));
+    // The read had seen what never was: it is no answer.
+    assert_eq!(reader.answer()["error"]["data"]["kind"], "unavailable");
+    assert!(begun.elapsed() >= Duration::from_millis(1_900) && begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    server.store.always(Fault::None);
+    assert_eq!(reader.ok("ip.get", json!({"network": "lan", "address": "10.0.0.3"}))["state"], "free");
+    assert_eq!(client.allocate("b")["address"], "10.0.0.3");
+    assert_eq!(client.allocate("before")["created"], false);
+}
+
+#[test]
+fn a_store_that_hangs_makes_writes_unknown_and_the_server_goes_on_when_it_is_back() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    server.store.next([Fault::Hang]);
+    ask(&mut client, "a");
+    let answer = client.answer();
+    assert_eq!((answer["error"]["data"]["kind"].as_str(), &answer["error"]["data"]["applied"]), (Some("unavailable"), &json!("unknown")));
+    assert_eq!(client.allocate("a")["created"], true);
+    let text = http(server.running.http, "GET /metrics", b"").1;
+    assert!(text.contains("allod_network_reloads_total 1"), "{text}");
+}
+
+#[test]
+fn fenced_means_taken_anew_and_nothing_is_lost_that_was_acknowledged() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    client.allocate("before");
+    server.store.next([Fault::Fenced]);
+    ask(&mut client, "a");
+    assert_eq!(client.answer()["error"]["data"]["applied"], "unknown");
+    assert_eq!(client.allocate("before")["created"], false);
+    assert_eq!(client.allocate("a")["address"], "10.0.0.3");
+}
+
+#[test]
+fn generations_do_not_repeat_after_a_commit_in_doubt() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let before = client.allocate("before")["generation"].as_u64().unwrap();
+    server.store.next([Fault::Fenced]);
+    ask(&mut client, "a");
+    client.answer();
+    assert!(client.allocate("a")["generation"].as_u64().unwrap() > before + 1);
+}
+
+#[test]
+fn a_full_disk_refuses_what_takes_and_lets_releases_through() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    client.allocate("a");
+    server.store.health_is(StoreHealth::Full);
+    let answer = client.call("ip.allocate", json!({"network": "lan", "owner": "b"}));
+    assert_eq!((answer["error"]["data"]["kind"].as_str(), &answer["error"]["data"]["applied"]), (Some("unavailable"), &json!(false)));
+    assert!(answer["error"]["message"].as_str().unwrap().contains("disk"), "{answer}");
+    assert_eq!(client.ok("ip.release", json!({"network": "lan", "owner": "a"}))["released"], json!(["10.0.0.2"]));
+    assert_eq!(http(server.running.http, "GET /readyz", b"").0, 503);
+    server.store.health_is(StoreHealth::Ready);
+    client.allocate("b");
+}
+
+#[test]
+fn a_create_in_doubt_is_found_out() {
+    for (fault, exists) in [(Fault::Fenced, false), (Fault::Full, false)] {
+        let server = TestServer::new();
+        let mut client = server.client();
+        server.store.next([fault]);
+        let subnets = json!([{"cidr": "10.0.0.0/24"}]);
+        assert_eq!(client.kind("network.create", json!({"name": "lan", "subnets": subnets})), "unavailable");
+        assert_eq!(client.call("network.get", json!({"network": "lan"})).get("result").is_some(), exists);
+        // Its name and its space are free again.
+        client.ok("network.create", json!({"name": "lan", "subnets": subnets}));
+    }
+}
+
+#[test]
+fn an_acquire_over_two_networks_is_all_or_nothing() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    client.ok("network.create", json!({"name": "dmz", "subnets": [{"cidr": "10.1.0.0/30"}]}));
+    let both = |owner: &str| json!({"owner": owner, "ips": [{"network": "lan"}, {"network": "dmz"}]});
+    client.ok("ip.acquire", both("a"));
+    client.ok("ip.acquire", both("b"));
+    let answer = client.call("ip.acquire", both("c"));
+    assert_eq!((answer["error"]["data"]["kind"].as_str(), answer["error"]["data"]["index"].as_u64()), (Some("not_enough_capacity"), Some(1)));
+    assert_eq!(held(&mut client), "2");
+    server.store.next([Fault::Fenced]);
+    client.ok("owner.release", json!({"owner": "zz"}));
+    client.ok("owner.release", json!({"owner": "b", "network": "dmz", "dry_run": true}));
+    let answer = client.call("owner.release", json!({"owner": "b"}));
+    assert!(answer["error"]["data"]["kind"] == "unavailable" || answer.get("result").is_some());
+    client.ok("owner.release", json!({"owner": "b"}));
+    assert_eq!(held(&mut client), "1");
+    server.store.next([Fault::Fenced]);
+    assert_eq!(client.kind("ip.acquire", both("d")), "unavailable");
+    let found = client.ok("ip.list", json!({"owner": "d"}));
+    assert_eq!(found["reservations"], json!([]));
+    client.ok("ip.acquire", both("d"));
+}
+
+#[test]
+fn leases_end_by_the_shard_clock_in_a_server_that_is_asked_nothing() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    client.ok("ip.allocate", json!({"network": "lan", "owner": "a", "ttl_seconds": 30}));
+    server.clock.advance_ms(29_000);
+    assert_eq!(held(&mut client), "1");
+    let commits = server.store.commits();
+    server.clock.advance_ms(2_000);
+    let begun = Instant::now();
+    while server.store.commits() == commits {
+        assert!(begun.elapsed() < Duration::from_secs(2), "the lease ended {:?} ago and nobody noticed", begun.elapsed());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(held(&mut client), "0");
+}

@@ -1,0 +1,155 @@
+//! A store that fails on demand: before or after applying, late, never, or fenced. Wraps any other.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use allod::store::{
+    Batch, CommitError, Committed, Digest, Epoch, Head, Later, Seq, ShardId, ShardImage, Store, StoreError, StoreFigures,
+    StoreHealth, StoreInfo, Token,
+};
+use tokio::sync::watch;
+
+/// What happens to one commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing special.
+    None,
+    /// Certainly nothing is written.
+    NotApplied,
+    /// It is written, and the answer is lost.
+    UnknownApplied,
+    /// It is not written, and nobody can say.
+    UnknownNotApplied,
+    /// Refused: somebody else took the shard.
+    Fenced,
+    /// Refused: no room.
+    Full,
+    /// Late.
+    Delay(Duration),
+    /// Never answered, never written.
+    Hang,
+}
+
+struct Inner {
+    /// For the next commits, in order.
+    script: VecDeque<Fault>,
+    /// For all that come after the script.
+    always: Fault,
+    health: StoreHealth,
+    commits: u64,
+}
+
+/// The wrapper.
+pub struct FaultyStore {
+    inner: Arc<dyn Store>,
+    state: Mutex<Inner>,
+    /// While false, commits wait.
+    open: watch::Sender<bool>,
+}
+
+impl FaultyStore {
+    pub fn around(inner: Arc<dyn Store>) -> Arc<Self> {
+        let state = Inner { script: VecDeque::new(), always: Fault::None, health: StoreHealth::Ready, commits: 0 };
+        Arc::new(Self { inner, state: Mutex::new(state), open: watch::Sender::new(true) })
+    }
+
+    pub fn next(&self, faults: impl IntoIterator<Item = Fault>) {
+        self.state.lock().unwrap().script.extend(faults);
+    }
+
+    pub fn always(&self, fault: Fault) {
+        self.state.lock().unwrap().always = fault;
+    }
+
+    pub fn health_is(&self, health: StoreHealth) {
+        self.state.lock().unwrap().health = health;
+    }
+
+    /// Commits wait from here on, until [`FaultyStore::let_go`].
+    pub fn hold(&self) {
+        self.open.send_replace(false);
+    }
+
+    pub fn let_go(&self) {
+        self.open.send_replace(true);
+    }
+
+    pub fn commits(&self) -> u64 {
+        self.state.lock().unwrap().commits
+    }
+}
+
+fn io_error() -> StoreError {
+    StoreError::Io { context: "a test".into(), source: Arc::new(io::Error::other("as asked")) }
+}
+
+impl Store for FaultyStore {
+    fn info(&self) -> StoreInfo {
+        self.inner.info()
+    }
+
+    fn health(&self) -> StoreHealth {
+        self.state.lock().unwrap().health
+    }
+
+    fn figures(&self) -> StoreFigures {
+        self.inner.figures()
+    }
+
+    fn take(&self, shard: ShardId, token: Token) -> Later<Result<Head, StoreError>> {
+        self.inner.take(shard, token)
+    }
+
+    fn load(&self, shard: ShardId, token: Token) -> Later<Result<ShardImage, StoreError>> {
+        self.inner.load(shard, token)
+    }
+
+    fn commit(&self, batches: Vec<Batch>) -> Later<Result<Vec<Committed>, CommitError>> {
+        let fault = {
+            let mut state = self.state.lock().unwrap();
+            state.commits += 1;
+            state.script.pop_front().unwrap_or(state.always)
+        };
+        let shard = batches.first().map_or(ShardId(0), |batch| batch.shard);
+        let mut open = self.open.subscribe();
+        // Called now where it is to be applied: the order of calls is the order of effect.
+        let applied = match fault {
+            Fault::None | Fault::UnknownApplied | Fault::Delay(_) => Some(batches),
+            Fault::NotApplied | Fault::UnknownNotApplied | Fault::Fenced | Fault::Full | Fault::Hang => None,
+        };
+        let inner = Arc::clone(&self.inner);
+        Box::pin(async move {
+            open.wait_for(|open| *open).await.unwrap();
+            let answer = match applied {
+                Some(batches) => Some(inner.commit(batches).await),
+                None => None,
+            };
+            match (fault, answer) {
+                (Fault::None, Some(answer)) => answer,
+                (Fault::Delay(time), Some(answer)) => {
+                    tokio::time::sleep(time).await;
+                    answer
+                }
+                (Fault::NotApplied, _) => Err(CommitError::NotApplied { cause: io_error() }),
+                (Fault::Full, _) => Err(CommitError::NotApplied { cause: StoreError::Full }),
+                (Fault::Fenced, _) => Err(CommitError::Fenced { shard, current: Epoch(99) }),
+                (Fault::Hang, _) => std::future::pending().await,
+                _ => Err(CommitError::Unknown { cause: io_error() }),
+            }
+        })
+    }
+
+    fn confirm(&self, batches: Vec<(ShardId, Token, Seq, Digest)>) -> Later<Result<(), CommitError>> {
+        self.inner.confirm(batches)
+    }
+
+    fn history(&self, shard: ShardId, after: Seq, limit: usize) -> Later<Result<Vec<Batch>, StoreError>> {
+        self.inner.history(shard, after, limit)
+    }
+
+    fn close(&self) -> Later<()> {
+        self.inner.close()
+    }
+}

@@ -1,0 +1,359 @@
+//! The rules of the transport, as PROTOCOL.md states them.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::support::{TestServer, http, line};
+
+#[test]
+fn requests_for_one_network_take_effect_in_the_order_sent() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut text = String::new();
+    for at in 0..300 {
+        text += &line(at, "ip.allocate", &json!({"network": "lan", "owner": "web/0"}));
+        text += &line(1_000 + at, "ip.release", &json!({"network": "lan", "owner": "web/0"}));
+    }
+    client.raw(text);
+    for _ in 0..600 {
+        let answer = client.answer();
+        if answer["id"].as_u64().unwrap() < 1_000 {
+            assert_eq!(answer["result"]["created"], true, "{answer}");
+        } else {
+            assert_eq!(answer["result"]["released"], json!(["10.0.0.2"]), "{answer}");
+        }
+    }
+}
+
+#[test]
+fn a_request_waits_for_the_creation_of_the_network_that_it_names() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    let mut text = String::new();
+    for at in 0..20 {
+        let name = format!("net-{at}");
+        let subnets = json!([{"cidr": format!("10.{at}.0.0/24")}]);
+        text += &line(at, "network.create", &json!({"name": name, "subnets": subnets}));
+        text += &line(100 + at, "ip.allocate", &json!({"network": name, "owner": "a"}));
+        text += &line(200 + at, "network.update", &json!({"network": name, "set": {"name": format!("{name}-new")}}));
+        text += &line(300 + at, "ip.allocate", &json!({"network": format!("{name}-new"), "owner": "b"}));
+        text += &line(400 + at, "ip.allocate", &json!({"network": name, "owner": "c"}));
+    }
+    client.raw(text);
+    for _ in 0..100 {
+        let answer = client.answer();
+        let gone = answer["id"].as_u64().unwrap() >= 400;
+        assert_eq!(answer["error"]["data"]["kind"] == "not_found", gone, "{answer}");
+    }
+}
+
+#[test]
+fn a_method_over_several_networks_stands_between_what_is_before_and_behind() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    client.ok("network.create", json!({"name": "dmz", "subnets": [{"cidr": "10.1.0.0/24"}]}));
+    let mut text = String::new();
+    for round in 0..20 {
+        let owner = json!("web/0");
+        let ips = json!([{"network": "lan"}, {"network": "dmz"}]);
+        text += &line(round * 10, "ip.acquire", &json!({"owner": owner, "ips": ips}));
+        text += &line(round * 10 + 1, "ip.release", &json!({"network": "lan", "owner": owner}));
+        text += &line(round * 10 + 2, "owner.release", &json!({"owner": owner}));
+        text += &line(round * 10 + 3, "ip.allocate", &json!({"network": "dmz", "owner": owner, "must_create": true}));
+        text += &line(round * 10 + 4, "ip.release", &json!({"network": "dmz", "owner": owner}));
+    }
+    client.raw(text);
+    for _ in 0..100 {
+        let answer = client.answer();
+        let result = &answer["result"];
+        match answer["id"].as_u64().unwrap() % 10 {
+            0 => assert_eq!(result["reservations"].as_array().unwrap().len(), 2, "{answer}"),
+            2 => assert_eq!(result["released"], json!([{"network": "dmz", "address": "10.1.0.1"}]), "{answer}"),
+            3 => assert_eq!(result["created"], true, "{answer}"),
+            _ => assert_eq!(result["released"].as_array().unwrap().len(), 1, "{answer}"),
+        }
+    }
+}
+
+#[test]
+fn a_batch_is_answered_by_one_array_and_notifications_by_nothing() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    client.raw(
+        r#"[{"jsonrpc":"2.0","id":"a","method":"ip.allocate","params":{"network":"lan","owner":"x"}},
+            {"jsonrpc":"2.0","method":"ip.allocate","params":{"network":"lan","owner":"y"}},
+            7, {"jsonrpc":"2.0","id":2,"method":"ip.find","params":{"address":"10.0.0.3"}}]"#
+            .replace('\n', " "),
+    );
+    client.raw("\n");
+    let answer = client.answer();
+    let members = answer.as_array().unwrap();
+    assert_eq!(members.len(), 3, "{answer}");
+    let by_id = |id: &serde_json::Value| members.iter().find(|member| member["id"] == *id).unwrap().clone();
+    assert_eq!(by_id(&json!("a"))["result"]["address"], "10.0.0.2");
+    assert_eq!(by_id(&json!(null))["error"]["code"], -32600);
+    // The notification was carried out before the barrier behind it.
+    assert_eq!(by_id(&json!(2))["result"]["found"][0]["reservation"]["owner"], "y");
+    client.raw("[{\"jsonrpc\":\"2.0\",\"method\":\"server.ping\"}]\n[]\n");
+    assert_eq!(client.answer()["error"]["code"], -32600);
+    let many = vec![r#"{"jsonrpc":"2.0","id":1,"method":"server.ping"}"#; 1_001].join(",");
+    client.raw(format!("[{many}]\n"));
+    assert_eq!(client.answer()["error"]["code"], -32600);
+    let most = vec![r#"{"jsonrpc":"2.0","id":1,"method":"ip.get","params":{"network":"lan","address":"10.0.0.9"}}"#; 1_000];
+    client.raw(format!("[{}]\n", most.join(",")));
+    assert_eq!(client.answer().as_array().unwrap().len(), 1_000);
+}
+
+#[test]
+fn blank_lines_are_nothing_and_what_is_no_json_keeps_the_connection() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    client.raw("\n\r\n   \n\t\r\n");
+    client.raw("{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"server.ping\"}\r\n");
+    assert_eq!(client.answer()["result"], "pong");
+    client.raw("nonsense\n");
+    let answer = client.answer();
+    assert_eq!((answer["error"]["code"].as_i64(), answer["id"].is_null()), (Some(-32700), true));
+    client.raw(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"\xff\"}\n");
+    let answer = client.answer();
+    assert_eq!((answer["error"]["code"].as_i64(), answer["id"].is_null()), (Some(-32700), true));
+    let deep = "[".repeat(100_000) + &"]".repeat(100_000);
+    client.raw(format!("{{\"jsonrpc\":\"2.0\",\"id\":5,\"method\":\"server.ping\",\"params\":{{\"x\":{deep}}}}}\n"));
+    assert!(client.answer()["error"]["code"].as_i64().is_some());
+    client.raw(format!("{deep}\n"));
+    // A batch whose one member is no request.
+    assert_eq!(client.answer()[0]["error"]["code"], -32600);
+    assert_eq!(client.ok("server.ping", json!({})), "pong");
+}
+
+#[test]
+fn a_line_too_long_is_refused_and_ends_the_connection_after_what_came_before() {
+    let server = TestServer::with(|options| options.config.server.max_line_bytes = 4_096);
+    for ended in [true, false] {
+        let mut client = server.client();
+        let ping = r#"{"jsonrpc":"2.0","id":1,"method":"server.ping"}"#;
+        let fits = format!("{ping:<4096}\r\n");
+        client.raw(&fits);
+        assert_eq!(client.answer()["result"], "pong");
+        client.raw(" ".repeat(4_098));
+        if ended {
+            client.raw("\n");
+        }
+        let answer = client.answer();
+        assert_eq!((answer["error"]["data"]["kind"].as_str(), answer["id"].is_null()), (Some("line_too_long"), true));
+        assert_eq!(client.line(), None);
+    }
+}
+
+#[test]
+fn the_end_of_input_is_no_hang_up_and_a_last_line_without_its_end_is_not_carried_out() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    server.store.hold();
+    client.raw(line(1, "ip.allocate", &json!({"network": "lan", "owner": "a"})));
+    client.raw(line(2, "ip.allocate", &json!({"network": "lan", "owner": "b"})).trim_end());
+    client.end_input();
+    assert!(client.silent_for(Duration::from_millis(100)));
+    server.store.let_go();
+    assert_eq!(client.answer()["result"]["address"], "10.0.0.2");
+    assert_eq!(client.rest(), "");
+    assert_eq!(server.client().ok("network.usage", json!({"network": "lan"}))["held"], "1");
+}
+
+#[test]
+fn beyond_the_bound_in_flight_nothing_more_is_read() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    server.store.hold();
+    let before = server.store.commits();
+    let mut text = String::new();
+    for at in 0..5_000 {
+        text += &line(at, "ip.allocate", &json!({"network": "lan", "owner": format!("o{}", at % 200), "brief": true}));
+    }
+    let mut writer = client.stream.try_clone().unwrap();
+    let writing = std::thread::spawn(move || std::io::Write::write_all(&mut writer, text.as_bytes()).unwrap());
+    assert!(client.silent_for(Duration::from_millis(200)));
+    let metrics = http(server.running.http, "GET /metrics", b"").1;
+    assert!(metrics.contains("allod_network_queue_requests{network=\"lan\",realm=\"default\"} 0"), "decided, not answered");
+    assert!(server.store.commits() - before <= 2, "two groups are under way at most");
+    server.store.let_go();
+    for _ in 0..5_000 {
+        assert!(client.answer()["result"]["address"].is_string());
+    }
+    writing.join().unwrap();
+}
+
+#[test]
+fn a_client_that_does_not_read_is_cut_off_and_others_do_not_notice() {
+    let server = TestServer::with(|options| options.config.server.slow_client_seconds = 1);
+    let mut slow = server.with_lan();
+    for at in 0..200 {
+        slow.allocate(&format!("o{at}"));
+    }
+    let mut other = server.client();
+    let request = line(1, "ip.list", &json!({"network": "lan"}));
+    let mut writer = slow.stream.try_clone().unwrap();
+    let writing = std::thread::spawn(move || {
+        // Until the server closes.
+        while std::io::Write::write_all(&mut writer, request.as_bytes()).is_ok() {}
+    });
+    for _ in 0..30 {
+        other.ok("server.ping", json!({}));
+        std::thread::sleep(Duration::from_millis(100));
+        if writing.is_finished() {
+            break;
+        }
+    }
+    writing.join().unwrap();
+    let metrics = http(server.running.http, "GET /metrics", b"").1;
+    assert!(metrics.contains("allod_connections_closed_total{reason=\"slow\"} 1"), "{metrics}");
+}
+
+#[test]
+fn an_unfinished_line_and_idleness_have_their_limits() {
+    let server = TestServer::with(|options| {
+        options.config.server.partial_line_seconds = 1;
+        options.config.server.idle_timeout_seconds = 3;
+    });
+    let mut unfinished = server.client();
+    let mut idle = server.client();
+    unfinished.raw("{\"jsonrpc\"");
+    assert_eq!(unfinished.line(), None);
+    assert_eq!(idle.ok("server.ping", json!({})), "pong");
+    assert_eq!(idle.line(), None);
+}
+
+#[test]
+fn what_a_vanished_client_asked_is_carried_out() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    server.store.hold();
+    client.send("ip.allocate", json!({"network": "lan", "owner": "a"}));
+    std::thread::sleep(Duration::from_millis(100));
+    drop(client);
+    server.store.let_go();
+    let mut other = server.client();
+    let found = other.ok("ip.list", json!({"network": "lan"}));
+    assert_eq!(found["reservations"][0]["owner"], "a");
+}
+
+#[test]
+fn too_many_connections_are_told_so() {
+    let server = TestServer::with(|options| options.config.server.max_connections = 2);
+    let (mut one, mut two) = (server.client(), server.client());
+    one.ok("server.ping", json!({}));
+    two.ok("server.ping", json!({}));
+    let mut three = server.client();
+    assert_eq!(three.answer()["error"]["data"]["kind"], "overloaded");
+    assert_eq!(three.line(), None);
+    drop(one);
+    std::thread::sleep(Duration::from_millis(100));
+    server.client().ok("server.ping", json!({}));
+}
+
+#[test]
+fn http_answers_the_same_and_says_in_its_status_what_cannot_be_json() {
+    let server = TestServer::with(|options| options.config.server.max_body_bytes = 4_096);
+    server.with_lan();
+    let at = server.running.http;
+    let (status, body) = http(at, "POST /rpc", line(1, "ip.allocate", &json!({"network": "lan", "owner": "a"})).as_bytes());
+    assert_eq!(status, 200);
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&body).unwrap()["result"]["address"], "10.0.0.2");
+    assert_eq!(http(at, "POST /rpc", b"nonsense").0, 200);
+    assert_eq!(http(at, "POST /rpc", b" ").0, 400);
+    assert_eq!(http(at, "POST /rpc", b"{\"jsonrpc\":\"2.0\",\"method\":\"server.ping\"}").0, 204);
+    assert_eq!(http(at, "POST /rpc", &[b' '; 5_000]).0, 413);
+    assert_eq!(http(at, "GET /healthz", b""), (200, "ok\n".to_owned()));
+    assert_eq!(http(at, "GET /readyz", b""), (200, "ready\n".to_owned()));
+    let (status, document) = http(at, "GET /openrpc.json", b"");
+    assert_eq!(status, 200);
+    assert!(document.contains("\"openrpc\""));
+}
+
+#[test]
+fn what_comes_later_is_refused_clearly() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    for method in ["deployment.apply", "events.watch", "session.set", "auth.login", "cluster.nodes", "inventory.compare"] {
+        assert_eq!(client.kind(method, json!({})), "method_not_found");
+    }
+    assert_eq!(client.kind("claimant.mark", json!({"scope": "s", "sweep": "x", "claimants": []})), "method_not_found");
+    let answer = client.call("ip.allocate", json!({"network": "lan", "owner": "a", "wait_seconds": 3}));
+    assert_eq!(answer["error"]["data"]["field"], "wait_seconds");
+}
+
+/// Every answer of the suite that is written by hand reads back as the published noun.
+#[test]
+fn grants_written_by_hand_are_the_published_noun() {
+    use allod::wire::nouns;
+    let server = TestServer::new();
+    let mut client = server.client();
+    client.ok(
+        "network.create",
+        json!({"name": "lan", "l2": {"mode": "bridged", "link": "br0", "mac_prefix": "aa:00:00"}, "subnets": [{
+            "cidr": "2001:db8::/64", "name": "s", "gateway": "fe80::1", "dhcp": true, "zones": ["z\"1"],
+            "dns": {"servers": ["2001:db8::53"], "search": ["example.org"]},
+            "pools": [{"range": "2001:db8::10-2001:db8::ff", "name": "p"}]}]}),
+    );
+    let asked = json!({"network": "lan", "owner": "w\"eb\\0", "claimant": "vm-1", "labels": {"k\"": "v"}, "note": "n",
+        "hostname": "web.example.org", "mac": "auto", "owner_uid": "u", "ttl_seconds": 60, "transient": true,
+        "release_with_claimant": true});
+    let answer = client.ok("ip.allocate", asked);
+    let noun: nouns::Granted = serde_json::from_value(answer.clone()).unwrap();
+    assert_eq!(serde_json::to_value(&noun).unwrap(), answer, "nothing is lost or added on the way through the noun");
+    assert_eq!(answer["dns"]["search"], json!(["example.org"]));
+    assert_eq!(answer["interface"], "2001:db8::10/64");
+    assert_eq!(answer["expires_in_seconds"], 60);
+    let brief = client.ok("ip.allocate", json!({"network": "lan", "owner": "x", "brief": true}));
+    let noun: nouns::BriefGrant = serde_json::from_value(brief.clone()).unwrap();
+    assert_eq!(serde_json::to_value(&noun).unwrap(), brief);
+    let unbound = client.ok("ip.unbind", json!({"network": "lan", "owner": "w\"eb\\0", "claimant": "vm-1"}));
+    let noun: nouns::Unbound = serde_json::from_value(unbound.clone()).unwrap();
+    assert_eq!(serde_json::to_value(&noun).unwrap(), unbound);
+    assert_eq!(unbound["released"], true);
+}
+
+#[test]
+fn lists_are_paged_by_network_and_address_and_show_each_once() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    client.ok("network.create", json!({"name": "dmz", "subnets": [{"cidr": "10.1.0.0/24"}]}));
+    for at in 0..7 {
+        client.ok("ip.allocate", json!({"network": "lan", "owner": format!("o{at}")}));
+        client.ok("ip.allocate", json!({"network": "dmz", "owner": format!("o{at}")}));
+    }
+    let mut seen = Vec::new();
+    let mut ask = json!({"limit": 3});
+    loop {
+        let page = client.ok("ip.list", ask.clone());
+        for entry in page["reservations"].as_array().unwrap() {
+            seen.push((entry["network"].as_str().unwrap().to_owned(), entry["address"].as_str().unwrap().to_owned()));
+        }
+        match page.get("next") {
+            Some(next) => ask["after"] = next.clone(),
+            None => break,
+        }
+    }
+    assert_eq!(seen.len(), 14);
+    let mut sorted = seen.clone();
+    sorted.sort();
+    sorted.dedup();
+    assert_eq!(seen, sorted);
+    assert_eq!(client.ok("ip.list", json!({"count_only": true}))["count"], 14);
+    assert_eq!(client.ok("network.list", json!({"limit": 1}))["networks"][0]["name"], "dmz");
+}
+
+#[test]
+fn a_dry_run_answers_and_changes_nothing() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let commits = server.store.commits();
+    assert_eq!(client.ok("ip.allocate", json!({"network": "lan", "owner": "a", "dry_run": true}))["created"], true);
+    client.ok("network.create", json!({"name": "x", "subnets": [{"cidr": "10.9.0.0/24"}], "dry_run": true}));
+    client.ok("network.delete", json!({"network": "lan", "dry_run": true}));
+    client.ok("subnet.add", json!({"network": "lan", "cidr": "10.9.0.0/24", "dry_run": true}));
+    assert_eq!(client.kind("network.get", json!({"network": "x"})), "not_found");
+    assert_eq!(client.ok("network.usage", json!({"network": "lan"}))["held"], "0");
+    assert_eq!(server.store.commits(), commits);
+}

@@ -1,0 +1,96 @@
+//! The end: everything that was read is answered, and what was acknowledged is there after the next start.
+
+use std::time::{Duration, Instant};
+
+use allod::config::{Config, StoreKind};
+use allod::serve::{Ended, Options, open_store, start};
+use allod::store::StoreHealth;
+use serde_json::json;
+
+use crate::faulty::Fault;
+use crate::support::{Client, TestServer, line};
+
+#[test]
+fn a_stop_answers_everything_that_was_read() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    server.store.hold();
+    let mut text = String::new();
+    for at in 0..100 {
+        text += &line(at, "ip.allocate", &json!({"network": "lan", "owner": format!("o{at}"), "brief": true}));
+    }
+    client.raw(text);
+    std::thread::sleep(Duration::from_millis(200));
+    let TestServer { running, store, .. } = server;
+    running.stopper().cancel();
+    std::thread::sleep(Duration::from_millis(100));
+    // Sent after the stop: not read, not answered.
+    client.raw(line(1_000, "server.ping", &json!({})));
+    store.let_go();
+    for _ in 0..100 {
+        assert!(client.answer()["result"]["address"].is_string());
+    }
+    assert_eq!(client.line(), None);
+    assert_eq!(running.wait(), Ended::Stopped);
+}
+
+#[test]
+fn a_stop_is_bounded_even_if_the_store_never_answers() {
+    let server = TestServer::with(|options| options.config.server.shutdown_seconds = 1);
+    let mut client = server.with_lan();
+    server.store.always(Fault::Hang);
+    client.send("ip.allocate", json!({"network": "lan", "owner": "a"}));
+    std::thread::sleep(Duration::from_millis(100));
+    let begun = Instant::now();
+    server.running.stop();
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn a_store_that_failed_ends_the_server_and_acknowledges_nothing() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    server.store.hold();
+    client.send("ip.allocate", json!({"network": "lan", "owner": "a"}));
+    std::thread::sleep(Duration::from_millis(100));
+    server.store.next([Fault::UnknownNotApplied]);
+    server.store.always(Fault::UnknownNotApplied);
+    client.send("ip.allocate", json!({"network": "lan", "owner": "b"}));
+    std::thread::sleep(Duration::from_millis(100));
+    server.store.health_is(StoreHealth::Failed);
+    server.store.let_go();
+    client.answer();
+    let second = client.answer();
+    assert_eq!(second["error"]["data"]["kind"], "unavailable", "{second}");
+    let TestServer { running, .. } = server;
+    assert!(matches!(running.wait(), Ended::Failed(_)));
+}
+
+#[test]
+fn what_was_acknowledged_is_there_after_the_next_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = Config::default();
+    config.store.kind = StoreKind::Embedded;
+    config.store.directory = dir.path().join("data");
+    config.store.shards = 4;
+    let mut first = None;
+    for round in 0..3 {
+        let store = open_store(&config).unwrap();
+        let running = start(Options::new(config.clone(), store).on_free_ports()).unwrap();
+        let mut client = Client::to(std::net::TcpStream::connect(running.tcp).unwrap());
+        if round == 0 {
+            client.ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/24"}]}));
+            client.ok("network.create", json!({"name": "gone", "subnets": [{"cidr": "10.1.0.0/24"}]}));
+            client.ok("network.delete", json!({"network": "gone"}));
+        }
+        let kept = client.ok("ip.allocate", json!({"network": "lan", "owner": "kept"}));
+        assert_eq!(kept["created"], round == 0);
+        let generation = kept["generation"].as_u64().unwrap();
+        assert_eq!(*first.get_or_insert(generation), generation);
+        let new = client.ok("ip.allocate", json!({"network": "lan", "owner": format!("o{round}")}));
+        assert!(new["generation"].as_u64().unwrap() > generation);
+        assert_eq!(client.kind("network.get", json!({"network": "gone"})), "not_found");
+        assert_eq!(client.kind("network.create", json!({"name": "x", "subnets": [{"cidr": "10.0.0.0/25"}]})), "overlap");
+        assert_eq!(running.stop(), Ended::Stopped);
+    }
+}

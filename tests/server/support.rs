@@ -1,0 +1,162 @@
+//! A server in this process, and a client that speaks lines.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use allod::actors::clock::ManualClock;
+use allod::actors::service::Hooks;
+use allod::config::Config;
+use allod::core::types::WallTime;
+use allod::serve::{Options, Running, start};
+use allod::store::Store;
+use allod::store::memory::MemoryStore;
+use serde_json::{Value, json};
+
+use crate::faulty::FaultyStore;
+
+/// A server, its store and its clock.
+pub struct TestServer {
+    pub running: Running,
+    pub store: Arc<FaultyStore>,
+    pub clock: Arc<ManualClock>,
+}
+
+impl TestServer {
+    pub fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    pub fn with(change: impl FnOnce(&mut Options)) -> Self {
+        Self::over(Arc::new(MemoryStore::new(4)), change)
+    }
+
+    pub fn over(inner: Arc<dyn Store>, change: impl FnOnce(&mut Options)) -> Self {
+        let store = FaultyStore::around(inner);
+        let clock = Arc::new(ManualClock::new(WallTime(1_772_356_364_031), 7));
+        let mut options = Options::new(Config::default(), Arc::clone(&store) as Arc<dyn Store>).on_free_ports();
+        options.clock = Arc::clone(&clock) as Arc<_>;
+        options.config.server.threads = 1;
+        change(&mut options);
+        Self { running: start(options).unwrap(), store, clock }
+    }
+
+    pub fn hooked(hooks: Hooks) -> Self {
+        Self::with(|options| options.hooks = hooks)
+    }
+
+    pub fn client(&self) -> Client {
+        Client::to(TcpStream::connect(self.running.tcp).unwrap())
+    }
+
+    /// A client, and the network `lan` of 10.0.0.0/24 with a gateway at .1.
+    pub fn with_lan(&self) -> Client {
+        let mut client = self.client();
+        client.ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/24", "gateway": "10.0.0.1"}]}));
+        client
+    }
+}
+
+/// Speaks lines.
+pub struct Client {
+    pub stream: TcpStream,
+    reader: BufReader<TcpStream>,
+    next: u64,
+}
+
+impl Client {
+    pub fn to(stream: TcpStream) -> Self {
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.set_nodelay(true).unwrap();
+        let reader = BufReader::new(stream.try_clone().unwrap());
+        Self { stream, reader, next: 0 }
+    }
+
+    pub fn raw(&mut self, text: impl AsRef<[u8]>) {
+        self.stream.write_all(text.as_ref()).unwrap();
+    }
+
+    /// Sends without waiting; answers the id.
+    pub fn send(&mut self, method: &str, params: Value) -> u64 {
+        self.next += 1;
+        let line = json!({"jsonrpc": "2.0", "id": self.next, "method": method, "params": params});
+        self.raw(format!("{line}\n"));
+        self.next
+    }
+
+    pub fn line(&mut self) -> Option<Value> {
+        let mut line = String::new();
+        match self.reader.read_line(&mut line) {
+            Ok(0) => None,
+            Ok(_) => Some(serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))),
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => None,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// The next answer, which must be there.
+    pub fn answer(&mut self) -> Value {
+        self.line().expect("the connection was closed")
+    }
+
+    /// Nothing comes within this time.
+    pub fn silent_for(&mut self, time: Duration) -> bool {
+        self.stream.set_read_timeout(Some(time)).unwrap();
+        let silent = self.reader.fill_buf().is_err();
+        self.stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        silent
+    }
+
+    pub fn call(&mut self, method: &str, params: Value) -> Value {
+        let id = self.send(method, params);
+        let answer = self.answer();
+        assert_eq!(answer["id"], id, "{answer}");
+        answer
+    }
+
+    pub fn ok(&mut self, method: &str, params: Value) -> Value {
+        let answer = self.call(method, params);
+        assert!(answer.get("result").is_some(), "{method}: {answer}");
+        answer["result"].clone()
+    }
+
+    pub fn kind(&mut self, method: &str, params: Value) -> String {
+        let answer = self.call(method, params);
+        answer["error"]["data"]["kind"].as_str().unwrap_or_else(|| panic!("{method}: {answer}")).to_owned()
+    }
+
+    pub fn allocate(&mut self, owner: &str) -> Value {
+        self.ok("ip.allocate", json!({"network": "lan", "owner": owner}))
+    }
+
+    pub fn end_input(&mut self) {
+        self.stream.shutdown(Shutdown::Write).unwrap();
+    }
+
+    /// Everything up to the end.
+    pub fn rest(&mut self) -> String {
+        let mut text = String::new();
+        self.reader.read_to_string(&mut text).unwrap();
+        text
+    }
+}
+
+/// A request as a line.
+pub fn line(id: u64, method: &str, params: &Value) -> String {
+    format!("{}\n", json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
+}
+
+/// One HTTP exchange: status and body.
+pub fn http(address: std::net::SocketAddr, request: &str, body: &[u8]) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let head = format!("{request} HTTP/1.1\r\nhost: test\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
+    stream.write_all(head.as_bytes()).unwrap();
+    // A server that refuses a long body may close before all of it is sent.
+    let _ = stream.write_all(body);
+    let mut text = String::new();
+    let _ = stream.read_to_string(&mut text);
+    let status = text.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+    (status, text.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())
+}

@@ -1,0 +1,283 @@
+//! Each disk operation fails once; the process is killed; the power goes. What was acknowledged is there afterwards.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use allod::core::state::Step;
+use allod::store::embedded::{EmbeddedStore, Options, copy, verify};
+use allod::store::*;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use super::disk::SimDisk;
+use super::work::*;
+
+pub fn seed() -> u64 {
+    let seed = std::env::var("ALLOD_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or_else(rand::random);
+    println!("replay with ALLOD_SEED={seed}");
+    seed
+}
+
+/// Waits for a state, never for a change; bounded.
+pub fn until(what: &str, mut reached: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !reached() {
+        assert!(Instant::now() < end, "{what}: not reached in 20 s");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn reopen(disk: &SimDisk, run: &Run, context: &str) {
+    let store = open(disk).unwrap_or_else(|error| panic!("{context}: {error:?}"));
+    check(&store, run, 0x9000, context);
+    // It serves: the line goes on where it ended.
+    let next = super::work::run(&store, 0, 0xa000);
+    assert!(next.offered[0].is_empty());
+}
+
+#[test]
+fn whichever_disk_operation_fails_nothing_acknowledged_is_lost() {
+    let mut rng = SmallRng::seed_from_u64(seed());
+    let mut failures = 0;
+    for operation in 1.. {
+        let disk = SimDisk::default();
+        disk.fail_at(operation);
+        let store = open(&disk);
+        let run = match &store {
+            Ok(store) => run(store, 70, 0x100),
+            Err(_) => Run { offered: Default::default(), acknowledged: [0; 2], together: Vec::new() },
+        };
+        let context = format!("operation {operation} failed");
+        let failed = disk.failed();
+        failures += u64::from(failed);
+        let killed = disk.after_kill();
+        reopen(&killed, &run, &format!("{context}, killed"));
+        for _ in 0..3 {
+            reopen(&disk.after_power_loss(&mut rng), &run, &format!("{context}, power lost"));
+        }
+        drop(store);
+        reopen(&disk, &run, &format!("{context}, closed"));
+        // The number of operations differs a little from run to run: the compactor and the allocator work beside.
+        if !failed {
+            break;
+        }
+    }
+    assert!(failures > 150, "only {failures} operations were made to fail");
+}
+
+#[test]
+fn the_power_may_go_in_the_middle_of_a_flush() {
+    let mut rng = SmallRng::seed_from_u64(seed());
+    let (mut torn, mut whole, mut gone) = (0, 0, 0);
+    for round in 0..60 {
+        let disk = SimDisk::default();
+        let store = open(&disk).unwrap();
+        let mut run = run(&store, rng.random_range(1..80), 0x100);
+        until("a spare segment", || {
+            let segments =
+                disk.files().into_iter().filter(|(path, _)| path.extension().is_some_and(|end| end == "seg"));
+            segments.filter(|(path, _)| written(&disk, path) == 0).count() > 0
+        });
+        // One more is under way, several sectors long: it is there or not, and never half.
+        let head = wait(store.take(ShardId(0), Token(0x100))).unwrap();
+        let more = (0..25).map(|row| grant(0x0b00_0000 + row, 9_000 + u64::from(row), None)).collect();
+        let next = batch(&head, 0, more);
+        run.offered[0].push(next.clone());
+        disk.hold_flushes(true);
+        let answer = store.commit(vec![next]);
+        until("the flush", || disk.waiting() > 0);
+        for _ in 0..6 {
+            let lost = disk.after_power_loss(&mut rng);
+            let context = format!("round {round}");
+            let store = open(&lost).unwrap_or_else(|error| panic!("{context}: {error:?}"));
+            let history = wait(store.history(ShardId(0), Seq(0), usize::MAX)).unwrap();
+            match (store.torn_bytes() > 0, history.len() == run.offered[0].len()) {
+                (true, _) => torn += 1,
+                (false, true) => whole += 1,
+                (false, false) => gone += 1,
+            }
+            drop(store);
+            reopen(&lost, &run, &context);
+        }
+        disk.hold_flushes(false);
+        drop(answer);
+        drop(store);
+        reopen(&disk, &run, "the flush went on");
+    }
+    println!("the last group was torn {torn} times, whole {whole} times, gone {gone} times");
+    assert!(torn > 50 && whole + gone > 0, "the test does not reach what it is about");
+}
+
+/// Starting writes too: it cuts the tail. The power may go there as well.
+#[test]
+fn a_start_that_is_broken_off_is_repeated() {
+    let mut rng = SmallRng::seed_from_u64(seed());
+    let disk = SimDisk::default();
+    let store = open(&disk).unwrap();
+    let run = run(&store, 100, 0x100);
+    until("a snapshot", || store.figures().compactions > 0);
+    let (segment, length) = last_segment(&disk);
+    let image = disk.after_kill();
+    // The last write left something behind the end.
+    let end = written(&image, &segment);
+    image.edit(&segment, |bytes| bytes[end..(end + 300).min(length)].fill(0xaa));
+    for operation in 1.. {
+        let image = image.after_kill();
+        image.fail_at(operation);
+        let opened = open(&image);
+        let failed = image.failed();
+        let lost = image.after_power_loss(&mut rng);
+        drop(opened);
+        reopen(&lost, &run, &format!("operation {operation} of the start failed, power lost"));
+        reopen(&image, &run, &format!("operation {operation} of the start failed"));
+        if !failed {
+            assert!(operation > 3, "the start wrote nothing");
+            break;
+        }
+    }
+}
+
+pub fn written(disk: &SimDisk, path: &Path) -> usize {
+    let mut end = 0;
+    disk.edit(path, |bytes| end = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1));
+    end
+}
+
+pub fn last_segment(disk: &SimDisk) -> (std::path::PathBuf, usize) {
+    let segments = disk.files().into_iter().filter(|(path, _)| path.extension().is_some_and(|end| end == "seg"));
+    let used: Vec<_> = segments.filter(|(path, _)| written(disk, path) > 0).collect();
+    used.last().cloned().unwrap()
+}
+
+#[test]
+fn a_torn_tail_is_cut_and_counted() {
+    let disk = SimDisk::default();
+    let store = open(&disk).unwrap();
+    let run = run(&store, 5, 0x100);
+    let image = disk.after_kill();
+    drop(store);
+    let (segment, _) = last_segment(&image);
+    let end = written(&image, &segment);
+    image.edit(&segment, |bytes| bytes[end..end + 100].fill(0x55));
+    let store = open(&image).unwrap();
+    assert_eq!(store.torn_bytes(), 100);
+    check(&store, &run, 0x900, "torn");
+    drop(store);
+    assert_eq!(open(&image).unwrap().torn_bytes(), 0);
+}
+
+#[test]
+fn after_a_failed_flush_everything_is_refused() {
+    let disk = SimDisk::default();
+    let store = open(&disk).unwrap();
+    let mut head = wait(store.take(ShardId(0), Token(1))).unwrap();
+    let first = batch(&head, 0, vec![config_step(network(1))]);
+    let committed = wait(store.commit(vec![first.clone()])).unwrap();
+    follow(&mut head, &first, &committed[0]);
+    until("the spare segment", || {
+        disk.files().iter().filter(|(path, _)| path.extension().is_some_and(|end| end == "seg")).count() == 2
+    });
+    // The next operations are write and flush of the frame.
+    disk.fail_at(disk.operations() + 2);
+    let second = batch(&head, 0, vec![grant(1, 1, None)]);
+    assert!(matches!(wait(store.commit(vec![second.clone()])), Err(CommitError::Unknown { .. })));
+    assert_eq!(store.health(), StoreHealth::Failed);
+    let refused = wait(store.commit(vec![second]));
+    assert!(matches!(refused, Err(CommitError::NotApplied { cause: StoreError::Poisoned(_) })), "{refused:?}");
+    assert!(matches!(wait(store.take(ShardId(0), Token(2))), Err(StoreError::Poisoned(_))));
+}
+
+#[test]
+fn a_full_disk_refuses_grants_and_takes_releases() {
+    let disk = SimDisk::default();
+    let store = open(&disk).unwrap();
+    let mut head = wait(store.take(ShardId(0), Token(1))).unwrap();
+    let commit = |head: &mut Head, steps: Vec<Step>| {
+        let next = batch(head, 0, steps);
+        wait(store.commit(vec![next.clone()])).map(|committed| follow(head, &next, &committed[0]))
+    };
+    commit(&mut head, vec![config_step(network(1))]).unwrap();
+    disk.set_capacity(Some(disk.used()));
+    let mut granted = 0;
+    let refused = loop {
+        match commit(&mut head, vec![grant(granted, 100 + u64::from(granted), None)]) {
+            Ok(()) => granted += 1,
+            Err(error) => break error,
+        }
+        assert!(granted < 10_000, "the disk is never full");
+    };
+    assert!(matches!(refused, CommitError::NotApplied { cause: StoreError::Full }), "{refused:?}");
+    assert_eq!(store.health(), StoreHealth::Full);
+    commit(&mut head, vec![free(0, 100)]).unwrap();
+    // Batches that were given behind a refused one are not mistaken for a fenced owner's.
+    let ahead = Batch { seq: Seq(head.seq.0 + 2), ..batch(&head, 0, vec![free(1, 101)]) };
+    let gap = wait(store.commit(vec![ahead]));
+    assert!(matches!(gap, Err(CommitError::NotApplied { cause: StoreError::Gap { .. } })), "{gap:?}");
+    disk.set_capacity(None);
+    until("room again", || store.health() == StoreHealth::Ready);
+    commit(&mut head, vec![grant(0, 9_000, None)]).unwrap();
+    drop(store);
+    let store = open(&disk).unwrap();
+    let history = wait(store.history(ShardId(0), Seq(0), usize::MAX)).unwrap();
+    assert_eq!(history.len() as u64, head.seq.0);
+}
+
+#[test]
+fn history_outlives_snapshots_until_retention_ends() {
+    let disk = SimDisk::default();
+    let bounded = Options { history_bytes: 24 << 10, ..options(&disk) };
+    let store = EmbeddedStore::open(Path::new(DIR), SHARDS, bounded.clone()).unwrap();
+    let run = run(&store, 400, 0x100);
+    until("a removed segment", || !disk.files().iter().any(|(path, _)| path.ends_with("00000001.seg")));
+    drop(store);
+    let store = EmbeddedStore::open(Path::new(DIR), SHARDS, bounded).unwrap();
+    let history = wait(store.history(ShardId(0), Seq(0), usize::MAX)).unwrap();
+    assert!(history.len() < run.offered[0].len());
+    assert_eq!(history[..], run.offered[0][run.offered[0].len() - history.len()..]);
+    // State does not depend on history.
+    wait(store.take(ShardId(0), Token(5))).unwrap();
+    let image = wait(store.load(ShardId(0), Token(5))).unwrap();
+    assert_eq!(model_of(&image), model(&run.offered[0]));
+}
+
+#[test]
+fn a_second_server_on_one_directory_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let small = Options { segment_bytes: 64 << 10, ..Options::default() };
+    let store = EmbeddedStore::open(dir.path(), 1, small.clone()).unwrap();
+    let refused = EmbeddedStore::open(dir.path(), 1, small.clone()).unwrap_err();
+    let StoreError::Locked(text) = &refused else { panic!("{refused:?}") };
+    assert!(text.contains(&std::process::id().to_string()) && text.contains(dir.path().to_str().unwrap()), "{text}");
+    assert!(matches!(verify(dir.path()), Err(StoreError::Locked(_))));
+    drop(store);
+    let store = EmbeddedStore::open(dir.path(), 1, small).unwrap();
+    let register = store.info().register;
+    drop(store);
+    assert_eq!(verify(dir.path()).unwrap().register, register);
+}
+
+/// The register that was copied may have gone on: its copy must never repeat a generation of it.
+#[test]
+fn a_copy_is_another_register_with_higher_generations() {
+    let above = tempfile::tempdir().unwrap();
+    let (dir, target) = (above.path().join("a"), above.path().join("b"));
+    let small = Options { segment_bytes: 8 << 10, snapshot_log_bytes: 16 << 10, ..Options::default() };
+    let store = EmbeddedStore::open(&dir, SHARDS, small.clone()).unwrap();
+    let run = run(&store, 120, 0x100);
+    until("a snapshot", || store.figures().compactions > 0);
+    let register = store.info().register;
+    let before = wait(store.take(ShardId(0), Token(0x100))).unwrap();
+    drop(store);
+    let report = copy(&dir, &target).unwrap();
+    assert_eq!(report.restored_from, Some(register));
+    assert!(matches!(copy(&dir, &target), Err(StoreError::Foreign(_))), "never over something that is there");
+    let store = EmbeddedStore::open(&target, SHARDS, small.clone()).unwrap();
+    assert_eq!((store.info().register, store.restored_from()), (report.register, Some(register)));
+    assert_ne!(report.register, register);
+    check(&store, &run, 0x9000, "copy");
+    let after = wait(store.take(ShardId(0), Token(0x9999))).unwrap();
+    assert!(after.generation > before.generation && after.generation.0 >= 1_700_000_000 << 20, "{after:?}");
+    drop(store);
+    check(&EmbeddedStore::open(&dir, SHARDS, small).unwrap(), &run, 0x9000, "source");
+    assert!(matches!(verify(&above.path().join("none")), Err(_)) && !above.path().join("none").exists());
+}

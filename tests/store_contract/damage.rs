@@ -1,0 +1,249 @@
+//! Bytes and files that change behind the store's back: each is noticed or does no harm. None changes a value.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use allod::store::embedded::EmbeddedStore;
+use allod::store::*;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use super::crash::{seed, until, written};
+use super::disk::SimDisk;
+use super::work::*;
+
+/// 200 batches of four rows, a snapshot, several segments; killed, not closed.
+fn killed() -> &'static (SimDisk, Run) {
+    static KILLED: OnceLock<(SimDisk, Run)> = OnceLock::new();
+    KILLED.get_or_init(|| {
+        let disk = SimDisk::default();
+        let store = open(&disk).unwrap();
+        let run = run(&store, 200, 0x100);
+        assert_eq!(run.acknowledged[0], 200);
+        until("a snapshot", || store.figures().compactions > 0);
+        until("a spare", || {
+            disk.files()
+                .iter()
+                .any(|(path, _)| path.extension().is_some_and(|end| end == "seg") && written(&disk, path) == 0)
+        });
+        (disk.after_kill(), run)
+    })
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Tally {
+    intact: u32,
+    refused: u32,
+}
+
+/// Opens what is left. Intact or refused; everything else fails the test.
+fn judge(disk: &SimDisk, context: &str, tally: &mut Tally) {
+    match open(disk) {
+        Ok(store) => {
+            check(&store, &killed().1, 0x9000, context);
+            tally.intact += 1;
+        }
+        Err(StoreError::Damaged(text) | StoreError::Foreign(text)) => {
+            assert!(text.contains(DIR), "{context}: the message names no file: {text}");
+            tally.refused += 1;
+        }
+        Err(other) => panic!("{context}: {other:?}"),
+    }
+}
+
+fn of_kind(disk: &SimDisk, kind: &str) -> Vec<PathBuf> {
+    disk.files()
+        .into_iter()
+        .map(|(path, _)| path)
+        .filter(|path| path.extension().is_some_and(|end| end == kind))
+        .collect()
+}
+
+fn flip(path: &Path, at: usize, bit: u8, tally: &mut Tally) {
+    let image = killed().0.after_kill();
+    image.edit(path, |bytes| bytes[at] ^= 1 << bit);
+    judge(&image, &format!("bit {bit} of byte {at} of {}", path.display()), tally);
+}
+
+#[test]
+fn one_flipped_bit_anywhere_is_noticed_or_harmless() {
+    let mut rng = SmallRng::seed_from_u64(seed());
+    let disk = &killed().0;
+    let mut total = Tally::default();
+    for (path, length) in disk.files() {
+        let mut tally = Tally::default();
+        // The part that is written is what counts; the zeros behind it get a few as well.
+        let used = written(disk, &path).max(1);
+        for _ in 0..40 {
+            flip(&path, rng.random_range(0..used), rng.random_range(0..8), &mut tally);
+        }
+        for at in (0..used.min(64)).step_by(2) {
+            flip(&path, at, rng.random_range(0..8), &mut tally);
+        }
+        for _ in 0..4 {
+            flip(&path, rng.random_range(0..length), rng.random_range(0..8), &mut tally);
+        }
+        println!("{}: {tally:?}", path.display());
+        total.intact += tally.intact;
+        total.refused += tally.refused;
+    }
+    println!("{total:?}");
+    assert!(total.intact + total.refused >= 200 && total.refused > 100);
+}
+
+#[test]
+fn the_last_acknowledged_frame_is_not_taken_for_a_torn_tail() {
+    let disk = &killed().0;
+    let (segment, _) = super::crash::last_segment(disk);
+    let end = written(disk, &segment);
+    let mut tally = Tally::default();
+    for back in 1..40 {
+        flip(&segment, end - back, 3, &mut tally);
+    }
+    assert_eq!(tally, Tally { intact: 0, refused: 39 });
+}
+
+/// Offsets at which frames begin: where a cut looks most like a clean end.
+fn borders(disk: &SimDisk, path: &Path) -> Vec<usize> {
+    let mut borders = Vec::new();
+    disk.edit(path, |bytes| {
+        let magic = [0xf5, b'A', b'F', 0xff];
+        borders = (0..bytes.len()).filter(|&at| bytes[at..].starts_with(&magic)).collect();
+    });
+    borders
+}
+
+#[test]
+fn a_log_cut_at_a_border_of_frames_is_refused() {
+    let disk = &killed().0;
+    let mut tally = Tally::default();
+    let mut cuts = 0;
+    for path in of_kind(disk, "seg") {
+        for at in borders(disk, &path) {
+            cuts += 2;
+            let zeroed = disk.after_kill();
+            zeroed.edit(&path, |bytes| bytes[at..].fill(0));
+            judge(&zeroed, &format!("{} zeroed from {at}", path.display()), &mut tally);
+            let cut = disk.after_kill();
+            cut.edit(&path, |bytes| bytes.truncate(at));
+            judge(&cut, &format!("{} cut at {at}", path.display()), &mut tally);
+        }
+    }
+    assert!(cuts > 200, "{cuts}");
+    assert_eq!(tally, Tally { intact: 0, refused: cuts });
+}
+
+#[test]
+fn zeroed_sectors_and_cut_files_are_noticed() {
+    let disk = &killed().0;
+    let mut tally = Tally::default();
+    for (path, length) in disk.files() {
+        let used = written(disk, &path);
+        for at in (0..used).step_by(1_024) {
+            let zeroed = disk.after_kill();
+            zeroed.edit(&path, |bytes| bytes[at..(at + 512).min(length)].fill(0));
+            judge(&zeroed, &format!("sector at {at} of {} zeroed", path.display()), &mut tally);
+            let cut = disk.after_kill();
+            cut.edit(&path, |bytes| bytes.truncate(at));
+            judge(&cut, &format!("{} cut at {at}", path.display()), &mut tally);
+        }
+    }
+    println!("{tally:?}");
+    assert!(tally.refused > 100);
+}
+
+#[test]
+fn a_missing_file_is_never_an_empty_register() {
+    let disk = &killed().0;
+    for (path, _) in disk.files() {
+        let image = disk.after_kill();
+        let blank = written(disk, &path) == 0;
+        image.delete(&path);
+        let mut tally = Tally::default();
+        judge(&image, &format!("{} missing", path.display()), &mut tally);
+        // All segments are still there, so the log alone leads to the same state; and a blank segment holds nothing.
+        let replaceable = blank || path.extension().is_some_and(|end| end == "snap");
+        assert_eq!(tally.refused == 0, replaceable, "{}", path.display());
+    }
+    // Nothing but META; and everything but META.
+    let bare = disk.after_kill();
+    for (path, _) in disk.files() {
+        if !path.ends_with("META") {
+            bare.delete(&path);
+        }
+    }
+    assert!(matches!(open(&bare), Err(StoreError::Damaged(_))));
+    let marked = disk.after_kill();
+    for (path, _) in disk.files() {
+        if !path.ends_with("MARK") {
+            marked.delete(&path);
+        }
+    }
+    assert!(matches!(open(&marked), Err(StoreError::Damaged(_))), "what was acknowledged is gone, so nothing is new");
+}
+
+#[test]
+fn swapped_and_foreign_files_are_refused() {
+    let disk = &killed().0;
+    let segments = of_kind(disk, "seg");
+    let used: Vec<_> = segments.iter().filter(|path| written(disk, path) > 0).collect();
+    assert!(used.len() > 3);
+    for pair in used.windows(2) {
+        let image = disk.after_kill();
+        image.swap(pair[0], pair[1]);
+        assert!(matches!(open(&image), Err(StoreError::Damaged(_))), "{pair:?}");
+    }
+    let other = SimDisk::default();
+    let store = open(&other).unwrap();
+    run(&store, 200, 0x100);
+    until("a snapshot", || store.figures().compactions > 0);
+    let other = other.after_kill();
+    for path in [used[1], used[used.len() - 1], &PathBuf::from(DIR).join("META")] {
+        let image = disk.after_kill();
+        let mut foreign = Vec::new();
+        other.edit(path, |bytes| foreign = bytes.clone());
+        image.edit(path, |bytes| *bytes = foreign);
+        let refused = open(&image);
+        assert!(matches!(refused, Err(StoreError::Foreign(_) | StoreError::Damaged(_))), "{}", path.display());
+    }
+}
+
+#[test]
+fn another_number_of_shards_is_refused() {
+    let disk = killed().0.after_kill();
+    let refused = EmbeddedStore::open(Path::new(DIR), SHARDS + 1, options(&disk)).unwrap_err();
+    let StoreError::Foreign(text) = &refused else { panic!("{refused:?}") };
+    assert!(text.contains("3 shards"), "{text}");
+}
+
+#[test]
+fn a_directory_of_something_else_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("photo.jpg"), "x").unwrap();
+    let refused = EmbeddedStore::open(dir.path(), 1, Default::default()).unwrap_err();
+    assert!(matches!(&refused, StoreError::Foreign(text) if text.contains("photo.jpg")), "{refused:?}");
+}
+
+/// After a loss of power the mark may be old. What stands behind an unreadable frame still proves that it was durable.
+#[test]
+fn a_damaged_frame_is_no_torn_tail_even_if_the_mark_is_old() {
+    let fresh = SimDisk::default();
+    drop(open(&fresh).unwrap());
+    let mark = Path::new(DIR).join("MARK");
+    let mut old = Vec::new();
+    fresh.edit(&mark, |bytes| old = bytes.clone());
+    let disk = SimDisk::default();
+    let store = open(&disk).unwrap();
+    let run = run(&store, 8, 0x100);
+    let aged = disk.after_kill();
+    aged.edit(&mark, |bytes| *bytes = old);
+    let (segment, _) = super::crash::last_segment(&aged);
+    let frames = borders(&aged, &segment);
+    assert!(frames.len() > 2);
+    check(&open(&aged.after_kill()).unwrap(), &run, 0x9000, "an old mark");
+    for &at in &frames[..frames.len() - 1] {
+        let image = aged.after_kill();
+        image.edit(&segment, |bytes| bytes[at + 50] ^= 1);
+        assert!(matches!(open(&image), Err(StoreError::Damaged(_))), "frame at {at}");
+    }
+}

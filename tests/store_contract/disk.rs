@@ -1,0 +1,304 @@
+//! A file system in memory that can fail at the n-th operation, fill up, and lose power.
+//!
+//! After a loss of power a file has what was flushed, and of what was not a random part, sector by sector. A name has
+//! what its directory had when that was flushed, or what it had since. A flush that failed forgets what was to be
+//! flushed, as kernels do: the cache goes on to show it, the disk never gets it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use allod::store::embedded::disk::{Disk, DiskFile, Lock};
+use rand::Rng;
+
+const SECTOR: usize = 512;
+
+#[derive(Debug, Clone, Default)]
+struct Content {
+    now: Vec<u8>,
+    durable: Vec<u8>,
+    dirty: BTreeSet<usize>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    names: BTreeMap<PathBuf, Arc<Mutex<Content>>>,
+    durable_names: BTreeMap<PathBuf, Arc<Mutex<Content>>>,
+    dirs: BTreeSet<PathBuf>,
+    operations: u64,
+    /// The operation that fails; none before it does, and those after it go well again.
+    fail_at: Option<u64>,
+    failed: bool,
+    capacity: Option<u64>,
+    locked: BTreeSet<PathBuf>,
+    /// Flushes wait; and so many do.
+    held: bool,
+    waiting: usize,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct SimDisk(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct SimFile {
+    disk: SimDisk,
+    content: Arc<Mutex<Content>>,
+}
+
+impl SimDisk {
+    pub fn fail_at(&self, operation: u64) {
+        self.0.lock().unwrap().fail_at = Some(operation);
+    }
+
+    /// Did the operation that was to fail come?
+    pub fn failed(&self) -> bool {
+        self.0.lock().unwrap().failed
+    }
+
+    pub fn operations(&self) -> u64 {
+        self.0.lock().unwrap().operations
+    }
+
+    /// From now on flushes wait, or no longer do.
+    pub fn hold_flushes(&self, held: bool) {
+        self.0.lock().unwrap().held = held;
+    }
+
+    /// Flushes that wait.
+    pub fn waiting(&self) -> usize {
+        self.0.lock().unwrap().waiting
+    }
+
+    fn wait_while_held(&self) {
+        self.0.lock().unwrap().waiting += 1;
+        while self.0.lock().unwrap().held {
+            std::thread::sleep(std::time::Duration::from_micros(50));
+        }
+        self.0.lock().unwrap().waiting -= 1;
+    }
+
+    pub fn set_capacity(&self, bytes: Option<u64>) {
+        self.0.lock().unwrap().capacity = bytes;
+    }
+
+    pub fn used(&self) -> u64 {
+        let state = self.0.lock().unwrap();
+        state.names.values().map(|content| content.lock().unwrap().now.len() as u64).sum()
+    }
+
+    /// What a process sees that starts after this one was killed: all that was written, flushed or not.
+    pub fn after_kill(&self) -> SimDisk {
+        let state = self.0.lock().unwrap();
+        let copy = |content: &Arc<Mutex<Content>>| Arc::new(Mutex::new(content.lock().unwrap().clone()));
+        let names: BTreeMap<_, _> = state.names.iter().map(|(path, content)| (path.clone(), copy(content))).collect();
+        let durable_names = state.durable_names.iter().map(|(path, content)| {
+            let same = state.names.get(path).is_some_and(|now| Arc::ptr_eq(now, content));
+            (path.clone(), if same { names[path].clone() } else { copy(content) })
+        });
+        let durable_names = durable_names.collect();
+        SimDisk(Arc::new(Mutex::new(State { names, durable_names, dirs: state.dirs.clone(), ..State::default() })))
+    }
+
+    /// What is there when the power comes back.
+    pub fn after_power_loss(&self, rng: &mut impl Rng) -> SimDisk {
+        let state = self.0.lock().unwrap();
+        // Changes of names since the last flush of their directory happened or did not, all of them: journals keep order.
+        let names = if rng.random() { &state.names } else { &state.durable_names };
+        let survive = |content: &Arc<Mutex<Content>>, rng: &mut dyn rand::RngCore| {
+            let content = content.lock().unwrap();
+            let mut bytes = content.durable.clone();
+            if content.now.len() > bytes.len() && rng.random() {
+                bytes.resize(content.now.len(), 0);
+            }
+            for &sector in &content.dirty {
+                let range = sector * SECTOR..((sector + 1) * SECTOR).min(content.now.len()).min(bytes.len());
+                if !range.is_empty() && rng.random() {
+                    bytes[range.clone()].copy_from_slice(&content.now[range]);
+                }
+            }
+            Arc::new(Mutex::new(Content { now: bytes.clone(), durable: bytes, dirty: BTreeSet::new() }))
+        };
+        let names: BTreeMap<_, _> = names.iter().map(|(path, content)| (path.clone(), survive(content, rng))).collect();
+        let durable_names = names.clone();
+        SimDisk(Arc::new(Mutex::new(State { names, durable_names, dirs: state.dirs.clone(), ..State::default() })))
+    }
+
+    pub fn files(&self) -> Vec<(PathBuf, usize)> {
+        let state = self.0.lock().unwrap();
+        state.names.iter().map(|(path, content)| (path.clone(), content.lock().unwrap().now.len())).collect()
+    }
+
+    /// Changes a file behind everybody's back.
+    pub fn edit(&self, path: &Path, edit: impl FnOnce(&mut Vec<u8>)) {
+        let state = self.0.lock().unwrap();
+        edit(&mut state.names[path].lock().unwrap().now);
+    }
+
+    pub fn delete(&self, path: &Path) {
+        let mut state = self.0.lock().unwrap();
+        state.names.remove(path).unwrap();
+        state.durable_names.remove(path);
+    }
+
+    pub fn swap(&self, one: &Path, other: &Path) {
+        let mut state = self.0.lock().unwrap();
+        let (first, second) = (state.names[one].clone(), state.names[other].clone());
+        state.names.insert(one.into(), second);
+        state.names.insert(other.into(), first);
+    }
+
+    /// Counts an operation; an error if it is the one to fail.
+    fn count(&self) -> io::Result<()> {
+        let mut state = self.0.lock().unwrap();
+        state.operations += 1;
+        if state.fail_at == Some(state.operations) {
+            state.failed = true;
+            return Err(io::Error::other("injected"));
+        }
+        Ok(())
+    }
+
+    fn room(&self, more: usize) -> io::Result<()> {
+        let capacity = self.0.lock().unwrap().capacity;
+        match capacity {
+            Some(capacity) if self.used() + more as u64 > capacity => Err(io::ErrorKind::StorageFull.into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn file(&self, content: Arc<Mutex<Content>>) -> Arc<dyn DiskFile> {
+        Arc::new(SimFile { disk: self.clone(), content })
+    }
+}
+
+struct SimLock(SimDisk, PathBuf);
+
+impl Drop for SimLock {
+    fn drop(&mut self) {
+        self.0.0.lock().unwrap().locked.remove(&self.1);
+    }
+}
+
+impl Disk for SimDisk {
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let state = self.0.lock().unwrap();
+        if !state.dirs.contains(dir) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let inside = state.names.keys().chain(&state.dirs).filter(|path| path.parent() == Some(dir));
+        Ok(inside.map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect())
+    }
+
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        self.count()?;
+        self.0.lock().unwrap().dirs.insert(dir.into());
+        Ok(())
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        let content = self.0.lock().unwrap().names.get(path).cloned();
+        content.map(|content| self.file(content)).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        self.count()?;
+        let content = Arc::new(Mutex::new(Content::default()));
+        self.0.lock().unwrap().names.insert(path.into(), content.clone());
+        Ok(self.file(content))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.count()?;
+        let mut state = self.0.lock().unwrap();
+        let content = state.names.remove(from).ok_or(io::ErrorKind::NotFound)?;
+        state.names.insert(to.into(), content);
+        Ok(())
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.count()?;
+        self.0.lock().unwrap().names.remove(path).map(|_| ()).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.count()?;
+        let mut state = self.0.lock().unwrap();
+        let inside = |path: &Path| path.parent() == Some(dir);
+        state.durable_names.retain(|path, _| !inside(path));
+        let now: Vec<_> =
+            state.names.iter().filter(|(path, _)| inside(path)).map(|(p, c)| (p.clone(), c.clone())).collect();
+        state.durable_names.extend(now);
+        Ok(())
+    }
+
+    fn lock(&self, path: &Path, _owner: &str) -> io::Result<Result<Lock, String>> {
+        let mut state = self.0.lock().unwrap();
+        if !state.locked.insert(path.into()) {
+            return Ok(Err("process 1".into()));
+        }
+        Ok(Ok(Box::new(SimLock(self.clone(), path.into()))))
+    }
+}
+
+impl SimFile {
+    fn put(&self, bytes: &[u8], at: usize) {
+        let mut content = self.content.lock().unwrap();
+        let end = at + bytes.len();
+        if content.now.len() < end {
+            content.now.resize(end, 0);
+        }
+        content.now[at..end].copy_from_slice(bytes);
+        content.dirty.extend(at / SECTOR..end.div_ceil(SECTOR));
+    }
+}
+
+impl DiskFile for SimFile {
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.content.lock().unwrap().now.len() as u64)
+    }
+
+    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        let content = self.content.lock().unwrap();
+        let rest = content.now.get(at as usize..).unwrap_or_default();
+        let count = rest.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&rest[..count]);
+        Ok(count)
+    }
+
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        let growth = (at as usize + bytes.len()).saturating_sub(self.content.lock().unwrap().now.len());
+        self.disk.room(growth)?;
+        if let Err(error) = self.disk.count() {
+            // A short write: some of it is there.
+            self.put(&bytes[..bytes.len() / 2], at as usize);
+            return Err(error);
+        }
+        self.put(bytes, at as usize);
+        Ok(())
+    }
+
+    fn allocate(&self, length: u64) -> io::Result<()> {
+        self.disk.count()?;
+        let growth = (length as usize).saturating_sub(self.content.lock().unwrap().now.len());
+        self.disk.room(growth)?;
+        self.content.lock().unwrap().now.resize(length as usize, 0);
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.disk.wait_while_held();
+        let failed = self.disk.count();
+        let mut content = self.content.lock().unwrap();
+        let dirty = std::mem::take(&mut content.dirty);
+        failed?;
+        let length = content.now.len();
+        content.durable.resize(length, 0);
+        for sector in dirty {
+            let range = sector * SECTOR..((sector + 1) * SECTOR).min(length);
+            let Content { now, durable, .. } = &mut *content;
+            durable[range.clone()].copy_from_slice(&now[range]);
+        }
+        Ok(())
+    }
+}

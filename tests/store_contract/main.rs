@@ -1,0 +1,10 @@
+//! The store contract, as one suite for every store; and for the embedded store what only a disk can do to it.
+//!
+//! `suite` is the contract. `crash` fails each disk operation in turn and cuts the power. `damage` changes bytes and
+//! files behind the store's back. `ALLOD_SEED` replays a random test.
+
+mod crash;
+mod damage;
+mod disk;
+mod suite;
+mod work;

@@ -1,0 +1,263 @@
+//! The contract. A store that is not in the list at the end does not exist.
+
+use std::sync::Arc;
+
+use allod::store::embedded::EmbeddedStore;
+use allod::store::memory::MemoryStore;
+use allod::store::*;
+
+use super::disk::SimDisk;
+use super::work::*;
+
+pub trait Subject {
+    type Kept: Store;
+    fn open(&self) -> Arc<Self::Kept>;
+}
+
+pub struct Memory;
+impl Subject for Memory {
+    type Kept = MemoryStore;
+    fn open(&self) -> Arc<MemoryStore> {
+        Arc::new(MemoryStore::new(SHARDS))
+    }
+}
+
+pub struct Embedded(SimDisk);
+impl Subject for Embedded {
+    type Kept = EmbeddedStore;
+    fn open(&self) -> Arc<EmbeddedStore> {
+        Arc::new(open(&self.0).unwrap())
+    }
+}
+
+fn token(number: u128) -> Token {
+    Token(0x7000 + number)
+}
+
+fn a_new_register_is_empty(subject: &impl Subject) {
+    let store = subject.open();
+    let head = wait(store.take(ShardId(0), token(1))).unwrap();
+    assert_eq!((head.epoch, head.seq, head.parent), (Epoch(1), Seq(0), Token(0)));
+    let image = wait(store.load(ShardId(0), token(1))).unwrap();
+    assert!(image.networks.is_empty());
+    assert_eq!(image.head, head);
+    assert_eq!(store.health(), StoreHealth::Ready);
+    assert_eq!(store.info().shards, SHARDS);
+}
+
+fn what_was_committed_is_loaded(subject: &impl Subject) {
+    let store = subject.open();
+    let run = run(&*store, 40, 0x100);
+    assert_eq!(run.acknowledged[0], 40);
+    check(&*store, &run, 0x200, "same process");
+}
+
+fn a_take_over_fences_the_owner_before(subject: &impl Subject) {
+    let store = subject.open();
+    let old = wait(store.take(ShardId(0), token(1))).unwrap();
+    let new = wait(store.take(ShardId(0), token(2))).unwrap();
+    assert_eq!((new.epoch.0, new.parent), (old.epoch.0 + 1, old.token));
+    let late = batch(&old, 0, vec![config_step(network(1))]);
+    let refused = wait(store.commit(vec![late.clone()]));
+    assert!(matches!(refused, Err(CommitError::Fenced { current, .. }) if current == new.epoch), "{refused:?}");
+    // The right epoch with the wrong token is fenced as well: the epoch only orders.
+    let forged = Batch { epoch: new.epoch, ..late };
+    assert!(matches!(wait(store.commit(vec![forged])), Err(CommitError::Fenced { .. })));
+    assert!(matches!(wait(store.load(ShardId(0), token(1))), Err(StoreError::Fenced { .. })));
+    assert!(wait(store.history(ShardId(0), Seq(0), 10)).unwrap().is_empty());
+}
+
+fn taking_twice_with_one_token_is_taking_once(subject: &impl Subject) {
+    let store = subject.open();
+    let first = wait(store.take(ShardId(0), token(1))).unwrap();
+    assert_eq!(wait(store.take(ShardId(0), token(1))).unwrap(), first);
+}
+
+fn a_batch_sent_again_is_applied_once(subject: &impl Subject) {
+    let store = subject.open();
+    let mut head = wait(store.take(ShardId(0), token(1))).unwrap();
+    let first = batch(&head, 0, vec![config_step(network(1))]);
+    let committed = wait(store.commit(vec![first.clone()])).unwrap();
+    follow(&mut head, &first, &committed[0]);
+    let second = batch(&head, 0, vec![grant(7, 5, None)]);
+    let after = wait(store.commit(vec![second.clone()])).unwrap();
+    // Again, the older one too: both were applied, and are only once.
+    assert_eq!(wait(store.commit(vec![first.clone()])).unwrap(), committed);
+    assert_eq!(wait(store.commit(vec![second.clone()])).unwrap(), after);
+    assert_eq!(wait(store.history(ShardId(0), Seq(0), 10)).unwrap(), [first, second]);
+}
+
+fn other_content_under_a_used_seq_is_refused(subject: &impl Subject) {
+    let store = subject.open();
+    let head = wait(store.take(ShardId(0), token(1))).unwrap();
+    wait(store.commit(vec![batch(&head, 0, vec![config_step(network(1))])])).unwrap();
+    let other = batch(&head, 0, vec![config_step(network(1)), grant(7, 5, None)]);
+    assert!(matches!(wait(store.commit(vec![other])), Err(CommitError::Fenced { .. })));
+    assert_eq!(wait(store.history(ShardId(0), Seq(0), 10)).unwrap().len(), 1);
+}
+
+fn a_gap_is_refused_and_named(subject: &impl Subject) {
+    let store = subject.open();
+    let head = wait(store.take(ShardId(0), token(1))).unwrap();
+    let mut ahead = batch(&head, 0, vec![config_step(network(1))]);
+    ahead.seq = Seq(2);
+    let refused = wait(store.commit(vec![ahead]));
+    let gap =
+        |error: &CommitError| matches!(error, CommitError::NotApplied { cause: StoreError::Gap { last: Seq(0), .. } });
+    assert!(refused.as_ref().is_err_and(gap), "{refused:?}");
+}
+
+fn the_digest_chains_the_line(subject: &impl Subject) {
+    let store = subject.open();
+    let mut head = wait(store.take(ShardId(0), token(1))).unwrap();
+    let mut digests = vec![head.digest];
+    for n in 0..3 {
+        let next = batch(&head, 0, rows(n, 0, &wait(store.history(ShardId(0), Seq(0), 10)).unwrap()));
+        let committed = wait(store.commit(vec![next.clone()])).unwrap();
+        follow(&mut head, &next, &committed[0]);
+        assert!(!digests.contains(&head.digest));
+        digests.push(head.digest);
+    }
+    assert_eq!(wait(store.take(ShardId(0), token(2))).unwrap().digest, head.digest);
+    let name = (ShardId(0), token(2), head.seq, head.digest);
+    wait(store.confirm(vec![name])).unwrap();
+    let wrong = (ShardId(0), token(2), head.seq, Digest(1));
+    assert!(matches!(wait(store.confirm(vec![wrong])), Err(CommitError::Fenced { .. })));
+    let old = (ShardId(0), token(1), head.seq, head.digest);
+    assert!(matches!(wait(store.confirm(vec![old])), Err(CommitError::Fenced { .. })));
+}
+
+fn calls_take_effect_in_their_order(subject: &impl Subject) {
+    let store = subject.open();
+    let mut head = wait(store.take(ShardId(0), token(1))).unwrap();
+    // None of them is waited for before the next is given.
+    let mut answers = Vec::new();
+    let mut offered = Vec::new();
+    for n in 0..50 {
+        let next = batch(&head, 0, rows(n, 0, &offered));
+        (head.seq, head.time, head.generation) = (next.seq, next.time, next.generation);
+        offered.push(next.clone());
+        answers.push(store.commit(vec![next]));
+    }
+    for (n, answer) in answers.into_iter().enumerate() {
+        assert_eq!(wait(answer).unwrap()[0].seq.0, n as u64 + 1);
+    }
+    assert_eq!(wait(store.history(ShardId(0), Seq(0), 100)).unwrap(), offered);
+}
+
+fn a_joint_commit_is_all_or_nothing(subject: &impl Subject) {
+    let store = subject.open();
+    let first = wait(store.take(ShardId(0), token(1))).unwrap();
+    let second = wait(store.take(ShardId(1), token(2))).unwrap();
+    let good = batch(&first, 0, vec![config_step(network(1))]);
+    let mut bad = batch(&second, 1, vec![config_step(network(2))]);
+    bad.token = token(9);
+    for batches in [vec![good.clone(), bad.clone()], vec![bad, good.clone()]] {
+        assert!(matches!(wait(store.commit(batches)), Err(CommitError::Fenced { .. })));
+    }
+    assert!(wait(store.history(ShardId(0), Seq(0), 10)).unwrap().is_empty());
+    let twice = wait(store.commit(vec![good.clone(), good.clone()]));
+    assert!(matches!(twice, Err(CommitError::NotApplied { cause: StoreError::Invalid(_) })), "{twice:?}");
+    let other = batch(&second, 1, vec![config_step(network(2))]);
+    assert_eq!(wait(store.commit(vec![good, other])).unwrap().len(), 2);
+}
+
+fn what_cannot_be_read_back_is_refused(subject: &impl Subject) {
+    let store = subject.open();
+    let head = wait(store.take(ShardId(0), token(1))).unwrap();
+    let mut wrong = batch(&head, 0, vec![config_step(network(8))]);
+    let refused = wait(store.commit(vec![wrong.clone()]));
+    assert!(matches!(refused, Err(CommitError::NotApplied { cause: StoreError::Invalid(_) })), "{refused:?}");
+    wrong.acts[0].network = network(8);
+    wrong.generation.0 = 1 << 53;
+    assert!(wait(store.commit(vec![wrong])).is_err());
+    wait(store.commit(vec![batch(&head, 0, vec![config_step(network(1))])])).unwrap();
+}
+
+fn time_and_generations_never_go_back(subject: &impl Subject) {
+    let store = subject.open();
+    let mut head = wait(store.take(ShardId(0), token(1))).unwrap();
+    let first = batch(&head, 0, vec![config_step(network(1))]);
+    let committed = wait(store.commit(vec![first.clone()])).unwrap();
+    follow(&mut head, &first, &committed[0]);
+    let next = batch(&head, 0, vec![]);
+    let back = [Batch { time: ShardTime(0), ..next.clone() }, Batch { generation: Generation(0), ..next.clone() }];
+    for batch in back {
+        assert!(wait(store.commit(vec![batch])).is_err());
+    }
+    // Acts without steps, and no acts at all, are batches like others.
+    wait(store.commit(vec![next])).unwrap();
+}
+
+fn history_is_read_in_pages(subject: &impl Subject) {
+    let store = subject.open();
+    let run = run(&*store, 120, 0x100);
+    let (mut after, mut read) = (Seq(0), Vec::new());
+    loop {
+        let page = wait(store.history(ShardId(0), after, 7)).unwrap();
+        assert!(page.len() <= 7);
+        let Some(last) = page.last() else { break };
+        after = last.seq;
+        read.extend(page);
+    }
+    assert_eq!(read, run.offered[0]);
+}
+
+fn a_closed_store_refuses(subject: &impl Subject) {
+    let store = subject.open();
+    let head = wait(store.take(ShardId(0), token(1))).unwrap();
+    let before = store.commit(vec![batch(&head, 0, vec![config_step(network(1))])]);
+    wait(store.close());
+    wait(before).unwrap();
+    assert_eq!(store.health(), StoreHealth::Failed);
+    let refused = wait(store.commit(vec![batch(&head, 0, vec![config_step(network(1))])]));
+    assert!(matches!(refused, Err(CommitError::NotApplied { .. })), "{refused:?}");
+    assert!(wait(store.take(ShardId(0), token(2))).is_err());
+    wait(store.close());
+}
+
+fn a_shard_that_is_none_is_refused(subject: &impl Subject) {
+    let store = subject.open();
+    assert!(wait(store.take(ShardId(SHARDS), token(1))).is_err());
+    assert!(wait(store.load(ShardId(SHARDS), token(1))).is_err());
+    assert!(wait(store.history(ShardId(SHARDS), Seq(0), 1)).is_err());
+}
+
+/// A store that compares before it writes refuses; the others refuse to load. None lets it pass.
+fn an_expectation_that_fails_is_never_passed_on(subject: &impl Subject) {
+    let store = subject.open();
+    let mut head = wait(store.take(ShardId(0), token(1))).unwrap();
+    let first = batch(&head, 0, vec![config_step(network(1)), grant(7, 5, None)]);
+    let committed = wait(store.commit(vec![first.clone()])).unwrap();
+    follow(&mut head, &first, &committed[0]);
+    let wrong = batch(&head, 0, vec![grant(7, 6, None)]);
+    match wait(store.commit(vec![wrong])) {
+        Err(CommitError::Mismatch { expected: None, found: Some(5), .. }) => {}
+        Ok(_) => {
+            let image = wait(store.load(ShardId(0), token(1)));
+            assert!(matches!(image, Err(StoreError::Damaged(_))), "{image:?}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+macro_rules! store_suite {
+    ($store:ident, $subject:expr, $($fact:ident),* $(,)?) => {
+        mod $store {
+            use super::*;
+            $(#[test] fn $fact() { super::$fact(&$subject); })*
+        }
+    };
+    ($($store:ident: $subject:expr),* $(,)?) => {
+        $(store_suite!($store, $subject,
+            a_new_register_is_empty, what_was_committed_is_loaded, a_take_over_fences_the_owner_before,
+            taking_twice_with_one_token_is_taking_once, a_batch_sent_again_is_applied_once,
+            other_content_under_a_used_seq_is_refused, a_gap_is_refused_and_named, the_digest_chains_the_line,
+            calls_take_effect_in_their_order, a_joint_commit_is_all_or_nothing, what_cannot_be_read_back_is_refused,
+            time_and_generations_never_go_back, history_is_read_in_pages, a_closed_store_refuses,
+            a_shard_that_is_none_is_refused, an_expectation_that_fails_is_never_passed_on);)*
+    };
+}
+
+use allod::core::types::{Generation, ShardTime};
+store_suite!(memory: Memory, embedded: Embedded(SimDisk::default()));
