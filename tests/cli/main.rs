@@ -7,8 +7,6 @@
     reason = "a failed unwrap is how a test fails; tests wait on real processes and files"
 )]
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap is how a test fails")]
-
 mod commands;
 mod errors;
 mod help;

@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use allod::store::{
     Batch, CommitError, Committed, Digest, Epoch, Head, Later, Seq, ShardId, ShardImage, Store, StoreError,

@@ -245,7 +245,8 @@ impl Layout {
             reusable.insert(pool.range, pool);
         }
         if remembers {
-            remembered.extend(Family::ALL.into_iter().zip(&old.elsewhere).flat_map(|(f, rested)| remembered_of(f, rested)));
+            remembered
+                .extend(Family::ALL.into_iter().zip(&old.elsewhere).flat_map(|(f, rested)| remembered_of(f, rested)));
         }
         let mut counted: HashMap<Range, SubnetSpace> =
             old.subnets.into_iter().map(|subnet| (subnet.range, subnet)).collect();
