@@ -18,7 +18,6 @@ use tokio::net::TcpListener;
 
 use crate::server::Server;
 use crate::server::session::Session;
-use crate::store::StoreHealth;
 use crate::wire::openrpc;
 
 /// Bodies worked on at once; beyond it 503.
@@ -108,7 +107,9 @@ async fn rpc(State(app): State<App>, request: Request<Body>) -> Response {
 
 async fn metrics(State(app): State<App>) -> Response {
     match app.server.shared.metrics.text() {
-        Ok(text) => (StatusCode::OK, [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response(),
+        Ok(text) => {
+            (StatusCode::OK, [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
+        }
         Err(error) => {
             tracing::error!(%error, "metrics cannot be written");
             plain(StatusCode::INTERNAL_SERVER_ERROR, "metrics cannot be written; the log says why")
@@ -128,9 +129,8 @@ async fn readyz(State(app): State<App>) -> Response {
     if !server.ready.load(Ordering::Acquire) {
         return plain(StatusCode::SERVICE_UNAVAILABLE, "loading");
     }
-    match server.shared.store.health() {
-        StoreHealth::Ready => plain(StatusCode::OK, "ready"),
-        StoreHealth::Full => plain(StatusCode::SERVICE_UNAVAILABLE, "the disk under the data directory is full"),
-        StoreHealth::Failed => plain(StatusCode::SERVICE_UNAVAILABLE, "the store failed"),
+    match server.shared.unwilling() {
+        None => plain(StatusCode::OK, "ready"),
+        Some(problem) => plain(StatusCode::SERVICE_UNAVAILABLE, problem),
     }
 }

@@ -30,7 +30,7 @@ use super::Server;
 use super::session::Session;
 use crate::actors::Told;
 use crate::limits::ANSWER_BYTES_MAX;
-use crate::wire::{ErrorKind, RpcError};
+use crate::wire::{ErrorKind, Id, RpcError, answer};
 
 /// What one call of the socket reads at most.
 const READ_BYTES: usize = 128 << 10;
@@ -90,6 +90,21 @@ pub async fn serve(stream: TcpStream, peer: SocketAddr, server: Arc<Server>) {
     tracing::debug!(%peer, reason, "connection closed");
 }
 
+/// Tells a client that there are too many, if it can be told at once.
+pub fn turn_away(stream: &TcpStream) {
+    let error = RpcError::new(
+        ErrorKind::Overloaded,
+        "too many connections (`server.max_connections`); close some or try again",
+    )
+    .with(|data| data.retry_after_ms = Some(1_000));
+    let mut line = Vec::new();
+    if answer::write_error(&mut line, &Id::NULL, &error).is_ok() {
+        line.push(b'\n');
+        // Whoever does not take it sees the connection close.
+        let _ = stream.try_write(&line);
+    }
+}
+
 struct Connection {
     stream: TcpStream,
     session: Session,
@@ -123,7 +138,8 @@ impl Connection {
             if self.ended && self.session.in_flight() == 0 && !backed_up && !self.has_line() {
                 return End::Done;
             }
-            let may_read = !self.ended && self.session.has_room() && !self.has_line() && self.waiting_bytes() < OUT_BYTES_MAX;
+            let may_read =
+                !self.ended && self.session.has_room() && !self.has_line() && self.waiting_bytes() < OUT_BYTES_MAX;
             self.arm(timer.as_mut(), backed_up);
             tokio::select! {
                 biased;
@@ -239,7 +255,8 @@ impl Connection {
 
     fn too_long(&mut self) {
         let max = self.server.bounds.line_bytes;
-        let message = format!("the line is longer than {max} bytes (`server.max_line_bytes`); the connection is closed");
+        let message =
+            format!("the line is longer than {max} bytes (`server.max_line_bytes`); the connection is closed");
         self.session.refuse(&RpcError::new(ErrorKind::LineTooLong, message));
         self.session.flush();
         self.ended = true;

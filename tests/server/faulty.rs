@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use allod::store::{
-    Batch, CommitError, Committed, Digest, Epoch, Head, Later, Seq, ShardId, ShardImage, Store, StoreError, StoreFigures,
-    StoreHealth, StoreInfo, Token,
+    Batch, CommitError, Committed, Digest, Epoch, Head, Later, Seq, ShardId, ShardImage, Store, StoreError,
+    StoreFigures, StoreHealth, StoreInfo, Token,
 };
 use tokio::sync::watch;
 

@@ -111,14 +111,8 @@ impl Coordinator {
             return tell.tell(Ok(Done::Network(view, created)));
         }
         let lane = Arc::new(Lane::new(id, shard));
-        let record = Record {
-            network: id,
-            wall,
-            by: self.by.clone(),
-            reason: self.reason.clone(),
-            transaction: None,
-            steps,
-        };
+        let record =
+            Record { network: id, wall, by: self.by.clone(), reason: self.reason.clone(), transaction: None, steps };
         let committed = self.commit_alone(&lane, record).await;
         let floor = generation_floor(Generation(0), wall);
         match committed {
@@ -212,7 +206,10 @@ impl Coordinator {
                 *holding = 0;
             }
         }
-        let in_doubt = matches!(answer.as_ref().map_err(|fault| &**fault), Err(Fault::Unavailable { applied: Applied::Unknown, .. }));
+        let in_doubt = matches!(
+            answer.as_ref().map_err(|fault| &**fault),
+            Err(Fault::Unavailable { applied: Applied::Unknown, .. })
+        );
         if answer.is_ok() {
             self.settle_as_is(&mut act, route).await;
         }

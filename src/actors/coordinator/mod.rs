@@ -334,7 +334,14 @@ fn lost() -> Box<Fault> {
 
 /// Sends requests to a network's actor, as many as find a place in its queue; the others are refused in the same breath,
 /// so that every ticket is answered.
-pub fn send(shared: &Shared, route: &Arc<Route>, by_name: bool, mut items: Vec<Item>, outlet: &Outlet, received: Instant) {
+pub fn send(
+    shared: &Shared,
+    route: &Arc<Route>,
+    by_name: bool,
+    mut items: Vec<Item>,
+    outlet: &Outlet,
+    received: Instant,
+) {
     let permits = route.permits.take(items.len());
     if permits.count < items.len() {
         let refused = items.split_off(permits.count);
@@ -363,10 +370,8 @@ pub fn send(shared: &Shared, route: &Arc<Route>, by_name: bool, mut items: Vec<I
 }
 
 fn refuse_items(items: &[Item], outlet: &Outlet, fault: &Fault) {
-    let replies = items
-        .iter()
-        .map(|item| super::Reply { ticket: item.ticket, answer: Err(Box::new(fault.clone())) })
-        .collect();
+    let replies =
+        items.iter().map(|item| super::Reply { ticket: item.ticket, answer: Err(Box::new(fault.clone())) }).collect();
     // A closed outlet is a client that hung up.
     let _ = outlet.send(Told::Replies(replies));
 }
