@@ -8,7 +8,6 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use config::{Environment, File, FileFormat};
 use serde::{Deserialize, Serialize};
@@ -243,19 +242,6 @@ impl Config {
         match usize::try_from(self.server.threads).unwrap_or(1) {
             0 => (std::thread::available_parallelism().map_or(1, usize::from) / 2).max(1),
             threads => threads,
-        }
-    }
-
-    /// Bounds of connections.
-    pub fn bounds(&self) -> crate::server::Bounds {
-        let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
-        crate::server::Bounds {
-            line_bytes: bytes(self.server.max_line_bytes),
-            body_bytes: bytes(self.server.max_body_bytes),
-            connections: bytes(self.server.max_connections),
-            idle: Duration::from_secs(self.server.idle_timeout_seconds),
-            slow_client: Duration::from_secs(self.server.slow_client_seconds),
-            partial_line: Duration::from_secs(self.server.partial_line_seconds),
         }
     }
 }

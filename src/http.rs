@@ -18,7 +18,6 @@ use tokio::net::TcpListener;
 
 use crate::server::Server;
 use crate::server::session::Session;
-use crate::store::StoreHealth;
 use crate::wire::openrpc;
 
 /// Bodies worked on at once; beyond it 503.
@@ -130,9 +129,8 @@ async fn readyz(State(app): State<App>) -> Response {
     if !server.ready.load(Ordering::Acquire) {
         return plain(StatusCode::SERVICE_UNAVAILABLE, "loading");
     }
-    match server.shared.store.health() {
-        StoreHealth::Ready => plain(StatusCode::OK, "ready"),
-        StoreHealth::Full => plain(StatusCode::SERVICE_UNAVAILABLE, "the disk under the data directory is full"),
-        StoreHealth::Failed => plain(StatusCode::SERVICE_UNAVAILABLE, "the store failed"),
+    match server.shared.unwilling() {
+        None => plain(StatusCode::OK, "ready"),
+        Some(problem) => plain(StatusCode::SERVICE_UNAVAILABLE, problem),
     }
 }

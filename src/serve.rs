@@ -26,16 +26,16 @@ use tokio_util::task::TaskTracker;
 use crate::actors::clock::{Clock, SystemClock};
 use crate::actors::committer::chain;
 use crate::actors::coordinator::{self, Job, Order};
+use crate::actors::figures;
 use crate::actors::service::{self, Hooks, Parts, Shared};
 use crate::actors::{Fatal, Told};
 use crate::config::{Config, Sources, StoreKind};
 use crate::core::command::NetworkInput;
 use crate::metrics::Metrics;
-use crate::server::{Server, connection};
+use crate::server::{Bounds, Server, connection};
 use crate::store::Store;
 use crate::store::embedded::{self, EmbeddedStore};
 use crate::store::memory::MemoryStore;
-use crate::wire::{ErrorKind, Id, RpcError, answer};
 use crate::{http, telemetry};
 
 /// What `allod serve` was asked for.
@@ -284,14 +284,14 @@ async fn bring_up(
     let metrics = Arc::new(Metrics::new());
     let parts = Parts { store, clock, metrics: Arc::clone(&metrics), reactors, hooks, fatal };
     let shared = service::start(parts).await?;
-    metrics.watch(&shared);
+    figures::watch(&shared);
     for input in networks {
         make(&shared, input).await?;
     }
     let node = if config.server.node.is_empty() { machine_name() } else { config.server.node.clone() };
     let server = Arc::new(Server {
         shared,
-        bounds: config.bounds(),
+        bounds: bounds(&config),
         node,
         started: Instant::now(),
         stop,
@@ -308,6 +308,19 @@ async fn bring_up(
     actix::spawn(accept(listener, accepting));
     server.ready.store(true, Ordering::Release);
     Ok((server, tcp_at, http_at))
+}
+
+/// Bounds of connections.
+fn bounds(config: &Config) -> Bounds {
+    let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    Bounds {
+        line_bytes: bytes(config.server.max_line_bytes),
+        body_bytes: bytes(config.server.max_body_bytes),
+        connections: bytes(config.server.max_connections),
+        idle: Duration::from_secs(config.server.idle_timeout_seconds),
+        slow_client: Duration::from_secs(config.server.slow_client_seconds),
+        partial_line: Duration::from_secs(config.server.partial_line_seconds),
+    }
 }
 
 fn machine_name() -> String {
@@ -378,7 +391,7 @@ async fn accept(listener: TcpListener, server: Arc<Server>) {
         metrics.connections_accepted.inc();
         if server.tasks.len() >= server.bounds.connections {
             metrics.connections_closed.with_label_values(&["limit"]).inc();
-            turn_away(&stream);
+            connection::turn_away(&stream);
             continue;
         }
         let Ok(stream) = stream.into_std() else { continue };
@@ -395,21 +408,6 @@ async fn accept(listener: TcpListener, server: Arc<Server>) {
             }
             drop(task);
         });
-    }
-}
-
-/// Tells a client that there are too many, if it can be told at once.
-fn turn_away(stream: &TcpStream) {
-    let error = RpcError::new(
-        ErrorKind::Overloaded,
-        "too many connections (`server.max_connections`); close some or try again",
-    )
-    .with(|data| data.retry_after_ms = Some(1_000));
-    let mut line = Vec::new();
-    if answer::write_error(&mut line, &Id::NULL, &error).is_ok() {
-        line.push(b'\n');
-        // Whoever does not take it sees the connection close.
-        let _ = stream.try_write(&line);
     }
 }
 

@@ -18,6 +18,8 @@
 //! Review notes: does every unit that comes in get settled exactly once? Is `incarnation` raised before `settled`? Are
 //! the bytes of a group the same each time it is sent? What if the store never answers (the deadline is ours)?
 
+mod unit;
+
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,15 +28,15 @@ use std::time::{Duration, Instant};
 use actix::prelude::*;
 use tokio::sync::oneshot;
 
+pub use self::unit::{Drained, Enqueue, Part, Reload, Staged, Unit, chain, generation_floor};
+use self::unit::{Line, class_of, disown, highest, line_of};
 use super::network::Loaded;
-use super::routes::Lane;
 use super::service::Shared;
-use super::{Applied, Fatal, Fault, Outlet, Reply, Told};
-use crate::core::state::{Entry, State};
-use crate::core::types::{Generation, NetworkId, WallTime};
+use super::{Applied, Fatal, Fault, Told};
+use crate::core::types::NetworkId;
 use crate::limits::BATCH_CHANGES_MAX;
 use crate::store::{
-    Act, Batch, CommitError, Committed, Epoch, Head, NetworkImage, Seq, ShardId, StoreError, StoreHealth, Token,
+    Act, Batch, CommitError, Committed, Head, NetworkImage, Seq, ShardId, StoreError, StoreHealth, Token,
 };
 
 /// Groups handed to the store and not answered. Measured: two keep the store busy while the next fills; more only make
@@ -44,76 +46,6 @@ pub const GROUPS_IN_FLIGHT_MAX: usize = 2;
 pub const COMMIT_DEADLINE: Duration = Duration::from_secs(2);
 const RETRY_AFTER: Duration = Duration::from_millis(10);
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(1);
-
-/// An answer that waits for durability, and whether its request changed something.
-#[derive(Debug)]
-pub struct Staged {
-    /// The answer.
-    pub reply: Reply,
-    /// Decides between `applied: "unknown"` and `false`.
-    pub wrote: bool,
-}
-
-/// What a unit changes in one network.
-#[derive(Debug)]
-pub struct Part {
-    /// The network.
-    pub lane: Arc<Lane>,
-    /// Incarnation of the memory it was decided on.
-    pub incarnation: u64,
-    /// Steps of all acts.
-    pub changes: usize,
-    /// The changes, in order.
-    pub acts: Vec<Act>,
-}
-
-/// What becomes durable together, and what may be answered then. One part, except for what spans several networks.
-#[derive(Debug)]
-pub struct Unit {
-    /// The changes; a part without any only stands behind what its network has under way.
-    pub parts: Vec<Part>,
-    /// Where answers go; none for what the server does by itself.
-    pub outlet: Option<Outlet>,
-    /// The answers.
-    pub answers: Vec<Staged>,
-}
-
-impl Unit {
-    fn changes(&self) -> usize {
-        self.parts.iter().map(|part| part.changes).sum()
-    }
-}
-
-/// A unit for the next group.
-#[derive(Debug, Message)]
-#[rtype(result = "()")]
-pub struct Enqueue(pub Unit);
-
-/// Load a network again, once everything of it that is under way is definite.
-#[derive(Debug, Message)]
-#[rtype(result = "()")]
-pub struct Reload {
-    /// Which.
-    pub lane: Arc<Lane>,
-    /// Who is told.
-    pub to: oneshot::Sender<Loaded>,
-}
-
-/// Answered when everything that came before is definite.
-#[derive(Debug, Message)]
-#[rtype(result = "()")]
-pub struct Drained(pub oneshot::Sender<()>);
-
-/// Where a shard's line stands.
-#[derive(Debug, Clone, Copy)]
-struct Line {
-    epoch: Epoch,
-    token: Token,
-    /// Last batch handed to the store.
-    seq: Seq,
-    /// Highest generation given so far.
-    generation: Generation,
-}
 
 #[derive(Debug)]
 struct Group {
@@ -621,54 +553,4 @@ impl Handler<Drained> for Committer {
         self.drained.push(told);
         self.tell_drained();
     }
-}
-
-/// The memory that a unit was decided on is worthless from now on.
-fn disown(unit: &Unit) {
-    for part in &unit.parts {
-        let next = part.incarnation + 1;
-        // Only the memory that it was decided on: a newer one was loaded from the store already.
-        let _ = part.lane.incarnation.compare_exchange(part.incarnation, next, Ordering::AcqRel, Ordering::Acquire);
-    }
-}
-
-/// No generation up to this one may be given again (CONSISTENCY 11): clock and store must both fail to repeat one.
-pub fn generation_floor(stored: Generation, wall: WallTime) -> Generation {
-    Generation((stored.0 + 1).max((wall.0 / 1_000) << 20))
-}
-
-fn line_of(head: &Head) -> Line {
-    Line { epoch: head.epoch, token: head.token, seq: head.seq, generation: head.generation }
-}
-
-fn highest(acts: &[Act]) -> Generation {
-    let steps = acts.iter().flat_map(|act| &act.steps);
-    let granted = steps.filter_map(|step| match &step.state {
-        Some(State::Entry(Entry::Held(reservation))) => Some(reservation.generation),
-        Some(State::Entry(Entry::Released(_) | Entry::Declined(_)) | State::Config(_) | State::Subnet(_)) | None => {
-            None
-        }
-    });
-    granted.max().unwrap_or_default()
-}
-
-fn class_of(error: &CommitError) -> &'static str {
-    match error {
-        CommitError::NotApplied { .. } => "not_applied",
-        CommitError::Unknown { .. } => "unknown",
-        CommitError::Fenced { .. } => "fenced",
-        CommitError::Mismatch { .. } => "mismatch",
-    }
-}
-
-/// An error and everything below it, in one line.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut below = error.source();
-    while let Some(cause) = below {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        below = cause.source();
-    }
-    text
 }

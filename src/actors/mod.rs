@@ -28,6 +28,7 @@ pub mod clock;
 pub mod committer;
 pub mod coordinator;
 pub mod directory;
+pub mod figures;
 pub mod network;
 pub mod routes;
 pub mod service;

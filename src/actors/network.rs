@@ -21,6 +21,9 @@
 //! Review notes: does a new reply path go through `send`? What if the actor is held, loading or stopped then? Is
 //! `settled` read before `incarnation`? What happens when the client hung up (nothing: its outlet is closed)?
 
+mod draft;
+mod messages;
+
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -31,99 +34,29 @@ use actix::prelude::*;
 use compact_str::CompactString;
 use tokio::sync::oneshot;
 
+use self::draft::{Draft, refused_by_store, stopped};
+pub use self::messages::{DecideHeld, Finish, Hold, HoldId, Loaded, Tick, Work, refuse};
 use super::clock::Draws;
-use super::committer::{Enqueue, Part, Reload, Staged, Unit};
+use super::committer::{Enqueue, Part, Reload, Unit};
 use super::directory::Gone;
-use super::routes::{Figures, Lane, PermitGuard, Published, Route, SubnetFigures};
+use super::routes::{Figures, Lane, Published, SubnetFigures};
 use super::service::Shared;
 use super::timers;
-use super::{Answer, Applied, Fault, Item, Outlet, Reply, Told};
+use super::{Applied, Fault, Told};
 use crate::core::command::{Command, Context as Moment};
 use crate::core::network::Network;
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::state::Step;
-use crate::core::types::{Generation, NetworkId};
+use crate::core::types::NetworkId;
 use crate::limits::{NETWORK_QUEUE_REQUESTS_MAX, UNIT_CHANGES_MAX};
-use crate::store::{Act, NetworkImage, StoreHealth, TransactionId};
+use crate::store::{Act, StoreHealth};
 
 /// How long a request waits for a network that is loading before it is refused.
 pub const DEFERRED_MS_MAX: u64 = 2_000;
 /// So many panics within [`PANIC_WINDOW`] stop a network.
 const PANICS_MAX: usize = 3;
 const PANIC_WINDOW: Duration = Duration::from_secs(60);
-
-/// All requests of one socket read for this network.
-#[derive(Debug, Message)]
-#[rtype(result = "()")]
-pub struct Work {
-    /// How the network was found.
-    pub route: Arc<Route>,
-    /// It was named by its name, which must still be its own.
-    pub by_name: bool,
-    /// In the order in which they were sent.
-    pub items: Vec<Item>,
-    /// Where the answers go.
-    pub outlet: Outlet,
-    /// Their places in the queue.
-    pub permits: PermitGuard,
-    /// When they were read.
-    pub received: Instant,
-}
-
-/// Identity of a hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HoldId(pub u128);
-
-/// Asks for the network alone: until [`Finish`], nothing else is decided here. Answered when it is granted.
-#[derive(Debug, Message)]
-#[rtype(result = "()")]
-pub struct Hold {
-    /// Whose.
-    pub hold: HoldId,
-    /// Told when it is granted.
-    pub granted: oneshot::Sender<Result<(), Box<Fault>>>,
-}
-
-/// A decision under a hold: nothing is applied until [`Finish`].
-#[derive(Debug, Message)]
-#[rtype(result = "()")]
-pub struct DecideHeld {
-    /// Whose.
-    pub hold: HoldId,
-    /// What is asked; its ticket is not used.
-    pub item: Item,
-    /// The transaction that it is part of.
-    pub transaction: TransactionId,
-    /// What would change, and what would be answered.
-    pub decided: oneshot::Sender<Result<(Part, Outcome), Box<Fault>>>,
-}
-
-/// Ends a hold. With `apply`, what was decided under it takes effect: its part is in the committer's mailbox already.
-#[derive(Debug, Message)]
-#[rtype(result = "()")]
-pub struct Finish {
-    /// Whose.
-    pub hold: HoldId,
-    /// Take effect, or forget.
-    pub apply: bool,
-}
-
-/// Something may be due, or figures are to be published.
-#[derive(Debug, Message)]
-#[rtype(result = "()")]
-pub struct Tick;
-
-/// The network as the store has it.
-#[derive(Debug)]
-pub struct Loaded {
-    /// None: the store does not have it.
-    pub image: Option<NetworkImage>,
-    /// Every later grant is above this.
-    pub floor: Generation,
-    /// What the memory is worth from now on.
-    pub incarnation: u64,
-}
 
 #[derive(Debug)]
 enum Phase {
@@ -232,7 +165,7 @@ impl NetworkActor {
                 unit.answer(item.ticket, Err(refusal.into()), false);
                 continue;
             }
-            if item.deadline.is_some_and(|deadline| deadline < begun) {
+            if item.deadline.is_some_and(|deadline| deadline < Instant::now()) {
                 let problem = "the request's `deadline_ms` was over before it was begun".to_owned();
                 unit.answer(item.ticket, Err(Box::new(Fault::Overloaded { problem, retry_after_ms: 0 })), false);
                 continue;
@@ -625,65 +558,5 @@ impl NetworkActor {
         }
         self.after(ctx);
         self.run_deferred(ctx);
-    }
-}
-
-fn stopped(id: NetworkId) -> Fault {
-    let problem = format!(
-        "network {id} was stopped after it crashed repeatedly; the other networks go on; look for its id in the log"
-    );
-    Fault::Stopped { problem }
-}
-
-fn refused_by_store(health: StoreHealth) -> Fault {
-    let problem = match health {
-        StoreHealth::Full => {
-            "the disk under the data directory is full: releases go on, nothing new is taken".to_owned()
-        }
-        StoreHealth::Failed | StoreHealth::Ready => "the store failed and the server is stopping".to_owned(),
-    };
-    Fault::Unavailable { applied: Applied::No, problem }
-}
-
-/// Answers every request of a message alike.
-pub fn refuse(work: Work, fault: &Fault) {
-    let replies =
-        work.items.iter().map(|item| Reply { ticket: item.ticket, answer: Err(Box::new(fault.clone())) }).collect();
-    // A closed outlet is a client that hung up.
-    let _ = work.outlet.send(Told::Replies(replies));
-}
-
-/// What one turn of the actor brings together: changes and answers that leave as one.
-#[derive(Debug)]
-struct Draft {
-    outlet: Option<Outlet>,
-    acts: Vec<Act>,
-    changes: usize,
-    answers: Vec<Staged>,
-}
-
-impl Draft {
-    fn new(outlet: Option<Outlet>) -> Self {
-        Self { outlet, acts: Vec::new(), changes: 0, answers: Vec::new() }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.acts.is_empty() && self.answers.is_empty()
-    }
-
-    fn change(
-        &mut self,
-        network: NetworkId,
-        moment: Moment,
-        by: CompactString,
-        reason: Option<CompactString>,
-        steps: Vec<Step>,
-    ) {
-        self.changes += steps.len();
-        self.acts.push(Act { network, wall: moment.wall, by, reason, transaction: None, steps });
-    }
-
-    fn answer(&mut self, ticket: u32, answer: Answer, wrote: bool) {
-        self.answers.push(Staged { reply: Reply { ticket, answer }, wrote });
     }
 }

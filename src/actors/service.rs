@@ -20,7 +20,7 @@ use crate::core::network::Network;
 use crate::core::state::{NetworkConfig, SubnetConfig};
 use crate::core::types::{NetworkId, ShardTime};
 use crate::metrics::Metrics;
-use crate::store::{Head, NetworkImage, ShardId, Store, StoreInfo, Token};
+use crate::store::{Head, NetworkImage, ShardId, Store, StoreHealth, StoreInfo, Token};
 
 /// Called before each decision. A test panics here, or stops the world.
 pub type BeforeDecide = Arc<dyn Fn(&Command) + Send + Sync>;
@@ -57,6 +57,15 @@ impl Shared {
     /// Time of a shard now.
     pub fn shard_time(&self, shard: ShardId) -> ShardTime {
         self.shards[usize::from(shard.0)].now(&*self.clock)
+    }
+
+    /// Why the store takes no changes now, if it does not.
+    pub fn unwilling(&self) -> Option<&'static str> {
+        match self.store.health() {
+            StoreHealth::Ready => None,
+            StoreHealth::Full => Some("the disk under the data directory is full"),
+            StoreHealth::Failed => Some("the store failed"),
+        }
     }
 
     /// The shard of a network.

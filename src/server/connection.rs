@@ -30,7 +30,7 @@ use super::Server;
 use super::session::Session;
 use crate::actors::Told;
 use crate::limits::ANSWER_BYTES_MAX;
-use crate::wire::{ErrorKind, RpcError};
+use crate::wire::{ErrorKind, Id, RpcError, answer};
 
 /// What one call of the socket reads at most.
 const READ_BYTES: usize = 128 << 10;
@@ -88,6 +88,21 @@ pub async fn serve(stream: TcpStream, peer: SocketAddr, server: Arc<Server>) {
     };
     metrics.connections_closed.with_label_values(&[reason]).inc();
     tracing::debug!(%peer, reason, "connection closed");
+}
+
+/// Tells a client that there are too many, if it can be told at once.
+pub fn turn_away(stream: &TcpStream) {
+    let error = RpcError::new(
+        ErrorKind::Overloaded,
+        "too many connections (`server.max_connections`); close some or try again",
+    )
+    .with(|data| data.retry_after_ms = Some(1_000));
+    let mut line = Vec::new();
+    if answer::write_error(&mut line, &Id::NULL, &error).is_ok() {
+        line.push(b'\n');
+        // Whoever does not take it sees the connection close.
+        let _ = stream.try_write(&line);
+    }
 }
 
 struct Connection {

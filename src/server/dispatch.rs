@@ -21,7 +21,7 @@ use crate::core::types::{NetworkId, Slot, Version};
 use crate::limits::LIST_PAGE_RECORDS_DEFAULT;
 use crate::wire::params::network::MapFormat as WireMap;
 use crate::wire::values::{NetworkRef, Serial};
-use crate::wire::{ErrorKind, Method, Request, RpcError};
+use crate::wire::{ErrorKind, Method, Request, RpcError, params};
 
 /// Default of `ip.decline`'s `probation_seconds`.
 const PROBATION_SECONDS: u64 = 86_400;
@@ -102,229 +102,268 @@ pub fn plan(request: Request, read: Instant) -> Result<Planned, RpcError> {
 
 fn plan_of(request: Request, shape: &mut Shape) -> Result<Plan, RpcError> {
     Ok(match request {
-        Request::IpAllocate(mut ask) => {
-            input::no_waiting(ask.wait_seconds)?;
-            shape.brief = ask.brief.unwrap_or(false);
-            let options: input::Options = input::grant_options!(ask);
-            let holder = input::holder(ask.owner, ask.scope, ask.slot);
-            let wish = input::wish(ask.family, ask.subnet, ask.pool, ask.zone, ask.prefix_length);
-            Plan::One(ask.network, Command::Allocate(Box::new(Allocate { holder, wish, options })))
-        }
-        Request::IpClaim(mut ask) => {
-            input::no_waiting(ask.wait_seconds)?;
-            shape.brief = ask.brief.unwrap_or(false);
-            let options = input::grant_options!(ask);
-            let holder = input::holder(ask.owner, ask.scope, ask.slot);
-            let prefix_length = ask.prefix_length.map(|length| length.length());
-            let force = ask.force.unwrap_or(false);
-            let claim = Claim { holder, address: ask.address, prefix_length, force, options };
-            Plan::One(ask.network, Command::Claim(Box::new(claim)))
-        }
-        Request::IpAcquire(ask) => {
-            shape.brief = ask.brief.unwrap_or(false);
-            acquire(*ask)?
-        }
-        Request::IpRelease(ask) => {
-            let target = input::target(ask.address, ask.owner, ask.scope, ask.slot, ask.if_generation);
-            let (force, strict) = (ask.force.unwrap_or(false), ask.strict.unwrap_or(false));
-            Plan::One(ask.network, Command::Release(Box::new(Release { target, force, strict })))
-        }
-        Request::IpRenew(ask) => {
-            let target = input::target(ask.address, ask.owner, ask.scope, ask.slot, ask.if_generation);
-            let ttl = ask.ttl_seconds.0.map(|ttl| ttl.get());
-            Plan::One(ask.network, Command::Renew(Box::new(target), ttl))
-        }
-        Request::IpBind(ask) => {
-            let target = input::target(ask.address, ask.owner, ask.scope.clone(), ask.slot, ask.if_generation);
-            let command = Command::Bind(Box::new(target), ask.claimant);
-            in_network_or_located(ask.network, ask.address, ask.scope, command)?
-        }
-        Request::IpUnbind(ask) => {
-            let target = input::target(ask.address, ask.owner, ask.scope.clone(), ask.slot, ask.if_generation);
-            let command = Command::Unbind(Box::new(target), Some(ask.claimant));
-            in_network_or_located(ask.network, ask.address, ask.scope, command)?
-        }
-        Request::IpUpdate(ask) => {
-            let target = input::target(ask.address, ask.owner, ask.scope, ask.slot, ask.if_generation);
-            let set = input::reservation_patch(ask.set);
-            Plan::One(ask.network, Command::Update(Box::new(target), Box::new(set)))
-        }
-        Request::IpTransfer(ask) => {
-            let transfer = Transfer {
-                address: ask.address,
-                from: (ask.scope.unwrap_or_default(), ask.owner, None),
-                to: input::holder(ask.to.owner, ask.to.scope, ask.to.slot),
-                exchange: ask.exchange.unwrap_or(false),
-                if_generation: ask.if_generation.map(|serial| crate::core::types::Generation(serial.get())),
-            };
-            Plan::One(ask.network, Command::Transfer(Box::new(transfer)))
-        }
-        Request::IpDecline(ask) => {
-            let decline = Decline {
-                address: ask.address,
-                from: (ask.scope.unwrap_or_default(), ask.owner, ask.slot),
-                seen: ask.seen.map(|seen| seen.into_inner()).unwrap_or_default(),
-                probation_seconds: ask.probation_seconds.map_or(PROBATION_SECONDS, |seconds| seconds.get()),
-                again: ask.again.unwrap_or(false),
-            };
-            Plan::One(ask.network, Command::Decline(Box::new(decline)))
-        }
-        Request::IpGet(ask) => match (ask.network, ask.realm) {
-            (Some(_), Some(_)) => return Err(RpcError::invalid("realm", "`realm` and `network` exclude each other")),
-            (Some(network), None) => Plan::One(network, Command::Get(ask.address)),
-            (None, realm) => {
-                let realm = Some(realm.unwrap_or_else(crate::core::types::Name::default_realm));
-                Plan::All(Job::Find { realm, address: ask.address })
-            }
-        },
+        Request::IpAllocate(ask) => ip_allocate(*ask, shape)?,
+        Request::IpClaim(ask) => ip_claim(*ask, shape)?,
+        Request::IpAcquire(ask) => ip_acquire(*ask, shape)?,
+        Request::IpRelease(ask) => ip_release(*ask)?,
+        Request::IpRenew(ask) => ip_renew(*ask)?,
+        Request::IpBind(ask) => ip_bind(*ask)?,
+        Request::IpUnbind(ask) => ip_unbind(*ask)?,
+        Request::IpUpdate(ask) => ip_update(*ask)?,
+        Request::IpTransfer(ask) => ip_transfer(*ask)?,
+        Request::IpDecline(ask) => ip_decline(*ask)?,
+        Request::IpGet(ask) => ip_get(*ask)?,
         Request::IpFind(ask) => Plan::All(Job::Find { realm: None, address: ask.address }),
         Request::IpList(ask) => list(*ask, shape)?,
-        Request::OwnerRelease(ask) => {
-            let network = ask.network.as_ref().map(input::network_text);
-            let job = |network| Job::ReleaseOwner { scope: ask.scope.unwrap_or_default(), owner: ask.owner, network };
-            match network {
-                Some(network) => Plan::Act(vec![network.clone()], job(Some(network))),
-                None => Plan::All(job(None)),
-            }
-        }
+        Request::OwnerRelease(ask) => owner_release(*ask)?,
         Request::ScopeRelease(ask) => Plan::All(Job::ReleaseScope(ask.scope)),
         Request::ClaimantMark(_) => return Err(later(Method::ClaimantMark)),
         Request::ClaimantSweep(_) => return Err(later(Method::ClaimantSweep)),
-        Request::NetworkCreate(ask) => {
-            if ask.if_version.is_some() {
-                return Err(RpcError::invalid(
-                    "if_version",
-                    "`if_version` has no meaning for a network that is made now",
-                ));
-            }
-            let if_absent = ask.if_absent.unwrap_or(false);
-            shape.if_absent = if_absent;
-            let name = CompactString::from(ask.name.as_str());
-            Plan::Act(vec![name], Job::Create { input: Box::new(input::network(*ask)), if_absent })
-        }
+        Request::NetworkCreate(ask) => network_create(*ask, shape)?,
         Request::NetworkGet(ask) => Plan::One(ask.network, Command::Show),
-        Request::NetworkList(ask) => {
-            shape.usage = ask.usage.unwrap_or(false);
-            let after = ask.after.as_ref().map(|after| network_cursor(after.as_str())).transpose()?;
-            Plan::All(Job::Networks {
-                realm: ask.realm,
-                tag: ask.tag.map(|tag| (tag.key, tag.value)),
-                usage: shape.usage,
-                deleted: ask.deleted.unwrap_or(false),
-                after,
-                limit: ask.limit.map_or(LIST_PAGE_RECORDS_DEFAULT, |limit| limit.get() as usize),
-            })
-        }
-        Request::NetworkUpdate(ask) => {
-            let set = Box::new(input::network_patch(ask.set));
-            match set.name.clone() {
-                Some(name) => act(&ask.network, Configure::Update(set), ask.if_version, Some(name.as_str())),
-                None => configure(ask.network, Configure::Update(set), ask.if_version),
-            }
-        }
-        Request::NetworkDelete(ask) => {
-            let (force, purge) = (ask.force.unwrap_or(false), ask.purge.unwrap_or(false));
-            act(&ask.network, Configure::Delete { force, purge }, ask.if_version, None)
-        }
+        Request::NetworkList(ask) => network_list(*ask, shape)?,
+        Request::NetworkUpdate(ask) => network_update(*ask)?,
+        Request::NetworkDelete(ask) => network_delete(*ask)?,
         Request::NetworkRestore(ask) => act(&ask.network, Configure::Restore, ask.if_version, None),
         Request::NetworkUsage(ask) => Plan::One(ask.network, Command::Usage),
-        Request::NetworkMap(ask) => {
-            let format = match (ask.format.unwrap_or(WireMap::Text), ask.cell_prefix_length) {
-                (WireMap::Text, None) => MapFormat::Text,
-                (WireMap::Runs, None) => MapFormat::Runs,
-                (WireMap::Cells, Some(length)) => MapFormat::Cells { prefix_length: length.length() },
-                (WireMap::Cells, None) => {
-                    return Err(RpcError::invalid(
-                        "cell_prefix_length",
-                        "`cell_prefix_length` is needed with format `cells`",
-                    ));
-                }
-                (WireMap::Text | WireMap::Runs, Some(_)) => {
-                    return Err(RpcError::invalid(
-                        "cell_prefix_length",
-                        "`cell_prefix_length` goes with format `cells` only",
-                    ));
-                }
-            };
-            let (subnet, pool) = (ask.subnet.map(input::subnet_ref), ask.pool.map(input::pool_ref));
-            Plan::One(ask.network, Command::Map { subnet, pool, format })
-        }
-        Request::SubnetAdd(ask) => {
-            let if_absent = ask.if_absent.unwrap_or(false);
-            shape.if_absent = if_absent;
-            let (network, if_version) = (ask.network.clone(), ask.if_version);
-            let input = Box::new(input::subnet_add(*ask));
-            act(&network, Configure::SubnetAdd { input, if_absent }, if_version, None)
-        }
-        Request::SubnetModify(ask) => {
-            let set = Box::new(input::subnet_patch(ask.set));
-            let grows = set.cidr.is_some();
-            let change = Configure::SubnetModify { subnet: input::subnet_ref(ask.subnet), set };
-            if grows {
-                act(&ask.network, change, ask.if_version, None)
-            } else {
-                configure(ask.network, change, ask.if_version)
-            }
-        }
-        Request::SubnetMove(ask) => {
-            let (from, to) = (input::network_text(&ask.network), input::network_text(&ask.to));
-            let subnet = input::subnet_ref(ask.subnet);
-            Plan::All(Job::Move { from, subnet, to, if_version: version(ask.if_version) })
-        }
-        Request::SubnetRemove(ask) => {
-            let subnet = input::subnet_ref(ask.subnet);
-            act(&ask.network, Configure::SubnetRemove { subnet }, ask.if_version, None)
-        }
-        Request::PoolAdd(ask) => {
-            let if_absent = ask.if_absent.unwrap_or(false);
-            shape.if_absent = if_absent;
-            match (ask.range, &ask.subnet) {
-                (Some(_), Some(_)) => {
-                    return Err(RpcError::invalid("subnet", "`range` and `subnet` exclude each other"));
-                }
-                (None, None) => return Err(RpcError::invalid("range", "`range` or `subnet` must be given")),
-                (Some(_), None) | (None, Some(_)) => {}
-            }
-            let kind = ask.kind.map(input::pool_kind);
-            let pool = PoolInput { range: ask.range, name: ask.name, kind, draining: None };
-            let subnet = ask.subnet.map(input::subnet_ref);
-            configure(ask.network, Configure::PoolAdd { input: pool, subnet, if_absent }, ask.if_version)
-        }
-        Request::PoolModify(ask) => {
-            let change =
-                Configure::PoolModify { pool: input::pool_ref(ask.pool), set: Box::new(input::pool_patch(ask.set)) };
-            configure(ask.network, change, ask.if_version)
-        }
-        Request::PoolRemove(ask) => {
-            let removal = match (ask.range, ask.pool, ask.subnet) {
-                (Some(range), None, None) => PoolRemoval::Range(range),
-                (None, Some(pool), None) => PoolRemoval::Pool(input::pool_ref(pool)),
-                (None, None, Some(subnet)) => PoolRemoval::Subnet(input::subnet_ref(subnet)),
-                _ => {
-                    return Err(RpcError::invalid(
-                        "range",
-                        "exactly one of `range`, `pool` and `subnet` must be given",
-                    ));
-                }
-            };
-            configure(ask.network, Configure::PoolRemove(removal), ask.if_version)
-        }
-        Request::ReservedAdd(ask) => {
-            let range: Range = ask.range;
-            let note = ask.note.map(|note| note.into_inner()).unwrap_or_default();
-            let reserved_for = ask.r#for.map(input::reserved_for);
-            let input = Box::new(crate::core::command::ReservedInput { range, note, reserved_for });
-            configure(ask.network, Configure::ReservedAdd(input), ask.if_version)
-        }
+        Request::NetworkMap(ask) => network_map(*ask)?,
+        Request::SubnetAdd(ask) => subnet_add(*ask, shape)?,
+        Request::SubnetModify(ask) => subnet_modify(*ask)?,
+        Request::SubnetMove(ask) => subnet_move(*ask)?,
+        Request::SubnetRemove(ask) => subnet_remove(*ask)?,
+        Request::PoolAdd(ask) => pool_add(*ask, shape)?,
+        Request::PoolModify(ask) => pool_modify(*ask)?,
+        Request::PoolRemove(ask) => pool_remove(*ask)?,
+        Request::ReservedAdd(ask) => reserved_add(*ask)?,
         Request::ReservedRemove(ask) => configure(ask.network, Configure::ReservedRemove(ask.range), ask.if_version),
         Request::RealmList(_) => Plan::All(Job::Realms),
-        Request::ScopeList(ask) => match ask.network {
-            Some(network) => Plan::One(network, Command::Scopes),
-            None => Plan::All(Job::Scopes),
-        },
+        Request::ScopeList(ask) => scope_list(*ask)?,
         Request::ServerInfo(_) => Plan::Here(Here::Info),
         Request::ServerPing(_) => Plan::Here(Here::Ping),
         Request::RpcDiscover(_) => Plan::Here(Here::Discover),
+    })
+}
+
+fn ip_allocate(mut ask: params::IpAllocate, shape: &mut Shape) -> Result<Plan, RpcError> {
+    input::no_waiting(ask.wait_seconds)?;
+    shape.brief = ask.brief.unwrap_or(false);
+    let options: input::Options = input::grant_options!(ask);
+    let holder = input::holder(ask.owner, ask.scope, ask.slot);
+    let wish = input::wish(ask.family, ask.subnet, ask.pool, ask.zone, ask.prefix_length);
+    Ok(Plan::One(ask.network, Command::Allocate(Box::new(Allocate { holder, wish, options }))))
+}
+
+fn ip_claim(mut ask: params::IpClaim, shape: &mut Shape) -> Result<Plan, RpcError> {
+    input::no_waiting(ask.wait_seconds)?;
+    shape.brief = ask.brief.unwrap_or(false);
+    let options = input::grant_options!(ask);
+    let holder = input::holder(ask.owner, ask.scope, ask.slot);
+    let prefix_length = ask.prefix_length.map(|length| length.length());
+    let force = ask.force.unwrap_or(false);
+    let claim = Claim { holder, address: ask.address, prefix_length, force, options };
+    Ok(Plan::One(ask.network, Command::Claim(Box::new(claim))))
+}
+
+fn ip_acquire(ask: params::IpAcquire, shape: &mut Shape) -> Result<Plan, RpcError> {
+    shape.brief = ask.brief.unwrap_or(false);
+    acquire(ask)
+}
+
+fn ip_release(ask: params::IpRelease) -> Result<Plan, RpcError> {
+    let target = input::target(ask.address, ask.owner, ask.scope, ask.slot, ask.if_generation);
+    let (force, strict) = (ask.force.unwrap_or(false), ask.strict.unwrap_or(false));
+    Ok(Plan::One(ask.network, Command::Release(Box::new(Release { target, force, strict }))))
+}
+
+fn ip_renew(ask: params::IpRenew) -> Result<Plan, RpcError> {
+    let target = input::target(ask.address, ask.owner, ask.scope, ask.slot, ask.if_generation);
+    let ttl = ask.ttl_seconds.0.map(|ttl| ttl.get());
+    Ok(Plan::One(ask.network, Command::Renew(Box::new(target), ttl)))
+}
+
+fn ip_bind(ask: params::IpBind) -> Result<Plan, RpcError> {
+    let target = input::target(ask.address, ask.owner, ask.scope.clone(), ask.slot, ask.if_generation);
+    let command = Command::Bind(Box::new(target), ask.claimant);
+    in_network_or_located(ask.network, ask.address, ask.scope, command)
+}
+
+fn ip_unbind(ask: params::IpUnbind) -> Result<Plan, RpcError> {
+    let target = input::target(ask.address, ask.owner, ask.scope.clone(), ask.slot, ask.if_generation);
+    let command = Command::Unbind(Box::new(target), Some(ask.claimant));
+    in_network_or_located(ask.network, ask.address, ask.scope, command)
+}
+
+fn ip_update(ask: params::IpUpdate) -> Result<Plan, RpcError> {
+    let target = input::target(ask.address, ask.owner, ask.scope, ask.slot, ask.if_generation);
+    let set = input::reservation_patch(ask.set);
+    Ok(Plan::One(ask.network, Command::Update(Box::new(target), Box::new(set))))
+}
+
+fn ip_transfer(ask: params::IpTransfer) -> Result<Plan, RpcError> {
+    let transfer = Transfer {
+        address: ask.address,
+        from: (ask.scope.unwrap_or_default(), ask.owner, None),
+        to: input::holder(ask.to.owner, ask.to.scope, ask.to.slot),
+        exchange: ask.exchange.unwrap_or(false),
+        if_generation: ask.if_generation.map(|serial| crate::core::types::Generation(serial.get())),
+    };
+    Ok(Plan::One(ask.network, Command::Transfer(Box::new(transfer))))
+}
+
+fn ip_decline(ask: params::IpDecline) -> Result<Plan, RpcError> {
+    let decline = Decline {
+        address: ask.address,
+        from: (ask.scope.unwrap_or_default(), ask.owner, ask.slot),
+        seen: ask.seen.map(|seen| seen.into_inner()).unwrap_or_default(),
+        probation_seconds: ask.probation_seconds.map_or(PROBATION_SECONDS, |seconds| seconds.get()),
+        again: ask.again.unwrap_or(false),
+    };
+    Ok(Plan::One(ask.network, Command::Decline(Box::new(decline))))
+}
+
+fn ip_get(ask: params::IpGet) -> Result<Plan, RpcError> {
+    Ok(match (ask.network, ask.realm) {
+        (Some(_), Some(_)) => return Err(RpcError::invalid("realm", "`realm` and `network` exclude each other")),
+        (Some(network), None) => Plan::One(network, Command::Get(ask.address)),
+        (None, realm) => {
+            let realm = Some(realm.unwrap_or_else(crate::core::types::Name::default_realm));
+            Plan::All(Job::Find { realm, address: ask.address })
+        }
+    })
+}
+
+fn owner_release(ask: params::OwnerRelease) -> Result<Plan, RpcError> {
+    let network = ask.network.as_ref().map(input::network_text);
+    let job = |network| Job::ReleaseOwner { scope: ask.scope.unwrap_or_default(), owner: ask.owner, network };
+    Ok(match network {
+        Some(network) => Plan::Act(vec![network.clone()], job(Some(network))),
+        None => Plan::All(job(None)),
+    })
+}
+
+fn network_create(ask: params::NetworkCreate, shape: &mut Shape) -> Result<Plan, RpcError> {
+    if ask.if_version.is_some() {
+        return Err(RpcError::invalid("if_version", "`if_version` has no meaning for a network that is made now"));
+    }
+    let if_absent = ask.if_absent.unwrap_or(false);
+    shape.if_absent = if_absent;
+    let name = CompactString::from(ask.name.as_str());
+    Ok(Plan::Act(vec![name], Job::Create { input: Box::new(input::network(ask)), if_absent }))
+}
+
+fn network_list(ask: params::NetworkList, shape: &mut Shape) -> Result<Plan, RpcError> {
+    shape.usage = ask.usage.unwrap_or(false);
+    let after = ask.after.as_ref().map(|after| network_cursor(after.as_str())).transpose()?;
+    Ok(Plan::All(Job::Networks {
+        realm: ask.realm,
+        tag: ask.tag.map(|tag| (tag.key, tag.value)),
+        usage: shape.usage,
+        deleted: ask.deleted.unwrap_or(false),
+        after,
+        limit: ask.limit.map_or(LIST_PAGE_RECORDS_DEFAULT, |limit| limit.get() as usize),
+    }))
+}
+
+fn network_update(ask: params::NetworkUpdate) -> Result<Plan, RpcError> {
+    let set = Box::new(input::network_patch(ask.set));
+    Ok(match set.name.clone() {
+        Some(name) => act(&ask.network, Configure::Update(set), ask.if_version, Some(name.as_str())),
+        None => configure(ask.network, Configure::Update(set), ask.if_version),
+    })
+}
+
+fn network_delete(ask: params::NetworkDelete) -> Result<Plan, RpcError> {
+    let (force, purge) = (ask.force.unwrap_or(false), ask.purge.unwrap_or(false));
+    Ok(act(&ask.network, Configure::Delete { force, purge }, ask.if_version, None))
+}
+
+fn network_map(ask: params::NetworkMap) -> Result<Plan, RpcError> {
+    let format = match (ask.format.unwrap_or(WireMap::Text), ask.cell_prefix_length) {
+        (WireMap::Text, None) => MapFormat::Text,
+        (WireMap::Runs, None) => MapFormat::Runs,
+        (WireMap::Cells, Some(length)) => MapFormat::Cells { prefix_length: length.length() },
+        (WireMap::Cells, None) => {
+            return Err(RpcError::invalid("cell_prefix_length", "`cell_prefix_length` is needed with format `cells`"));
+        }
+        (WireMap::Text | WireMap::Runs, Some(_)) => {
+            return Err(RpcError::invalid("cell_prefix_length", "`cell_prefix_length` goes with format `cells` only"));
+        }
+    };
+    let (subnet, pool) = (ask.subnet.map(input::subnet_ref), ask.pool.map(input::pool_ref));
+    Ok(Plan::One(ask.network, Command::Map { subnet, pool, format }))
+}
+
+fn subnet_add(ask: params::SubnetAdd, shape: &mut Shape) -> Result<Plan, RpcError> {
+    let if_absent = ask.if_absent.unwrap_or(false);
+    shape.if_absent = if_absent;
+    let (network, if_version) = (ask.network.clone(), ask.if_version);
+    let input = Box::new(input::subnet_add(ask));
+    Ok(act(&network, Configure::SubnetAdd { input, if_absent }, if_version, None))
+}
+
+fn subnet_modify(ask: params::SubnetModify) -> Result<Plan, RpcError> {
+    let set = Box::new(input::subnet_patch(ask.set));
+    let grows = set.cidr.is_some();
+    let change = Configure::SubnetModify { subnet: input::subnet_ref(ask.subnet), set };
+    Ok(if grows {
+        act(&ask.network, change, ask.if_version, None)
+    } else {
+        configure(ask.network, change, ask.if_version)
+    })
+}
+
+fn subnet_move(ask: params::SubnetMove) -> Result<Plan, RpcError> {
+    let (from, to) = (input::network_text(&ask.network), input::network_text(&ask.to));
+    let subnet = input::subnet_ref(ask.subnet);
+    Ok(Plan::All(Job::Move { from, subnet, to, if_version: version(ask.if_version) }))
+}
+
+fn subnet_remove(ask: params::SubnetRemove) -> Result<Plan, RpcError> {
+    let subnet = input::subnet_ref(ask.subnet);
+    Ok(act(&ask.network, Configure::SubnetRemove { subnet }, ask.if_version, None))
+}
+
+fn pool_add(ask: params::PoolAdd, shape: &mut Shape) -> Result<Plan, RpcError> {
+    let if_absent = ask.if_absent.unwrap_or(false);
+    shape.if_absent = if_absent;
+    match (ask.range, &ask.subnet) {
+        (Some(_), Some(_)) => return Err(RpcError::invalid("subnet", "`range` and `subnet` exclude each other")),
+        (None, None) => return Err(RpcError::invalid("range", "`range` or `subnet` must be given")),
+        (Some(_), None) | (None, Some(_)) => {}
+    }
+    let kind = ask.kind.map(input::pool_kind);
+    let pool = PoolInput { range: ask.range, name: ask.name, kind, draining: None };
+    let subnet = ask.subnet.map(input::subnet_ref);
+    Ok(configure(ask.network, Configure::PoolAdd { input: pool, subnet, if_absent }, ask.if_version))
+}
+
+fn pool_modify(ask: params::PoolModify) -> Result<Plan, RpcError> {
+    let change = Configure::PoolModify { pool: input::pool_ref(ask.pool), set: Box::new(input::pool_patch(ask.set)) };
+    Ok(configure(ask.network, change, ask.if_version))
+}
+
+fn pool_remove(ask: params::PoolRemove) -> Result<Plan, RpcError> {
+    let removal = match (ask.range, ask.pool, ask.subnet) {
+        (Some(range), None, None) => PoolRemoval::Range(range),
+        (None, Some(pool), None) => PoolRemoval::Pool(input::pool_ref(pool)),
+        (None, None, Some(subnet)) => PoolRemoval::Subnet(input::subnet_ref(subnet)),
+        _ => return Err(RpcError::invalid("range", "exactly one of `range`, `pool` and `subnet` must be given")),
+    };
+    Ok(configure(ask.network, Configure::PoolRemove(removal), ask.if_version))
+}
+
+fn reserved_add(ask: params::ReservedAdd) -> Result<Plan, RpcError> {
+    let range: Range = ask.range;
+    let note = ask.note.map(|note| note.into_inner()).unwrap_or_default();
+    let reserved_for = ask.r#for.map(input::reserved_for);
+    let input = Box::new(crate::core::command::ReservedInput { range, note, reserved_for });
+    Ok(configure(ask.network, Configure::ReservedAdd(input), ask.if_version))
+}
+
+fn scope_list(ask: params::ScopeList) -> Result<Plan, RpcError> {
+    Ok(match ask.network {
+        Some(network) => Plan::One(network, Command::Scopes),
+        None => Plan::All(Job::Scopes),
     })
 }
 

@@ -80,40 +80,63 @@ fn a_panic_under_a_hold_gives_up_the_joint_act_and_nothing_hangs() {
     client.allocate("b");
 }
 
+/// Two reactor threads, one of them stuck in a decision of `lan`. The clients of the other one fill `lan`'s queue to its
+/// bound and are refused beyond it, while a neighbour on that thread answers.
 #[test]
 fn a_network_that_is_swamped_refuses_and_its_neighbours_answer() {
-    let gate = Arc::new((std::sync::Mutex::new(false), std::sync::Condvar::new()));
-    let held = Arc::clone(&gate);
+    let gate = Arc::new((std::sync::Mutex::new(true), std::sync::Condvar::new()));
+    let (held, entered) = (Arc::clone(&gate), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&entered);
     let before_decide = move |command: &Command| {
         if let Command::Allocate(ask) = command
             && ask.holder.owner.as_str() == "slow"
         {
+            counted.fetch_add(1, Ordering::SeqCst);
             let (shut, bell) = &*held;
             drop(bell.wait_while(shut.lock().unwrap(), |shut| *shut).unwrap());
         }
     };
-    let hooks = Hooks { before_decide: Some(Arc::new(before_decide)) };
     let server = TestServer::with(|options| {
-        options.hooks = hooks;
+        options.hooks = Hooks { before_decide: Some(Arc::new(before_decide)) };
         options.config.server.threads = 2;
     });
     let mut client = server.with_lan();
-    // Of many networks some live on the other thread than the one that is stuck.
     for at in 0..8 {
-        client
-            .ok("network.create", json!({"name": format!("n{at}"), "subnets": [{"cidr": format!("10.1.{at}.0/24")}]}));
+        let subnets = json!([{"cidr": format!("10.1.{at}.0/24")}]);
+        client.ok("network.create", json!({"name": format!("n{at}"), "subnets": subnets}));
     }
-    *gate.0.lock().unwrap() = true;
-    let mut slow = server.client();
-    slow.send("ip.allocate", json!({"network": "lan", "owner": "slow"}));
-    std::thread::sleep(Duration::from_millis(50));
+    client.send("ip.allocate", json!({"network": "lan", "owner": "slow"}));
+    while entered.load(Ordering::SeqCst) == 0 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // Half of the clients live on the stuck thread; the other half brings more than the queue holds.
+    let most = line(7, "ip.get", &json!({"network": "lan", "address": "10.0.0.9"})).repeat(1_024);
+    let mut crowd: Vec<_> = (0..24).map(|_| server.client()).collect();
+    for one in &mut crowd {
+        one.raw(&most);
+    }
+    let moment = Duration::from_millis(200);
+    let refused: Vec<_> = crowd.iter_mut().filter_map(|one| (!one.silent_for(moment)).then(|| one.answer())).collect();
+    assert!(!refused.is_empty(), "nobody was refused");
+    for answer in refused {
+        assert_eq!(answer["error"]["data"]["kind"], "overloaded", "{answer}");
+        assert!(answer["error"]["data"]["retry_after_ms"].is_u64());
+    }
+    let answered = (0..8).any(|at| {
+        (0..2).any(|_| {
+            let mut other = server.client();
+            other.send("ip.get", json!({"network": format!("n{at}"), "address": "10.1.0.9"}));
+            !other.silent_for(moment) && other.answer().get("result").is_some()
+        })
+    });
     *gate.0.lock().unwrap() = false;
     gate.1.notify_all();
-    assert_eq!(slow.answer()["result"]["address"], "10.0.0.2");
+    assert!(answered, "no neighbour answered while `lan` was stuck");
+    assert_eq!(client.answer()["result"]["address"], "10.0.0.2");
 }
 
 #[test]
-fn a_deadline_that_is_over_before_the_request_is_begun_refuses_it() {
+fn a_deadline_is_for_the_beginning_and_not_for_the_store() {
     let first = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&first);
     let before_decide = move |command: &Command| {
@@ -123,16 +146,20 @@ fn a_deadline_that_is_over_before_the_request_is_begun_refuses_it() {
     };
     let server = TestServer::hooked(Hooks { before_decide: Some(Arc::new(before_decide)) });
     let mut client = server.with_lan();
-    client.send("ip.allocate", json!({"network": "lan", "owner": "a"}));
-    let mut other = server.client();
-    std::thread::sleep(Duration::from_millis(20));
-    other.send("ip.allocate", json!({"network": "lan", "owner": "b", "deadline_ms": 1_000}));
-    assert!(client.answer().get("result").is_some());
-    assert!(other.answer().get("result").is_some());
+    // Read together: the first takes 60 ms, so the second is over before it is begun, and the third is not.
+    let ask = |id, owner: &str, ms: u64| {
+        line(id, "ip.allocate", &json!({"network": "lan", "owner": owner, "deadline_ms": ms}))
+    };
+    client.raw(ask(1, "a", 10_000) + &ask(2, "b", 20) + &ask(3, "c", 10_000));
+    let mut answers: Vec<_> = (0..3).map(|_| client.answer()).collect();
+    answers.sort_by_key(|answer| answer["id"].as_u64());
+    assert_eq!(answers[0]["result"]["address"], "10.0.0.2");
+    assert_eq!(answers[1]["error"]["data"]["kind"], "overloaded");
+    assert_eq!(answers[2]["result"]["address"], "10.0.0.3", "what is refused changes nothing");
     server.store.hold();
     // Begun in time, waiting for the store only: it is not refused.
-    client.send("ip.allocate", json!({"network": "lan", "owner": "c", "deadline_ms": 20}));
-    std::thread::sleep(Duration::from_millis(100));
+    client.send("ip.allocate", json!({"network": "lan", "owner": "d", "deadline_ms": 1_000}));
+    std::thread::sleep(Duration::from_millis(1_200));
     server.store.let_go();
     assert!(client.answer().get("result").is_some());
 }

@@ -155,6 +155,10 @@ pub fn wrapped(text: &str, width: usize, indent: usize) -> String {
         used += length;
         word.clear();
     }
+    // A quote that was never closed.
+    if used > 0 && !word.is_empty() {
+        lines.push(' ');
+    }
     lines.push_str(&word);
     lines
 }

@@ -21,6 +21,7 @@ mod holdings;
 mod layout;
 mod lifecycle;
 mod pick;
+mod pool_set;
 mod read;
 mod rested;
 #[cfg(test)]

@@ -32,12 +32,17 @@ pub(crate) fn typical() -> Reservation {
     }
 }
 
-/// A batch that uses every field and every variant.
-pub(crate) fn full_batch() -> Batch {
-    let network = NetworkId(0x0123_4567_89ab_cdef_0011_2233_4455_6677);
-    let v4 = |text: &str| text.parse::<Address>().unwrap();
-    let labels: Labels = [("env".into(), "prod".into()), ("tier".into(), "".into())].into();
-    let config = NetworkConfig {
+fn labels() -> Labels {
+    [("env".into(), "prod".into()), ("tier".into(), "".into())].into()
+}
+
+fn at(text: &str) -> Address {
+    text.parse().unwrap()
+}
+
+/// A network with every field set.
+fn config(network: NetworkId) -> NetworkConfig {
+    NetworkConfig {
         id: network,
         name: "lan".parse().unwrap(),
         realm: Name::default_realm(),
@@ -49,21 +54,25 @@ pub(crate) fn full_batch() -> Batch {
         static_only: false,
         protected: true,
         limits: Limits { per_owner: Some(4), per_scope: None },
-        tags: labels.clone(),
+        tags: labels(),
         description: "Büro, 2. Stock".into(),
         version: Version(7),
         created_at: WallTime(1_795_262_400_000),
         closed: false,
-    };
-    let subnet = SubnetConfig {
+    }
+}
+
+/// A subnet with every field set.
+fn subnet() -> SubnetConfig {
+    SubnetConfig {
         id: SubnetId(42),
         name: Some("a".parse().unwrap()),
         cidr: "10.0.0.0/24".parse().unwrap(),
-        gateway: Some(v4("10.0.0.1")),
+        gateway: Some(at("10.0.0.1")),
         dhcp: true,
-        dns: Dns { servers: vec![v4("9.9.9.9"), v4("2620:fe::fe")], search: vec!["example.org".into()] },
+        dns: Dns { servers: vec![at("9.9.9.9"), at("2620:fe::fe")], search: vec!["example.org".into()] },
         zones: vec!["eu-1a".into()],
-        tags: labels.clone(),
+        tags: labels(),
         draining: false,
         pools: vec![PoolConfig {
             range: "10.0.0.10-10.0.0.99".parse().unwrap(),
@@ -89,8 +98,12 @@ pub(crate) fn full_batch() -> Batch {
         }],
         position: 3,
         version: Version(7),
-    };
-    let full = Reservation {
+    }
+}
+
+/// A reservation with every field set.
+fn full() -> Reservation {
+    Reservation {
         holder: SlotKey { slot: "eth1".parse().unwrap(), ..typical().holder },
         kind: ReservationKind::Static,
         lease: Some(Lease { ends: ShardTime(99_000), ttl_seconds: 60 }),
@@ -100,13 +113,19 @@ pub(crate) fn full_batch() -> Batch {
         obsolete: Some(Obsolete { since: WallTime(1_795_262_400_456), plan: 12 }),
         details: Some(Box::new(Details {
             owner_uid: Some("c0ffee".parse().unwrap()),
-            labels,
+            labels: labels(),
             note: "a note".into(),
             hostname: "web-7".into(),
             mac: Some("52:54:00:12:34:56".parse().unwrap()),
         })),
         ..typical()
-    };
+    }
+}
+
+/// A batch that uses every field and every variant.
+pub(crate) fn full_batch() -> Batch {
+    let network = NetworkId(0x0123_4567_89ab_cdef_0011_2233_4455_6677);
+    let full = full();
     let step = |key, expect, state, event| Step { key, expect, state, event };
     let entry = |entry| Some(State::Entry(entry));
     let event = |kind, before: Option<&Reservation>| Some(Event { kind, before: before.cloned().map(Arc::new) });
@@ -135,10 +154,10 @@ pub(crate) fn full_batch() -> Batch {
                 step(
                     Key::Config,
                     Some(6),
-                    Some(State::Config(Arc::new(config))),
+                    Some(State::Config(Arc::new(config(network)))),
                     event(EventKind::NetworkChanged, None),
                 ),
-                step(Key::Subnet(SubnetId(42)), None, Some(State::Subnet(Arc::new(subnet))), None),
+                step(Key::Subnet(SubnetId(42)), None, Some(State::Subnet(Arc::new(subnet()))), None),
                 step(Key::Subnet(SubnetId(43)), Some(2), None, None),
             ],
         },
@@ -150,19 +169,19 @@ pub(crate) fn full_batch() -> Batch {
             transaction: None,
             steps: vec![
                 step(
-                    Key::Address(v4("10.0.0.17")),
+                    Key::Address(at("10.0.0.17")),
                     None,
                     entry(Entry::Held(Arc::new(full.clone()))),
                     event(EventKind::Granted, None),
                 ),
                 step(
-                    Key::Address(v4("10.0.0.17")),
+                    Key::Address(at("10.0.0.17")),
                     generation,
                     entry(Entry::Released(Arc::new(released))),
                     event(EventKind::Released, Some(&full)),
                 ),
                 step(
-                    Key::Address(v4("2001:db8::")),
+                    Key::Address(at("2001:db8::")),
                     Some(5),
                     entry(Entry::Declined(Arc::new(declined))),
                     event(EventKind::Declined, None),
@@ -176,7 +195,7 @@ pub(crate) fn full_batch() -> Batch {
             reason: None,
             transaction: None,
             steps: vec![step(
-                Key::Address(v4("10.0.0.17")),
+                Key::Address(at("10.0.0.17")),
                 generation,
                 None,
                 event(EventKind::Expired, Some(&typical())),
@@ -338,7 +357,7 @@ fn subnet_step() -> impl Strategy<Value = Step> {
                 version: Version(version),
             };
             let key = Key::Subnet(subnet.id);
-            Step { key, expect: None, state: Some(State::Subnet(Arc::new(subnet))), event: None }
+            Step { key, expect: None, state: Some(State::Subnet(Arc::new(subnet()))), event: None }
         },
     )
 }

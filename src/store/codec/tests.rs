@@ -1,3 +1,5 @@
+//! What is written is read back; what is damaged is refused; what was written yesterday is read today.
+
 use proptest::prelude::*;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};

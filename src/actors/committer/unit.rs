@@ -1,0 +1,138 @@
+//! What the committer is handed and where a shard's line stands: units, their parts, and the messages that carry them.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use actix::prelude::*;
+use tokio::sync::oneshot;
+
+use crate::actors::network::Loaded;
+use crate::actors::routes::Lane;
+use crate::actors::{Outlet, Reply};
+use crate::core::state::{Entry, State};
+use crate::core::types::{Generation, WallTime};
+use crate::store::{Act, CommitError, Epoch, Head, Seq, Token};
+
+/// An answer that waits for durability, and whether its request changed something.
+#[derive(Debug)]
+pub struct Staged {
+    /// The answer.
+    pub reply: Reply,
+    /// Decides between `applied: "unknown"` and `false`.
+    pub wrote: bool,
+}
+
+/// What a unit changes in one network.
+#[derive(Debug)]
+pub struct Part {
+    /// The network.
+    pub lane: Arc<Lane>,
+    /// Incarnation of the memory it was decided on.
+    pub incarnation: u64,
+    /// Steps of all acts.
+    pub changes: usize,
+    /// The changes, in order.
+    pub acts: Vec<Act>,
+}
+
+/// What becomes durable together, and what may be answered then. One part, except for what spans several networks.
+#[derive(Debug)]
+pub struct Unit {
+    /// The changes; a part without any only stands behind what its network has under way.
+    pub parts: Vec<Part>,
+    /// Where answers go; none for what the server does by itself.
+    pub outlet: Option<Outlet>,
+    /// The answers.
+    pub answers: Vec<Staged>,
+}
+
+impl Unit {
+    /// Steps of all parts.
+    pub(super) fn changes(&self) -> usize {
+        self.parts.iter().map(|part| part.changes).sum()
+    }
+}
+
+/// A unit for the next group.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Enqueue(pub Unit);
+
+/// Load a network again, once everything of it that is under way is definite.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Reload {
+    /// Which.
+    pub lane: Arc<Lane>,
+    /// Who is told.
+    pub to: oneshot::Sender<Loaded>,
+}
+
+/// Answered when everything that came before is definite.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Drained(pub oneshot::Sender<()>);
+
+/// Where a shard's line stands.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Line {
+    pub(super) epoch: Epoch,
+    pub(super) token: Token,
+    /// Last batch handed to the store.
+    pub(super) seq: Seq,
+    /// Highest generation given so far.
+    pub(super) generation: Generation,
+}
+
+/// The memory that a unit was decided on is worthless from now on.
+pub(super) fn disown(unit: &Unit) {
+    for part in &unit.parts {
+        let next = part.incarnation + 1;
+        // Only the memory that it was decided on: a newer one was loaded from the store already.
+        let _ = part.lane.incarnation.compare_exchange(part.incarnation, next, Ordering::AcqRel, Ordering::Acquire);
+    }
+}
+
+/// No generation up to this one may be given again (CONSISTENCY 11): clock and store must both fail to repeat one.
+pub fn generation_floor(stored: Generation, wall: WallTime) -> Generation {
+    Generation((stored.0 + 1).max((wall.0 / 1_000) << 20))
+}
+
+/// A line that goes on from this head.
+pub(super) fn line_of(head: &Head) -> Line {
+    Line { epoch: head.epoch, token: head.token, seq: head.seq, generation: head.generation }
+}
+
+/// Highest generation that these acts give.
+pub(super) fn highest(acts: &[Act]) -> Generation {
+    let steps = acts.iter().flat_map(|act| &act.steps);
+    let granted = steps.filter_map(|step| match &step.state {
+        Some(State::Entry(Entry::Held(reservation))) => Some(reservation.generation),
+        Some(State::Entry(Entry::Released(_) | Entry::Declined(_)) | State::Config(_) | State::Subnet(_)) | None => {
+            None
+        }
+    });
+    granted.max().unwrap_or_default()
+}
+
+/// Label of the metric.
+pub(super) fn class_of(error: &CommitError) -> &'static str {
+    match error {
+        CommitError::NotApplied { .. } => "not_applied",
+        CommitError::Unknown { .. } => "unknown",
+        CommitError::Fenced { .. } => "fenced",
+        CommitError::Mismatch { .. } => "mismatch",
+    }
+}
+
+/// An error and everything below it, in one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut below = error.source();
+    while let Some(cause) = below {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        below = cause.source();
+    }
+    text
+}

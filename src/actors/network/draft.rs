@@ -1,0 +1,64 @@
+//! What one turn of a network's actor brings together, and the refusals of the actor itself.
+
+use compact_str::CompactString;
+
+use crate::actors::committer::Staged;
+use crate::actors::{Answer, Applied, Fault, Outlet, Reply};
+use crate::core::command::Context as Moment;
+use crate::core::state::Step;
+use crate::core::types::NetworkId;
+use crate::store::{Act, StoreHealth};
+
+/// It crashed too often.
+pub(super) fn stopped(id: NetworkId) -> Fault {
+    let problem = format!(
+        "network {id} was stopped after it crashed repeatedly; the other networks go on; look for its id in the log"
+    );
+    Fault::Stopped { problem }
+}
+
+/// The store takes nothing, or nothing new.
+pub(super) fn refused_by_store(health: StoreHealth) -> Fault {
+    let problem = match health {
+        StoreHealth::Full => {
+            "the disk under the data directory is full: releases go on, nothing new is taken".to_owned()
+        }
+        StoreHealth::Failed | StoreHealth::Ready => "the store failed and the server is stopping".to_owned(),
+    };
+    Fault::Unavailable { applied: Applied::No, problem }
+}
+
+/// What one turn of the actor brings together: changes and answers that leave as one.
+#[derive(Debug)]
+pub(super) struct Draft {
+    pub(super) outlet: Option<Outlet>,
+    pub(super) acts: Vec<Act>,
+    pub(super) changes: usize,
+    pub(super) answers: Vec<Staged>,
+}
+
+impl Draft {
+    pub(super) fn new(outlet: Option<Outlet>) -> Self {
+        Self { outlet, acts: Vec::new(), changes: 0, answers: Vec::new() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.acts.is_empty() && self.answers.is_empty()
+    }
+
+    pub(super) fn change(
+        &mut self,
+        network: NetworkId,
+        moment: Moment,
+        by: CompactString,
+        reason: Option<CompactString>,
+        steps: Vec<Step>,
+    ) {
+        self.changes += steps.len();
+        self.acts.push(Act { network, wall: moment.wall, by, reason, transaction: None, steps });
+    }
+
+    pub(super) fn answer(&mut self, ticket: u32, answer: Answer, wrote: bool) {
+        self.answers.push(Staged { reply: Reply { ticket, answer }, wrote });
+    }
+}
