@@ -155,11 +155,20 @@ pub fn wrapped(text: &str, width: usize, indent: usize) -> String {
         used += length;
         word.clear();
     }
+<<<<<<< HEAD
     // A quote that was never closed.
     if used > 0 && !word.is_empty() {
         lines.push(' ');
     }
     lines.push_str(&word);
+=======
+    // A backtick that is never closed keeps the rest together.
+    let rest = word.trim_end();
+    if used > 0 && !rest.is_empty() {
+        lines.push(' ');
+    }
+    lines.push_str(rest);
+>>>>>>> cli
     lines
 }
 
@@ -180,7 +189,7 @@ mod tests {
     #[test]
     fn a_command_is_never_broken() {
         assert_eq!(wrapped("say `a b c` twice", 9, 2), "say\n  `a b c`\n  twice");
-        assert_eq!(wrapped("an `open one", 40, 2), "an `open one ");
+        assert_eq!(wrapped("an `open one", 40, 2), "an `open one");
     }
 
     #[test]
