@@ -9,18 +9,21 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("limits", &[]),
     ("metrics", &[]),
     ("telemetry", &["config"]),
-    ("config", &[]),
+    // Settings become the bounds that a server takes; the server does not know where they come from.
+    ("config", &["server"]),
     // Values of the wire are parsed by the core's own types, so that there is one spelling of an address.
     ("wire", &["core::types", "core::address"]),
     ("store", &["core"]),
     // The trait only: which store it is, `main` decides.
     ("actors", &["core", "store"]),
     ("server", &["wire", "actors", "core"]),
-    ("http", &["server", "wire"]),
+    // Of the store only what its health is, for `/readyz`.
+    ("http", &["server", "wire", "store"]),
     ("client", &["wire", "core::types", "core::address"]),
-    ("cli", &["client", "wire", "core::types", "core::address", "serve::from_cli"]),
+    // `serve` and `try` start a server; `backup` and `restore` copy the files of one that is stopped.
+    ("cli", &["client", "wire", "core::types", "core::address", "serve", "store::embedded"]),
     // What `allod serve` does: the only place in the library that constructs a server.
-    ("serve", &["core", "store", "actors", "server", "http", "wire", "config", "cli::failure", "cli::serve_args"]),
+    ("serve", &["core", "store", "actors", "server", "http", "config", "wire", "cli::failure", "cli::serve_args"]),
 ];
 
 /// Everybody but `core` may use these, and `core` only `limits`.

@@ -48,7 +48,27 @@ pub fn rust_files(below: &str) -> Vec<Source> {
         let name = path.strip_prefix(root).unwrap().to_string_lossy().replace('\\', "/");
         Source::new(&name, text)
     };
-    paths.into_iter().map(read).collect()
+    let mut sources: Vec<Source> = paths.into_iter().map(read).collect();
+    let only_for_tests: Vec<bool> = sources.iter().map(|source| is_only_for_tests(source, &sources)).collect();
+    for (source, is_tests) in sources.iter_mut().zip(only_for_tests) {
+        if is_tests {
+            source.lines_without_tests = 0;
+        }
+    }
+    sources
+}
+
+/// Is the file declared as `#[cfg(test)] mod name;`?
+fn is_only_for_tests(source: &Source, all: &[Source]) -> bool {
+    let path = source.path.trim_end_matches(".rs").trim_end_matches("/mod");
+    let Some((parent, name)) = path.rsplit_once('/') else { return false };
+    let heads = [format!("{parent}.rs"), format!("{parent}/mod.rs"), format!("{parent}/lib.rs")];
+    let head = all.iter().find(|source| heads.contains(&source.path));
+    head.is_some_and(|head| {
+        let lines: Vec<&str> = head.code.lines().map(str::trim).collect();
+        let declares = |line: &str| line.ends_with(&format!("mod {name};"));
+        lines.windows(2).any(|pair| pair[0] == "#[cfg(test)]" && declares(pair[1]))
+    })
 }
 
 fn collect(directory: &Path, found: &mut Vec<PathBuf>) {
