@@ -3,6 +3,12 @@
 //! `cargo bench --bench store`. The directory is made under `ALLOD_BENCH_DIR`, or the system's temporary directory: give
 //! one on the disk that is meant. redb keeps the same encoded batches in a table by number, with two-phase commit, which
 //! is the setting that loses nothing to one changed byte.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a benchmark is no library and may sleep"
+)]
 
 use std::future::Future;
 use std::path::PathBuf;

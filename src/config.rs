@@ -199,7 +199,8 @@ impl Config {
             built.clone().try_deserialize().map_err(|error| format!("the configuration cannot be read: {error}"))?;
         let mut problems = unknown_keys(&tree);
         if problems.is_empty() {
-            let config: Self = built.try_deserialize().map_err(|error| format!("the configuration is wrong: {error}"))?;
+            let config: Self =
+                built.try_deserialize().map_err(|error| format!("the configuration is wrong: {error}"))?;
             problems = config.problems();
             if problems.is_empty() {
                 return Ok(config);
@@ -340,7 +341,8 @@ mod tests {
     #[test]
     fn flags_win_over_the_environment_and_that_over_the_file() {
         let file = "[server]\nthreads = 1\nmax_connections = 10\nlisten = \"127.0.0.1:1\"\n";
-        let environment = [("ALLOD_SERVER__THREADS", "2"), ("ALLOD_SERVER__MAX_CONNECTIONS", "20"), ("ALLOD_SERVER", "x")];
+        let environment =
+            [("ALLOD_SERVER__THREADS", "2"), ("ALLOD_SERVER__MAX_CONNECTIONS", "20"), ("ALLOD_SERVER", "x")];
         let config = load(file, &environment, &[("server.threads", "3")]).unwrap();
         assert_eq!(config.server.threads, 3);
         assert_eq!(config.server.max_connections, 20);
@@ -357,7 +359,9 @@ mod tests {
     fn a_wrong_value_names_key_value_and_range() {
         let problem = load("[server]\nthreads = 65\n", &[], &[]).unwrap_err();
         assert_eq!(problem, "`server.threads` is 65; allowed is 0 to 64");
-        assert!(load("[server]\nlisten = \"here\"\n", &[], &[]).unwrap_err().starts_with("`server.listen` is \"here\""));
+        assert!(
+            load("[server]\nlisten = \"here\"\n", &[], &[]).unwrap_err().starts_with("`server.listen` is \"here\"")
+        );
         assert!(load("[store]\nkind = \"redis\"\n", &[], &[]).is_err());
         assert!(load("[log]\nlevel = \"a=b=c\"\n", &[], &[]).unwrap_err().starts_with("`log.level`"));
     }

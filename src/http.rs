@@ -108,7 +108,9 @@ async fn rpc(State(app): State<App>, request: Request<Body>) -> Response {
 
 async fn metrics(State(app): State<App>) -> Response {
     match app.server.shared.metrics.text() {
-        Ok(text) => (StatusCode::OK, [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response(),
+        Ok(text) => {
+            (StatusCode::OK, [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
+        }
         Err(error) => {
             tracing::error!(%error, "metrics cannot be written");
             plain(StatusCode::INTERNAL_SERVER_ERROR, "metrics cannot be written; the log says why")

@@ -10,7 +10,8 @@ use std::sync::{Arc, Weak};
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{
-    Encoder, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry, TextEncoder,
+    Encoder, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts,
+    Registry, TextEncoder,
 };
 
 use crate::actors::service::Shared;
@@ -67,7 +68,8 @@ impl Default for Metrics {
 }
 
 fn histogram(name: &str, help: &str, buckets: &[f64]) -> Histogram {
-    Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets.to_vec())).expect("names and buckets are constants")
+    Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets.to_vec()))
+        .expect("names and buckets are constants")
 }
 
 fn counter(name: &str, help: &str) -> IntCounter {
@@ -227,22 +229,65 @@ struct Families {
 impl Families {
     fn new() -> Self {
         let network = STATES.map(|(state, help)| {
-            gauges(&format!("allod_network_addresses_{state}"), &format!("Per network and family. {help}"), &["realm", "network", "family"])
+            gauges(
+                &format!("allod_network_addresses_{state}"),
+                &format!("Per network and family. {help}"),
+                &["realm", "network", "family"],
+            )
         });
         let subnet = STATES.map(|(state, help)| {
-            gauges(&format!("allod_subnet_addresses_{state}"), &format!("Per subnet. {help}"), &["realm", "network", "subnet", "family"])
+            gauges(
+                &format!("allod_subnet_addresses_{state}"),
+                &format!("Per subnet. {help}"),
+                &["realm", "network", "subnet", "family"],
+            )
         });
         let others = [
             ("reservations", gauges("allod_network_reservations", "Reservations held.", &["realm", "network"])),
-            ("queue", gauges("allod_network_queue_requests", "Requests that wait for the network. Near 8192 it refuses: overloaded.", &["realm", "network"])),
+            (
+                "queue",
+                gauges(
+                    "allod_network_queue_requests",
+                    "Requests that wait for the network. Near 8192 it refuses: overloaded.",
+                    &["realm", "network"],
+                ),
+            ),
             ("networks", gauges("allod_networks", "Networks served.", &[])),
-            ("dropped", gauges("allod_metrics_networks_dropped", "Networks left out of this scrape because there are too many.", &[])),
-            ("store", gauges("allod_store_ready", "1 while the store takes changes, 0 when it is full or failed: act at once.", &[])),
+            (
+                "dropped",
+                gauges(
+                    "allod_metrics_networks_dropped",
+                    "Networks left out of this scrape because there are too many.",
+                    &[],
+                ),
+            ),
+            (
+                "store",
+                gauges(
+                    "allod_store_ready",
+                    "1 while the store takes changes, 0 when it is full or failed: act at once.",
+                    &[],
+                ),
+            ),
             ("flushes", gauges("allod_store_flushes", "Groups flushed by the store since start.", &[])),
             ("log", gauges("allod_store_log_bytes", "Bytes written to the store's log since start.", &[])),
-            ("disk", gauges("allod_store_disk_bytes", "Bytes that the store takes on disk. A steady rise means compaction does not keep up.", &[])),
+            (
+                "disk",
+                gauges(
+                    "allod_store_disk_bytes",
+                    "Bytes that the store takes on disk. A steady rise means compaction does not keep up.",
+                    &[],
+                ),
+            ),
             ("compactions", gauges("allod_store_compactions", "Compactions finished since start.", &[])),
-            ("compaction_failures", gauges("allod_store_compaction_failures", "Compactions that failed since start. A rise means a full or failing disk.", &[])),
+            (
+                "compaction_failures",
+                gauges(
+                    "allod_store_compaction_failures",
+                    "Compactions that failed since start. A rise means a full or failing disk.",
+                    &[],
+                ),
+            ),
         ];
         Self { network: network.into(), subnet: subnet.into(), others: others.into() }
     }

@@ -175,7 +175,8 @@ fn stop_on_signals(stop: CancellationToken) {
         let Ok(runtime) = runtime else { return };
         runtime.block_on(async move {
             use tokio::signal::unix::{SignalKind, signal};
-            let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+            let (Ok(mut terminate), Ok(mut interrupt)) =
+                (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
             else {
                 return tracing::error!("signals cannot be listened for");
             };
@@ -218,7 +219,7 @@ pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, String> {
 /// A sentence that says what stands in the way.
 pub fn start(options: Options) -> Result<Running, String> {
     let stop = CancellationToken::new();
-    let (told, ready) = std::sync::mpsc::channel();
+    let (told, ready) = std::sync::mpsc::sync_channel(1);
     let stop_inside = stop.clone();
     let thread = std::thread::Builder::new()
         .name("allod".to_owned())
@@ -234,10 +235,10 @@ pub fn start(options: Options) -> Result<Running, String> {
     }
 }
 
-type Ready = std::sync::mpsc::Sender<Result<(SocketAddr, SocketAddr), String>>;
+type Ready = std::sync::mpsc::SyncSender<Result<(SocketAddr, SocketAddr), String>>;
 
 async fn live(options: Options, stop: CancellationToken, ready: Ready) -> Ended {
-    let (fatal, mut fatals) = mpsc::unbounded_channel();
+    let (fatal, mut fatals) = crate::actors::outlet();
     let arbiters: Vec<actix::Arbiter> = (0..options.config.threads()).map(|_| service::reactor()).collect();
     let store = Arc::clone(&options.store);
     let shutdown = Duration::from_secs(options.config.server.shutdown_seconds);
@@ -314,7 +315,8 @@ fn machine_name() -> String {
 }
 
 fn bind(text: &str, key: &str) -> Result<std::net::TcpListener, String> {
-    let address: SocketAddr = text.parse().map_err(|_| format!("`{key}` is {text:?}; allowed is an address and a port"))?;
+    let address: SocketAddr =
+        text.parse().map_err(|_| format!("`{key}` is {text:?}; allowed is an address and a port"))?;
     let describe = |error: std::io::Error| format!("cannot listen on {address} (`{key}`): {error}");
     let domain = socket2::Domain::for_address(address);
     let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None).map_err(describe)?;
@@ -398,8 +400,11 @@ async fn accept(listener: TcpListener, server: Arc<Server>) {
 
 /// Tells a client that there are too many, if it can be told at once.
 fn turn_away(stream: &TcpStream) {
-    let error = RpcError::new(ErrorKind::Overloaded, "too many connections (`server.max_connections`); close some or try again")
-        .with(|data| data.retry_after_ms = Some(1_000));
+    let error = RpcError::new(
+        ErrorKind::Overloaded,
+        "too many connections (`server.max_connections`); close some or try again",
+    )
+    .with(|data| data.retry_after_ms = Some(1_000));
     let mut line = Vec::new();
     if answer::write_error(&mut line, &Id::NULL, &error).is_ok() {
         line.push(b'\n');
@@ -427,7 +432,7 @@ async fn make(shared: &Arc<Shared>, input: NetworkInput) -> Result<(), String> {
     let name = input.name.clone();
     let job = Job::Create { input: Box::new(input), if_absent: true };
     let order = Order { job, by: "server".into(), reason: Some("network file".into()), deadline: None, dry_run: false };
-    let (outlet, mut told) = mpsc::unbounded_channel();
+    let (outlet, mut told) = crate::actors::outlet();
     coordinator::spawn(shared, 0, order, outlet);
     match told.recv().await {
         Some(Told::Job(_, Ok(_))) => Ok(()),

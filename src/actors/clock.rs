@@ -31,6 +31,7 @@ impl Clock for SystemClock {
         now.tv_sec.unsigned_abs() * 1_000 + now.tv_nsec.unsigned_abs() / 1_000_000
     }
 
+    #[expect(clippy::disallowed_methods, reason = "the one place where wall-clock time enters")]
     fn wall(&self) -> WallTime {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         WallTime(now.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX)))
@@ -96,7 +97,7 @@ impl Draws {
     }
 
     /// The next bits.
-    pub fn next(&mut self) -> u128 {
+    pub fn draw(&mut self) -> u128 {
         u128::from(self.0.next_u64()) << 64 | u128::from(self.0.next_u64())
     }
 }

@@ -222,7 +222,8 @@ impl Committer {
             for unit in self.queue.drain(..) {
                 let changes = unit.changes();
                 let over = |part: &Part| {
-                    blocked.contains(&part.lane.id) || used.get(&part.lane.id).is_some_and(|&u| u + part.changes > quota)
+                    blocked.contains(&part.lane.id)
+                        || used.get(&part.lane.id).is_some_and(|&u| u + part.changes > quota)
                 };
                 let fits = changes <= room || taken.is_empty();
                 if !fits || unit.parts.iter().any(over) {
@@ -305,7 +306,8 @@ impl Committer {
         ctx.spawn(commit.into_actor(self).map(move |result, act, ctx| {
             let result = result.unwrap_or_else(|_| {
                 let source = std::io::Error::from(std::io::ErrorKind::TimedOut);
-                let cause = StoreError::Io { context: "waiting for the store to commit".into(), source: Arc::new(source) };
+                let cause =
+                    StoreError::Io { context: "waiting for the store to commit".into(), source: Arc::new(source) };
                 Err(CommitError::Unknown { cause })
             });
             act.answered(attempt, result, ctx);
@@ -321,7 +323,8 @@ impl Committer {
                 Some(Ok(committed)) => {
                     self.shared.metrics.commit_seconds.observe(front.begun.elapsed().as_secs_f64());
                     self.shared.metrics.commits.inc();
-                    let lost = front.batches.iter().any(|b| !committed.iter().any(|c| c.shard == b.shard && c.seq == b.seq));
+                    let lost =
+                        front.batches.iter().any(|b| !committed.iter().any(|c| c.shard == b.shard && c.seq == b.seq));
                     if lost {
                         tracing::error!("the store acknowledged other batches than it was given");
                         return self.stop("the store acknowledged other batches than it was given");
@@ -642,7 +645,9 @@ fn highest(acts: &[Act]) -> Generation {
     let steps = acts.iter().flat_map(|act| &act.steps);
     let granted = steps.filter_map(|step| match &step.state {
         Some(State::Entry(Entry::Held(reservation))) => Some(reservation.generation),
-        Some(State::Entry(Entry::Released(_) | Entry::Declined(_)) | State::Config(_) | State::Subnet(_)) | None => None,
+        Some(State::Entry(Entry::Released(_) | Entry::Declined(_)) | State::Config(_) | State::Subnet(_)) | None => {
+            None
+        }
     });
     granted.max().unwrap_or_default()
 }

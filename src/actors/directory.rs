@@ -484,9 +484,10 @@ impl Handler<Reloaded> for Directory {
 impl Handler<Dead> for Directory {
     type Result = ();
     fn handle(&mut self, dead: Dead, ctx: &mut Context<Self>) {
-        let restarting = self.restarts.get(&dead.route.id).is_some_and(|r| {
-            r.last.elapsed() < RESTART_AFTER[r.times.saturating_sub(1).min(RESTART_AFTER.len() - 1)]
-        });
+        let restarting = self
+            .restarts
+            .get(&dead.route.id)
+            .is_some_and(|r| r.last.elapsed() < RESTART_AFTER[r.times.saturating_sub(1).min(RESTART_AFTER.len() - 1)]);
         if self.is_current(&dead.route) && !restarting {
             self.restart(&dead.route, ctx);
         }

@@ -122,6 +122,15 @@ pub enum Told {
 /// channel; bounded by the requests in flight of who reads it.
 pub type Outlet = mpsc::UnboundedSender<Told>;
 
+/// A channel for answers. Unbounded as a channel: what is in it is bounded by the requests in flight of who reads it.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "bounded by the requests in flight; a full channel would hold an actor up"
+)]
+pub fn outlet<T>() -> (mpsc::UnboundedSender<T>, mpsc::UnboundedReceiver<T>) {
+    mpsc::unbounded_channel()
+}
+
 /// One request for one network.
 #[derive(Debug)]
 pub struct Item {

@@ -197,7 +197,7 @@ impl NetworkActor {
         Moment {
             now: self.shared.shard_time(self.lane.shard),
             wall: self.shared.clock.wall(),
-            entropy: self.draws.next(),
+            entropy: self.draws.draw(),
         }
     }
 
@@ -241,7 +241,7 @@ impl NetworkActor {
                 unit.answer(item.ticket, Err(Box::new(refused_by_store(full))), false);
                 continue;
             }
-            let moment = Moment { entropy: self.draws.next(), ..moment };
+            let moment = Moment { entropy: self.draws.draw(), ..moment };
             match self.decide(&item.command, moment) {
                 Ok(Ok(Decision { steps, outcome })) => {
                     let wrote = !steps.is_empty() && !item.dry_run;
@@ -297,7 +297,7 @@ impl NetworkActor {
 
     /// The command under the panic is answered `internal` and not run again; the memory is loaded afresh.
     fn panicked(&mut self, unit: &mut Draft, ticket: Option<u32>) {
-        let id = format!("{:016x}", self.draws.next() as u64);
+        let id = format!("{:016x}", self.draws.draw() as u64);
         self.shared.metrics.panics.inc();
         tracing::error!(network = %self.id(), id = %id, "a panic while deciding; its network is loaded again");
         if let Some(ticket) = ticket {
@@ -637,7 +637,9 @@ fn stopped(id: NetworkId) -> Fault {
 
 fn refused_by_store(health: StoreHealth) -> Fault {
     let problem = match health {
-        StoreHealth::Full => "the disk under the data directory is full: releases go on, nothing new is taken".to_owned(),
+        StoreHealth::Full => {
+            "the disk under the data directory is full: releases go on, nothing new is taken".to_owned()
+        }
         StoreHealth::Failed | StoreHealth::Ready => "the store failed and the server is stopping".to_owned(),
     };
     Fault::Unavailable { applied: Applied::No, problem }
@@ -645,11 +647,8 @@ fn refused_by_store(health: StoreHealth) -> Fault {
 
 /// Answers every request of a message alike.
 pub fn refuse(work: Work, fault: &Fault) {
-    let replies = work
-        .items
-        .iter()
-        .map(|item| Reply { ticket: item.ticket, answer: Err(Box::new(fault.clone())) })
-        .collect();
+    let replies =
+        work.items.iter().map(|item| Reply { ticket: item.ticket, answer: Err(Box::new(fault.clone())) }).collect();
     // A closed outlet is a client that hung up.
     let _ = work.outlet.send(Told::Replies(replies));
 }

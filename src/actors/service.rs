@@ -137,7 +137,8 @@ impl Shared {
         let config = Arc::clone(network.config());
         let birth = Birth { network, lane: Arc::clone(&lane), published: Arc::clone(&published) };
         let shared = Arc::clone(self);
-        let addr = NetworkActor::start_in_arbiter(self.reactor_of(config.id), move |_| NetworkActor::new(shared, birth));
+        let addr =
+            NetworkActor::start_in_arbiter(self.reactor_of(config.id), move |_| NetworkActor::new(shared, birth));
         let name = (!config.closed).then(|| config.name.clone());
         let realm = config.realm.clone();
         Route { id: config.id, name, realm, addr, lane, permits: Arc::new(Permits::default()), published }

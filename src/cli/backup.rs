@@ -11,7 +11,7 @@ use clap::Args;
 use super::exit::Exit;
 use super::failure::Failure;
 use super::session::Done;
-use crate::store::embedded;
+use crate::serve::from_cli;
 
 /// `allod backup`.
 #[derive(Debug, Args)]
@@ -36,7 +36,12 @@ pub struct Restore {
 /// Copies the register.
 pub fn backup(args: &Backup) -> Done<Exit> {
     let asked = format!("back up `{}` into `{}`", args.data.display(), args.target.display());
-    copy(&args.data, &args.target, asked, "stop the server first; `allod export` copies from one that runs")
+    copy(
+        &args.data,
+        &args.target,
+        asked,
+        "stop the server and name an empty directory; `allod export` copies from a server that runs",
+    )
 }
 
 /// Makes a register from a copy.
@@ -46,14 +51,7 @@ pub fn restore(args: &Restore) -> Done<Exit> {
 }
 
 fn copy(from: &Path, to: &Path, asked: String, hint: &str) -> Done<Exit> {
-    let report = embedded::copy(from, to).map_err(|error| Failure::new(asked, error.to_string(), hint))?;
-    let bytes = report.snapshot_bytes.unwrap_or(0);
-    let said = format!(
-        "copied and verified: {} shards, {} commits, {} segments of the log, a snapshot of {bytes} bytes",
-        report.heads.len(),
-        report.groups,
-        report.segments,
-    );
+    let said = from_cli::copy_register(from, to).map_err(|problem| Failure::new(asked, problem, hint))?;
     // A stderr that is gone hears nothing; the copy is there.
     let _ = std::io::Write::write_all(&mut anstream::stderr(), format!("{said}\n").as_bytes());
     Ok(Exit::Success)

@@ -15,8 +15,13 @@ use serde_json::Value;
 
 use super::args::Ask;
 use super::exit::Exit;
+use super::output::{number_of, text_of};
 use super::{hint, phrase};
 use crate::client::{ClientError, RpcError};
+use crate::core::address::Range;
+
+/// Pools that an error lists; the rest is counted.
+const POOLS_MAX: usize = 20;
 
 /// Why a command did not do what it should.
 #[derive(Debug, Clone, PartialEq)]
@@ -113,10 +118,29 @@ fn reason_of(error: &RpcError) -> String {
         return format!("held by `{owner}`{of_scope} since {since}{used_by}");
     }
     match (error.message.is_empty(), error.kind.is_empty()) {
-        (false, _) => error.message.clone(),
+        (false, _) => error.message.clone() + &pools_of(error),
         (true, false) => format!("refused as `{}`", error.kind),
         (true, true) => format!("refused with code {}", error.code),
     }
+}
+
+/// Where there is no room: pool by pool what takes it, a line each.
+fn pools_of(error: &RpcError) -> String {
+    let count = |pool: &Value, name: &str| pool.get(name).map(text_of).unwrap_or_default();
+    let line = |pool: &Value| {
+        let taken: Vec<String> = ["reserved", "cooling", "declined"]
+            .into_iter()
+            .filter(|name| pool.get(*name).and_then(number_of).unwrap_or(0) > 0)
+            .map(|name| format!(", {} {name}", count(pool, name)))
+            .collect();
+        let range = count(pool, "range");
+        let range = range.parse::<Range>().ok().and_then(Range::as_cidr).map_or(range, |cidr| cidr.to_string());
+        format!("\n  pool {range}: {} of {} held{}", count(pool, "held"), count(pool, "size"), taken.concat())
+    };
+    let pools = error.data.get("pools").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let more = pools.len().saturating_sub(POOLS_MAX);
+    let more = if more > 0 { format!("\n  and {more} pools more") } else { String::new() };
+    pools.iter().take(POOLS_MAX).map(line).collect::<String>() + &more
 }
 
 /// A failure of input or output. `None` where the reader of our output hung up: that ends a command quietly.

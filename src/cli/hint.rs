@@ -31,7 +31,7 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
         ErrorKind::Internal => {
             "look for the id in the server's log and report it, with what `allod server info` says".to_owned()
         }
-        ErrorKind::NotFound => not_found(method, data, network.as_deref()),
+        ErrorKind::NotFound => not_found(method, error, network.as_deref()),
         ErrorKind::AlreadyExists => already_exists(method, params, data, network.as_deref()),
         ErrorKind::AlreadyInUse => already_in_use(data, network.as_deref(), &address),
         ErrorKind::NotEnoughCapacity => {
@@ -123,16 +123,18 @@ fn command_of(method: &str) -> String {
     }
 }
 
-fn not_found(method: &str, data: &Value, network: Option<&str>) -> String {
-    let field = text(data, "field").unwrap_or_default();
+fn not_found(method: &str, error: &RpcError, network: Option<&str>) -> String {
+    // The sentence begins with what is missing where no field names it.
+    let missing_network = error.message.starts_with("network ");
+    let field = if missing_network { "network" } else { text(&error.data, "field").unwrap_or_default() };
     let noun = method.split('.').next().unwrap_or_default();
     match network {
         _ if field == "network" => "`allod network list` shows the networks there are".to_owned(),
         Some(network) if matches!(noun, "subnet" | "pool" | "reserved") || matches!(field, "subnet" | "pool") => {
-            format!("`allod network get {network}` shows its subnets and pools, `allod network list` the networks")
+            format!("`allod network get {network}` shows its subnets and pools")
         }
         Some(network) if noun == "ip" => {
-            format!("`allod ip list --network {network}` shows what is held there, `allod network list` the networks")
+            format!("`allod ip list --network {network}` shows what is held there")
         }
         Some(_) | None => "`allod network list` shows the networks there are".to_owned(),
     }

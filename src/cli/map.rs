@@ -1,10 +1,11 @@
 //! `allod network map`: asks pool by pool, small ones address by address and large ones in cells.
 
-use serde_json::{Value, json};
+use serde_json::{Map as Members, Value, json};
 
 use super::exit::Exit;
 use super::network::Map;
 use super::output::{Format, map, print};
+use super::quote::shell;
 use super::session::{Done, Session};
 use crate::core::address::Range;
 
@@ -16,36 +17,33 @@ pub async fn run(session: &mut Session, args: &Map) -> Done<Exit> {
             params[member] = json!(value);
         }
     }
+    // `runs` serves any size, so a program never meets a pool that is too large to be told.
+    params["format"] = json!("runs");
+    let overview = session.call("network.map", params.clone()).await?;
     if session.options.style.format != Format::Table {
-        // `runs` serves any size, so a program never meets a pool that is too large to be told.
-        params["format"] = json!("runs");
-        let result = session.call("network.map", params.clone()).await?;
-        session.print("network.map", params.as_object().unwrap_or(&serde_json::Map::new()), &result)?;
+        session.print("network.map", &Members::new(), &overview)?;
         return Ok(Exit::Success);
     }
-    params["format"] = json!("cells");
-    let overview = session.call("network.map", params.clone()).await?;
     let mut drawn = Vec::new();
     let (mut text_seen, mut cells_seen) = (false, false);
     for pool in overview.get("pools").and_then(Value::as_array).into_iter().flatten() {
-        let range = pool.get("range").and_then(Value::as_str).unwrap_or_default();
-        let small = range.parse::<Range>().is_ok_and(|range| range.size() <= map::TEXT_ADDRESSES_MAX);
-        if small {
-            let params = json!({"network": args.network, "pool": range, "format": "text"});
-            let result = session.call("network.map", params).await?;
-            drawn.extend(result.get("pools").and_then(Value::as_array).into_iter().flatten().filter_map(map::pool));
+        let text = pool.get("range").and_then(Value::as_str).unwrap_or_default();
+        let Ok(range) = text.parse::<Range>() else { continue };
+        let mut params = json!({"network": args.network, "pool": text});
+        if range.size() <= map::TEXT_ADDRESSES_MAX {
+            params["format"] = json!("text");
             text_seen = true;
         } else {
-            drawn.extend(map::pool(pool));
+            params["format"] = json!("cells");
+            params["cell_prefix_length"] = json!(map::cell_prefix_length(range));
             cells_seen = true;
         }
+        let result = session.call("network.map", params).await?;
+        drawn.extend(result.get("pools").and_then(Value::as_array).into_iter().flatten().filter_map(map::pool));
     }
     if drawn.is_empty() {
-        session.say(&format!(
-            "network `{}` has no pools; add one: `allod pool add {} RANGE`",
-            args.network,
-            super::quote::shell(&args.network)
-        ));
+        let named = shell(&args.network);
+        session.say(&format!("network `{}` has no pools; add one: `allod pool add {named} RANGE`", args.network));
         return Ok(Exit::Success);
     }
     print(&drawn.join("\n"))?;

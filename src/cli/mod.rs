@@ -38,7 +38,7 @@ pub mod who;
 pub mod why_full;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -276,6 +276,6 @@ async fn several(command: NetworkCommand, session: &mut Session) -> Done<Exit> {
 }
 
 /// A path for a sentence.
-pub(crate) fn shown(path: &PathBuf) -> String {
+pub(crate) fn shown(path: &Path) -> String {
     if path.as_os_str() == "-" { "stdin".to_owned() } else { format!("`{}`", path.display()) }
 }

@@ -171,7 +171,7 @@ pub struct Update {
     name: Option<String>,
     #[command(flatten)]
     members: Members,
-    /// Put a member back to its default: policy, description, tags.KEY, …
+    /// Clear a member: description, l2.link, limits.per_owner, tags.KEY, …
     #[arg(long, value_name = "MEMBER")]
     unset: Vec<String>,
     #[command(flatten)]

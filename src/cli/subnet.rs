@@ -191,7 +191,7 @@ pub struct PoolModify {
     pool: String,
     #[command(flatten)]
     set: PoolSet,
-    /// Clear a member: name, kind or draining
+    /// Clear a member: name
     #[arg(long, value_name = "MEMBER")]
     unset: Vec<String>,
     #[command(flatten)]

@@ -19,7 +19,7 @@ use super::output::{map, print};
 use super::quote::shell;
 use super::session::{Done, Options, Session};
 use crate::client::request_line;
-use crate::serve::{Ended, from_cli};
+use crate::serve::from_cli::{self, Ended};
 
 /// The network to try things on; shipped with the program, so that one file is enough.
 const FIRST_NETWORK: &str = include_str!("../../config/first-network.toml");
@@ -89,9 +89,11 @@ pub fn run(args: &Try, options: Options) -> Done<Exit> {
     session.say(&format!("register  {}", args.data.display()));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
+        // Listened for from here on: who is told how to stop it may do so at once.
+        let stopped = stopped();
         show(&mut session, tcp).await?;
         next(&session, tcp, web);
-        stopped().await;
+        stopped.await;
         Done::Ok(())
     })?;
     session.say("stopping");
@@ -170,17 +172,20 @@ fn next(session: &Session, tcp: SocketAddr, web: SocketAddr) {
     session.say("\nServing until Ctrl-C. `allod try` opens the same register again.");
 }
 
-/// Until somebody asks to stop.
-async fn stopped() {
+/// Until somebody asks to stop. Signals are caught from the call on, not from the first poll.
+fn stopped() -> impl Future<Output = ()> {
     use tokio::signal::unix::{SignalKind, signal};
-    match (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) {
-        (Ok(mut interrupt), Ok(mut terminate)) => {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
+    let signals = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
+    async move {
+        match signals {
+            (Ok(mut interrupt), Ok(mut terminate)) => {
+                tokio::select! {
+                    _ = interrupt.recv() => {}
+                    _ = terminate.recv() => {}
+                }
             }
+            // Without signals the process is ended from outside, and the store is made for that.
+            _ => std::future::pending().await,
         }
-        // Without signals the process is ended from outside, and the store is made for that.
-        _ => std::future::pending().await,
     }
 }

@@ -24,7 +24,8 @@ pub async fn run(session: &mut Session, args: &Who) -> Done<Exit> {
         session.print("ip.find", params.as_object().unwrap_or(&serde_json::Map::new()), &result)?;
         return Ok(Exit::Success);
     }
-    let found: Vec<Value> = result.get("found").and_then(Value::as_array).cloned().unwrap_or_default();
+    let mut found: Vec<Value> = result.get("found").and_then(Value::as_array).cloned().unwrap_or_default();
+    found.sort_by_key(|one| one.get("network").map(text_of));
     if found.is_empty() {
         print(&describe(&json!({"address": args.address, "state": "unknown"}), None))?;
         session.say(&format!("\nnext: {}", next(&args.address, &json!({"state": "unknown"}))));
@@ -71,7 +72,8 @@ pub fn describe(found: &Value, event: Option<&Value>) -> String {
         });
         return fields(&[
             ("address", text(found, "address")),
-            ("state", format!("{state}: {}", reason(&state))),
+            ("state", state.clone()),
+            ("why", reason(&state).to_owned()),
             ("network", text(found, "network")),
             ("last event", last),
         ]);
@@ -113,10 +115,10 @@ pub fn describe(found: &Value, event: Option<&Value>) -> String {
 fn reason(state: &str) -> &'static str {
     match state {
         "free" => "nobody holds it",
-        "reserved" => "kept from automatic allocation; only `--force`, or the owner it is kept for, may claim it",
-        "cooling" => "released a short time ago; only its last owner gets it back before the cooldown ends",
-        "declined" => "somebody else answers there; out of circulation until the probation ends",
-        "unusable" => "a gateway, network, broadcast or anycast address, which is never handed out",
+        "reserved" => "kept from automatic allocation; `--force` claims it all the same",
+        "cooling" => "released a short time ago; its last owner gets it back at once",
+        "declined" => "somebody else answers there; it rests until the probation ends",
+        "unusable" => "a gateway, network, broadcast or anycast address: never handed out",
         "unknown" => "it lies in no subnet of any network",
         _ => "see the protocol",
     }

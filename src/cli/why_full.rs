@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::exit::Exit;
 use super::output::map::grouped;
 use super::output::table::{Table, wrapped};
-use super::output::{Format, number_of, print, text_of, usage};
+use super::output::{Format, number_of, print, short_range, text_of, usage};
 use super::quote::shell;
 use super::session::{Done, Session};
 
@@ -48,73 +48,92 @@ fn scope_table(scopes: &[Value]) -> Table {
 }
 
 /// One line for each thing that takes space, the largest first, each with the command that frees it; what makes room
-/// comes last.
+/// comes last. Where pools are full, only these are counted: an IPv6 subnet always has room, which helps nobody who
+/// wants IPv4.
 pub fn advice(network: &str, counts: &Value, config: &Value, scopes: &[Value]) -> Vec<String> {
     let named = shell(network);
-    let count = |name: &str| counts.get(name).and_then(number_of).unwrap_or(0);
-    let free = count("free");
+    let dynamic = |pool: &&Value| pool.get("kind").and_then(Value::as_str) != Some("static");
+    let pools: Vec<&Value> = list(counts, "subnets").flat_map(|subnet| list(subnet, "pools")).filter(dynamic).collect();
+    let full: Vec<&Value> = pools.iter().copied().filter(|pool| number(pool, "free") == 0).collect();
     let mut lines = Vec::new();
-    let pools: Vec<&Value> = list(config, "subnets").flat_map(|subnet| list(subnet, "pools")).collect();
     if pools.is_empty() {
-        lines.push(format!("- it has no pool to draw from: `allod pool add {named} RANGE`"));
-    } else if pools.iter().all(|pool| pool.get("kind").and_then(Value::as_str) == Some("static")) {
-        lines.push(format!("- all its pools are static, for claims only: `allod pool add {named} RANGE`"));
-    } else if free == 0 {
-        lines.push("no address is free:".to_owned());
+        lines.push(format!("it has no dynamic pool to draw from: `allod pool add {named} RANGE`"));
+    } else if full.is_empty() {
+        lines.push(format!("no pool is full; what takes space in network `{network}`:"));
     } else {
-        let free = grouped(&free.to_string());
-        lines.push(format!("{free} free, as counted here; a pool that is full is passed over:"));
+        let names: Vec<String> = full.iter().map(|pool| short_range(&text(pool, "range"))).collect();
+        lines.push(format!("full: {}; what takes the space there:", names.join(", ")));
     }
-    let mut parts: Vec<(u128, String)> = Vec::new();
-    let unbound: u128 = scopes.iter().filter_map(|scope| scope.get("unbound").and_then(number_of)).sum();
-    if let Some(top) = scopes.iter().find(|scope| scope.get("addresses").and_then(number_of).unwrap_or(0) > 0) {
-        let scope = shell(top.get("scope").and_then(Value::as_str).unwrap_or_default());
-        parts.push((
-            count("held").saturating_sub(count("obsolete")),
-            format!("held: `allod ip list --network {named} --scope {scope}` lists those of the largest scope"),
-        ));
-    }
-    parts.push((
-        count("obsolete"),
-        "obsolete, until their deployment is committed: `allod call deployment.list` names those uncommitted"
-            .to_owned(),
-    ));
-    parts.push((unbound, format!("held without a claimant: `allod ip list --network {named} --bound false`")));
-    parts.push((
-        count("cooling"),
-        format!("cooling after release: `allod network update {named} --cooldown-yields=true` lets them be used"),
-    ));
-    parts.push((
-        count("declined"),
-        "declined, as somebody else answers there: find that machine; the probation ends by itself, and \
-         `allod network map` shows where they are"
-            .to_owned(),
-    ));
-    parts.push((
-        count("reserved"),
-        format!(
-            "reserved, unusable or draining: `allod network get {named}` shows which, `allod reserved remove` frees"
-        ),
-    ));
-    parts.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
-    let parts = parts.into_iter().filter(|(count, _)| *count > 0);
-    lines.extend(parts.map(|(count, what)| format!("- {} {what}", grouped(&count.to_string()))));
-    for draining in list(config, "subnets").flat_map(draining) {
-        lines.push(format!("- {draining} is draining: nothing new is granted there"));
-    }
+    let whole = [counts];
+    let counted: &[&Value] = if full.is_empty() { &whole } else { &full };
+    let parts = parts(&named, counted, scopes);
+    lines.extend(parts.into_iter().map(|(count, what)| format!("- {} {what}", grouped(&count.to_string()))));
+    lines.extend(list(config, "subnets").flat_map(|subnet| draining(&named, subnet)));
     lines.push(format!("more room: `allod subnet add {named} CIDR`, or `allod pool add {named} RANGE`"));
     lines
 }
 
-/// What of a subnet is draining, in words with the command that ends it.
-fn draining(subnet: &Value) -> Vec<String> {
+/// What takes space in `counted`, the largest first, with what frees it.
+fn parts(named: &str, counted: &[&Value], scopes: &[Value]) -> Vec<(u128, String)> {
+    let count = |name: &str| counted.iter().fold(0u128, |sum, of| sum.saturating_add(number(of, name)));
+    let top = scopes.first().map_or_else(|| "default".to_owned(), |scope| shell(&text(scope, "scope")));
+    let mut parts = vec![
+        (
+            count("held").saturating_sub(count("obsolete")),
+            format!("held: `allod ip list --network {named} --scope {top}` lists those of the largest scope"),
+        ),
+        (
+            count("obsolete"),
+            "obsolete, until their deployment is committed: `allod call deployment.list` names those uncommitted"
+                .to_owned(),
+        ),
+        (
+            count("cooling"),
+            format!("cooling after release: `allod network update {named} --cooldown-yields=true` lets them be used"),
+        ),
+        (
+            count("declined"),
+            format!(
+                "declined, as somebody else answers there: `allod network map {named}`; they come back by themselves"
+            ),
+        ),
+        (
+            count("reserved"),
+            format!(
+                "reserved, unusable or draining: `allod network get {named}` shows which, `allod reserved remove` frees"
+            ),
+        ),
+    ];
+    // Held as well, so it is told beside the sum: whoever has no machine behind it is the first to look at.
+    let unbound = scopes.iter().fold(0u128, |sum, scope| sum.saturating_add(number(scope, "unbound")));
+    let all = format!("held without a claimant, in all pools: `allod ip list --network {named} --bound false`");
+    parts.push((unbound, all));
+    parts.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
+    parts.retain(|(count, _)| *count > 0);
+    parts
+}
+
+fn number(of: &Value, name: &str) -> u128 {
+    of.get(name).and_then(number_of).unwrap_or(0)
+}
+
+fn text(of: &Value, name: &str) -> String {
+    of.get(name).map(text_of).unwrap_or_default()
+}
+
+/// What of a subnet is draining, with the command that ends it.
+fn draining(named: &str, subnet: &Value) -> Vec<String> {
     let is = |of: &Value| of.get("draining") == Some(&Value::Bool(true));
-    let text = |of: &Value, name: &str| of.get(name).map(text_of).unwrap_or_default();
+    let line = |what: &str, which: String| {
+        format!(
+            "- {what} {which} is draining, nothing new is granted there: `allod {what} modify {named} {which} --draining \
+             false`"
+        )
+    };
     if is(subnet) {
-        return vec![format!("subnet {} (`allod subnet modify … --draining false`)", text(subnet, "cidr"))];
+        return vec![line("subnet", text(subnet, "cidr"))];
     }
-    let pools = list(subnet, "pools").filter(|pool| is(pool));
-    pools.map(|pool| format!("pool {} (`allod pool modify … --draining false`)", text(pool, "range"))).collect()
+    list(subnet, "pools").filter(|pool| is(pool)).map(|pool| line("pool", text(pool, "range"))).collect()
 }
 
 fn list<'a>(of: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {

@@ -23,8 +23,8 @@
 //! - Lone blocks and left out levels make a single claim in an empty /64 cost one cell of 21 bytes
 //!   instead of ten nodes; what is around a node may be taken as well, so a hole in a full range is
 //!   as cheap.
-//! - The tree is the shortest for its set, whatever the history: equal sets have equal trees, and
-//!   what was fragmented and is whole again costs nothing. `check` says so.
+//! - No node is kept that can be left out, whatever the history: what was fragmented and is whole
+//!   again costs nothing. `check` says so.
 //!
 //! Every operation follows one path, two for a range: at most 22 levels, 3 for a /8 of IPv4, about
 //! log64 of the number of claims for random ones. None loops over numbers. Dense use costs 1.3 bits
@@ -73,18 +73,10 @@ impl Space {
     /// If `first` is above `last`, or if the pool is all of `u128`, whose size is not a `u128`.
     pub fn new(first: u128, last: u128) -> Self {
         assert!(first <= last, "pool from {first} to {last}");
-        assert!(
-            (first, last) != (0, u128::MAX),
-            "a pool of 2^128 numbers cannot be counted"
-        );
+        assert!((first, last) != (0, u128::MAX), "a pool of 2^128 numbers cannot be counted");
         let pool = Range { first, last };
         let mut arena = Arena::new();
-        let root = arena.paint(
-            Block::ALL,
-            Part::uniform(true, Block::ALL.bits),
-            pool,
-            false,
-        );
+        let root = arena.paint(Block::ALL, Part::uniform(true, Block::ALL.bits), pool, false);
         Self { pool, root, arena }
     }
 
@@ -111,7 +103,7 @@ impl Space {
     ///
     /// O(depth), plus one step per node that becomes superfluous. When three eighths of the memory
     /// lie idle, what is in use is copied and the rest given back: O(1) per change since the last
-    /// time, but at once (about a millisecond per 10 000 nodes).
+    /// time, but at once.
     pub fn vacate(&mut self, first: u128, last: u128) {
         self.change(first, last, false);
     }
@@ -120,9 +112,7 @@ impl Space {
     /// (`first` above `last`) is not free.
     pub fn is_free(&self, first: u128, last: u128) -> bool {
         let range = Range { first, last };
-        first <= last
-            && self.pool.covers(range)
-            && self.first_of(true, first).is_none_or(|taken| taken > last)
+        first <= last && self.pool.covers(range) && self.first_of(true, first).is_none_or(|taken| taken > last)
     }
 
     /// How many numbers are free. O(1).
@@ -160,8 +150,7 @@ impl Space {
         }
         // Some block of this order exists, so it is below 128.
         let from = from.checked_next_multiple_of(1 << order)?;
-        self.arena
-            .lowest_block(order, Block::ALL, self.root.content, from)
+        self.arena.lowest_block(order, Block::ALL, self.root.content, from)
     }
 
     /// The free number that has `index` free numbers before it. O(depth).
@@ -177,15 +166,9 @@ impl Space {
         iter::from_fn(move || {
             let first = next.filter(|&first| first <= self.pool.last)?;
             let taken = self.first_of(false, first) != Some(first);
-            let change = self
-                .first_of(!taken, first)
-                .filter(|&change| change <= self.pool.last);
+            let change = self.first_of(!taken, first).filter(|&change| change <= self.pool.last);
             next = change;
-            Some((
-                first,
-                change.map_or(self.pool.last, |change| change - 1),
-                taken,
-            ))
+            Some((first, change.map_or(self.pool.last, |change| change - 1), taken))
         })
     }
 
@@ -204,17 +187,13 @@ impl Space {
         self.arena.check_all(Block::ALL, self.root)?;
         let inside = self.free_in(self.pool.first, self.pool.last);
         if inside != self.root.free {
-            return Err(format!(
-                "{} free, but only {inside} inside the pool",
-                self.root.free
-            ));
+            return Err(format!("{} free, but only {inside} inside the pool", self.root.free));
         }
         Ok(())
     }
 
     fn first_of(&self, taken: bool, from: u128) -> Option<u128> {
-        self.arena
-            .first_of(taken, Block::ALL, self.root.content, from)
+        self.arena.first_of(taken, Block::ALL, self.root.content, from)
     }
 
     fn change(&mut self, first: u128, last: u128, taken: bool) {
@@ -224,11 +203,7 @@ impl Space {
         let Some(range) = self.pool.clip(Range { first, last }) else {
             return;
         };
-        let short = if range.first == range.last {
-            self.arena.flip(self.root, range.first, taken)
-        } else {
-            None
-        };
+        let short = if range.first == range.last { self.arena.flip(self.root, range.first, taken) } else { None };
         self.root = short.unwrap_or_else(|| self.arena.paint(Block::ALL, self.root, range, taken));
         if self.arena.is_sparse() {
             (self.arena, self.root.content) = self.arena.compact(self.root.content);

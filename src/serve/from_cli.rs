@@ -1,17 +1,19 @@
 //! The server as the command line starts it: flags become keys of the configuration.
 //!
 //! `allod serve` runs it as this process, `allod try` in threads of it, `allod check-config` reads its configuration
-//! only. Neighbours: `cli` parses arguments and network files, [`super`] does the work.
+//! only, `allod backup` copies its data. Neighbours: `cli` parses arguments and network files, [`super`] does the work.
 
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
 
+pub use super::Ended;
 use super::{Options, Running, ServeArgs};
 use crate::cli::failure::Failure;
 use crate::cli::serve_args::{self, StoreKind};
 use crate::config::{Config, Sources};
 use crate::server::input;
+use crate::store::embedded;
 use crate::wire::params::NetworkCreate;
 
 /// Runs a server until it is told to stop; `networks` exist once it is ready.
@@ -80,4 +82,15 @@ pub fn start_here(data: &Path, listen: SocketAddr, http: SocketAddr) -> Result<R
     let config = Config::load(&Sources::gather(None, flags(&args))?)?;
     let store = super::open_store(&config)?;
     super::start(Options::new(config, store))
+}
+
+/// Copies a data directory that no server has open, all of it verified; says what was copied.
+///
+/// # Errors
+/// A sentence that says what stands in the way.
+pub fn copy_register(from: &Path, to: &Path) -> Result<String, String> {
+    let report = embedded::copy(from, to).map_err(|error| error.to_string())?;
+    let snapshot = report.snapshot_bytes.map_or_else(String::new, |bytes| format!(", a snapshot of {bytes} bytes"));
+    let (shards, commits, segments) = (report.heads.len(), report.groups, report.segments);
+    Ok(format!("copied and verified: {shards} shards, {commits} commits, {segments} segments of the log{snapshot}"))
 }

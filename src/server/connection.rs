@@ -123,7 +123,8 @@ impl Connection {
             if self.ended && self.session.in_flight() == 0 && !backed_up && !self.has_line() {
                 return End::Done;
             }
-            let may_read = !self.ended && self.session.has_room() && !self.has_line() && self.waiting_bytes() < OUT_BYTES_MAX;
+            let may_read =
+                !self.ended && self.session.has_room() && !self.has_line() && self.waiting_bytes() < OUT_BYTES_MAX;
             self.arm(timer.as_mut(), backed_up);
             tokio::select! {
                 biased;
@@ -239,7 +240,8 @@ impl Connection {
 
     fn too_long(&mut self) {
         let max = self.server.bounds.line_bytes;
-        let message = format!("the line is longer than {max} bytes (`server.max_line_bytes`); the connection is closed");
+        let message =
+            format!("the line is longer than {max} bytes (`server.max_line_bytes`); the connection is closed");
         self.session.refuse(&RpcError::new(ErrorKind::LineTooLong, message));
         self.session.flush();
         self.ended = true;

@@ -192,7 +192,10 @@ fn plan_of(request: Request, shape: &mut Shape) -> Result<Plan, RpcError> {
         Request::ClaimantSweep(_) => return Err(later(Method::ClaimantSweep)),
         Request::NetworkCreate(ask) => {
             if ask.if_version.is_some() {
-                return Err(RpcError::invalid("if_version", "`if_version` has no meaning for a network that is made now"));
+                return Err(RpcError::invalid(
+                    "if_version",
+                    "`if_version` has no meaning for a network that is made now",
+                ));
             }
             let if_absent = ask.if_absent.unwrap_or(false);
             shape.if_absent = if_absent;
@@ -231,10 +234,16 @@ fn plan_of(request: Request, shape: &mut Shape) -> Result<Plan, RpcError> {
                 (WireMap::Runs, None) => MapFormat::Runs,
                 (WireMap::Cells, Some(length)) => MapFormat::Cells { prefix_length: length.length() },
                 (WireMap::Cells, None) => {
-                    return Err(RpcError::invalid("cell_prefix_length", "`cell_prefix_length` is needed with format `cells`"));
+                    return Err(RpcError::invalid(
+                        "cell_prefix_length",
+                        "`cell_prefix_length` is needed with format `cells`",
+                    ));
                 }
                 (WireMap::Text | WireMap::Runs, Some(_)) => {
-                    return Err(RpcError::invalid("cell_prefix_length", "`cell_prefix_length` goes with format `cells` only"));
+                    return Err(RpcError::invalid(
+                        "cell_prefix_length",
+                        "`cell_prefix_length` goes with format `cells` only",
+                    ));
                 }
             };
             let (subnet, pool) = (ask.subnet.map(input::subnet_ref), ask.pool.map(input::pool_ref));
@@ -251,7 +260,11 @@ fn plan_of(request: Request, shape: &mut Shape) -> Result<Plan, RpcError> {
             let set = Box::new(input::subnet_patch(ask.set));
             let grows = set.cidr.is_some();
             let change = Configure::SubnetModify { subnet: input::subnet_ref(ask.subnet), set };
-            if grows { act(&ask.network, change, ask.if_version, None) } else { configure(ask.network, change, ask.if_version) }
+            if grows {
+                act(&ask.network, change, ask.if_version, None)
+            } else {
+                configure(ask.network, change, ask.if_version)
+            }
         }
         Request::SubnetMove(ask) => {
             let (from, to) = (input::network_text(&ask.network), input::network_text(&ask.to));
@@ -266,7 +279,9 @@ fn plan_of(request: Request, shape: &mut Shape) -> Result<Plan, RpcError> {
             let if_absent = ask.if_absent.unwrap_or(false);
             shape.if_absent = if_absent;
             match (ask.range, &ask.subnet) {
-                (Some(_), Some(_)) => return Err(RpcError::invalid("subnet", "`range` and `subnet` exclude each other")),
+                (Some(_), Some(_)) => {
+                    return Err(RpcError::invalid("subnet", "`range` and `subnet` exclude each other"));
+                }
                 (None, None) => return Err(RpcError::invalid("range", "`range` or `subnet` must be given")),
                 (Some(_), None) | (None, Some(_)) => {}
             }
@@ -285,7 +300,12 @@ fn plan_of(request: Request, shape: &mut Shape) -> Result<Plan, RpcError> {
                 (Some(range), None, None) => PoolRemoval::Range(range),
                 (None, Some(pool), None) => PoolRemoval::Pool(input::pool_ref(pool)),
                 (None, None, Some(subnet)) => PoolRemoval::Subnet(input::subnet_ref(subnet)),
-                _ => return Err(RpcError::invalid("range", "exactly one of `range`, `pool` and `subnet` must be given")),
+                _ => {
+                    return Err(RpcError::invalid(
+                        "range",
+                        "exactly one of `range`, `pool` and `subnet` must be given",
+                    ));
+                }
             };
             configure(ask.network, Configure::PoolRemove(removal), ask.if_version)
         }
@@ -351,7 +371,9 @@ fn acquire(mut ask: crate::wire::params::IpAcquire) -> Result<Plan, RpcError> {
             Some(slot) => slot,
             None => {
                 let text = compact_str::format_compact!("{prefix}{}", items.len());
-                Slot::new(text).map_err(|error| RpcError::invalid("slot_prefix", format!("`slot_prefix` makes a slot that {error}")))?
+                Slot::new(text).map_err(|error| {
+                    RpcError::invalid("slot_prefix", format!("`slot_prefix` makes a slot that {error}"))
+                })?
             }
         };
         items.push(input::acquire_item(index, slot, item));

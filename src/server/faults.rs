@@ -13,14 +13,15 @@ use crate::wire::values::Count;
 pub fn error_of(fault: &Fault) -> RpcError {
     match fault {
         Fault::Refused(refusal) => refused(refusal),
-        Fault::Overloaded { problem, retry_after_ms } => {
-            RpcError::new(ErrorKind::Overloaded, problem.clone()).with(|data| data.retry_after_ms = Some(*retry_after_ms))
-        }
+        Fault::Overloaded { problem, retry_after_ms } => RpcError::new(ErrorKind::Overloaded, problem.clone())
+            .with(|data| data.retry_after_ms = Some(*retry_after_ms)),
         Fault::Unavailable { applied, problem } => {
             let (message, word) = match applied {
                 Applied::No => (format!("the change was not made: {problem}"), errors::Applied::No),
                 Applied::Unknown => (
-                    format!("nobody can say yet whether the change was made: {problem}; look, or repeat what may be repeated"),
+                    format!(
+                        "nobody can say yet whether the change was made: {problem}; look, or repeat what may be repeated"
+                    ),
                     errors::Applied::Unknown,
                 ),
             };
@@ -123,9 +124,10 @@ fn facts(refusal: &Refusal, data: &mut ErrorData) {
             facts(refusal, data);
             data.index = Some(*index as u64);
             // A member named inside the item is named as a path from the request.
-            data.field = data.field.take().map(|field| {
-                if field.starts_with("ips[") { field } else { format!("ips[{index}].{field}") }
-            });
+            data.field = data
+                .field
+                .take()
+                .map(|field| if field.starts_with("ips[") { field } else { format!("ips[{index}].{field}") });
         }
     }
 }

@@ -4,9 +4,9 @@ use compact_str::CompactString;
 
 use crate::core::address::Address;
 use crate::core::command::{
-    AcquireItem, DnsPatch, Filter, GrantOptions, L2Patch, LabelsPatch, LimitsPatch, MacWish, NetworkInput, NetworkPatch,
-    Patch, PoolInput, PoolPatch, PoolRef, ReservationPatch, ReservedInput, SubnetInput, SubnetPatch, SubnetRef, Target,
-    Wish,
+    AcquireItem, DnsPatch, Filter, GrantOptions, L2Patch, LabelsPatch, LimitsPatch, MacWish, NetworkInput,
+    NetworkPatch, Patch, PoolInput, PoolPatch, PoolRef, ReservationPatch, ReservedInput, SubnetInput, SubnetPatch,
+    SubnetRef, Target, Wish,
 };
 use crate::core::state::{Dns, L2, Limits, NetworkKind, Policy, PoolKind, ReservationKind, ReservedFor};
 use crate::core::types::{Generation, Owner, Scope, Slot, SlotKey};
@@ -211,12 +211,7 @@ fn zones(zones: params::input::Zones) -> Vec<CompactString> {
 }
 
 fn pool(input: params::PoolInput) -> PoolInput {
-    PoolInput {
-        range: Some(input.range),
-        name: input.name,
-        kind: input.kind.map(pool_kind),
-        draining: input.draining,
-    }
+    PoolInput { range: Some(input.range), name: input.name, kind: input.kind.map(pool_kind), draining: input.draining }
 }
 
 fn pools(pools: params::input::Pools) -> Vec<PoolInput> {

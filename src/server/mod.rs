@@ -29,8 +29,8 @@ use tokio_util::task::TaskTracker;
 
 use crate::actors::service::Shared;
 use crate::limits;
-use crate::wire::nouns::{ServerLimits, ServerStatus};
 use crate::wire::PROTOCOL_VERSION;
+use crate::wire::nouns::{ServerLimits, ServerStatus};
 
 /// Bounds of connections, out of the configuration.
 #[derive(Debug, Clone, Copy)]

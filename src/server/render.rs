@@ -16,7 +16,9 @@ use crate::actors::coordinator::{Done, ListPlace};
 use crate::core::outcome::{
     AddressState, Counts, Drawing, Grant, Lookup, NetworkView, Outcome, PoolMap, ScopeUsage, UsageReport, View,
 };
-use crate::core::state::{NetworkConfig, NetworkKind, Policy, PoolConfig, PoolKind, ReservationKind, ReservedRange, SubnetConfig};
+use crate::core::state::{
+    NetworkConfig, NetworkKind, Policy, PoolConfig, PoolKind, ReservationKind, ReservedRange, SubnetConfig,
+};
 use crate::limits::ANSWER_BYTES_MAX;
 use crate::wire::values::{LabelMap, Number, Share};
 use crate::wire::{Method, nouns, params, values};
@@ -223,7 +225,13 @@ impl Renderer {
     }
 
     /// Appends the result of one network's answer. `asked` is the address of `ip.get`.
-    pub fn outcome(&mut self, out: &mut Vec<u8>, outcome: &Outcome, shape: Shape, asked: Option<crate::core::address::Address>) {
+    pub fn outcome(
+        &mut self,
+        out: &mut Vec<u8>,
+        outcome: &Outcome,
+        shape: Shape,
+        asked: Option<crate::core::address::Address>,
+    ) {
         match outcome {
             Outcome::Granted(grant) => self.grant(out, grant, shape.brief),
             Outcome::Acquired { grants, .. } => self.acquired(out, grants, None, shape),
@@ -380,7 +388,8 @@ impl Renderer {
             },
             Done::Networks { networks, next } => networks_page(out, networks, next.as_ref()),
             Done::Realms(realms) => {
-                let realms = realms.iter().map(|(realm, count)| nouns::RealmEntry { realm: realm.clone(), networks: *count });
+                let realms =
+                    realms.iter().map(|(realm, count)| nouns::RealmEntry { realm: realm.clone(), networks: *count });
                 noun(out, &nouns::RealmListResult { realms: realms.collect() });
             }
             Done::Scopes(scopes) => noun(out, &scope_list(scopes)),
@@ -543,7 +552,8 @@ fn network(view: &NetworkView, report: Option<&UsageReport>, created: Option<boo
             Policy::Random => params::network::Policy::Random,
             Policy::Oldest => params::network::Policy::Oldest,
         },
-        cooldown_seconds: Number::new(config.cooldown_seconds).unwrap_or_else(|| Number::new(0).expect("0 is in range")),
+        cooldown_seconds: Number::new(config.cooldown_seconds)
+            .unwrap_or_else(|| Number::new(0).expect("0 is in range")),
         cooldown_yields: config.cooldown_yields,
         static_only: config.static_only,
         protected: config.protected,
@@ -648,7 +658,7 @@ fn usage(report: &UsageReport) -> nouns::Usage {
             })
         })
         .collect();
-    counted!(nouns::Usage, &report.counts, { subnets: subnets, cursor: None, })
+    counted!(nouns::Usage, &report.counts, { subnets, cursor: None, })
 }
 
 fn scope_list(scopes: &[ScopeUsage]) -> nouns::ScopeListResult {
@@ -682,8 +692,12 @@ fn map_pool(pool: &PoolMap) -> nouns::MapPool {
         Drawing::Cells { prefix_length, cells } => {
             answer.cell_prefix_length = Number::new(u64::from(*prefix_length));
             let count = values::Count;
-            answer.cells =
-                Some(cells.iter().map(|&(first, held, taken, free)| (first, count(held), count(taken), count(free))).collect());
+            answer.cells = Some(
+                cells
+                    .iter()
+                    .map(|&(first, held, taken, free)| (first, count(held), count(taken), count(free)))
+                    .collect(),
+            );
         }
     }
     answer
@@ -710,5 +724,4 @@ pub mod cursor {
         };
         parts.next().is_none().then_some(ListPlace { name, id, address })
     }
-
 }

@@ -89,7 +89,7 @@ pub struct Session {
 impl Session {
     /// For a client that is known as `by`. The receiver brings what must be handed to [`Session::absorb`].
     pub fn new(server: Arc<Server>, by: CompactString) -> (Self, mpsc::UnboundedReceiver<Told>) {
-        let (outlet, inlet) = mpsc::unbounded_channel();
+        let (outlet, inlet) = crate::actors::outlet();
         let tally = super::tally::Tally::new(Arc::clone(&server.shared.metrics));
         let session = Self {
             server,
@@ -247,7 +247,9 @@ impl Session {
         match network {
             NetworkRef::Name(name) => match self.groups.last() {
                 // A pipelining client names one network again and again.
-                Some(group) if group.by_name && group.route.name.as_ref() == Some(name) => Some(Arc::clone(&group.route)),
+                Some(group) if group.by_name && group.route.name.as_ref() == Some(name) => {
+                    Some(Arc::clone(&group.route))
+                }
                 Some(_) | None => routes.by_name(name),
             },
             NetworkRef::Id(id) => routes.find(&id.to_string()),
@@ -265,8 +267,7 @@ impl Session {
                 let text = network.to_string();
                 touched(&text)
                     || self.server.shared.routes.find(&text).is_some_and(|route| {
-                        touched(&route.id.to_string())
-                            || route.name.as_ref().is_some_and(|name| touched(name.as_str()))
+                        touched(&route.id.to_string()) || route.name.as_ref().is_some_and(|name| touched(name.as_str()))
                     })
             }
             Plan::Act(touches, _) => self.aliases(touches.clone()).iter().any(|text| touched(text)),

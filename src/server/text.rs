@@ -136,7 +136,16 @@ mod tests {
 
     #[test]
     fn times_are_written_as_the_protocol_writes_them() {
-        for ms in [0, 1, 951_782_399_999, 951_782_400_000, 1_772_356_364_031, 4_107_542_400_000, 253_402_207_199_999, u64::MAX] {
+        for ms in [
+            0,
+            1,
+            951_782_399_999,
+            951_782_400_000,
+            1_772_356_364_031,
+            4_107_542_400_000,
+            253_402_207_199_999,
+            u64::MAX,
+        ] {
             assert_eq!(written(|out| time(out, WallTime(ms))), format!("\"{}\"", time_text(WallTime(ms))), "{ms}");
         }
         for day in (0..60_000).step_by(13) {

@@ -281,3 +281,28 @@ fn completions_and_man_pages_are_written() {
     let page = std::fs::read_to_string(directory.path().join("allod-ip-allocate.1")).unwrap();
     assert!(page.contains("owner"));
 }
+
+#[test]
+fn why_full_names_what_takes_the_space_and_what_frees_it() {
+    let server = Responder::start(|method, _| {
+        let full = json!({"range": "10.0.0.0-10.0.0.255", "kind": "dynamic", "size": "256", "held": "200",
+            "obsolete": "20", "reserved": "6", "cooling": "40", "declined": "10", "free": "0"});
+        let wide = json!({"range": "fd00::-fd00::ffff:ffff:ffff:ffff", "kind": "dynamic", "size": "18446744073709551616",
+            "held": "5", "obsolete": "0", "reserved": "1", "cooling": "0", "declined": "0", "free": "18446744073709551610"});
+        Ok(match method {
+            "network.usage" => json!({"size": "512", "held": "205", "free": "300", "subnets": [
+                {"cidr": "10.0.0.0/24", "size": "256", "held": "200", "free": "0", "pools": [full]},
+                {"cidr": "fd00::/64", "size": "18446744073709551616", "held": "5", "free": "1", "pools": [wide]}]}),
+            "network.get" => {
+                let mut network = lan();
+                network["subnets"][0]["draining"] = json!(true);
+                network
+            }
+            _ => json!({"scopes": [{"scope": "ci", "reservations": 5, "addresses": "5", "obsolete": 0, "unbound": 3},
+                {"scope": "prod", "reservations": 200, "addresses": "200", "obsolete": 20, "unbound": 0}]}),
+        })
+    });
+    let output = allod(&server.address, &["network", "why-full", "lan"]);
+    crate::golden("why-full.txt", &(text(&output.stdout) + &text(&output.stderr)));
+    assert!(text(&output.stderr).lines().all(|line| line.chars().count() <= 80));
+}

@@ -46,7 +46,10 @@ fn example(kind: ErrorKind) -> (&'static str, Value, &'static str, Value) {
             allocate,
             "network `lan` has no free address: 250 of 254 held, 4 reserved, 0 cooling, 0 declined; add a pool, or \
              release something",
-            json!({"network": "lan", "size": "254", "held": "250"}),
+            json!({"network": "lan", "size": "254", "held": "250", "pools": [
+                {"range": "10.0.0.0-10.0.0.127", "size": "128", "held": "126", "reserved": "2", "cooling": "0", "declined": "0"},
+                {"range": "10.0.0.130-10.0.0.255", "size": "126", "held": "124", "reserved": "2", "cooling": "0",
+                 "declined": "0"}]}),
         ),
         ErrorKind::OutOfRange => {
             ("ip.claim", claim, "10.0.0.7 lies in no subnet of network `lan`", json!({"address": "10.0.0.7"}))

@@ -1,12 +1,18 @@
 //! The command line as people and scripts meet it: golden texts, exit codes, streams.
 //!
 //! `ALLOD_BLESS=1 cargo test --test cli` writes the golden files anew; read the difference before you commit it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a failed unwrap is how a test fails; tests wait on real processes and files"
+)]
 
 mod commands;
 mod errors;
 mod help;
 mod outputs;
 mod responder;
+mod try_out;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -104,7 +104,9 @@ fn whichever_commit_fails_answers_and_store_agree() {
                 .as_array()
                 .unwrap()
                 .iter()
-                .map(|entry| (entry["owner"].as_str().unwrap().to_owned(), entry["address"].as_str().unwrap().to_owned()))
+                .map(|entry| {
+                    (entry["owner"].as_str().unwrap().to_owned(), entry["address"].as_str().unwrap().to_owned())
+                })
                 .collect();
             for grant in &sure {
                 assert!(stored.contains(grant), "{fault:?} {n}: {grant:?} was acknowledged");
@@ -126,10 +128,17 @@ fn past_the_deadline_what_was_not_applied_is_refused_and_memory_goes_back() {
     std::thread::sleep(MOMENT);
     reader.send("ip.get", json!({"network": "lan", "address": "10.0.0.3"}));
     let answer = client.answer();
-    assert_eq!((answer["error"]["data"]["kind"].as_str(), &answer["error"]["data"]["applied"]), (Some("unavailable"), &json!(false)));
+    assert_eq!(
+        (answer["error"]["data"]["kind"].as_str(), &answer["error"]["data"]["applied"]),
+        (Some("unavailable"), &json!(false))
+    );
     // The read had seen what never was: it is no answer.
     assert_eq!(reader.answer()["error"]["data"]["kind"], "unavailable");
-    assert!(begun.elapsed() >= Duration::from_millis(1_900) && begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() >= Duration::from_millis(1_900) && begun.elapsed() < Duration::from_secs(4),
+        "{:?}",
+        begun.elapsed()
+    );
     server.store.always(Fault::None);
     assert_eq!(reader.ok("ip.get", json!({"network": "lan", "address": "10.0.0.3"}))["state"], "free");
     assert_eq!(client.allocate("b")["address"], "10.0.0.3");
@@ -143,7 +152,10 @@ fn a_store_that_hangs_makes_writes_unknown_and_the_server_goes_on_when_it_is_bac
     server.store.next([Fault::Hang]);
     ask(&mut client, "a");
     let answer = client.answer();
-    assert_eq!((answer["error"]["data"]["kind"].as_str(), &answer["error"]["data"]["applied"]), (Some("unavailable"), &json!("unknown")));
+    assert_eq!(
+        (answer["error"]["data"]["kind"].as_str(), &answer["error"]["data"]["applied"]),
+        (Some("unavailable"), &json!("unknown"))
+    );
     assert_eq!(client.allocate("a")["created"], true);
     let text = http(server.running.http, "GET /metrics", b"").1;
     assert!(text.contains("allod_network_reloads_total 1"), "{text}");
@@ -179,7 +191,10 @@ fn a_full_disk_refuses_what_takes_and_lets_releases_through() {
     client.allocate("a");
     server.store.health_is(StoreHealth::Full);
     let answer = client.call("ip.allocate", json!({"network": "lan", "owner": "b"}));
-    assert_eq!((answer["error"]["data"]["kind"].as_str(), &answer["error"]["data"]["applied"]), (Some("unavailable"), &json!(false)));
+    assert_eq!(
+        (answer["error"]["data"]["kind"].as_str(), &answer["error"]["data"]["applied"]),
+        (Some("unavailable"), &json!(false))
+    );
     assert!(answer["error"]["message"].as_str().unwrap().contains("disk"), "{answer}");
     assert_eq!(client.ok("ip.release", json!({"network": "lan", "owner": "a"}))["released"], json!(["10.0.0.2"]));
     assert_eq!(http(server.running.http, "GET /readyz", b"").0, 503);
@@ -210,7 +225,10 @@ fn an_acquire_over_two_networks_is_all_or_nothing() {
     client.ok("ip.acquire", both("a"));
     client.ok("ip.acquire", both("b"));
     let answer = client.call("ip.acquire", both("c"));
-    assert_eq!((answer["error"]["data"]["kind"].as_str(), answer["error"]["data"]["index"].as_u64()), (Some("not_enough_capacity"), Some(1)));
+    assert_eq!(
+        (answer["error"]["data"]["kind"].as_str(), answer["error"]["data"]["index"].as_u64()),
+        (Some("not_enough_capacity"), Some(1))
+    );
     assert_eq!(held(&mut client), "2");
     server.store.next([Fault::Fenced]);
     client.ok("owner.release", json!({"owner": "zz"}));
@@ -237,7 +255,11 @@ fn leases_end_by_the_shard_clock_in_a_server_that_is_asked_nothing() {
     server.clock.advance_ms(2_000);
     let begun = Instant::now();
     while server.store.commits() == commits {
-        assert!(begun.elapsed() < Duration::from_secs(2), "the lease ended {:?} ago and nobody noticed", begun.elapsed());
+        assert!(
+            begun.elapsed() < Duration::from_secs(2),
+            "the lease ended {:?} ago and nobody noticed",
+            begun.elapsed()
+        );
         std::thread::sleep(Duration::from_millis(10));
     }
     assert_eq!(held(&mut client), "0");

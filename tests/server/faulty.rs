@@ -3,11 +3,10 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use allod::store::{
-    Batch, CommitError, Committed, Digest, Epoch, Head, Later, Seq, ShardId, ShardImage, Store, StoreError, StoreFigures,
-    StoreHealth, StoreInfo, Token,
+    Batch, CommitError, Committed, Digest, Epoch, Head, Later, Seq, ShardId, ShardImage, Store, StoreError,
+    StoreFigures, StoreHealth, StoreInfo, Token,
 };
 use tokio::sync::watch;
 
@@ -26,8 +25,6 @@ pub enum Fault {
     Fenced,
     /// Refused: no room.
     Full,
-    /// Late.
-    Delay(Duration),
     /// Never answered, never written.
     Hang,
 }
@@ -116,7 +113,7 @@ impl Store for FaultyStore {
         let mut open = self.open.subscribe();
         // Called now where it is to be applied: the order of calls is the order of effect.
         let applied = match fault {
-            Fault::None | Fault::UnknownApplied | Fault::Delay(_) => Some(batches),
+            Fault::None | Fault::UnknownApplied => Some(batches),
             Fault::NotApplied | Fault::UnknownNotApplied | Fault::Fenced | Fault::Full | Fault::Hang => None,
         };
         let inner = Arc::clone(&self.inner);
@@ -128,10 +125,6 @@ impl Store for FaultyStore {
             };
             match (fault, answer) {
                 (Fault::None, Some(answer)) => answer,
-                (Fault::Delay(time), Some(answer)) => {
-                    tokio::time::sleep(time).await;
-                    answer
-                }
                 (Fault::NotApplied, _) => Err(CommitError::NotApplied { cause: io_error() }),
                 (Fault::Full, _) => Err(CommitError::NotApplied { cause: StoreError::Full }),
                 (Fault::Fenced, _) => Err(CommitError::Fenced { shard, current: Epoch(99) }),

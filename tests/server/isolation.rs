@@ -100,7 +100,8 @@ fn a_network_that_is_swamped_refuses_and_its_neighbours_answer() {
     let mut client = server.with_lan();
     // Of many networks some live on the other thread than the one that is stuck.
     for at in 0..8 {
-        client.ok("network.create", json!({"name": format!("n{at}"), "subnets": [{"cidr": format!("10.1.{at}.0/24")}]}));
+        client
+            .ok("network.create", json!({"name": format!("n{at}"), "subnets": [{"cidr": format!("10.1.{at}.0/24")}]}));
     }
     *gate.0.lock().unwrap() = true;
     let mut slow = server.client();

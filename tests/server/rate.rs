@@ -21,7 +21,10 @@ fn measure(kind: StoreKind, connections: usize, depth: usize, networks: usize, b
     let running = start(Options::new(config.clone(), open_store(&config).unwrap()).on_free_ports()).unwrap();
     let mut client = Client::to(TcpStream::connect(running.tcp).unwrap());
     for at in 0..networks {
-        client.ok("network.create", json!({"name": format!("net-{at:02}"), "subnets": [{"cidr": format!("{}.0.0.0/8", 10 + at)}]}));
+        client.ok(
+            "network.create",
+            json!({"name": format!("net-{at:02}"), "subnets": [{"cidr": format!("{}.0.0.0/8", 10 + at)}]}),
+        );
     }
     let stop = Arc::new(AtomicBool::new(false));
     let done = Arc::new(AtomicU64::new(0));
@@ -52,7 +55,15 @@ fn measure(kind: StoreKind, connections: usize, depth: usize, networks: usize, b
     drop(running);
 }
 
-async fn drive(tcp: std::net::SocketAddr, at: usize, depth: usize, networks: usize, brief: bool, stop: Arc<AtomicBool>, done: Arc<AtomicU64>) {
+async fn drive(
+    tcp: std::net::SocketAddr,
+    at: usize,
+    depth: usize,
+    networks: usize,
+    brief: bool,
+    stop: Arc<AtomicBool>,
+    done: Arc<AtomicU64>,
+) {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut stream = tokio::net::TcpStream::connect(tcp).await.unwrap();
     stream.set_nodelay(true).unwrap();
@@ -62,9 +73,9 @@ async fn drive(tcp: std::net::SocketAddr, at: usize, depth: usize, networks: usi
         text.clear();
         for _ in 0..want {
             next += 1;
-            write!(
+            writeln!(
                 text,
-                "{{\"jsonrpc\":\"2.0\",\"id\":{next},\"method\":\"ip.allocate\",\"params\":{{\"network\":\"net-{:02}\",\"owner\":\"node-{at}/{next}\"{}}}}}\n",
+                "{{\"jsonrpc\":\"2.0\",\"id\":{next},\"method\":\"ip.allocate\",\"params\":{{\"network\":\"net-{:02}\",\"owner\":\"node-{at}/{next}\"{}}}}}",
                 (at + next as usize) % networks,
                 if brief { ",\"brief\":true" } else { "" }
             )
@@ -81,9 +92,14 @@ async fn drive(tcp: std::net::SocketAddr, at: usize, depth: usize, networks: usi
 #[ignore = "a measurement, for a release build"]
 fn rate() {
     for kind in [StoreKind::Memory, StoreKind::Embedded] {
-        for (connections, depth, networks, brief) in
-            [(64, 16, 1, true), (64, 16, 1, false), (64, 16, 64, true), (64, 1, 1, true), (1, 1, 1, true), (8, 16, 1, true)]
-        {
+        for (connections, depth, networks, brief) in [
+            (64, 16, 1, true),
+            (64, 16, 1, false),
+            (64, 16, 64, true),
+            (64, 1, 1, true),
+            (1, 1, 1, true),
+            (8, 16, 1, true),
+        ] {
             measure(kind, connections, depth, networks, brief);
         }
     }

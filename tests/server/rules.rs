@@ -100,7 +100,8 @@ fn a_batch_is_answered_by_one_array_and_notifications_by_nothing() {
     let many = vec![r#"{"jsonrpc":"2.0","id":1,"method":"server.ping"}"#; 1_001].join(",");
     client.raw(format!("[{many}]\n"));
     assert_eq!(client.answer()["error"]["code"], -32600);
-    let most = vec![r#"{"jsonrpc":"2.0","id":1,"method":"ip.get","params":{"network":"lan","address":"10.0.0.9"}}"#; 1_000];
+    let most =
+        vec![r#"{"jsonrpc":"2.0","id":1,"method":"ip.get","params":{"network":"lan","address":"10.0.0.9"}}"#; 1_000];
     client.raw(format!("[{}]\n", most.join(",")));
     assert_eq!(client.answer().as_array().unwrap().len(), 1_000);
 }
@@ -175,7 +176,10 @@ fn beyond_the_bound_in_flight_nothing_more_is_read() {
     let writing = std::thread::spawn(move || std::io::Write::write_all(&mut writer, text.as_bytes()).unwrap());
     assert!(client.silent_for(Duration::from_millis(200)));
     let metrics = http(server.running.http, "GET /metrics", b"").1;
-    assert!(metrics.contains("allod_network_queue_requests{network=\"lan\",realm=\"default\"} 0"), "decided, not answered");
+    assert!(
+        metrics.contains("allod_network_queue_requests{network=\"lan\",realm=\"default\"} 0"),
+        "decided, not answered"
+    );
     assert!(server.store.commits() - before <= 2, "two groups are under way at most");
     server.store.let_go();
     for _ in 0..5_000 {
@@ -257,7 +261,8 @@ fn http_answers_the_same_and_says_in_its_status_what_cannot_be_json() {
     let server = TestServer::with(|options| options.config.server.max_body_bytes = 4_096);
     server.with_lan();
     let at = server.running.http;
-    let (status, body) = http(at, "POST /rpc", line(1, "ip.allocate", &json!({"network": "lan", "owner": "a"})).as_bytes());
+    let (status, body) =
+        http(at, "POST /rpc", line(1, "ip.allocate", &json!({"network": "lan", "owner": "a"})).as_bytes());
     assert_eq!(status, 200);
     assert_eq!(serde_json::from_str::<serde_json::Value>(&body).unwrap()["result"]["address"], "10.0.0.2");
     assert_eq!(http(at, "POST /rpc", b"nonsense").0, 200);
@@ -275,7 +280,9 @@ fn http_answers_the_same_and_says_in_its_status_what_cannot_be_json() {
 fn what_comes_later_is_refused_clearly() {
     let server = TestServer::new();
     let mut client = server.with_lan();
-    for method in ["deployment.apply", "events.watch", "session.set", "auth.login", "cluster.nodes", "inventory.compare"] {
+    for method in
+        ["deployment.apply", "events.watch", "session.set", "auth.login", "cluster.nodes", "inventory.compare"]
+    {
         assert_eq!(client.kind(method, json!({})), "method_not_found");
     }
     assert_eq!(client.kind("claimant.mark", json!({"scope": "s", "sweep": "x", "claimants": []})), "method_not_found");

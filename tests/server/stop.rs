@@ -90,7 +90,10 @@ fn what_was_acknowledged_is_there_after_the_next_start() {
         let new = client.ok("ip.allocate", json!({"network": "lan", "owner": format!("o{round}")}));
         assert!(new["generation"].as_u64().unwrap() > generation);
         assert_eq!(client.kind("network.get", json!({"network": "gone"})), "not_found");
-        assert_eq!(client.kind("network.create", json!({"name": "x", "subnets": [{"cidr": "10.0.0.0/25"}]})), "overlap");
+        assert_eq!(
+            client.kind("network.create", json!({"name": "x", "subnets": [{"cidr": "10.0.0.0/25"}]})),
+            "overlap"
+        );
         assert_eq!(running.stop(), Ended::Stopped);
     }
 }

@@ -53,7 +53,8 @@ impl TestServer {
     /// A client, and the network `lan` of 10.0.0.0/24 with a gateway at .1.
     pub fn with_lan(&self) -> Client {
         let mut client = self.client();
-        client.ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/24", "gateway": "10.0.0.1"}]}));
+        client
+            .ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/24", "gateway": "10.0.0.1"}]}));
         client
     }
 }
@@ -151,7 +152,8 @@ pub fn line(id: u64, method: &str, params: &Value) -> String {
 pub fn http(address: std::net::SocketAddr, request: &str, body: &[u8]) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    let head = format!("{request} HTTP/1.1\r\nhost: test\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
+    let head =
+        format!("{request} HTTP/1.1\r\nhost: test\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
     stream.write_all(head.as_bytes()).unwrap();
     // A server that refuses a long body may close before all of it is sent.
     let _ = stream.write_all(body);

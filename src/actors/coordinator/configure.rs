@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use super::{Coordinator, Done, Tell, lost};
 use crate::actors::committer::{Enqueue, Part, Reload, Staged, Unit, generation_floor};
@@ -111,14 +111,8 @@ impl Coordinator {
             return tell.tell(Ok(Done::Network(view, created)));
         }
         let lane = Arc::new(Lane::new(id, shard));
-        let record = Record {
-            network: id,
-            wall,
-            by: self.by.clone(),
-            reason: self.reason.clone(),
-            transaction: None,
-            steps,
-        };
+        let record =
+            Record { network: id, wall, by: self.by.clone(), reason: self.reason.clone(), transaction: None, steps };
         let committed = self.commit_alone(&lane, record).await;
         let floor = generation_floor(Generation(0), wall);
         match committed {
@@ -152,7 +146,7 @@ impl Coordinator {
     }
 
     async fn commit_alone(&self, lane: &Arc<Lane>, record: Record) -> Answer {
-        let (outlet, mut answers) = mpsc::unbounded_channel();
+        let (outlet, mut answers) = crate::actors::outlet();
         let part = Part { lane: Arc::clone(lane), incarnation: 0, changes: record.steps.len(), acts: vec![record] };
         let staged = Staged { reply: Reply { ticket: 0, answer: Ok(Outcome::Done) }, wrote: true };
         self.shared.enqueue(Enqueue(Unit { parts: vec![part], outlet: Some(outlet), answers: vec![staged] }));
@@ -212,7 +206,10 @@ impl Coordinator {
                 *holding = 0;
             }
         }
-        let in_doubt = matches!(answer.as_ref().map_err(|fault| &**fault), Err(Fault::Unavailable { applied: Applied::Unknown, .. }));
+        let in_doubt = matches!(
+            answer.as_ref().map_err(|fault| &**fault),
+            Err(Fault::Unavailable { applied: Applied::Unknown, .. })
+        );
         if answer.is_ok() {
             self.settle_as_is(&mut act, route).await;
         }

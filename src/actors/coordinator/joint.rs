@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use compact_str::CompactString;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use super::{Coordinator, Done, Outcomes, Tell, lost};
 use crate::actors::committer::{Enqueue, Part, Staged, Unit};
@@ -80,7 +80,7 @@ fn lost_before() -> Box<Fault> {
 ///
 /// The unit is in the committer's mailbox before any of the networks goes on, so whatever they decide next comes behind it.
 async fn commit(shared: &Shared, mut holds: Holds, parts: Vec<Part>) -> Result<(), Box<Fault>> {
-    let (outlet, mut answers) = mpsc::unbounded_channel();
+    let (outlet, mut answers) = crate::actors::outlet();
     let wrote = parts.iter().any(|part| part.changes > 0);
     let answers_then = vec![Staged { reply: Reply { ticket: 0, answer: Ok(Outcome::Done) }, wrote }];
     shared.enqueue(Enqueue(Unit { parts, outlet: Some(outlet), answers: answers_then }));

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use compact_str::CompactString;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use super::directory::{Ask, Dead, Question};
 use super::network::Work;
@@ -306,7 +306,7 @@ impl Coordinator {
     }
 
     async fn ask_item(&self, route: &Arc<Route>, item: Item) -> Answer {
-        let (outlet, mut answers) = mpsc::unbounded_channel();
+        let (outlet, mut answers) = crate::actors::outlet();
         send(&self.shared, route, false, vec![item], &outlet, Instant::now());
         drop(outlet);
         match answers.recv().await {
@@ -334,7 +334,14 @@ fn lost() -> Box<Fault> {
 
 /// Sends requests to a network's actor, as many as find a place in its queue; the others are refused in the same breath,
 /// so that every ticket is answered.
-pub fn send(shared: &Shared, route: &Arc<Route>, by_name: bool, mut items: Vec<Item>, outlet: &Outlet, received: Instant) {
+pub fn send(
+    shared: &Shared,
+    route: &Arc<Route>,
+    by_name: bool,
+    mut items: Vec<Item>,
+    outlet: &Outlet,
+    received: Instant,
+) {
     let permits = route.permits.take(items.len());
     if permits.count < items.len() {
         let refused = items.split_off(permits.count);
@@ -363,10 +370,8 @@ pub fn send(shared: &Shared, route: &Arc<Route>, by_name: bool, mut items: Vec<I
 }
 
 fn refuse_items(items: &[Item], outlet: &Outlet, fault: &Fault) {
-    let replies = items
-        .iter()
-        .map(|item| super::Reply { ticket: item.ticket, answer: Err(Box::new(fault.clone())) })
-        .collect();
+    let replies =
+        items.iter().map(|item| super::Reply { ticket: item.ticket, answer: Err(Box::new(fault.clone())) }).collect();
     // A closed outlet is a client that hung up.
     let _ = outlet.send(Told::Replies(replies));
 }

@@ -27,6 +27,15 @@ impl Step {
         Self { network: network.to_owned(), method, params, words }
     }
 
+    /// The params with the network's name in place of its id, for sentences.
+    pub fn for_people(&self) -> Value {
+        let mut params = self.params.clone();
+        if params.contains_key("network") {
+            params.insert("network".to_owned(), json!(self.network));
+        }
+        Value::Object(params)
+    }
+
     /// Whether something goes: a network, subnet, pool, reserved range, or a setting.
     pub fn takes_away(&self) -> bool {
         self.words.iter().any(|line| line.starts_with('-'))

@@ -53,7 +53,9 @@ pub fn read(path: &Path) -> Result<Vec<Table>, String> {
     };
     let is_yaml = path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
     let from_yaml = |text: &str| serde_yaml_ng::from_str::<Value>(text).map_err(|error| error.to_string());
-    let from_toml = |text: &str| toml::from_str::<Value>(text).map_err(|error| format!("it is no TOML\n{error}"));
+    let from_toml = |text: &str| {
+        toml::from_str::<Value>(text).map_err(|error| format!("it is no TOML\n{}", error.to_string().trim_end()))
+    };
     let content = if is_yaml {
         from_yaml(&text)?
     } else {

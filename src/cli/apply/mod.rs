@@ -24,7 +24,6 @@ mod subnets;
 
 use serde_json::{Value, json};
 
-use super::args::Ask;
 use super::exit::Exit;
 use super::failure::Failure;
 use super::network::Apply;
@@ -48,17 +47,17 @@ pub async fn run(session: &mut Session, args: &Apply) -> Done<Exit> {
         return Ok(Exit::Differences);
     }
     // A pipeline has nobody to be asked: there only what takes something away needs `--yes`.
-    if session.can_ask() || steps.iter().any(Step::takes_away) {
+    if session.can_ask() || args.prune || steps.iter().any(Step::takes_away) {
         session.confirm(&asked)?;
     }
     for (done, step) in steps.iter().enumerate() {
-        let mut ask = Ask { method: step.method, params: step.params.clone(), destructive: false };
+        let mut params = step.params.clone();
         if let Some(reason) = &args.reason {
-            ask = ask.with("reason", json!(reason));
+            params.insert("reason".to_owned(), json!(reason));
         }
-        if let Err(stop) = session.make(&ask).await {
+        if let Err(error) = session.try_call(step.method, params).await {
             session.say(&format!("{done} of {} changes were made before the one that failed", steps.len()));
-            return Err(stop);
+            return Err(Failure::of_method(step.method, &step.for_people(), &error).into());
         }
     }
     session.say(&format!("{} {} made", steps.len(), if steps.len() == 1 { "change" } else { "changes" }));

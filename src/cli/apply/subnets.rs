@@ -35,7 +35,7 @@ pub(super) fn steps(table: &Table, network: &Value, prune: bool) -> Result<Vec<S
     if prune {
         for (_, subnet) in there.iter().enumerate().filter(|(at, _)| !matched.contains(&Some(*at))) {
             let words = vec![format!("- remove subnet {}", text(subnet, "cidr"))];
-            let params = json!({"network": network["id"], "subnet": subnet["id"]});
+            let params = json!({"network": network["id"], "subnet": subnet["cidr"]});
             removals.push(Step::new(&table.name, "subnet.remove", params, words));
         }
     }
@@ -96,7 +96,7 @@ fn modified(table: &Table, network: &Value, wanted: &Value, there: &Value, prune
     };
     let mut steps = Vec::new();
     if !set.is_empty() {
-        let params = json!({"network": network["id"], "subnet": there["id"], "set": set});
+        let params = json!({"network": network["id"], "subnet": there["cidr"], "set": set});
         steps.push(Step::new(&table.name, "subnet.modify", params, named(words)));
     }
     for (method, mut params, line) in reserved(wanted, there, prune)? {

@@ -57,6 +57,12 @@ pub async fn import(session: &mut Session, args: &Import) -> Done<Exit> {
     }
     close(session, &content).await?;
     session.say(&format!("imported {networks} networks and {claims} reservations"));
+    if content.automatic > 0 {
+        session.say(&format!(
+            "{} of them were granted automatically; they are claims now (kind `static`)",
+            content.automatic
+        ));
+    }
     Ok(Exit::Success)
 }
 

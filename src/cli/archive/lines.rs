@@ -41,6 +41,8 @@ pub struct Content {
     pub networks: Vec<Network>,
     /// Reservations, in the order of the file.
     pub claims: Vec<Claim>,
+    /// How many of them were granted automatically, and come back as claims.
+    pub automatic: usize,
     /// What is wrong, by line.
     pub problems: BTreeMap<usize, String>,
 }
@@ -80,7 +82,9 @@ fn read_line(content: &mut Content, line: usize, text: &str) -> Result<(), Strin
             content.networks.push(Network { line, open: opened(&table), table });
         }
         (Some((what, Value::Object(held))), None) if what == "reservation" => {
+            let automatic = held.get("kind").is_some_and(|kind| kind == "dynamic");
             content.claims.push(claim_of(line, held)?);
+            content.automatic += usize::from(automatic);
         }
         _ => return Err("must have one member, `network` or `reservation`".to_owned()),
     }

@@ -12,7 +12,7 @@
 use serde_json::Value;
 
 use super::number_of;
-use crate::core::address::{Address, Family, Range};
+use crate::core::address::{Address, Range};
 
 /// Addresses, or cells, of one row.
 const ROW: usize = 64;
@@ -32,10 +32,7 @@ pub const CELL_LEGEND: &str = "1 up to 10 % taken … 9 up to 90 %   X more   . 
 pub fn pool(pool: &Value) -> Option<String> {
     let range: Range = pool.get("range")?.as_str()?.parse().ok()?;
     let name = pool.get("name").and_then(Value::as_str).map_or_else(String::new, |name| format!(" `{name}`"));
-    let shown = match range.as_cidr() {
-        Some(cidr) if cidr.family() == Family::V6 => cidr.to_string(),
-        _ => range.to_string(),
-    };
+    let shown = super::short_range(&range.to_string());
     let (rows, taken) = if let Some(map) = pool.get("map").and_then(Value::as_str) {
         (text_rows(range, map), map.bytes().filter(|&c| c == b'X').count().to_string())
     } else if let Some(cells) = pool.get("cells").and_then(Value::as_array) {
@@ -71,18 +68,26 @@ fn text_rows(range: Range, map: &str) -> String {
     rows
 }
 
+/// Prefix length of the smallest cells of which a drawing of the range has room for all.
+pub fn cell_prefix_length(range: Range) -> u8 {
+    range.family().width() - u8::try_from(host_bits(range)).unwrap_or(0)
+}
+
+/// The same as the number of bits inside a cell.
+fn host_bits(range: Range) -> u32 {
+    let (first, last) = (range.first().bits(), range.last().bits());
+    let cells = |bits: u32| last.checked_shr(bits).unwrap_or(0) - first.checked_shr(bits).unwrap_or(0);
+    (0..u32::from(range.family().width())).find(|&bits| cells(bits) < (ROW * CELL_ROWS_MAX) as u128).unwrap_or(0)
+}
+
 /// Cells of the answer, gathered until they fit, and how many addresses are taken in all.
 fn cell_rows(range: Range, length: u8, cells: &[Value]) -> Option<(String, String)> {
     let width = range.family().width();
-    let mut host_bits = u32::from(width.checked_sub(length)?);
+    let host_bits = host_bits(range).max(u32::from(width.checked_sub(length)?));
     let (first, last) = (range.first().bits(), range.last().bits());
-    let count =
-        |host_bits: u32| (last.checked_shr(host_bits).unwrap_or(0)) - (first.checked_shr(host_bits).unwrap_or(0));
-    while count(host_bits) >= (ROW * CELL_ROWS_MAX) as u128 {
-        host_bits += 1;
-    }
+    let cell_count = last.checked_shr(host_bits).unwrap_or(0) - first.checked_shr(host_bits).unwrap_or(0);
     let origin = first.checked_shr(host_bits).unwrap_or(0);
-    let mut taken = vec![0u128; usize::try_from(count(host_bits)).ok()? + 1];
+    let mut taken = vec![0u128; usize::try_from(cell_count).ok()? + 1];
     let mut total = 0u128;
     for cell in cells {
         let at: Address = cell.get(0)?.as_str()?.parse().ok()?;

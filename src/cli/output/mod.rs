@@ -12,6 +12,8 @@ use std::io::{self, IsTerminal, Write};
 use clap::ValueEnum;
 use serde_json::Value;
 
+use crate::core::address::{Family, Range};
+
 pub use show::{network, reservation_rows, usage};
 
 /// How answers are printed.
@@ -83,6 +85,14 @@ pub fn text_of(value: &Value) -> String {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
         Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
+    }
+}
+
+/// A range as people like to read it: an IPv6 range that is a prefix is written as one.
+pub fn short_range(text: &str) -> String {
+    match text.parse::<Range>().ok().and_then(Range::as_cidr) {
+        Some(cidr) if cidr.family() == Family::V6 => cidr.to_string(),
+        _ => text.to_owned(),
     }
 }
 

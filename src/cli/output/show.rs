@@ -4,11 +4,11 @@ use serde_json::Value;
 
 use super::map::{self, grouped};
 use super::table::{Table, fields};
-use super::{number_of, text_of};
+use super::{number_of, short_range, text_of};
 
 /// Values that go without saying: a column in which nothing else stands is left out.
 const PLAIN: [(&str, &str); 6] =
-    [("SCOPE", "default"), ("SLOT", "0"), ("CLAIMANT", ""), ("EXPIRES", ""), ("NAME", ""), ("STATE", "")];
+    [("SCOPE", "default"), ("OWNER", ""), ("SLOT", "0"), ("CLAIMANT", ""), ("EXPIRES", ""), ("STATE", "")];
 
 /// The answer to `method`.
 pub fn render(method: &str, params: &Value, result: &Value, width: Option<usize>) -> String {
@@ -20,11 +20,14 @@ pub fn render(method: &str, params: &Value, result: &Value, width: Option<usize>
         "realm.list" => realms(result, width),
         "ip.get" => lookup(result),
         "ip.find" => found(params, result),
+        "ip.decline" => declined(result),
         "claimant.sweep" => swept(result, width),
         "ip.list" if result.get("count").is_some() => format!("{}\n", text(result, "count")),
         _ if result.get("reservations").is_some() => reservations(result, width),
         _ if result.get("address").is_some() && result.get("owner").is_some() => reservation(result),
         _ if result.get("kind").is_some() && result.get("version").is_some() => network(result, width),
+        _ if result.get("cidr").is_some() => space(std::slice::from_ref(result), width),
+        _ if result.get("reserved").is_some_and(Value::is_array) => space(std::slice::from_ref(result), width),
         _ if result.get("released").is_some_and(Value::is_array) => released(result, width),
         _ => anything(result),
     }
@@ -66,7 +69,7 @@ fn reservation_in(held: &Value, state: String) -> String {
     let servers: Vec<String> =
         held.get("dns").map(|dns| list(dns, "servers").map(text_of).collect()).unwrap_or_default();
     let yes = |name: &str| if held.get(name) == Some(&Value::Bool(true)) { "yes".to_owned() } else { String::new() };
-    let pool = [text(held, "pool"), text(held, "pool_name")].join(" ").trim().to_owned();
+    let pool = [short_range(&text(held, "pool")), text(held, "pool_name")].join(" ").trim().to_owned();
     let created = match (held.get("created"), held.get("replaced")) {
         (_, Some(replaced)) => format!("yes, in place of {}", text_of(replaced)),
         (Some(Value::Bool(false)), None) => "no, held before".to_owned(),
@@ -160,8 +163,15 @@ fn lookup(result: &Value) -> String {
     }
 }
 
+fn declined(result: &Value) -> String {
+    let given = result.get("reservation").map_or_else(String::new, |held| format!("\n{}", reservation(held)));
+    format!("{}{given}", fields(&[("declined", text(result, "declined"))]))
+}
+
 fn found(params: &Value, result: &Value) -> String {
-    let all: Vec<String> = list(result, "found").map(lookup).collect();
+    let mut found: Vec<&Value> = list(result, "found").collect();
+    found.sort_by_key(|one| text(one, "network"));
+    let all: Vec<String> = found.into_iter().map(lookup).collect();
     if all.is_empty() {
         fields(&[("address", text(params, "address")), ("state", "unknown".into())])
     } else {
@@ -231,9 +241,19 @@ pub fn network(network: &Value, width: Option<usize>) -> String {
     let names = names.into_iter().chain(["protected", "limits", "tags", "description", "version", "created"]);
     let settings: Vec<(&str, String)> = names.map(|name| (name, set(name))).collect();
     let mut shown = fields(&settings);
+    let subnets: Vec<Value> = list(network, "subnets").cloned().collect();
+    if !subnets.is_empty() {
+        shown.push('\n');
+        shown.push_str(&space(&subnets, width));
+    }
+    shown
+}
+
+/// Subnets, then their pools and reserved ranges.
+fn space(subnets: &[Value], width: Option<usize>) -> String {
     let mut table = Table::new(&["SUBNET", "NAME", "GATEWAY", "DHCP", "ZONES", "STATE", "ID"]);
     let mut parts = Table::new(&["RANGE", "WHAT", "NAME", "STATE"]);
-    for subnet in list(network, "subnets") {
+    for subnet in subnets {
         let zones: Vec<String> = list(subnet, "zones").map(text_of).collect();
         table.row(vec![
             text(subnet, "cidr"),
@@ -246,21 +266,29 @@ pub fn network(network: &Value, width: Option<usize>) -> String {
         ]);
         for pool in list(subnet, "pools") {
             let kind = pool.get("kind").map_or_else(|| "dynamic".to_owned(), text_of);
-            parts.row(vec![text(pool, "range"), format!("{kind} pool"), text(pool, "name"), draining(pool)]);
+            parts.row(vec![
+                short_range(&text(pool, "range")),
+                format!("{kind} pool"),
+                text(pool, "name"),
+                draining(pool),
+            ]);
         }
         for reserved in list(subnet, "reserved") {
             let whom = reserved.get("for").map_or_else(String::new, |whom| format!(" for {}", text(whom, "owner")));
-            parts.row(vec![text(reserved, "range"), format!("reserved{whom}"), text(reserved, "note"), String::new()]);
+            parts.row(vec![
+                short_range(&text(reserved, "range")),
+                format!("reserved{whom}"),
+                text(reserved, "note"),
+                String::new(),
+            ]);
         }
     }
     let plain = [("NAME", ""), ("GATEWAY", ""), ("DHCP", ""), ("ZONES", ""), ("STATE", ""), ("ID", "")];
-    for table in [table, parts] {
-        if !table.is_empty() {
-            shown.push('\n');
-            shown.push_str(&table.without_plain_columns(&plain).render(width));
-        }
-    }
-    shown
+    // The ranges of a change alone come without the subnet that they are in.
+    let table = Some(table).filter(|_| subnets.iter().any(|subnet| subnet.get("cidr").is_some()));
+    let tables = table.into_iter().chain([parts]).filter(|table| !table.is_empty());
+    let drawn: Vec<String> = tables.map(|table| table.without_plain_columns(&plain).render(width)).collect();
+    drawn.join("\n")
 }
 
 fn draining(of: &Value) -> String {
@@ -278,7 +306,7 @@ pub fn usage(result: &Value, width: Option<usize>) -> String {
         row(text(subnet, "cidr"), subnet);
         for pool in list(subnet, "pools") {
             let name = Some(text(pool, "name")).filter(|name| !name.is_empty());
-            row(format!("  {}", name.unwrap_or_else(|| text(pool, "range"))), pool);
+            row(format!("  {}", name.unwrap_or_else(|| short_range(&text(pool, "range")))), pool);
         }
     }
     row("total".to_owned(), result);

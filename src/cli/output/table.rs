@@ -129,15 +129,21 @@ fn shortened(text: &str, width: usize) -> String {
     if columns(text) <= width {
         return text.to_owned();
     }
-    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+    text.chars().take(width.saturating_sub(1)).chain(['\u{2026}']).collect()
 }
 
-/// `text` in lines of at most `width` columns, broken at blanks, continued with `indent` blanks.
+/// `text` in lines of at most `width` columns, broken at blanks but never inside backticks, so that a command can be
+/// copied; continued with `indent` blanks.
 pub fn wrapped(text: &str, width: usize, indent: usize) -> String {
-    let mut lines = String::new();
-    let mut used = 0;
-    for word in text.split(' ') {
-        if used > 0 && used + 1 + columns(word) > width {
+    let (mut lines, mut word, mut used, mut quoted) = (String::new(), String::new(), 0, false);
+    for c in text.chars().chain([' ']) {
+        quoted ^= c == '`';
+        if c != ' ' || quoted {
+            word.push(c);
+            continue;
+        }
+        let length = columns(&word);
+        if used > 0 && used + 1 + length > width {
             lines.push('\n');
             lines.push_str(&" ".repeat(indent));
             used = indent;
@@ -145,9 +151,11 @@ pub fn wrapped(text: &str, width: usize, indent: usize) -> String {
             lines.push(' ');
             used += 1;
         }
-        lines.push_str(word);
-        used += columns(word);
+        lines.push_str(&word);
+        used += length;
+        word.clear();
     }
+    lines.push_str(&word);
     lines
 }
 
@@ -161,8 +169,14 @@ mod tests {
         table.row(vec!["10.0.0.1".into(), "a-very-long-owner-name-that-goes-on-and-on".into(), "7".into()]);
         let narrow = table.render(Some(30));
         assert!(narrow.lines().all(|line| anstream::adapter::strip_str(line).to_string().chars().count() <= 30));
-        assert!(narrow.contains('…'));
-        assert!(!table.render(None).contains('…'));
+        assert!(narrow.contains("…"));
+        assert!(!table.render(None).contains("…"));
+    }
+
+    #[test]
+    fn a_command_is_never_broken() {
+        assert_eq!(wrapped("say `a b c` twice", 9, 2), "say\n  `a b c`\n  twice");
+        assert_eq!(wrapped("an `open one", 40, 2), "an `open one ");
     }
 
     #[test]

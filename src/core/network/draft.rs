@@ -107,8 +107,7 @@ impl<'a> Draft<'a> {
         }
         let mut replaced = None;
         for (address, entry) in standing {
-            let rest: Vec<Cidr> =
-                covered(address, entry.prefix_length()).without(range).flat_map(cidrs_of).collect();
+            let rest: Vec<Cidr> = covered(address, entry.prefix_length()).without(range).flat_map(cidrs_of).collect();
             if address == range.first() && rest.is_empty() {
                 replaced = Some(entry);
                 continue;
@@ -323,12 +322,8 @@ impl<'a> Draft<'a> {
 /// A part of what cools or is declined.
 fn part_of(entry: &Entry, prefix_length: u8) -> Entry {
     match entry {
-        Entry::Released(released) => {
-            Entry::Released(Arc::new(Released { prefix_length, ..Released::clone(released) }))
-        }
-        Entry::Declined(declined) => {
-            Entry::Declined(Arc::new(Declined { prefix_length, ..Declined::clone(declined) }))
-        }
+        Entry::Released(released) => Entry::Released(Arc::new(Released { prefix_length, ..Released::clone(released) })),
+        Entry::Declined(declined) => Entry::Declined(Arc::new(Declined { prefix_length, ..Declined::clone(declined) })),
         Entry::Held(_) => unreachable!("what is held is in the way of a grant, or was let go by a step before it"),
     }
 }

@@ -69,9 +69,8 @@ impl Network {
 
     /// What the owner holds in slots that an acquire does not name.
     fn held_beside(&self, ask: &Acquire) -> Vec<(Address, Arc<Reservation>)> {
-        let beside = |held: &Reservation| {
-            held.obsolete.is_none() && !ask.items.iter().any(|item| item.slot == held.holder.slot)
-        };
+        let beside =
+            |held: &Reservation| held.obsolete.is_none() && !ask.items.iter().any(|item| item.slot == held.holder.slot);
         let of_owner = self.holdings.of_owner(&ask.scope, &ask.owner).filter(|(_, held)| beside(held));
         let mut others: Vec<_> = of_owner.map(|(address, held)| (address, Arc::clone(held))).collect();
         others.sort_unstable_by_key(|(address, _)| *address);

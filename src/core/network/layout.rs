@@ -137,6 +137,9 @@ pub(super) struct SubnetSpace {
     pub(super) counts: Counts,
 }
 
+/// A single address kept for an owner; for one of its slots only, where one is named.
+pub(super) type Kept = (Option<Slot>, Address);
+
 /// Everything derived.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Layout {
@@ -157,7 +160,7 @@ pub(super) struct Layout {
     /// What `oldest` remembers of addresses that lie in no pool now, and may again.
     elsewhere: [Rested; 2],
     /// Single addresses kept for an owner, in address order.
-    pub(super) kept_for: HashMap<(Scope, Owner), Vec<(Option<Slot>, Address)>>,
+    pub(super) kept_for: HashMap<(Scope, Owner), Vec<Kept>>,
 }
 
 /// A range that `oldest` remembers: family, when it was freed, first and last.
@@ -242,7 +245,8 @@ impl Layout {
             reusable.insert(pool.range, pool);
         }
         if remembers {
-            remembered.extend(Family::ALL.into_iter().zip(&old.elsewhere).flat_map(|(f, rested)| remembered_of(f, rested)));
+            remembered
+                .extend(Family::ALL.into_iter().zip(&old.elsewhere).flat_map(|(f, rested)| remembered_of(f, rested)));
         }
         let mut counted: HashMap<Range, SubnetSpace> =
             old.subnets.into_iter().map(|subnet| (subnet.range, subnet)).collect();

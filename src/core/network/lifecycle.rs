@@ -314,13 +314,13 @@ impl Network {
         };
         // Who gives an obsolete one away may hold another in that slot: nothing may be put beside it.
         let own = self.holdings.slot(&held.holder).filter(|(own, _)| *own != address);
-        let in_the_way = if ask.exchange { own.map(|own| (own, &held.holder)) } else { Some(((other_address, other), &ask.to)) };
+        let in_the_way =
+            if ask.exchange { own.map(|own| (own, &held.holder)) } else { Some(((other_address, other), &ask.to)) };
         if let Some(((taken, _), holder)) = in_the_way {
             let (network, holder) = (self.config.name.clone(), holder.clone());
             return Err(Refusal::SlotTaken { network, holder, address: taken, differs: Vec::new() });
         }
-        let views =
-            vec![draft.hand_over(address, held, &ask.to), draft.hand_over(other_address, other, &held.holder)];
+        let views = vec![draft.hand_over(address, held, &ask.to), draft.hand_over(other_address, other, &held.holder)];
         Ok(draft.finish(Outcome::Transferred(views)))
     }
 

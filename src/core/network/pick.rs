@@ -153,10 +153,10 @@ impl Network {
                 differs.push("pool");
             }
         }
-        if let Some(zone) = &wish.zone {
-            if !subnet.is_some_and(|index| self.subnets[index].serves(zone)) {
-                differs.push("zone");
-            }
+        if let Some(zone) = &wish.zone
+            && !subnet.is_some_and(|index| self.subnets[index].serves(zone))
+        {
+            differs.push("zone");
         }
         differs
     }

@@ -18,12 +18,7 @@ pub(super) struct Arena {
 
 impl Arena {
     pub const fn new() -> Arena {
-        Arena {
-            nodes: Vec::new(),
-            unused: Vec::new(),
-            words: Pack::new(),
-            links: Pack::new(),
-        }
+        Arena { nodes: Vec::new(), unused: Vec::new(), words: Pack::new(), links: Pack::new() }
     }
 
     pub fn node(&self, id: u32) -> &Node {
@@ -86,11 +81,7 @@ impl Arena {
 
     pub fn set_word(&mut self, id: u32, index: u32, word: u64) {
         let node = &mut self.nodes[id as usize];
-        let uniform = if word == 0 {
-            Some(true)
-        } else {
-            (word == !0).then_some(false)
-        };
+        let uniform = if word == 0 { Some(true) } else { (word == !0).then_some(false) };
         let order = largest_group(word).unwrap_or(0);
         set_cell(&mut self.words, node, index, uniform, word, order);
     }
@@ -112,14 +103,7 @@ impl Arena {
             Content::Taken => (Some(true), Link::default()),
             Content::Lone { .. } | Content::Node(_) => (None, Link::of(part)),
         };
-        set_cell(
-            &mut self.links,
-            node,
-            index,
-            uniform,
-            link,
-            part.order.unwrap_or(0),
-        );
+        set_cell(&mut self.links, node, index, uniform, link, part.order.unwrap_or(0));
     }
 
     pub fn content(&self, branch: &Node, index: u32) -> Content {
@@ -178,21 +162,10 @@ impl Arena {
         if node.outside {
             return part;
         }
-        let free = part
-            .free
-            .wrapping_sub(size(old_bits))
-            .wrapping_add(size(new_bits));
+        let free = part.free.wrapping_sub(size(old_bits)).wrapping_add(size(new_bits));
         let exact = node.block().bits >= new_bits;
-        let order = if exact {
-            self.order_of(node)
-        } else {
-            Some(new_bits - 1)
-        };
-        Part {
-            free,
-            order,
-            ..part
-        }
+        let order = if exact { self.order_of(node) } else { Some(new_bits - 1) };
+        Part { free, order, ..part }
     }
 
     /// A copy of everything below `content` in an arena without gaps.
@@ -224,9 +197,7 @@ impl Arena {
                 let (link, order) = self.links.get(node.run, rank);
                 let part = link.part(order, node.shift);
                 let content = self.copy_into(fresh, part.content);
-                fresh
-                    .links
-                    .set(run, rank, Link::of(Part { content, ..part }), order);
+                fresh.links.set(run, rank, Link::of(Part { content, ..part }), order);
             }
         }
         Content::Node(copy)
@@ -286,11 +257,7 @@ fn set_cell<T: Copy + Default>(
                 pack.remove(&mut node.run, count, rank);
                 node.mixed &= !bit;
             }
-            node.taken = if taken {
-                node.taken | bit
-            } else {
-                node.taken & !bit
-            };
+            node.taken = if taken { node.taken | bit } else { node.taken & !bit };
         }
     }
 }

@@ -125,16 +125,10 @@ pub(super) struct Block {
 
 impl Block {
     /// Every number there is.
-    pub const ALL: Block = Block {
-        start: 0,
-        bits: ADDRESS_BITS,
-    };
+    pub const ALL: Block = Block { start: 0, bits: ADDRESS_BITS };
 
     pub fn around(number: u128, bits: u8) -> Block {
-        Block {
-            start: number & !low_mask(bits),
-            bits,
-        }
+        Block { start: number & !low_mask(bits), bits }
     }
 
     pub fn last(self) -> u128 {
@@ -142,10 +136,7 @@ impl Block {
     }
 
     pub fn range(self) -> Range {
-        Range {
-            first: self.start,
-            last: self.last(),
-        }
+        Range { first: self.start, last: self.last() }
     }
 
     pub fn contains(self, number: u128) -> bool {

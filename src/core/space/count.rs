@@ -61,11 +61,7 @@ impl Arena {
                 return count;
             }
             if number > block.last() {
-                let after = if outside {
-                    0
-                } else {
-                    number - block.last() - 1
-                };
+                let after = if outside { 0 } else { number - block.last() - 1 };
                 return count + inside(part, slot, block, outside) + after;
             }
             let Content::Node(id) = part.content else {
@@ -77,21 +73,13 @@ impl Arena {
             let rank = node.rank(child);
             count += u128::from((node.free() & before).count_ones()) << node.shift;
             if node.is_leaf() {
-                let mixed: u32 = self.words(node)[..rank]
-                    .iter()
-                    .map(|word| word.count_ones())
-                    .sum();
+                let mixed: u32 = self.words(node)[..rank].iter().map(|word| word.count_ones()).sum();
                 let word = self.word(node, child) & low_ones(number as u32 & 63);
                 return count + u128::from(mixed + word.count_ones());
             }
             let links = &self.links(node)[..rank];
             count += if node.shift < SMALL_BITS {
-                u128::from(
-                    links
-                        .iter()
-                        .map(|link| link.free_small(node.shift))
-                        .sum::<u64>(),
-                )
+                u128::from(links.iter().map(|link| link.free_small(node.shift)).sum::<u64>())
             } else {
                 links.iter().map(|link| link.free(node.shift)).sum::<u128>()
             };
@@ -173,10 +161,6 @@ fn position<T>(cells: &[T], mut index: u64, free: impl Fn(&T) -> u64) -> (usize,
 
 /// Free numbers in the node or lone block that stands for `part` in `slot`.
 fn inside(part: Part, slot: Block, block: Block, outside: bool) -> u128 {
-    let around = if outside {
-        0
-    } else {
-        size(slot.bits).wrapping_sub(size(block.bits))
-    };
+    let around = if outside { 0 } else { size(slot.bits).wrapping_sub(size(block.bits)) };
     part.free.wrapping_sub(around)
 }

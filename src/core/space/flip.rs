@@ -52,11 +52,7 @@ impl Arena {
             }
             let index = node.index(number);
             let rank = node.rank(index);
-            path[depth] = Step {
-                branch: id,
-                index: index as u8,
-                rank: rank as u8,
-            };
+            path[depth] = Step { branch: id, index: index as u8, rank: rank as u8 };
             depth += 1;
             slot_bits = node.shift;
             let mixed = node.mixed & (1 << index) != 0;
@@ -95,11 +91,7 @@ impl Arena {
         let bit = 1 << (number as u32 & 63);
         let new = if taken { old & !bit } else { old | bit };
         if new == old {
-            return Some(Outcome {
-                id,
-                gained: 0,
-                reorder: false,
-            });
+            return Some(Outcome { id, gained: 0, reorder: false });
         }
         self.set_word(id, index, new);
         if self.simpler(self.node(id), slot_bits).is_some() {
@@ -107,84 +99,42 @@ impl Arena {
             return None;
         }
         let gained = if taken { u128::MAX } else { 1 };
-        Some(Outcome {
-            id,
-            gained,
-            reorder: word_matters(old, new, order),
-        })
+        Some(Outcome { id, gained, reorder: word_matters(old, new, order) })
     }
 
-    fn flip_in_branch(
-        &mut self,
-        step: Step,
-        number: u128,
-        taken: bool,
-        order: Option<u8>,
-    ) -> Option<Outcome> {
+    fn flip_in_branch(&mut self, step: Step, number: u128, taken: bool, order: Option<u8>) -> Option<Outcome> {
         let (id, index) = (step.branch, step.index.into());
         let branch = self.node(id);
         if branch.mixed_count() < MIXED_ENOUGH {
             return None;
         }
         let (child, old) = (branch.child(index), self.part(branch, index));
-        let new = self.paint(
-            child,
-            old,
-            Range {
-                first: number,
-                last: number,
-            },
-            taken,
-        );
+        let new = self.paint(child, old, Range { first: number, last: number }, taken);
         if new == old {
-            return Some(Outcome {
-                id,
-                gained: 0,
-                reorder: false,
-            });
+            return Some(Outcome { id, gained: 0, reorder: false });
         }
         self.set_part(id, index, new);
         let reorder = part_matters(old, new, order);
-        Some(Outcome {
-            id,
-            gained: new.free.wrapping_sub(old.free),
-            reorder,
-        })
+        Some(Outcome { id, gained: new.free.wrapping_sub(old.free), reorder })
     }
 
     /// Corrects the totals of the branches above a changed node, the lowest first, and then those
     /// of the root.
     fn correct(&mut self, root: Part, path: &[Step], outcome: Outcome) -> Part {
-        let Outcome {
-            mut id,
-            gained,
-            mut reorder,
-        } = outcome;
+        let Outcome { mut id, gained, mut reorder } = outcome;
         if gained == 0 {
             return root;
         }
         for (level, step) in path.iter().enumerate().rev() {
             let branch = self.node(step.branch);
             let (_, old) = self.link(branch, step.rank.into());
-            let new = if reorder {
-                self.order_in(id, branch.shift)
-            } else {
-                Some(old)
-            };
+            let new = if reorder { self.order_in(id, branch.shift) } else { Some(old) };
             self.correct_link(step.branch, step.rank.into(), gained, new.unwrap_or(old));
             reorder = reorder && order_matters(Some(old), new, self.order_at(root, &path[..level]));
             id = step.branch;
         }
-        let order = if reorder {
-            self.order_in(id, ADDRESS_BITS)
-        } else {
-            root.order
-        };
-        Part {
-            free: root.free.wrapping_add(gained),
-            order,
-            ..root
-        }
+        let order = if reorder { self.order_in(id, ADDRESS_BITS) } else { root.order };
+        Part { free: root.free.wrapping_add(gained), order, ..root }
     }
 
     /// The order known for the node at the end of a path.
@@ -198,11 +148,7 @@ impl Arena {
     /// The order of a node with what is around it in a slot of `slot_bits`.
     fn order_in(&self, id: u32, slot_bits: u8) -> Option<u8> {
         let node = self.node(id);
-        if node.is_in_free(slot_bits) {
-            Some(slot_bits - 1)
-        } else {
-            self.order_of(node)
-        }
+        if node.is_in_free(slot_bits) { Some(slot_bits - 1) } else { self.order_of(node) }
     }
 }
 

@@ -33,10 +33,7 @@ pub(super) struct Part {
 
 impl Part {
     pub fn uniform(taken: bool, slot_bits: u8) -> Part {
-        Part::simple(
-            if taken { Content::Taken } else { Content::Free },
-            slot_bits,
-        )
+        Part::simple(if taken { Content::Taken } else { Content::Free }, slot_bits)
     }
 
     /// Totals of a content without nodes.
@@ -44,22 +41,14 @@ impl Part {
         let (free, order) = match content {
             Content::Free => (size(slot_bits), Some(slot_bits)),
             Content::Taken => (0, None),
-            Content::Lone {
-                block,
-                taken: false,
-            } => (size(block.bits), Some(block.bits)),
+            Content::Lone { block, taken: false } => (size(block.bits), Some(block.bits)),
             // At most a quarter is taken, so one half at least is untouched.
-            Content::Lone { block, taken: true } => (
-                size(slot_bits).wrapping_sub(size(block.bits)),
-                Some(slot_bits - 1),
-            ),
+            Content::Lone { block, taken: true } => {
+                (size(slot_bits).wrapping_sub(size(block.bits)), Some(slot_bits - 1))
+            }
             Content::Node(_) => unreachable!("the totals of a node are kept, not derived"),
         };
-        Part {
-            content,
-            free,
-            order,
-        }
+        Part { content, free, order }
     }
 }
 
@@ -79,16 +68,10 @@ const LONE_TAKEN: u32 = 1 << 30;
 impl Link {
     pub fn of(part: Part) -> Link {
         match part.content {
-            Content::Node(id) => Link {
-                value: part.free,
-                target: id,
-            },
+            Content::Node(id) => Link { value: part.free, target: id },
             Content::Lone { block, taken } => {
                 let flags = LONE | if taken { LONE_TAKEN } else { 0 };
-                Link {
-                    value: block.start,
-                    target: flags | u32::from(block.bits),
-                }
+                Link { value: block.start, target: flags | u32::from(block.bits) }
             }
             Content::Free | Content::Taken => unreachable!("uniform children are bits, not links"),
         }
@@ -96,11 +79,7 @@ impl Link {
 
     pub fn part(self, order: u8, slot_bits: u8) -> Part {
         match self.content() {
-            content @ Content::Node(_) => Part {
-                content,
-                free: self.value,
-                order: Some(order),
-            },
+            content @ Content::Node(_) => Part { content, free: self.value, order: Some(order) },
             content => Part::simple(content, slot_bits),
         }
     }
@@ -108,14 +87,8 @@ impl Link {
     pub fn content(self) -> Content {
         self.node().map_or_else(
             || {
-                let block = Block {
-                    start: self.value,
-                    bits: self.target as u8,
-                };
-                Content::Lone {
-                    block,
-                    taken: self.target & LONE_TAKEN != 0,
-                }
+                let block = Block { start: self.value, bits: self.target as u8 };
+                Content::Lone { block, taken: self.target & LONE_TAKEN != 0 }
             },
             Content::Node,
         )
@@ -127,10 +100,7 @@ impl Link {
 
     /// Adds to the free count of the node that the link leads to, modulo 2^128.
     pub fn gain(self, gained: u128) -> Link {
-        Link {
-            value: self.value.wrapping_add(gained),
-            ..self
-        }
+        Link { value: self.value.wrapping_add(gained), ..self }
     }
 
     /// Free numbers in a child of fewer than 2^64 numbers.
@@ -140,11 +110,7 @@ impl Link {
             return self.value as u64;
         }
         let lone = 1 << (target & 63);
-        if target & LONE_TAKEN == 0 {
-            lone
-        } else {
-            (1 << slot_bits) - lone
-        }
+        if target & LONE_TAKEN == 0 { lone } else { (1 << slot_bits) - lone }
     }
 
     /// Free numbers in the child.
@@ -154,11 +120,7 @@ impl Link {
             return self.value;
         }
         let lone = size(target as u8);
-        if target & LONE_TAKEN == 0 {
-            lone
-        } else {
-            size(slot_bits) - lone
-        }
+        if target & LONE_TAKEN == 0 { lone } else { size(slot_bits) - lone }
     }
 }
 
@@ -180,25 +142,12 @@ pub(super) struct Node {
 impl Node {
     pub fn uniform(block: Block, taken: bool) -> Node {
         let shift = block.bits - STEP;
-        let node = Node {
-            base: block.start,
-            taken: 0,
-            mixed: 0,
-            run: Run::default(),
-            shift,
-            outside: taken,
-        };
-        Node {
-            taken: if taken { node.existing() } else { 0 },
-            ..node
-        }
+        let node = Node { base: block.start, taken: 0, mixed: 0, run: Run::default(), shift, outside: taken };
+        Node { taken: if taken { node.existing() } else { 0 }, ..node }
     }
 
     pub fn block(&self) -> Block {
-        Block {
-            start: self.base,
-            bits: self.shift + STEP,
-        }
+        Block { start: self.base, bits: self.shift + STEP }
     }
 
     pub fn is_leaf(&self) -> bool {
@@ -207,11 +156,7 @@ impl Node {
 
     /// Children whose numbers exist.
     pub fn existing(&self) -> u64 {
-        if self.shift == TOP_SHIFT {
-            TOP_CHILDREN
-        } else {
-            !0
-        }
+        if self.shift == TOP_SHIFT { TOP_CHILDREN } else { !0 }
     }
 
     /// Children that are wholly free.
@@ -225,10 +170,7 @@ impl Node {
     }
 
     pub fn child(&self, index: u32) -> Block {
-        Block {
-            start: self.base | (u128::from(index) << self.shift),
-            bits: self.shift,
-        }
+        Block { start: self.base | (u128::from(index) << self.shift), bits: self.shift }
     }
 
     /// Whether the node is smaller than its slot, and the rest of the slot is free.

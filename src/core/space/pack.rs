@@ -5,8 +5,7 @@
 //! its capacity. Next to each cell lies the order of the child (log2 of its largest aligned free
 //! block), in an array of its own so that it is searched eight children at a time.
 
-/// Capacities of runs, in cells. Steps of at most a half keep the slack small where nodes hold few
-/// children.
+/// Capacities of runs, in cells. Small steps keep the slack small where nodes hold few children.
 const CAPACITIES: [u8; 13] = [0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64];
 
 /// Where the cells of one node are. The node knows how many it uses.
@@ -33,20 +32,11 @@ pub(super) struct Pack<T> {
 
 impl<T: Copy + Default> Pack<T> {
     pub const fn new() -> Self {
-        Self {
-            cells: Vec::new(),
-            orders: Vec::new(),
-            unused: Vec::new(),
-            live_cells: 0,
-        }
+        Self { cells: Vec::new(), orders: Vec::new(), unused: Vec::new(), live_cells: 0 }
     }
 
     pub fn with_capacity(cells: usize) -> Self {
-        Self {
-            cells: Vec::with_capacity(cells),
-            orders: Vec::with_capacity(cells),
-            ..Self::new()
-        }
+        Self { cells: Vec::with_capacity(cells), orders: Vec::with_capacity(cells), ..Self::new() }
     }
 
     pub fn cells(&self, run: Run, count: usize) -> &[T] {
@@ -74,20 +64,16 @@ impl<T: Copy + Default> Pack<T> {
             self.relocate(run, count, run.class + 1);
         }
         let start = run.start as usize;
-        self.cells
-            .copy_within(start + rank..start + count, start + rank + 1);
-        self.orders
-            .copy_within(start + rank..start + count, start + rank + 1);
+        self.cells.copy_within(start + rank..start + count, start + rank + 1);
+        self.orders.copy_within(start + rank..start + count, start + rank + 1);
         self.set(*run, rank, cell, order);
     }
 
     /// Closes the gap at `rank` in a run of `count` cells. The run may move.
     pub fn remove(&mut self, run: &mut Run, count: usize, rank: usize) {
         let start = run.start as usize;
-        self.cells
-            .copy_within(start + rank + 1..start + count, start + rank);
-        self.orders
-            .copy_within(start + rank + 1..start + count, start + rank);
+        self.cells.copy_within(start + rank + 1..start + count, start + rank);
+        self.orders.copy_within(start + rank + 1..start + count, start + rank);
         // Two classes down, not one: a child that comes and goes must not move the run each time.
         let smaller = run.class.saturating_sub(2);
         if count - 1 <= CAPACITIES[usize::from(smaller)].into() {
@@ -122,11 +108,7 @@ impl<T: Copy + Default> Pack<T> {
     }
 
     pub fn memory_bytes(&self) -> usize {
-        let lists: usize = self
-            .unused
-            .iter()
-            .map(|list| list.capacity() * size_of::<u32>())
-            .sum();
+        let lists: usize = self.unused.iter().map(|list| list.capacity() * size_of::<u32>()).sum();
         let unused = self.unused.capacity() * size_of::<Vec<u32>>() + lists;
         self.cells.capacity() * size_of::<T>() + self.orders.capacity() + unused
     }
@@ -138,20 +120,13 @@ impl<T: Copy + Default> Pack<T> {
             unused.extend(list.iter().map(|&start| (start, usize::from(capacity))));
         }
         unused.sort_unstable();
-        if let Some(pair) = unused
-            .windows(2)
-            .find(|pair| pair[0].0 as usize + pair[0].1 > pair[1].0 as usize)
-        {
+        if let Some(pair) = unused.windows(2).find(|pair| pair[0].0 as usize + pair[0].1 > pair[1].0 as usize) {
             return Err(format!("unused runs {pair:?} overlap"));
         }
         let unused_cells: usize = unused.iter().map(|&(_, capacity)| capacity).sum();
-        if self.cells.len() != self.live_cells + unused_cells
-            || self.cells.len() != self.orders.len()
-        {
+        if self.cells.len() != self.live_cells + unused_cells || self.cells.len() != self.orders.len() {
             let (cells, live) = (self.cells.len(), self.live_cells);
-            return Err(format!(
-                "{cells} cells, but {live} live and {unused_cells} unused"
-            ));
+            return Err(format!("{cells} cells, but {live} live and {unused_cells} unused"));
         }
         Ok(())
     }
@@ -174,11 +149,9 @@ impl<T: Copy + Default> Pack<T> {
         if let Some(start) = self.unused.get_mut(usize::from(class)).and_then(Vec::pop) {
             return Run { start, class };
         }
-        let start = u32::try_from(self.cells.len())
-            .expect("2^32 cells would be 38 GB and more in one pool");
+        let start = u32::try_from(self.cells.len()).expect("2^32 cells would be 38 GB and more in one pool");
         grow(&mut self.cells, capacity);
-        self.orders
-            .reserve_exact(self.cells.capacity() - self.orders.len());
+        self.orders.reserve_exact(self.cells.capacity() - self.orders.len());
         self.cells.resize(start as usize + capacity, T::default());
         self.orders.resize(start as usize + capacity, 0);
         Run { start, class }

@@ -57,15 +57,11 @@ impl Arena {
 
     /// A node that means the same as `part` and whose block holds all of `range`.
     fn enclose(&mut self, slot: Block, part: Part, range: Range) -> u32 {
-        let hull = |block: Block| Range {
-            first: range.first.min(block.start),
-            last: range.last.max(block.last()),
-        };
+        let hull = |block: Block| Range { first: range.first.min(block.start), last: range.last.max(block.last()) };
         match part.content {
-            Content::Free | Content::Taken => self.add(Node::uniform(
-                range.node_block(),
-                part.content == Content::Taken,
-            )),
+            Content::Free | Content::Taken => {
+                self.add(Node::uniform(range.node_block(), part.content == Content::Taken))
+            }
             Content::Lone { block, taken } => {
                 // Larger than the lone block, so that this is a child of the node or below one.
                 let parent = Block::around(block.start, block.bits + STEP);
@@ -118,11 +114,7 @@ impl Arena {
         } else {
             part.order
         };
-        Part {
-            content: Content::Node(id),
-            free: part.free.wrapping_add(change.gained),
-            order,
-        }
+        Part { content: Content::Node(id), free: part.free.wrapping_add(change.gained), order }
     }
 
     /// Gives up the node if it can be written more briefly in a slot of `slot_bits` bits, and
@@ -140,31 +132,14 @@ impl Arena {
         Some(Part::simple(content, slot_bits))
     }
 
-    fn paint_leaf(
-        &mut self,
-        id: u32,
-        order: Option<u8>,
-        range: Range,
-        taken: bool,
-    ) -> Option<Change> {
+    fn paint_leaf(&mut self, id: u32, order: Option<u8>, range: Range, taken: bool) -> Option<Change> {
         let node = *self.node(id);
         let (low, high) = (node.index(range.first), node.index(range.last));
-        let mut change = Change {
-            gained: 0,
-            reorder: low != high,
-        };
+        let mut change = Change { gained: 0, reorder: low != high };
         let mut changed = false;
         for index in low..=high {
-            let from = if index == low {
-                range.first as u32 & 63
-            } else {
-                0
-            };
-            let to = if index == high {
-                range.last as u32 & 63
-            } else {
-                63
-            };
+            let from = if index == low { range.first as u32 & 63 } else { 0 };
+            let to = if index == high { range.last as u32 & 63 } else { 63 };
             let numbers = ones(from, to);
             let old = self.word(self.node(id), index);
             let new = if taken { old & !numbers } else { old | numbers };
@@ -179,19 +154,10 @@ impl Arena {
         changed.then_some(change)
     }
 
-    fn paint_branch(
-        &mut self,
-        id: u32,
-        order: Option<u8>,
-        range: Range,
-        taken: bool,
-    ) -> Option<Change> {
+    fn paint_branch(&mut self, id: u32, order: Option<u8>, range: Range, taken: bool) -> Option<Change> {
         let node = *self.node(id);
         let (low, high) = (node.index(range.first), node.index(range.last));
-        let mut change = Change {
-            gained: 0,
-            reorder: false,
-        };
+        let mut change = Change { gained: 0, reorder: false };
         let mut whole = ones(low, high);
         let mut changed = false;
         for index in [low, high] {
@@ -213,12 +179,7 @@ impl Arena {
                 change.reorder |= part_matters(old, new, order);
             }
         }
-        let mut todo = whole
-            & if taken {
-                !node.taken
-            } else {
-                node.taken | node.mixed
-            };
+        let mut todo = whole & if taken { !node.taken } else { node.taken | node.mixed };
         change.reorder |= todo != 0;
         changed |= todo != 0;
         while todo != 0 {
@@ -244,16 +205,11 @@ impl Arena {
         match node.mixed.count_ones() {
             0 => {
                 let free = existing & !node.taken;
-                let lone = |children: u64, taken: bool| Content::Lone {
-                    block: node.child(children.trailing_zeros()),
-                    taken,
-                };
+                let lone =
+                    |children: u64, taken: bool| Content::Lone { block: node.child(children.trailing_zeros()), taken };
                 match (node.taken.count_ones(), free.count_ones()) {
                     (0, _) if around(false) => Some(Content::Free),
-                    (0, _) => Some(Content::Lone {
-                        block,
-                        taken: false,
-                    }),
+                    (0, _) => Some(Content::Lone { block, taken: false }),
                     (_, 0) if around(true) => Some(Content::Taken),
                     (_, 0) => Some(Content::Lone { block, taken: true }),
                     (1, _) if around(false) => Some(lone(node.taken, true)),
@@ -267,11 +223,7 @@ impl Arena {
                     return None;
                 }
                 let index = node.mixed.trailing_zeros();
-                if node.is_leaf() {
-                    self.lone_number(node, index, rest)
-                } else {
-                    self.hoist(node, index, rest)
-                }
+                if node.is_leaf() { self.lone_number(node, index, rest) } else { self.hoist(node, index, rest) }
             }
             _ => None,
         }
@@ -281,10 +233,7 @@ impl Arena {
         let word = self.word(leaf, index);
         let odd = if rest { word } else { !word };
         let start = leaf.child(index).start + u128::from(odd.trailing_zeros());
-        (odd.count_ones() == 1).then_some(Content::Lone {
-            block: Block { start, bits: 0 },
-            taken: !rest,
-        })
+        (odd.count_ones() == 1).then_some(Content::Lone { block: Block { start, bits: 0 }, taken: !rest })
     }
 
     fn hoist(&self, branch: &Node, index: u32, rest: bool) -> Option<Content> {

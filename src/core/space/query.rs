@@ -29,11 +29,7 @@ impl Arena {
             }
         }
         // The slot is larger than the block, so a block that ends with it has no successor here.
-        let after = if from > block.last() {
-            from
-        } else {
-            block.last().checked_add(1)?
-        };
+        let after = if from > block.last() { from } else { block.last().checked_add(1)? };
         (has_outside && after <= slot.last()).then_some(after)
     }
 
@@ -70,13 +66,7 @@ impl Arena {
 
     /// The lowest aligned free block of 2^order numbers in the slot that starts at or after `from`,
     /// a multiple of 2^order.
-    pub fn lowest_block(
-        &self,
-        order: u8,
-        slot: Block,
-        content: Content,
-        from: u128,
-    ) -> Option<u128> {
+    pub fn lowest_block(&self, order: u8, slot: Block, content: Content, from: u128) -> Option<u128> {
         if order > slot.bits || from > slot.last() {
             return None;
         }
@@ -88,10 +78,7 @@ impl Arena {
             Content::Node(id) => (self.node(id).block(), self.node(id).outside),
         };
         let has_outside = block.bits < slot.bits && !outside;
-        let candidate = Block {
-            start: from,
-            bits: order,
-        };
+        let candidate = Block { start: from, bits: order };
         let meets = candidate.contains(block.start) || block.contains(from);
         if has_outside && order < slot.bits && !meets {
             return Some(from);
@@ -127,8 +114,7 @@ impl Arena {
             let found = if free & (1 << index) != 0 {
                 Some(from)
             } else if node.is_leaf() {
-                let groups =
-                    group_starts(self.word(node, index), order) & (!0 << (from as u32 & 63));
+                let groups = group_starts(self.word(node, index), order) & (!0 << (from as u32 & 63));
                 (groups != 0).then(|| child.start | u128::from(groups.trailing_zeros()))
             } else {
                 self.lowest_block(order, child, self.content(node, index), from)

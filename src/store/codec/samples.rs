@@ -263,12 +263,7 @@ fn entry(prefix_length: u8) -> impl Strategy<Value = Entry> {
                     seen: seen.into(),
                 }))
             } else {
-                Entry::Released(Arc::new(Released {
-                    prefix_length,
-                    last: holder,
-                    generation,
-                    released_at: time,
-                }))
+                Entry::Released(Arc::new(Released { prefix_length, last: holder, generation, released_at: time }))
             }
         }),
     ]

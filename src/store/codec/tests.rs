@@ -182,6 +182,7 @@ fn mutate(rng: &mut SmallRng, bytes: &mut Vec<u8>) {
 /// Writes the golden files of a new format. Run once by hand, when [`FORMAT`] was raised.
 #[test]
 #[ignore = "writes golden files"]
+#[expect(clippy::disallowed_methods, reason = "files of a test need not survive a crash")]
 fn write_golden_files() {
     let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/codec-v{FORMAT}"));
     std::fs::create_dir_all(&dir).unwrap();

@@ -139,7 +139,8 @@ impl Shared {
     }
 }
 
-/// Milliseconds since 1970, for people and for retention.
+/// Milliseconds since 1970, for people and for retention: nothing that must be right depends on it.
+#[expect(clippy::disallowed_methods, reason = "the store has no other clock, and only retention asks")]
 pub(super) fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }

@@ -232,7 +232,7 @@ fn normalize_mac_prefix(l2: &mut L2, field: &str, verdict: &mut Verdict) {
         part.is_some_and(|part| part.len() == 2 && part.bytes().all(|digit| digit.is_ascii_hexdigit()))
     };
     if is_byte(parts.next()) && is_byte(parts.next()) && is_byte(parts.next()) && parts.next().is_none() {
-        *prefix = CompactString::from(prefix.to_ascii_lowercase());
+        *prefix = prefix.to_ascii_lowercase();
     } else {
         let problem = format!("cannot be {prefix:?}: it is three hexadecimal bytes, as aa:00:00");
         verdict.refuse(Refusal::invalid(field, problem));

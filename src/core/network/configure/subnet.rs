@@ -244,7 +244,7 @@ fn check_gateway(subnet: &SubnetConfig, path: &str, verdict: &mut Verdict) {
     if let Some((_, edge)) = edges(cidr).find(|(edge, _)| *edge == gateway) {
         let problem = format!("cannot be {gateway}: that is the {edge} address of {cidr}");
         verdict.refuse(Refusal::invalid(format!("{path}gateway"), problem));
-    } else if !cidr.contains(gateway) && !(cidr.family() == Family::V6 && gateway.is_link_local()) {
+    } else if !(cidr.contains(gateway) || cidr.family() == Family::V6 && gateway.is_link_local()) {
         let or_link_local = if cidr.family() == Family::V6 { ", or a link-local one" } else { "" };
         let problem =
             format!("`{path}gateway`: {gateway} lies outside subnet {cidr}; name an address in it{or_link_local}");

@@ -59,12 +59,9 @@ impl Network {
         draft.check_bounds("to");
         let mut done = draft.finish(EventKind::NetworkChanged)?;
         // Addresses may cool here still, from a subnet that was removed: what arrives takes their place.
-        let arriving = |(address, entry): &(Address, Entry)| {
-            Cidr::containing(*address, entry.prefix_length()).range()
-        };
-        let in_place = |found: &(Address, Entry)| {
-            moved.entries.iter().any(|entry| arriving(entry).overlaps(arriving(found)))
-        };
+        let arriving = |(address, entry): &(Address, Entry)| Cidr::containing(*address, entry.prefix_length()).range();
+        let in_place =
+            |found: &(Address, Entry)| moved.entries.iter().any(|entry| arriving(entry).overlaps(arriving(found)));
         let left = self.entries_in(range).into_iter().filter(|found| in_place(found));
         let mut left: BTreeMap<Address, Entry> = left.collect();
         let steps: Vec<Step> = moved

@@ -415,9 +415,7 @@ impl<'a> Dice<'a> {
             pools: self.maybe(2, |dice| dice.pools(cidr.range())),
             gateway: self.maybe(3, |dice| dice.gateway(cidr)),
             zones: self.maybe(4, |dice| vec![dice.text(&["z1", "z2"])]),
-            reserved: self.maybe(3, |dice| {
-                (0..1 + dice.below(2)).map(|_| dice.reserved(cidr.range())).collect()
-            }),
+            reserved: self.maybe(3, |dice| (0..1 + dice.below(2)).map(|_| dice.reserved(cidr.range())).collect()),
             draining: self.maybe(12, |_| true),
             name: self.maybe(6, |_| "s1".parse().unwrap()),
             dhcp: None,

@@ -141,11 +141,7 @@ impl World {
     /// Once everything is released and cooled, what the pools offer is given once and nothing else is.
     pub(super) fn every_address_is_given_exactly_once_in_the_end(&mut self) {
         for at in 0..2 {
-            let open = NetworkPatch {
-                limits: Patch::Clear,
-                protected: Patch::Set(false),
-                ..NetworkPatch::default()
-            };
+            let open = NetworkPatch { limits: Patch::Clear, protected: Patch::Set(false), ..NetworkPatch::default() };
             let configure = |change| Command::Configure { change, if_version: None };
             self.run(at, &configure(Configure::Restore));
             self.run(at, &configure(Configure::Update(Box::new(open))));

@@ -27,18 +27,13 @@ impl Naive {
     }
 
     pub fn free_numbers(&self) -> Vec<u128> {
-        (self.first..=self.last())
-            .filter(|&number| self.is_free(number))
-            .collect()
+        (self.first..=self.last()).filter(|&number| self.is_free(number)).collect()
     }
 
     /// Starts of all free blocks of 2^order, ascending.
     pub fn blocks(&self, order: u8) -> Vec<u128> {
         let size = 1u128 << order;
-        let starts = self
-            .free_numbers()
-            .into_iter()
-            .filter(|number| number % size == 0);
+        let starts = self.free_numbers().into_iter().filter(|number| number % size == 0);
         let fits = |start: u128| (0..size).all(|offset| self.is_free(start | offset));
         starts.filter(|&start| fits(start)).collect()
     }

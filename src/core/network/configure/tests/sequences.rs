@@ -167,7 +167,8 @@ fn notes(network: &Network) -> Vec<(Address, CompactString)> {
 fn with_reserved(network: &Network, input: &ReservedInput) -> Vec<(Address, CompactString)> {
     let mut joined: Vec<_> = network.subnets().iter().flat_map(|subnet| &subnet.reserved).collect();
     joined.retain(|old| old.range.overlaps(input.range));
-    let first = joined.iter().map(|old| old.range.first()).min().unwrap_or(input.range.first()).min(input.range.first());
+    let first =
+        joined.iter().map(|old| old.range.first()).min().unwrap_or(input.range.first()).min(input.range.first());
     let last = joined.iter().map(|old| old.range.last()).max().unwrap_or(input.range.last()).max(input.range.last());
     let older = joined.iter().map(|old| &old.note).find(|note| !note.is_empty());
     let note = if input.note.is_empty() { older.cloned().unwrap_or_default() } else { input.note.clone() };

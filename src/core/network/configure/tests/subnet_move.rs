@@ -104,7 +104,11 @@ fn generations_go_along_although_nothing_is_held() {
         let source = of_parts(Arc::clone(source.config()), source.subnets().to_vec(), vec![], Generation(900));
         let (_, moved) = moved_out(&source, "10.0.0.0/24");
         let target = moved_in(&other(&[]), &moved).unwrap();
-        assert_eq!(target.next_generation(), Generation(900), "an earlier holding of an address is never taken for a later");
+        assert_eq!(
+            target.next_generation(),
+            Generation(900),
+            "an earlier holding of an address is never taken for a later"
+        );
     }
 }
 
