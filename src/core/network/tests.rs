@@ -1,5 +1,7 @@
 //! Facts about grants, releases and what follows them.
 
+mod corners;
+
 use super::*;
 use crate::core::address::Cidr;
 use crate::core::command::*;
@@ -177,6 +179,7 @@ macro_rules! refused {
         assert!(matches!(result, Err($pattern)), "{result:?}");
     }};
 }
+use refused;
 
 #[test]
 fn every_usable_address_is_given_once_and_no_other() {

@@ -1,0 +1,332 @@
+//! Facts about what meets seldom: pieces of blocks, obsolete holdings, deleted networks, memory across changes.
+
+use super::*;
+
+fn cooling(subnets: Vec<SubnetConfig>) -> Net {
+    Net::with(|config| config.cooldown_seconds = 60, subnets)
+}
+
+fn run_acquire(net: &mut Net, ask: Acquire) -> Result<Vec<String>, Refusal> {
+    match net.run(&Command::Acquire(Box::new(ask)))? {
+        Outcome::Acquired { grants, .. } => Ok(grants.iter().map(|(_, g)| g.view.address.to_string()).collect()),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn by_address(at: &str) -> Box<Target> {
+    Box::new(Target { address: Some(address(at)), ..Target::default() })
+}
+
+fn decline(at: &str, owner: &str, again: bool) -> Command {
+    Command::Decline(Box::new(Decline {
+        address: address(at),
+        from: (Scope::default(), owner.parse().unwrap(), None),
+        seen: "other".into(),
+        probation_seconds: 600,
+        again,
+    }))
+}
+
+fn hand(at: &str, from: &str, to: &str, exchange: bool) -> Command {
+    Command::Transfer(Box::new(Transfer {
+        address: address(at),
+        from: (Scope::default(), from.parse().unwrap(), None),
+        to: holder(to),
+        exchange,
+        if_generation: None,
+    }))
+}
+
+/// What a deployment does between apply and commit.
+fn make_obsolete(net: &mut Net, owner: &str) {
+    let at = net.network.slot_holder(&holder(owner)).unwrap();
+    let Some(Entry::Held(held)) = net.network.holdings.at(at).cloned() else { panic!() };
+    let obsolete = Some(Obsolete { since: WallTime(1), plan: 1 });
+    let state = State::Entry(Entry::Held(Arc::new(Reservation { obsolete, ..Reservation::clone(&held) })));
+    let step = Step { key: Key::Address(at), expect: Some(held.generation.0), state: Some(state), event: None };
+    net.network.apply(&step, ShardTime(net.now));
+}
+
+fn configure(change: Configure) -> Command {
+    Command::Configure { change, if_version: None }
+}
+
+#[test]
+fn the_first_address_of_a_cooling_block_leaves_the_rest_cooling() {
+    let mut net = cooling(vec![subnet("10.0.0.0/24", 0)]);
+    assert_eq!(net.block("a", 28).unwrap(), "10.0.0.16/28");
+    net.release("a");
+    net.claim("b", "10.0.0.16", |_| ()).unwrap();
+    assert_eq!((net.network.counts().cooling, net.state("10.0.0.17")), (15, AddressState::Cooling));
+}
+
+#[test]
+fn two_members_of_one_request_take_from_one_cooling_block() {
+    let mut net = cooling(vec![subnet("10.0.0.0/24", 0)]);
+    net.block("a", 28).unwrap();
+    net.release("a");
+    let ask = acquire(vec![("0", Some("10.0.0.20"), false), ("1", Some("10.0.0.22"), false)]);
+    assert_eq!(run_acquire(&mut net, ask).unwrap(), ["10.0.0.20", "10.0.0.22"]);
+    assert_eq!(net.network.counts().cooling, 14);
+}
+
+#[test]
+fn a_cooling_block_yields_address_by_address_also_where_it_reaches_into_another_pool() {
+    let mut net = Net::with(
+        |config| (config.cooldown_seconds, config.cooldown_yields) = (60, true),
+        vec![SubnetConfig { pools: vec![pool("10.0.0.16-10.0.0.31", PoolKind::Dynamic)], ..subnet("10.0.0.0/24", 0) }],
+    );
+    assert_eq!(net.block("a", 28).unwrap(), "10.0.0.16/28");
+    net.release("a");
+    let gap = PoolRemoval::Range("10.0.0.18-10.0.0.29".parse().unwrap());
+    net.run(&configure(Configure::PoolRemove(gap))).unwrap();
+    let ask = acquire((0..4).map(|n| (["0", "1", "2", "3"][n], None, false)).collect());
+    assert_eq!(run_acquire(&mut net, ask).unwrap(), ["10.0.0.16", "10.0.0.17", "10.0.0.30", "10.0.0.31"]);
+}
+
+#[test]
+fn a_forced_claim_takes_a_part_of_a_declined_block_or_a_block_around_a_declined_address() {
+    let mut net = Net::new(&["10.0.0.0/24"]);
+    net.block("a", 28).unwrap();
+    net.run(&decline("10.0.0.16", "a", false)).unwrap();
+    refused!(net.claim("b", "10.0.0.20", |_| ()), Refusal::Reserved { .. });
+    net.claim("b", "10.0.0.20", |ask| ask.force = true).unwrap();
+    assert_eq!((net.network.counts().declined, net.state("10.0.0.21")), (15, AddressState::Declined));
+    net.claim("c", "10.0.0.50", |_| ()).unwrap();
+    net.run(&decline("10.0.0.50", "c", false)).unwrap();
+    net.claim("c", "10.0.0.48", |ask| (ask.force, ask.prefix_length) = (true, Some(28))).unwrap();
+    assert_eq!(net.network.counts().declined, 15);
+}
+
+#[test]
+fn what_replaces_may_carry_the_mac_of_what_it_replaces() {
+    let mut net = Net::new(&["10.0.0.0/29", "10.0.1.0/29"]);
+    let mut ask = wish("a");
+    ask.options.mac = Some(MacWish::Given(Mac(5)));
+    net.ask(ask.clone()).unwrap();
+    (ask.wish.subnet, ask.options.replace) = (Some(SubnetRef::Cidr(cidr("10.0.1.0/29"))), true);
+    assert_eq!(net.ask(ask).unwrap().view.address, address("10.0.1.1"));
+    let moved = |ask: &mut Claim| (ask.options.mac, ask.options.replace) = (Some(MacWish::Given(Mac(5))), true);
+    assert_eq!(net.claim("a", "10.0.0.3", moved).unwrap().replaced, Some(address("10.0.1.1")));
+    refused!(net.claim("b", "10.0.0.4", moved), Refusal::Taken { .. });
+}
+
+#[test]
+fn random_draws_every_free_address_about_equally_often() {
+    let net = Net::with(|config| config.policy = Policy::Random, vec![subnet("10.0.0.0/28", 0)]);
+    let mut drawn = std::collections::BTreeMap::new();
+    for entropy in 0..1_400 {
+        let context = Context { now: ShardTime(0), wall: WallTime(0), entropy: entropy << 40 };
+        let decision = net.network.decide(&Command::Allocate(Box::new(wish("a"))), context).unwrap();
+        *drawn.entry(decision.steps[0].key).or_insert(0) += 1;
+    }
+    assert!(drawn.len() == 14 && drawn.values().all(|count| (60..140).contains(count)), "{drawn:?}");
+}
+
+#[test]
+fn limits_count_what_will_be_held_after_the_request() {
+    let mut net = Net::new(&["10.0.0.0/28"]);
+    run_acquire(&mut net, acquire(vec![("0", None, false), ("1", None, false), ("2", None, false)])).unwrap();
+    net.network.config = Arc::new(NetworkConfig {
+        limits: Limits { per_owner: Some(2), per_scope: None },
+        ..NetworkConfig::clone(&net.network.config)
+    });
+    let replace = |ask: &mut Claim| ask.options.replace = true;
+    refused!(net.claim("vm#0", "10.0.0.9", replace), Refusal::QuotaExceeded { .. });
+    assert!(!net.claim("vm#0", "10.0.0.1", replace).unwrap().created, "what is held is answered");
+    let mut exact = acquire(vec![("0", Some("10.0.0.9"), false)]);
+    exact.exact = true;
+    assert_eq!(run_acquire(&mut net, exact.clone()).unwrap(), ["10.0.0.9"]);
+    exact.items = acquire(vec![("5", None, false), ("6", None, false), ("7", None, false)]).items;
+    refused!(run_acquire(&mut net, exact), Refusal::OfItem { index: 2, .. });
+}
+
+#[test]
+fn an_acquire_names_a_slot_and_an_address_once() {
+    let mut net = Net::new(&["10.0.0.0/28"]);
+    let twice = vec![("0", None, false), ("0", None, false)];
+    refused!(run_acquire(&mut net, acquire(twice)), Refusal::OfItem { index: 1, .. });
+    let twice = vec![("0", Some("10.0.0.3"), false), ("1", Some("10.0.0.3"), false)];
+    let refusal = run_acquire(&mut net, acquire(twice)).unwrap_err();
+    assert_eq!(refusal.precedence(), 0, "{refusal}");
+    let mut both = acquire(vec![("0", Some("10.0.0.3"), false)]);
+    both.items[0].wish.pool = Some(PoolRef::Named("web".parse().unwrap()));
+    assert_eq!(run_acquire(&mut net, both).unwrap_err().precedence(), 0);
+}
+
+#[test]
+fn an_exchange_never_gives_a_slot_a_second_address() {
+    let mut net = Net::new(&["10.0.0.0/28"]);
+    let (old, b) = (net.allocate("a"), net.allocate("b"));
+    make_obsolete(&mut net, "a");
+    let new = net.allocate("a");
+    refused!(net.run(&hand(&old, "a", "b", true)), Refusal::SlotTaken { .. });
+    refused!(net.run(&hand(&old, "a", "a", true)), Refusal::SlotTaken { .. });
+    assert_eq!(net.network.slot_holder(&holder("b")), Some(address(&b)));
+    assert_eq!(net.network.slot_holder(&holder("a")), Some(address(&new)));
+    net.release("a");
+    net.run(&hand(&old, "a", "b", true)).unwrap();
+    assert_eq!(net.network.slot_holder(&holder("a")), Some(address(&b)));
+}
+
+#[test]
+fn an_exchange_without_a_counterpart_is_not_found_whoever_asks() {
+    let mut net = Net::new(&["10.0.0.0/28"]);
+    let at = net.allocate("a");
+    refused!(net.run(&hand(&at, "stranger", "b", true)), Refusal::NotFound { .. });
+    refused!(net.run(&hand(&at, "stranger", "b", false)), Refusal::NotOwner { .. });
+}
+
+#[test]
+fn a_uid_stays_with_its_owner_and_leaves_with_it() {
+    let mut net = Net::new(&["10.0.0.0/28"]);
+    let mut ask = wish("a");
+    ask.options.owner_uid = Some("u".parse().unwrap());
+    let at = net.ask(ask).unwrap().view.address.to_string();
+    let uid = |net: &mut Net, command: &Command| match net.run(command).unwrap() {
+        Outcome::Transferred(views) => views[0].reservation.details.clone().and_then(|details| details.owner_uid),
+        other => panic!("{other:?}"),
+    };
+    assert!(uid(&mut net, &hand(&at, "a", "a#1", false)).is_some());
+    assert!(uid(&mut net, &hand(&at, "a", "b", false)).is_none());
+}
+
+#[test]
+fn declining_an_obsolete_address_leaves_the_slot_what_it_holds() {
+    let mut net = Net::new(&["10.0.0.0/28"]);
+    let old = net.allocate("a");
+    make_obsolete(&mut net, "a");
+    let new = net.allocate("a");
+    let Outcome::Declined { granted, .. } = net.run(&decline(&old, "a", true)).unwrap() else { panic!() };
+    assert_eq!(granted.map(|grant| (grant.view.address, grant.created)), Some((address(&new), false)));
+}
+
+#[test]
+fn a_repeated_decline_answers_what_the_slot_holds_and_leaves_its_lease() {
+    let mut net = Net::new(&["10.0.0.0/28"]);
+    let mut ask = wish("a");
+    ask.options.ttl_seconds = Some(60);
+    let at = net.ask(ask).unwrap().view.address.to_string();
+    for _ in 0..2 {
+        let Outcome::Declined { granted, .. } = net.run(&decline(&at, "a", true)).unwrap() else { panic!() };
+        let view = granted.unwrap().view;
+        assert_eq!(view.address, address("10.0.0.2"));
+        assert_eq!(view.reservation.lease.map(|lease| lease.ttl_seconds), Some(60));
+    }
+}
+
+#[test]
+fn a_deleted_network_refuses_changes_and_ends_with_its_last_reservation() {
+    let mut net = cooling(vec![subnet("10.0.0.0/28", 0)]);
+    for owner in ["a", "b", "c", "d"] {
+        net.allocate(owner);
+    }
+    net.run(&decline("10.0.0.4", "d", false)).unwrap();
+    net.release("c");
+    net.run(&configure(Configure::Delete { force: true, purge: false })).unwrap();
+    let set = ReservationPatch { note: Patch::Set("x".into()), ..ReservationPatch::default() };
+    for change in [
+        Command::Renew(by_address("10.0.0.1"), None),
+        Command::Bind(by_address("10.0.0.1"), "vm".parse().unwrap()),
+        Command::Update(by_address("10.0.0.1"), Box::new(set)),
+        decline("10.0.0.1", "a", false),
+        decline("10.0.0.4", "d", false),
+        hand("10.0.0.1", "a", "b", true),
+    ] {
+        refused!(net.run(&change), Refusal::Guarded { .. });
+    }
+    refused!(net.run(&Command::Renew(by_address("10.0.0.9"), None)), Refusal::NotFound { .. });
+    net.run(&Command::Unbind(by_address("10.0.0.1"), None)).unwrap();
+    assert_eq!((net.release("a"), net.network.is_gone()), (1, false));
+    assert_eq!((net.release("b"), net.network.is_gone()), (1, true));
+    assert_eq!(net.network.entries(), 0, "what cooled or was declined goes with it");
+}
+
+#[test]
+fn a_kept_address_outside_every_pool_goes_by_the_zones_of_its_subnet() {
+    let kept = ReservedFor { scope: Scope::default(), owner: "db".parse().unwrap(), slot: None };
+    let mut zoned = subnet("10.0.0.0/28", 0);
+    zoned.zones = vec!["z1".into()];
+    zoned.pools = vec![pool("10.0.0.1-10.0.0.4", PoolKind::Dynamic)];
+    zoned.reserved = vec![ReservedRange {
+        range: "10.0.0.9".parse().unwrap(),
+        note: Default::default(),
+        reserved_for: Some(kept),
+    }];
+    let mut net = Net::with(|_| (), vec![zoned]);
+    let mut ask = wish("db");
+    ask.wish.zone = Some("z1".into());
+    assert_eq!(net.ask(ask).unwrap().view.address, address("10.0.0.9"));
+}
+
+#[test]
+fn of_several_refusals_the_first_in_the_protocols_order_is_answered() {
+    let mut net = Net::new(&["10.0.0.0/28", "10.0.1.0/28"]);
+    let mut ask = wish("a");
+    ask.options.mac = Some(MacWish::Given(Mac(5)));
+    net.ask(ask.clone()).unwrap();
+    net.allocate("b");
+    ask.holder = holder("b");
+    assert!(!net.ask(ask.clone()).unwrap().created, "of a repeat the MAC does not count");
+    ask.wish.subnet = Some(SubnetRef::Cidr(cidr("10.0.1.0/28")));
+    refused!(net.ask(ask.clone()), Refusal::Taken { .. });
+    ask.wish.pool = Some(PoolRef::Named("gone".parse().unwrap()));
+    refused!(net.ask(ask), Refusal::NotFound { .. });
+    refused!(net.claim("b", "10.9.0.0", |ask| ask.prefix_length = Some(16)), Refusal::InvalidArgument { .. });
+    let mut long = wish("c");
+    long.wish.prefix_length = Some(64);
+    refused!(net.ask(long.clone()), Refusal::NotEnoughCapacity(_));
+    long.wish.family = Some(crate::core::address::Family::V4);
+    refused!(net.ask(long), Refusal::InvalidArgument { .. });
+}
+
+#[test]
+fn a_repeated_claim_is_answered_although_the_network_takes_no_such_claims_any_more() {
+    let mut net = Net::new(&["10.0.0.0/28"]);
+    net.claim("a", "10.0.0.5", |_| ()).unwrap();
+    let set = NetworkPatch { static_only: Patch::Set(true), ..NetworkPatch::default() };
+    net.run(&configure(Configure::Update(Box::new(set)))).unwrap();
+    assert!(!net.claim("a", "10.0.0.5", |_| ()).unwrap().created);
+    refused!(net.claim("b", "10.0.0.6", |_| ()), Refusal::WrongKind { .. });
+}
+
+#[test]
+fn what_is_held_in_another_scope_is_not_found_in_this_one() {
+    let mut net = Net::new(&["10.0.0.0/28"]);
+    let at = net.allocate("a");
+    let target = Target { scope: Some("tenant".parse().unwrap()), ..*by_address(&at) };
+    refused!(net.run(&Command::Bind(Box::new(target), "vm".parse().unwrap())), Refusal::NotFound { .. });
+}
+
+#[test]
+fn oldest_remembers_what_was_used_when_a_subnet_goes_and_comes_back() {
+    let mut net = Net::with(|config| config.policy = Policy::Oldest, vec![subnet("10.0.0.0/29", 0)]);
+    for owner in ["a", "b", "c"] {
+        net.allocate(owner);
+    }
+    net.at(1).release("b");
+    net.at(2).release("a");
+    net.at(3).release("c");
+    let again = SubnetInput {
+        cidr: cidr("10.0.0.0/29"),
+        name: None,
+        gateway: None,
+        dhcp: None,
+        dns: None,
+        zones: None,
+        tags: None,
+        draining: None,
+        pools: None,
+        reserved: None,
+    };
+    net.run(&configure(Configure::SubnetRemove { subnet: SubnetRef::Cidr(cidr("10.0.0.0/29")) })).unwrap();
+    net.run(&configure(Configure::SubnetAdd { input: Box::new(again), if_absent: false })).unwrap();
+    let order: Vec<_> = (0..6).map(|n| net.at(4).allocate(&n.to_string())).collect();
+    assert_eq!(order, ["10.0.0.4", "10.0.0.5", "10.0.0.6", "10.0.0.2", "10.0.0.1", "10.0.0.3"]);
+}
+
+#[test]
+fn counts_of_all_of_ipv6_end_at_the_largest_number() {
+    let net = Net::new(&["::/1", "8000::/1"]);
+    assert_eq!(net.network.counts().size, u128::MAX);
+}
