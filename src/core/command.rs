@@ -633,6 +633,8 @@ pub struct Moved {
     pub subnet: std::sync::Arc<super::state::SubnetConfig>,
     /// What lies in it.
     pub entries: Vec<(Address, super::state::Entry)>,
+    /// The network that takes it in gives no generation below this one.
+    pub next_generation: Generation,
 }
 
 impl Command {
@@ -680,9 +682,9 @@ impl Command {
     }
 }
 
-/// Identity of a new subnet, for commands that make several: drawn from the entropy of the context.
-pub fn derived_id(entropy: u128, index: u64) -> u128 {
-    // SplitMix64 over both halves; version and variant bits as UUID v4 wants them.
+/// The draw of this number out of the entropy of one context: every bit depends on all of it.
+pub fn mixed(entropy: u128, index: u64) -> u128 {
+    // SplitMix64 over both halves.
     let mix = |mut z: u64| {
         z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -690,9 +692,12 @@ pub fn derived_id(entropy: u128, index: u64) -> u128 {
         z ^ (z >> 31)
     };
     let (high, low) = ((entropy >> 64) as u64, entropy as u64);
-    let bits =
-        u128::from(mix(high ^ mix(index))) << 64 | u128::from(mix(low.wrapping_add(index) ^ high.rotate_left(17)));
-    (bits & !(0xf << 76) & !(0b11 << 62)) | (0x4 << 76) | (0b10 << 62)
+    u128::from(mix(high ^ mix(index))) << 64 | u128::from(mix(low.wrapping_add(index) ^ high.rotate_left(17)))
+}
+
+/// Identity of something new, for commands that make several; version and variant bits as UUID v4 wants them.
+pub fn derived_id(entropy: u128, index: u64) -> u128 {
+    (mixed(entropy, index) & !(0xf << 76) & !(0b11 << 62)) | (0x4 << 76) | (0b10 << 62)
 }
 
 /// Identity of a new subnet.

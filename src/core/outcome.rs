@@ -106,15 +106,17 @@ pub struct Counts {
 
 impl std::ops::AddAssign for Counts {
     fn add_assign(&mut self, other: Self) {
-        self.size += other.size;
-        self.held += other.held;
-        self.held_dynamic += other.held_dynamic;
-        self.held_static += other.held_static;
-        self.obsolete += other.obsolete;
-        self.reserved += other.reserved;
-        self.cooling += other.cooling;
-        self.declined += other.declined;
-        self.free += other.free;
+        // Two halves of IPv6 are one more than a number can carry.
+        let add = |sum: &mut u128, more: u128| *sum = sum.saturating_add(more);
+        add(&mut self.size, other.size);
+        add(&mut self.held, other.held);
+        add(&mut self.held_dynamic, other.held_dynamic);
+        add(&mut self.held_static, other.held_static);
+        add(&mut self.obsolete, other.obsolete);
+        add(&mut self.reserved, other.reserved);
+        add(&mut self.cooling, other.cooling);
+        add(&mut self.declined, other.declined);
+        add(&mut self.free, other.free);
         self.reservations += other.reservations;
     }
 }

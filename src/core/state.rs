@@ -184,7 +184,7 @@ pub struct SubnetConfig {
     pub draining: bool,
     /// In the order they were added; the parts of a split pool stand where it stood. Never overlapping.
     pub pools: Vec<PoolConfig>,
-    /// Ascending, never overlapping or touching where note and `for` are equal.
+    /// Ascending, never overlapping.
     pub reserved: Vec<ReservedRange>,
     /// Pools as they were; bounded by [`crate::limits::PAST_POOLS_MAX`].
     pub past_pools: Vec<PastPool>,
@@ -192,6 +192,14 @@ pub struct SubnetConfig {
     pub position: u64,
     /// Version of the network at its last change.
     pub version: Version,
+}
+
+impl SubnetConfig {
+    /// No generation below this one is given any more: its pools name it as one that was given.
+    pub fn first_generation(&self) -> Generation {
+        let pools = self.pools.iter().map(|pool| pool.since);
+        pools.chain(self.past_pools.iter().map(|past| past.until)).max().unwrap_or_default()
+    }
 }
 
 /// How a reservation came about.

@@ -4,6 +4,7 @@
 //! what it has taken already, so that two grants of one request never meet, and gives out generations. What a request
 //! frees is not used again in the same request.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Network;
@@ -13,9 +14,9 @@ use crate::core::command::{Context, GrantOptions, MacWish};
 use crate::core::outcome::{Decision, Outcome, View};
 use crate::core::refusal::{HeldBy, Refusal};
 use crate::core::state::{
-    Details, Entry, Event, EventKind, Key, Lease, Released, Reservation, ReservationKind, State, Step,
+    Declined, Details, Entry, Event, EventKind, Key, Lease, Released, Reservation, ReservationKind, State, Step,
 };
-use crate::core::types::{Generation, Mac, SlotKey, WallTime};
+use crate::core::types::{Generation, Mac, OwnerUid, SlotKey, WallTime};
 use crate::limits;
 
 /// Steps that one grant may need to clear what cools in its way.
@@ -35,8 +36,6 @@ pub(super) struct Draft<'a> {
     next_generation: u64,
     /// Lease of the next grant in place of the one that its options ask for.
     pub(super) carried_lease: Option<Lease>,
-    /// Limits are checked once at the end, because releases of the same request come after its grants.
-    pub(super) limits_at_end: bool,
 }
 
 impl<'a> Draft<'a> {
@@ -50,7 +49,6 @@ impl<'a> Draft<'a> {
             let_go: Vec::new(),
             next_generation: network.next_generation.0,
             carried_lease: None,
-            limits_at_end: false,
         }
     }
 
@@ -84,38 +82,45 @@ impl<'a> Draft<'a> {
         });
     }
 
-    /// Clears what cools in the way of `range` and returns what the grant itself will replace. None: too much cools
-    /// there to be cleared in one batch.
+    /// What covers addresses of `range` once the steps so far are done.
+    fn standing(&self, range: Range) -> BTreeMap<Address, Entry> {
+        let there = self.network.holdings.overlapping(range).take(DISPLACED_MAX + 1);
+        let mut standing: BTreeMap<Address, Entry> = there.map(|(address, entry)| (address, entry.clone())).collect();
+        for step in &self.steps {
+            let Key::Address(address) = step.key else { continue };
+            match &step.state {
+                Some(State::Entry(entry)) if covered(address, entry.prefix_length()).overlaps(range) => {
+                    standing.insert(address, entry.clone());
+                }
+                Some(_) | None => drop(standing.remove(&address)),
+            }
+        }
+        standing
+    }
+
+    /// Clears what cools or is declined in the way of `range` and returns what the grant itself will replace. What lies
+    /// beside `range` goes on as it is. None: too much is there to be cleared in one batch.
     fn displace(&mut self, range: Range) -> Option<Option<Entry>> {
-        let cooling: Vec<(Address, Entry)> = self
-            .network
-            .holdings
-            .overlapping(range)
-            .filter(|(address, _)| !self.steps.iter().any(|step| step.key == Key::Address(*address)))
-            .take(DISPLACED_MAX + 1)
-            .map(|(address, entry)| (address, entry.clone()))
-            .collect();
-        if cooling.len() > DISPLACED_MAX {
+        let standing = self.standing(range);
+        if standing.len() > DISPLACED_MAX {
             return None;
         }
         let mut replaced = None;
-        for (address, entry) in cooling {
-            let Entry::Released(released) = &entry else {
-                // A claim by force over a declined address: the grant replaces it.
-                debug_assert_eq!(address, range.first());
+        for (address, entry) in standing {
+            let rest: Vec<Cidr> =
+                covered(address, entry.prefix_length()).without(range).flat_map(cidrs_of).collect();
+            if address == range.first() && rest.is_empty() {
                 replaced = Some(entry);
                 continue;
-            };
-            let rest: Vec<Cidr> = covered(address, released.prefix_length).without(range).flat_map(cidrs_of).collect();
-            if address == range.first() {
-                replaced = Some(entry.clone());
-            } else if rest.first().is_none_or(|part| part.base() != address) {
+            }
+            // The whole goes before its parts come, so that no two entries ever overlap.
+            let shrinks = rest.first().is_some_and(|part| part.base() == address);
+            if !shrinks {
                 self.put(address, Some(&entry), None, None);
             }
             for part in rest {
-                let piece = Released { prefix_length: part.length(), ..Released::clone(released) };
                 let before = (part.base() == address).then_some(&entry);
-                self.put(part.base(), before, Some(Entry::Released(Arc::new(piece))), None);
+                self.put(part.base(), before, Some(part_of(&entry, part.length())), None);
             }
         }
         Some(replaced)
@@ -169,11 +174,16 @@ impl<'a> Draft<'a> {
     }
 
     /// Gives a holding to another slot as a new grant of the same address; all that it carries stays with it, but for the
-    /// `owner_uid`, which is the former owner's.
+    /// `owner_uid` where the owner is another one.
     pub(super) fn hand_over(&mut self, address: Address, from: &Arc<Reservation>, to: &SlotKey) -> View {
         let generation = Generation(self.next_generation);
         self.next_generation += 1;
-        let details = from.details.as_deref().map(|details| Details { owner_uid: None, ..details.clone() });
+        let same_owner = from.holder.owner == to.owner && from.holder.scope == to.scope;
+        let uid_for = |uid: &Option<OwnerUid>| uid.clone().filter(|_| same_owner);
+        let details = from
+            .details
+            .as_deref()
+            .map(|details| Details { owner_uid: uid_for(&details.owner_uid), ..details.clone() });
         let reservation = Arc::new(Reservation {
             holder: to.clone(),
             generation,
@@ -237,9 +247,9 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Notes that a holding ends with this request: its MAC and its place within the limits are free again.
+    /// Notes, once or again, that a holding ends with this request: its MAC and its place within the limits are free.
     pub(super) fn leaves(&mut self, address: Address, reservation: &Reservation) {
-        if reservation.obsolete.is_none() {
+        if reservation.obsolete.is_none() && !self.has_let_go(address) {
             self.let_go.push((address, reservation.holder.clone()));
         }
     }
@@ -307,6 +317,19 @@ impl<'a> Draft<'a> {
                 }
             }
         }
+    }
+}
+
+/// A part of what cools or is declined.
+fn part_of(entry: &Entry, prefix_length: u8) -> Entry {
+    match entry {
+        Entry::Released(released) => {
+            Entry::Released(Arc::new(Released { prefix_length, ..Released::clone(released) }))
+        }
+        Entry::Declined(declined) => {
+            Entry::Declined(Arc::new(Declined { prefix_length, ..Declined::clone(declined) }))
+        }
+        Entry::Held(_) => unreachable!("what is held is in the way of a grant, or was let go by a step before it"),
     }
 }
 

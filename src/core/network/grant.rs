@@ -3,6 +3,7 @@
 //! All three end in the same two acts: *touch* what the slot holds already, or *grant* something new. Checks run in the
 //! protocol's order of precedence, so that the first refusal found is the one to answer.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Network;
@@ -13,7 +14,7 @@ use crate::core::command::{Acquire, AcquireItem, Allocate, Claim, Context, Grant
 use crate::core::outcome::{Decision, Grant, Outcome};
 use crate::core::refusal::Refusal;
 use crate::core::state::{
-    Details, Entry, EventKind, NetworkKind, PoolKind, Reservation, ReservationKind, ReservedRange,
+    Details, Entry, EventKind, NetworkKind, PoolKind, Reservation, ReservationKind, ReservedRange, SubnetConfig,
 };
 use crate::core::types::{Claimant, SlotKey};
 
@@ -37,8 +38,12 @@ impl Network {
     /// protocol's order is answered, with its place in the request.
     pub(super) fn acquire(&self, ask: &Acquire, context: Context) -> Result<Decision, Refusal> {
         let options = GrantOptions { replace: ask.options.replace || ask.exact, ..ask.options.clone() };
+        named_once(&ask.items)?;
         let mut draft = Draft::new(self, context);
-        draft.limits_at_end = ask.exact;
+        let others = if ask.exact { self.held_beside(ask) } else { Vec::new() };
+        for (address, held) in &others {
+            draft.leaves(*address, held);
+        }
         let mut grants: Vec<(usize, Grant)> = Vec::with_capacity(ask.items.len());
         let mut refusals: Vec<(usize, Refusal)> = Vec::new();
         let named = ask.items.iter().filter(|item| item.address.is_some());
@@ -54,29 +59,23 @@ impl Network {
         {
             return Err(Refusal::OfItem { index, refusal: Box::new(refusal) });
         }
-        let mut released = Vec::new();
-        if ask.exact {
-            let mut others: Vec<_> = self
-                .holdings
-                .of_owner(&ask.scope, &ask.owner)
-                .filter(|(address, held)| {
-                    held.obsolete.is_none()
-                        && !draft.has_let_go(*address)
-                        && !ask.items.iter().any(|item| item.slot == held.holder.slot)
-                })
-                .map(|(address, held)| (address, Arc::clone(held)))
-                .collect();
-            others.sort_unstable_by_key(|(address, _)| *address);
-            for (address, held) in others {
-                draft.release(address, &held, EventKind::Released);
-                released.push(address);
-            }
+        for (address, held) in &others {
+            draft.release(*address, held, EventKind::Released);
         }
-        draft.limits_at_end = false;
-        let anyone = SlotKey { scope: ask.scope.clone(), owner: ask.owner.clone(), slot: Default::default() };
-        self.within_limits(&draft, &anyone, 0)?;
+        let released = others.into_iter().map(|(address, _)| address).collect();
         grants.sort_unstable_by_key(|(index, _)| *index);
         Ok(draft.finish(Outcome::Acquired { grants, released }))
+    }
+
+    /// What the owner holds in slots that an acquire does not name.
+    fn held_beside(&self, ask: &Acquire) -> Vec<(Address, Arc<Reservation>)> {
+        let beside = |held: &Reservation| {
+            held.obsolete.is_none() && !ask.items.iter().any(|item| item.slot == held.holder.slot)
+        };
+        let of_owner = self.holdings.of_owner(&ask.scope, &ask.owner).filter(|(_, held)| beside(held));
+        let mut others: Vec<_> = of_owner.map(|(address, held)| (address, Arc::clone(held))).collect();
+        others.sort_unstable_by_key(|(address, _)| *address);
+        others
     }
 
     fn acquire_item(
@@ -103,31 +102,26 @@ impl Network {
     ) -> Result<Grant, Refusal> {
         let selection = self.select(wish)?;
         let held = self.holdings.slot(holder).filter(|(address, _)| !draft.has_let_go(*address));
-        let differs = held.map(|(address, held)| self.differences(wish, &selection, address, held));
-        if held.is_none() || differs.as_ref().is_some_and(|differs| !differs.is_empty() && options.replace) {
-            self.require_pool(wish, &selection)?;
-        }
+        self.require_pool(wish, &selection, held)?;
         self.is_open()?;
-        match (held, differs) {
-            (Some((address, held)), Some(differs)) => {
-                self.same_owner(holder, address, held, options)?;
-                if options.must_create {
-                    return Err(self.slot_taken(holder, address, Vec::new()));
-                }
-                if differs.is_empty() {
-                    return self.touch(draft, address, held, options);
-                }
-                if !options.replace {
-                    return Err(self.slot_taken(holder, address, differs));
-                }
-                let (address, held) = (address, Arc::clone(held));
-                let mut grant = self.grant_picked(draft, holder, wish, &selection, options, Some(&held))?;
-                draft.release(address, &held, EventKind::Released);
-                grant.replaced = Some(address);
-                Ok(grant)
-            }
-            (None, _) | (_, None) => self.grant_picked(draft, holder, wish, &selection, options, None),
+        let Some((address, held)) = held else {
+            return self.grant_picked(draft, holder, wish, &selection, options, None);
+        };
+        self.same_owner(holder, address, held, options)?;
+        let differs = self.differences(wish, &selection, address, held);
+        if differs.is_empty() && !options.must_create {
+            return self.touch(draft, address, held, options);
         }
+        if !differs.is_empty() {
+            draft.mac_for(options.mac, Some(address))?;
+        }
+        if options.must_create || !options.replace {
+            return Err(self.slot_taken(holder, address, differs));
+        }
+        let mut grant = self.grant_picked(draft, holder, wish, &selection, options, Some((address, held)))?;
+        draft.release(address, held, EventKind::Released);
+        grant.replaced = Some(address);
+        Ok(grant)
     }
 
     fn grant_picked(
@@ -137,13 +131,17 @@ impl Network {
         wish: &Wish,
         selection: &Selection,
         options: &GrantOptions,
-        replaced: Option<&Arc<Reservation>>,
+        replaced: Option<(Address, &Arc<Reservation>)>,
     ) -> Result<Grant, Refusal> {
-        draft.mac_for(options.mac, replaced.and_then(|_| self.holdings.slot(holder)).map(|(address, _)| address))?;
+        draft.mac_for(options.mac, replaced.map(|(address, _)| address))?;
         self.within_limits(draft, holder, i64::from(replaced.is_none()))?;
         let Some(range) = self.pick(draft, selection, holder) else {
             return Err(self.no_capacity(draft, wish, selection));
         };
+        if let Some((address, held)) = replaced {
+            // Its MAC may go to the new one.
+            draft.leaves(address, held);
+        }
         let view = draft.grant(range, holder, ReservationKind::Dynamic, options)?;
         Ok(Grant { view, created: true, previous_claimant: None, replaced: None })
     }
@@ -157,6 +155,7 @@ impl Network {
         options: &GrantOptions,
     ) -> Result<Grant, Refusal> {
         let selection = self.select(wish)?;
+        self.within_limits(draft, holder, 1)?;
         let Some(range) = self.pick(draft, &selection, holder) else {
             return Err(self.no_capacity(draft, wish, &selection));
         };
@@ -187,20 +186,25 @@ impl Network {
             };
             Refusal::invalid("prefix_length", problem)
         })?;
-        self.takes_claims()?;
-        self.claimable_place(block, address, wish)?;
-        self.is_open()?;
-        let (own, others) = self.in_the_way(draft, holder, block);
-        if let Some(refusal) = others {
-            return Err(refusal);
+        if wish.prefix_length.is_some() {
+            self.fits_a_subnet(length, Some(address.family()))?;
         }
-        if let Some(held) = own.filter(|held| held.prefix_length == length) {
-            self.same_owner(holder, address, &held, options)?;
+        let subnet = self.claim_filters(address, wish)?;
+        self.takes_claims()?;
+        let own = self.holdings.slot(holder).filter(|&(at, held)| at == address && held.prefix_length == length);
+        if own.is_none() {
+            self.claimable_place(block, address)?;
+        }
+        self.claim_admitted(address, subnet, wish)?;
+        self.is_open()?;
+        if let Some((_, held)) = own {
+            self.same_owner(holder, address, held, options)?;
             if options.must_create {
                 return Err(self.slot_taken(holder, address, Vec::new()));
             }
-            return self.touch(draft, address, &held, options);
+            return self.touch(draft, address, held, options);
         }
+        self.in_the_way(draft, holder, block)?;
         let slot_holds = self.holdings.slot(holder).filter(|(held, _)| !draft.has_let_go(*held));
         if let Some((held_address, held)) = slot_holds {
             self.same_owner(holder, held_address, held, options)?;
@@ -224,6 +228,9 @@ impl Network {
         if let Some((held_address, held)) = overlapping {
             // What the new holding does not cover is let go first, so that no two entries ever overlap.
             draft.release_around(*held_address, held, block);
+        } else if let Some((held_address, held)) = &replaced {
+            // Its MAC may go to the new one.
+            draft.leaves(*held_address, held);
         }
         let view = draft.grant(block, holder, ReservationKind::Static, options)?;
         let mut grant = Grant { view, created: true, previous_claimant: None, replaced: None };
@@ -262,8 +269,33 @@ impl Network {
         Ok(())
     }
 
-    /// Kind and place of a claim: static pools, subnets, pools of blocks, and the filters that came with it.
-    fn claimable_place(&self, block: Range, address: Address, wish: &Wish) -> Result<(), Refusal> {
+    /// Family and subnet that came with a named address. Answers the index of that subnet.
+    fn claim_filters(&self, address: Address, wish: &Wish) -> Result<Option<usize>, Refusal> {
+        if wish.family.is_some_and(|family| family != address.family()) {
+            return Err(Refusal::invalid("family", format!("is not that of {address}")));
+        }
+        if wish.pool.is_some() {
+            return Err(Refusal::invalid("pool", "cannot be given with an `address`; name one of them"));
+        }
+        wish.subnet.as_ref().map(|wanted| self.subnet_index(wanted)).transpose()
+    }
+
+    /// Does a named address lie where subnet and zone beside it say?
+    fn claim_admitted(&self, address: Address, wanted: Option<usize>, wish: &Wish) -> Result<(), Refusal> {
+        let Some(subnet) = self.layout.subnet_of(address) else { return Ok(()) };
+        let config = &self.subnets[subnet];
+        let problem = if wanted.is_some_and(|wanted| wanted != subnet) {
+            format!("{address} does not lie in the subnet named beside it but in {}", config.cidr)
+        } else if let Some(zone) = wish.zone.as_ref().filter(|zone| !config.serves(zone)) {
+            format!("subnet {} of {address} does not serve zone `{zone}`", config.cidr)
+        } else {
+            return Ok(());
+        };
+        Err(Refusal::OutOfRange { problem, address: Some(address) })
+    }
+
+    /// Place of a claim: static pools, subnets, pools of blocks.
+    fn claimable_place(&self, block: Range, address: Address) -> Result<(), Refusal> {
         let subnet = self.layout.subnet_of(address).filter(|&index| self.subnets[index].cidr.range().covers(block));
         let pool = self.layout.pool_of(address).filter(|&index| self.layout.pools[index].range.covers(block));
         if self.config.static_only && pool.is_none_or(|index| self.pool_config(index).kind != PoolKind::Static) {
@@ -273,63 +305,34 @@ impl Network {
             );
             return Err(Refusal::WrongKind { problem, address: Some(address) });
         }
-        let Some(subnet) = subnet else {
-            let problem =
-                format!("{address} lies in no subnet of network `{}`; network.get shows them", self.config.name);
-            return Err(Refusal::OutOfRange { problem, address: Some(address) });
+        let problem = if subnet.is_none() {
+            format!("{address} lies in no subnet of network `{}`; network.get shows them", self.config.name)
+        } else if block.size() > 1 && pool.is_none() {
+            format!("block {block} does not lie wholly inside one pool of network `{}`", self.config.name)
+        } else {
+            return Ok(());
         };
-        if block.size() > 1 && pool.is_none() {
-            let problem =
-                format!("block {block} does not lie wholly inside one pool of network `{}`", self.config.name);
-            return Err(Refusal::OutOfRange { problem, address: Some(address) });
-        }
-        if let Some(wanted) = &wish.subnet
-            && self.subnet_index(wanted)? != subnet
-        {
-            let problem =
-                format!("{address} does not lie in the subnet named beside it but in {}", self.subnets[subnet].cidr);
-            return Err(Refusal::OutOfRange { problem, address: Some(address) });
-        }
-        if wish.family.is_some_and(|family| family != address.family()) {
-            return Err(Refusal::invalid("family", format!("is not that of {address}")));
-        }
-        if let Some(zone) = &wish.zone {
-            let zones = &self.subnets[subnet].zones;
-            if !zones.is_empty() && !zones.contains(zone) {
-                let problem = format!("subnet {} of {address} does not serve zone `{zone}`", self.subnets[subnet].cidr);
-                return Err(Refusal::OutOfRange { problem, address: Some(address) });
-            }
-        }
-        Ok(())
+        Err(Refusal::OutOfRange { problem, address: Some(address) })
     }
 
-    /// Who holds any of the block: the slot itself with exactly this address, or somebody who stands in the way.
-    fn in_the_way(
-        &self,
-        draft: &Draft<'_>,
-        holder: &SlotKey,
-        block: Range,
-    ) -> (Option<Arc<Reservation>>, Option<Refusal>) {
-        let mut own = None;
+    /// Refuses a block of which somebody else holds any, or another member of the same request took any.
+    fn in_the_way(&self, draft: &Draft<'_>, holder: &SlotKey, block: Range) -> Result<(), Refusal> {
         for (address, entry) in self.holdings.overlapping(block) {
             let Entry::Held(held) = entry else { continue };
             // What this very request lets go counts as held until it is committed.
-            if held.holder == *holder && held.obsolete.is_none() {
-                if address == block.first() {
-                    own = Some(Arc::clone(held));
-                }
-                continue;
+            if held.holder != *holder || held.obsolete.is_some() {
+                let (network, held_by) = (self.config.name.clone(), Box::new(held_by(held)));
+                return Err(Refusal::AlreadyInUse { network, address, held_by });
             }
-            let refusal =
-                Refusal::AlreadyInUse { network: self.config.name.clone(), address, held_by: Box::new(held_by(held)) };
-            return (own, Some(refusal));
         }
-        let taken_here = draft.taken(block).map(|range| Refusal::Taken {
-            problem: format!("{} is asked for twice in this request", range.first()),
-            address: Some(range.first()),
-            held_by: None,
-        });
-        (own, taken_here)
+        match draft.taken(block) {
+            None => Ok(()),
+            Some(range) => Err(Refusal::Taken {
+                problem: format!("{} is asked for twice in this request", range.first()),
+                address: Some(range.first()),
+                held_by: None,
+            }),
+        }
     }
 
     /// Reserved, unusable, draining or declined addresses.
@@ -418,14 +421,11 @@ impl Network {
         }
     }
 
-    /// Limits per owner and scope after this draft and `more` current reservations.
+    /// Limits per owner and scope, counted as after this draft and `more` current reservations.
     pub(super) fn within_limits(&self, draft: &Draft<'_>, holder: &SlotKey, more: i64) -> Result<(), Refusal> {
-        if draft.limits_at_end {
-            return Ok(());
-        }
         let limits = self.config.limits;
         let check = |limit: &'static str, max: Option<u64>, held: u64, change: i64, who: String| match max {
-            Some(max) if change > 0 && held.saturating_add_signed(change) > max => {
+            Some(max) if held.saturating_add_signed(change) > max => {
                 Err(Refusal::QuotaExceeded { network: self.config.name.clone(), who, limit, held, max })
             }
             _ => Ok(()),
@@ -476,6 +476,30 @@ impl Network {
             now = draft.change(address, &now, Reservation { details, ..Reservation::clone(&now) }, EventKind::Updated);
         }
         Ok(Grant { view: draft.view(address, now), created: false, previous_claimant: previous, replaced: None })
+    }
+}
+
+/// Refuses an acquire that names a slot or an address twice.
+fn named_once(items: &[AcquireItem]) -> Result<(), Refusal> {
+    let (mut slots, mut addresses) = (BTreeSet::new(), BTreeSet::new());
+    for item in items {
+        let problem = if !slots.insert(&item.slot) {
+            format!("names slot `{}` twice in one network", item.slot)
+        } else if let Some(address) = item.address.filter(|address| !addresses.insert(*address)) {
+            format!("names {address} twice")
+        } else {
+            continue;
+        };
+        let refusal = Box::new(Refusal::invalid("ips", problem));
+        return Err(Refusal::OfItem { index: item.index, refusal });
+    }
+    Ok(())
+}
+
+impl SubnetConfig {
+    /// Does it serve a zone? Without zones it serves every one.
+    pub fn serves(&self, zone: &str) -> bool {
+        self.zones.is_empty() || self.zones.iter().any(|served| served == zone)
     }
 }
 

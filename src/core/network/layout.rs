@@ -18,7 +18,7 @@ use std::sync::Arc;
 use compact_str::CompactString;
 
 use super::holdings::{Holdings, covered};
-use super::rested::Rested;
+use super::rested::{Rank, Rested};
 use crate::core::address::{Address, Family, Range};
 use crate::core::outcome::Counts;
 use crate::core::space::Space;
@@ -121,7 +121,7 @@ pub(super) struct PoolSpace {
     pub(super) yielding: Option<Space>,
     /// Freed addresses past their cooldown, for `oldest`.
     pub(super) rested: Rested,
-    /// Cooling entries that begin here, by their release, where they yield.
+    /// Cooling entries that reach in here, by their release, where they yield.
     pub(super) cooling: BTreeSet<(ShardTime, u128)>,
     pub(super) counts: Counts,
 }
@@ -154,8 +154,17 @@ pub(super) struct Layout {
     zones: HashMap<CompactString, PoolSet>,
     zoneless: PoolSet,
     names: HashMap<Name, PoolSet>,
+    /// What `oldest` remembers of addresses that lie in no pool now, and may again.
+    elsewhere: [Rested; 2],
     /// Single addresses kept for an owner, in address order.
     pub(super) kept_for: HashMap<(Scope, Owner), Vec<(Option<Slot>, Address)>>,
+}
+
+/// A range that `oldest` remembers: family, when it was freed, first and last.
+type Remembered = (Family, Rank, u128, u128);
+
+fn remembered_of(family: Family, rested: &Rested) -> impl Iterator<Item = Remembered> {
+    rested.iter().map(move |(rank, first, last)| (family, rank, first, last))
 }
 
 /// Spaces in which an entry counts as taken: free, fresh, yielding.
@@ -223,15 +232,20 @@ impl Layout {
         holdings: &Holdings,
         old: Layout,
     ) -> Self {
-        let mut remembered: Vec<(Family, (ShardTime, u64), u128, u128)> = Vec::new();
+        let remembers = config.policy == Policy::Oldest;
+        let mut remembered: Vec<Remembered> = Vec::new();
         let mut reusable: HashMap<Range, PoolSpace> = HashMap::with_capacity(old.pools.len());
         for pool in old.pools {
-            let family = pool.range.family();
-            if config.policy == Policy::Oldest {
-                remembered.extend(pool.rested.iter().map(|(rank, first, last)| (family, rank, first, last)));
+            if remembers {
+                remembered.extend(remembered_of(pool.range.family(), &pool.rested));
             }
             reusable.insert(pool.range, pool);
         }
+        if remembers {
+            remembered.extend(Family::ALL.into_iter().zip(&old.elsewhere).flat_map(|(f, rested)| remembered_of(f, rested)));
+        }
+        let mut counted: HashMap<Range, SubnetSpace> =
+            old.subnets.into_iter().map(|subnet| (subnet.range, subnet)).collect();
         let mut layout = Layout::default();
         for (subnet_index, subnet) in subnets.iter().enumerate() {
             let unusable = unusable_spans(subnet);
@@ -245,11 +259,26 @@ impl Layout {
                     PoolSpace::build(config, subnet, pool, place, &blocked, holdings, &mut reusable, &remembered);
                 layout.add_pool(subnet, pool, space);
             }
-            layout.add_subnet(subnet, subnet_index, blocked, unusable, holdings);
+            let old = counted.remove(&subnet.cidr.range());
+            layout.add_subnet(subnet, subnet_index, (blocked, unusable), holdings, old);
+        }
+        for (family, rank, first, last) in remembered {
+            layout.remember_elsewhere(family, rank, first, last);
         }
         layout.pools_by_address.sort_unstable_by_key(|(range, _)| range.first());
         layout.subnets_by_address.sort_unstable_by_key(|(range, _)| range.first());
+        for (pool, _) in &layout.pools_by_address {
+            let rested = &mut layout.elsewhere[usize::from(pool.family() == Family::V6)];
+            rested.remove(pool.first().bits(), pool.last().bits());
+        }
         layout
+    }
+
+    /// Remembers a freed range; what of it lies in pools is for them to remember.
+    fn remember_elsewhere(&mut self, family: Family, rank: Rank, first: u128, last: u128) {
+        let rested = &mut self.elsewhere[usize::from(family == Family::V6)];
+        rested.add(rank, first, last);
+        while rested.over_bound().is_some() {}
     }
 
     fn add_kept(&mut self, subnet: &SubnetConfig) {
@@ -287,9 +316,9 @@ impl Layout {
         &mut self,
         subnet: &SubnetConfig,
         index: usize,
-        blocked: Spans,
-        unusable: Spans,
+        (blocked, unusable): (Spans, Spans),
         holdings: &Holdings,
+        old: Option<SubnetSpace>,
     ) {
         let range = subnet.cidr.range();
         let counted = if subnet.draining {
@@ -303,10 +332,16 @@ impl Layout {
                     .collect(),
             )
         };
-        let mut counts = empty_counts(range, &counted);
-        for (address, entry) in holdings.overlapping(range) {
-            count_entry(&mut counts, &counted, range, address, entry, true);
-        }
+        let counts = match old.filter(|old| old.counted == counted) {
+            Some(old) => old.counts,
+            None => {
+                let mut counts = empty_counts(range, &counted);
+                for (address, entry) in holdings.overlapping(range) {
+                    count_entry(&mut counts, &counted, range, address, entry, true);
+                }
+                counts
+            }
+        };
         self.subnets.push(SubnetSpace { range, counted, unusable, counts });
         self.subnets_by_address.push((range, index));
     }
@@ -375,7 +410,7 @@ impl Layout {
         address: Address,
         before: Option<&Entry>,
         after: Option<&Entry>,
-        rest: Option<(ShardTime, u64)>,
+        rest: Option<Rank>,
     ) {
         let length = |entry: Option<&Entry>| entry.map(|entry| covered(address, entry.prefix_length()));
         let (old, new) = (length(before), length(after));
@@ -397,11 +432,21 @@ impl Layout {
                 count_entry(&mut subnet.counts, &subnet.counted, subnet.range, address, after, true);
             }
         }
+        if let Some(rank) = rest {
+            self.remember_elsewhere(range.family(), rank, range.first().bits(), range.last().bits());
+        } else if taken_in(after)[0] {
+            self.elsewhere[usize::from(range.family() == Family::V6)].remove(range.first().bits(), range.last().bits());
+        }
         let mut at = self.pools_by_address.partition_point(|(pool, _)| pool.last() < range.first());
         while let Some(&(pool_range, index)) =
             self.pools_by_address.get(at).filter(|(pool, _)| pool.first() <= range.last())
         {
             self.pools[index].entry_changed(address, range, before, after, rest);
+            if rest.is_some() {
+                // The pool remembers its own.
+                let rested = &mut self.elsewhere[usize::from(range.family() == Family::V6)];
+                rested.remove(pool_range.first().bits(), pool_range.last().bits());
+            }
             let pool = &self.pools[index];
             if pool.open {
                 let room = pool.free.free() > 0;
@@ -482,7 +527,7 @@ impl PoolSpace {
         subnet_blocked: &Spans,
         holdings: &Holdings,
         reusable: &mut HashMap<Range, PoolSpace>,
-        remembered: &[(Family, (ShardTime, u64), u128, u128)],
+        remembered: &[Remembered],
     ) -> Self {
         let (first, last) = (pool.range.first().bits(), pool.range.last().bits());
         let clip =
@@ -532,7 +577,7 @@ impl PoolSpace {
         space
     }
 
-    fn rest(&mut self, rank: (ShardTime, u64), first: u128, last: u128) {
+    fn rest(&mut self, rank: Rank, first: u128, last: u128) {
         let (rested, fresh) = (&mut self.rested, &mut self.fresh);
         each_gap(&self.blocked, first, last, |start, end| {
             rested.add(rank, start, end);
@@ -540,10 +585,10 @@ impl PoolSpace {
                 fresh.occupy(start, end);
             }
         });
-        if let Some(forgotten) = self.rested.over_bound()
-            && let Some(fresh) = &mut self.fresh
-        {
-            fresh.vacate(forgotten.0, forgotten.1);
+        while let Some(forgotten) = self.rested.over_bound() {
+            if let Some(fresh) = &mut self.fresh {
+                fresh.vacate(forgotten.0, forgotten.1);
+            }
         }
     }
 
@@ -553,7 +598,7 @@ impl PoolSpace {
         range: Range,
         before: Option<&Entry>,
         after: Option<&Entry>,
-        rest: Option<(ShardTime, u64)>,
+        rest: Option<Rank>,
     ) {
         let Some(part) = range.intersection(self.range) else { return };
         let (first, last) = (part.first().bits(), part.last().bits());
@@ -580,9 +625,7 @@ impl PoolSpace {
             if let Some(Entry::Released(released)) = before {
                 self.cooling.remove(&(released.released_at, address.bits()));
             }
-            if let Some(Entry::Released(released)) = after
-                && self.range.contains(address)
-            {
+            if let Some(Entry::Released(released)) = after {
                 self.cooling.insert((released.released_at, address.bits()));
             }
         }

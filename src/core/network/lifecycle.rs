@@ -2,6 +2,7 @@
 //!
 //! Review notes: does a new path that lets go carry the generation that it saw (`Step::expect`)? Does it repeat safely?
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use compact_str::CompactString;
@@ -13,7 +14,7 @@ use crate::core::address::Address;
 use crate::core::command::{
     Context, Decline, GrantOptions, LabelsPatch, Patch, Release, ReservationPatch, Target, Transfer, Wish,
 };
-use crate::core::outcome::{Decision, Outcome};
+use crate::core::outcome::{Decision, Grant, Outcome};
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::state::{Declined, Details, Entry, Event, EventKind, Key, Reservation, Step};
 use crate::core::types::{Claimant, Generation, Labels, Owner, Scope, Slot, SlotKey};
@@ -43,10 +44,13 @@ impl Network {
             }
         };
         let Some((address, held)) = found else { return Ok(None) };
-        if target.address.is_some()
-            && let Some(owner) = &target.owner
-        {
-            self.is_held_by(address, held, &scope, owner, target.slot.as_ref())?;
+        match &target.owner {
+            Some(owner) if target.address.is_some() => {
+                self.is_held_by(address, held, &scope, owner, target.slot.as_ref())?;
+            }
+            // Held in another scope is not found in this one.
+            None if target.scope.as_ref().is_some_and(|scope| *scope != held.holder.scope) => return Ok(None),
+            Some(_) | None => {}
         }
         check_generation(address, Some(held), target.if_generation)?;
         Ok(Some((address, held)))
@@ -71,6 +75,17 @@ impl Network {
     /// Finds the reservation that a client names, which must exist.
     fn find_held(&self, target: &Target) -> Result<(Address, &Arc<Reservation>), Refusal> {
         self.find(target)?.ok_or_else(|| self.nothing_held(target))
+    }
+
+    /// The same for a change, which a deleted network refuses.
+    fn find_to_change(&self, target: &Target) -> Result<(Address, &Arc<Reservation>), Refusal> {
+        let found = self.find_held(target);
+        match self.is_open() {
+            Err(closed) if found.as_ref().err().is_none_or(|refusal| closed.precedence() < refusal.precedence()) => {
+                Err(closed)
+            }
+            Err(_) | Ok(()) => found,
+        }
     }
 
     fn nothing_held(&self, target: &Target) -> Refusal {
@@ -125,9 +140,24 @@ impl Network {
 
     /// A network that was deleted and remembered is gone with its last reservation.
     fn and_vanish(&self, mut draft: Draft<'_>, outcome: Outcome) -> Decision {
-        let gone = draft.steps.iter().filter(|step| matches!(step.key, Key::Address(_)) && step.state.is_none()).count()
-            as u64;
-        if self.config.closed && gone >= self.holdings.held() && self.holdings.len() as u64 == gone {
+        if !self.config.closed {
+            return draft.finish(outcome);
+        }
+        // A closed network gives nothing back into circulation, so each of these steps takes an entry away.
+        let is_held = |step: &&Step| step.event.is_some();
+        let released = draft.steps.iter().filter(is_held).count() as u64;
+        if released == self.holdings.held() {
+            // With the last reservation goes what cools or is declined, or as much of it as one commit takes.
+            let leaving: BTreeSet<Key> = draft.steps.iter().map(|step| step.key).collect();
+            let rest = self.holdings.ascending(std::ops::Bound::Unbounded);
+            for (address, entry) in rest.filter(|(address, _)| !leaving.contains(&Key::Address(*address))) {
+                if draft.steps.len() >= limits::EXPIRE_STEPS_MAX {
+                    break;
+                }
+                draft.put(address, Some(entry), None, None);
+            }
+        }
+        if draft.steps.len() == self.holdings.len() {
             for subnet in &self.subnets {
                 let expect = Some(subnet.version.0);
                 draft.steps.push(Step { key: Key::Subnet(subnet.id), expect, state: None, event: None });
@@ -145,7 +175,7 @@ impl Network {
         ttl_seconds: Option<u64>,
         context: Context,
     ) -> Result<Decision, Refusal> {
-        let (address, held) = self.find_held(target)?;
+        let (address, held) = self.find_to_change(target)?;
         let mut draft = Draft::new(self, context);
         let lease = ttl_seconds.map(|ttl| draft.lease(ttl));
         let mut now = Arc::clone(held);
@@ -158,7 +188,7 @@ impl Network {
 
     /// `ip.bind`.
     pub(super) fn bind(&self, target: &Target, claimant: &Claimant, context: Context) -> Result<Decision, Refusal> {
-        let (address, held) = self.find_held(target)?;
+        let (address, held) = self.find_to_change(target)?;
         let mut draft = Draft::new(self, context);
         let now = match &held.claimant {
             Some(bound) if bound == claimant => Arc::clone(held),
@@ -223,7 +253,7 @@ impl Network {
         if *set == ReservationPatch::default() {
             return Err(Refusal::invalid("set", "is empty: nothing to change"));
         }
-        let (address, held) = self.find_held(target)?;
+        let (address, held) = self.find_to_change(target)?;
         let mut draft = Draft::new(self, context);
         let before = held.details.as_deref().cloned().unwrap_or_default();
         let mut after = before.clone();
@@ -260,8 +290,16 @@ impl Network {
         let target = Target { address: Some(ask.address), ..Target::default() };
         let Some((address, held)) = self.find(&target)? else { return Err(self.nothing_held(&target)) };
         let mut draft = Draft::new(self, context);
+        let is_done = held.holder == ask.to && held.obsolete.is_none();
+        let other = self.holdings.slot(&ask.to);
+        if ask.exchange && !is_done && other.is_none() {
+            let what = format!("of {} in network `{}`", ask.to, self.config.name);
+            let hint =
+                Some("an exchange needs an address on both sides; leave `exchange` out to hand it over".to_owned());
+            return Err(Refusal::NotFound { missing: Missing::Reservation, what, hint });
+        }
         self.is_open()?;
-        if held.holder == ask.to && held.obsolete.is_none() {
+        if is_done {
             check_generation(address, Some(held), ask.if_generation)?;
             let view = draft.view(address, Arc::clone(held));
             return Ok(draft.finish(Outcome::Transferred(vec![view])));
@@ -269,31 +307,20 @@ impl Network {
         let (scope, owner, slot) = &ask.from;
         self.is_held_by(address, held, scope, owner, slot.as_ref())?;
         check_generation(address, Some(held), ask.if_generation)?;
-        let views = match (self.holdings.slot(&ask.to), ask.exchange) {
-            (Some((other_address, other)), true) => {
-                let first = draft.hand_over(address, held, &ask.to);
-                let second = draft.hand_over(other_address, other, &held.holder);
-                vec![first, second]
-            }
-            (Some((other_address, _)), false) => {
-                return Err(Refusal::SlotTaken {
-                    network: self.config.name.clone(),
-                    holder: ask.to.clone(),
-                    address: other_address,
-                    differs: Vec::new(),
-                });
-            }
-            (None, true) => {
-                let what = format!("of {} in network `{}`", ask.to, self.config.name);
-                let hint =
-                    Some("an exchange needs an address on both sides; leave `exchange` out to hand it over".to_owned());
-                return Err(Refusal::NotFound { missing: Missing::Reservation, what, hint });
-            }
-            (None, false) => {
-                self.transfer_within_limits(held, &ask.to)?;
-                vec![draft.hand_over(address, held, &ask.to)]
-            }
+        let Some((other_address, other)) = other else {
+            self.transfer_within_limits(held, &ask.to)?;
+            let view = draft.hand_over(address, held, &ask.to);
+            return Ok(draft.finish(Outcome::Transferred(vec![view])));
         };
+        // Who gives an obsolete one away may hold another in that slot: nothing may be put beside it.
+        let own = self.holdings.slot(&held.holder).filter(|(own, _)| *own != address);
+        let in_the_way = if ask.exchange { own.map(|own| (own, &held.holder)) } else { Some(((other_address, other), &ask.to)) };
+        if let Some(((taken, _), holder)) = in_the_way {
+            let (network, holder) = (self.config.name.clone(), holder.clone());
+            return Err(Refusal::SlotTaken { network, holder, address: taken, differs: Vec::new() });
+        }
+        let views =
+            vec![draft.hand_over(address, held, &ask.to), draft.hand_over(other_address, other, &held.holder)];
         Ok(draft.finish(Outcome::Transferred(views)))
     }
 
@@ -329,8 +356,9 @@ impl Network {
                 let by = &declined.by;
                 let same =
                     by.owner == *owner && by.scope == *scope && slot.as_ref().is_none_or(|slot| *slot == by.slot);
+                self.is_open()?;
                 return if same {
-                    let granted = self.decline_again(&mut draft, ask, &by.clone(), None)?;
+                    let granted = self.decline_again(&mut draft, ask, by, None)?;
                     Ok(draft.finish(Outcome::Declined { address: ask.address, granted }))
                 } else {
                     Err(Refusal::NotOwner {
@@ -352,6 +380,7 @@ impl Network {
                 return Err(self.nothing_held(&Target { address: Some(ask.address), ..Target::default() }));
             }
         };
+        self.is_open()?;
         self.is_held_by(ask.address, held, scope, owner, slot.as_ref())?;
         draft.leaves(ask.address, held);
         let granted = self.decline_again(&mut draft, ask, &held.holder, Some(held))?;
@@ -374,21 +403,22 @@ impl Network {
         ask: &Decline,
         holder: &SlotKey,
         held: Option<&Arc<Reservation>>,
-    ) -> Result<Option<Box<crate::core::outcome::Grant>>, Refusal> {
+    ) -> Result<Option<Box<Grant>>, Refusal> {
         if !ask.again {
             return Ok(None);
         }
-        self.is_open()?;
+        // What was declined was obsolete, or this is a repeat: the slot may hold its address already.
+        let settled = self.holdings.slot(holder).filter(|(address, _)| *address != ask.address);
+        if let Some((address, held)) = settled {
+            let view = draft.view(address, Arc::clone(held));
+            return Ok(Some(Box::new(Grant { view, created: false, previous_claimant: None, replaced: None })));
+        }
         let family = ask.address.family();
         let block = held.map(|held| held.prefix_length).filter(|length| *length != family.width());
         let wish = Wish { family: Some(family), prefix_length: block, ..Wish::default() };
         let options = held.map(|held| carried_over(held.as_ref())).unwrap_or_default();
         draft.carried_lease = held.and_then(|held| held.lease);
-        let grant = match held {
-            Some(_) => self.grant_another(draft, holder, &wish, &options)?,
-            None => self.allocate_into(draft, holder, &wish, &options)?,
-        };
-        Ok(Some(Box::new(grant)))
+        Ok(Some(Box::new(self.grant_another(draft, holder, &wish, &options)?)))
     }
 
     /// `owner.release`: everything, or the first `limit`.

@@ -25,6 +25,8 @@ mod read;
 mod rested;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_sequences;
 
 pub use configure::{create, pool_differs_from, subnet_differs_from};
 
@@ -88,6 +90,9 @@ impl Network {
         subnets.sort_by_key(|subnet| subnet.position);
         let mut holdings = Holdings::default();
         let mut highest = floor;
+        for subnet in &subnets {
+            highest = highest.max(Generation(subnet.first_generation().0.saturating_sub(1)));
+        }
         let mut before: Option<Range> = None;
         for (address, entry) in entries {
             let range = holdings::covered(address, entry.prefix_length());
@@ -182,6 +187,7 @@ impl Network {
             (Key::Subnet(id), state) => {
                 self.subnets.retain(|subnet| subnet.id != id);
                 if let Some(State::Subnet(subnet)) = state {
+                    self.next_generation = self.next_generation.max(subnet.first_generation());
                     let at = self.subnets.partition_point(|other| other.position <= subnet.position);
                     self.subnets.insert(at, Arc::clone(subnet));
                 }
@@ -299,6 +305,10 @@ impl Network {
 
     /// When the next lease, cooldown or probation ends; then [`Command::Expire`] is due.
     pub fn next_due(&self) -> Option<ShardTime> {
+        if self.config.closed && self.holdings.held() == 0 && self.holdings.len() > 0 {
+            // What is left of a network that was deleted goes at once.
+            return Some(ShardTime::default());
+        }
         let cooldown = self.config.cooldown_seconds;
         let ends = [
             self.holdings.leases().next().map(|(ends, _)| ends),

@@ -7,16 +7,20 @@
 //! Blocks follow the same order with two simplifications: under `oldest` a block of never used addresses goes first, else
 //! the lowest; where cooling addresses yield, the lowest block that holds nothing but free and cooling ones.
 
+use std::sync::Arc;
+
+use compact_str::CompactString;
+
 use super::Network;
 use super::draft::{Draft, block};
 use super::holdings::covered;
 use super::layout::{PoolSet, PoolSpace};
 use crate::core::address::{Address, Family, Range};
-use crate::core::command::{PoolRef, Wish};
+use crate::core::command::{PoolRef, Wish, mixed};
 use crate::core::outcome::PoolUsage;
 use crate::core::refusal::{Missing, NoCapacity, Refusal};
 use crate::core::space::Space;
-use crate::core::state::{Entry, Policy, Reservation};
+use crate::core::state::{Entry, Policy, Reservation, SubnetConfig};
 use crate::core::types::{SlotKey, WallTime};
 
 /// Cooling pieces that a yielding block may displace.
@@ -32,6 +36,7 @@ pub(super) struct Selection {
     pool: Option<PoolSet>,
     pool_missing: bool,
     zone: Option<PoolSet>,
+    zone_name: Option<CompactString>,
     prefix_length: Option<u8>,
 }
 
@@ -63,25 +68,7 @@ impl Network {
     /// is no error yet: what was granted in it still matches.
     pub(super) fn select(&self, wish: &Wish) -> Result<Selection, Refusal> {
         if let Some(length) = wish.prefix_length {
-            let widest = wish.family.map_or(Family::V6.width(), Family::width);
-            if length > widest {
-                let problem = format!("must be 0 to {widest}");
-                return Err(Refusal::invalid("prefix_length", problem));
-            }
-            let fits = |subnet: &std::sync::Arc<crate::core::state::SubnetConfig>| {
-                let family = subnet.cidr.family();
-                wish.family.is_none_or(|wanted| wanted == family)
-                    && length >= subnet.cidr.length()
-                    && length <= family.width()
-            };
-            let of_family =
-                self.subnets.iter().any(|subnet| wish.family.is_none_or(|wanted| wanted == subnet.cidr.family()));
-            if of_family && !self.subnets.iter().any(fits) {
-                return Err(Refusal::invalid(
-                    "prefix_length",
-                    format!("/{length} is wider than every subnet of network `{}`", self.config.name),
-                ));
-            }
+            self.fits_a_subnet(length, wish.family)?;
         }
         let subnet = match &wish.subnet {
             None => None,
@@ -97,17 +84,43 @@ impl Network {
             subnet_pools: subnet.map(|index| self.layout.of_subnet(index)),
             pool_missing: matches!(pool, Some(None)),
             pool: pool.map(Option::unwrap_or_default),
+            zone_name: wish.zone.clone(),
             zone: wish.zone.as_deref().map(|zone| self.layout.serving(zone)),
             prefix_length: wish.prefix_length,
         })
     }
 
-    /// A pool that was asked for must exist where something new is to be granted.
-    pub(super) fn require_pool(&self, wish: &Wish, selection: &Selection) -> Result<(), Refusal> {
-        match &wish.pool {
-            Some(PoolRef::Range(range)) if selection.pool_missing => Err(Refusal::not_found(Missing::Pool, range)),
-            Some(PoolRef::Named(name)) if selection.pool_missing => Err(Refusal::not_found(Missing::Pool, name)),
-            Some(_) | None => Ok(()),
+    /// Refuses a prefix length that no subnet of the family, or of both, can have.
+    pub(super) fn fits_a_subnet(&self, length: u8, family: Option<Family>) -> Result<(), Refusal> {
+        let longest = family.map_or(Family::V6.width(), Family::width);
+        if length > longest {
+            return Err(Refusal::invalid("prefix_length", format!("must be 0 to {longest}")));
+        }
+        let of_family = |subnet: &&Arc<SubnetConfig>| family.is_none_or(|wanted| wanted == subnet.cidr.family());
+        let mut lengths = self.subnets.iter().filter(of_family).map(|subnet| subnet.cidr.length()).peekable();
+        if lengths.peek().is_some() && lengths.all(|subnet| length < subnet) {
+            let problem = format!("/{length} is wider than every subnet of network `{}`", self.config.name);
+            return Err(Refusal::invalid("prefix_length", problem));
+        }
+        Ok(())
+    }
+
+    /// A pool that was asked for must exist, or what the slot holds must have lain in it when it was granted.
+    pub(super) fn require_pool(
+        &self,
+        wish: &Wish,
+        selection: &Selection,
+        held: Option<(Address, &Arc<Reservation>)>,
+    ) -> Result<(), Refusal> {
+        let Some(pool) = wish.pool.as_ref().filter(|_| selection.pool_missing) else { return Ok(()) };
+        if held.is_some_and(|(address, held)| {
+            self.lay_in_when_granted(pool, self.layout.subnet_of(address), address, held)
+        }) {
+            return Ok(());
+        }
+        match pool {
+            PoolRef::Range(range) => Err(Refusal::not_found(Missing::Pool, range)),
+            PoolRef::Named(name) => Err(Refusal::not_found(Missing::Pool, name)),
         }
     }
 
@@ -141,11 +154,7 @@ impl Network {
             }
         }
         if let Some(zone) = &wish.zone {
-            let serves = subnet.is_some_and(|index| {
-                let zones = &self.subnets[index].zones;
-                zones.is_empty() || zones.contains(zone)
-            });
-            if !serves {
+            if !subnet.is_some_and(|index| self.subnets[index].serves(zone)) {
                 differs.push("zone");
             }
         }
@@ -205,11 +214,9 @@ impl Network {
         selection.family.is_none_or(|family| family == address.family())
             && (selection.subnet.is_none() || selection.subnet == subnet)
             && in_pools(&selection.pool)
-            && (selection.zone.is_none()
-                || subnet.is_some_and(|index| {
-                    // A kept address may lie outside every pool; its subnet decides.
-                    self.subnets[index].zones.is_empty() || in_pools(&selection.zone)
-                }))
+            // A kept address may lie outside every pool; its subnet decides.
+            && (selection.zone_name.as_ref())
+                .is_none_or(|zone| subnet.is_some_and(|index| self.subnets[index].serves(zone)))
     }
 
     fn pick_own_cooling(&self, draft: &Draft<'_>, selection: &Selection, holder: &SlotKey) -> Option<Range> {
@@ -372,13 +379,7 @@ fn random(space: &Space, draft: &Draft<'_>, family: Family, entropy: u128) -> Op
     let free = space.free();
     // A draw that meets what this request took already is drawn again; a few draws, then the next free one.
     (0..16)
-        .map(|attempt: u32| {
-            entropy
-                .rotate_left(attempt * 7)
-                .wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835 | 1)
-                .wrapping_add(entropy)
-                % free
-        })
+        .map(|attempt| mixed(entropy, attempt) % free)
         .filter_map(|index| space.nth_free(index))
         .find(|&first| draft.taken(block(family, first, 0)).is_none())
         .or_else(|| lowest(space, draft, family, 0, space.first()))
@@ -387,7 +388,7 @@ fn random(space: &Space, draft: &Draft<'_>, family: Family, entropy: u128) -> Op
 /// The first free block after a random place.
 fn random_block(pool: &PoolSpace, draft: &Draft<'_>, order: u8, entropy: u128) -> Option<u128> {
     let (family, first) = (pool.range.family(), pool.range.first().bits());
-    let start = first + entropy % pool.range.size();
+    let start = first + mixed(entropy, 0) % pool.range.size();
     lowest(&pool.free, draft, family, order, start).or_else(|| lowest(&pool.free, draft, family, order, first))
 }
 

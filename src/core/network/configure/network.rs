@@ -20,7 +20,7 @@ use super::{
     standing_in_all, subnet, subnet_step,
 };
 use crate::core::address::{Family, Range};
-use crate::core::command::{Context, NetworkInput, NetworkPatch, Patch, subnet_id};
+use crate::core::command::{Context, NetworkInput, NetworkPatch, Patch, SubnetInput, subnet_id};
 use crate::core::network::Network;
 use crate::core::outcome::{Decision, NetworkView, Outcome};
 use crate::core::refusal::Refusal;
@@ -68,6 +68,10 @@ pub fn create(input: &NetworkInput, id: NetworkId, ctx: Context) -> Result<Decis
 
 fn new_subnets(input: &NetworkInput, ctx: Context, verdict: &mut Verdict) -> Vec<Arc<SubnetConfig>> {
     let inputs = input.subnets.as_deref().unwrap_or_default();
+    let refusal = subnet::takes_no_subnets(&input.name, input.kind.unwrap_or(NetworkKind::Manual));
+    if let Some(refusal) = refusal.filter(|_| !inputs.is_empty()) {
+        verdict.refuse(refusal);
+    }
     let mut beside = Beside::of_none(&input.name);
     let mut subnets = Vec::with_capacity(inputs.len().min(limits::SUBNETS_MAX));
     for (position, subnet) in (0..).zip(inputs) {
@@ -197,9 +201,10 @@ impl Network {
         compare("tags", input.tags.as_ref().is_none_or(|tags| *tags == config.tags));
         compare("description", input.description.as_ref().is_none_or(|text| *text == config.description));
         let equal_subnets = input.subnets.as_ref().is_none_or(|inputs| {
-            let pairs = || self.subnets().iter().zip(inputs);
+            let there = |input: &SubnetInput| self.subnets().iter().find(|subnet| subnet.cidr == input.cidr);
+            let equal = |subnet: &Arc<SubnetConfig>, input| subnet::differs_from(subnet, input).is_empty();
             inputs.len() == self.subnets().len()
-                && pairs().all(|(subnet, input)| subnet::differs_from(subnet, input).is_empty())
+                && inputs.iter().all(|input| there(input).is_some_and(|subnet| equal(subnet, input)))
         });
         compare("subnets", equal_subnets);
         differs

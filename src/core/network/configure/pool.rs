@@ -226,6 +226,22 @@ pub(super) fn replace(network: &Network, subnet: &mut SubnetConfig, mut pools: V
     subnet.past_pools.drain(..oldest);
 }
 
+/// Makes the pools of a subnet that arrives from another network as young as `now`: what was granted there was granted in
+/// pools that are past. With no pool there is a past one all the same, since `now` goes with the subnet.
+pub(super) fn carry_over(subnet: &mut SubnetConfig, now: Generation) {
+    let mut past = Vec::with_capacity(subnet.pools.len().max(1));
+    for pool in subnet.pools.iter_mut().filter(|pool| pool.since < now) {
+        past.push(PastPool { range: pool.range, name: pool.name.clone(), since: pool.since, until: now });
+        pool.since = now;
+    }
+    if subnet.pools.is_empty() {
+        past.push(PastPool { range: subnet.cidr.range(), name: None, since: Generation(now.0 - 1), until: now });
+    }
+    subnet.past_pools.append(&mut past);
+    let oldest = subnet.past_pools.len().saturating_sub(limits::PAST_POOLS_MAX);
+    subnet.past_pools.drain(..oldest);
+}
+
 fn check_overlap(pools: &[PoolConfig], except: Option<usize>, range: Range, network: &Name, verdict: &mut Verdict) {
     let others = pools.iter().enumerate().filter(|(index, _)| Some(*index) != except).map(|(_, pool)| pool.range);
     if let Some(with) = others.filter(|other| other.overlaps(range)).min() {

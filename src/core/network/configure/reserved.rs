@@ -1,38 +1,39 @@
 //! Reserved ranges: which addresses of a subnet are kept from automatic grants, why, and for whom.
 //!
-//! Inside one subnet they are ascending and disjoint, and never touch where note and `for` are equal. Where a new one
-//! overlaps others it covers the union: what it names gets its note and `for`, what it does not name keeps its own.
-//! They may cover pools and held addresses; nobody loses anything by them.
+//! Inside one subnet they are ascending and disjoint. A new one that overlaps others becomes one range with them. They may
+//! cover pools and held addresses; nobody loses anything by them.
 
 use std::sync::Arc;
 
 use super::{Draft, Verdict};
-use crate::core::address::{Address, Cidr, Range};
+use crate::core::address::{Cidr, Range};
 use crate::core::command::ReservedInput;
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::state::{EventKind, ReservedRange, SubnetConfig};
 use crate::core::types::SubnetId;
 
-/// `reserved.add`. A range may reach over several adjoining subnets; if any part of it lies in none, it is refused.
+/// `reserved.add`. The range lies in one subnet.
 pub(super) fn add(mut draft: Draft<'_>, input: &ReservedInput) -> Result<Decision, Refusal> {
-    let mut parts = parts_in(&draft.subnets, input.range);
-    parts.sort_by_key(|(part, _)| part.first());
-    if let Some(address) = first_outside(input.range, &parts) {
-        let problem = format!(
-            "reserved range {} reaches outside the subnets of network `{}`: {address} lies in none",
-            input.range, draft.config.name
-        );
-        return draft.refused(Refusal::OutOfRange { problem, address: Some(address) });
-    }
-    let ids: Vec<SubnetId> = parts.iter().map(|(_, subnet)| subnet.id).collect();
-    for (part, subnet) in parts {
-        let mut subnet = SubnetConfig::clone(&subnet);
-        merge(&mut subnet.reserved, ReservedRange { range: part, ..reserved_range(input) });
-        draft.put(subnet);
-    }
+    let home = draft.network.subnet_of(input.range.first()).or_else(|| draft.network.subnet_of(input.range.last()));
+    let around = home.filter(|subnet| subnet.cidr.range().covers(input.range)).cloned();
+    let Some(subnet) = around else {
+        let (range, network) = (input.range, &draft.config.name);
+        let problem = match home {
+            Some(subnet) => format!(
+                "reserved range {range} reaches outside subnet {} of network `{network}`; reserve in each subnet for itself",
+                subnet.cidr
+            ),
+            None => format!("reserved range {range} lies in no subnet of network `{network}`; network.get shows them"),
+        };
+        return draft.refused(Refusal::OutOfRange { problem, address: Some(range.first()) });
+    };
+    let mut subnet = SubnetConfig::clone(&subnet);
+    merge(&mut subnet.reserved, reserved_range(input));
+    let id = subnet.id;
+    draft.put(subnet);
     draft.check_bounds("range");
-    answer(draft, &ids)
+    answer(draft, &[id])
 }
 
 /// `reserved.remove`: out of whichever reserved ranges; the middle of one splits it.
@@ -81,44 +82,20 @@ fn parts_in(subnets: &[Arc<SubnetConfig>], range: Range) -> Vec<(Range, Arc<Subn
     subnets.iter().filter_map(|subnet| Some((subnet.cidr.range().intersection(range)?, Arc::clone(subnet)))).collect()
 }
 
-/// The first address of a range that is in none of its parts, given in address order.
-fn first_outside(range: Range, parts: &[(Range, Arc<SubnetConfig>)]) -> Option<Address> {
-    let mut wanted = Some(range.first());
-    for (part, _) in parts {
-        if wanted != Some(part.first()) {
-            return wanted;
-        }
-        wanted = part.last().next();
-    }
-    wanted.filter(|wanted| range.contains(*wanted))
-}
-
-/// Adds a range; what it covers of others becomes its own. Cost: O(log ranges + ranges touched), and moving the rest.
-pub(super) fn merge(reserved: &mut Vec<ReservedRange>, added: ReservedRange) {
-    // One neighbour on each side, which may touch and be equal.
-    let start = reserved.partition_point(|old| old.range.last() < added.range.first()).saturating_sub(1);
+/// Adds a range. With those that it overlaps it becomes one: its own note and `for` where given, else those of the lowest
+/// that has any. Ranges that only touch stay apart. Cost: O(log ranges + ranges touched), and moving the rest.
+pub(super) fn merge(reserved: &mut Vec<ReservedRange>, mut added: ReservedRange) {
+    let start = reserved.partition_point(|old| old.range.last() < added.range.first());
     let end = reserved.partition_point(|old| old.range.first() <= added.range.last());
-    let end = (end + 1).min(reserved.len());
-    let mut pieces: Vec<ReservedRange> = reserved[start..end]
-        .iter()
-        .flat_map(|old| old.range.without(added.range).map(|range| ReservedRange { range, ..old.clone() }))
-        .collect();
-    pieces.push(added);
-    pieces.sort_by_key(|piece| piece.range.first());
-    let mut joined: Vec<ReservedRange> = Vec::with_capacity(pieces.len());
-    for piece in pieces {
-        match joined.last_mut() {
-            Some(last) if last.range.joins(piece.range) && is_alike(last, &piece) => {
-                last.range = Range::new(last.range.first(), piece.range.last()).expect("pieces are ascending");
-            }
-            Some(_) | None => joined.push(piece),
+    for old in &reserved[start..end] {
+        let (first, last) = (added.range.first().min(old.range.first()), added.range.last().max(old.range.last()));
+        added.range = Range::new(first, last).expect("ranges that overlap are of one family");
+        if added.note.is_empty() {
+            added.note = old.note.clone();
         }
+        added.reserved_for = added.reserved_for.or_else(|| old.reserved_for.clone());
     }
-    reserved.splice(start..end, joined);
-}
-
-fn is_alike(one: &ReservedRange, other: &ReservedRange) -> bool {
-    one.note == other.note && one.reserved_for == other.reserved_for
+    reserved.splice(start..end, [added]);
 }
 
 /// Takes a range out; says whether anything was there.

@@ -1,7 +1,7 @@
 //! Subnets: what a prefix may be, its gateway, its place beside the others, growing and shrinking.
 //!
-//! A subnet that shrinks or goes takes along what cools or is declined there, up to a bound; the rest ends in its own
-//! time, and does no harm meanwhile, since nothing is granted outside subnets.
+//! What cools or is declined where a subnet was ends in its own time, and is remembered if the subnet comes back; it does
+//! no harm meanwhile, since nothing is granted outside subnets.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::core::command::{Context, DnsPatch, Patch, SubnetInput, SubnetPatch, S
 use crate::core::disjoint::Disjoint;
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::Refusal;
-use crate::core::state::{Dns, EventKind, SubnetConfig};
+use crate::core::state::{Dns, EventKind, NetworkKind, SubnetConfig};
 use crate::core::types::{Generation, Name, SubnetId, Version};
 use crate::limits;
 
@@ -43,6 +43,7 @@ pub(super) fn add(
         draft.verdict.end()?;
         return Ok(Decision { steps: Vec::new(), outcome: Outcome::Subnet { subnet: there, created: false } });
     }
+    draft.check_takes_subnets();
     draft.check_gateway_free(&subnet);
     draft.check_beside(&subnet, "");
     let id = subnet.id;
@@ -111,7 +112,6 @@ pub(super) fn remove(mut draft: Draft<'_>, wanted: &SubnetRef) -> Result<Decisio
         let what = format!("subnet {} of network `{}`", gone.cidr, draft.config.name);
         return draft.refused(Refusal::InUse { what, count: standing.count, first: standing.first });
     }
-    draft.forget_in(gone.cidr.range());
     draft.subnets.retain(|subnet| subnet.id != gone.id);
     draft.finish(EventKind::NetworkChanged)?.answer(Outcome::Done)
 }
@@ -201,6 +201,14 @@ fn check_values(subnet: &SubnetConfig, path: &str, verdict: &mut Verdict) {
     check_count(&format!("{path}dns.servers"), subnet.dns.servers.len(), limits::DNS_ENTRIES_MAX, verdict);
     check_count(&format!("{path}dns.search"), subnet.dns.search.len(), limits::DNS_ENTRIES_MAX, verdict);
     check_count(&format!("{path}zones"), subnet.zones.len(), limits::ZONES_MAX, verdict);
+}
+
+/// A dynamic network carries no addresses, so it has no subnets.
+pub(super) fn takes_no_subnets(network: &Name, kind: NetworkKind) -> Option<Refusal> {
+    (kind == NetworkKind::Dynamic).then(|| Refusal::WrongKind {
+        problem: format!("network `{network}` is dynamic and has no subnets: the infrastructure picks its addresses"),
+        address: None,
+    })
 }
 
 /// Why a prefix cannot be a subnet, if it cannot.
@@ -318,6 +326,13 @@ impl Draft<'_> {
         beside.admit(subnet, path, &mut self.verdict);
     }
 
+    /// Refuses subnets in a dynamic network.
+    pub(super) fn check_takes_subnets(&mut self) {
+        if let Some(refusal) = takes_no_subnets(&self.config.name, self.config.kind) {
+            self.refuse(refusal);
+        }
+    }
+
     /// Refuses a gateway that somebody holds.
     fn check_gateway_free(&mut self, subnet: &SubnetConfig) {
         let holder = subnet.gateway.and_then(|gateway| Some((gateway, self.network.holder_at(gateway)?.1)));
@@ -330,7 +345,7 @@ impl Draft<'_> {
     /// Refuses a new prefix that leaves out what is held or reserved, or makes a held address an unusable one.
     fn check_resize(&mut self, before: &SubnetConfig, after: Cidr) {
         let outside: Vec<Range> = before.cidr.range().without(after.range()).collect();
-        let standing = standing_in_all(self.network, outside.iter().copied());
+        let standing = standing_in_all(self.network, outside);
         if standing.count > 0 {
             let what = format!("the part of subnet {} outside {after}", before.cidr);
             self.refuse(Refusal::InUse { what, count: standing.count, first: standing.first });
@@ -350,20 +365,5 @@ impl Draft<'_> {
             );
             self.refuse(Refusal::Guarded { problem });
         }
-        for range in outside {
-            self.forget_in(range);
-        }
-        // A block that begins where the new prefix does may reach over its end.
-        let reaching = |(address, entry): &(Address, crate::core::state::Entry)| {
-            !after.range().covers(Cidr::containing(*address, entry.prefix_length()).range())
-        };
-        let reaching = self.network.entries_in(Range::single(after.base())).into_iter().filter(reaching);
-        self.leaving.extend(reaching);
-    }
-
-    /// Lets go with the subnet what cools or is declined there, as far as one commit goes.
-    fn forget_in(&mut self, range: Range) {
-        let room = super::FORGOTTEN_ENTRIES_MAX.saturating_sub(self.leaving.len());
-        self.leaving.extend(self.network.entries_in(range).into_iter().take(room));
     }
 }

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Draft, leaving_step};
-use crate::core::address::Address;
+use super::{Draft, held_by, leaving_step, pool};
+use crate::core::address::{Address, Cidr};
 use crate::core::command::{Moved, SubnetRef};
 use crate::core::network::Network;
 use crate::core::outcome::{Decision, Outcome};
@@ -30,38 +30,44 @@ impl Network {
             Ok(subnet) => Arc::clone(subnet),
             Err(refusal) => return draft.refused(refusal),
         };
-        let entries = self.entries_in(subnet.cidr.range());
+        let (entries, next_generation) = (self.entries_in(subnet.cidr.range()), self.next_generation());
         draft.subnets.retain(|other| other.id != subnet.id);
         draft.leaving = entries.iter().cloned().collect();
         let done = draft.finish(EventKind::NetworkChanged)?;
-        done.answer(Outcome::MovedOut(Box::new(Moved { subnet, entries })))
+        done.answer(Outcome::MovedOut(Box::new(Moved { subnet, entries, next_generation })))
     }
 
     /// Takes in what [`Network::decide_move_out`] of another network gave up. It is drawn after the subnets that are
     /// there. Limits per owner and scope bind grants, and so do not stand in the way.
     ///
     /// # Errors
-    /// `invalid_argument` for a second `dhcp` or a bound, `overlap` within this network, `in_use` if it is closed,
-    /// `already_exists` for a name, or for a slot that is taken here too. Other networks of the realm are the catalog's.
+    /// `invalid_argument` for a second `dhcp` or a bound, `wrong_kind` if the network is dynamic, `overlap` within it,
+    /// `in_use` if it is closed, `already_in_use` for a MAC, `already_exists` for a name, or for a slot that is taken here
+    /// too. Other networks of the realm are the catalog's.
     pub(in crate::core::network) fn decide_move_in(&self, moved: &Moved) -> Result<Decision, Refusal> {
         let mut draft = Draft::of_open(self, None);
         draft.check_beside(&moved.subnet, "");
-        if let Some(refusal) = slot_taken(self, moved) {
+        draft.check_takes_subnets();
+        for refusal in [slot_taken(self, moved), mac_taken(self, moved)].into_iter().flatten() {
             draft.refuse(refusal);
         }
         let mut subnet = SubnetConfig::clone(&moved.subnet);
         subnet.position = self.subnets().iter().map(|other| other.position + 1).max().unwrap_or(0);
-        for pool in &mut subnet.pools {
-            // What is granted here from now on is granted in the pool as it is.
-            pool.since = pool.since.min(self.next_generation());
-        }
+        pool::carry_over(&mut subnet, moved.next_generation.max(self.next_generation()));
         let (id, range) = (subnet.id, subnet.cidr.range());
         draft.put(subnet);
         draft.check_bounds("to");
         let mut done = draft.finish(EventKind::NetworkChanged)?;
         // Addresses may cool here still, from a subnet that was removed: what arrives takes their place.
-        let mut left: BTreeMap<Address, Entry> = self.entries_in(range).into_iter().collect();
-        let arriving: Vec<Step> = moved
+        let arriving = |(address, entry): &(Address, Entry)| {
+            Cidr::containing(*address, entry.prefix_length()).range()
+        };
+        let in_place = |found: &(Address, Entry)| {
+            moved.entries.iter().any(|entry| arriving(entry).overlaps(arriving(found)))
+        };
+        let left = self.entries_in(range).into_iter().filter(|found| in_place(found));
+        let mut left: BTreeMap<Address, Entry> = left.collect();
+        let steps: Vec<Step> = moved
             .entries
             .iter()
             .map(|(address, entry)| Step {
@@ -72,7 +78,7 @@ impl Network {
             })
             .collect();
         done.steps.extend(left.iter().map(|(address, entry)| leaving_step(*address, entry)));
-        done.steps.extend(arriving);
+        done.steps.extend(steps);
         let subnet = done.subnet(id);
         done.answer(Outcome::Subnet { subnet, created: true })
     }
@@ -87,5 +93,21 @@ fn slot_taken(network: &Network, moved: &Moved) -> Option<Refusal> {
             Some(Refusal::SlotTaken { network, holder, address, differs: Vec::new() })
         }
         Entry::Held(_) | Entry::Released(_) | Entry::Declined(_) => None,
+    })
+}
+
+/// The first MAC that something carries in both networks.
+fn mac_taken(network: &Network, moved: &Moved) -> Option<Refusal> {
+    moved.entries.iter().find_map(|(_, entry)| match entry {
+        Entry::Held(reservation) => {
+            let mac = reservation.details.as_ref()?.mac?;
+            let (address, carrier) = network.holdings.mac(mac)?;
+            Some(Refusal::Taken {
+                problem: format!("MAC {mac} is used by {address} of network `{}`", network.config().name),
+                address: Some(address),
+                held_by: Some(held_by(carrier)),
+            })
+        }
+        Entry::Released(_) | Entry::Declined(_) => None,
     })
 }

@@ -12,32 +12,26 @@ fn removal(text: &str) -> Configure {
 }
 
 #[test]
-fn reserving_merges_and_the_newly_said_holds_where_it_was_said() {
+fn what_overlaps_becomes_one_range_and_what_only_touches_stays_apart() {
     // What is added, in order; what is reserved then.
     for (added, expected) in [
         (&["10.0.0.8-10.0.0.15"][..], &["10.0.0.8-10.0.0.15"][..]),
-        // Overlapping, touching and contained ones of equal note are one.
         (&["10.0.0.8-10.0.0.15", "10.0.0.12-10.0.0.20"], &["10.0.0.8-10.0.0.20"]),
-        (&["10.0.0.8-10.0.0.15", "10.0.0.16-10.0.0.20"], &["10.0.0.8-10.0.0.20"]),
-        (&["10.0.0.16-10.0.0.20", "10.0.0.8-10.0.0.15"], &["10.0.0.8-10.0.0.20"]),
-        (&["10.0.0.8-10.0.0.15", "10.0.0.17-10.0.0.20"], &["10.0.0.8-10.0.0.15", "10.0.0.17-10.0.0.20"]),
+        (&["10.0.0.12-10.0.0.20", "10.0.0.8-10.0.0.15"], &["10.0.0.8-10.0.0.20"]),
+        (&["10.0.0.8-10.0.0.15", "10.0.0.16-10.0.0.20"], &["10.0.0.8-10.0.0.15", "10.0.0.16-10.0.0.20"]),
+        (&["10.0.0.16-10.0.0.20", "10.0.0.8-10.0.0.15"], &["10.0.0.8-10.0.0.15", "10.0.0.16-10.0.0.20"]),
         (&["10.0.0.1", "10.0.0.3", "10.0.0.5", "10.0.0.0-10.0.0.9"], &["10.0.0.0-10.0.0.9"]),
-        (&["10.0.0.1", "10.0.0.3", "10.0.0.2"], &["10.0.0.1-10.0.0.3"]),
-        // Of different notes, the new one holds for what it names, the old one outside.
+        (&["10.0.0.1-10.0.0.2", "10.0.0.5-10.0.0.6", "10.0.0.2-10.0.0.5"], &["10.0.0.1-10.0.0.6"]),
+        (&["10.0.0.0-10.0.0.9", "10.0.0.3"], &["10.0.0.0-10.0.0.9"]),
+        // The note of the newer where given, else of the lowest that has one.
+        (&["a=10.0.0.0-10.0.0.20", "b=10.0.0.5-10.0.0.9"], &["b=10.0.0.0-10.0.0.20"]),
+        (&["a=10.0.0.0-10.0.0.20", "10.0.0.5-10.0.0.29"], &["a=10.0.0.0-10.0.0.29"]),
         (
-            &["a=10.0.0.0-10.0.0.20", "b=10.0.0.5-10.0.0.9"],
-            &["a=10.0.0.0-10.0.0.4", "b=10.0.0.5-10.0.0.9", "a=10.0.0.10-10.0.0.20"],
+            &["c=10.0.0.20-10.0.0.29", "a=10.0.0.0-10.0.0.9", "10.0.0.5-10.0.0.24"],
+            &["a=10.0.0.0-10.0.0.29"],
         ),
-        (
-            &["a=10.0.0.0-10.0.0.9", "c=10.0.0.20-10.0.0.29", "b=10.0.0.5-10.0.0.24"],
-            &["a=10.0.0.0-10.0.0.4", "b=10.0.0.5-10.0.0.24", "c=10.0.0.25-10.0.0.29"],
-        ),
-        (&["a=10.0.0.5-10.0.0.9", "b=10.0.0.0-10.0.0.20"], &["b=10.0.0.0-10.0.0.20"]),
-        (&["a=10.0.0.0-10.0.0.4", "b=10.0.0.5-10.0.0.9"], &["a=10.0.0.0-10.0.0.4", "b=10.0.0.5-10.0.0.9"]),
-        (
-            &["a=10.0.0.0-10.0.0.4", "b=10.0.0.5-10.0.0.9", "a=10.0.0.5-10.0.0.6"],
-            &["a=10.0.0.0-10.0.0.6", "b=10.0.0.7-10.0.0.9"],
-        ),
+        (&["c=10.0.0.20-10.0.0.29", "10.0.0.0-10.0.0.9", "10.0.0.5-10.0.0.24"], &["c=10.0.0.0-10.0.0.29"]),
+        (&["a=10.0.0.0-10.0.0.4", "a=10.0.0.5-10.0.0.9"], &["a=10.0.0.0-10.0.0.4", "a=10.0.0.5-10.0.0.9"]),
     ] {
         let network = added.iter().fold(one(), |network, range| changed(&network, &reserve(range)));
         assert_eq!(reserved_of(&network), expected, "{added:?}");
@@ -48,16 +42,19 @@ fn reserving_merges_and_the_newly_said_holds_where_it_was_said() {
 }
 
 #[test]
-fn ranges_for_different_owners_stay_apart() {
+fn a_merged_range_is_for_whom_the_newer_says_else_the_lowest() {
     let kept_for = |owner: &str, text: &str| {
         let kept = ReservedFor { scope: Default::default(), owner: owner.parse().unwrap(), slot: None };
         Configure::ReservedAdd(Box::new(ReservedInput { reserved_for: Some(kept), ..reserved_input(text) }))
     };
+    let owner_of = |network: &Network| {
+        let [reserved] = &network.subnets()[0].reserved[..] else { panic!("{:?}", network.subnets()[0].reserved) };
+        reserved.reserved_for.as_ref().unwrap().owner.to_string()
+    };
     let network = changed(&one(), &kept_for("db", "10.0.0.4-10.0.0.7"));
-    let network = changed(&network, &kept_for("web", "10.0.0.8-10.0.0.9"));
-    assert_eq!(reserved_of(&network).len(), 2);
-    let network = changed(&network, &kept_for("db", "10.0.0.8-10.0.0.9"));
-    assert_eq!(reserved_of(&network), ["10.0.0.4-10.0.0.9"]);
+    assert_eq!(owner_of(&changed(&network, &reserve("10.0.0.0-10.0.0.5"))), "db");
+    assert_eq!(owner_of(&changed(&network, &kept_for("web", "10.0.0.7-10.0.0.9"))), "web");
+    assert_eq!(changed(&network, &kept_for("db", "10.0.0.8-10.0.0.9")).subnets()[0].reserved.len(), 2);
 }
 
 #[test]
@@ -91,9 +88,9 @@ fn a_range_that_lies_wholly_or_partly_in_no_subnet_is_out_of_range() {
     let network = net(&[subnet_input("10.0.2.0/24"), subnet_input("10.0.0.0/24")]);
     for (outside, first) in [
         ("192.0.2.0/24", "192.0.2.0"),
-        ("10.0.0.250-10.0.1.5", "10.0.1.0"),
+        ("10.0.0.250-10.0.1.5", "10.0.0.250"),
         ("9.255.255.255-10.0.0.5", "9.255.255.255"),
-        ("10.0.0.0-10.0.2.255", "10.0.1.0"),
+        ("10.0.0.0-10.0.2.255", "10.0.0.0"),
         ("2001:db8::1", "2001:db8::1"),
     ] {
         assert_refused!(&network, reserve(outside),
@@ -104,13 +101,9 @@ fn a_range_that_lies_wholly_or_partly_in_no_subnet_is_out_of_range() {
 }
 
 #[test]
-fn a_range_over_adjoining_subnets_is_reserved_in_each() {
-    let network = net(&[subnet_input("10.0.1.0/24"), subnet_input("10.0.0.0/24"), subnet_input("10.9.0.0/24")]);
-    let (network, outcome) = change(&network, &reserve("10.0.0.250-10.0.1.5")).unwrap();
-    assert_eq!(reserved_of(&network), ["10.0.1.0-10.0.1.5", "10.0.0.250-10.0.0.255"]);
-    let Outcome::Reserved(subnets) = outcome else { panic!() };
-    assert_eq!(subnets.len(), 2);
-    assert_eq!(network.subnets()[2].version, Version(1));
+fn a_range_over_adjoining_subnets_is_out_of_range() {
+    let network = net(&[subnet_input("10.0.1.0/24"), subnet_input("10.0.0.0/24")]);
+    assert_refused!(&network, reserve("10.0.0.250-10.0.1.5"), Refusal::OutOfRange { .. });
 }
 
 #[test]

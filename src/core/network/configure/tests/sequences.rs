@@ -163,6 +163,21 @@ fn notes(network: &Network) -> Vec<(Address, CompactString)> {
     notes
 }
 
+/// The same after a range was added: one range with all that it overlaps.
+fn with_reserved(network: &Network, input: &ReservedInput) -> Vec<(Address, CompactString)> {
+    let mut joined: Vec<_> = network.subnets().iter().flat_map(|subnet| &subnet.reserved).collect();
+    joined.retain(|old| old.range.overlaps(input.range));
+    let first = joined.iter().map(|old| old.range.first()).min().unwrap_or(input.range.first()).min(input.range.first());
+    let last = joined.iter().map(|old| old.range.last()).max().unwrap_or(input.range.last()).max(input.range.last());
+    let older = joined.iter().map(|old| &old.note).find(|note| !note.is_empty());
+    let note = if input.note.is_empty() { older.cloned().unwrap_or_default() } else { input.note.clone() };
+    let mut all = notes(network);
+    all.retain(|(at, _)| !(first..=last).contains(at));
+    all.extend((first.bits()..=last.bits()).map(|bits| (Address::new(first.family(), bits), note.clone())));
+    all.sort();
+    all
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
@@ -190,15 +205,7 @@ proptest! {
             }
             let mut expected = notes(&network);
             match &act {
-                Configure::ReservedAdd(input) => {
-                    expected.retain(|(at, _)| !input.range.contains(*at));
-                    let mut at = Some(input.range.first());
-                    while let Some(here) = at.filter(|at| input.range.contains(*at)) {
-                        expected.push((here, input.note.clone()));
-                        at = here.next();
-                    }
-                    expected.sort();
-                }
+                Configure::ReservedAdd(input) => expected = with_reserved(&network, input),
                 Configure::ReservedRemove(range) => expected.retain(|(at, _)| !range.contains(*at)),
                 _ => {}
             }

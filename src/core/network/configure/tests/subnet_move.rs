@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::core::command::Moved;
-use crate::core::state::Obsolete;
+use crate::core::state::{Details, NetworkKind, Obsolete};
+use crate::core::types::Mac;
 
 fn other(subnets: &[SubnetInput]) -> Network {
     let input = NetworkInput { name: name("other"), ..network_input(subnets) };
@@ -35,11 +36,12 @@ fn everything_in_a_subnet_moves_with_it_and_keeps_its_identity() {
     assert_eq!((source.subnets().len(), source.reservations()), (1, 1));
     let target = moved_in(&other(&[subnet_input("10.5.0.0/24")]), &moved).unwrap();
     let (before, arrived) = (&network.subnets()[0], &target.subnets()[1]);
-    assert_eq!((arrived.id, &arrived.name, &arrived.pools), (before.id, &before.name, &before.pools));
+    assert_eq!((arrived.id, &arrived.name), (before.id, &before.name));
+    assert_eq!(pools_of(&target)[1..], pools_of(&network)[..1]);
     assert_eq!(arrived.reserved, before.reserved);
     assert_eq!((arrived.position, arrived.version), (1, Version(2)));
     assert_eq!(all_entries(&target), moved.entries, "generations included");
-    assert!(target.next_generation() > moved.entries[1].1.generation());
+    assert_eq!(target.next_generation(), network.next_generation());
 }
 
 #[test]
@@ -86,9 +88,48 @@ fn a_move_out_names_an_existing_subnet_of_an_open_network_at_its_version() {
 
 /// A subnet was removed while something cooled in it; what arrives at the address expects to find that.
 #[test]
-fn what_still_cools_in_the_target_makes_way() {
+fn what_still_cools_in_the_target_makes_way_where_something_arrives() {
     let (_, moved) = moved_out(&held(&net(&[subnet_input("10.0.0.0/24")]), "10.0.0.5", "web"), "10.0.0.0/24");
-    let target = cooling(&cooling(&other(&[]), "10.0.0.5"), "10.0.0.77");
+    let target = cooling(&cooling(&other(&[]), "10.0.0.4/31"), "10.0.0.77");
     let target = moved_in(&target, &moved).unwrap();
-    assert_eq!(all_entries(&target), moved.entries);
+    let there = all_entries(&target);
+    assert_eq!((&there[..1], there[1].0, there.len()), (&moved.entries[..], address("10.0.0.77"), 2));
+}
+
+#[test]
+fn generations_go_along_although_nothing_is_held() {
+    for pools in [None, Some(vec![])] {
+        let subnet = SubnetInput { pools, ..subnet_input("10.0.0.0/24") };
+        let source = net(&[subnet]);
+        let source = of_parts(Arc::clone(source.config()), source.subnets().to_vec(), vec![], Generation(900));
+        let (_, moved) = moved_out(&source, "10.0.0.0/24");
+        let target = moved_in(&other(&[]), &moved).unwrap();
+        assert_eq!(target.next_generation(), Generation(900), "an earlier holding of an address is never taken for a later");
+    }
+}
+
+#[test]
+fn a_dynamic_network_takes_no_subnet() {
+    let (_, moved) = moved_out(&net(&[subnet_input("10.0.0.0/24")]), "10.0.0.0/24");
+    let dynamic = NetworkInput { kind: Some(NetworkKind::Dynamic), ..network_input(&[]) };
+    let dynamic = loaded(&create(&dynamic, NetworkId(8), ctx(8)).unwrap().steps);
+    assert!(matches!(moved_in(&dynamic, &moved).unwrap_err(), Refusal::WrongKind { .. }));
+    assert_refused!(&dynamic, add(subnet_input("10.0.0.0/24")), Refusal::WrongKind { .. });
+    let with_subnet =
+        NetworkInput { kind: Some(NetworkKind::Dynamic), ..network_input(&[subnet_input("10.0.0.0/24")]) };
+    assert!(matches!(create(&with_subnet, NetworkId(8), ctx(8)).unwrap_err(), Refusal::WrongKind { .. }));
+}
+
+#[test]
+fn a_mac_that_is_carried_in_both_stops_the_move() {
+    let with_mac = |network: Network| {
+        let mut entries = all_entries(&network);
+        let Entry::Held(reservation) = &mut entries[0].1 else { panic!() };
+        Arc::make_mut(reservation).details = Some(Box::new(Details { mac: Some(Mac(5)), ..Details::default() }));
+        of_parts(Arc::clone(network.config()), network.subnets().to_vec(), entries, network.next_generation())
+    };
+    let source = with_mac(held(&net(&[subnet_input("10.0.0.0/24")]), "10.0.0.5", "web"));
+    let target = with_mac(held(&other(&[subnet_input("10.5.0.0/24")]), "10.5.0.9", "db"));
+    let (_, moved) = moved_out(&source, "10.0.0.0/24");
+    assert!(matches!(moved_in(&target, &moved).unwrap_err(), Refusal::Taken { .. }));
 }
