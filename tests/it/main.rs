@@ -3,4 +3,5 @@
 
 mod address_plan;
 mod model;
+mod sequences;
 mod tidy;

@@ -238,6 +238,16 @@ impl Model {
         self.forget_empty();
     }
 
+    /// Networks in which a lease or a probation is over by then.
+    pub fn due(&self, now_ms: u64) -> Vec<String> {
+        let over = |network: &&Network| {
+            let mut leases = network.held.values().filter_map(|held| held.end);
+            let mut probations = network.declined.values().map(|declined| declined.until);
+            leases.any(|end| now_ms >= end) || probations.any(|end| now_ms >= end)
+        };
+        self.networks.iter().filter(over).map(|network| network.id.clone()).collect()
+    }
+
     /// A network deleted by force is remembered until it holds nothing.
     fn forget_empty(&mut self) {
         self.networks.retain(|network| !network.closed || !network.held.is_empty());

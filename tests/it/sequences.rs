@@ -1,0 +1,196 @@
+//! The server against the naive model: generated sequences of requests over a socket, every answer compared and judged
+//! by the published schemas.
+//!
+//! A few hundred sequences run with the suite. Longer, or another part of the space:
+//!
+//! ```text
+//! ALLOD_SEQUENCES=20000 ALLOD_SEED=7 cargo test --test it sequences
+//! ALLOD_SURVEY=1 …      goes on after a difference; at the end each kind of difference once, shrunk
+//! ```
+//!
+//! What failed once is in `tests/data/sequences.regressions` and is run first.
+
+mod published;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use allod::actors::clock::ManualClock;
+use allod::config::Config;
+use allod::core::types::WallTime;
+use allod::serve::{Options, Running, start};
+use allod::store::memory::MemoryStore;
+use proptest::strategy::{Strategy, ValueTree};
+use proptest::test_runner::{
+    Config as Cases, FileFailurePersistence, RngAlgorithm, TestCaseError, TestRng, TestRunner,
+};
+use serde_json::{Value, json};
+
+use self::published::PUBLISHED;
+use crate::model::{Coverage, Model, Step, sequence};
+
+const SEQUENCES: u32 = 300;
+const STEPS: usize = 120;
+const EPOCH_MS: u64 = 1_772_356_364_031;
+
+/// A fresh server, one connection to it, and the hands of its clock.
+struct Subject {
+    clock: Arc<ManualClock>,
+    /// Closed before the server is stopped, which waits for its connections.
+    lines: BufReader<TcpStream>,
+    asked: u64,
+    _running: Running,
+}
+
+impl Subject {
+    fn new() -> Self {
+        let clock = Arc::new(ManualClock::new(WallTime(EPOCH_MS), 7));
+        let mut options = Options::new(Config::default(), Arc::new(MemoryStore::new(1))).on_free_ports();
+        options.clock = Arc::clone(&clock) as Arc<_>;
+        options.config.server.threads = 1;
+        let running = start(options).unwrap();
+        let stream = TcpStream::connect(running.tcp).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        Self { clock, lines: BufReader::new(stream), asked: 0, _running: running }
+    }
+
+    /// One request, and the envelope of its answer.
+    fn ask(&mut self, method: &str, params: &Value) -> Result<Value, String> {
+        self.asked += 1;
+        let request = json!({ "jsonrpc": "2.0", "id": self.asked, "method": method, "params": params });
+        let failed = |error: std::io::Error| format!("{method} {params}: {error}");
+        self.lines.get_mut().write_all(format!("{request}\n").as_bytes()).map_err(failed)?;
+        let mut line = String::new();
+        self.lines.read_line(&mut line).map_err(failed)?;
+        let envelope: Value = serde_json::from_str(&line).map_err(|error| format!("{error}: {line:?}"))?;
+        if envelope["id"] != self.asked {
+            return Err(format!("{method} {params}: answer to another request: {line}"));
+        }
+        Ok(envelope)
+    }
+}
+
+/// Result, or kind and data of the error.
+fn answer_of(envelope: &Value) -> Result<Value, (String, Value)> {
+    match (&envelope["result"], &envelope["error"]["data"]) {
+        (_, data) if data.is_object() => Err((data["kind"].as_str().unwrap_or_default().to_owned(), data.clone())),
+        (result, _) => Ok(result.clone()),
+    }
+}
+
+/// Runs one sequence; the error says at which step server and model, or server and schema, part.
+fn run(steps: &[Step], coverage: &mut Coverage) -> Result<(), String> {
+    let mut server = Subject::new();
+    let mut model = Model::new();
+    let mut now = EPOCH_MS;
+    for (at, step) in steps.iter().enumerate() {
+        now += step.advance_ms;
+        server.clock.advance_ms(step.advance_ms);
+        // A network ends its leases when it is spoken to, or soon: which of both it is must not be left to chance.
+        for id in model.due(now) {
+            server.ask("network.get", &json!({ "network": id }))?;
+        }
+        let params = model.resolve(now, &step.params);
+        let envelope = server.ask(step.method, &params)?;
+        let told = |problem: String| format!("step {at}: {problem}\nmessage: {}", envelope["error"]["message"]);
+        let judged = PUBLISHED.judge(step.method, &params, &envelope);
+        judged.map_err(|problem| told(format!("{} {params}: {problem}\nserver: {envelope}", step.method)))?;
+        let answer = answer_of(&envelope);
+        coverage.record(step.method, &answer);
+        model.call_with_answer(now, step.method, &params, &answer).map_err(told)?;
+    }
+    Ok(())
+}
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable}={text} is no number")))
+}
+
+fn runner(sequences: u32, seed: u64) -> TestRunner {
+    let cases = Cases {
+        cases: sequences,
+        max_shrink_iters: 400,
+        failure_persistence: Some(Box::new(FileFailurePersistence::Direct("tests/data/sequences.regressions"))),
+        ..Cases::default()
+    };
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    TestRunner::new_with_rng(cases, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))
+}
+
+#[test]
+fn the_server_answers_generated_sequences_as_the_model_does() {
+    let sequences = number("ALLOD_SEQUENCES").map_or(SEQUENCES, |count| u32::try_from(count).unwrap());
+    let seed = number("ALLOD_SEED").unwrap_or(1);
+    println!("{sequences} sequences from seed {seed}");
+    let begun = Instant::now();
+    let coverage = RefCell::new(Coverage::default());
+    if std::env::var_os("ALLOD_SURVEY").is_some() {
+        return survey(sequences, seed);
+    }
+    let ran = runner(sequences, seed).run(&sequence(STEPS), |steps| {
+        run(&steps, &mut coverage.borrow_mut()).map_err(TestCaseError::fail)
+    });
+    if let Err(problem) = ran {
+        panic!("{problem}");
+    }
+    let coverage = coverage.into_inner();
+    println!("{}in {:?}", coverage.table(), begun.elapsed());
+    assert_eq!(coverage.missing(), Vec::<String>::new());
+}
+
+/// Collects differences by what they are about, shrinks one of each.
+fn survey(sequences: u32, seed: u64) {
+    let mut runner = runner(sequences, seed);
+    let mut found: BTreeMap<String, (usize, Vec<Step>, String)> = BTreeMap::new();
+    let mut passed = 0;
+    for _ in 0..sequences {
+        let mut tree = sequence(STEPS).new_tree(&mut runner).unwrap();
+        let Err(mut problem) = run(&tree.current(), &mut Coverage::default()) else {
+            passed += 1;
+            continue;
+        };
+        let about = kind_of(&problem);
+        if let Some((count, _, _)) = found.get_mut(&about) {
+            *count += 1;
+            continue;
+        }
+        let mut smallest = tree.current();
+        let mut left = 150;
+        let mut smaller = tree.simplify();
+        while smaller && left > 0 {
+            left -= 1;
+            let steps = tree.current();
+            match run(&steps, &mut Coverage::default()) {
+                Err(other) if kind_of(&other) == about => {
+                    (smallest, problem) = (steps, other);
+                    smaller = tree.simplify();
+                }
+                _ => smaller = tree.complicate(),
+            }
+        }
+        found.insert(about, (1, smallest, problem));
+    }
+    for (about, (count, steps, problem)) in &found {
+        println!("==== {count} × {about}\n{problem}");
+        for step in steps {
+            println!("  +{} {} {}", step.advance_ms, step.method, step.params);
+        }
+    }
+    println!("{passed} of {sequences} passed");
+    assert!(found.is_empty(), "{} kinds of differences", found.len());
+}
+
+/// What a difference is about, without its particulars: the method, and the sentence without values.
+fn kind_of(problem: &str) -> String {
+    let first = problem.lines().next().unwrap_or_default();
+    let method = first.split(": ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap_or_default();
+    let sentence = first.rsplit("}: ").next().unwrap_or(first);
+    let words = sentence.split(' ').filter(|word| !word.chars().any(|c| c.is_ascii_digit()));
+    format!("{method}: {}", words.collect::<Vec<_>>().join(" ").chars().take(90).collect::<String>())
+}

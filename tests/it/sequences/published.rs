@@ -1,0 +1,79 @@
+//! The published OpenRPC document as a judge: params of requests that succeed, results, and the data of errors.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use allod::wire::openrpc;
+use jsonschema::Validator;
+use serde_json::{Value, json};
+
+/// What the document says, ready to judge: compiled once.
+pub static PUBLISHED: LazyLock<Published> = LazyLock::new(Published::new);
+
+pub struct Published {
+    /// Params and result by method.
+    methods: HashMap<String, (Validator, Validator)>,
+    error_data: Validator,
+    /// Code by kind.
+    codes: HashMap<String, i64>,
+}
+
+impl Published {
+    fn new() -> Self {
+        let document: Value = serde_json::from_str(openrpc::document()).unwrap();
+        let components = &document["components"];
+        let methods = document["methods"].as_array().unwrap().iter();
+        let methods = methods.map(|method| {
+            let params = validator(components, &method["x-params"]);
+            let result = validator(components, &method["result"]["schema"]);
+            (method["name"].as_str().unwrap().to_owned(), (params, result))
+        });
+        let errors = components["errors"].as_object().unwrap().iter();
+        Self {
+            methods: methods.collect(),
+            error_data: validator(components, &document["x-error-data"]),
+            codes: errors.map(|(kind, error)| (kind.clone(), error["code"].as_i64().unwrap())).collect(),
+        }
+    }
+
+    /// Judges a request and its answer; the whole envelope is looked at.
+    pub fn judge(&self, method: &str, params: &Value, envelope: &Value) -> Result<(), String> {
+        let (of_params, of_result) = self.methods.get(method).ok_or(format!("{method} is not published"))?;
+        let members: Vec<&str> = envelope.as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
+        let known = members.iter().all(|name| ["jsonrpc", "id", "result", "error"].contains(name));
+        match (envelope.get("result"), envelope.get("error")) {
+            _ if !known || members.len() != 3 || envelope["jsonrpc"] != "2.0" => Err(format!("envelope {envelope}")),
+            (Some(result), None) => {
+                valid(of_params, params, "params")?;
+                valid(of_result, result, "result")
+            }
+            (None, Some(error)) => {
+                valid(&self.error_data, &error["data"], "error data")?;
+                let code = error["data"]["kind"].as_str().and_then(|kind| self.codes.get(kind));
+                let said = error["message"].as_str().is_some_and(|message| !message.is_empty());
+                if code == error["code"].as_i64().as_ref() && code.is_some() && said {
+                    Ok(())
+                } else {
+                    Err(format!("code, kind or message of {error}"))
+                }
+            }
+            _ => Err(format!("neither or both of result and error: {envelope}")),
+        }
+    }
+}
+
+fn validator(components: &Value, schema: &Value) -> Validator {
+    let whole = json!({
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "allOf": [schema],
+        "components": components,
+    });
+    jsonschema::validator_for(&whole).unwrap()
+}
+
+fn valid(validator: &Validator, instance: &Value, what: &str) -> Result<(), String> {
+    match validator.iter_errors(instance).next() {
+        None => Ok(()),
+        Some(error) => Err(format!("{what} against the published schema: {}: {error}", error.instance_path)),
+    }
+}
