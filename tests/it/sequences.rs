@@ -133,9 +133,8 @@ fn the_server_answers_generated_sequences_as_the_model_does() {
     if std::env::var_os("ALLOD_SURVEY").is_some() {
         return survey(sequences, seed);
     }
-    let ran = runner(sequences, seed).run(&sequence(STEPS), |steps| {
-        run(&steps, &mut coverage.borrow_mut()).map_err(TestCaseError::fail)
-    });
+    let ran = runner(sequences, seed)
+        .run(&sequence(STEPS), |steps| run(&steps, &mut coverage.borrow_mut()).map_err(TestCaseError::fail));
     if let Err(problem) = ran {
         panic!("{problem}");
     }

@@ -155,20 +155,12 @@ pub fn wrapped(text: &str, width: usize, indent: usize) -> String {
         used += length;
         word.clear();
     }
-<<<<<<< HEAD
-    // A quote that was never closed.
-    if used > 0 && !word.is_empty() {
-        lines.push(' ');
-    }
-    lines.push_str(&word);
-=======
     // A backtick that is never closed keeps the rest together.
     let rest = word.trim_end();
     if used > 0 && !rest.is_empty() {
         lines.push(' ');
     }
     lines.push_str(rest);
->>>>>>> cli
     lines
 }
 

@@ -248,11 +248,8 @@ fn a_kept_address_outside_every_pool_goes_by_the_zones_of_its_subnet() {
     let mut zoned = subnet("10.0.0.0/28", 0);
     zoned.zones = vec!["z1".into()];
     zoned.pools = vec![pool("10.0.0.1-10.0.0.4", PoolKind::Dynamic)];
-    zoned.reserved = vec![ReservedRange {
-        range: "10.0.0.9".parse().unwrap(),
-        note: Default::default(),
-        reserved_for: Some(kept),
-    }];
+    zoned.reserved =
+        vec![ReservedRange { range: "10.0.0.9".parse().unwrap(), note: Default::default(), reserved_for: Some(kept) }];
     let mut net = Net::with(|_| (), vec![zoned]);
     let mut ask = wish("db");
     ask.wish.zone = Some("z1".into());
