@@ -32,7 +32,7 @@ pub(crate) fn typical() -> Reservation {
     }
 }
 
-fn labels() -> Labels {
+fn sample_labels() -> Labels {
     [("env".into(), "prod".into()), ("tier".into(), "".into())].into()
 }
 
@@ -41,7 +41,7 @@ fn at(text: &str) -> Address {
 }
 
 /// A network with every field set.
-fn config(network: NetworkId) -> NetworkConfig {
+fn sample_config(network: NetworkId) -> NetworkConfig {
     NetworkConfig {
         id: network,
         name: "lan".parse().unwrap(),
@@ -54,7 +54,7 @@ fn config(network: NetworkId) -> NetworkConfig {
         static_only: false,
         protected: true,
         limits: Limits { per_owner: Some(4), per_scope: None },
-        tags: labels(),
+        tags: sample_labels(),
         description: "Büro, 2. Stock".into(),
         version: Version(7),
         created_at: WallTime(1_795_262_400_000),
@@ -63,7 +63,7 @@ fn config(network: NetworkId) -> NetworkConfig {
 }
 
 /// A subnet with every field set.
-fn subnet() -> SubnetConfig {
+fn sample_subnet() -> SubnetConfig {
     SubnetConfig {
         id: SubnetId(42),
         name: Some("a".parse().unwrap()),
@@ -72,7 +72,7 @@ fn subnet() -> SubnetConfig {
         dhcp: true,
         dns: Dns { servers: vec![at("9.9.9.9"), at("2620:fe::fe")], search: vec!["example.org".into()] },
         zones: vec!["eu-1a".into()],
-        tags: labels(),
+        tags: sample_labels(),
         draining: false,
         pools: vec![PoolConfig {
             range: "10.0.0.10-10.0.0.99".parse().unwrap(),
@@ -102,7 +102,7 @@ fn subnet() -> SubnetConfig {
 }
 
 /// A reservation with every field set.
-fn full() -> Reservation {
+fn sample_full() -> Reservation {
     Reservation {
         holder: SlotKey { slot: "eth1".parse().unwrap(), ..typical().holder },
         kind: ReservationKind::Static,
@@ -113,7 +113,7 @@ fn full() -> Reservation {
         obsolete: Some(Obsolete { since: WallTime(1_795_262_400_456), plan: 12 }),
         details: Some(Box::new(Details {
             owner_uid: Some("c0ffee".parse().unwrap()),
-            labels: labels(),
+            labels: sample_labels(),
             note: "a note".into(),
             hostname: "web-7".into(),
             mac: Some("52:54:00:12:34:56".parse().unwrap()),
@@ -125,7 +125,7 @@ fn full() -> Reservation {
 /// A batch that uses every field and every variant.
 pub(crate) fn full_batch() -> Batch {
     let network = NetworkId(0x0123_4567_89ab_cdef_0011_2233_4455_6677);
-    let full = full();
+    let full = sample_full();
     let step = |key, expect, state, event| Step { key, expect, state, event };
     let entry = |entry| Some(State::Entry(entry));
     let event = |kind, before: Option<&Reservation>| Some(Event { kind, before: before.cloned().map(Arc::new) });
@@ -154,10 +154,10 @@ pub(crate) fn full_batch() -> Batch {
                 step(
                     Key::Config,
                     Some(6),
-                    Some(State::Config(Arc::new(config(network)))),
+                    Some(State::Config(Arc::new(sample_config(network)))),
                     event(EventKind::NetworkChanged, None),
                 ),
-                step(Key::Subnet(SubnetId(42)), None, Some(State::Subnet(Arc::new(subnet()))), None),
+                step(Key::Subnet(SubnetId(42)), None, Some(State::Subnet(Arc::new(sample_subnet()))), None),
                 step(Key::Subnet(SubnetId(43)), Some(2), None, None),
             ],
         },
@@ -357,7 +357,7 @@ fn subnet_step() -> impl Strategy<Value = Step> {
                 version: Version(version),
             };
             let key = Key::Subnet(subnet.id);
-            Step { key, expect: None, state: Some(State::Subnet(Arc::new(subnet()))), event: None }
+            Step { key, expect: None, state: Some(State::Subnet(Arc::new(subnet))), event: None }
         },
     )
 }
