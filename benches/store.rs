@@ -125,7 +125,7 @@ fn commits(criterion: &mut Criterion) {
                     head.seq = next.seq;
                     next
                 },
-                |next| wait(&runtime, store.commit(vec![next])).expect("the batch is committed"),
+                |next| wait(&runtime, store.commit([next].into())).expect("the batch is committed"),
                 BatchSize::PerIteration,
             );
         });
@@ -174,11 +174,11 @@ fn load(criterion: &mut Criterion) {
     let (store, mut head) = open(dir.path(), &runtime, 1);
     let first = batch(&head, vec![config()]);
     head.seq = first.seq;
-    wait(&runtime, store.commit(vec![first])).expect("the network is committed");
+    wait(&runtime, store.commit([first].into())).expect("the network is committed");
     for part in 0..1_000 {
         let next = batch(&head, (part * 1_000..(part + 1) * 1_000).map(grant).collect());
         head.seq = next.seq;
-        wait(&runtime, store.commit(vec![next])).expect("the batch is committed");
+        wait(&runtime, store.commit([next].into())).expect("the batch is committed");
     }
     // Long enough for the snapshot that the log's length asks for.
     std::thread::sleep(Duration::from_secs(3));

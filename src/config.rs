@@ -26,7 +26,7 @@ pub struct Server {
     pub insecure_listen: bool,
     /// Name of this server.
     pub node: String,
-    /// Reactor threads; 0: half of the processors.
+    /// Reactor threads; 0: half of the processors, at least 2 where there are 2.
     pub threads: u64,
     /// Longest line.
     pub max_line_bytes: u64,
@@ -240,7 +240,10 @@ impl Config {
     /// Reactor threads to start.
     pub fn threads(&self) -> usize {
         match usize::try_from(self.server.threads).unwrap_or(1) {
-            0 => (std::thread::available_parallelism().map_or(1, usize::from) / 2).max(1),
+            0 => {
+                let processors = std::thread::available_parallelism().map_or(1, usize::from);
+                (processors / 2).max(processors.min(2))
+            }
             threads => threads,
         }
     }

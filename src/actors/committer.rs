@@ -50,7 +50,7 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 struct Group {
     number: u64,
-    batches: Vec<Batch>,
+    batches: Arc<[Batch]>,
     units: Vec<Unit>,
     begun: Instant,
     sent: u64,
@@ -182,7 +182,7 @@ impl Committer {
         }
         while self.in_flight.len() < GROUPS_IN_FLIGHT_MAX && !self.queue.is_empty() {
             let mut units = self.next_units();
-            let batches = self.batches_of(&mut units);
+            let batches: Arc<[Batch]> = self.batches_of(&mut units).into();
             for part in units.iter().flat_map(|unit| &unit.parts) {
                 let standing = self.networks.entry(part.lane.id).or_default();
                 standing.queued -= 1;
@@ -199,12 +199,16 @@ impl Committer {
     }
 
     fn batches_of(&mut self, units: &mut [Unit]) -> Vec<Batch> {
-        let mut acts: BTreeMap<ShardId, Vec<Act>> = BTreeMap::new();
+        let mut counts: BTreeMap<ShardId, usize> = BTreeMap::new();
+        for part in units.iter().flat_map(|unit| &unit.parts) {
+            *counts.entry(part.lane.shard).or_default() += part.acts.len();
+        }
+        // Made in their size: growing them would copy a busy group's acts again and again.
+        let sized = counts.into_iter().filter(|(_, count)| *count > 0);
+        let mut acts: BTreeMap<ShardId, Vec<Act>> =
+            sized.map(|(shard, count)| (shard, Vec::with_capacity(count))).collect();
         for part in units.iter_mut().flat_map(|unit| &mut unit.parts) {
-            let of_shard = acts.entry(part.lane.shard).or_default();
-            if of_shard.is_empty() {
-                *of_shard = std::mem::take(&mut part.acts);
-            } else {
+            if let Some(of_shard) = acts.get_mut(&part.lane.shard) {
                 of_shard.append(&mut part.acts);
             }
         }
@@ -234,7 +238,7 @@ impl Committer {
         group.sent = attempt;
         group.result = None;
         let left = COMMIT_DEADLINE.saturating_sub(group.begun.elapsed()).max(RETRY_AFTER);
-        let commit = tokio::time::timeout(left, self.shared.store.commit(group.batches.clone()));
+        let commit = tokio::time::timeout(left, self.shared.store.commit(Arc::clone(&group.batches)));
         ctx.spawn(commit.into_actor(self).map(move |result, act, ctx| {
             let result = result.unwrap_or_else(|_| {
                 let source = std::io::Error::from(std::io::ErrorKind::TimedOut);
@@ -326,7 +330,7 @@ impl Committer {
         self.recovering = true;
         let groups: Vec<Group> = self.in_flight.drain(..).collect();
         let mut shards: HashSet<ShardId> = HashSet::new();
-        for batch in groups.iter().flat_map(|group| &group.batches) {
+        for batch in groups.iter().flat_map(|group| &*group.batches) {
             shards.insert(batch.shard);
             if !retake && let Some(line) = self.lines.get_mut(&batch.shard) {
                 // Certainly nothing of it was written: its number is free again.

@@ -48,7 +48,7 @@ use crate::core::network::Network;
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::state::Step;
-use crate::core::types::NetworkId;
+use crate::core::types::{NetworkId, ShardTime};
 use crate::limits::{NETWORK_QUEUE_REQUESTS_MAX, UNIT_CHANGES_MAX};
 use crate::store::{Act, StoreHealth};
 
@@ -150,11 +150,11 @@ impl NetworkActor {
         self.shared.metrics.queue_seconds.observe((begun - work.received).as_secs_f64());
         let misnamed = work.by_name && work.route.name.as_ref() != Some(&self.network.config().name);
         let full = self.shared.store.health();
-        let mut unit = Draft::new(Some(work.outlet.clone()));
+        let mut unit = Draft::new(Some(work.outlet.clone()), items.len());
         let moment = self.moment();
         self.run_due(&mut unit, moment, ctx);
         let mut items = items.into_iter();
-        for item in items.by_ref() {
+        while let Some(item) = items.next() {
             if matches!(self.phase, Phase::Gone) {
                 let refusal = Refusal::not_found(Missing::Network, self.id());
                 unit.answer(item.ticket, Err(refusal.into()), false);
@@ -179,7 +179,7 @@ impl NetworkActor {
                 Ok(Ok(Decision { steps, outcome })) => {
                     let wrote = !steps.is_empty() && !item.dry_run;
                     if wrote {
-                        if self.apply(&steps).is_err() {
+                        if self.apply(&steps, moment.now).is_err() {
                             self.panicked(&mut unit, Some(item.ticket));
                             break;
                         }
@@ -194,7 +194,7 @@ impl NetworkActor {
                 }
             }
             if unit.changes >= UNIT_CHANGES_MAX {
-                let next = Draft::new(Some(work.outlet.clone()));
+                let next = Draft::new(Some(work.outlet.clone()), items.len());
                 self.send(std::mem::replace(&mut unit, next));
             }
         }
@@ -218,8 +218,7 @@ impl NetworkActor {
         .map_err(drop)
     }
 
-    fn apply(&mut self, steps: &[Step]) -> Result<(), ()> {
-        let now = self.shared.shard_time(self.lane.shard);
+    fn apply(&mut self, steps: &[Step], now: ShardTime) -> Result<(), ()> {
         let network = &mut self.network;
         catch_unwind(AssertUnwindSafe(|| steps.iter().for_each(|step| network.apply(step, now)))).map_err(drop)?;
         if self.network.is_gone() {
@@ -257,7 +256,7 @@ impl NetworkActor {
         match self.decide(&Command::Expire, moment) {
             Ok(Ok(Decision { steps, outcome })) => {
                 if !steps.is_empty() {
-                    if self.apply(&steps).is_err() {
+                    if self.apply(&steps, moment.now).is_err() {
                         return self.panicked(unit, None);
                     }
                     unit.change(self.id(), moment, CompactString::const_new("lease"), None, steps);
@@ -372,7 +371,7 @@ impl NetworkActor {
         }
         let moment = self.moment();
         let Ok(decided) = self.decide(&item.command, moment) else {
-            let mut unit = Draft::new(None);
+            let mut unit = Draft::new(None, 1);
             self.panicked(&mut unit, Some(0));
             return Err(unit.answers.pop().and_then(|staged| staged.reply.answer.err()).unwrap_or_else(|| {
                 Box::new(stopped(self.id())) // `panicked` always answers.
@@ -478,8 +477,9 @@ impl Handler<Finish> for NetworkActor {
         if finish.apply {
             // The joint unit counts for each of its networks, whether it changes them or not.
             self.enqueued += 1;
-            if self.apply(&steps).is_err() {
-                self.panicked(&mut Draft::new(None), None);
+            let now = self.shared.shard_time(self.lane.shard);
+            if self.apply(&steps, now).is_err() {
+                self.panicked(&mut Draft::new(None, 1), None);
             }
         }
         self.after(ctx);
@@ -496,7 +496,7 @@ impl Handler<Tick> for NetworkActor {
                     return self.reload(ctx);
                 }
                 let moment = self.moment();
-                let mut unit = Draft::new(None);
+                let mut unit = Draft::new(None, 1);
                 self.run_due(&mut unit, moment, ctx);
                 self.send(unit);
                 if matches!(self.phase, Phase::Serving) {

@@ -78,6 +78,8 @@ pub struct Session {
     unfinished: Vec<(u32, Vec<CompactString>)>,
     barrier: Option<u32>,
     groups: Vec<Group>,
+    /// Requests of the last message: the next one is likely to have as many.
+    usual: usize,
     batches: Vec<Option<Batch>>,
     renderer: Renderer,
     tally: super::tally::Tally,
@@ -102,6 +104,7 @@ impl Session {
             unfinished: Vec::new(),
             barrier: None,
             groups: Vec::new(),
+            usual: 1,
             batches: Vec::new(),
             renderer: Renderer::default(),
             tally,
@@ -220,7 +223,11 @@ impl Session {
                 // Named in two ways in one read: a new group goes behind the earlier one, so order stays.
                 match self.groups.iter_mut().rev().find(|group| group.route.id == route.id) {
                     Some(group) if group.by_name == by_name => group.items.push(item),
-                    Some(_) | None => self.groups.push(Group { route, by_name, items: vec![item] }),
+                    Some(_) | None => {
+                        let mut items = Vec::with_capacity(self.usual);
+                        items.push(item);
+                        self.groups.push(Group { route, by_name, items });
+                    }
                 }
             }
             Plan::Act(touches, job) => {
@@ -290,6 +297,7 @@ impl Session {
     pub fn flush(&mut self) {
         for group in self.groups.drain(..) {
             let Group { route, by_name, items } = group;
+            self.usual = items.len();
             coordinator::send(&self.server.shared, &route, by_name, items, &self.outlet, self.read);
         }
     }

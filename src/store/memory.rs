@@ -6,7 +6,7 @@
 //! Neighbours: `fence` holds the rules, `codec` the bytes whose digests are chained.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::fence::{self, Line, Verdict};
 use super::{
@@ -75,12 +75,12 @@ impl Inner {
         Ok(shard.line.head())
     }
 
-    fn commit(&mut self, batches: Vec<Batch>) -> Result<Vec<Committed>, CommitError> {
+    fn commit(&mut self, batches: &[Batch]) -> Result<Vec<Committed>, CommitError> {
         self.open().map_err(|cause| CommitError::NotApplied { cause })?;
-        fence::check_once_each(&batches)?;
+        fence::check_once_each(batches)?;
         let mut verdicts = Vec::with_capacity(batches.len());
         let mut bytes = Vec::new();
-        for batch in &batches {
+        for batch in batches {
             bytes.clear();
             fence::encode(batch, &mut bytes)?;
             let shard = self.shard(batch.shard).map_err(|cause| CommitError::NotApplied { cause })?;
@@ -92,8 +92,8 @@ impl Inner {
         }
         // Every check has passed. From here on there are only changes.
         let mut answers = Vec::with_capacity(batches.len());
-        for (batch, verdict) in batches.into_iter().zip(verdicts) {
-            let header = fence::header_of(&batch);
+        for (batch, verdict) in batches.iter().zip(verdicts) {
+            let header = fence::header_of(batch);
             answers.push(fence::committed(&header, verdict));
             if let Verdict::Next(digest) = verdict
                 && let Some(shard) = self.shards.get_mut(usize::from(batch.shard.0))
@@ -165,7 +165,7 @@ impl Shard {
         Ok(())
     }
 
-    fn apply(&mut self, batch: Batch) {
+    fn apply(&mut self, batch: &Batch) {
         for act in &batch.acts {
             let keys = self.networks.entry(act.network).or_default();
             for Step { key, state, .. } in &act.steps {
@@ -181,7 +181,7 @@ impl Shard {
         if self.history.len() == HISTORY_BATCHES_MAX {
             self.history.pop_front();
         }
-        self.history.push_back(batch);
+        self.history.push_back(batch.clone());
     }
 }
 
@@ -217,8 +217,8 @@ impl Store for MemoryStore {
         ready(self.inner().load(shard, token))
     }
 
-    fn commit(&self, batches: Vec<Batch>) -> Later<Result<Vec<Committed>, CommitError>> {
-        ready(self.inner().commit(batches))
+    fn commit(&self, batches: Arc<[Batch]>) -> Later<Result<Vec<Committed>, CommitError>> {
+        ready(self.inner().commit(&batches))
     }
 
     fn confirm(&self, batches: Vec<(ShardId, Token, Seq, Digest)>) -> Later<Result<(), CommitError>> {

@@ -323,7 +323,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// Commits one batch for each of several shards. The order of calls is the order of effect; the caller may have
     /// several calls under way.
-    fn commit(&self, batches: Vec<Batch>) -> Later<Result<Vec<Committed>, CommitError>>;
+    fn commit(&self, batches: Arc<[Batch]>) -> Later<Result<Vec<Committed>, CommitError>>;
 
     /// Proves that the batches named are durable as configured (replicas, append-only file) and that the tokens are
     /// still the owners'. Stores that confirm with the commit answer at once.

@@ -103,7 +103,7 @@ impl Store for FaultyStore {
         self.inner.load(shard, token)
     }
 
-    fn commit(&self, batches: Vec<Batch>) -> Later<Result<Vec<Committed>, CommitError>> {
+    fn commit(&self, batches: Arc<[Batch]>) -> Later<Result<Vec<Committed>, CommitError>> {
         let fault = {
             let mut state = self.state.lock().unwrap();
             state.commits += 1;

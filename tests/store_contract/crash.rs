@@ -84,7 +84,7 @@ fn the_power_may_go_in_the_middle_of_a_flush() {
         let next = batch(&head, 0, more);
         run.offered[0].push(next.clone());
         disk.hold_flushes(true);
-        let answer = store.commit(vec![next]);
+        let answer = store.commit([next].into());
         until("the flush", || disk.waiting() > 0);
         for _ in 0..6 {
             let lost = disk.after_power_loss(&mut rng);
@@ -172,7 +172,7 @@ fn after_a_failed_flush_everything_is_refused() {
     let store = open(&disk).unwrap();
     let mut head = wait(store.take(ShardId(0), Token(1))).unwrap();
     let first = batch(&head, 0, vec![config_step(network(1))]);
-    let committed = wait(store.commit(vec![first.clone()])).unwrap();
+    let committed = wait(store.commit([first.clone()].into())).unwrap();
     follow(&mut head, &first, &committed[0]);
     until("the spare segment", || {
         disk.files().iter().filter(|(path, _)| path.extension().is_some_and(|end| end == "seg")).count() == 2
@@ -180,9 +180,9 @@ fn after_a_failed_flush_everything_is_refused() {
     // The next operations are write and flush of the frame.
     disk.fail_at(disk.operations() + 2);
     let second = batch(&head, 0, vec![grant(1, 1, None)]);
-    assert!(matches!(wait(store.commit(vec![second.clone()])), Err(CommitError::Unknown { .. })));
+    assert!(matches!(wait(store.commit([second.clone()].into())), Err(CommitError::Unknown { .. })));
     assert_eq!(store.health(), StoreHealth::Failed);
-    let refused = wait(store.commit(vec![second]));
+    let refused = wait(store.commit([second].into()));
     assert!(matches!(refused, Err(CommitError::NotApplied { cause: StoreError::Poisoned(_) })), "{refused:?}");
     assert!(matches!(wait(store.take(ShardId(0), Token(2))), Err(StoreError::Poisoned(_))));
 }
@@ -194,7 +194,7 @@ fn a_full_disk_refuses_grants_and_takes_releases() {
     let mut head = wait(store.take(ShardId(0), Token(1))).unwrap();
     let commit = |head: &mut Head, steps: Vec<Step>| {
         let next = batch(head, 0, steps);
-        wait(store.commit(vec![next.clone()])).map(|committed| follow(head, &next, &committed[0]))
+        wait(store.commit([next.clone()].into())).map(|committed| follow(head, &next, &committed[0]))
     };
     commit(&mut head, vec![config_step(network(1))]).unwrap();
     disk.set_capacity(Some(disk.used()));
@@ -211,7 +211,7 @@ fn a_full_disk_refuses_grants_and_takes_releases() {
     commit(&mut head, vec![free(0, 100)]).unwrap();
     // Batches that were given behind a refused one are not mistaken for a fenced owner's.
     let ahead = Batch { seq: Seq(head.seq.0 + 2), ..batch(&head, 0, vec![free(1, 101)]) };
-    let gap = wait(store.commit(vec![ahead]));
+    let gap = wait(store.commit([ahead].into()));
     assert!(matches!(gap, Err(CommitError::NotApplied { cause: StoreError::Gap { .. } })), "{gap:?}");
     disk.set_capacity(None);
     until("room again", || store.health() == StoreHealth::Ready);

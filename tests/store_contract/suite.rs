@@ -58,11 +58,11 @@ fn a_take_over_fences_the_owner_before(subject: &impl Subject) {
     let new = wait(store.take(ShardId(0), token(2))).unwrap();
     assert_eq!((new.epoch.0, new.parent), (old.epoch.0 + 1, old.token));
     let late = batch(&old, 0, vec![config_step(network(1))]);
-    let refused = wait(store.commit(vec![late.clone()]));
+    let refused = wait(store.commit([late.clone()].into()));
     assert!(matches!(refused, Err(CommitError::Fenced { current, .. }) if current == new.epoch), "{refused:?}");
     // The right epoch with the wrong token is fenced as well: the epoch only orders.
     let forged = Batch { epoch: new.epoch, ..late };
-    assert!(matches!(wait(store.commit(vec![forged])), Err(CommitError::Fenced { .. })));
+    assert!(matches!(wait(store.commit([forged].into())), Err(CommitError::Fenced { .. })));
     assert!(matches!(wait(store.load(ShardId(0), token(1))), Err(StoreError::Fenced { .. })));
     assert!(wait(store.history(ShardId(0), Seq(0), 10)).unwrap().is_empty());
 }
@@ -77,22 +77,22 @@ fn a_batch_sent_again_is_applied_once(subject: &impl Subject) {
     let store = subject.open();
     let mut head = wait(store.take(ShardId(0), token(1))).unwrap();
     let first = batch(&head, 0, vec![config_step(network(1))]);
-    let committed = wait(store.commit(vec![first.clone()])).unwrap();
+    let committed = wait(store.commit([first.clone()].into())).unwrap();
     follow(&mut head, &first, &committed[0]);
     let second = batch(&head, 0, vec![grant(7, 5, None)]);
-    let after = wait(store.commit(vec![second.clone()])).unwrap();
+    let after = wait(store.commit([second.clone()].into())).unwrap();
     // Again, the older one too: both were applied, and are only once.
-    assert_eq!(wait(store.commit(vec![first.clone()])).unwrap(), committed);
-    assert_eq!(wait(store.commit(vec![second.clone()])).unwrap(), after);
+    assert_eq!(wait(store.commit([first.clone()].into())).unwrap(), committed);
+    assert_eq!(wait(store.commit([second.clone()].into())).unwrap(), after);
     assert_eq!(wait(store.history(ShardId(0), Seq(0), 10)).unwrap(), [first, second]);
 }
 
 fn other_content_under_a_used_seq_is_refused(subject: &impl Subject) {
     let store = subject.open();
     let head = wait(store.take(ShardId(0), token(1))).unwrap();
-    wait(store.commit(vec![batch(&head, 0, vec![config_step(network(1))])])).unwrap();
+    wait(store.commit([batch(&head, 0, vec![config_step(network(1))].into())])).unwrap();
     let other = batch(&head, 0, vec![config_step(network(1)), grant(7, 5, None)]);
-    assert!(matches!(wait(store.commit(vec![other])), Err(CommitError::Fenced { .. })));
+    assert!(matches!(wait(store.commit([other].into())), Err(CommitError::Fenced { .. })));
     assert_eq!(wait(store.history(ShardId(0), Seq(0), 10)).unwrap().len(), 1);
 }
 
@@ -101,7 +101,7 @@ fn a_gap_is_refused_and_named(subject: &impl Subject) {
     let head = wait(store.take(ShardId(0), token(1))).unwrap();
     let mut ahead = batch(&head, 0, vec![config_step(network(1))]);
     ahead.seq = Seq(2);
-    let refused = wait(store.commit(vec![ahead]));
+    let refused = wait(store.commit([ahead].into()));
     let gap =
         |error: &CommitError| matches!(error, CommitError::NotApplied { cause: StoreError::Gap { last: Seq(0), .. } });
     assert!(refused.as_ref().is_err_and(gap), "{refused:?}");
@@ -113,7 +113,7 @@ fn the_digest_chains_the_line(subject: &impl Subject) {
     let mut digests = vec![head.digest];
     for n in 0..3 {
         let next = batch(&head, 0, rows(n, 0, &wait(store.history(ShardId(0), Seq(0), 10)).unwrap()));
-        let committed = wait(store.commit(vec![next.clone()])).unwrap();
+        let committed = wait(store.commit([next.clone()].into())).unwrap();
         follow(&mut head, &next, &committed[0]);
         assert!(!digests.contains(&head.digest));
         digests.push(head.digest);
@@ -137,7 +137,7 @@ fn calls_take_effect_in_their_order(subject: &impl Subject) {
         let next = batch(&head, 0, rows(n, 0, &offered));
         (head.seq, head.time, head.generation) = (next.seq, next.time, next.generation);
         offered.push(next.clone());
-        answers.push(store.commit(vec![next]));
+        answers.push(store.commit([next].into()));
     }
     for (n, answer) in answers.into_iter().enumerate() {
         assert_eq!(wait(answer).unwrap()[0].seq.0, n as u64 + 1);
@@ -153,40 +153,40 @@ fn a_joint_commit_is_all_or_nothing(subject: &impl Subject) {
     let mut bad = batch(&second, 1, vec![config_step(network(2))]);
     bad.token = token(9);
     for batches in [vec![good.clone(), bad.clone()], vec![bad, good.clone()]] {
-        assert!(matches!(wait(store.commit(batches)), Err(CommitError::Fenced { .. })));
+        assert!(matches!(wait(store.commit(batches.into())), Err(CommitError::Fenced { .. })));
     }
     assert!(wait(store.history(ShardId(0), Seq(0), 10)).unwrap().is_empty());
-    let twice = wait(store.commit(vec![good.clone(), good.clone()]));
+    let twice = wait(store.commit([good.clone(), good.clone()].into()));
     assert!(matches!(twice, Err(CommitError::NotApplied { cause: StoreError::Invalid(_) })), "{twice:?}");
     let other = batch(&second, 1, vec![config_step(network(2))]);
-    assert_eq!(wait(store.commit(vec![good, other])).unwrap().len(), 2);
+    assert_eq!(wait(store.commit([good, other].into())).unwrap().len(), 2);
 }
 
 fn what_cannot_be_read_back_is_refused(subject: &impl Subject) {
     let store = subject.open();
     let head = wait(store.take(ShardId(0), token(1))).unwrap();
     let mut wrong = batch(&head, 0, vec![config_step(network(8))]);
-    let refused = wait(store.commit(vec![wrong.clone()]));
+    let refused = wait(store.commit([wrong.clone()].into()));
     assert!(matches!(refused, Err(CommitError::NotApplied { cause: StoreError::Invalid(_) })), "{refused:?}");
     wrong.acts[0].network = network(8);
     wrong.generation.0 = 1 << 53;
-    assert!(wait(store.commit(vec![wrong])).is_err());
-    wait(store.commit(vec![batch(&head, 0, vec![config_step(network(1))])])).unwrap();
+    assert!(wait(store.commit([wrong].into())).is_err());
+    wait(store.commit([batch(&head, 0, vec![config_step(network(1))].into())])).unwrap();
 }
 
 fn time_and_generations_never_go_back(subject: &impl Subject) {
     let store = subject.open();
     let mut head = wait(store.take(ShardId(0), token(1))).unwrap();
     let first = batch(&head, 0, vec![config_step(network(1))]);
-    let committed = wait(store.commit(vec![first.clone()])).unwrap();
+    let committed = wait(store.commit([first.clone()].into())).unwrap();
     follow(&mut head, &first, &committed[0]);
     let next = batch(&head, 0, vec![]);
     let back = [Batch { time: ShardTime(0), ..next.clone() }, Batch { generation: Generation(0), ..next.clone() }];
     for batch in back {
-        assert!(wait(store.commit(vec![batch])).is_err());
+        assert!(wait(store.commit([batch].into())).is_err());
     }
     // Acts without steps, and no acts at all, are batches like others.
-    wait(store.commit(vec![next])).unwrap();
+    wait(store.commit([next].into())).unwrap();
 }
 
 fn history_is_read_in_pages(subject: &impl Subject) {
@@ -206,11 +206,11 @@ fn history_is_read_in_pages(subject: &impl Subject) {
 fn a_closed_store_refuses(subject: &impl Subject) {
     let store = subject.open();
     let head = wait(store.take(ShardId(0), token(1))).unwrap();
-    let before = store.commit(vec![batch(&head, 0, vec![config_step(network(1))])]);
+    let before = store.commit([batch(&head, 0, vec![config_step(network(1))].into())]);
     wait(store.close());
     wait(before).unwrap();
     assert_eq!(store.health(), StoreHealth::Failed);
-    let refused = wait(store.commit(vec![batch(&head, 0, vec![config_step(network(1))])]));
+    let refused = wait(store.commit([batch(&head, 0, vec![config_step(network(1))].into())]));
     assert!(matches!(refused, Err(CommitError::NotApplied { .. })), "{refused:?}");
     assert!(wait(store.take(ShardId(0), token(2))).is_err());
     wait(store.close());
@@ -228,10 +228,10 @@ fn an_expectation_that_fails_is_never_passed_on(subject: &impl Subject) {
     let store = subject.open();
     let mut head = wait(store.take(ShardId(0), token(1))).unwrap();
     let first = batch(&head, 0, vec![config_step(network(1)), grant(7, 5, None)]);
-    let committed = wait(store.commit(vec![first.clone()])).unwrap();
+    let committed = wait(store.commit([first.clone()].into())).unwrap();
     follow(&mut head, &first, &committed[0]);
     let wrong = batch(&head, 0, vec![grant(7, 6, None)]);
-    match wait(store.commit(vec![wrong])) {
+    match wait(store.commit([wrong].into())) {
         Err(CommitError::Mismatch { expected: None, found: Some(5), .. }) => {}
         Ok(_) => {
             let image = wait(store.load(ShardId(0), token(1)));

@@ -215,7 +215,7 @@ pub fn run(store: &dyn Store, rounds: u64, tokens: u128) -> Run {
         if let [first, second] = &batches[..] {
             run.together.push((first.seq, second.seq));
         }
-        match wait(store.commit(batches.clone())) {
+        match wait(store.commit(batches.clone().into())) {
             Ok(committed) => {
                 for (batch, committed) in batches.iter().zip(&committed) {
                     let shard = usize::from(batch.shard.0);

@@ -38,8 +38,9 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    pub(super) fn new(outlet: Option<Outlet>) -> Self {
-        Self { outlet, acts: Vec::new(), changes: 0, answers: Vec::new() }
+    /// For the answers of one outlet, with room for so many requests.
+    pub(super) fn new(outlet: Option<Outlet>, requests: usize) -> Self {
+        Self { outlet, acts: Vec::with_capacity(requests), changes: 0, answers: Vec::with_capacity(requests) }
     }
 
     pub(super) fn is_empty(&self) -> bool {

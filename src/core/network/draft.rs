@@ -101,6 +101,10 @@ impl<'a> Draft<'a> {
     /// Clears what cools or is declined in the way of `range` and returns what the grant itself will replace. What lies
     /// beside `range` goes on as it is. None: too much is there to be cleared in one batch.
     fn displace(&mut self, range: Range) -> Option<Option<Entry>> {
+        if self.steps.is_empty() && range.size() == 1 && self.network.holdings.covering(range.first()).is_none() {
+            // By far the most grants: one free address, and nothing else in the request.
+            return Some(None);
+        }
         let standing = self.standing(range);
         if standing.len() > DISPLACED_MAX {
             return None;

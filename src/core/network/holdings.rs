@@ -6,48 +6,22 @@
 //!
 //! Review notes: does a new index follow every transition in `link` and `unlink`? Does it cost only what is live?
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+mod index;
+mod records;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use hashbrown::{DefaultHashBuilder, HashTable};
+use hashbrown::{DefaultHashBuilder, HashMap};
 
+use self::index::Index;
+use self::records::{NONE, Record, RecordId, Records};
 use super::Standing;
 use crate::core::address::{Address, Cidr, Family, Range};
 use crate::core::outcome::ScopeUsage;
 use crate::core::state::{Entry, Reservation};
 use crate::core::types::{Mac, Owner, Scope, ShardTime, Slot, SlotKey};
-
-/// Number of a record. `NONE` ends a chain.
-type RecordId = u32;
-const NONE: RecordId = RecordId::MAX;
-
-#[derive(Debug, Clone)]
-struct Record {
-    entry: Entry,
-    high: u64,
-    low: u64,
-    family: Family,
-    owner_next: RecordId,
-    owner_previous: RecordId,
-    /// Current reservations of the owner; kept in the first record of its chain only.
-    owner_current: u32,
-    scope_next: RecordId,
-    scope_previous: RecordId,
-}
-
-impl Record {
-    fn address(&self) -> Address {
-        Address::new(self.family, u128::from(self.high) << 64 | u128::from(self.low))
-    }
-
-    fn held(&self) -> Option<&Arc<Reservation>> {
-        match &self.entry {
-            Entry::Held(reservation) => Some(reservation),
-            Entry::Released(_) | Entry::Declined(_) => None,
-        }
-    }
-}
 
 /// What one scope holds in this network.
 #[derive(Debug, Clone)]
@@ -62,17 +36,16 @@ struct ScopeChain {
 /// Entries and their indexes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Holdings {
-    records: Vec<Option<Record>>,
-    vacant: Vec<RecordId>,
+    records: Records,
     v4: BTreeMap<u32, RecordId>,
     v6: BTreeMap<u128, RecordId>,
     hasher: DefaultHashBuilder,
     /// Current reservations by slot.
-    slots: HashTable<RecordId>,
+    slots: Index,
     /// Cooling addresses by the slot that let them go.
-    cooling_slots: HashTable<RecordId>,
+    cooling_slots: Index,
     /// First record of each owner's chain of held records.
-    owners: HashTable<RecordId>,
+    owners: Index,
     scopes: HashMap<Scope, ScopeChain>,
     leases: BTreeSet<(ShardTime, RecordId)>,
     cooling: BTreeSet<(ShardTime, RecordId)>,
@@ -93,11 +66,11 @@ pub(super) fn covered(address: Address, prefix_length: u8) -> Range {
 
 impl Holdings {
     fn record(&self, id: RecordId) -> &Record {
-        self.records[id as usize].as_ref().expect("an index names live records only")
+        self.records.get(id)
     }
 
     fn record_mut(&mut self, id: RecordId) -> &mut Record {
-        self.records[id as usize].as_mut().expect("an index names live records only")
+        self.records.get_mut(id)
     }
 
     fn id_at(&self, address: Address) -> Option<RecordId> {
@@ -164,7 +137,7 @@ impl Holdings {
 
     /// The current reservation of a slot.
     pub(super) fn slot(&self, key: &SlotKey) -> Option<(Address, &Arc<Reservation>)> {
-        let id = *self.slots.find(self.hasher.hash_one(key), |&id| {
+        let id = self.slots.find(self.hasher.hash_one(key), |id| {
             self.record(id).held().is_some_and(|reservation| reservation.holder == *key)
         })?;
         let record = self.record(id);
@@ -173,7 +146,7 @@ impl Holdings {
 
     /// A cooling address that this slot let go; of several, any.
     pub(super) fn cooling_of(&self, key: &SlotKey) -> impl Iterator<Item = (Address, &Entry)> {
-        self.cooling_slots.iter_hash(self.hasher.hash_one(key)).filter_map(|&id| {
+        self.cooling_slots.of_hash(self.hasher.hash_one(key)).filter_map(|id| {
             let record = self.record(id);
             matches!(&record.entry, Entry::Released(released) if released.last == *key)
                 .then(|| (record.address(), &record.entry))
@@ -185,10 +158,9 @@ impl Holdings {
     }
 
     fn owner_first(&self, scope: &Scope, owner: &Owner) -> Option<RecordId> {
-        let belongs = |&id: &RecordId| {
-            self.record(id).held().is_some_and(|r| r.holder.owner == *owner && r.holder.scope == *scope)
-        };
-        self.owners.find(self.owner_hash(scope, owner), belongs).copied()
+        let belongs =
+            |id: RecordId| self.record(id).held().is_some_and(|r| r.holder.owner == *owner && r.holder.scope == *scope);
+        self.owners.find(self.owner_hash(scope, owner), belongs)
     }
 
     /// Current reservations of an owner.
@@ -281,8 +253,7 @@ impl Holdings {
     pub(super) fn set(&mut self, address: Address, entry: Option<Entry>) -> Option<Entry> {
         let before = self.id_at(address).map(|id| {
             self.unlink(id);
-            self.vacant.push(id);
-            let record = self.records[id as usize].take().expect("an index names live records only");
+            let record = self.records.remove(id);
             if entry.is_none() {
                 match address {
                     Address::V4(bits) => self.v4.remove(&bits),
@@ -292,28 +263,7 @@ impl Holdings {
             record.entry
         });
         if let Some(entry) = entry {
-            let bits = address.bits();
-            let record = Record {
-                entry,
-                high: (bits >> 64) as u64,
-                low: bits as u64,
-                family: address.family(),
-                owner_next: NONE,
-                owner_previous: NONE,
-                owner_current: 0,
-                scope_next: NONE,
-                scope_previous: NONE,
-            };
-            let id = match self.vacant.pop() {
-                Some(id) => {
-                    self.records[id as usize] = Some(record);
-                    id
-                }
-                None => {
-                    self.records.push(Some(record));
-                    (self.records.len() - 1) as RecordId
-                }
-            };
+            let id = self.records.insert(Record::new(address, entry));
             match address {
                 Address::V4(bits) => self.v4.insert(bits, id),
                 Address::V6(bits) => self.v6.insert(bits, id),
@@ -328,9 +278,7 @@ impl Holdings {
             Entry::Held(reservation) => self.link_held(id, &reservation),
             Entry::Released(released) => {
                 self.cooling.insert((released.released_at, id));
-                let hash = self.hasher.hash_one(&released.last);
-                let (records, hasher) = (&self.records, &self.hasher);
-                self.cooling_slots.insert_unique(hash, id, |&id| hash_cooling(records, hasher, id));
+                self.cooling_slots.insert(self.hasher.hash_one(&released.last), id);
             }
             Entry::Declined(declined) => {
                 self.declined.insert((declined.until, id));
@@ -343,10 +291,7 @@ impl Holdings {
             Entry::Held(reservation) => self.unlink_held(id, &reservation),
             Entry::Released(released) => {
                 self.cooling.remove(&(released.released_at, id));
-                let hash = self.hasher.hash_one(&released.last);
-                if let Ok(found) = self.cooling_slots.find_entry(hash, |&other| other == id) {
-                    found.remove();
-                }
+                self.cooling_slots.remove(self.hasher.hash_one(&released.last), id);
             }
             Entry::Declined(declined) => {
                 self.declined.remove(&(declined.until, id));
@@ -358,9 +303,7 @@ impl Holdings {
         self.held += 1;
         let current = reservation.obsolete.is_none();
         if current {
-            let hash = self.hasher.hash_one(&reservation.holder);
-            let (records, hasher) = (&self.records, &self.hasher);
-            self.slots.insert_unique(hash, id, |&id| hash_slot(records, hasher, id));
+            self.slots.insert(self.hasher.hash_one(&reservation.holder), id);
         }
         if let Some(lease) = reservation.lease {
             self.leases.insert((lease.ends, id));
@@ -409,8 +352,7 @@ impl Holdings {
             }
             None => {
                 self.record_mut(id).owner_current = u32::from(current);
-                let (records, hasher) = (&self.records, &self.hasher);
-                self.owners.insert_unique(hash, id, |&id| hash_owner(records, hasher, id));
+                self.owners.insert(hash, id);
             }
         }
     }
@@ -419,10 +361,7 @@ impl Holdings {
         self.held -= 1;
         let current = reservation.obsolete.is_none();
         if current {
-            let hash = self.hasher.hash_one(&reservation.holder);
-            if let Ok(found) = self.slots.find_entry(hash, |&other| other == id) {
-                found.remove();
-            }
+            self.slots.remove(self.hasher.hash_one(&reservation.holder), id);
         }
         if let Some(lease) = reservation.lease {
             self.leases.remove(&(lease.ends, id));
@@ -477,31 +416,29 @@ impl Holdings {
         }
         // It was the first of its chain: the table must name the next one, or nobody.
         let hash = self.owner_hash(&reservation.holder.scope, &reservation.holder.owner);
-        if let Ok(mut found) = self.owners.find_entry(hash, |&other| other == id) {
-            if next == NONE {
-                found.remove();
-            } else {
-                *found.get_mut() = next;
-                self.record_mut(next).owner_current = count - u32::from(current);
-            }
+        if next == NONE {
+            self.owners.remove(hash, id);
+        } else if self.owners.replace(hash, id, next) {
+            self.record_mut(next).owner_current = count - u32::from(current);
         }
     }
 
     /// Bytes that the indexes and record table take, without what the entries point to.
     pub(super) fn index_bytes(&self) -> usize {
         let tree = |entries: usize, bytes: usize| entries * (bytes + 4) * 3 / 2;
-        self.records.capacity() * std::mem::size_of::<Option<Record>>()
-            + self.vacant.capacity() * 4
+        self.records.bytes()
             + tree(self.v4.len(), 4)
             + tree(self.v6.len(), 16)
-            + (self.slots.capacity() + self.cooling_slots.capacity() + self.owners.capacity()) * 5
+            + self.slots.bytes()
+            + self.cooling_slots.bytes()
+            + self.owners.bytes()
             + tree(self.leases.len() + self.cooling.len() + self.declined.len(), 8)
             + self.macs.capacity() * 17
     }
 
     /// Every index against the entries, for tests and debug builds.
     pub(super) fn check(&self) -> Result<(), String> {
-        let live = self.records.iter().flatten().count();
+        let live = self.records.count();
         if live != self.len() {
             return Err(format!("{live} records, {} addresses", self.len()));
         }
@@ -542,23 +479,6 @@ impl Holdings {
             return Err(format!("{held} held, {} counted, {chained} chained", self.held));
         }
         Ok(())
-    }
-}
-
-fn hash_slot(records: &[Option<Record>], hasher: &DefaultHashBuilder, id: RecordId) -> u64 {
-    let held = records[id as usize].as_ref().and_then(Record::held).expect("slots name held records");
-    hasher.hash_one(&held.holder)
-}
-
-fn hash_owner(records: &[Option<Record>], hasher: &DefaultHashBuilder, id: RecordId) -> u64 {
-    let held = records[id as usize].as_ref().and_then(Record::held).expect("owners name held records");
-    hasher.hash_one((&held.holder.scope, &held.holder.owner))
-}
-
-fn hash_cooling(records: &[Option<Record>], hasher: &DefaultHashBuilder, id: RecordId) -> u64 {
-    match records[id as usize].as_ref().map(|record| &record.entry) {
-        Some(Entry::Released(released)) => hasher.hash_one(&released.last),
-        Some(Entry::Held(_) | Entry::Declined(_)) | None => unreachable!("cooling slots name released records"),
     }
 }
 

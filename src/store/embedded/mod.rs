@@ -435,7 +435,7 @@ impl Store for EmbeddedStore {
         self.ask(|reply| reader::Job::Load(shard, token, reply))
     }
 
-    fn commit(&self, batches: Vec<Batch>) -> Later<Result<Vec<Committed>, CommitError>> {
+    fn commit(&self, batches: Arc<[Batch]>) -> Later<Result<Vec<Committed>, CommitError>> {
         let (reply, answer) = oneshot::channel();
         let queued = self.queue(writer::Job::Commit(batches, reply));
         Box::pin(async move {

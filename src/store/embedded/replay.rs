@@ -32,8 +32,40 @@ pub(super) struct View {
 pub(super) struct Overlay {
     /// Its line at the end of the log.
     pub line: Line,
-    records: Vec<u8>,
+    records: Pieces,
     changes: HashMap<NetworkId, Vec<Change>>,
+}
+
+/// Bytes of one piece of [`Pieces`]; a longer record gets a piece of its own.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// Records one after the other, in pieces that never move: one growing buffer would copy a long log again and again.
+#[derive(Debug, Default)]
+struct Pieces(Vec<Vec<u8>>);
+
+/// Where a record lies in [`Pieces`].
+#[derive(Debug, Clone, Copy)]
+struct Spot {
+    piece: u32,
+    at: u32,
+    length: u32,
+}
+
+impl Pieces {
+    fn put(&mut self, record: &[u8]) -> Spot {
+        if self.0.last().is_none_or(|piece| piece.capacity() - piece.len() < record.len()) {
+            self.0.push(Vec::with_capacity(PIECE_BYTES.max(record.len())));
+        }
+        let piece = self.0.len() - 1;
+        let last = &mut self.0[piece];
+        let at = last.len();
+        last.extend_from_slice(record);
+        Spot { piece: piece as u32, at: at as u32, length: record.len() as u32 }
+    }
+
+    fn get(&self, spot: Spot) -> &[u8] {
+        &self.0[spot.piece as usize][spot.at as usize..][..spot.length as usize]
+    }
 }
 
 /// A step, or the net effect of several at one key.
@@ -44,8 +76,7 @@ struct Change {
     expect: Option<u64>,
     /// What is there after, and its record.
     mark: Option<u64>,
-    at: usize,
-    length: u32,
+    record: Spot,
 }
 
 /// Why an entry does not fit: told with its place by who knows it.
@@ -99,7 +130,8 @@ impl View {
             Some(snapshot) => Line::at(shard, snapshot.heads[usize::from(shard.0)]),
             None => Line::new(shard),
         };
-        let empty = |&shard| (shard, Overlay { line: line(shard), records: Vec::new(), changes: HashMap::new() });
+        let empty =
+            |&shard| (shard, Overlay { line: line(shard), records: Pieces::default(), changes: HashMap::new() });
         let mut overlays: HashMap<ShardId, Overlay> = shards.iter().map(empty).collect();
         self.frames(|frame| {
             frame::entries(frame.payload, |entry| match entry {
@@ -143,10 +175,8 @@ impl Overlay {
         let (records, changes) = (&mut self.records, &mut self.changes);
         let header = codec::walk_batch(bytes, |network, step| {
             let mark = step.state.map(codec::mark_of).transpose()?;
-            let record = step.state.unwrap_or_default();
-            let (at, length) = (records.len(), record.len() as u32);
-            records.extend_from_slice(record);
-            let change = Change { key: step.key, expect: step.expect, mark, at, length };
+            let record = records.put(step.state.unwrap_or_default());
+            let change = Change { key: step.key, expect: step.expect, mark, record };
             changes.entry(network).or_default().push(change);
             Ok::<(), Misfit>(())
         })?;
@@ -183,7 +213,7 @@ impl Overlay {
                 return Err(misfit(unexpected(network, change.key, change.expect, found)));
             }
             match change.mark {
-                Some(_) => each(network, change.key, &records[change.at..change.at + change.length as usize]),
+                Some(_) => each(network, change.key, records.get(change.record)),
                 None => Ok(()),
             }
         };

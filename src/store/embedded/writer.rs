@@ -31,7 +31,7 @@ const ROOM_BYTES: u64 = GROUP_BYTES as u64 * 2;
 
 /// What the writer is asked to do.
 pub(super) enum Job {
-    Commit(Vec<Batch>, oneshot::Sender<Result<Vec<Committed>, CommitError>>),
+    Commit(Arc<[Batch]>, oneshot::Sender<Result<Vec<Committed>, CommitError>>),
     Take(ShardId, Token, oneshot::Sender<Result<Head, StoreError>>),
     Close,
 }

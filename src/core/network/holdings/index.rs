@@ -1,0 +1,204 @@
+//! From the hash of a key to the numbers of the records that may have it: a table that never grows at once.
+//!
+//! A plain hash table doubles in one go: at a million entries that is a pause of a third of a second in the middle of a
+//! request. This one is cut into parts of at most [`PART_ENTRIES_MAX`], chosen by the upper bits of the hash; a part that
+//! is full is split in two (extendible hashing, Fagin and others 1979), which costs some ten microseconds however much
+//! there is. Every entry keeps 32 bits of its hash, so that neither a split nor a growing part reads a record.
+//!
+//! Keys are not here: who asks compares the records that are offered.
+//!
+//! Review notes: can equal hashes (one slot that let many addresses go) make it split without end?
+
+use hashbrown::HashTable;
+
+use super::records::RecordId;
+
+/// Entries of one part: the most that a table of 8 192 places takes.
+const PART_ENTRIES_MAX: usize = 7_168;
+/// Bits by which the directory may be longer than an even spread of the entries needs.
+const SPARE_BITS: u32 = 3;
+
+/// Part of a hash, and the record that it leads to.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    tag: u32,
+    id: RecordId,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Part {
+    /// Leading bits of the tag that all its entries share.
+    depth: u32,
+    table: HashTable<Place>,
+}
+
+/// A multimap from hashes to record numbers. Finding, adding and removing cost the same at any size.
+#[derive(Debug, Clone)]
+pub(super) struct Index {
+    /// Part of each value of the tag's leading bits.
+    directory: Vec<u32>,
+    /// Its length as a power of two.
+    depth: u32,
+    parts: Vec<Part>,
+    len: usize,
+}
+
+impl Default for Index {
+    fn default() -> Self {
+        Self { directory: vec![0], depth: 0, parts: vec![Part::default()], len: 0 }
+    }
+}
+
+fn tag_of(hash: u64) -> u32 {
+    (hash >> 32) as u32
+}
+
+/// What the table of a part works with: the tag, spread over all bits.
+fn spread(tag: u32) -> u64 {
+    u64::from(tag).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// The first `bits` bits of a tag.
+fn leading(tag: u32, bits: u32) -> usize {
+    if bits == 0 { 0 } else { (tag >> (u32::BITS - bits)) as usize }
+}
+
+impl Index {
+    fn part_of(&self, tag: u32) -> usize {
+        self.directory[leading(tag, self.depth)] as usize
+    }
+
+    /// The first record of this hash that is the one.
+    pub(super) fn find(&self, hash: u64, is: impl Fn(RecordId) -> bool) -> Option<RecordId> {
+        let tag = tag_of(hash);
+        let table = &self.parts[self.part_of(tag)].table;
+        table.find(spread(tag), |place| place.tag == tag && is(place.id)).map(|place| place.id)
+    }
+
+    /// All records of this hash, in no particular order.
+    pub(super) fn of_hash(&self, hash: u64) -> impl Iterator<Item = RecordId> {
+        let tag = tag_of(hash);
+        let table = &self.parts[self.part_of(tag)].table;
+        table.iter_hash(spread(tag)).filter(move |place| place.tag == tag).map(|place| place.id)
+    }
+
+    /// Adds a record, whatever is there of the same hash.
+    pub(super) fn insert(&mut self, hash: u64, id: RecordId) {
+        let tag = tag_of(hash);
+        let mut at = self.part_of(tag);
+        while self.parts[at].table.len() >= PART_ENTRIES_MAX && self.may_split(at) {
+            self.split(at);
+            at = self.part_of(tag);
+        }
+        self.parts[at].table.insert_unique(spread(tag), Place { tag, id }, |place| spread(place.tag));
+        self.len += 1;
+    }
+
+    /// Removes a record. False if it was not there.
+    pub(super) fn remove(&mut self, hash: u64, id: RecordId) -> bool {
+        let tag = tag_of(hash);
+        let at = self.part_of(tag);
+        let found = self.parts[at].table.find_entry(spread(tag), |place| place.id == id);
+        let removed = found.map(hashbrown::hash_table::OccupiedEntry::remove).is_ok();
+        self.len -= usize::from(removed);
+        removed
+    }
+
+    /// Puts one record in the place of another of the same hash. False if that was not there.
+    pub(super) fn replace(&mut self, hash: u64, old: RecordId, new: RecordId) -> bool {
+        let tag = tag_of(hash);
+        let at = self.part_of(tag);
+        match self.parts[at].table.find_mut(spread(tag), |place| place.id == old) {
+            Some(place) => {
+                place.id = new;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Splitting does not help where many entries have one hash; there the part grows instead.
+    fn may_split(&self, at: usize) -> bool {
+        let even = (self.len / PART_ENTRIES_MAX).max(1).ilog2() + 1;
+        self.parts[at].depth < (even + SPARE_BITS).min(u32::BITS - 1)
+    }
+
+    fn split(&mut self, at: usize) {
+        let depth = self.parts[at].depth + 1;
+        if depth > self.depth {
+            self.directory = self.directory.iter().flat_map(|&part| [part, part]).collect();
+            self.depth = depth;
+        }
+        let table = std::mem::take(&mut self.parts[at].table);
+        let mut halves = [HashTable::with_capacity(table.len() / 2), HashTable::with_capacity(table.len() / 2)];
+        for place in table {
+            let upper = leading(place.tag, depth) & 1;
+            halves[upper].insert_unique(spread(place.tag), place, |place| spread(place.tag));
+        }
+        let [lower, upper] = halves;
+        self.parts[at] = Part { depth, table: lower };
+        let new = self.parts.len() as u32;
+        self.parts.push(Part { depth, table: upper });
+        // Of the stretch of the directory that named the old part, the second half names the new one.
+        let first = self.directory.iter().position(|&part| part == at as u32).unwrap_or_default();
+        let stretch = 1usize << (self.depth - depth + 1);
+        self.directory[first + stretch / 2..first + stretch].fill(new);
+    }
+
+    /// Bytes that it takes.
+    pub(super) fn bytes(&self) -> usize {
+        let tables: usize = self.parts.iter().map(|part| part.table.allocation_size()).sum();
+        tables + self.parts.capacity() * size_of::<Part>() + self.directory.capacity() * size_of::<u32>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Spreads small numbers over 64 bits, the same each time.
+    fn hash(number: u32) -> u64 {
+        (u64::from(number) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17).wrapping_mul(0xd6e8_feb8_6659_fd93)
+    }
+
+    #[test]
+    fn every_entry_is_found_after_any_number_of_splits() {
+        let mut index = Index::default();
+        for id in 0..100_000 {
+            index.insert(hash(id), id);
+        }
+        assert!(index.parts.len() > 10, "{} parts", index.parts.len());
+        assert!(index.parts.iter().all(|part| part.table.len() <= PART_ENTRIES_MAX));
+        for id in 0..100_000 {
+            assert_eq!(index.find(hash(id), |found| found == id), Some(id));
+        }
+        for id in (0..100_000).step_by(2) {
+            assert!(index.remove(hash(id), id));
+            assert!(!index.remove(hash(id), id));
+        }
+        for id in 0..100_000 {
+            assert_eq!(index.find(hash(id), |_| true).is_some(), id % 2 == 1);
+        }
+        assert_eq!(index.len, 50_000);
+    }
+
+    #[test]
+    fn one_hash_with_many_records_does_not_lengthen_the_directory_without_end() {
+        let mut index = Index::default();
+        for id in 0..50_000 {
+            index.insert(hash(7), id);
+        }
+        assert_eq!(index.of_hash(hash(7)).count(), 50_000);
+        assert!(index.directory.len() <= 128, "{}", index.directory.len());
+        assert!(index.find(hash(8), |_| true).is_none());
+    }
+
+    #[test]
+    fn a_record_takes_the_place_of_another() {
+        let mut index = Index::default();
+        index.insert(hash(1), 10);
+        assert!(index.replace(hash(1), 10, 11));
+        assert!(!index.replace(hash(1), 10, 12));
+        assert_eq!(index.of_hash(hash(1)).collect::<Vec<_>>(), [11]);
+    }
+}

@@ -1,0 +1,108 @@
+//! The records themselves, by number, in pieces: a table in one piece would be copied whole each time it grows.
+
+use std::sync::Arc;
+
+use crate::core::address::{Address, Family};
+use crate::core::state::{Entry, Reservation};
+
+/// Number of a record.
+pub(super) type RecordId = u32;
+/// Ends a chain.
+pub(super) const NONE: RecordId = RecordId::MAX;
+/// Records of one piece, as a power of two: some 64 KiB.
+const PIECE_BITS: u32 = 10;
+const PIECE: usize = 1 << PIECE_BITS;
+
+/// What lies at one address, and its neighbours in the chains.
+#[derive(Debug, Clone)]
+pub(super) struct Record {
+    pub entry: Entry,
+    high: u64,
+    low: u64,
+    pub family: Family,
+    pub owner_next: RecordId,
+    pub owner_previous: RecordId,
+    /// Current reservations of the owner; kept in the first record of its chain only.
+    pub owner_current: u32,
+    pub scope_next: RecordId,
+    pub scope_previous: RecordId,
+}
+
+impl Record {
+    /// In no chain yet.
+    pub(super) fn new(address: Address, entry: Entry) -> Self {
+        let bits = address.bits();
+        Self {
+            entry,
+            high: (bits >> 64) as u64,
+            low: bits as u64,
+            family: address.family(),
+            owner_next: NONE,
+            owner_previous: NONE,
+            owner_current: 0,
+            scope_next: NONE,
+            scope_previous: NONE,
+        }
+    }
+
+    pub(super) fn address(&self) -> Address {
+        Address::new(self.family, u128::from(self.high) << 64 | u128::from(self.low))
+    }
+
+    pub(super) fn held(&self) -> Option<&Arc<Reservation>> {
+        match &self.entry {
+            Entry::Held(reservation) => Some(reservation),
+            Entry::Released(_) | Entry::Declined(_) => None,
+        }
+    }
+}
+
+/// Records by number; numbers that were given back are given again.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Records {
+    /// All but the last one are full.
+    pieces: Vec<Vec<Option<Record>>>,
+    vacant: Vec<RecordId>,
+}
+
+impl Records {
+    pub(super) fn get(&self, id: RecordId) -> &Record {
+        self.pieces[id as usize >> PIECE_BITS][id as usize % PIECE].as_ref().expect("an index names live records only")
+    }
+
+    pub(super) fn get_mut(&mut self, id: RecordId) -> &mut Record {
+        self.pieces[id as usize >> PIECE_BITS][id as usize % PIECE].as_mut().expect("an index names live records only")
+    }
+
+    pub(super) fn insert(&mut self, record: Record) -> RecordId {
+        if let Some(id) = self.vacant.pop() {
+            self.pieces[id as usize >> PIECE_BITS][id as usize % PIECE] = Some(record);
+            return id;
+        }
+        if self.pieces.last().is_none_or(|piece| piece.len() == PIECE) {
+            // The first piece grows with what is in it: most networks are small.
+            let room = if self.pieces.is_empty() { 4 } else { PIECE };
+            self.pieces.push(Vec::with_capacity(room));
+        }
+        let before = (self.pieces.len() - 1) << PIECE_BITS;
+        let last = self.pieces.last_mut().expect("one was pushed");
+        last.push(Some(record));
+        (before + last.len() - 1) as RecordId
+    }
+
+    pub(super) fn remove(&mut self, id: RecordId) -> Record {
+        self.vacant.push(id);
+        self.pieces[id as usize >> PIECE_BITS][id as usize % PIECE].take().expect("an index names live records only")
+    }
+
+    /// Records that are live.
+    pub(super) fn count(&self) -> usize {
+        self.pieces.iter().flatten().flatten().count()
+    }
+
+    /// Bytes that the table takes, without what the entries point to.
+    pub(super) fn bytes(&self) -> usize {
+        let records: usize = self.pieces.iter().map(Vec::capacity).sum();
+        records * size_of::<Option<Record>>() + self.vacant.capacity() * size_of::<RecordId>()
+    }
+}
