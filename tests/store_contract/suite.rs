@@ -90,7 +90,7 @@ fn a_batch_sent_again_is_applied_once(subject: &impl Subject) {
 fn other_content_under_a_used_seq_is_refused(subject: &impl Subject) {
     let store = subject.open();
     let head = wait(store.take(ShardId(0), token(1))).unwrap();
-    wait(store.commit([batch(&head, 0, vec![config_step(network(1))].into())])).unwrap();
+    wait(store.commit([batch(&head, 0, vec![config_step(network(1))])].into())).unwrap();
     let other = batch(&head, 0, vec![config_step(network(1)), grant(7, 5, None)]);
     assert!(matches!(wait(store.commit([other].into())), Err(CommitError::Fenced { .. })));
     assert_eq!(wait(store.history(ShardId(0), Seq(0), 10)).unwrap().len(), 1);
@@ -171,7 +171,7 @@ fn what_cannot_be_read_back_is_refused(subject: &impl Subject) {
     wrong.acts[0].network = network(8);
     wrong.generation.0 = 1 << 53;
     assert!(wait(store.commit([wrong].into())).is_err());
-    wait(store.commit([batch(&head, 0, vec![config_step(network(1))].into())])).unwrap();
+    wait(store.commit([batch(&head, 0, vec![config_step(network(1))])].into())).unwrap();
 }
 
 fn time_and_generations_never_go_back(subject: &impl Subject) {
@@ -206,11 +206,11 @@ fn history_is_read_in_pages(subject: &impl Subject) {
 fn a_closed_store_refuses(subject: &impl Subject) {
     let store = subject.open();
     let head = wait(store.take(ShardId(0), token(1))).unwrap();
-    let before = store.commit([batch(&head, 0, vec![config_step(network(1))].into())]);
+    let before = store.commit([batch(&head, 0, vec![config_step(network(1))])].into());
     wait(store.close());
     wait(before).unwrap();
     assert_eq!(store.health(), StoreHealth::Failed);
-    let refused = wait(store.commit([batch(&head, 0, vec![config_step(network(1))].into())]));
+    let refused = wait(store.commit([batch(&head, 0, vec![config_step(network(1))])].into()));
     assert!(matches!(refused, Err(CommitError::NotApplied { .. })), "{refused:?}");
     assert!(wait(store.take(ShardId(0), token(2))).is_err());
     wait(store.close());
