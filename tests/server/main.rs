@@ -8,7 +8,6 @@
 mod barrier;
 mod faulty;
 mod isolation;
-mod rate;
 mod rules;
 mod stop;
 mod support;

@@ -39,6 +39,9 @@ fn unhex(text: &str) -> Vec<u8> {
 /// Written once, by the first version of this format. It is never written again; a new format gets a new file.
 #[test]
 fn bytes_of_format_1_are_read_for_ever() {
+    if std::env::var_os("ALLOD_WRITE_GOLDEN").is_some() {
+        write_golden_files();
+    }
     let batch = unhex(include_str!("../../../tests/golden/codec-v1/batch.hex"));
     assert_eq!(decode_batch(&batch).unwrap(), samples::full_batch());
     assert_eq!(hex(&encoded(&samples::full_batch())), hex(&batch), "today's encoder writes other bytes");
@@ -181,9 +184,7 @@ fn mutate(rng: &mut SmallRng, bytes: &mut Vec<u8>) {
     }
 }
 
-/// Writes the golden files of a new format. Run once by hand, when [`FORMAT`] was raised.
-#[test]
-#[ignore = "writes golden files"]
+/// Writes the golden files of a new format, when [`FORMAT`] was raised: `ALLOD_WRITE_GOLDEN=1 cargo test for_ever`, once.
 #[expect(clippy::disallowed_methods, reason = "files of a test need not survive a crash")]
 fn write_golden_files() {
     let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/codec-v{FORMAT}"));

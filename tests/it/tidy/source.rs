@@ -58,16 +58,16 @@ pub fn rust_files(below: &str) -> Vec<Source> {
     sources
 }
 
-/// Is the file declared as `#[cfg(test)] mod name;`?
+/// Is the file, or a module that it lies in, declared as `#[cfg(test)] mod name;`?
 fn is_only_for_tests(source: &Source, all: &[Source]) -> bool {
     let path = source.path.trim_end_matches(".rs").trim_end_matches("/mod");
     let Some((parent, name)) = path.rsplit_once('/') else { return false };
     let heads = [format!("{parent}.rs"), format!("{parent}/mod.rs"), format!("{parent}/lib.rs")];
-    let head = all.iter().find(|source| heads.contains(&source.path));
+    let head = all.iter().find(|head| heads.contains(&head.path) && head.path != source.path);
     head.is_some_and(|head| {
         let lines: Vec<&str> = head.code.lines().map(str::trim).collect();
         let declares = |line: &str| line.ends_with(&format!("mod {name};"));
-        lines.windows(2).any(|pair| pair[0] == "#[cfg(test)]" && declares(pair[1]))
+        lines.windows(2).any(|pair| pair[0] == "#[cfg(test)]" && declares(pair[1])) || is_only_for_tests(head, all)
     })
 }
 
