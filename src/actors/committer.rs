@@ -7,6 +7,10 @@
 //! At most [`GROUPS_IN_FLIGHT_MAX`] groups are under way; meanwhile the next one fills. There is no timer: an idle server
 //! commits at once, a busy one in large groups. Beyond the bound of a group, units are taken fairly over networks.
 //!
+//! **Time.** A shard's time goes on after a restart from its last batch. So that an idle spell before a crash does not
+//! lengthen every lease, a batch without changes is written for a shard in which something is due, every
+//! [`TIME_MARK_SECONDS`] and before the end.
+//!
 //! One committer serves all shards where the store commits them together, else one each.
 //!
 //! **Outcomes** (CONSISTENCY 6). Applied: answers leave in order. Not applied: the same batches again, in order, until
@@ -20,7 +24,7 @@
 
 mod unit;
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -34,7 +38,7 @@ use super::network::Loaded;
 use super::service::Shared;
 use super::{Applied, Fatal, Fault, Told};
 use crate::core::types::NetworkId;
-use crate::limits::BATCH_CHANGES_MAX;
+use crate::limits::{BATCH_CHANGES_MAX, TIME_MARK_SECONDS};
 use crate::store::{
     Act, Batch, CommitError, Committed, Head, NetworkImage, Seq, ShardId, StoreError, StoreHealth, Token,
 };
@@ -44,6 +48,8 @@ use crate::store::{
 pub const GROUPS_IN_FLIGHT_MAX: usize = 2;
 /// How long a commit may be tried before its memory is given up.
 pub const COMMIT_DEADLINE: Duration = Duration::from_secs(2);
+/// How often it is looked for shards whose time must be written down.
+const LOOK_AT_TIME_EVERY: Duration = Duration::from_secs(5);
 const RETRY_AFTER: Duration = Duration::from_millis(10);
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(1);
 
@@ -76,6 +82,8 @@ pub struct Committer {
     attempts: u64,
     retrying: bool,
     recovering: bool,
+    /// Shards whose time is written down with the next group.
+    marks: BTreeSet<ShardId>,
     reloads: Vec<Reload>,
     loading: HashSet<ShardId>,
     drained: Vec<oneshot::Sender<()>>,
@@ -97,6 +105,7 @@ impl Committer {
             attempts: 0,
             retrying: false,
             recovering: false,
+            marks: BTreeSet::new(),
             reloads: Vec::new(),
             loading: HashSet::new(),
             drained: Vec::new(),
@@ -180,7 +189,7 @@ impl Committer {
         if self.recovering || self.retrying || self.fatal {
             return;
         }
-        while self.in_flight.len() < GROUPS_IN_FLIGHT_MAX && !self.queue.is_empty() {
+        while self.in_flight.len() < GROUPS_IN_FLIGHT_MAX && !(self.queue.is_empty() && self.marks.is_empty()) {
             let mut units = self.next_units();
             let batches: Arc<[Batch]> = self.batches_of(&mut units).into();
             for part in units.iter().flat_map(|unit| &unit.parts) {
@@ -204,9 +213,13 @@ impl Committer {
             *counts.entry(part.lane.shard).or_default() += part.acts.len();
         }
         // Made in their size: growing them would copy a busy group's acts again and again.
-        let sized = counts.into_iter().filter(|(_, count)| *count > 0);
+        let marks = std::mem::take(&mut self.marks);
+        let sized = counts.into_iter().filter(|(shard, count)| *count > 0 || marks.contains(shard));
         let mut acts: BTreeMap<ShardId, Vec<Act>> =
             sized.map(|(shard, count)| (shard, Vec::with_capacity(count))).collect();
+        for &shard in &marks {
+            acts.entry(shard).or_default();
+        }
         for part in units.iter_mut().flat_map(|unit| &mut unit.parts) {
             if let Some(of_shard) = acts.get_mut(&part.lane.shard) {
                 of_shard.append(&mut part.acts);
@@ -217,12 +230,13 @@ impl Committer {
             let Some(line) = self.lines.get_mut(&shard) else { continue };
             line.seq = Seq(line.seq.0 + 1);
             line.generation = line.generation.max(highest(&acts));
+            line.time = self.shared.shard_time(shard);
             batches.push(Batch {
                 shard,
                 epoch: line.epoch,
                 token: line.token,
                 seq: line.seq,
-                time: self.shared.shard_time(shard),
+                time: line.time,
                 generation: line.generation,
                 acts,
             });
@@ -505,8 +519,21 @@ impl Committer {
         self.shared.fatal(Fatal(problem.to_owned()));
     }
 
+    /// Notes the shards whose time shall be written down: something waits for it, and it is `stale_ms` ahead of what is
+    /// durable.
+    fn mark_time(&mut self, stale_ms: u64) {
+        for route in self.shared.routes.all() {
+            let shard = route.lane.shard;
+            let Some(line) = self.lines.get(&shard) else { continue };
+            let ahead = self.shared.shard_time(shard).0.saturating_sub(line.time.0);
+            if ahead > stale_ms && route.lane.awaits.load(Ordering::Relaxed) {
+                self.marks.insert(shard);
+            }
+        }
+    }
+
     fn tell_drained(&mut self) {
-        if self.in_flight.is_empty() && self.queue.is_empty() {
+        if self.in_flight.is_empty() && self.queue.is_empty() && self.marks.is_empty() {
             for waiting in self.drained.drain(..) {
                 // Who waited may have given up.
                 let _ = waiting.send(());
@@ -528,6 +555,10 @@ impl Actor for Committer {
     fn started(&mut self, ctx: &mut Context<Self>) {
         // Bounded by the permits of the networks and the in-flight bounds of the connections, not by the mailbox.
         ctx.set_mailbox_capacity(usize::MAX >> 8);
+        ctx.run_interval(LOOK_AT_TIME_EVERY, |act, ctx| {
+            act.mark_time(TIME_MARK_SECONDS * 1_000);
+            act.pump(ctx);
+        });
     }
 }
 
@@ -553,8 +584,12 @@ impl Handler<Reload> for Committer {
 
 impl Handler<Drained> for Committer {
     type Result = ();
-    fn handle(&mut self, Drained(told): Drained, _: &mut Context<Self>) {
+    fn handle(&mut self, Drained(told): Drained, ctx: &mut Context<Self>) {
         self.drained.push(told);
+        if self.shared.store.health() != StoreHealth::Failed {
+            self.mark_time(0);
+            self.pump(ctx);
+        }
         self.tell_drained();
     }
 }

@@ -34,7 +34,7 @@ use actix::prelude::*;
 use compact_str::CompactString;
 use tokio::sync::oneshot;
 
-use self::draft::{Draft, refused_by_store, stopped};
+use self::draft::{Draft, refused_by_store, restored, stopped};
 pub use self::messages::{DecideHeld, Finish, Hold, HoldId, Loaded, Tick, Work, refuse};
 use super::clock::Draws;
 use super::committer::{Enqueue, Part, Reload, Unit};
@@ -176,6 +176,9 @@ impl NetworkActor {
             }
             let moment = Moment { entropy: self.draws.draw(), ..moment };
             match self.decide(&item.command, moment) {
+                Ok(Ok(decision)) if self.shared.info.restored_from.is_some() && decision.chooses() => {
+                    unit.answer(item.ticket, Err(Box::new(restored())), false);
+                }
                 Ok(Ok(Decision { steps, outcome })) => {
                     let wrote = !steps.is_empty() && !item.dry_run;
                     if wrote {
@@ -302,6 +305,7 @@ impl NetworkActor {
         }
         let now = self.shared.shard_time(self.lane.shard);
         let due_in_ms = self.network.next_due().map(|due| due.0.saturating_sub(now.0));
+        self.lane.awaits.store(due_in_ms.is_some(), Ordering::Relaxed);
         timers::register(self.id(), &ctx.address(), due_in_ms, true);
     }
 
@@ -377,7 +381,11 @@ impl NetworkActor {
                 Box::new(stopped(self.id())) // `panicked` always answers.
             }));
         };
-        let Decision { steps, outcome } = decided?;
+        let decided = decided?;
+        if self.shared.info.restored_from.is_some() && decided.chooses() {
+            return Err(Box::new(restored()));
+        }
+        let Decision { steps, outcome } = decided;
         let changes = steps.len();
         let act = Act {
             network: self.id(),
@@ -502,6 +510,7 @@ impl Handler<Tick> for NetworkActor {
                 if matches!(self.phase, Phase::Serving) {
                     self.publish_figures();
                     let due_in_ms = self.network.next_due().map(|due| due.0.saturating_sub(moment.now.0));
+                    self.lane.awaits.store(due_in_ms.is_some(), Ordering::Relaxed);
                     timers::register(self.id(), &ctx.address(), due_in_ms, false);
                 } else {
                     self.after(ctx);
@@ -543,7 +552,8 @@ impl NetworkActor {
             self.shared.gone(Gone { id: self.id() });
             return;
         };
-        match Network::load(image.config, image.subnets, image.entries, floor) {
+        let now = self.shared.shard_time(self.lane.shard);
+        match Network::load(image.config, image.subnets, image.entries, floor, now) {
             Ok(network) => {
                 self.network = network;
                 self.incarnation = incarnation;

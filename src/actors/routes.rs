@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hash};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use actix::Addr;
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -39,12 +39,14 @@ pub struct Lane {
     pub incarnation: AtomicU64,
     /// How many units of the network the committer is done with.
     pub settled: AtomicU64,
+    /// Does anything of it end by itself: a lease, a cooldown, a probation?
+    pub awaits: AtomicBool,
 }
 
 impl Lane {
     /// A network whose memory was just loaded or made.
     pub fn new(id: NetworkId, shard: ShardId) -> Self {
-        Self { id, shard, incarnation: AtomicU64::new(0), settled: AtomicU64::new(0) }
+        Self { id, shard, incarnation: AtomicU64::new(0), settled: AtomicU64::new(0), awaits: AtomicBool::new(false) }
     }
 }
 

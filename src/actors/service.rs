@@ -229,7 +229,7 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, String> {
         for image in of_shard {
             let id = image.config.id;
             let floor = generation_floor(head.generation, wall);
-            let network = Network::load(image.config, image.subnets, image.entries, floor)
+            let network = Network::load(image.config, image.subnets, image.entries, floor, head.time)
                 .map_err(|problem| format!("network {id} cannot be loaded: {problem}"))?;
             networks.push(network);
         }

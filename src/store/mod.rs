@@ -266,6 +266,9 @@ pub struct StoreInfo {
     pub commits_shards_together: bool,
     /// Is holding the store open proof of ownership, so that answers without a change need no fence check?
     pub ownership_is_standing: bool,
+    /// The register that this one was copied from, until an operator accepts the copy: what was granted since is not in
+    /// it, so nothing may be chosen for anybody (CONSISTENCY 25).
+    pub restored_from: Option<u128>,
 }
 
 /// Whether the store can take changes.

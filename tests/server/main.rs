@@ -8,6 +8,7 @@
 mod barrier;
 mod faulty;
 mod isolation;
+mod restart;
 mod rules;
 mod stop;
 mod support;

@@ -21,7 +21,7 @@ use crate::core::network::{self, Network};
 use crate::core::outcome::{Decision, NetworkView, Outcome};
 use crate::core::refusal::Refusal;
 use crate::core::state::SubnetConfig;
-use crate::core::types::{Generation, NetworkId, SubnetId, Version};
+use crate::core::types::{Generation, NetworkId, ShardTime, SubnetId, Version};
 use crate::limits::BATCH_CHANGES_MAX;
 use crate::store::Act as Record;
 
@@ -134,7 +134,7 @@ impl Coordinator {
         let Some(route) = self.shared.routes.find(input.name.as_str()) else { return Err(refusal.into()) };
         let Outcome::Network(view) = self.ask(&route, Command::Show).await? else { return Err(lost()) };
         let NetworkView { config, subnets } = *view.clone();
-        let present = Network::load(config, subnets, Vec::new(), Generation(0)).map_err(|problem| {
+        let present = Network::load(config, subnets, Vec::new(), Generation(0), ShardTime(0)).map_err(|problem| {
             tracing::error!(network = %route.id, problem, "a network that is served cannot be compared");
             lost()
         })?;

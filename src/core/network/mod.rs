@@ -78,7 +78,9 @@ pub struct Footprint {
 }
 
 impl Network {
-    /// The network that the store remembers. No generation up to `floor` is given again.
+    /// The network that the store remembers, served from `since` on. No generation up to `floor` is given again, and no
+    /// lease ends before its holder had [`crate::limits::LEASE_GRACE_SECONDS`], or its whole length if that is shorter, to
+    /// renew it (CONSISTENCY 12).
     ///
     /// # Errors
     /// A sentence saying what does not fit together; such a network must not be served.
@@ -87,9 +89,10 @@ impl Network {
         mut subnets: Vec<Arc<SubnetConfig>>,
         entries: Vec<(Address, Entry)>,
         floor: Generation,
+        since: ShardTime,
     ) -> Result<Self, String> {
         subnets.sort_by_key(|subnet| subnet.position);
-        let mut holdings = Holdings::default();
+        let mut holdings = Holdings::served_since(since);
         let mut highest = floor;
         for subnet in &subnets {
             highest = highest.max(Generation(subnet.first_generation().0.saturating_sub(1)));
@@ -128,7 +131,8 @@ impl Network {
     ) -> Self {
         let entries: std::collections::BTreeMap<Address, Entry> = entries.into_iter().collect();
         let floor = Generation(next_generation.0 - 1);
-        Self::load(config, subnets, entries.into_iter().collect(), floor).expect("test networks fit together")
+        Self::load(config, subnets, entries.into_iter().collect(), floor, ShardTime(0))
+            .expect("test networks fit together")
     }
 
     /// What a command leads to. Reads only; the same state, command and context always lead to the same decision.

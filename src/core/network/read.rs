@@ -30,7 +30,7 @@ impl Network {
         let subnet = self.layout.subnet_of(address);
         let pool = self.layout.pool_of(address).map(|index| self.layout.pools[index].pool);
         let expires = reservation.lease.map(|lease| {
-            let left = lease.ends.0.saturating_sub(context.now.0);
+            let left = self.holdings.end_of(lease).0.saturating_sub(context.now.0);
             (WallTime(context.wall.0 + left), left / 1_000)
         });
         View {
@@ -373,7 +373,9 @@ impl<'a> Test<'a> {
             && filter.kind.is_none_or(|kind| kind == held.kind)
             && filter.obsolete.is_none_or(|obsolete| obsolete == held.obsolete.is_some())
             && filter.created_before.is_none_or(|at| held.created_at < at)
-            && self.expires_before.is_none_or(|at| held.lease.is_some_and(|lease| lease.ends.0 < at))
+            && self
+                .expires_before
+                .is_none_or(|at| held.lease.is_some_and(|lease| network.holdings.end_of(lease).0 < at))
             && filter.mac.is_none_or(|mac| details.is_some_and(|details| details.mac == Some(mac)))
             && filter.hostname.as_ref().is_none_or(|name| details.is_some_and(|details| details.hostname == *name))
             && filter.label.as_ref().is_none_or(|(key, value)| {

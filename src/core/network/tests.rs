@@ -82,9 +82,14 @@ impl Net {
     fn with(change: impl FnOnce(&mut NetworkConfig), subnets: Vec<SubnetConfig>) -> Self {
         let mut config = config();
         change(&mut config);
-        let network =
-            Network::load(Arc::new(config), subnets.into_iter().map(Arc::new).collect(), Vec::new(), Generation(100))
-                .unwrap();
+        let network = Network::load(
+            Arc::new(config),
+            subnets.into_iter().map(Arc::new).collect(),
+            Vec::new(),
+            Generation(100),
+            ShardTime(0),
+        )
+        .unwrap();
         Self { network, now: 1_000, draws: 0 }
     }
 
@@ -461,8 +466,14 @@ fn loading_the_entries_of_a_network_gives_the_same_network() {
     net.block("blk", 29).unwrap();
     let network = &net.network;
     let everything = network.entries_in("0.0.0.0-255.255.255.255".parse().unwrap());
-    let mut loaded =
-        Network::load(Arc::clone(network.config()), network.subnets().to_vec(), everything, Generation(0)).unwrap();
+    let mut loaded = Network::load(
+        Arc::clone(network.config()),
+        network.subnets().to_vec(),
+        everything,
+        Generation(0),
+        ShardTime(0),
+    )
+    .unwrap();
     loaded.check().unwrap();
     assert_eq!(loaded.counts(), network.counts());
     assert_eq!(loaded.next_generation(), network.next_generation());

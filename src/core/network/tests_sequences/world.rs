@@ -430,5 +430,6 @@ fn load(stored: &BTreeMap<Key, State>, floor: Generation) -> Network {
         State::Config(_) | State::Entry(_) => None,
     };
     let subnets = stored.values().filter_map(subnet).collect();
-    Network::load(Arc::clone(config), subnets, entries_of(stored), floor).expect("what is stored fits together")
+    Network::load(Arc::clone(config), subnets, entries_of(stored), floor, ShardTime(0))
+        .expect("what is stored fits together")
 }
