@@ -24,7 +24,7 @@
 mod draft;
 mod messages;
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -47,8 +47,8 @@ use crate::core::command::{Command, Context as Moment};
 use crate::core::network::Network;
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::{Missing, Refusal};
-use crate::core::state::Step;
-use crate::core::types::{NetworkId, ShardTime};
+use crate::core::state::{Entry, State, Step};
+use crate::core::types::{NetworkId, Scope, ShardTime};
 use crate::limits::{NETWORK_QUEUE_REQUESTS_MAX, UNIT_CHANGES_MAX};
 use crate::store::{Act, StoreHealth};
 
@@ -99,6 +99,8 @@ pub struct NetworkActor {
     panics: VecDeque<Instant>,
     /// How often it asked to be loaded again.
     loads: u64,
+    /// Scopes that were published.
+    scopes: HashSet<Scope>,
 }
 
 impl NetworkActor {
@@ -107,6 +109,7 @@ impl NetworkActor {
         let Birth { network, lane, published } = birth;
         let draws = Draws::new(&*shared.clock);
         let incarnation = lane.incarnation.load(Ordering::Acquire);
+        let scopes = network.scope_names().into_iter().collect();
         Self {
             shared,
             network,
@@ -119,6 +122,7 @@ impl NetworkActor {
             draws,
             panics: VecDeque::new(),
             loads: 0,
+            scopes,
         }
     }
 
@@ -227,7 +231,29 @@ impl NetworkActor {
         if self.network.is_gone() {
             self.phase = Phase::Gone;
         }
+        self.note_scopes(steps);
         Ok(())
+    }
+
+    /// Tells the world of scopes that hold something here for the first time.
+    fn note_scopes(&mut self, steps: &[Step]) {
+        for step in steps {
+            if let Some(State::Entry(Entry::Held(held))) = &step.state
+                && !self.scopes.contains(&held.holder.scope)
+            {
+                self.published.note_scope(&held.holder.scope);
+                self.scopes.insert(held.holder.scope.clone());
+            }
+        }
+    }
+
+    /// Tells the world which scopes hold something here; those that hold nothing any more are forgotten.
+    fn publish_scopes(&mut self) {
+        let here = self.network.scope_names();
+        if here.len() != self.scopes.len() || here.iter().any(|scope| !self.scopes.contains(scope)) {
+            self.scopes = here.into_iter().collect();
+            self.published.set_scopes(self.scopes.iter().cloned().collect());
+        }
     }
 
     /// The command under the panic is answered `internal` and not run again; the memory is loaded afresh.
@@ -509,6 +535,10 @@ impl Handler<Tick> for NetworkActor {
                 self.send(unit);
                 if matches!(self.phase, Phase::Serving) {
                     self.publish_figures();
+                    if self.lane.settled.load(Ordering::Acquire) == self.enqueued {
+                        // Only what is durable: a release in doubt may turn out not to have happened.
+                        self.publish_scopes();
+                    }
                     let due_in_ms = self.network.next_due().map(|due| due.0.saturating_sub(moment.now.0));
                     self.lane.awaits.store(due_in_ms.is_some(), Ordering::Relaxed);
                     timers::register(self.id(), &ctx.address(), due_in_ms, false);
@@ -558,6 +588,7 @@ impl NetworkActor {
                 self.network = network;
                 self.incarnation = incarnation;
                 self.phase = Phase::Serving;
+                self.publish_scopes();
                 self.shared.reloaded(self.network.config(), self.network.subnets());
                 tracing::info!(network = %self.id(), incarnation, "loaded again from the store");
             }

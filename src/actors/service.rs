@@ -144,6 +144,8 @@ impl Shared {
     /// Starts the actor of a network on its reactor thread. The route is not published yet.
     pub fn start_network(self: &Arc<Self>, network: Network, lane: Arc<Lane>, published: Arc<Published>) -> Route {
         let config = Arc::clone(network.config());
+        // Before anybody can look for its holders.
+        published.set_scopes(network.scope_names().into_iter().collect());
         let birth = Birth { network, lane: Arc::clone(&lane), published: Arc::clone(&published) };
         let shared = Arc::clone(self);
         let addr =

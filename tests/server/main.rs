@@ -10,5 +10,6 @@ mod faulty;
 mod isolation;
 mod restart;
 mod rules;
+mod spread;
 mod stop;
 mod support;

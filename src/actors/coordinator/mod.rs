@@ -269,10 +269,10 @@ impl Coordinator {
             Job::Acquire(parts) => self.acquire(parts).await,
             Job::ReleaseOwner { scope, owner, network } => {
                 let command = |limit| Command::ReleaseOwner { scope: scope.clone(), owner: owner.clone(), limit };
-                self.release(network.as_deref(), command).await
+                self.release(network.as_deref(), (&scope, Some(&owner)), command).await
             }
             Job::ReleaseScope(scope) => {
-                self.release(None, |limit| Command::ReleaseScope { scope: scope.clone(), limit }).await
+                self.release(None, (&scope, None), |limit| Command::ReleaseScope { scope: scope.clone(), limit }).await
             }
             Job::List { network, realm, filter, after, limit, count_only } => {
                 self.list(network.as_deref(), realm, *filter, after, (limit, count_only)).await

@@ -298,6 +298,11 @@ impl Network {
         self.holdings.of_owner(scope, owner).next().is_some()
     }
 
+    /// Scopes that hold anything, obsolete holdings included. Cost: how many they are.
+    pub fn scope_names(&self) -> Vec<super::types::Scope> {
+        self.holdings.scope_names().cloned().collect()
+    }
+
     /// The generation that the next grant gets.
     pub fn next_generation(&self) -> Generation {
         self.next_generation
