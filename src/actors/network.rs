@@ -18,37 +18,38 @@
 //! unit changes nothing, everything that the network ever enqueued is settled, its incarnation still stands, and the
 //! store's ownership is standing. Every other answer, refusals and reads included, travels with a unit behind what it saw.
 //!
+//! What it does with its memory is in `deciding`; what it brings together, in `draft`.
+//!
 //! Review notes: does a new reply path go through `send`? What if the actor is held, loading or stopped then? Is
 //! `settled` read before `incarnation`? What happens when the client hung up (nothing: its outlet is closed)?
 
+mod deciding;
 mod draft;
 mod messages;
 
 use std::collections::{HashSet, VecDeque};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use actix::prelude::*;
-use compact_str::CompactString;
 use tokio::sync::oneshot;
 
-use self::draft::{Draft, refused_by_store, restored, stopped};
+use self::draft::{Draft, refused_by_store, stopped};
 pub use self::messages::{DecideHeld, Finish, Hold, HoldId, Loaded, Tick, Work, refuse};
 use super::clock::Draws;
 use super::committer::{Enqueue, Part, Reload, Unit};
 use super::directory::Gone;
-use super::routes::{Figures, Lane, Published, SubnetFigures};
+use super::routes::{Lane, Published};
 use super::service::Shared;
 use super::timers;
 use super::{Applied, Fault, Told};
-use crate::core::command::{Command, Context as Moment};
+use crate::core::command::Context as Moment;
 use crate::core::network::Network;
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::{Missing, Refusal};
-use crate::core::state::{Entry, State, Step};
-use crate::core::types::{NetworkId, Scope, ShardTime};
+use crate::core::state::Step;
+use crate::core::types::{Mac, NetworkId, Scope};
 use crate::limits::{NETWORK_QUEUE_REQUESTS_MAX, UNIT_CHANGES_MAX};
 use crate::store::{Act, StoreHealth};
 
@@ -57,11 +58,13 @@ pub const DEFERRED_MS_MAX: u64 = 2_000;
 /// So many panics within [`PANIC_WINDOW`] stop a network.
 const PANICS_MAX: usize = 3;
 const PANIC_WINDOW: Duration = Duration::from_secs(60);
+/// How often a MAC is drawn again that another network took at the same moment.
+const MAC_DRAWS: usize = 8;
 
 #[derive(Debug)]
 enum Phase {
     Serving,
-    Held { hold: HoldId, steps: Vec<Step> },
+    Held { hold: HoldId, steps: Vec<Step>, taken: Vec<Mac> },
     Loading { since: Instant },
     Stopped,
     Gone,
@@ -135,6 +138,7 @@ impl NetworkActor {
             now: self.shared.shard_time(self.lane.shard),
             wall: self.shared.clock.wall(),
             entropy: self.draws.draw(),
+            mac_elsewhere: None,
         }
     }
 
@@ -179,14 +183,11 @@ impl NetworkActor {
                 continue;
             }
             let moment = Moment { entropy: self.draws.draw(), ..moment };
-            match self.decide(&item.command, moment) {
-                Ok(Ok(decision)) if self.shared.info.restored_from.is_some() && decision.chooses() => {
-                    unit.answer(item.ticket, Err(Box::new(restored())), false);
-                }
-                Ok(Ok(Decision { steps, outcome })) => {
+            match self.decide_among_others(&item.command, moment, item.dry_run) {
+                Ok(Ok((Decision { steps, outcome }, _))) => {
                     let wrote = !steps.is_empty() && !item.dry_run;
                     if wrote {
-                        if self.apply(&steps, moment.now).is_err() {
+                        if self.apply(&steps, moment.now, self.enqueued + 1).is_err() {
                             self.panicked(&mut unit, Some(item.ticket));
                             break;
                         }
@@ -194,7 +195,7 @@ impl NetworkActor {
                     }
                     unit.answer(item.ticket, Ok(outcome), wrote);
                 }
-                Ok(Err(refusal)) => unit.answer(item.ticket, Err(refusal.into()), false),
+                Ok(Err(fault)) => unit.answer(item.ticket, Err(fault), false),
                 Err(()) => {
                     self.panicked(&mut unit, Some(item.ticket));
                     break;
@@ -211,92 +212,6 @@ impl NetworkActor {
             self.deferred.push_front(Deferred::Work(work));
         }
         self.after(ctx);
-    }
-
-    /// Decides behind a wall: a panic is an answer, not the end of the actor.
-    fn decide(&mut self, command: &Command, moment: Moment) -> Result<Result<Decision, Refusal>, ()> {
-        let (network, shared) = (&self.network, &self.shared);
-        catch_unwind(AssertUnwindSafe(|| {
-            if let Some(hook) = &shared.hooks.before_decide {
-                hook(command);
-            }
-            network.decide(command, moment)
-        }))
-        .map_err(drop)
-    }
-
-    fn apply(&mut self, steps: &[Step], now: ShardTime) -> Result<(), ()> {
-        let network = &mut self.network;
-        catch_unwind(AssertUnwindSafe(|| steps.iter().for_each(|step| network.apply(step, now)))).map_err(drop)?;
-        if self.network.is_gone() {
-            self.phase = Phase::Gone;
-        }
-        self.note_scopes(steps);
-        Ok(())
-    }
-
-    /// Tells the world of scopes that hold something here for the first time.
-    fn note_scopes(&mut self, steps: &[Step]) {
-        for step in steps {
-            if let Some(State::Entry(Entry::Held(held))) = &step.state
-                && !self.scopes.contains(&held.holder.scope)
-            {
-                self.published.note_scope(&held.holder.scope);
-                self.scopes.insert(held.holder.scope.clone());
-            }
-        }
-    }
-
-    /// Tells the world which scopes hold something here; those that hold nothing any more are forgotten.
-    fn publish_scopes(&mut self) {
-        let here = self.network.scope_names();
-        if here.len() != self.scopes.len() || here.iter().any(|scope| !self.scopes.contains(scope)) {
-            self.scopes = here.into_iter().collect();
-            self.published.set_scopes(self.scopes.iter().cloned().collect());
-        }
-    }
-
-    /// The command under the panic is answered `internal` and not run again; the memory is loaded afresh.
-    fn panicked(&mut self, unit: &mut Draft, ticket: Option<u32>) {
-        let id = format!("{:016x}", self.draws.draw() as u64);
-        self.shared.metrics.panics.inc();
-        tracing::error!(network = %self.id(), id = %id, "a panic while deciding; its network is loaded again");
-        if let Some(ticket) = ticket {
-            unit.answer(ticket, Err(Box::new(Fault::Internal { id })), false);
-        }
-        let now = Instant::now();
-        self.panics.push_back(now);
-        while self.panics.front().is_some_and(|&at| now - at > PANIC_WINDOW) {
-            self.panics.pop_front();
-        }
-        self.phase = if self.panics.len() >= PANICS_MAX {
-            tracing::error!(network = %self.id(), "stopped after {PANICS_MAX} panics in a minute; the others go on");
-            Phase::Stopped
-        } else {
-            Phase::Loading { since: now }
-        };
-    }
-
-    /// Ends what is due, one bounded step; the rest comes with the next message or tick.
-    fn run_due(&mut self, unit: &mut Draft, moment: Moment, ctx: &mut Context<Self>) {
-        if !matches!(self.phase, Phase::Serving) || self.network.next_due().is_none_or(|due| due > moment.now) {
-            return;
-        }
-        match self.decide(&Command::Expire, moment) {
-            Ok(Ok(Decision { steps, outcome })) => {
-                if !steps.is_empty() {
-                    if self.apply(&steps, moment.now).is_err() {
-                        return self.panicked(unit, None);
-                    }
-                    unit.change(self.id(), moment, CompactString::const_new("lease"), None, steps);
-                }
-                if matches!(outcome, Outcome::Expired { more: true, .. }) {
-                    ctx.notify(Tick);
-                }
-            }
-            Ok(Err(refusal)) => tracing::error!(network = %self.id(), %refusal, "expiry was refused"),
-            Err(()) => self.panicked(unit, None),
-        }
     }
 
     /// The only way out for answers and changes: directly where nothing stands behind, else through the committer.
@@ -385,7 +300,7 @@ impl NetworkActor {
         }
         let Hold { hold, granted } = hold;
         if granted.send(Ok(())).is_ok() {
-            self.phase = Phase::Held { hold, steps: Vec::new() };
+            self.phase = Phase::Held { hold, steps: Vec::new(), taken: Vec::new() };
         }
     }
 
@@ -400,18 +315,14 @@ impl NetworkActor {
             return Err(Box::new(refused_by_store(health)));
         }
         let moment = self.moment();
-        let Ok(decided) = self.decide(&item.command, moment) else {
+        let Ok(decided) = self.decide_among_others(&item.command, moment, item.dry_run) else {
             let mut unit = Draft::new(None, 1);
             self.panicked(&mut unit, Some(0));
             return Err(unit.answers.pop().and_then(|staged| staged.reply.answer.err()).unwrap_or_else(|| {
                 Box::new(stopped(self.id())) // `panicked` always answers.
             }));
         };
-        let decided = decided?;
-        if self.shared.info.restored_from.is_some() && decided.chooses() {
-            return Err(Box::new(restored()));
-        }
-        let Decision { steps, outcome } = decided;
+        let (Decision { steps, outcome }, macs) = decided?;
         let changes = steps.len();
         let act = Act {
             network: self.id(),
@@ -421,20 +332,12 @@ impl NetworkActor {
             transaction: Some(message.transaction),
             steps: steps.clone(),
         };
-        if let Phase::Held { steps: held, .. } = &mut self.phase {
+        if let Phase::Held { steps: held, taken, .. } = &mut self.phase {
             *held = steps;
+            taken.extend(macs);
         }
         let acts = if changes == 0 { Vec::new() } else { vec![act] };
         Ok((Part { lane: Arc::clone(&self.lane), incarnation: self.incarnation, changes, acts }, outcome))
-    }
-
-    fn publish_figures(&self) {
-        let subnets = self
-            .network
-            .subnet_counts()
-            .map(|(subnet, counts)| SubnetFigures { subnet: Arc::clone(subnet), counts })
-            .collect();
-        self.published.figures.store(Some(Arc::new(Figures { subnets })));
     }
 }
 
@@ -500,8 +403,10 @@ impl Handler<DecideHeld> for NetworkActor {
 impl Handler<Finish> for NetworkActor {
     type Result = ();
     fn handle(&mut self, finish: Finish, ctx: &mut Context<Self>) {
-        let steps = match &mut self.phase {
-            Phase::Held { hold, steps } if *hold == finish.hold => std::mem::take(steps),
+        let (steps, taken) = match &mut self.phase {
+            Phase::Held { hold, steps, taken } if *hold == finish.hold => {
+                (std::mem::take(steps), std::mem::take(taken))
+            }
             Phase::Held { .. } | Phase::Serving | Phase::Loading { .. } | Phase::Stopped | Phase::Gone => {
                 // A panic under the hold gave it up: what was waiting is served again once the network is loaded.
                 return;
@@ -512,9 +417,11 @@ impl Handler<Finish> for NetworkActor {
             // The joint unit counts for each of its networks, whether it changes them or not.
             self.enqueued += 1;
             let now = self.shared.shard_time(self.lane.shard);
-            if self.apply(&steps, now).is_err() {
+            if self.apply(&steps, now, self.enqueued).is_err() {
                 self.panicked(&mut Draft::new(None, 1), None);
             }
+        } else {
+            self.shared.macs.untake(&self.network.config().realm, &taken, self.id());
         }
         self.after(ctx);
         self.run_deferred(ctx);
@@ -589,6 +496,7 @@ impl NetworkActor {
                 self.incarnation = incarnation;
                 self.phase = Phase::Serving;
                 self.publish_scopes();
+                self.shared.macs_of(&self.network, &self.lane);
                 self.shared.reloaded(self.network.config(), self.network.subnets());
                 tracing::info!(network = %self.id(), incarnation, "loaded again from the store");
             }

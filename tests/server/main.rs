@@ -8,6 +8,7 @@
 mod barrier;
 mod faulty;
 mod isolation;
+mod macs;
 mod restart;
 mod rules;
 mod spread;

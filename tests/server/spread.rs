@@ -14,7 +14,9 @@ const NETWORKS: usize = 300;
 fn what_an_owner_holds_in_few_of_many_networks_is_found_without_asking_the_others() {
     let decided = Arc::new(AtomicUsize::new(0));
     let counting = Arc::clone(&decided);
-    let count = move |_: &_| drop(counting.fetch_add(1, Ordering::Relaxed));
+    let count = move |_: &_| {
+        counting.fetch_add(1, Ordering::Relaxed);
+    };
     let server = TestServer::hooked(Hooks { before_decide: Some(Arc::new(count)) });
     let mut client = server.client();
     let mut text = String::new();
