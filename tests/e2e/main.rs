@@ -9,5 +9,6 @@ mod client;
 mod kills;
 mod ledger;
 mod plan;
+mod process;
 mod recipes;
 mod server;

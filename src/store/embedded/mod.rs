@@ -299,6 +299,10 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<(
 fn lock(disk: &dyn Disk, dir: &Path) -> Result<Lock, StoreError> {
     disk.create_dir(dir).map_err(problem::io("making directory", dir))?;
     let path = dir.join(LOCK);
+    if !disk.list(dir).map_err(problem::io("listing", dir))?.iter().any(|name| name == LOCK) {
+        // Somebody else's directory is left as it is.
+        initialised(disk, dir)?;
+    }
     let owner = format!("process {}", std::process::id());
     match disk.lock(&path, &owner).map_err(problem::io("locking", &path))? {
         Ok(lock) => Ok(lock),
