@@ -253,7 +253,7 @@ impl Renderer {
                 text::address(out, *address);
                 if let Some(grant) = granted {
                     text::key(out, "reservation");
-                    self.grant(out, grant, false);
+                    self.reservation(out, &grant.view);
                 }
                 out.push(b'}');
             }
