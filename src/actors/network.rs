@@ -43,7 +43,7 @@ use super::directory::Gone;
 use super::routes::{Lane, Published};
 use super::service::Shared;
 use super::timers;
-use super::{Applied, Fault, Told};
+use super::{Applied, Fault, Outlet, Told};
 use crate::core::command::Context as Moment;
 use crate::core::network::Network;
 use crate::core::outcome::{Decision, Outcome};
@@ -214,10 +214,33 @@ impl NetworkActor {
         self.after(ctx);
     }
 
+    /// An outlet for the unit that ends the network. Its answers leave once the directory was told, so that whoever reads
+    /// them may ask for the space that was freed.
+    fn after_the_end(&self, unit: &mut Draft) -> Option<Outlet> {
+        let outlet = unit.outlet.take()?;
+        let (to, mut answers) = super::outlet();
+        let (shared, id) = (Arc::clone(&self.shared), self.id());
+        // Travels with the others and says whether the end is durable.
+        unit.answer(u32::MAX, Ok(Outcome::Done), true);
+        actix::spawn(async move {
+            while let Some(Told::Replies(mut replies)) = answers.recv().await {
+                if replies.pop().is_some_and(|marker| marker.answer.is_ok()) {
+                    shared.gone(Gone { id });
+                }
+                // A closed outlet is a client that hung up: nobody is left to tell.
+                let _ = outlet.send(Told::Replies(replies));
+            }
+        });
+        Some(to)
+    }
+
     /// The only way out for answers and changes: directly where nothing stands behind, else through the committer.
-    fn send(&mut self, unit: Draft) {
+    fn send(&mut self, mut unit: Draft) {
         if unit.is_empty() {
             return;
+        }
+        if unit.changes > 0 && matches!(self.phase, Phase::Gone) {
+            unit.outlet = self.after_the_end(&mut unit);
         }
         let nothing_pending = self.lane.settled.load(Ordering::Acquire) == self.enqueued && self.stands();
         if unit.changes == 0 && nothing_pending && self.shared.info.ownership_is_standing {

@@ -5,6 +5,7 @@
     reason = "a failed unwrap is how a test fails; tests wait on real processes and files"
 )]
 
+mod answers;
 mod barrier;
 mod faulty;
 mod isolation;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::{Coordinator, Done, Tell, lost};
+use super::{Coordinator, Done, Outcomes, Tell, lost};
 use crate::actors::committer::{Enqueue, Part, Reload, Staged, Unit, generation_floor};
 use crate::actors::directory::{Check, Gone, Intend, Lock, Settle, Standing, Unlock};
 use crate::actors::routes::{Lane, Route};
@@ -93,7 +93,7 @@ impl Coordinator {
         };
         let Decision { steps, outcome } = match network::create(input, id, context) {
             Ok(decision) => decision,
-            Err(refusal) => return tell.tell(Err(refusal.into())),
+            Err(refusal) => return tell.tell(self.refused_by_itself(input, if_absent, refusal).await),
         };
         let Outcome::Network(view) = outcome else { return tell.tell(Err(lost())) };
         let NetworkView { config, subnets } = *view.clone();
@@ -134,8 +134,24 @@ impl Coordinator {
         }
     }
 
+    /// What is answered to a network whose own parts do not fit together: that its name is taken, where that comes first.
+    async fn refused_by_itself(&self, input: &NetworkInput, if_absent: bool, refusal: Refusal) -> Outcomes {
+        let overlaps = matches!(refusal, Refusal::Overlap { .. } | Refusal::PoolOverlap { .. });
+        let named =
+            self.shared.routes.find(input.name.as_str()).filter(|route| route.name.as_ref() == Some(&input.name));
+        if !overlaps || named.is_none() {
+            return Err(refusal.into());
+        }
+        let taken = Refusal::NameTaken { what: format!("network `{}`", input.name), differs: Vec::new() };
+        if !if_absent {
+            return Err(taken.into());
+        }
+        // What overlaps itself is nowhere; should it not differ in anything else, the overlap is what is wrong with it.
+        self.compare(input, taken).await.and(Err(refusal.into()))
+    }
+
     /// With `if_absent`: what is there under the name, if it is what was asked for.
-    async fn compare(&self, input: &NetworkInput, refusal: Refusal) -> Result<Done, Box<Fault>> {
+    async fn compare(&self, input: &NetworkInput, refusal: Refusal) -> Outcomes {
         let Some(route) = self.shared.routes.find(input.name.as_str()) else { return Err(refusal.into()) };
         let Outcome::Network(view) = self.ask(&route, Command::Show).await? else { return Err(lost()) };
         let NetworkView { config, subnets } = *view.clone();
@@ -300,7 +316,7 @@ fn find_subnet(subnets: &[Arc<SubnetConfig>], wanted: &SubnetRef) -> Option<Subn
 }
 
 /// Refusals of the network that are answered before an overlap or a taken name that the catalog finds.
-fn comes_before_overlap(fault: &Fault) -> bool {
+pub(super) fn comes_before_overlap(fault: &Fault) -> bool {
     match fault {
         Fault::Refused(refusal @ Refusal::NameTaken { .. }) => refusal.precedence() > 0,
         Fault::Refused(refusal) => refusal.precedence() <= 4,

@@ -179,29 +179,28 @@ impl Coordinator {
         (limit, count_only): (usize, bool),
     ) -> Outcomes {
         let only = only.map(|text| self.route(text)).transpose()?;
-        let mut page = Page { views: Vec::new(), count: 0, limit, count_only, next: None };
+        let mut page = Page { views: Vec::new(), count: 0, limit, count_only };
         if let Some(route) = only {
-            let name = self.name_of(&route).await;
             if realm.as_ref().is_none_or(|realm| *realm == route.realm) {
                 let after = after.filter(|after| after.id == route.id).and_then(|after| after.address);
-                self.list_in(&route, &name, &filter, after, &mut page).await?;
+                self.list_in(&route, &filter, after, &mut page).await?;
             }
         } else {
             // The network of the cursor itself comes first, unless it is gone.
             let mut begun = after.as_ref().and_then(|after| self.shared.routes.by_id(after.id));
             let place = after.as_ref().map(|after| (after.name.clone(), after.id));
             if let (Some(route), Some(after)) = (begun.take(), &after) {
-                self.list_in(&route, &after.name, &filter, after.address, &mut page).await?;
+                self.list_in(&route, &filter, after.address, &mut page).await?;
             }
             let mut walk = Walk::after(self, place).holding(filter.scope.as_ref(), filter.owner.as_ref());
-            while page.next.is_none()
+            while !page.is_full()
                 && let Some(listing) = walk.next().await
             {
                 if realm.as_ref().is_some_and(|realm| *realm != listing.realm) {
                     continue;
                 }
                 let Some(route) = self.route_of(&listing) else { continue };
-                match self.list_in(&route, &listing.name, &filter, None, &mut page).await {
+                match self.list_in(&route, &filter, None, &mut page).await {
                     Ok(()) => {}
                     // A subnet or pool that only some networks have; or deleted while we walked.
                     Err(fault) if matches!(*fault, super::Fault::Refused(Refusal::NotFound { .. })) => {}
@@ -209,23 +208,19 @@ impl Coordinator {
                 }
             }
         }
-        Ok(Done::Listed { views: page.views, count: page.count, next: page.next })
+        let next = page.cut();
+        Ok(Done::Listed { views: page.views, count: page.count, next })
     }
 
     async fn list_in(
         &self,
         route: &Arc<Route>,
-        name: &Name,
         filter: &Filter,
         mut after: Option<Address>,
         page: &mut Page,
     ) -> Result<(), Box<super::Fault>> {
-        loop {
-            let room = if page.count_only { LIST_SLICE_RECORDS_MAX } else { page.limit - page.views.len() };
-            if room == 0 {
-                page.next = Some(ListPlace { name: name.clone(), id: route.id, address: after });
-                return Ok(());
-            }
+        while !page.is_full() {
+            let room = if page.count_only { LIST_SLICE_RECORDS_MAX } else { page.limit + 1 - page.views.len() };
             let slice = ListSlice { filter: filter.clone(), after, limit: room, count_only: page.count_only };
             let Outcome::Listed { views, count, next } = self.ask(route, Command::List(Box::new(slice))).await? else {
                 return Ok(());
@@ -237,6 +232,7 @@ impl Coordinator {
                 None => return Ok(()),
             }
         }
+        Ok(())
     }
 
     /// `ip.find`, and `ip.get` in a realm.
@@ -346,5 +342,21 @@ struct Page {
     count: u64,
     limit: usize,
     count_only: bool,
-    next: Option<ListPlace>,
+}
+
+impl Page {
+    /// One more than the page shows was found: only so it is known not to be the last.
+    fn is_full(&self) -> bool {
+        !self.count_only && self.views.len() > self.limit
+    }
+
+    /// Takes away the one too many. Answers where the next page begins: behind the last one shown.
+    fn cut(&mut self) -> Option<ListPlace> {
+        if !self.is_full() {
+            return None;
+        }
+        self.views.truncate(self.limit);
+        let last = self.views.last()?;
+        Some(ListPlace { name: last.network.name.clone(), id: last.network.id, address: Some(last.address) })
+    }
 }

@@ -47,6 +47,17 @@ pub struct ListPlace {
     pub address: Option<Address>,
 }
 
+/// What an `ip.acquire` asks of a network under one of its names.
+#[derive(Debug)]
+pub struct AcquirePart {
+    /// As the client named it.
+    pub network: CompactString,
+    /// What is asked.
+    pub ask: Acquire,
+    /// Places in the request of what names no slot, and has its position within the network for one.
+    pub by_position: Vec<usize>,
+}
+
 /// What is to be done. Networks are named as the client named them.
 #[derive(Debug)]
 pub enum Job {
@@ -77,8 +88,13 @@ pub enum Job {
         /// Refused where the network that has it has moved on.
         if_version: Option<Version>,
     },
-    /// `ip.acquire`: the part of each network.
-    Acquire(Vec<(CompactString, Acquire)>),
+    /// `ip.acquire`.
+    Acquire {
+        /// The part of each network, as it was named.
+        parts: Vec<AcquirePart>,
+        /// Slots that are not named are this and their position.
+        slot_prefix: CompactString,
+    },
     /// `owner.release`.
     ReleaseOwner {
         /// Scope of the owner.
@@ -266,7 +282,7 @@ impl Coordinator {
             Job::Move { from, subnet, to, if_version } => {
                 return self.move_subnet(&from, subnet, &to, if_version, tell).await;
             }
-            Job::Acquire(parts) => self.acquire(parts).await,
+            Job::Acquire { parts, slot_prefix } => self.acquire(parts, &slot_prefix).await,
             Job::ReleaseOwner { scope, owner, network } => {
                 let command = |limit| Command::ReleaseOwner { scope: scope.clone(), owner: owner.clone(), limit };
                 self.release(network.as_deref(), (&scope, Some(&owner)), command).await

@@ -151,6 +151,13 @@ fn a_taken_name_comes_before_an_overlap() {
 }
 
 #[test]
+fn what_lies_outside_comes_before_a_taken_name() {
+    let network = net(&[named("10.0.0.0/24", "a")]);
+    let outside = SubnetInput { gateway: Some("10.9.0.1".parse().unwrap()), ..named("10.0.1.0/24", "a") };
+    assert_refused!(&network, add(outside), Refusal::OutOfRange { .. });
+}
+
+#[test]
 fn nothing_is_compared_with_itself() {
     let network = net(&[named("10.0.0.0/24", "a")]);
     let set = SubnetPatch {
