@@ -27,6 +27,9 @@ use crate::core::types::{SlotKey, WallTime};
 /// Cooling pieces that a yielding block may displace.
 const YIELDED_PIECES_MAX: usize = 256;
 
+/// Draws of one grant that may meet what the same request took already.
+const DRAWS_MAX: u64 = 16;
+
 /// A wish with its names looked up.
 #[derive(Debug, Default)]
 pub(super) struct Selection {
@@ -251,11 +254,10 @@ impl Network {
             if pool.free.largest_order().is_none_or(|largest| largest < order) {
                 return None;
             }
-            let entropy = draft.context.entropy;
             let first = match (self.config.policy, order) {
                 (Policy::Lowest, _) => lowest(&pool.free, draft, family, order, pool.range.first().bits()),
-                (Policy::Random, 0) => random(&pool.free, draft, family, entropy),
-                (Policy::Random, _) => random_block(pool, draft, order, entropy),
+                (Policy::Random, 0) => random(&pool.free, draft, family),
+                (Policy::Random, _) => random_block(pool, draft, order),
                 (Policy::Oldest, _) => oldest(pool, draft, order),
             };
             first.map(|first| block(family, first, order))
@@ -368,28 +370,34 @@ fn lowest(space: &Space, draft: &Draft<'_>, family: Family, order: u8, from: u12
     let mut from = from;
     loop {
         let first = space.lowest(order, from)?;
-        match draft.taken(block(family, first, order)) {
+        match draft.taken_until(block(family, first, order)) {
             None => return Some(first),
-            Some(taken) => from = taken.last().bits().max(first).checked_add(1)?,
+            Some(end) => from = end.bits().max(first).checked_add(1)?,
         }
     }
 }
 
+/// The draws of the next grant of a draft: each grant has its own, for all come from the entropy of one request. With the
+/// same draws for each, a large acquire would meet what it took itself, and go on with the lowest addresses.
+fn draws(draft: &Draft<'_>) -> impl Iterator<Item = u128> {
+    let (first, entropy) = (draft.granted() as u64 * DRAWS_MAX, draft.context.entropy);
+    (first..first + DRAWS_MAX).map(move |draw| mixed(entropy, draw))
+}
+
 /// Any free address, each as likely as the other.
-fn random(space: &Space, draft: &Draft<'_>, family: Family, entropy: u128) -> Option<u128> {
+fn random(space: &Space, draft: &Draft<'_>, family: Family) -> Option<u128> {
     let free = space.free();
     // A draw that meets what this request took already is drawn again; a few draws, then the next free one.
-    (0..16)
-        .map(|attempt| mixed(entropy, attempt) % free)
-        .filter_map(|index| space.nth_free(index))
+    draws(draft)
+        .filter_map(|draw| space.nth_free(draw % free))
         .find(|&first| draft.taken(block(family, first, 0)).is_none())
         .or_else(|| lowest(space, draft, family, 0, space.first()))
 }
 
 /// The first free block after a random place.
-fn random_block(pool: &PoolSpace, draft: &Draft<'_>, order: u8, entropy: u128) -> Option<u128> {
+fn random_block(pool: &PoolSpace, draft: &Draft<'_>, order: u8) -> Option<u128> {
     let (family, first) = (pool.range.family(), pool.range.first().bits());
-    let start = first + mixed(entropy, 0) % pool.range.size();
+    let start = first + draws(draft).next().unwrap_or_default() % pool.range.size();
     lowest(&pool.free, draft, family, order, start).or_else(|| lowest(&pool.free, draft, family, order, first))
 }
 
