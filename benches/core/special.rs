@@ -207,7 +207,7 @@ fn of_the_slot() -> Command {
 
 /// A script that claims and releases one address after the other under one name.
 fn one_slot_lets_go(policy: Policy) -> World {
-    let plan = Plan { cooldown_seconds: 86_400, ..Plan::one("10.0.0.0/16", policy) };
+    let plan = Plan { cooldown_seconds: 86_400, ..Plan::one("10.0.0.0/8", policy) };
     let mut world = plan.load(&BTreeSet::new(), 32);
     for address in all_of("10.0.0.0/18".parse().expect("a prefix")) {
         let mut claim = world.claim(address, 32);

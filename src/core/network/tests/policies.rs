@@ -60,6 +60,39 @@ fn one_acquire_takes_all_that_is_free_under_every_policy() {
     }
 }
 
+/// What was freed is remembered address by address: a large acquire passes over what it has taken itself.
+#[test]
+fn one_acquire_takes_again_what_was_freed() {
+    let mut net = Net::with(|config| config.policy = Policy::Oldest, vec![subnet("10.0.0.0/24", 0)]);
+    let given = acquired(&mut net, &acquire_many(254, None));
+    let release = Command::ReleaseOwner { scope: Scope::default(), owner: "many".parse().unwrap(), limit: 1_000 };
+    net.run(&release).unwrap();
+    assert_eq!(acquired(&mut net, &acquire_many(254, None)), given);
+}
+
+/// Over all pools that may be drawn from, whatever else cools, and whatever is reserved since.
+#[test]
+fn the_address_that_cools_longest_yields_first() {
+    let yields = |config: &mut NetworkConfig| (config.cooldown_seconds, config.cooldown_yields) = (3_600, true);
+    let nets = ["10.0.0.0/30", "10.0.1.0/30", "10.0.2.0/30"];
+    let mut net = Net::with(yields, nets.iter().enumerate().map(|(at, text)| subnet(text, at as u64)).collect());
+    let given: Vec<String> = (0..6).map(|at| net.allocate(&at.to_string())).collect();
+    for at in [5, 2, 0, 4, 3, 1] {
+        net.now += 1;
+        net.release(&at.to_string());
+    }
+    let reserved = ReservedInput { range: given[2].parse().unwrap(), note: "printer".into(), reserved_for: None };
+    let change = Configure::ReservedAdd(Box::new(reserved));
+    net.run(&Command::Configure { change, if_version: None }).unwrap();
+    let again: Vec<String> = (0..5).map(|at| net.allocate(&format!("new{at}"))).collect();
+    assert_eq!(again, [5, 0, 4, 3, 1].map(|at| given[at].clone()));
+    refused!(net.try_allocate("one more"), Refusal::NotEnoughCapacity(_));
+    let mut narrow = wish("elsewhere");
+    narrow.wish.subnet = Some(SubnetRef::Cidr(cidr("10.0.1.0/30")));
+    net.release("new0");
+    refused!(net.ask(narrow), Refusal::NotEnoughCapacity(_));
+}
+
 /// Of many addresses that one slot let go, the last one comes back, at no cost of the others.
 #[test]
 fn a_slot_gets_back_the_address_that_it_let_go_last() {
