@@ -32,7 +32,7 @@ pub mod params;
 pub mod values;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use envelope::{Call, Id, Message, Refused};
 pub use errors::{ErrorData, ErrorKind, Retry, RpcError};

@@ -52,17 +52,43 @@ pub fn read(path: &Path) -> Result<Vec<Table>, String> {
         fs::read_to_string(path).map_err(|error| error.to_string())?
     };
     let is_yaml = path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
-    let from_yaml = |text: &str| serde_yaml_ng::from_str::<Value>(text).map_err(|error| error.to_string());
-    let from_toml = |text: &str| {
-        toml::from_str::<Value>(text).map_err(|error| format!("it is no TOML\n{}", error.to_string().trim_end()))
-    };
-    let content = if is_yaml {
-        from_yaml(&text)?
-    } else {
-        // Only stdin has no name that tells what it is.
-        from_toml(&text).or_else(|error| if from_stdin { from_yaml(&text) } else { Err(error) })?
-    };
-    tables(content)
+    // Only stdin has no name that tells what it is.
+    parse(
+        &text,
+        if is_yaml {
+            Form::Yaml
+        } else if from_stdin {
+            Form::Either
+        } else {
+            Form::Toml
+        },
+    )
+}
+
+/// What a text is written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// TOML.
+    Toml,
+    /// YAML, of which JSON is a part.
+    Yaml,
+    /// Whichever it can be read as, TOML first.
+    Either,
+}
+
+/// Reads and checks the text of a file.
+///
+/// # Errors
+/// What is wrong, a line for each network.
+pub fn parse(text: &str, form: Form) -> Result<Vec<Table>, String> {
+    let from_yaml = || serde_yaml_ng::from_str::<Value>(text).map_err(|error| error.to_string());
+    let from_toml =
+        || toml::from_str::<Value>(text).map_err(|error| format!("it is no TOML\n{}", error.to_string().trim_end()));
+    tables(match form {
+        Form::Toml => from_toml()?,
+        Form::Yaml => from_yaml()?,
+        Form::Either => from_toml().or_else(|_| from_yaml())?,
+    })
 }
 
 /// Checks the content of a file.

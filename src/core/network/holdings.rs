@@ -20,7 +20,7 @@ use self::records::{NONE, Record, RecordId, Records};
 use super::Standing;
 use crate::core::address::{Address, Cidr, Family, Range};
 use crate::core::outcome::ScopeUsage;
-use crate::core::state::{Entry, Lease, Reservation};
+use crate::core::state::{Entry, Lease, Released, Reservation};
 use crate::core::types::{Mac, Owner, Scope, ShardTime, Slot, SlotKey};
 use crate::limits::LEASE_GRACE_SECONDS;
 
@@ -43,8 +43,9 @@ pub(super) struct Holdings {
     hasher: DefaultHashBuilder,
     /// Current reservations by slot.
     slots: Index,
-    /// Cooling addresses by the slot that let them go.
-    cooling_slots: Index,
+    /// Cooling addresses by the hash of the slot that let them go, then by when: in order, for one slot may have let go any
+    /// number, all of one hash, and what it let go last is what it gets back.
+    cooling_slots: BTreeSet<(u64, ShardTime, RecordId)>,
     /// First record of each owner's chain of held records.
     owners: Index,
     scopes: HashMap<Scope, ScopeChain>,
@@ -157,12 +158,16 @@ impl Holdings {
         record.held().map(|reservation| (record.address(), reservation))
     }
 
-    /// A cooling address that this slot let go; of several, any.
-    pub(super) fn cooling_of(&self, key: &SlotKey) -> impl Iterator<Item = (Address, &Entry)> {
-        self.cooling_slots.of_hash(self.hasher.hash_one(key)).filter_map(|id| {
+    /// Cooling addresses that this slot let go, the last one first.
+    pub(super) fn cooling_of(&self, key: &SlotKey) -> impl Iterator<Item = (Address, &Arc<Released>)> {
+        let hash = self.hasher.hash_one(key);
+        let first = (hash, ShardTime::default(), RecordId::MIN);
+        self.cooling_slots.range(first..=(hash, ShardTime(u64::MAX), RecordId::MAX)).rev().filter_map(|&(_, _, id)| {
             let record = self.record(id);
-            matches!(&record.entry, Entry::Released(released) if released.last == *key)
-                .then(|| (record.address(), &record.entry))
+            match &record.entry {
+                Entry::Released(released) if released.last == *key => Some((record.address(), released)),
+                Entry::Released(_) | Entry::Held(_) | Entry::Declined(_) => None,
+            }
         })
     }
 
@@ -296,7 +301,7 @@ impl Holdings {
             Entry::Held(reservation) => self.link_held(id, &reservation),
             Entry::Released(released) => {
                 self.cooling.insert((released.released_at, id));
-                self.cooling_slots.insert(self.hasher.hash_one(&released.last), id);
+                self.cooling_slots.insert((self.hasher.hash_one(&released.last), released.released_at, id));
             }
             Entry::Declined(declined) => {
                 self.declined.insert((declined.until, id));
@@ -309,7 +314,7 @@ impl Holdings {
             Entry::Held(reservation) => self.unlink_held(id, &reservation),
             Entry::Released(released) => {
                 self.cooling.remove(&(released.released_at, id));
-                self.cooling_slots.remove(self.hasher.hash_one(&released.last), id);
+                self.cooling_slots.remove(&(self.hasher.hash_one(&released.last), released.released_at, id));
             }
             Entry::Declined(declined) => {
                 self.declined.remove(&(declined.until, id));
@@ -448,7 +453,7 @@ impl Holdings {
             + tree(self.v4.len(), 4)
             + tree(self.v6.len(), 16)
             + self.slots.bytes()
-            + self.cooling_slots.bytes()
+            + tree(self.cooling_slots.len(), 20)
             + self.owners.bytes()
             + tree(self.leases.len() + self.cooling.len() + self.declined.len(), 8)
             + self.macs.capacity() * 17

@@ -44,7 +44,7 @@ pub(super) struct PoolSpace {
     pub(super) yielding: Option<Space>,
     /// Freed addresses past their cooldown, for `oldest`.
     pub(super) rested: Rested,
-    /// Cooling entries that reach in here, by their release, where they yield.
+    /// Cooling entries that reach in here and are not reserved, by their release, where they yield.
     pub(super) cooling: BTreeSet<(ShardTime, u128)>,
     pub(super) counts: Counts,
 }
@@ -76,6 +76,8 @@ pub(super) struct Layout {
     pub(super) room: PoolSet,
     /// Open pools.
     pub(super) open: PoolSet,
+    /// When what cools longest in a pool was released, and the pool; of pools in which cooling addresses may yield.
+    pub(super) cooling_longest: BTreeSet<(ShardTime, usize)>,
     families: [PoolSet; 2],
     zones: HashMap<CompactString, PoolSet>,
     zoneless: PoolSet,
@@ -225,6 +227,7 @@ impl Layout {
             self.open.add(index);
             self.room.set(index, space.free.free() > 0);
         }
+        self.cooling_longest.extend(space.cools_since().map(|since| (since, index)));
         self.families[usize::from(pool.range.family() == Family::V6)].add(index);
         if subnet.zones.is_empty() {
             self.zoneless.add(index);
@@ -368,7 +371,13 @@ impl Layout {
         while let Some(&(pool_range, index)) =
             self.pools_by_address.get(at).filter(|(pool, _)| pool.first() <= range.last())
         {
+            let since = self.pools[index].cools_since();
             self.pools[index].entry_changed(address, range, before, after, rest);
+            let now = self.pools[index].cools_since();
+            if now != since {
+                since.map(|since| self.cooling_longest.remove(&(since, index)));
+                self.cooling_longest.extend(now.map(|now| (now, index)));
+            }
             if rest.is_some() {
                 // The pool remembers its own.
                 let rested = &mut self.elsewhere[usize::from(range.family() == Family::V6)];
@@ -406,6 +415,9 @@ impl Layout {
             if subnet.counts != fresh.counts {
                 return Err(format!("subnet {}: {:?}, afresh {:?}", subnet.range, subnet.counts, fresh.counts));
             }
+        }
+        if self.cooling_longest != afresh.cooling_longest {
+            return Err("the order of pools by what cools longest is out of step".to_owned());
         }
         if self.pools.len() != afresh.pools.len() || self.subnets.len() != afresh.subnets.len() {
             return Err("pools or subnets are missing".to_owned());
@@ -504,6 +516,11 @@ impl PoolSpace {
         space
     }
 
+    /// When what cools longest here was released, where it may yield.
+    fn cools_since(&self) -> Option<ShardTime> {
+        self.cooling.first().map(|&(released_at, _)| released_at)
+    }
+
     fn rest(&mut self, rank: Rank, first: u128, last: u128) {
         let (rested, fresh) = (&mut self.rested, &mut self.fresh);
         each_gap(&self.blocked, first, last, |start, end| {
@@ -552,7 +569,11 @@ impl PoolSpace {
             if let Some(Entry::Released(released)) = before {
                 self.cooling.remove(&(released.released_at, address.bits()));
             }
-            if let Some(Entry::Released(released)) = after {
+            // What is reserved meanwhile cools, but never yields: it would be passed over again and again.
+            let blocked = each_gap(&self.blocked, first, last, |_, _| ()) == part.size();
+            if let Some(Entry::Released(released)) = after
+                && !blocked
+            {
                 self.cooling.insert((released.released_at, address.bits()));
             }
         }

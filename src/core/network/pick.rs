@@ -22,10 +22,13 @@ use crate::core::outcome::PoolUsage;
 use crate::core::refusal::{Missing, NoCapacity, Refusal};
 use crate::core::space::Space;
 use crate::core::state::{Entry, Policy, Reservation, SubnetConfig};
-use crate::core::types::{SlotKey, WallTime};
+use crate::core::types::{ShardTime, SlotKey, WallTime};
 
 /// Cooling pieces that a yielding block may displace.
 const YIELDED_PIECES_MAX: usize = 256;
+
+/// Draws of one grant that may meet what the same request took already.
+const DRAWS_MAX: u64 = 16;
 
 /// A wish with its names looked up.
 #[derive(Debug, Default)]
@@ -220,25 +223,34 @@ impl Network {
                 .is_none_or(|zone| subnet.is_some_and(|index| self.subnets[index].serves(zone)))
     }
 
+    /// Of several, the one let go last: what the machine had most recently.
     fn pick_own_cooling(&self, draft: &Draft<'_>, selection: &Selection, holder: &SlotKey) -> Option<Range> {
-        let own = self.holdings.cooling_of(holder).filter_map(|(address, entry)| {
-            let range = covered(address, entry.prefix_length());
-            let family = address.family();
-            let length = selection.order(family).map(|order| family.width() - order);
-            let pool = self.layout.pool_of(address)?;
-            let eligible = length == Some(entry.prefix_length())
+        let mut last: Option<(ShardTime, Address, Range)> = None;
+        for (address, released) in self.holdings.cooling_of(holder) {
+            if last.is_some_and(|(at, ..)| released.released_at < at) {
+                break;
+            }
+            let range = covered(address, released.prefix_length);
+            let lower = last.is_none_or(|(_, found, _)| address < found);
+            if lower && self.may_cool_back(draft, selection, address, range) {
+                last = Some((released.released_at, address, range));
+            }
+        }
+        last.map(|(_, _, range)| range)
+    }
+
+    fn may_cool_back(&self, draft: &Draft<'_>, selection: &Selection, address: Address, range: Range) -> bool {
+        let length = |order: u8| address.family().width() - order;
+        let covers = |order: u8| covered(address, length(order)) == range;
+        self.layout.pool_of(address).is_some_and(|pool| {
+            selection.order(address.family()).is_some_and(covers)
                 && self.layout.open.contains(pool)
                 && self.layout.pools[pool].range.covers(range)
                 && self.layout.pools[pool].is_unblocked(range)
                 && selection.sets_of(self).iter().flatten().all(|set| set.contains(pool))
                 && draft.taken(range).is_none()
-                && !draft.has_let_go(address);
-            let Entry::Released(released) = entry else { return None };
-            eligible.then_some((released.released_at, address, range))
-        });
-        // Of several, the one let go last: what the machine had most recently.
-        own.max_by_key(|&(released_at, address, _)| (released_at, std::cmp::Reverse(address)))
-            .map(|(_, _, range)| range)
+                && !draft.has_let_go(address)
+        })
     }
 
     fn pick_free(&self, draft: &Draft<'_>, selection: &Selection) -> Option<Range> {
@@ -251,11 +263,10 @@ impl Network {
             if pool.free.largest_order().is_none_or(|largest| largest < order) {
                 return None;
             }
-            let entropy = draft.context.entropy;
             let first = match (self.config.policy, order) {
                 (Policy::Lowest, _) => lowest(&pool.free, draft, family, order, pool.range.first().bits()),
-                (Policy::Random, 0) => random(&pool.free, draft, family, entropy),
-                (Policy::Random, _) => random_block(pool, draft, order, entropy),
+                (Policy::Random, 0) => random(&pool.free, draft, family),
+                (Policy::Random, _) => random_block(pool, draft, order),
                 (Policy::Oldest, _) => oldest(pool, draft, order),
             };
             first.map(|first| block(family, first, order))
@@ -263,17 +274,25 @@ impl Network {
     }
 
     fn pick_yielding(&self, draft: &Draft<'_>, selection: &Selection) -> Option<Range> {
-        let pools = || self.layout.open.intersection(selection.sets_of(self));
-        // Single addresses: the one that cools longest, over all pools that may be drawn from.
-        let longest = pools()
-            .filter(|&index| selection.order(self.layout.pools[index].range.family()) == Some(0))
-            .filter_map(|index| {
-                let pool = &self.layout.pools[index];
-                pool.cooling.iter().find_map(|&(released_at, bits)| {
-                    self.yielding_address(draft, pool, bits).map(|address| (released_at, index, address))
-                })
-            })
-            .min_by_key(|&(released_at, index, address)| (released_at, index, address));
+        let sets = selection.sets_of(self);
+        let pools = || self.layout.open.intersection(sets);
+        // Single addresses: the one that cools longest, over all pools that may be drawn from. Pools come in the order of
+        // what cools longest in each, so that as a rule the first one has it.
+        let mut longest: Option<(ShardTime, usize, Address)> = None;
+        for &(first_released, index) in &self.layout.cooling_longest {
+            if longest.is_some_and(|(released_at, found, _)| (released_at, found) < (first_released, index)) {
+                break;
+            }
+            let pool = &self.layout.pools[index];
+            let drawn = self.layout.open.contains(index) && sets.iter().flatten().all(|set| set.contains(index));
+            if !drawn || selection.order(pool.range.family()) != Some(0) {
+                continue;
+            }
+            let candidate = pool.cooling.iter().find_map(|&(released_at, bits)| {
+                self.yielding_address(draft, pool, bits).map(|address| (released_at, index, address))
+            });
+            longest = longest.into_iter().chain(candidate).min();
+        }
         if let Some((_, _, address)) = longest {
             return Some(Range::single(address));
         }
@@ -294,8 +313,8 @@ impl Network {
         let address = Address::new(family, bits);
         let entry = self.holdings.at(address)?;
         let range = covered(address, entry.prefix_length()).intersection(pool.range)?;
-        let first = lowest(pool.yielding.as_ref()?, draft, family, 0, range.first().bits())?;
-        (first <= range.last().bits() && !draft.has_let_go(address)).then(|| Address::new(family, first))
+        let first = lowest_within(pool.yielding.as_ref()?, draft, family, range.first().bits(), range.last().bits())?;
+        (!draft.has_let_go(address)).then(|| Address::new(family, first))
     }
 
     /// Why there is no room, pool by pool.
@@ -368,28 +387,46 @@ fn lowest(space: &Space, draft: &Draft<'_>, family: Family, order: u8, from: u12
     let mut from = from;
     loop {
         let first = space.lowest(order, from)?;
-        match draft.taken(block(family, first, order)) {
+        match draft.taken_until(block(family, first, order)) {
             None => return Some(first),
-            Some(taken) => from = taken.last().bits().max(first).checked_add(1)?,
+            Some(end) => from = end.bits().max(first).checked_add(1)?,
         }
     }
 }
 
+/// The lowest free number of a range that the draft has not taken. Looks at nothing behind the range.
+fn lowest_within(space: &Space, draft: &Draft<'_>, family: Family, first: u128, last: u128) -> Option<u128> {
+    let mut from = first;
+    loop {
+        let found = space.lowest(0, from).filter(|found| *found <= last)?;
+        match draft.taken_until(block(family, found, 0)) {
+            None => return Some(found),
+            Some(end) => from = end.bits().checked_add(1)?,
+        }
+    }
+}
+
+/// The draws of the next grant of a draft: each grant has its own, for all come from the entropy of one request. With the
+/// same draws for each, a large acquire would meet what it took itself, and go on with the lowest addresses.
+fn draws(draft: &Draft<'_>) -> impl Iterator<Item = u128> {
+    let (first, entropy) = (draft.granted() as u64 * DRAWS_MAX, draft.context.entropy);
+    (first..first + DRAWS_MAX).map(move |draw| mixed(entropy, draw))
+}
+
 /// Any free address, each as likely as the other.
-fn random(space: &Space, draft: &Draft<'_>, family: Family, entropy: u128) -> Option<u128> {
+fn random(space: &Space, draft: &Draft<'_>, family: Family) -> Option<u128> {
     let free = space.free();
     // A draw that meets what this request took already is drawn again; a few draws, then the next free one.
-    (0..16)
-        .map(|attempt| mixed(entropy, attempt) % free)
-        .filter_map(|index| space.nth_free(index))
+    draws(draft)
+        .filter_map(|draw| space.nth_free(draw % free))
         .find(|&first| draft.taken(block(family, first, 0)).is_none())
         .or_else(|| lowest(space, draft, family, 0, space.first()))
 }
 
 /// The first free block after a random place.
-fn random_block(pool: &PoolSpace, draft: &Draft<'_>, order: u8, entropy: u128) -> Option<u128> {
+fn random_block(pool: &PoolSpace, draft: &Draft<'_>, order: u8) -> Option<u128> {
     let (family, first) = (pool.range.family(), pool.range.first().bits());
-    let start = first + mixed(entropy, 0) % pool.range.size();
+    let start = first + draws(draft).next().unwrap_or_default() % pool.range.size();
     lowest(&pool.free, draft, family, order, start).or_else(|| lowest(&pool.free, draft, family, order, first))
 }
 
@@ -401,8 +438,6 @@ fn oldest(pool: &PoolSpace, draft: &Draft<'_>, order: u8) -> Option<u128> {
         if order > 0 {
             return lowest(&pool.free, draft, family, order, first);
         }
-        pool.rested
-            .iter()
-            .find_map(|(_, start, end)| lowest(&pool.free, draft, family, 0, start).filter(|found| *found <= end))
+        pool.rested.iter().find_map(|(_, start, end)| lowest_within(&pool.free, draft, family, start, end))
     })
 }

@@ -1,6 +1,7 @@
 //! Facts about grants, releases and what follows them.
 
 mod corners;
+mod policies;
 
 use super::*;
 use crate::core::address::Cidr;

@@ -5,6 +5,8 @@ mod answers;
 mod document;
 mod envelopes;
 mod examples;
+mod fuzzing;
 mod members;
+pub(crate) mod mutation;
 mod round_trips;
 mod spellings;

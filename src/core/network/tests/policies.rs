@@ -1,0 +1,154 @@
+//! What the policies promise where much is asked at once, or much has happened before.
+
+use super::*;
+use crate::limits;
+
+fn acquire_many(count: usize, prefix_length: Option<u8>) -> Command {
+    let wish = Wish { prefix_length, ..Wish::default() };
+    let slot = |index: usize| index.to_string().parse().unwrap();
+    let item = |index| AcquireItem { index, slot: slot(index), address: None, wish: wish.clone(), optional: false };
+    Command::Acquire(Box::new(Acquire {
+        scope: Scope::default(),
+        owner: "many".parse().unwrap(),
+        items: (0..count).map(item).collect(),
+        exact: false,
+        options: GrantOptions::default(),
+    }))
+}
+
+/// What one acquire gave, ascending.
+fn acquired(net: &mut Net, command: &Command) -> Vec<u128> {
+    let Outcome::Acquired { grants, .. } = net.run(command).unwrap() else { panic!("an acquire was asked") };
+    let mut given: Vec<u128> = grants.iter().map(|(_, grant)| grant.view.address.bits()).collect();
+    given.sort_unstable();
+    given
+}
+
+fn neighbours(given: &[u128], distance: u128) -> usize {
+    given.windows(2).filter(|pair| pair[1] - pair[0] == distance).count()
+}
+
+/// All draws of a request come from one entropy: each grant needs draws of its own, or a large acquire collapses to the
+/// lowest addresses after a few.
+#[test]
+fn every_address_of_one_acquire_is_drawn_at_random() {
+    for (text, length, distance) in [
+        ("10.0.0.0/16", None, 1),
+        ("2001:db8::/64", None, 1),
+        ("10.0.0.0/8", Some(28), 16),
+        ("2001:db8::/32", Some(80), 1 << 48),
+    ] {
+        let mut net = Net::with(|config| config.policy = Policy::Random, vec![subnet(text, 0)]);
+        let given = acquired(&mut net, &acquire_many(limits::ACQUIRE_IPS_MAX, length));
+        assert_eq!(given.len(), limits::ACQUIRE_IPS_MAX);
+        assert!(neighbours(&given, distance) <= 4, "{text}: {} neighbours", neighbours(&given, distance));
+        let (first, size) = (cidr(text).base().bits(), cidr(text).range().size());
+        for quarter in 0..4 {
+            let part = first + size / 4 * quarter..first + size / 4 * (quarter + 1);
+            let inside = given.iter().filter(|bits| part.contains(bits)).count();
+            assert!((32..=96).contains(&inside), "{text}: {inside} of 256 in quarter {quarter}");
+        }
+    }
+}
+
+#[test]
+fn one_acquire_takes_all_that_is_free_under_every_policy() {
+    for policy in [Policy::Lowest, Policy::Random, Policy::Oldest] {
+        let mut net = Net::with(|config| config.policy = policy, vec![subnet("10.0.0.0/24", 0)]);
+        let given = acquired(&mut net, &acquire_many(254, None));
+        assert_eq!((given.len(), neighbours(&given, 1)), (254, 253), "{policy:?}");
+    }
+}
+
+/// What was freed is remembered address by address: a large acquire passes over what it has taken itself.
+#[test]
+fn one_acquire_takes_again_what_was_freed() {
+    let mut net = Net::with(|config| config.policy = Policy::Oldest, vec![subnet("10.0.0.0/24", 0)]);
+    let given = acquired(&mut net, &acquire_many(254, None));
+    let release = Command::ReleaseOwner { scope: Scope::default(), owner: "many".parse().unwrap(), limit: 1_000 };
+    net.run(&release).unwrap();
+    assert_eq!(acquired(&mut net, &acquire_many(254, None)), given);
+}
+
+/// Over all pools that may be drawn from, whatever else cools, and whatever is reserved since.
+#[test]
+fn the_address_that_cools_longest_yields_first() {
+    let yields = |config: &mut NetworkConfig| (config.cooldown_seconds, config.cooldown_yields) = (3_600, true);
+    let nets = ["10.0.0.0/30", "10.0.1.0/30", "10.0.2.0/30"];
+    let mut net = Net::with(yields, nets.iter().enumerate().map(|(at, text)| subnet(text, at as u64)).collect());
+    let given: Vec<String> = (0..6).map(|at| net.allocate(&at.to_string())).collect();
+    for at in [5, 2, 0, 4, 3, 1] {
+        net.now += 1;
+        net.release(&at.to_string());
+    }
+    let reserved = ReservedInput { range: given[2].parse().unwrap(), note: "printer".into(), reserved_for: None };
+    let change = Configure::ReservedAdd(Box::new(reserved));
+    net.run(&Command::Configure { change, if_version: None }).unwrap();
+    let again: Vec<String> = (0..5).map(|at| net.allocate(&format!("new{at}"))).collect();
+    assert_eq!(again, [5, 0, 4, 3, 1].map(|at| given[at].clone()));
+    refused!(net.try_allocate("one more"), Refusal::NotEnoughCapacity(_));
+    let mut narrow = wish("elsewhere");
+    narrow.wish.subnet = Some(SubnetRef::Cidr(cidr("10.0.1.0/30")));
+    net.release("new0");
+    refused!(net.ask(narrow), Refusal::NotEnoughCapacity(_));
+}
+
+/// Of many addresses that one slot let go, the last one comes back, at no cost of the others.
+#[test]
+fn a_slot_gets_back_the_address_that_it_let_go_last() {
+    let mut net = Net::with(|config| config.cooldown_seconds = 3_600, vec![subnet("10.0.0.0/24", 0)]);
+    for at in (2..60).rev() {
+        net.now += 1;
+        net.claim("a", &format!("10.0.0.{at}"), |_| ()).unwrap();
+        assert_eq!(net.release("a"), 1);
+    }
+    assert_eq!(net.allocate("a"), "10.0.0.2");
+    // Somebody else has that one now: the one before it.
+    net.release("a");
+    net.claim("b", "10.0.0.2", |_| ()).unwrap();
+    assert_eq!(net.allocate("a"), "10.0.0.3");
+}
+
+/// Released and allocated again and again, nearly full: it stays in step, and the space does not grow.
+#[test]
+fn long_churn_leaves_the_space_as_small_as_it_was() {
+    for policy in [Policy::Lowest, Policy::Random, Policy::Oldest] {
+        let mut net = Net::with(|config| config.policy = policy, vec![subnet("10.0.0.0/20", 0)]);
+        let mut held: Vec<Address> = acquire_all(&mut net, 4_000);
+        let before = net.network.footprint().space_bytes;
+        for turn in 0..20_000usize {
+            let at = turn.wrapping_mul(0x9e37_79b9) % held.len();
+            let context = net.context();
+            let release =
+                Release { target: Target { address: Some(held[at]), ..Target::default() }, force: true, strict: true };
+            step(&mut net, &Command::Release(Box::new(release)), context);
+            let Outcome::Granted(grant) =
+                step(&mut net, &Command::Allocate(Box::new(wish(&turn.to_string()))), context)
+            else {
+                panic!("an allocate was asked")
+            };
+            held[at] = grant.view.address;
+        }
+        net.network.check().unwrap();
+        let after = net.network.footprint().space_bytes;
+        assert!(after <= before * 4 + 8_192, "{policy:?}: {before} bytes, then {after}");
+    }
+}
+
+fn acquire_all(net: &mut Net, count: usize) -> Vec<Address> {
+    let grant = |at: usize| {
+        let context = net.context();
+        match step(net, &Command::Allocate(Box::new(wish(&format!("o{at}")))), context) {
+            Outcome::Granted(grant) => grant.view.address,
+            other => panic!("{other:?}"),
+        }
+    };
+    (0..count).map(grant).collect()
+}
+
+/// Without the check after each step, which costs as much as loading.
+fn step(net: &mut Net, command: &Command, context: Context) -> Outcome {
+    let decision = net.network.decide(command, context).unwrap();
+    decision.steps.iter().for_each(|step| net.network.apply(step, context.now));
+    decision.outcome
+}
