@@ -1,6 +1,7 @@
 //! Makes changes durable, many at a time, and lets answers go in order.
 //!
-//! Life of an `ip.allocate`, step 4 of 5. Before: `network`. After: the store, then back to `server::session`.
+//! Life of an `ip.allocate`, step 5 of 8 (see [`crate`]). Before: `network`. After: the store, then back to
+//! `server::session`.
 //!
 //! Networks hand in *units*: what one turn of a network changed, and the answers that must not leave before it is
 //! durable. The committer gathers units into a *group*: one call of the store, with one batch for each shard concerned.
@@ -15,7 +16,7 @@
 //!
 //! **Outcomes** (CONSISTENCY 6). Applied: answers leave in order. Not applied: the same batches again, in order, until
 //! [`COMMIT_DEADLINE`]; then what depends on them is discarded. Unknown: the same bytes again until then; then the shards
-//! are taken anew. Fenced: taken anew. Discarding a network raises the incarnation of its [`Lane`] first, fails its
+//! are taken anew. Fenced: taken anew. Discarding a network raises the incarnation of its [`Lane`](super::routes::Lane) first, fails its
 //! answers, and only then settles its units; its actor loads it again through [`Reload`]. Nothing decided on discarded
 //! memory ever leaves. A store that has failed for good ends the process ([`Fatal`]).
 //!

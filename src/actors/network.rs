@@ -1,6 +1,7 @@
 //! One actor per network: decides, applies, and hands what changed to the committer.
 //!
-//! Life of an `ip.allocate`, step 3 of 5. Before: `server::session`. After: `core::network`, then `committer`.
+//! Life of an `ip.allocate`, step 3 of 8 (see [`crate`]). Before: `server::session`. After: `core::network`, then
+//! `committer`.
 //!
 //! ```text
 //!            ┌──Hold──▶ Held ──Finish──┐

@@ -1,7 +1,7 @@
 //! Core → JSON: what was decided, written as the protocol's nouns, straight into the output buffer.
 //!
 //! Reservations and grants are written by hand, because they are what a busy server answers; what they show of network
-//! and subnet is written once and kept ([`Renderer::parts`]) as long as the configuration is the same. Everything else
+//! and subnet is written once and kept (`Renderer::parts`) as long as the configuration is the same. Everything else
 //! goes through the types of `wire::nouns`, so that it cannot differ from the published schema. A test reads what is
 //! written by hand back through the same types.
 //!

@@ -19,7 +19,8 @@
 //! - **History.** The batches themselves, with who, when and why, are kept in order and compaction of state never
 //!   removes them within retention.
 //!
-//! Neighbours: `actors::committer` calls it; `codec` writes batches down; `memory` and `embedded` implement it.
+//! Life of an `ip.allocate`, step 6 of 8 (see [`crate`]). Before: `actors::committer`, which calls it. Inside: `codec`
+//! writes batches down; `memory` and `embedded` implement the contract.
 
 pub mod codec;
 pub mod embedded;

@@ -26,7 +26,10 @@ pub struct Starting {
 /// A server that listens.
 pub struct Server {
     process: Starting,
+    /// Where JSON-RPC is served.
     pub address: SocketAddr,
+    /// Where HTTP is served.
+    pub http: SocketAddr,
 }
 
 impl Starting {
@@ -66,8 +69,8 @@ impl Starting {
         let mut heard = Vec::new();
         loop {
             match self.said.recv_timeout(READY_WAIT_MAX) {
-                Ok(line) => match ready_address(&line) {
-                    Some(address) => return Server { process: self, address },
+                Ok(line) => match ready_addresses(&line) {
+                    Some((address, http)) => return Server { process: self, address, http },
                     None => heard.push(line),
                 },
                 Err(reason) => panic!("not ready ({reason}): {heard:?}\n{}", self.log_text()),
@@ -107,6 +110,14 @@ impl Server {
         self.process.kill();
     }
 
+    /// Asks it to stop, and waits until it has.
+    #[track_caller]
+    pub fn stop(mut self) {
+        let pid = self.process.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        assert_eq!(self.process.child.wait().unwrap().code(), Some(0), "{}", self.process.log_text());
+    }
+
     /// Runs `allod` against it.
     pub fn allod(&self, arguments: &[&str]) -> Output {
         Command::new(allod()).args(arguments).env("ALLOD_SERVER", self.address.to_string()).output().unwrap()
@@ -122,8 +133,8 @@ impl Server {
     }
 }
 
-/// The first address with a port on a line that says `ready`.
-fn ready_address(line: &str) -> Option<SocketAddr> {
-    let words = || line.split(|c: char| c.is_whitespace() || "=,\"".contains(c));
-    line.contains("ready").then(|| words().find_map(|word| word.parse().ok()))?
+/// The addresses of `ready tcp=… http=…`.
+fn ready_addresses(line: &str) -> Option<(SocketAddr, SocketAddr)> {
+    let (tcp, http) = line.strip_prefix("ready tcp=")?.split_once(" http=")?;
+    Some((tcp.parse().ok()?, http.parse().ok()?))
 }

@@ -7,13 +7,13 @@
 //!
 //! **The seam.** This works where all networks concerned belong to one committer, as with a store that commits shards
 //! together. Over several nodes or shards that commit apart the two-phase protocol of CONSISTENCY 17 takes the place of
-//! [`joint::commit`]: *prepare* where a part is held and decided, *decide* where the joint unit is, *settle* where the
+//! `joint::commit`: *prepare* where a part is held and decided, *decide* where the joint unit is, *settle* where the
 //! holds are finished. Parts carry their transaction's id already.
 //!
 //! Acts on names and space go through the directory (see there). A task outlives the client that asked: what was begun
 //! is brought to its end. A task that panics ends its holds and locks when it is dropped, and answers `internal`.
 //!
-//! Review notes: does a new job answer in every path ([`Tell`])? Are networks held in order of their ids?
+//! Review notes: does a new job answer in every path (`Tell`)? Are networks held in order of their ids?
 
 mod configure;
 mod joint;

@@ -6,8 +6,9 @@
 //! load(image)                     ──▶ the state that the store remembers
 //! ```
 //!
-//! Life of an `ip.allocate`, step 6 of 8. Before: `actors::network`. After: `actors::committer`. Inside: [`grant`] checks,
-//! `pick` chooses, `draft` writes the steps down, `layout` and `holdings` are what is asked and kept in step.
+//! Life of an `ip.allocate`, step 4 of 8 (see [`crate`]). Before: `actors::network`. After: `actors::committer`. Inside:
+//! `grant` checks, `pick` chooses, `draft` writes the steps down, `layout` and `holdings` are what is asked and kept in
+//! step.
 //!
 //! Owns everything that is known of one network. Never looks at another one: overlaps between networks and names are the
 //! catalog's. No clock, no randomness: both come with the [`Context`].
