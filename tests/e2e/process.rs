@@ -127,7 +127,7 @@ fn other_than_loopback_is_refused_unless_it_is_asked_for() {
 #[test]
 fn a_foreign_directory_is_refused_and_left_alone() {
     let directory = tempfile::tempdir().unwrap();
-    std::fs::write(directory.path().join("letters.txt"), "dear").unwrap();
+    std::fs::File::create(directory.path().join("letters.txt")).unwrap().write_all(b"dear").unwrap();
     let refused = failed(directory.path(), &[]);
     assert_eq!(refused.status.code(), Some(1));
     let said = text(&refused.stderr);
