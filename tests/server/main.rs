@@ -5,6 +5,9 @@
     reason = "a failed unwrap is how a test fails; tests wait on real processes and files"
 )]
 
+#[path = "../it/sequences/published.rs"]
+mod published;
+
 mod answers;
 mod barrier;
 mod faulty;
