@@ -6,6 +6,7 @@
 )]
 
 mod barrier;
+mod errors;
 mod faulty;
 mod isolation;
 mod rules;
