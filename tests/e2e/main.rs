@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is how a test fails")]
 
 mod client;
+mod deploy;
 mod kills;
 mod ledger;
 mod plan;
