@@ -1,8 +1,9 @@
 //! The `allod` process of a test: on free ports, in a directory of the test, stopped by its pid.
 
+use std::ffi::OsStr;
 use std::fs::OpenOptions;
-use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
@@ -40,13 +41,17 @@ impl Starting {
 
     /// The same with another store.
     pub fn with_store(data: &Path, store: &str) -> Self {
+        let data_text = data.display().to_string();
+        Self::with_arguments(data, &["serve", "--store", store, "--data", &data_text])
+    }
+
+    /// Starts `allod` with these arguments, which begin with `serve`, and free ports; its log goes beside `data`.
+    pub fn with_arguments(data: &Path, arguments: &[impl AsRef<OsStr>]) -> Self {
         let log = data.with_extension("log");
         let log_file = OpenOptions::new().create(true).append(true).open(&log).unwrap();
         let mut child = Command::new(allod())
-            .arg("serve")
-            .args(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--store", store])
-            .arg("--data")
-            .arg(data)
+            .args(arguments)
+            .args(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log_file)
@@ -137,4 +142,13 @@ impl Server {
 fn ready_addresses(line: &str) -> Option<(SocketAddr, SocketAddr)> {
     let (tcp, http) = line.strip_prefix("ready tcp=")?.split_once(" http=")?;
     Some((tcp.parse().ok()?, http.parse().ok()?))
+}
+
+/// What a GET over HTTP is answered, head and body.
+pub fn http_get(server: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(server).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
 }

@@ -120,6 +120,13 @@ impl Client {
         self.next
     }
 
+    /// The next line as it was sent, without its end.
+    pub fn text_line(&mut self) -> String {
+        let mut line = String::new();
+        self.reader.read_line(&mut line).unwrap();
+        line.trim_end_matches('\n').to_owned()
+    }
+
     pub fn line(&mut self) -> Option<Value> {
         let mut line = String::new();
         match self.reader.read_line(&mut line) {
