@@ -29,7 +29,6 @@ pub mod committer;
 pub mod coordinator;
 pub mod directory;
 pub mod figures;
-pub mod macs;
 pub mod network;
 pub mod routes;
 pub mod service;

@@ -59,13 +59,11 @@ pub const DEFERRED_MS_MAX: u64 = 2_000;
 /// So many panics within [`PANIC_WINDOW`] stop a network.
 const PANICS_MAX: usize = 3;
 const PANIC_WINDOW: Duration = Duration::from_secs(60);
-/// How often a MAC is drawn again that another network took at the same moment.
-const MAC_DRAWS: usize = 8;
 
 #[derive(Debug)]
 enum Phase {
     Serving,
-    Held { hold: HoldId, steps: Vec<Step>, taken: Vec<Mac> },
+    Held { hold: HoldId, steps: Vec<Step> },
     Loading { since: Instant },
     Stopped,
     Gone,
@@ -139,7 +137,6 @@ impl NetworkActor {
             now: self.shared.shard_time(self.lane.shard),
             wall: self.shared.clock.wall(),
             entropy: self.draws.draw(),
-            mac_elsewhere: None,
         }
     }
 
@@ -184,8 +181,8 @@ impl NetworkActor {
                 continue;
             }
             let moment = Moment { entropy: self.draws.draw(), ..moment };
-            match self.decide_among_others(&item.command, moment, item.dry_run) {
-                Ok(Ok((Decision { steps, outcome }, _))) => {
+            match self.decide_wary(&item.command, moment) {
+                Ok(Ok(Decision { steps, outcome })) => {
                     let wrote = !steps.is_empty() && !item.dry_run;
                     if wrote {
                         if self.apply(&steps, moment.now, self.enqueued + 1).is_err() {
@@ -324,7 +321,7 @@ impl NetworkActor {
         }
         let Hold { hold, granted } = hold;
         if granted.send(Ok(())).is_ok() {
-            self.phase = Phase::Held { hold, steps: Vec::new(), taken: Vec::new() };
+            self.phase = Phase::Held { hold, steps: Vec::new() };
         }
     }
 
@@ -339,14 +336,14 @@ impl NetworkActor {
             return Err(Box::new(refused_by_store(health)));
         }
         let moment = self.moment();
-        let Ok(decided) = self.decide_among_others(&item.command, moment, item.dry_run) else {
+        let Ok(decided) = self.decide_wary(&item.command, moment) else {
             let mut unit = Draft::new(None, 1);
             self.panicked(&mut unit, Some(0));
             return Err(unit.answers.pop().and_then(|staged| staged.reply.answer.err()).unwrap_or_else(|| {
                 Box::new(stopped(self.id())) // `panicked` always answers.
             }));
         };
-        let (Decision { steps, outcome }, macs) = decided?;
+        let Decision { steps, outcome } = decided?;
         let changes = steps.len();
         let act = Act {
             network: self.id(),
@@ -356,9 +353,8 @@ impl NetworkActor {
             transaction: Some(message.transaction),
             steps: steps.clone(),
         };
-        if let Phase::Held { steps: held, taken, .. } = &mut self.phase {
+        if let Phase::Held { steps: held, .. } = &mut self.phase {
             *held = steps;
-            taken.extend(macs);
         }
         let acts = if changes == 0 { Vec::new() } else { vec![act] };
         Ok((Part { lane: Arc::clone(&self.lane), incarnation: self.incarnation, changes, acts }, outcome))
@@ -427,10 +423,8 @@ impl Handler<DecideHeld> for NetworkActor {
 impl Handler<Finish> for NetworkActor {
     type Result = ();
     fn handle(&mut self, finish: Finish, ctx: &mut Context<Self>) {
-        let (steps, taken) = match &mut self.phase {
-            Phase::Held { hold, steps, taken } if *hold == finish.hold => {
-                (std::mem::take(steps), std::mem::take(taken))
-            }
+        let steps = match &mut self.phase {
+            Phase::Held { hold, steps } if *hold == finish.hold => std::mem::take(steps),
             Phase::Held { .. } | Phase::Serving | Phase::Loading { .. } | Phase::Stopped | Phase::Gone => {
                 // A panic under the hold gave it up: what was waiting is served again once the network is loaded.
                 return;
@@ -444,8 +438,6 @@ impl Handler<Finish> for NetworkActor {
             if self.apply(&steps, now, self.enqueued).is_err() {
                 self.panicked(&mut Draft::new(None, 1), None);
             }
-        } else {
-            self.shared.macs.untake(&self.network.config().realm, &taken, self.id());
         }
         self.after(ctx);
         self.run_deferred(ctx);
@@ -520,7 +512,6 @@ impl NetworkActor {
                 self.incarnation = incarnation;
                 self.phase = Phase::Serving;
                 self.publish_scopes();
-                self.shared.macs_of(&self.network, &self.lane);
                 self.shared.reloaded(self.network.config(), self.network.subnets());
                 tracing::info!(network = %self.id(), incarnation, "loaded again from the store");
             }

@@ -12,7 +12,6 @@ use tokio::sync::{mpsc, oneshot};
 use super::clock::{Clock, ShardClock};
 use super::committer::{Committer, Drained, Enqueue, Reload, chain, generation_floor};
 use super::directory::{Directory, Gone, Reloaded};
-use super::macs::Macs;
 use super::network::{Birth, NetworkActor};
 use super::routes::{Lane, Permits, Published, Route, Routes};
 use super::{Fatal, shard_of, timers};
@@ -45,8 +44,6 @@ pub struct Shared {
     pub routes: Routes,
     /// Figures for `/metrics`.
     pub metrics: Arc<Metrics>,
-    /// Who carries which MAC.
-    pub macs: Macs,
     /// What tests hang in.
     pub hooks: Hooks,
     shards: Vec<ShardClock>,
@@ -144,20 +141,11 @@ impl Shared {
         }
     }
 
-    /// Notes the MACs of a network that was loaded.
-    pub fn macs_of(&self, network: &Network, lane: &Arc<Lane>) {
-        for mac in self.macs.loaded(&network.config().realm, network.macs(), lane) {
-            // Only from a register that was written before this was looked at. Both keep it; nobody else gets it.
-            tracing::warn!(network = %lane.id, %mac, "this MAC is carried in two networks of the realm");
-        }
-    }
-
     /// Starts the actor of a network on its reactor thread. The route is not published yet.
     pub fn start_network(self: &Arc<Self>, network: Network, lane: Arc<Lane>, published: Arc<Published>) -> Route {
         let config = Arc::clone(network.config());
         // Before anybody can look for its holders.
         published.set_scopes(network.scope_names().into_iter().collect());
-        self.macs_of(&network, &lane);
         let birth = Birth { network, lane: Arc::clone(&lane), published: Arc::clone(&published) };
         let shared = Arc::clone(self);
         let addr =
@@ -211,7 +199,6 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, String> {
     let shared = Arc::new(Shared {
         info: info.clone(),
         routes: Routes::default(),
-        macs: Macs::default(),
         shards,
         committers: OnceLock::new(),
         directory: OnceLock::new(),

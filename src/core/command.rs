@@ -21,8 +21,6 @@ pub struct Context {
     pub wall: WallTime,
     /// Fresh random bits: new ids and the random policy are drawn from them.
     pub entropy: u128,
-    /// A MAC that is carried in another network of the realm.
-    pub mac_elsewhere: Option<Mac>,
 }
 
 /// A subnet as a client names it. A text that is no prefix is a name first, then an id.
@@ -666,24 +664,6 @@ impl Command {
             | Command::MoveOut { .. }
             | Command::MoveIn(_)
             | Command::Expire => false,
-        }
-    }
-
-    /// The MAC that it names for somebody to carry.
-    pub fn mac(&self) -> Option<Mac> {
-        let wish = match self {
-            Command::Allocate(ask) => ask.options.mac,
-            Command::Claim(ask) => ask.options.mac,
-            Command::Acquire(ask) => ask.options.mac,
-            Command::Update(_, set) => match set.mac {
-                Patch::Set(wish) => Some(wish),
-                Patch::Keep | Patch::Clear => None,
-            },
-            _ => None, // Nothing else names one.
-        };
-        match wish? {
-            MacWish::Given(mac) => Some(mac),
-            MacWish::Auto => None,
         }
     }
 

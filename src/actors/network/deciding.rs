@@ -11,51 +11,23 @@ use actix::prelude::*;
 use compact_str::CompactString;
 
 use super::draft::{Draft, restored};
-use super::{MAC_DRAWS, NetworkActor, PANIC_WINDOW, PANICS_MAX, Phase, Tick};
+use super::{NetworkActor, PANIC_WINDOW, PANICS_MAX, Phase, Tick};
 use crate::actors::Fault;
-use crate::actors::macs::MacChanges;
 use crate::actors::routes::{Figures, SubnetFigures};
 use crate::core::command::{Command, Context as Moment};
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::Refusal;
 use crate::core::state::{Entry, State, Step};
-use crate::core::types::{Mac, ShardTime};
+use crate::core::types::ShardTime;
 
 impl NetworkActor {
-    /// Decides with what is known beyond this network: MACs of the realm, and whether anything may be chosen at all.
-    /// Answers also the MACs that were taken for it.
-    #[expect(clippy::type_complexity, reason = "a panic, a refusal, or a decision: none of them deserves a name more")]
-    pub(super) fn decide_among_others(
-        &mut self,
-        command: &Command,
-        moment: Moment,
-        dry_run: bool,
-    ) -> Result<Result<(Decision, Vec<Mac>), Box<Fault>>, ()> {
-        let macs = &self.shared.macs;
-        let realm = &self.network.config().realm;
-        let given = command.mac().filter(|mac| macs.is_elsewhere(realm, *mac, self.lane.id));
-        let mut moment = Moment { mac_elsewhere: given, ..moment };
-        for _ in 0..MAC_DRAWS {
-            let decision = match self.decide(command, moment)? {
-                Ok(decision) => decision,
-                Err(refusal) => return Ok(Err(refusal.into())),
-            };
-            if self.shared.info.restored_from.is_some() && decision.chooses() {
-                return Ok(Err(Box::new(restored())));
-            }
-            let gained = MacChanges::of(&decision.steps).gained;
-            if gained.is_empty() || dry_run || matches!(command, Command::MoveIn(_)) {
-                // What moves here with its subnet was carried in this realm before.
-                return Ok(Ok((decision, Vec::new())));
-            }
-            match macs.take(realm, &gained, &self.lane) {
-                Ok(taken) => return Ok(Ok((decision, taken))),
-                // Another network took it meanwhile: one that was named is refused now, one that was made is drawn again.
-                Err(mac) => moment = Moment { mac_elsewhere: Some(mac), entropy: self.draws.draw(), ..moment },
-            }
-        }
-        let problem = "other networks of the realm take the same MACs at this moment".to_owned();
-        Ok(Err(Box::new(Fault::Overloaded { problem, retry_after_ms: 50 })))
+    /// Decides, but chooses no address in a register that was restored and not accepted yet.
+    pub(super) fn decide_wary(&self, command: &Command, moment: Moment) -> Result<Result<Decision, Box<Fault>>, ()> {
+        Ok(match self.decide(command, moment)? {
+            Ok(decision) if self.shared.info.restored_from.is_some() && decision.chooses() => Err(Box::new(restored())),
+            Ok(decision) => Ok(decision),
+            Err(refusal) => Err(refusal.into()),
+        })
     }
 
     /// Decides behind a wall: a panic is an answer, not the end of the actor.
@@ -78,10 +50,6 @@ impl NetworkActor {
             self.phase = Phase::Gone;
         }
         self.note_scopes(steps);
-        let macs = MacChanges::of(steps);
-        if !macs.is_empty() {
-            self.shared.macs.follow(&self.network.config().realm, &macs, &self.lane, (unit, self.incarnation));
-        }
         Ok(())
     }
 

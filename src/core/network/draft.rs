@@ -297,8 +297,7 @@ impl<'a> Draft<'a> {
                 .holdings
                 .mac(mac)
                 .filter(|(address, _)| Some(*address) != own && !self.has_let_go(*address));
-            let elsewhere = self.context.mac_elsewhere == Some(mac);
-            (here || elsewhere || there.is_some()).then_some(there)
+            (here || there.is_some()).then_some(there)
         };
         match wish {
             None => Ok(None),

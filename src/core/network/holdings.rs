@@ -242,11 +242,6 @@ impl Holdings {
         record.held().map(|reservation| (record.address(), reservation))
     }
 
-    /// MACs that are carried.
-    pub(super) fn macs(&self) -> impl Iterator<Item = Mac> {
-        self.macs.keys().copied()
-    }
-
     /// Reservations, current and obsolete.
     pub(super) fn held(&self) -> u64 {
         self.held

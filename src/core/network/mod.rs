@@ -304,11 +304,6 @@ impl Network {
         self.holdings.scope_names().cloned().collect()
     }
 
-    /// MACs that its reservations carry, in no particular order.
-    pub fn macs(&self) -> impl Iterator<Item = super::types::Mac> {
-        self.holdings.macs()
-    }
-
     /// The generation that the next grant gets.
     pub fn next_generation(&self) -> Generation {
         self.next_generation
