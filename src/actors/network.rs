@@ -376,6 +376,18 @@ impl NetworkActor {
             self.deferred.push_back(Deferred::Hold(hold));
             return self.reload(ctx);
         }
+        // What is decided under the hold sees nothing that is over.
+        let moment = self.moment();
+        let mut unit = Draft::new(None, 1);
+        self.run_due(&mut unit, moment, ctx);
+        self.send(unit);
+        if !matches!(self.phase, Phase::Serving) {
+            self.deferred.push_back(Deferred::Hold(hold));
+            if matches!(self.phase, Phase::Gone) {
+                self.run_deferred(ctx);
+            }
+            return self.after(ctx);
+        }
         let Hold { hold, granted } = hold;
         if granted.send(Ok(())).is_ok() {
             self.phase = Phase::Held { hold, steps: Vec::new() };

@@ -161,3 +161,75 @@ fn the_space_of_a_deleted_network_is_free_once_its_last_release_is_answered() {
         assert_eq!(client.ok("ip.release", json!({"network": id, "owner": "a"}))["released"], json!(["10.0.0.1"]));
     }
 }
+
+#[test]
+fn of_several_items_refused_alike_in_several_networks_the_first_is_answered() {
+    let server = TestServer::new();
+    let mut client = two_networks(&server);
+    for networks in [["lan", "dmz"], ["dmz", "lan"]] {
+        let ips = networks.map(|network| json!({"network": network, "address": "192.0.2.1"}));
+        let data = refused(&mut client, "ip.acquire", json!({"owner": "a", "ips": ips}));
+        assert_eq!((&data["kind"], &data["index"]), (&json!("out_of_range"), &json!(0)), "{networks:?}");
+    }
+}
+
+#[test]
+fn a_subnet_that_a_list_names_must_exist_whatever_realm_is_named_beside_it() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let ask = |subnet: &str| json!({"network": "lan", "realm": "other", "subnet": subnet});
+    assert_eq!(client.kind("ip.list", ask("10.9.0.0/24")), "not_found");
+    assert_eq!(client.ok("ip.list", ask("10.0.0.0/24")), json!({"reservations": []}));
+}
+
+#[test]
+fn an_acquire_over_several_networks_sees_no_cooldown_that_is_over() {
+    let server = TestServer::new();
+    let mut client = two_networks(&server);
+    client.ok("network.update", json!({"network": "lan", "set": {"cooldown_seconds": 60}}));
+    client.allocate("a");
+    client.ok("ip.release", json!({"network": "lan", "owner": "a"}));
+    server.clock.advance_ms(60_000);
+    let ips = json!([{"network": "lan"}, {"network": "dmz"}]);
+    let acquired = client.ok("ip.acquire", json!({"owner": "b", "ips": ips}));
+    assert_eq!(acquired["reservations"][0]["address"], "10.0.0.2");
+}
+
+#[test]
+fn what_is_there_already_does_not_overlap_itself_when_something_else_is_refused() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let ask = json!({"network": "lan", "cidr": "10.0.0.0/24", "if_absent": true, "if_version": 77});
+    assert_eq!(client.kind("subnet.add", ask), "conflict");
+    client.allocate("a");
+    let id = client.ok("network.delete", json!({"network": "lan", "force": true}))["id"].clone();
+    assert_eq!(client.kind("subnet.add", json!({"network": id, "cidr": "10.0.0.0/24", "if_absent": true})), "in_use");
+}
+
+#[test]
+fn what_a_deleted_network_lets_go_cools_for_when_it_is_restored() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    client.ok("network.update", json!({"network": "lan", "set": {"cooldown_seconds": 60}}));
+    client.allocate("a");
+    client.allocate("b");
+    let id = client.ok("network.delete", json!({"network": "lan", "force": true}))["id"].clone();
+    client.ok("ip.release", json!({"network": id, "owner": "a"}));
+    assert_eq!(client.ok("network.usage", json!({"network": id}))["cooling"], "1");
+    client.ok("network.restore", json!({"network": id}));
+    assert_eq!(client.allocate("c")["address"], "10.0.0.4");
+    client.ok("network.delete", json!({"network": "lan", "force": true}));
+    client.ok("ip.release", json!({"network": id, "owner": "b"}));
+    client.ok("ip.release", json!({"network": id, "owner": "c"}));
+    assert_eq!(client.kind("network.get", json!({"network": id})), "not_found", "gone with its last reservation");
+}
+
+#[test]
+fn a_map_of_a_pool_in_another_subnet_is_empty() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    client.ok("subnet.add", json!({"network": "lan", "cidr": "10.2.0.0/24", "pools": [{"range": "10.2.0.8/29"}]}));
+    let ask = |pool: &str| json!({"network": "lan", "subnet": "10.0.0.0/24", "pool": pool});
+    assert_eq!(client.ok("network.map", ask("10.2.0.8/29")), json!({"pools": []}));
+    assert_eq!(client.kind("network.map", ask("10.2.0.16/29")), "not_found");
+}

@@ -218,7 +218,7 @@ impl<'a> Draft<'a> {
     /// Lets a holding go: it cools, or is gone at once.
     pub(super) fn release(&mut self, address: Address, reservation: &Arc<Reservation>, kind: EventKind) {
         let config = &self.network.config;
-        let after = (config.cooldown_seconds > 0 && !config.closed).then(|| {
+        let after = (config.cooldown_seconds > 0).then(|| {
             Entry::Released(Arc::new(Released {
                 prefix_length: reservation.prefix_length,
                 last: reservation.holder.clone(),
