@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::clock::{Clock, ShardClock};
 use super::committer::{Committer, Drained, Enqueue, Reload, chain, generation_floor};
 use super::directory::{Directory, Gone, Reloaded};
+use super::macs::Macs;
 use super::network::{Birth, NetworkActor};
 use super::routes::{Lane, Permits, Published, Route, Routes};
 use super::{Fatal, shard_of, timers};
@@ -42,6 +43,8 @@ pub struct Shared {
     pub clock: Arc<dyn Clock>,
     /// The routing table.
     pub routes: Routes,
+    /// MACs in use, by realm.
+    pub macs: Macs,
     /// Figures for `/metrics`.
     pub metrics: Arc<Metrics>,
     /// What tests hang in.
@@ -144,6 +147,7 @@ impl Shared {
     /// Starts the actor of a network on its reactor thread. The route is not published yet.
     pub fn start_network(self: &Arc<Self>, network: Network, lane: Arc<Lane>, published: Arc<Published>) -> Route {
         let config = Arc::clone(network.config());
+        self.macs.add(&config.realm, config.id, network.macs());
         let birth = Birth { network, lane: Arc::clone(&lane), published: Arc::clone(&published) };
         let shared = Arc::clone(self);
         let addr =
@@ -202,6 +206,7 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, String> {
         directory: OnceLock::new(),
         store,
         clock,
+        macs: Macs::default(),
         metrics,
         hooks,
         reactors,

@@ -85,7 +85,12 @@ impl Coordinator {
         let id = NetworkId(crate::core::command::derived_id(self.shared.clock.entropy(), 0));
         let shard = self.shared.shard_of(id);
         let wall = self.shared.clock.wall();
-        let context = Context { now: self.shared.shard_time(shard), wall, entropy: self.shared.clock.entropy() };
+        let context = Context {
+            now: self.shared.shard_time(shard),
+            wall,
+            entropy: self.shared.clock.entropy(),
+            mac_elsewhere: None,
+        };
         let Decision { steps, outcome } = match network::create(input, id, context) {
             Ok(decision) => decision,
             Err(refusal) => return tell.tell(self.refused_by_itself(input, if_absent, refusal).await),
