@@ -159,7 +159,12 @@ pub fn scattered(cidr: Cidr, prefix_length: u8, count: u128) -> BTreeSet<Address
 
 impl World {
     fn context(&mut self) -> Context {
-        Context { now: ShardTime(self.now), wall: WallTime(1_795_262_400_000 + self.now), entropy: self.random.wide() }
+        Context {
+            now: ShardTime(self.now),
+            wall: WallTime(1_795_262_400_000 + self.now),
+            entropy: self.random.wide(),
+            mac_elsewhere: None,
+        }
     }
 
     /// Time goes on, as it does between requests.

@@ -26,7 +26,9 @@
 
 mod deciding;
 mod draft;
+mod end;
 mod messages;
+mod uses;
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -41,16 +43,17 @@ pub use self::messages::{DecideHeld, Finish, Hold, HoldId, Loaded, Tick, Work, r
 use super::clock::Draws;
 use super::committer::{Enqueue, Part, Reload, Unit};
 use super::directory::Gone;
+use super::macs::Claimed;
 use super::routes::{Lane, Published};
 use super::service::Shared;
 use super::timers;
-use super::{Applied, Fault, Outlet, Told};
+use super::{Applied, Fault, Told};
 use crate::core::command::Context as Moment;
 use crate::core::network::Network;
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::state::Step;
-use crate::core::types::{Mac, NetworkId, Scope};
+use crate::core::types::{NetworkId, Scope};
 use crate::limits::{NETWORK_QUEUE_REQUESTS_MAX, UNIT_CHANGES_MAX};
 use crate::store::{Act, StoreHealth};
 
@@ -63,7 +66,7 @@ const PANIC_WINDOW: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 enum Phase {
     Serving,
-    Held { hold: HoldId, steps: Vec<Step> },
+    Held { hold: HoldId, steps: Vec<Step>, claimed: Claimed },
     Loading { since: Instant },
     Stopped,
     Gone,
@@ -137,6 +140,7 @@ impl NetworkActor {
             now: self.shared.shard_time(self.lane.shard),
             wall: self.shared.clock.wall(),
             entropy: self.draws.draw(),
+            mac_elsewhere: None,
         }
     }
 
@@ -181,8 +185,8 @@ impl NetworkActor {
                 continue;
             }
             let moment = Moment { entropy: self.draws.draw(), ..moment };
-            match self.decide_wary(&item.command, moment) {
-                Ok(Ok(Decision { steps, outcome })) => {
+            match self.decide_and_claim(&item.command, moment, None, item.dry_run) {
+                Ok(Ok((Decision { steps, outcome }, _))) => {
                     let wrote = !steps.is_empty() && !item.dry_run;
                     if wrote {
                         if self.apply(&steps, moment.now, self.enqueued + 1).is_err() {
@@ -210,26 +214,6 @@ impl NetworkActor {
             self.deferred.push_front(Deferred::Work(work));
         }
         self.after(ctx);
-    }
-
-    /// An outlet for the unit that ends the network. Its answers leave once the directory was told, so that whoever reads
-    /// them may ask for the space that was freed.
-    fn after_the_end(&self, unit: &mut Draft) -> Option<Outlet> {
-        let outlet = unit.outlet.take()?;
-        let (to, mut answers) = super::outlet();
-        let (shared, id) = (Arc::clone(&self.shared), self.id());
-        // Travels with the others and says whether the end is durable.
-        unit.answer(u32::MAX, Ok(Outcome::Done), true);
-        actix::spawn(async move {
-            while let Some(Told::Replies(mut replies)) = answers.recv().await {
-                if replies.pop().is_some_and(|marker| marker.answer.is_ok()) {
-                    shared.gone(Gone { id });
-                }
-                // A closed outlet is a client that hung up: nobody is left to tell.
-                let _ = outlet.send(Told::Replies(replies));
-            }
-        });
-        Some(to)
     }
 
     /// The only way out for answers and changes: directly where nothing stands behind, else through the committer.
@@ -319,9 +303,21 @@ impl NetworkActor {
             self.deferred.push_back(Deferred::Hold(hold));
             return self.reload(ctx);
         }
+        // What is decided under the hold sees nothing that is over.
+        let moment = self.moment();
+        let mut unit = Draft::new(None, 1);
+        self.run_due(&mut unit, moment, ctx);
+        self.send(unit);
+        if !matches!(self.phase, Phase::Serving) {
+            self.deferred.push_back(Deferred::Hold(hold));
+            if matches!(self.phase, Phase::Gone) {
+                self.run_deferred(ctx);
+            }
+            return self.after(ctx);
+        }
         let Hold { hold, granted } = hold;
         if granted.send(Ok(())).is_ok() {
-            self.phase = Phase::Held { hold, steps: Vec::new() };
+            self.phase = Phase::Held { hold, steps: Vec::new(), claimed: Claimed::default() };
         }
     }
 
@@ -336,25 +332,27 @@ impl NetworkActor {
             return Err(Box::new(refused_by_store(health)));
         }
         let moment = self.moment();
-        let Ok(decided) = self.decide_wary(&item.command, moment) else {
+        let transaction = Some(message.transaction);
+        let Ok(decided) = self.decide_and_claim(&item.command, moment, transaction, false) else {
             let mut unit = Draft::new(None, 1);
             self.panicked(&mut unit, Some(0));
             return Err(unit.answers.pop().and_then(|staged| staged.reply.answer.err()).unwrap_or_else(|| {
                 Box::new(stopped(self.id())) // `panicked` always answers.
             }));
         };
-        let Decision { steps, outcome } = decided?;
+        let (Decision { steps, outcome }, claims) = decided?;
+        self.offer(&steps, transaction);
         let changes = steps.len();
         let act = Act {
             network: self.id(),
             wall: moment.wall,
             by: item.by.clone(),
             reason: item.reason.clone(),
-            transaction: Some(message.transaction),
+            transaction,
             steps: steps.clone(),
         };
-        if let Phase::Held { steps: held, .. } = &mut self.phase {
-            *held = steps;
+        if let Phase::Held { steps: held, claimed, .. } = &mut self.phase {
+            (*held, *claimed) = (steps, claims);
         }
         let acts = if changes == 0 { Vec::new() } else { vec![act] };
         Ok((Part { lane: Arc::clone(&self.lane), incarnation: self.incarnation, changes, acts }, outcome))
@@ -423,8 +421,10 @@ impl Handler<DecideHeld> for NetworkActor {
 impl Handler<Finish> for NetworkActor {
     type Result = ();
     fn handle(&mut self, finish: Finish, ctx: &mut Context<Self>) {
-        let steps = match &mut self.phase {
-            Phase::Held { hold, steps } if *hold == finish.hold => std::mem::take(steps),
+        let (steps, claimed) = match &mut self.phase {
+            Phase::Held { hold, steps, claimed } if *hold == finish.hold => {
+                (std::mem::take(steps), std::mem::take(claimed))
+            }
             Phase::Held { .. } | Phase::Serving | Phase::Loading { .. } | Phase::Stopped | Phase::Gone => {
                 // A panic under the hold gave it up: what was waiting is served again once the network is loaded.
                 return;
@@ -438,6 +438,9 @@ impl Handler<Finish> for NetworkActor {
             if self.apply(&steps, now, self.enqueued).is_err() {
                 self.panicked(&mut Draft::new(None, 1), None);
             }
+        } else {
+            self.unclaim(claimed);
+            self.offer(&steps, None);
         }
         self.after(ctx);
         self.run_deferred(ctx);
@@ -512,6 +515,7 @@ impl NetworkActor {
                 self.incarnation = incarnation;
                 self.phase = Phase::Serving;
                 self.publish_scopes();
+                self.macs_reloaded();
                 self.shared.reloaded(self.network.config(), self.network.subnets());
                 tracing::info!(network = %self.id(), incarnation, "loaded again from the store");
             }

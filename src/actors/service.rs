@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::clock::{Clock, ShardClock};
 use super::committer::{Committer, Drained, Enqueue, Reload, chain, generation_floor};
 use super::directory::{Directory, Gone, Reloaded};
+use super::macs::Macs;
 use super::network::{Birth, NetworkActor};
 use super::routes::{Lane, Permits, Published, Route, Routes};
 use super::{Fatal, shard_of, timers};
@@ -42,6 +43,8 @@ pub struct Shared {
     pub clock: Arc<dyn Clock>,
     /// The routing table.
     pub routes: Routes,
+    /// MACs in use, by realm.
+    pub macs: Macs,
     /// Figures for `/metrics`.
     pub metrics: Arc<Metrics>,
     /// What tests hang in.
@@ -146,6 +149,7 @@ impl Shared {
         let config = Arc::clone(network.config());
         // Before anybody can look for its holders.
         published.set_scopes(network.scope_names().into_iter().collect());
+        self.macs.add(&config.realm, config.id, network.macs());
         let birth = Birth { network, lane: Arc::clone(&lane), published: Arc::clone(&published) };
         let shared = Arc::clone(self);
         let addr =
@@ -204,6 +208,7 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, String> {
         directory: OnceLock::new(),
         store,
         clock,
+        macs: Macs::default(),
         metrics,
         hooks,
         reactors,

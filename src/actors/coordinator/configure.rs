@@ -85,7 +85,12 @@ impl Coordinator {
         let id = NetworkId(crate::core::command::derived_id(self.shared.clock.entropy(), 0));
         let shard = self.shared.shard_of(id);
         let wall = self.shared.clock.wall();
-        let context = Context { now: self.shared.shard_time(shard), wall, entropy: self.shared.clock.entropy() };
+        let context = Context {
+            now: self.shared.shard_time(shard),
+            wall,
+            entropy: self.shared.clock.entropy(),
+            mac_elsewhere: None,
+        };
         let Decision { steps, outcome } = match network::create(input, id, context) {
             Ok(decision) => decision,
             Err(refusal) => return tell.tell(self.refused_by_itself(input, if_absent, refusal).await),
@@ -199,6 +204,7 @@ impl Coordinator {
                     return tell.tell(dry.map(Done::Outcome));
                 }
                 Err(fault) if comes_before_overlap(fault) => return tell.tell(dry.map(Done::Outcome)),
+                Err(_) if self.is_there(route, &change).await => return tell.tell(dry.map(Done::Outcome)),
                 Ok(_) | Err(_) => {}
             }
             if let Err(refusal) = act.intend(check, intent).await {
@@ -289,6 +295,13 @@ impl Coordinator {
             | Configure::ReservedAdd(_)
             | Configure::ReservedRemove(_) => None,
         }
+    }
+
+    /// Does `if_absent` speak of a subnet that the network has? Nothing is compared with itself.
+    async fn is_there(&self, route: &Arc<Route>, change: &Configure) -> bool {
+        let Configure::SubnetAdd { input, if_absent: true } = change else { return false };
+        let Some(view) = self.show(route).await else { return false };
+        view.subnets.iter().any(|subnet| subnet.cidr == input.cidr || input.name.is_some() && subnet.name == input.name)
     }
 
     async fn show(&self, route: &Arc<Route>) -> Option<NetworkView> {

@@ -259,14 +259,19 @@ impl AcquirePart {
     }
 }
 
-fn rank(fault: &Fault) -> u8 {
+/// Which of several refusals of items is answered: by the protocol's order, then by place in the request. What is no
+/// refusal comes before all of them.
+fn rank(fault: &Fault) -> (u8, usize) {
     match fault {
-        Fault::Refused(refusal) => refusal.precedence().saturating_add(1),
+        Fault::Refused(refusal) => {
+            let index = if let Refusal::OfItem { index, .. } = refusal { *index } else { 0 };
+            (refusal.precedence().saturating_add(1), index)
+        }
         Fault::Overloaded { .. }
         | Fault::Unavailable { .. }
         | Fault::NotReady { .. }
         | Fault::Stopped { .. }
-        | Fault::Internal { .. } => 0,
+        | Fault::Internal { .. } => (0, 0),
     }
 }
 

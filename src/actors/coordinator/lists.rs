@@ -184,6 +184,10 @@ impl Coordinator {
             if realm.as_ref().is_none_or(|realm| *realm == route.realm) {
                 let after = after.filter(|after| after.id == route.id).and_then(|after| after.address);
                 self.list_in(&route, &filter, after, &mut page).await?;
+            } else {
+                // In another realm nothing is listed, but a subnet or pool that is not there is still said to be missing.
+                let mut unseen = Page { views: Vec::new(), count: 0, limit: 0, count_only: false };
+                self.list_in(&route, &filter, None, &mut unseen).await?;
             }
         } else {
             // The network of the cursor itself comes first, unless it is gone.

@@ -242,6 +242,11 @@ impl Holdings {
         record.held().map(|reservation| (record.address(), reservation))
     }
 
+    /// All MACs, and which address carries each.
+    pub(super) fn macs(&self) -> impl Iterator<Item = (Mac, Address)> + '_ {
+        self.macs.iter().map(|(mac, id)| (*mac, self.record(*id).address()))
+    }
+
     /// Reservations, current and obsolete.
     pub(super) fn held(&self) -> u64 {
         self.held

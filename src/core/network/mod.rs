@@ -39,7 +39,7 @@ use super::command::{Command, Context, SubnetRef};
 use super::outcome::Decision;
 use super::refusal::{Missing, Refusal};
 use super::state::{Entry, Key, NetworkConfig, Policy, State, Step, SubnetConfig};
-use super::types::{Generation, ShardTime, SlotKey, Version};
+use super::types::{Generation, Mac, ShardTime, SlotKey, Version};
 use holdings::Holdings;
 use layout::Layout;
 
@@ -163,7 +163,7 @@ impl Network {
             Command::Scopes => Ok(self.scopes()),
             Command::Configure { change, if_version } => self.decide_configure(change, *if_version, context),
             Command::MoveOut { subnet, if_version } => self.decide_move_out(subnet, *if_version),
-            Command::MoveIn(moved) => self.decide_move_in(moved),
+            Command::MoveIn(moved) => self.decide_move_in(moved, context),
             Command::Expire => Ok(self.expire(context)),
         }
     }
@@ -272,6 +272,19 @@ impl Network {
     /// Reservations (current and obsolete) that lie wholly or partly in the range. Cost: O(log n + found).
     pub fn standing_in(&self, range: Range) -> Standing {
         self.holdings.standing_in(range)
+    }
+
+    /// MAC of the reservation that begins at an address.
+    pub fn mac_at(&self, address: Address) -> Option<Mac> {
+        match self.holdings.at(address)? {
+            Entry::Held(reservation) => reservation.details.as_ref()?.mac,
+            Entry::Released(_) | Entry::Declined(_) => None,
+        }
+    }
+
+    /// MACs in use, and at which address.
+    pub fn macs(&self) -> impl Iterator<Item = (Mac, Address)> + '_ {
+        self.holdings.macs()
     }
 
     /// Everything that covers addresses of the range: held, cooling, declined.

@@ -188,16 +188,12 @@ impl Network {
         format: MapFormat,
     ) -> Result<Decision, Refusal> {
         let subnet = subnet.map(|wanted| self.subnet_index(wanted)).transpose()?;
-        let chosen = |index: usize| {
-            let (space, config) = (&self.layout.pools[index], self.pool_config(index));
-            subnet.is_none_or(|subnet| subnet == space.subnet)
-                && match pool {
-                    None => true,
-                    Some(PoolRef::Range(range)) => space.range == *range,
-                    Some(PoolRef::Named(name)) => config.name.as_ref() == Some(name),
-                }
+        let named = |index: &usize| match pool {
+            None => true,
+            Some(PoolRef::Range(range)) => self.layout.pools[*index].range == *range,
+            Some(PoolRef::Named(name)) => self.pool_config(*index).name.as_ref() == Some(name),
         };
-        let pools: Vec<_> = (0..self.layout.pools.len()).filter(|&index| chosen(index)).collect();
+        let pools: Vec<_> = (0..self.layout.pools.len()).filter(named).collect();
         if pools.is_empty()
             && let Some(pool) = pool
         {
@@ -208,7 +204,8 @@ impl Network {
             return Err(Refusal::not_found(Missing::Pool, what));
         }
         let mut drawn = Vec::with_capacity(pools.len());
-        for index in pools {
+        let inside = |index: &usize| subnet.is_none_or(|subnet| subnet == self.layout.pools[*index].subnet);
+        for index in pools.into_iter().filter(inside) {
             let drawing = match format {
                 MapFormat::Text => self.draw_text(index)?,
                 MapFormat::Runs => self.draw_runs(index)?,

@@ -106,7 +106,12 @@ impl Net {
 
     fn context(&mut self) -> Context {
         self.draws = self.draws.wrapping_mul(0x2360_ED05_1FC6_5DA4_4385_DF64_9FCC_F645).wrapping_add(1);
-        Context { now: ShardTime(self.now), wall: WallTime(self.now + 1_000_000), entropy: self.draws }
+        Context {
+            now: ShardTime(self.now),
+            wall: WallTime(self.now + 1_000_000),
+            entropy: self.draws,
+            mac_elsewhere: None,
+        }
     }
 
     fn run(&mut self, command: &Command) -> Result<Outcome, Refusal> {

@@ -13,8 +13,8 @@ pub const AMBIGUITIES: &[&str] = &[
      is asked are single addresses; of a MAC that is taken only the kind is compared.",
     "`if_version` is checked before `if_absent` answers `created: false`.",
     "switch `figures`: size, held, obsolete, reserved, cooling, declined of `not_enough_capacity` are summed over \
-     the dynamic pools that the request admits (draining ones included, as reserved), not over the network; \
-     `next_free_at` and `pools` are not compared.",
+     the dynamic pools that the request admits (draining ones included, as reserved), not over the network, as \
+     they are before the request; `next_free_at` and `pools` are not compared.",
     // Allocation
     "A repeat on a permanent reservation with `ttl_seconds` leaves it permanent (the later end is never).",
     "switch `uid_binds_on_repeat`: a repeat with `owner_uid` stores it where none was stored.",
@@ -47,7 +47,7 @@ pub const AMBIGUITIES: &[&str] = &[
      block of the first admitted pool that holds nothing held, reserved or declined.",
     "`random`, block or not: any free one of the first pool that has any.",
     "Cooling is reckoned with the `cooldown_seconds` of now, not of the release; it ends at `now >= released + \
-     cooldown`.",
+     cooldown`. What has ended does not begin again when the cooldown becomes longer.",
     "switch `cools_from_lease_end`: an expired address cools from the time of the first request after the end of \
      its lease, not from the end itself.",
     "switch `removal_forgets`: what cooled, was declined or was ever used is remembered by the network when a \

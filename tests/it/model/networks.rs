@@ -239,10 +239,14 @@ impl Model {
         findings.note(patch_settings(&set, &mut updated));
         findings.verdict()?;
         updated.name = name.unwrap_or(updated.name);
-        if updated.policy == "oldest" && self.networks[n].policy != "oldest" {
-            let cooling = |address: &Address| self.networks[n].is_cooling(*address, self.clock);
+        let (before, now) = (&self.networks[n], self.clock);
+        let cooling = |address: &Address| before.is_cooling(*address, now);
+        if updated.policy == "oldest" && before.policy != "oldest" {
             updated.freed.retain(|address, _| cooling(address));
         }
+        // What is free stays free when the cooldown becomes longer.
+        let rested = updated.freed.iter_mut().filter(|(address, _)| !cooling(address));
+        rested.for_each(|(_, freed)| freed.by = None);
         self.networks[n] = updated;
         Ok(nouns::network(&self.networks[n]))
     }

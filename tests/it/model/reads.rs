@@ -88,11 +88,11 @@ impl Model {
         let after = args.text("after", |after| !after.is_empty())?;
         let limit = args.number("limit", 1, 10_000)?.unwrap_or(1000) as usize;
         args.end()?;
-        filter.network = network.map(|reference| self.network_named(&reference)).transpose()?;
         let position = match after {
             Some(token) => Some(self.pages.get(&token).cloned().ok_or_else(|| ModelError::plain("invalid_argument"))?),
             None => None,
         };
+        filter.network = network.map(|reference| self.network_named(&reference)).transpose()?;
         if let (Some(n), Some(reference)) = (filter.network, &filter.subnet) {
             self.networks[n].subnet_named(reference)?;
         }

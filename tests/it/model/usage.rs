@@ -19,19 +19,19 @@ impl Model {
     pub fn usage(&self, n: usize) -> Value {
         let network = &self.networks[n];
         let ranges: Vec<Range> = network.subnets.iter().map(|subnet| subnet.cidr.range()).collect();
-        let mut usage = self.count(n, &ranges);
+        let mut usage = self.count(network, &ranges);
         usage["reservations"] = json!(network.held.len());
         // Of a block that reaches over the edge of a pool, the first address says where it is.
         let reservations = |range: Range| network.held.keys().filter(|first| range.contains(**first)).count();
         let subnets = network.subnets.iter().map(|subnet| {
-            let mut part = self.count(n, &[subnet.cidr.range()]);
+            let mut part = self.count(network, &[subnet.cidr.range()]);
             part["reservations"] = json!(reservations(subnet.cidr.range()));
             part["cidr"] = json!(subnet.cidr.to_string());
             if let Some(name) = &subnet.name {
                 part["name"] = json!(name);
             }
             let pools = subnet.pools.iter().map(|pool| {
-                let mut part = self.count(n, &[pool.range]);
+                let mut part = self.count(network, &[pool.range]);
                 part["reservations"] = json!(reservations(pool.range));
                 part["range"] = json!(pool.range.to_string());
                 part["kind"] = json!(pool.kind);

@@ -158,6 +158,14 @@ fn what_lies_outside_comes_before_a_taken_name() {
 }
 
 #[test]
+fn a_resize_counts_what_would_lie_outside_and_what_would_become_an_edge_together() {
+    let network = held(&held(&net(&[subnet_input("10.0.0.0/28")]), "10.0.0.3", "a"), "10.0.0.8", "b");
+    let set = SubnetPatch { cidr: Some(cidr("10.0.0.8/29")), ..SubnetPatch::default() };
+    let both = [address("10.0.0.3"), address("10.0.0.8")];
+    assert_refused!(&network, modify("10.0.0.0/28", set), Refusal::InUse { count: 2, first, .. } if first == both);
+}
+
+#[test]
 fn nothing_is_compared_with_itself() {
     let network = net(&[named("10.0.0.0/24", "a")]);
     let set = SubnetPatch {
