@@ -330,3 +330,24 @@ fn oldest_remembers_what_was_let_go_while_it_was_reserved() {
     client.ok("reserved.remove", json!({"network": "lan", "range": "10.0.0.5"}));
     assert_eq!(client.allocate("b")["address"], "10.0.0.6", "never used comes before used");
 }
+
+#[test]
+fn what_cools_is_not_given_back_to_another_object_of_the_same_name() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    client.ok("network.update", json!({"network": "lan", "set": {"cooldown_seconds": 60}}));
+    let mut again = |uid: Option<&str>| {
+        let mut ask = json!({"network": "lan", "owner": "a"});
+        if let Some(uid) = uid {
+            ask["owner_uid"] = json!(uid);
+        }
+        let address = client.ok("ip.allocate", ask)["address"].clone();
+        client.ok("ip.release", json!({"network": "lan", "owner": "a"}));
+        server.clock.advance_ms(1);
+        address
+    };
+    assert_eq!(again(Some("u1")), "10.0.0.2");
+    assert_eq!(again(Some("u1")), "10.0.0.2");
+    assert_eq!(again(Some("u2")), "10.0.0.3");
+    assert_eq!(again(None), "10.0.0.3", "the one let go last");
+}

@@ -22,7 +22,7 @@ use crate::core::outcome::PoolUsage;
 use crate::core::refusal::{Missing, NoCapacity, Refusal};
 use crate::core::space::Space;
 use crate::core::state::{Entry, Policy, Reservation, SubnetConfig};
-use crate::core::types::{SlotKey, WallTime};
+use crate::core::types::{OwnerUid, SlotKey, WallTime};
 
 /// Cooling pieces that a yielding block may displace.
 const YIELDED_PIECES_MAX: usize = 256;
@@ -175,9 +175,15 @@ impl Network {
     }
 
     /// Chooses an address or block for a slot.
-    pub(super) fn pick(&self, draft: &Draft<'_>, selection: &Selection, holder: &SlotKey) -> Option<Range> {
+    pub(super) fn pick(
+        &self,
+        draft: &Draft<'_>,
+        selection: &Selection,
+        holder: &SlotKey,
+        uid: Option<&OwnerUid>,
+    ) -> Option<Range> {
         self.pick_kept(draft, selection, holder)
-            .or_else(|| self.pick_own_cooling(draft, selection, holder))
+            .or_else(|| self.pick_own_cooling(draft, selection, holder, uid))
             .or_else(|| self.pick_free(draft, selection))
             .or_else(|| if self.config.cooldown_yields { self.pick_yielding(draft, selection) } else { None })
     }
@@ -220,7 +226,13 @@ impl Network {
                 .is_none_or(|zone| subnet.is_some_and(|index| self.subnets[index].serves(zone)))
     }
 
-    fn pick_own_cooling(&self, draft: &Draft<'_>, selection: &Selection, holder: &SlotKey) -> Option<Range> {
+    fn pick_own_cooling(
+        &self,
+        draft: &Draft<'_>,
+        selection: &Selection,
+        holder: &SlotKey,
+        uid: Option<&OwnerUid>,
+    ) -> Option<Range> {
         let own = self.holdings.cooling_of(holder).filter_map(|(address, entry)| {
             let range = covered(address, entry.prefix_length());
             let family = address.family();
@@ -234,7 +246,9 @@ impl Network {
                 && draft.taken(range).is_none()
                 && !draft.has_let_go(address);
             let Entry::Released(released) = entry else { return None };
-            eligible.then_some((released.released_at, address, range))
+            // Two objects of one name are two owners.
+            let same = uid.is_none_or(|uid| released.owner_uid.as_ref().is_none_or(|last| last == uid));
+            (eligible && same).then_some((released.released_at, address, range))
         });
         // Of several, the one let go last: what the machine had most recently.
         own.max_by_key(|&(released_at, address, _)| (released_at, std::cmp::Reverse(address)))
