@@ -278,6 +278,8 @@ pub struct Released {
     pub prefix_length: u8,
     /// Who held it last; gets it back while it cools.
     pub last: SlotKey,
+    /// Which of all owners of that name it was, if that was known.
+    pub owner_uid: Option<OwnerUid>,
     /// Generation of that holding.
     pub generation: Generation,
     /// When it was let go; cools for as long as the network's configuration says now.

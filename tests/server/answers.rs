@@ -133,7 +133,10 @@ fn what_the_target_refuses_of_a_moved_subnet_comes_in_the_order_of_the_protocol(
     create(&mut client, "named", "own2", json!([{"cidr": "10.0.0.0/16", "name": "s"}]));
     create(&mut client, "dhcp", "own3", json!([{"cidr": "10.0.0.0/16", "name": "s", "dhcp": true}]));
     for (to, kind) in [("plain", "overlap"), ("named", "already_exists"), ("dhcp", "invalid_argument")] {
-        assert_eq!(client.kind("subnet.move", json!({"network": "from", "subnet": "s", "to": to})), kind, "{to}");
+        let mut ask = json!({"network": "from", "subnet": "s", "to": to});
+        assert_eq!(client.kind("subnet.move", ask.clone()), kind, "{to}");
+        ask["if_version"] = json!(77);
+        assert_eq!(client.kind("subnet.move", ask), kind, "{to}: all of these come before a conflict");
     }
 }
 
@@ -295,4 +298,56 @@ fn macs_that_are_made_up_differ_over_all_networks_of_a_realm() {
             assert!(seen.insert(reservation["mac"].as_str().unwrap().to_owned()), "{reservation}");
         }
     }
+}
+
+#[test]
+fn filters_hold_for_the_network_in_which_a_page_begins_too() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    client.ok("network.create", json!({"name": "own", "realm": "own", "subnets": [{"cidr": "10.5.0.0/24"}]}));
+    for owner in ["a", "b"] {
+        client.allocate(owner);
+        client.ok("ip.allocate", json!({"network": "own", "owner": owner}));
+    }
+    let after = client.ok("ip.list", json!({"limit": 1}))["next"].clone();
+    let listed = client.ok("ip.list", json!({"after": after, "realm": "own"}));
+    let networks: Vec<&Value> =
+        listed["reservations"].as_array().unwrap().iter().map(|reservation| &reservation["network"]).collect();
+    assert_eq!(networks, ["own", "own"]);
+    let listed = client.ok("ip.list", json!({"after": after, "subnet": "10.5.0.0/24"}));
+    assert_eq!(listed["reservations"].as_array().unwrap().len(), 2, "the first network has no such subnet");
+}
+
+#[test]
+fn oldest_remembers_what_was_let_go_while_it_was_reserved() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    let subnets = json!([{"cidr": "10.0.0.0/24", "pools": [{"range": "10.0.0.5-10.0.0.8"}]}]);
+    client.ok("network.create", json!({"name": "lan", "policy": "oldest", "subnets": subnets}));
+    client.allocate("a");
+    client.ok("reserved.add", json!({"network": "lan", "range": "10.0.0.5"}));
+    client.ok("ip.release", json!({"network": "lan", "owner": "a"}));
+    client.ok("reserved.remove", json!({"network": "lan", "range": "10.0.0.5"}));
+    assert_eq!(client.allocate("b")["address"], "10.0.0.6", "never used comes before used");
+}
+
+#[test]
+fn what_cools_is_not_given_back_to_another_object_of_the_same_name() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    client.ok("network.update", json!({"network": "lan", "set": {"cooldown_seconds": 60}}));
+    let mut again = |uid: Option<&str>| {
+        let mut ask = json!({"network": "lan", "owner": "a"});
+        if let Some(uid) = uid {
+            ask["owner_uid"] = json!(uid);
+        }
+        let address = client.ok("ip.allocate", ask)["address"].clone();
+        client.ok("ip.release", json!({"network": "lan", "owner": "a"}));
+        server.clock.advance_ms(1);
+        address
+    };
+    assert_eq!(again(Some("u1")), "10.0.0.2");
+    assert_eq!(again(Some("u1")), "10.0.0.2");
+    assert_eq!(again(Some("u2")), "10.0.0.3");
+    assert_eq!(again(None), "10.0.0.3", "the one let go last");
 }

@@ -312,7 +312,7 @@ impl Coordinator {
     }
 }
 
-fn find_subnet(subnets: &[Arc<SubnetConfig>], wanted: &SubnetRef) -> Option<SubnetId> {
+pub(super) fn find_subnet(subnets: &[Arc<SubnetConfig>], wanted: &SubnetRef) -> Option<SubnetId> {
     let found = match wanted {
         SubnetRef::Cidr(cidr) => subnets.iter().find(|subnet| subnet.cidr == *cidr),
         SubnetRef::Named(text) => subnets

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::configure::comes_before_overlap;
+use super::configure::{Act, comes_before_overlap, find_subnet};
 use super::{AcquirePart, Coordinator, Done, Outcomes, Tell, lost};
 use crate::actors::committer::{Enqueue, Part, Staged, Unit};
 use crate::actors::directory::Check;
@@ -13,10 +13,10 @@ use crate::actors::routes::Route;
 use crate::actors::service::Shared;
 use crate::actors::{Applied, Fault, Reply, Told};
 use crate::core::catalog::Intent;
-use crate::core::command::{Acquire, Command, SubnetRef};
+use crate::core::command::{Acquire, Command, Moved, SubnetRef};
 use crate::core::outcome::Outcome;
 use crate::core::refusal::{Missing, Refusal};
-use crate::core::types::{Slot, Version};
+use crate::core::types::{Generation, Slot, Version};
 use crate::store::TransactionId;
 
 /// Networks that decide nothing else until this is finished or dropped.
@@ -198,7 +198,11 @@ impl Coordinator {
         let mut act = self.lock(routes.iter().map(|route| route.id).collect()).await;
         let holds = Holds::of(&self.shared, routes).await?;
         let transaction = self.transaction();
-        let (out, outcome) = holds.decide(self, &from, Command::MoveOut { subnet, if_version }, transaction).await?;
+        let leaving = Command::MoveOut { subnet: subnet.clone(), if_version };
+        let (out, outcome) = match holds.decide(self, &from, leaving, transaction).await {
+            Ok(decided) => decided,
+            Err(fault) => return Err(self.refused_to_leave(fault, &holds, [&from, &to], &subnet, &mut act).await),
+        };
         let Outcome::MovedOut(moved) = outcome else { return Err(lost_before()) };
         let (id, cidr) = (moved.subnet.id, moved.subnet.cidr);
         let taken = holds.decide(self, &to, Command::MoveIn(moved), transaction).await;
@@ -227,6 +231,37 @@ impl Coordinator {
 }
 
 impl Coordinator {
+    /// What is answered where the network that has the subnet refuses: what the target refuses, where that comes first.
+    async fn refused_to_leave(
+        &self,
+        fault: Box<Fault>,
+        holds: &Holds,
+        [from, to]: [&Arc<Route>; 2],
+        subnet: &SubnetRef,
+        act: &mut Act,
+    ) -> Box<Fault> {
+        let late = matches!(*fault, Fault::Refused(Refusal::Guarded { .. } | Refusal::VersionConflict { .. }));
+        let transaction = self.transaction();
+        let Ok((_, Outcome::Network(view))) = holds.decide(self, from, Command::Show, transaction).await else {
+            return fault;
+        };
+        let found = find_subnet(&view.subnets, subnet);
+        let Some(subnet) = view.subnets.iter().find(|subnet| late && Some(subnet.id) == found) else { return fault };
+        let (id, cidr) = (subnet.id, subnet.cidr);
+        // What stands against reservations comes behind what was refused already.
+        let bare = Moved { subnet: Arc::clone(subnet), entries: Vec::new(), next_generation: Generation(0) };
+        let arriving = holds.decide(self, to, Command::MoveIn(Box::new(bare)), transaction).await;
+        let intent = Intent { network: to.id, realm: to.realm.clone(), name: None, subnets: vec![(id, cidr)] };
+        match arriving {
+            Err(first) if comes_before_overlap(&first) => first,
+            arriving => match (act.intend(Check::Space(Some((from.id, id))), intent).await, arriving) {
+                (Err(overlap), _) => overlap.into(),
+                (Ok(()), Err(refused)) if rank(&refused) < rank(&fault) => refused,
+                (Ok(()), _) => fault,
+            },
+        }
+    }
+
     /// A subnet that is where it shall be: judged as a move, answered as it is.
     async fn moved_nowhere(
         &self,

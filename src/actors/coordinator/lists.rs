@@ -193,8 +193,10 @@ impl Coordinator {
             // The network of the cursor itself comes first, unless it is gone.
             let mut begun = after.as_ref().and_then(|after| self.shared.routes.by_id(after.id));
             let place = after.as_ref().map(|after| (after.name.clone(), after.id));
-            if let (Some(route), Some(after)) = (begun.take(), &after) {
-                self.list_in(&route, &filter, after.address, &mut page).await?;
+            if let (Some(route), Some(after)) = (begun.take(), &after)
+                && realm.as_ref().is_none_or(|realm| *realm == route.realm)
+            {
+                self.list_among(&route, &filter, after.address, &mut page).await?;
             }
             let mut walk = Walk::after(self, place).holding(filter.scope.as_ref(), filter.owner.as_ref());
             while !page.is_full()
@@ -204,16 +206,26 @@ impl Coordinator {
                     continue;
                 }
                 let Some(route) = self.route_of(&listing) else { continue };
-                match self.list_in(&route, &filter, None, &mut page).await {
-                    Ok(()) => {}
-                    // A subnet or pool that only some networks have; or deleted while we walked.
-                    Err(fault) if matches!(*fault, super::Fault::Refused(Refusal::NotFound { .. })) => {}
-                    Err(fault) => return Err(fault),
-                }
+                self.list_among(&route, &filter, None, &mut page).await?;
             }
         }
         let next = page.cut();
         Ok(Done::Listed { views: page.views, count: page.count, next })
+    }
+
+    /// The same for one of many networks.
+    async fn list_among(
+        &self,
+        route: &Arc<Route>,
+        filter: &Filter,
+        after: Option<Address>,
+        page: &mut Page,
+    ) -> Result<(), Box<super::Fault>> {
+        match self.list_in(route, filter, after, page).await {
+            // A subnet or pool that only some networks have; or deleted while we walked.
+            Err(fault) if matches!(*fault, super::Fault::Refused(Refusal::NotFound { .. })) => Ok(()),
+            listed => listed,
+        }
     }
 
     async fn list_in(

@@ -240,6 +240,7 @@ impl<'a> Draft<'a> {
             Entry::Released(Arc::new(Released {
                 prefix_length: reservation.prefix_length,
                 last: reservation.holder.clone(),
+                owner_uid: uid_of(reservation),
                 generation: reservation.generation,
                 released_at: self.context.now,
             }))
@@ -261,6 +262,7 @@ impl<'a> Draft<'a> {
             let released = Released {
                 prefix_length: piece.length(),
                 last: reservation.holder.clone(),
+                owner_uid: uid_of(reservation),
                 generation: reservation.generation,
                 released_at: self.context.now,
             };
@@ -341,6 +343,10 @@ impl<'a> Draft<'a> {
             }
         }
     }
+}
+
+fn uid_of(reservation: &Reservation) -> Option<OwnerUid> {
+    reservation.details.as_ref()?.owner_uid.clone()
 }
 
 /// A part of what cools or is declined.

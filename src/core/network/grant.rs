@@ -134,7 +134,7 @@ impl Network {
     ) -> Result<Grant, Refusal> {
         draft.mac_for(options.mac, replaced.map(|(address, _)| address))?;
         self.within_limits(draft, holder, i64::from(replaced.is_none()))?;
-        let Some(range) = self.pick(draft, selection, holder) else {
+        let Some(range) = self.pick(draft, selection, holder, options.owner_uid.as_ref()) else {
             return Err(self.no_capacity(draft, wish, selection));
         };
         if let Some((address, held)) = replaced {
@@ -155,7 +155,7 @@ impl Network {
     ) -> Result<Grant, Refusal> {
         let selection = self.select(wish)?;
         self.within_limits(draft, holder, 1)?;
-        let Some(range) = self.pick(draft, &selection, holder) else {
+        let Some(range) = self.pick(draft, &selection, holder, options.owner_uid.as_ref()) else {
             return Err(self.no_capacity(draft, wish, &selection));
         };
         let view = draft.grant(range, holder, ReservationKind::Dynamic, options)?;

@@ -196,9 +196,10 @@ impl Layout {
         }
         layout.pools_by_address.sort_unstable_by_key(|(range, _)| range.first());
         layout.subnets_by_address.sort_unstable_by_key(|(range, _)| range.first());
-        for (pool, _) in &layout.pools_by_address {
+        for (pool, index) in &layout.pools_by_address {
             let rested = &mut layout.elsewhere[usize::from(pool.family() == Family::V6)];
-            rested.remove(pool.first().bits(), pool.last().bits());
+            let (first, last) = (pool.first().bits(), pool.last().bits());
+            each_gap(&layout.pools[*index].blocked, first, last, |start, end| rested.remove(start, end));
         }
         layout
     }
@@ -379,9 +380,10 @@ impl Layout {
                 self.cooling_longest.extend(now.map(|now| (now, index)));
             }
             if rest.is_some() {
-                // The pool remembers its own.
+                // The pool remembers its own, but for what is reserved in it and may be free again.
                 let rested = &mut self.elsewhere[usize::from(range.family() == Family::V6)];
-                rested.remove(pool_range.first().bits(), pool_range.last().bits());
+                let (first, last) = (pool_range.first().bits(), pool_range.last().bits());
+                each_gap(&self.pools[index].blocked, first, last, |start, end| rested.remove(start, end));
             }
             let pool = &self.pools[index];
             if pool.open {

@@ -22,7 +22,7 @@ use crate::core::outcome::PoolUsage;
 use crate::core::refusal::{Missing, NoCapacity, Refusal};
 use crate::core::space::Space;
 use crate::core::state::{Entry, Policy, Reservation, SubnetConfig};
-use crate::core::types::{ShardTime, SlotKey, WallTime};
+use crate::core::types::{OwnerUid, ShardTime, SlotKey, WallTime};
 
 /// Cooling pieces that a yielding block may displace.
 const YIELDED_PIECES_MAX: usize = 256;
@@ -178,9 +178,15 @@ impl Network {
     }
 
     /// Chooses an address or block for a slot.
-    pub(super) fn pick(&self, draft: &Draft<'_>, selection: &Selection, holder: &SlotKey) -> Option<Range> {
+    pub(super) fn pick(
+        &self,
+        draft: &Draft<'_>,
+        selection: &Selection,
+        holder: &SlotKey,
+        uid: Option<&OwnerUid>,
+    ) -> Option<Range> {
         self.pick_kept(draft, selection, holder)
-            .or_else(|| self.pick_own_cooling(draft, selection, holder))
+            .or_else(|| self.pick_own_cooling(draft, selection, holder, uid))
             .or_else(|| self.pick_free(draft, selection))
             .or_else(|| if self.config.cooldown_yields { self.pick_yielding(draft, selection) } else { None })
     }
@@ -224,7 +230,13 @@ impl Network {
     }
 
     /// Of several, the one let go last: what the machine had most recently.
-    fn pick_own_cooling(&self, draft: &Draft<'_>, selection: &Selection, holder: &SlotKey) -> Option<Range> {
+    fn pick_own_cooling(
+        &self,
+        draft: &Draft<'_>,
+        selection: &Selection,
+        holder: &SlotKey,
+        uid: Option<&OwnerUid>,
+    ) -> Option<Range> {
         let mut last: Option<(ShardTime, Address, Range)> = None;
         for (address, released) in self.holdings.cooling_of(holder) {
             if last.is_some_and(|(at, ..)| released.released_at < at) {
@@ -232,7 +244,9 @@ impl Network {
             }
             let range = covered(address, released.prefix_length);
             let lower = last.is_none_or(|(_, found, _)| address < found);
-            if lower && self.may_cool_back(draft, selection, address, range) {
+            // Two objects of one name are two owners.
+            let same = uid.is_none_or(|uid| released.owner_uid.as_ref().is_none_or(|last| last == uid));
+            if lower && same && self.may_cool_back(draft, selection, address, range) {
                 last = Some((released.released_at, address, range));
             }
         }

@@ -3,7 +3,7 @@
 //! ```text
 //! record   = version (1)  kind  mark  body          mark: generation, so that a merge compares without decoding
 //! held     = prefix  flags  scope owner [slot]  created_at  [lease: ends ttl]  [claimant]  [obsolete: since plan]  [details]
-//! released = prefix  flags  scope owner [slot]  released_at
+//! released = prefix  flags  scope owner [slot]  released_at  [owner_uid]
 //! declined = prefix  flags  scope owner [slot]  until  seen
 //! ```
 //!
@@ -33,6 +33,9 @@ const OBSOLETE: u8 = 32;
 const DETAILS: u8 = 64;
 /// The slot is `0` and not written.
 const SLOT_DEFAULT: u8 = 128;
+
+/// Of a released entry: an owner_uid follows. Records from before this flag have none.
+const RELEASED_OWNER_UID: u8 = 1;
 
 const OWNER_UID: u8 = 1;
 const LABELS: u8 = 2;
@@ -126,9 +129,12 @@ pub(super) fn put_entry(out: &mut Vec<u8>, entry: &Entry) -> Result<()> {
         Entry::Held(reservation) => put_reservation(out, reservation),
         Entry::Released(released) => {
             put_prefix(out, released.prefix_length)?;
-            out.put_u8(slot_flag(&released.last));
+            out.put_u8(slot_flag(&released.last) | flag(released.owner_uid.is_some(), RELEASED_OWNER_UID));
             put_holder(out, &released.last);
             out.put_varint(released.released_at.0);
+            if let Some(uid) = &released.owner_uid {
+                out.put_text(uid.as_str());
+            }
             Ok(())
         }
         Entry::Declined(declined) => {
@@ -254,10 +260,12 @@ pub(super) fn entry(kind: u8, mark: u64, reader: &mut Reader<'_>) -> Result<Entr
         HELD => Ok(Entry::Held(Arc::new(reservation(generation, reader)?))),
         RELEASED => {
             let prefix_length = prefix(reader)?;
-            let flags = reader.flags(SLOT_DEFAULT, "released")?;
+            let flags = reader.flags(SLOT_DEFAULT | RELEASED_OWNER_UID, "released")?;
             let last = holder(reader, flags)?;
             let released_at = ShardTime(reader.varint("released_at")?);
-            Ok(Entry::Released(Arc::new(Released { prefix_length, last, generation, released_at })))
+            let known = flags & RELEASED_OWNER_UID != 0;
+            let owner_uid = known.then(|| reader.checked("owner_uid", OwnerUid::new)).transpose()?;
+            Ok(Entry::Released(Arc::new(Released { prefix_length, last, owner_uid, generation, released_at })))
         }
         DECLINED => {
             let prefix_length = prefix(reader)?;

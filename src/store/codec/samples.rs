@@ -132,6 +132,7 @@ pub(crate) fn full_batch() -> Batch {
     let released = Released {
         prefix_length: 32,
         last: full.holder.clone(),
+        owner_uid: None,
         generation: full.generation,
         released_at: ShardTime(88_000),
     };
@@ -282,7 +283,14 @@ fn entry(prefix_length: u8) -> impl Strategy<Value = Entry> {
                     seen: seen.into(),
                 }))
             } else {
-                Entry::Released(Arc::new(Released { prefix_length, last: holder, generation, released_at: time }))
+                let owner_uid = OwnerUid::new(seen.as_str().into()).ok();
+                Entry::Released(Arc::new(Released {
+                    prefix_length,
+                    last: holder,
+                    owner_uid,
+                    generation,
+                    released_at: time,
+                }))
             }
         }),
     ]

@@ -51,7 +51,8 @@ pub const AMBIGUITIES: &[&str] = &[
     "switch `cools_from_lease_end`: an expired address cools from the time of the first request after the end of \
      its lease, not from the end itself.",
     "switch `removal_forgets`: what cooled, was declined or was ever used is remembered by the network when a \
-     subnet is removed and added again; with `subnet.move` it goes along.",
+     subnet is removed and added again; with `subnet.move` what is held, cools \
+     or is declined goes along, while what rested is remembered by the network that it left.",
     // Claim and acquire
     "switch `declined_needs_force`: claiming a declined address is `reserved` unless `force`; cooling addresses \
      may be claimed by anyone.",
@@ -89,7 +90,8 @@ pub const AMBIGUITIES: &[&str] = &[
     "`ip.list`: an unknown network, or subnet or pool of a named network, is `not_found`; unknown realms, scopes \
      and owners are empty lists; `range` admits what overlaps it; `pool` and `subnet` go by the first address; \
      closed networks are listed under their old name.",
-    "`after` is a position only: another `limit` or other filters with it are allowed; a token that was never \
+    "`after` is a position only: another `limit` or other filters with it are allowed, and \
+     `count_only` counts what lies behind it; a token that was never \
      given is `invalid_argument`.",
     "`network.usage` of a subnet counts its whole range; `dynamic` and `static` count held addresses by the \
      reservation's kind; `used_ratio` is not compared. `network.map` shows unusable and draining addresses as \

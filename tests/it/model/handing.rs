@@ -71,11 +71,13 @@ impl Model {
         let network = &mut self.networks[n];
         network.highest_generation += 1 + gap;
         let generation = network.highest_generation;
+        let pool = network.subnet_of(first).and_then(|subnet| subnet.pool_at(first));
+        let granted_pool = pool.map(|pool| (pool.name.clone(), pool.range));
         let held = network.held.get_mut(&first).expect("held");
         if !held.key.same_owner(&to) {
             held.uid = None;
         }
-        (held.key, held.created, held.generation) = (to, now, generation);
+        (held.key, held.created, held.generation, held.granted_pool) = (to, now, generation, granted_pool);
         self.granted.push((n, first));
     }
 
@@ -94,6 +96,7 @@ impl Model {
         findings.when(self.networks[n].closed, "in_use");
         let (held, declined) =
             (self.networks[n].held.get(&address).cloned(), self.networks[n].declined.get(&address).cloned());
+        let declined = declined.filter(|declined| declined.first == address);
         match (&held, &declined) {
             (Some(held), _) => findings.when(!is_same(&held.key), "not_owner"),
             (None, Some(declined)) => findings.when(!is_same(&declined.by), "not_owner"),
@@ -107,7 +110,7 @@ impl Model {
             let network = &mut self.networks[n];
             network.held.remove(&address);
             for part in each(block(address, held.length)) {
-                network.declined.insert(part, Declined { until, by: held.key.clone() });
+                network.declined.insert(part, Declined { until, first: address, by: held.key.clone() });
             }
         }
         let mut answer = json!({ "declined": address.to_string() });

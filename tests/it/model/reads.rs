@@ -107,12 +107,12 @@ impl Model {
             found.extend(fitting.map(|(first, _)| (network.name.clone(), Some(*first), n)));
         }
         found.sort();
-        if count_only {
-            return Ok(json!({ "count": found.len() }));
-        }
         found.retain(|(name, first, _)| {
             position.as_ref().is_none_or(|position| (name, first) > (&position.0, &position.1))
         });
+        if count_only {
+            return Ok(json!({ "count": found.len() }));
+        }
         let more = found.len() > limit;
         found.truncate(limit);
         if more {

@@ -59,6 +59,8 @@ pub struct Freed {
 #[derive(Debug, Clone)]
 pub struct Declined {
     pub until: u64,
+    /// First address of what was declined, by which it is named.
+    pub first: Address,
     pub by: Key,
 }
 

@@ -10,7 +10,7 @@ use super::nouns;
 use super::spec::{
     check_dhcp, check_shape, differing, differs, if_version, read_dns, read_pools, read_subnet, read_zones,
 };
-use super::state::{Subnet, block, each};
+use super::state::{Freed, Subnet, block, each};
 
 impl Model {
     pub fn subnet_add(&mut self, args: &Args) -> Refusal<Value> {
@@ -172,16 +172,27 @@ impl Model {
         findings.verdict()?;
         let subnet = self.networks[n].subnets.remove(s);
         let inside = |address: &Address| subnet.cidr.contains(*address);
+        let now = self.clock;
+        let from = &self.networks[n];
+        let cooling = from.freed.iter().filter(|(address, _)| inside(address) && from.is_cooling(**address, now));
+        let cooling: Parts<Freed> = cooling.map(|(address, freed)| (*address, freed.clone())).collect();
         let (held, held_left) = split(&mut self.networks[n].held, inside);
-        let (freed, freed_left) = split(&mut self.networks[n].freed, inside);
         let (declined, declined_left) = split(&mut self.networks[n].declined, inside);
         let from = &mut self.networks[n];
-        (from.held, from.freed, from.declined) = (held_left, freed_left, declined_left);
+        (from.held, from.declined) = (held_left, declined_left);
+        // What left was used here until now; what had rested is remembered here and nowhere else.
+        let taken = held.iter().flat_map(|(first, held)| each(block(*first, held.length)));
+        let left: Vec<Address> = taken.chain(declined.keys().copied()).collect();
+        for address in &left {
+            from.freed.insert(*address, Freed { at: now, by: None, uid: None, first: *address, length: 0 });
+        }
+        from.freed.iter_mut().filter(|(address, _)| inside(address)).for_each(|(_, freed)| freed.by = None);
         let highest = from.highest_generation;
         let target = &mut self.networks[t];
         target.highest_generation = target.highest_generation.max(highest);
         target.held.extend(held);
-        target.freed.extend(freed);
+        left.iter().for_each(|address| drop(target.freed.remove(address)));
+        target.freed.extend(cooling);
         target.declined.extend(declined);
         let noun = nouns::subnet(&subnet);
         target.subnets.push(subnet);

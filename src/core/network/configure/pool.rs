@@ -91,7 +91,10 @@ pub(super) fn modify(mut draft: Draft<'_>, wanted: &PoolRef, set: &PoolPatch) ->
     patch_option(&mut pool.name, &set.name);
     patch(&mut pool.kind, &set.kind, PoolKind::Dynamic);
     patch(&mut pool.draining, &set.draining, false);
-    replace(draft.network, &mut subnet, pools);
+    // What changes nothing must not raise the version by forgetting pools of the past either.
+    if pools != subnet.pools {
+        replace(draft.network, &mut subnet, pools);
+    }
     let id = subnet.id;
     draft.put(subnet);
     answer(draft, id, range, false)

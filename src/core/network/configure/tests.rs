@@ -178,7 +178,13 @@ fn held(network: &Network, at: &str, owner: &str) -> Network {
 fn cooling(network: &Network, at: &str) -> Network {
     put(network, at, |generation, prefix_length| {
         let last = slot("gone");
-        Entry::Released(Arc::new(Released { prefix_length, last, generation, released_at: ShardTime(1) }))
+        Entry::Released(Arc::new(Released {
+            prefix_length,
+            last,
+            owner_uid: None,
+            generation,
+            released_at: ShardTime(1),
+        }))
     })
 }
 

@@ -198,6 +198,9 @@ fn a_pool_is_remembered_only_while_something_is_held_in_it() {
     // Nobody holds anything there any more, and the next change of pools notices.
     let subnets = network.subnets().to_vec();
     let network = of_parts(Arc::clone(network.config()), subnets, Vec::new(), network.next_generation());
+    let as_it_is = PoolPatch { draining: Patch::Set(false), ..PoolPatch::default() };
+    let same = changed(&network, &pool_modify(by_name("db"), as_it_is));
+    assert_eq!(same.config().version, network.config().version, "what changes nothing does not notice");
     assert!(past_of(&changed(&network, &pool_add("10.0.0.128/26"))).is_empty());
 }
 
