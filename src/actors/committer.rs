@@ -34,7 +34,7 @@ use super::network::Loaded;
 use super::service::Shared;
 use super::{Applied, Fatal, Fault, Told};
 use crate::core::types::NetworkId;
-use crate::limits::BATCH_CHANGES_MAX;
+use crate::limits::{ACT_BYTES_MAX, BATCH_BYTES_MAX, BATCH_CHANGES_MAX};
 use crate::store::{
     Act, Batch, CommitError, Committed, Head, NetworkImage, Seq, ShardId, StoreError, StoreHealth, Token,
 };
@@ -69,6 +69,7 @@ pub struct Committer {
     lines: HashMap<ShardId, Line>,
     queue: VecDeque<Unit>,
     queued_changes: usize,
+    queued_bytes: usize,
     networks: HashMap<NetworkId, Standing>,
     in_flight: VecDeque<Group>,
     next_group: u64,
@@ -91,6 +92,7 @@ impl Committer {
             lines,
             queue: VecDeque::new(),
             queued_changes: 0,
+            queued_bytes: 0,
             networks: HashMap::new(),
             in_flight: VecDeque::new(),
             next_group: 0,
@@ -109,6 +111,12 @@ impl Committer {
         if stale || self.fatal {
             // Of a joint unit the other networks have applied their parts by now: they are given up with it.
             self.give_up(unit, Applied::No, "the network is being loaded again after a commit in doubt");
+            return;
+        }
+        if unit.bytes() > ACT_BYTES_MAX {
+            // It would take the whole group down with it.
+            let problem = format!("it changes more than can become durable at once: {ACT_BYTES_MAX} bytes");
+            self.give_up(unit, Applied::No, &problem);
             return;
         }
         if unit.changes() == 0 && self.shared.info.ownership_is_standing && !unit.answers.is_empty() {
@@ -133,41 +141,51 @@ impl Committer {
             self.networks.entry(part.lane.id).or_default().queued += 1;
         }
         self.queued_changes += unit.changes();
+        self.queued_bytes += unit.bytes();
         self.queue.push_back(unit);
+    }
+
+    fn take_queue(&mut self) -> Vec<Unit> {
+        (self.queued_changes, self.queued_bytes) = (0, 0);
+        self.queue.drain(..).collect()
     }
 
     /// Units of the next group: all where they fit, else a fair share of each network first, then more in order.
     fn next_units(&mut self) -> Vec<Unit> {
-        if self.queued_changes <= BATCH_CHANGES_MAX {
-            self.queued_changes = 0;
-            return self.queue.drain(..).collect();
+        if self.queued_changes <= BATCH_CHANGES_MAX && self.queued_bytes <= BATCH_BYTES_MAX {
+            return self.take_queue();
         }
         let networks: HashSet<NetworkId> = self.queue.iter().flat_map(|u| u.parts.iter().map(|p| p.lane.id)).collect();
-        let share = (BATCH_CHANGES_MAX / networks.len().max(1)).max(1);
+        let share = |whole: usize| (whole / networks.len().max(1)).max(1);
         let mut taken = Vec::new();
-        let mut room = BATCH_CHANGES_MAX;
-        for quota in [share, BATCH_CHANGES_MAX] {
-            let mut used: HashMap<NetworkId, usize> = HashMap::new();
+        let (mut room, mut room_bytes) = (BATCH_CHANGES_MAX, BATCH_BYTES_MAX);
+        let whole = (BATCH_CHANGES_MAX, BATCH_BYTES_MAX);
+        for quota in [(share(whole.0), share(whole.1)), whole] {
+            let mut used: HashMap<NetworkId, (usize, usize)> = HashMap::new();
             // A network that was passed over once in this round is passed over to its end: its order stays.
             let mut blocked: HashSet<NetworkId> = HashSet::new();
             let mut kept = VecDeque::with_capacity(self.queue.len());
             for unit in self.queue.drain(..) {
-                let changes = unit.changes();
+                let (changes, bytes) = (unit.changes(), unit.bytes());
                 let over = |part: &Part| {
                     blocked.contains(&part.lane.id)
-                        || used.get(&part.lane.id).is_some_and(|&u| u + part.changes > quota)
+                        || (used.get(&part.lane.id))
+                            .is_some_and(|u| u.0 + part.changes > quota.0 || u.1 + part.bytes > quota.1)
                 };
-                let fits = changes <= room || taken.is_empty();
+                let fits = (changes <= room && bytes <= room_bytes) || taken.is_empty();
                 if !fits || unit.parts.iter().any(over) {
                     blocked.extend(unit.parts.iter().map(|part| part.lane.id));
                     kept.push_back(unit);
                     continue;
                 }
                 for part in &unit.parts {
-                    *used.entry(part.lane.id).or_default() += part.changes;
+                    let used = used.entry(part.lane.id).or_default();
+                    *used = (used.0 + part.changes, used.1 + part.bytes);
                 }
                 room = room.saturating_sub(changes);
+                room_bytes = room_bytes.saturating_sub(bytes);
                 self.queued_changes -= changes;
+                self.queued_bytes -= bytes;
                 taken.push(unit);
             }
             self.queue = kept;
@@ -337,8 +355,7 @@ impl Committer {
                 line.seq = line.seq.min(Seq(batch.seq.0 - 1));
             }
         }
-        let queued: Vec<Unit> = self.queue.drain(..).collect();
-        self.queued_changes = 0;
+        let queued = self.take_queue();
         // First every memory concerned is declared worthless, then anything is said.
         let under_way = groups.into_iter().flat_map(|group| group.units).map(|unit| (unit, applied, true));
         let behind = queued.into_iter().map(|unit| (unit, Applied::No, false));
@@ -385,8 +402,7 @@ impl Committer {
             if left.is_empty() {
                 return act.recovered(ctx);
             }
-            let waiting: Vec<Unit> = act.queue.drain(..).collect();
-            act.queued_changes = 0;
+            let waiting = act.take_queue();
             waiting.iter().for_each(disown);
             for unit in waiting {
                 act.leave(&unit, |standing| standing.queued -= 1);

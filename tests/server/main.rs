@@ -6,6 +6,7 @@
 )]
 
 mod barrier;
+mod bounds;
 mod faulty;
 mod isolation;
 mod rules;
