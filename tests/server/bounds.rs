@@ -103,3 +103,51 @@ fn the_largest_legal_changes_are_committed_in_groups_that_a_store_can_write() {
     assert!(longest * 3 >= limits::BATCH_BYTES_MAX, "groups are closed far too early: {longest} bytes");
     assert_eq!(client.ok("ip.list", json!({"network": "lan", "count_only": true}))["count"], json!(COUNT));
 }
+
+/// Three clients send far more than may be under way, to a network whose changes do not become durable. What they may not
+/// have in flight is not read, let alone decided; what others ask of another network is answered meanwhile.
+#[test]
+fn a_client_far_beyond_its_bounds_is_not_read_and_other_networks_answer() {
+    const CROWD: usize = 3;
+    const EACH: usize = 4 * limits::IN_FLIGHT_REQUESTS_MAX;
+    let (hooks, decided) = counting("crowd");
+    let server = TestServer::hooked(hooks);
+    let mut other = server.client();
+    for (name, cidr) in [("a", "10.0.0.0/16"), ("b", "10.1.0.0/16")] {
+        other.ok("network.create", json!({"name": name, "subnets": [{"cidr": cidr}]}));
+    }
+    server.store.hold();
+    let writers: Vec<(Client, std::thread::JoinHandle<()>)> = (0..CROWD)
+        .map(|client| {
+            let ask = |at: usize| {
+                let asked = json!({"network": "a", "owner": format!("crowd{client}/{at}"), "brief": true});
+                line(at as u64, "ip.allocate", &asked)
+            };
+            let text: String = (0..EACH).map(ask).collect();
+            let reader = server.client();
+            let mut stream = reader.stream.try_clone().unwrap();
+            // Blocked as long as the server does not read.
+            let write = move || std::io::Write::write_all(&mut stream, text.as_bytes()).unwrap();
+            (reader, std::thread::spawn(write))
+        })
+        .collect();
+    let most = CROWD * limits::IN_FLIGHT_REQUESTS_MAX;
+    wait_for("the decision of what may be in flight", || decided.load(Ordering::SeqCst) == most);
+    for at in 0..500 {
+        let asked = json!({"network": "b", "address": format!("10.1.0.{}", at % 200 + 1)});
+        assert_eq!(other.ok("ip.get", asked)["state"], "free");
+        assert_eq!(other.kind("ip.get", json!({"network": "b", "address": "10.1.0"})), "invalid_argument");
+    }
+    assert!(server.queued("a") <= limits::NETWORK_QUEUE_REQUESTS_MAX);
+    assert_eq!(decided.load(Ordering::SeqCst), most, "more was read than may be in flight");
+    server.store.let_go();
+    other.ok("ip.allocate", json!({"network": "b", "owner": "late"}));
+    for (mut reader, writer) in writers {
+        for _ in 0..EACH {
+            assert!(reader.answer()["result"]["address"].is_string());
+        }
+        writer.join().unwrap();
+    }
+    assert_eq!(decided.load(Ordering::SeqCst), CROWD * EACH);
+    assert_eq!(server.queued("a"), 0);
+}

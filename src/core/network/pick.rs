@@ -400,7 +400,7 @@ fn lowest_within(space: &Space, draft: &Draft<'_>, family: Family, first: u128, 
     loop {
         // Asked first: of what one request takes, most is what it has taken already.
         if let Some(end) = draft.taken_until(block(family, from, 0)) {
-            from = end.bits().checked_add(1)?;
+            from = end.bits().checked_add(1).filter(|next| *next <= last)?;
         }
         let found = space.lowest(0, from).filter(|found| *found <= last)?;
         if draft.taken(block(family, found, 0)).is_none() {
