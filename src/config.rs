@@ -83,11 +83,14 @@ pub struct Store {
     pub directory: PathBuf,
     /// Number of shards, fixed at first use.
     pub shards: u64,
+    /// `--accept-restored`: said once, for one start, so it is no key of a file.
+    #[serde(skip)]
+    pub accept_restored: bool,
 }
 
 impl Default for Store {
     fn default() -> Self {
-        Self { kind: StoreKind::Embedded, directory: PathBuf::from("allod-data"), shards: 16 }
+        Self { kind: StoreKind::Embedded, directory: PathBuf::from("allod-data"), shards: 16, accept_restored: false }
     }
 }
 

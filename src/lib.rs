@@ -1,4 +1,95 @@
 //! allod: a register of who holds which address.
+//!
+//! A server that hands out IP addresses and blocks, durable before it answers, and never the same one twice. This page
+//! is the map: layers, the life of one request, and what always holds. What the server does for its users is in README.md
+//! and `config/recipes.md`.
+//!
+//! # Layers
+//!
+//! ```text
+//!  main ─▶ cli ─▶ client ─▶ wire          the command line is a client like any other
+//!            └─▶ serve                    `allod serve`, `allod try`: the only place that constructs a server
+//!
+//!  serve ─▶ http ─▶ server ─▶ actors ─▶ core
+//!                     │         └─▶ store (the trait) ─▶ core
+//!                     └─▶ wire (of the core: addresses and names)
+//! ```
+//!
+//! | module | does | never sees |
+//! | --- | --- | --- |
+//! | [`core`] | the rules: decides and applies changes of one network; names and overlaps | tasks, clocks, chance, I/O, logs, JSON |
+//! | [`wire`] | the protocol as types: methods, params, results, errors, the OpenRPC document | actors, stores, rules |
+//! | [`store`] | the contract of a store; [`store::embedded`] keeps files, [`store::memory`] nothing | the protocol, actors |
+//! | [`actors`] | who owns what: networks, committer, directory, coordinator | the protocol, a certain store |
+//! | [`server`] | connections and sessions: bytes to messages and back | stores |
+//! | [`http`] | `/rpc`, `/metrics`, `/healthz`, `/readyz`, `/openrpc.json` | actors |
+//! | [`serve`], [`config`] | starting and stopping; what can be set | |
+//! | [`client`], [`cli`] | calls over TCP; what was typed, and what is printed | actors, the rules |
+//!
+//! [`limits`], [`metrics`] and [`telemetry`] are leaves that all may use, the core only `limits`. The directions are a
+//! table in `tests/it/tidy/directions.rs`, and a test.
+//!
+//! # Life of an `ip.allocate`
+//!
+//! ```text
+//!  client ─▶ 1 connection ─▶ 2 session ─▶ 3 network actor ─▶ 5 committer ─▶ 6 store
+//!    ▲                                        │   ▲                            │
+//!    │                                        ▼   │                            │
+//!    │                                      4 core::network                    │
+//!    └────── 8 connection ◀── 7 session ◀──────────────────── when durable ────┘
+//! ```
+//!
+//! 1. [`server::connection`] reads what the socket has and cuts it into lines.
+//! 2. [`server::session`] finds the requests in them ([`wire::envelope`]), reads their params ([`wire::methods`]), decides
+//!    what is asked of whom ([`server::dispatch`]), looks up the network's actor in a snapshot ([`actors::routes`]), and
+//!    sends all requests for one network as one message.
+//! 3. [`actors::network`] is the only task that touches this network. For each request it lets the core decide and applies
+//!    what was decided; nothing is awaited in between.
+//! 4. [`core::network`] decides: the request is checked, an address is picked ([`core::space`]), the changes are written
+//!    down as steps ([`core::state::Step`]). Or it refuses ([`core::refusal`]).
+//! 5. [`actors::committer`] gathers steps and answers of all networks into a group. While one is being made durable, the
+//!    next fills; there is no timer.
+//! 6. [`store::Store::commit`] makes the group durable. The embedded store writes one record and flushes it once.
+//! 7. The committer lets the answers go in order, and [`server::session`] writes them as JSON ([`server::render`];
+//!    refusals and faults: [`server::faults`]).
+//! 8. [`server::connection`] writes all that was answered with one call.
+//!
+//! What concerns several networks, or names and space, takes the way of [`actors::coordinator`] and [`actors::directory`]
+//! instead of step 3, and is committed by the same committer.
+//!
+//! # What always holds
+//!
+//! - **I-1** In a realm an address belongs to one network, and in a network to at most one reservation, blocks included.
+//!   Kept by [`core::catalog`] (space of networks) and [`core::network`] (holdings). Shown by
+//!   `the_search_agrees_with_comparing_everything`, `any_sequence_of_commands_keeps_every_promise`, and by clients of a
+//!   process that is killed: `what_was_answered_is_true_after_each_of_twenty_kills`.
+//! - **I-2** `(network, scope, owner, slot)` names at most one current reservation, so that a repeated request yields no
+//!   second address. Kept by [`core::network`]. Shown by `any_sequence_of_commands_keeps_every_promise`,
+//!   `a_retry_returns_the_same_address_and_says_so`.
+//! - **I-3** Network, broadcast, anycast and gateway addresses are never held, by no flag. Kept by [`core::network`]. Shown
+//!   by `every_usable_address_is_given_once_and_no_other`, `a_held_address_cannot_become_the_gateway`,
+//!   `a_held_address_never_becomes_a_network_or_broadcast_address`.
+//! - **I-4** Every address is in exactly one state, and the counts add up to the size. Kept by [`core::space`] and
+//!   [`core::network`]. Shown by `small_pool_answers_like_one_bool_per_number`,
+//!   `any_sequence_of_commands_keeps_every_promise`, `the_server_answers_generated_sequences_as_the_model_does`.
+//! - **I-5** Only its actor changes a network, and only by decide and apply, so that loading what is stored gives the same
+//!   network. Kept by [`actors::network`]. Shown by `modules_depend_in_one_direction`,
+//!   `loading_the_entries_of_a_network_gives_the_same_network`,
+//!   `a_panic_is_one_internal_error_and_the_network_goes_on_from_the_store`.
+//! - **I-6** A batch takes effect once, under the token of the shard's present owner, or not at all. Kept by [`store`] (its
+//!   contract) and [`actors::committer`] (outcomes). Shown by `a_batch_sent_again_is_applied_once`,
+//!   `a_take_over_fences_the_owner_before`, `other_content_under_a_used_seq_is_refused`,
+//!   `whichever_commit_fails_answers_and_store_agree`.
+//! - **I-7** No answer leaves before everything that it shows is durable, refusals and reads included; nothing that was
+//!   decided on discarded memory ever leaves. Stated in [`actors::network`], kept by [`actors::committer`]. Shown by
+//!   `no_answer_shows_what_is_not_durable`, `past_the_deadline_what_was_not_applied_is_refused_and_memory_goes_back`,
+//!   `whichever_disk_operation_fails_nothing_acknowledged_is_lost`.
+//! - **I-8** Requests of one connection for one network take effect in the order in which they were sent. Kept by
+//!   [`server::session`]. Shown by `requests_for_one_network_take_effect_in_the_order_sent`,
+//!   `a_request_waits_for_the_creation_of_the_network_that_it_names`,
+//!   `a_method_over_several_networks_stands_between_what_is_before_and_behind`.
+//!
+//! Queues are bounded ([`actors`] has the table), waits are limited, and every bound has its name in [`limits`].
 
 pub mod actors;
 pub mod cli;

@@ -67,6 +67,10 @@ pub const POOLS_MAX: usize = 16_384;
 pub const RESERVED_RANGES_MAX: usize = 16_384;
 /// Members of `ips` of one `ip.acquire`.
 pub const ACQUIRE_IPS_MAX: usize = 256;
+/// After a start or an outage every lease lasts at least so long, or its whole length if that is shorter.
+pub const LEASE_GRACE_SECONDS: u64 = 30;
+/// How often the time of a shard with running leases or cooldowns is written down, if nothing else is.
+pub const TIME_MARK_SECONDS: u64 = 60;
 /// Longest lease, cooldown or probation: a hundred years.
 pub const DURATION_SECONDS_MAX: u64 = 100 * 366 * 86_400;
 /// Addresses of a pool that `network.map` draws as text.

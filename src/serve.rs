@@ -47,6 +47,8 @@ pub struct ServeArgs {
     pub flags: Vec<(String, String)>,
     /// Networks that must exist once the server is ready: made if they are absent.
     pub networks: Vec<NetworkInput>,
+    /// A restored register is accepted as it is.
+    pub accept_restored: bool,
 }
 
 /// Exit code after the store failed: a supervisor is to start the process again.
@@ -138,13 +140,14 @@ impl Drop for Running {
 
 /// Runs a server as this process: until a signal, or until it cannot go on. Answers the exit code.
 pub fn run(args: ServeArgs) -> u8 {
-    let config = match Sources::gather(args.config, args.flags).and_then(|sources| Config::load(&sources)) {
+    let mut config = match Sources::gather(args.config, args.flags).and_then(|sources| Config::load(&sources)) {
         Ok(config) => config,
         Err(problem) => {
             eprintln!("allod: {problem}");
             return EXIT_CANNOT_START;
         }
     };
+    config.store.accept_restored = args.accept_restored;
     telemetry::init(&config.log);
     let started = open_store(&config).and_then(|store| {
         let mut options = Options::new(config, store);
@@ -206,8 +209,17 @@ pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, String> {
         }
         StoreKind::Embedded => {
             let directory = &config.store.directory;
-            let store = EmbeddedStore::open(directory, shards, embedded::Options::default())
+            let options =
+                embedded::Options { accept_restored: config.store.accept_restored, ..embedded::Options::default() };
+            let store = EmbeddedStore::open(directory, shards, options)
                 .map_err(|error| format!("cannot open the store in {}: {}", directory.display(), chain(&error)))?;
+            if store.restored_from().is_some() {
+                tracing::warn!(
+                    directory = %directory.display(),
+                    "this register was restored from a copy: no address is chosen for anybody until what is in use was \
+                     claimed and the server was started with --accept-restored"
+                );
+            }
             Ok(Arc::new(store))
         }
     }

@@ -104,7 +104,8 @@ impl Plan {
         let subnets = subnets.map(|(at, (cidr, zones))| Arc::new(Self::subnet(at as u64, *cidr, zones))).collect();
         let entry = |(at, address): (usize, &Address)| (*address, entry(at as u64, prefix_length));
         let entries = taken.iter().enumerate().map(entry).collect();
-        let network = Network::load(Arc::new(self.config()), subnets, entries, Generation(taken.len() as u64 + 1));
+        let network =
+            Network::load(Arc::new(self.config()), subnets, entries, Generation(taken.len() as u64 + 1), ShardTime(0));
         World { network: network.expect("the network loads"), random: Random(7), now: 1_000, owners: 0 }
     }
 }
@@ -158,7 +159,12 @@ pub fn scattered(cidr: Cidr, prefix_length: u8, count: u128) -> BTreeSet<Address
 
 impl World {
     fn context(&mut self) -> Context {
-        Context { now: ShardTime(self.now), wall: WallTime(1_795_262_400_000 + self.now), entropy: self.random.wide() }
+        Context {
+            now: ShardTime(self.now),
+            wall: WallTime(1_795_262_400_000 + self.now),
+            entropy: self.random.wide(),
+            mac_elsewhere: None,
+        }
     }
 
     /// Time goes on, as it does between requests.

@@ -1,26 +1,32 @@
 //! Makes changes durable, many at a time, and lets answers go in order.
 //!
-//! Life of an `ip.allocate`, step 4 of 5. Before: `network`. After: the store, then back to `server::session`.
+//! Life of an `ip.allocate`, step 5 of 8 (see [`crate`]). Before: `network`. After: the store, then back to
+//! `server::session`.
 //!
 //! Networks hand in *units*: what one turn of a network changed, and the answers that must not leave before it is
 //! durable. The committer gathers units into a *group*: one call of the store, with one batch for each shard concerned.
 //! At most [`GROUPS_IN_FLIGHT_MAX`] groups are under way; meanwhile the next one fills. There is no timer: an idle server
 //! commits at once, a busy one in large groups. Beyond the bound of a group, units are taken fairly over networks.
 //!
+//! **Time.** A shard's time goes on after a restart from its last batch. So that an idle spell before a crash does not
+//! lengthen every lease, a batch without changes is written for a shard in which something is due, every
+//! [`TIME_MARK_SECONDS`] and before the end.
+//!
 //! One committer serves all shards where the store commits them together, else one each.
 //!
 //! **Outcomes** (CONSISTENCY 6). Applied: answers leave in order. Not applied: the same batches again, in order, until
 //! [`COMMIT_DEADLINE`]; then what depends on them is discarded. Unknown: the same bytes again until then; then the shards
-//! are taken anew. Fenced: taken anew. Discarding a network raises the incarnation of its [`Lane`] first, fails its
+//! are taken anew. Fenced: taken anew. Discarding a network raises the incarnation of its [`Lane`](super::routes::Lane) first, fails its
 //! answers, and only then settles its units; its actor loads it again through [`Reload`]. Nothing decided on discarded
 //! memory ever leaves. A store that has failed for good ends the process ([`Fatal`]).
 //!
 //! Review notes: does every unit that comes in get settled exactly once? Is `incarnation` raised before `settled`? Are
 //! the bytes of a group the same each time it is sent? What if the store never answers (the deadline is ours)?
 
+mod queue;
 mod unit;
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -28,13 +34,14 @@ use std::time::{Duration, Instant};
 use actix::prelude::*;
 use tokio::sync::oneshot;
 
+use self::queue::Queue;
 pub use self::unit::{Drained, Enqueue, Part, Reload, Staged, Unit, chain, generation_floor};
 use self::unit::{Line, class_of, disown, highest, line_of};
 use super::network::Loaded;
 use super::service::Shared;
 use super::{Applied, Fatal, Fault, Told};
 use crate::core::types::NetworkId;
-use crate::limits::{ACT_BYTES_MAX, BATCH_BYTES_MAX, BATCH_CHANGES_MAX};
+use crate::limits::{ACT_BYTES_MAX, TIME_MARK_SECONDS};
 use crate::store::{
     Act, Batch, CommitError, Committed, Head, NetworkImage, Seq, ShardId, StoreError, StoreHealth, Token,
 };
@@ -44,6 +51,8 @@ use crate::store::{
 pub const GROUPS_IN_FLIGHT_MAX: usize = 2;
 /// How long a commit may be tried before its memory is given up.
 pub const COMMIT_DEADLINE: Duration = Duration::from_secs(2);
+/// How often it is looked for shards whose time must be written down.
+const LOOK_AT_TIME_EVERY: Duration = Duration::from_secs(5);
 const RETRY_AFTER: Duration = Duration::from_millis(10);
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(1);
 
@@ -67,9 +76,7 @@ struct Standing {
 pub struct Committer {
     shared: Arc<Shared>,
     lines: HashMap<ShardId, Line>,
-    queue: VecDeque<Unit>,
-    queued_changes: usize,
-    queued_bytes: usize,
+    queue: Queue,
     networks: HashMap<NetworkId, Standing>,
     in_flight: VecDeque<Group>,
     next_group: u64,
@@ -77,6 +84,8 @@ pub struct Committer {
     attempts: u64,
     retrying: bool,
     recovering: bool,
+    /// Shards whose time is written down with the next group.
+    marks: BTreeSet<ShardId>,
     reloads: Vec<Reload>,
     loading: HashSet<ShardId>,
     drained: Vec<oneshot::Sender<()>>,
@@ -90,15 +99,14 @@ impl Committer {
         Self {
             shared,
             lines,
-            queue: VecDeque::new(),
-            queued_changes: 0,
-            queued_bytes: 0,
+            queue: Queue::default(),
             networks: HashMap::new(),
             in_flight: VecDeque::new(),
             next_group: 0,
             attempts: 0,
             retrying: false,
             recovering: false,
+            marks: BTreeSet::new(),
             reloads: Vec::new(),
             loading: HashSet::new(),
             drained: Vec::new(),
@@ -140,57 +148,7 @@ impl Committer {
         for part in &unit.parts {
             self.networks.entry(part.lane.id).or_default().queued += 1;
         }
-        self.queued_changes += unit.changes();
-        self.queued_bytes += unit.bytes();
-        self.queue.push_back(unit);
-    }
-
-    fn take_queue(&mut self) -> Vec<Unit> {
-        (self.queued_changes, self.queued_bytes) = (0, 0);
-        self.queue.drain(..).collect()
-    }
-
-    /// Units of the next group: all where they fit, else a fair share of each network first, then more in order.
-    fn next_units(&mut self) -> Vec<Unit> {
-        if self.queued_changes <= BATCH_CHANGES_MAX && self.queued_bytes <= BATCH_BYTES_MAX {
-            return self.take_queue();
-        }
-        let networks: HashSet<NetworkId> = self.queue.iter().flat_map(|u| u.parts.iter().map(|p| p.lane.id)).collect();
-        let share = |whole: usize| (whole / networks.len().max(1)).max(1);
-        let mut taken = Vec::new();
-        let (mut room, mut room_bytes) = (BATCH_CHANGES_MAX, BATCH_BYTES_MAX);
-        let whole = (BATCH_CHANGES_MAX, BATCH_BYTES_MAX);
-        for quota in [(share(whole.0), share(whole.1)), whole] {
-            let mut used: HashMap<NetworkId, (usize, usize)> = HashMap::new();
-            // A network that was passed over once in this round is passed over to its end: its order stays.
-            let mut blocked: HashSet<NetworkId> = HashSet::new();
-            let mut kept = VecDeque::with_capacity(self.queue.len());
-            for unit in self.queue.drain(..) {
-                let (changes, bytes) = (unit.changes(), unit.bytes());
-                let over = |part: &Part| {
-                    blocked.contains(&part.lane.id)
-                        || (used.get(&part.lane.id))
-                            .is_some_and(|u| u.0 + part.changes > quota.0 || u.1 + part.bytes > quota.1)
-                };
-                let fits = (changes <= room && bytes <= room_bytes) || taken.is_empty();
-                if !fits || unit.parts.iter().any(over) {
-                    blocked.extend(unit.parts.iter().map(|part| part.lane.id));
-                    kept.push_back(unit);
-                    continue;
-                }
-                for part in &unit.parts {
-                    let used = used.entry(part.lane.id).or_default();
-                    *used = (used.0 + part.changes, used.1 + part.bytes);
-                }
-                room = room.saturating_sub(changes);
-                room_bytes = room_bytes.saturating_sub(bytes);
-                self.queued_changes -= changes;
-                self.queued_bytes -= bytes;
-                taken.push(unit);
-            }
-            self.queue = kept;
-        }
-        taken
+        self.queue.push(unit);
     }
 
     /// Hands groups to the store while there is something to write and room in the window.
@@ -198,8 +156,8 @@ impl Committer {
         if self.recovering || self.retrying || self.fatal {
             return;
         }
-        while self.in_flight.len() < GROUPS_IN_FLIGHT_MAX && !self.queue.is_empty() {
-            let mut units = self.next_units();
+        while self.in_flight.len() < GROUPS_IN_FLIGHT_MAX && !(self.queue.is_empty() && self.marks.is_empty()) {
+            let mut units = self.queue.next_group();
             let batches: Arc<[Batch]> = self.batches_of(&mut units).into();
             for part in units.iter().flat_map(|unit| &unit.parts) {
                 let standing = self.networks.entry(part.lane.id).or_default();
@@ -222,9 +180,13 @@ impl Committer {
             *counts.entry(part.lane.shard).or_default() += part.acts.len();
         }
         // Made in their size: growing them would copy a busy group's acts again and again.
-        let sized = counts.into_iter().filter(|(_, count)| *count > 0);
+        let marks = std::mem::take(&mut self.marks);
+        let sized = counts.into_iter().filter(|(shard, count)| *count > 0 || marks.contains(shard));
         let mut acts: BTreeMap<ShardId, Vec<Act>> =
             sized.map(|(shard, count)| (shard, Vec::with_capacity(count))).collect();
+        for &shard in &marks {
+            acts.entry(shard).or_default();
+        }
         for part in units.iter_mut().flat_map(|unit| &mut unit.parts) {
             if let Some(of_shard) = acts.get_mut(&part.lane.shard) {
                 of_shard.append(&mut part.acts);
@@ -235,12 +197,13 @@ impl Committer {
             let Some(line) = self.lines.get_mut(&shard) else { continue };
             line.seq = Seq(line.seq.0 + 1);
             line.generation = line.generation.max(highest(&acts));
+            line.time = self.shared.shard_time(shard);
             batches.push(Batch {
                 shard,
                 epoch: line.epoch,
                 token: line.token,
                 seq: line.seq,
-                time: self.shared.shard_time(shard),
+                time: line.time,
                 generation: line.generation,
                 acts,
             });
@@ -355,7 +318,7 @@ impl Committer {
                 line.seq = line.seq.min(Seq(batch.seq.0 - 1));
             }
         }
-        let queued = self.take_queue();
+        let queued = self.queue.take_all();
         // First every memory concerned is declared worthless, then anything is said.
         let under_way = groups.into_iter().flat_map(|group| group.units).map(|unit| (unit, applied, true));
         let behind = queued.into_iter().map(|unit| (unit, Applied::No, false));
@@ -402,7 +365,7 @@ impl Committer {
             if left.is_empty() {
                 return act.recovered(ctx);
             }
-            let waiting = act.take_queue();
+            let waiting = act.queue.take_all();
             waiting.iter().for_each(disown);
             for unit in waiting {
                 act.leave(&unit, |standing| standing.queued -= 1);
@@ -511,7 +474,7 @@ impl Committer {
         self.fatal = true;
         tracing::error!(problem, "the server stops: its supervisor is to start it again");
         let under_way = self.in_flight.drain(..).flat_map(|group| group.units).map(|unit| (unit, Applied::Unknown));
-        let behind = self.queue.drain(..).map(|unit| (unit, Applied::No));
+        let behind = self.queue.take_all().into_iter().map(|unit| (unit, Applied::No));
         let units: Vec<(Unit, Applied)> = under_way.chain(behind).collect();
         for (unit, applied) in units {
             self.give_up(unit, applied, problem);
@@ -521,8 +484,21 @@ impl Committer {
         self.shared.fatal(Fatal(problem.to_owned()));
     }
 
+    /// Notes the shards whose time shall be written down: something waits for it, and it is `stale_ms` ahead of what is
+    /// durable.
+    fn mark_time(&mut self, stale_ms: u64) {
+        for route in self.shared.routes.all() {
+            let shard = route.lane.shard;
+            let Some(line) = self.lines.get(&shard) else { continue };
+            let ahead = self.shared.shard_time(shard).0.saturating_sub(line.time.0);
+            if ahead > stale_ms && route.lane.awaits.load(Ordering::Relaxed) {
+                self.marks.insert(shard);
+            }
+        }
+    }
+
     fn tell_drained(&mut self) {
-        if self.in_flight.is_empty() && self.queue.is_empty() {
+        if self.in_flight.is_empty() && self.queue.is_empty() && self.marks.is_empty() {
             for waiting in self.drained.drain(..) {
                 // Who waited may have given up.
                 let _ = waiting.send(());
@@ -544,6 +520,10 @@ impl Actor for Committer {
     fn started(&mut self, ctx: &mut Context<Self>) {
         // Bounded by the permits of the networks and the in-flight bounds of the connections, not by the mailbox.
         ctx.set_mailbox_capacity(usize::MAX >> 8);
+        ctx.run_interval(LOOK_AT_TIME_EVERY, |act, ctx| {
+            act.mark_time(TIME_MARK_SECONDS * 1_000);
+            act.pump(ctx);
+        });
     }
 }
 
@@ -569,8 +549,12 @@ impl Handler<Reload> for Committer {
 
 impl Handler<Drained> for Committer {
     type Result = ();
-    fn handle(&mut self, Drained(told): Drained, _: &mut Context<Self>) {
+    fn handle(&mut self, Drained(told): Drained, ctx: &mut Context<Self>) {
         self.drained.push(told);
+        if self.shared.store.health() != StoreHealth::Failed {
+            self.mark_time(0);
+            self.pump(ctx);
+        }
         self.tell_drained();
     }
 }

@@ -30,7 +30,7 @@ use crate::core::catalog::{Catalog, Intent, IntentId, Listing};
 use crate::core::network::Network;
 use crate::core::refusal::Refusal;
 use crate::core::state::{NetworkConfig, SubnetConfig};
-use crate::core::types::{Generation, Name, NetworkId, SubnetId};
+use crate::core::types::{Generation, Name, NetworkId, ShardTime, SubnetId};
 
 const RESTART_AFTER: [Duration; 4] =
     [Duration::ZERO, Duration::from_millis(100), Duration::from_secs(1), Duration::from_secs(10)];
@@ -331,7 +331,8 @@ impl Directory {
         ctx.spawn(load.into_actor(self).map(move |(lane, loaded), act, ctx| {
             let Some(loaded) = loaded else { return };
             let Some(image) = loaded.image else { return act.remove(id) };
-            match Network::load(image.config, image.subnets, image.entries, loaded.floor) {
+            let now = act.shared.shard_time(lane.shard);
+            match Network::load(image.config, image.subnets, image.entries, loaded.floor, now) {
                 Ok(network) => act.started_again(network, lane, published, permits),
                 Err(problem) => {
                     tracing::error!(network = %id, problem, "what the store has of it cannot be loaded");
@@ -446,7 +447,7 @@ impl Handler<Settle> for Directory {
         match created {
             Some(floor) if self.shared.routes.by_id(id).is_none() => {
                 let (config, subnets) = (Arc::clone(&standing.config), standing.subnets.clone());
-                match Network::load(config, subnets, Vec::new(), floor) {
+                match Network::load(config, subnets, Vec::new(), floor, ShardTime(0)) {
                     Ok(network) => {
                         let lane = Arc::new(Lane::new(id, self.shared.shard_of(id)));
                         let route = self.shared.start_network(network, lane, Arc::new(Published::default()));

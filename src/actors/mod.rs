@@ -29,6 +29,7 @@ pub mod committer;
 pub mod coordinator;
 pub mod directory;
 pub mod figures;
+pub mod macs;
 pub mod network;
 pub mod routes;
 pub mod service;

@@ -1,6 +1,7 @@
 //! One actor per network: decides, applies, and hands what changed to the committer.
 //!
-//! Life of an `ip.allocate`, step 3 of 5. Before: `server::session`. After: `core::network`, then `committer`.
+//! Life of an `ip.allocate`, step 3 of 8 (see [`crate`]). Before: `server::session`. After: `core::network`, then
+//! `committer`.
 //!
 //! ```text
 //!            ┌──Hold──▶ Held ──Finish──┐
@@ -18,20 +19,23 @@
 //! unit changes nothing, everything that the network ever enqueued is settled, its incarnation still stands, and the
 //! store's ownership is standing. Every other answer, refusals and reads included, travels with a unit behind what it saw.
 //!
+//! What it does with its memory is in `deciding`; what it brings together, in `draft`.
+//!
 //! Review notes: does a new reply path go through `send`? What if the actor is held, loading or stopped then? Is
 //! `settled` read before `incarnation`? What happens when the client hung up (nothing: its outlet is closed)?
 
+mod deciding;
 mod draft;
+mod end;
 mod messages;
+mod uses;
 
-use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use actix::prelude::*;
-use compact_str::CompactString;
 use tokio::sync::oneshot;
 
 use self::draft::{Draft, refused_by_store, stopped};
@@ -39,16 +43,17 @@ pub use self::messages::{DecideHeld, Finish, Hold, HoldId, Loaded, Tick, Work, r
 use super::clock::Draws;
 use super::committer::{Enqueue, Part, Reload, Unit};
 use super::directory::Gone;
-use super::routes::{Figures, Lane, Published, SubnetFigures};
+use super::macs::Claimed;
+use super::routes::{Lane, Published};
 use super::service::Shared;
 use super::timers;
 use super::{Applied, Fault, Told};
-use crate::core::command::{Command, Context as Moment};
+use crate::core::command::Context as Moment;
 use crate::core::network::Network;
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::state::Step;
-use crate::core::types::{NetworkId, ShardTime};
+use crate::core::types::{NetworkId, Scope};
 use crate::limits::{NETWORK_QUEUE_REQUESTS_MAX, UNIT_BYTES_MAX, UNIT_CHANGES_MAX};
 use crate::store::{Act, StoreHealth};
 
@@ -61,7 +66,7 @@ const PANIC_WINDOW: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 enum Phase {
     Serving,
-    Held { hold: HoldId, steps: Vec<Step> },
+    Held { hold: HoldId, steps: Vec<Step>, claimed: Claimed },
     Loading { since: Instant },
     Stopped,
     Gone,
@@ -99,6 +104,8 @@ pub struct NetworkActor {
     panics: VecDeque<Instant>,
     /// How often it asked to be loaded again.
     loads: u64,
+    /// Scopes that were published.
+    scopes: HashSet<Scope>,
 }
 
 impl NetworkActor {
@@ -107,6 +114,7 @@ impl NetworkActor {
         let Birth { network, lane, published } = birth;
         let draws = Draws::new(&*shared.clock);
         let incarnation = lane.incarnation.load(Ordering::Acquire);
+        let scopes = network.scope_names().into_iter().collect();
         Self {
             shared,
             network,
@@ -119,6 +127,7 @@ impl NetworkActor {
             draws,
             panics: VecDeque::new(),
             loads: 0,
+            scopes,
         }
     }
 
@@ -131,6 +140,7 @@ impl NetworkActor {
             now: self.shared.shard_time(self.lane.shard),
             wall: self.shared.clock.wall(),
             entropy: self.draws.draw(),
+            mac_elsewhere: None,
         }
     }
 
@@ -175,11 +185,11 @@ impl NetworkActor {
                 continue;
             }
             let moment = Moment { entropy: self.draws.draw(), ..moment };
-            match self.decide(&item.command, moment) {
-                Ok(Ok(Decision { steps, outcome })) => {
+            match self.decide_and_claim(&item.command, moment, None, item.dry_run) {
+                Ok(Ok((Decision { steps, outcome }, _))) => {
                     let wrote = !steps.is_empty() && !item.dry_run;
                     if wrote {
-                        if self.apply(&steps, moment.now).is_err() {
+                        if self.apply(&steps, moment.now, self.enqueued + 1).is_err() {
                             self.panicked(&mut unit, Some(item.ticket));
                             break;
                         }
@@ -187,7 +197,7 @@ impl NetworkActor {
                     }
                     unit.answer(item.ticket, Ok(outcome), wrote);
                 }
-                Ok(Err(refusal)) => unit.answer(item.ticket, Err(refusal.into()), false),
+                Ok(Err(fault)) => unit.answer(item.ticket, Err(fault), false),
                 Err(()) => {
                     self.panicked(&mut unit, Some(item.ticket));
                     break;
@@ -206,74 +216,13 @@ impl NetworkActor {
         self.after(ctx);
     }
 
-    /// Decides behind a wall: a panic is an answer, not the end of the actor.
-    fn decide(&mut self, command: &Command, moment: Moment) -> Result<Result<Decision, Refusal>, ()> {
-        let (network, shared) = (&self.network, &self.shared);
-        catch_unwind(AssertUnwindSafe(|| {
-            if let Some(hook) = &shared.hooks.before_decide {
-                hook(command);
-            }
-            network.decide(command, moment)
-        }))
-        .map_err(drop)
-    }
-
-    fn apply(&mut self, steps: &[Step], now: ShardTime) -> Result<(), ()> {
-        let network = &mut self.network;
-        catch_unwind(AssertUnwindSafe(|| steps.iter().for_each(|step| network.apply(step, now)))).map_err(drop)?;
-        if self.network.is_gone() {
-            self.phase = Phase::Gone;
-        }
-        Ok(())
-    }
-
-    /// The command under the panic is answered `internal` and not run again; the memory is loaded afresh.
-    fn panicked(&mut self, unit: &mut Draft, ticket: Option<u32>) {
-        let id = format!("{:016x}", self.draws.draw() as u64);
-        self.shared.metrics.panics.inc();
-        tracing::error!(network = %self.id(), id = %id, "a panic while deciding; its network is loaded again");
-        if let Some(ticket) = ticket {
-            unit.answer(ticket, Err(Box::new(Fault::Internal { id })), false);
-        }
-        let now = Instant::now();
-        self.panics.push_back(now);
-        while self.panics.front().is_some_and(|&at| now - at > PANIC_WINDOW) {
-            self.panics.pop_front();
-        }
-        self.phase = if self.panics.len() >= PANICS_MAX {
-            tracing::error!(network = %self.id(), "stopped after {PANICS_MAX} panics in a minute; the others go on");
-            Phase::Stopped
-        } else {
-            Phase::Loading { since: now }
-        };
-    }
-
-    /// Ends what is due, one bounded step; the rest comes with the next message or tick.
-    fn run_due(&mut self, unit: &mut Draft, moment: Moment, ctx: &mut Context<Self>) {
-        if !matches!(self.phase, Phase::Serving) || self.network.next_due().is_none_or(|due| due > moment.now) {
-            return;
-        }
-        match self.decide(&Command::Expire, moment) {
-            Ok(Ok(Decision { steps, outcome })) => {
-                if !steps.is_empty() {
-                    if self.apply(&steps, moment.now).is_err() {
-                        return self.panicked(unit, None);
-                    }
-                    unit.change(self.id(), moment, CompactString::const_new("lease"), None, steps);
-                }
-                if matches!(outcome, Outcome::Expired { more: true, .. }) {
-                    ctx.notify(Tick);
-                }
-            }
-            Ok(Err(refusal)) => tracing::error!(network = %self.id(), %refusal, "expiry was refused"),
-            Err(()) => self.panicked(unit, None),
-        }
-    }
-
     /// The only way out for answers and changes: directly where nothing stands behind, else through the committer.
-    fn send(&mut self, unit: Draft) {
+    fn send(&mut self, mut unit: Draft) {
         if unit.is_empty() {
             return;
+        }
+        if unit.changes > 0 && matches!(self.phase, Phase::Gone) {
+            unit.outlet = self.after_the_end(&mut unit);
         }
         let nothing_pending = self.lane.settled.load(Ordering::Acquire) == self.enqueued && self.stands();
         if unit.changes == 0 && nothing_pending && self.shared.info.ownership_is_standing {
@@ -303,6 +252,7 @@ impl NetworkActor {
         }
         let now = self.shared.shard_time(self.lane.shard);
         let due_in_ms = self.network.next_due().map(|due| due.0.saturating_sub(now.0));
+        self.lane.awaits.store(due_in_ms.is_some(), Ordering::Relaxed);
         timers::register(self.id(), &ctx.address(), due_in_ms, true);
     }
 
@@ -354,9 +304,21 @@ impl NetworkActor {
             self.deferred.push_back(Deferred::Hold(hold));
             return self.reload(ctx);
         }
+        // What is decided under the hold sees nothing that is over.
+        let moment = self.moment();
+        let mut unit = Draft::new(None, 1);
+        self.run_due(&mut unit, moment, ctx);
+        self.send(unit);
+        if !matches!(self.phase, Phase::Serving) {
+            self.deferred.push_back(Deferred::Hold(hold));
+            if matches!(self.phase, Phase::Gone) {
+                self.run_deferred(ctx);
+            }
+            return self.after(ctx);
+        }
         let Hold { hold, granted } = hold;
         if granted.send(Ok(())).is_ok() {
-            self.phase = Phase::Held { hold, steps: Vec::new() };
+            self.phase = Phase::Held { hold, steps: Vec::new(), claimed: Claimed::default() };
         }
     }
 
@@ -371,36 +333,29 @@ impl NetworkActor {
             return Err(Box::new(refused_by_store(health)));
         }
         let moment = self.moment();
-        let Ok(decided) = self.decide(&item.command, moment) else {
+        let transaction = Some(message.transaction);
+        let Ok(decided) = self.decide_and_claim(&item.command, moment, transaction, false) else {
             let mut unit = Draft::new(None, 1);
             self.panicked(&mut unit, Some(0));
             return Err(unit.answers.pop().and_then(|staged| staged.reply.answer.err()).unwrap_or_else(|| {
                 Box::new(stopped(self.id())) // `panicked` always answers.
             }));
         };
-        let Decision { steps, outcome } = decided?;
+        let (Decision { steps, outcome }, claims) = decided?;
+        self.offer(&steps, transaction);
         let act = Act {
             network: self.id(),
             wall: moment.wall,
             by: item.by.clone(),
             reason: item.reason.clone(),
-            transaction: Some(message.transaction),
+            transaction,
             steps: steps.clone(),
         };
-        if let Phase::Held { steps: held, .. } = &mut self.phase {
-            *held = steps;
+        if let Phase::Held { steps: held, claimed, .. } = &mut self.phase {
+            (*held, *claimed) = (steps, claims);
         }
         let acts = if act.steps.is_empty() { Vec::new() } else { vec![act] };
         Ok((Part::new(Arc::clone(&self.lane), self.incarnation, acts), outcome))
-    }
-
-    fn publish_figures(&self) {
-        let subnets = self
-            .network
-            .subnet_counts()
-            .map(|(subnet, counts)| SubnetFigures { subnet: Arc::clone(subnet), counts })
-            .collect();
-        self.published.figures.store(Some(Arc::new(Figures { subnets })));
     }
 }
 
@@ -466,8 +421,10 @@ impl Handler<DecideHeld> for NetworkActor {
 impl Handler<Finish> for NetworkActor {
     type Result = ();
     fn handle(&mut self, finish: Finish, ctx: &mut Context<Self>) {
-        let steps = match &mut self.phase {
-            Phase::Held { hold, steps } if *hold == finish.hold => std::mem::take(steps),
+        let (steps, claimed) = match &mut self.phase {
+            Phase::Held { hold, steps, claimed } if *hold == finish.hold => {
+                (std::mem::take(steps), std::mem::take(claimed))
+            }
             Phase::Held { .. } | Phase::Serving | Phase::Loading { .. } | Phase::Stopped | Phase::Gone => {
                 // A panic under the hold gave it up: what was waiting is served again once the network is loaded.
                 return;
@@ -478,9 +435,12 @@ impl Handler<Finish> for NetworkActor {
             // The joint unit counts for each of its networks, whether it changes them or not.
             self.enqueued += 1;
             let now = self.shared.shard_time(self.lane.shard);
-            if self.apply(&steps, now).is_err() {
+            if self.apply(&steps, now, self.enqueued).is_err() {
                 self.panicked(&mut Draft::new(None, 1), None);
             }
+        } else {
+            self.unclaim(claimed);
+            self.offer(&steps, None);
         }
         self.after(ctx);
         self.run_deferred(ctx);
@@ -501,7 +461,12 @@ impl Handler<Tick> for NetworkActor {
                 self.send(unit);
                 if matches!(self.phase, Phase::Serving) {
                     self.publish_figures();
+                    if self.lane.settled.load(Ordering::Acquire) == self.enqueued {
+                        // Only what is durable: a release in doubt may turn out not to have happened.
+                        self.publish_scopes();
+                    }
                     let due_in_ms = self.network.next_due().map(|due| due.0.saturating_sub(moment.now.0));
+                    self.lane.awaits.store(due_in_ms.is_some(), Ordering::Relaxed);
                     timers::register(self.id(), &ctx.address(), due_in_ms, false);
                 } else {
                     self.after(ctx);
@@ -543,11 +508,14 @@ impl NetworkActor {
             self.shared.gone(Gone { id: self.id() });
             return;
         };
-        match Network::load(image.config, image.subnets, image.entries, floor) {
+        let now = self.shared.shard_time(self.lane.shard);
+        match Network::load(image.config, image.subnets, image.entries, floor, now) {
             Ok(network) => {
                 self.network = network;
                 self.incarnation = incarnation;
                 self.phase = Phase::Serving;
+                self.publish_scopes();
+                self.macs_reloaded();
                 self.shared.reloaded(self.network.config(), self.network.subnets());
                 tracing::info!(network = %self.id(), incarnation, "loaded again from the store");
             }

@@ -6,10 +6,10 @@
 //! Beside the address of its actor a route carries what is shared by all who deal with the network: the bound on its
 //! queue ([`Permits`]), the line between its memory and what is durable ([`Lane`]), and its published figures.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, BuildHasherDefault, Hash};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use actix::Addr;
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -18,7 +18,7 @@ use xxhash_rust::xxh3::Xxh3Default;
 use super::network::NetworkActor;
 use crate::core::outcome::Counts;
 use crate::core::state::SubnetConfig;
-use crate::core::types::{Name, NetworkId};
+use crate::core::types::{Name, NetworkId, Scope};
 use crate::limits::NETWORK_QUEUE_REQUESTS_MAX;
 use crate::store::ShardId;
 
@@ -39,12 +39,14 @@ pub struct Lane {
     pub incarnation: AtomicU64,
     /// How many units of the network the committer is done with.
     pub settled: AtomicU64,
+    /// Does anything of it end by itself: a lease, a cooldown, a probation?
+    pub awaits: AtomicBool,
 }
 
 impl Lane {
     /// A network whose memory was just loaded or made.
     pub fn new(id: NetworkId, shard: ShardId) -> Self {
-        Self { id, shard, incarnation: AtomicU64::new(0), settled: AtomicU64::new(0) }
+        Self { id, shard, incarnation: AtomicU64::new(0), settled: AtomicU64::new(0), awaits: AtomicBool::new(false) }
     }
 }
 
@@ -110,6 +112,25 @@ pub struct Published {
     pub decided: AtomicU64,
     /// Times that its memory was loaded again.
     pub reloads: AtomicU64,
+    scopes: RwLock<HashSet<Scope>>,
+}
+
+impl Published {
+    /// May it hold something of this scope? A no is certain, whatever is under way: a scope is noted before the answer to
+    /// its first grant leaves.
+    pub fn may_hold_of(&self, scope: &Scope) -> bool {
+        self.scopes.read().unwrap_or_else(PoisonError::into_inner).contains(scope)
+    }
+
+    /// Something of this scope is granted.
+    pub fn note_scope(&self, scope: &Scope) {
+        self.scopes.write().unwrap_or_else(PoisonError::into_inner).insert(scope.clone());
+    }
+
+    /// All scopes that hold something.
+    pub fn set_scopes(&self, scopes: HashSet<Scope>) {
+        *self.scopes.write().unwrap_or_else(PoisonError::into_inner) = scopes;
+    }
 }
 
 /// How a network is reached.

@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::clock::{Clock, ShardClock};
 use super::committer::{Committer, Drained, Enqueue, Reload, chain, generation_floor};
 use super::directory::{Directory, Gone, Reloaded};
+use super::macs::Macs;
 use super::network::{Birth, NetworkActor};
 use super::routes::{Lane, Permits, Published, Route, Routes};
 use super::{Fatal, shard_of, timers};
@@ -42,6 +43,8 @@ pub struct Shared {
     pub clock: Arc<dyn Clock>,
     /// The routing table.
     pub routes: Routes,
+    /// MACs in use, by realm.
+    pub macs: Macs,
     /// Figures for `/metrics`.
     pub metrics: Arc<Metrics>,
     /// What tests hang in.
@@ -144,6 +147,9 @@ impl Shared {
     /// Starts the actor of a network on its reactor thread. The route is not published yet.
     pub fn start_network(self: &Arc<Self>, network: Network, lane: Arc<Lane>, published: Arc<Published>) -> Route {
         let config = Arc::clone(network.config());
+        // Before anybody can look for its holders.
+        published.set_scopes(network.scope_names().into_iter().collect());
+        self.macs.add(&config.realm, config.id, network.macs());
         let birth = Birth { network, lane: Arc::clone(&lane), published: Arc::clone(&published) };
         let shared = Arc::clone(self);
         let addr =
@@ -202,6 +208,7 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, String> {
         directory: OnceLock::new(),
         store,
         clock,
+        macs: Macs::default(),
         metrics,
         hooks,
         reactors,
@@ -229,7 +236,7 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, String> {
         for image in of_shard {
             let id = image.config.id;
             let floor = generation_floor(head.generation, wall);
-            let network = Network::load(image.config, image.subnets, image.entries, floor)
+            let network = Network::load(image.config, image.subnets, image.entries, floor, head.time)
                 .map_err(|problem| format!("network {id} cannot be loaded: {problem}"))?;
             networks.push(network);
         }

@@ -73,7 +73,7 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
             format!("ask the node that serves it: `--server {to}`")
         }
         ErrorKind::NetworkStopped => {
-            "the server's log says why; `allod call cluster.conflicts` lists what waits for a decision".to_owned()
+            "the server's log says why; a restarted server (`allod serve`) loads the network again".to_owned()
         }
         ErrorKind::RateLimited => format!("{}; `allod server info` shows the server's limits", retry_after(data)),
         ErrorKind::Unauthenticated => "put a token into ALLOD_TOKEN (setting `auth.tokens` of the server)".to_owned(),

@@ -37,6 +37,9 @@ pub struct ServeArgs {
     /// Listen beyond the loopback without authentication
     #[arg(long)]
     pub insecure_listen: bool,
+    /// Take a restored register for what it is, and choose addresses again
+    #[arg(long)]
+    pub accept_restored: bool,
 }
 
 /// `allod check-config`.

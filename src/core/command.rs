@@ -21,6 +21,8 @@ pub struct Context {
     pub wall: WallTime,
     /// Fresh random bits: new ids and the random policy are drawn from them.
     pub entropy: u128,
+    /// A MAC that the command may lead to and another network of the realm uses, and where.
+    pub mac_elsewhere: Option<(Mac, Address)>,
 }
 
 /// A subnet as a client names it. A text that is no prefix is a name first, then an id.

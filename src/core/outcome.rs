@@ -6,7 +6,9 @@ use compact_str::CompactString;
 
 use super::address::{Address, Cidr, Range};
 use super::command::Moved;
-use super::state::{NetworkConfig, PoolKind, Reservation, Step, SubnetConfig};
+use super::state::{
+    Entry, EventKind, NetworkConfig, PoolKind, Reservation, ReservationKind, State, Step, SubnetConfig,
+};
 use super::types::{Claimant, Name, NetworkId, Scope, WallTime};
 
 /// What `decide` returns where it does not refuse.
@@ -16,6 +18,17 @@ pub struct Decision {
     pub steps: Vec<Step>,
     /// What is answered once the steps are durable.
     pub outcome: Outcome,
+}
+
+impl Decision {
+    /// Does it give anybody an address that the server chose?
+    pub fn chooses(&self) -> bool {
+        self.steps.iter().any(|step| {
+            let granted = step.event.as_ref().is_some_and(|event| event.kind == EventKind::Granted);
+            let chosen = |state: &State| matches!(state, State::Entry(Entry::Held(held)) if held.kind == ReservationKind::Dynamic);
+            granted && step.state.as_ref().is_some_and(chosen)
+        })
+    }
 }
 
 /// A reservation with all that its noun shows. Values of network and subnet are those of now.

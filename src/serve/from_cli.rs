@@ -19,7 +19,12 @@ use crate::wire::params::NetworkCreate;
 /// Runs a server until it is told to stop; `networks` exist once it is ready.
 pub fn run(args: serve_args::ServeArgs, networks: Vec<NetworkCreate>) -> ExitCode {
     let networks = networks.into_iter().map(input::network).collect();
-    ExitCode::from(super::run(ServeArgs { flags: flags(&args), config: args.config, networks }))
+    ExitCode::from(super::run(ServeArgs {
+        flags: flags(&args),
+        accept_restored: args.accept_restored,
+        config: args.config,
+        networks,
+    }))
 }
 
 /// Flags as keys of the configuration.

@@ -1,6 +1,6 @@
 //! The socket of one client: reads what there is, cuts lines, writes answers together, keeps its bounds.
 //!
-//! Life of an `ip.allocate`, step 1 of 5. After: `session`.
+//! Life of an `ip.allocate`, steps 1 and 8 of 8 (see [`crate`]). After: `session`; before the answer is written, too.
 //!
 //! One task. It reads as much as the socket has, hands every whole line to the session (without copying it), flushes the
 //! session once, and writes everything that was answered with one call. It stops reading while as many requests are in

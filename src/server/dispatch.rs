@@ -12,12 +12,12 @@ use compact_str::CompactString;
 
 use super::input;
 use super::render::{Shape, cursor};
-use crate::actors::coordinator::{Job, ListPlace};
-use crate::core::address::Range;
+use crate::actors::coordinator::{AcquirePart, Job, ListPlace};
+use crate::core::address::{Address, Range};
 use crate::core::command::{
     Acquire, Allocate, Claim, Command, Configure, Decline, MapFormat, PoolInput, PoolRemoval, Release, Transfer,
 };
-use crate::core::types::{NetworkId, Slot, Version};
+use crate::core::types::{NetworkId, Owner, Slot, Version};
 use crate::limits::LIST_PAGE_RECORDS_DEFAULT;
 use crate::wire::params::network::MapFormat as WireMap;
 use crate::wire::values::{NetworkRef, Serial};
@@ -169,33 +169,61 @@ fn ip_acquire(ask: params::IpAcquire, shape: &mut Shape) -> Result<Plan, RpcErro
     acquire(ask)
 }
 
+/// Forms are judged before anybody looks for the network: `invalid_argument` precedes `not_found`.
+fn says_which(address: Option<Address>, owner: Option<&Owner>) -> Result<(), RpcError> {
+    if address.is_none() && owner.is_none() {
+        let problem = "`address` or `owner` must be given, to say which reservation is meant";
+        return Err(RpcError::invalid("address", problem));
+    }
+    Ok(())
+}
+
+/// The same for a `set` without members.
+fn says_what<T: Default + PartialEq>(set: &T) -> Result<(), RpcError> {
+    if *set == T::default() {
+        return Err(RpcError::invalid("set", "`set` is empty: nothing to change"));
+    }
+    Ok(())
+}
+
 fn ip_release(ask: params::IpRelease) -> Result<Plan, RpcError> {
+    says_which(ask.address, ask.owner.as_ref())?;
+    if ask.address.is_some() && ask.owner.is_none() && ask.if_generation.is_none() && !ask.force.unwrap_or(false) {
+        let problem =
+            "`owner`, `if_generation` or `force` must be given with an address, so that nobody else's is released";
+        return Err(RpcError::invalid("owner", problem));
+    }
     let target = input::target(ask.address, ask.owner, ask.scope, ask.slot, ask.if_generation);
     let (force, strict) = (ask.force.unwrap_or(false), ask.strict.unwrap_or(false));
     Ok(Plan::One(ask.network, Command::Release(Box::new(Release { target, force, strict }))))
 }
 
 fn ip_renew(ask: params::IpRenew) -> Result<Plan, RpcError> {
+    says_which(ask.address, ask.owner.as_ref())?;
     let target = input::target(ask.address, ask.owner, ask.scope, ask.slot, ask.if_generation);
     let ttl = ask.ttl_seconds.0.map(|ttl| ttl.get());
     Ok(Plan::One(ask.network, Command::Renew(Box::new(target), ttl)))
 }
 
 fn ip_bind(ask: params::IpBind) -> Result<Plan, RpcError> {
+    says_which(ask.address, ask.owner.as_ref())?;
     let target = input::target(ask.address, ask.owner, ask.scope.clone(), ask.slot, ask.if_generation);
     let command = Command::Bind(Box::new(target), ask.claimant);
     in_network_or_located(ask.network, ask.address, ask.scope, command)
 }
 
 fn ip_unbind(ask: params::IpUnbind) -> Result<Plan, RpcError> {
+    says_which(ask.address, ask.owner.as_ref())?;
     let target = input::target(ask.address, ask.owner, ask.scope.clone(), ask.slot, ask.if_generation);
     let command = Command::Unbind(Box::new(target), Some(ask.claimant));
     in_network_or_located(ask.network, ask.address, ask.scope, command)
 }
 
 fn ip_update(ask: params::IpUpdate) -> Result<Plan, RpcError> {
+    says_which(ask.address, ask.owner.as_ref())?;
     let target = input::target(ask.address, ask.owner, ask.scope, ask.slot, ask.if_generation);
     let set = input::reservation_patch(ask.set);
+    says_what(&set)?;
     Ok(Plan::One(ask.network, Command::Update(Box::new(target), Box::new(set))))
 }
 
@@ -266,6 +294,7 @@ fn network_list(ask: params::NetworkList, shape: &mut Shape) -> Result<Plan, Rpc
 
 fn network_update(ask: params::NetworkUpdate) -> Result<Plan, RpcError> {
     let set = Box::new(input::network_patch(ask.set));
+    says_what(&*set)?;
     Ok(match set.name.clone() {
         Some(name) => act(&ask.network, Configure::Update(set), ask.if_version, Some(name.as_str())),
         None => configure(ask.network, Configure::Update(set), ask.if_version),
@@ -303,6 +332,7 @@ fn subnet_add(ask: params::SubnetAdd, shape: &mut Shape) -> Result<Plan, RpcErro
 
 fn subnet_modify(ask: params::SubnetModify) -> Result<Plan, RpcError> {
     let set = Box::new(input::subnet_patch(ask.set));
+    says_what(&*set)?;
     let grows = set.cidr.is_some();
     let change = Configure::SubnetModify { subnet: input::subnet_ref(ask.subnet), set };
     Ok(if grows {
@@ -338,7 +368,9 @@ fn pool_add(ask: params::PoolAdd, shape: &mut Shape) -> Result<Plan, RpcError> {
 }
 
 fn pool_modify(ask: params::PoolModify) -> Result<Plan, RpcError> {
-    let change = Configure::PoolModify { pool: input::pool_ref(ask.pool), set: Box::new(input::pool_patch(ask.set)) };
+    let set = Box::new(input::pool_patch(ask.set));
+    says_what(&*set)?;
+    let change = Configure::PoolModify { pool: input::pool_ref(ask.pool), set };
     Ok(configure(ask.network, change, ask.if_version))
 }
 
@@ -370,7 +402,7 @@ fn scope_list(ask: params::ScopeList) -> Result<Plan, RpcError> {
 /// `ip.bind` and `ip.unbind` may leave the network out where address and scope are given.
 fn in_network_or_located(
     network: Option<NetworkRef>,
-    address: Option<crate::core::address::Address>,
+    address: Option<Address>,
     scope: Option<crate::core::types::Scope>,
     command: Command,
 ) -> Result<Plan, RpcError> {
@@ -389,7 +421,7 @@ fn acquire(mut ask: crate::wire::params::IpAcquire) -> Result<Plan, RpcError> {
     let scope = ask.scope.take().unwrap_or_default();
     let prefix = ask.slot_prefix.take().map(|prefix| prefix.into_inner()).unwrap_or_default();
     let exact = ask.exact.unwrap_or(false);
-    let mut parts: Vec<(CompactString, Acquire)> = Vec::new();
+    let mut parts: Vec<AcquirePart> = Vec::new();
     for (index, mut item) in ask.ips.into_vec().into_iter().enumerate() {
         let Some(network) = item.network.take().or_else(|| ask.network.clone()) else {
             let field = format!("ips[{index}].network");
@@ -397,18 +429,20 @@ fn acquire(mut ask: crate::wire::params::IpAcquire) -> Result<Plan, RpcError> {
             return Err(RpcError::invalid(field, message).with(|data| data.index = Some(index as u64)));
         };
         let network = input::network_text(&network);
-        let at = match parts.iter().position(|(name, _)| *name == network) {
+        let at = match parts.iter().position(|part| part.network == network) {
             Some(at) => at,
             None => {
                 let (scope, owner, options) = (scope.clone(), ask.owner.clone(), options.clone());
-                parts.push((network, Acquire { scope, owner, items: Vec::new(), exact, options }));
+                let ask = Acquire { scope, owner, items: Vec::new(), exact, options };
+                parts.push(AcquirePart { network, ask, by_position: Vec::new() });
                 parts.len() - 1
             }
         };
-        let items = &mut parts[at].1.items;
+        let AcquirePart { ask: Acquire { items, .. }, by_position, .. } = &mut parts[at];
         let slot = match item.slot.take() {
             Some(slot) => slot,
             None => {
+                by_position.push(index);
                 let text = compact_str::format_compact!("{prefix}{}", items.len());
                 Slot::new(text).map_err(|error| {
                     RpcError::invalid("slot_prefix", format!("`slot_prefix` makes a slot that {error}"))
@@ -418,10 +452,10 @@ fn acquire(mut ask: crate::wire::params::IpAcquire) -> Result<Plan, RpcError> {
         items.push(input::acquire_item(index, slot, item));
     }
     if parts.len() == 1 {
-        let network = parts[0].0.clone();
-        return Ok(Plan::Act(vec![network], Job::Acquire(parts)));
+        let network = parts[0].network.clone();
+        return Ok(Plan::Act(vec![network], Job::Acquire { parts, slot_prefix: prefix }));
     }
-    Ok(Plan::All(Job::Acquire(parts)))
+    Ok(Plan::All(Job::Acquire { parts, slot_prefix: prefix }))
 }
 
 fn list(mut ask: crate::wire::params::IpList, shape: &mut Shape) -> Result<Plan, RpcError> {

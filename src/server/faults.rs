@@ -80,7 +80,7 @@ fn facts(refusal: &Refusal, data: &mut ErrorData) {
             data.with = Some(OverlapWith { network: network.clone(), cidr: with.to_string() });
         }
         Refusal::InUse { count, first, .. } => {
-            data.count = Some(Count(u128::from(*count)));
+            data.count = Some(*count);
             data.first = Some(first.clone());
             data.retry = Retry::Later;
         }
@@ -116,7 +116,7 @@ fn facts(refusal: &Refusal, data: &mut ErrorData) {
         Refusal::Reserved { address, .. } => data.address = Some(address.to_string()),
         Refusal::QuotaExceeded { network, held, max, .. } => {
             data.network = Some(network.clone());
-            data.count = Some(Count(u128::from(*held)));
+            data.count = Some(*held);
             data.max = Some(*max);
         }
         Refusal::NotEnoughCapacity(why) => no_capacity(why, data),

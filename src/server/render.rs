@@ -1,7 +1,7 @@
 //! Core → JSON: what was decided, written as the protocol's nouns, straight into the output buffer.
 //!
 //! Reservations and grants are written by hand, because they are what a busy server answers; what they show of network
-//! and subnet is written once and kept ([`Renderer::parts`]) as long as the configuration is the same. Everything else
+//! and subnet is written once and kept (`Renderer::parts`) as long as the configuration is the same. Everything else
 //! goes through the types of `wire::nouns`, so that it cannot differ from the published schema. A test reads what is
 //! written by hand back through the same types.
 //!
@@ -126,14 +126,10 @@ impl Renderer {
             text::key(out, "claimant");
             text::string(out, claimant.as_str());
         }
-        if held.release_with_claimant {
-            text::key(out, "release_with_claimant");
-            out.extend_from_slice(b"true");
-        }
-        if held.transient {
-            text::key(out, "transient");
-            out.extend_from_slice(b"true");
-        }
+        text::key(out, "release_with_claimant");
+        text::boolean(out, held.release_with_claimant);
+        text::key(out, "transient");
+        text::boolean(out, held.transient);
         if let Some(details) = details {
             if !details.labels.is_empty() {
                 text::key(out, "labels");
@@ -194,7 +190,7 @@ impl Renderer {
             self.open_reservation(out, view);
         }
         text::key(out, "created");
-        out.extend_from_slice(if grant.created { b"true" } else { b"false" });
+        text::boolean(out, grant.created);
         if !brief {
             if let Some(claimant) = &grant.previous_claimant {
                 text::key(out, "previous_claimant");
@@ -257,7 +253,7 @@ impl Renderer {
                 text::address(out, *address);
                 if let Some(grant) = granted {
                     text::key(out, "reservation");
-                    self.grant(out, grant, false);
+                    self.reservation(out, &grant.view);
                 }
                 out.push(b'}');
             }
@@ -273,7 +269,7 @@ impl Renderer {
                 out.extend_from_slice(b"{\"released\":");
                 list(out, released, |out, address| text::address(out, *address));
                 text::key(out, "more");
-                out.extend_from_slice(if *more { b"true" } else { b"false" });
+                text::boolean(out, *more);
                 out.push(b'}');
             }
             Outcome::Network(view) => noun(out, &network(view, None, None)),
@@ -364,7 +360,7 @@ impl Renderer {
                 out.extend_from_slice(b"{\"released\":");
                 held_at(out, released);
                 text::key(out, "more");
-                out.extend_from_slice(if *more { b"true" } else { b"false" });
+                text::boolean(out, *more);
                 out.push(b'}');
             }
             Done::Listed { views, count, next } => self.listed(out, views, *count, next.as_ref(), shape),
@@ -481,10 +477,8 @@ fn parts_of(view: &View) -> Parts {
             text::key(&mut middle, "gateway");
             text::address(&mut middle, gateway);
         }
-        if subnet.dhcp {
-            text::key(&mut middle, "dhcp");
-            middle.extend_from_slice(b"true");
-        }
+        text::key(&mut middle, "dhcp");
+        text::boolean(&mut middle, subnet.dhcp);
         if let Some(dns) = dns(&subnet.dns) {
             text::key(&mut middle, "dns");
             noun(&mut middle, &dns);

@@ -1,7 +1,7 @@
 //! One client's requests, without its socket: order, batches, bounds, and the bytes to send. Shared by TCP and HTTP.
 //!
-//! Life of an `ip.allocate`, steps 2 and 5 of 5: from the bytes of a line to one message for its network's actor; and
-//! from the answer back to bytes. Before and after: `connection` or `http`. Between: `actors`.
+//! Life of an `ip.allocate`, steps 2 and 7 of 8 (see [`crate`]): from the bytes of a line to one message for its
+//! network's actor; and from the answer back to bytes. Before and after: `connection` or `http`. Between: `actors`.
 //!
 //! **Order** (invariant I-8). Requests for one network go to its actor in the order they were read. A job over several
 //! networks is a barrier: it waits until everything before it is answered, and everything behind it waits for it. A job

@@ -31,6 +31,11 @@ pub fn string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
 }
 
+/// Appends `true` or `false`.
+pub fn boolean(out: &mut Vec<u8>, flag: bool) {
+    out.extend_from_slice(if flag { b"true" } else { b"false" });
+}
+
 /// Appends a number.
 pub fn number(out: &mut Vec<u8>, mut number: u64) {
     let mut digits = [0; 20];

@@ -198,6 +198,7 @@ impl Store for MemoryStore {
             shards: self.inner().shards.len() as u16,
             commits_shards_together: true,
             ownership_is_standing: true,
+            restored_from: None,
         }
     }
 

@@ -19,7 +19,8 @@
 //! - **History.** The batches themselves, with who, when and why, are kept in order and compaction of state never
 //!   removes them within retention.
 //!
-//! Neighbours: `actors::committer` calls it; `codec` writes batches down; `memory` and `embedded` implement it.
+//! Life of an `ip.allocate`, step 6 of 8 (see [`crate`]). Before: `actors::committer`, which calls it. Inside: `codec`
+//! writes batches down; `memory` and `embedded` implement the contract.
 
 pub mod codec;
 pub mod embedded;
@@ -267,6 +268,9 @@ pub struct StoreInfo {
     pub commits_shards_together: bool,
     /// Is holding the store open proof of ownership, so that answers without a change need no fence check?
     pub ownership_is_standing: bool,
+    /// The register that this one was copied from, until an operator accepts the copy: what was granted since is not in
+    /// it, so nothing may be chosen for anybody (CONSISTENCY 25).
+    pub restored_from: Option<u128>,
 }
 
 /// Whether the store can take changes.

@@ -236,8 +236,8 @@ object! { open
         held_by?: HeldBy,
         /// What it overlaps.
         with?: OverlapWith,
-        /// How many addresses stand in the way.
-        count?: Count,
+        /// How many reservations stand in the way, or count against the limit.
+        count?: u64,
         /// The first of them.
         first?: Vec<Address>,
         /// Members in which what is there differs.

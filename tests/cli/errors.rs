@@ -65,7 +65,7 @@ fn example(kind: ErrorKind) -> (&'static str, Value, &'static str, Value) {
             "subnet.remove",
             json!({"network": "lan", "subnet": "10.0.0.0/24"}),
             "subnet 10.0.0.0/24 is in use: 2 reservations (10.0.0.5, 10.0.0.6); release them first",
-            json!({"count": "2", "first": ["10.0.0.5", "10.0.0.6"]}),
+            json!({"count": 2, "first": ["10.0.0.5", "10.0.0.6"]}),
         ),
         ErrorKind::NotOwner => (
             "ip.release",

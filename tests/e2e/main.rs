@@ -2,12 +2,20 @@
 //!
 //! What the product promises is judged by what its clients were told: every answer that arrived is written down, and
 //! after each kill the server must know all of it and nothing that nobody asked for. `ledger` keeps and judges,
-//! `client` speaks raw lines, `server` owns the process.
-#![allow(clippy::unwrap_used, reason = "a failed unwrap is how a test fails")]
+//! `client` speaks raw lines, `server` owns the process. What the pages promise is judged by running them: `story`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a failed unwrap is how a test fails; tests wait on real processes and files"
+)]
 
 mod client;
+mod deploy;
 mod kills;
 mod ledger;
 mod plan;
+mod process;
+mod readme;
 mod recipes;
 mod server;
+mod story;

@@ -1,8 +1,9 @@
 //! The `allod` process of a test: on free ports, in a directory of the test, stopped by its pid.
 
+use std::ffi::OsStr;
 use std::fs::OpenOptions;
-use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
@@ -26,7 +27,10 @@ pub struct Starting {
 /// A server that listens.
 pub struct Server {
     process: Starting,
+    /// Where JSON-RPC is served.
     pub address: SocketAddr,
+    /// Where HTTP is served.
+    pub http: SocketAddr,
 }
 
 impl Starting {
@@ -37,13 +41,17 @@ impl Starting {
 
     /// The same with another store.
     pub fn with_store(data: &Path, store: &str) -> Self {
+        let data_text = data.display().to_string();
+        Self::with_arguments(data, &["serve", "--store", store, "--data", &data_text])
+    }
+
+    /// Starts `allod` with these arguments, which begin with `serve`, and free ports; its log goes beside `data`.
+    pub fn with_arguments(data: &Path, arguments: &[impl AsRef<OsStr>]) -> Self {
         let log = data.with_extension("log");
         let log_file = OpenOptions::new().create(true).append(true).open(&log).unwrap();
         let mut child = Command::new(allod())
-            .arg("serve")
-            .args(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--store", store])
-            .arg("--data")
-            .arg(data)
+            .args(arguments)
+            .args(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log_file)
@@ -66,8 +74,8 @@ impl Starting {
         let mut heard = Vec::new();
         loop {
             match self.said.recv_timeout(READY_WAIT_MAX) {
-                Ok(line) => match ready_address(&line) {
-                    Some(address) => return Server { process: self, address },
+                Ok(line) => match ready_addresses(&line) {
+                    Some((address, http)) => return Server { process: self, address, http },
                     None => heard.push(line),
                 },
                 Err(reason) => panic!("not ready ({reason}): {heard:?}\n{}", self.log_text()),
@@ -107,6 +115,14 @@ impl Server {
         self.process.kill();
     }
 
+    /// Asks it to stop, and waits until it has.
+    #[track_caller]
+    pub fn stop(mut self) {
+        let pid = self.process.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        assert_eq!(self.process.child.wait().unwrap().code(), Some(0), "{}", self.process.log_text());
+    }
+
     /// Runs `allod` against it.
     pub fn allod(&self, arguments: &[&str]) -> Output {
         Command::new(allod()).args(arguments).env("ALLOD_SERVER", self.address.to_string()).output().unwrap()
@@ -122,8 +138,17 @@ impl Server {
     }
 }
 
-/// The first address with a port on a line that says `ready`.
-fn ready_address(line: &str) -> Option<SocketAddr> {
-    let words = || line.split(|c: char| c.is_whitespace() || "=,\"".contains(c));
-    line.contains("ready").then(|| words().find_map(|word| word.parse().ok()))?
+/// The addresses of `ready tcp=… http=…`.
+fn ready_addresses(line: &str) -> Option<(SocketAddr, SocketAddr)> {
+    let (tcp, http) = line.strip_prefix("ready tcp=")?.split_once(" http=")?;
+    Some((tcp.parse().ok()?, http.parse().ok()?))
+}
+
+/// What a GET over HTTP is answered, head and body.
+pub fn http_get(server: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(server).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
 }

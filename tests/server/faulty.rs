@@ -46,6 +46,8 @@ pub struct FaultyStore {
     state: Mutex<Inner>,
     /// While false, commits wait.
     open: watch::Sender<bool>,
+    /// While false, loads wait.
+    loads: watch::Sender<bool>,
 }
 
 impl FaultyStore {
@@ -57,7 +59,12 @@ impl FaultyStore {
             commits: 0,
             longest: None,
         };
-        Arc::new(Self { inner, state: Mutex::new(state), open: watch::Sender::new(true) })
+        Arc::new(Self {
+            inner,
+            state: Mutex::new(state),
+            open: watch::Sender::new(true),
+            loads: watch::Sender::new(true),
+        })
     }
 
     pub fn next(&self, faults: impl IntoIterator<Item = Fault>) {
@@ -91,6 +98,15 @@ impl FaultyStore {
         self.state.lock().unwrap().longest.unwrap_or_default()
     }
 
+    /// Loads wait from here on, until [`FaultyStore::let_loads_go`].
+    pub fn hold_loads(&self) {
+        self.loads.send_replace(false);
+    }
+
+    pub fn let_loads_go(&self) {
+        self.loads.send_replace(true);
+    }
+
     pub fn commits(&self) -> u64 {
         self.state.lock().unwrap().commits
     }
@@ -118,7 +134,11 @@ impl Store for FaultyStore {
     }
 
     fn load(&self, shard: ShardId, token: Token) -> Later<Result<ShardImage, StoreError>> {
-        self.inner.load(shard, token)
+        let (inner, mut loads) = (Arc::clone(&self.inner), self.loads.subscribe());
+        Box::pin(async move {
+            loads.wait_for(|open| *open).await.unwrap();
+            inner.load(shard, token).await
+        })
     }
 
     fn commit(&self, batches: Arc<[Batch]>) -> Later<Result<Vec<Committed>, CommitError>> {

@@ -5,10 +5,18 @@
     reason = "a failed unwrap is how a test fails; tests wait on real processes and files"
 )]
 
+#[path = "../it/sequences/published.rs"]
+mod published;
+
+mod answers;
 mod barrier;
 mod bounds;
+mod errors;
 mod faulty;
 mod isolation;
+mod macs;
+mod restart;
 mod rules;
+mod spread;
 mod stop;
 mod support;

@@ -321,6 +321,22 @@ fn grants_written_by_hand_are_the_published_noun() {
     assert_eq!(unbound["released"], true);
 }
 
+/// `false` is a value: only null, empty lists and empty objects are left out of nouns.
+#[test]
+fn what_a_reservation_is_not_is_said_as_false_and_not_left_out() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let granted = client.allocate("plain");
+    let listed = client.ok("ip.list", json!({"network": "lan"}))["reservations"][0].clone();
+    for reservation in [&granted, &listed] {
+        for member in ["dhcp", "release_with_claimant", "transient"] {
+            assert_eq!(reservation[member], false, "{member} of {reservation}");
+        }
+    }
+    serde_json::from_value::<allod::wire::nouns::Granted>(granted).unwrap();
+    serde_json::from_value::<allod::wire::nouns::Reservation>(listed).unwrap();
+}
+
 #[test]
 fn lists_are_paged_by_network_and_address_and_show_each_once() {
     let server = TestServer::new();

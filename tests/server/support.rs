@@ -1,5 +1,6 @@
 //! A server in this process, and a client that speaks lines.
 
+use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use allod::store::memory::MemoryStore;
 use serde_json::{Value, json};
 
 use crate::faulty::FaultyStore;
+use crate::published::PUBLISHED;
 
 /// A server, its store and its clock.
 pub struct TestServer {
@@ -67,11 +69,13 @@ impl TestServer {
     }
 }
 
-/// Speaks lines.
+/// Speaks lines. Every answer, and every request that was carried out, is held against the published schemas.
 pub struct Client {
     pub stream: TcpStream,
     reader: BufReader<TcpStream>,
     next: u64,
+    /// Method and params by id, of what was sent and is well formed.
+    asked: HashMap<String, (String, Value)>,
 }
 
 impl Client {
@@ -79,11 +83,41 @@ impl Client {
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         stream.set_nodelay(true).unwrap();
         let reader = BufReader::new(stream.try_clone().unwrap());
-        Self { stream, reader, next: 0 }
+        Self { stream, reader, next: 0, asked: HashMap::new() }
     }
 
     pub fn raw(&mut self, text: impl AsRef<[u8]>) {
+        for line in text.as_ref().split(|byte| *byte == b'\n') {
+            match serde_json::from_slice(line) {
+                Ok(Value::Array(members)) => members.iter().for_each(|member| self.note(member)),
+                Ok(member) => self.note(&member),
+                Err(_) => {}
+            }
+        }
         self.stream.write_all(text.as_ref()).unwrap();
+    }
+
+    fn note(&mut self, request: &Value) {
+        if let (Some(id), Some(method)) = (request.get("id"), request["method"].as_str()) {
+            let params = request.get("params").cloned().unwrap_or_else(|| json!({}));
+            let before = self.asked.insert(id.to_string(), (method.to_owned(), params));
+            if before.is_some_and(|(before, _)| before != method) {
+                // One id for several requests: nobody knows which is answered.
+                self.asked.insert(id.to_string(), (String::new(), Value::Null));
+            }
+        }
+    }
+
+    /// Holds an answer against what is published.
+    fn judge(&mut self, answer: &Value) {
+        if let Value::Array(members) = answer {
+            return members.iter().for_each(|member| self.judge(member));
+        }
+        let Some((method, params)) = self.asked.remove(&answer["id"].to_string()) else { return };
+        let unknown = answer["error"]["data"]["kind"] == "method_not_found";
+        if !unknown && let Err(problem) = PUBLISHED.judge(&method, &params, answer) {
+            panic!("{method} {params}: {problem}");
+        }
     }
 
     /// Sends without waiting; answers the id.
@@ -94,11 +128,22 @@ impl Client {
         self.next
     }
 
+    /// The next line as it was sent, without its end.
+    pub fn text_line(&mut self) -> String {
+        let mut line = String::new();
+        self.reader.read_line(&mut line).unwrap();
+        line.trim_end_matches('\n').to_owned()
+    }
+
     pub fn line(&mut self) -> Option<Value> {
         let mut line = String::new();
         match self.reader.read_line(&mut line) {
             Ok(0) => None,
-            Ok(_) => Some(serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))),
+            Ok(_) => {
+                let answer = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"));
+                self.judge(&answer);
+                Some(answer)
+            }
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => None,
             Err(error) => panic!("{error}"),
         }

@@ -10,7 +10,7 @@ use crate::actors::network::Loaded;
 use crate::actors::routes::Lane;
 use crate::actors::{Outlet, Reply};
 use crate::core::state::{Entry, State};
-use crate::core::types::{Generation, WallTime};
+use crate::core::types::{Generation, ShardTime, WallTime};
 use crate::store::{Act, CommitError, Epoch, Head, Seq, Token};
 
 /// An answer that waits for durability, and whether its request changed something.
@@ -98,6 +98,8 @@ pub(super) struct Line {
     pub(super) seq: Seq,
     /// Highest generation given so far.
     pub(super) generation: Generation,
+    /// Shard time of the last batch.
+    pub(super) time: ShardTime,
 }
 
 /// The memory that a unit was decided on is worthless from now on.
@@ -116,7 +118,7 @@ pub fn generation_floor(stored: Generation, wall: WallTime) -> Generation {
 
 /// A line that goes on from this head.
 pub(super) fn line_of(head: &Head) -> Line {
-    Line { epoch: head.epoch, token: head.token, seq: head.seq, generation: head.generation }
+    Line { epoch: head.epoch, token: head.token, seq: head.seq, generation: head.generation, time: head.time }
 }
 
 /// Highest generation that these acts give.

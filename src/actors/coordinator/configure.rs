@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::{Coordinator, Done, Tell, lost};
+use super::{Coordinator, Done, Outcomes, Tell, lost};
 use crate::actors::committer::{Enqueue, Part, Reload, Staged, Unit, generation_floor};
 use crate::actors::directory::{Check, Gone, Intend, Lock, Settle, Standing, Unlock};
 use crate::actors::routes::{Lane, Route};
@@ -21,7 +21,7 @@ use crate::core::network::{self, Network};
 use crate::core::outcome::{Decision, NetworkView, Outcome};
 use crate::core::refusal::Refusal;
 use crate::core::state::SubnetConfig;
-use crate::core::types::{Generation, NetworkId, SubnetId, Version};
+use crate::core::types::{Generation, NetworkId, ShardTime, SubnetId, Version};
 use crate::limits::BATCH_CHANGES_MAX;
 use crate::store::Act as Record;
 
@@ -85,10 +85,15 @@ impl Coordinator {
         let id = NetworkId(crate::core::command::derived_id(self.shared.clock.entropy(), 0));
         let shard = self.shared.shard_of(id);
         let wall = self.shared.clock.wall();
-        let context = Context { now: self.shared.shard_time(shard), wall, entropy: self.shared.clock.entropy() };
+        let context = Context {
+            now: self.shared.shard_time(shard),
+            wall,
+            entropy: self.shared.clock.entropy(),
+            mac_elsewhere: None,
+        };
         let Decision { steps, outcome } = match network::create(input, id, context) {
             Ok(decision) => decision,
-            Err(refusal) => return tell.tell(Err(refusal.into())),
+            Err(refusal) => return tell.tell(self.refused_by_itself(input, if_absent, refusal).await),
         };
         let Outcome::Network(view) = outcome else { return tell.tell(Err(lost())) };
         let NetworkView { config, subnets } = *view.clone();
@@ -129,12 +134,28 @@ impl Coordinator {
         }
     }
 
+    /// What is answered to a network whose own parts do not fit together: that its name is taken, where that comes first.
+    async fn refused_by_itself(&self, input: &NetworkInput, if_absent: bool, refusal: Refusal) -> Outcomes {
+        let overlaps = matches!(refusal, Refusal::Overlap { .. } | Refusal::PoolOverlap { .. });
+        let named =
+            self.shared.routes.find(input.name.as_str()).filter(|route| route.name.as_ref() == Some(&input.name));
+        if !overlaps || named.is_none() {
+            return Err(refusal.into());
+        }
+        let taken = Refusal::NameTaken { what: format!("network `{}`", input.name), differs: Vec::new() };
+        if !if_absent {
+            return Err(taken.into());
+        }
+        // What overlaps itself is nowhere; should it not differ in anything else, the overlap is what is wrong with it.
+        self.compare(input, taken).await.and(Err(refusal.into()))
+    }
+
     /// With `if_absent`: what is there under the name, if it is what was asked for.
-    async fn compare(&self, input: &NetworkInput, refusal: Refusal) -> Result<Done, Box<Fault>> {
+    async fn compare(&self, input: &NetworkInput, refusal: Refusal) -> Outcomes {
         let Some(route) = self.shared.routes.find(input.name.as_str()) else { return Err(refusal.into()) };
         let Outcome::Network(view) = self.ask(&route, Command::Show).await? else { return Err(lost()) };
         let NetworkView { config, subnets } = *view.clone();
-        let present = Network::load(config, subnets, Vec::new(), Generation(0)).map_err(|problem| {
+        let present = Network::load(config, subnets, Vec::new(), Generation(0), ShardTime(0)).map_err(|problem| {
             tracing::error!(network = %route.id, problem, "a network that is served cannot be compared");
             lost()
         })?;
@@ -183,6 +204,7 @@ impl Coordinator {
                     return tell.tell(dry.map(Done::Outcome));
                 }
                 Err(fault) if comes_before_overlap(fault) => return tell.tell(dry.map(Done::Outcome)),
+                Err(_) if self.is_there(route, &change).await => return tell.tell(dry.map(Done::Outcome)),
                 Ok(_) | Err(_) => {}
             }
             if let Err(refusal) = act.intend(check, intent).await {
@@ -275,6 +297,13 @@ impl Coordinator {
         }
     }
 
+    /// Does `if_absent` speak of a subnet that the network has? Nothing is compared with itself.
+    async fn is_there(&self, route: &Arc<Route>, change: &Configure) -> bool {
+        let Configure::SubnetAdd { input, if_absent: true } = change else { return false };
+        let Some(view) = self.show(route).await else { return false };
+        view.subnets.iter().any(|subnet| subnet.cidr == input.cidr || input.name.is_some() && subnet.name == input.name)
+    }
+
     async fn show(&self, route: &Arc<Route>) -> Option<NetworkView> {
         match self.ask_item(route, self.item(Command::Show, false)).await {
             Ok(Outcome::Network(view)) => Some(*view),
@@ -295,7 +324,7 @@ fn find_subnet(subnets: &[Arc<SubnetConfig>], wanted: &SubnetRef) -> Option<Subn
 }
 
 /// Refusals of the network that are answered before an overlap or a taken name that the catalog finds.
-fn comes_before_overlap(fault: &Fault) -> bool {
+pub(super) fn comes_before_overlap(fault: &Fault) -> bool {
     match fault {
         Fault::Refused(refusal @ Refusal::NameTaken { .. }) => refusal.precedence() > 0,
         Fault::Refused(refusal) => refusal.precedence() <= 4,

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use compact_str::CompactString;
 use tokio::sync::oneshot;
 
-use super::{Coordinator, Done, Outcomes, Tell, lost};
+use super::configure::comes_before_overlap;
+use super::{AcquirePart, Coordinator, Done, Outcomes, Tell, lost};
 use crate::actors::committer::{Enqueue, Part, Staged, Unit};
 use crate::actors::directory::Check;
 use crate::actors::network::{DecideHeld, Finish, Hold, HoldId};
@@ -15,8 +15,8 @@ use crate::actors::{Applied, Fault, Reply, Told};
 use crate::core::catalog::Intent;
 use crate::core::command::{Acquire, Command, SubnetRef};
 use crate::core::outcome::Outcome;
-use crate::core::refusal::Refusal;
-use crate::core::types::Version;
+use crate::core::refusal::{Missing, Refusal};
+use crate::core::types::{Slot, Version};
 use crate::store::TransactionId;
 
 /// Networks that decide nothing else until this is finished or dropped.
@@ -109,17 +109,9 @@ impl Coordinator {
     }
 
     /// `ip.acquire`: of several refusals the first in the protocol's order.
-    pub(super) async fn acquire(&self, parts: Vec<(CompactString, Acquire)>) -> Outcomes {
-        let exact = parts.iter().any(|(_, ask)| ask.exact);
-        let mut asks: Vec<(Arc<Route>, Acquire)> = Vec::with_capacity(parts.len());
-        for (network, ask) in parts {
-            let route = self.route(&network)?;
-            // A network may have been named by name here and by id there.
-            match asks.iter_mut().find(|(present, _)| present.id == route.id) {
-                Some((_, present)) => present.items.extend(ask.items),
-                None => asks.push((route, ask)),
-            }
-        }
+    pub(super) async fn acquire(&self, parts: Vec<AcquirePart>, slot_prefix: &str) -> Outcomes {
+        let exact = parts.iter().any(|part| part.ask.exact);
+        let mut asks = self.by_network(parts, slot_prefix)?;
         if asks.len() == 1
             && let Some((route, ask)) = asks.pop()
         {
@@ -156,6 +148,23 @@ impl Coordinator {
         Ok(acquired(outcomes, exact))
     }
 
+    /// What is asked of each network, however it was named: by name here, by id there.
+    fn by_network(&self, parts: Vec<AcquirePart>, slot_prefix: &str) -> Result<Vec<(Arc<Route>, Acquire)>, Box<Fault>> {
+        let mut found: Vec<(Arc<Route>, AcquirePart)> = Vec::with_capacity(parts.len());
+        for part in parts {
+            let Some(route) = self.shared.routes.find(&part.network) else {
+                let index = part.ask.items.first().map_or(0, |item| item.index);
+                let refusal = Box::new(Refusal::not_found(Missing::Network, part.network));
+                return Err(Refusal::OfItem { index, refusal }.into());
+            };
+            match found.iter_mut().find(|(present, _)| present.id == route.id) {
+                Some((_, present)) => present.join(part, slot_prefix)?,
+                None => found.push((route, part)),
+            }
+        }
+        Ok(found.into_iter().map(|(route, part)| (route, part.ask)).collect())
+    }
+
     /// `subnet.move`: with all that lies in it, in one commit.
     pub(super) async fn move_subnet(
         &self,
@@ -181,7 +190,7 @@ impl Coordinator {
     ) -> Result<(), Box<Fault>> {
         let (from, to) = (self.route(from)?, self.route(to)?);
         if from.id == to.id {
-            return Err(Refusal::invalid("to", "is the network that has the subnet already").into());
+            return self.moved_nowhere(&from, subnet, if_version, tell).await;
         }
         let mut routes = vec![Arc::clone(&from), Arc::clone(&to)];
         routes.sort_by_key(|route| route.id);
@@ -194,6 +203,11 @@ impl Coordinator {
         let (id, cidr) = (moved.subnet.id, moved.subnet.cidr);
         let taken = holds.decide(self, &to, Command::MoveIn(moved), transaction).await;
         let intent = Intent { network: to.id, realm: to.realm.clone(), name: None, subnets: vec![(id, cidr)] };
+        // Of what the target refuses and what its realm has no space for, the first in the protocol's order is answered.
+        let taken = match taken {
+            Err(fault) if comes_before_overlap(&fault) => return Err(fault),
+            taken => taken,
+        };
         act.intend(Check::Space(Some((from.id, id))), intent).await?;
         let (into, outcome) = taken?;
         if self.dry_run {
@@ -212,14 +226,52 @@ impl Coordinator {
     }
 }
 
-fn rank(fault: &Fault) -> u8 {
+impl Coordinator {
+    /// A subnet that is where it shall be: judged as a move, answered as it is.
+    async fn moved_nowhere(
+        &self,
+        network: &Arc<Route>,
+        subnet: SubnetRef,
+        if_version: Option<Version>,
+        tell: &mut Tell,
+    ) -> Result<(), Box<Fault>> {
+        let item = self.item(Command::MoveOut { subnet, if_version }, true);
+        let Outcome::MovedOut(moved) = self.ask_item(network, item).await? else { return Err(lost_before()) };
+        tell.tell(Ok(Done::Outcome(Outcome::Subnet { subnet: moved.subnet, created: false })));
+        Ok(())
+    }
+}
+
+impl AcquirePart {
+    /// Takes in what was asked of the same network under another name. Positions count over both.
+    fn join(&mut self, other: AcquirePart, slot_prefix: &str) -> Result<(), Refusal> {
+        let items = &mut self.ask.items;
+        items.extend(other.ask.items);
+        items.sort_unstable_by_key(|item| item.index);
+        self.by_position.extend(other.by_position);
+        for (position, item) in items.iter_mut().enumerate() {
+            if self.by_position.contains(&item.index) {
+                item.slot = Slot::new(compact_str::format_compact!("{slot_prefix}{position}"))
+                    .map_err(|problem| Refusal::text("slot_prefix", &problem))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Which of several refusals of items is answered: by the protocol's order, then by place in the request. What is no
+/// refusal comes before all of them.
+fn rank(fault: &Fault) -> (u8, usize) {
     match fault {
-        Fault::Refused(refusal) => refusal.precedence().saturating_add(1),
+        Fault::Refused(refusal) => {
+            let index = if let Refusal::OfItem { index, .. } = refusal { *index } else { 0 };
+            (refusal.precedence().saturating_add(1), index)
+        }
         Fault::Overloaded { .. }
         | Fault::Unavailable { .. }
         | Fault::NotReady { .. }
         | Fault::Stopped { .. }
-        | Fault::Internal { .. } => 0,
+        | Fault::Internal { .. } => (0, 0),
     }
 }
 

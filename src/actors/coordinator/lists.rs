@@ -5,26 +5,30 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use compact_str::CompactString;
 
 use super::{Coordinator, Done, ListPlace, Outcomes};
 use crate::actors::directory::{Question, Told};
 use crate::actors::routes::Route;
+use crate::actors::{Item, Reply, Told as Answers};
 use crate::core::address::Address;
 use crate::core::catalog::Listing;
 use crate::core::command::{Command, Filter, ListSlice};
 use crate::core::outcome::{Lookup, Outcome, ScopeUsage, UsageReport};
 use crate::core::refusal::{Missing, Refusal};
-use crate::core::types::{Name, NetworkId, Scope};
+use crate::core::types::{Name, NetworkId, Owner, Scope};
 use crate::limits::{BATCH_CHANGES_MAX, LIST_SLICE_RECORDS_MAX, RELEASE_RECORDS_MAX};
 
 /// Listings asked for at once.
 const PAGE: usize = 256;
 
-/// Networks in order of name, page by page.
+/// Networks in order of name, page by page; with a scope or owner, those that may hold something of it.
 struct Walk<'a> {
     coordinator: &'a Coordinator,
+    scope: Option<Scope>,
+    owner: Option<Owner>,
     after: Option<(Name, NetworkId)>,
     page: std::vec::IntoIter<Arc<Listing>>,
     ended: bool,
@@ -32,13 +36,18 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     fn after(coordinator: &'a Coordinator, after: Option<(Name, NetworkId)>) -> Self {
-        Self { coordinator, after, page: Vec::new().into_iter(), ended: false }
+        Self { coordinator, scope: None, owner: None, after, page: Vec::new().into_iter(), ended: false }
+    }
+
+    /// Passes over networks that hold nothing of the scope and owner, where they are given.
+    fn holding(mut self, scope: Option<&Scope>, owner: Option<&Owner>) -> Self {
+        (self.scope, self.owner) = (scope.cloned(), owner.cloned());
+        self
     }
 
     async fn next(&mut self) -> Option<Arc<Listing>> {
         loop {
             if let Some(listing) = self.page.next() {
-                self.after = Some((listing.name.clone(), listing.id));
                 return Some(listing);
             }
             if self.ended {
@@ -47,11 +56,45 @@ impl<'a> Walk<'a> {
             match self.coordinator.question(Question::Page(self.after.clone(), PAGE)).await {
                 Told::Networks(page) => {
                     self.ended = page.len() < PAGE;
-                    self.page = page.into_iter();
+                    if let Some(last) = page.last() {
+                        self.after = Some((last.name.clone(), last.id));
+                    }
+                    self.page = self.holders(page).await.into_iter();
                 }
                 Told::Realms(_) => return None,
             }
         }
+    }
+
+    /// Those of a page that hold something of the scope and owner, or do not tell. All are asked at once: one after the
+    /// other, ten thousand networks would take a good part of a second.
+    async fn holders(&self, page: Vec<Arc<Listing>>) -> Vec<Arc<Listing>> {
+        let route_of = |listing: &Listing| self.coordinator.route_of(listing);
+        let may_hold = |listing: &Arc<Listing>| {
+            let Some(scope) = &self.scope else { return true };
+            route_of(listing).is_none_or(|route| route.published.may_hold_of(scope))
+        };
+        let page: Vec<Arc<Listing>> = page.into_iter().filter(may_hold).collect();
+        let Some(owner) = &self.owner else { return page };
+        let filter = Filter { scope: self.scope.clone(), owner: Some(owner.clone()), ..Filter::default() };
+        let slice = ListSlice { filter, after: None, limit: 1, count_only: true };
+        let (outlet, mut answers) = crate::actors::outlet();
+        for (ticket, listing) in (0..).zip(&page) {
+            let Some(route) = route_of(listing) else { continue };
+            let item = Item { ticket, ..self.coordinator.item(Command::List(Box::new(slice.clone())), true) };
+            super::send(&self.coordinator.shared, &route, false, vec![item], &outlet, Instant::now());
+        }
+        drop(outlet);
+        let mut holds = vec![true; page.len()];
+        while let Some(told) = answers.recv().await {
+            let Answers::Replies(replies) = told else { continue };
+            for Reply { ticket, answer } in replies {
+                if let Ok(Outcome::Listed { count: 0, .. }) = answer {
+                    holds[ticket as usize] = false;
+                }
+            }
+        }
+        page.into_iter().zip(holds).filter(|(_, holds)| *holds).map(|(listing, _)| listing).collect()
     }
 }
 
@@ -61,7 +104,12 @@ impl Coordinator {
     }
 
     /// Lets go in one network, or in each, at most [`RELEASE_RECORDS_MAX`] in all.
-    pub(super) async fn release(&self, only: Option<&str>, command: impl Fn(usize) -> Command) -> Outcomes {
+    pub(super) async fn release(
+        &self,
+        only: Option<&str>,
+        (scope, owner): (&Scope, Option<&Owner>),
+        command: impl Fn(usize) -> Command,
+    ) -> Outcomes {
         let mut released = Vec::new();
         if let Some(text) = only {
             let route = self.route(text)?;
@@ -69,7 +117,7 @@ impl Coordinator {
             let more = self.release_in(&route, &name, &command, &mut released).await?;
             return Ok(Done::Released { released, more });
         }
-        let mut walk = Walk::after(self, None);
+        let mut walk = Walk::after(self, None).holding(Some(scope), owner);
         while let Some(listing) = walk.next().await {
             let Some(route) = self.route_of(&listing) else { continue };
             if released.len() >= RELEASE_RECORDS_MAX {
@@ -131,29 +179,32 @@ impl Coordinator {
         (limit, count_only): (usize, bool),
     ) -> Outcomes {
         let only = only.map(|text| self.route(text)).transpose()?;
-        let mut page = Page { views: Vec::new(), count: 0, limit, count_only, next: None };
+        let mut page = Page { views: Vec::new(), count: 0, limit, count_only };
         if let Some(route) = only {
-            let name = self.name_of(&route).await;
             if realm.as_ref().is_none_or(|realm| *realm == route.realm) {
                 let after = after.filter(|after| after.id == route.id).and_then(|after| after.address);
-                self.list_in(&route, &name, &filter, after, &mut page).await?;
+                self.list_in(&route, &filter, after, &mut page).await?;
+            } else {
+                // In another realm nothing is listed, but a subnet or pool that is not there is still said to be missing.
+                let mut unseen = Page { views: Vec::new(), count: 0, limit: 0, count_only: false };
+                self.list_in(&route, &filter, None, &mut unseen).await?;
             }
         } else {
             // The network of the cursor itself comes first, unless it is gone.
             let mut begun = after.as_ref().and_then(|after| self.shared.routes.by_id(after.id));
             let place = after.as_ref().map(|after| (after.name.clone(), after.id));
             if let (Some(route), Some(after)) = (begun.take(), &after) {
-                self.list_in(&route, &after.name, &filter, after.address, &mut page).await?;
+                self.list_in(&route, &filter, after.address, &mut page).await?;
             }
-            let mut walk = Walk::after(self, place);
-            while page.next.is_none()
+            let mut walk = Walk::after(self, place).holding(filter.scope.as_ref(), filter.owner.as_ref());
+            while !page.is_full()
                 && let Some(listing) = walk.next().await
             {
                 if realm.as_ref().is_some_and(|realm| *realm != listing.realm) {
                     continue;
                 }
                 let Some(route) = self.route_of(&listing) else { continue };
-                match self.list_in(&route, &listing.name, &filter, None, &mut page).await {
+                match self.list_in(&route, &filter, None, &mut page).await {
                     Ok(()) => {}
                     // A subnet or pool that only some networks have; or deleted while we walked.
                     Err(fault) if matches!(*fault, super::Fault::Refused(Refusal::NotFound { .. })) => {}
@@ -161,23 +212,19 @@ impl Coordinator {
                 }
             }
         }
-        Ok(Done::Listed { views: page.views, count: page.count, next: page.next })
+        let next = page.cut();
+        Ok(Done::Listed { views: page.views, count: page.count, next })
     }
 
     async fn list_in(
         &self,
         route: &Arc<Route>,
-        name: &Name,
         filter: &Filter,
         mut after: Option<Address>,
         page: &mut Page,
     ) -> Result<(), Box<super::Fault>> {
-        loop {
-            let room = if page.count_only { LIST_SLICE_RECORDS_MAX } else { page.limit - page.views.len() };
-            if room == 0 {
-                page.next = Some(ListPlace { name: name.clone(), id: route.id, address: after });
-                return Ok(());
-            }
+        while !page.is_full() {
+            let room = if page.count_only { LIST_SLICE_RECORDS_MAX } else { page.limit + 1 - page.views.len() };
             let slice = ListSlice { filter: filter.clone(), after, limit: room, count_only: page.count_only };
             let Outcome::Listed { views, count, next } = self.ask(route, Command::List(Box::new(slice))).await? else {
                 return Ok(());
@@ -189,6 +236,7 @@ impl Coordinator {
                 None => return Ok(()),
             }
         }
+        Ok(())
     }
 
     /// `ip.find`, and `ip.get` in a realm.
@@ -298,5 +346,21 @@ struct Page {
     count: u64,
     limit: usize,
     count_only: bool,
-    next: Option<ListPlace>,
+}
+
+impl Page {
+    /// One more than the page shows was found: only so it is known not to be the last.
+    fn is_full(&self) -> bool {
+        !self.count_only && self.views.len() > self.limit
+    }
+
+    /// Takes away the one too many. Answers where the next page begins: behind the last one shown.
+    fn cut(&mut self) -> Option<ListPlace> {
+        if !self.is_full() {
+            return None;
+        }
+        self.views.truncate(self.limit);
+        let last = self.views.last()?;
+        Some(ListPlace { name: last.network.name.clone(), id: last.network.id, address: Some(last.address) })
+    }
 }

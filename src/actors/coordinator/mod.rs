@@ -7,13 +7,13 @@
 //!
 //! **The seam.** This works where all networks concerned belong to one committer, as with a store that commits shards
 //! together. Over several nodes or shards that commit apart the two-phase protocol of CONSISTENCY 17 takes the place of
-//! [`joint::commit`]: *prepare* where a part is held and decided, *decide* where the joint unit is, *settle* where the
+//! `joint::commit`: *prepare* where a part is held and decided, *decide* where the joint unit is, *settle* where the
 //! holds are finished. Parts carry their transaction's id already.
 //!
 //! Acts on names and space go through the directory (see there). A task outlives the client that asked: what was begun
 //! is brought to its end. A task that panics ends its holds and locks when it is dropped, and answers `internal`.
 //!
-//! Review notes: does a new job answer in every path ([`Tell`])? Are networks held in order of their ids?
+//! Review notes: does a new job answer in every path (`Tell`)? Are networks held in order of their ids?
 
 mod configure;
 mod joint;
@@ -47,6 +47,17 @@ pub struct ListPlace {
     pub address: Option<Address>,
 }
 
+/// What an `ip.acquire` asks of a network under one of its names.
+#[derive(Debug)]
+pub struct AcquirePart {
+    /// As the client named it.
+    pub network: CompactString,
+    /// What is asked.
+    pub ask: Acquire,
+    /// Places in the request of what names no slot, and has its position within the network for one.
+    pub by_position: Vec<usize>,
+}
+
 /// What is to be done. Networks are named as the client named them.
 #[derive(Debug)]
 pub enum Job {
@@ -77,8 +88,13 @@ pub enum Job {
         /// Refused where the network that has it has moved on.
         if_version: Option<Version>,
     },
-    /// `ip.acquire`: the part of each network.
-    Acquire(Vec<(CompactString, Acquire)>),
+    /// `ip.acquire`.
+    Acquire {
+        /// The part of each network, as it was named.
+        parts: Vec<AcquirePart>,
+        /// Slots that are not named are this and their position.
+        slot_prefix: CompactString,
+    },
     /// `owner.release`.
     ReleaseOwner {
         /// Scope of the owner.
@@ -266,13 +282,13 @@ impl Coordinator {
             Job::Move { from, subnet, to, if_version } => {
                 return self.move_subnet(&from, subnet, &to, if_version, tell).await;
             }
-            Job::Acquire(parts) => self.acquire(parts).await,
+            Job::Acquire { parts, slot_prefix } => self.acquire(parts, &slot_prefix).await,
             Job::ReleaseOwner { scope, owner, network } => {
                 let command = |limit| Command::ReleaseOwner { scope: scope.clone(), owner: owner.clone(), limit };
-                self.release(network.as_deref(), command).await
+                self.release(network.as_deref(), (&scope, Some(&owner)), command).await
             }
             Job::ReleaseScope(scope) => {
-                self.release(None, |limit| Command::ReleaseScope { scope: scope.clone(), limit }).await
+                self.release(None, (&scope, None), |limit| Command::ReleaseScope { scope: scope.clone(), limit }).await
             }
             Job::List { network, realm, filter, after, limit, count_only } => {
                 self.list(network.as_deref(), realm, *filter, after, (limit, count_only)).await

@@ -17,6 +17,13 @@ pub(super) fn stopped(id: NetworkId) -> Fault {
     Fault::Stopped { problem }
 }
 
+/// Nobody knows yet what was granted since the copy was made.
+pub(super) fn restored() -> Fault {
+    let problem = "this register was restored from a copy, which lacks what was granted since: no address is chosen until \
+                   what is in use was claimed (ip.claim); then start the server with `allod serve --accept-restored`";
+    Fault::Unavailable { applied: Applied::No, problem: problem.to_owned() }
+}
+
 /// The store takes nothing, or nothing new.
 pub(super) fn refused_by_store(health: StoreHealth) -> Fault {
     let problem = match health {

@@ -248,7 +248,7 @@ impl<'a> Draft<'a> {
     /// Lets a holding go: it cools, or is gone at once.
     pub(super) fn release(&mut self, address: Address, reservation: &Arc<Reservation>, kind: EventKind) {
         let config = &self.network.config;
-        let after = (config.cooldown_seconds > 0 && !config.closed).then(|| {
+        let after = (config.cooldown_seconds > 0).then(|| {
             Entry::Released(Arc::new(Released {
                 prefix_length: reservation.prefix_length,
                 last: reservation.holder.clone(),
@@ -309,17 +309,19 @@ impl<'a> Draft<'a> {
                 .holdings
                 .mac(mac)
                 .filter(|(address, _)| Some(*address) != own && !self.has_let_go(*address));
-            (here || there.is_some()).then_some(there)
+            let elsewhere = self.context.mac_elsewhere.filter(|(used, _)| *used == mac);
+            let anywhere = here || there.is_some() || elsewhere.is_some();
+            anywhere.then_some((there, elsewhere.map(|(_, address)| address)))
         };
         match wish {
             None => Ok(None),
             Some(MacWish::Given(mac)) => match taken(mac) {
                 None => Ok(Some(mac)),
-                Some(holder) => Err(Refusal::Taken {
+                Some((holder, elsewhere)) => Err(Refusal::Taken {
                     problem: format!(
                         "MAC {mac} is used by another reservation of the realm; a MAC is unique in its realm"
                     ),
-                    address: holder.map(|(address, _)| address),
+                    address: holder.map(|(address, _)| address).or(elsewhere),
                     held_by: holder.map(|(_, reservation)| Box::new(held_by(reservation))),
                 }),
             },

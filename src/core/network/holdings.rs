@@ -20,8 +20,9 @@ use self::records::{NONE, Record, RecordId, Records};
 use super::Standing;
 use crate::core::address::{Address, Cidr, Family, Range};
 use crate::core::outcome::ScopeUsage;
-use crate::core::state::{Entry, Released, Reservation};
+use crate::core::state::{Entry, Lease, Released, Reservation};
 use crate::core::types::{Mac, Owner, Scope, ShardTime, Slot, SlotKey};
+use crate::limits::LEASE_GRACE_SECONDS;
 
 /// What one scope holds in this network.
 #[derive(Debug, Clone)]
@@ -53,6 +54,8 @@ pub(super) struct Holdings {
     declined: BTreeSet<(ShardTime, RecordId)>,
     macs: HashMap<Mac, RecordId>,
     held: u64,
+    /// Since when leases can be renewed here.
+    served_since: ShardTime,
 }
 
 /// Number of addresses that an entry of this length covers.
@@ -66,6 +69,16 @@ pub(super) fn covered(address: Address, prefix_length: u8) -> Range {
 }
 
 impl Holdings {
+    /// Empty, for a network that is served from then on.
+    pub(super) fn served_since(since: ShardTime) -> Self {
+        Self { served_since: since, ..Self::default() }
+    }
+
+    /// When a lease ends: never before its holder had some time to renew it here.
+    pub(super) fn end_of(&self, lease: Lease) -> ShardTime {
+        lease.ends.max(self.served_since.after_seconds(lease.ttl_seconds.min(LEASE_GRACE_SECONDS)))
+    }
+
     fn record(&self, id: RecordId) -> &Record {
         self.records.get(id)
     }
@@ -229,6 +242,11 @@ impl Holdings {
         record.held().map(|reservation| (record.address(), reservation))
     }
 
+    /// All MACs, and which address carries each.
+    pub(super) fn macs(&self) -> impl Iterator<Item = (Mac, Address)> + '_ {
+        self.macs.iter().map(|(mac, id)| (*mac, self.record(*id).address()))
+    }
+
     /// Reservations, current and obsolete.
     pub(super) fn held(&self) -> u64 {
         self.held
@@ -311,7 +329,7 @@ impl Holdings {
             self.slots.insert(self.hasher.hash_one(&reservation.holder), id);
         }
         if let Some(lease) = reservation.lease {
-            self.leases.insert((lease.ends, id));
+            self.leases.insert((self.end_of(lease), id));
         }
         if let Some(mac) = reservation.details.as_ref().and_then(|details| details.mac) {
             self.macs.insert(mac, id);
@@ -369,7 +387,7 @@ impl Holdings {
             self.slots.remove(self.hasher.hash_one(&reservation.holder), id);
         }
         if let Some(lease) = reservation.lease {
-            self.leases.remove(&(lease.ends, id));
+            self.leases.remove(&(self.end_of(lease), id));
         }
         if let Some(mac) = reservation.details.as_ref().and_then(|details| details.mac)
             && self.macs.get(&mac) == Some(&id)

@@ -143,11 +143,12 @@ impl Network {
         if !self.config.closed {
             return draft.finish(outcome);
         }
-        // A closed network gives nothing back into circulation, so each of these steps takes an entry away.
+        // What was let go cools, as the network may be restored.
         let is_held = |step: &&Step| step.event.is_some();
         let released = draft.steps.iter().filter(is_held).count() as u64;
         if released == self.holdings.held() {
             // With the last reservation goes what cools or is declined, or as much of it as one commit takes.
+            draft.steps.iter_mut().for_each(|step| step.state = None);
             let leaving: BTreeSet<Key> = draft.steps.iter().map(|step| step.key).collect();
             let rest = self.holdings.ascending(std::ops::Bound::Unbounded);
             for (address, entry) in rest.filter(|(address, _)| !leaving.contains(&Key::Address(*address))) {
@@ -157,7 +158,8 @@ impl Network {
                 draft.put(address, Some(entry), None, None);
             }
         }
-        if draft.steps.len() == self.holdings.len() {
+        let is_away = |step: &Step| step.state.is_none();
+        if draft.steps.len() == self.holdings.len() && draft.steps.iter().all(is_away) {
             for subnet in &self.subnets {
                 let expect = Some(subnet.version.0);
                 draft.steps.push(Step { key: Key::Subnet(subnet.id), expect, state: None, event: None });
@@ -455,6 +457,8 @@ impl Network {
             match entry {
                 Entry::Held(held) => {
                     draft.release(address, held, EventKind::Released);
+                    // Nothing of it comes back, so nothing need cool.
+                    draft.steps.last_mut().expect("a release is a step").state = None;
                     released.push(address);
                 }
                 Entry::Released(_) | Entry::Declined(_) => draft.put(address, Some(entry), None, None),

@@ -6,8 +6,9 @@
 //! load(image)                     ──▶ the state that the store remembers
 //! ```
 //!
-//! Life of an `ip.allocate`, step 6 of 8. Before: `actors::network`. After: `actors::committer`. Inside: [`grant`] checks,
-//! `pick` chooses, `draft` writes the steps down, `layout` and `holdings` are what is asked and kept in step.
+//! Life of an `ip.allocate`, step 4 of 8 (see [`crate`]). Before: `actors::network`. After: `actors::committer`. Inside:
+//! `grant` checks, `pick` chooses, `draft` writes the steps down, `layout` and `holdings` are what is asked and kept in
+//! step.
 //!
 //! Owns everything that is known of one network. Never looks at another one: overlaps between networks and names are the
 //! catalog's. No clock, no randomness: both come with the [`Context`].
@@ -38,7 +39,7 @@ use super::command::{Command, Context, SubnetRef};
 use super::outcome::Decision;
 use super::refusal::{Missing, Refusal};
 use super::state::{Entry, Key, NetworkConfig, Policy, State, Step, SubnetConfig};
-use super::types::{Generation, ShardTime, SlotKey, Version};
+use super::types::{Generation, Mac, ShardTime, SlotKey, Version};
 use holdings::Holdings;
 use layout::Layout;
 
@@ -78,7 +79,9 @@ pub struct Footprint {
 }
 
 impl Network {
-    /// The network that the store remembers. No generation up to `floor` is given again.
+    /// The network that the store remembers, served from `since` on. No generation up to `floor` is given again, and no
+    /// lease ends before its holder had [`crate::limits::LEASE_GRACE_SECONDS`], or its whole length if that is shorter, to
+    /// renew it (CONSISTENCY 12).
     ///
     /// # Errors
     /// A sentence saying what does not fit together; such a network must not be served.
@@ -87,9 +90,10 @@ impl Network {
         mut subnets: Vec<Arc<SubnetConfig>>,
         entries: Vec<(Address, Entry)>,
         floor: Generation,
+        since: ShardTime,
     ) -> Result<Self, String> {
         subnets.sort_by_key(|subnet| subnet.position);
-        let mut holdings = Holdings::default();
+        let mut holdings = Holdings::served_since(since);
         let mut highest = floor;
         for subnet in &subnets {
             highest = highest.max(Generation(subnet.first_generation().0.saturating_sub(1)));
@@ -128,7 +132,8 @@ impl Network {
     ) -> Self {
         let entries: std::collections::BTreeMap<Address, Entry> = entries.into_iter().collect();
         let floor = Generation(next_generation.0 - 1);
-        Self::load(config, subnets, entries.into_iter().collect(), floor).expect("test networks fit together")
+        Self::load(config, subnets, entries.into_iter().collect(), floor, ShardTime(0))
+            .expect("test networks fit together")
     }
 
     /// What a command leads to. Reads only; the same state, command and context always lead to the same decision.
@@ -158,7 +163,7 @@ impl Network {
             Command::Scopes => Ok(self.scopes()),
             Command::Configure { change, if_version } => self.decide_configure(change, *if_version, context),
             Command::MoveOut { subnet, if_version } => self.decide_move_out(subnet, *if_version),
-            Command::MoveIn(moved) => self.decide_move_in(moved),
+            Command::MoveIn(moved) => self.decide_move_in(moved, context),
             Command::Expire => Ok(self.expire(context)),
         }
     }
@@ -269,6 +274,19 @@ impl Network {
         self.holdings.standing_in(range)
     }
 
+    /// MAC of the reservation that begins at an address.
+    pub fn mac_at(&self, address: Address) -> Option<Mac> {
+        match self.holdings.at(address)? {
+            Entry::Held(reservation) => reservation.details.as_ref()?.mac,
+            Entry::Released(_) | Entry::Declined(_) => None,
+        }
+    }
+
+    /// MACs in use, and at which address.
+    pub fn macs(&self) -> impl Iterator<Item = (Mac, Address)> + '_ {
+        self.holdings.macs()
+    }
+
     /// Everything that covers addresses of the range: held, cooling, declined.
     pub fn entries_in(&self, range: Range) -> Vec<(Address, Entry)> {
         self.holdings.overlapping(range).map(|(address, entry)| (address, entry.clone())).collect()
@@ -292,6 +310,11 @@ impl Network {
     /// Does it hold anything of this owner?
     pub fn holds_of_owner(&self, scope: &super::types::Scope, owner: &super::types::Owner) -> bool {
         self.holdings.of_owner(scope, owner).next().is_some()
+    }
+
+    /// Scopes that hold anything, obsolete holdings included. Cost: how many they are.
+    pub fn scope_names(&self) -> Vec<super::types::Scope> {
+        self.holdings.scope_names().cloned().collect()
     }
 
     /// The generation that the next grant gets.

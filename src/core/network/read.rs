@@ -30,7 +30,7 @@ impl Network {
         let subnet = self.layout.subnet_of(address);
         let pool = self.layout.pool_of(address).map(|index| self.layout.pools[index].pool);
         let expires = reservation.lease.map(|lease| {
-            let left = lease.ends.0.saturating_sub(context.now.0);
+            let left = self.holdings.end_of(lease).0.saturating_sub(context.now.0);
             (WallTime(context.wall.0 + left), left / 1_000)
         });
         View {
@@ -188,16 +188,12 @@ impl Network {
         format: MapFormat,
     ) -> Result<Decision, Refusal> {
         let subnet = subnet.map(|wanted| self.subnet_index(wanted)).transpose()?;
-        let chosen = |index: usize| {
-            let (space, config) = (&self.layout.pools[index], self.pool_config(index));
-            subnet.is_none_or(|subnet| subnet == space.subnet)
-                && match pool {
-                    None => true,
-                    Some(PoolRef::Range(range)) => space.range == *range,
-                    Some(PoolRef::Named(name)) => config.name.as_ref() == Some(name),
-                }
+        let named = |index: &usize| match pool {
+            None => true,
+            Some(PoolRef::Range(range)) => self.layout.pools[*index].range == *range,
+            Some(PoolRef::Named(name)) => self.pool_config(*index).name.as_ref() == Some(name),
         };
-        let pools: Vec<_> = (0..self.layout.pools.len()).filter(|&index| chosen(index)).collect();
+        let pools: Vec<_> = (0..self.layout.pools.len()).filter(named).collect();
         if pools.is_empty()
             && let Some(pool) = pool
         {
@@ -208,7 +204,8 @@ impl Network {
             return Err(Refusal::not_found(Missing::Pool, what));
         }
         let mut drawn = Vec::with_capacity(pools.len());
-        for index in pools {
+        let inside = |index: &usize| subnet.is_none_or(|subnet| subnet == self.layout.pools[*index].subnet);
+        for index in pools.into_iter().filter(inside) {
             let drawing = match format {
                 MapFormat::Text => self.draw_text(index)?,
                 MapFormat::Runs => self.draw_runs(index)?,
@@ -373,7 +370,9 @@ impl<'a> Test<'a> {
             && filter.kind.is_none_or(|kind| kind == held.kind)
             && filter.obsolete.is_none_or(|obsolete| obsolete == held.obsolete.is_some())
             && filter.created_before.is_none_or(|at| held.created_at < at)
-            && self.expires_before.is_none_or(|at| held.lease.is_some_and(|lease| lease.ends.0 < at))
+            && self
+                .expires_before
+                .is_none_or(|at| held.lease.is_some_and(|lease| network.holdings.end_of(lease).0 < at))
             && filter.mac.is_none_or(|mac| details.is_some_and(|details| details.mac == Some(mac)))
             && filter.hostname.as_ref().is_none_or(|name| details.is_some_and(|details| details.hostname == *name))
             && filter.label.as_ref().is_none_or(|(key, value)| {

@@ -83,9 +83,14 @@ impl Net {
     fn with(change: impl FnOnce(&mut NetworkConfig), subnets: Vec<SubnetConfig>) -> Self {
         let mut config = config();
         change(&mut config);
-        let network =
-            Network::load(Arc::new(config), subnets.into_iter().map(Arc::new).collect(), Vec::new(), Generation(100))
-                .unwrap();
+        let network = Network::load(
+            Arc::new(config),
+            subnets.into_iter().map(Arc::new).collect(),
+            Vec::new(),
+            Generation(100),
+            ShardTime(0),
+        )
+        .unwrap();
         Self { network, now: 1_000, draws: 0 }
     }
 
@@ -101,7 +106,12 @@ impl Net {
 
     fn context(&mut self) -> Context {
         self.draws = self.draws.wrapping_mul(0x2360_ED05_1FC6_5DA4_4385_DF64_9FCC_F645).wrapping_add(1);
-        Context { now: ShardTime(self.now), wall: WallTime(self.now + 1_000_000), entropy: self.draws }
+        Context {
+            now: ShardTime(self.now),
+            wall: WallTime(self.now + 1_000_000),
+            entropy: self.draws,
+            mac_elsewhere: None,
+        }
     }
 
     fn run(&mut self, command: &Command) -> Result<Outcome, Refusal> {
@@ -462,8 +472,14 @@ fn loading_the_entries_of_a_network_gives_the_same_network() {
     net.block("blk", 29).unwrap();
     let network = &net.network;
     let everything = network.entries_in("0.0.0.0-255.255.255.255".parse().unwrap());
-    let mut loaded =
-        Network::load(Arc::clone(network.config()), network.subnets().to_vec(), everything, Generation(0)).unwrap();
+    let mut loaded = Network::load(
+        Arc::clone(network.config()),
+        network.subnets().to_vec(),
+        everything,
+        Generation(0),
+        ShardTime(0),
+    )
+    .unwrap();
     loaded.check().unwrap();
     assert_eq!(loaded.counts(), network.counts());
     assert_eq!(loaded.next_generation(), network.next_generation());

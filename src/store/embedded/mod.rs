@@ -85,6 +85,8 @@ pub struct Options {
     pub compaction_retry: Duration,
     /// Longest sleep of a thread that has nothing to do; a bound, not a delay.
     pub idle: Duration,
+    /// A register that was restored is taken for what it is from now on: an operator reconciled it.
+    pub accept_restored: bool,
     /// The file system.
     pub disk: Arc<dyn Disk>,
 }
@@ -99,6 +101,7 @@ impl Default for Options {
             full_retry: Duration::from_secs(1),
             compaction_retry: Duration::from_secs(60),
             idle: Duration::from_secs(1),
+            accept_restored: false,
             disk: Arc::new(RealDisk),
         }
     }
@@ -152,7 +155,7 @@ impl EmbeddedStore {
         if !initialised(&*disk, dir)? {
             initialise(&*disk, dir, shards, &options)?;
         }
-        let meta = Meta::read(&*disk, dir)?;
+        let mut meta = Meta::read(&*disk, dir)?;
         if meta.shards != shards {
             let text = format!(
                 "belongs to a register of {} shards, which is fixed at its first start, and the configuration says \
@@ -164,6 +167,11 @@ impl EmbeddedStore {
         let (mark, marked_group, marked_digest) = Mark::open(&*disk, dir)?;
         let recovered = recovery::recover(&*disk, dir, &meta, (marked_group, marked_digest))?;
         mend(&*disk, &recovered)?;
+        if options.accept_restored && meta.restored_from != 0 {
+            tracing::warn!(dir = %dir.display(), "the restored register is accepted: it grants again");
+            meta.restored_from = 0;
+            meta.write(&*disk, dir)?;
+        }
         Self::start(dir, meta, options, mark, recovered, lock)
     }
 
@@ -297,6 +305,10 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<(
 fn lock(disk: &dyn Disk, dir: &Path) -> Result<Lock, StoreError> {
     disk.create_dir(dir).map_err(problem::io("making directory", dir))?;
     let path = dir.join(LOCK);
+    if !disk.list(dir).map_err(problem::io("listing", dir))?.iter().any(|name| name == LOCK) {
+        // Somebody else's directory is left as it is.
+        initialised(disk, dir)?;
+    }
     let owner = format!("process {}", std::process::id());
     match disk.lock(&path, &owner).map_err(problem::io("locking", &path))? {
         Ok(lock) => Ok(lock),
@@ -417,6 +429,7 @@ impl Store for EmbeddedStore {
             shards: self.shared.meta.shards,
             commits_shards_together: true,
             ownership_is_standing: true,
+            restored_from: self.restored_from(),
         }
     }
 

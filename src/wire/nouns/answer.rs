@@ -1,7 +1,7 @@
 //! Results that are more than one noun: lists, releases, sweeps.
 
 use super::network::{Network, Reserved};
-use super::reservation::{AddressState, GrantResult, Granted, Reservation};
+use super::reservation::{AddressState, GrantResult, Reservation};
 use crate::core::address::Address;
 use crate::core::types::{Claimant, Name, NetworkId, Scope};
 use crate::wire::object::object;
@@ -66,7 +66,7 @@ object! { open
         /// The address that left circulation.
         declined: Address,
         /// With `again`: what was granted in its place.
-        reservation?: Box<Granted>,
+        reservation?: Box<Reservation>,
     }
 }
 

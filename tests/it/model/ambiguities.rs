@@ -13,8 +13,8 @@ pub const AMBIGUITIES: &[&str] = &[
      is asked are single addresses; of a MAC that is taken only the kind is compared.",
     "`if_version` is checked before `if_absent` answers `created: false`.",
     "switch `figures`: size, held, obsolete, reserved, cooling, declined of `not_enough_capacity` are summed over \
-     the dynamic pools that the request admits (draining ones included, as reserved), not over the network; \
-     `next_free_at` and `pools` are not compared.",
+     the dynamic pools that the request admits (draining ones included, as reserved), not over the network, as \
+     they are before the request; `next_free_at` and `pools` are not compared.",
     // Allocation
     "A repeat on a permanent reservation with `ttl_seconds` leaves it permanent (the later end is never).",
     "switch `uid_binds_on_repeat`: a repeat with `owner_uid` stores it where none was stored.",
@@ -40,13 +40,14 @@ pub const AMBIGUITIES: &[&str] = &[
      admits and has the length asked; of several the one let go last; not where both uids are known and differ. \
      To other slots of the same owner it is cooling as to anyone.",
     "Equal times of release under `oldest`, `cooldown_yields` and 'let go last' leave the choice open.",
-    "`oldest`: never-used means never held in this network since it was created; lowest first. Blocks: the lowest \
+    "`oldest`: never-used means never held in this network since it has this policy, or since it was created; what \
+     cools when the policy becomes `oldest` was used; lowest first. Blocks: the lowest \
      block none of whose addresses was ever held, else the lowest free one.",
     "`cooldown_yields`: one address: the one released longest ago over all admitted pools. Blocks: the lowest \
      block of the first admitted pool that holds nothing held, reserved or declined.",
     "`random`, block or not: any free one of the first pool that has any.",
     "Cooling is reckoned with the `cooldown_seconds` of now, not of the release; it ends at `now >= released + \
-     cooldown`.",
+     cooldown`. What has ended does not begin again when the cooldown becomes longer.",
     "switch `cools_from_lease_end`: an expired address cools from the time of the first request after the end of \
      its lease, not from the end itself.",
     "switch `removal_forgets`: what cooled, was declined or was ever used is remembered by the network when a \
@@ -108,7 +109,8 @@ pub const AMBIGUITIES: &[&str] = &[
     "Resizing a subnet so that a held address would become its network, broadcast or anycast address is `in_use`; \
      a cidr that is not nested in the old one is a resize like any other; the gateway must fit the new cidr.",
     "`pool.modify` to a range outside the pool's own subnet is `out_of_range`.",
-    "`subnet.move` to the same network changes nothing (not generated); the target's limits, kind `vip` and \
+    "`subnet.move` to the same network changes nothing, and is refused if the network is closed or has moved on; the \
+     target's limits, kind `vip` and \
      `static_only` are not checked; MACs are, where the realm is another; `if_version` is that of the source.",
     "`network.delete`: `protected` is `in_use` with `force` and `purge` too; `purge` needs no `force`; its \
      `holding` is not compared. A closed network is forgotten with its last reservation. `network.restore` of an \

@@ -202,9 +202,14 @@ pub fn is_name(text: &str) -> bool {
         && text.parse::<Range>().is_err()
 }
 
-/// What names a network, subnet or pool: any text, which is then found or not.
-pub fn is_reference(text: &str) -> bool {
-    !text.is_empty()
+/// What names a subnet: cidr, name or id (which reads as a name). What can be neither is no reference at all.
+pub fn is_subnet(text: &str) -> bool {
+    is_name(text) || text.contains('/') && text.parse::<Cidr>().is_ok()
+}
+
+/// What names pools: a name or a range.
+pub fn is_pool(text: &str) -> bool {
+    is_name(text) || text.parse::<Range>().is_ok()
 }
 
 pub fn is_note(text: &str) -> bool {

@@ -107,13 +107,13 @@ impl Model {
 
     /// The figures of a refusal for want of capacity.
     pub fn shortage(&self, n: usize, wish: &Wish) -> Value {
-        let network = &self.networks[n];
+        let network = &self.as_they_were[n];
         let ranges: Vec<Range> = match self.assume.figures {
             Figures::EligiblePools => eligible(network, wish).map(|(_, pool)| pool.range).collect(),
             Figures::WholeNetwork => network.subnets.iter().map(|subnet| subnet.cidr.range()).collect(),
             Figures::Ignored => return json!({ "network": network.name }),
         };
-        let mut count = self.count(n, &ranges);
+        let mut count = self.count(network, &ranges);
         count["network"] = json!(network.name);
         for unsure in ["free", "dynamic", "static"] {
             count.as_object_mut().and_then(|members| members.remove(unsure));
@@ -122,8 +122,7 @@ impl Model {
     }
 
     /// Counts of addresses by state, as decimal strings.
-    pub fn count(&self, n: usize, ranges: &[Range]) -> Value {
-        let network = &self.networks[n];
+    pub fn count(&self, network: &Network, ranges: &[Range]) -> Value {
         let [mut held, mut dynamic, mut reserved, mut cooling, mut declined, mut free] = [0u64; 6];
         for address in ranges.iter().flat_map(|range| each(*range)) {
             match network.status(address, self.clock) {

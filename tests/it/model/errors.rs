@@ -70,7 +70,18 @@ impl Findings {
 
     pub fn verdict(&mut self) -> Refusal<()> {
         self.0.sort_by_key(|(rank, _)| *rank);
-        match self.0.drain(..).next() {
+        let mut sorted = self.0.drain(..);
+        match sorted.next() {
+            // Which of several holders is named is open.
+            Some((rank, error)) if error.kind == "already_in_use" => {
+                let alone = sorted.take_while(|(other, _)| *other == rank).all(|(_, other)| other.data == error.data);
+                Err(if alone { error } else { ModelError::plain("already_in_use") })
+            }
+            // Nor is it said which of several overlaps.
+            Some((rank, error)) if error.kind == "overlap" => {
+                let alone = sorted.next().is_none_or(|(other, _)| other != rank);
+                Err(if alone { error } else { ModelError::plain("overlap") })
+            }
             Some((_, error)) => Err(error),
             None => Ok(()),
         }

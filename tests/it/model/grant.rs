@@ -4,7 +4,7 @@ use allod::core::address::{Address, Cidr};
 use serde_json::{Value, json};
 
 use super::Model;
-use super::args::{Args, Texts, is_mac, is_note, is_owner, is_reference};
+use super::args::{Args, Texts, is_mac, is_note, is_owner, is_pool, is_subnet};
 use super::errors::{Findings, ModelError, Refusal};
 use super::state::{Held, Key, Subnet, block, each, width};
 
@@ -30,9 +30,9 @@ impl Wish {
             address: None,
             force: false,
             family: family.map(|family| family as u8),
-            subnet: args.text("subnet", is_reference)?,
-            pool: args.text("pool", is_reference)?,
-            zone: args.text("zone", is_reference)?,
+            subnet: args.text("subnet", is_subnet)?,
+            pool: args.text("pool", is_pool)?,
+            zone: args.text("zone", is_owner)?,
             length: args.number("prefix_length", 1, 128)?.map(|length| length as u8),
         })
     }

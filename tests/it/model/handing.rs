@@ -4,7 +4,7 @@ use allod::core::address::Address;
 use serde_json::{Value, json};
 
 use super::Model;
-use super::args::{Args, is_note, is_owner, is_reference};
+use super::args::{Args, is_name, is_note, is_owner};
 use super::errors::{Findings, ModelError, Refusal};
 use super::grant::{Options, Wish};
 use super::requests::{read_key, read_scope};
@@ -12,7 +12,7 @@ use super::state::{Declined, Held, Key, block, each};
 
 impl Model {
     pub fn ip_transfer(&mut self, args: &Args) -> Refusal<Value> {
-        let network = args.need_text("network", is_reference)?;
+        let network = args.need_text("network", is_name)?;
         let address = args.need_address("address")?;
         let from = Key { owner: args.need_text("owner", is_owner)?, scope: read_scope(args)?, slot: String::new() };
         let to_args = args.object("to")?.ok_or_else(|| ModelError::plain("invalid_argument"))?;
@@ -80,7 +80,7 @@ impl Model {
     }
 
     pub fn ip_decline(&mut self, args: &Args) -> Refusal<Value> {
-        let network = args.need_text("network", is_reference)?;
+        let network = args.need_text("network", is_name)?;
         let address = args.need_address("address")?;
         let key = read_key(args)?;
         let slot_given = args.has("slot");

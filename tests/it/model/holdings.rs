@@ -4,7 +4,7 @@ use allod::core::address::Address;
 use serde_json::{Value, json};
 
 use super::Model;
-use super::args::{Args, Texts, is_mac, is_note, is_owner, is_reference};
+use super::args::{Args, Texts, is_mac, is_name, is_note, is_owner};
 use super::errors::{Findings, ModelError, Refusal};
 use super::requests::{read_key, read_scope};
 use super::state::{Freed, Key, block, each};
@@ -23,7 +23,7 @@ struct Target {
 impl Target {
     fn read(args: &Args) -> Refusal<Self> {
         let target = Self {
-            network: args.text("network", is_reference)?,
+            network: args.text("network", is_name)?,
             address: args.address("address")?,
             key: if args.has("owner") { Some(read_key(args)?) } else { None },
             slot_given: args.has("slot"),
@@ -96,14 +96,11 @@ impl Model {
             None => self.network_holding(target)?,
         };
         let mut findings = Findings::default();
-        let found = findings.note(self.find_holding(n, target)).flatten();
+        let found = findings.note(self.find_holding(n, target));
+        findings.when(found.is_some_and(|found| found.is_none()), "not_found");
         findings.when(self.networks[n].closed && !unbinding, "in_use");
-        if found.is_none() {
-            findings.verdict()?;
-            return Err(ModelError::plain("not_found"));
-        }
         findings.verdict()?;
-        Ok((n, found.expect("just looked")))
+        Ok((n, found.flatten().expect("else it was refused")))
     }
 
     /// Address and scope alone: the network of realm `default` that holds the address.
@@ -190,7 +187,7 @@ impl Model {
 
     pub fn owner_release(&mut self, args: &Args) -> Refusal<Value> {
         let (owner, scope) = (args.need_text("owner", is_owner)?, read_scope(args)?);
-        let network = args.text("network", is_reference)?;
+        let network = args.text("network", is_name)?;
         args.end()?;
         let only = network.map(|reference| self.network_named(&reference)).transpose()?;
         Ok(self.release_all(|n, key| only.is_none_or(|only| only == n) && key.owner == owner && key.scope == scope))

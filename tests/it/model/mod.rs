@@ -119,6 +119,8 @@ pub struct Model {
     pub generation_gap: u64,
     clock: u64,
     ids: u64,
+    /// The networks before the present request: what figures in refusals are about.
+    as_they_were: Vec<Network>,
     /// The server's answer, while its request is being carried out.
     hint: Option<Value>,
     /// Granted by the present request.
@@ -144,7 +146,9 @@ impl Model {
         self.advance(now_ms);
         self.chose = false;
         let before = self.clone();
+        self.as_they_were = before.networks.clone();
         let answer = self.guarded(method, params);
+        self.as_they_were.clear();
         let chose = self.chose;
         let dry = params["dry_run"] == Value::Bool(true);
         self.last_granted = std::mem::take(&mut self.granted);

@@ -1,9 +1,10 @@
 //! `network.create`, `get`, `list`, `update`, `delete`, `restore`; versions.
 
+use allod::core::address::Address;
 use serde_json::{Map, Value, json};
 
 use super::Model;
-use super::args::{Args, is_name, is_note, is_owner, is_reference};
+use super::args::{Args, is_name, is_note, is_owner};
 use super::errors::{Findings, ModelError, Refusal};
 use super::nouns;
 use super::spec::{SubnetSpec, check_dhcp, check_shape, differing, differs, if_version, read_subnet};
@@ -161,13 +162,13 @@ impl Model {
     }
 
     pub fn network_get(&mut self, args: &Args) -> Refusal<Value> {
-        let reference = args.need_text("network", is_reference)?;
+        let reference = args.need_text("network", is_name)?;
         args.end()?;
         Ok(nouns::network(&self.networks[self.network_named(&reference)?]))
     }
 
     pub fn network_list(&mut self, args: &Args) -> Refusal<Value> {
-        let realm = args.text("realm", is_reference)?;
+        let realm = args.text("realm", is_name)?;
         let tag = args.text("tag", |tag| !tag.is_empty())?;
         let usage = args.on("usage")?;
         let deleted = args.on("deleted")?;
@@ -212,7 +213,7 @@ impl Model {
     }
 
     pub fn network_update(&mut self, args: &Args) -> Refusal<Value> {
-        let reference = args.need_text("network", is_reference)?;
+        let reference = args.need_text("network", is_name)?;
         let set = args.set()?;
         let expected = if_version(args)?;
         args.end()?;
@@ -238,12 +239,20 @@ impl Model {
         findings.note(patch_settings(&set, &mut updated));
         findings.verdict()?;
         updated.name = name.unwrap_or(updated.name);
+        let (before, now) = (&self.networks[n], self.clock);
+        let cooling = |address: &Address| before.is_cooling(*address, now);
+        if updated.policy == "oldest" && before.policy != "oldest" {
+            updated.freed.retain(|address, _| cooling(address));
+        }
+        // What is free stays free when the cooldown becomes longer.
+        let rested = updated.freed.iter_mut().filter(|(address, _)| !cooling(address));
+        rested.for_each(|(_, freed)| freed.by = None);
         self.networks[n] = updated;
         Ok(nouns::network(&self.networks[n]))
     }
 
     pub fn network_delete(&mut self, args: &Args) -> Refusal<Value> {
-        let reference = args.need_text("network", is_reference)?;
+        let reference = args.need_text("network", is_name)?;
         let (force, purge) = (args.on("force")?, args.on("purge")?);
         let expected = if_version(args)?;
         args.end()?;

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Model;
-use super::args::{Args, is_name, is_reference};
+use super::args::{Args, is_name, is_pool, is_subnet};
 use super::errors::{Findings, ModelError, Refusal};
 use super::nouns;
 use super::spec::{differing, differs, if_version, merge_reserved, read_pool, read_reserved};
@@ -11,9 +11,9 @@ use super::state::{Pool, Reserved};
 
 impl Model {
     pub fn pool_add(&mut self, args: &Args) -> Refusal<Value> {
-        let reference = args.need_text("network", is_reference)?;
+        let reference = args.need_text("network", is_name)?;
         let range = args.range("range")?;
-        let which = args.text("subnet", is_reference)?;
+        let which = args.text("subnet", is_subnet)?;
         let if_absent = args.on("if_absent")?;
         let expected = if_version(args)?;
         let placeholder = "0.0.0.0".parse().expect("a range");
@@ -60,8 +60,8 @@ impl Model {
     }
 
     pub fn pool_modify(&mut self, args: &Args) -> Refusal<Value> {
-        let reference = args.need_text("network", is_reference)?;
-        let which = args.need_text("pool", is_reference)?;
+        let reference = args.need_text("network", is_name)?;
+        let which = args.need_text("pool", is_pool)?;
         let set = args.set()?;
         let expected = if_version(args)?;
         args.end()?;
@@ -97,9 +97,9 @@ impl Model {
     }
 
     pub fn pool_remove(&mut self, args: &Args) -> Refusal<Value> {
-        let reference = args.need_text("network", is_reference)?;
+        let reference = args.need_text("network", is_name)?;
         let range = args.range("range")?;
-        let (named, which) = (args.text("pool", is_reference)?, args.text("subnet", is_reference)?);
+        let (named, which) = (args.text("pool", is_pool)?, args.text("subnet", is_subnet)?);
         let expected = if_version(args)?;
         args.end()?;
         if [range.is_some(), named.is_some(), which.is_some()].iter().filter(|given| **given).count() != 1 {
@@ -136,7 +136,7 @@ impl Model {
     }
 
     pub fn reserved_add(&mut self, args: &Args) -> Refusal<Value> {
-        let reference = args.need_text("network", is_reference)?;
+        let reference = args.need_text("network", is_name)?;
         let reserved = read_reserved(args)?;
         let expected = if_version(args)?;
         args.end()?;
@@ -153,7 +153,7 @@ impl Model {
     }
 
     pub fn reserved_remove(&mut self, args: &Args) -> Refusal<Value> {
-        let reference = args.need_text("network", is_reference)?;
+        let reference = args.need_text("network", is_name)?;
         let range = read_reserved(args)?.range;
         let expected = if_version(args)?;
         args.end()?;

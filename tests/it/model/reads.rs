@@ -6,7 +6,7 @@ use allod::core::address::Address;
 use serde_json::{Value, json};
 
 use super::Model;
-use super::args::{Args, is_note, is_owner, is_reference};
+use super::args::{Args, is_name, is_note, is_owner, is_pool, is_subnet};
 use super::errors::{ModelError, Refusal};
 use super::nouns::time;
 use super::state::{Held, block};
@@ -39,8 +39,8 @@ fn is_time(text: &str) -> bool {
 impl Model {
     pub fn ip_get(&mut self, args: &Args) -> Refusal<Value> {
         let address = args.need_address("address")?;
-        let network = args.text("network", is_reference)?;
-        let realm = args.text("realm", is_reference)?;
+        let network = args.text("network", is_name)?;
+        let realm = args.text("realm", is_name)?;
         args.end()?;
         if network.is_some() && realm.is_some() {
             return Err(ModelError::plain("invalid_argument"));
@@ -64,18 +64,18 @@ impl Model {
     }
 
     pub fn ip_list(&mut self, args: &Args) -> Refusal<Value> {
-        let network = args.text("network", is_reference)?;
+        let network = args.text("network", is_name)?;
         let mut filter = Filter {
             network: None,
-            realm: args.text("realm", is_reference)?,
+            realm: args.text("realm", is_name)?,
             scope: args.text("scope", is_owner)?,
             owner: args.text("owner", is_owner)?,
             owner_prefix: args.text("owner_prefix", is_owner)?,
             claimant: args.text("claimant", is_owner)?,
             bound: args.flag("bound")?,
             label: args.text("label", |label| !label.is_empty())?,
-            subnet: args.text("subnet", is_reference)?,
-            pool: args.text("pool", is_reference)?,
+            subnet: args.text("subnet", is_subnet)?,
+            pool: args.text("pool", is_pool)?,
             kind: args.word("kind", &["dynamic", "static"])?,
             range: args.range("range")?,
             hostname: args.text("hostname", is_note)?,
@@ -88,11 +88,11 @@ impl Model {
         let after = args.text("after", |after| !after.is_empty())?;
         let limit = args.number("limit", 1, 10_000)?.unwrap_or(1000) as usize;
         args.end()?;
-        filter.network = network.map(|reference| self.network_named(&reference)).transpose()?;
         let position = match after {
             Some(token) => Some(self.pages.get(&token).cloned().ok_or_else(|| ModelError::plain("invalid_argument"))?),
             None => None,
         };
+        filter.network = network.map(|reference| self.network_named(&reference)).transpose()?;
         if let (Some(n), Some(reference)) = (filter.network, &filter.subnet) {
             self.networks[n].subnet_named(reference)?;
         }
@@ -166,11 +166,12 @@ impl Model {
     pub fn realm_list(&mut self, args: &Args) -> Refusal<Value> {
         args.end()?;
         let realms: BTreeSet<&String> = self.networks.iter().map(|network| &network.realm).collect();
+        let realms: Vec<Value> = realms.into_iter().map(|realm| json!({ "realm": realm })).collect();
         Ok(json!({ "realms": realms }))
     }
 
     pub fn scope_list(&mut self, args: &Args) -> Refusal<Value> {
-        let network = args.text("network", is_reference)?;
+        let network = args.text("network", is_name)?;
         args.end()?;
         let only = network.map(|reference| self.network_named(&reference)).transpose()?;
         let mut scopes: BTreeMap<&str, [u128; 3]> = BTreeMap::new();

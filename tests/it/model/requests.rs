@@ -6,7 +6,7 @@ use allod::core::address::Address;
 use serde_json::{Value, json};
 
 use super::Model;
-use super::args::{Args, is_owner, is_reference};
+use super::args::{Args, is_name, is_owner};
 use super::errors::{ModelError, Refusal};
 use super::grant::{Granted, Options, Wish};
 use super::state::Key;
@@ -34,14 +34,14 @@ pub fn read_key(args: &Args) -> Refusal<Key> {
 
 impl Model {
     pub fn ip_allocate(&mut self, args: &Args) -> Refusal<Value> {
-        let network = args.need_text("network", is_reference)?;
+        let network = args.need_text("network", is_name)?;
         let (key, wish, options) = (read_key(args)?, Wish::read(args)?, Options::read(args)?);
         args.end()?;
         self.one(&network, &key, &wish, &options)
     }
 
     pub fn ip_claim(&mut self, args: &Args) -> Refusal<Value> {
-        let network = args.need_text("network", is_reference)?;
+        let network = args.need_text("network", is_name)?;
         let (key, options) = (read_key(args)?, Options::read(args)?);
         let wish = Wish {
             address: Some(args.need_address("address")?),
@@ -64,7 +64,7 @@ impl Model {
     pub fn ip_acquire(&mut self, args: &Args) -> Refusal<Value> {
         let owner = args.need_text("owner", is_owner)?;
         let scope = read_scope(args)?;
-        let network = args.text("network", is_reference)?;
+        let network = args.text("network", is_name)?;
         let prefix = args.text("slot_prefix", is_owner)?.unwrap_or_default();
         let mut options = Options::read(args)?;
         let exact = args.on("exact")?;
@@ -159,7 +159,7 @@ impl Model {
 fn read_item(args: &Args, default_network: Option<&str>) -> Refusal<(String, Option<String>, Wish, bool)> {
     let mut wish = Wish::read(args)?;
     wish.address = args.address("address")?;
-    let network = args.text("network", is_reference)?;
+    let network = args.text("network", is_name)?;
     let slot = args.text("slot", is_owner)?;
     let optional = args.on("optional")?;
     args.end()?;

@@ -4,7 +4,7 @@ use allod::core::address::{Address, Cidr, Range};
 use serde_json::{Value, json};
 
 use super::Model;
-use super::args::{Args, is_name, is_reference};
+use super::args::{Args, is_name, is_subnet};
 use super::errors::{Findings, ModelError, Refusal};
 use super::nouns;
 use super::spec::{
@@ -14,7 +14,7 @@ use super::state::{Subnet, block, each};
 
 impl Model {
     pub fn subnet_add(&mut self, args: &Args) -> Refusal<Value> {
-        let reference = args.need_text("network", is_reference)?;
+        let reference = args.need_text("network", is_name)?;
         let mut spec = read_subnet(args)?;
         let if_absent = args.on("if_absent")?;
         let expected = if_version(args)?;
@@ -56,8 +56,8 @@ impl Model {
     }
 
     pub fn subnet_modify(&mut self, args: &Args) -> Refusal<Value> {
-        let reference = args.need_text("network", is_reference)?;
-        let which = args.need_text("subnet", is_reference)?;
+        let reference = args.need_text("network", is_name)?;
+        let which = args.need_text("subnet", is_subnet)?;
         let set = args.set()?;
         let expected = if_version(args)?;
         args.end()?;
@@ -139,19 +139,21 @@ impl Model {
     }
 
     pub fn subnet_move(&mut self, args: &Args) -> Refusal<Value> {
-        let reference = args.need_text("network", is_reference)?;
-        let which = args.need_text("subnet", is_reference)?;
-        let to = args.need_text("to", is_reference)?;
+        let reference = args.need_text("network", is_name)?;
+        let which = args.need_text("subnet", is_subnet)?;
+        let to = args.need_text("to", is_name)?;
         let expected = if_version(args)?;
         args.end()?;
         let (n, t) = (self.network_named(&reference)?, self.network_named(&to)?);
         let s = self.networks[n].subnet_named(&which)?;
         let (from, target, subnet) = (&self.networks[n], &self.networks[t], &self.networks[n].subnets[s]);
-        if n == t {
-            return Ok(nouns::subnet(subnet));
-        }
         let mut findings = Findings::default();
         findings.when(from.closed || target.closed, "in_use");
+        if n == t {
+            self.check_version(n, expected, &mut findings);
+            findings.verdict()?;
+            return Ok(nouns::subnet(subnet));
+        }
         findings.when(target.kind == "dynamic", "wrong_kind");
         self.check_version(n, expected, &mut findings);
         if target.subnets.iter().any(|other| other.name.is_some() && other.name == subnet.name) {
@@ -187,8 +189,8 @@ impl Model {
     }
 
     pub fn subnet_remove(&mut self, args: &Args) -> Refusal<Value> {
-        let reference = args.need_text("network", is_reference)?;
-        let which = args.need_text("subnet", is_reference)?;
+        let reference = args.need_text("network", is_name)?;
+        let which = args.need_text("subnet", is_subnet)?;
         let expected = if_version(args)?;
         args.end()?;
         let n = self.network_named(&reference)?;

@@ -4,13 +4,13 @@ use allod::core::address::Range;
 use serde_json::{Value, json};
 
 use super::Model;
-use super::args::{Args, is_reference};
+use super::args::{Args, is_name, is_pool, is_subnet};
 use super::errors::{Findings, ModelError, Refusal};
 use super::state::{Status, each};
 
 impl Model {
     pub fn network_usage(&mut self, args: &Args) -> Refusal<Value> {
-        let reference = args.need_text("network", is_reference)?;
+        let reference = args.need_text("network", is_name)?;
         args.end()?;
         let n = self.network_named(&reference)?;
         Ok(self.usage(n))
@@ -19,16 +19,20 @@ impl Model {
     pub fn usage(&self, n: usize) -> Value {
         let network = &self.networks[n];
         let ranges: Vec<Range> = network.subnets.iter().map(|subnet| subnet.cidr.range()).collect();
-        let mut usage = self.count(n, &ranges);
+        let mut usage = self.count(network, &ranges);
         usage["reservations"] = json!(network.held.len());
+        // Of a block that reaches over the edge of a pool, the first address says where it is.
+        let reservations = |range: Range| network.held.keys().filter(|first| range.contains(**first)).count();
         let subnets = network.subnets.iter().map(|subnet| {
-            let mut part = self.count(n, &[subnet.cidr.range()]);
+            let mut part = self.count(network, &[subnet.cidr.range()]);
+            part["reservations"] = json!(reservations(subnet.cidr.range()));
             part["cidr"] = json!(subnet.cidr.to_string());
             if let Some(name) = &subnet.name {
                 part["name"] = json!(name);
             }
             let pools = subnet.pools.iter().map(|pool| {
-                let mut part = self.count(n, &[pool.range]);
+                let mut part = self.count(network, &[pool.range]);
+                part["reservations"] = json!(reservations(pool.range));
                 part["range"] = json!(pool.range.to_string());
                 part["kind"] = json!(pool.kind);
                 if let Some(name) = &pool.name {
@@ -44,8 +48,8 @@ impl Model {
     }
 
     pub fn network_map(&mut self, args: &Args) -> Refusal<Value> {
-        let reference = args.need_text("network", is_reference)?;
-        let (subnet, pool) = (args.text("subnet", is_reference)?, args.text("pool", is_reference)?);
+        let reference = args.need_text("network", is_name)?;
+        let (subnet, pool) = (args.text("subnet", is_subnet)?, args.text("pool", is_pool)?);
         let format = args.word("format", &["text", "runs", "cells"])?.unwrap_or("text");
         let cell = args.number("cell_prefix_length", 1, 128)?;
         args.end()?;

@@ -102,7 +102,7 @@ impl Verdict {
 
 /// [`Refusal::precedence`], but a name that is taken comes before everything that ranges stand in the way of.
 fn rank(refusal: &Refusal) -> u8 {
-    const NAME_TAKEN: u8 = 5; // After `wrong_kind`, before `out_of_range` and `overlap`.
+    const NAME_TAKEN: u8 = 7; // After `out_of_range`, before `overlap`.
     match refusal {
         Refusal::NameTaken { .. } => NAME_TAKEN,
         other => other.precedence() * 2,

@@ -344,19 +344,16 @@ impl Draft<'_> {
 
     /// Refuses a new prefix that leaves out what is held or reserved, or makes a held address an unusable one.
     fn check_resize(&mut self, before: &SubnetConfig, after: Cidr) {
-        let outside: Vec<Range> = before.cidr.range().without(after.range()).collect();
-        let standing = standing_in_all(self.network, outside);
-        if standing.count > 0 {
-            let what = format!("the part of subnet {} outside {after}", before.cidr);
-            self.refuse(Refusal::InUse { what, count: standing.count, first: standing.first });
-        }
         let was_edge = |address: Address| edges(before.cidr).any(|(edge, _)| edge == address);
-        for (address, edge) in edges(after).filter(|(address, _)| !was_edge(*address)) {
-            let standing = self.network.standing_in(Range::single(address));
-            if standing.count > 0 {
-                let what = format!("{address}, which would become the {edge} address of {after},");
-                self.refuse(Refusal::InUse { what, count: standing.count, first: standing.first });
-            }
+        let new_edges =
+            edges(after).map(|(edge, _)| edge).filter(|edge| before.cidr.contains(*edge) && !was_edge(*edge));
+        let mut lost: Vec<Range> = before.cidr.range().without(after.range()).collect();
+        lost.extend(new_edges.map(Range::single));
+        lost.sort_unstable_by_key(|range| range.first());
+        let standing = standing_in_all(self.network, lost);
+        if standing.count > 0 {
+            let what = format!("what {after} takes from subnet {} (outside of it, or its edges)", before.cidr);
+            self.refuse(Refusal::InUse { what, count: standing.count, first: standing.first });
         }
         if let Some(reserved) = before.reserved.iter().find(|reserved| !after.range().covers(reserved.range)) {
             let problem = format!(

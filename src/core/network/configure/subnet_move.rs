@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::{Draft, held_by, leaving_step, pool};
 use crate::core::address::{Address, Cidr};
-use crate::core::command::{Moved, SubnetRef};
+use crate::core::command::{Context, Moved, SubnetRef};
 use crate::core::network::Network;
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::Refusal;
@@ -44,11 +44,15 @@ impl Network {
     /// `invalid_argument` for a second `dhcp` or a bound, `wrong_kind` if the network is dynamic, `overlap` within it,
     /// `in_use` if it is closed, `already_in_use` for a MAC, `already_exists` for a name, or for a slot that is taken here
     /// too. Other networks of the realm are the catalog's.
-    pub(in crate::core::network) fn decide_move_in(&self, moved: &Moved) -> Result<Decision, Refusal> {
+    pub(in crate::core::network) fn decide_move_in(
+        &self,
+        moved: &Moved,
+        context: Context,
+    ) -> Result<Decision, Refusal> {
         let mut draft = Draft::of_open(self, None);
         draft.check_beside(&moved.subnet, "");
         draft.check_takes_subnets();
-        for refusal in [slot_taken(self, moved), mac_taken(self, moved)].into_iter().flatten() {
+        for refusal in [slot_taken(self, moved), mac_taken(self, moved, context)].into_iter().flatten() {
             draft.refuse(refusal);
         }
         let mut subnet = SubnetConfig::clone(&moved.subnet);
@@ -94,10 +98,15 @@ fn slot_taken(network: &Network, moved: &Moved) -> Option<Refusal> {
 }
 
 /// The first MAC that something carries in both networks.
-fn mac_taken(network: &Network, moved: &Moved) -> Option<Refusal> {
+fn mac_taken(network: &Network, moved: &Moved, context: Context) -> Option<Refusal> {
     moved.entries.iter().find_map(|(_, entry)| match entry {
         Entry::Held(reservation) => {
             let mac = reservation.details.as_ref()?.mac?;
+            if let Some((_, address)) = context.mac_elsewhere.filter(|(used, _)| *used == mac) {
+                let problem =
+                    format!("MAC {mac} is used by {address} in the realm of network `{}`", network.config().name);
+                return Some(Refusal::Taken { problem, address: Some(address), held_by: None });
+            }
             let (address, carrier) = network.holdings.mac(mac)?;
             Some(Refusal::Taken {
                 problem: format!("MAC {mac} is used by {address} of network `{}`", network.config().name),

@@ -43,7 +43,7 @@ fn address(text: &str) -> Address {
 }
 
 fn ctx(entropy: u128) -> Context {
-    Context { now: ShardTime(1_000), wall: WallTime(1_700_000_000_000), entropy }
+    Context { now: ShardTime(1_000), wall: WallTime(1_700_000_000_000), entropy, mac_elsewhere: None }
 }
 
 fn network_input(subnets: &[SubnetInput]) -> NetworkInput {

@@ -48,7 +48,12 @@ impl World {
 
     fn context(&mut self) -> Context {
         self.draws = self.draws.wrapping_mul(0x2360_ED05_1FC6_5DA4_4385_DF64_9FCC_F645).wrapping_add(0x5851_F42D);
-        Context { now: ShardTime(self.now), wall: WallTime(self.now + 1_700_000_000_000), entropy: self.draws }
+        Context {
+            now: ShardTime(self.now),
+            wall: WallTime(self.now + 1_700_000_000_000),
+            entropy: self.draws,
+            mac_elsewhere: None,
+        }
     }
 
     pub(super) fn act(&mut self, numbers: &[u16]) {
@@ -194,7 +199,8 @@ fn shown(answer: &Result<Decision, Refusal>) -> String {
 
 impl Side {
     fn create(input: NetworkInput, floor: Generation) -> Self {
-        let context = Context { now: ShardTime(0), wall: WallTime(0), entropy: u128::from(floor.0) };
+        let context =
+            Context { now: ShardTime(0), wall: WallTime(0), entropy: u128::from(floor.0), mac_elsewhere: None };
         let decision = create(&input, NetworkId(7), context).expect("an empty network");
         let mut stored = BTreeMap::new();
         for step in &decision.steps {
@@ -430,5 +436,6 @@ fn load(stored: &BTreeMap<Key, State>, floor: Generation) -> Network {
         State::Config(_) | State::Entry(_) => None,
     };
     let subnets = stored.values().filter_map(subnet).collect();
-    Network::load(Arc::clone(config), subnets, entries_of(stored), floor).expect("what is stored fits together")
+    Network::load(Arc::clone(config), subnets, entries_of(stored), floor, ShardTime(0))
+        .expect("what is stored fits together")
 }

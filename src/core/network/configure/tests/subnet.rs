@@ -151,6 +151,21 @@ fn a_taken_name_comes_before_an_overlap() {
 }
 
 #[test]
+fn what_lies_outside_comes_before_a_taken_name() {
+    let network = net(&[named("10.0.0.0/24", "a")]);
+    let outside = SubnetInput { gateway: Some("10.9.0.1".parse().unwrap()), ..named("10.0.1.0/24", "a") };
+    assert_refused!(&network, add(outside), Refusal::OutOfRange { .. });
+}
+
+#[test]
+fn a_resize_counts_what_would_lie_outside_and_what_would_become_an_edge_together() {
+    let network = held(&held(&net(&[subnet_input("10.0.0.0/28")]), "10.0.0.3", "a"), "10.0.0.8", "b");
+    let set = SubnetPatch { cidr: Some(cidr("10.0.0.8/29")), ..SubnetPatch::default() };
+    let both = [address("10.0.0.3"), address("10.0.0.8")];
+    assert_refused!(&network, modify("10.0.0.0/28", set), Refusal::InUse { count: 2, first, .. } if first == both);
+}
+
+#[test]
 fn nothing_is_compared_with_itself() {
     let network = net(&[named("10.0.0.0/24", "a")]);
     let set = SubnetPatch {

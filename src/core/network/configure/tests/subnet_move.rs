@@ -18,7 +18,7 @@ fn moved_out(network: &Network, subnet: &str) -> (Network, Moved) {
 }
 
 fn moved_in(network: &Network, moved: &Moved) -> Result<Network, Refusal> {
-    let Decision { steps, outcome } = network.decide_move_in(moved)?;
+    let Decision { steps, outcome } = network.decide_move_in(moved, ctx(1))?;
     assert_step_rules(network, &steps);
     assert!(matches!(outcome, Outcome::Subnet { .. }));
     let next = after(network, &steps).unwrap();

@@ -1,0 +1,221 @@
+//! Which hardware address is used in which realm: a MAC is unique in its realm, and a realm spans networks.
+//!
+//! A network's actor *claims* a MAC when it decides to record it, before anybody else can, and lets it *leave* with the
+//! unit in which its reservation ends; until that unit is durable nobody else gets it, so no crash leaves two users. What
+//! is decided for several networks together may hand a MAC from one to the other: the one *offers*, the other claims,
+//! under one transaction.
+//!
+//! In memory only: every network that is loaded, or loaded again, says what it uses. Called by `network`.
+//!
+//! Review notes: is every claim that came to nothing taken back? Does a network that is loaded again replace its own?
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::routes::Lane;
+use crate::core::address::Address;
+use crate::core::types::{Mac, Name, NetworkId};
+use crate::store::TransactionId;
+
+/// Who uses which MAC, by realm.
+#[derive(Debug, Default)]
+pub struct Macs {
+    used: Mutex<HashMap<(Name, Mac), User>>,
+}
+
+#[derive(Debug, Clone)]
+struct User {
+    network: NetworkId,
+    address: Address,
+    /// Another network may claim it under this transaction.
+    offered: Option<TransactionId>,
+    leaving: Option<Leaving>,
+}
+
+/// The unit with which a MAC ends to be used.
+#[derive(Debug, Clone)]
+pub struct Leaving {
+    /// Line of the network.
+    pub lane: Arc<Lane>,
+    /// Of the memory that decided it.
+    pub incarnation: u64,
+    /// Which of the network's units it is.
+    pub unit: u64,
+}
+
+/// For whom a MAC is asked about or claimed.
+#[derive(Debug, Clone, Copy)]
+pub struct Claimant<'a> {
+    /// Its realm.
+    pub realm: &'a Name,
+    /// The network.
+    pub network: NetworkId,
+    /// What it decides together with other networks, if it does.
+    pub transaction: Option<TransactionId>,
+}
+
+/// What was claimed, to be taken back should it come to nothing.
+#[derive(Debug, Default)]
+pub struct Claimed(Vec<(Mac, Option<User>)>);
+
+impl Leaving {
+    fn is_durable(&self) -> bool {
+        // `settled` first: the committer raises the incarnation before it settles what was not durable.
+        self.lane.settled.load(Ordering::Acquire) >= self.unit
+            && self.lane.incarnation.load(Ordering::Acquire) == self.incarnation
+    }
+}
+
+impl User {
+    fn of(network: NetworkId, address: Address) -> Self {
+        Self { network, address, offered: None, leaving: None }
+    }
+
+    fn stands_in_the_way_of(&self, claimant: Claimant<'_>) -> bool {
+        let given = claimant.transaction.is_some() && self.offered == claimant.transaction;
+        self.network != claimant.network && !given && !self.leaving.as_ref().is_some_and(Leaving::is_durable)
+    }
+}
+
+impl Macs {
+    fn used(&self) -> MutexGuard<'_, HashMap<(Name, Mac), User>> {
+        // Every change is one call of the map: what a panic left behind is whole.
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where another network of the realm uses it.
+    pub fn elsewhere(&self, claimant: Claimant<'_>, mac: Mac) -> Option<Address> {
+        let used = self.used();
+        let user = used.get(&(claimant.realm.clone(), mac)).filter(|user| user.stands_in_the_way_of(claimant));
+        user.map(|user| user.address)
+    }
+
+    /// Claims all or none.
+    ///
+    /// # Errors
+    /// The first that another network uses, and where.
+    pub fn claim(&self, claimant: Claimant<'_>, wanted: &[(Mac, Address)]) -> Result<Claimed, (Mac, Address)> {
+        let mut used = self.used();
+        for (mac, _) in wanted {
+            let user = used.get(&(claimant.realm.clone(), *mac)).filter(|user| user.stands_in_the_way_of(claimant));
+            if let Some(user) = user {
+                return Err((*mac, user.address));
+            }
+        }
+        let mut claim = |&(mac, address): &(Mac, Address)| {
+            (mac, used.insert((claimant.realm.clone(), mac), User::of(claimant.network, address)))
+        };
+        Ok(Claimed(wanted.iter().map(&mut claim).collect()))
+    }
+
+    /// Takes back what was claimed.
+    pub fn unclaim(&self, realm: &Name, claimed: Claimed) {
+        let mut used = self.used();
+        for (mac, before) in claimed.0 {
+            match before {
+                // The transaction that it was offered under is over.
+                Some(user) => drop(used.insert((realm.clone(), mac), User { offered: None, ..user })),
+                None => drop(used.remove(&(realm.clone(), mac))),
+            }
+        }
+    }
+
+    /// Lets another network claim them under this transaction, or under none any more.
+    pub fn offer(&self, claimant: Claimant<'_>, macs: &[(Mac, Address)]) {
+        let mut used = self.used();
+        for (mac, address) in macs {
+            let user =
+                used.entry((claimant.realm.clone(), *mac)).or_insert_with(|| User::of(claimant.network, *address));
+            if user.network == claimant.network {
+                user.offered = claimant.transaction;
+            }
+        }
+    }
+
+    /// They are free when this unit is durable.
+    pub fn leave(&self, claimant: Claimant<'_>, macs: &[(Mac, Address)], leaving: &Leaving) {
+        let mut used = self.used();
+        for (mac, _) in macs {
+            if let Some(user) = used.get_mut(&(claimant.realm.clone(), *mac))
+                && user.network == claimant.network
+            {
+                user.leaving = Some(leaving.clone());
+            }
+        }
+    }
+
+    /// What a network uses that was loaded: nobody has claimed anything of it yet.
+    pub fn add(&self, realm: &Name, network: NetworkId, macs: impl Iterator<Item = (Mac, Address)>) {
+        let mut used = self.used();
+        used.extend(macs.map(|(mac, address)| ((realm.clone(), mac), User::of(network, address))));
+    }
+
+    /// What a network uses that was loaded again: what its worthless memory claimed is forgotten.
+    pub fn replace(&self, realm: &Name, network: NetworkId, macs: impl Iterator<Item = (Mac, Address)>) {
+        self.used().retain(|_, user| user.network != network);
+        self.add(realm, network, macs);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::ShardId;
+
+    const MAC: Mac = Mac(0x0200_0000_0001);
+
+    fn claimant(realm: &Name, network: u128, transaction: Option<u128>) -> Claimant<'_> {
+        Claimant { realm, network: NetworkId(network), transaction: transaction.map(TransactionId) }
+    }
+
+    fn wanted() -> [(Mac, Address); 1] {
+        [(MAC, "10.0.0.5".parse().unwrap())]
+    }
+
+    #[test]
+    fn a_mac_that_is_let_go_is_free_when_that_is_durable_and_not_before() {
+        let (macs, realm) = (Macs::default(), Name::default_realm());
+        let (one, other) = (claimant(&realm, 1, None), claimant(&realm, 2, None));
+        macs.claim(one, &wanted()).unwrap();
+        assert!(macs.claim(one, &wanted()).is_ok(), "its own is in nobody's way");
+        assert!(macs.claim(other, &wanted()).is_err());
+        let lane = Arc::new(Lane::new(NetworkId(1), ShardId(0)));
+        macs.leave(one, &wanted(), &Leaving { lane: Arc::clone(&lane), incarnation: 0, unit: 1 });
+        assert!(macs.claim(other, &wanted()).is_err());
+        lane.settled.store(1, Ordering::Release);
+        assert_eq!(macs.elsewhere(other, MAC), None);
+        macs.claim(other, &wanted()).unwrap();
+        assert!(macs.elsewhere(one, MAC).is_some());
+        let elsewhere = "lab".parse().unwrap();
+        assert!(macs.claim(claimant(&elsewhere, 3, None), &wanted()).is_ok(), "another realm");
+    }
+
+    #[test]
+    fn a_mac_whose_release_was_not_durable_stays_where_it_was() {
+        let (macs, realm) = (Macs::default(), Name::default_realm());
+        let (one, other) = (claimant(&realm, 1, None), claimant(&realm, 2, None));
+        macs.claim(one, &wanted()).unwrap();
+        let lane = Arc::new(Lane::new(NetworkId(1), ShardId(0)));
+        macs.leave(one, &wanted(), &Leaving { lane: Arc::clone(&lane), incarnation: 0, unit: 1 });
+        lane.incarnation.store(1, Ordering::Release);
+        lane.settled.store(1, Ordering::Release);
+        assert!(macs.claim(other, &wanted()).is_err());
+        macs.replace(&realm, NetworkId(1), std::iter::empty());
+        assert!(macs.claim(other, &wanted()).is_ok());
+    }
+
+    #[test]
+    fn a_mac_that_is_offered_goes_over_or_stays() {
+        let (macs, realm) = (Macs::default(), Name::default_realm());
+        let one = claimant(&realm, 1, Some(7));
+        macs.claim(one, &wanted()).unwrap();
+        macs.offer(one, &wanted());
+        assert!(macs.claim(claimant(&realm, 2, Some(8)), &wanted()).is_err(), "offered in another transaction");
+        let claimed = macs.claim(claimant(&realm, 2, Some(7)), &wanted()).unwrap();
+        assert!(macs.elsewhere(claimant(&realm, 1, None), MAC).is_some());
+        macs.unclaim(&realm, claimed);
+        assert!(macs.elsewhere(claimant(&realm, 1, None), MAC).is_none(), "it came to nothing");
+        assert!(macs.claim(claimant(&realm, 2, Some(7)), &wanted()).is_err(), "and is offered no more");
+    }
+}

@@ -1,0 +1,130 @@
+//! What a network's actor does with its memory: decides and applies behind a wall that catches panics, ends what is due,
+//! and tells the world what it needs to know of it: figures, scopes, MACs.
+//!
+//! Nothing here answers or commits: what comes of it goes into the [`Draft`] of the turn.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Instant;
+
+use actix::prelude::*;
+use compact_str::CompactString;
+
+use super::draft::{Draft, restored};
+use super::{NetworkActor, PANIC_WINDOW, PANICS_MAX, Phase, Tick};
+use crate::actors::Fault;
+use crate::actors::routes::{Figures, SubnetFigures};
+use crate::core::command::{Command, Context as Moment};
+use crate::core::outcome::{Decision, Outcome};
+use crate::core::refusal::Refusal;
+use crate::core::state::{Entry, State, Step};
+use crate::core::types::ShardTime;
+
+impl NetworkActor {
+    /// Decides, but chooses no address in a register that was restored and not accepted yet.
+    pub(super) fn decide_wary(&self, command: &Command, moment: Moment) -> Result<Result<Decision, Box<Fault>>, ()> {
+        Ok(match self.decide(command, moment)? {
+            Ok(decision) if self.shared.info.restored_from.is_some() && decision.chooses() => Err(Box::new(restored())),
+            Ok(decision) => Ok(decision),
+            Err(refusal) => Err(refusal.into()),
+        })
+    }
+
+    /// Decides behind a wall: a panic is an answer, not the end of the actor.
+    pub(super) fn decide(&self, command: &Command, moment: Moment) -> Result<Result<Decision, Refusal>, ()> {
+        let (network, shared) = (&self.network, &self.shared);
+        catch_unwind(AssertUnwindSafe(|| {
+            if let Some(hook) = &shared.hooks.before_decide {
+                hook(command);
+            }
+            network.decide(command, moment)
+        }))
+        .map_err(drop)
+    }
+
+    /// Carries steps out that become durable with this unit.
+    pub(super) fn apply(&mut self, steps: &[Step], now: ShardTime, unit: u64) -> Result<(), ()> {
+        let lost = self.mac_changes(steps).lost;
+        let network = &mut self.network;
+        catch_unwind(AssertUnwindSafe(|| steps.iter().for_each(|step| network.apply(step, now)))).map_err(drop)?;
+        self.macs_leave(&lost, unit);
+        if self.network.is_gone() {
+            self.phase = Phase::Gone;
+        }
+        self.note_scopes(steps);
+        Ok(())
+    }
+
+    /// Tells the world of scopes that hold something here for the first time.
+    fn note_scopes(&mut self, steps: &[Step]) {
+        for step in steps {
+            if let Some(State::Entry(Entry::Held(held))) = &step.state
+                && !self.scopes.contains(&held.holder.scope)
+            {
+                self.published.note_scope(&held.holder.scope);
+                self.scopes.insert(held.holder.scope.clone());
+            }
+        }
+    }
+
+    /// Tells the world which scopes hold something here; those that hold nothing any more are forgotten.
+    pub(super) fn publish_scopes(&mut self) {
+        let here = self.network.scope_names();
+        if here.len() != self.scopes.len() || here.iter().any(|scope| !self.scopes.contains(scope)) {
+            self.scopes = here.into_iter().collect();
+            self.published.set_scopes(self.scopes.iter().cloned().collect());
+        }
+    }
+
+    /// The command under the panic is answered `internal` and not run again; the memory is loaded afresh.
+    pub(super) fn panicked(&mut self, unit: &mut Draft, ticket: Option<u32>) {
+        let id = format!("{:016x}", self.draws.draw() as u64);
+        self.shared.metrics.panics.inc();
+        tracing::error!(network = %self.id(), id = %id, "a panic while deciding; its network is loaded again");
+        if let Some(ticket) = ticket {
+            unit.answer(ticket, Err(Box::new(Fault::Internal { id })), false);
+        }
+        let now = Instant::now();
+        self.panics.push_back(now);
+        while self.panics.front().is_some_and(|&at| now - at > PANIC_WINDOW) {
+            self.panics.pop_front();
+        }
+        self.phase = if self.panics.len() >= PANICS_MAX {
+            tracing::error!(network = %self.id(), "stopped after {PANICS_MAX} panics in a minute; the others go on");
+            Phase::Stopped
+        } else {
+            Phase::Loading { since: now }
+        };
+    }
+
+    /// Ends what is due, one bounded step; the rest comes with the next message or tick.
+    pub(super) fn run_due(&mut self, unit: &mut Draft, moment: Moment, ctx: &mut Context<Self>) {
+        if !matches!(self.phase, Phase::Serving) || self.network.next_due().is_none_or(|due| due > moment.now) {
+            return;
+        }
+        match self.decide(&Command::Expire, moment) {
+            Ok(Ok(Decision { steps, outcome })) => {
+                if !steps.is_empty() {
+                    if self.apply(&steps, moment.now, self.enqueued + 1).is_err() {
+                        return self.panicked(unit, None);
+                    }
+                    unit.change(self.id(), moment, CompactString::const_new("lease"), None, steps);
+                }
+                if matches!(outcome, Outcome::Expired { more: true, .. }) {
+                    ctx.notify(Tick);
+                }
+            }
+            Ok(Err(refusal)) => tracing::error!(network = %self.id(), %refusal, "expiry was refused"),
+            Err(()) => self.panicked(unit, None),
+        }
+    }
+
+    pub(super) fn publish_figures(&self) {
+        let subnets = self
+            .network
+            .subnet_counts()
+            .map(|(subnet, counts)| SubnetFigures { subnet: Arc::clone(subnet), counts })
+            .collect();
+        self.published.figures.store(Some(Arc::new(Figures { subnets })));
+    }
+}

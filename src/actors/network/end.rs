@@ -1,0 +1,31 @@
+//! The end of a network: its answers leave when its space is free.
+
+use std::sync::Arc;
+
+use super::NetworkActor;
+use super::draft::Draft;
+use crate::actors::directory::Gone;
+use crate::actors::{Outlet, Told};
+use crate::core::outcome::Outcome;
+
+impl NetworkActor {
+    /// An outlet for the unit that ends the network. Its answers leave once the directory was told, so that whoever reads
+    /// them may ask for the space that was freed.
+    pub(super) fn after_the_end(&self, unit: &mut Draft) -> Option<Outlet> {
+        let outlet = unit.outlet.take()?;
+        let (to, mut answers) = crate::actors::outlet();
+        let (shared, id) = (Arc::clone(&self.shared), self.id());
+        // Travels with the others and says whether the end is durable.
+        unit.answer(u32::MAX, Ok(Outcome::Done), true);
+        actix::spawn(async move {
+            while let Some(Told::Replies(mut replies)) = answers.recv().await {
+                if replies.pop().is_some_and(|marker| marker.answer.is_ok()) {
+                    shared.gone(Gone { id });
+                }
+                // A closed outlet is a client that hung up: nobody is left to tell.
+                let _ = outlet.send(Told::Replies(replies));
+            }
+        });
+        Some(to)
+    }
+}

@@ -1,0 +1,160 @@
+//! The network's part in what is unique beyond it: MACs, in the realm. See `actors::macs`.
+
+use super::NetworkActor;
+use crate::actors::Fault;
+use crate::actors::macs::{Claimant, Claimed, Leaving};
+use crate::core::address::Address;
+use crate::core::command::{Command, Context as Moment, MacWish, Patch};
+use crate::core::outcome::Decision;
+use crate::core::refusal::Refusal;
+use crate::core::state::{Entry, Key, State, Step};
+use crate::core::types::Mac;
+use crate::store::TransactionId;
+
+/// So often is decided again when another network turns out to use a MAC: one that is made up is drawn anew each time.
+const ATTEMPTS: usize = 16;
+
+/// MACs that steps begin and end to use.
+#[derive(Debug, Default)]
+pub(super) struct MacChanges {
+    pub(super) gained: Vec<(Mac, Address)>,
+    pub(super) lost: Vec<(Mac, Address)>,
+}
+
+impl NetworkActor {
+    fn claimant(&self, transaction: Option<TransactionId>) -> Claimant<'_> {
+        Claimant { realm: &self.network.config().realm, network: self.id(), transaction }
+    }
+
+    /// Decides, and claims the MACs that this records; a dry run claims none.
+    pub(super) fn decide_and_claim(
+        &mut self,
+        command: &Command,
+        moment: Moment,
+        transaction: Option<TransactionId>,
+        dry_run: bool,
+    ) -> Result<Result<(Decision, Claimed), Box<Fault>>, ()> {
+        let mut moment = Moment { mac_elsewhere: self.mac_elsewhere(command, transaction), ..moment };
+        for _ in 0..ATTEMPTS {
+            let decision = match self.decide_wary(command, moment)? {
+                Ok(decision) => decision,
+                Err(fault) => return Ok(Err(fault)),
+            };
+            let MacChanges { gained, .. } = self.mac_changes(&decision.steps);
+            if gained.is_empty() {
+                return Ok(Ok((decision, Claimed::default())));
+            }
+            match self.shared.macs.claim(self.claimant(transaction), &gained) {
+                Ok(claimed) if dry_run => {
+                    self.unclaim(claimed);
+                    return Ok(Ok((decision, Claimed::default())));
+                }
+                Ok(claimed) => return Ok(Ok((decision, claimed))),
+                Err(taken) => {
+                    moment = Moment { mac_elsewhere: Some(taken), entropy: self.draws.draw(), ..moment };
+                }
+            }
+        }
+        let problem = "no MAC is free under the network's prefix; set another `l2.mac_prefix`".to_owned();
+        Ok(Err(Refusal::Taken { problem, address: None, held_by: None }.into()))
+    }
+
+    /// The first MAC that a command names which another network of the realm uses.
+    fn mac_elsewhere(&self, command: &Command, transaction: Option<TransactionId>) -> Option<(Mac, Address)> {
+        let named = |wish: Option<MacWish>| match wish {
+            Some(MacWish::Given(mac)) => Some(mac),
+            Some(MacWish::Auto) | None => None,
+        };
+        let mac = match command {
+            Command::Allocate(ask) => named(ask.options.mac),
+            Command::Claim(ask) => named(ask.options.mac),
+            Command::Acquire(ask) => named(ask.options.mac),
+            Command::Update(_, set) => match set.mac {
+                Patch::Set(wish) => named(Some(wish)),
+                Patch::Keep | Patch::Clear => None,
+            },
+            Command::MoveIn(moved) => {
+                let macs = moved.entries.iter().filter_map(|(_, entry)| mac_of(entry));
+                return macs.filter_map(|mac| Some((mac, self.elsewhere(mac, transaction)?))).next();
+            }
+            Command::Release(_)
+            | Command::Renew(..)
+            | Command::Bind(..)
+            | Command::Unbind(..)
+            | Command::Transfer(_)
+            // What is granted again carries the MAC that the declined address had.
+            | Command::Decline(_)
+            | Command::Get(_)
+            | Command::List(_)
+            | Command::ReleaseOwner { .. }
+            | Command::ReleaseScope { .. }
+            | Command::Purge { .. }
+            | Command::Show
+            | Command::Usage
+            | Command::Map { .. }
+            | Command::Scopes
+            | Command::Configure { .. }
+            | Command::MoveOut { .. }
+            | Command::Expire => None,
+        };
+        mac.and_then(|mac| Some((mac, self.elsewhere(mac, transaction)?)))
+    }
+
+    fn elsewhere(&self, mac: Mac, transaction: Option<TransactionId>) -> Option<Address> {
+        self.shared.macs.elsewhere(self.claimant(transaction), mac)
+    }
+
+    /// What steps change of the MACs in use, compared with what the network holds before them.
+    pub(super) fn mac_changes(&self, steps: &[Step]) -> MacChanges {
+        let mut changes = MacChanges::default();
+        for step in steps {
+            let Key::Address(address) = step.key else { continue };
+            let after = match &step.state {
+                Some(State::Entry(entry)) => mac_of(entry),
+                Some(State::Config(_) | State::Subnet(_)) | None => None,
+            };
+            // What is put where nothing was, as most grants are, need not be looked up.
+            let before = step.expect.and_then(|_| self.network.mac_at(address));
+            if before != after {
+                changes.lost.extend(before.map(|mac| (mac, address)));
+                changes.gained.extend(after.map(|mac| (mac, address)));
+            }
+        }
+        // One that goes from one address of the network to another stays in use.
+        let MacChanges { gained, lost } = &mut changes;
+        lost.retain(|(mac, _)| !gained.iter().any(|(kept, _)| kept == mac));
+        changes
+    }
+
+    pub(super) fn unclaim(&self, claimed: Claimed) {
+        self.shared.macs.unclaim(&self.network.config().realm, claimed);
+    }
+
+    /// What a joint decision lets go may be claimed by the others that take part in it; by nobody if it came to nothing.
+    pub(super) fn offer(&self, steps: &[Step], transaction: Option<TransactionId>) {
+        let MacChanges { lost, .. } = self.mac_changes(steps);
+        if !lost.is_empty() {
+            self.shared.macs.offer(self.claimant(transaction), &lost);
+        }
+    }
+
+    /// What was lost is free when this unit of the network is durable.
+    pub(super) fn macs_leave(&self, lost: &[(Mac, Address)], unit: u64) {
+        if !lost.is_empty() {
+            let leaving = Leaving { lane: std::sync::Arc::clone(&self.lane), incarnation: self.incarnation, unit };
+            self.shared.macs.leave(self.claimant(None), lost, &leaving);
+        }
+    }
+
+    /// After loading again.
+    pub(super) fn macs_reloaded(&self) {
+        self.shared.macs.replace(&self.network.config().realm, self.id(), self.network.macs());
+    }
+}
+
+fn mac_of(entry: &Entry) -> Option<Mac> {
+    match entry {
+        Entry::Held(reservation) => reservation.details.as_ref()?.mac,
+        Entry::Released(_) | Entry::Declined(_) => None,
+    }
+}

@@ -1,0 +1,83 @@
+//! What `deploy/` ships fits the program: the unit's command starts a server, and its pages name metrics that exist.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use crate::server::{Server, Starting, http_get};
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+/// Figures of a network are published at most this long after it changed, also on a busy machine.
+const FIGURES_WAIT_MAX: Duration = Duration::from_secs(20);
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(format!("{ROOT}/{path}")).unwrap()
+}
+
+fn setting<'a>(unit: &'a str, key: &str) -> &'a str {
+    let mut values = unit.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+    values.next().unwrap_or_else(|| panic!("the unit has no {key}"))
+}
+
+/// As the unit starts it, in another directory and on free ports.
+#[test]
+fn the_unit_starts_a_server_and_stops_it_in_time() {
+    let unit = read("deploy/allod.service");
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let mut words = setting(&unit, "ExecStart").split(' ');
+    assert_eq!(words.next(), Some("/usr/local/bin/allod"));
+    let arguments: Vec<String> = words
+        .map(|word| match word {
+            "/etc/allod/server.toml" => format!("{ROOT}/config/server.toml"),
+            "/var/lib/allod" => data.display().to_string(),
+            word => word.to_owned(),
+        })
+        .collect();
+    assert!(arguments.iter().any(|argument| *argument == data.display().to_string()), "{arguments:?}");
+    let begun = Starting::with_arguments(&data, &arguments).ready();
+    begun.allod_ok(&["server", "ping"]);
+    begun.stop();
+    assert!(data.join("META").exists());
+
+    // The bounds of the unit agree with those of the server: it may take twice its own to stop.
+    let number = |key: &str| setting(&unit, key).parse::<u64>().unwrap();
+    let config = allod::config::Config::default();
+    assert!(number("TimeoutStopSec") > 2 * config.server.shutdown_seconds);
+    assert!(number("LimitNOFILE") > 2 * config.server.max_connections);
+    let never: Vec<&str> = setting(&unit, "RestartPreventExitStatus").split(' ').collect();
+    assert!(!never.contains(&allod::serve::EXIT_STORE_FAILED.to_string().as_str()), "{never:?}");
+    assert!(never.contains(&allod::serve::EXIT_CANNOT_START.to_string().as_str()), "{never:?}");
+}
+
+#[test]
+fn metrics_that_are_named_are_served() {
+    let wanted: BTreeSet<String> =
+        ["README.md", "deploy/README.md"].iter().flat_map(|page| metrics_in(&read(page))).collect();
+    assert!(wanted.len() >= 6, "{wanted:?}");
+    let directory = tempfile::tempdir().unwrap();
+    let server: Server = Starting::with_store(&directory.path().join("data"), "memory").ready();
+    server.allod_ok(&["network", "create", "lan", "--subnet", "10.0.0.0/24"]);
+    let begun = Instant::now();
+    loop {
+        let served = http_get(server.http, "/metrics");
+        let missing: Vec<&String> =
+            wanted.iter().filter(|name| !served.contains(&format!("# HELP {name} ")) && !may_be_empty(name)).collect();
+        if missing.is_empty() {
+            break;
+        }
+        assert!(begun.elapsed() < FIGURES_WAIT_MAX, "not served: {missing:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Counters by label, which are not there before the first count.
+fn may_be_empty(name: &str) -> bool {
+    let source = read("src/metrics.rs");
+    name == "allod_commit_failures_total" && source.contains(&format!("\"{name}\""))
+}
+
+/// Words of a page that begin as metrics do.
+fn metrics_in(page: &str) -> Vec<String> {
+    let words = page.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words.filter(|word| word.starts_with("allod_")).map(str::to_owned).collect()
+}

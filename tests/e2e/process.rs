@@ -1,0 +1,136 @@
+//! The process as its supervisor sees it: flags, the line `ready`, signals, exit codes, one data directory for one server.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::server::{Server, allod};
+
+fn serve(data: &Path, more: &[&str]) -> Child {
+    Command::new(allod())
+        .args(["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--data"])
+        .arg(data)
+        .args(more)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// Waits for the line `ready` and answers the address of the JSON-RPC port.
+fn ready(child: &mut Child) -> (String, BufReader<std::process::ChildStdout>) {
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    stdout.read_line(&mut line).unwrap();
+    let (tcp, http) = line.trim_end().strip_prefix("ready tcp=").and_then(|rest| rest.split_once(" http=")).unwrap();
+    assert!(http.starts_with("127.0.0.1:"), "{line}");
+    (tcp.to_owned(), stdout)
+}
+
+fn signal(child: &Child, signal: &str) {
+    let status = Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
+    assert!(status.success());
+}
+
+fn failed(data: &Path, more: &[&str]) -> Output {
+    let output = serve(data, more).wait_with_output().unwrap();
+    assert_eq!(output.stdout, b"", "nothing is ready");
+    output
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn on_sigterm_every_request_that_was_read_is_answered_and_the_process_ends_well() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let networks = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/first-network.toml");
+    let mut child = serve(&data, &["--networks", networks.to_str().unwrap()]);
+    let (address, mut stdout) = ready(&mut child);
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let mut answers = BufReader::new(stream.try_clone().unwrap());
+    let mut lines = String::new();
+    for at in 0..50 {
+        let params = json!({"network": "lan", "owner": format!("vm/{at}"), "family": 4, "brief": true});
+        lines += &format!("{}\n", json!({"jsonrpc": "2.0", "id": at, "method": "ip.allocate", "params": params}));
+    }
+    stream.write_all(lines.as_bytes()).unwrap();
+    let mut answered = Vec::new();
+    let mut line = String::new();
+    while answers.read_line(&mut line).unwrap() > 0 {
+        let answer: Value = serde_json::from_str(&line).unwrap();
+        let address = answer["result"]["address"].as_str();
+        answered.push(address.unwrap_or_else(|| panic!("{answer}")).to_owned());
+        line.clear();
+        if answered.len() == 1 {
+            // All of them were sent with one call and are read with the first.
+            signal(&child, "-TERM");
+        }
+    }
+    assert_eq!(answered.len(), 50);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    line.clear();
+    assert_eq!(stdout.read_line(&mut line).unwrap(), 0, "one line is all that stdout gets: {line}");
+
+    // A second start with the same file changes nothing, and knows all of them.
+    let mut child = serve(&data, &["--networks", networks.to_str().unwrap()]);
+    let (address, _stdout) = ready(&mut child);
+    let listed = Command::new(allod())
+        .args(["ip", "list", "--network", "lan", "--format", "json"])
+        .env("ALLOD_SERVER", address)
+        .output()
+        .unwrap();
+    let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+    let held: Vec<&str> =
+        listed["reservations"].as_array().unwrap().iter().map(|held| held["address"].as_str().unwrap()).collect();
+    assert_eq!(held.len(), 50);
+    assert!(answered.iter().all(|address| held.contains(&address.as_str())));
+    signal(&child, "-INT");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_second_server_on_a_data_directory_is_refused_and_the_first_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let first = Server::start(&data);
+    let second = failed(&data, &[]);
+    assert_eq!(second.status.code(), Some(1));
+    let said = text(&second.stderr);
+    assert!(said.contains("data") && said.contains("another"), "{said}");
+    first.allod_ok(&["network", "create", "lan", "--subnet", "10.0.0.0/24"]);
+}
+
+#[test]
+fn other_than_loopback_is_refused_unless_it_is_asked_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let refused = Command::new(allod())
+        .args(["serve", "--listen", "0.0.0.0:0", "--http", "127.0.0.1:0", "--data"])
+        .arg(&data)
+        .output()
+        .unwrap();
+    assert_eq!(refused.status.code(), Some(1));
+    let said = text(&refused.stderr);
+    assert!(said.contains("0.0.0.0:0") && said.contains("--insecure-listen"), "{said}");
+    assert!(!data.exists(), "nothing was opened");
+}
+
+#[test]
+fn a_foreign_directory_is_refused_and_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::File::create(directory.path().join("letters.txt")).unwrap().write_all(b"dear").unwrap();
+    let refused = failed(directory.path(), &[]);
+    assert_eq!(refused.status.code(), Some(1));
+    let said = text(&refused.stderr);
+    assert!(said.contains("letters.txt") || said.contains("empty"), "{said}");
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+}

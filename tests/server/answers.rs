@@ -1,0 +1,298 @@
+//! What the server answers where several networks, several refusals or several spellings meet. Each of these was wrong
+//! once, and was found by the comparison with the model (`tests/it/sequences.rs`).
+
+use serde_json::{Value, json};
+
+use crate::support::{Client, TestServer};
+
+/// The error data of a request that is refused.
+fn refused(client: &mut Client, method: &str, params: Value) -> Value {
+    let answer = client.call(method, params);
+    assert!(answer["error"]["data"].is_object(), "{method}: {answer}");
+    answer["error"]["data"].clone()
+}
+
+/// A server with the networks `lan` (10.0.0.0/24, gateway) and `dmz` (10.1.0.0/24).
+fn two_networks(server: &TestServer) -> Client {
+    let mut client = server.with_lan();
+    client.ok("network.create", json!({"name": "dmz", "subnets": [{"cidr": "10.1.0.0/24"}]}));
+    client
+}
+
+#[test]
+fn an_acquire_says_which_of_its_items_names_a_network_that_is_not_there() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let ips = json!([{"network": "lan"}, {"network": "nowhere"}]);
+    let data = refused(&mut client, "ip.acquire", json!({"owner": "a", "ips": ips}));
+    assert_eq!((data["kind"].as_str(), data["index"].as_u64()), (Some("not_found"), Some(1)), "{data}");
+    let data = refused(&mut client, "ip.acquire", json!({"owner": "a", "network": "nowhere", "ips": [{}]}));
+    assert_eq!((data["kind"].as_str(), data["index"].as_u64()), (Some("not_found"), Some(0)), "{data}");
+}
+
+#[test]
+fn a_network_named_by_name_and_by_id_is_one_network_to_an_acquire() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let id = client.ok("network.get", json!({"network": "lan"}))["id"].clone();
+    let ips = json!([{"network": "lan"}, {"network": id}, {"network": "lan"}]);
+    let acquired = client.ok("ip.acquire", json!({"owner": "a", "slot_prefix": "s", "ips": ips}));
+    let slots: Vec<&Value> =
+        acquired["reservations"].as_array().unwrap().iter().map(|reservation| &reservation["slot"]).collect();
+    assert_eq!(slots, ["s0", "s1", "s2"]);
+}
+
+#[test]
+fn the_last_page_of_a_list_has_no_next() {
+    let server = TestServer::new();
+    let mut client = two_networks(&server);
+    client.allocate("a");
+    client.ok("ip.allocate", json!({"network": "dmz", "owner": "a"}));
+    for (asked, is_last) in [
+        (json!({"limit": 1}), false),
+        (json!({"limit": 2}), true),
+        (json!({"limit": 1, "network": "lan"}), true),
+        (json!({"limit": 1, "owner": "a"}), false),
+        (json!({"limit": 1, "network": "lan", "owner": "a"}), true),
+    ] {
+        let page = client.ok("ip.list", asked.clone());
+        assert_eq!(page.get("next").is_none(), is_last, "{asked}: {page}");
+    }
+}
+
+#[test]
+fn what_is_wrong_in_form_comes_before_a_network_that_is_not_there() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    for (method, params, field) in [
+        ("ip.release", json!({"network": "x", "address": "10.0.0.5"}), "owner"),
+        ("ip.release", json!({"network": "x"}), "address"),
+        ("ip.renew", json!({"network": "x", "ttl_seconds": null}), "address"),
+        ("ip.bind", json!({"network": "x", "claimant": "c"}), "address"),
+        ("ip.unbind", json!({"network": "x", "claimant": "c"}), "address"),
+        ("ip.update", json!({"network": "x", "set": {"note": "n"}}), "address"),
+        ("ip.update", json!({"network": "x", "owner": "a", "set": {}}), "set"),
+        ("network.update", json!({"network": "x", "set": {}}), "set"),
+        ("subnet.modify", json!({"network": "x", "subnet": "s", "set": {}}), "set"),
+        ("pool.modify", json!({"network": "x", "pool": "p", "set": {}}), "set"),
+    ] {
+        let data = refused(&mut client, method, params.clone());
+        assert_eq!(
+            (data["kind"].as_str(), data["field"].as_str()),
+            (Some("invalid_argument"), Some(field)),
+            "{method} {params}: {data}"
+        );
+    }
+}
+
+#[test]
+fn counts_of_reservations_are_numbers_in_errors_too() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    client.allocate("a");
+    let data = refused(&mut client, "network.delete", json!({"network": "lan"}));
+    assert_eq!((&data["count"], &data["first"]), (&json!(1), &json!(["10.0.0.2"])));
+    client.ok("network.update", json!({"network": "lan", "set": {"limits": {"per_owner": 1}}}));
+    let data = refused(&mut client, "ip.allocate", json!({"network": "lan", "owner": "a", "slot": "1"}));
+    assert_eq!((&data["kind"], &data["count"]), (&json!("quota_exceeded"), &json!(1)));
+}
+
+#[test]
+fn what_is_granted_again_after_a_decline_is_a_reservation_and_nothing_more() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    client.allocate("a");
+    let declined =
+        client.ok("ip.decline", json!({"network": "lan", "address": "10.0.0.2", "owner": "a", "again": true}));
+    let reservation = &declined["reservation"];
+    assert_eq!((&reservation["address"], reservation.get("created")), (&json!("10.0.0.3"), None));
+}
+
+#[test]
+fn a_subnet_moved_to_the_network_that_has_it_stays_as_it_is() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let before = client.ok("network.get", json!({"network": "lan"}));
+    let id = before["id"].clone();
+    let moved = client.ok("subnet.move", json!({"network": "lan", "subnet": "10.0.0.0/24", "to": id}));
+    assert_eq!(moved, before["subnets"][0]);
+    assert_eq!(client.ok("network.get", json!({"network": "lan"})), before);
+    let stale = json!({"network": "lan", "subnet": "10.0.0.0/24", "to": "lan", "if_version": 77});
+    assert_eq!(client.kind("subnet.move", stale), "conflict");
+}
+
+#[test]
+fn what_the_target_refuses_of_a_moved_subnet_comes_in_the_order_of_the_protocol() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    let create = |client: &mut Client, name: &str, realm: &str, subnets: Value| {
+        client.ok("network.create", json!({"name": name, "realm": realm, "subnets": subnets}));
+    };
+    create(&mut client, "from", "default", json!([{"cidr": "10.0.0.0/24", "name": "s", "dhcp": true}]));
+    create(&mut client, "plain", "own", json!([{"cidr": "10.0.0.0/16"}]));
+    create(&mut client, "named", "own2", json!([{"cidr": "10.0.0.0/16", "name": "s"}]));
+    create(&mut client, "dhcp", "own3", json!([{"cidr": "10.0.0.0/16", "name": "s", "dhcp": true}]));
+    for (to, kind) in [("plain", "overlap"), ("named", "already_exists"), ("dhcp", "invalid_argument")] {
+        assert_eq!(client.kind("subnet.move", json!({"network": "from", "subnet": "s", "to": to})), kind, "{to}");
+    }
+}
+
+#[test]
+fn a_network_name_that_is_taken_comes_before_subnets_that_overlap_each_other() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let twice = json!([{"cidr": "10.9.0.0/24"}, {"cidr": "10.9.0.0/25"}]);
+    let ask = |name: &str, if_absent: bool| json!({"name": name, "subnets": twice, "if_absent": if_absent});
+    assert_eq!(client.kind("network.create", ask("lan", false)), "already_exists");
+    let data = refused(&mut client, "network.create", ask("lan", true));
+    assert_eq!((&data["kind"], &data["differs"]), (&json!("already_exists"), &json!(["subnets"])));
+    assert_eq!(client.kind("network.create", ask("new", false)), "overlap");
+}
+
+#[test]
+fn the_space_of_a_deleted_network_is_free_once_its_last_release_is_answered() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    for round in 0..20 {
+        let name = format!("net-{round}");
+        client.ok("network.create", json!({"name": name, "subnets": [{"cidr": "10.0.0.0/24"}]}));
+        client.ok("ip.allocate", json!({"network": name, "owner": "a"}));
+        let id = client.ok("network.delete", json!({"network": name, "force": true}))["id"].clone();
+        assert_eq!(client.ok("ip.release", json!({"network": id, "owner": "a"}))["released"], json!(["10.0.0.1"]));
+    }
+}
+
+#[test]
+fn of_several_items_refused_alike_in_several_networks_the_first_is_answered() {
+    let server = TestServer::new();
+    let mut client = two_networks(&server);
+    for networks in [["lan", "dmz"], ["dmz", "lan"]] {
+        let ips = networks.map(|network| json!({"network": network, "address": "192.0.2.1"}));
+        let data = refused(&mut client, "ip.acquire", json!({"owner": "a", "ips": ips}));
+        assert_eq!((&data["kind"], &data["index"]), (&json!("out_of_range"), &json!(0)), "{networks:?}");
+    }
+}
+
+#[test]
+fn a_subnet_that_a_list_names_must_exist_whatever_realm_is_named_beside_it() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let ask = |subnet: &str| json!({"network": "lan", "realm": "other", "subnet": subnet});
+    assert_eq!(client.kind("ip.list", ask("10.9.0.0/24")), "not_found");
+    assert_eq!(client.ok("ip.list", ask("10.0.0.0/24")), json!({"reservations": []}));
+}
+
+#[test]
+fn an_acquire_over_several_networks_sees_no_cooldown_that_is_over() {
+    let server = TestServer::new();
+    let mut client = two_networks(&server);
+    client.ok("network.update", json!({"network": "lan", "set": {"cooldown_seconds": 60}}));
+    client.allocate("a");
+    client.ok("ip.release", json!({"network": "lan", "owner": "a"}));
+    server.clock.advance_ms(60_000);
+    let ips = json!([{"network": "lan"}, {"network": "dmz"}]);
+    let acquired = client.ok("ip.acquire", json!({"owner": "b", "ips": ips}));
+    assert_eq!(acquired["reservations"][0]["address"], "10.0.0.2");
+}
+
+#[test]
+fn what_is_there_already_does_not_overlap_itself_when_something_else_is_refused() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let ask = json!({"network": "lan", "cidr": "10.0.0.0/24", "if_absent": true, "if_version": 77});
+    assert_eq!(client.kind("subnet.add", ask), "conflict");
+    client.allocate("a");
+    let id = client.ok("network.delete", json!({"network": "lan", "force": true}))["id"].clone();
+    assert_eq!(client.kind("subnet.add", json!({"network": id, "cidr": "10.0.0.0/24", "if_absent": true})), "in_use");
+}
+
+#[test]
+fn what_a_deleted_network_lets_go_cools_for_when_it_is_restored() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    client.ok("network.update", json!({"network": "lan", "set": {"cooldown_seconds": 60}}));
+    client.allocate("a");
+    client.allocate("b");
+    let id = client.ok("network.delete", json!({"network": "lan", "force": true}))["id"].clone();
+    client.ok("ip.release", json!({"network": id, "owner": "a"}));
+    assert_eq!(client.ok("network.usage", json!({"network": id}))["cooling"], "1");
+    client.ok("network.restore", json!({"network": id}));
+    assert_eq!(client.allocate("c")["address"], "10.0.0.4");
+    client.ok("network.delete", json!({"network": "lan", "force": true}));
+    client.ok("ip.release", json!({"network": id, "owner": "b"}));
+    client.ok("ip.release", json!({"network": id, "owner": "c"}));
+    assert_eq!(client.kind("network.get", json!({"network": id})), "not_found", "gone with its last reservation");
+}
+
+#[test]
+fn a_map_of_a_pool_in_another_subnet_is_empty() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    client.ok("subnet.add", json!({"network": "lan", "cidr": "10.2.0.0/24", "pools": [{"range": "10.2.0.8/29"}]}));
+    let ask = |pool: &str| json!({"network": "lan", "subnet": "10.0.0.0/24", "pool": pool});
+    assert_eq!(client.ok("network.map", ask("10.2.0.8/29")), json!({"pools": []}));
+    assert_eq!(client.kind("network.map", ask("10.2.0.16/29")), "not_found");
+}
+
+#[test]
+fn a_mac_is_used_once_in_a_realm_over_all_its_networks() {
+    let server = TestServer::new();
+    let mut client = two_networks(&server);
+    client.ok("network.create", json!({"name": "own", "realm": "own", "subnets": [{"cidr": "10.0.0.0/24"}]}));
+    let ask = |network: &str, owner: &str| json!({"network": network, "owner": owner, "mac": "02:00:00:00:00:01"});
+    client.ok("ip.allocate", ask("lan", "a"));
+    let data = refused(&mut client, "ip.allocate", ask("dmz", "a"));
+    assert_eq!((&data["kind"], &data["address"]), (&json!("already_in_use"), &json!("10.0.0.2")));
+    client.ok("ip.allocate", json!({"network": "dmz", "owner": "b"}));
+    let set = json!({"network": "dmz", "owner": "b", "set": {"mac": "02:00:00:00:00:01"}});
+    assert_eq!(client.kind("ip.update", set.clone()), "already_in_use");
+    client.ok("ip.allocate", ask("own", "a"));
+    // A dry run claims nothing, a refusal neither.
+    let dry = json!({"network": "dmz", "owner": "c", "mac": "02:00:00:00:00:02", "dry_run": true});
+    client.ok("ip.allocate", dry);
+    client.ok("ip.allocate", json!({"network": "lan", "owner": "c", "mac": "02:00:00:00:00:02"}));
+    client.ok("ip.release", json!({"network": "lan", "owner": "a"}));
+    client.ok("ip.update", set);
+    assert_eq!(client.kind("ip.allocate", ask("lan", "a")), "already_in_use");
+}
+
+#[test]
+fn a_mac_goes_along_with_the_subnet_that_moves_and_stays_where_a_move_is_refused() {
+    let server = TestServer::new();
+    let mut client = two_networks(&server);
+    let ask = |network: &str, owner: &str| json!({"network": network, "owner": owner, "mac": "02:00:00:00:00:01"});
+    client.ok("ip.allocate", ask("lan", "a"));
+    let mut to_dmz = json!({"network": "lan", "subnet": "10.0.0.0/24", "to": "dmz", "dry_run": true});
+    client.ok("subnet.move", to_dmz.clone());
+    assert_eq!(client.kind("ip.allocate", ask("dmz", "b")), "already_in_use");
+    to_dmz.as_object_mut().unwrap().remove("dry_run");
+    client.ok("subnet.move", to_dmz);
+    assert_eq!(client.kind("ip.allocate", ask("lan", "b")), "already_in_use");
+    client.ok("ip.release", json!({"network": "dmz", "owner": "a"}));
+    client.ok("subnet.add", json!({"network": "lan", "cidr": "10.7.0.0/24"}));
+    client.ok("ip.allocate", ask("lan", "b"));
+    client.ok("network.create", json!({"name": "own", "realm": "own", "subnets": [{"cidr": "10.8.0.0/24"}]}));
+    client.ok("ip.allocate", ask("own", "c"));
+    let refused = json!({"network": "own", "subnet": "10.8.0.0/24", "to": "dmz"});
+    assert_eq!(client.kind("subnet.move", refused), "already_in_use");
+    client.ok("ip.release", json!({"network": "lan", "owner": "b"}));
+    client.ok("subnet.move", json!({"network": "own", "subnet": "10.8.0.0/24", "to": "dmz"}));
+}
+
+#[test]
+fn macs_that_are_made_up_differ_over_all_networks_of_a_realm() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    let mut seen = std::collections::BTreeSet::new();
+    for at in 0..4 {
+        let subnets = json!([{"cidr": format!("10.{at}.0.0/22")}]);
+        let l2 = json!({"mac_prefix": "aa:00:00"});
+        client.ok("network.create", json!({"name": format!("n{at}"), "l2": l2, "subnets": subnets}));
+        let ips = vec![json!({}); 200];
+        let acquired =
+            client.ok("ip.acquire", json!({"network": format!("n{at}"), "owner": "a", "ips": ips, "mac": "auto"}));
+        for reservation in acquired["reservations"].as_array().unwrap() {
+            assert!(seen.insert(reservation["mac"].as_str().unwrap().to_owned()), "{reservation}");
+        }
+    }
+}

@@ -1,0 +1,397 @@
+//! Every kind of error that can occur, made by a real server: the lines on the wire, and what the command line prints.
+//!
+//! `ALLOD_BLESS=1 cargo test --test server errors` writes `tests/golden/errors/` anew; read the difference before you
+//! commit it. Clock and chance are the test's, so that times and generations are the same in each run.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use allod::actors::service::Hooks;
+use allod::core::command::Command as Asked;
+use allod::store::StoreHealth;
+use allod::wire::ErrorKind;
+use serde_json::{Value, json};
+
+use crate::faulty::Fault;
+use crate::support::{Client, TestServer};
+
+/// What is asked.
+enum Ask {
+    /// A request, and the arguments of the command that makes it.
+    Call(&'static str, Value, &'static [&'static str]),
+    /// A line that the command line never sends.
+    Line(&'static str),
+    /// Nothing: a connection is enough. With a command that meets the same.
+    Connect(&'static [&'static str]),
+}
+
+/// One way to an error.
+struct Scene {
+    /// Why it is refused.
+    title: &'static str,
+    /// Makes it so.
+    given: fn(&TestServer, &mut Client),
+    ask: Ask,
+}
+
+fn scene(title: &'static str, ask: Ask) -> Scene {
+    Scene { title, given: |_, _| {}, ask }
+}
+
+impl Scene {
+    fn given(mut self, given: fn(&TestServer, &mut Client)) -> Self {
+        self.given = given;
+        self
+    }
+}
+
+/// The ways to an error of this kind; none where what refuses so is not there yet.
+fn scenes(kind: ErrorKind) -> Vec<Scene> {
+    use Ask::{Call, Connect, Line};
+    let allocate = |owner: &str| json!({"network": "lan", "owner": owner});
+    let claim = |address: &str| json!({"network": "lan", "address": address, "owner": "db/0"});
+    match kind {
+        ErrorKind::ParseError => vec![scene(
+            "a line that is no JSON",
+            Line(r#"{"jsonrpc":"2.0","id":1,"method":"ip.allocate","params":{"network":"lan",}}"#),
+        )],
+        ErrorKind::InvalidRequest => {
+            vec![scene("JSON that is no request", Line(r#"{"jsonrpc":"2.0","id":1,"params":{"network":"lan"}}"#))]
+        }
+        ErrorKind::MethodNotFound => vec![
+            scene(
+                "a method that does not exist",
+                Call("ip.alocate", allocate("web/0"), &["call", "ip.alocate", "network=lan", "owner=web/0"]),
+            ),
+            scene("a method that is not served yet", Call("deployment.list", json!({}), &["call", "deployment.list"])),
+        ],
+        ErrorKind::InvalidArgument => vec![
+            scene(
+                "host bits in a prefix",
+                Call(
+                    "subnet.add",
+                    json!({"network": "lan", "cidr": "10.1.0.5/24"}),
+                    &["call", "subnet.add", "network=lan", "cidr=10.1.0.5/24"],
+                ),
+            ),
+            scene(
+                "a member that is misspelt",
+                Call(
+                    "ip.allocate",
+                    json!({"network": "lan", "owner": "web/0", "pol": "front"}),
+                    &["call", "ip.allocate", "network=lan", "owner=web/0", "pol=front"],
+                ),
+            ),
+        ],
+        ErrorKind::Internal => vec![scene(
+            "a bug: the decision panics",
+            Call("ip.allocate", allocate("bomb"), &["ip", "allocate", "lan", "--owner", "bomb"]),
+        )],
+        ErrorKind::NotFound => vec![
+            scene(
+                "a network that does not exist",
+                Call(
+                    "ip.allocate",
+                    json!({"network": "lam", "owner": "web/0"}),
+                    &["ip", "allocate", "lam", "--owner", "web/0"],
+                ),
+            ),
+            scene(
+                "a reservation that does not exist",
+                Call(
+                    "ip.renew",
+                    json!({"network": "lan", "owner": "web/9", "ttl_seconds": null}),
+                    &["ip", "renew", "lan", "--owner", "web/9", "--permanent"],
+                ),
+            ),
+        ],
+        ErrorKind::AlreadyExists => vec![
+            scene(
+                "a name that is taken",
+                Call("network.create", json!({"name": "lan"}), &["network", "create", "lan"]),
+            ),
+            scene(
+                "a slot that holds another address",
+                Call(
+                    "ip.claim",
+                    json!({"network": "lan", "address": "10.0.0.7", "owner": "web/0"}),
+                    &["ip", "claim", "lan", "10.0.0.7", "--owner", "web/0"],
+                ),
+            ),
+        ],
+        ErrorKind::AlreadyInUse => vec![scene(
+            "an address that somebody else holds",
+            Call("ip.claim", claim("10.0.0.2"), &["ip", "claim", "lan", "10.0.0.2", "--owner", "db/0"]),
+        )],
+        ErrorKind::NotEnoughCapacity => vec![scene(
+            "a network that is full",
+            Call(
+                "ip.allocate",
+                json!({"network": "tiny", "owner": "web/1"}),
+                &["ip", "allocate", "tiny", "--owner", "web/1"],
+            ),
+        )],
+        ErrorKind::OutOfRange => vec![scene(
+            "an address outside every subnet",
+            Call("ip.claim", claim("10.9.0.7"), &["ip", "claim", "lan", "10.9.0.7", "--owner", "db/0"]),
+        )],
+        ErrorKind::Reserved => vec![
+            scene(
+                "an address inside a reserved range",
+                Call("ip.claim", claim("10.0.0.200"), &["ip", "claim", "lan", "10.0.0.200", "--owner", "db/0"]),
+            ),
+            scene(
+                "the gateway",
+                Call("ip.claim", claim("10.0.0.1"), &["ip", "claim", "lan", "10.0.0.1", "--owner", "db/0"]),
+            ),
+        ],
+        ErrorKind::Overlap => vec![scene(
+            "a subnet over another network of the realm",
+            Call(
+                "subnet.add",
+                json!({"network": "tiny", "cidr": "10.0.0.0/16"}),
+                &["subnet", "add", "tiny", "10.0.0.0/16"],
+            ),
+        )],
+        ErrorKind::InUse => vec![scene(
+            "a subnet in which something is held",
+            Call(
+                "subnet.remove",
+                json!({"network": "lan", "subnet": "10.0.0.0/24"}),
+                &["subnet", "remove", "lan", "10.0.0.0/24", "--yes"],
+            ),
+        )],
+        ErrorKind::NotOwner => vec![scene(
+            "the release of somebody else's address",
+            Call("ip.release", claim("10.0.0.2"), &["ip", "release", "lan", "10.0.0.2", "--owner", "db/0"]),
+        )],
+        ErrorKind::WrongKind => vec![scene(
+            "an address claimed in a network that carries none",
+            Call(
+                "ip.claim",
+                json!({"network": "cloud", "address": "10.0.0.7", "owner": "db/0"}),
+                &["ip", "claim", "cloud", "10.0.0.7", "--owner", "db/0"],
+            ),
+        )],
+        ErrorKind::Conflict => vec![
+            scene(
+                "a release that speaks of an earlier holding",
+                Call(
+                    "ip.release",
+                    json!({"network": "lan", "address": "10.0.0.2", "owner": "web/0", "if_generation": 4}),
+                    &["ip", "release", "lan", "10.0.0.2", "--owner", "web/0", "--if-generation", "4"],
+                ),
+            ),
+            scene(
+                "a change of a configuration that has moved on",
+                Call(
+                    "network.update",
+                    json!({"network": "lan", "set": {"protected": true}, "if_version": 7}),
+                    &["call", "network.update", "network=lan", "set={\"protected\":true}", "if_version=7"],
+                ),
+            ),
+        ],
+        ErrorKind::QuotaExceeded => vec![scene(
+            "one more than an owner may hold",
+            Call(
+                "ip.allocate",
+                json!({"network": "tiny", "owner": "web/0", "slot": "1"}),
+                &["ip", "allocate", "tiny", "--owner", "web/0", "--slot", "1"],
+            ),
+        )],
+        ErrorKind::Unavailable => vec![
+            scene(
+                "a full disk",
+                Call("ip.allocate", allocate("web/1"), &["ip", "allocate", "lan", "--owner", "web/1"]),
+            )
+            .given(|server, _| server.store.health_is(StoreHealth::Full)),
+            scene(
+                "a commit of which nobody knows what became of it",
+                Call("ip.release", allocate("web/0"), &["ip", "release", "lan", "--owner", "web/0"]),
+            )
+            .given(|server, _| {
+                server.store.health_is(StoreHealth::Ready);
+                server.store.next([Fault::Fenced]);
+            }),
+        ],
+        ErrorKind::Overloaded => vec![scene("one connection too many", Connect(&["server", "ping"]))],
+        ErrorKind::NotReady => vec![
+            scene(
+                "a network that is being loaded",
+                Call("ip.get", json!({"network": "lan", "address": "10.0.0.2"}), &["who", "10.0.0.2"]),
+            )
+            .given(|server, client| {
+                server.store.hold_loads();
+                client.call("ip.allocate", json!({"network": "lan", "owner": "bomb"}));
+            }),
+        ],
+        ErrorKind::NetworkStopped => vec![
+            scene(
+                "a network that crashed three times in a minute",
+                Call("ip.allocate", allocate("web/1"), &["ip", "allocate", "lan", "--owner", "web/1"]),
+            )
+            .given(|_, client| {
+                for _ in 0..3 {
+                    client.call("ip.allocate", json!({"network": "lan", "owner": "bomb"}));
+                }
+            }),
+        ],
+        ErrorKind::LineTooLong => vec![scene(
+            "a line beyond server.max_line_bytes",
+            Call("ip.get", json!({"address": "1".repeat(1_100)}), LONG),
+        )],
+        // Sweeps, events, several nodes, rates and permissions: what refuses so is not there yet.
+        ErrorKind::Brake
+        | ErrorKind::CursorLost
+        | ErrorKind::Moved
+        | ErrorKind::RateLimited
+        | ErrorKind::Unauthenticated
+        | ErrorKind::PermissionDenied => Vec::new(),
+    }
+}
+
+/// A command whose request is as long as a line may not be: its last argument is repeated.
+const LONG: &[&str] = &["call", "ip.get", "address=1"];
+
+/// A server with `lan` (10.0.0.2 held by web/0, the end reserved), `tiny` (full) and `cloud` (dynamic).
+fn server(kind: ErrorKind) -> (TestServer, Client) {
+    let before_decide = |command: &Asked| {
+        if let Asked::Allocate(ask) = command
+            && ask.holder.owner.as_str() == "bomb"
+        {
+            panic!("as asked");
+        }
+    };
+    let server = TestServer::with(|options| {
+        options.hooks = Hooks { before_decide: Some(Arc::new(before_decide)) };
+        options.config.server.max_line_bytes = 1_024;
+        if kind == ErrorKind::Overloaded {
+            options.config.server.max_connections = 1;
+        }
+    });
+    let mut client = server.with_lan();
+    client.allocate("web/0");
+    client.ok("reserved.add", json!({"network": "lan", "range": "10.0.0.200/29", "note": "the old DHCP server"}));
+    let (subnets, limits) = (json!([{"cidr": "192.0.2.0/30"}]), json!({"per_owner": 1}));
+    client.ok("network.create", json!({"name": "tiny", "subnets": subnets, "limits": limits}));
+    for owner in ["web/0", "db/0"] {
+        client.ok("ip.allocate", json!({"network": "tiny", "owner": owner}));
+    }
+    client.ok("network.create", json!({"name": "cloud", "kind": "dynamic"}));
+    (server, client)
+}
+
+/// What goes over the wire.
+fn wire(server: &TestServer, client: &mut Client, ask: &Ask) -> String {
+    let (sent, received) = match ask {
+        Ask::Call(method, params, _) => {
+            let line = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string();
+            (line.clone(), answer(client, &line))
+        }
+        Ask::Line(line) => ((*line).to_owned(), answer(client, line)),
+        Ask::Connect(_) => (String::new(), server.client().text_line()),
+    };
+    let sent = if sent.is_empty() { "(a connection)".to_owned() } else { sent };
+    format!("> {}\n< {received}", shortened(&sent))
+}
+
+fn answer(client: &mut Client, line: &str) -> String {
+    client.raw(format!("{line}\n"));
+    client.text_line()
+}
+
+/// What the command line prints for the same; nothing where it never sends such a thing.
+fn printed(server: &TestServer, ask: &Ask) -> Option<String> {
+    let (Ask::Call(_, _, arguments) | Ask::Connect(arguments)) = ask else { return None };
+    let mut arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
+    if arguments == LONG {
+        arguments[2] = format!("address={}", "1".repeat(1_100));
+    }
+    let output = Command::new(env!("CARGO_BIN_EXE_allod"))
+        .args(&arguments)
+        .env("ALLOD_SERVER", server.running.tcp.to_string())
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    let hint = text.lines().rfind(|line| !line.is_empty()).unwrap_or_default();
+    let remedy = ["`allod ", "`--", "setting `"].iter().any(|remedy| hint.contains(remedy));
+    assert!(hint.starts_with("hint: ") && remedy, "{arguments:?} ends without a remedy:\n{text}");
+    let command = arguments.iter().map(|argument| quoted(argument)).collect::<Vec<_>>().join(" ");
+    let code = output.status.code().unwrap();
+    Some(shortened(&format!("$ allod {command}\n{text}# exit code {code}\n")))
+}
+
+fn quoted(argument: &str) -> String {
+    if argument.contains('"') { format!("'{argument}'") } else { argument.to_owned() }
+}
+
+/// A line that is too long to be read is too long to be shown.
+fn shortened(text: &str) -> String {
+    text.replace(&"1".repeat(1_100), "111…")
+}
+
+/// Without what no seed of the test draws: the id of an internal error, the network's own, and the port.
+fn normalised(text: &str, tcp: std::net::SocketAddr) -> String {
+    let mut text = text.replace(&tcp.to_string(), "127.0.0.1:7400");
+    for before in ["under ", "message\":\"network ", ": network "] {
+        let id_of = |rest: &str| rest.chars().take_while(|c| c.is_ascii_hexdigit() || *c == '-').collect::<String>();
+        let ids: Vec<String> = text.split(before).skip(1).map(id_of).filter(|id| id.len() >= 16).collect();
+        for id in ids {
+            text = text.replace(&id, "ID");
+        }
+    }
+    text
+}
+
+fn transcript(kind: ErrorKind) -> String {
+    let mut text = String::new();
+    for scene in scenes(kind) {
+        let (server, mut client) = server(kind);
+        (scene.given)(&server, &mut client);
+        let lines = wire(&server, &mut client, &scene.ask);
+        let received: Value = serde_json::from_str(lines.rsplit_once("\n< ").unwrap().1).unwrap();
+        assert_eq!(received["error"]["data"]["kind"], kind.as_str(), "{}: {lines}", scene.title);
+        assert_eq!(received["error"]["code"], kind.code(), "{}: {lines}", scene.title);
+        text.push_str(&format!("# {}\n{lines}\n", scene.title));
+        if kind == ErrorKind::Unavailable {
+            // A commit that is to fail was used up.
+            (scene.given)(&server, &mut client);
+        }
+        text.push_str(&printed(&server, &scene.ask).unwrap_or_default());
+        text.push('\n');
+        text = normalised(&text, server.running.tcp);
+        server.store.let_loads_go();
+    }
+    text.truncate(text.trim_end().len());
+    text + "\n"
+}
+
+#[test]
+fn every_kind_of_error_is_sent_and_printed_as_written_down() {
+    let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/errors");
+    let mut wrong = Vec::new();
+    for &kind in ErrorKind::ALL {
+        let path = directory.join(format!("{kind}.txt"));
+        if scenes(kind).is_empty() {
+            assert!(!path.exists(), "{} is of a kind that cannot occur", path.display());
+            continue;
+        }
+        let text = transcript(kind);
+        if std::env::var_os("ALLOD_BLESS").is_some() {
+            bless(&path, &text);
+        } else if std::fs::read_to_string(&path).unwrap_or_default() != text {
+            wrong.push(format!("{} differs; it is now:\n{text}", path.display()));
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "see `ALLOD_BLESS=1 cargo test --test server errors && git diff`\n\n{}",
+        wrong.join("\n")
+    );
+}
+
+fn bless(path: &Path, text: &str) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, text).unwrap();
+}

@@ -1,0 +1,86 @@
+//! A MAC is unique in its realm, whichever of its networks carries it.
+
+use serde_json::{Value, json};
+
+use crate::support::{Client, TestServer, line};
+
+fn three_networks(server: &TestServer) -> Client {
+    let mut client = server.client();
+    let l2 = json!({"mac_prefix": "aa:00:00"});
+    for (name, realm, cidr) in
+        [("one", "default", "10.0.0.0/16"), ("two", "default", "10.1.0.0/16"), ("other", "elsewhere", "10.0.0.0/16")]
+    {
+        let subnets = json!([{"cidr": cidr}]);
+        client.ok("network.create", json!({"name": name, "realm": realm, "l2": l2, "subnets": subnets}));
+    }
+    client
+}
+
+fn with_mac(network: &str, owner: &str, mac: &str) -> Value {
+    json!({"network": network, "owner": owner, "mac": mac})
+}
+
+#[test]
+fn a_mac_of_one_network_is_refused_in_another_of_its_realm_until_it_is_let_go() {
+    let server = TestServer::new();
+    let mut client = three_networks(&server);
+    let mac = "52:54:00:12:34:56";
+    client.ok("ip.allocate", with_mac("one", "a", mac));
+    let refused = client.call("ip.allocate", with_mac("two", "b", mac));
+    assert_eq!(refused["error"]["data"]["kind"], "already_in_use", "{refused}");
+    client.ok("ip.allocate", with_mac("other", "b", mac));
+    // Without the MAC there is an address; giving it the MAC later is refused as well.
+    client.ok("ip.allocate", json!({"network": "two", "owner": "b"}));
+    let update = json!({"network": "two", "owner": "b", "set": {"mac": mac}});
+    assert_eq!(client.call("ip.update", update.clone())["error"]["data"]["kind"], "already_in_use");
+    let acquire = json!({"owner": "c", "mac": mac, "ips": [{"network": "two"}]});
+    let refused = client.call("ip.acquire", acquire);
+    assert!(refused["error"].is_object(), "{refused}");
+
+    client.ok("ip.release", json!({"network": "one", "owner": "a"}));
+    client.ok("ip.update", update);
+    assert_eq!(client.call("ip.allocate", with_mac("one", "a", mac))["error"]["data"]["kind"], "already_in_use");
+    client.ok("ip.update", json!({"network": "two", "owner": "b", "set": {"mac": null}}));
+    client.ok("ip.allocate", with_mac("one", "a", mac));
+}
+
+#[test]
+fn a_dry_run_takes_no_mac() {
+    let server = TestServer::new();
+    let mut client = three_networks(&server);
+    let mac = "52:54:00:12:34:56";
+    let mut dry = with_mac("one", "a", mac);
+    dry["dry_run"] = json!(true);
+    client.ok("ip.allocate", dry);
+    client.ok("ip.allocate", with_mac("two", "b", mac));
+}
+
+#[test]
+fn of_two_networks_that_want_the_same_macs_at_once_each_mac_goes_to_one() {
+    let server = TestServer::with(|options| options.config.server.threads = 2);
+    let mut first = three_networks(&server);
+    let mut second = server.client();
+    let asks = |network: &str| -> String {
+        let ask = |at: u64| {
+            let mac = format!("52:54:00:00:{:02x}:{:02x}", at / 256, at % 256);
+            line(at, "ip.allocate", &with_mac(network, &format!("vm/{at}"), &mac))
+        };
+        (0..400).map(ask).collect()
+    };
+    first.raw(asks("one"));
+    second.raw(asks("two"));
+    let mut given = [0; 400];
+    for client in [&mut first, &mut second] {
+        for _ in 0..400 {
+            let answer = client.answer();
+            let at = answer["id"].as_u64().unwrap() as usize;
+            match &answer["error"]["data"]["kind"] {
+                Value::Null => given[at] += 1,
+                kind => assert_eq!(kind, "already_in_use", "{answer}"),
+            }
+        }
+    }
+    assert!(given.iter().all(|count| *count == 1), "{given:?}");
+    let held = first.ok("ip.list", json!({"count_only": true}));
+    assert_eq!(held["count"], 400);
+}

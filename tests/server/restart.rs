@@ -1,0 +1,122 @@
+//! What a start owes to those who were served before: leases, time, and caution after a restore.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use allod::core::types::ShardTime;
+use allod::store::embedded::{self, EmbeddedStore};
+use allod::store::memory::MemoryStore;
+use allod::store::{Seq, ShardId, Store};
+use serde_json::json;
+
+use crate::support::TestServer;
+
+fn on(directory: &Path, accept_restored: bool) -> TestServer {
+    let options = embedded::Options { accept_restored, ..embedded::Options::default() };
+    TestServer::over(Arc::new(EmbeddedStore::open(directory, 4, options).unwrap()), |_| {})
+}
+
+#[test]
+fn no_lease_ends_before_its_holder_could_renew_it_after_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = on(directory.path(), false);
+    let mut client = server.with_lan();
+    client.ok("ip.allocate", json!({"network": "lan", "owner": "short", "ttl_seconds": 10}));
+    client.ok("ip.allocate", json!({"network": "lan", "owner": "long", "ttl_seconds": 60}));
+    let (short, long) = ("10.0.0.2", "10.0.0.3");
+    server.clock.advance_ms(59_000);
+    // The short one is over by now, but nobody looked since: the server ends first.
+    drop(client);
+    server.running.stop();
+
+    let server = on(directory.path(), false);
+    let mut client = server.client();
+    let mut held = |address: &str| {
+        let shown = client.ok("ip.get", json!({"network": "lan", "address": address}));
+        shown["state"] == "held"
+    };
+    assert!(held(long));
+    server.clock.advance_ms(20_000);
+    assert!(held(long), "it had one second left, and thirty are granted");
+    server.clock.advance_ms(11_000);
+    assert!(!held(long));
+    assert!(!held(short));
+}
+
+#[test]
+fn an_idle_spell_before_a_clean_stop_counts() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = on(directory.path(), false);
+    let mut client = server.with_lan();
+    client.ok("ip.allocate", json!({"network": "lan", "owner": "a", "ttl_seconds": 3600}));
+    server.clock.advance_ms(3_000_000);
+    drop(client);
+    server.running.stop();
+    let server = on(directory.path(), false);
+    let mut client = server.client();
+    let get = json!({"network": "lan", "address": "10.0.0.2"});
+    server.clock.advance_ms(500_000);
+    assert_eq!(client.ok("ip.get", get.clone())["state"], "held");
+    server.clock.advance_ms(101_000);
+    assert_eq!(client.ok("ip.get", get)["state"], "free");
+}
+
+#[test]
+fn the_time_of_an_idle_shard_is_written_down_while_something_waits_for_it() {
+    let inner = Arc::new(MemoryStore::new(1));
+    let server = TestServer::over(Arc::clone(&inner) as Arc<dyn Store>, |_| {});
+    let mut client = server.with_lan();
+    let last_time = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let history = runtime.block_on(inner.history(ShardId(0), Seq(0), 1_000)).unwrap();
+        history.last().unwrap().time
+    };
+    server.clock.advance_ms(3_000_000);
+    client.ok("ip.allocate", json!({"network": "lan", "owner": "a", "ttl_seconds": 86_400}));
+    let granted = last_time();
+    server.clock.advance_ms(3_000_000);
+    let begun = Instant::now();
+    while last_time() < ShardTime(granted.0 + 3_000_000) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "nothing was written down");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_restored_register_chooses_no_address_until_it_is_accepted() {
+    let (original, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let server = on(original.path(), false);
+    let mut client = server.with_lan();
+    let before = client.ok("ip.allocate", json!({"network": "lan", "owner": "a"}));
+    drop(client);
+    server.running.stop();
+    embedded::copy(original.path(), &copy.path().join("register")).unwrap();
+    let restored = copy.path().join("register");
+
+    let server = on(&restored, false);
+    let mut client = server.client();
+    let refused = client.call("ip.allocate", json!({"network": "lan", "owner": "b"}));
+    assert_eq!(refused["error"]["data"]["kind"], "unavailable", "{refused}");
+    assert_eq!(refused["error"]["data"]["applied"], false, "{refused}");
+    assert!(refused["error"]["message"].as_str().unwrap().contains("--accept-restored"), "{refused}");
+    let acquire = json!({"owner": "b", "ips": [{"network": "lan"}]});
+    assert_eq!(client.call("ip.acquire", acquire)["error"]["data"]["kind"], "unavailable");
+    // What is in the copy is answered, and what its holders name is theirs.
+    let again = client.ok("ip.allocate", json!({"network": "lan", "owner": "a"}));
+    assert_eq!(again["address"], before["address"]);
+    client.ok("ip.claim", json!({"network": "lan", "owner": "b", "address": "10.0.0.77"}));
+    client.ok("ip.release", json!({"network": "lan", "owner": "a"}));
+    drop(client);
+    server.running.stop();
+
+    for accept in [true, false] {
+        let server = on(&restored, accept);
+        let mut client = server.client();
+        let owner = format!("c-{accept}");
+        let granted = client.ok("ip.allocate", json!({"network": "lan", "owner": owner}));
+        assert!(granted["generation"].as_u64() > before["generation"].as_u64());
+        drop(client);
+        server.running.stop();
+    }
+}

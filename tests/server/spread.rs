@@ -1,0 +1,54 @@
+//! What is asked of all networks costs what is found, not how many there are.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use allod::actors::service::Hooks;
+use serde_json::json;
+
+use crate::support::{TestServer, line};
+
+const NETWORKS: usize = 300;
+
+#[test]
+fn what_an_owner_holds_in_few_of_many_networks_is_found_without_asking_the_others() {
+    let decided = Arc::new(AtomicUsize::new(0));
+    let counting = Arc::clone(&decided);
+    let count = move |_: &_| {
+        counting.fetch_add(1, Ordering::Relaxed);
+    };
+    let server = TestServer::hooked(Hooks { before_decide: Some(Arc::new(count)) });
+    let mut client = server.client();
+    let mut text = String::new();
+    for at in 0..NETWORKS {
+        let subnets = json!([{"cidr": format!("10.{}.{}.0/24", at / 250, at % 250)}]);
+        text += &line(at as u64, "network.create", &json!({"name": format!("net-{at:03}"), "subnets": subnets}));
+        let bystander = json!({"network": format!("net-{at:03}"), "owner": "a", "scope": "others"});
+        text += &line(at as u64, "ip.allocate", &bystander);
+    }
+    client.raw(text);
+    for _ in 0..2 * NETWORKS {
+        client.answer();
+    }
+    for network in ["net-299", "net-007", "net-100"] {
+        client.ok("ip.allocate", json!({"network": network, "owner": "a", "scope": "mine"}));
+        client.ok("ip.allocate", json!({"network": network, "owner": "b", "scope": "mine"}));
+    }
+
+    decided.store(0, Ordering::Relaxed);
+    let listed = client.ok("ip.list", json!({"owner": "a", "scope": "mine"}));
+    let networks: Vec<&str> =
+        listed["reservations"].as_array().unwrap().iter().map(|held| held["network"].as_str().unwrap()).collect();
+    assert_eq!(networks, ["net-007", "net-100", "net-299"]);
+    let released = client.ok("owner.release", json!({"owner": "a", "scope": "mine"}));
+    assert_eq!(released["released"].as_array().unwrap().len(), 3, "{released}");
+    let released = client.ok("owner.release", json!({"owner": "a", "scope": "mine"}));
+    assert_eq!(released["released"], json!([]));
+    let released = client.ok("scope.release", json!({"scope": "mine"}));
+    assert_eq!(released["released"].as_array().unwrap().len(), 3, "{released}");
+    // A look and a release in each of three networks, four times over, and what their timers do beside it.
+    let asked = decided.load(Ordering::Relaxed);
+    assert!(asked < NETWORKS / 4, "{asked} decisions");
+    let everywhere = client.ok("ip.list", json!({"owner": "a", "count_only": true}));
+    assert_eq!(everywhere["count"], NETWORKS);
+}
