@@ -19,8 +19,13 @@ pub const CONNECTIONS_MAX: usize = 4_096;
 pub const BATCH_CHANGES_MAX: usize = 1_000;
 /// Changes after which a network hands what it has so far to the committer: a group takes fair shares of these.
 pub const UNIT_CHANGES_MAX: usize = 256;
-/// Encoded size of one batch.
+/// Bytes of one group of batches, by an upper estimate. Only an act that is longer by itself goes beyond it, alone.
 pub const BATCH_BYTES_MAX: usize = 1 << 20;
+/// Bytes after which a network hands what it has so far to the committer.
+pub const UNIT_BYTES_MAX: usize = BATCH_BYTES_MAX / 4;
+/// Bytes of what must become durable together: a segment of the log holds it. Beyond it stands only the move of a subnet
+/// with some hundred thousand reservations.
+pub const ACT_BYTES_MAX: usize = 48 << 20;
 /// Expired leases and ended cooldowns that one command handles.
 pub const EXPIRE_STEPS_MAX: usize = 256;
 /// Records that a list looks at before it lets others have a turn.
@@ -88,6 +93,7 @@ pub const SWEEP_CLAIMANTS_MAX: usize = 10_000;
 pub const JSON_NUMBER_MAX: u64 = (1 << 53) - 1;
 
 const _: () = assert!(UNIT_CHANGES_MAX <= BATCH_CHANGES_MAX);
+const _: () = assert!(BATCH_BYTES_MAX <= ACT_BYTES_MAX);
 const _: () = assert!(EXPIRE_STEPS_MAX <= BATCH_CHANGES_MAX);
 const _: () = assert!(ACQUIRE_IPS_MAX * 2 <= BATCH_CHANGES_MAX);
 const _: () = assert!(LINE_BYTES_MAX <= BODY_BYTES_MAX);

@@ -23,6 +23,7 @@
 //! Review notes: does every unit that comes in get settled exactly once? Is `incarnation` raised before `settled`? Are
 //! the bytes of a group the same each time it is sent? What if the store never answers (the deadline is ours)?
 
+mod queue;
 mod unit;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
@@ -33,13 +34,14 @@ use std::time::{Duration, Instant};
 use actix::prelude::*;
 use tokio::sync::oneshot;
 
+use self::queue::Queue;
 pub use self::unit::{Drained, Enqueue, Part, Reload, Staged, Unit, chain, generation_floor};
 use self::unit::{Line, class_of, disown, highest, line_of};
 use super::network::Loaded;
 use super::service::Shared;
 use super::{Applied, Fatal, Fault, Told};
 use crate::core::types::NetworkId;
-use crate::limits::{BATCH_CHANGES_MAX, TIME_MARK_SECONDS};
+use crate::limits::{ACT_BYTES_MAX, TIME_MARK_SECONDS};
 use crate::store::{
     Act, Batch, CommitError, Committed, Head, NetworkImage, Seq, ShardId, StoreError, StoreHealth, Token,
 };
@@ -74,8 +76,7 @@ struct Standing {
 pub struct Committer {
     shared: Arc<Shared>,
     lines: HashMap<ShardId, Line>,
-    queue: VecDeque<Unit>,
-    queued_changes: usize,
+    queue: Queue,
     networks: HashMap<NetworkId, Standing>,
     in_flight: VecDeque<Group>,
     next_group: u64,
@@ -98,8 +99,7 @@ impl Committer {
         Self {
             shared,
             lines,
-            queue: VecDeque::new(),
-            queued_changes: 0,
+            queue: Queue::default(),
             networks: HashMap::new(),
             in_flight: VecDeque::new(),
             next_group: 0,
@@ -119,6 +119,12 @@ impl Committer {
         if stale || self.fatal {
             // Of a joint unit the other networks have applied their parts by now: they are given up with it.
             self.give_up(unit, Applied::No, "the network is being loaded again after a commit in doubt");
+            return;
+        }
+        if unit.bytes() > ACT_BYTES_MAX {
+            // It would take the whole group down with it.
+            let problem = format!("it changes more than can become durable at once: {ACT_BYTES_MAX} bytes");
+            self.give_up(unit, Applied::No, &problem);
             return;
         }
         if unit.changes() == 0 && self.shared.info.ownership_is_standing && !unit.answers.is_empty() {
@@ -142,47 +148,7 @@ impl Committer {
         for part in &unit.parts {
             self.networks.entry(part.lane.id).or_default().queued += 1;
         }
-        self.queued_changes += unit.changes();
-        self.queue.push_back(unit);
-    }
-
-    /// Units of the next group: all where they fit, else a fair share of each network first, then more in order.
-    fn next_units(&mut self) -> Vec<Unit> {
-        if self.queued_changes <= BATCH_CHANGES_MAX {
-            self.queued_changes = 0;
-            return self.queue.drain(..).collect();
-        }
-        let networks: HashSet<NetworkId> = self.queue.iter().flat_map(|u| u.parts.iter().map(|p| p.lane.id)).collect();
-        let share = (BATCH_CHANGES_MAX / networks.len().max(1)).max(1);
-        let mut taken = Vec::new();
-        let mut room = BATCH_CHANGES_MAX;
-        for quota in [share, BATCH_CHANGES_MAX] {
-            let mut used: HashMap<NetworkId, usize> = HashMap::new();
-            // A network that was passed over once in this round is passed over to its end: its order stays.
-            let mut blocked: HashSet<NetworkId> = HashSet::new();
-            let mut kept = VecDeque::with_capacity(self.queue.len());
-            for unit in self.queue.drain(..) {
-                let changes = unit.changes();
-                let over = |part: &Part| {
-                    blocked.contains(&part.lane.id)
-                        || used.get(&part.lane.id).is_some_and(|&u| u + part.changes > quota)
-                };
-                let fits = changes <= room || taken.is_empty();
-                if !fits || unit.parts.iter().any(over) {
-                    blocked.extend(unit.parts.iter().map(|part| part.lane.id));
-                    kept.push_back(unit);
-                    continue;
-                }
-                for part in &unit.parts {
-                    *used.entry(part.lane.id).or_default() += part.changes;
-                }
-                room = room.saturating_sub(changes);
-                self.queued_changes -= changes;
-                taken.push(unit);
-            }
-            self.queue = kept;
-        }
-        taken
+        self.queue.push(unit);
     }
 
     /// Hands groups to the store while there is something to write and room in the window.
@@ -191,7 +157,7 @@ impl Committer {
             return;
         }
         while self.in_flight.len() < GROUPS_IN_FLIGHT_MAX && !(self.queue.is_empty() && self.marks.is_empty()) {
-            let mut units = self.next_units();
+            let mut units = self.queue.next_group();
             let batches: Arc<[Batch]> = self.batches_of(&mut units).into();
             for part in units.iter().flat_map(|unit| &unit.parts) {
                 let standing = self.networks.entry(part.lane.id).or_default();
@@ -352,8 +318,7 @@ impl Committer {
                 line.seq = line.seq.min(Seq(batch.seq.0 - 1));
             }
         }
-        let queued: Vec<Unit> = self.queue.drain(..).collect();
-        self.queued_changes = 0;
+        let queued = self.queue.take_all();
         // First every memory concerned is declared worthless, then anything is said.
         let under_way = groups.into_iter().flat_map(|group| group.units).map(|unit| (unit, applied, true));
         let behind = queued.into_iter().map(|unit| (unit, Applied::No, false));
@@ -400,8 +365,7 @@ impl Committer {
             if left.is_empty() {
                 return act.recovered(ctx);
             }
-            let waiting: Vec<Unit> = act.queue.drain(..).collect();
-            act.queued_changes = 0;
+            let waiting = act.queue.take_all();
             waiting.iter().for_each(disown);
             for unit in waiting {
                 act.leave(&unit, |standing| standing.queued -= 1);
@@ -510,7 +474,7 @@ impl Committer {
         self.fatal = true;
         tracing::error!(problem, "the server stops: its supervisor is to start it again");
         let under_way = self.in_flight.drain(..).flat_map(|group| group.units).map(|unit| (unit, Applied::Unknown));
-        let behind = self.queue.drain(..).map(|unit| (unit, Applied::No));
+        let behind = self.queue.take_all().into_iter().map(|unit| (unit, Applied::No));
         let units: Vec<(Unit, Applied)> = under_way.chain(behind).collect();
         for (unit, applied) in units {
             self.give_up(unit, applied, problem);

@@ -54,7 +54,7 @@ use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::state::Step;
 use crate::core::types::{NetworkId, Scope};
-use crate::limits::{NETWORK_QUEUE_REQUESTS_MAX, UNIT_CHANGES_MAX};
+use crate::limits::{NETWORK_QUEUE_REQUESTS_MAX, UNIT_BYTES_MAX, UNIT_CHANGES_MAX};
 use crate::store::{Act, StoreHealth};
 
 /// How long a request waits for a network that is loading before it is refused.
@@ -203,7 +203,7 @@ impl NetworkActor {
                     break;
                 }
             }
-            if unit.changes >= UNIT_CHANGES_MAX {
+            if unit.changes >= UNIT_CHANGES_MAX || unit.bytes >= UNIT_BYTES_MAX {
                 let next = Draft::new(Some(work.outlet.clone()), items.len());
                 self.send(std::mem::replace(&mut unit, next));
             }
@@ -237,6 +237,7 @@ impl NetworkActor {
             lane: Arc::clone(&self.lane),
             incarnation: self.incarnation,
             changes: unit.changes,
+            bytes: unit.bytes,
             acts: unit.acts,
         };
         self.shared.enqueue(Enqueue(Unit { parts: vec![part], outlet: unit.outlet, answers: unit.answers }));
@@ -342,7 +343,6 @@ impl NetworkActor {
         };
         let (Decision { steps, outcome }, claims) = decided?;
         self.offer(&steps, transaction);
-        let changes = steps.len();
         let act = Act {
             network: self.id(),
             wall: moment.wall,
@@ -354,8 +354,8 @@ impl NetworkActor {
         if let Phase::Held { steps: held, claimed, .. } = &mut self.phase {
             (*held, *claimed) = (steps, claims);
         }
-        let acts = if changes == 0 { Vec::new() } else { vec![act] };
-        Ok((Part { lane: Arc::clone(&self.lane), incarnation: self.incarnation, changes, acts }, outcome))
+        let acts = if act.steps.is_empty() { Vec::new() } else { vec![act] };
+        Ok((Part::new(Arc::clone(&self.lane), self.incarnation, acts), outcome))
     }
 }
 

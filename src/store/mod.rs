@@ -26,6 +26,7 @@ pub mod codec;
 pub mod embedded;
 mod fence;
 pub mod memory;
+pub mod size;
 
 use std::future::Future;
 use std::pin::Pin;

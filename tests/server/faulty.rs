@@ -36,6 +36,8 @@ struct Inner {
     always: Fault,
     health: StoreHealth,
     commits: u64,
+    /// Longest commit in bytes, once somebody wants to know.
+    longest: Option<usize>,
 }
 
 /// The wrapper.
@@ -50,7 +52,13 @@ pub struct FaultyStore {
 
 impl FaultyStore {
     pub fn around(inner: Arc<dyn Store>) -> Arc<Self> {
-        let state = Inner { script: VecDeque::new(), always: Fault::None, health: StoreHealth::Ready, commits: 0 };
+        let state = Inner {
+            script: VecDeque::new(),
+            always: Fault::None,
+            health: StoreHealth::Ready,
+            commits: 0,
+            longest: None,
+        };
         Arc::new(Self {
             inner,
             state: Mutex::new(state),
@@ -78,6 +86,16 @@ impl FaultyStore {
 
     pub fn let_go(&self) {
         self.open.send_replace(true);
+    }
+
+    /// Commits are measured from here on.
+    pub fn measure(&self) {
+        self.state.lock().unwrap().longest = Some(0);
+    }
+
+    /// Bytes of the longest commit since [`FaultyStore::measure`].
+    pub fn longest(&self) -> usize {
+        self.state.lock().unwrap().longest.unwrap_or_default()
     }
 
     /// Loads wait from here on, until [`FaultyStore::let_loads_go`].
@@ -127,6 +145,11 @@ impl Store for FaultyStore {
         let fault = {
             let mut state = self.state.lock().unwrap();
             state.commits += 1;
+            if let Some(longest) = &mut state.longest {
+                let mut bytes = Vec::new();
+                batches.iter().for_each(|batch| allod::store::codec::encode_batch(batch, &mut bytes).unwrap());
+                *longest = bytes.len().max(*longest);
+            }
             state.script.pop_front().unwrap_or(state.always)
         };
         let shard = batches.first().map_or(ShardId(0), |batch| batch.shard);

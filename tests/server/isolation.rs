@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use allod::actors::service::Hooks;
 use allod::core::command::Command;
+use allod::limits::NETWORK_QUEUE_REQUESTS_MAX;
 use serde_json::json;
 
 use crate::support::{TestServer, line};
@@ -122,6 +123,9 @@ fn a_network_that_is_swamped_refuses_and_its_neighbours_answer() {
         assert_eq!(answer["error"]["data"]["kind"], "overloaded", "{answer}");
         assert!(answer["error"]["data"]["retry_after_ms"].is_u64());
     }
+    // Metrics are served beside the reactors, so they tell it even now.
+    let waiting = server.queued("lan");
+    assert!((1..=NETWORK_QUEUE_REQUESTS_MAX).contains(&waiting), "{waiting} in the queue");
     let answered = (0..8).any(|at| {
         (0..2).any(|_| {
             let mut other = server.client();

@@ -10,6 +10,7 @@ mod published;
 
 mod answers;
 mod barrier;
+mod bounds;
 mod errors;
 mod faulty;
 mod isolation;

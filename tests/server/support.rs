@@ -52,6 +52,14 @@ impl TestServer {
         Client::to(TcpStream::connect(self.running.tcp).unwrap())
     }
 
+    /// Requests in the queue of a network, as `/metrics` shows it.
+    pub fn queued(&self, network: &str) -> usize {
+        let metrics = http(self.running.http, "GET /metrics", b"").1;
+        let name = format!("allod_network_queue_requests{{network=\"{network}\",realm=\"default\"}} ");
+        let line = metrics.lines().find_map(|line| line.strip_prefix(&name)).expect("the queue is published");
+        line.parse().unwrap()
+    }
+
     /// A client, and the network `lan` of 10.0.0.0/24 with a gateway at .1.
     pub fn with_lan(&self) -> Client {
         let mut client = self.client();

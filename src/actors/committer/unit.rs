@@ -31,8 +31,19 @@ pub struct Part {
     pub incarnation: u64,
     /// Steps of all acts.
     pub changes: usize,
+    /// Bytes of all acts, at most.
+    pub bytes: usize,
     /// The changes, in order.
     pub acts: Vec<Act>,
+}
+
+impl Part {
+    /// What these acts change.
+    pub fn new(lane: Arc<Lane>, incarnation: u64, acts: Vec<Act>) -> Self {
+        let changes = acts.iter().map(|act| act.steps.len()).sum();
+        let bytes = acts.iter().map(Act::bytes_max).sum();
+        Self { lane, incarnation, changes, bytes, acts }
+    }
 }
 
 /// What becomes durable together, and what may be answered then. One part, except for what spans several networks.
@@ -50,6 +61,11 @@ impl Unit {
     /// Steps of all parts.
     pub(super) fn changes(&self) -> usize {
         self.parts.iter().map(|part| part.changes).sum()
+    }
+
+    /// Bytes of all parts, at most.
+    pub(super) fn bytes(&self) -> usize {
+        self.parts.iter().map(|part| part.bytes).sum()
     }
 }
 

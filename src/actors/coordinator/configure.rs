@@ -168,7 +168,7 @@ impl Coordinator {
 
     async fn commit_alone(&self, lane: &Arc<Lane>, record: Record) -> Answer {
         let (outlet, mut answers) = crate::actors::outlet();
-        let part = Part { lane: Arc::clone(lane), incarnation: 0, changes: record.steps.len(), acts: vec![record] };
+        let part = Part::new(Arc::clone(lane), 0, vec![record]);
         let staged = Staged { reply: Reply { ticket: 0, answer: Ok(Outcome::Done) }, wrote: true };
         self.shared.enqueue(Enqueue(Unit { parts: vec![part], outlet: Some(outlet), answers: vec![staged] }));
         match answers.recv().await {

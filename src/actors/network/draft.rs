@@ -41,13 +41,15 @@ pub(super) struct Draft {
     pub(super) outlet: Option<Outlet>,
     pub(super) acts: Vec<Act>,
     pub(super) changes: usize,
+    /// Bytes of the acts, at most.
+    pub(super) bytes: usize,
     pub(super) answers: Vec<Staged>,
 }
 
 impl Draft {
     /// For the answers of one outlet, with room for so many requests.
     pub(super) fn new(outlet: Option<Outlet>, requests: usize) -> Self {
-        Self { outlet, acts: Vec::with_capacity(requests), changes: 0, answers: Vec::with_capacity(requests) }
+        Self { outlet, acts: Vec::with_capacity(requests), changes: 0, bytes: 0, answers: Vec::with_capacity(requests) }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -63,7 +65,9 @@ impl Draft {
         steps: Vec<Step>,
     ) {
         self.changes += steps.len();
-        self.acts.push(Act { network, wall: moment.wall, by, reason, transaction: None, steps });
+        let act = Act { network, wall: moment.wall, by, reason, transaction: None, steps };
+        self.bytes += act.bytes_max();
+        self.acts.push(act);
     }
 
     pub(super) fn answer(&mut self, ticket: u32, answer: Answer, wrote: bool) {

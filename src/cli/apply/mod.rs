@@ -102,4 +102,6 @@ pub(super) async fn networks(session: &mut Session, realm: Option<&str>) -> Done
 }
 
 #[cfg(test)]
+mod fuzzing;
+#[cfg(test)]
 mod tests;

@@ -14,6 +14,8 @@
 //! An export is no snapshot of one instant: what is granted while it runs may be missing, what was there throughout is
 //! in it once. An import that broke off is repeated as it is.
 
+#[cfg(test)]
+mod fuzzing;
 mod import;
 mod lines;
 

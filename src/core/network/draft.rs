@@ -29,6 +29,8 @@ pub(super) struct Draft<'a> {
     pub(super) steps: Vec<Step>,
     /// Ranges granted here, ascending: no two of them meet.
     taken: Vec<Range>,
+    /// The same, joined where there is nothing between them.
+    runs: Vec<Range>,
     /// Slots filled here, with the MAC that came with each.
     filled: Vec<(SlotKey, Option<Mac>)>,
     /// Reservations let go here, by address.
@@ -45,6 +47,7 @@ impl<'a> Draft<'a> {
             context,
             steps: Vec::new(),
             taken: Vec::new(),
+            runs: Vec::new(),
             filled: Vec::new(),
             let_go: BTreeMap::new(),
             next_generation: network.next_generation.0,
@@ -58,19 +61,29 @@ impl<'a> Draft<'a> {
 
     /// What of `range` this draft has granted, if anything. Cost: O(log) of what it has granted.
     pub(super) fn taken(&self, range: Range) -> Option<Range> {
-        self.taken_at(range).map(|at| self.taken[at])
-    }
-
-    fn taken_at(&self, range: Range) -> Option<usize> {
-        let at = self.taken.partition_point(|taken| taken.last() < range.first());
-        self.taken.get(at).filter(|taken| taken.first() <= range.last()).map(|_| at)
+        first_overlap(&self.taken, range)
     }
 
     /// Where what this draft has granted of `range`, and without a gap behind it, ends.
     pub(super) fn taken_until(&self, range: Range) -> Option<Address> {
-        let at = self.taken_at(range)?;
-        let joined = self.taken[at..].windows(2).take_while(|pair| pair[0].last().next() == Some(pair[1].first()));
-        Some(self.taken[at + joined.count()].last())
+        first_overlap(&self.runs, range).map(Range::last)
+    }
+
+    fn take(&mut self, range: Range) {
+        let at = self.taken.partition_point(|taken| taken.first() < range.first());
+        self.taken.insert(at, range);
+        let at = self.runs.partition_point(|run| run.first() < range.first());
+        let mut joined = range;
+        let mut replaced = at..at;
+        if let Some(after) = self.runs.get(at).filter(|after| range.joins(**after)) {
+            joined = Range::of_bits(range.family(), joined.first().bits(), after.last().bits());
+            replaced.end += 1;
+        }
+        if let Some(before) = at.checked_sub(1).map(|before| self.runs[before]).filter(|before| before.joins(range)) {
+            joined = Range::of_bits(range.family(), before.first().bits(), joined.last().bits());
+            replaced.start -= 1;
+        }
+        self.runs.splice(replaced, [joined]);
     }
 
     /// Grants made here so far.
@@ -186,8 +199,7 @@ impl<'a> Draft<'a> {
             obsolete: None,
             details: (details != Details::default()).then(|| Box::new(details)),
         });
-        let at = self.taken.partition_point(|taken| taken.first() < range.first());
-        self.taken.insert(at, range);
+        self.take(range);
         self.filled.push((holder.clone(), mac));
         let event = Event { kind: EventKind::Granted, before: None };
         self.put(range.first(), replaced.as_ref(), Some(Entry::Held(Arc::clone(&reservation))), Some(event));
@@ -347,6 +359,12 @@ impl<'a> Draft<'a> {
 
 fn uid_of(reservation: &Reservation) -> Option<OwnerUid> {
     reservation.details.as_ref()?.owner_uid.clone()
+}
+
+/// The first of some ranges, ascending and apart, that shares addresses with another one.
+fn first_overlap(ranges: &[Range], other: Range) -> Option<Range> {
+    let at = ranges.partition_point(|range| range.last() < other.first());
+    ranges.get(at).copied().filter(|range| range.first() <= other.last())
 }
 
 /// A part of what cools or is declined.

@@ -412,11 +412,15 @@ fn lowest(space: &Space, draft: &Draft<'_>, family: Family, order: u8, from: u12
 fn lowest_within(space: &Space, draft: &Draft<'_>, family: Family, first: u128, last: u128) -> Option<u128> {
     let mut from = first;
     loop {
-        let found = space.lowest(0, from).filter(|found| *found <= last)?;
-        match draft.taken_until(block(family, found, 0)) {
-            None => return Some(found),
-            Some(end) => from = end.bits().checked_add(1)?,
+        // Asked first: of what one request takes, most is what it has taken already.
+        if let Some(end) = draft.taken_until(block(family, from, 0)) {
+            from = end.bits().checked_add(1).filter(|next| *next <= last)?;
         }
+        let found = space.lowest(0, from).filter(|found| *found <= last)?;
+        if draft.taken(block(family, found, 0)).is_none() {
+            return Some(found);
+        }
+        from = found;
     }
 }
 

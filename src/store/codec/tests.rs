@@ -6,7 +6,9 @@ use rand::{Rng, SeedableRng};
 
 use super::samples;
 use super::*;
-use crate::core::state::Entry;
+use crate::core::state::{Entry, Key, Reservation};
+use crate::core::types::{ShardTime, WallTime};
+use crate::limits;
 use crate::store::{Batch, Digest, Epoch, Head, Seq, Token};
 
 fn encoded(batch: &Batch) -> Vec<u8> {
@@ -107,6 +109,56 @@ fn walking_a_batch_sees_what_decoding_sees() {
     assert_eq!(seen, expected);
 }
 
+/// The committer closes groups by an estimate that must never fall short of what is written.
+fn check_estimate(batch: &Batch) {
+    let of = |acts: &[crate::store::Act]| encoded(&Batch { acts: acts.to_vec(), ..batch.clone() }).len();
+    for act in &batch.acts {
+        let alone = of(std::slice::from_ref(act)) - of(&[]);
+        assert!(act.bytes_max() >= alone, "{alone} bytes, estimated {}: {act:?}", act.bytes_max());
+    }
+}
+
+#[test]
+fn the_largest_legal_reservation_is_as_long_as_the_limits_say() {
+    let text = |length: usize| "x".repeat(length);
+    let label = |at: usize| {
+        (format!("{at:0>width$}", width = limits::LABEL_KEY_BYTES_MAX), text(limits::LABEL_VALUE_BYTES_MAX))
+    };
+    let identity = text(limits::IDENTITY_BYTES_MAX);
+    let mut largest = samples::typical();
+    largest.holder = crate::core::types::SlotKey {
+        scope: identity.parse().unwrap(),
+        owner: identity.parse().unwrap(),
+        slot: identity.parse().unwrap(),
+    };
+    largest.generation.0 = (1 << 53) - 1;
+    largest.claimant = Some(identity.parse().unwrap());
+    largest.lease = Some(crate::core::state::Lease { ends: ShardTime(u64::MAX), ttl_seconds: u64::MAX });
+    largest.obsolete = Some(crate::core::state::Obsolete { since: WallTime(u64::MAX), plan: u64::MAX });
+    largest.details = Some(Box::new(crate::core::state::Details {
+        owner_uid: Some(identity.parse().unwrap()),
+        labels: (0..limits::LABEL_ENTRIES_MAX).map(label).map(|(key, value)| (key.into(), value.into())).collect(),
+        note: text(limits::NOTE_BYTES_MAX).into(),
+        hostname: text(limits::HOSTNAME_BYTES_MAX).into(),
+        mac: Some(crate::core::types::Mac(1)),
+    }));
+    let mut bytes = Vec::new();
+    encode_state(&State::Entry(Entry::Held(Arc::new(largest.clone()))), &mut bytes).unwrap();
+    let max = crate::store::size::RESERVATION_BYTES_MAX;
+    assert!(bytes.len() <= max && bytes.len() * 20 >= max * 19, "{} bytes, {max} allowed", bytes.len());
+    let mut batch = samples::full_batch();
+    for step in batch.acts.iter_mut().flat_map(|act| &mut act.steps) {
+        if let (Key::Address(_), Some(State::Entry(Entry::Held(held)))) = (step.key, &mut step.state) {
+            let prefix_length = held.prefix_length;
+            *held = Arc::new(Reservation { prefix_length, ..largest.clone() });
+        }
+        if let Some(before) = step.event.as_mut().and_then(|event| event.before.as_mut()) {
+            *before = Arc::new(largest.clone());
+        }
+    }
+    check_estimate(&batch);
+}
+
 /// One way to write a value: whatever is read is written as it was, so that digests mean something.
 fn check_one_spelling(bytes: &[u8]) {
     if let Ok(batch) = decode_batch(bytes) {
@@ -117,6 +169,7 @@ fn check_one_spelling(bytes: &[u8]) {
 proptest! {
     #[test]
     fn what_is_written_is_read_back(batch in samples::batch()) {
+        check_estimate(&batch);
         let bytes = encoded(&batch);
         prop_assert_eq!(decode_batch(&bytes).unwrap(), batch);
     }

@@ -52,6 +52,7 @@ use self::segment::LOG;
 use self::shared::{Catalog, Kept, Shared};
 use self::snapshot::SNAP;
 use self::writer::{Active, Writer};
+use crate::limits;
 use crate::store::{
     Batch, CommitError, Committed, Digest, Head, Later, Seq, ShardId, ShardImage, Store, StoreError, StoreFigures,
     StoreHealth, StoreInfo, Token,
@@ -60,6 +61,11 @@ use crate::store::{
 const LOCK: &str = "LOCK";
 /// Calls that wait for a thread. A shard's committer has a few under way, so this is never reached in order.
 const QUEUE_CALLS_MAX: usize = 65_536;
+
+/// Length of a segment where nothing else is said.
+const SEGMENT_BYTES: u64 = 64 << 20;
+// Whatever the committer hands over as one group fits into one segment, with room for frames and heads of all shards.
+const _: () = assert!(limits::ACT_BYTES_MAX as u64 + (4 << 20) <= SEGMENT_BYTES);
 
 /// How a store keeps its files. Only the bounds of history and the trigger of snapshots may differ between two starts
 /// without being noticed; a new segment length counts for segments that are made from then on.
@@ -88,7 +94,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            segment_bytes: 64 << 20,
+            segment_bytes: SEGMENT_BYTES,
             snapshot_log_bytes: 64 << 20,
             history_seconds: 30 * 86_400,
             history_bytes: 10 << 30,

@@ -1,0 +1,67 @@
+//! Network files that nobody meant: whatever a text holds, it is read or refused in words.
+
+use serde_json::{Value, json};
+
+use super::file::{Form, Table, parse};
+use crate::wire::tests::mutation::Fuzzer;
+
+const FORMS: [Form; 3] = [Form::Toml, Form::Yaml, Form::Either];
+
+/// The same networks as TOML, as YAML and as JSON, which YAML reads too.
+fn corpus() -> Vec<String> {
+    let first = include_str!("../../../config/first-network.toml");
+    let value: Value = toml::from_str(first).unwrap();
+    let small =
+        r#"{"network":[{"name":"a","renamed_from":"b","subnets":[{"cidr":"10.0.0.0/24","id":"x"}]},{"name":"c"}]}"#;
+    vec![first.to_owned(), serde_yaml_ng::to_string(&value).unwrap(), value.to_string(), small.to_owned()]
+}
+
+/// What was read, written in one form, is read as the same.
+fn check_tables(tables: &[Table]) {
+    for table in tables {
+        assert!(table.params().is_some(), "{table:?}");
+    }
+    let members: Vec<&_> = tables.iter().map(|table| &table.members).collect();
+    let again = parse(&json!({ "network": members }).to_string(), Form::Yaml).unwrap();
+    assert_eq!(again.iter().map(|table| &table.members).collect::<Vec<_>>(), members);
+}
+
+fn check_text(text: &str) -> bool {
+    FORMS.iter().any(|form| match parse(text, *form) {
+        Ok(tables) => {
+            check_tables(&tables);
+            !tables.is_empty()
+        }
+        Err(problem) => {
+            assert!(!problem.trim().is_empty(), "{form:?} of {text:?}");
+            false
+        }
+    })
+}
+
+#[test]
+fn fuzzing_the_reader_of_network_files_finds_no_panic() {
+    Fuzzer::over(corpus()).run(check_text);
+}
+
+/// Deeper than any stack, and longer than any memory by aliases of aliases.
+#[test]
+fn a_file_that_is_too_deep_or_multiplies_is_refused() {
+    // YAML's scanner takes time by the square of the depth, so less has to do: beyond 128 levels it is refused.
+    for (form, depth, open, close) in [
+        (Form::Toml, 50_000, "[", "]"),
+        (Form::Toml, 50_000, "{a=", "}"),
+        (Form::Yaml, 2_000, "[", "]"),
+        (Form::Yaml, 2_000, "{\"a\": ", "}"),
+    ] {
+        let sign = if form == Form::Toml { '=' } else { ':' };
+        let text = format!("network {sign} {}{}", open.repeat(depth), close.repeat(depth));
+        assert!(!parse(&text, form).unwrap_err().trim().is_empty());
+    }
+    let nine = |of: &str| [of; 9].join(",");
+    let mut bomb = String::from("a0: &a0 [x]\n");
+    for level in 1..12 {
+        bomb += &format!("a{level}: &a{level} [{}]\n", nine(&format!("*a{}", level - 1)));
+    }
+    assert!(parse(&bomb, Form::Yaml).is_err());
+}

@@ -1,0 +1,153 @@
+//! What is legal one by one never adds up to more than a store can write, a queue holds or a neighbour can bear.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use allod::actors::service::Hooks;
+use allod::core::command::Command;
+use allod::limits;
+use allod::store::embedded::{EmbeddedStore, Options};
+use serde_json::{Value, json};
+
+use crate::support::{Client, TestServer, line};
+
+/// Counts what is decided, by the owner asked for.
+fn counting(owner_prefix: &'static str) -> (Hooks, Arc<AtomicUsize>) {
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&count);
+    let before_decide = move |command: &Command| {
+        let owner = match command {
+            Command::Allocate(ask) => Some(&ask.holder.owner),
+            Command::Update(target, _) => target.owner.as_ref(),
+            _ => None,
+        };
+        if owner.is_some_and(|owner| owner.as_str().starts_with(owner_prefix)) {
+            counted.fetch_add(1, Ordering::SeqCst);
+        }
+    };
+    (Hooks { before_decide: Some(Arc::new(before_decide)) }, count)
+}
+
+fn wait_for(what: &str, reached: impl Fn() -> bool) {
+    for _ in 0..4_000 {
+        if reached() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    panic!("{what} did not happen");
+}
+
+/// As much as can be said of a reservation.
+fn everything() -> Value {
+    let text = |length: usize| "x".repeat(length);
+    let labels: serde_json::Map<String, Value> = (0..limits::LABEL_ENTRIES_MAX)
+        .map(|at| {
+            (format!("{at:0>width$}", width = limits::LABEL_KEY_BYTES_MAX), text(limits::LABEL_VALUE_BYTES_MAX).into())
+        })
+        .collect();
+    json!({"labels": labels, "note": text(limits::NOTE_BYTES_MAX), "owner_uid": text(limits::IDENTITY_BYTES_MAX)})
+}
+
+fn owner(at: usize) -> String {
+    format!("{:x<width$}", format!("big{at:04}"), width = limits::IDENTITY_BYTES_MAX)
+}
+
+/// Sends all of them while the store is held, so that they wait for one group, and answers what came of it.
+fn at_once(server: &TestServer, client: &mut Client, count: &AtomicUsize, lines: &[String]) -> Vec<Value> {
+    let before = count.load(Ordering::SeqCst);
+    server.store.hold();
+    lines.iter().for_each(|line| client.raw(line));
+    wait_for("the decision of all", || count.load(Ordering::SeqCst) == before + lines.len());
+    server.store.let_go();
+    let answers: Vec<Value> = lines.iter().map(|_| client.answer()).collect();
+    for answer in &answers {
+        assert!(answer.get("result").is_some(), "{}", answer["error"]);
+    }
+    answers
+}
+
+#[test]
+fn the_largest_legal_changes_are_committed_in_groups_that_a_store_can_write() {
+    const COUNT: usize = 300;
+    let dir = tempfile::tempdir().unwrap();
+    // Segments in which a few groups fit, and never the whole crowd.
+    let options = Options { segment_bytes: 4 * limits::BATCH_BYTES_MAX as u64, ..Options::default() };
+    let store = Arc::new(EmbeddedStore::open(dir.path(), 4, options).unwrap());
+    let (hooks, count) = counting("big");
+    let server = TestServer::over(store, |options| options.hooks = hooks);
+    let mut client = server.client();
+    client.ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/16"}]}));
+    server.store.measure();
+    let with = |mut params: Value, more: Value| {
+        params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        params
+    };
+    let grants: Vec<String> = (0..COUNT)
+        .map(|at| {
+            let asked = json!({"network": "lan", "owner": owner(at), "scope": owner(0), "brief": true});
+            line(at as u64, "ip.allocate", &with(asked, everything()))
+        })
+        .collect();
+    at_once(&server, &mut client, &count, &grants);
+    let updates: Vec<String> = (0..COUNT)
+        .map(|at| {
+            let set = json!({"note": "y".repeat(limits::NOTE_BYTES_MAX)});
+            line(at as u64, "ip.update", &json!({"network": "lan", "owner": owner(at), "scope": owner(0), "set": set}))
+        })
+        .collect();
+    at_once(&server, &mut client, &count, &updates);
+    let longest = server.store.longest();
+    // A group is closed before the unit that would go beyond the bound.
+    assert!(longest <= limits::BATCH_BYTES_MAX, "a group of {longest} bytes");
+    assert!(longest * 3 >= limits::BATCH_BYTES_MAX, "groups are closed far too early: {longest} bytes");
+    assert_eq!(client.ok("ip.list", json!({"network": "lan", "count_only": true}))["count"], json!(COUNT));
+}
+
+/// Three clients send far more than may be under way, to a network whose changes do not become durable. What they may not
+/// have in flight is not read, let alone decided; what others ask of another network is answered meanwhile.
+#[test]
+fn a_client_far_beyond_its_bounds_is_not_read_and_other_networks_answer() {
+    const CROWD: usize = 3;
+    const EACH: usize = 4 * limits::IN_FLIGHT_REQUESTS_MAX;
+    let (hooks, decided) = counting("crowd");
+    let server = TestServer::hooked(hooks);
+    let mut other = server.client();
+    for (name, cidr) in [("a", "10.0.0.0/16"), ("b", "10.1.0.0/16")] {
+        other.ok("network.create", json!({"name": name, "subnets": [{"cidr": cidr}]}));
+    }
+    server.store.hold();
+    let writers: Vec<(Client, std::thread::JoinHandle<()>)> = (0..CROWD)
+        .map(|client| {
+            let ask = |at: usize| {
+                let asked = json!({"network": "a", "owner": format!("crowd{client}/{at}"), "brief": true});
+                line(at as u64, "ip.allocate", &asked)
+            };
+            let text: String = (0..EACH).map(ask).collect();
+            let reader = server.client();
+            let mut stream = reader.stream.try_clone().unwrap();
+            // Blocked as long as the server does not read.
+            let write = move || std::io::Write::write_all(&mut stream, text.as_bytes()).unwrap();
+            (reader, std::thread::spawn(write))
+        })
+        .collect();
+    let most = CROWD * limits::IN_FLIGHT_REQUESTS_MAX;
+    wait_for("the decision of what may be in flight", || decided.load(Ordering::SeqCst) == most);
+    for at in 0..500 {
+        let asked = json!({"network": "b", "address": format!("10.1.0.{}", at % 200 + 1)});
+        assert_eq!(other.ok("ip.get", asked)["state"], "free");
+        assert_eq!(other.kind("ip.get", json!({"network": "b", "address": "10.1.0"})), "invalid_argument");
+    }
+    assert!(server.queued("a") <= limits::NETWORK_QUEUE_REQUESTS_MAX);
+    assert_eq!(decided.load(Ordering::SeqCst), most, "more was read than may be in flight");
+    server.store.let_go();
+    other.ok("ip.allocate", json!({"network": "b", "owner": "late"}));
+    for (mut reader, writer) in writers {
+        for _ in 0..EACH {
+            assert!(reader.answer()["result"]["address"].is_string());
+        }
+        writer.join().unwrap();
+    }
+    assert_eq!(decided.load(Ordering::SeqCst), CROWD * EACH);
+    assert_eq!(server.queued("a"), 0);
+}
