@@ -47,12 +47,22 @@ pub fn backup(args: &Backup) -> Done<Exit> {
 /// Makes a register from a copy.
 pub fn restore(args: &Restore) -> Done<Exit> {
     let asked = format!("restore `{}` into `{}`", args.source.display(), args.data.display());
-    copy(&args.source, &args.data, asked, "name an empty directory: `allod restore SOURCE --data DIR`")
+    let done = copy(&args.source, &args.data, asked, "name an empty directory: `allod restore SOURCE --data DIR`")?;
+    let data = args.data.display();
+    say(&format!(
+        "what was granted after the copy was made is not in it, so the server will choose no address for anybody until\n\
+         what is in use was claimed (`allod ip claim`) and it was started with `allod serve --data {data} --accept-restored`"
+    ));
+    Ok(done)
 }
 
 fn copy(from: &Path, to: &Path, asked: String, hint: &str) -> Done<Exit> {
     let said = from_cli::copy_register(from, to).map_err(|problem| Failure::new(asked, problem, hint))?;
-    // A stderr that is gone hears nothing; the copy is there.
-    let _ = std::io::Write::write_all(&mut anstream::stderr(), format!("{said}\n").as_bytes());
+    say(&said);
     Ok(Exit::Success)
+}
+
+fn say(words: &str) {
+    // A stderr that is gone hears nothing; the copy is there.
+    let _ = std::io::Write::write_all(&mut anstream::stderr(), format!("{words}\n").as_bytes());
 }
