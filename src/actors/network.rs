@@ -154,17 +154,18 @@ impl NetworkActor {
             self.deferred.push_back(Deferred::Work(work));
             return self.reload(ctx);
         }
-        let items = std::mem::take(&mut work.items);
-        self.published.decided.fetch_add(items.len() as u64, Ordering::Relaxed);
+        self.published.decided.fetch_add(work.items.len() as u64, Ordering::Relaxed);
         let begun = Instant::now();
         self.shared.metrics.queue_seconds.observe((begun - work.received).as_secs_f64());
         let misnamed = work.by_name && work.route.name.as_ref() != Some(&self.network.config().name);
         let full = self.shared.store.health();
-        let mut unit = Draft::new(Some(work.outlet.clone()), items.len());
+        let mut unit = Draft::new(Some(work.outlet.clone()), work.items.len());
         let moment = self.moment();
         self.run_due(&mut unit, moment, ctx);
-        let mut items = items.into_iter();
-        while let Some(item) = items.next() {
+        // Taken from the end one by one: what is left is answered whatever happens.
+        work.items.reverse();
+        while let Some(item) = work.items.pop() {
+            unit.begin(item.ticket);
             if matches!(self.phase, Phase::Gone) {
                 let refusal = Refusal::not_found(Missing::Network, self.id());
                 unit.answer(item.ticket, Err(refusal.into()), false);
@@ -204,14 +205,16 @@ impl NetworkActor {
                 }
             }
             if unit.changes >= UNIT_CHANGES_MAX || unit.bytes >= UNIT_BYTES_MAX {
-                let next = Draft::new(Some(work.outlet.clone()), items.len());
+                let next = Draft::new(Some(work.outlet.clone()), work.items.len());
                 self.send(std::mem::replace(&mut unit, next));
             }
         }
-        work.items = items.collect();
+        work.items.reverse();
         self.send(unit);
-        if matches!(self.phase, Phase::Loading { .. }) && !work.items.is_empty() {
-            self.deferred.push_front(Deferred::Work(work));
+        match self.phase {
+            _ if work.items.is_empty() => {}
+            Phase::Loading { .. } => self.deferred.push_front(Deferred::Work(work)),
+            _ => refuse(work, &stopped(self.id())), // It was stopped: nothing else ends a turn early.
         }
         self.after(ctx);
     }
@@ -226,9 +229,10 @@ impl NetworkActor {
         }
         let nothing_pending = self.lane.settled.load(Ordering::Acquire) == self.enqueued && self.stands();
         if unit.changes == 0 && nothing_pending && self.shared.info.ownership_is_standing {
-            if let Some(outlet) = unit.outlet {
+            if let Some(outlet) = &unit.outlet {
+                let replies = std::mem::take(&mut unit.answers).into_iter().map(|staged| staged.reply).collect();
                 // A closed outlet is a client that hung up: nobody is left to tell.
-                let _ = outlet.send(Told::Replies(unit.answers.into_iter().map(|staged| staged.reply).collect()));
+                let _ = outlet.send(Told::Replies(replies));
             }
             return;
         }
@@ -238,9 +242,10 @@ impl NetworkActor {
             incarnation: self.incarnation,
             changes: unit.changes,
             bytes: unit.bytes,
-            acts: unit.acts,
+            acts: std::mem::take(&mut unit.acts),
         };
-        self.shared.enqueue(Enqueue(Unit { parts: vec![part], outlet: unit.outlet, answers: unit.answers }));
+        let (outlet, answers) = (unit.outlet.take(), std::mem::take(&mut unit.answers));
+        self.shared.enqueue(Enqueue(Unit { parts: vec![part], outlet, answers }));
     }
 
     /// What every turn ends with: timers, loading, figures.
@@ -372,6 +377,9 @@ impl Actor for NetworkActor {
 impl Handler<Work> for NetworkActor {
     type Result = ();
     fn handle(&mut self, work: Work, ctx: &mut Context<Self>) {
+        if let (Some(hook), Some(first)) = (&self.shared.hooks.before_work, work.items.first()) {
+            hook(&first.command);
+        }
         match self.phase {
             Phase::Serving if self.deferred.is_empty() => self.work(work, ctx),
             Phase::Serving | Phase::Held { .. } | Phase::Loading { .. } => {

@@ -31,6 +31,8 @@ pub type BeforeDecide = Arc<dyn Fn(&Command) + Send + Sync>;
 pub struct Hooks {
     /// Before each decision, inside the wall that catches panics.
     pub before_decide: Option<BeforeDecide>,
+    /// When requests reach a network, outside that wall.
+    pub before_work: Option<BeforeDecide>,
 }
 
 /// What every actor and every connection may reach.

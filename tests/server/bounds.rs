@@ -25,7 +25,7 @@ fn counting(owner_prefix: &'static str) -> (Hooks, Arc<AtomicUsize>) {
             counted.fetch_add(1, Ordering::SeqCst);
         }
     };
-    (Hooks { before_decide: Some(Arc::new(before_decide)) }, count)
+    (Hooks { before_decide: Some(Arc::new(before_decide)), ..Hooks::default() }, count)
 }
 
 fn wait_for(what: &str, reached: impl Fn() -> bool) {

@@ -264,7 +264,7 @@ fn server(kind: ErrorKind) -> (TestServer, Client) {
         }
     };
     let server = TestServer::with(|options| {
-        options.hooks = Hooks { before_decide: Some(Arc::new(before_decide)) };
+        options.hooks = Hooks { before_decide: Some(Arc::new(before_decide)), ..Hooks::default() };
         options.config.server.max_line_bytes = 1_024;
         if kind == ErrorKind::Overloaded {
             options.config.server.max_connections = 1;

@@ -23,7 +23,7 @@ fn bombs() -> (Hooks, Arc<AtomicUsize>) {
             panic!("as asked");
         }
     };
-    (Hooks { before_decide: Some(Arc::new(before_decide)) }, count)
+    (Hooks { before_decide: Some(Arc::new(before_decide)), ..Hooks::default() }, count)
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn a_panic_under_a_hold_gives_up_the_joint_act_and_nothing_hangs() {
             panic!("as asked");
         }
     };
-    let server = TestServer::hooked(Hooks { before_decide: Some(Arc::new(before_decide)) });
+    let server = TestServer::hooked(Hooks { before_decide: Some(Arc::new(before_decide)), ..Hooks::default() });
     let mut client = server.with_lan();
     client.ok("network.create", json!({"name": "dmz", "subnets": [{"cidr": "10.1.0.0/24"}]}));
     let both = json!({"owner": "a", "ips": [{"network": "lan"}, {"network": "dmz"}]});
@@ -98,7 +98,7 @@ fn a_network_that_is_swamped_refuses_and_its_neighbours_answer() {
         }
     };
     let server = TestServer::with(|options| {
-        options.hooks = Hooks { before_decide: Some(Arc::new(before_decide)) };
+        options.hooks = Hooks { before_decide: Some(Arc::new(before_decide)), ..Hooks::default() };
         options.config.server.threads = 2;
     });
     let mut client = server.with_lan();
@@ -148,7 +148,7 @@ fn a_deadline_is_for_the_beginning_and_not_for_the_store() {
             std::thread::sleep(Duration::from_millis(60));
         }
     };
-    let server = TestServer::hooked(Hooks { before_decide: Some(Arc::new(before_decide)) });
+    let server = TestServer::hooked(Hooks { before_decide: Some(Arc::new(before_decide)), ..Hooks::default() });
     let mut client = server.with_lan();
     // Read together: the first takes 60 ms, so the second is over before it is begun, and the third is not.
     let ask = |id, owner: &str, ms: u64| {
@@ -166,4 +166,39 @@ fn a_deadline_is_for_the_beginning_and_not_for_the_store() {
     std::thread::sleep(Duration::from_millis(1_200));
     server.store.let_go();
     assert!(client.answer().get("result").is_some());
+}
+
+#[test]
+fn an_actor_that_dies_outside_its_wall_answers_all_that_waited_and_comes_back_with_all_that_was_acknowledged() {
+    let fuse = Arc::new(AtomicUsize::new(0));
+    let burning = Arc::clone(&fuse);
+    let before_work = move |command: &Command| {
+        let Command::Allocate(ask) = command else { return };
+        if ask.holder.owner.as_str() == "bomb" && burning.fetch_add(1, Ordering::SeqCst) == 0 {
+            panic!("as asked");
+        }
+    };
+    let hooks = Hooks { before_work: Some(Arc::new(before_work)), ..Hooks::default() };
+    let server = TestServer::hooked(hooks);
+    let mut client = server.with_lan();
+    client.ok("network.create", json!({"name": "dmz", "subnets": [{"cidr": "10.1.0.0/24"}]}));
+    client.allocate("a");
+    let ask = |at: u64, owner: &str| line(at, "ip.allocate", &json!({"network": "lan", "owner": owner}));
+    client.raw(ask(100, "bomb") + &ask(101, "b"));
+    for _ in 0..2 {
+        assert_eq!(client.answer()["error"]["data"]["kind"], "not_ready");
+    }
+    client.ok("ip.allocate", json!({"network": "dmz", "owner": "a"}));
+    let begun = std::time::Instant::now();
+    let granted = loop {
+        let answer = client.call("ip.allocate", json!({"network": "lan", "owner": "a"}));
+        if answer.get("result").is_some() {
+            break answer["result"].clone();
+        }
+        assert_eq!(answer["error"]["data"]["kind"], "not_ready", "{answer}");
+        assert!(begun.elapsed() < Duration::from_secs(60), "it never came back");
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    assert_eq!((&granted["address"], &granted["created"]), (&json!("10.0.0.2"), &json!(false)));
+    assert_eq!(client.allocate("bomb")["address"], "10.0.0.3");
 }

@@ -17,7 +17,7 @@ fn what_an_owner_holds_in_few_of_many_networks_is_found_without_asking_the_other
     let count = move |_: &_| {
         counting.fetch_add(1, Ordering::Relaxed);
     };
-    let server = TestServer::hooked(Hooks { before_decide: Some(Arc::new(count)) });
+    let server = TestServer::hooked(Hooks { before_decide: Some(Arc::new(count)), ..Hooks::default() });
     let mut client = server.client();
     let mut text = String::new();
     for at in 0..NETWORKS {

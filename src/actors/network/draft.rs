@@ -3,7 +3,7 @@
 use compact_str::CompactString;
 
 use crate::actors::committer::Staged;
-use crate::actors::{Answer, Applied, Fault, Outlet, Reply};
+use crate::actors::{Answer, Applied, Fault, Outlet, Reply, Told};
 use crate::core::command::Context as Moment;
 use crate::core::state::Step;
 use crate::core::types::NetworkId;
@@ -44,12 +44,21 @@ pub(super) struct Draft {
     /// Bytes of the acts, at most.
     pub(super) bytes: usize,
     pub(super) answers: Vec<Staged>,
+    /// The request that is being decided.
+    current: Option<u32>,
 }
 
 impl Draft {
     /// For the answers of one outlet, with room for so many requests.
     pub(super) fn new(outlet: Option<Outlet>, requests: usize) -> Self {
-        Self { outlet, acts: Vec::with_capacity(requests), changes: 0, bytes: 0, answers: Vec::with_capacity(requests) }
+        Self {
+            outlet,
+            acts: Vec::with_capacity(requests),
+            changes: 0,
+            bytes: 0,
+            answers: Vec::with_capacity(requests),
+            current: None,
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -70,7 +79,30 @@ impl Draft {
         self.acts.push(act);
     }
 
+    /// This request is being decided.
+    pub(super) fn begin(&mut self, ticket: u32) {
+        self.current = Some(ticket);
+    }
+
     pub(super) fn answer(&mut self, ticket: u32, answer: Answer, wrote: bool) {
+        self.current = None;
         self.answers.push(Staged { reply: Reply { ticket, answer }, wrote });
+    }
+}
+
+impl Drop for Draft {
+    /// The actor dies of a panic outside its wall: what was decided in this turn is lost with its memory, and said so.
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        let tickets = self.answers.drain(..).map(|staged| staged.reply.ticket).chain(self.current.take());
+        let problem = "the network's actor crashed; it is started again from the store".to_owned();
+        let fault = Fault::Unavailable { applied: Applied::No, problem };
+        let replies = tickets.map(|ticket| Reply { ticket, answer: Err(Box::new(fault.clone())) }).collect();
+        if let Some(outlet) = self.outlet.take() {
+            // A closed outlet is a client that hung up.
+            let _ = outlet.send(Told::Replies(replies));
+        }
     }
 }

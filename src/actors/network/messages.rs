@@ -86,9 +86,21 @@ pub struct Loaded {
 }
 
 /// Answers every request of a message alike.
-pub fn refuse(work: Work, fault: &Fault) {
-    let replies =
-        work.items.iter().map(|item| Reply { ticket: item.ticket, answer: Err(Box::new(fault.clone())) }).collect();
+pub fn refuse(mut work: Work, fault: &Fault) {
+    let items = std::mem::take(&mut work.items);
+    let reply = |item: Item| Reply { ticket: item.ticket, answer: Err(Box::new(fault.clone())) };
     // A closed outlet is a client that hung up.
-    let _ = work.outlet.send(Told::Replies(replies));
+    let _ = work.outlet.send(Told::Replies(items.into_iter().map(reply).collect()));
+}
+
+impl Drop for Work {
+    /// Whatever becomes of an actor, what waits for it is answered: nothing of it was begun.
+    fn drop(&mut self) {
+        if !self.items.is_empty() {
+            let items = std::mem::take(&mut self.items);
+            let fault = Fault::NotReady { reason: "restarting", retry_after_ms: 200 };
+            let reply = |item: Item| Reply { ticket: item.ticket, answer: Err(Box::new(fault.clone())) };
+            let _ = self.outlet.send(Told::Replies(items.into_iter().map(reply).collect()));
+        }
+    }
 }
