@@ -351,3 +351,18 @@ fn what_cools_is_not_given_back_to_another_object_of_the_same_name() {
     assert_eq!(again(Some("u2")), "10.0.0.3");
     assert_eq!(again(None), "10.0.0.3", "the one let go last");
 }
+
+#[test]
+fn oldest_counts_a_declined_address_as_free_since_the_end_of_its_probation() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    let subnets = json!([{"cidr": "10.0.0.0/24", "pools": [{"range": "10.0.0.5-10.0.0.6"}]}]);
+    client.ok("network.create", json!({"name": "lan", "policy": "oldest", "subnets": subnets}));
+    client.ok("ip.allocate", json!({"network": "lan", "owner": "leased", "ttl_seconds": 30}));
+    client.allocate("declined");
+    let decline = json!({"network": "lan", "owner": "declined", "address": "10.0.0.6", "probation_seconds": 20});
+    client.ok("ip.decline", decline);
+    // Both ends are noticed at once.
+    server.clock.advance_ms(60_000);
+    assert_eq!(client.allocate("next")["address"], "10.0.0.6");
+}

@@ -214,7 +214,9 @@ impl Network {
             self.freed += 1;
             let freed_at = match &before {
                 Some(Entry::Released(released)) => released.released_at,
-                Some(Entry::Held(_) | Entry::Declined(_)) | None => now,
+                // Free since the end of its probation, whenever that is noticed.
+                Some(Entry::Declined(declined)) => declined.until.min(now),
+                Some(Entry::Held(_)) | None => now,
             };
             (freed_at, self.freed)
         });

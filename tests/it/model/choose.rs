@@ -45,7 +45,7 @@ impl Model {
                 let usable = !subnet.is_unusable(address) && !subnet.is_draining(address);
                 let vacant = network.covering(address).is_none() && !network.is_declined(address);
                 let own = network.freed.get(&address).and_then(|freed| freed.by.as_ref()) == Some(key);
-                let warm = network.is_cooling(address, self.clock) && !own && !network.cooldown_yields;
+                let warm = network.is_cooling(address, self.clock) && !own;
                 if single && whose && family && pool && usable && vacant && !warm {
                     return vec![address];
                 }
