@@ -17,13 +17,14 @@ use std::sync::Arc;
 
 use compact_str::CompactString;
 
+use super::counting::{count_entry, empty_counts};
 use super::holdings::{Holdings, covered};
 use super::pool_set::{PoolSet, Spans, each_gap, joined};
 use super::rested::{Rank, Rested};
 use crate::core::address::{Address, Family, Range};
 use crate::core::outcome::Counts;
 use crate::core::space::Space;
-use crate::core::state::{Entry, NetworkConfig, Policy, PoolConfig, PoolKind, ReservationKind, SubnetConfig};
+use crate::core::state::{Entry, NetworkConfig, Policy, PoolConfig, PoolKind, SubnetConfig};
 use crate::core::types::{Name, Owner, Scope, ShardTime, Slot};
 
 /// A pool with its free space.
@@ -102,27 +103,6 @@ fn taken_in(entry: Option<&Entry>) -> [bool; 3] {
         Some(Entry::Released(_)) => [true, true, false],
         Some(Entry::Held(_) | Entry::Declined(_)) => [true, true, true],
     }
-}
-
-/// Adds or takes away what an entry contributes to counts: `size` addresses, of which `blocked` count as reserved.
-fn count(counts: &mut Counts, entry: &Entry, size: u128, blocked: u128, add: bool) {
-    let change = |value: &mut u128, by: u128| if add { *value += by } else { *value -= by };
-    match entry {
-        Entry::Held(reservation) => {
-            change(&mut counts.held, size);
-            match reservation.kind {
-                ReservationKind::Dynamic => change(&mut counts.held_dynamic, size),
-                ReservationKind::Static => change(&mut counts.held_static, size),
-            }
-            if reservation.obsolete.is_some() {
-                change(&mut counts.obsolete, size);
-            }
-            if add { counts.reserved -= blocked } else { counts.reserved += blocked }
-        }
-        Entry::Declined(_) => change(&mut counts.declined, size - blocked),
-        Entry::Released(_) => change(&mut counts.cooling, size - blocked),
-    }
-    counts.free = counts.size - counts.held - counts.reserved - counts.cooling - counts.declined;
 }
 
 /// What no address of a subnet may ever be, whatever is asked: as numbers, ascending.
@@ -374,11 +354,7 @@ impl Layout {
         {
             let since = self.pools[index].cools_since();
             self.pools[index].entry_changed(address, range, before, after, rest);
-            let now = self.pools[index].cools_since();
-            if now != since {
-                since.map(|since| self.cooling_longest.remove(&(since, index)));
-                self.cooling_longest.extend(now.map(|now| (now, index)));
-            }
+            self.reorder(index, since);
             if rest.is_some() {
                 // The pool remembers its own, but for what is reserved in it and may be free again.
                 let rested = &mut self.elsewhere[usize::from(range.family() == Family::V6)];
@@ -392,6 +368,15 @@ impl Layout {
             }
             debug_assert_eq!(pool_range, pool.range);
             at += 1;
+        }
+    }
+
+    /// Puts a pool in its place by what cools longest in it, where that has changed.
+    fn reorder(&mut self, index: usize, before: Option<ShardTime>) {
+        let now = self.pools[index].cools_since();
+        if now != before {
+            before.map(|before| self.cooling_longest.remove(&(before, index)));
+            self.cooling_longest.extend(now.map(|now| (now, index)));
         }
     }
 
@@ -418,15 +403,15 @@ impl Layout {
                 return Err(format!("subnet {}: {:?}, afresh {:?}", subnet.range, subnet.counts, fresh.counts));
             }
         }
-        if self.cooling_longest != afresh.cooling_longest {
-            return Err("the order of pools by what cools longest is out of step".to_owned());
-        }
         if self.pools.len() != afresh.pools.len() || self.subnets.len() != afresh.subnets.len() {
             return Err("pools or subnets are missing".to_owned());
         }
         let members = |set: &PoolSet| set.intersection([None; 4]).collect::<Vec<_>>();
         if members(&self.room) != members(&afresh.room) || members(&self.open) != members(&afresh.open) {
             return Err("the sets of open pools are out of step".to_owned());
+        }
+        if self.cooling_longest != afresh.cooling_longest {
+            return Err("the order of pools by what cools longest is out of step".to_owned());
         }
         Ok(())
     }
@@ -440,21 +425,6 @@ impl Layout {
                 + pool.cooling.len() * 48
         };
         self.pools.iter().map(spaces).sum()
-    }
-}
-
-fn empty_counts(range: Range, counted: &Spans) -> Counts {
-    let size = range.size();
-    let reserved = each_gap(counted, range.first().bits(), range.last().bits(), |_, _| ());
-    Counts { size, reserved, free: size - reserved, ..Counts::default() }
-}
-
-fn count_entry(counts: &mut Counts, counted: &Spans, within: Range, address: Address, entry: &Entry, add: bool) {
-    let Some(part) = covered(address, entry.prefix_length()).intersection(within) else { return };
-    let blocked = each_gap(counted, part.first().bits(), part.last().bits(), |_, _| ());
-    count(counts, entry, part.size(), blocked, add);
-    if matches!(entry, Entry::Held(_)) && within.contains(address) {
-        if add { counts.reservations += 1 } else { counts.reservations -= 1 }
     }
 }
 

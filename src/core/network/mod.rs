@@ -16,6 +16,7 @@
 //! Review notes: is `decide` free of effects? Does every new state change go through `apply`, so that loading sees it?
 
 mod configure;
+mod counting;
 mod draft;
 mod grant;
 mod holdings;
