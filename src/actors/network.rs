@@ -59,6 +59,8 @@ use crate::store::{Act, StoreHealth};
 
 /// How long a request waits for a network that is loading before it is refused.
 pub const DEFERRED_MS_MAX: u64 = 2_000;
+/// Requests after which the other networks and connections of the thread have their turn: some 0.3 ms.
+const TURN_REQUESTS_MAX: usize = 256;
 /// So many panics within [`PANIC_WINDOW`] stop a network.
 const PANICS_MAX: usize = 3;
 const PANIC_WINDOW: Duration = Duration::from_secs(60);
@@ -106,6 +108,8 @@ pub struct NetworkActor {
     loads: u64,
     /// Scopes that were published.
     scopes: HashSet<Scope>,
+    /// Requests since the others of this thread had their turn.
+    turn: usize,
 }
 
 impl NetworkActor {
@@ -128,6 +132,7 @@ impl NetworkActor {
             panics: VecDeque::new(),
             loads: 0,
             scopes,
+            turn: 0,
         }
     }
 
@@ -381,7 +386,15 @@ impl Handler<Work> for NetworkActor {
             hook(&first.command);
         }
         match self.phase {
-            Phase::Serving if self.deferred.is_empty() => self.work(work, ctx),
+            Phase::Serving if self.deferred.is_empty() => {
+                self.turn += work.items.len();
+                self.work(work, ctx);
+                if self.turn >= TURN_REQUESTS_MAX {
+                    // A full mailbox would keep the thread from the other networks and connections.
+                    self.turn = 0;
+                    ctx.wait(tokio::task::yield_now().into_actor(self));
+                }
+            }
             Phase::Serving | Phase::Held { .. } | Phase::Loading { .. } => {
                 self.deferred.push_back(Deferred::Work(work));
             }

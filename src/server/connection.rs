@@ -36,6 +36,8 @@ use crate::wire::{ErrorKind, Id, RpcError, answer};
 const READ_BYTES: usize = 128 << 10;
 /// Output that waits for the client; beyond it nothing is read any more.
 const OUT_BYTES_MAX: usize = ANSWER_BYTES_MAX;
+/// Lines that one turn hands on; then the other connections and the networks of this thread have theirs.
+const TURN_LINES_MAX: usize = 64;
 /// What buffers shrink to when they are empty.
 const BUFFER_BYTES_KEPT: usize = 256 << 10;
 
@@ -73,6 +75,7 @@ pub async fn serve(stream: TcpStream, peer: SocketAddr, server: Arc<Server>) {
         searched: 0,
         written: 0,
         ended: false,
+        interrupted: false,
         last_request: Instant::now(),
         last_progress: Instant::now(),
         line_began: None,
@@ -119,6 +122,8 @@ struct Connection {
     written: usize,
     /// Nothing is read any more.
     ended: bool,
+    /// The turn ended before the lines did.
+    interrupted: bool,
     last_request: Instant,
     last_progress: Instant,
     line_began: Option<Instant>,
@@ -133,6 +138,13 @@ impl Connection {
             self.cut_lines();
             if let Err(end) = self.write() {
                 return end;
+            }
+            if self.interrupted {
+                tokio::task::yield_now().await;
+                while let Ok(told) = self.inlet.try_recv() {
+                    self.session.absorb(told);
+                }
+                continue;
             }
             let backed_up = self.written < self.session.out.len();
             if self.ended && self.session.in_flight() == 0 && !backed_up && !self.has_line() {
@@ -210,7 +222,14 @@ impl Connection {
     /// Hands every whole line to the session, as many as there is room for, and sends what they ask.
     fn cut_lines(&mut self) {
         let mut fed = false;
+        let mut lines = 0;
+        self.interrupted = false;
         while self.session.has_room() {
+            if lines == TURN_LINES_MAX {
+                self.interrupted = true;
+                break;
+            }
+            lines += 1;
             self.searched = self.searched.max(self.start);
             let Some(at) = memchr::memchr(b'\n', &self.input[self.searched..]) else {
                 self.searched = self.input.len();
@@ -232,6 +251,9 @@ impl Connection {
         if fed {
             self.session.flush();
             self.last_request = Instant::now();
+        }
+        if self.interrupted {
+            return;
         }
         if self.start == self.input.len() {
             self.input.clear();
