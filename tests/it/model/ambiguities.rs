@@ -96,6 +96,7 @@ pub const AMBIGUITIES: &[&str] = &[
     "`network.usage` of a subnet counts its whole range; `dynamic` and `static` count held addresses by the \
      reservation's kind; `used_ratio` is not compared. `network.map` shows unusable and draining addresses as \
      taken; `cells` is not compared.",
+    "A closed network is shown with `deleted: true`, a member that the page does not name.",
     "`network.list` without `deleted` leaves closed networks out; with `deleted: true`, and the form of \
      `realm.list`: not generated, or compared as a list of names.",
     // Configuration
@@ -107,7 +108,7 @@ pub const AMBIGUITIES: &[&str] = &[
     "`reserved.remove` answers the ranges of the subnets that it touched; note and `for` given to it are ignored.",
     "`subnet.add if_absent` means the subnet of the same name, else of the same cidr; `pool.add if_absent` that \
      of the same range; subnets within `network.create if_absent` are compared by cidr, in every member given, \
-     and must be as many.",
+     and must be as many; pools in a subnet are compared by place, in every member given.",
     "Resizing a subnet so that a held address would become its network, broadcast or anycast address is `in_use`; \
      a cidr that is not nested in the old one is a resize like any other; the gateway must fit the new cidr.",
     "`pool.modify` to a range outside the pool's own subnet is `out_of_range`.",

@@ -325,9 +325,7 @@ impl Model {
 fn same_subnets(specs: &[SubnetSpec], there: &[Subnet]) -> bool {
     let same = |spec: &SubnetSpec| {
         let found = there.iter().find(|subnet| subnet.cidr == spec.subnet.cidr);
-        found.is_some_and(|found| {
-            differing(spec.given.iter().copied(), &nouns::subnet(&spec.subnet), &nouns::subnet(found)).is_empty()
-        })
+        found.is_some_and(|found| spec.differing(found).is_empty())
     };
     specs.len() == there.len() && specs.iter().all(same)
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::Model;
 use super::args::{Args, is_name, is_note, is_owner};
 use super::errors::{Findings, ModelError, Refusal};
-use super::nouns::tidy;
+use super::nouns::{self, tidy};
 use super::state::{For, Pool, Reserved, Subnet};
 
 const SUBNET_MEMBERS: [&str; 10] =
@@ -18,6 +18,25 @@ const SUBNET_MEMBERS: [&str; 10] =
 pub struct SubnetSpec {
     pub subnet: Subnet,
     pub given: BTreeSet<&'static str>,
+    /// The same for each of its pools.
+    pools_given: Vec<Vec<&'static str>>,
+}
+
+impl SubnetSpec {
+    /// Members written, of the subnet and of its pools, in which what is there differs.
+    pub fn differing(&self, there: &Subnet) -> Vec<&'static str> {
+        let (asked, found) = (nouns::subnet(&self.subnet), nouns::subnet(there));
+        let mut members = differing(self.given.iter().copied().filter(|member| *member != "pools"), &asked, &found);
+        let alike = |((asked, there), given): ((&Pool, &Pool), &Vec<&'static str>)| {
+            let (asked, found) = (nouns::pool(asked), nouns::pool(there));
+            asked["range"] == found["range"] && differing(given.iter().copied(), &asked, &found).is_empty()
+        };
+        let mut pairs = self.subnet.pools.iter().zip(&there.pools).zip(&self.pools_given);
+        if self.given.contains("pools") && !(self.subnet.pools.len() == there.pools.len() && pairs.all(alike)) {
+            members.push("pools");
+        }
+        members
+    }
 }
 
 pub fn read_subnet(args: &Args) -> Refusal<SubnetSpec> {
@@ -43,7 +62,10 @@ pub fn read_subnet(args: &Args) -> Refusal<SubnetSpec> {
         merge_reserved(&mut subnet.reserved, reserved);
     }
     let given = SUBNET_MEMBERS.into_iter().filter(|name| args.has(name)).collect();
-    Ok(SubnetSpec { subnet, given })
+    let of_pool =
+        |pool: &Value| ["name", "kind", "draining"].into_iter().filter(|member| pool.get(member).is_some()).collect();
+    let pools_given = args.list("pools", 16_384)?.into_iter().flatten().map(of_pool).collect();
+    Ok(SubnetSpec { subnet, given, pools_given })
 }
 
 pub fn read_dns(args: &Args) -> Refusal<Value> {

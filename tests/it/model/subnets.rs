@@ -7,9 +7,7 @@ use super::Model;
 use super::args::{Args, is_name, is_subnet};
 use super::errors::{Findings, ModelError, Refusal};
 use super::nouns;
-use super::spec::{
-    check_dhcp, check_shape, differing, differs, if_version, read_dns, read_pools, read_subnet, read_zones,
-};
+use super::spec::{check_dhcp, check_shape, differs, if_version, read_dns, read_pools, read_subnet, read_zones};
 use super::state::{Freed, Subnet, block, each};
 
 impl Model {
@@ -30,7 +28,7 @@ impl Model {
         let there = named.or_else(|| network.subnets.iter().position(|subnet| subnet.cidr == spec.subnet.cidr));
         if let Some(there) = there.filter(|_| if_absent) {
             let found = nouns::subnet(&network.subnets[there]);
-            let members = differing(spec.given.iter().copied(), &nouns::subnet(&spec.subnet), &found);
+            let members = spec.differing(&network.subnets[there]);
             if !members.is_empty() {
                 findings.name_taken(differs(members).data);
             }
