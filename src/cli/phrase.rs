@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::core::plural::counted;
+
 /// What a call asks for, in words: ``claim `10.0.0.7` in network `lan` for `db/0` ``.
 pub fn of(method: &str, params: &Value) -> String {
     let quoted = |member: &str| text(params, member).map(|value| format!("`{value}`"));
@@ -22,7 +24,7 @@ pub fn of(method: &str, params: &Value) -> String {
         "ip.claim" => format!("claim {}{in_network}{for_owner}", named("address", "an address")),
         "ip.acquire" => {
             let count = params.get("ips").and_then(Value::as_array).map_or(0, Vec::len);
-            format!("acquire {count} {}{in_network}{for_owner}", if count == 1 { "address" } else { "addresses" })
+            format!("acquire {}{in_network}{for_owner}", counted(count, "address"))
         }
         "ip.release" => format!("release {holding}{in_network}"),
         "ip.renew" => format!("renew {holding}{in_network}"),
