@@ -197,6 +197,40 @@ fn dump_writes_what_apply_reads() {
 }
 
 #[test]
+fn an_import_says_only_what_happened() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("register.jsonl");
+    write(
+        &file,
+        b"{\"format\":\"allod-export\",\"version\":1}\n\
+          {\"network\":{\"name\":\"lan\",\"subnets\":[{\"cidr\":\"10.0.0.0/24\"}]}}\n\
+          {\"reservation\":{\"network\":\"lan\",\"address\":\"10.0.0.5\",\"owner\":\"web/0\",\"kind\":\"dynamic\"}}\n",
+    );
+    for (created, dry, wet) in [
+        (
+            false,
+            "0 networks and 0 reservations would be imported; nothing was changed\n",
+            "imported 0 networks and 0 reservations\n1 reservation had been there already\n",
+        ),
+        (
+            true,
+            "0 networks and 1 reservation would be imported; nothing was changed\n",
+            "imported 0 networks and 1 reservation\n\
+             1 reservation of the import had been granted automatically and came back as kind `static`\n",
+        ),
+    ] {
+        let server = Responder::start(move |method, _| {
+            Ok(if method == "network.list" { json!({"networks": [lan()]}) } else { json!({"created": created}) })
+        });
+        let file = file.to_str().unwrap();
+        let output = allod(&server.address, &["import", file, "--dry-run"]);
+        assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), dry));
+        let output = allod(&server.address, &["import", file]);
+        assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), wet));
+    }
+}
+
+#[test]
 fn a_list_is_fetched_to_its_end() {
     let server = Responder::start(|_, params| {
         let page =
