@@ -80,7 +80,7 @@ impl NetworkActor {
     pub(super) fn panicked(&mut self, unit: &mut Draft, ticket: Option<u32>) {
         let id = format!("{:016x}", self.draws.draw() as u64);
         self.shared.metrics.panics.inc();
-        tracing::error!(network = %self.id(), id = %id, "a panic while deciding; its network is loaded again");
+        tracing::error!(network = %self.id(), name = %self.network.config().name, id = %id, "a panic while deciding; its network is loaded again");
         if let Some(ticket) = ticket {
             unit.answer(ticket, Err(Box::new(Fault::Internal { id })), false);
         }
@@ -90,7 +90,7 @@ impl NetworkActor {
             self.panics.pop_front();
         }
         self.phase = if self.panics.len() >= PANICS_MAX {
-            tracing::error!(network = %self.id(), "stopped after {PANICS_MAX} panics in a minute; the others go on");
+            tracing::error!(network = %self.id(), name = %self.network.config().name, "stopped after {PANICS_MAX} panics in a minute; the others go on");
             Phase::Stopped
         } else {
             Phase::Loading { since: now }
