@@ -4,7 +4,6 @@
 //! Nothing here answers or commits: what comes of it goes into the [`Draft`] of the turn.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::time::Instant;
 
 use actix::prelude::*;
@@ -13,7 +12,6 @@ use compact_str::CompactString;
 use super::draft::{Draft, restored};
 use super::{NetworkActor, PANIC_WINDOW, PANICS_MAX, Phase, Tick};
 use crate::actors::Fault;
-use crate::actors::routes::{Figures, SubnetFigures};
 use crate::core::command::{Command, Context as Moment};
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::Refusal;
@@ -120,11 +118,6 @@ impl NetworkActor {
     }
 
     pub(super) fn publish_figures(&self) {
-        let subnets = self
-            .network
-            .subnet_counts()
-            .map(|(subnet, counts)| SubnetFigures { subnet: Arc::clone(subnet), counts })
-            .collect();
-        self.published.figures.store(Some(Arc::new(Figures { subnets })));
+        self.published.publish_figures(&self.network);
     }
 }
