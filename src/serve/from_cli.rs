@@ -87,7 +87,7 @@ pub fn start_here(data: &Path, listen: SocketAddr, http: SocketAddr) -> Result<R
     };
     let config = Config::load(&Sources::gather(None, flags(&args))?)?;
     let store = super::open_store(&config)?;
-    super::start(Options::new(config, store))
+    Ok(super::start(Options::new(config, store))?)
 }
 
 /// Copies a data directory that no server has open, all of it verified; says what was copied.
