@@ -104,7 +104,6 @@ fn flags_become_members() {
             "pool add lan --subnet 10.0.0.0/24 --name web",
             json!({"network": "lan", "subnet": "10.0.0.0/24", "name": "web"}),
         ),
-        ("claimant sweep prod --none-alive --grace 0", json!({"scope": "prod", "alive": [], "grace_seconds": 0})),
         (
             "call ip.allocate network=lan owner=123 slot=0 labels.a.b=1",
             json!({"network": "lan", "owner": "123",
@@ -131,6 +130,18 @@ fn exit_codes_are_those_of_the_help() {
     for wrong in [&["ip", "allocate"][..], &["no-such-command"], &[], &["--prefix", "9", "server", "ping"]] {
         assert_eq!(allod(&refusing.address, wrong).status.code(), Some(64), "{wrong:?}");
     }
+    for (nonsense, said) in [
+        ("nonsense", "`nonsense` is no address of a server: that is a host and a port, as 127.0.0.1:7400"),
+        ("localhost:port", "is a host and a port"),
+        ("http://localhost:7400", "hint: leave the rest out: `--server localhost:7400`"),
+    ] {
+        let output = allod(&refusing.address, &["--server", nonsense, "server", "ping"]);
+        assert_eq!(output.status.code(), Some(64), "{nonsense}");
+        assert!(text(&output.stderr).contains(said), "{}", text(&output.stderr));
+    }
+    let unnamed = allod(&refusing.address, &["ip", "release", "lan"]);
+    assert_eq!(unnamed.status.code(), Some(64));
+    assert!(text(&unnamed.stderr).contains("<ADDRESS|--owner <OWNER>>"), "{}", text(&unnamed.stderr));
     for asked in [&["--help"][..], &["--version"], &["ip", "allocate", "--help"]] {
         let output = allod(&refusing.address, asked);
         assert_eq!(output.status.code(), Some(0), "{asked:?}");
