@@ -9,6 +9,7 @@
 //!
 //! Review notes: is every step of the stop bounded? Is the only line on stdout `ready`?
 
+mod cannot;
 pub mod from_cli;
 
 use std::net::SocketAddr;
@@ -16,6 +17,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+pub use cannot::CannotStart;
 
 use actix::System;
 use tokio::net::{TcpListener, TcpStream};
@@ -29,6 +32,7 @@ use crate::actors::coordinator::{self, Job, Order};
 use crate::actors::figures;
 use crate::actors::service::{self, Hooks, Parts, Shared};
 use crate::actors::{Fatal, Told};
+use crate::cli::failure::Failure;
 use crate::config::{Config, Sources, StoreKind};
 use crate::core::command::NetworkInput;
 use crate::metrics::Metrics;
@@ -140,10 +144,13 @@ impl Drop for Running {
 
 /// Runs a server as this process: until a signal, or until it cannot go on. Answers the exit code.
 pub fn run(args: ServeArgs) -> u8 {
-    let mut config = match Sources::gather(args.config, args.flags).and_then(|sources| Config::load(&sources)) {
+    let loaded = Sources::gather(args.config, args.flags)
+        .map_err(CannotStart::no_configuration)
+        .and_then(|sources| Config::load(&sources).map_err(|problem| CannotStart::configuration(&problem)));
+    let mut config = match loaded {
         Ok(config) => config,
-        Err(problem) => {
-            eprintln!("allod: {problem}");
+        Err(cannot) => {
+            cannot.failure().print();
             return EXIT_CANNOT_START;
         }
     };
@@ -156,8 +163,8 @@ pub fn run(args: ServeArgs) -> u8 {
     });
     let running = match started {
         Ok(running) => running,
-        Err(problem) => {
-            eprintln!("allod: {problem}");
+        Err(cannot) => {
+            cannot.failure().print();
             return EXIT_CANNOT_START;
         }
     };
@@ -166,7 +173,8 @@ pub fn run(args: ServeArgs) -> u8 {
     match running.wait() {
         Ended::Stopped => 0,
         Ended::Failed(problem) => {
-            eprintln!("allod: {problem}");
+            let hint = "start it again with `allod serve`: it reads what the disk has";
+            Failure::new("go on serving", problem, hint).print();
             EXIT_STORE_FAILED
         }
     }
@@ -199,8 +207,8 @@ fn stop_on_signals(stop: CancellationToken) {
 /// Opens the store that the configuration names.
 ///
 /// # Errors
-/// A sentence that says what stands in the way.
-pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, String> {
+/// What stands in the way.
+pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, CannotStart> {
     let shards = u16::try_from(config.store.shards).unwrap_or(1);
     match config.store.kind {
         StoreKind::Memory => {
@@ -211,8 +219,10 @@ pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, String> {
             let directory = &config.store.directory;
             let options =
                 embedded::Options { accept_restored: config.store.accept_restored, ..embedded::Options::default() };
-            let store = EmbeddedStore::open(directory, shards, options)
-                .map_err(|error| format!("cannot open the store in {}: {}", directory.display(), chain(&error)))?;
+            let store = EmbeddedStore::open(directory, shards, options).map_err(|error| {
+                let problem = format!("cannot open the store in {}: {}", directory.display(), chain(&error));
+                CannotStart::store(problem, &error)
+            })?;
             if store.restored_from().is_some() {
                 tracing::warn!(
                     directory = %directory.display(),
@@ -228,8 +238,8 @@ pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, String> {
 /// Starts a server in threads of this process; returns when it is ready.
 ///
 /// # Errors
-/// A sentence that says what stands in the way.
-pub fn start(options: Options) -> Result<Running, String> {
+/// What stands in the way.
+pub fn start(options: Options) -> Result<Running, CannotStart> {
     let stop = CancellationToken::new();
     let (told, ready) = std::sync::mpsc::sync_channel(1);
     let stop_inside = stop.clone();
@@ -239,15 +249,18 @@ pub fn start(options: Options) -> Result<Running, String> {
             let system = System::new();
             system.block_on(live(options, stop_inside, told))
         })
-        .map_err(|error| format!("no thread for the server: {error}"))?;
+        .map_err(|error| CannotStart::of_machine(format!("no thread for the server: {error}")))?;
     match ready.recv() {
         Ok(Ok((tcp, http))) => Ok(Running { tcp, http, stop, thread: Some(thread) }),
-        Ok(Err(problem)) => Err(problem),
-        Err(_) => Err("the server's main thread crashed while it started".to_owned()),
+        Ok(Err(cannot)) => Err(cannot),
+        Err(_) => {
+            let problem = "the server's main thread crashed while it started";
+            Err(CannotStart::new(problem, "report this, with the log and the output of `allod --version`"))
+        }
     }
 }
 
-type Ready = std::sync::mpsc::SyncSender<Result<(SocketAddr, SocketAddr), String>>;
+type Ready = std::sync::mpsc::SyncSender<Result<(SocketAddr, SocketAddr), CannotStart>>;
 
 async fn live(options: Options, stop: CancellationToken, ready: Ready) -> Ended {
     let (fatal, mut fatals) = crate::actors::outlet();
@@ -256,10 +269,10 @@ async fn live(options: Options, stop: CancellationToken, ready: Ready) -> Ended 
     let shutdown = Duration::from_secs(options.config.server.shutdown_seconds);
     let up = bring_up(options, stop.clone(), fatal, arbiters.iter().map(actix::Arbiter::handle).collect()).await;
     let ended = match up {
-        Err(problem) => {
+        Err(cannot) => {
             // Nobody waits any more only if the caller died.
-            let _ = ready.send(Err(problem.clone()));
-            Ended::Failed(problem)
+            let _ = ready.send(Err(cannot.clone()));
+            Ended::Failed(cannot.problem)
         }
         Ok((server, tcp, http)) => {
             let _ = ready.send(Ok((tcp, http)));
@@ -291,11 +304,11 @@ async fn bring_up(
     stop: CancellationToken,
     fatal: mpsc::UnboundedSender<Fatal>,
     reactors: Vec<actix::ArbiterHandle>,
-) -> Result<(Arc<Server>, SocketAddr, SocketAddr), String> {
+) -> Result<(Arc<Server>, SocketAddr, SocketAddr), CannotStart> {
     let Options { config, store, clock, hooks, networks } = options;
     let metrics = Arc::new(Metrics::new());
     let parts = Parts { store, clock, metrics: Arc::clone(&metrics), reactors, hooks, fatal };
-    let shared = service::start(parts).await?;
+    let shared = service::start(parts).await.map_err(|problem| CannotStart::register(problem, config.store.kind))?;
     figures::watch(&shared);
     for input in networks {
         make(&shared, input).await?;
@@ -312,11 +325,14 @@ async fn bring_up(
     });
     let tcp = bind(&config.server.listen, "server.listen")?;
     let http = bind(&config.server.http_listen, "server.http_listen")?;
-    let address = |listener: &std::net::TcpListener| listener.local_addr().map_err(|error| error.to_string());
+    let address = |listener: &std::net::TcpListener| {
+        listener.local_addr().map_err(|error| CannotStart::of_machine(error.to_string()))
+    };
     let (tcp_at, http_at) = (address(&tcp)?, address(&http)?);
     serve_http(http, Arc::clone(&server))?;
     let accepting = Arc::clone(&server);
-    let listener = TcpListener::from_std(tcp).map_err(|error| format!("cannot listen on {tcp_at}: {error}"))?;
+    let listener = TcpListener::from_std(tcp)
+        .map_err(|error| CannotStart::of_machine(format!("cannot listen on {tcp_at}: {error}")))?;
     actix::spawn(accept(listener, accepting));
     server.ready.store(true, Ordering::Release);
     Ok((server, tcp_at, http_at))
@@ -339,10 +355,13 @@ fn machine_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-fn bind(text: &str, key: &str) -> Result<std::net::TcpListener, String> {
-    let address: SocketAddr =
-        text.parse().map_err(|_| format!("`{key}` is {text:?}; allowed is an address and a port"))?;
-    let describe = |error: std::io::Error| format!("cannot listen on {address} (`{key}`): {error}");
+fn bind(text: &str, key: &str) -> Result<std::net::TcpListener, CannotStart> {
+    let address: SocketAddr = text
+        .parse()
+        .map_err(|_| CannotStart::port(format!("`{key}` is {text:?}; allowed is an address and a port"), key, None))?;
+    let describe = |error: std::io::Error| {
+        CannotStart::port(format!("cannot listen on {address} (`{key}`): {error}"), key, Some(&error))
+    };
     let domain = socket2::Domain::for_address(address);
     let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None).map_err(describe)?;
     socket.set_reuse_address(true).map_err(describe)?;
@@ -353,11 +372,11 @@ fn bind(text: &str, key: &str) -> Result<std::net::TcpListener, String> {
 }
 
 /// HTTP has a runtime of its own, so that scrapes and bulk do not disturb connections.
-fn serve_http(listener: std::net::TcpListener, server: Arc<Server>) -> Result<(), String> {
+fn serve_http(listener: std::net::TcpListener, server: Arc<Server>) -> Result<(), CannotStart> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| format!("no runtime for HTTP: {error}"))?;
+        .map_err(|error| CannotStart::of_machine(format!("no runtime for HTTP: {error}")))?;
     let serve = move || {
         runtime.block_on(async move {
             match TcpListener::from_std(listener) {
@@ -379,7 +398,7 @@ fn serve_http(listener: std::net::TcpListener, server: Arc<Server>) -> Result<()
         .name("http".to_owned())
         .spawn(serve)
         .map(drop)
-        .map_err(|error| format!("no thread for HTTP: {error}"))
+        .map_err(|error| CannotStart::of_machine(format!("no thread for HTTP: {error}")))
 }
 
 /// Accepts clients and deals them over the reactor threads.
@@ -438,7 +457,10 @@ async fn take_down(server: &Arc<Server>, stop: &CancellationToken, bound: Durati
 }
 
 /// Makes a network of a network file, if it is absent.
-async fn make(shared: &Arc<Shared>, input: NetworkInput) -> Result<(), String> {
+async fn make(shared: &Arc<Shared>, input: NetworkInput) -> Result<(), CannotStart> {
+    let cannot = |problem| {
+        CannotStart::new(problem, "see the file of `--networks`; `allod network dump` writes one that is right")
+    };
     let name = input.name.clone();
     let job = Job::Create { input: Box::new(input), if_absent: true };
     let order = Order { job, by: "server".into(), reason: Some("network file".into()), deadline: None, dry_run: false };
@@ -448,8 +470,10 @@ async fn make(shared: &Arc<Shared>, input: NetworkInput) -> Result<(), String> {
         Some(Told::Job(_, Ok(_))) => Ok(()),
         Some(Told::Job(_, Err(fault))) => {
             let error = crate::server::faults::error_of(&fault);
-            Err(format!("network `{name}` of the network file: {error}"))
+            Err(cannot(format!("network `{name}` of the network file: {error}")))
         }
-        Some(Told::Replies(_)) | None => Err(format!("network `{name}` of the network file: the server is stopping")),
+        Some(Told::Replies(_)) | None => {
+            Err(cannot(format!("network `{name}` of the network file: the server is stopping")))
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
-use prometheus::{GaugeVec, Opts};
+use prometheus::{GaugeVec, IntCounter, Opts};
 
 use super::service::Shared;
 use crate::core::outcome::Counts;
@@ -55,7 +55,7 @@ fn gauges(name: &str, help: &str, labels: &[&str]) -> GaugeVec {
 impl NetworkCollector {
     fn new(shared: Weak<Shared>) -> Self {
         let families = Families::new();
-        let descs = families.all().iter().flat_map(|vec| vec.desc().into_iter().cloned()).collect();
+        let descs = families.all().iter().flat_map(|family| family.desc().into_iter().cloned()).collect();
         Self { shared, descs }
     }
 }
@@ -65,6 +65,25 @@ struct Families {
     network: Vec<GaugeVec>,
     subnet: Vec<GaugeVec>,
     others: HashMap<&'static str, GaugeVec>,
+    counters: HashMap<&'static str, IntCounter>,
+}
+
+/// What the store counts since its start: these only rise.
+fn counters() -> HashMap<&'static str, IntCounter> {
+    let counter = |name, help| IntCounter::new(name, help).expect("names are constants");
+    [
+        ("flushes", counter("allod_store_flushes_total", "Groups flushed by the store.")),
+        ("log", counter("allod_store_log_bytes_total", "Bytes written to the store's log.")),
+        ("compactions", counter("allod_store_compactions_total", "Compactions finished.")),
+        (
+            "compaction_failures",
+            counter(
+                "allod_store_compaction_failures_total",
+                "Compactions that failed. A rise means a full or failing disk.",
+            ),
+        ),
+    ]
+    .into()
 }
 
 impl Families {
@@ -110,8 +129,6 @@ impl Families {
                     &[],
                 ),
             ),
-            ("flushes", gauges("allod_store_flushes", "Groups flushed by the store since start.", &[])),
-            ("log", gauges("allod_store_log_bytes", "Bytes written to the store's log since start.", &[])),
             (
                 "disk",
                 gauges(
@@ -120,26 +137,26 @@ impl Families {
                     &[],
                 ),
             ),
-            ("compactions", gauges("allod_store_compactions", "Compactions finished since start.", &[])),
-            (
-                "compaction_failures",
-                gauges(
-                    "allod_store_compaction_failures",
-                    "Compactions that failed since start. A rise means a full or failing disk.",
-                    &[],
-                ),
-            ),
         ];
-        Self { network: network.into(), subnet: subnet.into(), others: others.into() }
+        Self { network: network.into(), subnet: subnet.into(), others: others.into(), counters: counters() }
     }
 
-    fn all(&self) -> Vec<&GaugeVec> {
-        self.network.iter().chain(&self.subnet).chain(self.others.values()).collect()
+    fn all(&self) -> Vec<&dyn Collector> {
+        let gauges = self.network.iter().chain(&self.subnet).chain(self.others.values());
+        let counters = self.counters.values().map(|counter| counter as &dyn Collector);
+        gauges.map(|gauge| gauge as &dyn Collector).chain(counters).collect()
     }
 
     fn set(&self, which: &str, value: f64) {
         if let Some(vec) = self.others.get(which) {
             vec.with_label_values(&[] as &[&str]).set(value);
+        }
+    }
+
+    fn count(&self, which: &str, total: u64) {
+        // The counter was made for this scrape: it stands at 0.
+        if let Some(counter) = self.counters.get(which) {
+            counter.inc_by(total);
         }
     }
 
@@ -179,11 +196,11 @@ impl Families {
         }
         let figures = shared.store.figures();
         self.set("store", if shared.store.health() == StoreHealth::Ready { 1.0 } else { 0.0 });
-        self.set("flushes", figures.flushes as f64);
-        self.set("log", figures.log_bytes as f64);
         self.set("disk", figures.disk_bytes as f64);
-        self.set("compactions", figures.compactions as f64);
-        self.set("compaction_failures", figures.compaction_failures as f64);
+        self.count("flushes", figures.flushes);
+        self.count("log", figures.log_bytes);
+        self.count("compactions", figures.compactions);
+        self.count("compaction_failures", figures.compaction_failures);
     }
 }
 
@@ -197,6 +214,6 @@ impl Collector for NetworkCollector {
         if let Some(shared) = self.shared.upgrade() {
             families.fill(&shared);
         }
-        families.all().iter().flat_map(|vec| vec.collect()).collect()
+        families.all().iter().flat_map(|family| family.collect()).collect()
     }
 }

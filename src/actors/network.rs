@@ -140,6 +140,11 @@ impl NetworkActor {
         self.lane.id
     }
 
+    /// What is answered once it crashed too often. It is called as its users call it.
+    fn fault_of_stop(&self) -> Fault {
+        stopped(&self.network.config().name)
+    }
+
     fn moment(&mut self) -> Moment {
         Moment {
             now: self.shared.shard_time(self.lane.shard),
@@ -257,7 +262,7 @@ impl NetworkActor {
     fn after(&mut self, ctx: &mut Context<Self>) {
         match self.phase {
             Phase::Loading { .. } => self.reload(ctx),
-            Phase::Stopped => self.refuse_deferred(&stopped(self.id())),
+            Phase::Stopped => self.refuse_deferred(&self.fault_of_stop()),
             Phase::Serving | Phase::Held { .. } | Phase::Gone => {}
         }
         let now = self.shared.shard_time(self.lane.shard);
@@ -348,7 +353,7 @@ impl NetworkActor {
             let mut unit = Draft::new(None, 1);
             self.panicked(&mut unit, Some(0));
             return Err(unit.answers.pop().and_then(|staged| staged.reply.answer.err()).unwrap_or_else(|| {
-                Box::new(stopped(self.id())) // `panicked` always answers.
+                Box::new(self.fault_of_stop()) // `panicked` always answers.
             }));
         };
         let (Decision { steps, outcome }, claims) = decided?;
@@ -398,7 +403,7 @@ impl Handler<Work> for NetworkActor {
             Phase::Serving | Phase::Held { .. } | Phase::Loading { .. } => {
                 self.deferred.push_back(Deferred::Work(work));
             }
-            Phase::Stopped => refuse(work, &stopped(self.id())),
+            Phase::Stopped => refuse(work, &self.fault_of_stop()),
             Phase::Gone => refuse(work, &Fault::Refused(Refusal::not_found(Missing::Network, self.id()))),
         }
     }
@@ -412,7 +417,7 @@ impl Handler<Hold> for NetworkActor {
             Phase::Serving | Phase::Held { .. } | Phase::Loading { .. } => {
                 self.deferred.push_back(Deferred::Hold(hold));
             }
-            Phase::Stopped => drop(hold.granted.send(Err(Box::new(stopped(self.id()))))),
+            Phase::Stopped => drop(hold.granted.send(Err(Box::new(self.fault_of_stop())))),
             Phase::Gone => {
                 let refusal = Refusal::not_found(Missing::Network, self.id());
                 drop(hold.granted.send(Err(refusal.into())));
@@ -541,7 +546,7 @@ impl NetworkActor {
                 tracing::info!(network = %self.id(), incarnation, "loaded again from the store");
             }
             Err(problem) => {
-                tracing::error!(network = %self.id(), problem, "what the store has of it cannot be loaded");
+                tracing::error!(network = %self.id(), name = %self.network.config().name, problem, "what the store has of it cannot be loaded");
                 self.phase = Phase::Stopped;
             }
         }

@@ -16,6 +16,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use xxhash_rust::xxh3::Xxh3Default;
 
 use super::network::NetworkActor;
+use crate::core::network::Network;
 use crate::core::outcome::Counts;
 use crate::core::state::SubnetConfig;
 use crate::core::types::{Name, NetworkId, Scope};
@@ -106,7 +107,7 @@ pub struct Figures {
 /// What a network's actor tells the world without being asked.
 #[derive(Debug, Default)]
 pub struct Published {
-    /// Counts; none until published first.
+    /// Counts: there before the route is, and anew after each tick.
     pub figures: ArcSwapOption<Figures>,
     /// Requests decided.
     pub decided: AtomicU64,
@@ -120,6 +121,13 @@ impl Published {
     /// its first grant leaves.
     pub fn may_hold_of(&self, scope: &Scope) -> bool {
         self.scopes.read().unwrap_or_else(PoisonError::into_inner).contains(scope)
+    }
+
+    /// What it holds now.
+    pub fn publish_figures(&self, network: &Network) {
+        let figure = |(subnet, counts)| SubnetFigures { subnet: Arc::clone(subnet), counts };
+        let subnets = network.subnet_counts().map(figure).collect();
+        self.figures.store(Some(Arc::new(Figures { subnets })));
     }
 
     /// Something of this scope is granted.

@@ -151,6 +151,8 @@ impl Shared {
         let config = Arc::clone(network.config());
         // Before anybody can look for its holders.
         published.set_scopes(network.scope_names().into_iter().collect());
+        // The first scrape that sees the network sees its figures.
+        published.publish_figures(&network);
         self.macs.add(&config.realm, config.id, network.macs());
         let birth = Birth { network, lane: Arc::clone(&lane), published: Arc::clone(&published) };
         let shared = Arc::clone(self);

@@ -4,7 +4,7 @@
 //! [`params_of`] turns one into the params object. Addresses, names and bounds are checked by the server, which says
 //! the same to every client; only forms that the protocol does not know (`1h`, `k=v`) are parsed here.
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
@@ -86,11 +86,12 @@ pub struct Configure {
 
 /// Names one reservation: by address, or by owner, scope and slot.
 #[derive(Debug, Clone, Default, Args, Serialize)]
+// Clap puts a group before the positionals in its usage; the commands write their own (`ip`).
+#[command(group(ArgGroup::new("held").args(["address", "owner"]).multiple(true).required(true)))]
 pub struct Target {
     /// Network that it is held in
     pub network: String,
     /// The address held (or name it by --owner)
-    #[arg(required_unless_present = "owner")]
     pub address: Option<String>,
     /// Owner that holds it
     #[arg(long)]

@@ -24,6 +24,7 @@ Exit codes:
    2  differences found (`allod network apply --dry-run`)
    3  the server cannot be reached
   64  the command line is wrong
+  70  the store failed (`allod serve`): a supervisor starts it again
 
 Data goes to stdout, words go to stderr. Colour is for terminals only.";
 

@@ -19,6 +19,7 @@ use super::output::{number_of, text_of};
 use super::{hint, phrase};
 use crate::client::{ClientError, RpcError};
 use crate::core::address::Range;
+use crate::core::plural::counted;
 
 /// Pools that an error lists; the rest is counted.
 const POOLS_MAX: usize = 20;
@@ -139,7 +140,7 @@ fn pools_of(error: &RpcError) -> String {
     };
     let pools = error.data.get("pools").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let more = pools.len().saturating_sub(POOLS_MAX);
-    let more = if more > 0 { format!("\n  and {more} pools more") } else { String::new() };
+    let more = if more > 0 { format!("\n  and {} more", counted(more, "pool")) } else { String::new() };
     pools.iter().take(POOLS_MAX).map(line).collect::<String>() + &more
 }
 

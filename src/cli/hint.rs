@@ -38,7 +38,7 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
             format!("{} tells what takes the space and what frees it", in_network("network why-full"))
         }
         ErrorKind::OutOfRange => format!("{} shows its subnets and pools", in_network("network get")),
-        ErrorKind::Reserved => format!("`allod who {address}` tells why; `--force` claims inside a reserved range"),
+        ErrorKind::Reserved => reserved(error, network.as_deref(), &address),
         ErrorKind::Overlap => overlap(data),
         ErrorKind::InUse => in_use(params, data, network.as_deref()),
         ErrorKind::NotOwner => format!("`allod who {address}` tells who holds it"),
@@ -73,7 +73,7 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
             format!("ask the node that serves it: `--server {to}`")
         }
         ErrorKind::NetworkStopped => {
-            "the server's log says why; a restarted server (`allod serve`) loads the network again".to_owned()
+            "start the server again (`allod serve`): that loads the network again; its log says why".to_owned()
         }
         ErrorKind::RateLimited => format!("{}; `allod server info` shows the server's limits", retry_after(data)),
         ErrorKind::Unauthenticated => "put a token into ALLOD_TOKEN (setting `auth.tokens` of the server)".to_owned(),
@@ -168,6 +168,15 @@ fn already_in_use(data: &Value, network: Option<&str>, address: &str) -> String 
         }
         _ => format!("`allod who {address}` tells who holds it"),
     }
+}
+
+fn reserved(error: &RpcError, network: Option<&str>, address: &str) -> String {
+    // The server's sentence says so where force helps; for a gateway, a network address or what is draining nothing does.
+    if error.message.contains("`force`") {
+        return format!("`allod who {address}` tells why; `--force` claims it all the same");
+    }
+    let network = network.unwrap_or("NETWORK");
+    format!("name another address, or have one chosen: `allod ip allocate {network} --owner OWNER`")
 }
 
 fn overlap(data: &Value) -> String {

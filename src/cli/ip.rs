@@ -18,14 +18,22 @@ pub enum IpCommand {
     /// Take several addresses, all or none, over any networks and families
     Acquire(Acquire),
     /// Give an address back
+    #[command(override_usage = "allod ip release [OPTIONS] <NETWORK> <ADDRESS|--owner <OWNER>>")]
     Release(Release),
     /// Renew a lease, or make it permanent
+    #[command(override_usage = "allod ip renew [OPTIONS] <--ttl <DURATION>|--permanent>\n\
+                                \x20                     <NETWORK> <ADDRESS|--owner <OWNER>>")]
     Renew(Renew),
     /// Note who uses the address now
+    #[command(override_usage = "allod ip bind [OPTIONS] --claimant <CLAIMANT>\n\
+                                \x20                    <NETWORK> <ADDRESS|--owner <OWNER>>")]
     Bind(Bind),
     /// Note that the claimant uses it no more
+    #[command(override_usage = "allod ip unbind [OPTIONS] --claimant <CLAIMANT>\n\
+                                \x20                      <NETWORK> <ADDRESS|--owner <OWNER>>")]
     Unbind(Bind),
     /// Change labels, note, hostname, MAC or uid of a reservation
+    #[command(override_usage = "allod ip update [OPTIONS] <NETWORK> <ADDRESS|--owner <OWNER>>")]
     Update(Update),
     /// Hand an address to another owner in one step
     #[command(override_usage = "allod ip transfer [OPTIONS] --owner <OWNER> --to-owner <OWNER>\n\
@@ -81,7 +89,8 @@ pub struct Grant {
     #[arg(long)]
     mac: Option<String>,
     /// Wait so long for an address to come free
-    #[arg(long = "wait", value_name = "DURATION", value_parser = seconds)]
+    // Hidden until servers wait: today they refuse `wait_seconds`.
+    #[arg(long = "wait", value_name = "DURATION", value_parser = seconds, hide = true)]
     #[serde(rename = "wait_seconds")]
     wait: Option<u64>,
 }

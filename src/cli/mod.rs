@@ -117,7 +117,7 @@ enum Command {
     #[command(subcommand)]
     Realm(holders::RealmCommand),
     /// Claimants: machines and interfaces that use addresses now
-    #[command(subcommand)]
+    #[command(subcommand, hide = true)]
     Claimant(holders::ClaimantCommand),
     /// Who holds an address, or why nobody does, and what to type next
     Who(who::Who),
@@ -212,6 +212,26 @@ fn options(global: Global) -> Result<Options, Failure> {
     })
 }
 
+/// Refuses what cannot be the address of a server, before a name server is asked about it.
+fn check_server(server: &str) -> Result<(), Failure> {
+    let wrong = |reason: &str, hint: String| {
+        Err(Failure::usage("ask a server", format!("`{server}` {reason}"), format!("{hint} (or ALLOD_SERVER)")))
+    };
+    if let Some((_, rest)) = server.split_once("://") {
+        let authority = rest.split('/').next().unwrap_or_default();
+        let reason = "is a URL; the address of a server is a host and a port, as 127.0.0.1:7400";
+        return wrong(reason, format!("leave the rest out: `--server {}`", quote::shell(authority)));
+    }
+    let is_address = server.rsplit_once(':').is_some_and(|(host, port)| {
+        !host.is_empty() && !host.contains(char::is_whitespace) && port.parse::<u16>().is_ok_and(|port| port > 0)
+    });
+    if is_address {
+        return Ok(());
+    }
+    let reason = "is no address of a server: that is a host and a port, as 127.0.0.1:7400 or [::1]:7400";
+    wrong(reason, "name it by `--server HOST:PORT`".to_owned())
+}
+
 fn online(command: Command, options: Options) -> Done<Exit> {
     let writes_file = matches!(command, Command::Network(NetworkCommand::Dump(_)));
     if matches!(options.style.format, Format::Toml | Format::Yaml) && !writes_file {
@@ -222,6 +242,7 @@ fn online(command: Command, options: Options) -> Done<Exit> {
         )
         .into());
     }
+    check_server(&options.server)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut session = Session::new(options);
     runtime.block_on(dispatch(command, &mut session))

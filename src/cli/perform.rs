@@ -8,6 +8,7 @@ use super::output::reservation_rows;
 use super::phrase;
 use super::progress::Progress;
 use super::session::{Done, Session};
+use crate::core::plural::counted;
 
 /// Rows that a preview shows; the rest is counted.
 const PREVIEW_ROWS_MAX: usize = 20;
@@ -70,7 +71,7 @@ async fn preview(session: &mut Session, ask: &Ask) -> Done<()> {
             format!("this would be released ({at_least}{}):\n{table}{rest}", released.len())
         }
         None => match would.get("holding").and_then(Value::as_u64) {
-            Some(holding) => format!("the network holds {holding} {}", reservations(holding)),
+            Some(holding) => format!("the network holds {}", counted(holding, "reservation")),
             None => match ask.method {
                 "subnet.remove" => "its pools and reserved ranges go with it; nothing is held in it".to_owned(),
                 "pool.remove" => "what is held stays held; nothing new is granted there".to_owned(),
@@ -80,11 +81,6 @@ async fn preview(session: &mut Session, ask: &Ask) -> Done<()> {
     };
     session.say(words.trim_end());
     Ok(())
-}
-
-/// `reservation` or `reservations`.
-pub fn reservations(count: u64) -> &'static str {
-    if count == 1 { "reservation" } else { "reservations" }
 }
 
 /// All pages of a list as one answer, or the one page that was asked for.
@@ -133,19 +129,19 @@ async fn until_empty(session: &mut Session, ask: &Ask) -> Done<Value> {
 
 /// A word about an answer that has little to show.
 fn remark(ask: &Ask, result: &Value) -> Option<String> {
-    let counted = |member: &str| result.get(member).and_then(Value::as_array).map(|list| list.len() as u64);
+    let length = |member: &str| result.get(member).and_then(Value::as_array).map(|list| list.len() as u64);
     match ask.method {
-        "ip.list" => counted("reservations").map(|count| format!("{count} {}", reservations(count))),
-        "ip.release" | "owner.release" | "scope.release" => Some(match counted("released").unwrap_or(0) {
+        "ip.list" => length("reservations").map(|count| counted(count, "reservation")),
+        "ip.release" | "owner.release" | "scope.release" => Some(match length("released").unwrap_or(0) {
             0 => "nothing was held".to_owned(),
-            count => format!("released {count} {}", reservations(count)),
+            count => format!("released {}", counted(count, "reservation")),
         }),
         "network.delete" => match result.get("holding").and_then(Value::as_u64).unwrap_or(0) {
             0 => Some("deleted".to_owned()),
-            holding => Some(format!("closed; it still holds {holding} {}", reservations(holding))),
+            holding => Some(format!("closed; it still holds {}", counted(holding, "reservation"))),
         },
         "subnet.remove" | "pool.remove" => Some("removed".to_owned()),
-        "network.list" if counted("networks") == Some(0) => {
+        "network.list" if length("networks") == Some(0) => {
             Some("no networks; make one: `allod network create lan --subnet 10.0.0.0/24,gateway=10.0.0.1`".to_owned())
         }
         _ => None,

@@ -2,9 +2,12 @@
 
 use serde_json::Value;
 
+use crate::core::plural::counted;
+use crate::wire::values::text::shortened;
+
 /// What a call asks for, in words: ``claim `10.0.0.7` in network `lan` for `db/0` ``.
 pub fn of(method: &str, params: &Value) -> String {
-    let quoted = |member: &str| text(params, member).map(|value| format!("`{value}`"));
+    let quoted = |member: &str| text(params, member).map(|value| format!("`{}`", shortened(value)));
     let named = |member: &str, otherwise: &str| quoted(member).unwrap_or_else(|| otherwise.to_owned());
     let after = |word: &str, member: &str| quoted(member).map_or_else(String::new, |value| format!(" {word} {value}"));
     let in_network = after("in network", "network");
@@ -22,7 +25,7 @@ pub fn of(method: &str, params: &Value) -> String {
         "ip.claim" => format!("claim {}{in_network}{for_owner}", named("address", "an address")),
         "ip.acquire" => {
             let count = params.get("ips").and_then(Value::as_array).map_or(0, Vec::len);
-            format!("acquire {count} {}{in_network}{for_owner}", if count == 1 { "address" } else { "addresses" })
+            format!("acquire {}{in_network}{for_owner}", counted(count, "address"))
         }
         "ip.release" => format!("release {holding}{in_network}"),
         "ip.renew" => format!("renew {holding}{in_network}"),
@@ -31,7 +34,7 @@ pub fn of(method: &str, params: &Value) -> String {
         "ip.update" => format!("update {holding}{in_network}"),
         "ip.transfer" => {
             let to = params.get("to").and_then(|to| text(to, "owner")).unwrap_or("another owner");
-            format!("transfer {holding}{in_network} to `{to}`")
+            format!("transfer {holding}{in_network} to `{}`", shortened(to))
         }
         "ip.decline" => format!("decline {holding}{in_network}"),
         "ip.get" | "ip.find" => format!("look up {}", named("address", "the address")),
@@ -65,7 +68,7 @@ pub fn of(method: &str, params: &Value) -> String {
         "reserved.remove" => format!("end the reservation of {}{in_network}", named("range", "")),
         "server.info" | "server.ping" => "ask the server".to_owned(),
         // Any other method is reached by `allod call`, where its name is what was typed.
-        other => format!("call `{other}`"),
+        other => format!("call `{}`", shortened(other)),
     }
 }
 

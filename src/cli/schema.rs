@@ -118,7 +118,7 @@ mod tests {
             ("ip.allocate", "wait_seconds", Some(Kind::Number)),
             ("ip.allocate", "labels.tier", text),
             ("ip.acquire", "ips", Some(Kind::List { of_text: false })),
-            ("claimant.mark", "claimants", Some(Kind::List { of_text: true })),
+            ("subnet.add", "zones", Some(Kind::List { of_text: true })),
             ("ip.transfer", "to.owner", text),
             ("subnet.modify", "set.gateway", Some(Kind::Text { or_null: true })),
             ("ip.get", "no_such_member", None),

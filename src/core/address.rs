@@ -374,6 +374,15 @@ impl Range {
         };
         Cidr::new(self.first, self.family().width() - host_bits)
     }
+
+    /// As people write it: a prefix where it is a whole one, one address alone, else first and last.
+    pub fn as_typed(self) -> String {
+        match self.as_cidr() {
+            _ if self.first == self.last => self.first.to_string(),
+            Some(cidr) => cidr.to_string(),
+            None => self.to_string(),
+        }
+    }
 }
 
 impl fmt::Display for Range {
@@ -482,6 +491,9 @@ mod tests {
     fn a_range_knows_when_it_is_a_prefix() {
         assert_eq!(range("10.0.0.0-10.0.0.255").as_cidr(), Some("10.0.0.0/24".parse().unwrap()));
         assert_eq!(range("10.0.0.1-10.0.0.2").as_cidr(), None);
+        for typed in ["10.0.0.0/24", "10.0.0.1-10.0.0.2", "10.0.0.7", "fd00::/64", "::/0"] {
+            assert_eq!(range(typed).as_typed(), typed);
+        }
         assert_eq!(range("::-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff").as_cidr(), Some("::/0".parse().unwrap()));
     }
 }

@@ -6,6 +6,7 @@ pub mod command;
 pub(crate) mod disjoint;
 pub mod network;
 pub mod outcome;
+pub mod plural;
 pub mod refusal;
 pub mod space;
 pub mod state;

@@ -7,6 +7,7 @@ use compact_str::CompactString;
 
 use super::address::{Address, Cidr, Range};
 use super::outcome::PoolUsage;
+use super::plural::counted;
 use super::types::{Claimant, Generation, InvalidText, Name, ShardTime, SlotKey, WallTime};
 
 /// Who holds what somebody else wants.
@@ -111,7 +112,7 @@ pub enum Refusal {
         address: Option<Address>,
     },
     /// Two subnets of a realm, or two pools.
-    #[error("{asked} overlaps {with} of network `{network}`; choose another range, or a realm of its own")]
+    #[error("{} overlaps {with} of network `{network}`; choose another range, or a realm of its own", .asked.as_typed())]
     Overlap {
         /// What was asked for.
         asked: Range,
@@ -121,7 +122,7 @@ pub enum Refusal {
         network: Name,
     },
     /// Two pools of one subnet.
-    #[error("pool {asked} overlaps pool {with} of network `{network}`; pools never overlap")]
+    #[error("pool {} overlaps pool {} of network `{network}`; pools never overlap", .asked.as_typed(), .with.as_typed())]
     PoolOverlap {
         /// What was asked for.
         asked: Range,
@@ -131,7 +132,7 @@ pub enum Refusal {
         network: Name,
     },
     /// The thing to be removed or shrunk is still used.
-    #[error("{what} is in use: {count} {}{}", plural(*.count, "reservation"), first_of(.first))]
+    #[error("{what} is in use: {}{}", counted(*.count, "reservation"), first_of(*.count, .first))]
     InUse {
         /// What, ready for the beginning of a sentence.
         what: String,
@@ -228,7 +229,8 @@ pub enum Refusal {
     },
     /// Limits.
     #[error(
-        "{who} holds {held} reservations in network `{network}`, its limit is {max}; release some, or raise `limits.{limit}`"
+        "{who} holds {} in network `{network}`, its limit is {max}; release some, or raise `limits.{limit}`",
+        counted(*.held, "reservation")
     )]
     QuotaExceeded {
         /// The network.
@@ -292,14 +294,11 @@ impl Refusal {
     }
 }
 
-fn plural(count: u64, noun: &str) -> String {
-    if count == 1 { noun.to_owned() } else { format!("{noun}s") }
-}
-
-fn first_of(first: &[Address]) -> String {
+fn first_of(count: u64, first: &[Address]) -> String {
     let Some((head, rest)) = first.split_first() else { return String::new() };
     let list = rest.iter().fold(head.to_string(), |text, address| format!("{text}, {address}"));
-    format!(" ({list}{}); release them first", if first.len() >= 10 { ", …" } else { "" })
+    let more = if count > first.len() as u64 { ", …" } else { "" };
+    format!(" ({list}{more}); release {} first", if count == 1 { "it" } else { "them" })
 }
 
 fn differs_of(differs: &[&str]) -> String {

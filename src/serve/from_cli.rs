@@ -12,6 +12,7 @@ use super::{Options, Running, ServeArgs};
 use crate::cli::failure::Failure;
 use crate::cli::serve_args::{self, StoreKind};
 use crate::config::{Config, Sources};
+use crate::core::plural::counted;
 use crate::server::input;
 use crate::store::embedded;
 use crate::wire::params::NetworkCreate;
@@ -86,7 +87,7 @@ pub fn start_here(data: &Path, listen: SocketAddr, http: SocketAddr) -> Result<R
     };
     let config = Config::load(&Sources::gather(None, flags(&args))?)?;
     let store = super::open_store(&config)?;
-    super::start(Options::new(config, store))
+    Ok(super::start(Options::new(config, store))?)
 }
 
 /// Copies a data directory that no server has open, all of it verified; says what was copied.
@@ -95,7 +96,9 @@ pub fn start_here(data: &Path, listen: SocketAddr, http: SocketAddr) -> Result<R
 /// A sentence that says what stands in the way.
 pub fn copy_register(from: &Path, to: &Path) -> Result<String, String> {
     let report = embedded::copy(from, to).map_err(|error| error.to_string())?;
-    let snapshot = report.snapshot_bytes.map_or_else(String::new, |bytes| format!(", a snapshot of {bytes} bytes"));
-    let (shards, commits, segments) = (report.heads.len(), report.groups, report.segments);
-    Ok(format!("copied and verified: {shards} shards, {commits} commits, {segments} segments of the log{snapshot}"))
+    let snapshot =
+        report.snapshot_bytes.map_or_else(String::new, |bytes| format!(", a snapshot of {}", counted(bytes, "byte")));
+    let (shards, commits) = (counted(report.heads.len(), "shard"), counted(report.groups, "commit"));
+    let segments = counted(report.segments, "segment");
+    Ok(format!("copied and verified: {shards}, {commits}, {segments} of the log{snapshot}"))
 }

@@ -21,7 +21,7 @@ use crate::core::types::{NetworkId, Owner, Slot, Version};
 use crate::limits::LIST_PAGE_RECORDS_DEFAULT;
 use crate::wire::params::network::MapFormat as WireMap;
 use crate::wire::values::{NetworkRef, Serial};
-use crate::wire::{ErrorKind, Method, Request, RpcError, params};
+use crate::wire::{Method, Request, RpcError, params};
 
 /// Default of `ip.decline`'s `probation_seconds`.
 const PROBATION_SECONDS: u64 = 86_400;
@@ -81,11 +81,6 @@ fn act(network: &NetworkRef, change: Configure, if_version: Option<Serial>, also
     Plan::Act(touches, Job::Configure { network, change, if_version: version(if_version) })
 }
 
-fn later(method: Method) -> RpcError {
-    let message = format!("`{}` is not served by this version yet", method.name());
-    RpcError::new(ErrorKind::MethodNotFound, message)
-}
-
 /// Decides what a request asks of whom. `read` is when it was read.
 ///
 /// # Errors
@@ -117,8 +112,6 @@ fn plan_of(request: Request, shape: &mut Shape) -> Result<Plan, RpcError> {
         Request::IpList(ask) => list(*ask, shape)?,
         Request::OwnerRelease(ask) => owner_release(*ask)?,
         Request::ScopeRelease(ask) => Plan::All(Job::ReleaseScope(ask.scope)),
-        Request::ClaimantMark(_) => return Err(later(Method::ClaimantMark)),
-        Request::ClaimantSweep(_) => return Err(later(Method::ClaimantSweep)),
         Request::NetworkCreate(ask) => network_create(*ask, shape)?,
         Request::NetworkGet(ask) => Plan::One(ask.network, Command::Show),
         Request::NetworkList(ask) => network_list(*ask, shape)?,

@@ -104,7 +104,6 @@ fn flags_become_members() {
             "pool add lan --subnet 10.0.0.0/24 --name web",
             json!({"network": "lan", "subnet": "10.0.0.0/24", "name": "web"}),
         ),
-        ("claimant sweep prod --none-alive --grace 0", json!({"scope": "prod", "alive": [], "grace_seconds": 0})),
         (
             "call ip.allocate network=lan owner=123 slot=0 labels.a.b=1",
             json!({"network": "lan", "owner": "123",
@@ -131,6 +130,18 @@ fn exit_codes_are_those_of_the_help() {
     for wrong in [&["ip", "allocate"][..], &["no-such-command"], &[], &["--prefix", "9", "server", "ping"]] {
         assert_eq!(allod(&refusing.address, wrong).status.code(), Some(64), "{wrong:?}");
     }
+    for (nonsense, said) in [
+        ("nonsense", "`nonsense` is no address of a server: that is a host and a port, as 127.0.0.1:7400"),
+        ("localhost:port", "is a host and a port"),
+        ("http://localhost:7400", "hint: leave the rest out: `--server localhost:7400`"),
+    ] {
+        let output = allod(&refusing.address, &["--server", nonsense, "server", "ping"]);
+        assert_eq!(output.status.code(), Some(64), "{nonsense}");
+        assert!(text(&output.stderr).contains(said), "{}", text(&output.stderr));
+    }
+    let unnamed = allod(&refusing.address, &["ip", "release", "lan"]);
+    assert_eq!(unnamed.status.code(), Some(64));
+    assert!(text(&unnamed.stderr).contains("<ADDRESS|--owner <OWNER>>"), "{}", text(&unnamed.stderr));
     for asked in [&["--help"][..], &["--version"], &["ip", "allocate", "--help"]] {
         let output = allod(&refusing.address, asked);
         assert_eq!(output.status.code(), Some(0), "{asked:?}");
@@ -194,6 +205,40 @@ fn dump_writes_what_apply_reads() {
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     }
     assert_eq!(allod(&server.address, &["server", "ping", "--format", "yaml"]).status.code(), Some(64));
+}
+
+#[test]
+fn an_import_says_only_what_happened() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("register.jsonl");
+    write(
+        &file,
+        b"{\"format\":\"allod-export\",\"version\":1}\n\
+          {\"network\":{\"name\":\"lan\",\"subnets\":[{\"cidr\":\"10.0.0.0/24\"}]}}\n\
+          {\"reservation\":{\"network\":\"lan\",\"address\":\"10.0.0.5\",\"owner\":\"web/0\",\"kind\":\"dynamic\"}}\n",
+    );
+    for (created, dry, wet) in [
+        (
+            false,
+            "0 networks and 0 reservations would be imported; nothing was changed\n",
+            "imported 0 networks and 0 reservations\n1 reservation had been there already\n",
+        ),
+        (
+            true,
+            "0 networks and 1 reservation would be imported; nothing was changed\n",
+            "imported 0 networks and 1 reservation\n\
+             1 reservation of the import had been granted automatically and came back as kind `static`\n",
+        ),
+    ] {
+        let server = Responder::start(move |method, _| {
+            Ok(if method == "network.list" { json!({"networks": [lan()]}) } else { json!({"created": created}) })
+        });
+        let file = file.to_str().unwrap();
+        let output = allod(&server.address, &["import", file, "--dry-run"]);
+        assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), dry));
+        let output = allod(&server.address, &["import", file]);
+        assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), wet));
+    }
 }
 
 #[test]

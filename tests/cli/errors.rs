@@ -54,7 +54,12 @@ fn example(kind: ErrorKind) -> (&'static str, Value, &'static str, Value) {
         ErrorKind::OutOfRange => {
             ("ip.claim", claim, "10.0.0.7 lies in no subnet of network `lan`", json!({"address": "10.0.0.7"}))
         }
-        ErrorKind::Reserved => ("ip.claim", claim, "10.0.0.7 is reserved (`printer`)", json!({"address": "10.0.0.7"})),
+        ErrorKind::Reserved => (
+            "ip.claim",
+            claim,
+            "10.0.0.7 is inside the reserved range 10.0.0.0/28; use `force`, or reserved.remove it",
+            json!({"address": "10.0.0.7"}),
+        ),
         ErrorKind::Overlap => (
             "subnet.add",
             json!({"network": "lan", "cidr": "10.0.0.0/24"}),

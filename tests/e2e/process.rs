@@ -106,7 +106,33 @@ fn a_second_server_on_a_data_directory_is_refused_and_the_first_goes_on() {
     assert_eq!(second.status.code(), Some(1));
     let said = text(&second.stderr);
     assert!(said.contains("data") && said.contains("another"), "{said}");
+    assert!(said.contains("\nhint: stop the server that has it open") && said.contains("`--data DIR`"), "{said}");
     first.allod_ok(&["network", "create", "lan", "--subnet", "10.0.0.0/24"]);
+}
+
+#[test]
+fn a_start_that_cannot_be_says_what_to_do() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let missing = failed(&data, &["--config", "no-such-file.toml"]);
+    let said = text(&missing.stderr);
+    assert!(
+        said.contains("no-such-file.toml") && said.contains("\nhint: name a file that is there by `--config"),
+        "{said}"
+    );
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    for (flag, other, key) in
+        [("--listen", "--http", "`server.listen`"), ("--http", "--listen", "`server.http_listen`")]
+    {
+        let output = Command::new(allod())
+            .args(["serve", "--store", "memory", flag, &address, other, "127.0.0.1:0"])
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        let said = text(&output.stderr);
+        assert!(said.contains(key) && said.contains(&format!("`{flag} 127.0.0.1:0` takes a free one")), "{said}");
+    }
 }
 
 #[test]

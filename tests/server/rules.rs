@@ -163,6 +163,23 @@ fn the_end_of_input_is_no_hang_up_and_a_last_line_without_its_end_is_not_carried
 }
 
 #[test]
+fn the_first_scrape_after_a_network_exists_shows_its_addresses() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    client.ok("network.create", json!({"name": "dmz", "subnets": [{"cidr": "10.1.0.0/24"}]}));
+    let metrics = http(server.running.http, "GET /metrics", b"").1;
+    for line in [
+        "allod_network_addresses_size{family=\"4\",network=\"dmz\",realm=\"default\"} 256",
+        "allod_network_addresses_held{family=\"4\",network=\"dmz\",realm=\"default\"} 0",
+        "allod_network_reservations{network=\"dmz\",realm=\"default\"} 0",
+        "# TYPE allod_store_flushes_total counter",
+        "# TYPE allod_store_compactions_total counter",
+    ] {
+        assert!(metrics.contains(line), "{line} is missing in\n{metrics}");
+    }
+}
+
+#[test]
 fn beyond_the_bound_in_flight_nothing_more_is_read() {
     let server = TestServer::new();
     let mut client = server.with_lan();

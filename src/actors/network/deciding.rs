@@ -4,7 +4,6 @@
 //! Nothing here answers or commits: what comes of it goes into the [`Draft`] of the turn.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::time::Instant;
 
 use actix::prelude::*;
@@ -13,7 +12,6 @@ use compact_str::CompactString;
 use super::draft::{Draft, restored};
 use super::{NetworkActor, PANIC_WINDOW, PANICS_MAX, Phase, Tick};
 use crate::actors::Fault;
-use crate::actors::routes::{Figures, SubnetFigures};
 use crate::core::command::{Command, Context as Moment};
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::Refusal;
@@ -80,7 +78,7 @@ impl NetworkActor {
     pub(super) fn panicked(&mut self, unit: &mut Draft, ticket: Option<u32>) {
         let id = format!("{:016x}", self.draws.draw() as u64);
         self.shared.metrics.panics.inc();
-        tracing::error!(network = %self.id(), id = %id, "a panic while deciding; its network is loaded again");
+        tracing::error!(network = %self.id(), name = %self.network.config().name, id = %id, "a panic while deciding; its network is loaded again");
         if let Some(ticket) = ticket {
             unit.answer(ticket, Err(Box::new(Fault::Internal { id })), false);
         }
@@ -90,7 +88,7 @@ impl NetworkActor {
             self.panics.pop_front();
         }
         self.phase = if self.panics.len() >= PANICS_MAX {
-            tracing::error!(network = %self.id(), "stopped after {PANICS_MAX} panics in a minute; the others go on");
+            tracing::error!(network = %self.id(), name = %self.network.config().name, "stopped after {PANICS_MAX} panics in a minute; the others go on");
             Phase::Stopped
         } else {
             Phase::Loading { since: now }
@@ -120,11 +118,6 @@ impl NetworkActor {
     }
 
     pub(super) fn publish_figures(&self) {
-        let subnets = self
-            .network
-            .subnet_counts()
-            .map(|(subnet, counts)| SubnetFigures { subnet: Arc::clone(subnet), counts })
-            .collect();
-        self.published.figures.store(Some(Arc::new(Figures { subnets })));
+        self.published.publish_figures(&self.network);
     }
 }

@@ -6,13 +6,14 @@ use crate::actors::committer::Staged;
 use crate::actors::{Answer, Applied, Fault, Outlet, Reply, Told};
 use crate::core::command::Context as Moment;
 use crate::core::state::Step;
-use crate::core::types::NetworkId;
+use crate::core::types::{Name, NetworkId};
 use crate::store::{Act, StoreHealth};
 
 /// It crashed too often.
-pub(super) fn stopped(id: NetworkId) -> Fault {
+pub(super) fn stopped(name: &Name) -> Fault {
     let problem = format!(
-        "network {id} was stopped after it crashed repeatedly; the other networks go on; look for its id in the log"
+        "network `{name}` was stopped after it crashed repeatedly; the other networks go on; the server's log tells why, and \
+         a restart of the server loads it again"
     );
     Fault::Stopped { problem }
 }

@@ -29,6 +29,7 @@ use super::failure::Failure;
 use super::network::Apply;
 use super::session::{Done, Session};
 use super::shown;
+use crate::core::plural::counted;
 use diff::Step;
 
 /// Applies a file.
@@ -60,7 +61,7 @@ pub async fn run(session: &mut Session, args: &Apply) -> Done<Exit> {
             return Err(Failure::of_method(step.method, &step.for_people(), &error).into());
         }
     }
-    session.say(&format!("{} {} made", steps.len(), if steps.len() == 1 { "change" } else { "changes" }));
+    session.say(&format!("{} made", counted(steps.len(), "change")));
     Ok(Exit::Success)
 }
 

@@ -17,8 +17,9 @@ use super::super::progress::Progress;
 use super::super::session::{Done, Session};
 use super::super::shown;
 use super::Import;
-use super::lines::{Claim, Content, read};
+use super::lines::{Claim, Content, Network, read};
 use crate::client::ClientError;
+use crate::core::plural::counted;
 
 /// Claims in flight.
 const WINDOW: usize = 256;
@@ -33,35 +34,39 @@ pub async fn import(session: &mut Session, args: &Import) -> Done<Exit> {
     let mut content = read(&text);
     let there = networks(session, None).await?;
     content.check(&there);
-    ask_server(session, &mut content, &there).await?;
+    let there_already = ask_server(session, &mut content, &there).await?;
     if !content.problems.is_empty() {
         return Err(
             Failure::new(asked, report(&content), "correct these lines and import again; nothing was changed").into()
         );
     }
-    let (networks, claims) = (content.networks.len(), content.claims.len());
+    let is_new = |network: &&Network| !there.iter().any(|there| there["name"] == *network.table.name);
+    let networks = content.networks.iter().filter(is_new).count();
+    let imported = |networks: usize, claims: usize| {
+        format!("{} and {}", counted(networks, "network"), counted(claims, "reservation"))
+    };
     if args.dry_run {
-        session.say(&format!("{networks} networks and {claims} reservations would be imported; nothing was changed"));
+        let would = imported(networks, content.claims.len() - there_already);
+        session.say(&format!("{would} would be imported; nothing was changed"));
         return Ok(Exit::Success);
     }
-    for network in &content.networks {
-        if !there.iter().any(|there| there["name"] == *network.table.name) {
-            session.call("network.create", Value::Object(network.open.members.clone())).await?;
-        }
+    for network in content.networks.iter().filter(is_new) {
+        session.call("network.create", Value::Object(network.open.members.clone())).await?;
     }
-    let refused = claim_all(session, &content.claims, false).await?;
-    if !refused.is_empty() {
-        content.problems.extend(refused);
+    let claimed = claim_all(session, &content.claims, false).await?;
+    if !claimed.refused.is_empty() {
+        content.problems.extend(claimed.refused);
         let hint = "the rest was imported; free these addresses (`allod who ADDRESS`) and import the same file again";
         return Err(Failure::new(asked, report(&content), hint).into());
     }
     close(session, &content).await?;
-    session.say(&format!("imported {networks} networks and {claims} reservations"));
-    if content.automatic > 0 {
-        session.say(&format!(
-            "{} of them were granted automatically; they are claims now (kind `static`)",
-            content.automatic
-        ));
+    session.say(&format!("imported {}", imported(networks, claimed.made)));
+    if claimed.made_automatic > 0 {
+        let many = counted(claimed.made_automatic, "reservation");
+        session.say(&format!("{many} of the import had been granted automatically and came back as kind `static`"));
+    }
+    if claimed.there_already > 0 {
+        session.say(&format!("{} had been there already", counted(claimed.there_already, "reservation")));
     }
     Ok(Exit::Success)
 }
@@ -79,7 +84,7 @@ fn text_of(args: &Import) -> std::io::Result<String> {
 /// Every bad line with its number.
 fn report(content: &Content) -> String {
     let count = content.problems.len();
-    let mut text = format!("{count} bad {}", if count == 1 { "line" } else { "lines" });
+    let mut text = counted(count, "bad line");
     for (line, problem) in content.problems.iter().take(PROBLEMS_MAX) {
         text.push_str(&format!("\n  line {line}: {problem}"));
     }
@@ -89,8 +94,9 @@ fn report(content: &Content) -> String {
     text
 }
 
-/// Lets the server check what only it knows: overlaps with what it has, and addresses that are held.
-async fn ask_server(session: &mut Session, content: &mut Content, there: &[Value]) -> Done<()> {
+/// Lets the server check what only it knows: overlaps with what it has, and addresses that are held. Answers how many
+/// of the reservations are there already.
+async fn ask_server(session: &mut Session, content: &mut Content, there: &[Value]) -> Done<usize> {
     let known: BTreeSet<&str> = there.iter().filter_map(|network| network["name"].as_str()).collect();
     for network in &content.networks {
         if known.contains(network.table.name.as_str()) || content.problems.contains_key(&network.line) {
@@ -106,18 +112,31 @@ async fn ask_server(session: &mut Session, content: &mut Content, there: &[Value
     }
     let claims: Vec<Claim> =
         content.claims.iter().filter(|claim| known.contains(claim.network.as_str())).cloned().collect();
-    let refused = claim_all(session, &claims, true).await?;
-    for (line, problem) in refused {
+    let claimed = claim_all(session, &claims, true).await?;
+    for (line, problem) in claimed.refused {
         content.problems.entry(line).or_insert(problem);
     }
-    Ok(())
+    Ok(claimed.there_already)
 }
 
-/// Makes all claims, many at a time; answers those that were refused.
-async fn claim_all(session: &mut Session, claims: &[Claim], dry_run: bool) -> Done<BTreeMap<usize, String>> {
-    let mut refused = BTreeMap::new();
+/// What became of claims.
+#[derive(Debug, Default)]
+struct Claimed {
+    /// Line and sentence of those that were refused.
+    refused: BTreeMap<usize, String>,
+    /// How many were made.
+    made: usize,
+    /// How many of these had been granted automatically when they were exported.
+    made_automatic: usize,
+    /// How many were held by the same owner and slot before, and stay as they are.
+    there_already: usize,
+}
+
+/// Makes all claims, many at a time.
+async fn claim_all(session: &mut Session, claims: &[Claim], dry_run: bool) -> Done<Claimed> {
+    let mut claimed = Claimed::default();
     if claims.is_empty() {
-        return Ok(refused);
+        return Ok(claimed);
     }
     let no_params = Value::Object(Map::new());
     let client = session.client().await.map_err(|error| Failure::of_method("ip.claim", &no_params, &error))?;
@@ -129,15 +148,22 @@ async fn claim_all(session: &mut Session, claims: &[Claim], dry_run: bool) -> Do
         while under_way.len() < WINDOW
             && let Some(claim) = rest.next()
         {
-            let (client, line, mut params) = (client.clone(), claim.line, claim.params.clone());
+            let (client, line, automatic) = (client.clone(), claim.line, claim.automatic);
+            let mut params = claim.params.clone();
             params.insert(if dry_run { "dry_run" } else { "brief" }.to_owned(), json!(true));
-            under_way.spawn(async move { (line, client.call("ip.claim", params).await) });
+            under_way.spawn(async move { (line, automatic, client.call("ip.claim", params).await) });
         }
         match under_way.join_next().await {
-            None => return Ok(refused),
-            Some(Ok((_, Ok(_)))) => {}
-            Some(Ok((line, Err(ClientError::Rpc(error))))) => drop(refused.insert(line, error.message)),
-            Some(Ok((_, Err(error)))) => return Err(Failure::of_method("ip.claim", &no_params, &error).into()),
+            None => return Ok(claimed),
+            Some(Ok((_, _, Ok(answer)))) if answer.get("created") == Some(&Value::Bool(false)) => {
+                claimed.there_already += 1;
+            }
+            Some(Ok((_, automatic, Ok(_)))) => {
+                claimed.made += 1;
+                claimed.made_automatic += usize::from(automatic);
+            }
+            Some(Ok((line, _, Err(ClientError::Rpc(error))))) => drop(claimed.refused.insert(line, error.message)),
+            Some(Ok((_, _, Err(error)))) => return Err(Failure::of_method("ip.claim", &no_params, &error).into()),
             Some(Err(error)) => {
                 return Err(Failure::new("import", error.to_string(), "report this: `allod --version`").into());
             }

@@ -19,6 +19,8 @@ pub struct Claim {
     pub network: String,
     /// Params of `ip.claim`.
     pub params: Map<String, Value>,
+    /// Granted automatically when it was exported; what is made of it is a claim.
+    pub automatic: bool,
     range: Range,
     slot: (String, String, String),
 }
@@ -41,8 +43,6 @@ pub struct Content {
     pub networks: Vec<Network>,
     /// Reservations, in the order of the file.
     pub claims: Vec<Claim>,
-    /// How many of them were granted automatically, and come back as claims.
-    pub automatic: usize,
     /// What is wrong, by line.
     pub problems: BTreeMap<usize, String>,
 }
@@ -82,9 +82,7 @@ fn read_line(content: &mut Content, line: usize, text: &str) -> Result<(), Strin
             content.networks.push(Network { line, open: opened(&table), table });
         }
         (Some((what, Value::Object(held))), None) if what == "reservation" => {
-            let automatic = held.get("kind").is_some_and(|kind| kind == "dynamic");
             content.claims.push(claim_of(line, held)?);
-            content.automatic += usize::from(automatic);
         }
         _ => return Err("must have one member, `network` or `reservation`".to_owned()),
     }
@@ -111,7 +109,7 @@ fn claim_of(line: usize, mut held: Map<String, Value>) -> Result<Claim, String> 
     if let Some(unknown) = held.keys().find(|member| !MEMBERS.contains(&member.as_str())) {
         return Err(format!("unknown member `{unknown}` of a reservation"));
     }
-    held.shift_remove("kind");
+    let automatic = held.shift_remove("kind").is_some_and(|kind| kind == "dynamic");
     if let Some(left) = held.shift_remove("expires_in_seconds") {
         // A lease that was about to end still has to be made before it can.
         held.insert(
@@ -130,7 +128,7 @@ fn claim_of(line: usize, mut held: Map<String, Value>) -> Result<Claim, String> 
         Some(length) => Cidr::new(address, length).ok_or_else(|| format!("{address}/{length} is no prefix"))?.range(),
     };
     let slot = (text("scope", "default"), text("owner", ""), text("slot", "0"));
-    Ok(Claim { line, network: text("network", ""), range, slot, params: held })
+    Ok(Claim { line, network: text("network", ""), range, slot, params: held, automatic })
 }
 
 impl Content {

@@ -9,7 +9,7 @@
 //! What carries over: realms, networks with subnets, pools and reserved ranges; of each current reservation network,
 //! address, block, scope, owner, slot, uid, claimant, labels, note, host name, MAC, and the rest of its lease. What
 //! does not: ids, generations, times, versions, history, cooling and declined addresses, obsolete reservations,
-//! uncommitted plans; and every reservation comes back as a claim, so its `kind` is `static`.
+//! uncommitted plans; and a reservation that is not there yet comes back as a claim, so its `kind` is `static`.
 //!
 //! An export is no snapshot of one instant: what is granted while it runs may be missing, what was there throughout is
 //! in it once. An import that broke off is repeated as it is.
@@ -29,6 +29,7 @@ use super::apply::{file, networks};
 use super::exit::Exit;
 use super::progress::Progress;
 use super::session::{Done, Session};
+use crate::core::plural::counted;
 
 pub use import::import;
 
@@ -107,7 +108,7 @@ pub async fn export(session: &mut Session, args: &Export) -> Done<Exit> {
     }
     stdout.flush()?;
     drop(progress);
-    session.say(&format!("{} networks, {written} reservations", networks.len()));
+    session.say(&format!("{}, {}", counted(networks.len(), "network"), counted(written, "reservation")));
     Ok(Exit::Success)
 }
 

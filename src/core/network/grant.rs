@@ -344,8 +344,8 @@ impl Network {
         }
         let draining = subnet.pools.iter().find(|pool| pool.draining && pool.range.overlaps(block));
         if subnet.draining || draining.is_some() {
-            let what =
-                draining.map_or_else(|| format!("subnet {}", subnet.cidr), |pool| format!("pool {}", pool.range));
+            let what = draining
+                .map_or_else(|| format!("subnet {}", subnet.cidr), |pool| format!("pool {}", pool.range.as_typed()));
             return Err(Refusal::Reserved {
                 address: first,
                 why: format!("in {what}, which is draining: nothing new is granted there, by no flag"),
@@ -357,7 +357,10 @@ impl Network {
         let not_mine = |reserved: &&ReservedRange| reserved.range.overlaps(block) && !reserved.is_for(holder);
         if let Some(reserved) = subnet.reserved.iter().find(not_mine) {
             let note = if reserved.note.is_empty() { String::new() } else { format!(" ({})", reserved.note) };
-            let why = format!("inside the reserved range {}{note}; use `force`, or reserved.remove it", reserved.range);
+            let why = format!(
+                "inside the reserved range {}{note}; use `force`, or reserved.remove it",
+                reserved.range.as_typed()
+            );
             return Err(Refusal::Reserved { address: first, why });
         }
         if let Some((address, Entry::Declined(_))) =

@@ -1,4 +1,4 @@
-//! Params of the garbage collection of claimants by mark and sweep.
+//! Params of the garbage collection of claimants by mark and sweep. Not served yet: `methods` knows the names only.
 
 use crate::core::types::{Claimant, Scope};
 use crate::limits;

@@ -26,8 +26,6 @@ pub const EXAMPLES: &[(&str, &str, &str)] = &[
      r#"{"reservations":[],"next":"n","cursor":"c"}"#),
     ("owner.release", r#"{"owner":"o","scope":"s","network":"lan","reason":"gone"}"#, r#"{"released":[{"network":"lan","address":"10.0.0.5"}],"more":false}"#),
     ("scope.release", r#"{"scope":"s"}"#, r#"{"released":[],"more":true}"#),
-    ("claimant.mark", r#"{"scope":"s","sweep":"x","claimants":["a","b"]}"#, "{}"),
-    ("claimant.sweep", r#"{"scope":"s","alive":["a"],"network":"lan","grace_seconds":0,"max_share":0.5}"#, r#"{"unbound":[{"network":"lan","address":"10.0.0.5","claimant":"c"}],"released":[],"waiting":[]}"#),
     ("network.create",
      r#"{"name":"lan","realm":"default","kind":"manual","l2":{"mode":"bridge","link":"br0","mac_prefix":"52:54"},"policy":"lowest","cooldown_seconds":0,"cooldown_yields":true,"static_only":false,"protected":true,"limits":{"per_owner":4,"per_scope":100},"tags":{"t":"1"},"description":"d","subnets":[{"name":"a","cidr":"10.0.0.0/24","gateway":"10.0.0.1","dhcp":true,"dns":{"servers":["10.0.0.2"],"search":["example.org"]},"zones":["z1"],"tags":{},"draining":false,"pools":[{"range":"10.0.0.10-10.0.0.20","name":"p","kind":"dynamic","draining":false}],"reserved":[{"range":"10.0.0.3-10.0.0.3","note":"printer","for":{"scope":"s","owner":"o","slot":"0"}}]},{"cidr":"2001:db8::/64","pools":[]}],"if_absent":true}"#,
      NETWORK),

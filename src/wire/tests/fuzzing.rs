@@ -117,7 +117,6 @@ fn numbers_beyond_their_bounds_are_refused() {
             ("ip.release", r#""network":"lan","address":"10.0.0.1","if_generation""#),
             ("ip.list", r#""limit""#),
             ("network.create", r#""name":"lan","cooldown_seconds""#),
-            ("claimant.sweep", r#""scope":"s","alive":[],"grace_seconds""#),
         ] {
             let error = parse(method, &format!("{{{member}:{number}}}")).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{member}: {number}");

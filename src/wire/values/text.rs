@@ -47,7 +47,7 @@ pub(crate) fn shortened(text: &str) -> Cow<'_, str> {
 /// A malformed address as a fragment that follows the name of the member.
 pub(super) fn fragment(malformed: Malformed) -> String {
     let Malformed { text, expected, problem } = malformed;
-    format!("is {text:?}, not {expected}: {problem}")
+    format!("is {:?}, not {expected}: {problem}", shortened(&text))
 }
 
 /// Serde and schema of a type that is a text on the wire.

@@ -20,8 +20,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // Of the store only what its health is, for `/readyz`.
     ("http", &["server", "wire", "store"]),
     ("client", &["wire", "core::types", "core::address"]),
-    // `serve` and `try` start a server; `backup` and `restore` copy the files of one that is stopped.
-    ("cli", &["client", "wire", "core::types", "core::address", "serve", "store::embedded"]),
+    // Sentences count things alike everywhere. `serve` and `try` start a server; `backup` and `restore` copy the files of one that is stopped.
+    ("cli", &["client", "wire", "core::types", "core::address", "core::plural", "serve", "store::embedded"]),
     // What `allod serve` does: the only place in the library that constructs a server.
     ("serve", &["core", "store", "actors", "server", "http", "config", "wire", "cli::failure", "cli::serve_args"]),
 ];

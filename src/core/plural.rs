@@ -1,0 +1,36 @@
+//! Numbers of things in sentences: `1 network`, `2 networks`.
+
+use std::fmt::Display;
+
+/// The noun for so many.
+pub fn plural(count: u64, noun: &str) -> String {
+    if count == 1 {
+        return noun.to_owned();
+    }
+    // `address` is the only noun of ours that needs more than an s.
+    let ending = if noun.ends_with('s') { "es" } else { "s" };
+    format!("{noun}{ending}")
+}
+
+/// The number and its noun.
+pub fn counted<N>(count: N, noun: &str) -> String
+where
+    N: TryInto<u64> + Display + Copy,
+{
+    // What is beyond 64 bits is more than one.
+    let many = count.try_into().unwrap_or(u64::MAX);
+    format!("{count} {}", plural(many, noun))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_is_one_and_all_else_is_many() {
+        for (count, text) in [(0, "0 networks"), (1, "1 network"), (2, "2 networks")] {
+            assert_eq!(counted(count, "network"), text);
+        }
+        assert_eq!(counted(u128::MAX, "address"), format!("{} addresses", u128::MAX));
+    }
+}

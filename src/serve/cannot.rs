@@ -1,0 +1,85 @@
+//! Why a server cannot start, and what to do about it.
+
+use std::io;
+
+use crate::cli::failure::Failure;
+use crate::config::StoreKind;
+use crate::store::StoreError;
+
+/// What stands in the way of a start.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{problem}")]
+pub struct CannotStart {
+    /// A sentence.
+    pub problem: String,
+    /// What to do: a sentence without full stop that names a command, a flag or a setting.
+    pub hint: String,
+}
+
+impl CannotStart {
+    pub(super) fn new(problem: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { problem: problem.into(), hint: hint.into() }
+    }
+
+    /// The machine gave no thread, socket or the like.
+    pub(super) fn of_machine(problem: String) -> Self {
+        Self::new(problem, "the machine has too little of something; see `ulimit -a`, and the setting `server.threads`")
+    }
+
+    /// A file of settings that is not there or cannot be read.
+    pub(super) fn no_configuration(problem: String) -> Self {
+        Self::new(problem, "name a file that is there by `--config FILE`, or none: every key has a default")
+    }
+
+    /// Settings that are wrong, one a line.
+    pub(super) fn configuration(problem: &str) -> Self {
+        let hint = "config/server.toml explains every key; `allod check-config FILE` checks a file";
+        Self::new(problem.replace('\n', "\n  "), hint)
+    }
+
+    /// The ports: which setting, and how to choose another.
+    pub(super) fn port(problem: String, key: &str, error: Option<&io::Error>) -> Self {
+        let flag = if key == "server.listen" { "--listen" } else { "--http" };
+        let who = match error.map(io::Error::kind) {
+            Some(io::ErrorKind::AddrInUse) => "another process listens there, perhaps another server; ",
+            _ => "",
+        };
+        Self::new(
+            problem,
+            format!("{who}choose another port with `{flag} ADDR`; `{flag} 127.0.0.1:0` takes a free one"),
+        )
+    }
+
+    /// The store does not open.
+    pub(super) fn store(problem: String, error: &StoreError) -> Self {
+        let hint = match error {
+            StoreError::Locked(_) => {
+                "stop the server that has it open, or choose another directory with `--data DIR` (`store.directory`)"
+            }
+            StoreError::Damaged(_) => "`allod restore` makes a register from a backup; nothing was changed here",
+            StoreError::Full => "make room on that disk, or choose another directory with `--data DIR`",
+            _ => "choose another directory with `--data DIR` (`store.directory`), or see who may write to this one",
+        };
+        Self::new(problem, hint)
+    }
+
+    /// A shard that was opened but does not load.
+    pub(super) fn register(problem: String, store: StoreKind) -> Self {
+        let hint = match store {
+            StoreKind::Embedded => "`allod restore` makes a register from a backup; nothing was changed here",
+            StoreKind::Memory => "report this, with the output of `allod --version`",
+        };
+        Self::new(problem, hint)
+    }
+
+    /// As a command that fails.
+    pub(super) fn failure(self) -> Failure {
+        Failure::new("start the server", self.problem, self.hint)
+    }
+}
+
+impl From<CannotStart> for String {
+    fn from(cannot: CannotStart) -> Self {
+        cannot.problem
+    }
+}
