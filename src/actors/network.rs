@@ -224,7 +224,7 @@ impl NetworkActor {
         match self.phase {
             _ if work.items.is_empty() => {}
             Phase::Loading { .. } => self.deferred.push_front(Deferred::Work(work)),
-            _ => refuse(work, &self.stopped()), // It was stopped: nothing else ends a turn early.
+            _ => refuse(work, &self.fault_of_stop()), // It was stopped: nothing else ends a turn early.
         }
         self.after(ctx);
     }

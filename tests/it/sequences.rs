@@ -8,7 +8,7 @@
 //! ALLOD_SURVEY=1 …      goes on after a difference; at the end each kind of difference once, shrunk
 //! ```
 //!
-//! What failed once is in `tests/data/sequences.regressions` and is run first.
+//! A failure prints its seed and the shrunk sequence; what was wrong becomes a test of its own, with a name.
 
 mod published;
 
@@ -25,9 +25,7 @@ use allod::core::types::WallTime;
 use allod::serve::{Options, Running, start};
 use allod::store::memory::MemoryStore;
 use proptest::strategy::{Strategy, ValueTree};
-use proptest::test_runner::{
-    Config as Cases, FileFailurePersistence, RngAlgorithm, TestCaseError, TestRng, TestRunner,
-};
+use proptest::test_runner::{Config as Cases, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use serde_json::{Value, json};
 
 use self::published::PUBLISHED;
@@ -112,12 +110,7 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 fn runner(sequences: u32, seed: u64) -> TestRunner {
-    let cases = Cases {
-        cases: sequences,
-        max_shrink_iters: 400,
-        failure_persistence: Some(Box::new(FileFailurePersistence::Direct("tests/data/sequences.regressions"))),
-        ..Cases::default()
-    };
+    let cases = Cases { cases: sequences, max_shrink_iters: 400, failure_persistence: None, ..Cases::default() };
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     TestRunner::new_with_rng(cases, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))
