@@ -3,7 +3,7 @@
 //!
 //! Nothing here changes a network. Neighbours: `serve` starts it, `server` asks it for routes and hands it jobs.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use actix::prelude::*;
 use actix::{Arbiter, ArbiterHandle};
@@ -19,9 +19,9 @@ use super::{Fatal, shard_of, timers};
 use crate::core::command::Command;
 use crate::core::network::Network;
 use crate::core::state::{NetworkConfig, SubnetConfig};
-use crate::core::types::{NetworkId, ShardTime};
+use crate::core::types::{NetworkId, ShardTime, WallTime};
 use crate::metrics::Metrics;
-use crate::store::{Head, NetworkImage, ShardId, Store, StoreHealth, StoreInfo, Token};
+use crate::store::{Head, NetworkImage, ShardId, ShardImage, Store, StoreError, StoreHealth, StoreInfo, Token};
 
 /// Called before each decision. A test panics here, or stops the world.
 pub type BeforeDecide = Arc<dyn Fn(&Command) + Send + Sync>;
@@ -193,16 +193,8 @@ pub struct Parts {
 pub async fn start(parts: Parts) -> Result<Arc<Shared>, String> {
     let Parts { store, clock, metrics, reactors, hooks, fatal } = parts;
     let info = store.info();
-    let mut heads: Vec<(ShardId, Head)> = Vec::new();
-    let mut images: Vec<(Head, Vec<NetworkImage>)> = Vec::new();
-    for shard in (0..info.shards).map(ShardId) {
-        let token = Token(clock.entropy());
-        let describe = |error: &dyn std::error::Error| format!("shard {} cannot be loaded: {}", shard.0, chain(error));
-        store.take(shard, token).await.map_err(|error| describe(&error))?;
-        let image = store.load(shard, token).await.map_err(|error| describe(&error))?;
-        heads.push((shard, image.head));
-        images.push((image.head, image.networks));
-    }
+    let images = take_and_load(&*store, &*clock, info.shards).await?;
+    let heads: Vec<(ShardId, Head)> = images.iter().map(|(shard, image)| (*shard, image.head)).collect();
     let shards = heads.iter().map(|(_, head)| ShardClock::new(head.time, &*clock)).collect();
     let shared = Arc::new(Shared {
         info: info.clone(),
@@ -234,17 +226,7 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, String> {
         })
         .collect();
     let _ = shared.committers.set(committers); // Set once: `shared` was made above.
-    let mut networks = Vec::new();
-    let wall = shared.clock.wall();
-    for (head, of_shard) in images {
-        for image in of_shard {
-            let id = image.config.id;
-            let floor = generation_floor(head.generation, wall);
-            let network = Network::load(image.config, image.subnets, image.entries, floor, head.time)
-                .map_err(|problem| format!("network {id} cannot be loaded: {problem}"))?;
-            networks.push(network);
-        }
-    }
+    let networks = networks_of(images, shared.clock.wall())?;
     let directory = Directory::new(Arc::clone(&shared), &networks)?;
     let directory = Directory::start_in_arbiter(&shared.reactors[0], move |_| directory);
     let _ = shared.directory.set(directory);
@@ -258,6 +240,59 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, String> {
         .collect();
     shared.routes.fill(routes);
     Ok(shared)
+}
+
+/// Takes all shards, then loads all. Each is asked for before the first is waited for: the store takes them with one flush
+/// and reads its log once for many.
+async fn take_and_load(
+    store: &dyn Store,
+    clock: &dyn Clock,
+    shards: u16,
+) -> Result<Vec<(ShardId, ShardImage)>, String> {
+    let describe = |shard: ShardId, error: &StoreError| format!("shard {} cannot be loaded: {}", shard.0, chain(error));
+    let tokens: Vec<(ShardId, Token)> = (0..shards).map(|shard| (ShardId(shard), Token(clock.entropy()))).collect();
+    let taking: Vec<_> = tokens.iter().map(|&(shard, token)| (shard, store.take(shard, token))).collect();
+    for (shard, taken) in taking {
+        taken.await.map_err(|error| describe(shard, &error))?;
+    }
+    let loading: Vec<_> = tokens.iter().map(|&(shard, token)| (shard, store.load(shard, token))).collect();
+    let mut images = Vec::with_capacity(loading.len());
+    for (shard, image) in loading {
+        images.push((shard, image.await.map_err(|error| describe(shard, &error))?));
+    }
+    Ok(images)
+}
+
+/// Builds the networks of all images, on as many threads as there are processors; by id.
+fn networks_of(images: Vec<(ShardId, ShardImage)>, wall: WallTime) -> Result<Vec<Network>, String> {
+    let of_shard = |(_, image): (ShardId, ShardImage)| {
+        let head = image.head;
+        image.networks.into_iter().map(move |network| (head, network))
+    };
+    let images: Vec<(Head, NetworkImage)> = images.into_iter().flat_map(of_shard).collect();
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(images.len());
+    let left = Mutex::new(images.into_iter());
+    let build = || {
+        let mut built = Vec::new();
+        loop {
+            // Only `next` runs under the lock.
+            let next = left.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some((head, image)) = next else { return Ok(built) };
+            let id = image.config.id;
+            let floor = generation_floor(head.generation, wall);
+            let network = Network::load(image.config, image.subnets, image.entries, floor, head.time)
+                .map_err(|problem| format!("network {id} cannot be loaded: {problem}"))?;
+            built.push(network);
+        }
+    };
+    let parts: Vec<Result<Vec<Network>, String>> = std::thread::scope(|scope| {
+        let building: Vec<_> = (0..threads).map(|_| scope.spawn(build)).collect();
+        let crashed = || Err("a thread that builds networks crashed".to_owned());
+        building.into_iter().map(|part| part.join().unwrap_or_else(|_| crashed())).collect()
+    });
+    let mut networks: Vec<Network> = parts.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
+    networks.sort_unstable_by_key(|network| network.config().id);
+    Ok(networks)
 }
 
 /// A reactor thread: an actix arbiter, that is a current-thread tokio runtime, which runs connections and a share of the
