@@ -76,12 +76,33 @@ pub enum Form {
     Either,
 }
 
+/// Brackets of YAML that may be open at once. The reader of YAML takes time with the square of it.
+const DEPTH_MAX: usize = 1_000;
+
+/// Are so many brackets open anywhere? Those inside of strings count too: no network file has that many.
+fn opens_deeper_than(text: &str, most: usize) -> bool {
+    let mut open = 0usize;
+    text.bytes().any(|byte| {
+        match byte {
+            b'[' | b'{' => open += 1,
+            b']' | b'}' => open = open.saturating_sub(1),
+            _ => {}
+        }
+        open > most
+    })
+}
+
 /// Reads and checks the text of a file.
 ///
 /// # Errors
 /// What is wrong, a line for each network.
 pub fn parse(text: &str, form: Form) -> Result<Vec<Table>, String> {
-    let from_yaml = || serde_yaml_ng::from_str::<Value>(text).map_err(|error| error.to_string());
+    let from_yaml = || {
+        if opens_deeper_than(text, DEPTH_MAX) {
+            return Err(format!("it opens more than {DEPTH_MAX} brackets at once; a network file has five"));
+        }
+        serde_yaml_ng::from_str::<Value>(text).map_err(|error| error.to_string())
+    };
     let from_toml =
         || toml::from_str::<Value>(text).map_err(|error| format!("it is no TOML\n{}", error.to_string().trim_end()));
     tables(match form {
