@@ -10,8 +10,13 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
+use super::published::PUBLISHED;
+
 /// Longest wait for an answer: beyond it the server hangs, which is a failure of its own.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// Of so many answers one is held against the published schemas: a hundred thousand would take longer than the test.
+const JUDGED_EVERY: u64 = 16;
 
 /// One connection.
 pub struct Client {
@@ -61,9 +66,9 @@ impl Client {
         let mut lines = String::new();
         for (place, (method, params)) in calls.into_iter().enumerate() {
             self.next_id += 1;
-            places.insert(self.next_id, place);
             let request = json!({"jsonrpc": "2.0", "id": self.next_id, "method": method, "params": params});
             lines.push_str(&format!("{request}\n"));
+            places.insert(self.next_id, (place, method, params));
         }
         // A failed write is no end: answers to what got through may still be there to be read.
         let _ = self.writer.write_all(lines.as_bytes()).await;
@@ -78,7 +83,12 @@ impl Client {
             }
             let answer: Map<String, Value> = serde_json::from_slice(&line).unwrap();
             let id = answer["id"].as_u64().unwrap_or_else(|| panic!("an answer without id: {answer:?}"));
-            let place = places.remove(&id).unwrap_or_else(|| panic!("answered twice or never asked: {answer:?}"));
+            let (place, method, params) =
+                places.remove(&id).unwrap_or_else(|| panic!("answered twice or never asked: {answer:?}"));
+            if id.is_multiple_of(JUDGED_EVERY) {
+                let judged = PUBLISHED.judge(&method, &params, &Value::Object(answer.clone()));
+                judged.unwrap_or_else(|problem| panic!("{method} {params}: {problem}"));
+            }
             answers[place] = match (answer.get("result"), answer.get("error")) {
                 (Some(result), None) => Answer::Result(result.clone()),
                 (None, Some(error)) => {

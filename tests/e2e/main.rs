@@ -9,6 +9,9 @@
     reason = "a failed unwrap is how a test fails; tests wait on real processes and files"
 )]
 
+#[path = "../it/sequences/published.rs"]
+mod published;
+
 mod client;
 mod deploy;
 mod kills;
