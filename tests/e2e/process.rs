@@ -22,6 +22,17 @@ fn serve(data: &Path, more: &[&str]) -> Child {
         .unwrap()
 }
 
+/// A process that does not outlive its test, whatever the test comes to.
+struct Guarded(Child);
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        // Both fail only where it has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Waits for the line `ready` and answers the address of the JSON-RPC port.
 fn ready(child: &mut Child) -> (String, BufReader<std::process::ChildStdout>) {
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
@@ -52,8 +63,8 @@ fn on_sigterm_every_request_that_was_read_is_answered_and_the_process_ends_well(
     let directory = tempfile::tempdir().unwrap();
     let data = directory.path().join("data");
     let networks = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/first-network.toml");
-    let mut child = serve(&data, &["--networks", networks.to_str().unwrap()]);
-    let (address, mut stdout) = ready(&mut child);
+    let mut child = Guarded(serve(&data, &["--networks", networks.to_str().unwrap()]));
+    let (address, mut stdout) = ready(&mut child.0);
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     let mut answers = BufReader::new(stream.try_clone().unwrap());
@@ -72,17 +83,17 @@ fn on_sigterm_every_request_that_was_read_is_answered_and_the_process_ends_well(
         line.clear();
         if answered.len() == 1 {
             // All of them were sent with one call and are read with the first.
-            signal(&child, "-TERM");
+            signal(&child.0, "-TERM");
         }
     }
     assert_eq!(answered.len(), 50);
-    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(child.0.wait().unwrap().code(), Some(0));
     line.clear();
     assert_eq!(stdout.read_line(&mut line).unwrap(), 0, "one line is all that stdout gets: {line}");
 
     // A second start with the same file changes nothing, and knows all of them.
-    let mut child = serve(&data, &["--networks", networks.to_str().unwrap()]);
-    let (address, _stdout) = ready(&mut child);
+    let mut child = Guarded(serve(&data, &["--networks", networks.to_str().unwrap()]));
+    let (address, _stdout) = ready(&mut child.0);
     let listed = Command::new(allod())
         .args(["ip", "list", "--network", "lan", "--format", "json"])
         .env("ALLOD_SERVER", address)
@@ -93,8 +104,8 @@ fn on_sigterm_every_request_that_was_read_is_answered_and_the_process_ends_well(
         listed["reservations"].as_array().unwrap().iter().map(|held| held["address"].as_str().unwrap()).collect();
     assert_eq!(held.len(), 50);
     assert!(answered.iter().all(|address| held.contains(&address.as_str())));
-    signal(&child, "-INT");
-    assert_eq!(child.wait().unwrap().code(), Some(0));
+    signal(&child.0, "-INT");
+    assert_eq!(child.0.wait().unwrap().code(), Some(0));
 }
 
 #[test]
