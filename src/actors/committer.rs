@@ -16,9 +16,10 @@
 //!
 //! **Outcomes** (CONSISTENCY 6). Applied: answers leave in order. Not applied: the same batches again, in order, until
 //! [`COMMIT_DEADLINE`]; then what depends on them is discarded. Unknown: the same bytes again until then; then the shards
-//! are taken anew. Fenced: taken anew. Discarding a network raises the incarnation of its [`Lane`](super::routes::Lane) first, fails its
-//! answers, and only then settles its units; its actor loads it again through [`Reload`]. Nothing decided on discarded
-//! memory ever leaves. A store that has failed for good ends the process ([`Fatal`]).
+//! are taken anew. Fenced: taken anew. Discarding a network raises the incarnation of its
+//! [`Lane`](super::routes::Lane) first, fails its answers, and only then settles its units; its actor loads it again
+//! through [`Reload`]. Nothing decided on discarded memory ever leaves. A store that has failed for good ends the process
+//! ([`Fatal`]).
 //!
 //! Review notes: does every unit that comes in get settled exactly once? Is `incarnation` raised before `settled`? Are
 //! the bytes of a group the same each time it is sent? What if the store never answers (the deadline is ours)?
@@ -175,18 +176,14 @@ impl Committer {
     }
 
     fn batches_of(&mut self, units: &mut [Unit]) -> Vec<Batch> {
-        let mut counts: BTreeMap<ShardId, usize> = BTreeMap::new();
-        for part in units.iter().flat_map(|unit| &unit.parts) {
+        // Made in their size: growing them would copy a busy group's acts again and again.
+        let marked = std::mem::take(&mut self.marks).into_iter().map(|shard| (shard, 0));
+        let mut counts: BTreeMap<ShardId, usize> = marked.collect();
+        for part in units.iter().flat_map(|unit| &unit.parts).filter(|part| !part.acts.is_empty()) {
             *counts.entry(part.lane.shard).or_default() += part.acts.len();
         }
-        // Made in their size: growing them would copy a busy group's acts again and again.
-        let marks = std::mem::take(&mut self.marks);
-        let sized = counts.into_iter().filter(|(shard, count)| *count > 0 || marks.contains(shard));
         let mut acts: BTreeMap<ShardId, Vec<Act>> =
-            sized.map(|(shard, count)| (shard, Vec::with_capacity(count))).collect();
-        for &shard in &marks {
-            acts.entry(shard).or_default();
-        }
+            counts.into_iter().map(|(shard, count)| (shard, Vec::with_capacity(count))).collect();
         for part in units.iter_mut().flat_map(|unit| &mut unit.parts) {
             if let Some(of_shard) = acts.get_mut(&part.lane.shard) {
                 of_shard.append(&mut part.acts);
@@ -480,6 +477,8 @@ impl Committer {
             self.give_up(unit, applied, problem);
         }
         self.networks.clear();
+        // Nothing is written any more, so nobody waits for these either.
+        self.marks.clear();
         self.tell_drained();
         self.shared.fatal(Fatal(problem.to_owned()));
     }
@@ -521,6 +520,9 @@ impl Actor for Committer {
         // Bounded by the permits of the networks and the in-flight bounds of the connections, not by the mailbox.
         ctx.set_mailbox_capacity(usize::MAX >> 8);
         ctx.run_interval(LOOK_AT_TIME_EVERY, |act, ctx| {
+            if act.fatal {
+                return;
+            }
             act.mark_time(TIME_MARK_SECONDS * 1_000);
             act.pump(ctx);
         });
@@ -551,7 +553,7 @@ impl Handler<Drained> for Committer {
     type Result = ();
     fn handle(&mut self, Drained(told): Drained, ctx: &mut Context<Self>) {
         self.drained.push(told);
-        if self.shared.store.health() != StoreHealth::Failed {
+        if !self.fatal && self.shared.store.health() != StoreHealth::Failed {
             self.mark_time(0);
             self.pump(ctx);
         }
