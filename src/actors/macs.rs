@@ -78,6 +78,11 @@ impl User {
     }
 }
 
+fn in_the_way(used: &HashMap<(Name, Mac), User>, claimant: Claimant<'_>, mac: Mac) -> Option<Address> {
+    let user = used.get(&(claimant.realm.clone(), mac)).filter(|user| user.stands_in_the_way_of(claimant));
+    user.map(|user| user.address)
+}
+
 impl Macs {
     fn used(&self) -> MutexGuard<'_, HashMap<(Name, Mac), User>> {
         // Every change is one call of the map: what a panic left behind is whole.
@@ -86,9 +91,7 @@ impl Macs {
 
     /// Where another network of the realm uses it.
     pub fn elsewhere(&self, claimant: Claimant<'_>, mac: Mac) -> Option<Address> {
-        let used = self.used();
-        let user = used.get(&(claimant.realm.clone(), mac)).filter(|user| user.stands_in_the_way_of(claimant));
-        user.map(|user| user.address)
+        in_the_way(&self.used(), claimant, mac)
     }
 
     /// Claims all or none.
@@ -98,9 +101,8 @@ impl Macs {
     pub fn claim(&self, claimant: Claimant<'_>, wanted: &[(Mac, Address)]) -> Result<Claimed, (Mac, Address)> {
         let mut used = self.used();
         for (mac, _) in wanted {
-            let user = used.get(&(claimant.realm.clone(), *mac)).filter(|user| user.stands_in_the_way_of(claimant));
-            if let Some(user) = user {
-                return Err((*mac, user.address));
+            if let Some(address) = in_the_way(&used, claimant, *mac) {
+                return Err((*mac, address));
             }
         }
         let mut claim = |&(mac, address): &(Mac, Address)| {

@@ -133,6 +133,13 @@ pub fn outlet<T>() -> (mpsc::UnboundedSender<T>, mpsc::UnboundedReceiver<T>) {
     mpsc::unbounded_channel()
 }
 
+/// Answers many requests alike.
+pub fn answer_all(outlet: &Outlet, tickets: impl Iterator<Item = u32>, fault: &Fault) {
+    let replies = tickets.map(|ticket| Reply { ticket, answer: Err(Box::new(fault.clone())) }).collect();
+    // A closed outlet is a client that hung up.
+    let _ = outlet.send(Told::Replies(replies));
+}
+
 /// One request for one network.
 #[derive(Debug)]
 pub struct Item {

@@ -486,7 +486,7 @@ impl Handler<Tick> for NetworkActor {
                 self.run_due(&mut unit, moment, ctx);
                 self.send(unit);
                 if matches!(self.phase, Phase::Serving) {
-                    self.publish_figures();
+                    self.published.publish_figures(&self.network);
                     if self.lane.settled.load(Ordering::Acquire) == self.enqueued {
                         // Only what is durable: a release in doubt may turn out not to have happened.
                         self.publish_scopes();

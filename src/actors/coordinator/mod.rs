@@ -363,7 +363,7 @@ pub fn send(
         let refused = items.split_off(permits.count);
         let problem = "the network has as many requests waiting as it may".to_owned();
         let fault = Fault::Overloaded { problem, retry_after_ms: 50 };
-        refuse_items(&refused, outlet, &fault);
+        super::answer_all(outlet, refused.iter().map(|item| item.ticket), &fault);
         if items.is_empty() {
             return;
         }
@@ -383,11 +383,4 @@ pub fn send(
             super::network::refuse(work, &Fault::NotReady { reason: "restarting", retry_after_ms: 200 });
         }
     }
-}
-
-fn refuse_items(items: &[Item], outlet: &Outlet, fault: &Fault) {
-    let replies =
-        items.iter().map(|item| super::Reply { ticket: item.ticket, answer: Err(Box::new(fault.clone())) }).collect();
-    // A closed outlet is a client that hung up.
-    let _ = outlet.send(Told::Replies(replies));
 }

@@ -116,8 +116,4 @@ impl NetworkActor {
             Err(()) => self.panicked(unit, None),
         }
     }
-
-    pub(super) fn publish_figures(&self) {
-        self.published.publish_figures(&self.network);
-    }
 }

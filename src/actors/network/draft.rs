@@ -3,7 +3,7 @@
 use compact_str::CompactString;
 
 use crate::actors::committer::Staged;
-use crate::actors::{Answer, Applied, Fault, Outlet, Reply, Told};
+use crate::actors::{Answer, Applied, Fault, Outlet, Reply, answer_all};
 use crate::core::command::Context as Moment;
 use crate::core::state::Step;
 use crate::core::types::{Name, NetworkId};
@@ -100,10 +100,8 @@ impl Drop for Draft {
         let tickets = self.answers.drain(..).map(|staged| staged.reply.ticket).chain(self.current.take());
         let problem = "the network's actor crashed; it is started again from the store".to_owned();
         let fault = Fault::Unavailable { applied: Applied::No, problem };
-        let replies = tickets.map(|ticket| Reply { ticket, answer: Err(Box::new(fault.clone())) }).collect();
-        if let Some(outlet) = self.outlet.take() {
-            // A closed outlet is a client that hung up.
-            let _ = outlet.send(Told::Replies(replies));
+        if let Some(outlet) = &self.outlet {
+            answer_all(outlet, tickets, &fault);
         }
     }
 }

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use crate::actors::committer::Part;
 use crate::actors::routes::{PermitGuard, Route};
-use crate::actors::{Fault, Item, Outlet, Reply, Told};
+use crate::actors::{Fault, Item, Outlet, answer_all};
 use crate::core::outcome::Outcome;
 use crate::core::types::Generation;
 use crate::store::{NetworkImage, TransactionId};
@@ -87,20 +87,15 @@ pub struct Loaded {
 
 /// Answers every request of a message alike.
 pub fn refuse(mut work: Work, fault: &Fault) {
-    let items = std::mem::take(&mut work.items);
-    let reply = |item: Item| Reply { ticket: item.ticket, answer: Err(Box::new(fault.clone())) };
-    // A closed outlet is a client that hung up.
-    let _ = work.outlet.send(Told::Replies(items.into_iter().map(reply).collect()));
+    answer_all(&work.outlet, work.items.drain(..).map(|item| item.ticket), fault);
 }
 
 impl Drop for Work {
     /// Whatever becomes of an actor, what waits for it is answered: nothing of it was begun.
     fn drop(&mut self) {
         if !self.items.is_empty() {
-            let items = std::mem::take(&mut self.items);
             let fault = Fault::NotReady { reason: "restarting", retry_after_ms: 200 };
-            let reply = |item: Item| Reply { ticket: item.ticket, answer: Err(Box::new(fault.clone())) };
-            let _ = self.outlet.send(Told::Replies(items.into_iter().map(reply).collect()));
+            answer_all(&self.outlet, self.items.drain(..).map(|item| item.ticket), &fault);
         }
     }
 }
