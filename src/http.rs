@@ -4,7 +4,6 @@
 //! order, same bounds, same answers as on TCP; a body of notifications alone is answered 204.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use axum::Router;
@@ -106,7 +105,7 @@ async fn rpc(State(app): State<App>, request: Request<Body>) -> Response {
 }
 
 async fn metrics(State(app): State<App>) -> Response {
-    match app.server.shared.metrics.text() {
+    match app.server.metrics.text() {
         Ok(text) => {
             (StatusCode::OK, [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
         }
@@ -122,14 +121,7 @@ async fn healthz() -> Response {
 }
 
 async fn readyz(State(app): State<App>) -> Response {
-    let server = &app.server;
-    if server.stop.is_cancelled() {
-        return plain(StatusCode::SERVICE_UNAVAILABLE, "stopping");
-    }
-    if !server.ready.load(Ordering::Acquire) {
-        return plain(StatusCode::SERVICE_UNAVAILABLE, "loading");
-    }
-    match server.shared.unwilling() {
+    match app.server.unready() {
         None => plain(StatusCode::OK, "ready"),
         Some(problem) => plain(StatusCode::SERVICE_UNAVAILABLE, problem),
     }

@@ -11,31 +11,32 @@
 
 mod cannot;
 pub mod from_cli;
+mod keeper;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 pub use cannot::CannotStart;
 
 use actix::System;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::keeper::Keeper;
+use crate::actors::Told;
 use crate::actors::clock::{Clock, SystemClock};
 use crate::actors::committer::chain;
 use crate::actors::coordinator::{self, Job, Order};
 use crate::actors::figures;
-use crate::actors::service::{self, Hooks, Parts, Shared};
-use crate::actors::{Fatal, Told};
+use crate::actors::service::{self, Hooks, Shared};
 use crate::cli::failure::Failure;
 use crate::config::{Config, Sources, StoreKind};
 use crate::core::command::NetworkInput;
 use crate::metrics::Metrics;
+use crate::server::role::Seat;
 use crate::server::{Bounds, Server, connection};
 use crate::store::Store;
 use crate::store::embedded::{self, EmbeddedStore};
@@ -263,27 +264,23 @@ pub fn start(options: Options) -> Result<Running, CannotStart> {
 type Ready = std::sync::mpsc::SyncSender<Result<(SocketAddr, SocketAddr), CannotStart>>;
 
 async fn live(options: Options, stop: CancellationToken, ready: Ready) -> Ended {
-    let (fatal, mut fatals) = crate::actors::outlet();
-    let arbiters: Vec<actix::Arbiter> = (0..options.config.threads()).map(|_| service::reactor()).collect();
+    let arbiters: Vec<actix::Arbiter> =
+        (0..options.config.threads()).map(|_| service::reactor(Arc::clone(&options.clock))).collect();
     let store = Arc::clone(&options.store);
     let shutdown = Duration::from_secs(options.config.server.shutdown_seconds);
-    let up = bring_up(options, stop.clone(), fatal, arbiters.iter().map(actix::Arbiter::handle).collect()).await;
-    let ended = match up {
+    let ended = match bring_up(options, stop.clone(), arbiters.iter().map(actix::Arbiter::handle).collect()).await {
         Err(cannot) => {
             // Nobody waits any more only if the caller died.
             let _ = ready.send(Err(cannot.clone()));
             Ended::Failed(cannot.problem)
         }
-        Ok((server, tcp, http)) => {
+        Ok((server, mut keeper, tcp, http)) => {
             let _ = ready.send(Ok((tcp, http)));
-            let ended = tokio::select! {
-                () = stop.cancelled() => Ended::Stopped,
-                Some(Fatal(problem)) = fatals.recv() => Ended::Failed(problem),
-            };
+            let ended = keeper.keep(&stop).await;
             take_down(&server, &stop, shutdown).await;
-            match fatals.try_recv() {
-                Ok(Fatal(problem)) if ended == Ended::Stopped => Ended::Failed(problem),
-                Ok(_) | Err(_) => ended,
+            match ended {
+                Ended::Stopped => keeper.end(),
+                Ended::Failed(_) => ended,
             }
         }
     };
@@ -302,27 +299,33 @@ async fn live(options: Options, stop: CancellationToken, ready: Ready) -> Ended 
 async fn bring_up(
     options: Options,
     stop: CancellationToken,
-    fatal: mpsc::UnboundedSender<Fatal>,
     reactors: Vec<actix::ArbiterHandle>,
-) -> Result<(Arc<Server>, SocketAddr, SocketAddr), CannotStart> {
+) -> Result<(Arc<Server>, Keeper, SocketAddr, SocketAddr), CannotStart> {
     let Options { config, store, clock, hooks, networks } = options;
-    let metrics = Arc::new(Metrics::new());
-    let parts = Parts { store, clock, metrics: Arc::clone(&metrics), reactors, hooks, fatal };
-    let shared = service::start(parts).await.map_err(|problem| CannotStart::register(problem, config.store.kind))?;
-    figures::watch(&shared);
-    for input in networks {
-        make(&shared, input).await?;
-    }
     let node = if config.server.node.is_empty() { machine_name() } else { config.server.node.clone() };
+    let info = store.info();
     let server = Arc::new(Server {
-        shared,
+        seat: Seat::default(),
+        store: info.kind,
+        durability: info.durability,
+        clock,
+        metrics: Arc::new(Metrics::new()),
+        reactors,
         bounds: bounds(&config),
         node,
         started: Instant::now(),
         stop,
         tasks: TaskTracker::new(),
-        ready: AtomicBool::new(false),
     });
+    let present = Arc::downgrade(&server);
+    figures::watch(&server.metrics, Box::new(move || present.upgrade()?.seat.role().actors().cloned()));
+    let mut keeper = Keeper::new(Arc::clone(&server), store, hooks);
+    keeper.begin().await.map_err(|problem| CannotStart::register(problem, config.store.kind))?;
+    if let Some(shared) = server.seat.role().actors() {
+        for input in networks {
+            make(shared, input).await?;
+        }
+    }
     let tcp = bind(&config.server.listen, "server.listen")?;
     let http = bind(&config.server.http_listen, "server.http_listen")?;
     let address = |listener: &std::net::TcpListener| {
@@ -334,8 +337,7 @@ async fn bring_up(
     let listener = TcpListener::from_std(tcp)
         .map_err(|error| CannotStart::of_machine(format!("cannot listen on {tcp_at}: {error}")))?;
     actix::spawn(accept(listener, accepting));
-    server.ready.store(true, Ordering::Release);
-    Ok((server, tcp_at, http_at))
+    Ok((server, keeper, tcp_at, http_at))
 }
 
 /// Bounds of connections.
@@ -418,7 +420,7 @@ async fn accept(listener: TcpListener, server: Arc<Server>) {
                 continue;
             }
         };
-        let metrics = &server.shared.metrics;
+        let metrics = &server.metrics;
         metrics.connections_accepted.inc();
         if server.tasks.len() >= server.bounds.connections {
             metrics.connections_closed.with_label_values(&["limit"]).inc();
@@ -426,7 +428,7 @@ async fn accept(listener: TcpListener, server: Arc<Server>) {
             continue;
         }
         let Ok(stream) = stream.into_std() else { continue };
-        let reactors = server.shared.reactors();
+        let reactors = &server.reactors;
         let reactor = &reactors[next % reactors.len()];
         next += 1;
         let task = server.tasks.token();
@@ -450,7 +452,9 @@ async fn take_down(server: &Arc<Server>, stop: &CancellationToken, bound: Durati
         tracing::warn!(left = server.tasks.len(), "stopping without waiting longer for connections");
     }
     let left = bound.saturating_sub(begun.elapsed()).max(Duration::from_millis(100));
-    if tokio::time::timeout(left, server.shared.drained()).await.is_err() {
+    if let Some(shared) = server.seat.role().actors()
+        && tokio::time::timeout(left, shared.drained()).await.is_err()
+    {
         tracing::warn!("stopping with commits under way");
     }
     tracing::info!(took_ms = begun.elapsed().as_millis() as u64, "stopped");

@@ -12,7 +12,7 @@ use rand::{RngCore, SeedableRng, rngs::SmallRng};
 use crate::core::types::{ShardTime, WallTime};
 
 /// Source of time and randomness.
-pub trait Clock: Send + Sync + 'static {
+pub trait Clock: std::fmt::Debug + Send + Sync + 'static {
     /// Milliseconds since some fixed point, never going back (CLOCK_BOOTTIME).
     fn boot_ms(&self) -> u64;
     /// The wall clock.

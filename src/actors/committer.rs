@@ -16,7 +16,7 @@
 //!
 //! **Outcomes** (CONSISTENCY 6). Applied: answers leave in order. Not applied: the same batches again, in order, until
 //! [`COMMIT_DEADLINE`]; then what depends on them is discarded. Unknown: the same bytes again until then; then the shards
-//! are taken anew. Fenced: taken anew. Discarding a network raises the incarnation of its
+//! are taken anew. Fenced: the tenure is over ([`Fatal`]). Discarding a network raises the incarnation of its
 //! [`Lane`](super::routes::Lane) first, fails its answers, and only then settles its units; its actor loads it again
 //! through [`Reload`]. Nothing decided on discarded memory ever leaves. A store that has failed for good ends the process
 //! ([`Fatal`]).
@@ -36,7 +36,7 @@ use actix::prelude::*;
 use tokio::sync::oneshot;
 
 use self::queue::Queue;
-pub use self::unit::{Drained, Enqueue, Part, Reload, Staged, Unit, chain, generation_floor};
+pub use self::unit::{Drained, Enqueue, Part, Reload, Retire, Staged, Unit, chain, generation_floor};
 use self::unit::{Line, class_of, disown, highest, line_of};
 use super::network::Loaded;
 use super::service::Shared;
@@ -160,6 +160,7 @@ impl Committer {
         while self.in_flight.len() < GROUPS_IN_FLIGHT_MAX && !(self.queue.is_empty() && self.marks.is_empty()) {
             let mut units = self.queue.next_group();
             let batches: Arc<[Batch]> = self.batches_of(&mut units).into();
+            units.iter_mut().for_each(|unit| unit.sent = true);
             for part in units.iter().flat_map(|unit| &unit.parts) {
                 let standing = self.networks.entry(part.lane.id).or_default();
                 standing.queued -= 1;
@@ -274,7 +275,8 @@ impl Committer {
             CommitError::NotApplied { cause: StoreError::Full } => (false, false, Applied::No),
             CommitError::NotApplied { .. } => (!over, false, Applied::No),
             CommitError::Unknown { .. } => (!over, true, Applied::Unknown),
-            CommitError::Fenced { .. } => (false, true, Applied::Unknown),
+            CommitError::Fenced { .. } if self.shared.info.ownership_is_standing => (false, true, Applied::Unknown),
+            CommitError::Fenced { .. } => return self.stop(&chain(error)),
             CommitError::Mismatch { network, .. } => {
                 // Memory and store disagree, so nothing that was decided beside it may be believed either. Narrower
                 // (the other networks' changes again in a new batch) where a store checks against other writers.
@@ -343,6 +345,9 @@ impl Committer {
                 let token = Token(clock.entropy());
                 match tokio::time::timeout(COMMIT_DEADLINE, store.take(shard, token)).await {
                     Ok(Ok(head)) => taken.push((shard, head)),
+                    Ok(Err(error @ (StoreError::Fenced { .. } | StoreError::Held { .. }))) => {
+                        return Err(chain(&error));
+                    }
                     Ok(Err(error)) => {
                         tracing::warn!(shard = shard.0, error = chain(&error), "cannot take the shard anew yet");
                         left.push(shard);
@@ -350,9 +355,14 @@ impl Committer {
                     Err(_) => left.push(shard),
                 }
             }
-            (taken, left)
+            Ok((taken, left))
         };
-        ctx.spawn(take.into_actor(self).map(move |(taken, left), act, ctx| {
+        ctx.spawn(take.into_actor(self).map(move |taken, act, ctx| {
+            let (taken, left) = match taken {
+                Ok(taken) => taken,
+                // Somebody else owns it by now: nothing that this node knows of it is worth anything.
+                Err(problem) => return act.stop(&problem),
+            };
             for (shard, head) in taken {
                 act.lines.insert(shard, line_of(&head));
             }
@@ -439,10 +449,11 @@ impl Committer {
     }
 
     /// Durable: the answers leave, and the networks learn it.
-    fn settle(&mut self, unit: Unit) {
-        if let Some(outlet) = unit.outlet {
+    fn settle(&mut self, mut unit: Unit) {
+        let answers = std::mem::take(&mut unit.answers);
+        if let Some(outlet) = &unit.outlet {
             // A closed outlet is a client that hung up: the change stands, nobody is left to tell.
-            let _ = outlet.send(Told::Replies(unit.answers.into_iter().map(|staged| staged.reply).collect()));
+            let _ = outlet.send(Told::Replies(answers.into_iter().map(|staged| staged.reply).collect()));
         }
         for part in &unit.parts {
             part.lane.settled.fetch_add(1, Ordering::AcqRel);
@@ -463,13 +474,20 @@ impl Committer {
         self.settle(unit);
     }
 
-    /// Nothing is acknowledged from here on.
+    /// Nothing is acknowledged from here on, and whoever keeps the actors is told.
     fn stop(&mut self, problem: &str) {
-        if self.fatal {
+        if !self.fatal {
+            tracing::error!(problem, "nothing more is acknowledged under this token");
+            self.end(problem);
+            self.shared.fatal(Fatal(problem.to_owned()));
+        }
+    }
+
+    /// Nothing is acknowledged from here on.
+    fn end(&mut self, problem: &str) {
+        if std::mem::replace(&mut self.fatal, true) {
             return;
         }
-        self.fatal = true;
-        tracing::error!(problem, "the server stops: its supervisor is to start it again");
         let under_way = self.in_flight.drain(..).flat_map(|group| group.units).map(|unit| (unit, Applied::Unknown));
         let behind = self.queue.take_all().into_iter().map(|unit| (unit, Applied::No));
         let units: Vec<(Unit, Applied)> = under_way.chain(behind).collect();
@@ -480,7 +498,6 @@ impl Committer {
         // Nothing is written any more, so nobody waits for these either.
         self.marks.clear();
         self.tell_drained();
-        self.shared.fatal(Fatal(problem.to_owned()));
     }
 
     /// Notes the shards whose time shall be written down: something waits for it, and it is `stale_ms` ahead of what is
@@ -546,6 +563,14 @@ impl Handler<Reload> for Committer {
     fn handle(&mut self, reload: Reload, ctx: &mut Context<Self>) {
         self.reloads.push(reload);
         self.kick_reloads(ctx);
+    }
+}
+
+impl Handler<Retire> for Committer {
+    type Result = ();
+    fn handle(&mut self, Retire(problem): Retire, ctx: &mut Context<Self>) {
+        self.end(&problem);
+        ctx.stop();
     }
 }
 

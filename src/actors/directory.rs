@@ -121,6 +121,11 @@ pub struct Reloaded {
     pub subnets: Vec<Arc<SubnetConfig>>,
 }
 
+/// The tenure is over: nothing is started or published any more.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Retire;
+
 /// A network's mailbox was found closed.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
@@ -492,6 +497,18 @@ impl Handler<Dead> for Directory {
         if self.is_current(&dead.route) && !restarting {
             self.restart(&dead.route, ctx);
         }
+    }
+}
+
+impl Handler<Retire> for Directory {
+    type Result = ();
+    fn handle(&mut self, _: Retire, ctx: &mut Context<Self>) {
+        // Here, where networks are started: none is forgotten.
+        for route in self.shared.routes.all() {
+            // A closed mailbox is an actor that ended before.
+            let _ = route.addr.try_send(super::network::Retire);
+        }
+        ctx.stop();
     }
 }
 

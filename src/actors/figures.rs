@@ -3,7 +3,7 @@
 //! Made anew for each scrape, so that no label outlives its network. Beside `metrics`, which counts what happens.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
@@ -11,15 +11,19 @@ use prometheus::{GaugeVec, IntCounter, Opts};
 
 use super::service::Shared;
 use crate::core::outcome::Counts;
+use crate::metrics::Metrics;
 use crate::store::StoreHealth;
 
 /// Networks whose figures `/metrics` shows; the fullest are kept.
 pub const NETWORKS_MAX: usize = 10_000;
 
-/// Adds the figures of a server to its metrics.
-pub fn watch(shared: &Arc<Shared>) {
-    let collector = NetworkCollector::new(Arc::downgrade(shared));
-    shared.metrics.registry.register(Box::new(collector)).expect("registered once per server");
+/// Tells which actors' figures are shown now, if any.
+pub type Present = Box<dyn Fn() -> Option<Arc<Shared>> + Send + Sync>;
+
+/// Adds the figures of whatever actors there are at a scrape to a server's metrics.
+pub fn watch(metrics: &Metrics, present: Present) {
+    let collector = NetworkCollector::new(present);
+    metrics.registry.register(Box::new(collector)).expect("registered once per server");
 }
 
 const STATES: [(&str, &str); 5] = [
@@ -44,7 +48,7 @@ fn value_of(counts: &Counts, state: &str) -> f64 {
 
 /// Reads what the actors published, at each scrape.
 struct NetworkCollector {
-    shared: Weak<Shared>,
+    present: Present,
     descs: Vec<Desc>,
 }
 
@@ -53,10 +57,10 @@ fn gauges(name: &str, help: &str, labels: &[&str]) -> GaugeVec {
 }
 
 impl NetworkCollector {
-    fn new(shared: Weak<Shared>) -> Self {
+    fn new(present: Present) -> Self {
         let families = Families::new();
         let descs = families.all().iter().flat_map(|family| family.desc().into_iter().cloned()).collect();
-        Self { shared, descs }
+        Self { present, descs }
     }
 }
 
@@ -211,7 +215,7 @@ impl Collector for NetworkCollector {
 
     fn collect(&self) -> Vec<MetricFamily> {
         let families = Families::new();
-        if let Some(shared) = self.shared.upgrade() {
+        if let Some(shared) = (self.present)() {
             families.fill(&shared);
         }
         families.all().iter().flat_map(|family| family.collect()).collect()

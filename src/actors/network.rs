@@ -39,7 +39,7 @@ use actix::prelude::*;
 use tokio::sync::oneshot;
 
 use self::draft::{Draft, refused_by_store, stopped};
-pub use self::messages::{DecideHeld, Finish, Hold, HoldId, Loaded, Tick, Work, refuse};
+pub use self::messages::{DecideHeld, Finish, Hold, HoldId, Loaded, Retire, Tick, Work, refuse};
 use super::clock::Draws;
 use super::committer::{Enqueue, Part, Reload, Unit};
 use super::directory::Gone;
@@ -255,7 +255,7 @@ impl NetworkActor {
             acts: std::mem::take(&mut unit.acts),
         };
         let (outlet, answers) = (unit.outlet.take(), std::mem::take(&mut unit.answers));
-        self.shared.enqueue(Enqueue(Unit { parts: vec![part], outlet, answers }));
+        self.shared.enqueue(Enqueue(Unit::new(vec![part], outlet, answers)));
     }
 
     /// What every turn ends with: timers, loading, figures.
@@ -470,6 +470,15 @@ impl Handler<Finish> for NetworkActor {
         }
         self.after(ctx);
         self.run_deferred(ctx);
+    }
+}
+
+impl Handler<Retire> for NetworkActor {
+    type Result = ();
+    fn handle(&mut self, _: Retire, ctx: &mut Context<Self>) {
+        let problem = "this node does not own the network any more; ask again".to_owned();
+        self.refuse_deferred(&Fault::Unavailable { applied: Applied::No, problem });
+        ctx.stop();
     }
 }
 

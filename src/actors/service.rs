@@ -3,6 +3,7 @@
 //!
 //! Nothing here changes a network. Neighbours: `serve` starts it, `server` asks it for routes and hands it jobs.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use actix::prelude::*;
@@ -10,8 +11,8 @@ use actix::{Arbiter, ArbiterHandle};
 use tokio::sync::{mpsc, oneshot};
 
 use super::clock::{Clock, ShardClock};
-use super::committer::{Committer, Drained, Enqueue, Reload, chain, generation_floor};
-use super::directory::{Directory, Gone, Reloaded};
+use super::committer::{self, Committer, Drained, Enqueue, Reload, chain, generation_floor};
+use super::directory::{self, Directory, Gone, Reloaded};
 use super::macs::Macs;
 use super::network::{Birth, NetworkActor};
 use super::routes::{Lane, Permits, Published, Route, Routes};
@@ -56,6 +57,7 @@ pub struct Shared {
     committers: OnceLock<Vec<Addr<Committer>>>,
     directory: OnceLock<Addr<Directory>>,
     fatal: mpsc::UnboundedSender<Fatal>,
+    over: AtomicBool,
 }
 
 impl Shared {
@@ -129,10 +131,25 @@ impl Shared {
         }
     }
 
-    /// The process can not go on.
+    /// The actors can not go on.
     pub fn fatal(&self, fatal: Fatal) {
-        // Nobody listens any more where the server is stopping already.
-        let _ = self.fatal.send(fatal);
+        if !self.over.load(Ordering::Acquire) {
+            // Nobody listens any more where the server is stopping already.
+            let _ = self.fatal.send(fatal);
+        }
+    }
+
+    /// Ends all actors: this node does not own the register any more. Every request that is under way is answered, and
+    /// nothing is acknowledged or written from here on. What is left of the memory goes with the last who hold it.
+    pub fn retire(&self, problem: &str) {
+        self.over.store(true, Ordering::Release);
+        // A closed mailbox is an actor that ended before.
+        for committer in self.committers.get().into_iter().flatten() {
+            let _ = committer.try_send(committer::Retire(problem.to_owned()));
+        }
+        if let Some(directory) = self.directory.get() {
+            let _ = directory.try_send(directory::Retire);
+        }
     }
 
     /// Waits until everything that was enqueued is definite.
@@ -209,11 +226,8 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, String> {
         hooks,
         reactors,
         fatal,
+        over: AtomicBool::new(false),
     });
-    for reactor in &shared.reactors {
-        let clock = Arc::clone(&shared.clock);
-        reactor.spawn(timers::run(clock));
-    }
     let groups: Vec<Vec<(ShardId, Head)>> =
         if info.commits_shards_together { vec![heads] } else { heads.into_iter().map(|head| vec![head]).collect() };
     let committers = groups
@@ -295,8 +309,10 @@ fn networks_of(images: Vec<(ShardId, ShardImage)>, wall: WallTime) -> Result<Vec
     Ok(networks)
 }
 
-/// A reactor thread: an actix arbiter, that is a current-thread tokio runtime, which runs connections and a share of the
-/// networks.
-pub fn reactor() -> Arbiter {
-    Arbiter::new()
+/// A reactor thread: an actix arbiter, that is a current-thread tokio runtime, which runs connections, a share of the
+/// networks, and their timer.
+pub fn reactor(clock: Arc<dyn Clock>) -> Arbiter {
+    let reactor = Arbiter::new();
+    reactor.spawn(timers::run(clock));
+    reactor
 }

@@ -58,7 +58,7 @@ enum End {
 
 /// Serves one client until it is gone.
 pub async fn serve(stream: TcpStream, peer: SocketAddr, server: Arc<Server>) {
-    let metrics = Arc::clone(&server.shared.metrics);
+    let metrics = Arc::clone(&server.metrics);
     metrics.connections.inc();
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%peer, %error, "TCP_NODELAY");

@@ -6,6 +6,7 @@
 //! | `session` | one client's requests without its socket: order, batches, answers |
 //! | `dispatch` | the match: method → what is asked of which actor |
 //! | `input`, `render`, `text` | wire → core; core → wire |
+//! | `role` | what this node is to the register now, so where requests go |
 //! | `faults` | refusals and faults → errors |
 //! | `tally` | counts |
 //!
@@ -16,19 +17,21 @@ pub mod dispatch;
 pub mod faults;
 pub mod input;
 pub mod render;
+pub mod role;
 pub mod session;
 mod tally;
 pub mod text;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::actors::service::Shared;
+use self::role::{Role, Seat};
+use crate::actors::clock::Clock;
 use crate::limits;
+use crate::metrics::Metrics;
 use crate::wire::PROTOCOL_VERSION;
 use crate::wire::nouns::{ServerLimits, ServerStatus};
 
@@ -52,8 +55,18 @@ pub struct Bounds {
 /// What all connections share.
 #[derive(Debug)]
 pub struct Server {
-    /// The actors.
-    pub shared: Arc<Shared>,
+    /// What this node is to the register now.
+    pub seat: Seat,
+    /// Kind of the store: `embedded`, `memory`, ….
+    pub store: &'static str,
+    /// What an acknowledged change survives, in words.
+    pub durability: String,
+    /// Time and randomness.
+    pub clock: Arc<dyn Clock>,
+    /// Figures for `/metrics`.
+    pub metrics: Arc<Metrics>,
+    /// Reactor threads: connections are dealt over them.
+    pub reactors: Vec<actix::ArbiterHandle>,
     /// Bounds.
     pub bounds: Bounds,
     /// Name of this node.
@@ -64,20 +77,28 @@ pub struct Server {
     pub stop: CancellationToken,
     /// Connections and bodies under way.
     pub tasks: TaskTracker,
-    /// All is loaded and served.
-    pub ready: AtomicBool,
 }
 
 impl Server {
+    /// Why it serves nobody now, if so: a word or two for probes.
+    pub fn unready(&self) -> Option<&'static str> {
+        if self.stop.is_cancelled() {
+            return Some("stopping");
+        }
+        match &*self.seat.role() {
+            Role::Owner(shared) => shared.unwilling(),
+            Role::Waiting { why, .. } => Some(why),
+        }
+    }
+
     /// Appends the result of `server.info`.
     pub fn write_info(&self, out: &mut Vec<u8>) {
-        let info = &self.shared.info;
         let status = ServerStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             protocol: PROTOCOL_VERSION,
             node: self.node.clone(),
-            store: info.kind.to_owned(),
-            durability: info.durability.clone(),
+            store: self.store.to_owned(),
+            durability: self.durability.clone(),
             limits: ServerLimits {
                 max_line_bytes: self.bounds.line_bytes as u64,
                 max_body_bytes: self.bounds.body_bytes as u64,
@@ -87,7 +108,7 @@ impl Server {
                 max_acquire_ips: limits::ACQUIRE_IPS_MAX as u64,
                 max_list_records: limits::LIST_PAGE_RECORDS_MAX as u64,
             },
-            time: self.shared.clock.wall(),
+            time: self.clock.wall(),
             uptime_seconds: self.started.elapsed().as_secs(),
         };
         let begin = out.len();

@@ -10,6 +10,9 @@
 //!
 //! All requests that one read brought for one network leave as one message ([`Session::flush`]).
 //!
+//! **Where to** depends on the node's [`Role`]. When it changes, nothing more is sent until everything that is under way
+//! is answered; then what waited goes the new way.
+//!
 //! Review notes: does every request that was read end in exactly one `finish`? Is a batch's count lowered in every path?
 //! What if the client hangs up (the session is dropped, what was sent is carried out)?
 
@@ -24,6 +27,7 @@ use super::Server;
 use super::dispatch::{self, Here, Plan, Planned};
 use super::faults::error_of;
 use super::render::{Renderer, Shape};
+use super::role::Role;
 use crate::actors::coordinator::{self, Done, Order};
 use crate::actors::routes::Route;
 use crate::actors::{Answer, Fault, Item, Outlet, Reply, Told};
@@ -68,6 +72,10 @@ struct Group {
 /// What one client has under way.
 pub struct Session {
     server: Arc<Server>,
+    /// What the node was when the first of what is under way was sent.
+    role: Arc<Role>,
+    /// It is something else by now: nothing more is sent before all that is under way is answered.
+    moved: bool,
     by: CompactString,
     outlet: Outlet,
     pending: Vec<Option<Pending>>,
@@ -92,8 +100,10 @@ impl Session {
     /// For a client that is known as `by`. The receiver brings what must be handed to [`Session::absorb`].
     pub fn new(server: Arc<Server>, by: CompactString) -> (Self, mpsc::UnboundedReceiver<Told>) {
         let (outlet, inlet) = crate::actors::outlet();
-        let tally = super::tally::Tally::new(Arc::clone(&server.shared.metrics));
+        let tally = super::tally::Tally::new(Arc::clone(&server.metrics));
         let session = Self {
+            role: server.seat.role(),
+            moved: false,
             server,
             by,
             outlet,
@@ -127,6 +137,15 @@ impl Session {
     /// Notes the time of a read: deadlines and latencies of what it brought are counted from here.
     pub fn begin(&mut self, now: Instant) {
         self.read = now;
+        self.look_at_role();
+    }
+
+    fn look_at_role(&mut self) {
+        self.moved = !self.server.seat.is(&self.role);
+        if self.moved && self.sent == 0 {
+            self.role = self.server.seat.role();
+            self.moved = false;
+        }
     }
 
     /// Takes one line or body. Nothing is sent before [`Session::flush`]. False if it was blank.
@@ -200,12 +219,16 @@ impl Session {
             self.here(here, &queued);
             return None;
         }
-        if self.barrier.is_some() || self.waits(&queued.planned.plan) {
+        if self.moved || self.barrier.is_some() || self.waits(&queued.planned.plan) {
             return Some(queued);
         }
         let Queued { id, batch, asked, read, planned } = queued;
         let Planned { method: _, plan, shape, reason, deadline, dry_run } = planned;
         let pending = Pending { id, batch, shape, asked, read };
+        if self.role.actors().is_none() {
+            self.finish_error(pending, &error_of(&self.role.fault()));
+            return None;
+        }
         match plan {
             Plan::Here(_) => {}
             Plan::One(network, command) => {
@@ -236,21 +259,25 @@ impl Session {
                 let touches = self.aliases(touches);
                 let ticket = self.ticket(pending);
                 self.unfinished.push((ticket, touches));
-                let order = Order { job, by: self.by.clone(), reason, deadline, dry_run };
-                coordinator::spawn(&self.server.shared, ticket, order, self.outlet.clone());
+                self.spawn(ticket, Order { job, by: self.by.clone(), reason, deadline, dry_run });
             }
             Plan::All(job) => {
                 let ticket = self.ticket(pending);
                 self.barrier = Some(ticket);
-                let order = Order { job, by: self.by.clone(), reason, deadline, dry_run };
-                coordinator::spawn(&self.server.shared, ticket, order, self.outlet.clone());
+                self.spawn(ticket, Order { job, by: self.by.clone(), reason, deadline, dry_run });
             }
         }
         None
     }
 
+    fn spawn(&self, ticket: u32, order: Order) {
+        if let Some(shared) = self.role.actors() {
+            coordinator::spawn(shared, ticket, order, self.outlet.clone());
+        }
+    }
+
     fn route(&self, network: &NetworkRef) -> Option<Arc<Route>> {
-        let routes = &self.server.shared.routes;
+        let routes = &self.role.actors()?.routes;
         match network {
             NetworkRef::Name(name) => match self.groups.last() {
                 // A pipelining client names one network again and again.
@@ -273,7 +300,7 @@ impl Session {
             Plan::One(network, _) => {
                 let text = network.to_string();
                 touched(&text)
-                    || self.server.shared.routes.find(&text).is_some_and(|route| {
+                    || self.find(&text).is_some_and(|route| {
                         touched(&route.id.to_string()) || route.name.as_ref().is_some_and(|name| touched(name.as_str()))
                     })
             }
@@ -281,11 +308,15 @@ impl Session {
         }
     }
 
+    fn find(&self, text: &str) -> Option<Arc<Route>> {
+        self.role.actors()?.routes.find(text)
+    }
+
     /// What a network is called: as it was named, by its name and by its id.
     fn aliases(&self, touches: Vec<CompactString>) -> Vec<CompactString> {
         let mut all = touches;
         for at in 0..all.len() {
-            if let Some(route) = self.server.shared.routes.find(&all[at]) {
+            if let Some(route) = self.find(&all[at]) {
                 all.push(CompactString::from(route.id.to_string()));
                 all.extend(route.name.as_ref().map(|name| CompactString::from(name.as_str())));
             }
@@ -295,10 +326,11 @@ impl Session {
 
     /// Sends what was read, one message for each network.
     pub fn flush(&mut self) {
+        let Some(shared) = self.role.actors() else { return };
         for group in self.groups.drain(..) {
             let Group { route, by_name, items } = group;
             self.usual = items.len();
-            coordinator::send(&self.server.shared, &route, by_name, items, &self.outlet, self.read);
+            coordinator::send(shared, &route, by_name, items, &self.outlet, self.read);
         }
     }
 
@@ -324,6 +356,9 @@ impl Session {
 
     /// Sends what waited and need not wait any more.
     fn pump(&mut self) {
+        if self.moved {
+            self.look_at_role();
+        }
         while let Some(next) = self.queue.pop_front() {
             if let Some(blocked) = self.submit(next) {
                 self.queue.push_front(blocked);

@@ -220,6 +220,16 @@ pub enum StoreError {
         /// Who owns it now.
         current: Epoch,
     },
+    /// Another node owns the shard, and its lease runs.
+    #[error("shard {} is owned by node {owner} for another {left_ms} ms", .shard.0)]
+    Held {
+        /// The shard.
+        shard: ShardId,
+        /// Name of the node.
+        owner: Arc<str>,
+        /// What is left of its lease by the store's time, unless it is renewed.
+        left_ms: u64,
+    },
     /// Batches are missing between the head and the one given, because they were refused.
     #[error("shard {} ends at batch {}, so a later one than the next cannot follow", .shard.0, .last.0)]
     Gap {

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use crate::actors::network::Loaded;
 use crate::actors::routes::Lane;
-use crate::actors::{Outlet, Reply};
+use crate::actors::{Applied, Fault, Outlet, Reply, answer_all};
 use crate::core::state::{Entry, State};
 use crate::core::types::{Generation, ShardTime, WallTime};
 use crate::store::{Act, CommitError, Epoch, Head, Seq, Token};
@@ -55,9 +55,30 @@ pub struct Unit {
     pub outlet: Option<Outlet>,
     /// The answers.
     pub answers: Vec<Staged>,
+    /// The store was given it, so that it may be durable.
+    pub(super) sent: bool,
+}
+
+impl Drop for Unit {
+    /// A unit that nobody settles: its committer is no more. What waits for it is answered all the same.
+    fn drop(&mut self) {
+        let applied = if self.sent { Applied::Unknown } else { Applied::No };
+        let tickets = std::mem::take(&mut self.answers).into_iter().map(|staged| staged.reply.ticket);
+        if let Some(outlet) = &self.outlet
+            && tickets.len() > 0
+        {
+            let problem = "this node does not own the network any more".to_owned();
+            answer_all(outlet, tickets, &Fault::Unavailable { applied, problem });
+        }
+    }
 }
 
 impl Unit {
+    /// Of what was decided, and not given to the store yet.
+    pub fn new(parts: Vec<Part>, outlet: Option<Outlet>, answers: Vec<Staged>) -> Self {
+        Self { parts, outlet, answers, sent: false }
+    }
+
     /// Steps of all parts.
     pub(super) fn changes(&self) -> usize {
         self.parts.iter().map(|part| part.changes).sum()
@@ -88,6 +109,11 @@ pub struct Reload {
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct Drained(pub oneshot::Sender<()>);
+
+/// The tenure is over: nothing is acknowledged or written from here on.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Retire(pub String);
 
 /// Where a shard's line stands.
 #[derive(Debug, Clone, Copy)]

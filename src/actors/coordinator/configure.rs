@@ -170,7 +170,7 @@ impl Coordinator {
         let (outlet, mut answers) = crate::actors::outlet();
         let part = Part::new(Arc::clone(lane), 0, vec![record]);
         let staged = Staged { reply: Reply { ticket: 0, answer: Ok(Outcome::Done) }, wrote: true };
-        self.shared.enqueue(Enqueue(Unit { parts: vec![part], outlet: Some(outlet), answers: vec![staged] }));
+        self.shared.enqueue(Enqueue(Unit::new(vec![part], Some(outlet), vec![staged])));
         match answers.recv().await {
             Some(Told::Replies(mut replies)) => replies.pop().map_or_else(|| Err(lost()), |reply| reply.answer),
             Some(Told::Job(..)) | None => Err(lost()),

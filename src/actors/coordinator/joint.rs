@@ -83,7 +83,7 @@ async fn commit(shared: &Shared, mut holds: Holds, parts: Vec<Part>) -> Result<(
     let (outlet, mut answers) = crate::actors::outlet();
     let wrote = parts.iter().any(|part| part.changes > 0);
     let answers_then = vec![Staged { reply: Reply { ticket: 0, answer: Ok(Outcome::Done) }, wrote }];
-    shared.enqueue(Enqueue(Unit { parts, outlet: Some(outlet), answers: answers_then }));
+    shared.enqueue(Enqueue(Unit::new(parts, Some(outlet), answers_then)));
     holds.finish(true);
     match answers.recv().await {
         Some(Told::Replies(mut replies)) => match replies.pop() {

@@ -69,6 +69,11 @@ pub struct Finish {
     pub apply: bool,
 }
 
+/// The tenure is over. What waits is answered: nothing of it was begun.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Retire;
+
 /// Something may be due, or figures are to be published.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
