@@ -67,6 +67,12 @@ pub const POOLS_MAX: usize = 16_384;
 pub const RESERVED_RANGES_MAX: usize = 16_384;
 /// Members of `ips` of one `ip.acquire`.
 pub const ACQUIRE_IPS_MAX: usize = 256;
+/// How long a node owns a shard without renewing it: after that another one may take it.
+pub const NODE_LEASE_MS: u64 = 5_000;
+/// How often it is renewed.
+pub const NODE_LEASE_RENEWED_EVERY_MS: u64 = 1_000;
+/// A node that could not renew for so long serves nothing more, so that it stops before another one begins.
+pub const NODE_LEASE_LAPSES_MS: u64 = 4_000;
 /// After a start or an outage every lease lasts at least so long, or its whole length if that is shorter.
 pub const LEASE_GRACE_SECONDS: u64 = 30;
 /// How often the time of a shard with running leases or cooldowns is written down, if nothing else is.
@@ -92,6 +98,7 @@ pub const SWEEP_CLAIMANTS_MAX: usize = 10_000;
 /// Largest generation or version: what every JSON reader keeps exactly.
 pub const JSON_NUMBER_MAX: u64 = (1 << 53) - 1;
 
+const _: () = assert!(NODE_LEASE_LAPSES_MS < NODE_LEASE_MS && NODE_LEASE_RENEWED_EVERY_MS * 2 < NODE_LEASE_LAPSES_MS);
 const _: () = assert!(UNIT_CHANGES_MAX <= BATCH_CHANGES_MAX);
 const _: () = assert!(BATCH_BYTES_MAX <= ACT_BYTES_MAX);
 const _: () = assert!(EXPIRE_STEPS_MAX <= BATCH_CHANGES_MAX);

@@ -279,7 +279,7 @@ async fn live(options: Options, stop: CancellationToken, ready: Ready) -> Ended 
             let ended = keeper.keep(&stop).await;
             take_down(&server, &stop, shutdown).await;
             match ended {
-                Ended::Stopped => keeper.end(),
+                Ended::Stopped => keeper.end().await,
                 Ended::Failed(_) => ended,
             }
         }

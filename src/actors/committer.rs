@@ -61,6 +61,8 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(1);
 struct Group {
     number: u64,
     batches: Arc<[Batch]>,
+    /// Shards of which it only shows something: their owner must still be this one.
+    checks: Vec<(ShardId, Token)>,
     units: Vec<Unit>,
     begun: Instant,
     sent: u64,
@@ -160,6 +162,7 @@ impl Committer {
         while self.in_flight.len() < GROUPS_IN_FLIGHT_MAX && !(self.queue.is_empty() && self.marks.is_empty()) {
             let mut units = self.queue.next_group();
             let batches: Arc<[Batch]> = self.batches_of(&mut units).into();
+            let checks = self.checks_of(&units, &batches);
             units.iter_mut().for_each(|unit| unit.sent = true);
             for part in units.iter().flat_map(|unit| &unit.parts) {
                 let standing = self.networks.entry(part.lane.id).or_default();
@@ -170,7 +173,7 @@ impl Committer {
             let changes: usize = batches.iter().flat_map(|b| &b.acts).map(|act| act.steps.len()).sum();
             self.shared.metrics.batch_changes.observe(changes as f64);
             let number = self.next_group;
-            let group = Group { number, batches, units, begun: Instant::now(), sent: 0, result: None };
+            let group = Group { number, batches, checks, units, begun: Instant::now(), sent: 0, result: None };
             self.in_flight.push_back(group);
             self.send(number, ctx);
         }
@@ -209,6 +212,16 @@ impl Committer {
         batches
     }
 
+    /// Where a store must be asked who owns a shard: those of which answers show something that no batch proves.
+    fn checks_of(&self, units: &[Unit], batches: &[Batch]) -> Vec<(ShardId, Token)> {
+        if self.shared.info.ownership_is_standing {
+            return Vec::new();
+        }
+        let seen: BTreeSet<ShardId> = units.iter().flat_map(|unit| &unit.parts).map(|part| part.lane.shard).collect();
+        let unproved = seen.into_iter().filter(|shard| !batches.iter().any(|batch| batch.shard == *shard));
+        unproved.filter_map(|shard| Some((shard, self.lines.get(&shard)?.token))).collect()
+    }
+
     /// Sends a group's bytes, the first time or again.
     fn send(&mut self, number: u64, ctx: &mut Context<Self>) {
         self.attempts += 1;
@@ -217,7 +230,20 @@ impl Committer {
         group.sent = attempt;
         group.result = None;
         let left = COMMIT_DEADLINE.saturating_sub(group.begun.elapsed()).max(RETRY_AFTER);
-        let commit = tokio::time::timeout(left, self.shared.store.commit(Arc::clone(&group.batches)));
+        let (store, batches, checks) = (&self.shared.store, &group.batches, &group.checks);
+        // Nothing to write: the store need not be asked to.
+        let commit = (!batches.is_empty()).then(|| store.commit(Arc::clone(batches)));
+        let check = (!checks.is_empty()).then(|| store.check(checks.clone()));
+        let commit = tokio::time::timeout(left, async {
+            let committed = match commit {
+                Some(commit) => commit.await?,
+                None => Vec::new(),
+            };
+            if let Some(check) = check {
+                check.await?;
+            }
+            Ok(committed)
+        });
         ctx.spawn(commit.into_actor(self).map(move |result, act, ctx| {
             let result = result.unwrap_or_else(|_| {
                 let source = std::io::Error::from(std::io::ErrorKind::TimedOut);

@@ -203,11 +203,29 @@ pub struct Parts {
     pub fatal: mpsc::UnboundedSender<Fatal>,
 }
 
+/// Why the actors cannot be started.
+#[derive(Debug, Clone)]
+pub enum CannotOwn {
+    /// Another node owns the register, and its lease runs.
+    Held {
+        /// Name of the node.
+        owner: Arc<str>,
+        /// Where the other nodes reach it.
+        address: Arc<str>,
+        /// What is left of its lease.
+        left_ms: u64,
+    },
+    /// The store cannot be reached now.
+    Unreachable(String),
+    /// What cannot be loaded, and why, as a sentence.
+    Damaged(String),
+}
+
 /// Takes and loads every shard and starts the actors. Must run on an actix system's thread.
 ///
 /// # Errors
-/// A sentence that says what cannot be loaded, and why.
-pub async fn start(parts: Parts) -> Result<Arc<Shared>, String> {
+/// Who owns the register, or what cannot be loaded.
+pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
     let Parts { store, clock, metrics, reactors, hooks, fatal } = parts;
     let info = store.info();
     let images = take_and_load(&*store, &*clock, info.shards).await?;
@@ -240,8 +258,15 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, String> {
         })
         .collect();
     let _ = shared.committers.set(committers); // Set once: `shared` was made above.
-    let networks = networks_of(images, shared.clock.wall())?;
-    let directory = Directory::new(Arc::clone(&shared), &networks)?;
+    let built = networks_of(images, shared.clock.wall())
+        .and_then(|networks| Ok((Directory::new(Arc::clone(&shared), &networks)?, networks)));
+    let (directory, networks) = match built {
+        Ok(built) => built,
+        Err(problem) => {
+            shared.retire(&problem);
+            return Err(CannotOwn::Damaged(problem));
+        }
+    };
     let directory = Directory::start_in_arbiter(&shared.reactors[0], move |_| directory);
     let _ = shared.directory.set(directory);
     let routes = networks
@@ -257,22 +282,30 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, String> {
 }
 
 /// Takes all shards, then loads all. Each is asked for before the first is waited for: the store takes them with one flush
-/// and reads its log once for many.
+/// and reads its log once for many. The first one alone decides between nodes: whoever has it takes the others.
 async fn take_and_load(
     store: &dyn Store,
     clock: &dyn Clock,
     shards: u16,
-) -> Result<Vec<(ShardId, ShardImage)>, String> {
-    let describe = |shard: ShardId, error: &StoreError| format!("shard {} cannot be loaded: {}", shard.0, chain(error));
+) -> Result<Vec<(ShardId, ShardImage)>, CannotOwn> {
+    let describe = |shard: ShardId, error: StoreError| match error {
+        StoreError::Held { owner, address, left_ms, .. } => CannotOwn::Held { owner, address, left_ms },
+        StoreError::Io { .. } | StoreError::Fenced { .. } => CannotOwn::Unreachable(chain(&error)),
+        error => CannotOwn::Damaged(format!("shard {} cannot be loaded: {}", shard.0, chain(&error))),
+    };
     let tokens: Vec<(ShardId, Token)> = (0..shards).map(|shard| (ShardId(shard), Token(clock.entropy()))).collect();
-    let taking: Vec<_> = tokens.iter().map(|&(shard, token)| (shard, store.take(shard, token))).collect();
+    let mut others = tokens.iter();
+    if let Some(&(first, token)) = others.next() {
+        store.take(first, token).await.map_err(|error| describe(first, error))?;
+    }
+    let taking: Vec<_> = others.map(|&(shard, token)| (shard, store.take(shard, token))).collect();
     for (shard, taken) in taking {
-        taken.await.map_err(|error| describe(shard, &error))?;
+        taken.await.map_err(|error| describe(shard, error))?;
     }
     let loading: Vec<_> = tokens.iter().map(|&(shard, token)| (shard, store.load(shard, token))).collect();
     let mut images = Vec::with_capacity(loading.len());
     for (shard, image) in loading {
-        images.push((shard, image.await.map_err(|error| describe(shard, &error))?));
+        images.push((shard, image.await.map_err(|error| describe(shard, error))?));
     }
     Ok(images)
 }

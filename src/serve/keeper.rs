@@ -1,36 +1,57 @@
 //! Keeps the node's role: starts the actors when it owns the register, ends them when it does not any more.
 //!
 //! A *tenure* is a time in which this node owns the register: it begins with taking and loading every shard, and ends
-//! with the process, or when the store says that somebody else took over. Actors live for one tenure; their memory is
-//! worth nothing after it.
+//! with the process, when the store says that somebody else took over, or when the lease could not be renewed for so long
+//! that somebody else may. Actors live for one tenure; their memory is worth nothing after it.
+//!
+//! ```text
+//!           ┌────────── another node owns it ──▶ follows it ──┐
+//! contends ─┤                                                 ├─▶ contends again, twice a second
+//!           ├────────── the store cannot be reached ──▶ waits ┘
+//!           └─ taken and loaded ──▶ owns ── fenced, lapsed, failed ──▶ ends its actors, contends again
+//! ```
+//!
+//! Where holding the store open is itself the proof of ownership (files of this machine), there is one tenure: what ends
+//! it ends the process.
+//!
+//! Leases decide who may try; tokens decide who may write (CONSISTENCY 13). The lease is counted on the boot clock, from
+//! before the renewal was sent, so that it is over here before it is over in the store.
 //!
 //! Review notes: is the role changed before the actors end, so that nothing new reaches them?
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::Ended;
-use crate::actors::service::{self, Hooks, Parts};
+use crate::actors::committer::chain;
+use crate::actors::service::{self, CannotOwn, Hooks, Parts, Shared};
 use crate::actors::{Fatal, outlet};
+use crate::limits::{NODE_LEASE_LAPSES_MS, NODE_LEASE_RENEWED_EVERY_MS};
 use crate::server::Server;
 use crate::server::role::Role;
-use crate::store::Store;
+use crate::store::{Store, StoreError};
+
+/// How often a node that does not own the register tries to.
+const CONTENDS_EVERY: Duration = Duration::from_millis(500);
 
 /// What a node does to own the register, and to know who does.
 pub(super) struct Keeper {
     server: Arc<Server>,
     store: Arc<dyn Store>,
     hooks: Hooks,
-    fatal: mpsc::UnboundedSender<Fatal>,
+    /// Of the present tenure.
     fatals: mpsc::UnboundedReceiver<Fatal>,
+    /// Boot time before which the lease was renewed last.
+    renewed_ms: u64,
 }
 
 impl Keeper {
     pub(super) fn new(server: Arc<Server>, store: Arc<dyn Store>, hooks: Hooks) -> Self {
-        let (fatal, fatals) = outlet();
-        Self { server, store, hooks, fatal, fatals }
+        let (_, fatals) = outlet();
+        Self { server, store, hooks, fatals, renewed_ms: 0 }
     }
 
     /// Finds the node's first role.
@@ -38,32 +59,112 @@ impl Keeper {
     /// # Errors
     /// A sentence that says what cannot be loaded, and why.
     pub(super) async fn begin(&mut self) -> Result<(), String> {
-        let shared = service::start(Parts {
+        match self.contend().await {
+            Ok(()) | Err(CannotOwn::Held { .. }) => Ok(()),
+            Err(CannotOwn::Unreachable(problem) | CannotOwn::Damaged(problem)) => Err(problem),
+        }
+    }
+
+    /// Tries to own the register. The role says what came of it.
+    async fn contend(&mut self) -> Result<(), CannotOwn> {
+        let (fatal, fatals) = outlet();
+        let before = self.server.clock.boot_ms();
+        let started = service::start(Parts {
             store: Arc::clone(&self.store),
             clock: Arc::clone(&self.server.clock),
             metrics: Arc::clone(&self.server.metrics),
             reactors: self.server.reactors.clone(),
             hooks: self.hooks.clone(),
-            fatal: self.fatal.clone(),
+            fatal,
         })
-        .await?;
-        self.server.seat.become_role(Role::Owner(shared));
-        Ok(())
+        .await;
+        match started {
+            Ok(shared) => {
+                self.fatals = fatals;
+                self.renewed_ms = before;
+                self.server.seat.become_role(Role::Owner(shared));
+                Ok(())
+            }
+            Err(cannot) => {
+                self.follow(&cannot);
+                Err(cannot)
+            }
+        }
+    }
+
+    /// This node does not own the register: who does?
+    fn follow(&self, cannot: &CannotOwn) {
+        let why = match cannot {
+            CannotOwn::Held { .. } => "another node serves",
+            CannotOwn::Unreachable(_) => "the store cannot be reached",
+            CannotOwn::Damaged(_) => "what is stored cannot be loaded",
+        };
+        if !matches!(&*self.server.seat.role(), Role::Waiting { why: present, .. } if *present == why) {
+            tracing::warn!(?cannot, "this node does not own the register");
+            self.server.seat.become_role(Role::Waiting { why, retry_after_ms: 500 });
+        }
     }
 
     /// Keeps the role until the server is to stop, or cannot go on.
     pub(super) async fn keep(&mut self, stop: &CancellationToken) -> Ended {
-        tokio::select! {
-            () = stop.cancelled() => Ended::Stopped,
-            Some(Fatal(problem)) = self.fatals.recv() => Ended::Failed(problem),
+        loop {
+            let role = self.server.seat.role();
+            let Some(shared) = role.actors() else {
+                tokio::select! {
+                    () = stop.cancelled() => return Ended::Stopped,
+                    () = tokio::time::sleep(CONTENDS_EVERY) => {}
+                }
+                // The role says what came of it.
+                let _ = self.contend().await;
+                continue;
+            };
+            let problem = tokio::select! {
+                () = stop.cancelled() => return Ended::Stopped,
+                Some(Fatal(problem)) = self.fatals.recv() => problem,
+                problem = keep_lease(&self.server, &*self.store, &mut self.renewed_ms) => problem,
+            };
+            if self.store.info().ownership_is_standing {
+                return Ended::Failed(problem);
+            }
+            self.end_tenure(shared, &problem);
         }
     }
 
-    /// What became of the last commits.
-    pub(super) fn end(&mut self) -> Ended {
+    fn end_tenure(&self, shared: &Arc<Shared>, problem: &str) {
+        tracing::error!(problem, "this node owns the register no more");
+        self.server.seat.become_role(Role::Waiting { why: "another node takes over", retry_after_ms: 500 });
+        shared.retire(problem);
+    }
+
+    /// Lets the next owner begin at once; tells what became of the last commits.
+    pub(super) async fn end(&mut self) -> Ended {
+        if let Err(error) = self.store.release().await {
+            tracing::warn!(error = chain(&error), "the next owner waits for the end of the lease");
+        }
         match self.fatals.try_recv() {
             Ok(Fatal(problem)) => Ended::Failed(problem),
             Err(_) => Ended::Stopped,
+        }
+    }
+}
+
+/// Renews the lease for as long as that works. Answers why it does not any more.
+async fn keep_lease(server: &Server, store: &dyn Store, renewed_ms: &mut u64) -> String {
+    if store.info().ownership_is_standing {
+        std::future::pending::<()>().await;
+    }
+    loop {
+        tokio::time::sleep(Duration::from_millis(NODE_LEASE_RENEWED_EVERY_MS)).await;
+        let before = server.clock.boot_ms();
+        let left = NODE_LEASE_LAPSES_MS.saturating_sub(before.saturating_sub(*renewed_ms));
+        match tokio::time::timeout(Duration::from_millis(left), store.renew()).await {
+            Ok(Ok(())) => *renewed_ms = before,
+            Ok(Err(error @ (StoreError::Fenced { .. } | StoreError::Held { .. }))) => return chain(&error),
+            Ok(Err(error)) => tracing::warn!(error = chain(&error), "the lease is not renewed yet"),
+            Err(_) => {}
+        }
+        if server.clock.boot_ms().saturating_sub(*renewed_ms) >= NODE_LEASE_LAPSES_MS {
+            return "the lease could not be renewed in time, so another node may have taken over".to_owned();
         }
     }
 }
