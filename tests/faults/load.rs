@@ -1,0 +1,156 @@
+//! Clients that allocate and release without rest, at whichever node answers, and write down what they were told.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use serde_json::{Value, json};
+
+use super::client::{Answer, Client};
+use super::record::{Asked, Call, Holder, Record, Told};
+
+/// Calls of one client that are under way at once, each for another holder.
+const CALLS_AT_ONCE: usize = 8;
+/// Owners of one client: few, so that each comes again and again.
+const OWNERS: usize = 24;
+
+/// What the clients of a run share.
+pub struct Load {
+    pub record: Arc<Record>,
+    pub networks: Vec<String>,
+    /// Where nodes listen; a client goes to another one when its own is gone.
+    nodes: Mutex<Vec<SocketAddr>>,
+    pub stop: AtomicBool,
+    /// Grants that were acknowledged.
+    pub granted: AtomicU64,
+}
+
+impl Load {
+    pub fn new(networks: Vec<String>, nodes: Vec<SocketAddr>) -> Arc<Self> {
+        let (stop, granted) = (AtomicBool::new(false), AtomicU64::new(0));
+        Arc::new(Self { record: Arc::new(Record::new()), networks, nodes: Mutex::new(nodes), stop, granted })
+    }
+
+    /// A node was started again, and listens elsewhere.
+    pub fn moved(&self, node: usize, to: SocketAddr) {
+        self.nodes.lock().unwrap()[node] = to;
+    }
+
+    fn node(&self, number: usize) -> SocketAddr {
+        let nodes = self.nodes.lock().unwrap();
+        nodes[number % nodes.len()]
+    }
+
+    /// Starts so many clients; each draws from a stream of its own.
+    pub fn start(self: &Arc<Self>, clients: usize, seed: u64) -> Vec<tokio::task::JoinHandle<()>> {
+        (0..clients).map(|at| tokio::spawn(run(Arc::clone(self), at, seed))).collect()
+    }
+
+    /// Waits until so many more grants were acknowledged.
+    pub async fn more(&self, grants: u64, within: Duration) -> bool {
+        let goal = self.granted.load(Ordering::Relaxed) + grants;
+        let waited = async {
+            while self.granted.load(Ordering::Relaxed) < goal {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(within, waited).await.is_ok()
+    }
+
+    /// Asks every client to end, and waits for it.
+    pub async fn end(&self, clients: Vec<tokio::task::JoinHandle<()>>) {
+        self.stop.store(true, Ordering::Relaxed);
+        for client in clients {
+            client.await.unwrap();
+        }
+    }
+}
+
+async fn run(load: Arc<Load>, number: usize, seed: u64) {
+    let mut draws = SmallRng::seed_from_u64(seed ^ (number as u64) << 32);
+    let mut node = number;
+    let mut client: Option<Client> = None;
+    // What the client believes: only which of both is worth asking depends on it.
+    let mut holds = vec![false; OWNERS];
+    while !load.stop.load(Ordering::Relaxed) {
+        let Some(connected) = &mut client else {
+            node += 1;
+            client = Client::connect(load.node(node)).await.ok();
+            if client.is_none() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            continue;
+        };
+        let mut asks = Vec::new();
+        let first = draws.random_range(0..OWNERS);
+        for step in 0..CALLS_AT_ONCE {
+            let owner = (first + step) % OWNERS;
+            let network = load.networks[(number + owner) % load.networks.len()].clone();
+            let holder = Holder { network, owner: format!("c{number}/o{owner}"), slot: "0".to_owned() };
+            // Mostly the other way round; now and then a repeat.
+            let asked = if holds[owner] != draws.random_bool(0.1) { Asked::Release } else { Asked::Grant };
+            asks.push((owner, holder, asked));
+        }
+        let calls = asks.iter().map(|(_, holder, asked)| call_of(holder, asked)).collect();
+        let sent_ns = load.record.now_ns();
+        let answers = connected.call_all(calls).await;
+        let told_ns = load.record.now_ns();
+        if answers.contains(&Answer::Lost) {
+            client = None;
+        }
+        let mut refused = false;
+        for ((owner, holder, asked), answer) in asks.into_iter().zip(answers) {
+            let told = told_of(&asked, answer);
+            match &told {
+                Told::Held { .. } => {
+                    holds[owner] = true;
+                    load.granted.fetch_add(1, Ordering::Relaxed);
+                }
+                Told::Released => holds[owner] = false,
+                Told::Refused(kind) => {
+                    holds[owner] &= kind != "not_found";
+                    refused |= kind == "unavailable" || kind == "not_ready";
+                }
+                Told::Unknown => {}
+            }
+            load.record.note(Call { holder, asked, sent_ns, told_ns, told });
+        }
+        if refused {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+fn call_of(holder: &Holder, asked: &Asked) -> (String, Value) {
+    let params = json!({"network": holder.network, "owner": holder.owner, "slot": holder.slot});
+    match asked {
+        Asked::Grant => ("ip.allocate".to_owned(), params),
+        Asked::Release => ("ip.release".to_owned(), params),
+    }
+}
+
+fn told_of(asked: &Asked, answer: Answer) -> Told {
+    match answer {
+        Answer::Lost => Told::Unknown,
+        Answer::Refused(kind, error) if kind == "unavailable" && error["data"]["applied"] == "unknown" => Told::Unknown,
+        // The server's own fault says nothing of what became of it.
+        Answer::Refused(kind, _) if kind == "internal" => Told::Unknown,
+        Answer::Refused(kind, _) => Told::Refused(kind),
+        Answer::Result(result) => match asked {
+            Asked::Release => Told::Released,
+            Asked::Grant => {
+                let reservation = result.get("reservation").unwrap_or(&result);
+                let address: std::net::IpAddr = reservation["address"].as_str().unwrap().parse().unwrap();
+                let first = match address {
+                    std::net::IpAddr::V4(v4) => u128::from(u32::from(v4)),
+                    std::net::IpAddr::V6(v6) => u128::from(v6),
+                };
+                let generation = reservation["generation"].as_u64().unwrap();
+                Told::Held { span: (first, first), generation, created: result["created"] == true }
+            }
+        },
+    }
+}
