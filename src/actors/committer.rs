@@ -479,8 +479,9 @@ impl Committer {
         self.networks.clear();
         // Nothing is written any more, so nobody waits for these either.
         self.marks.clear();
-        self.tell_drained();
+        // Said first: who waits for the end asks then how it ended.
         self.shared.fatal(Fatal(problem.to_owned()));
+        self.tell_drained();
     }
 
     /// Notes the shards whose time shall be written down: something waits for it, and it is `stale_ms` ahead of what is
