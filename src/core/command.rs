@@ -157,10 +157,18 @@ impl Command {
 pub struct Moved {
     /// The subnet.
     pub subnet: Arc<SubnetConfig>,
-    /// What lies in it.
+    /// What lies in it, ascending.
     pub entries: Vec<(Address, Entry)>,
     /// The network that takes it in gives no generation below this one.
     pub next_generation: Generation,
+}
+
+impl Moved {
+    /// How many reservations lie in it, and the first ten of them.
+    pub fn held(&self) -> (u64, Vec<Address>) {
+        let held = || self.entries.iter().filter(|(_, entry)| matches!(entry, Entry::Held(_))).map(|(at, _)| *at);
+        (held().count() as u64, held().take(10).collect())
+    }
 }
 
 /// How `network.map` draws.
