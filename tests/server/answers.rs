@@ -228,6 +228,24 @@ fn what_a_deleted_network_lets_go_cools_for_when_it_is_restored() {
 }
 
 #[test]
+fn a_list_tells_deleted_networks_apart_and_their_noun_has_no_word_for_it() {
+    let server = TestServer::new();
+    let mut client = two_networks(&server);
+    client.allocate("a");
+    let mut before = client.ok("network.get", json!({"network": "lan"}));
+    let id = client.ok("network.delete", json!({"network": "lan", "force": true}))["id"].clone();
+    let mut names = |ask: Value| -> Vec<Value> {
+        let listed = client.ok("network.list", ask);
+        listed["networks"].as_array().unwrap().iter().map(|network| network["name"].clone()).collect()
+    };
+    assert_eq!(names(json!({})), ["dmz"]);
+    assert_eq!(names(json!({"deleted": false})), ["dmz"]);
+    assert_eq!(names(json!({"deleted": true})), ["lan"]);
+    before["version"] = json!(before["version"].as_u64().unwrap() + 1);
+    assert_eq!(client.ok("network.get", json!({"network": id})), before);
+}
+
+#[test]
 fn a_map_of_a_pool_in_another_subnet_is_empty() {
     let server = TestServer::new();
     let mut client = server.with_lan();
