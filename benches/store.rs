@@ -10,6 +10,9 @@
     reason = "a benchmark is no library and may sleep"
 )]
 
+#[path = "../tests/store_contract/records.rs"]
+mod records;
+
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,6 +24,7 @@ use allod::core::types::*;
 use allod::store::embedded::{EmbeddedStore, Options};
 use allod::store::*;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use records::{plain_network, plain_reservation, usual_holder};
 
 const LOG: redb::TableDefinition<'_, u64, &[u8]> = redb::TableDefinition::new("log");
 const NETWORK: NetworkId = NetworkId(7);
@@ -35,23 +39,8 @@ fn wait<T>(runtime: &tokio::runtime::Runtime, future: impl Future<Output = T>) -
 }
 
 fn grant(number: u32) -> Step {
-    let reservation = Reservation {
-        prefix_length: 32,
-        holder: SlotKey {
-            scope: "tenant-00017".parse().expect("a scope"),
-            owner: format!("node-0007/pod-{number:010}").parse().expect("an owner"),
-            slot: Slot::default(),
-        },
-        generation: Generation((1_795_262_400 << 20) + u64::from(number)),
-        kind: ReservationKind::Dynamic,
-        created_at: WallTime(1_795_262_400_000),
-        lease: None,
-        transient: false,
-        release_with_claimant: false,
-        claimant: None,
-        obsolete: None,
-        details: None,
-    };
+    let holder = usual_holder(17, &format!("{number:010}"));
+    let reservation = plain_reservation(holder, Generation((1_795_262_400 << 20) + u64::from(number)), 32);
     Step {
         key: Key::Address(Address::V4(0x0a00_0000 + number)),
         expect: None,
@@ -61,24 +50,7 @@ fn grant(number: u32) -> Step {
 }
 
 fn config() -> Step {
-    let config = NetworkConfig {
-        id: NETWORK,
-        name: "lan".parse().expect("a name"),
-        realm: Name::default_realm(),
-        kind: NetworkKind::Manual,
-        l2: L2::default(),
-        policy: Policy::Lowest,
-        cooldown_seconds: 0,
-        cooldown_yields: false,
-        static_only: false,
-        protected: false,
-        limits: Limits::default(),
-        tags: Labels::new(),
-        description: "".into(),
-        version: Version(1),
-        created_at: WallTime(1),
-        closed: false,
-    };
+    let config = plain_network(NETWORK, "lan");
     Step { key: Key::Config, expect: None, state: Some(State::Config(Arc::new(config))), event: None }
 }
 

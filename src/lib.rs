@@ -41,8 +41,8 @@
 //!
 //! 1. [`server::connection`] reads what the socket has and cuts it into lines.
 //! 2. [`server::session`] finds the requests in them ([`wire::envelope`]), reads their params ([`wire::methods`]), decides
-//!    what is asked of whom ([`server::dispatch`]), looks up the network's actor in a snapshot ([`actors::routes`]), and
-//!    sends all requests for one network as one message.
+//!    what is asked of whom ([`server::dispatch`], in the words of [`core::command`]), looks up the network's actor in a
+//!    snapshot ([`actors::routes`]), and sends all requests for one network as one message.
 //! 3. [`actors::network`] is the only task that touches this network. For each request it lets the core decide and applies
 //!    what was decided; nothing is awaited in between.
 //! 4. [`core::network`] decides: the request is checked, an address is picked ([`core::space`]), the changes are written

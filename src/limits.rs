@@ -23,8 +23,8 @@ pub const UNIT_CHANGES_MAX: usize = 256;
 pub const BATCH_BYTES_MAX: usize = 1 << 20;
 /// Bytes after which a network hands what it has so far to the committer.
 pub const UNIT_BYTES_MAX: usize = BATCH_BYTES_MAX / 4;
-/// Bytes of what must become durable together: a segment of the log holds it. Beyond it stands only the move of a subnet
-/// with some hundred thousand reservations.
+/// Bytes of what must become durable together: a segment of the log holds it. Only the move of a subnet can come near, with
+/// some 600 000 reservations of usual length; beyond it is refused.
 pub const ACT_BYTES_MAX: usize = 48 << 20;
 /// Expired leases and ended cooldowns that one command handles.
 pub const EXPIRE_STEPS_MAX: usize = 256;

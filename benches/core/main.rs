@@ -13,6 +13,8 @@
     reason = "a benchmark is no library and may sleep"
 )]
 
+#[path = "../../tests/store_contract/records.rs"]
+mod records;
 mod special;
 mod world;
 

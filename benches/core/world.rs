@@ -11,6 +11,8 @@ use allod::core::refusal::Refusal;
 use allod::core::state::*;
 use allod::core::types::*;
 
+use crate::records::{plain_network, plain_reservation, usual_holder};
+
 /// SplitMix64: the same numbers each time.
 pub struct Random(pub u64);
 
@@ -53,22 +55,10 @@ impl Plan {
 
     fn config(&self) -> NetworkConfig {
         NetworkConfig {
-            id: NetworkId(7),
-            name: "lan".parse().expect("a name"),
-            realm: Name::default_realm(),
-            kind: NetworkKind::Manual,
-            l2: L2::default(),
             policy: self.policy,
             cooldown_seconds: self.cooldown_seconds,
             cooldown_yields: self.cooldown_yields,
-            static_only: false,
-            protected: false,
-            limits: Limits::default(),
-            tags: Labels::new(),
-            description: "".into(),
-            version: Version(1),
-            created_at: WallTime(1),
-            closed: false,
+            ..plain_network(NetworkId(7), "lan")
         }
     }
 
@@ -112,27 +102,11 @@ impl Plan {
 
 /// Held by an owner as orchestrators name them: 24 bytes, some 1 000 of them in a scope.
 fn entry(number: u64, prefix_length: u8) -> Entry {
-    Entry::Held(Arc::new(Reservation {
-        prefix_length,
-        holder: holder(number, 'h'),
-        generation: Generation(number + 1),
-        kind: ReservationKind::Dynamic,
-        created_at: WallTime(1_795_262_400_000),
-        lease: None,
-        transient: false,
-        release_with_claimant: false,
-        claimant: None,
-        obsolete: None,
-        details: None,
-    }))
+    Entry::Held(Arc::new(plain_reservation(holder(number, 'h'), Generation(number + 1), prefix_length)))
 }
 
 pub fn holder(number: u64, kind: char) -> SlotKey {
-    SlotKey {
-        scope: format!("tenant-{:05}", number / 1_000).parse().expect("a scope"),
-        owner: format!("node-0007/pod-{kind}{number:09}").parse().expect("an owner"),
-        slot: Slot::default(),
-    }
+    usual_holder(number / 1_000, &format!("{kind}{number:09}"))
 }
 
 /// `count` different blocks of a subnet, at random; never its first and last, which may be unusable.

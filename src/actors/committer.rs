@@ -42,7 +42,7 @@ use super::network::Loaded;
 use super::service::Shared;
 use super::{Applied, Fatal, Fault, Told};
 use crate::core::types::NetworkId;
-use crate::limits::{ACT_BYTES_MAX, TIME_MARK_SECONDS};
+use crate::limits::TIME_MARK_SECONDS;
 use crate::store::{
     Act, Batch, CommitError, Committed, Head, NetworkImage, Seq, ShardId, StoreError, StoreHealth, Token,
 };
@@ -124,9 +124,12 @@ impl Committer {
             self.give_up(unit, Applied::No, "the network is being loaded again after a commit in doubt");
             return;
         }
-        if unit.bytes() > ACT_BYTES_MAX {
-            // It would take the whole group down with it.
-            let problem = format!("it changes more than can become durable at once: {ACT_BYTES_MAX} bytes");
+        let max = self.shared.info.act_bytes_max;
+        if unit.bytes() > max {
+            // It would take the whole group down with it. No act is meant to be so long: whoever can make one (the move of a
+            // subnet) refuses first.
+            tracing::error!(bytes = unit.bytes(), max, "an act is longer than anything that becomes durable at once");
+            let problem = format!("it changes more than can become durable at once: {max} bytes");
             self.give_up(unit, Applied::No, &problem);
             return;
         }
@@ -504,8 +507,9 @@ impl Committer {
     fn stop(&mut self, problem: &str) {
         if !self.fatal {
             tracing::error!(problem, "nothing more is acknowledged under this token");
-            self.end(problem);
+            // Said first: who waits for the end asks then how it ended.
             self.shared.fatal(Fatal(problem.to_owned()));
+            self.end(problem);
         }
     }
 

@@ -141,6 +141,24 @@ pub enum Refusal {
         /// The first of them, at most ten.
         first: Vec<Address>,
     },
+    /// More moves with a subnet than one commit holds.
+    #[error(
+        "subnet {subnet} cannot move at once: what lies in it, {} among it, takes {bytes} bytes of a commit, and one commit \
+         holds {bytes_max}; release some of it, move the subnet, then ip.claim in its new network what was released",
+        counted(*.count, "reservation")
+    )]
+    TooMuchToMove {
+        /// The subnet.
+        subnet: Cidr,
+        /// How many reservations lie in it.
+        count: u64,
+        /// The first of them, at most ten.
+        first: Vec<Address>,
+        /// What the move takes.
+        bytes: usize,
+        /// What one commit holds.
+        bytes_max: usize,
+    },
     /// Something is used or guarded for another reason than reservations.
     #[error("{problem}")]
     Guarded {
@@ -281,7 +299,7 @@ impl Refusal {
             Refusal::WrongKind { .. } => 2,
             Refusal::OutOfRange { .. } => 3,
             Refusal::Overlap { .. } | Refusal::PoolOverlap { .. } => 4,
-            Refusal::InUse { .. } | Refusal::Guarded { .. } => 5,
+            Refusal::InUse { .. } | Refusal::TooMuchToMove { .. } | Refusal::Guarded { .. } => 5,
             Refusal::NotOwner { .. } => 6,
             Refusal::GenerationConflict { .. } | Refusal::VersionConflict { .. } => 7,
             Refusal::AlreadyInUse { .. } | Refusal::Taken { .. } => 8,

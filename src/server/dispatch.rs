@@ -138,7 +138,6 @@ fn plan_of(request: Request, shape: &mut Shape) -> Result<Plan, RpcError> {
 }
 
 fn ip_allocate(mut ask: params::IpAllocate, shape: &mut Shape) -> Result<Plan, RpcError> {
-    input::no_waiting(ask.wait_seconds)?;
     shape.brief = ask.brief.unwrap_or(false);
     let options: input::Options = input::grant_options!(ask);
     let holder = input::holder(ask.owner, ask.scope, ask.slot);
@@ -147,7 +146,6 @@ fn ip_allocate(mut ask: params::IpAllocate, shape: &mut Shape) -> Result<Plan, R
 }
 
 fn ip_claim(mut ask: params::IpClaim, shape: &mut Shape) -> Result<Plan, RpcError> {
-    input::no_waiting(ask.wait_seconds)?;
     shape.brief = ask.brief.unwrap_or(false);
     let options = input::grant_options!(ask);
     let holder = input::holder(ask.owner, ask.scope, ask.slot);
@@ -409,7 +407,6 @@ fn in_network_or_located(
 }
 
 fn acquire(mut ask: crate::wire::params::IpAcquire) -> Result<Plan, RpcError> {
-    input::no_waiting(ask.wait_seconds)?;
     let options: input::Options = input::grant_options!(ask);
     let scope = ask.scope.take().unwrap_or_default();
     let prefix = ask.slot_prefix.take().map(|prefix| prefix.into_inner()).unwrap_or_default();

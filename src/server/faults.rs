@@ -50,7 +50,7 @@ pub fn kind_of(refusal: &Refusal) -> ErrorKind {
         Refusal::WrongKind { .. } => ErrorKind::WrongKind,
         Refusal::OutOfRange { .. } => ErrorKind::OutOfRange,
         Refusal::Overlap { .. } | Refusal::PoolOverlap { .. } => ErrorKind::Overlap,
-        Refusal::InUse { .. } | Refusal::Guarded { .. } => ErrorKind::InUse,
+        Refusal::InUse { .. } | Refusal::TooMuchToMove { .. } | Refusal::Guarded { .. } => ErrorKind::InUse,
         Refusal::NotOwner { .. } => ErrorKind::NotOwner,
         Refusal::GenerationConflict { .. } | Refusal::VersionConflict { .. } => ErrorKind::Conflict,
         Refusal::AlreadyInUse { .. } | Refusal::Taken { .. } => ErrorKind::AlreadyInUse,
@@ -79,7 +79,7 @@ fn facts(refusal: &Refusal, data: &mut ErrorData) {
         Refusal::PoolOverlap { with, network, .. } => {
             data.with = Some(OverlapWith { network: network.clone(), cidr: with.to_string() });
         }
-        Refusal::InUse { count, first, .. } => {
+        Refusal::InUse { count, first, .. } | Refusal::TooMuchToMove { count, first, .. } => {
             data.count = Some(*count);
             data.first = Some(first.clone());
             data.retry = Retry::Later;

@@ -10,9 +10,9 @@ use crate::core::command::{
 };
 use crate::core::state::{Dns, L2, Limits, NetworkKind, Policy, PoolKind, ReservationKind, ReservedFor};
 use crate::core::types::{Generation, Owner, Scope, Slot, SlotKey};
+use crate::wire::Nullable;
 use crate::wire::params;
 use crate::wire::values::{self, LabelPatch, MacChoice};
-use crate::wire::{Nullable, RpcError};
 
 /// A text of the wire as the core keeps it.
 fn text(value: &str) -> CompactString {
@@ -98,17 +98,6 @@ macro_rules! grant_options {
     };
 }
 pub(super) use grant_options;
-
-/// `wait_seconds` comes in a later version; asking for it is refused, so that nobody believes to wait.
-pub(super) fn no_waiting(wait_seconds: Option<values::WaitSeconds>) -> Result<(), RpcError> {
-    match wait_seconds {
-        Some(wait) if wait.get() > 0 => Err(RpcError::invalid(
-            "wait_seconds",
-            "`wait_seconds` is not served by this version yet; leave it out and ask again after `next_free_at`",
-        )),
-        Some(_) | None => Ok(()),
-    }
-}
 
 pub(super) fn wish(
     family: Option<crate::core::address::Family>,

@@ -280,6 +280,9 @@ pub struct StoreInfo {
     pub commits_shards_together: bool,
     /// Is holding the store open proof of ownership, so that answers without a change need no fence check?
     pub ownership_is_standing: bool,
+    /// Bytes of what must become durable together, as [`Act::bytes_max`] counts them; at most
+    /// [`limits::ACT_BYTES_MAX`](crate::limits::ACT_BYTES_MAX).
+    pub act_bytes_max: usize,
     /// The register that this one was copied from, until an operator accepts the copy: what was granted since is not in
     /// it, so nothing may be chosen for anybody (CONSISTENCY 25).
     pub restored_from: Option<u128>,

@@ -50,11 +50,11 @@ fn flags_become_members() {
         params
     };
     let allocate = "ip allocate lan --owner web/0 --scope prod --slot a --family 6 --ttl 1h --claimant vm \
-                    --label k=v --label empty= --must-create --wait 5s --dry-run --reason why";
+                    --label k=v --label empty= --must-create --wait 0s --dry-run --reason why";
     assert_eq!(
         run(&allocate.split_whitespace().collect::<Vec<_>>()),
         json!({"network": "lan", "owner": "web/0", "scope": "prod", "slot": "a", "family": 6, "must_create": true,
-            "ttl_seconds": 3600, "claimant": "vm", "labels": {"k": "v", "empty": ""}, "wait_seconds": 5,
+            "ttl_seconds": 3600, "claimant": "vm", "labels": {"k": "v", "empty": ""}, "wait_seconds": 0,
             "dry_run": true, "reason": "why"})
     );
     for (line, expected) in [

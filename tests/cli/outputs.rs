@@ -118,6 +118,16 @@ fn answers_as_tables() {
 }
 
 #[test]
+fn a_list_of_deleted_networks_shows_the_ids_by_which_they_are_called() {
+    let style = Style { format: Format::Table, prefix: String::new(), width: Some(80) };
+    let shows_ids = |params: Value| {
+        let table = style.render("network.list", &params, &json!({"networks": [network()]}));
+        table.contains("00000000-0000-4000-8000-000000000001")
+    };
+    assert!(shows_ids(json!({"deleted": true})) && !shows_ids(json!({})));
+}
+
+#[test]
 fn answers_as_shell_assignments() {
     golden("env.txt", &rendered(Format::Env));
 }

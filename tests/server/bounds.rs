@@ -28,7 +28,7 @@ fn counting(owner_prefix: &'static str) -> (Hooks, Arc<AtomicUsize>) {
     (Hooks { before_decide: Some(Arc::new(before_decide)), ..Hooks::default() }, count)
 }
 
-fn wait_for(what: &str, reached: impl Fn() -> bool) {
+fn wait_for(what: &str, mut reached: impl FnMut() -> bool) {
     for _ in 0..4_000 {
         if reached() {
             return;
@@ -150,4 +150,91 @@ fn a_client_far_beyond_its_bounds_is_not_read_and_other_networks_answer() {
     }
     assert_eq!(decided.load(Ordering::SeqCst), CROWD * EACH);
     assert_eq!(server.queued("a"), 0);
+}
+
+/// A server over a log whose segments hold no more than some 3 000 moved reservations at once.
+fn over_short_segments(dir: &std::path::Path) -> TestServer {
+    let options = Options { segment_bytes: 256 << 10, ..Options::default() };
+    TestServer::over(Arc::new(EmbeddedStore::open(dir, 4, options).unwrap()), |_| {})
+}
+
+/// So many thousands of reservations, each thousand of another owner.
+fn fill(client: &mut Client, network: &str, owners: std::ops::Range<usize>) {
+    for owner in owners {
+        for part in 0..4 {
+            let prefix = format!("{part}/");
+            let ips = vec![json!({"network": network}); 250];
+            client.ok(
+                "ip.acquire",
+                json!({"owner": format!("o{owner}"), "slot_prefix": prefix, "ips": ips, "brief": true}),
+            );
+        }
+    }
+}
+
+fn count(client: &mut Client, network: &str) -> Value {
+    client.ok("ip.list", json!({"network": network, "count_only": true}))["count"].clone()
+}
+
+#[test]
+fn a_subnet_moves_as_a_whole_or_is_told_how_much_less_may_lie_in_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = over_short_segments(dir.path());
+    let mut client = server.client();
+    client.ok("network.create", json!({"name": "from", "subnets": [{"cidr": "10.0.0.0/16"}]}));
+    client.ok("network.create", json!({"name": "to"}));
+    fill(&mut client, "from", 0..5);
+    let mut ask = json!({"network": "from", "subnet": "10.0.0.0/16", "to": "to"});
+    let before = client.ok("network.get", json!({"network": "from"}));
+    for dry_run in [true, false] {
+        ask["dry_run"] = json!(dry_run);
+        let error = client.call("subnet.move", ask.clone())["error"].clone();
+        let data = &error["data"];
+        assert_eq!((&data["kind"], &data["count"]), (&json!("in_use"), &json!(5_000)), "{error}");
+        assert_eq!((&data["first"][9], &data["retry"]), (&json!("10.0.0.10"), &json!("later")), "{error}");
+        let said = error["message"].as_str().unwrap();
+        assert!(said.contains("5000 reservations") && said.contains("one commit holds 245760"), "{said}");
+    }
+    assert_eq!(client.ok("network.get", json!({"network": "from"})), before);
+    client.ok("ip.allocate", json!({"network": "from", "owner": "goes on"}));
+    for owner in ["o3", "o4"] {
+        let released = client.ok("owner.release", json!({"owner": owner}));
+        assert_eq!(released["released"].as_array().unwrap().len(), 1_000);
+    }
+    ask["dry_run"] = json!(false);
+    client.ok("subnet.move", ask);
+    assert_eq!((count(&mut client, "from"), count(&mut client, "to")), (json!(0), json!(3_001)));
+}
+
+#[test]
+fn what_lets_many_go_needs_no_commit_that_holds_them_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = over_short_segments(dir.path());
+    let mut client = server.client();
+    // What was let go goes on cooling, so that what is deleted then has much to forget.
+    let create = |client: &mut Client, at: usize| {
+        let (name, subnets) = (format!("n{at}"), json!([{"cidr": format!("10.{at}.0.0/16")}]));
+        client.ok("network.create", json!({"name": name, "cooldown_seconds": 3_600, "subnets": subnets}));
+        fill(client, &name, 0..6);
+        name
+    };
+    let network = create(&mut client, 0);
+    let released = client.ok("scope.release", json!({"scope": "default"}));
+    assert_eq!((released["released"].as_array().unwrap().len(), &released["more"]), (6_000, &json!(false)));
+    assert_eq!(count(&mut client, &network), 0);
+    client.ok("subnet.remove", json!({"network": network, "subnet": "10.0.0.0/16"}));
+    client.ok("network.delete", json!({"network": network}));
+
+    let network = create(&mut client, 1);
+    assert_eq!(client.kind("network.delete", json!({"network": network})), "in_use");
+    let deleted = client.ok("network.delete", json!({"network": network, "purge": true}));
+    assert_eq!(deleted["holding"], 0);
+
+    let network = create(&mut client, 2);
+    let deleted = client.ok("network.delete", json!({"network": network, "force": true}));
+    assert_eq!(deleted["holding"], 6_000);
+    client.ok("scope.release", json!({"scope": "default"}));
+    // What cools of it goes right behind, in steps.
+    let ask = json!({"network": deleted["id"]});
+    wait_for("the end of the network", || client.call("network.get", ask.clone()).get("error").is_some());
 }

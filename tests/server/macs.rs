@@ -27,19 +27,19 @@ fn a_mac_of_one_network_is_refused_in_another_of_its_realm_until_it_is_let_go() 
     let mac = "52:54:00:12:34:56";
     client.ok("ip.allocate", with_mac("one", "a", mac));
     let refused = client.call("ip.allocate", with_mac("two", "b", mac));
-    assert_eq!(refused["error"]["data"]["kind"], "already_in_use", "{refused}");
+    let data = &refused["error"]["data"];
+    assert_eq!((&data["kind"], &data["address"]), (&json!("already_in_use"), &json!("10.0.0.1")), "{refused}");
     client.ok("ip.allocate", with_mac("other", "b", mac));
     // Without the MAC there is an address; giving it the MAC later is refused as well.
     client.ok("ip.allocate", json!({"network": "two", "owner": "b"}));
     let update = json!({"network": "two", "owner": "b", "set": {"mac": mac}});
-    assert_eq!(client.call("ip.update", update.clone())["error"]["data"]["kind"], "already_in_use");
+    assert_eq!(client.kind("ip.update", update.clone()), "already_in_use");
     let acquire = json!({"owner": "c", "mac": mac, "ips": [{"network": "two"}]});
-    let refused = client.call("ip.acquire", acquire);
-    assert!(refused["error"].is_object(), "{refused}");
+    assert_eq!(client.kind("ip.acquire", acquire), "already_in_use");
 
     client.ok("ip.release", json!({"network": "one", "owner": "a"}));
     client.ok("ip.update", update);
-    assert_eq!(client.call("ip.allocate", with_mac("one", "a", mac))["error"]["data"]["kind"], "already_in_use");
+    assert_eq!(client.kind("ip.allocate", with_mac("one", "a", mac)), "already_in_use");
     client.ok("ip.update", json!({"network": "two", "owner": "b", "set": {"mac": null}}));
     client.ok("ip.allocate", with_mac("one", "a", mac));
 }
@@ -53,6 +53,46 @@ fn a_dry_run_takes_no_mac() {
     dry["dry_run"] = json!(true);
     client.ok("ip.allocate", dry);
     client.ok("ip.allocate", with_mac("two", "b", mac));
+}
+
+#[test]
+fn a_mac_goes_along_with_the_subnet_that_moves_and_stays_where_a_move_is_refused() {
+    let server = TestServer::new();
+    let mut client = three_networks(&server);
+    let mac = "52:54:00:12:34:56";
+    client.ok("ip.allocate", with_mac("one", "a", mac));
+    let to_two = |dry_run: bool| json!({"network": "one", "subnet": "10.0.0.0/16", "to": "two", "dry_run": dry_run});
+    client.ok("subnet.move", to_two(true));
+    assert_eq!(client.kind("ip.allocate", with_mac("two", "b", mac)), "already_in_use");
+    client.ok("subnet.move", to_two(false));
+    client.ok("subnet.add", json!({"network": "one", "cidr": "10.7.0.0/24"}));
+    assert_eq!(client.kind("ip.allocate", with_mac("one", "b", mac)), "already_in_use");
+    client.ok("ip.release", json!({"network": "two", "owner": "a"}));
+    client.ok("ip.allocate", with_mac("one", "b", mac));
+    client.ok("network.create", json!({"name": "own", "realm": "own", "subnets": [{"cidr": "10.8.0.0/24"}]}));
+    client.ok("ip.allocate", with_mac("own", "c", mac));
+    let to_two = json!({"network": "own", "subnet": "10.8.0.0/24", "to": "two"});
+    assert_eq!(client.kind("subnet.move", to_two.clone()), "already_in_use");
+    client.ok("ip.release", json!({"network": "one", "owner": "b"}));
+    client.ok("subnet.move", to_two);
+}
+
+#[test]
+fn macs_that_are_made_up_differ_over_all_networks_of_a_realm() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    let mut seen = std::collections::BTreeSet::new();
+    for at in 0..4 {
+        let subnets = json!([{"cidr": format!("10.{at}.0.0/22")}]);
+        let l2 = json!({"mac_prefix": "aa:00:00"});
+        client.ok("network.create", json!({"name": format!("n{at}"), "l2": l2, "subnets": subnets}));
+        let ips = vec![json!({}); 200];
+        let acquired =
+            client.ok("ip.acquire", json!({"network": format!("n{at}"), "owner": "a", "ips": ips, "mac": "auto"}));
+        for reservation in acquired["reservations"].as_array().unwrap() {
+            assert!(seen.insert(reservation["mac"].as_str().unwrap().to_owned()), "{reservation}");
+        }
+    }
 }
 
 #[test]

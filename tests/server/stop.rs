@@ -66,6 +66,35 @@ fn a_store_that_failed_ends_the_server_and_acknowledges_nothing() {
     assert!(matches!(running.wait(), Ended::Failed(_)));
 }
 
+/// Marks of time are noted at the end and wait behind what is under way; nothing writes them once the store has failed.
+#[test]
+fn a_stopped_committer_keeps_no_time_marks() {
+    let server = TestServer::with(|options| options.config.server.shutdown_seconds = 20);
+    let mut client = server.with_lan();
+    client.ok("ip.allocate", json!({"network": "lan", "owner": "leased", "ttl_seconds": 600}));
+    server.store.hold();
+    server.store.always(Fault::UnknownNotApplied);
+    for owner in ["a", "b"] {
+        let before = server.store.commits();
+        client.send("ip.allocate", json!({"network": "lan", "owner": owner}));
+        while server.store.commits() == before {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    // A client that is reset is not waited for, so the end begins while its commits are under way.
+    socket2::SockRef::from(&client.stream).set_linger(Some(Duration::ZERO)).unwrap();
+    drop(client);
+    server.clock.advance_ms(1_000);
+    let TestServer { running, store, .. } = server;
+    let begun = Instant::now();
+    running.stopper().cancel();
+    std::thread::sleep(Duration::from_millis(300));
+    store.health_is(StoreHealth::Failed);
+    store.let_go();
+    assert!(matches!(running.wait(), Ended::Failed(_)));
+    assert!(begun.elapsed() < Duration::from_secs(10), "waited for what nobody writes: {:?}", begun.elapsed());
+}
+
 #[test]
 fn what_was_acknowledged_is_there_after_the_next_start() {
     let dir = tempfile::tempdir().unwrap();

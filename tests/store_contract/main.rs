@@ -11,5 +11,6 @@
 mod crash;
 mod damage;
 mod disk;
+mod records;
 mod suite;
 mod work;

@@ -13,6 +13,7 @@ use allod::store::embedded::{EmbeddedStore, Options};
 use allod::store::*;
 
 use super::disk::SimDisk;
+use super::records::{plain_network, plain_reservation, usual_holder};
 
 pub const DIR: &str = "/data/allod";
 pub const SHARDS: u16 = 3;
@@ -46,45 +47,12 @@ pub fn network(number: u128) -> NetworkId {
 }
 
 pub fn config_step(id: NetworkId) -> Step {
-    let config = NetworkConfig {
-        id,
-        name: format!("net-{}", id.0).parse().unwrap(),
-        realm: Name::default_realm(),
-        kind: NetworkKind::Manual,
-        l2: L2::default(),
-        policy: Policy::Lowest,
-        cooldown_seconds: 0,
-        cooldown_yields: false,
-        static_only: false,
-        protected: false,
-        limits: Limits::default(),
-        tags: Labels::new(),
-        description: "".into(),
-        version: Version(1),
-        created_at: WallTime(1),
-        closed: false,
-    };
+    let config = plain_network(id, &format!("net-{}", id.0));
     Step { key: Key::Config, expect: None, state: Some(State::Config(Arc::new(config))), event: None }
 }
 
 pub fn held(generation: u64) -> Reservation {
-    Reservation {
-        prefix_length: 32,
-        holder: SlotKey {
-            scope: "tenant-00017".parse().unwrap(),
-            owner: format!("node-0007/pod-{generation:010}").parse().unwrap(),
-            slot: Slot::default(),
-        },
-        generation: Generation(generation),
-        kind: ReservationKind::Dynamic,
-        created_at: WallTime(1_795_262_400_000),
-        lease: None,
-        transient: false,
-        release_with_claimant: false,
-        claimant: None,
-        obsolete: None,
-        details: None,
-    }
+    plain_reservation(usual_holder(17, &format!("{generation:010}")), Generation(generation), 32)
 }
 
 pub fn grant(address: u32, generation: u64, expect: Option<u64>) -> Step {

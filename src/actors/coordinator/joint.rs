@@ -205,6 +205,7 @@ impl Coordinator {
         };
         let Outcome::MovedOut(moved) = outcome else { return Err(lost_before()) };
         let (id, cidr) = (moved.subnet.id, moved.subnet.cidr);
+        let held = moved.held();
         let taken = holds.decide(self, &to, Command::MoveIn(moved), transaction).await;
         let intent = Intent { network: to.id, realm: to.realm.clone(), name: None, subnets: vec![(id, cidr)] };
         // Of what the target refuses and what its realm has no space for, the first in the protocol's order is answered.
@@ -214,6 +215,11 @@ impl Coordinator {
         };
         act.intend(Check::Space(Some((from.id, id))), intent).await?;
         let (into, outcome) = taken?;
+        let (bytes, bytes_max) = (out.bytes + into.bytes, self.shared.info.act_bytes_max);
+        if bytes > bytes_max {
+            let (count, first) = held;
+            return Err(Refusal::TooMuchToMove { subnet: cidr, count, first, bytes, bytes_max }.into());
+        }
         if self.dry_run {
             tell.tell(Ok(Done::Outcome(outcome)));
             return Ok(());

@@ -69,20 +69,23 @@ impl<'a> Walk<'a> {
     /// Those of a page that hold something of the scope and owner, or do not tell. All are asked at once: one after the
     /// other, ten thousand networks would take a good part of a second.
     async fn holders(&self, page: Vec<Arc<Listing>>) -> Vec<Arc<Listing>> {
-        let route_of = |listing: &Listing| self.coordinator.route_of(listing);
-        let may_hold = |listing: &Arc<Listing>| {
-            let Some(scope) = &self.scope else { return true };
-            route_of(listing).is_none_or(|route| route.published.may_hold_of(scope))
+        if self.scope.is_none() && self.owner.is_none() {
+            return page;
+        }
+        let routed = page.into_iter().map(|listing| (self.coordinator.route_of(&listing), listing));
+        let may_hold = |route: &Option<Arc<Route>>| match (route, &self.scope) {
+            (Some(route), Some(scope)) => route.published.may_hold_of(scope),
+            (None, _) | (_, None) => true,
         };
-        let page: Vec<Arc<Listing>> = page.into_iter().filter(may_hold).collect();
+        let (routes, page): (Vec<_>, Vec<_>) = routed.filter(|(route, _)| may_hold(route)).unzip();
         let Some(owner) = &self.owner else { return page };
         let filter = Filter { scope: self.scope.clone(), owner: Some(owner.clone()), ..Filter::default() };
         let slice = ListSlice { filter, after: None, limit: 1, count_only: true };
         let (outlet, mut answers) = crate::actors::outlet();
-        for (ticket, listing) in (0..).zip(&page) {
-            let Some(route) = route_of(listing) else { continue };
+        for (ticket, route) in (0..).zip(&routes) {
+            let Some(route) = route else { continue };
             let item = Item { ticket, ..self.coordinator.item(Command::List(Box::new(slice.clone())), true) };
-            super::send(&self.coordinator.shared, &route, false, vec![item], &outlet, Instant::now());
+            super::send(&self.coordinator.shared, route, false, vec![item], &outlet, Instant::now());
         }
         drop(outlet);
         let mut holds = vec![true; page.len()];

@@ -200,7 +200,7 @@ pub fn table_of(network: &Value, with_ids: bool) -> Value {
         ("static_only", json!(false)),
         ("protected", json!(false)),
     ];
-    let answered_only = ["version", "cursor", "usage", "created", "deleted", "subnets"];
+    let answered_only = ["version", "cursor", "usage", "created", "subnets"];
     let mut table = Map::new();
     for (member, value) in network.as_object().into_iter().flatten() {
         let plain = plain.iter().any(|(name, default)| name == member && default == value);

@@ -15,7 +15,7 @@ pub fn render(method: &str, params: &Value, result: &Value, width: Option<usize>
     match method {
         "network.usage" => usage(result, width),
         "network.map" => maps(result),
-        "network.list" => networks(result, width),
+        "network.list" => networks(params, result, width),
         "scope.list" => scopes(result, width),
         "realm.list" => realms(result, width),
         "ip.get" => lookup(result),
@@ -203,7 +203,9 @@ fn swept(result: &Value, width: Option<usize>) -> String {
     if table.is_empty() { String::new() } else { table.render(width) }
 }
 
-fn networks(result: &Value, width: Option<usize>) -> String {
+fn networks(params: &Value, result: &Value, width: Option<usize>) -> String {
+    // One that was deleted is called by its id: its name may be another's.
+    let by_id = params.get("deleted") == Some(&Value::Bool(true));
     let mut table = Table::new(&["NAME", "REALM", "KIND", "SUBNETS", "#HELD", "#FREE", "ID"]);
     for network in list(result, "networks") {
         let subnets: Vec<String> = list(network, "subnets").map(|subnet| text(subnet, "cidr")).collect();
@@ -218,7 +220,7 @@ fn networks(result: &Value, width: Option<usize>) -> String {
             },
             count(usage, "held"),
             count(usage, "free"),
-            if network.get("deleted").is_some() { text(network, "id") } else { String::new() },
+            if by_id { text(network, "id") } else { String::new() },
         ]);
     }
     if table.is_empty() {

@@ -154,12 +154,7 @@ impl Network {
         options: &GrantOptions,
     ) -> Result<Grant, Refusal> {
         let selection = self.select(wish)?;
-        self.within_limits(draft, holder, 1)?;
-        let Some(range) = self.pick(draft, &selection, holder, options.owner_uid.as_ref()) else {
-            return Err(self.no_capacity(draft, wish, &selection));
-        };
-        let view = draft.grant(range, holder, ReservationKind::Dynamic, options)?;
-        Ok(Grant { view, created: true, previous_claimant: None, replaced: None })
+        self.grant_picked(draft, holder, wish, &selection, options, None)
     }
 
     /// Gives the slot the address that it names, or finds that it holds it already.

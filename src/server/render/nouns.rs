@@ -72,7 +72,6 @@ pub(super) fn network(view: &NetworkView, report: Option<&UsageReport>, created:
         description: Some(&config.description).filter(|text| !text.is_empty()).and_then(text_of),
         subnets: view.subnets.iter().map(|config| subnet(config)).collect(),
         version: config.version,
-        deleted: config.closed.then_some(true),
         usage: report.map(|report| Box::new(usage(report))),
         cursor: None,
         created,

@@ -115,6 +115,14 @@ fn check_estimate(batch: &Batch) {
     for act in &batch.acts {
         let alone = of(std::slice::from_ref(act)) - of(&[]);
         assert!(act.bytes_max() >= alone, "{alone} bytes, estimated {}: {act:?}", act.bytes_max());
+
+        // What lies at addresses is counted as it is written: as many as can be move together.
+        let mut entries = act.clone();
+        entries.steps.retain(|step| matches!(step.key, Key::Address(_)));
+        let none = crate::store::Act { steps: Vec::new(), ..act.clone() };
+        let length = |act: &crate::store::Act| of(std::slice::from_ref(act));
+        let written = length(&entries) - length(&none);
+        assert_eq!(entries.bytes_max() - none.bytes_max(), written, "{entries:?}");
     }
 }
 

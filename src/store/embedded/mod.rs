@@ -64,8 +64,14 @@ const QUEUE_CALLS_MAX: usize = 65_536;
 
 /// Length of a segment where nothing else is said.
 const SEGMENT_BYTES: u64 = 64 << 20;
-// Whatever the committer hands over as one group fits into one segment, with room for frames and heads of all shards.
-const _: () = assert!(limits::ACT_BYTES_MAX as u64 + (4 << 20) <= SEGMENT_BYTES);
+// A segment as long as it usually is sets no bound of its own.
+const _: () = assert!(act_bytes_max(SEGMENT_BYTES) == limits::ACT_BYTES_MAX);
+
+/// Bytes of one group that fit into a segment of this length, with room for frames and heads of all shards.
+const fn act_bytes_max(segment_bytes: u64) -> usize {
+    let room = segment_bytes - segment_bytes / 16;
+    if room < limits::ACT_BYTES_MAX as u64 { room as usize } else { limits::ACT_BYTES_MAX }
+}
 
 /// How a store keeps its files. Only the bounds of history and the trigger of snapshots may differ between two starts
 /// without being noticed; a new segment length counts for segments that are made from then on.
@@ -429,6 +435,7 @@ impl Store for EmbeddedStore {
             shards: self.shared.meta.shards,
             commits_shards_together: true,
             ownership_is_standing: true,
+            act_bytes_max: act_bytes_max(self.shared.options.segment_bytes),
             restored_from: self.restored_from(),
         }
     }

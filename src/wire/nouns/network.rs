@@ -59,7 +59,8 @@ impl IsEmpty for Limits {
 }
 
 object! { open
-    /// A network.
+    /// A network. One that was deleted and is remembered looks like any other: `network.list` with `deleted` tells them
+    /// apart.
     Network {
         /// Its id.
         id: NetworkId,
@@ -91,8 +92,6 @@ object! { open
         subnets | empty: Vec<Subnet>,
         /// Number of its configuration.
         version: Version,
-        /// Closed by a delete with force; its reservations are not all released yet.
-        deleted?: bool,
         /// With `usage: true` of `network.list`.
         usage?: Box<Usage>,
         /// Where `events.watch` goes on from this answer.

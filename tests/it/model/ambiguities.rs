@@ -96,7 +96,6 @@ pub const AMBIGUITIES: &[&str] = &[
     "`network.usage` of a subnet counts its whole range; `dynamic` and `static` count held addresses by the \
      reservation's kind; `used_ratio` is not compared. `network.map` shows unusable and draining addresses as \
      taken; `cells` is not compared.",
-    "A closed network is shown with `deleted: true`, a member that the page does not name.",
     "`network.list` without `deleted` leaves closed networks out; with `deleted: true`, and the form of \
      `realm.list`: not generated, or compared as a list of names.",
     // Configuration

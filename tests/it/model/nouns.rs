@@ -73,7 +73,6 @@ pub fn network(network: &Network) -> Value {
         "cooldown_yields": network.cooldown_yields, "static_only": network.static_only,
         "protected": network.protected, "limits": limits, "tags": network.tags, "description": network.description,
         "subnets": network.subnets.iter().map(subnet).collect::<Vec<_>>(), "version": network.version,
-        "deleted": network.closed.then_some(true),
     }))
 }
 

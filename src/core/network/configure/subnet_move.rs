@@ -63,9 +63,12 @@ impl Network {
         draft.check_bounds("to");
         let mut done = draft.finish(EventKind::NetworkChanged)?;
         // Addresses may cool here still, from a subnet that was removed: what arrives takes their place.
-        let arriving = |(address, entry): &(Address, Entry)| Cidr::containing(*address, entry.prefix_length()).range();
-        let in_place =
-            |found: &(Address, Entry)| moved.entries.iter().any(|entry| arriving(entry).overlaps(arriving(found)));
+        let of = |(address, entry): &(Address, Entry)| Cidr::containing(*address, entry.prefix_length()).range();
+        let in_place = |found: &(Address, Entry)| {
+            // Both are in order of addresses and lie apart from their neighbours: the last that begins before its end decides.
+            let begun = moved.entries.partition_point(|(address, _)| *address <= of(found).last());
+            begun.checked_sub(1).is_some_and(|last| of(&moved.entries[last]).overlaps(of(found)))
+        };
         let left = self.entries_in(range).into_iter().filter(|found| in_place(found));
         let mut left: BTreeMap<Address, Entry> = left.collect();
         let steps: Vec<Step> = moved
