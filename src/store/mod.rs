@@ -20,7 +20,7 @@
 //!   removes them within retention.
 //!
 //! Life of an `ip.allocate`, step 6 of 8 (see [`crate`]). Before: `actors::committer`, which calls it. Inside: `codec`
-//! writes batches down; `memory` and `embedded` implement the contract.
+//! writes batches down; `memory`, `embedded` and `redis` implement the contract.
 
 pub mod codec;
 pub mod embedded;
@@ -189,8 +189,8 @@ pub enum CommitError {
 /// What went wrong below.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
-    /// The disk is full: what takes more space is refused until there is room.
-    #[error("the disk under the data directory is full")]
+    /// There is no room: what takes more space is refused until there is. [`StoreInfo::full`] says where.
+    #[error("the store has no room for more")]
     Full,
     /// The store refuses everything since an earlier failure; only a restart helps.
     #[error("the store stopped after an earlier failure: {0}")]
@@ -261,6 +261,8 @@ pub struct StoreInfo {
     pub kind: &'static str,
     /// What an acknowledged change survives, in words.
     pub durability: String,
+    /// What says so when there is no room for more: a sentence without its full stop.
+    pub full: &'static str,
     /// Identity of the register: random, made at first start.
     pub register: u128,
     /// Number of shards, fixed at first start.

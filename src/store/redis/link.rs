@@ -237,7 +237,8 @@ fn classify(error: &RedisError, name: &Arc<str>) -> Failed {
 }
 
 fn store_error(doing: &str, name: &Arc<str>, error: &RedisError) -> StoreError {
-    let source = std::io::Error::other(error.clone());
+    // As one sentence: the error repeats the one below it.
+    let source = std::io::Error::other(error.to_string());
     StoreError::Io { context: format!("{doing} Redis at {name}").into(), source: Arc::new(source) }
 }
 

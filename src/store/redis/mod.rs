@@ -157,6 +157,7 @@ impl RedisStore {
         let info = StoreInfo {
             kind: "redis",
             durability: server.durability(),
+            full: "Redis has no memory left (its maxmemory is reached)",
             register,
             shards: options.shards,
             commits_shards_together: true,
@@ -360,6 +361,9 @@ impl Store for RedisStore {
     }
 
     fn commit(&self, batches: Arc<[Batch]>) -> Later<Result<Vec<Committed>, CommitError>> {
+        if batches.is_empty() {
+            return Box::pin(std::future::ready(Ok(Vec::new())));
+        }
         let (reply, answer) = oneshot::channel();
         let queued = self.queue(commits::Job { batches, reply }, |senders| &senders.commits);
         Box::pin(async move {
