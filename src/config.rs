@@ -69,6 +69,8 @@ impl Default for Server {
 pub enum StoreKind {
     /// Files in a directory.
     Embedded,
+    /// A Redis or Valkey server.
+    Redis,
     /// Nothing is kept.
     Memory,
 }
@@ -83,14 +85,35 @@ pub struct Store {
     pub directory: PathBuf,
     /// Number of shards, fixed at first use.
     pub shards: u64,
+    /// Where Redis is.
+    pub redis: String,
+    /// What all keys in Redis begin with.
+    pub prefix: String,
+    /// See `config/server.toml`.
+    pub redis_history_seconds: u64,
+    /// See `config/server.toml`.
+    pub redis_history_bytes: u64,
     /// `--accept-restored`: said once, for one start, so it is no key of a file.
     #[serde(skip)]
     pub accept_restored: bool,
+    /// `--accept-new-store`: likewise.
+    #[serde(skip)]
+    pub accept_new_store: bool,
 }
 
 impl Default for Store {
     fn default() -> Self {
-        Self { kind: StoreKind::Embedded, directory: PathBuf::from("allod-data"), shards: 16, accept_restored: false }
+        Self {
+            kind: StoreKind::Embedded,
+            directory: PathBuf::from("allod-data"),
+            shards: 16,
+            redis: "redis://127.0.0.1:6379/0".to_owned(),
+            prefix: "allod".to_owned(),
+            redis_history_seconds: 30 * 86_400,
+            redis_history_bytes: 1 << 30,
+            accept_restored: false,
+            accept_new_store: false,
+        }
     }
 }
 
@@ -143,6 +166,8 @@ const RANGES: &[(&str, u64, u64)] = &[
     ("server.partial_line_seconds", 1, 3_600),
     ("server.shutdown_seconds", 1, 300),
     ("store.shards", 1, 1_024),
+    ("store.redis_history_seconds", 0, 10 * 366 * 86_400),
+    ("store.redis_history_bytes", 0, 1 << 40),
 ];
 
 /// Where the configuration comes from.
@@ -231,13 +256,21 @@ impl Config {
                 Ok(_) => {}
             }
         }
-        if self.store.kind == StoreKind::Embedded && self.store.directory.as_os_str().is_empty() {
-            problems.push("`store.directory` is empty; the embedded store needs a directory".to_owned());
+        if self.store.kind != StoreKind::Memory && self.store.directory.as_os_str().is_empty() {
+            problems.push("`store.directory` is empty; the store needs a directory".to_owned());
         }
         if let Err(error) = self.log.level.parse::<tracing_subscriber::EnvFilter>() {
             problems.push(format!("`log.level` is {:?}; allowed is a level or a filter: {error}", self.log.level));
         }
         problems
+    }
+
+    /// Name of this server: its own, or the machine's.
+    pub fn node(&self) -> String {
+        if self.server.node.is_empty() {
+            return rustix::system::uname().nodename().to_string_lossy().into_owned();
+        }
+        self.server.node.clone()
     }
 
     /// Reactor threads to start.
@@ -354,7 +387,7 @@ mod tests {
         assert!(
             load("[server]\nlisten = \"here\"\n", &[], &[]).unwrap_err().starts_with("`server.listen` is \"here\"")
         );
-        assert!(load("[store]\nkind = \"redis\"\n", &[], &[]).is_err());
+        assert!(load("[store]\nkind = \"sqlite\"\n", &[], &[]).is_err());
         assert!(load("[log]\nlevel = \"a=b=c\"\n", &[], &[]).unwrap_err().starts_with("`log.level`"));
     }
 

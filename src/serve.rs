@@ -41,6 +41,7 @@ use crate::server::{Bounds, Server, connection};
 use crate::store::Store;
 use crate::store::embedded::{self, EmbeddedStore};
 use crate::store::memory::MemoryStore;
+use crate::store::redis::{self, RedisStore};
 use crate::{http, telemetry};
 
 /// What `allod serve` was asked for.
@@ -54,6 +55,8 @@ pub struct ServeArgs {
     pub networks: Vec<NetworkInput>,
     /// A restored register is accepted as it is.
     pub accept_restored: bool,
+    /// What Redis holds is accepted as it is.
+    pub accept_new_store: bool,
 }
 
 /// Exit code after the store failed: a supervisor is to start the process again.
@@ -156,6 +159,7 @@ pub fn run(args: ServeArgs) -> u8 {
         }
     };
     config.store.accept_restored = args.accept_restored;
+    config.store.accept_new_store = args.accept_new_store;
     telemetry::init(&config.log);
     let started = open_store(&config).and_then(|store| {
         let mut options = Options::new(config, store);
@@ -216,13 +220,14 @@ pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, CannotStart> {
             tracing::warn!("the memory store keeps nothing: everything is lost when the server ends");
             Ok(Arc::new(MemoryStore::new(shards)))
         }
+        StoreKind::Redis => open_redis(config, shards),
         StoreKind::Embedded => {
             let directory = &config.store.directory;
             let options =
                 embedded::Options { accept_restored: config.store.accept_restored, ..embedded::Options::default() };
             let store = EmbeddedStore::open(directory, shards, options).map_err(|error| {
                 let problem = format!("cannot open the store in {}: {}", directory.display(), chain(&error));
-                CannotStart::store(problem, &error)
+                CannotStart::store(problem, &error, StoreKind::Embedded)
             })?;
             if store.restored_from().is_some() {
                 tracing::warn!(
@@ -234,6 +239,25 @@ pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, CannotStart> {
             Ok(Arc::new(store))
         }
     }
+}
+
+fn open_redis(config: &Config, shards: u16) -> Result<Arc<dyn Store>, CannotStart> {
+    let settings = &config.store;
+    let options = redis::Options {
+        prefix: settings.prefix.clone(),
+        owner: config.node(),
+        directory: Some(settings.directory.clone()),
+        accept_new_store: settings.accept_new_store,
+        history_seconds: settings.redis_history_seconds,
+        history_bytes: settings.redis_history_bytes,
+        ..redis::Options::new(settings.redis.clone(), shards)
+    };
+    let store = RedisStore::open(options).map_err(|error| {
+        let problem = format!("cannot open the store in Redis: {}", chain(&error));
+        CannotStart::store(problem, &error, StoreKind::Redis)
+    })?;
+    tracing::info!(survives = store.info().durability, "the register is in Redis");
+    Ok(Arc::new(store))
 }
 
 /// Starts a server in threads of this process; returns when it is ready.
@@ -302,7 +326,7 @@ async fn bring_up(
     reactors: Vec<actix::ArbiterHandle>,
 ) -> Result<(Arc<Server>, Keeper, SocketAddr, SocketAddr), CannotStart> {
     let Options { config, store, clock, hooks, networks } = options;
-    let node = if config.server.node.is_empty() { machine_name() } else { config.server.node.clone() };
+    let node = config.node();
     let info = store.info();
     let server = Arc::new(Server {
         seat: Seat::default(),
@@ -351,10 +375,6 @@ fn bounds(config: &Config) -> Bounds {
         slow_client: Duration::from_secs(config.server.slow_client_seconds),
         partial_line: Duration::from_secs(config.server.partial_line_seconds),
     }
-}
-
-fn machine_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 fn bind(text: &str, key: &str) -> Result<std::net::TcpListener, CannotStart> {

@@ -12,6 +12,10 @@
 //! lengthen every lease, a batch without changes is written for a shard in which something is due, every
 //! [`TIME_MARK_SECONDS`] and before the end.
 //!
+//! **Proof.** Where holding the store open is no proof of ownership, answers without a change wait for one too
+//! (CONSISTENCY 3): a group names the shards whose networks only answer, and the store confirms their last acknowledged
+//! batches under the tokens of this owner, once for all that wait.
+//!
 //! One committer serves all shards where the store commits them together, else one each.
 //!
 //! **Outcomes** (CONSISTENCY 6). Applied: answers leave in order. Not applied: the same batches again, in order, until
@@ -37,7 +41,7 @@ use tokio::sync::oneshot;
 
 use self::queue::Queue;
 pub use self::unit::{Drained, Enqueue, Part, Reload, Retire, Staged, Unit, chain, generation_floor};
-use self::unit::{Line, class_of, disown, highest, line_of};
+use self::unit::{Line, both, class_of, disown, highest, line_of};
 use super::network::Loaded;
 use super::service::Shared;
 use super::{Applied, Fatal, Fault, Told};
@@ -61,8 +65,8 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(1);
 struct Group {
     number: u64,
     batches: Arc<[Batch]>,
-    /// Shards of which it only shows something: their owner must still be this one.
-    checks: Vec<(ShardId, Token)>,
+    /// Shards of which nothing is written, and whose owner must be proved.
+    proofs: Vec<ShardId>,
     units: Vec<Unit>,
     begun: Instant,
     sent: u64,
@@ -164,8 +168,8 @@ impl Committer {
         }
         while self.in_flight.len() < GROUPS_IN_FLIGHT_MAX && !(self.queue.is_empty() && self.marks.is_empty()) {
             let mut units = self.queue.next_group();
+            let proofs = self.proofs_of(&units);
             let batches: Arc<[Batch]> = self.batches_of(&mut units).into();
-            let checks = self.checks_of(&units, &batches);
             units.iter_mut().for_each(|unit| unit.sent = true);
             for part in units.iter().flat_map(|unit| &unit.parts) {
                 let standing = self.networks.entry(part.lane.id).or_default();
@@ -176,10 +180,24 @@ impl Committer {
             let changes: usize = batches.iter().flat_map(|b| &b.acts).map(|act| act.steps.len()).sum();
             self.shared.metrics.batch_changes.observe(changes as f64);
             let number = self.next_group;
-            let group = Group { number, batches, checks, units, begun: Instant::now(), sent: 0, result: None };
+            let group = Group { number, batches, proofs, units, begun: Instant::now(), sent: 0, result: None };
             self.in_flight.push_back(group);
             self.send(number, ctx);
         }
+    }
+
+    /// Shards that answer in these units, and in which they change nothing.
+    fn proofs_of(&self, units: &[Unit]) -> Vec<ShardId> {
+        if self.shared.info.ownership_is_standing {
+            return Vec::new();
+        }
+        let answering = units.iter().filter(|unit| !unit.answers.is_empty()).flat_map(|unit| &unit.parts);
+        let mut shards: BTreeSet<ShardId> = answering.map(|part| part.lane.shard).collect();
+        for part in units.iter().flat_map(|unit| &unit.parts).filter(|part| !part.acts.is_empty()) {
+            // Its batch is the proof.
+            shards.remove(&part.lane.shard);
+        }
+        shards.into_iter().filter(|shard| !self.marks.contains(shard)).collect()
     }
 
     fn batches_of(&mut self, units: &mut [Unit]) -> Vec<Batch> {
@@ -215,16 +233,6 @@ impl Committer {
         batches
     }
 
-    /// Where a store must be asked who owns a shard: those of which answers show something that no batch proves.
-    fn checks_of(&self, units: &[Unit], batches: &[Batch]) -> Vec<(ShardId, Token)> {
-        if self.shared.info.ownership_is_standing {
-            return Vec::new();
-        }
-        let seen: BTreeSet<ShardId> = units.iter().flat_map(|unit| &unit.parts).map(|part| part.lane.shard).collect();
-        let unproved = seen.into_iter().filter(|shard| !batches.iter().any(|batch| batch.shard == *shard));
-        unproved.filter_map(|shard| Some((shard, self.lines.get(&shard)?.token))).collect()
-    }
-
     /// Sends a group's bytes, the first time or again.
     fn send(&mut self, number: u64, ctx: &mut Context<Self>) {
         self.attempts += 1;
@@ -233,19 +241,19 @@ impl Committer {
         group.sent = attempt;
         group.result = None;
         let left = COMMIT_DEADLINE.saturating_sub(group.begun.elapsed()).max(RETRY_AFTER);
-        let (store, batches, checks) = (&self.shared.store, &group.batches, &group.checks);
-        // Nothing to write: the store need not be asked to.
-        let commit = (!batches.is_empty()).then(|| store.commit(Arc::clone(batches)));
-        let check = (!checks.is_empty()).then(|| store.check(checks.clone()));
-        let commit = tokio::time::timeout(left, async {
-            let committed = match commit {
-                Some(commit) => commit.await?,
-                None => Vec::new(),
-            };
-            if let Some(check) = check {
-                check.await?;
-            }
-            Ok(committed)
+        let names = group.proofs.iter().filter_map(|&shard| {
+            let line = self.lines.get(&shard)?;
+            Some((shard, line.token, line.durable.0, line.durable.1))
+        });
+        let names: Vec<_> = names.collect();
+        let proof = (!names.is_empty()).then(|| self.shared.store.confirm(names));
+        let commit = (!group.batches.is_empty() || proof.is_none())
+            .then(|| self.shared.store.commit(Arc::clone(&group.batches)));
+        let commit = tokio::time::timeout(left, async move {
+            let commit = async { if let Some(commit) = commit { commit.await } else { Ok(Vec::new()) } };
+            let proof = async { if let Some(proof) = proof { proof.await } else { Ok(()) } };
+            let (committed, proved) = tokio::join!(commit, proof);
+            both(committed, proved)
         });
         ctx.spawn(commit.into_actor(self).map(move |result, act, ctx| {
             let result = result.unwrap_or_else(|_| {
@@ -272,6 +280,11 @@ impl Committer {
                     if lost {
                         tracing::error!("the store acknowledged other batches than it was given");
                         return self.stop("the store acknowledged other batches than it was given");
+                    }
+                    for committed in &committed {
+                        if let Some(line) = self.lines.get_mut(&committed.shard) {
+                            line.durable = (committed.seq, committed.digest);
+                        }
                     }
                     let Some(group) = self.in_flight.pop_front() else { break };
                     for unit in group.units {
@@ -339,6 +352,9 @@ impl Committer {
         self.recovering = true;
         let groups: Vec<Group> = self.in_flight.drain(..).collect();
         let mut shards: HashSet<ShardId> = HashSet::new();
+        for group in &groups {
+            shards.extend(&group.proofs);
+        }
         for batch in groups.iter().flat_map(|group| &*group.batches) {
             shards.insert(batch.shard);
             if !retake && let Some(line) = self.lines.get_mut(&batch.shard) {

@@ -70,7 +70,7 @@ impl Shared {
     pub fn unwilling(&self) -> Option<&'static str> {
         match self.store.health() {
             StoreHealth::Ready => None,
-            StoreHealth::Full => Some("the disk under the data directory is full"),
+            StoreHealth::Full => Some(self.info.full),
             StoreHealth::Failed => Some("the store failed"),
         }
     }

@@ -9,6 +9,8 @@ use clap::{Args, ValueEnum};
 pub enum StoreKind {
     /// In files of the data directory; survives a power cut
     Embedded,
+    /// In a Redis or Valkey server; survives what that is set to survive
+    Redis,
     /// In memory only; gone when the server ends
     Memory,
 }
@@ -25,12 +27,15 @@ pub struct ServeArgs {
     /// Where to listen for HTTP [default: 127.0.0.1:7401]
     #[arg(long, value_name = "ADDR")]
     pub http: Option<String>,
-    /// Where the embedded store keeps its files
+    /// Where the files are; with Redis, only which register it keeps
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Where the state is kept: embedded or memory
+    /// Where the state is kept: embedded, redis or memory
     #[arg(long, value_enum, hide_possible_values = true)]
     pub store: Option<StoreKind>,
+    /// Where Redis is, as redis://127.0.0.1:6379/0; means --store redis
+    #[arg(long, value_name = "URL")]
+    pub redis: Option<String>,
     /// Networks to create if they are not there (as `network apply`)
     #[arg(long, value_name = "FILE")]
     pub networks: Option<PathBuf>,
@@ -40,6 +45,9 @@ pub struct ServeArgs {
     /// Take a restored register for what it is, and choose addresses again
     #[arg(long)]
     pub accept_restored: bool,
+    /// Take what Redis holds now, also if it is another register, or none
+    #[arg(long)]
+    pub accept_new_store: bool,
 }
 
 /// `allod check-config`.

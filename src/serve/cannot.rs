@@ -51,8 +51,15 @@ impl CannotStart {
     }
 
     /// The store does not open.
-    pub(super) fn store(problem: String, error: &StoreError) -> Self {
+    pub(super) fn store(problem: String, error: &StoreError, store: StoreKind) -> Self {
         let hint = match error {
+            // What is refused there says itself what to do.
+            StoreError::Foreign(_) | StoreError::Damaged(_) | StoreError::Invalid(_) if store == StoreKind::Redis => {
+                "nothing was changed there; `store.redis` and `store.prefix` in config/server.toml say where Redis is"
+            }
+            _ if store == StoreKind::Redis => {
+                "see that Redis runs and lets this server in, or name another by `--redis URL` (`store.redis`)"
+            }
             StoreError::Locked(_) => {
                 "stop the server that has it open, or choose another directory with `--data DIR` (`store.directory`)"
             }
@@ -67,6 +74,7 @@ impl CannotStart {
     pub(super) fn register(problem: String, store: StoreKind) -> Self {
         let hint = match store {
             StoreKind::Embedded => "`allod restore` makes a register from a backup; nothing was changed here",
+            StoreKind::Redis => "bring the data of Redis back; nothing was changed there but who owns the shards",
             StoreKind::Memory => "report this, with the output of `allod --version`",
         };
         Self::new(problem, hint)

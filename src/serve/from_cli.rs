@@ -23,6 +23,7 @@ pub fn run(args: serve_args::ServeArgs, networks: Vec<NetworkCreate>) -> ExitCod
     ExitCode::from(super::run(ServeArgs {
         flags: flags(&args),
         accept_restored: args.accept_restored,
+        accept_new_store: args.accept_new_store,
         config: args.config,
         networks,
     }))
@@ -46,10 +47,17 @@ fn flags(args: &serve_args::ServeArgs) -> Vec<(String, String)> {
             "store.kind",
             match store {
                 StoreKind::Embedded => "embedded",
+                StoreKind::Redis => "redis",
                 StoreKind::Memory => "memory",
             }
             .to_owned(),
         );
+    }
+    if let Some(url) = &args.redis {
+        set("store.redis", url.clone());
+        if args.store.is_none() {
+            set("store.kind", "redis".to_owned());
+        }
     }
     if args.insecure_listen {
         set("server.insecure_listen", "true".to_owned());

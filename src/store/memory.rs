@@ -194,6 +194,7 @@ impl Store for MemoryStore {
         StoreInfo {
             kind: "memory",
             durability: "nothing: all is lost when the process ends".into(),
+            full: "this machine has no memory left",
             register: self.register,
             shards: self.inner().shards.len() as u16,
             commits_shards_together: true,

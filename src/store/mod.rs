@@ -20,12 +20,13 @@
 //!   removes them within retention.
 //!
 //! Life of an `ip.allocate`, step 6 of 8 (see [`crate`]). Before: `actors::committer`, which calls it. Inside: `codec`
-//! writes batches down; `memory` and `embedded` implement the contract.
+//! writes batches down; `memory`, `embedded` and `redis` implement the contract.
 
 pub mod codec;
 pub mod embedded;
 mod fence;
 pub mod memory;
+pub mod redis;
 pub mod size;
 
 use std::future::Future;
@@ -188,8 +189,8 @@ pub enum CommitError {
 /// What went wrong below.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
-    /// The disk is full: what takes more space is refused until there is room.
-    #[error("the disk under the data directory is full")]
+    /// There is no room: what takes more space is refused until there is. [`StoreInfo::full`] says where.
+    #[error("the store has no room for more")]
     Full,
     /// The store refuses everything since an earlier failure; only a restart helps.
     #[error("the store stopped after an earlier failure: {0}")]
@@ -272,6 +273,8 @@ pub struct StoreInfo {
     pub kind: &'static str,
     /// What an acknowledged change survives, in words.
     pub durability: String,
+    /// What says so when there is no room for more: a sentence without its full stop.
+    pub full: &'static str,
     /// Identity of the register: random, made at first start.
     pub register: u128,
     /// Number of shards, fixed at first start.
@@ -349,16 +352,6 @@ pub trait Store: Send + Sync + 'static {
     /// Proves that the batches named are durable as configured (replicas, append-only file) and that the tokens are
     /// still the owners'. Stores that confirm with the commit answer at once.
     fn confirm(&self, batches: Vec<(ShardId, Token, Seq, Digest)>) -> Later<Result<(), CommitError>>;
-
-    /// Is each of these tokens still the owner's? A fence check without a batch, for answers that change nothing: begun
-    /// after a request arrived, it proves that nobody took over before (CONSISTENCY 3).
-    ///
-    /// # Errors
-    /// [`CommitError::Fenced`] if one is not; [`CommitError::Unknown`] if that cannot be learnt.
-    fn check(&self, shards: Vec<(ShardId, Token)>) -> Later<Result<(), CommitError>> {
-        let _ = shards;
-        Box::pin(std::future::ready(Ok(())))
-    }
 
     /// Extends the lease of every shard that was taken through this object, so that nobody else may take it. A lease
     /// decides who may try, never who may write: that is the token's part.

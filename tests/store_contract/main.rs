@@ -1,7 +1,7 @@
 //! The store contract, as one suite for every store; and for the embedded store what only a disk can do to it.
 //!
 //! `suite` is the contract. `crash` fails each disk operation in turn and cuts the power. `damage` changes bytes and
-//! files behind the store's back. `ALLOD_SEED` replays a random test.
+//! files behind the store's back. `redis` does to a Redis server what happens to Redis servers. `ALLOD_SEED` replays a random test.
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,
@@ -12,5 +12,6 @@ mod crash;
 mod damage;
 mod disk;
 mod records;
+mod redis;
 mod suite;
 mod work;

@@ -4,38 +4,50 @@ use std::sync::Arc;
 
 use allod::store::embedded::EmbeddedStore;
 use allod::store::memory::MemoryStore;
+use allod::store::redis::RedisStore;
 use allod::store::*;
 
 use super::disk::SimDisk;
+use super::redis::Server;
 use super::work::*;
 
 pub trait Subject {
     type Kept: Store;
-    fn open(&self) -> Arc<Self::Kept>;
+    /// None where what it needs is missing on this machine, which the test has told.
+    fn open(&self) -> Option<Arc<Self::Kept>>;
 }
 
 pub struct Memory;
 impl Subject for Memory {
     type Kept = MemoryStore;
-    fn open(&self) -> Arc<MemoryStore> {
-        Arc::new(MemoryStore::new(SHARDS))
+    fn open(&self) -> Option<Arc<MemoryStore>> {
+        Some(Arc::new(MemoryStore::new(SHARDS)))
     }
 }
 
 pub struct Embedded(SimDisk);
 impl Subject for Embedded {
     type Kept = EmbeddedStore;
-    fn open(&self) -> Arc<EmbeddedStore> {
-        Arc::new(open(&self.0).unwrap())
+    fn open(&self) -> Option<Arc<EmbeddedStore>> {
+        Some(Arc::new(open(&self.0).unwrap()))
     }
 }
 
-fn token(number: u128) -> Token {
+/// A server for each test, as every test begins with an empty register.
+pub struct Redis(Option<Server>);
+impl Subject for Redis {
+    type Kept = RedisStore;
+    fn open(&self) -> Option<Arc<RedisStore>> {
+        self.0.as_ref().map(|server| Arc::new(server.open().unwrap()))
+    }
+}
+
+pub fn token(number: u128) -> Token {
     Token(0x7000 + number)
 }
 
 fn a_new_register_is_empty(subject: &impl Subject) {
-    let store = subject.open();
+    let Some(store) = subject.open() else { return };
     let head = wait(store.take(ShardId(0), token(1))).unwrap();
     assert_eq!((head.epoch, head.seq, head.parent), (Epoch(1), Seq(0), Token(0)));
     let image = wait(store.load(ShardId(0), token(1))).unwrap();
@@ -46,14 +58,14 @@ fn a_new_register_is_empty(subject: &impl Subject) {
 }
 
 fn what_was_committed_is_loaded(subject: &impl Subject) {
-    let store = subject.open();
+    let Some(store) = subject.open() else { return };
     let run = run(&*store, 40, 0x100);
     assert_eq!(run.acknowledged[0], 40);
     check(&*store, &run, 0x200, "same process");
 }
 
 fn a_take_over_fences_the_owner_before(subject: &impl Subject) {
-    let store = subject.open();
+    let Some(store) = subject.open() else { return };
     let old = wait(store.take(ShardId(0), token(1))).unwrap();
     let new = wait(store.take(ShardId(0), token(2))).unwrap();
     assert_eq!((new.epoch.0, new.parent), (old.epoch.0 + 1, old.token));
@@ -68,13 +80,13 @@ fn a_take_over_fences_the_owner_before(subject: &impl Subject) {
 }
 
 fn taking_twice_with_one_token_is_taking_once(subject: &impl Subject) {
-    let store = subject.open();
+    let Some(store) = subject.open() else { return };
     let first = wait(store.take(ShardId(0), token(1))).unwrap();
     assert_eq!(wait(store.take(ShardId(0), token(1))).unwrap(), first);
 }
 
 fn a_batch_sent_again_is_applied_once(subject: &impl Subject) {
-    let store = subject.open();
+    let Some(store) = subject.open() else { return };
     let mut head = wait(store.take(ShardId(0), token(1))).unwrap();
     let first = batch(&head, 0, vec![config_step(network(1))]);
     let committed = wait(store.commit([first.clone()].into())).unwrap();
@@ -88,7 +100,7 @@ fn a_batch_sent_again_is_applied_once(subject: &impl Subject) {
 }
 
 fn other_content_under_a_used_seq_is_refused(subject: &impl Subject) {
-    let store = subject.open();
+    let Some(store) = subject.open() else { return };
     let head = wait(store.take(ShardId(0), token(1))).unwrap();
     wait(store.commit([batch(&head, 0, vec![config_step(network(1))])].into())).unwrap();
     let other = batch(&head, 0, vec![config_step(network(1)), grant(7, 5, None)]);
@@ -97,7 +109,7 @@ fn other_content_under_a_used_seq_is_refused(subject: &impl Subject) {
 }
 
 fn a_gap_is_refused_and_named(subject: &impl Subject) {
-    let store = subject.open();
+    let Some(store) = subject.open() else { return };
     let head = wait(store.take(ShardId(0), token(1))).unwrap();
     let mut ahead = batch(&head, 0, vec![config_step(network(1))]);
     ahead.seq = Seq(2);
@@ -108,7 +120,7 @@ fn a_gap_is_refused_and_named(subject: &impl Subject) {
 }
 
 fn the_digest_chains_the_line(subject: &impl Subject) {
-    let store = subject.open();
+    let Some(store) = subject.open() else { return };
     let mut head = wait(store.take(ShardId(0), token(1))).unwrap();
     let mut digests = vec![head.digest];
     for n in 0..3 {
@@ -128,7 +140,7 @@ fn the_digest_chains_the_line(subject: &impl Subject) {
 }
 
 fn calls_take_effect_in_their_order(subject: &impl Subject) {
-    let store = subject.open();
+    let Some(store) = subject.open() else { return };
     let mut head = wait(store.take(ShardId(0), token(1))).unwrap();
     // None of them is waited for before the next is given.
     let mut answers = Vec::new();
@@ -146,7 +158,7 @@ fn calls_take_effect_in_their_order(subject: &impl Subject) {
 }
 
 fn a_joint_commit_is_all_or_nothing(subject: &impl Subject) {
-    let store = subject.open();
+    let Some(store) = subject.open() else { return };
     let first = wait(store.take(ShardId(0), token(1))).unwrap();
     let second = wait(store.take(ShardId(1), token(2))).unwrap();
     let good = batch(&first, 0, vec![config_step(network(1))]);
@@ -163,7 +175,7 @@ fn a_joint_commit_is_all_or_nothing(subject: &impl Subject) {
 }
 
 fn what_cannot_be_read_back_is_refused(subject: &impl Subject) {
-    let store = subject.open();
+    let Some(store) = subject.open() else { return };
     let head = wait(store.take(ShardId(0), token(1))).unwrap();
     let mut wrong = batch(&head, 0, vec![config_step(network(8))]);
     let refused = wait(store.commit([wrong.clone()].into()));
@@ -175,7 +187,7 @@ fn what_cannot_be_read_back_is_refused(subject: &impl Subject) {
 }
 
 fn time_and_generations_never_go_back(subject: &impl Subject) {
-    let store = subject.open();
+    let Some(store) = subject.open() else { return };
     let mut head = wait(store.take(ShardId(0), token(1))).unwrap();
     let first = batch(&head, 0, vec![config_step(network(1))]);
     let committed = wait(store.commit([first.clone()].into())).unwrap();
@@ -190,7 +202,7 @@ fn time_and_generations_never_go_back(subject: &impl Subject) {
 }
 
 fn history_is_read_in_pages(subject: &impl Subject) {
-    let store = subject.open();
+    let Some(store) = subject.open() else { return };
     let run = run(&*store, 120, 0x100);
     let (mut after, mut read) = (Seq(0), Vec::new());
     loop {
@@ -204,7 +216,7 @@ fn history_is_read_in_pages(subject: &impl Subject) {
 }
 
 fn a_closed_store_refuses(subject: &impl Subject) {
-    let store = subject.open();
+    let Some(store) = subject.open() else { return };
     let head = wait(store.take(ShardId(0), token(1))).unwrap();
     let before = store.commit([batch(&head, 0, vec![config_step(network(1))])].into());
     wait(store.close());
@@ -217,7 +229,7 @@ fn a_closed_store_refuses(subject: &impl Subject) {
 }
 
 fn a_shard_that_is_none_is_refused(subject: &impl Subject) {
-    let store = subject.open();
+    let Some(store) = subject.open() else { return };
     assert!(wait(store.take(ShardId(SHARDS), token(1))).is_err());
     assert!(wait(store.load(ShardId(SHARDS), token(1))).is_err());
     assert!(wait(store.history(ShardId(SHARDS), Seq(0), 1)).is_err());
@@ -225,7 +237,7 @@ fn a_shard_that_is_none_is_refused(subject: &impl Subject) {
 
 /// A store that compares before it writes refuses; the others refuse to load. None lets it pass.
 fn an_expectation_that_fails_is_never_passed_on(subject: &impl Subject) {
-    let store = subject.open();
+    let Some(store) = subject.open() else { return };
     let mut head = wait(store.take(ShardId(0), token(1))).unwrap();
     let first = batch(&head, 0, vec![config_step(network(1)), grant(7, 5, None)]);
     let committed = wait(store.commit([first.clone()].into())).unwrap();
@@ -260,4 +272,4 @@ macro_rules! store_suite {
 }
 
 use allod::core::types::{Generation, ShardTime};
-store_suite!(memory: Memory, embedded: Embedded(SimDisk::default()));
+store_suite!(memory: Memory, embedded: Embedded(SimDisk::default()), redis: Redis(Server::start(&[])));

@@ -11,7 +11,7 @@ use crate::actors::routes::Lane;
 use crate::actors::{Applied, Fault, Outlet, Reply, answer_all};
 use crate::core::state::{Entry, State};
 use crate::core::types::{Generation, ShardTime, WallTime};
-use crate::store::{Act, CommitError, Epoch, Head, Seq, Token};
+use crate::store::{Act, CommitError, Digest, Epoch, Head, Seq, Token};
 
 /// An answer that waits for durability, and whether its request changed something.
 #[derive(Debug)]
@@ -122,6 +122,8 @@ pub(super) struct Line {
     pub(super) token: Token,
     /// Last batch handed to the store.
     pub(super) seq: Seq,
+    /// Last batch that the store acknowledged: what a proof of ownership names.
+    pub(super) durable: (Seq, Digest),
     /// Highest generation given so far.
     pub(super) generation: Generation,
     /// Shard time of the last batch.
@@ -144,7 +146,18 @@ pub fn generation_floor(stored: Generation, wall: WallTime) -> Generation {
 
 /// A line that goes on from this head.
 pub(super) fn line_of(head: &Head) -> Line {
-    Line { epoch: head.epoch, token: head.token, seq: head.seq, generation: head.generation, time: head.time }
+    let &Head { epoch, token, seq, digest, generation, time, parent: _ } = head;
+    Line { epoch, token, seq, durable: (seq, digest), generation, time }
+}
+
+/// What of a commit and of the proof beside it counts, when both have ended.
+pub(super) fn both<T>(committed: Result<T, CommitError>, proved: Result<(), CommitError>) -> Result<T, CommitError> {
+    match (committed, proved) {
+        (Ok(committed), Ok(())) => Ok(committed),
+        // Something may have been written: it is not known to be the owner's last word.
+        (Ok(_), Err(CommitError::NotApplied { cause })) => Err(CommitError::Unknown { cause }),
+        (Ok(_), Err(error)) | (Err(error), _) => Err(error),
+    }
 }
 
 /// Highest generation that these acts give.

@@ -26,11 +26,9 @@ pub(super) fn restored() -> Fault {
 }
 
 /// The store takes nothing, or nothing new.
-pub(super) fn refused_by_store(health: StoreHealth) -> Fault {
+pub(super) fn refused_by_store(health: StoreHealth, full: &str) -> Fault {
     let problem = match health {
-        StoreHealth::Full => {
-            "the disk under the data directory is full: releases go on, nothing new is taken".to_owned()
-        }
+        StoreHealth::Full => format!("{full}: releases go on, nothing new is taken"),
         StoreHealth::Failed | StoreHealth::Ready => "the store failed and the server is stopping".to_owned(),
     };
     Fault::Unavailable { applied: Applied::No, problem }

@@ -96,3 +96,10 @@ pub fn decode_state(bytes: &[u8]) -> Result<State> {
 pub(crate) fn mark_of(bytes: &[u8]) -> Result<u64> {
     header(&mut Reader::new(bytes)).map(|(_, mark)| mark)
 }
+
+/// Length of the prefix that an entry's record covers, without decoding the rest.
+pub(crate) fn length_of(bytes: &[u8]) -> Result<u8> {
+    let mut reader = Reader::new(bytes);
+    header(&mut reader)?;
+    reader.u8("prefix length")
+}

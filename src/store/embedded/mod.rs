@@ -431,6 +431,7 @@ impl Store for EmbeddedStore {
         StoreInfo {
             kind: "embedded",
             durability: "loss of power: each change is flushed to this machine's disk before it is acknowledged".into(),
+            full: "the disk under the data directory is full",
             register: self.shared.meta.register,
             shards: self.shared.meta.shards,
             commits_shards_together: true,

@@ -1,0 +1,200 @@
+//! The task that sends batches: on one connection, in the order of the calls, several under way.
+//!
+//! Life of a batch here: encoded, netted, linked to the digest before it, sent by one call of the script together with the
+//! batches of the other shards; then its answer is waited for beside the next. All of them are applied or none: Redis runs
+//! a script whole, and the script compares before it writes.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::task::TaskTracker;
+
+use super::keys::{Kind, key_of};
+use super::line;
+use super::link::{self, Failed, Link};
+use super::net::Net;
+use super::scripts::{self, Call, Loaded, Verdict};
+use super::shared::Shared;
+use crate::core::state::Key;
+use crate::core::types::NetworkId;
+use crate::store::{Batch, CommitError, Committed, StoreError, codec, fence};
+
+/// How long an answer may take before it is unknown and the connection is replaced. Shorter than the deadline of the
+/// committer, so that the same bytes can be sent once more within it.
+const ANSWER_WITHIN: Duration = Duration::from_millis(1_500);
+
+/// A call of `commit`.
+pub(super) struct Job {
+    pub(super) batches: Arc<[Batch]>,
+    pub(super) reply: oneshot::Sender<Result<Vec<Committed>, CommitError>>,
+}
+
+/// Runs until every sender is gone, then waits for what is under way.
+pub(super) async fn run(shared: Arc<Shared>, mut link: Link, mut jobs: mpsc::Receiver<Job>) {
+    let under_way = TaskTracker::new();
+    // Connections on which an answer did not come: told by the tasks that wait for answers.
+    let (broken, mut breaks) = mpsc::channel(64);
+    while let Some(Job { batches, reply }) = jobs.recv().await {
+        while let Ok(number) = breaks.try_recv() {
+            link.broken(number);
+        }
+        if reply.is_closed() {
+            // Its caller gave it up before it was sent.
+            continue;
+        }
+        let (call, links) = match call_of(&shared, &batches) {
+            Ok(made) => made,
+            Err(error) => {
+                // Nobody may wait any more.
+                let _ = reply.send(Err(error));
+                continue;
+            }
+        };
+        let (connection, number) = match link.connected().await {
+            Ok(connected) => connected,
+            Err(failed) => {
+                let _ = reply.send(Err(commit_error(failed)));
+                continue;
+            }
+        };
+        let answer = link::begin(connection, call).await;
+        let (shared, broken) = (Arc::clone(&shared), broken.clone());
+        under_way.spawn(async move {
+            let (answer, over) = link::finish(answer, ANSWER_WITHIN, &shared.place).await;
+            if over {
+                // A full queue tells of the same connection already.
+                let _ = broken.try_send(number);
+            }
+            let _ = reply.send(judge(&shared, &batches, &links, answer));
+        });
+    }
+    under_way.close();
+    under_way.wait().await;
+}
+
+/// The call that commits these batches, and the digests with which it does.
+fn call_of(shared: &Shared, batches: &[Batch]) -> Result<(Call, Vec<line::Link>), CommitError> {
+    let refused = |cause| CommitError::NotApplied { cause };
+    shared.sound().map_err(refused)?;
+    fence::check_once_each(batches)?;
+    let lets_go = batches.iter().all(Batch::lets_go);
+    let script = if lets_go { Loaded::CommitLettingGo } else { Loaded::Commit };
+    let mut encoded = Vec::with_capacity(batches.len());
+    for batch in batches {
+        let mut bytes = Vec::with_capacity(256 + batch.acts.len() * 128);
+        fence::encode(batch, &mut bytes)?;
+        encoded.push(bytes);
+    }
+    let nets = batches.iter().zip(&encoded).map(|(batch, bytes)| Net::of(batch.shard, batch.seq, bytes));
+    let nets = nets.collect::<Result<Vec<_>, _>>()?;
+    let keys = batches.iter().flat_map(|batch| {
+        [shared.keys.head(batch.shard), shared.keys.log(batch.shard), shared.keys.networks(batch.shard)]
+    });
+    let mut call = Call::new(&shared.shas, script, &keys.collect::<Vec<_>>());
+    call.number(batches.len() as u64).number(shared.keep_seconds).number(shared.keep_bytes);
+    let mut links = Vec::with_capacity(batches.len());
+    for ((batch, bytes), net) in batches.iter().zip(&encoded).zip(&nets) {
+        // After every check of this process: what is linked is sent.
+        let link = shared.line(batch.shard, |line| line.link(batch, bytes)).map_err(refused)?;
+        call.number(batch.epoch.0).arg(scripts::hex(batch.token.0)).number(batch.seq.0);
+        call.arg(link.parent.map_or_else(String::new, |parent| scripts::hex(parent.0)));
+        call.arg(link.parent.map_or_else(String::new, |_| scripts::hex(link.digest.0)))
+            .number(batch.time.0)
+            .number(batch.generation.0);
+        call.arg(bytes).arg(if net.has_blocks() { "1" } else { "0" });
+        net.put(&mut call);
+        links.push(link);
+        shared.commit_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+    }
+    shared.commits.fetch_add(1, Ordering::Relaxed);
+    Ok((call, links))
+}
+
+fn commit_error(failed: Failed) -> CommitError {
+    match failed {
+        Failed::NotApplied(cause) => CommitError::NotApplied { cause },
+        Failed::Unknown(cause) => CommitError::Unknown { cause },
+    }
+}
+
+/// What an answer means for the caller.
+fn judge(
+    shared: &Shared,
+    batches: &[Batch],
+    links: &[line::Link],
+    answer: Result<redis::Value, Failed>,
+) -> Result<Vec<Committed>, CommitError> {
+    let value = answer.map_err(|failed| {
+        if let Failed::NotApplied(StoreError::Full) = failed {
+            shared.full();
+        }
+        commit_error(failed)
+    })?;
+    let strange = || CommitError::Unknown { cause: link::strange(&shared.place, "the script answered something else") };
+    let refused = |cause| CommitError::NotApplied { cause };
+    let of = |at: usize| batches.get(at).zip(links.get(at)).ok_or_else(strange);
+    match scripts::verdict(value).ok_or_else(strange)? {
+        Verdict::Done => {
+            if !batches.iter().all(Batch::lets_go) {
+                shared.has_room();
+            }
+            let mut committed = Vec::with_capacity(batches.len());
+            for (batch, link) in batches.iter().zip(links) {
+                shared.line(batch.shard, |line| line.acknowledge(batch.token, batch.seq)).map_err(refused)?;
+                committed.push(Committed { shard: batch.shard, seq: batch.seq, digest: link.digest });
+            }
+            Ok(committed)
+        }
+        Verdict::Absent(at) => Err(refused(shared.absent(of(at)?.0.shard))),
+        Verdict::Fenced(at, current) => {
+            let (batch, link) = of(at)?;
+            if current < batch.epoch && link.parent.is_some() {
+                shared.went_back(batch.shard, link.acknowledged.0, &format!("in epoch {}", current.0));
+            }
+            Err(CommitError::Fenced { shard: batch.shard, current })
+        }
+        Verdict::Gap(at, last) => {
+            let (batch, link) = of(at)?;
+            if last < link.acknowledged {
+                return Err(refused(shared.went_back(
+                    batch.shard,
+                    link.acknowledged.0,
+                    &format!("at batch {}", last.0),
+                )));
+            }
+            Err(refused(StoreError::Gap { shard: batch.shard, last }))
+        }
+        Verdict::Back(at) => {
+            let batch = of(at)?.0;
+            let problem = "its time or its generation is lower than that of the batch before";
+            Err(fence::invalid(batch.shard, batch.seq, problem))
+        }
+        Verdict::Mismatch { at, network, kind, low, field, found } => {
+            let batch = of(at)?.0;
+            mismatch(shared, batch, network, kind, (&low, &field), found.as_deref())
+        }
+    }
+}
+
+/// Tells what a step expected and what is there instead.
+fn mismatch(
+    shared: &Shared,
+    batch: &Batch,
+    network: NetworkId,
+    kind: Kind,
+    (low, field): (&[u8], &[u8]),
+    found: Option<&[u8]>,
+) -> Result<Vec<Committed>, CommitError> {
+    let strange = || CommitError::NotApplied { cause: link::strange(&shared.place, "the script named no key of ours") };
+    let key: Key = key_of(kind, low, field).ok_or_else(strange)?;
+    let steps = batch.acts.iter().filter(|act| act.network == network).flat_map(|act| &act.steps);
+    let expected = steps.clone().find(|step| step.key == key).and_then(|step| step.expect);
+    let unreadable = |error: codec::CodecError| {
+        let text = format!("network {network} has an unreadable record at {key:?}: it {error}");
+        CommitError::NotApplied { cause: StoreError::Damaged(text.into()) }
+    };
+    let found = found.map(codec::mark_of).transpose().map_err(unreadable)?;
+    Err(CommitError::Mismatch { shard: batch.shard, seq: batch.seq, network, key, expected, found })
+}

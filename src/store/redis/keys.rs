@@ -1,0 +1,212 @@
+//! The names of keys and fields: what an operator with `redis-cli` sees.
+//!
+//! ```text
+//! PREFIX:register               hash    what the register is: register, format, shards, created
+//! PREFIX:{S}:head               hash    where shard S stands: epoch, token, parent, seq, digest, time, generation, …
+//! PREFIX:{S}:log                stream  its batches, SEQ-0: digest, batch, at
+//! PREFIX:{S}:networks           set     its networks
+//! PREFIX:{S}:c:NETWORK          hash    configuration: `config`, `subnet:ID`
+//! PREFIX:{S}:4:NETWORK:LOW      hash    records of 64 IPv4 addresses from LOW (8 hex digits) on, by their last 6 bits
+//! PREFIX:{S}:6:NETWORK:LOW      hash    records of IPv6 addresses from LOW (32 hex digits) up to the next LOW, by address
+//! PREFIX:{S}:i4:NETWORK         zset    the LOWs that there are, in order
+//! PREFIX:{S}:i6:NETWORK         zset    the same of IPv6
+//! PREFIX:{S}:k:NETWORK          hash    how many blocks of each length are held, `4/26`; only where there are any
+//! ```
+//!
+//! All keys of a shard carry its hash tag, so that they lie together on a Redis cluster. Who holds 10.0.0.69 (0a000045) is
+//! `HGET PREFIX:{S}:4:NETWORK:0a000040 5`; for IPv6, `ZREVRANGEBYLEX PREFIX:{S}:i6:NETWORK [ADDRESS - LIMIT 0 1` names
+//! the hash.
+
+use crate::core::address::Address;
+use crate::core::state::Key;
+use crate::core::types::{NetworkId, SubnetId};
+use crate::store::{ShardId, StoreError};
+
+/// Version of keys and records. Another one is refused.
+pub(super) const FORMAT: &str = "1";
+/// Addresses of a bucket of IPv4.
+pub(super) const BUCKET_ADDRESSES: u32 = 64;
+
+/// All names below one prefix.
+#[derive(Debug, Clone)]
+pub(super) struct Keys {
+    prefix: String,
+}
+
+impl Keys {
+    /// Letters, digits and `-_.:/`, so that no hash tag is opened and a pattern finds the keys.
+    pub(super) fn new(prefix: &str) -> Result<Self, StoreError> {
+        let good = |c: char| c.is_ascii_alphanumeric() || "-_.:/".contains(c);
+        if prefix.is_empty() || prefix.len() > 64 || !prefix.chars().all(good) {
+            let text = format!("the prefix `{prefix}` is not 1 to 64 letters, digits and `-_.:/`; set `store.prefix`");
+            return Err(StoreError::Invalid(text.into()));
+        }
+        Ok(Self { prefix: prefix.to_owned() })
+    }
+
+    pub(super) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    pub(super) fn register(&self) -> String {
+        format!("{}:register", self.prefix)
+    }
+
+    pub(super) fn probe(&self) -> String {
+        format!("{}:probe", self.prefix)
+    }
+
+    fn of(&self, shard: ShardId, rest: &str) -> String {
+        format!("{}:{{{}}}:{rest}", self.prefix, shard.0)
+    }
+
+    pub(super) fn head(&self, shard: ShardId) -> String {
+        self.of(shard, "head")
+    }
+
+    pub(super) fn log(&self, shard: ShardId) -> String {
+        self.of(shard, "log")
+    }
+
+    pub(super) fn networks(&self, shard: ShardId) -> String {
+        self.of(shard, "networks")
+    }
+
+    pub(super) fn config(&self, shard: ShardId, network: NetworkId) -> String {
+        self.of(shard, &format!("c:{network}"))
+    }
+
+    pub(super) fn index(&self, shard: ShardId, kind: Kind, network: NetworkId) -> String {
+        self.of(shard, &format!("i{}:{network}", kind.letter()))
+    }
+
+    pub(super) fn records(&self, shard: ShardId, kind: Kind, network: NetworkId, low: &str) -> String {
+        self.of(shard, &format!("{}:{network}:{low}", kind.letter()))
+    }
+}
+
+/// What lies in a hash, by the letter of its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Config,
+    V4,
+    V6,
+}
+
+impl Kind {
+    pub(super) const fn letter(self) -> &'static str {
+        match self {
+            Kind::Config => "c",
+            Kind::V4 => "4",
+            Kind::V6 => "6",
+        }
+    }
+
+    pub(super) fn from_letter(letter: &[u8]) -> Option<Self> {
+        [Kind::Config, Kind::V4, Kind::V6].into_iter().find(|kind| kind.letter().as_bytes() == letter)
+    }
+}
+
+/// Where the record of a key lies: which kind of hash, from which address on, which field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) kind: Kind,
+    /// Of IPv4: the first address of the bucket.
+    pub(super) low: Option<u32>,
+    key: Key,
+}
+
+impl Place {
+    pub(super) fn of(key: Key) -> Self {
+        let (kind, low) = match key {
+            Key::Config | Key::Subnet(_) => (Kind::Config, None),
+            Key::Address(Address::V4(bits)) => (Kind::V4, Some(bits & !(BUCKET_ADDRESSES - 1))),
+            Key::Address(Address::V6(_)) => (Kind::V6, None),
+        };
+        Self { kind, low, key }
+    }
+
+    /// Name of the field, as text.
+    pub(super) fn field(self) -> String {
+        match self.key {
+            Key::Config => "config".to_owned(),
+            Key::Subnet(id) => format!("subnet:{id}"),
+            Key::Address(Address::V4(bits)) => (bits % BUCKET_ADDRESSES).to_string(),
+            Key::Address(Address::V6(bits)) => format!("{bits:032x}"),
+        }
+    }
+
+    pub(super) fn low_text(self) -> String {
+        self.low.map_or_else(String::new, |low| format!("{low:08x}"))
+    }
+}
+
+/// The key that a field stands for; none if no field of ours is called so.
+pub(super) fn key_of(kind: Kind, low: &[u8], field: &[u8]) -> Option<Key> {
+    let field = std::str::from_utf8(field).ok()?;
+    let key = match kind {
+        Kind::Config if field == "config" => Key::Config,
+        Kind::Config => Key::Subnet(field.strip_prefix("subnet:")?.parse::<SubnetId>().ok()?),
+        Kind::V4 => {
+            let low = u32::from_str_radix(std::str::from_utf8(low).ok()?, 16).ok()?;
+            let bits = field.parse::<u32>().ok().filter(|&bits| bits < BUCKET_ADDRESSES)?;
+            Key::Address(Address::V4(low | bits))
+        }
+        Kind::V6 => Key::Address(Address::V6(u128::from_str_radix(field, 16).ok()?)),
+    };
+    // One name for one thing: another spelling of it is no field of ours.
+    let place = Place::of(key);
+    let same_low = kind != Kind::V4 || place.low_text().as_bytes() == low;
+    (place.field() == field && same_low).then_some(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_is_read_as_what_it_was_written_for() {
+        let keys = [
+            Key::Config,
+            Key::Subnet(SubnetId(7)),
+            Key::Address(Address::V4(0)),
+            Key::Address(Address::V4(0x0a00_0045)),
+            Key::Address(Address::V4(u32::MAX)),
+            Key::Address(Address::V6(0)),
+            Key::Address(Address::V6(u128::MAX)),
+        ];
+        for key in keys {
+            let place = Place::of(key);
+            assert_eq!(key_of(place.kind, place.low_text().as_bytes(), place.field().as_bytes()), Some(key));
+        }
+    }
+
+    #[test]
+    fn another_spelling_of_a_field_is_none_of_ours() {
+        for (kind, low, field) in [
+            (Kind::V4, "0a000040", "64"),
+            (Kind::V4, "0a000040", "05"),
+            (Kind::V4, "0a000041", "1"),
+            (Kind::V4, "a000040", "1"),
+            (Kind::V6, "", "0A000000000000000000000000000000"),
+            (Kind::V6, "", "1"),
+            (Kind::Config, "", "subnet:x"),
+            (Kind::Config, "", "other"),
+        ] {
+            assert_eq!(key_of(kind, low.as_bytes(), field.as_bytes()), None, "{low} {field}");
+        }
+    }
+
+    #[test]
+    fn keys_of_a_shard_share_its_hash_tag_and_a_prefix_opens_none() {
+        let keys = Keys::new("allod").unwrap();
+        assert_eq!(keys.head(ShardId(3)), "allod:{3}:head");
+        assert_eq!(
+            keys.records(ShardId(3), Kind::V4, NetworkId(1), "0a000040"),
+            "allod:{3}:4:00000000-0000-0000-0000-000000000001:0a000040"
+        );
+        for wrong in ["", "a{b}", "a b", "ä"] {
+            assert!(Keys::new(wrong).is_err(), "{wrong}");
+        }
+    }
+}

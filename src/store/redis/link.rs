@@ -1,0 +1,267 @@
+//! A connection to Redis for one purpose, and what its errors mean.
+//!
+//! Every error belongs to one of three classes. *Not applied*: Redis says so itself before a script begins (`NOSCRIPT`,
+//! `LOADING`, `BUSY`, `OOM`, `READONLY`, …), or there was no connection. *Unknown*: the connection broke, or no answer came
+//! in time, after the command may have been sent; it may run later still, on the old connection. And an error inside a
+//! script, which does not roll back: unknown as well. Nothing is ever sent again here except after `NOSCRIPT`.
+//!
+//! A connection that answered too late, or broke, is replaced by the next call. Connections live on the runtime of the
+//! thread that made them, never on an actor's.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, Cmd, IntoConnectionInfo, Pipeline, RedisError, Value};
+
+use super::scripts::{Call, Loaded, Shas};
+use crate::store::StoreError;
+
+/// How long a connection may take to come up.
+const CONNECT_WITHIN: Duration = Duration::from_millis(500);
+/// Silence after which the kernel asks whether the other end is there.
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(5);
+/// How long sent bytes may stay unacknowledged by the other end's kernel.
+const USER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Why a command did not end well.
+#[derive(Debug, Clone)]
+pub(super) enum Failed {
+    /// Certainly nothing was done.
+    NotApplied(StoreError),
+    /// Nobody knows.
+    Unknown(StoreError),
+}
+
+impl Failed {
+    pub(super) fn into_error(self) -> StoreError {
+        let (Failed::NotApplied(error) | Failed::Unknown(error)) = self;
+        error
+    }
+}
+
+/// Where Redis is, without what must not be shown.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    client: Client,
+    name: Arc<str>,
+}
+
+impl Place {
+    pub(super) fn new(url: &str) -> Result<Self, StoreError> {
+        let wrong = |error: &RedisError| {
+            let why = error.detail().unwrap_or_else(|| error.category()).to_owned();
+            // The URL is not repeated: it may hold a password.
+            StoreError::Invalid(format!("the URL of Redis is wrong: {why}; as `redis://127.0.0.1:6379/0`").into())
+        };
+        let info = url.into_connection_info().map_err(|error| wrong(&error))?;
+        let keepalive = socket2::TcpKeepalive::new().with_time(KEEPALIVE_AFTER).with_interval(KEEPALIVE_AFTER / 5);
+        let settings = redis::io::tcp::TcpSettings::default()
+            .set_nodelay(true)
+            .set_keepalive(keepalive)
+            .set_user_timeout(USER_TIMEOUT);
+        let name = info.addr().to_string().into();
+        let client = Client::open(info.set_tcp_settings(settings)).map_err(|error| wrong(&error))?;
+        Ok(Self { client, name })
+    }
+
+    /// `host:port`, or the path of a socket.
+    pub(super) fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+}
+
+/// A connection that is made when it is needed.
+pub(super) struct Link {
+    place: Place,
+    shas: Option<Arc<Shas>>,
+    connection: Option<MultiplexedConnection>,
+    /// Counts connections, so that an answer of an old one does not end the new one.
+    made: u64,
+}
+
+/// An answer under way.
+pub(super) type Answer = Pin<Box<dyn Future<Output = Result<Value, RedisError>> + Send>>;
+
+impl Link {
+    pub(super) fn new(place: Place, shas: Option<Arc<Shas>>) -> Self {
+        Self { place, shas, connection: None, made: 0 }
+    }
+
+    pub(super) fn name(&self) -> &Arc<str> {
+        self.place.name()
+    }
+
+    /// A connection that knows the scripts, and its number.
+    pub(super) async fn connected(&mut self) -> Result<(MultiplexedConnection, u64), Failed> {
+        if let Some(connection) = &self.connection {
+            return Ok((connection.clone(), self.made));
+        }
+        let config =
+            AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT_WITHIN)).set_response_timeout(None);
+        let connecting = async {
+            let mut connection = self.place.client.get_multiplexed_async_connection_with_config(&config).await?;
+            // Redis may accept and then not answer: the whole of it is bounded.
+            let shas = load_scripts(&mut connection).await?;
+            Ok((connection, shas))
+        };
+        let timed = tokio::time::timeout(CONNECT_WITHIN * 2, connecting).await;
+        let (connection, shas) = match timed {
+            Ok(Ok(made)) => made,
+            Ok(Err(error)) => return Err(Failed::NotApplied(store_error("connecting to", self.name(), &error))),
+            Err(_) => return Err(Failed::NotApplied(timed_out("connecting to", self.name()))),
+        };
+        self.shas.get_or_insert_with(|| Arc::new(shas));
+        self.made += 1;
+        self.connection = Some(connection.clone());
+        Ok((connection, self.made))
+    }
+
+    /// The connection of this number is not to be used any more.
+    pub(super) fn broken(&mut self, number: u64) {
+        if number == self.made {
+            self.connection = None;
+        }
+    }
+
+    pub(super) async fn shas(&mut self) -> Result<Arc<Shas>, Failed> {
+        self.connected().await?;
+        let missing = || Failed::NotApplied(strange(self.place.name(), "no script could be loaded"));
+        self.shas.clone().ok_or_else(missing)
+    }
+
+    /// Calls a script and waits for its answer.
+    pub(super) async fn call(&mut self, call: &Call, within: Duration) -> Result<Value, Failed> {
+        let (connection, number) = self.connected().await?;
+        let answer = begin(connection, call.clone()).await;
+        let name = Arc::clone(self.name());
+        let (result, broken) = finish(answer, within, &name).await;
+        if broken {
+            self.broken(number);
+        }
+        result
+    }
+
+    /// Sends commands that only read, and waits for their answers.
+    pub(super) async fn read(&mut self, pipeline: &Pipeline, within: Duration) -> Result<Vec<Value>, StoreError> {
+        let (mut connection, number) = self.connected().await.map_err(Failed::into_error)?;
+        let answered = tokio::time::timeout(within, pipeline.query_async::<Vec<Value>>(&mut connection)).await;
+        let error = match answered {
+            Ok(Ok(values)) => return Ok(values),
+            Ok(Err(error)) if error.code().is_some() => {
+                return Err(store_error("reading from", self.name(), &error));
+            }
+            Ok(Err(error)) => store_error("reading from", self.name(), &error),
+            Err(_) => timed_out("reading from", self.name()),
+        };
+        self.broken(number);
+        Err(error)
+    }
+
+    /// As [`Link::read`], one command.
+    pub(super) async fn ask(&mut self, command: Cmd, within: Duration) -> Result<Value, StoreError> {
+        let mut pipeline = Pipeline::with_capacity(1);
+        pipeline.add_command(command);
+        let mut values = self.read(&pipeline, within).await?;
+        values.pop().ok_or_else(|| strange(self.name(), "an answer was empty"))
+    }
+}
+
+async fn load_scripts(connection: &mut MultiplexedConnection) -> Result<Shas, RedisError> {
+    let mut pipeline = Pipeline::with_capacity(Loaded::ALL.len());
+    for script in Loaded::ALL {
+        pipeline.cmd("SCRIPT").arg("LOAD").arg(script.text());
+    }
+    let shas: [String; Loaded::ALL.len()] = pipeline.query_async(connection).await?;
+    Ok(Shas(shas))
+}
+
+/// Hands a call to a connection: when this returns, calls that are begun later come after it. The answer is waited for
+/// by [`finish`], elsewhere.
+pub(super) async fn begin(mut connection: MultiplexedConnection, call: Call) -> Answer {
+    let mut answer: Answer = Box::pin(async move {
+        match call.command.query_async(&mut connection).await {
+            Err(error) if error.code() == Some("NOSCRIPT") => {
+                tracing::info!(script = call.script.name(), "Redis forgot the scripts; they are loaded again");
+                load_scripts(&mut connection).await?;
+                call.command.query_async(&mut connection).await
+            }
+            answer => answer,
+        }
+    });
+    // The first poll puts the command into the connection's queue. It must not be put off by tokio's budget, which would
+    // let a later call overtake it.
+    let poll = std::future::poll_fn(|context| std::task::Poll::Ready(answer.as_mut().poll(context)));
+    let early = tokio::task::unconstrained(poll).await;
+    match early {
+        std::task::Poll::Ready(result) => Box::pin(std::future::ready(result)),
+        std::task::Poll::Pending => answer,
+    }
+}
+
+/// Waits for the answer of a call. Tells also whether the connection is to be replaced.
+pub(super) async fn finish(answer: Answer, within: Duration, name: &Arc<str>) -> (Result<Value, Failed>, bool) {
+    match tokio::time::timeout(within, answer).await {
+        Ok(Ok(value)) => (Ok(value), false),
+        Ok(Err(error)) => (Err(classify(&error, name)), error.code().is_none()),
+        Err(_) => (Err(Failed::Unknown(timed_out("waiting for an answer of", name))), true),
+    }
+}
+
+/// Codes with which Redis refuses a command before it begins it.
+const NOT_BEGUN: [&str; 15] = [
+    "NOSCRIPT",
+    "LOADING",
+    "BUSY",
+    "READONLY",
+    "MASTERDOWN",
+    "MISCONF",
+    "NOREPLICAS",
+    "MOVED",
+    "ASK",
+    "TRYAGAIN",
+    "CLUSTERDOWN",
+    "CROSSSLOT",
+    "NOAUTH",
+    "NOPERM",
+    "EXECABORT",
+];
+
+fn classify(error: &RedisError, name: &Arc<str>) -> Failed {
+    match error.code() {
+        Some("OOM") => Failed::NotApplied(StoreError::Full),
+        Some(code) if NOT_BEGUN.contains(&code) => Failed::NotApplied(store_error("asking", name, error)),
+        Some(_) | None => Failed::Unknown(store_error("asking", name, error)),
+    }
+}
+
+fn store_error(doing: &str, name: &Arc<str>, error: &RedisError) -> StoreError {
+    // As one sentence: the error repeats the one below it.
+    let source = std::io::Error::other(error.to_string());
+    StoreError::Io { context: format!("{doing} Redis at {name}").into(), source: Arc::new(source) }
+}
+
+fn timed_out(doing: &str, name: &Arc<str>) -> StoreError {
+    let source = Arc::new(std::io::Error::from(std::io::ErrorKind::TimedOut));
+    StoreError::Io { context: format!("{doing} Redis at {name}").into(), source }
+}
+
+/// An answer that no server of ours gives.
+pub(super) fn strange(name: &Arc<str>, what: &str) -> StoreError {
+    let source = Arc::new(std::io::Error::other(what.to_owned()));
+    StoreError::Io { context: format!("understanding Redis at {name}").into(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_not_shown() {
+        let place = Place::new("redis://user:secret@127.0.0.1:6390/2").unwrap();
+        assert_eq!(&**place.name(), "127.0.0.1:6390");
+        let error = Place::new("http://user:secret@127.0.0.1").unwrap_err();
+        assert!(!error.to_string().contains("secret"), "{error}");
+    }
+}

@@ -1,0 +1,392 @@
+//! Loading a shard, and reading its history: in bounded pieces, on a connection of its own, beside commits.
+//!
+//! The pieces are read at different instants. Records are states, so whatever was committed meanwhile is played over what
+//! was read, from the log; the image is exact as of the head that is read last. A hash of IPv6 that is cut while it is read
+//! only moves records to addresses that are read later (see `scripts/leaves.lua`).
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Cmd, Pipeline, Value};
+use tokio::sync::{mpsc, oneshot};
+
+use super::keys::{Kind, key_of};
+use super::link::{self, Link};
+use super::scripts::{self, Call, Loaded};
+use super::shared::Shared;
+use crate::core::address::Address;
+use crate::core::state::{Entry, Key, NetworkConfig, State, SubnetConfig};
+use crate::core::types::NetworkId;
+use crate::store::{Batch, Head, NetworkImage, Seq, ShardId, ShardImage, StoreError, Token, codec, fence};
+
+/// How long one piece may take.
+const PIECE_WITHIN: Duration = Duration::from_secs(10);
+/// Networks whose configuration and first addresses are asked for at once.
+const NETWORKS_AT_ONCE: usize = 256;
+/// Hashes of one piece: some sixteen thousand records.
+const HASHES_AT_ONCE: usize = 256;
+/// Hashes of IPv6 that one script reads: it holds up commits for as long.
+const LEAVES_AT_ONCE: u64 = 16;
+/// Names of hashes that are asked for at once.
+const LOWS_AT_ONCE: usize = 4_096;
+/// Batches of the log that are asked for at once.
+const BATCHES_AT_ONCE: usize = 64;
+/// A shard that changes its server while it is loaded is loaded again, so often.
+const TRIES: usize = 3;
+
+/// A call of `load` or `history`.
+pub(super) enum Job {
+    Load(ShardId, Token, oneshot::Sender<Result<ShardImage, StoreError>>),
+    History(ShardId, Seq, usize, oneshot::Sender<Result<Vec<Batch>, StoreError>>),
+}
+
+/// Runs until every sender is gone.
+pub(super) async fn run(shared: Arc<Shared>, mut link: Link, mut jobs: mpsc::Receiver<Job>) {
+    while let Some(job) = jobs.recv().await {
+        // Nobody may wait any more: then what was read is nobody's.
+        match job {
+            Job::Load(shard, token, reply) => drop(reply.send(load(&shared, &mut link, shard, token).await)),
+            Job::History(shard, after, limit, reply) => {
+                let read = async {
+                    shared.sound()?;
+                    shared.line(shard, |_| ())?;
+                    history(&shared, &mut link, shard, after, limit).await
+                };
+                drop(reply.send(read.await));
+            }
+        }
+    }
+}
+
+/// A network as far as it was read.
+#[derive(Default)]
+struct Partial {
+    config: Option<Arc<NetworkConfig>>,
+    subnets: Vec<Arc<SubnetConfig>>,
+    entries: Vec<(Address, Entry)>,
+}
+
+impl Partial {
+    fn add(&mut self, state: State, address: Option<Address>) {
+        match (state, address) {
+            (State::Config(config), _) => self.config = Some(config),
+            (State::Subnet(subnet), _) => self.subnets.push(subnet),
+            (State::Entry(entry), Some(address)) => self.entries.push((address, entry)),
+            // `check_pair` refused it.
+            (State::Entry(_), None) => {}
+        }
+    }
+
+    /// Addresses ascending, each once: what was read last counts.
+    fn sort(&mut self) {
+        if !self.entries.is_sorted_by(|one, other| one.0 < other.0) {
+            self.entries.sort_by_key(|(address, _)| *address);
+            self.entries.reverse();
+            self.entries.dedup_by_key(|(address, _)| *address);
+            self.entries.reverse();
+        }
+    }
+}
+
+async fn head(shared: &Shared, link: &mut Link, shard: ShardId, token: Token) -> Result<Head, StoreError> {
+    let mut command = Cmd::new();
+    command.arg("HMGET").arg(shared.keys.head(shard)).arg(&scripts::HEAD_FIELDS[..]);
+    let value = link.ask(command, PIECE_WITHIN).await?;
+    let head = scripts::head(value).ok_or_else(|| damaged(shared, &shared.keys.head(shard), "is no head"))?;
+    let Some(head) = head else { return Err(shared.absent(shard)) };
+    if head.token != token || head.epoch.0 == 0 {
+        return Err(StoreError::Fenced { shard, current: head.epoch });
+    }
+    Ok(head)
+}
+
+async fn load(shared: &Shared, link: &mut Link, shard: ShardId, token: Token) -> Result<ShardImage, StoreError> {
+    shared.sound()?;
+    shared.line(shard, |_| ())?;
+    for _ in 0..TRIES {
+        let connection = link.connected().await.map_err(link::Failed::into_error)?.1;
+        let before = head(shared, link, shard, token).await?;
+        let mut networks = read_networks(shared, link, shard).await?;
+        let after = head(shared, link, shard, token).await?;
+        if after.seq > before.seq && !play(shared, link, shard, (before.seq, after.seq), &mut networks).await? {
+            continue;
+        }
+        if link.connected().await.map_err(link::Failed::into_error)?.1 == connection {
+            return image(after, networks);
+        }
+    }
+    Err(link::strange(&shared.place, "the connection broke each time the shard was loaded"))
+}
+
+fn image(head: Head, networks: BTreeMap<NetworkId, Partial>) -> Result<ShardImage, StoreError> {
+    let mut images = Vec::with_capacity(networks.len());
+    for (id, mut partial) in networks {
+        partial.sort();
+        match partial.config {
+            Some(config) => {
+                images.push(NetworkImage { config, subnets: partial.subnets, entries: partial.entries });
+            }
+            None if partial.subnets.is_empty() && partial.entries.is_empty() => {}
+            None => {
+                return Err(StoreError::Damaged(format!("network {id} has records but no configuration").into()));
+            }
+        }
+    }
+    Ok(ShardImage { head, networks: images })
+}
+
+async fn read_networks(
+    shared: &Shared,
+    link: &mut Link,
+    shard: ShardId,
+) -> Result<BTreeMap<NetworkId, Partial>, StoreError> {
+    let mut command = Cmd::new();
+    command.arg("SMEMBERS").arg(shared.keys.networks(shard));
+    let mut ids = Vec::new();
+    for member in list(shared, link.ask(command, PIECE_WITHIN).await?)? {
+        let text = String::from_utf8(bytes(shared, member)?).unwrap_or_default();
+        let id: NetworkId = text.parse().map_err(|_| {
+            damaged(shared, &shared.keys.networks(shard), format!("names `{text}`, which is no network"))
+        })?;
+        ids.push(id);
+    }
+    ids.sort_unstable();
+    let mut networks: BTreeMap<NetworkId, Partial> = BTreeMap::new();
+    // Hashes of IPv4 of many networks are read together, or each small network would cost a round trip.
+    let mut waiting: Vec<(NetworkId, Vec<u8>)> = Vec::new();
+    for some in ids.chunks(NETWORKS_AT_ONCE) {
+        let mut pipeline = Pipeline::new();
+        for &id in some {
+            pipeline.cmd("HGETALL").arg(shared.keys.config(shard, id));
+            lows(&mut pipeline, &shared.keys.index(shard, Kind::V4, id), None);
+            pipeline.cmd("EXISTS").arg(shared.keys.index(shard, Kind::V6, id));
+        }
+        let mut values = link.read(&pipeline, PIECE_WITHIN).await?.into_iter();
+        for &id in some {
+            let (Some(config), Some(first), Some(has_v6)) = (values.next(), values.next(), values.next()) else {
+                return Err(link::strange(&shared.place, "an answer is missing"));
+            };
+            let partial = networks.entry(id).or_default();
+            take_in(shared, partial, &shared.keys.config(shard, id), (id, Kind::Config, b""), config)?;
+            let mut page = list(shared, first)?;
+            loop {
+                let full = page.len() == LOWS_AT_ONCE;
+                for low in page {
+                    waiting.push((id, bytes(shared, low)?));
+                }
+                read_hashes(shared, link, shard, &mut waiting, &mut networks, HASHES_AT_ONCE).await?;
+                let Some((_, last)) = waiting.last().filter(|_| full) else { break };
+                let mut pipeline = Pipeline::new();
+                lows(&mut pipeline, &shared.keys.index(shard, Kind::V4, id), Some(last));
+                let mut next = link.read(&pipeline, PIECE_WITHIN).await?;
+                page = list(shared, next.pop().unwrap_or(Value::Nil))?;
+            }
+            if has_v6 == Value::Int(1) {
+                read_leaves(shared, link, shard, id, networks.entry(id).or_default()).await?;
+            }
+        }
+    }
+    read_hashes(shared, link, shard, &mut waiting, &mut networks, 0).await?;
+    Ok(networks)
+}
+
+/// Asks for the names of the next hashes.
+fn lows(pipeline: &mut Pipeline, index: &str, after: Option<&[u8]>) {
+    let from = after.map_or_else(|| b"-".to_vec(), |after| [b"(", after].concat());
+    pipeline.cmd("ZRANGEBYLEX").arg(index).arg(from).arg("+").arg("LIMIT").arg(0).arg(LOWS_AT_ONCE);
+}
+
+/// Reads waiting hashes of IPv4 while more than `keep` wait. The last one stays, to tell where its index goes on.
+async fn read_hashes(
+    shared: &Shared,
+    link: &mut Link,
+    shard: ShardId,
+    waiting: &mut Vec<(NetworkId, Vec<u8>)>,
+    networks: &mut BTreeMap<NetworkId, Partial>,
+    keep: usize,
+) -> Result<(), StoreError> {
+    let ready = if waiting.len() > keep { waiting.len() - keep.min(1) } else { 0 };
+    let pieces: Vec<Vec<(NetworkId, Vec<u8>)>> = {
+        let ready: Vec<_> = waiting.drain(..ready).collect();
+        ready.chunks(HASHES_AT_ONCE).map(<[_]>::to_vec).collect()
+    };
+    for piece in pieces {
+        let mut pipeline = Pipeline::with_capacity(piece.len());
+        for (id, low) in &piece {
+            let low = String::from_utf8_lossy(low);
+            pipeline.cmd("HGETALL").arg(shared.keys.records(shard, Kind::V4, *id, &low));
+        }
+        let values = link.read(&pipeline, PIECE_WITHIN).await?;
+        for ((id, low), value) in piece.iter().zip(values) {
+            let key = || shared.keys.records(shard, Kind::V4, *id, &String::from_utf8_lossy(low));
+            take_in_lazily(shared, networks.entry(*id).or_default(), &key, (*id, Kind::V4, low), value)?;
+        }
+    }
+    Ok(())
+}
+
+async fn read_leaves(
+    shared: &Shared,
+    link: &mut Link,
+    shard: ShardId,
+    id: NetworkId,
+    partial: &mut Partial,
+) -> Result<(), StoreError> {
+    let mut after = b"-".to_vec();
+    loop {
+        let mut call = Call::new(&shared.shas, Loaded::Leaves, &[shared.keys.index(shard, Kind::V6, id)]);
+        call.arg(&after).number(LEAVES_AT_ONCE).arg(shared.keys.records(shard, Kind::V6, id, ""));
+        let value = link.call(&call, PIECE_WITHIN).await.map_err(link::Failed::into_error)?;
+        let mut values = list(shared, value)?.into_iter();
+        let mut read = 0;
+        while let (Some(low), Some(records)) = (values.next(), values.next()) {
+            let low = bytes(shared, low)?;
+            let key = || shared.keys.records(shard, Kind::V6, id, &String::from_utf8_lossy(&low));
+            take_in_lazily(shared, partial, &key, (id, Kind::V6, &low), records)?;
+            after = [b"(", &low[..]].concat();
+            read += 1;
+        }
+        if read < LEAVES_AT_ONCE {
+            return Ok(());
+        }
+    }
+}
+
+fn take_in(
+    shared: &Shared,
+    partial: &mut Partial,
+    key: &str,
+    place: (NetworkId, Kind, &[u8]),
+    value: Value,
+) -> Result<(), StoreError> {
+    take_in_lazily(shared, partial, &|| key.to_owned(), place, value)
+}
+
+/// Decodes the records of one hash; every one is checked.
+fn take_in_lazily(
+    shared: &Shared,
+    partial: &mut Partial,
+    name: &dyn Fn() -> String,
+    (network, kind, low): (NetworkId, Kind, &[u8]),
+    value: Value,
+) -> Result<(), StoreError> {
+    let mut values = list(shared, value)?.into_iter();
+    while let (Some(field), Some(record)) = (values.next(), values.next()) {
+        let (field, record) = (bytes(shared, field)?, bytes(shared, record)?);
+        let at = |problem: &dyn std::fmt::Display| {
+            damaged(shared, &name(), format!("has at `{}` a record that {problem}", String::from_utf8_lossy(&field)))
+        };
+        let key = key_of(kind, low, &field).ok_or_else(|| at(&"no version of allod puts there"))?;
+        let state = codec::decode_state(&record).map_err(|error| at(&error))?;
+        codec::check_pair(network, key, &state).map_err(|error| at(&error))?;
+        let address = if let Key::Address(address) = key { Some(address) } else { None };
+        partial.add(state, address);
+    }
+    Ok(())
+}
+
+/// Plays what was committed while the networks were read over them. Tells whether the log had all of it.
+async fn play(
+    shared: &Shared,
+    link: &mut Link,
+    shard: ShardId,
+    (from, to): (Seq, Seq),
+    networks: &mut BTreeMap<NetworkId, Partial>,
+) -> Result<bool, StoreError> {
+    let missed = usize::try_from(to.0 - from.0).unwrap_or(usize::MAX);
+    let batches = history(shared, link, shard, from, missed).await?;
+    if batches.last().map(|batch| batch.seq) != Some(to) || batches.len() != missed {
+        return Ok(false);
+    }
+    let mut changed: HashMap<(NetworkId, Key), Option<State>> = HashMap::new();
+    for act in batches.into_iter().flat_map(|batch| batch.acts) {
+        changed.extend(act.steps.into_iter().map(|step| ((act.network, step.key), step.state)));
+    }
+    for (&id, partial) in networks.iter_mut() {
+        partial.subnets.retain(|subnet| !changed.contains_key(&(id, Key::Subnet(subnet.id))));
+        partial.entries.retain(|(address, _)| !changed.contains_key(&(id, Key::Address(*address))));
+        if changed.contains_key(&(id, Key::Config)) {
+            partial.config = None;
+        }
+    }
+    for ((id, key), state) in changed {
+        if let Some(state) = state {
+            let address = if let Key::Address(address) = key { Some(address) } else { None };
+            networks.entry(id).or_default().add(state, address);
+        }
+    }
+    Ok(true)
+}
+
+async fn history(
+    shared: &Shared,
+    link: &mut Link,
+    shard: ShardId,
+    after: Seq,
+    limit: usize,
+) -> Result<Vec<Batch>, StoreError> {
+    let key = shared.keys.log(shard);
+    let (mut after, mut batches, mut parent) = (after, Vec::new(), None);
+    while batches.len() < limit {
+        let count = BATCHES_AT_ONCE.min(limit - batches.len());
+        let mut command = Cmd::new();
+        command.arg("XRANGE").arg(&key).arg(format!("({}-0", after.0)).arg("+").arg("COUNT").arg(count);
+        let entries = list(shared, link.ask(command, PIECE_WITHIN).await?)?;
+        let last = entries.len() < count;
+        for entry in entries {
+            let (seq, digest, bytes) =
+                entry_of(entry).ok_or_else(|| damaged(shared, &key, "has an entry that is no batch"))?;
+            let at = |problem: &dyn std::fmt::Display| {
+                damaged(shared, &key, format!("has at {seq}-0 a batch that {problem}"))
+            };
+            let batch = codec::decode_batch(&bytes).map_err(|error| at(&error))?;
+            let follows = parent.is_none_or(|parent| scripts::hex(fence::digest(parent, &bytes).0) == digest);
+            if batch.seq.0 != seq || batch.shard != shard || !follows {
+                return Err(at(&"does not follow the one before"));
+            }
+            parent = u128::from_str_radix(&digest, 16).ok().map(crate::store::Digest);
+            after = batch.seq;
+            batches.push(batch);
+        }
+        if last {
+            break;
+        }
+    }
+    Ok(batches)
+}
+
+/// Number, digest and bytes of an entry of the log.
+fn entry_of(entry: Value) -> Option<(u64, String, Vec<u8>)> {
+    let Value::Array(parts) = entry else { return None };
+    let [Value::BulkString(id), Value::Array(fields)] = <[Value; 2]>::try_from(parts).ok()? else { return None };
+    let seq = std::str::from_utf8(&id).ok()?.strip_suffix("-0")?.parse().ok()?;
+    let mut fields = fields.into_iter();
+    let (mut digest, mut batch) = (None, None);
+    while let (Some(Value::BulkString(name)), Some(Value::BulkString(value))) = (fields.next(), fields.next()) {
+        match &name[..] {
+            b"digest" => digest = String::from_utf8(value).ok(),
+            b"batch" => batch = Some(value),
+            _ => {}
+        }
+    }
+    Some((seq, digest?, batch?))
+}
+
+fn list(shared: &Shared, value: Value) -> Result<Vec<Value>, StoreError> {
+    match value {
+        Value::Array(values) | Value::Set(values) => Ok(values),
+        _ => Err(link::strange(&shared.place, "an answer is no list")),
+    }
+}
+
+fn bytes(shared: &Shared, value: Value) -> Result<Vec<u8>, StoreError> {
+    match value {
+        Value::BulkString(bytes) => Ok(bytes),
+        _ => Err(link::strange(&shared.place, "an answer is no text")),
+    }
+}
+
+fn damaged(shared: &Shared, key: &str, problem: impl std::fmt::Display) -> StoreError {
+    StoreError::Damaged(format!("Redis at {}: `{key}` {problem}", shared.place).into())
+}

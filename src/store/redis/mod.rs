@@ -1,0 +1,405 @@
+//! The register in Redis: records in compact hashes, a stream of batches a shard, and scripts that compare before they
+//! write.
+//!
+//! ```text
+//!  commit ──▶ commits ──▶ net, line ──▶ link ══▶ EVALSHA commit        in order, several under way
+//!  take, confirm ──▶ checks ──────────▶ link ══▶ EVALSHA take, confirm
+//!  load, history ──▶ load ────────────▶ link ══▶ HGETALL …, XRANGE …   in bounded pieces
+//! ```
+//!
+//! Three tasks with a connection each, on two threads of the store's own: what is read in bulk never stands before a
+//! batch. `keys` names everything that lies in Redis, `scripts` everything that runs there.
+//!
+//! **Fence and expectations** are compared inside Redis, in one script with the writes: a paused or slow owner cannot
+//! write, whatever it believes. The batches of several shards go as one call, so they are applied together; on a Redis
+//! cluster, where shards lie on different servers, that would not be so.
+//!
+//! **In doubt.** What Redis refuses before a script begins was not applied; what was sent and not answered is unknown
+//! (see `link`). The same bytes are recognised by token, seq and digest, whichever connection brings them. A head that is
+//! gone, or behind what was acknowledged, stops the store: it is never taken for a new or an older register. Which
+//! register it is stands in a file on this machine, so that an emptied Redis is refused also by the next process.
+//!
+//! **IPv6** has no fixed buckets: random addresses of a /64 would have a hash each. Its hashes cover from one LOW to the
+//! next, in an ordered index, and are cut when they grow beyond 96 records; dense and sparse ones take the same room.
+//!
+//! Review notes: does every error have its class? Is anything sent twice except after NOSCRIPT? Does every script compare
+//! all before it writes? Is each wait bounded?
+
+mod checks;
+mod commits;
+mod identity;
+mod keys;
+mod line;
+mod link;
+mod load;
+mod net;
+mod scripts;
+mod server;
+mod shared;
+
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::runtime::Runtime;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use self::identity::Identity;
+use self::keys::{FORMAT, Keys};
+use self::link::{Failed, Link, Place};
+use self::scripts::{Call, Initialised, Loaded, Shas};
+use self::server::Server;
+use self::shared::{Parts, Shared};
+use crate::store::{
+    Batch, CommitError, Committed, Digest, Head, Later, Seq, ShardId, ShardImage, Store, StoreError, StoreFigures,
+    StoreHealth, StoreInfo, Token,
+};
+
+/// Calls that wait for a task. A shard's committer has a few under way, so this is never reached in order.
+const QUEUE_CALLS_MAX: usize = 65_536;
+/// How long the first answers may take.
+const START_WITHIN: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// Where and how a register is kept.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// `redis://[user:password@]host:port/database`, or `redis+unix:///path`.
+    pub url: String,
+    /// What all keys begin with.
+    pub prefix: String,
+    /// Number of shards, fixed at first use.
+    pub shards: u16,
+    /// Name of this server, for people who look at a head.
+    pub owner: String,
+    /// Where it is noted which register this server keeps; none: nowhere.
+    pub directory: Option<PathBuf>,
+    /// Another register than the one noted, or none, is taken for what it is.
+    pub accept_new_store: bool,
+    /// For how long batches stay in the history.
+    pub history_seconds: u64,
+    /// How many bytes of batches stay in the history, of all shards together.
+    pub history_bytes: u64,
+}
+
+impl Options {
+    /// With the defaults of the configuration.
+    pub fn new(url: impl Into<String>, shards: u16) -> Self {
+        Self {
+            url: url.into(),
+            prefix: "allod".to_owned(),
+            shards,
+            owner: String::new(),
+            directory: None,
+            accept_new_store: false,
+            history_seconds: 30 * 86_400,
+            history_bytes: 1 << 30,
+        }
+    }
+}
+
+/// Keeps the register in a Redis server.
+#[derive(Debug)]
+pub struct RedisStore {
+    shared: Arc<Shared>,
+    senders: Mutex<Option<Senders>>,
+    running: Mutex<Option<Running>>,
+}
+
+#[derive(Debug, Clone)]
+struct Senders {
+    commits: mpsc::Sender<commits::Job>,
+    checks: mpsc::Sender<checks::Job>,
+    loads: mpsc::Sender<load::Job>,
+}
+
+/// The threads, and the tasks whose end is the end of what was begun.
+#[derive(Debug)]
+struct Running {
+    runtimes: [Runtime; 2],
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl RedisStore {
+    /// Connects, checks what Redis is set to, and opens the register there, or makes a new one.
+    ///
+    /// Blocks until Redis has answered. Call it where blocking is allowed.
+    ///
+    /// # Errors
+    /// [`StoreError::Foreign`] if Redis cannot keep a register, or holds another one; [`StoreError::Damaged`] if what was
+    /// there is gone.
+    pub fn open(options: Options) -> Result<Self, StoreError> {
+        let keys = Keys::new(&options.prefix)?;
+        if options.shards == 0 {
+            return Err(StoreError::Invalid("a register has 1 shard at least".into()));
+        }
+        let place = Place::new(&options.url)?;
+        let identity = options.directory.as_deref().map(Identity::read).transpose()?;
+        let runtimes = [runtime("store-redis")?, runtime("store-redis-load")?];
+        // On the runtime's thread: this one may belong to a runtime of its own.
+        let (told, asked) = std::sync::mpsc::sync_channel(1);
+        let (place_inside, options_inside) = (place.clone(), options.clone());
+        runtimes[0].spawn(async move {
+            let mut link = Link::new(place_inside, None);
+            let begun = begin(&mut link, &keys, &options_inside, identity.as_ref()).await;
+            // Whoever asked waits.
+            let _ = told.send(begun.map(|(server, shas, register)| (server, shas, register, keys, link)));
+        });
+        let crashed = |_| StoreError::Poisoned("its first task crashed".into());
+        let begun = asked.recv().map_err(crashed).and_then(std::convert::identity);
+        let (server, shas, register, keys, link) = match begun {
+            Ok(begun) => begun,
+            Err(error) => {
+                runtimes.into_iter().for_each(Runtime::shutdown_background);
+                return Err(error);
+            }
+        };
+        let info = StoreInfo {
+            kind: "redis",
+            durability: server.durability(),
+            full: "Redis has no memory left (its maxmemory is reached)",
+            act_bytes_max: crate::limits::ACT_BYTES_MAX,
+            register,
+            shards: options.shards,
+            commits_shards_together: true,
+            ownership_is_standing: false,
+            restored_from: None,
+        };
+        let parts = Parts {
+            keys,
+            shas: Arc::clone(&shas),
+            info,
+            place: Arc::clone(place.name()),
+            owner: options.owner,
+            keep_seconds: options.history_seconds,
+            keep_bytes: options.history_bytes / u64::from(options.shards),
+        };
+        Ok(Self::start(Arc::new(Shared::new(parts)), place, link, runtimes))
+    }
+
+    fn start(shared: Arc<Shared>, place: Place, link: Link, runtimes: [Runtime; 2]) -> Self {
+        let another = || Link::new(place.clone(), Some(Arc::clone(&shared.shas)));
+        let (commits, commit_jobs) = mpsc::channel(QUEUE_CALLS_MAX);
+        let (checks, check_jobs) = mpsc::channel(QUEUE_CALLS_MAX);
+        let (loads, load_jobs) = mpsc::channel(QUEUE_CALLS_MAX);
+        let tasks = vec![
+            runtimes[0].spawn(commits::run(Arc::clone(&shared), another(), commit_jobs)),
+            runtimes[0].spawn(checks::run(Arc::clone(&shared), link, check_jobs)),
+            runtimes[1].spawn(load::run(Arc::clone(&shared), another(), load_jobs)),
+        ];
+        let senders = Mutex::new(Some(Senders { commits, checks, loads }));
+        Self { shared, senders, running: Mutex::new(Some(Running { runtimes, tasks })) }
+    }
+
+    /// Hands a job to a task, in the order of the calls.
+    fn queue<J>(&self, job: J, to: impl FnOnce(&Senders) -> &mpsc::Sender<J>) -> Result<(), StoreError> {
+        self.shared.open()?;
+        let senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(senders) = &*senders else { return Err(StoreError::Poisoned("it was closed".into())) };
+        to(senders).try_send(job).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => StoreError::Io {
+                context: "queueing for Redis".into(),
+                source: Arc::new(std::io::Error::from(std::io::ErrorKind::WouldBlock)),
+            },
+            mpsc::error::TrySendError::Closed(_) => StoreError::Poisoned("its task ended".into()),
+        })
+    }
+
+    /// Refuses from here on, and gives what must be waited for.
+    fn stop(&self) -> Option<Running> {
+        self.shared.close();
+        self.senders.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.running.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl Drop for RedisStore {
+    fn drop(&mut self) {
+        if let Some(running) = self.stop() {
+            // What was begun is not waited for: `close` is for that.
+            running.runtimes.into_iter().for_each(Runtime::shutdown_background);
+        }
+    }
+}
+
+fn runtime(name: &str) -> Result<Runtime, StoreError> {
+    let built = tokio::runtime::Builder::new_multi_thread().worker_threads(1).thread_name(name).enable_all().build();
+    built.map_err(|error| StoreError::Io { context: format!("starting thread {name}").into(), source: Arc::new(error) })
+}
+
+/// Checks the server, and opens or makes the register.
+async fn begin(
+    link: &mut Link,
+    keys: &Keys,
+    options: &Options,
+    identity: Option<&Identity>,
+) -> Result<(Server, Arc<Shas>, u128), StoreError> {
+    let shas = link.shas().await.map_err(Failed::into_error)?;
+    let server = Server::look(link, &shas, keys).await?;
+    let known = identity.and_then(|identity| identity.known).filter(|_| !options.accept_new_store);
+    let names: Vec<String> =
+        std::iter::once(keys.register()).chain((0..options.shards).map(|shard| keys.head(ShardId(shard)))).collect();
+    let mut call = Call::new(&shas, Loaded::Init, &names);
+    call.arg(scripts::hex(rand::random::<u128>().max(1))).arg(FORMAT).number(options.shards.into());
+    call.number(now_ms()).arg(if known.is_some() { "0" } else { "1" });
+    let value = link.call(&call, START_WITHIN).await.map_err(Failed::into_error)?;
+    let place = Arc::clone(link.name());
+    let found =
+        scripts::initialised(value).ok_or_else(|| link::strange(&place, "the script answered something else"))?;
+    let register = check_register(found, &place, keys, options, identity)?;
+    if let Some(identity) = identity {
+        identity.remember(register)?;
+    }
+    Ok((server, shas, register))
+}
+
+/// What `init` found must be the register that this server is to keep, whole.
+fn check_register(
+    found: Initialised,
+    place: &Arc<str>,
+    keys: &Keys,
+    options: &Options,
+    identity: Option<&Identity>,
+) -> Result<u128, StoreError> {
+    let prefix = keys.prefix();
+    let noted = identity.map_or_else(String::new, |identity| format!(" ({} says so)", identity.path().display()));
+    let (made, register, format, shards, heads) = match found {
+        Initialised::Register { made, register, format, shards, heads } => (made, register, format, shards, heads),
+        Initialised::None => {
+            let text = format!(
+                "Redis at {place} has no register under `{prefix}`, and this server kept one there{noted}: Redis was \
+                 emptied, or is another one. Bring its data back, or name the right one by `--redis URL`; \
+                 `--accept-new-store` begins an empty register"
+            );
+            return Err(StoreError::Damaged(text.into()));
+        }
+        Initialised::Heads(shard) => {
+            let head = keys.head(ShardId(u16::try_from(shard).unwrap_or(u16::MAX)));
+            let text = format!("Redis at {place} has `{head}` but lost `{}`; bring its data back", keys.register());
+            return Err(StoreError::Damaged(text.into()));
+        }
+    };
+    if format != FORMAT {
+        let text = format!(
+            "Redis at {place} has a register of format {format} under `{prefix}`, which this version of allod does not \
+             know; start a newer one, or choose another `store.prefix`"
+        );
+        return Err(StoreError::Foreign(text.into()));
+    }
+    if shards != u64::from(options.shards) {
+        let text = format!(
+            "Redis at {place} has a register of {shards} shards under `{prefix}`, which is fixed at its first start, and \
+             the configuration says {}; set `store.shards` to {shards}, or choose another `store.prefix`",
+            options.shards
+        );
+        return Err(StoreError::Foreign(text.into()));
+    }
+    if heads != shards {
+        let text = format!(
+            "Redis at {place} lost the heads of {} of the {shards} shards of the register under `{prefix}`; bring its data \
+             back",
+            shards.saturating_sub(heads)
+        );
+        return Err(StoreError::Damaged(text.into()));
+    }
+    let known = identity.and_then(|identity| identity.known).filter(|_| !options.accept_new_store);
+    if let Some(known) = known.filter(|&known| known != register) {
+        let text = format!(
+            "Redis at {place} has another register under `{prefix}` than the one that this server kept there{noted}: \
+             {register:032x}, not {known:032x}. Name the right one by `--redis URL`; `--accept-new-store` takes this one"
+        );
+        return Err(StoreError::Foreign(text.into()));
+    }
+    if made {
+        tracing::info!(redis = %place, prefix, shards, "made a new register");
+    }
+    Ok(register)
+}
+
+#[expect(clippy::disallowed_methods, reason = "when the register was made, for people")]
+fn now_ms() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+fn ended() -> StoreError {
+    StoreError::Poisoned("its task ended".into())
+}
+
+impl Store for RedisStore {
+    fn info(&self) -> StoreInfo {
+        self.shared.info.clone()
+    }
+
+    fn health(&self) -> StoreHealth {
+        self.shared.health()
+    }
+
+    fn figures(&self) -> StoreFigures {
+        StoreFigures {
+            flushes: self.shared.commits.load(Ordering::Relaxed),
+            log_bytes: self.shared.commit_bytes.load(Ordering::Relaxed),
+            ..StoreFigures::default()
+        }
+    }
+
+    fn take(&self, shard: ShardId, token: Token) -> Later<Result<Head, StoreError>> {
+        let (reply, answer) = oneshot::channel();
+        let queued = self.queue(checks::Job::Take(shard, token, reply), |senders| &senders.checks);
+        Box::pin(async move {
+            queued?;
+            answer.await.unwrap_or_else(|_| Err(ended()))
+        })
+    }
+
+    fn load(&self, shard: ShardId, token: Token) -> Later<Result<ShardImage, StoreError>> {
+        let (reply, answer) = oneshot::channel();
+        let queued = self.queue(load::Job::Load(shard, token, reply), |senders| &senders.loads);
+        Box::pin(async move {
+            queued?;
+            answer.await.unwrap_or_else(|_| Err(ended()))
+        })
+    }
+
+    fn commit(&self, batches: Arc<[Batch]>) -> Later<Result<Vec<Committed>, CommitError>> {
+        if batches.is_empty() {
+            return Box::pin(std::future::ready(Ok(Vec::new())));
+        }
+        let (reply, answer) = oneshot::channel();
+        let queued = self.queue(commits::Job { batches, reply }, |senders| &senders.commits);
+        Box::pin(async move {
+            queued.map_err(|cause| CommitError::NotApplied { cause })?;
+            answer.await.unwrap_or_else(|_| Err(CommitError::Unknown { cause: ended() }))
+        })
+    }
+
+    fn confirm(&self, batches: Vec<(ShardId, Token, Seq, Digest)>) -> Later<Result<(), CommitError>> {
+        let (reply, answer) = oneshot::channel();
+        let queued = self.queue(checks::Job::Confirm(batches, reply), |senders| &senders.checks);
+        Box::pin(async move {
+            queued.map_err(|cause| CommitError::NotApplied { cause })?;
+            answer.await.unwrap_or_else(|_| Err(CommitError::Unknown { cause: ended() }))
+        })
+    }
+
+    fn history(&self, shard: ShardId, after: Seq, limit: usize) -> Later<Result<Vec<Batch>, StoreError>> {
+        let (reply, answer) = oneshot::channel();
+        let queued = self.queue(load::Job::History(shard, after, limit, reply), |senders| &senders.loads);
+        Box::pin(async move {
+            queued?;
+            answer.await.unwrap_or_else(|_| Err(ended()))
+        })
+    }
+
+    fn close(&self) -> Later<()> {
+        let running = self.stop();
+        Box::pin(async move {
+            let Some(Running { runtimes, tasks }) = running else { return };
+            for task in tasks {
+                // A task that crashed has nothing left to wait for.
+                drop(task.await);
+            }
+            runtimes.into_iter().for_each(Runtime::shutdown_background);
+        })
+    }
+}

@@ -1,0 +1,171 @@
+//! One net operation for each key of a batch: what must be there before, and what is there after. The log keeps every step.
+//!
+//! A release and a grant of one address in one batch are one operation: the first step's expectation, the last step's
+//! state. So the script compares each key once, and a full pool can swap an address within a batch.
+//!
+//! Neighbours: `commits` calls this before it sends; `scripts` says in which order the arguments stand.
+
+use super::keys::{Kind, Place};
+use super::scripts::Call;
+use crate::core::address::{Address, Cidr};
+use crate::core::state::Key;
+use crate::core::types::NetworkId;
+use crate::store::codec::{self, CodecError, Write};
+use crate::store::{CommitError, Seq, ShardId};
+
+/// Operations of one group of configuration: its arguments are handed to one call of Redis.
+const CONFIG_OPERATIONS_MAX: usize = 500;
+
+/// What becomes of one key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Operation<'a> {
+    network: NetworkId,
+    key: Key,
+    /// Mark that must be there before; none: nothing.
+    expect: Option<u64>,
+    /// Record that is there after; none: nothing.
+    state: Option<&'a [u8]>,
+}
+
+/// The operations of a batch, in order of network and key.
+#[derive(Debug)]
+pub(super) struct Net<'a> {
+    operations: Vec<Operation<'a>>,
+    /// Is one of the records put a block?
+    blocks: bool,
+}
+
+impl<'a> Net<'a> {
+    /// Nets the steps of an encoded batch.
+    ///
+    /// # Errors
+    /// [`CommitError::Mismatch`] if a step does not expect what the one before left; [`CommitError::NotApplied`] if a
+    /// record put lies inside another.
+    pub(super) fn of(shard: ShardId, seq: Seq, bytes: &'a [u8]) -> Result<Self, CommitError> {
+        let mut steps = Vec::new();
+        let unreadable = |error: CodecError| crate::store::fence::invalid(shard, seq, format_args!("it {error}"));
+        codec::walk_batch::<CodecError>(bytes, |network, step| {
+            steps.push(Operation { network, key: step.key, expect: step.expect, state: step.state });
+            Ok(())
+        })
+        .map_err(unreadable)?;
+        // Stable: steps of one key stay in their order.
+        steps.sort_by_key(|step| (step.network, step.key));
+        let mut operations: Vec<Operation<'a>> = Vec::with_capacity(steps.len());
+        for step in steps {
+            match operations.last_mut() {
+                Some(last) if (last.network, last.key) == (step.network, step.key) => {
+                    let found = last.state.map(codec::mark_of).transpose().map_err(unreadable)?;
+                    if found != step.expect {
+                        let Operation { network, key, expect: expected, .. } = step;
+                        return Err(CommitError::Mismatch { shard, seq, network, key, expected, found });
+                    }
+                    last.state = step.state;
+                }
+                Some(_) | None => operations.push(step),
+            }
+        }
+        let mut net = Self { operations, blocks: false };
+        net.look_for_blocks().map_err(|problem| match problem {
+            Ok(error) => unreadable(error),
+            Err(address) => crate::store::fence::invalid(
+                shard,
+                seq,
+                format_args!("it puts a record at {address} into a block that it puts as well"),
+            ),
+        })?;
+        Ok(net)
+    }
+
+    /// Notes whether there are blocks, and compares what is put with one another. The script compares it with the rest.
+    fn look_for_blocks(&mut self) -> Result<(), Result<CodecError, Address>> {
+        let mut around: Option<(NetworkId, Cidr)> = None;
+        for operation in &self.operations {
+            let (Key::Address(address), Some(state)) = (operation.key, operation.state) else { continue };
+            if let Some((network, block)) = around
+                && network == operation.network
+                && block.contains(address)
+            {
+                return Err(Err(address));
+            }
+            let length = codec::length_of(state).map_err(Ok)?;
+            if length < address.family().width() {
+                self.blocks = true;
+                around = Cidr::new(address, length).map(|block| (operation.network, block));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn has_blocks(&self) -> bool {
+        self.blocks
+    }
+
+    /// The groups that the script takes: what lies in one hash, and IPv6 of one network together.
+    fn groups(&self) -> Vec<&[Operation<'a>]> {
+        let mut groups = Vec::new();
+        let mut rest = &self.operations[..];
+        while let Some(first) = rest.first() {
+            let place = Place::of(first.key);
+            let same = |operation: &Operation<'_>| {
+                let other = Place::of(operation.key);
+                operation.network == first.network && (other.kind, other.low) == (place.kind, place.low)
+            };
+            let most = if place.kind == Kind::Config { CONFIG_OPERATIONS_MAX } else { rest.len() };
+            let length = rest.iter().take(most).take_while(|operation| same(operation)).count();
+            let (group, after) = rest.split_at(length);
+            groups.push(group);
+            rest = after;
+        }
+        groups
+    }
+
+    /// Appends `size groups group…`: how many arguments the groups have, how many there are, and they.
+    pub(super) fn put(&self, call: &mut Call) {
+        let groups = self.groups();
+        let size = |group: &&[Operation<'_>]| {
+            let (puts, dels) = puts_and_dels(group);
+            6 + 2 * group.len() + 2 * puts + dels
+        };
+        call.number(groups.iter().map(size).sum::<usize>() as u64).number(groups.len() as u64);
+        let (mut fields, mut mark) = (Vec::new(), Vec::new());
+        for group in groups {
+            let Some(first) = group.first() else { continue };
+            let place = Place::of(first.key);
+            call.arg(place.kind.letter()).arg(first.network.to_string()).arg(place.low_text());
+            call.number(group.len() as u64);
+            fields.clear();
+            fields.extend(group.iter().map(|operation| Place::of(operation.key).field()));
+            for field in &fields {
+                call.arg(field);
+            }
+            for operation in group {
+                mark.clear();
+                if let Some(expect) = operation.expect {
+                    mark.put_varint(expect);
+                }
+                call.arg(&mark);
+            }
+            let (puts, dels) = puts_and_dels(group);
+            call.number(puts as u64);
+            for (operation, field) in group.iter().zip(&fields) {
+                if let Some(state) = operation.state {
+                    call.arg(field).arg(state);
+                }
+            }
+            call.number(dels as u64);
+            for (operation, field) in group.iter().zip(&fields) {
+                if operation.state.is_none() && operation.expect.is_some() {
+                    call.arg(field);
+                }
+            }
+        }
+    }
+}
+
+/// Where nothing was and nothing is, there is only something to compare.
+fn puts_and_dels(group: &[Operation<'_>]) -> (usize, usize) {
+    let puts = group.iter().filter(|operation| operation.state.is_some()).count();
+    let dels = group.iter().filter(|operation| operation.state.is_none() && operation.expect.is_some()).count();
+    (puts, dels)
+}

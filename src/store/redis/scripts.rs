@@ -1,0 +1,368 @@
+//! The scripts that run inside Redis: their texts, what each is given, and what it answers.
+//!
+//! No other file says EVALSHA. The head of each script is its contract, in a grammar that a test here reads and compares
+//! with the builders below. A script is loaded on every new connection, so NOSCRIPT is rare; it means that nothing was
+//! applied, and the script is loaded and sent again.
+//!
+//! Neighbours: `net` makes the arguments of a commit; `link` sends them and sorts what comes back.
+
+use redis::{Cmd, Value};
+
+use super::keys::Kind;
+use crate::core::types::{Generation, NetworkId, ShardTime};
+use crate::store::{Digest, Epoch, Head, Seq, Token};
+
+/// A script and its contract.
+#[derive(Debug)]
+#[cfg_attr(not(test), expect(dead_code, reason = "keys, arguments and answers are what a test compares the text with"))]
+pub(super) struct Script {
+    pub(super) name: &'static str,
+    pub(super) text: &'static str,
+    /// Of which kinds its keys are, in turn.
+    pub(super) keys: &'static [&'static str],
+    /// The arguments that are counted from the front, in turn.
+    pub(super) arguments: &'static [&'static str],
+    /// First words of its answers.
+    pub(super) answers: &'static [&'static str],
+}
+
+pub(super) const INIT: Script = Script {
+    name: "init",
+    text: include_str!("scripts/init.lua"),
+    keys: &["register", "head"],
+    arguments: &["register", "format", "shards", "created", "make"],
+    answers: &["made", "there", "none", "heads"],
+};
+pub(super) const PROBE: Script = Script {
+    name: "probe",
+    text: include_str!("scripts/probe.lua"),
+    keys: &["probe"],
+    arguments: &["value", "fields"],
+    answers: &[],
+};
+pub(super) const TAKE: Script = Script {
+    name: "take",
+    text: include_str!("scripts/take.lua"),
+    keys: &["head"],
+    arguments: &["token", "owner", "lease"],
+    answers: &["taken", "absent"],
+};
+pub(super) const CONFIRM: Script = Script {
+    name: "confirm",
+    text: include_str!("scripts/confirm.lua"),
+    keys: &["head", "log"],
+    arguments: &["token", "seq", "digest"],
+    answers: &["confirmed", "absent", "fenced"],
+};
+pub(super) const COMMIT: Script = Script {
+    name: "commit",
+    text: include_str!("scripts/commit.lua"),
+    keys: &["head", "log", "networks"],
+    arguments: &["batches", "keep_seconds", "keep_bytes", "batch"],
+    answers: &["applied", "absent", "fenced", "gap", "back", "mismatch"],
+};
+pub(super) const LEAVES: Script = Script {
+    name: "leaves",
+    text: include_str!("scripts/leaves.lua"),
+    keys: &["index"],
+    arguments: &["after", "count", "records"],
+    answers: &[],
+};
+
+/// A script as it is loaded: its text may have been given flags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Loaded {
+    Init,
+    Probe,
+    Take,
+    Confirm,
+    Leaves,
+    Commit,
+    /// The same as `Commit`, and runs while the memory is full: for batches that only let go.
+    CommitLettingGo,
+}
+
+impl Loaded {
+    /// In the order of the enum.
+    pub(super) const ALL: [Loaded; 7] = [
+        Loaded::Init,
+        Loaded::Probe,
+        Loaded::Take,
+        Loaded::Confirm,
+        Loaded::Leaves,
+        Loaded::Commit,
+        Loaded::CommitLettingGo,
+    ];
+
+    fn script(self) -> &'static Script {
+        match self {
+            Loaded::Init => &INIT,
+            Loaded::Probe => &PROBE,
+            Loaded::Take => &TAKE,
+            Loaded::Confirm => &CONFIRM,
+            Loaded::Leaves => &LEAVES,
+            Loaded::Commit | Loaded::CommitLettingGo => &COMMIT,
+        }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        self.script().name
+    }
+
+    /// What Redis is given.
+    pub(super) fn text(self) -> String {
+        let text = self.script().text;
+        if self == Loaded::CommitLettingGo {
+            return text.replacen("#!lua\n", "#!lua flags=allow-oom\n", 1);
+        }
+        text.to_owned()
+    }
+}
+
+/// The hashes by which Redis knows the scripts. They depend on the texts only, so one server's are every server's.
+#[derive(Debug, Clone)]
+pub(super) struct Shas(pub(super) [String; Loaded::ALL.len()]);
+
+/// A call of a script. The command can be sent again as it is.
+#[derive(Debug, Clone)]
+pub(super) struct Call {
+    pub(super) script: Loaded,
+    pub(super) command: Cmd,
+}
+
+impl Call {
+    pub(super) fn new(shas: &Shas, script: Loaded, keys: &[String]) -> Self {
+        let mut command = Cmd::new();
+        command.arg("EVALSHA").arg(&shas.0[script as usize]).arg(keys.len()).arg(keys);
+        Self { script, command }
+    }
+
+    pub(super) fn arg(&mut self, argument: impl AsRef<[u8]>) -> &mut Self {
+        self.command.arg(argument.as_ref());
+        self
+    }
+
+    pub(super) fn number(&mut self, number: u64) -> &mut Self {
+        self.command.arg(number);
+        self
+    }
+}
+
+/// 32 hex digits.
+pub(super) fn hex(bits: u128) -> String {
+    format!("{bits:032x}")
+}
+
+/// What `commit` and `confirm` answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It holds: applied, or confirmed.
+    Done,
+    /// The n-th shard of the call has no head.
+    Absent(usize),
+    Fenced(usize, Epoch),
+    Gap(usize, Seq),
+    Back(usize),
+    Mismatch {
+        at: usize,
+        network: NetworkId,
+        kind: Kind,
+        low: Vec<u8>,
+        field: Vec<u8>,
+        found: Option<Vec<u8>>,
+    },
+}
+
+/// Takes an answer apart from its front. An answer of another shape is none of ours: some other script, or server.
+struct Answer(std::vec::IntoIter<Value>);
+
+impl Answer {
+    fn of(value: Value) -> Option<(Vec<u8>, Self)> {
+        let Value::Array(values) = value else { return None };
+        let mut answer = Answer(values.into_iter());
+        Some((answer.bytes()?, answer))
+    }
+
+    fn bytes(&mut self) -> Option<Vec<u8>> {
+        match self.0.next()? {
+            Value::BulkString(bytes) => Some(bytes),
+            Value::SimpleString(text) => Some(text.into()),
+            Value::Int(number) => Some(number.to_string().into()),
+            _ => None,
+        }
+    }
+
+    fn text(&mut self) -> Option<String> {
+        String::from_utf8(self.bytes()?).ok()
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        self.text()?.parse().ok()
+    }
+
+    fn hex(&mut self) -> Option<u128> {
+        u128::from_str_radix(&self.text()?, 16).ok()
+    }
+
+    /// Which shard of the call: they count from 1.
+    fn place(&mut self) -> Option<usize> {
+        usize::try_from(self.number()?).ok()?.checked_sub(1)
+    }
+}
+
+/// The answer of `commit` or `confirm`.
+pub(super) fn verdict(value: Value) -> Option<Verdict> {
+    let (word, mut rest) = Answer::of(value)?;
+    Some(match &word[..] {
+        b"applied" | b"confirmed" => Verdict::Done,
+        b"absent" => Verdict::Absent(rest.place()?),
+        b"fenced" => Verdict::Fenced(rest.place()?, Epoch(rest.number()?)),
+        b"gap" => Verdict::Gap(rest.place()?, Seq(rest.number()?)),
+        b"back" => Verdict::Back(rest.place()?),
+        b"mismatch" => {
+            let at = rest.place()?;
+            let kind = Kind::from_letter(&rest.bytes()?)?;
+            let network = rest.text()?.parse().ok()?;
+            Verdict::Mismatch { at, network, kind, low: rest.bytes()?, field: rest.bytes()?, found: rest.bytes() }
+        }
+        _ => return None,
+    })
+}
+
+/// The answer of `take`; the inner none is a head that is absent.
+pub(super) fn taken(value: Value) -> Option<Option<Head>> {
+    let (word, mut rest) = Answer::of(value)?;
+    match &word[..] {
+        b"taken" => Some(Some(head_of(&mut rest)?)),
+        b"absent" => Some(None),
+        _ => None,
+    }
+}
+
+fn head_of(rest: &mut Answer) -> Option<Head> {
+    Some(Head {
+        epoch: Epoch(rest.number()?),
+        token: Token(rest.hex()?),
+        parent: Token(rest.hex()?),
+        seq: Seq(rest.number()?),
+        digest: Digest(rest.hex()?),
+        time: ShardTime(rest.number()?),
+        generation: Generation(rest.number()?),
+    })
+}
+
+/// Fields of a head, in the order in which [`head`] reads them.
+pub(super) const HEAD_FIELDS: [&str; 7] = ["epoch", "token", "parent", "seq", "digest", "time", "generation"];
+
+/// The answer of an HMGET of [`HEAD_FIELDS`]; the inner none is a head that is absent.
+pub(super) fn head(value: Value) -> Option<Option<Head>> {
+    match value {
+        Value::Array(values) if values.first() == Some(&Value::Nil) => Some(None),
+        Value::Array(values) => Some(Some(head_of(&mut Answer(values.into_iter()))?)),
+        _ => None,
+    }
+}
+
+/// What `init` found or made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Initialised {
+    Register {
+        made: bool,
+        register: u128,
+        format: String,
+        shards: u64,
+        heads: u64,
+    },
+    None,
+    /// No register, but the head of this shard.
+    Heads(u64),
+}
+
+/// The answer of `init`.
+pub(super) fn initialised(value: Value) -> Option<Initialised> {
+    let (word, mut rest) = Answer::of(value)?;
+    Some(match &word[..] {
+        b"made" | b"there" => Initialised::Register {
+            made: word == b"made",
+            register: rest.hex()?,
+            format: rest.text()?,
+            shards: rest.number()?,
+            heads: rest.number()?,
+        },
+        b"none" => Initialised::None,
+        b"heads" => Initialised::Heads(rest.number()? - 1),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// `-- KEYS[1,4..] head: …` as ("KEYS", "1,4..", "head").
+    fn declared(text: &str) -> Vec<(&str, &str, &str)> {
+        text.lines()
+            .filter_map(|line| {
+                let rest = line.strip_prefix("-- ")?;
+                let (list, rest) = rest.split_once('[')?;
+                let (numbers, rest) = rest.split_once("] ")?;
+                let (name, _) = rest.split_once(": ")?;
+                (["KEYS", "ARGV"].contains(&list)).then_some((list, numbers, name))
+            })
+            .collect()
+    }
+
+    #[test]
+    fn each_head_declares_what_its_builder_gives() {
+        for script in [&INIT, &PROBE, &TAKE, &CONFIRM, &COMMIT, &LEAVES] {
+            let declared = declared(script.text);
+            let of = |list: &str| -> Vec<(&str, &str)> {
+                declared.iter().filter(|line| line.0 == list).map(|line| (line.1, line.2)).collect()
+            };
+            for (list, names) in [("KEYS", script.keys), ("ARGV", script.arguments)] {
+                let lines = of(list);
+                assert_eq!(lines.iter().map(|line| line.1).collect::<Vec<_>>(), names, "{} {list}", script.name);
+                for (at, (number, name)) in lines.iter().enumerate() {
+                    let number = number.split([',', '.']).next().unwrap();
+                    assert_eq!(number, (at + 1).to_string(), "{} {list} {name}", script.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn each_head_names_every_answer_and_every_write() {
+        for script in [&INIT, &PROBE, &TAKE, &CONFIRM, &COMMIT, &LEAVES] {
+            let head = script.text.lines().skip(1).take_while(|line| line.starts_with("-- ") || *line == "--");
+            let head: String = head.map(|line| format!("{line}\n")).collect();
+            for answer in script.answers {
+                assert!(head.contains(&format!("`{answer}`")), "{}: {answer}", script.name);
+            }
+            let returned = script.text.split("return {'").skip(1).chain(script.text.split("now, 1, '").skip(1));
+            let returned: BTreeSet<&str> = returned.filter_map(|rest| rest.split('\'').next()).collect();
+            let answers: BTreeSet<&str> = script.answers.iter().copied().collect();
+            assert_eq!(returned, answers, "{}", script.name);
+            let writes = head.lines().find_map(|line| line.strip_prefix("-- writes ")).unwrap();
+            for written in writes.split(' ').filter(|&word| word != "nothing") {
+                assert!(script.keys.contains(&written), "{}: {written}", script.name);
+            }
+        }
+    }
+
+    #[test]
+    fn the_variant_that_lets_go_differs_in_its_flags_only() {
+        let (plain, letting_go) = (Loaded::Commit.text(), Loaded::CommitLettingGo.text());
+        assert!(letting_go.starts_with("#!lua flags=allow-oom\n"));
+        assert_eq!(plain.split_once('\n').unwrap().1, letting_go.split_once('\n').unwrap().1);
+    }
+
+    #[test]
+    fn an_answer_of_another_shape_is_none_of_ours() {
+        assert_eq!(verdict(Value::Okay), None);
+        assert_eq!(verdict(Value::Array(vec![Value::BulkString(b"gap".to_vec())])), None);
+        assert_eq!(taken(Value::Array(vec![])), None);
+        assert_eq!(verdict(Value::Array(vec![Value::BulkString(b"applied".to_vec())])), Some(Verdict::Done));
+    }
+}

@@ -1,0 +1,314 @@
+#!lua
+-- Applies one batch for each of several shards: all of them or none. Whatever can be refused is looked at before the
+-- first write, because an error does not roll back.
+--
+-- A batch has its arguments behind one another: a name, the batch itself, and groups of keys that change. A group is
+-- records that lie in one hash (`c`: configuration, `4`: a bucket of IPv4) or IPv6 addresses in ascending order (`6`),
+-- whose hashes are found here. Derived from a head's key `…:head`: `…:c:NETWORK` configuration, `…:4:NETWORK:LOW` and
+-- `…:6:NETWORK:LOW` records, `…:i4:NETWORK` and `…:i6:NETWORK` which LOWs there are, `…:k:NETWORK` lengths of blocks.
+--
+-- KEYS[1,4..] head: the head of the shard
+-- KEYS[2,5..] log: its batches
+-- KEYS[3,6..] networks: those that have anything
+-- ARGV[1] batches: how many follow
+-- ARGV[2] keep_seconds: for how long batches stay in the log
+-- ARGV[3] keep_bytes: how many bytes of batches stay in a shard's log
+-- ARGV[4..] batch: epoch token seq parent digest time generation bytes blocks size groups group…
+-- ARGV group: kind network low count field… expect… puts (field value)… dels field…
+-- returns {`applied`}: each of them now, or before
+-- returns {`absent`, n}: the n-th shard has no head
+-- returns {`fenced`, n, epoch}: another owner, or another line
+-- returns {`gap`, n, seq}: batches are missing after seq
+-- returns {`back`, n}: time or generation lower than in the batch before
+-- returns {`mismatch`, n, kind, network, low, field, found}: something else is there; found is its record, or nothing
+-- writes head log networks
+local call, sub, byte, format = redis.call, string.sub, string.byte, string.format
+-- Arguments of one call, bounded by Lua's stack; how long a hash of IPv6 may grow, and how many addresses stay in it
+-- when it is cut; how often the log is trimmed.
+local STRIP, LEAF_MAX, LEAF_CUT, TRIM_EVERY = 1000, 96, 64, 64
+local ZERO = string.rep('0', 32)
+
+-- Length of what a record covers: behind version, kind and mark.
+local function length_of(record)
+    local at = 3
+    while byte(record, at) >= 128 do at = at + 1 end
+    return byte(record, at + 1)
+end
+
+-- First address of the prefix of this length in which an address lies; both in hex.
+local function base_of(address, length)
+    local whole = math.floor(length / 4)
+    if whole >= #address then return address end
+    local digit = tonumber(sub(address, whole + 1, whole + 1), 16)
+    local unit = 2 ^ (4 - length % 4)
+    return sub(address, 1, whole) .. format('%x', digit - digit % unit) .. string.rep('0', #address - whole - 1)
+end
+
+-- Where the prefix ends: its last address.
+local function last_of(address, length)
+    local whole = math.floor(length / 4)
+    if whole >= #address then return address end
+    local digit = tonumber(sub(address, whole + 1, whole + 1), 16)
+    return sub(address, 1, whole) .. format('%x', digit + 2 ^ (4 - length % 4) - 1)
+        .. string.rep('f', #address - whole - 1)
+end
+
+-- The hash in which an address is, and its field there.
+local function place_of(prefix, kind, network, address)
+    if kind == '4' then
+        local number = tonumber(address, 16)
+        return prefix .. '4:' .. network .. ':' .. format('%08x', number - number % 64), tostring(number % 64)
+    end
+    local low = call('ZREVRANGEBYLEX', prefix .. 'i6:' .. network, '[' .. address, '-', 'LIMIT', 0, 1)[1]
+    return prefix .. '6:' .. network .. ':' .. (low or ZERO), address
+end
+
+local function address_of(kind, low, field)
+    return kind == '4' and format('%08x', tonumber(low, 16) + field) or field
+end
+
+-- The parts of a group: each is one hash, and the strips of arguments that concern it.
+local function parts_of(prefix, g)
+    if g.kind == 'c' then
+        g.key = prefix .. 'c:' .. g.network
+        return {g}
+    elseif g.kind == '4' then
+        g.key = prefix .. '4:' .. g.network .. ':' .. g.low
+        return {g}
+    end
+    local parts, index, base = {}, prefix .. 'i6:' .. g.network, prefix .. '6:' .. g.network .. ':'
+    local at, put, del = g.first, g.put, g.del
+    while at <= g.last do
+        local address = ARGV[at]
+        local low = call('ZREVRANGEBYLEX', index, '[' .. address, '-', 'LIMIT', 0, 1)[1]
+        local high = call('ZRANGEBYLEX', index, '(' .. address, '+', 'LIMIT', 0, 1)[1]
+        local p = {kind = '6', network = g.network, low = low or ZERO, fresh = not low, first = at, offset = g.offset,
+            put = put, del = del}
+        p.key = base .. p.low
+        while at <= g.last and (not high or ARGV[at] < high) do at = at + 1 end
+        while put <= g.put_last and (not high or ARGV[put] < high) do put = put + 2 end
+        while del <= g.del_last and (not high or ARGV[del] < high) do del = del + 1 end
+        p.last, p.put_last, p.del_last = at - 1, put - 1, del - 1
+        parts[#parts + 1] = p
+    end
+    return parts
+end
+
+-- Compares what is there with what is expected. Tells the first field that differs, and counts blocks that go.
+local function differs(p, watch, lengths)
+    p.added = true
+    for from = p.first, p.last, STRIP do
+        local to = math.min(from + STRIP - 1, p.last)
+        local found = call('HMGET', p.key, unpack(ARGV, from, to))
+        for at = from, to do
+            local there, expect = found[at - from + 1], ARGV[at + p.offset]
+            if expect == '' then
+                if there then return at, there end
+            elseif not there or sub(there, 3, 2 + #expect) ~= expect then
+                return at, there
+            else
+                p.added = false
+                if watch and p.kind ~= 'c' then
+                    local length = byte(there, 3 + #expect)
+                    if length ~= (p.kind == '4' and 32 or 128) then
+                        local name = p.kind .. '/' .. length
+                        lengths[name] = (lengths[name] or 0) - 1
+                    end
+                end
+            end
+        end
+    end
+end
+
+-- What lies in the way of a put: a block around it, or for a block anything inside it. What this batch changes itself is
+-- left out: its own puts were compared with each other before it was sent.
+local function in_the_way(prefix, p, stored, touched, lengths)
+    local width = p.kind == '4' and 32 or 128
+    for at = p.put, p.put_last, 2 do
+        local address = address_of(p.kind, p.low, ARGV[at])
+        local length = length_of(ARGV[at + 1])
+        for name in pairs(stored) do
+            local around = tonumber(string.match(name, '^' .. p.kind .. '/(%d+)$'))
+            local base = around and around < length and base_of(address, around)
+            if base and not touched[p.kind .. base] then
+                local key, field = place_of(prefix, p.kind, p.network, base)
+                local there = call('HMGET', key, field)[1]
+                if there and length_of(there) == around then return at, there end
+            end
+        end
+        if length < width then
+            local name = p.kind .. '/' .. length
+            lengths[name] = (lengths[name] or 0) + 1
+            local last, index = last_of(address, length), prefix .. 'i' .. p.kind .. ':' .. p.network
+            local low = call('ZREVRANGEBYLEX', index, '[' .. address, '-', 'LIMIT', 0, 1)[1] or address
+            local from = '['
+            repeat
+                local lows = call('ZRANGEBYLEX', index, from .. low, '[' .. last, 'LIMIT', 0, 100)
+                for _, below in ipairs(lows) do
+                    local key = prefix .. p.kind .. ':' .. p.network .. ':' .. below
+                    for _, field in ipairs(call('HKEYS', key)) do
+                        local inside = address_of(p.kind, below, field)
+                        if inside >= address and inside <= last and not touched[p.kind .. inside] then
+                            return at, call('HMGET', key, field)[1]
+                        end
+                    end
+                    low, from = below, '('
+                end
+            until #lows < 100
+        end
+    end
+end
+
+-- Cuts a hash of IPv6 that grew too long: its lower addresses stay, the others move on to new ones.
+local function cut(prefix, p)
+    local all, order = call('HGETALL', p.key), {}
+    for at = 1, #all, 2 do order[#order + 1] = at end
+    table.sort(order, function(one, other) return all[one] < all[other] end)
+    local from = LEAF_CUT + 1
+    while from <= #order do
+        local size = #order - from + 1
+        if size > LEAF_MAX then size = LEAF_CUT end
+        local moved, fields = {}, {}
+        for n = from, from + size - 1 do
+            local at = order[n]
+            moved[#moved + 1], moved[#moved + 2] = all[at], all[at + 1]
+            fields[#fields + 1] = all[at]
+        end
+        call('HSET', prefix .. '6:' .. p.network .. ':' .. fields[1], unpack(moved))
+        call('ZADD', prefix .. 'i6:' .. p.network, 0, fields[1])
+        call('HDEL', p.key, unpack(fields))
+        from = from + size
+    end
+end
+
+local function write(prefix, networks, p)
+    local added = 0
+    for from = p.put, p.put_last, STRIP do
+        added = added + call('HSET', p.key, unpack(ARGV, from, math.min(from + STRIP - 1, p.put_last)))
+    end
+    for from = p.del, p.del_last, STRIP do
+        call('HDEL', p.key, unpack(ARGV, from, math.min(from + STRIP - 1, p.del_last)))
+    end
+    if p.kind == 'c' then
+        if added > 0 then call('SADD', networks, p.network) end
+        p.emptied = p.del <= p.del_last
+        return
+    end
+    local index = prefix .. 'i' .. p.kind .. ':' .. p.network
+    if added > 0 then
+        local length = (p.added or p.kind == '6') and call('HLEN', p.key)
+        if length == added then
+            call('ZADD', index, 0, p.low)
+            call('SADD', networks, p.network)
+        end
+        if p.kind == '6' and length > LEAF_MAX then cut(prefix, p) end
+    elseif p.del <= p.del_last and call('EXISTS', p.key) == 0 then
+        call('ZREM', index, p.low)
+        p.emptied = true
+    end
+end
+
+-- Removes the oldest batches that nobody is to keep, a few at a time. The last ones stay: they are how a batch that is
+-- sent again is recognised.
+local function trim(log, seq, bytes, seconds)
+    for _ = 1, 2 * TRIM_EVERY do
+        local first = call('XRANGE', log, '-', '+', 'COUNT', 1)[1]
+        local oldest = tonumber(string.match(first[1], '^%d+'))
+        local kept = bytes <= tonumber(ARGV[3]) and first[2][6] + ARGV[2] >= seconds
+        if kept or oldest > seq - 2 * TRIM_EVERY then break end
+        bytes = bytes - #first[2][4]
+        call('XTRIM', log, 'MINID', format('%.0f', oldest + 1) .. '-0')
+    end
+    return bytes
+end
+
+local plans, at = {}, 4
+for i = 1, tonumber(ARGV[1]) do
+    local head, log = KEYS[3 * i - 2], KEYS[3 * i - 1]
+    local plan = {head = head, log = log, networks = KEYS[3 * i], prefix = sub(head, 1, -5), parts = {}, counts = {}}
+    local epoch, token, seq, parent, digest, time, generation = unpack(ARGV, at, at + 6)
+    local h = call('HMGET', head, 'epoch', 'token', 'seq', 'digest', 'time', 'generation', 'blocks', 'log_bytes')
+    if not h[1] then return {'absent', i} end
+    if h[1] == '0' or h[1] ~= epoch or h[2] ~= token then return {'fenced', i, h[1]} end
+    local next = seq - h[3]
+    if next <= 0 then
+        local known = h[4]
+        if next < 0 then
+            local entry = call('XRANGE', log, seq .. '-0', seq .. '-0')[1]
+            known = entry and entry[2][2]
+        end
+        if known ~= digest then return {'fenced', i, h[1]} end
+    else
+        if next > 1 then return {'gap', i, h[3]} end
+        if parent ~= h[4] then return {'fenced', i, h[1]} end
+        if time - h[5] < 0 or generation - h[6] < 0 then return {'back', i} end
+        plan.set = {'seq', seq, 'digest', digest, 'time', time, 'generation', generation}
+        plan.digest, plan.seq, plan.bytes, plan.log_bytes = digest, seq, at + 7, h[8]
+        plan.blocks = tonumber(h[7])
+        local watch = plan.blocks > 0 or ARGV[at + 8] == '1'
+        local touched = {}
+        local group = at + 11
+        for _ = 1, tonumber(ARGV[at + 10]) do
+            local count = tonumber(ARGV[group + 3])
+            local g = {kind = ARGV[group], network = ARGV[group + 1], low = ARGV[group + 2], offset = count}
+            g.first, g.last = group + 4, group + 3 + count
+            g.put = g.last + count + 2
+            g.put_last = g.put + 2 * tonumber(ARGV[g.put - 1]) - 1
+            g.del = g.put_last + 2
+            g.del_last = g.del + tonumber(ARGV[g.del - 1]) - 1
+            group = g.del_last + 1
+            for _, p in ipairs(parts_of(plan.prefix, g)) do
+                plan.counts[p.network] = plan.counts[p.network] or {}
+                local where, found = differs(p, watch, plan.counts[p.network])
+                if where then return {'mismatch', i, p.kind, p.network, p.low, ARGV[where], found} end
+                plan.parts[#plan.parts + 1] = p
+                for n = p.first, watch and p.kind ~= 'c' and p.last or 0 do
+                    local network = touched[p.network] or {}
+                    touched[p.network] = network
+                    network[p.kind .. address_of(p.kind, p.low, ARGV[n])] = true
+                end
+            end
+        end
+        local stored = {}
+        for _, p in ipairs(watch and plan.parts or {}) do
+            if p.kind ~= 'c' and p.put <= p.put_last then
+                if not stored[p.network] then
+                    stored[p.network] = {}
+                    local list = call('HGETALL', plan.prefix .. 'k:' .. p.network)
+                    for n = 1, #list, 2 do stored[p.network][list[n]] = true end
+                end
+                local where, found = in_the_way(plan.prefix, p, stored[p.network], touched[p.network],
+                    plan.counts[p.network])
+                if where then return {'mismatch', i, p.kind, p.network, p.low, ARGV[where], found} end
+            end
+        end
+        plans[#plans + 1] = plan
+    end
+    at = at + 11 + tonumber(ARGV[at + 9])
+end
+
+-- Nothing is refused from here on.
+for _, plan in ipairs(plans) do
+    local now = call('TIME')[1]
+    call('XADD', plan.log, plan.seq .. '-0', 'digest', plan.digest, 'batch', ARGV[plan.bytes], 'at', now)
+    for _, p in ipairs(plan.parts) do
+        write(plan.prefix, plan.networks, p)
+    end
+    for _, p in ipairs(plan.parts) do
+        local n = plan.prefix
+        if p.emptied and call('EXISTS', n .. 'c:' .. p.network, n .. 'i4:' .. p.network, n .. 'i6:' .. p.network) == 0 then
+            call('SREM', plan.networks, p.network)
+        end
+    end
+    for network, lengths in pairs(plan.counts) do
+        for name, more in pairs(lengths) do
+            local key = plan.prefix .. 'k:' .. network
+            if more ~= 0 and call('HINCRBY', key, name, more) == 0 then call('HDEL', key, name) end
+            plan.blocks = plan.blocks + more
+        end
+    end
+    local bytes = plan.log_bytes + #ARGV[plan.bytes]
+    if plan.seq % TRIM_EVERY == 0 then bytes = trim(plan.log, tonumber(plan.seq), bytes, tonumber(now)) end
+    call('HSET', plan.head, 'blocks', format('%.0f', plan.blocks), 'log_bytes', format('%.0f', bytes), unpack(plan.set))
+end
+return {'applied'}

@@ -1,0 +1,38 @@
+#!lua flags=allow-oom
+-- Makes a new register, or tells which one is there. A register is its own key and a head for every shard, all at once.
+--
+-- KEYS[1] register: what the register is
+-- KEYS[2..] head: the head of each shard, from shard 0
+-- ARGV[1] register: identity of a register that is made now, 32 hex digits
+-- ARGV[2] format: version of keys and records
+-- ARGV[3] shards: number of shards
+-- ARGV[4] created: now, in milliseconds since 1970, for people
+-- ARGV[5] make: `1` if a new register may be made
+-- returns {`made` or `there`, register, format, shards, number of heads found}
+-- returns {`none`}: there is no register, and none is to be made
+-- returns {`heads`, n}: there is no register, but the n-th head exists
+-- writes register head
+local heads, first = 0, nil
+for i = 2, #KEYS do
+    if redis.call('EXISTS', KEYS[i]) == 1 then
+        heads = heads + 1
+        first = first or i - 1
+    end
+end
+local there = redis.call('HMGET', KEYS[1], 'register', 'format', 'shards')
+if there[1] then
+    return {'there', there[1], there[2], there[3], heads}
+end
+if first then
+    return {'heads', first}
+end
+if ARGV[5] ~= '1' then
+    return {'none'}
+end
+local zero = string.rep('0', 32)
+for i = 2, #KEYS do
+    redis.call('HSET', KEYS[i], 'epoch', '0', 'token', zero, 'parent', zero, 'seq', '0', 'digest', zero, 'time', '0',
+        'generation', '0', 'blocks', '0', 'log_bytes', '0', 'owner', '', 'lease', '0')
+end
+redis.call('HSET', KEYS[1], 'register', ARGV[1], 'format', ARGV[2], 'shards', ARGV[3], 'created', ARGV[4])
+return {'made', ARGV[1], ARGV[2], ARGV[3], #KEYS - 1}

@@ -1,0 +1,37 @@
+#!lua
+-- Does once, to a key of its own, whatever the other scripts do, so that a right that is missing shows before the first
+-- change and not in the middle of one. Tells how a full bucket is kept.
+--
+-- KEYS[1] probe: gone again at the end
+-- ARGV[1] value: as long as a long record
+-- ARGV[2] fields: how many a full bucket has
+-- returns encoding of a hash with so many fields
+-- writes probe
+local key = KEYS[1]
+local all = {}
+for n = 1, tonumber(ARGV[2]) do
+    all[2 * n - 1], all[2 * n] = string.format('%032d', n), ARGV[1]
+end
+redis.call('DEL', key)
+redis.call('HSET', key, unpack(all))
+redis.call('HMGET', key, 'x')
+redis.call('HGETALL', key)
+redis.call('HKEYS', key)
+redis.call('HLEN', key)
+redis.call('HINCRBY', key, 'n', 1)
+redis.call('HDEL', key, 'n')
+local encoding = redis.call('OBJECT', 'ENCODING', key)
+redis.call('DEL', key)
+redis.call('ZADD', key, 0, 'x')
+redis.call('ZREVRANGEBYLEX', key, '[x', '-', 'LIMIT', 0, 1)
+redis.call('ZRANGEBYLEX', key, '-', '+', 'LIMIT', 0, 1)
+redis.call('ZREM', key, 'x')
+redis.call('SADD', key, 'x')
+redis.call('SREM', key, 'x')
+redis.call('XADD', key, '1-0', 'x', 'x')
+redis.call('XRANGE', key, '-', '+')
+redis.call('XTRIM', key, 'MINID', '2-0')
+redis.call('EXISTS', key)
+redis.call('TIME')
+redis.call('DEL', key)
+return encoding

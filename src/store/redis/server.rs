@@ -1,0 +1,202 @@
+//! What Redis is set to: what stands in the way of a start, what is worth a warning, and what a change survives, in words.
+//!
+//! Asked once, at the start. Where INFO or CONFIG is not permitted, that is said and nothing is assumed.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+
+use super::keys::Keys;
+use super::link::{Failed, Link};
+use super::scripts::{Call, Loaded, Shas};
+use crate::store::StoreError;
+
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// Longest record that lies in a compact hash.
+const COMPACT_VALUE_BYTES: usize = 256;
+/// The most records that one hash has: see `LEAF_MAX` of the script.
+const COMPACT_FIELDS: usize = 96;
+
+/// What was found out.
+#[derive(Debug, Default)]
+pub(super) struct Server {
+    facts: HashMap<String, String>,
+}
+
+fn refused(place: &Arc<str>, problem: impl std::fmt::Display) -> StoreError {
+    StoreError::Foreign(format!("Redis at {place} {problem}").into())
+}
+
+impl Server {
+    /// Asks, and refuses what cannot keep a register.
+    pub(super) async fn look(link: &mut Link, shas: &Shas, keys: &Keys) -> Result<Self, StoreError> {
+        let place = Arc::clone(link.name());
+        let mut facts = HashMap::new();
+        let mut info = Cmd::new();
+        info.arg("INFO");
+        match link.ask(info, ANSWER_WITHIN).await {
+            Ok(Value::BulkString(bytes)) => {
+                let text = String::from_utf8_lossy(&bytes);
+                let pairs = text.lines().filter_map(|line| line.split_once(':'));
+                facts.extend(pairs.map(|(name, value)| (name.to_owned(), value.trim().to_owned())));
+            }
+            Ok(_) | Err(_) => {
+                tracing::warn!(
+                    redis = %place,
+                    "INFO is not permitted: whether Redis keeps what it is given, and never evicts, cannot be checked"
+                );
+            }
+        }
+        for name in ["appendfsync", "maxmemory-policy"] {
+            let mut command = Cmd::new();
+            command.arg("CONFIG").arg("GET").arg(name);
+            if let Ok(Value::Array(values)) = link.ask(command, ANSWER_WITHIN).await
+                && let [_, Value::BulkString(value)] = &values[..]
+            {
+                facts.insert(name.to_owned(), String::from_utf8_lossy(value).into_owned());
+            }
+        }
+        let server = Self { facts };
+        server.check(&place)?;
+        keep_compact(link, shas, keys).await?;
+        Ok(server)
+    }
+
+    fn fact(&self, name: &str) -> Option<&str> {
+        self.facts.get(name).map(String::as_str)
+    }
+
+    fn check(&self, place: &Arc<str>) -> Result<(), StoreError> {
+        let major = self.fact("redis_version").and_then(|version| version.split('.').next()?.parse::<u32>().ok());
+        if let Some(major) = major.filter(|&major| major < 7) {
+            return Err(refused(place, format!("is version {major}; the store needs 7.0 or later, or Valkey")));
+        }
+        if self.fact("role") == Some("slave") {
+            return Err(refused(place, "is a replica, which takes no changes; name its primary by `--redis URL`"));
+        }
+        if self.fact("cluster_enabled") == Some("1") {
+            return Err(refused(place, "is part of a cluster, which is not supported yet; name a single server"));
+        }
+        let policy = self.fact("maxmemory-policy").or_else(|| self.fact("maxmemory_policy"));
+        if let Some(policy) = policy.filter(|&policy| policy != "noeviction") {
+            return Err(refused(
+                place,
+                format!(
+                    "may throw records away when its memory is full (maxmemory-policy {policy}), and an address would be \
+                     given twice; set `maxmemory-policy noeviction`"
+                ),
+            ));
+        }
+        if self.fact("aof_enabled") == Some("0") {
+            tracing::warn!(
+                redis = %place,
+                "Redis has no append-only file: a restart of Redis loses what came after its last snapshot, acknowledged or \
+                 not; set `appendonly yes`"
+            );
+        }
+        Ok(())
+    }
+
+    /// What an acknowledged change survives.
+    pub(super) fn durability(&self) -> String {
+        let own = match (self.fact("aof_enabled"), self.fact("appendfsync")) {
+            (Some("1"), Some("always")) => {
+                "loss of power of Redis's machine: each change is flushed to its disk before it is acknowledged"
+            }
+            (Some("1"), Some("everysec")) => {
+                "a crash of Redis; when its machine loses power, the last second or two of changes may be lost"
+            }
+            (Some("1"), Some(_)) => {
+                "a crash of Redis; when its machine loses power, whatever its kernel had not written is lost"
+            }
+            (Some("1"), None) => "a crash of Redis; how often its append-only file is flushed cannot be asked",
+            (Some("0"), _) => {
+                "nothing that ends Redis: it has no append-only file and keeps changes up to its last snapshot"
+            }
+            (Some(_), _) | (None, _) => "what Redis is set to survive, which cannot be asked: INFO is not permitted",
+        };
+        match self.fact("connected_slaves").and_then(|count| count.parse::<u32>().ok()) {
+            Some(count) if count > 0 => {
+                let replicas = if count == 1 { "1 replica".to_owned() } else { format!("{count} replicas") };
+                format!("{own}; {replicas}, not waited for: a failover may lose what was acknowledged")
+            }
+            Some(_) | None => own.to_owned(),
+        }
+    }
+}
+
+/// Full hashes of long records should lie in Redis's compact encoding; also proves that the scripts may do what they do.
+async fn keep_compact(link: &mut Link, shas: &Shas, keys: &Keys) -> Result<(), StoreError> {
+    let place = Arc::clone(link.name());
+    let mut probe = Call::new(shas, Loaded::Probe, &[keys.probe()]);
+    probe.arg("x".repeat(COMPACT_VALUE_BYTES)).number(COMPACT_FIELDS as u64);
+    for attempt in 0..2 {
+        match link.call(&probe, ANSWER_WITHIN).await {
+            Ok(Value::BulkString(encoding)) if encoding == b"listpack" || encoding == b"ziplist" => return Ok(()),
+            Ok(_) => {}
+            Err(Failed::NotApplied(StoreError::Full)) => {
+                tracing::warn!(redis = %place, "Redis has no memory left (maxmemory): what takes more is refused");
+                return Ok(());
+            }
+            Err(failed) => return Err(failed.into_error()),
+        }
+        if attempt == 0 {
+            for (name, least) in
+                [("hash-max-listpack-value", COMPACT_VALUE_BYTES), ("hash-max-listpack-entries", 2 * COMPACT_FIELDS)]
+            {
+                let mut command = Cmd::new();
+                command.arg("CONFIG").arg("SET").arg(name).arg(least);
+                if link.ask(command, ANSWER_WITHIN).await.is_err() {
+                    tracing::warn!(redis = %place, "CONFIG SET {name} {least} is not permitted");
+                }
+            }
+        }
+    }
+    tracing::warn!(
+        redis = %place,
+        "long records take about twice the memory: set `hash-max-listpack-value {COMPACT_VALUE_BYTES}` and \
+         `hash-max-listpack-entries {}`", 2 * COMPACT_FIELDS
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(facts: &[(&str, &str)]) -> Server {
+        Server { facts: facts.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect() }
+    }
+
+    #[test]
+    fn what_cannot_keep_a_register_is_refused_with_what_to_do() {
+        let place: Arc<str> = "127.0.0.1:6379".into();
+        for (facts, said) in [
+            (("maxmemory_policy", "allkeys-lru"), "noeviction"),
+            (("maxmemory-policy", "volatile-ttl"), "noeviction"),
+            (("redis_version", "6.2.14"), "7.0"),
+            (("role", "slave"), "primary"),
+            (("cluster_enabled", "1"), "single server"),
+        ] {
+            let error = server(&[facts]).check(&place).unwrap_err().to_string();
+            assert!(error.contains(said) && error.contains("127.0.0.1:6379"), "{error}");
+        }
+        server(&[("redis_version", "7.0.15"), ("role", "master"), ("maxmemory_policy", "noeviction")])
+            .check(&place)
+            .unwrap();
+        // What cannot be asked does not stand in the way.
+        server(&[]).check(&place).unwrap();
+    }
+
+    #[test]
+    fn durability_says_what_may_be_lost() {
+        let said = |facts: &[(&str, &str)]| server(facts).durability();
+        assert!(said(&[("aof_enabled", "1"), ("appendfsync", "always")]).starts_with("loss of power"));
+        assert!(said(&[("aof_enabled", "1"), ("appendfsync", "everysec")]).contains("last second"));
+        assert!(said(&[("aof_enabled", "0")]).starts_with("nothing"));
+        assert!(said(&[("aof_enabled", "0"), ("connected_slaves", "2")]).contains("2 replicas, not waited for"));
+        assert!(said(&[]).contains("cannot be asked"));
+    }
+}

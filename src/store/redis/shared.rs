@@ -1,0 +1,141 @@
+//! What the tasks of the store share: names, lines, health, figures.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::keys::Keys;
+use super::line::Line;
+use super::scripts::Shas;
+use crate::store::{ShardId, StoreError, StoreHealth, StoreInfo};
+
+/// For how long grants are refused without asking after Redis had no memory left.
+const FULL_RETRY: Duration = Duration::from_secs(1);
+
+/// See the module's text.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) keys: Keys,
+    pub(super) shas: Arc<Shas>,
+    pub(super) info: StoreInfo,
+    /// Where Redis is, for people.
+    pub(super) place: Arc<str>,
+    /// Name of this server in the heads that it takes, for people.
+    pub(super) owner: String,
+    pub(super) keep_seconds: u64,
+    /// Of one shard.
+    pub(super) keep_bytes: u64,
+    pub(super) commits: AtomicU64,
+    pub(super) commit_bytes: AtomicU64,
+    lines: Mutex<Vec<Line>>,
+    closed: AtomicBool,
+    failure: OnceLock<Arc<str>>,
+    full_since: Mutex<Option<Instant>>,
+}
+
+/// How a store is described to its tasks.
+pub(super) struct Parts {
+    pub(super) keys: Keys,
+    pub(super) shas: Arc<Shas>,
+    pub(super) info: StoreInfo,
+    pub(super) place: Arc<str>,
+    pub(super) owner: String,
+    pub(super) keep_seconds: u64,
+    pub(super) keep_bytes: u64,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing under these locks can panic half-way.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    pub(super) fn new(parts: Parts) -> Self {
+        let Parts { keys, shas, info, place, owner, keep_seconds, keep_bytes } = parts;
+        let lines = Mutex::new(vec![Line::new(); usize::from(info.shards)]);
+        Self {
+            keys,
+            shas,
+            info,
+            place,
+            owner,
+            keep_seconds,
+            keep_bytes,
+            commits: AtomicU64::new(0),
+            commit_bytes: AtomicU64::new(0),
+            lines,
+            closed: AtomicBool::new(false),
+            failure: OnceLock::new(),
+            full_since: Mutex::new(None),
+        }
+    }
+
+    /// Does something with the line of a shard.
+    pub(super) fn line<T>(&self, shard: ShardId, with: impl FnOnce(&mut Line) -> T) -> Result<T, StoreError> {
+        let mut lines = locked(&self.lines);
+        let count = lines.len();
+        let unknown =
+            || StoreError::Invalid(format!("there is no shard {}: the register has {count}, from 0", shard.0).into());
+        lines.get_mut(usize::from(shard.0)).map(with).ok_or_else(unknown)
+    }
+
+    /// Can what is in Redis still be trusted?
+    pub(super) fn sound(&self) -> Result<(), StoreError> {
+        self.failure.get().map_or(Ok(()), |failure| Err(StoreError::Poisoned(Arc::clone(failure))))
+    }
+
+    /// May anything new be asked of it? What was asked before it was closed is still done.
+    pub(super) fn open(&self) -> Result<(), StoreError> {
+        self.sound()?;
+        if self.closed.load(Ordering::Acquire) { Err(StoreError::Poisoned("it was closed".into())) } else { Ok(()) }
+    }
+
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+
+    pub(super) fn health(&self) -> StoreHealth {
+        if self.open().is_err() {
+            StoreHealth::Failed
+        } else if locked(&self.full_since).is_some_and(|since| since.elapsed() < FULL_RETRY) {
+            StoreHealth::Full
+        } else {
+            StoreHealth::Ready
+        }
+    }
+
+    pub(super) fn full(&self) {
+        *locked(&self.full_since) = Some(Instant::now());
+    }
+
+    pub(super) fn has_room(&self) {
+        *locked(&self.full_since) = None;
+    }
+
+    /// What is in Redis cannot be trusted any more: everything is refused from here on.
+    pub(super) fn damaged(&self, problem: String) -> StoreError {
+        if self.failure.set(problem.as_str().into()).is_ok() {
+            tracing::error!(redis = %self.place, problem, "the store is stopped");
+        }
+        StoreError::Damaged(problem.into())
+    }
+
+    /// A head that is not there, in a register that has one for every shard.
+    pub(super) fn absent(&self, shard: ShardId) -> StoreError {
+        let key = self.keys.head(shard);
+        self.damaged(format!(
+            "Redis at {} lost `{key}`, the head of shard {}: it was emptied, or went back to a copy from before its first \
+             use; nothing is granted from it. Bring its data back, and start again",
+            self.place, shard.0
+        ))
+    }
+
+    /// A shard that ends before what was acknowledged.
+    pub(super) fn went_back(&self, shard: ShardId, acknowledged: u64, found: &str) -> StoreError {
+        self.damaged(format!(
+            "Redis at {} went back: shard {} was acknowledged up to batch {acknowledged} and is now {found}. Changes that \
+             were acknowledged are missing there; bring its data back, or start again to go on from what it has",
+            self.place, shard.0
+        ))
+    }
+}
