@@ -373,21 +373,21 @@ impl Committer {
             self.refuse(unit, applied, problem);
         }
         if retake {
-            let shards: Vec<ShardId> = shards.into_iter().collect();
-            self.take_anew(shards, RETRY_AFTER, ctx);
+            let tokens = shards.into_iter().map(|shard| (shard, Token(self.shared.clock.entropy())));
+            self.take_anew(tokens.collect(), RETRY_AFTER, ctx);
         } else {
             self.recovered(ctx);
         }
     }
 
-    /// Takes shards until it succeeds. What arrives meanwhile waits, at most [`COMMIT_DEADLINE`].
-    fn take_anew(&mut self, shards: Vec<ShardId>, pause: Duration, ctx: &mut Context<Self>) {
-        let (store, clock) = (Arc::clone(&self.shared.store), Arc::clone(&self.shared.clock));
+    /// Takes shards until it succeeds, each under one token: a take-over of which nobody knows is asked for again. What
+    /// arrives meanwhile waits, at most [`COMMIT_DEADLINE`].
+    fn take_anew(&mut self, shards: Vec<(ShardId, Token)>, pause: Duration, ctx: &mut Context<Self>) {
+        let store = Arc::clone(&self.shared.store);
         let take = async move {
             let mut taken = Vec::new();
             let mut left = Vec::new();
-            for shard in shards {
-                let token = Token(clock.entropy());
+            for (shard, token) in shards {
                 match tokio::time::timeout(COMMIT_DEADLINE, store.take(shard, token)).await {
                     Ok(Ok(head)) => taken.push((shard, head)),
                     Ok(Err(error @ (StoreError::Fenced { .. } | StoreError::Held { .. }))) => {
@@ -395,9 +395,9 @@ impl Committer {
                     }
                     Ok(Err(error)) => {
                         tracing::warn!(shard = shard.0, error = chain(&error), "cannot take the shard anew yet");
-                        left.push(shard);
+                        left.push((shard, token));
                     }
-                    Err(_) => left.push(shard),
+                    Err(_) => left.push((shard, token)),
                 }
             }
             Ok((taken, left))

@@ -37,6 +37,9 @@ use crate::store::{Store, StoreError};
 /// How often a node that does not own the register tries to.
 const CONTENDS_EVERY: Duration = Duration::from_millis(500);
 
+/// How often it tells the others that it is here.
+const MEETS_EVERY: Duration = Duration::from_secs(1);
+
 /// What a node does to own the register, and to know who does.
 pub(super) struct Keeper {
     server: Arc<Server>,
@@ -59,6 +62,7 @@ impl Keeper {
     /// # Errors
     /// A sentence that says what cannot be loaded, and why.
     pub(super) async fn begin(&mut self) -> Result<(), String> {
+        self.store.meet(true).await.map_err(|error| chain(&error))?;
         match self.contend().await {
             Ok(()) | Err(CannotOwn::Held { .. }) => Ok(()),
             Err(CannotOwn::Unreachable(problem) | CannotOwn::Damaged(problem)) => Err(problem),
@@ -107,12 +111,16 @@ impl Keeper {
 
     /// Keeps the role until the server is to stop, or cannot go on.
     pub(super) async fn keep(&mut self, stop: &CancellationToken) -> Ended {
+        let heard = Arc::clone(&self.store);
+        let meeting = meet_others(&*heard);
+        tokio::pin!(meeting);
         loop {
             let role = self.server.seat.role();
             let Some(shared) = role.actors() else {
                 tokio::select! {
                     () = stop.cancelled() => return Ended::Stopped,
                     () = tokio::time::sleep(CONTENDS_EVERY) => {}
+                    () = &mut meeting => {}
                 }
                 // The role says what came of it.
                 let _ = self.contend().await;
@@ -122,18 +130,23 @@ impl Keeper {
                 () = stop.cancelled() => return Ended::Stopped,
                 Some(Fatal(problem)) = self.fatals.recv() => problem,
                 problem = keep_lease(&self.server, &*self.store, &mut self.renewed_ms) => problem,
+                () = &mut meeting => continue,
             };
             if self.store.info().ownership_is_standing {
                 return Ended::Failed(problem);
             }
-            self.end_tenure(shared, &problem);
+            self.end_tenure(shared, &problem).await;
         }
     }
 
-    fn end_tenure(&self, shared: &Arc<Shared>, problem: &str) {
+    async fn end_tenure(&self, shared: &Arc<Shared>, problem: &str) {
         tracing::error!(problem, "this node owns the register no more");
         self.server.seat.become_role(Role::Waiting { why: "another node takes over", retry_after_ms: 500 });
         shared.retire(problem);
+        // Where it is still this node's, nobody need wait for the end of the lease.
+        if let Err(error) = self.store.release().await {
+            tracing::debug!(error = chain(&error), "what was owned is somebody else's, or its lease runs out");
+        }
     }
 
     /// Lets the next owner begin at once; tells what became of the last commits.
@@ -141,10 +154,23 @@ impl Keeper {
         if let Err(error) = self.store.release().await {
             tracing::warn!(error = chain(&error), "the next owner waits for the end of the lease");
         }
+        if let Err(error) = self.store.meet(false).await {
+            tracing::debug!(error = chain(&error), "the other nodes learn of the end of this one a little later");
+        }
         match self.fatals.try_recv() {
             Ok(Fatal(problem)) => Ended::Failed(problem),
             Err(_) => Ended::Stopped,
         }
+    }
+}
+
+/// Tells the others that this node is here, for ever.
+async fn meet_others(store: &dyn Store) {
+    loop {
+        if let Err(error) = store.meet(true).await {
+            tracing::warn!(error = chain(&error), "the other nodes do not learn that this one is here");
+        }
+        tokio::time::sleep(MEETS_EVERY).await;
     }
 }
 

@@ -246,6 +246,30 @@ pub enum StoreError {
     Invalid(Arc<str>),
 }
 
+/// A node, as the others know it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodeCard {
+    /// Its name, which no other node has at the same time.
+    pub name: String,
+    /// Which process it is: random, drawn at its start.
+    pub process: u128,
+    /// What it runs.
+    pub version: String,
+    /// Where the other nodes reach it; empty where they cannot.
+    pub peer_address: String,
+    /// Where clients reach it.
+    pub address: String,
+}
+
+/// A node that was seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    /// Which.
+    pub card: NodeCard,
+    /// How long ago, by the store's time.
+    pub age_ms: u64,
+}
+
 /// A network as it was loaded.
 #[derive(Debug, Clone)]
 pub struct NetworkImage {
@@ -352,6 +376,20 @@ pub trait Store: Send + Sync + 'static {
     /// Proves that the batches named are durable as configured (replicas, append-only file) and that the tokens are
     /// still the owners'. Stores that confirm with the commit answer at once.
     fn confirm(&self, batches: Vec<(ShardId, Token, Seq, Digest)>) -> Later<Result<(), CommitError>>;
+
+    /// How this node is known to the others from now on.
+    fn introduce(&self, card: NodeCard) {
+        let _ = card;
+    }
+
+    /// Tells the others that this node is here, or gone, and learns which nodes there are.
+    ///
+    /// # Errors
+    /// [`StoreError::Locked`] if another process of this node's name was seen a moment ago.
+    fn meet(&self, here: bool) -> Later<Result<Vec<Seen>, StoreError>> {
+        let _ = here;
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
 
     /// Extends the lease of every shard that was taken through this object, so that nobody else may take it. A lease
     /// decides who may try, never who may write: that is the token's part.

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! PREFIX:register               hash    what the register is: register, format, shards, created
+//! PREFIX:nodes                  hash    the nodes that were seen, by name
 //! PREFIX:{S}:head               hash    where shard S stands: epoch, token, parent, seq, digest, time, generation, …
 //! PREFIX:{S}:log                stream  its batches, SEQ-0: digest, batch, at
 //! PREFIX:{S}:networks           set     its networks
@@ -50,6 +51,10 @@ impl Keys {
 
     pub(super) fn register(&self) -> String {
         format!("{}:register", self.prefix)
+    }
+
+    pub(super) fn nodes(&self) -> String {
+        format!("{}:nodes", self.prefix)
     }
 
     pub(super) fn probe(&self) -> String {

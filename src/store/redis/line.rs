@@ -18,6 +18,8 @@ pub(super) struct Line {
     /// Digest of the line up to a batch, ascending and dense; the first is the head that was taken, or older.
     known: VecDeque<(Seq, Digest)>,
     acknowledged: Seq,
+    /// It was taken in the present tenure.
+    owned: bool,
 }
 
 /// What a batch is sent with.
@@ -34,7 +36,7 @@ pub(super) struct Link {
 impl Line {
     /// A shard that was not taken yet.
     pub(super) fn new() -> Self {
-        Self { epoch: Epoch(0), token: Token(0), known: VecDeque::new(), acknowledged: Seq(0) }
+        Self { epoch: Epoch(0), token: Token(0), known: VecDeque::new(), acknowledged: Seq(0), owned: false }
     }
 
     /// Follows a take-over. Tells if the shard is behind what it was: Redis went back.
@@ -48,8 +50,10 @@ impl Line {
                 token: head.token,
                 known: VecDeque::from([(head.seq, head.digest)]),
                 acknowledged: head.seq,
+                owned: true,
             };
         }
+        self.owned = true;
         Ok(())
     }
 
@@ -79,6 +83,18 @@ impl Line {
         if token == self.token {
             self.acknowledged = self.acknowledged.max(seq);
         }
+    }
+
+    /// The token under which the shard is owned, if it is.
+    pub(super) fn mine(&mut self) -> Option<Token> {
+        self.owned.then_some(self.token)
+    }
+
+    /// The tenure is over. What was acknowledged in it is still remembered.
+    pub(super) fn let_go(&mut self) -> Option<Token> {
+        let mine = self.mine();
+        self.owned = false;
+        mine
     }
 
     pub(super) fn epoch(&self) -> Epoch {

@@ -51,9 +51,10 @@ use self::link::{Failed, Link, Place};
 use self::scripts::{Call, Initialised, Loaded, Shas};
 use self::server::Server;
 use self::shared::{Parts, Shared};
+use crate::limits::NODE_LEASE_MS;
 use crate::store::{
-    Batch, CommitError, Committed, Digest, Head, Later, Seq, ShardId, ShardImage, Store, StoreError, StoreFigures,
-    StoreHealth, StoreInfo, Token,
+    Batch, CommitError, Committed, Digest, Head, Later, NodeCard, Seen, Seq, ShardId, ShardImage, Store, StoreError,
+    StoreFigures, StoreHealth, StoreInfo, Token,
 };
 
 /// Calls that wait for a task. A shard's committer has a few under way, so this is never reached in order.
@@ -170,7 +171,7 @@ impl RedisStore {
             shas: Arc::clone(&shas),
             info,
             place: Arc::clone(place.name()),
-            owner: options.owner,
+            card: NodeCard { name: options.owner, process: rand::random(), ..NodeCard::default() },
             keep_seconds: options.history_seconds,
             keep_bytes: options.history_bytes / u64::from(options.shards),
         };
@@ -202,6 +203,18 @@ impl RedisStore {
                 source: Arc::new(std::io::Error::from(std::io::ErrorKind::WouldBlock)),
             },
             mpsc::error::TrySendError::Closed(_) => StoreError::Poisoned("its task ended".into()),
+        })
+    }
+
+    fn lease(&self, shards: Vec<(ShardId, Token)>, ms: u64) -> Later<Result<(), StoreError>> {
+        if shards.is_empty() {
+            return Box::pin(std::future::ready(Ok(())));
+        }
+        let (reply, answer) = oneshot::channel();
+        let queued = self.queue(checks::Job::Lease(shards, ms, reply), |senders| &senders.checks);
+        Box::pin(async move {
+            queued?;
+            answer.await.unwrap_or_else(|_| Err(ended()))
         })
     }
 
@@ -379,6 +392,27 @@ impl Store for RedisStore {
         Box::pin(async move {
             queued.map_err(|cause| CommitError::NotApplied { cause })?;
             answer.await.unwrap_or_else(|_| Err(CommitError::Unknown { cause: ended() }))
+        })
+    }
+
+    fn introduce(&self, card: NodeCard) {
+        self.shared.introduce(card);
+    }
+
+    fn renew(&self) -> Later<Result<(), StoreError>> {
+        self.lease(self.shared.owned(), NODE_LEASE_MS)
+    }
+
+    fn release(&self) -> Later<Result<(), StoreError>> {
+        self.lease(self.shared.let_go(), 0)
+    }
+
+    fn meet(&self, here: bool) -> Later<Result<Vec<Seen>, StoreError>> {
+        let (reply, answer) = oneshot::channel();
+        let queued = self.queue(checks::Job::Meet(here, reply), |senders| &senders.checks);
+        Box::pin(async move {
+            queued?;
+            answer.await.unwrap_or_else(|_| Err(ended()))
         })
     }
 

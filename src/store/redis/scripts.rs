@@ -44,8 +44,22 @@ pub(super) const TAKE: Script = Script {
     name: "take",
     text: include_str!("scripts/take.lua"),
     keys: &["head"],
-    arguments: &["token", "owner", "lease"],
-    answers: &["taken", "absent"],
+    arguments: &["token", "owner", "node", "address", "lease", "mine"],
+    answers: &["taken", "held", "fenced", "absent"],
+};
+pub(super) const LEASE: Script = Script {
+    name: "lease",
+    text: include_str!("scripts/lease.lua"),
+    keys: &["head"],
+    arguments: &["lease", "token"],
+    answers: &["leased", "absent", "fenced"],
+};
+pub(super) const NODES: Script = Script {
+    name: "nodes",
+    text: include_str!("scripts/nodes.lua"),
+    keys: &["nodes"],
+    arguments: &["name", "process", "card", "ttl"],
+    answers: &["nodes", "taken"],
 };
 pub(super) const CONFIRM: Script = Script {
     name: "confirm",
@@ -75,6 +89,8 @@ pub(super) enum Loaded {
     Init,
     Probe,
     Take,
+    Lease,
+    Nodes,
     Confirm,
     Leaves,
     Commit,
@@ -84,10 +100,12 @@ pub(super) enum Loaded {
 
 impl Loaded {
     /// In the order of the enum.
-    pub(super) const ALL: [Loaded; 7] = [
+    pub(super) const ALL: [Loaded; 9] = [
         Loaded::Init,
         Loaded::Probe,
         Loaded::Take,
+        Loaded::Lease,
+        Loaded::Nodes,
         Loaded::Confirm,
         Loaded::Leaves,
         Loaded::Commit,
@@ -99,6 +117,8 @@ impl Loaded {
             Loaded::Init => &INIT,
             Loaded::Probe => &PROBE,
             Loaded::Take => &TAKE,
+            Loaded::Lease => &LEASE,
+            Loaded::Nodes => &NODES,
             Loaded::Confirm => &CONFIRM,
             Loaded::Leaves => &LEAVES,
             Loaded::Commit | Loaded::CommitLettingGo => &COMMIT,
@@ -153,7 +173,7 @@ pub(super) fn hex(bits: u128) -> String {
     format!("{bits:032x}")
 }
 
-/// What `commit` and `confirm` answer.
+/// What `commit`, `confirm` and `lease` answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// It holds: applied, or confirmed.
@@ -210,11 +230,11 @@ impl Answer {
     }
 }
 
-/// The answer of `commit` or `confirm`.
+/// The answer of `commit`, `confirm` or `lease`.
 pub(super) fn verdict(value: Value) -> Option<Verdict> {
     let (word, mut rest) = Answer::of(value)?;
     Some(match &word[..] {
-        b"applied" | b"confirmed" => Verdict::Done,
+        b"applied" | b"confirmed" | b"leased" => Verdict::Done,
         b"absent" => Verdict::Absent(rest.place()?),
         b"fenced" => Verdict::Fenced(rest.place()?, Epoch(rest.number()?)),
         b"gap" => Verdict::Gap(rest.place()?, Seq(rest.number()?)),
@@ -229,12 +249,44 @@ pub(super) fn verdict(value: Value) -> Option<Verdict> {
     })
 }
 
-/// The answer of `take`; the inner none is a head that is absent.
-pub(super) fn taken(value: Value) -> Option<Option<Head>> {
+/// What `take` answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Taken {
+    Head(Head),
+    /// By another node: its name, where it is reached, and what is left of its lease.
+    Held {
+        owner: String,
+        address: String,
+        left_ms: u64,
+    },
+    Fenced(Epoch),
+    Absent,
+}
+
+/// The answer of `take`.
+pub(super) fn taken(value: Value) -> Option<Taken> {
+    let (word, mut rest) = Answer::of(value)?;
+    Some(match &word[..] {
+        b"taken" => Taken::Head(head_of(&mut rest)?),
+        b"held" => Taken::Held { owner: rest.text()?, address: rest.text()?, left_ms: rest.number()? },
+        b"fenced" => Taken::Fenced(Epoch(rest.number()?)),
+        b"absent" => Taken::Absent,
+        _ => return None,
+    })
+}
+
+/// The answer of `nodes`: name, age in milliseconds and card of each; or how long ago the name was seen elsewhere.
+pub(super) fn nodes(value: Value) -> Option<Result<Vec<(String, u64, String)>, u64>> {
     let (word, mut rest) = Answer::of(value)?;
     match &word[..] {
-        b"taken" => Some(Some(head_of(&mut rest)?)),
-        b"absent" => Some(None),
+        b"taken" => Some(Err(rest.number()?)),
+        b"nodes" => {
+            let mut all = Vec::new();
+            while let Some(name) = rest.text() {
+                all.push((name, rest.number()?, rest.text()?));
+            }
+            Some(Ok(all))
+        }
         _ => None,
     }
 }
@@ -316,7 +368,7 @@ mod tests {
 
     #[test]
     fn each_head_declares_what_its_builder_gives() {
-        for script in [&INIT, &PROBE, &TAKE, &CONFIRM, &COMMIT, &LEAVES] {
+        for script in [&INIT, &PROBE, &TAKE, &LEASE, &NODES, &CONFIRM, &COMMIT, &LEAVES] {
             let declared = declared(script.text);
             let of = |list: &str| -> Vec<(&str, &str)> {
                 declared.iter().filter(|line| line.0 == list).map(|line| (line.1, line.2)).collect()
@@ -334,13 +386,14 @@ mod tests {
 
     #[test]
     fn each_head_names_every_answer_and_every_write() {
-        for script in [&INIT, &PROBE, &TAKE, &CONFIRM, &COMMIT, &LEAVES] {
+        for script in [&INIT, &PROBE, &TAKE, &LEASE, &NODES, &CONFIRM, &COMMIT, &LEAVES] {
             let head = script.text.lines().skip(1).take_while(|line| line.starts_with("-- ") || *line == "--");
             let head: String = head.map(|line| format!("{line}\n")).collect();
             for answer in script.answers {
                 assert!(head.contains(&format!("`{answer}`")), "{}: {answer}", script.name);
             }
             let returned = script.text.split("return {'").skip(1).chain(script.text.split("now, 1, '").skip(1));
+            let returned = returned.chain(script.text.split("answer, all = {'").skip(1));
             let returned: BTreeSet<&str> = returned.filter_map(|rest| rest.split('\'').next()).collect();
             let answers: BTreeSet<&str> = script.answers.iter().copied().collect();
             assert_eq!(returned, answers, "{}", script.name);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::keys::Keys;
 use super::line::Line;
 use super::scripts::Shas;
-use crate::store::{ShardId, StoreError, StoreHealth, StoreInfo};
+use crate::store::{NodeCard, ShardId, StoreError, StoreHealth, StoreInfo, Token};
 
 /// For how long grants are refused without asking after Redis had no memory left.
 const FULL_RETRY: Duration = Duration::from_secs(1);
@@ -20,8 +20,8 @@ pub(super) struct Shared {
     pub(super) info: StoreInfo,
     /// Where Redis is, for people.
     pub(super) place: Arc<str>,
-    /// Name of this server in the heads that it takes, for people.
-    pub(super) owner: String,
+    /// How this node is known to the others.
+    card: Mutex<NodeCard>,
     pub(super) keep_seconds: u64,
     /// Of one shard.
     pub(super) keep_bytes: u64,
@@ -39,7 +39,7 @@ pub(super) struct Parts {
     pub(super) shas: Arc<Shas>,
     pub(super) info: StoreInfo,
     pub(super) place: Arc<str>,
-    pub(super) owner: String,
+    pub(super) card: NodeCard,
     pub(super) keep_seconds: u64,
     pub(super) keep_bytes: u64,
 }
@@ -51,14 +51,14 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Shared {
     pub(super) fn new(parts: Parts) -> Self {
-        let Parts { keys, shas, info, place, owner, keep_seconds, keep_bytes } = parts;
+        let Parts { keys, shas, info, place, card, keep_seconds, keep_bytes } = parts;
         let lines = Mutex::new(vec![Line::new(); usize::from(info.shards)]);
         Self {
             keys,
             shas,
             info,
             place,
-            owner,
+            card: Mutex::new(card),
             keep_seconds,
             keep_bytes,
             commits: AtomicU64::new(0),
@@ -68,6 +68,30 @@ impl Shared {
             failure: OnceLock::new(),
             full_since: Mutex::new(None),
         }
+    }
+
+    /// How this node is known to the others.
+    pub(super) fn card(&self) -> NodeCard {
+        locked(&self.card).clone()
+    }
+
+    pub(super) fn introduce(&self, card: NodeCard) {
+        *locked(&self.card) = card;
+    }
+
+    /// Shards that are owned, and the token of each.
+    pub(super) fn owned(&self) -> Vec<(ShardId, Token)> {
+        self.each(Line::mine)
+    }
+
+    /// The tenure is over. What was owned until now.
+    pub(super) fn let_go(&self) -> Vec<(ShardId, Token)> {
+        self.each(Line::let_go)
+    }
+
+    fn each(&self, token: impl Fn(&mut Line) -> Option<Token>) -> Vec<(ShardId, Token)> {
+        let mut lines = locked(&self.lines);
+        lines.iter_mut().enumerate().filter_map(|(at, line)| Some((ShardId(at as u16), token(line)?))).collect()
     }
 
     /// Does something with the line of a shard.

@@ -2,26 +2,39 @@
 -- Becomes the owner of a shard: the next epoch, and a fresh token. Whoever held it before is fenced from here on. Works
 -- while the memory is full, so that a server can start and let go.
 --
+-- A lease decides who may try, by the clock of this server; it never decides who may write. Whoever went on from a token
+-- of its own (`mine`) may do so whatever the lease says, and may not if that token is no longer the owner's: between the
+-- two somebody else may have written.
+--
 -- KEYS[1] head: the head of the shard
 -- ARGV[1] token: the new owner's, 32 hex digits
 -- ARGV[2] owner: its name, for people
--- ARGV[3] lease: milliseconds of the store's time for which the shard is its own; `0` is none
+-- ARGV[3] node: which process it is, 32 hex digits
+-- ARGV[4] address: where the other nodes reach it
+-- ARGV[5] lease: milliseconds for which the shard is its own
+-- ARGV[6] mine: the token under which it owned the shard until now; empty where it begins anew
 -- returns {`taken`, epoch, token, parent, seq, digest, time, generation}: the head as it is now
+-- returns {`held`, owner, address, left}: another node owns it for so many milliseconds more
+-- returns {`fenced`, epoch}: somebody else took it since `mine`
 -- returns {`absent`}: there is no head
 -- writes head
-local head = redis.call('HMGET', KEYS[1], 'epoch', 'token')
+local head = redis.call('HMGET', KEYS[1], 'epoch', 'token', 'owner', 'node', 'address', 'lease')
 if not head[1] then
     return {'absent'}
 end
 -- Asked again under the same token it is the same take-over.
 if head[2] ~= ARGV[1] or head[1] == '0' then
-    local now = redis.call('TIME')
-    local lease = '0'
-    if ARGV[3] ~= '0' then
-        lease = string.format('%.0f', now[1] * 1000 + math.floor(now[2] / 1000) + ARGV[3])
+    local time = redis.call('TIME')
+    local now = time[1] * 1000 + math.floor(time[2] / 1000)
+    if ARGV[6] ~= '' then
+        if head[2] ~= ARGV[6] then
+            return {'fenced', head[1]}
+        end
+    elseif head[4] ~= ARGV[3] and tonumber(head[6] or 0) > now then
+        return {'held', head[3], head[5] or '', string.format('%.0f', head[6] - now)}
     end
     redis.call('HSET', KEYS[1], 'epoch', string.format('%.0f', head[1] + 1), 'token', ARGV[1], 'parent', head[2],
-        'owner', ARGV[2], 'lease', lease)
+        'owner', ARGV[2], 'node', ARGV[3], 'address', ARGV[4], 'lease', string.format('%.0f', now + ARGV[5]))
 end
 local now = redis.call('HMGET', KEYS[1], 'epoch', 'token', 'parent', 'seq', 'digest', 'time', 'generation')
 table.insert(now, 1, 'taken')

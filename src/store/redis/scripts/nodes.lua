@@ -1,0 +1,41 @@
+#!lua flags=allow-oom
+-- Notes that a node is here, or gone, and tells which nodes there are. A name belongs to one process at a time.
+--
+-- KEYS[1] nodes: by name, `PROCESS SEEN CARD`
+-- ARGV[1] name: of the node
+-- ARGV[2] process: which process it is, 32 hex digits
+-- ARGV[3] card: what the others should know of it; empty if it goes
+-- ARGV[4] ttl: milliseconds after which a node that was not seen does not count
+-- returns {`nodes`, name, age, card, …}: those that count, and how long ago each was seen, in milliseconds
+-- returns {`taken`, age}: another process of this name was seen so long ago
+-- writes nodes
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local function parsed(value)
+    local process, seen, card = string.match(value, '^(%x+) (%d+) (.*)$')
+    return process, now - (seen or 0), card
+end
+local there = redis.call('HMGET', KEYS[1], ARGV[1])[1]
+if there then
+    local process, age = parsed(there)
+    if process ~= ARGV[2] and age < tonumber(ARGV[4]) then
+        return {'taken', string.format('%.0f', age)}
+    end
+end
+if ARGV[3] == '' then
+    redis.call('HDEL', KEYS[1], ARGV[1])
+else
+    redis.call('HSET', KEYS[1], ARGV[1], ARGV[2] .. ' ' .. string.format('%.0f', now) .. ' ' .. ARGV[3])
+end
+local answer, all = {'nodes'}, redis.call('HGETALL', KEYS[1])
+for at = 1, #all, 2 do
+    local _, age, card = parsed(all[at + 1])
+    if age < tonumber(ARGV[4]) then
+        answer[#answer + 1] = all[at]
+        answer[#answer + 1] = string.format('%.0f', age)
+        answer[#answer + 1] = card
+    elseif age > 100 * ARGV[4] then
+        redis.call('HDEL', KEYS[1], all[at])
+    end
+end
+return answer
