@@ -150,7 +150,7 @@ fn judge(
         Verdict::Absent(at) => Err(refused(shared.absent(of(at)?.0.shard))),
         Verdict::Fenced(at, current) => {
             let (batch, link) = of(at)?;
-            if current < batch.epoch && link.parent.is_some() {
+            if current < link.epoch {
                 shared.went_back(batch.shard, link.acknowledged.0, &format!("in epoch {}", current.0));
             }
             Err(CommitError::Fenced { shard: batch.shard, current })

@@ -31,6 +31,8 @@ pub(super) struct Link {
     pub(super) digest: Digest,
     /// What was acknowledged when it was sent: Redis must have at least that.
     pub(super) acknowledged: Seq,
+    /// The take-over that was known when it was sent: Redis must have at least that.
+    pub(super) epoch: Epoch,
 }
 
 impl Line {
@@ -59,7 +61,8 @@ impl Line {
 
     /// The digests of a batch that is about to be sent, in the order of sending.
     pub(super) fn link(&mut self, batch: &Batch, bytes: &[u8]) -> Link {
-        let unlinked = Link { parent: None, digest: Digest(0), acknowledged: self.acknowledged };
+        let Self { acknowledged, epoch, .. } = *self;
+        let unlinked = Link { parent: None, digest: Digest(0), acknowledged, epoch };
         if batch.token != self.token {
             return unlinked;
         }
@@ -75,7 +78,7 @@ impl Line {
             }
             self.known.push_back((batch.seq, digest));
         }
-        Link { parent: Some(parent), digest, acknowledged: self.acknowledged }
+        Link { parent: Some(parent), digest, acknowledged, epoch }
     }
 
     /// A batch was acknowledged.

@@ -1,5 +1,86 @@
 //! What happens to Redis servers, and what the store says then.
+//!
+//! `stories` are those of the fence and of expectations, `blocks` those of blocks, `trouble` what operators, crashes and
+//! full memories do, `layout` what lies there, `differential` compares with the memory store.
 
+mod blocks;
+mod differential;
+mod layout;
 mod server;
+mod stories;
+mod trouble;
 
 pub use server::Server;
+
+use std::sync::Arc;
+
+use allod::core::address::Address;
+use allod::core::state::*;
+use allod::core::types::*;
+use allod::store::redis::RedisStore;
+use allod::store::*;
+
+use crate::suite::token;
+use crate::work::*;
+
+/// A server, a store on it, and shard 0 with an empty network 1 in it.
+pub struct Begun {
+    pub server: Server,
+    pub store: RedisStore,
+    pub head: Head,
+}
+
+impl Begun {
+    pub fn new(settings: &[&str]) -> Option<Self> {
+        let server = Server::start(settings)?;
+        let store = server.open().unwrap();
+        let head = wait(store.take(ShardId(0), token(1))).unwrap();
+        let mut begun = Self { server, store, head };
+        begun.commit(vec![config_step(network(1))]).unwrap();
+        Some(begun)
+    }
+
+    /// Commits one batch of shard 0, network 1, and follows it.
+    pub fn commit(&mut self, steps: Vec<Step>) -> Result<(), CommitError> {
+        let next = batch(&self.head, 0, steps);
+        let committed = wait(self.store.commit([next.clone()].into()))?;
+        follow(&mut self.head, &next, &committed[0]);
+        Ok(())
+    }
+
+    pub fn load(&self) -> Model {
+        let image = wait(self.store.load(ShardId(0), self.head.token)).unwrap();
+        assert_eq!(image.head, self.head);
+        model_of(&image)
+    }
+
+    pub fn held(&self) -> Vec<Address> {
+        let address = |key: &(NetworkId, Key)| if let Key::Address(address) = key.1 { Some(address) } else { None };
+        self.load().keys().filter_map(address).collect()
+    }
+}
+
+pub fn entry(generation: u64, prefix_length: u8) -> Entry {
+    Entry::Held(Arc::new(Reservation { prefix_length, ..held(generation) }))
+}
+
+/// `10.0.0.0/26` or an address is in the hands of somebody.
+pub fn put(text: &str, generation: u64, expect: Option<u64>) -> Step {
+    let (address, length) = parse(text);
+    Step {
+        key: Key::Address(address),
+        expect,
+        state: Some(State::Entry(entry(generation, length))),
+        event: Some(Event { kind: EventKind::Granted, before: None }),
+    }
+}
+
+pub fn gone(text: &str, expect: u64) -> Step {
+    Step { key: Key::Address(parse(text).0), expect: Some(expect), state: None, event: None }
+}
+
+pub fn parse(text: &str) -> (Address, u8) {
+    let (address, length) = text.split_once('/').unwrap_or((text, ""));
+    let address: Address = address.parse().unwrap();
+    (address, length.parse().unwrap_or(address.family().width()))
+}

@@ -11,8 +11,6 @@ use allod::store::redis::{Options, RedisStore};
 use redis::{Client, Connection, FromRedisValue};
 use tempfile::TempDir;
 
-use crate::work::SHARDS;
-
 pub struct Server {
     child: Option<Child>,
     port: u16,
@@ -64,10 +62,6 @@ impl Server {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 
-    pub fn directory(&self) -> &std::path::Path {
-        self.directory.path()
-    }
-
     fn client(&self) -> Client {
         Client::open(self.url()).unwrap()
     }
@@ -86,8 +80,9 @@ impl Server {
         command.query(&mut self.connection()).unwrap()
     }
 
+    /// A store of three shards, as the contract's tests have them.
     pub fn options(&self) -> Options {
-        Options::new(self.url(), SHARDS)
+        Options::new(self.url(), 3)
     }
 
     pub fn open(&self) -> Result<RedisStore, StoreError> {

@@ -165,6 +165,11 @@ local function cut(prefix, p)
     for at = 1, #all, 2 do order[#order + 1] = at end
     table.sort(order, function(one, other) return all[one] < all[other] end)
     local from = LEAF_CUT + 1
+    if #order > 2 * LEAF_CUT then
+        -- It is no compact hash any more, and would not become one again by losing fields.
+        call('DEL', p.key)
+        from = 1
+    end
     while from <= #order do
         local size = #order - from + 1
         if size > LEAF_MAX then size = LEAF_CUT end
@@ -174,9 +179,13 @@ local function cut(prefix, p)
             moved[#moved + 1], moved[#moved + 2] = all[at], all[at + 1]
             fields[#fields + 1] = all[at]
         end
-        call('HSET', prefix .. '6:' .. p.network .. ':' .. fields[1], unpack(moved))
-        call('ZADD', prefix .. 'i6:' .. p.network, 0, fields[1])
-        call('HDEL', p.key, unpack(fields))
+        if from == 1 then
+            call('HSET', p.key, unpack(moved))
+        else
+            call('HSET', prefix .. '6:' .. p.network .. ':' .. fields[1], unpack(moved))
+            call('ZADD', prefix .. 'i6:' .. p.network, 0, fields[1])
+            call('HDEL', p.key, unpack(fields))
+        end
         from = from + size
     end
 end

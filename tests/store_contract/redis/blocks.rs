@@ -1,0 +1,143 @@
+//! Blocks are compared as blocks, by the script itself: a /26 is one record at .0, and .17 lies in it.
+
+use super::*;
+
+#[track_caller]
+fn refused(begun: &mut Begun, steps: Vec<Step>, there: u64) {
+    let before = begun.load();
+    let key = steps.last().unwrap().key;
+    match begun.commit(steps) {
+        Err(CommitError::Mismatch { key: at, found, .. }) => assert_eq!((at, found), (key, Some(there))),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(begun.load(), before);
+}
+
+/// Blocks in use, as the head counts them.
+fn blocks(begun: &Begun) -> u64 {
+    begun.server.ask(&["HGET", "allod:{0}:head", "blocks"])
+}
+
+#[test]
+fn a_put_inside_a_stored_block_is_refused() {
+    let Some(mut begun) = Begun::new(&[]) else { return };
+    begun
+        .commit(vec![put("10.0.0.64/26", 5, None), put("10.0.16.0/20", 6, None), put("10.0.0.8/30", 7, None)])
+        .unwrap();
+    begun.commit(vec![put("2001:db8:0:4::/62", 8, None), put("2001:db8::40/123", 9, None)]).unwrap();
+    assert_eq!(blocks(&begun), 5);
+    for (inside, there) in [
+        ("10.0.0.65", 5),
+        ("10.0.0.127", 5),
+        ("10.0.0.96/28", 5),
+        ("10.0.16.1", 6),
+        ("10.0.31.255", 6),
+        ("10.0.24.0/21", 6),
+        ("10.0.0.11", 7),
+        ("2001:db8:0:7:ffff:ffff:ffff:ffff", 8),
+        ("2001:db8:0:5::/64", 8),
+        ("2001:db8::5f", 9),
+    ] {
+        refused(&mut begun, vec![put("10.9.9.9", 20, None), put(inside, 21, None)], there);
+    }
+    let around = ["10.0.0.63", "10.0.0.128", "10.0.15.255", "10.0.32.0", "10.0.0.7", "10.0.0.12", "2001:db8::3f"];
+    begun.commit(around.map(|outside| put(outside, 22, None)).into()).unwrap();
+    begun.commit(vec![put("2001:db8::60", 23, None), put("2001:db8:0:8::", 23, None)]).unwrap();
+    assert_eq!(blocks(&begun), 5);
+}
+
+#[test]
+fn a_block_over_anything_that_is_held_is_refused() {
+    let Some(mut begun) = Begun::new(&[]) else { return };
+    begun.commit(vec![put("10.0.0.17", 5, None), put("10.0.5.0/24", 6, None), put("2001:db8::1:0", 7, None)]).unwrap();
+    for (block, there) in [
+        ("10.0.0.0/26", 5),
+        ("10.0.0.16/31", 5),
+        ("10.0.0.0/22", 5),
+        ("10.0.4.0/22", 6),
+        ("2001:db8::/64", 7),
+        ("2001:db8::1:0/112", 7),
+        ("2001:db8::/32", 7),
+    ] {
+        if block.starts_with("2001:db8::1:0") {
+            // The same key: its own expectation is what differs.
+            refused(&mut begun, vec![put(block, 21, None)], there);
+        } else {
+            refused(&mut begun, vec![put("10.9.9.9", 20, None), put(block, 21, None)], there);
+        }
+    }
+    begun.commit(vec![put("10.0.0.18/31", 8, None), put("2001:db8::/112", 9, None)]).unwrap();
+}
+
+#[test]
+fn what_the_batch_itself_takes_away_is_not_in_the_way() {
+    let Some(mut begun) = Begun::new(&[]) else { return };
+    begun.commit(vec![put("10.0.0.17", 5, None), put("2001:db8::17", 6, None)]).unwrap();
+    begun
+        .commit(vec![
+            gone("10.0.0.17", 5),
+            put("10.0.0.0/26", 7, None),
+            gone("2001:db8::17", 6),
+            put("2001:db8::/120", 8, None),
+        ])
+        .unwrap();
+    assert_eq!(blocks(&begun), 2);
+    begun
+        .commit(vec![
+            gone("10.0.0.0/26", 7),
+            put("10.0.0.17", 9, None),
+            gone("2001:db8::/120", 8),
+            put("2001:db8::17", 10, None),
+        ])
+        .unwrap();
+    assert_eq!(blocks(&begun), 0);
+    // The same address as a block of another length is the same key.
+    begun.commit(vec![put("10.0.0.17", 11, Some(9)), put("10.0.0.64/27", 12, None)]).unwrap();
+    begun.commit(vec![put("10.0.0.64/26", 13, Some(12))]).unwrap();
+    refused(&mut begun, vec![put("10.0.0.100", 14, None)], 13);
+    begun.commit(vec![put("10.0.0.64", 15, Some(13))]).unwrap();
+    begun.commit(vec![put("10.0.0.100", 16, None)]).unwrap();
+    assert_eq!(blocks(&begun), 0);
+}
+
+#[test]
+fn a_block_that_grows_over_its_neighbour_is_refused() {
+    let Some(mut begun) = Begun::new(&[]) else { return };
+    begun.commit(vec![put("10.0.0.64/27", 5, None), put("10.0.0.100", 6, None)]).unwrap();
+    refused(&mut begun, vec![put("10.0.0.64/26", 7, Some(5))], 6);
+}
+
+#[test]
+fn a_batch_that_puts_two_records_over_each_other_is_refused() {
+    let Some(mut begun) = Begun::new(&[]) else { return };
+    for steps in [
+        vec![put("10.0.0.0/26", 5, None), put("10.0.0.17", 6, None)],
+        vec![put("10.0.0.32/27", 5, None), put("10.0.0.0/26", 6, None)],
+        vec![put("2001:db8::/64", 5, None), put("2001:db8::1", 6, None), put("2001:db9::", 7, None)],
+    ] {
+        let refused = begun.commit(steps);
+        assert!(matches!(refused, Err(CommitError::NotApplied { cause: StoreError::Invalid(_) })), "{refused:?}");
+    }
+    assert!(begun.held().is_empty());
+}
+
+#[test]
+fn a_block_that_cools_still_covers_and_the_last_one_gone_leaves_no_trace() {
+    let Some(mut begun) = Begun::new(&[]) else { return };
+    begun.commit(vec![put("10.0.0.0/26", 5, None)]).unwrap();
+    let released = Released {
+        prefix_length: 26,
+        last: held(5).holder,
+        owner_uid: None,
+        generation: Generation(5),
+        released_at: ShardTime(9),
+    };
+    let cools = Step { state: Some(State::Entry(Entry::Released(Arc::new(released)))), ..gone("10.0.0.0/26", 5) };
+    begun.commit(vec![cools]).unwrap();
+    assert_eq!(blocks(&begun), 1);
+    refused(&mut begun, vec![put("10.0.0.17", 6, None)], 5);
+    begun.commit(vec![gone("10.0.0.0/26", 5)]).unwrap();
+    assert_eq!(blocks(&begun), 0);
+    assert_eq!(begun.server.ask::<Vec<String>>(&["KEYS", "allod:{0}:k:*"]), Vec::<String>::new());
+    begun.commit(vec![put("10.0.0.17", 6, None)]).unwrap();
+}

@@ -1,0 +1,239 @@
+//! What operators, crashes, full memories and emptied servers do to a register, and what the store says.
+
+use std::time::{Duration, Instant};
+
+use allod::store::redis::{Options, RedisStore};
+
+use super::*;
+
+fn said(error: &StoreError) -> String {
+    error.to_string()
+}
+
+#[test]
+fn scripts_that_redis_forgot_are_loaded_again() {
+    let Some(mut begun) = Begun::new(&[]) else { return };
+    for n in 0..3 {
+        let () = begun.server.ask(&["SCRIPT", "FLUSH"]);
+        begun.commit(vec![put(&format!("10.0.0.{}", n + 1), 5 + n, None)]).unwrap();
+        let () = begun.server.ask(&["SCRIPT", "FLUSH"]);
+        let name = (ShardId(0), begun.head.token, begun.head.seq, begun.head.digest);
+        wait(begun.store.confirm(vec![name])).unwrap();
+    }
+    assert_eq!(begun.held().len(), 3);
+}
+
+#[test]
+fn a_cut_connection_is_replaced_and_nothing_happens_twice() {
+    let Some(mut begun) = Begun::new(&[]) else { return };
+    for n in 0..20u64 {
+        let next = batch(&begun.head, 0, vec![put(&format!("10.0.0.{}", n + 1), 5 + n, None)]);
+        let under_way = begun.store.commit([next.clone()].into());
+        let _: u64 = begun.server.ask(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+        let mut answer = wait(under_way);
+        while let Err(CommitError::Unknown { .. } | CommitError::NotApplied { .. }) = answer {
+            answer = wait(begun.store.commit([next.clone()].into()));
+        }
+        follow(&mut begun.head, &next, &answer.unwrap()[0]);
+    }
+    assert_eq!(begun.held().len(), 20);
+    assert_eq!(wait(begun.store.history(ShardId(0), Seq(1), 100)).unwrap().len(), 20);
+}
+
+#[test]
+fn a_server_that_is_gone_is_not_applied_and_one_that_comes_back_is_used() {
+    let Some(mut begun) = Begun::new(&["--appendonly", "yes", "--appendfsync", "always"]) else { return };
+    assert!(begun.store.info().durability.starts_with("loss of power"), "{}", begun.store.info().durability);
+    begun.commit(vec![put("10.0.0.1", 5, None)]).unwrap();
+    begun.server.kill();
+    let next = batch(&begun.head, 0, vec![put("10.0.0.2", 6, None)]);
+    let answers: Vec<_> = (0..3).map(|_| wait(begun.store.commit([next.clone()].into()))).collect();
+    // The first may have gone out on the connection that broke; then there is none.
+    let refused = matches!(answers[2], Err(CommitError::NotApplied { cause: StoreError::Io { .. } }));
+    assert!(refused && answers[0].is_err(), "{answers:?}");
+    assert_eq!(begun.store.health(), StoreHealth::Ready);
+    begun.server.begin();
+    let committed = wait(begun.store.commit([next.clone()].into())).unwrap();
+    follow(&mut begun.head, &next, &committed[0]);
+    assert_eq!(begun.held().len(), 2);
+}
+
+#[test]
+fn what_was_acknowledged_is_there_after_the_server_was_killed() {
+    let Some(mut server) = Server::start(&["--appendonly", "yes", "--appendfsync", "always"]) else { return };
+    for round in 0..3 {
+        let store = server.open().unwrap();
+        let run = run(&store, 30, 0x100 + round * 10);
+        assert_eq!(run.acknowledged[0], 30);
+        server.kill();
+        server.begin();
+        let again = server.open().unwrap();
+        check(&again, &run, 0x1000 + round * 10, "after a kill");
+        drop((store, again));
+        let () = server.ask(&["FLUSHALL"]);
+    }
+}
+
+#[test]
+fn an_emptied_server_stops_the_store_and_the_next_start() {
+    let Some(mut begun) = Begun::new(&[]) else { return };
+    let notes = tempfile::tempdir().unwrap();
+    let noted = Options { directory: Some(notes.path().into()), ..begun.server.options() };
+    drop(RedisStore::open(noted.clone()).unwrap());
+    let () = begun.server.ask(&["FLUSHALL"]);
+    let refused = begun.commit(vec![put("10.0.0.1", 5, None)]);
+    let Err(CommitError::NotApplied { cause: StoreError::Damaged(problem) }) = refused else { panic!("{refused:?}") };
+    assert!(problem.contains("emptied"), "{problem}");
+    assert_eq!(begun.store.health(), StoreHealth::Failed);
+    assert!(wait(begun.store.take(ShardId(0), token(2))).is_err());
+    // A server that kept this register does not take the empty one for it; one that is told to, does.
+    let refused = RedisStore::open(noted.clone()).unwrap_err();
+    assert!(matches!(&refused, StoreError::Damaged(text) if text.contains("--accept-new-store")), "{refused:?}");
+    let accepted = RedisStore::open(Options { accept_new_store: true, ..noted.clone() }).unwrap();
+    let register = accepted.info().register;
+    drop(accepted);
+    assert_eq!(RedisStore::open(noted).unwrap().info().register, register);
+}
+
+#[test]
+fn another_register_than_the_one_noted_is_refused() {
+    let (Some(one), Some(other)) = (Server::start(&[]), Server::start(&[])) else { return };
+    let notes = tempfile::tempdir().unwrap();
+    let at = |server: &Server| Options { directory: Some(notes.path().into()), ..server.options() };
+    drop(RedisStore::open(at(&one)).unwrap());
+    drop(other.open().unwrap());
+    let refused = RedisStore::open(at(&other)).unwrap_err();
+    assert!(matches!(&refused, StoreError::Foreign(text) if text.contains("another register")), "{refused:?}");
+    drop(RedisStore::open(at(&one)).unwrap());
+}
+
+#[test]
+fn a_head_that_is_missing_is_damage() {
+    let Some(server) = Server::start(&[]) else { return };
+    drop(server.open().unwrap());
+    let _: u64 = server.ask(&["DEL", "allod:{1}:head"]);
+    let refused = server.open().unwrap_err();
+    assert!(matches!(&refused, StoreError::Damaged(text) if text.contains("1 of the 3")), "{refused:?}");
+    let _: u64 = server.ask(&["DEL", "allod:register"]);
+    let refused = server.open().unwrap_err();
+    assert!(matches!(&refused, StoreError::Damaged(text) if text.contains("allod:{0}:head")), "{refused:?}");
+}
+
+/// The head is behind what was acknowledged: a restart without its file, a failover to an old replica.
+#[test]
+fn a_server_that_went_back_is_noticed_and_nothing_more_is_granted() {
+    let back = |begun: &Begun| {
+        let digest: String = begun.server.ask(&["HGET", "allod:{0}:log-before", "digest"]);
+        let _: u64 = begun.server.ask(&["HSET", "allod:{0}:head", "seq", "1", "digest", &digest]);
+    };
+    for way in ["commit", "take"] {
+        let Some(mut begun) = Begun::new(&[]) else { return };
+        let digest: String = begun.server.ask(&["HGET", "allod:{0}:head", "digest"]);
+        let _: u64 = begun.server.ask(&["HSET", "allod:{0}:log-before", "digest", &digest]);
+        begun.commit(vec![put("10.0.0.1", 5, None)]).unwrap();
+        begun.commit(vec![put("10.0.0.2", 6, None)]).unwrap();
+        back(&begun);
+        let problem = if way == "commit" {
+            match begun.commit(vec![put("10.0.0.3", 7, None)]) {
+                Err(CommitError::NotApplied { cause }) => said(&cause),
+                other => panic!("{other:?}"),
+            }
+        } else {
+            said(&wait(begun.store.take(ShardId(0), token(2))).unwrap_err())
+        };
+        assert!(problem.contains("went back") && problem.contains("up to batch 3"), "{problem}");
+        assert_eq!(begun.store.health(), StoreHealth::Failed);
+    }
+}
+
+#[test]
+fn other_shards_another_format_and_a_bad_prefix_are_refused() {
+    let Some(server) = Server::start(&[]) else { return };
+    drop(server.open().unwrap());
+    let refused = RedisStore::open(Options { shards: 4, ..server.options() }).unwrap_err();
+    assert!(matches!(&refused, StoreError::Foreign(text) if text.contains("set `store.shards` to 3")), "{refused:?}");
+    // Under another prefix it is another register.
+    let other = RedisStore::open(Options { shards: 4, prefix: "other".to_owned(), ..server.options() }).unwrap();
+    assert_ne!(other.info().register, server.open().unwrap().info().register);
+    assert!(RedisStore::open(Options { prefix: "a{b}".to_owned(), ..server.options() }).is_err());
+    let _: u64 = server.ask(&["HSET", "allod:register", "format", "2"]);
+    let refused = server.open().unwrap_err();
+    assert!(matches!(&refused, StoreError::Foreign(text) if text.contains("format 2")), "{refused:?}");
+}
+
+#[test]
+fn a_server_that_evicts_is_refused() {
+    let Some(server) = Server::start(&["--maxmemory-policy", "allkeys-lru"]) else { return };
+    let refused = server.open().unwrap_err();
+    assert!(matches!(&refused, StoreError::Foreign(text) if text.contains("noeviction")), "{refused:?}");
+}
+
+#[test]
+fn a_server_where_info_and_config_are_not_permitted_is_used() {
+    let Some(server) = Server::start(&[]) else { return };
+    let () = server.ask(&["ACL", "SETUSER", "allod", "on", ">secret", "~allod:*", "+@all", "-info", "-config"]);
+    let url = server.url().replace("redis://", "redis://allod:secret@");
+    let store = RedisStore::open(Options { url, ..server.options() }).unwrap();
+    assert!(store.info().durability.contains("cannot be asked"), "{}", store.info().durability);
+    let run = run(&store, 10, 0x100);
+    check(&store, &run, 0x200, "without INFO");
+}
+
+/// A right that is missing shows at the start, not in the middle of a change.
+#[test]
+fn a_user_who_may_not_write_is_refused_at_the_start() {
+    let Some(server) = Server::start(&[]) else { return };
+    let () = server.ask(&["ACL", "SETUSER", "allod", "on", ">secret", "~allod:*", "+@all", "-xadd"]);
+    let url = server.url().replace("redis://", "redis://allod:secret@");
+    let refused = RedisStore::open(Options { url, ..server.options() }).unwrap_err();
+    assert!(matches!(refused, StoreError::Io { .. }), "{refused:?}");
+}
+
+#[test]
+fn with_full_memory_nothing_is_granted_and_what_lets_go_is_taken() {
+    let Some(mut begun) = Begun::new(&[]) else { return };
+    let names: Vec<String> = (0..200).map(|n| format!("10.0.0.{n}")).collect();
+    begun.commit(names.iter().map(|name| put(name, 5, None)).collect()).unwrap();
+    let _: () = begun.server.ask(&["CONFIG", "SET", "maxmemory", "1"]);
+    let refused = begun.commit(vec![put("10.0.9.1", 6, None)]);
+    assert!(matches!(refused, Err(CommitError::NotApplied { cause: StoreError::Full })), "{refused:?}");
+    assert_eq!(begun.store.health(), StoreHealth::Full);
+    begun.commit(names.iter().take(100).map(|name| gone(name, 5)).collect()).unwrap();
+    assert_eq!(begun.held().len(), 100);
+    // A start finds it so and goes on.
+    let again = begun.server.open().unwrap();
+    wait(again.take(ShardId(0), token(2))).unwrap();
+    wait(again.load(ShardId(0), token(2))).unwrap();
+    let _: () = begun.server.ask(&["CONFIG", "SET", "maxmemory", "0"]);
+    begun.head = wait(begun.store.take(ShardId(0), token(3))).unwrap();
+    begun.commit(vec![put("10.0.9.1", 6, None)]).unwrap();
+    assert_eq!(begun.store.health(), StoreHealth::Ready);
+}
+
+#[test]
+fn a_record_that_was_changed_by_hand_is_found_when_it_is_loaded() {
+    for (key, field, value, says) in [
+        ("4:NETWORK:0a000000", "1", "nonsense", "format version"),
+        ("4:NETWORK:0a000000", "70", "x", "puts there"),
+        ("c:NETWORK", "subnet:x", "x", "puts there"),
+        ("6:NETWORK:00000000000000000000000000000000", "20010db8000000000000000000000001", "", "ends"),
+    ] {
+        let Some(mut begun) = Begun::new(&[]) else { return };
+        begun.commit(vec![put("10.0.0.1", 5, None), put("2001:db8::1", 6, None)]).unwrap();
+        let key = format!("allod:{{0}}:{}", key.replace("NETWORK", "00000000-0000-0000-0000-000000000001"));
+        let _: u64 = begun.server.ask(&["HSET", &key, field, value]);
+        match wait(begun.store.load(ShardId(0), token(1))) {
+            Err(StoreError::Damaged(text)) => assert!(text.contains(says) && text.contains(&key), "{text}"),
+            other => panic!("{key} {field}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_server_that_accepts_and_says_nothing_is_not_waited_for_long() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let begun = Instant::now();
+    let url = format!("redis://{}/", listener.local_addr().unwrap());
+    assert!(matches!(RedisStore::open(Options::new(url, 3)), Err(StoreError::Io { .. })));
+    assert!(begun.elapsed() < Duration::from_secs(5));
+}
