@@ -4,8 +4,10 @@
 //! state to be decided. A method over several networks becomes one command for each.
 
 use compact_str::CompactString;
+use serde::{Deserialize, Serialize};
 
 use super::address::{Address, Cidr, Family, Range};
+use super::compact;
 use super::state::{Dns, L2, Limits, NetworkKind, Policy, PoolKind, ReservationKind, ReservedFor};
 use super::types::{
     Claimant, Generation, Labels, Mac, Name, Owner, OwnerUid, Scope, ShardTime, Slot, SlotKey, SubnetId, Version,
@@ -26,7 +28,7 @@ pub struct Context {
 }
 
 /// A subnet as a client names it. A text that is no prefix is a name first, then an id.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SubnetRef {
     /// By its prefix.
     Cidr(Cidr),
@@ -35,7 +37,7 @@ pub enum SubnetRef {
 }
 
 /// Pools as a client names them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PoolRef {
     /// The one pool with exactly this range.
     Range(Range),
@@ -44,7 +46,7 @@ pub enum PoolRef {
 }
 
 /// Where an automatic grant may come from, and how large it is.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Wish {
     /// One family only.
     pub family: Option<Family>,
@@ -55,11 +57,12 @@ pub struct Wish {
     /// Subnets that serve this zone only.
     pub zone: Option<CompactString>,
     /// A block instead of one address.
+    #[serde(deserialize_with = "compact::some_prefix_length")]
     pub prefix_length: Option<u8>,
 }
 
 /// The MAC of a reservation, as asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MacWish {
     /// Make one under the network's prefix.
     Auto,
@@ -68,7 +71,7 @@ pub enum MacWish {
 }
 
 /// What may be said with every grant.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct GrantOptions {
     /// Tells two owners of one name apart.
     pub owner_uid: Option<OwnerUid>,
@@ -85,6 +88,7 @@ pub struct GrantOptions {
     /// Released when the claimant is unbound.
     pub release_with_claimant: bool,
     /// Labels; given, they replace those of an existing reservation.
+    #[serde(deserialize_with = "compact::some_labels")]
     pub labels: Option<Labels>,
     /// Text for people.
     pub note: Option<CompactString>,
@@ -95,7 +99,7 @@ pub struct GrantOptions {
 }
 
 /// `ip.allocate`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Allocate {
     /// Who asks, for which slot.
     pub holder: SlotKey,
@@ -106,13 +110,14 @@ pub struct Allocate {
 }
 
 /// `ip.claim`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
     /// Who asks, for which slot.
     pub holder: SlotKey,
     /// The address, or the first of the block.
     pub address: Address,
     /// A block instead of one address.
+    #[serde(deserialize_with = "compact::some_prefix_length")]
     pub prefix_length: Option<u8>,
     /// Also inside reserved ranges.
     pub force: bool,
@@ -121,7 +126,7 @@ pub struct Claim {
 }
 
 /// One of the addresses of an `ip.acquire` in this network.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AcquireItem {
     /// Its place in the request, over all networks.
     pub index: usize,
@@ -136,7 +141,7 @@ pub struct AcquireItem {
 }
 
 /// The part of an `ip.acquire` that falls on this network.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Acquire {
     /// Scope of the owner.
     pub scope: Scope,
@@ -151,7 +156,7 @@ pub struct Acquire {
 }
 
 /// A reservation as a client names it: by address, by owner and slot, or by both, which are checked against each other.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Target {
     /// By address (a block by its first).
     pub address: Option<Address>,
@@ -166,7 +171,7 @@ pub struct Target {
 }
 
 /// `ip.release`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Release {
     /// What.
     pub target: Target,
@@ -177,7 +182,7 @@ pub struct Release {
 }
 
 /// A change of one member: left as it is, removed, or set.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Patch<T> {
     /// Not mentioned.
     #[default]
@@ -199,7 +204,7 @@ impl<T> Patch<T> {
 pub type LabelsPatch = Vec<(CompactString, Option<CompactString>)>;
 
 /// `ip.update`'s `set`.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ReservationPatch {
     /// Labels, merged.
     pub labels: Patch<LabelsPatch>,
@@ -214,7 +219,7 @@ pub struct ReservationPatch {
 }
 
 /// `ip.transfer`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transfer {
     /// The address.
     pub address: Address,
@@ -229,7 +234,7 @@ pub struct Transfer {
 }
 
 /// `ip.decline`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decline {
     /// The address.
     pub address: Address,
@@ -244,7 +249,7 @@ pub struct Decline {
 }
 
 /// Which reservations `ip.list` shows. Every member given must match.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Filter {
     /// Scope.
     pub scope: Option<Scope>,
@@ -280,7 +285,7 @@ pub struct Filter {
 
 /// A slice of a list: at most `limit` records that match, and at most
 /// [`crate::limits::LIST_SLICE_RECORDS_MAX`] looked at.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListSlice {
     /// What to show.
     pub filter: Filter,
@@ -293,7 +298,7 @@ pub struct ListSlice {
 }
 
 /// A pool as it is asked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolInput {
     /// Its addresses; none: the whole subnet.
     pub range: Option<Range>,
@@ -306,7 +311,7 @@ pub struct PoolInput {
 }
 
 /// A reserved range as it is asked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReservedInput {
     /// The addresses.
     pub range: Range,
@@ -317,7 +322,7 @@ pub struct ReservedInput {
 }
 
 /// A subnet as it is asked for. `None` is "not said", which `if_absent` does not compare.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubnetInput {
     /// Its addresses.
     pub cidr: Cidr,
@@ -332,6 +337,7 @@ pub struct SubnetInput {
     /// Zones.
     pub zones: Option<Vec<CompactString>>,
     /// Tags.
+    #[serde(deserialize_with = "compact::some_labels")]
     pub tags: Option<Labels>,
     /// Draining.
     pub draining: Option<bool>,
@@ -342,7 +348,7 @@ pub struct SubnetInput {
 }
 
 /// `network.create`. `None` is "not said", which `if_absent` does not compare.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetworkInput {
     /// Name.
     pub name: Name,
@@ -365,6 +371,7 @@ pub struct NetworkInput {
     /// Bounds.
     pub limits: Option<Limits>,
     /// Tags.
+    #[serde(deserialize_with = "compact::some_labels")]
     pub tags: Option<Labels>,
     /// Text for people.
     pub description: Option<CompactString>,
@@ -373,7 +380,7 @@ pub struct NetworkInput {
 }
 
 /// `l2` inside a `set`.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct L2Patch {
     /// Mode.
     pub mode: Patch<CompactString>,
@@ -384,7 +391,7 @@ pub struct L2Patch {
 }
 
 /// `limits` inside a `set`.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LimitsPatch {
     /// Per owner.
     pub per_owner: Patch<u64>,
@@ -393,7 +400,7 @@ pub struct LimitsPatch {
 }
 
 /// `network.update`'s `set`. `Clear` puts back the default.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct NetworkPatch {
     /// Rename. Uniqueness is the catalog's.
     pub name: Option<Name>,
@@ -418,7 +425,7 @@ pub struct NetworkPatch {
 }
 
 /// `dns` inside a `set`.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DnsPatch {
     /// Servers, replaced.
     pub servers: Patch<Vec<Address>>,
@@ -427,7 +434,7 @@ pub struct DnsPatch {
 }
 
 /// `subnet.modify`'s `set`.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SubnetPatch {
     /// Grow or shrink.
     pub cidr: Option<Cidr>,
@@ -450,7 +457,7 @@ pub struct SubnetPatch {
 }
 
 /// `pool.modify`'s `set`.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PoolPatch {
     /// New range, inside one subnet.
     pub range: Option<Range>,
@@ -463,7 +470,7 @@ pub struct PoolPatch {
 }
 
 /// What `pool.remove` takes away.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PoolRemoval {
     /// These addresses, out of whichever pools; the middle of a pool splits it.
     Range(Range),
@@ -475,7 +482,7 @@ pub enum PoolRemoval {
 
 /// A change of configuration that concerns one network alone. Overlaps with other networks of the realm and names of
 /// networks are checked by the catalog before it is decided here.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Configure {
     /// `network.update`.
     Update(Box<NetworkPatch>),
@@ -532,7 +539,7 @@ pub enum Configure {
 }
 
 /// How `network.map` draws.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MapFormat {
     /// A character an address.
     Text,
@@ -541,12 +548,13 @@ pub enum MapFormat {
     /// Counts per cell of this prefix length.
     Cells {
         /// Prefix length of a cell.
+        #[serde(deserialize_with = "compact::prefix_length")]
         prefix_length: u8,
     },
 }
 
 /// Everything that can be asked of one network.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
     /// `ip.allocate`.
     Allocate(Box<Allocate>),
@@ -629,11 +637,12 @@ pub enum Command {
 }
 
 /// A subnet on its way from one network to another, with all that lies in it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moved {
     /// The subnet.
     pub subnet: std::sync::Arc<super::state::SubnetConfig>,
     /// What lies in it.
+    #[serde(deserialize_with = "compact::entries")]
     pub entries: Vec<(Address, super::state::Entry)>,
     /// The network that takes it in gives no generation below this one.
     pub next_generation: Generation,
