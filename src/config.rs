@@ -117,6 +117,24 @@ impl Default for Store {
     }
 }
 
+/// `[cluster]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Cluster {
+    /// Address of the port for other nodes.
+    pub listen: String,
+    /// Where other nodes reach it.
+    pub advertise: String,
+    /// The file with the secret that all nodes share.
+    pub secret_file: PathBuf,
+}
+
+impl Default for Cluster {
+    fn default() -> Self {
+        Self { listen: "127.0.0.1:7402".to_owned(), advertise: String::new(), secret_file: PathBuf::new() }
+    }
+}
+
 /// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -151,6 +169,8 @@ pub struct Config {
     pub server: Server,
     /// The store.
     pub store: Store,
+    /// Other nodes.
+    pub cluster: Cluster,
     /// Logs.
     pub log: Log,
 }
@@ -246,7 +266,11 @@ impl Config {
                 problems.push(format!("`{key}` is {value}; allowed is {min} to {max}"));
             }
         }
-        for (key, text) in [("server.listen", &self.server.listen), ("server.http_listen", &self.server.http_listen)] {
+        for (key, text) in [
+            ("server.listen", &self.server.listen),
+            ("server.http_listen", &self.server.http_listen),
+            ("cluster.listen", &self.cluster.listen),
+        ] {
             match text.parse::<SocketAddr>() {
                 Err(_) => problems.push(format!("`{key}` is {text:?}; allowed is an address and a port, as 127.0.0.1:7400")),
                 Ok(address) if !address.ip().is_loopback() && !self.server.insecure_listen => problems.push(format!(

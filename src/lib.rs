@@ -11,7 +11,8 @@
 //!            └─▶ serve                    `allod serve`, `allod try`: the only place that constructs a server
 //!
 //!  serve ─▶ http ─▶ server ─▶ actors ─▶ core
-//!                     │         └─▶ store (the trait) ─▶ core
+//!                     │  │      └─▶ store (the trait) ─▶ core
+//!                     │  └─▶ peer ─▶ actors, core        to and from other nodes
 //!                     └─▶ wire (of the core: addresses and names)
 //! ```
 //!
@@ -22,6 +23,7 @@
 //! | [`store`] | the contract of a store; [`store::embedded`] keeps files, [`store::memory`] nothing | the protocol, actors |
 //! | [`actors`] | who owns what: networks, committer, directory, coordinator | the protocol, a certain store |
 //! | [`server`] | connections and sessions: bytes to messages and back | stores |
+//! | [`peer`] | node to node: what another node owns is asked of it, and what others ask is answered | the protocol, stores |
 //! | [`http`] | `/rpc`, `/metrics`, `/healthz`, `/readyz`, `/openrpc.json` | actors |
 //! | [`serve`], [`config`] | starting and stopping; what can be set | |
 //! | [`client`], [`cli`] | calls over TCP; what was typed, and what is printed | actors, the rules |
@@ -99,6 +101,7 @@ pub mod core;
 pub mod http;
 pub mod limits;
 pub mod metrics;
+pub mod peer;
 pub mod serve;
 pub mod server;
 pub mod store;

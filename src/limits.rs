@@ -98,6 +98,35 @@ pub const SWEEP_CLAIMANTS_MAX: usize = 10_000;
 /// Largest generation or version: what every JSON reader keeps exactly.
 pub const JSON_NUMBER_MAX: u64 = (1 << 53) - 1;
 
+/// Bytes of one frame between nodes. A page of ten thousand plain records has some three million.
+pub const PEER_FRAME_BYTES_MAX: usize = 64 << 20;
+/// Bytes of one frame between nodes before each has proved to know the cluster's secret.
+pub const PEER_HANDSHAKE_FRAME_BYTES_MAX: usize = 2 << 10;
+/// Nodes that are connected to one node.
+pub const PEERS_MAX: usize = 64;
+/// Requests that one node has under way at another; beyond it: `overloaded`.
+pub const PEER_IN_FLIGHT_REQUESTS_MAX: usize = 32_768;
+/// Bytes of requests that wait for the socket to another node; beyond it: `overloaded`.
+pub const PEER_QUEUE_BYTES_MAX: usize = 64 << 20;
+/// Bytes of answers that are written together; more is encoded only when these are gone.
+pub const PEER_WRITE_BYTES: usize = 1 << 20;
+/// Everything of a handshake.
+pub const PEER_HANDSHAKE_MS: u64 = 5_000;
+/// An idle connection between nodes is asked for a sign of life so often.
+pub const PEER_PING_MS: u64 = 1_000;
+/// A node that says nothing for so long while something is asked of it is taken for gone.
+pub const PEER_SILENCE_MS: u64 = 3_000;
+/// A node that asks nothing for so long, not even for a sign of life, is let go.
+pub const PEER_IDLE_MS: u64 = 10_000;
+/// Shortest and longest wait before a connection to another node is tried again.
+pub const PEER_RETRY_MS: (u64, u64) = (50, 2_000);
+/// Bytes of the cluster's secret, blanks around it not counted.
+pub const CLUSTER_SECRET_BYTES_MIN: usize = 16;
+/// Bytes of the file with the cluster's secret.
+pub const CLUSTER_SECRET_BYTES_MAX: usize = 4 << 10;
+/// How deep a refusal names members of members.
+pub const REFUSAL_DEPTH_MAX: usize = 8;
+
 const _: () = assert!(NODE_LEASE_LAPSES_MS < NODE_LEASE_MS && NODE_LEASE_RENEWED_EVERY_MS * 2 < NODE_LEASE_LAPSES_MS);
 const _: () = assert!(UNIT_CHANGES_MAX <= BATCH_CHANGES_MAX);
 const _: () = assert!(BATCH_BYTES_MAX <= ACT_BYTES_MAX);
@@ -105,3 +134,7 @@ const _: () = assert!(EXPIRE_STEPS_MAX <= BATCH_CHANGES_MAX);
 const _: () = assert!(ACQUIRE_IPS_MAX * 2 <= BATCH_CHANGES_MAX);
 const _: () = assert!(LINE_BYTES_MAX <= BODY_BYTES_MAX);
 const _: () = assert!(LIST_PAGE_RECORDS_DEFAULT <= LIST_PAGE_RECORDS_MAX);
+const _: () = assert!(PEER_FRAME_BYTES_MAX >= 2 * ANSWER_BYTES_MAX);
+const _: () = assert!(PEER_QUEUE_BYTES_MAX >= PEER_FRAME_BYTES_MAX);
+const _: () = assert!(PEER_IN_FLIGHT_REQUESTS_MAX >= NETWORK_QUEUE_REQUESTS_MAX);
+const _: () = assert!(2 * PEER_PING_MS < PEER_SILENCE_MS && PEER_SILENCE_MS < PEER_IDLE_MS);

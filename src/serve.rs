@@ -12,10 +12,12 @@
 mod cannot;
 pub mod from_cli;
 mod keeper;
+mod peers;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 pub use cannot::CannotStart;
@@ -36,6 +38,7 @@ use crate::cli::failure::Failure;
 use crate::config::{Config, Sources, StoreKind};
 use crate::core::command::NetworkInput;
 use crate::metrics::Metrics;
+use crate::server::forwarded::Forwarded;
 use crate::server::role::Seat;
 use crate::server::{Bounds, Server, connection};
 use crate::store::Store;
@@ -328,6 +331,7 @@ async fn bring_up(
     let Options { config, store, clock, hooks, networks } = options;
     let node = config.node();
     let info = store.info();
+    let (mut card, mut peers) = peers::introduce(&config, &info)?;
     let server = Arc::new(Server {
         seat: Seat::default(),
         store: info.kind,
@@ -340,10 +344,15 @@ async fn bring_up(
         started: Instant::now(),
         stop,
         tasks: TaskTracker::new(),
+        sessions: AtomicU64::new(0),
     });
     let present = Arc::downgrade(&server);
     figures::watch(&server.metrics, Box::new(move || present.upgrade()?.seat.role().actors().cloned()));
-    let mut keeper = Keeper::new(Arc::clone(&server), store, hooks);
+    if let Some(peers) = &mut peers {
+        peers.listen(Arc::new(Forwarded::of(&server)), server.stop.clone());
+    }
+    store.introduce(card.clone());
+    let mut keeper = Keeper::new(Arc::clone(&server), Arc::clone(&store), hooks, peers);
     keeper.begin().await.map_err(|problem| CannotStart::register(problem, config.store.kind))?;
     if let Some(shared) = server.seat.role().actors() {
         for input in networks {
@@ -356,6 +365,8 @@ async fn bring_up(
         listener.local_addr().map_err(|error| CannotStart::of_machine(error.to_string()))
     };
     let (tcp_at, http_at) = (address(&tcp)?, address(&http)?);
+    card.address = tcp_at.to_string();
+    store.introduce(card);
     serve_http(http, Arc::clone(&server))?;
     let accepting = Arc::clone(&server);
     let listener = TcpListener::from_std(tcp)

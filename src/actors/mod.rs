@@ -38,6 +38,7 @@ pub mod timers;
 use std::time::Instant;
 
 use compact_str::CompactString;
+use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use crate::core::command::Command;
@@ -47,7 +48,7 @@ use crate::core::types::NetworkId;
 use crate::store::ShardId;
 
 /// What is known of a change that could not be acknowledged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Applied {
     /// It did not happen.
     No,
@@ -55,11 +56,36 @@ pub enum Applied {
     Unknown,
 }
 
+/// What a network is waiting for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NotReadyReason {
+    /// It is read from the store.
+    Loading,
+    /// Its actor is started again.
+    Restarting,
+    /// The node that owns it cannot be reached, or nobody owns it.
+    NoOwner,
+    /// Another node owns it since a moment.
+    Moved,
+}
+
+impl NotReadyReason {
+    /// The protocol's word.
+    pub fn word(self) -> &'static str {
+        match self {
+            NotReadyReason::Loading => "loading",
+            NotReadyReason::Restarting => "restarting",
+            NotReadyReason::NoOwner => "no_owner",
+            NotReadyReason::Moved => "moved",
+        }
+    }
+}
+
 /// Every "no" that is not the domain's: the server's own state stands in the way.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fault {
     /// The domain refuses.
-    Refused(Refusal),
+    Refused(#[serde(with = "crate::core::compact::refusal")] Refusal),
     /// Refused before it was looked at.
     Overloaded {
         /// What is full or over, as a sentence.
@@ -74,10 +100,10 @@ pub enum Fault {
         /// What stands in the way, as a sentence.
         problem: String,
     },
-    /// The network is being loaded.
+    /// The network cannot be asked just now; nothing was begun.
     NotReady {
-        /// `loading`, ….
-        reason: &'static str,
+        /// What it waits for.
+        reason: NotReadyReason,
         /// When to come again.
         retry_after_ms: u64,
     },
@@ -103,7 +129,7 @@ impl From<Refusal> for Box<Fault> {
 pub type Answer = Result<Outcome, Box<Fault>>;
 
 /// An answer and which request of its outlet it belongs to.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reply {
     /// Number that the asker gave to the request.
     pub ticket: u32,

@@ -47,7 +47,7 @@ use super::macs::Claimed;
 use super::routes::{Lane, Published};
 use super::service::Shared;
 use super::timers;
-use super::{Applied, Fault, Told};
+use super::{Applied, Fault, NotReadyReason, Told};
 use crate::core::command::Context as Moment;
 use crate::core::network::Network;
 use crate::core::outcome::{Decision, Outcome};
@@ -509,7 +509,7 @@ impl Handler<Tick> for NetworkActor {
             }
             Phase::Loading { since } => {
                 if since.elapsed() > Duration::from_millis(DEFERRED_MS_MAX) {
-                    self.refuse_deferred(&Fault::NotReady { reason: "loading", retry_after_ms: 500 });
+                    self.refuse_deferred(&Fault::NotReady { reason: NotReadyReason::Loading, retry_after_ms: 500 });
                 }
                 timers::register(self.id(), &ctx.address(), None, true);
             }

@@ -36,6 +36,18 @@ pub struct ServeArgs {
     /// Where Redis is, as redis://127.0.0.1:6379/0; means --store redis
     #[arg(long, value_name = "URL")]
     pub redis: Option<String>,
+    /// Name of this node [default: the machine's]
+    #[arg(long, value_name = "NAME")]
+    pub node: Option<String>,
+    /// Where to listen for other nodes [default: 127.0.0.1:7402]
+    #[arg(long, value_name = "ADDR")]
+    pub cluster_listen: Option<String>,
+    /// Where other nodes reach this one [default: where it listens]
+    #[arg(long, value_name = "ADDR")]
+    pub advertise: Option<String>,
+    /// The secret that all nodes of a register share
+    #[arg(long, value_name = "FILE")]
+    pub cluster_secret_file: Option<PathBuf>,
     /// Networks to create if they are not there (as `network apply`)
     #[arg(long, value_name = "FILE")]
     pub networks: Option<PathBuf>,

@@ -13,6 +13,7 @@ mod holding;
 use std::sync::Arc;
 
 use compact_str::CompactString;
+use serde::{Deserialize, Serialize};
 
 pub use self::configure::{
     Configure, DnsPatch, L2Patch, LimitsPatch, NetworkInput, NetworkPatch, PoolInput, PoolPatch, PoolRemoval,
@@ -21,11 +22,12 @@ pub use self::configure::{
 pub use self::grant::{Acquire, AcquireItem, Allocate, Claim, GrantOptions, MacWish, Wish};
 pub use self::holding::{Decline, Filter, ListSlice, Release, ReservationPatch, Target, Transfer};
 use super::address::{Address, Cidr, Range};
+use super::compact;
 use super::state::{Entry, SubnetConfig};
 use super::types::{Claimant, Generation, Mac, Name, Owner, Scope, ShardTime, SubnetId, Version, WallTime};
 
 /// Everything that can be asked of one network.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
     /// `ip.allocate`.
     Allocate(Box<Allocate>),
@@ -153,11 +155,12 @@ impl Command {
 }
 
 /// A subnet on its way from one network to another, with all that lies in it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moved {
     /// The subnet.
     pub subnet: Arc<SubnetConfig>,
     /// What lies in it, ascending.
+    #[serde(deserialize_with = "compact::entries")]
     pub entries: Vec<(Address, Entry)>,
     /// The network that takes it in gives no generation below this one.
     pub next_generation: Generation,
@@ -172,7 +175,7 @@ impl Moved {
 }
 
 /// How `network.map` draws.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MapFormat {
     /// A character an address.
     Text,
@@ -181,6 +184,7 @@ pub enum MapFormat {
     /// Counts per cell of this prefix length.
     Cells {
         /// Prefix length of a cell.
+        #[serde(deserialize_with = "compact::prefix_length")]
         prefix_length: u8,
     },
 }
@@ -222,7 +226,7 @@ pub fn subnet_id(entropy: u128, index: u64) -> SubnetId {
 }
 
 /// A subnet as a client names it. A text that is no prefix is a name first, then an id.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SubnetRef {
     /// By its prefix.
     Cidr(Cidr),
@@ -231,7 +235,7 @@ pub enum SubnetRef {
 }
 
 /// Pools as a client names them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PoolRef {
     /// The one pool with exactly this range.
     Range(Range),
@@ -240,7 +244,7 @@ pub enum PoolRef {
 }
 
 /// A change of one member: left as it is, removed, or set.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Patch<T> {
     /// Not mentioned.
     #[default]

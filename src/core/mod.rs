@@ -1,8 +1,12 @@
-//! The pure core: no async, no clock, no randomness, no I/O, no logging, no serde. Time and randomness are arguments.
+//! The pure core: no async, no clock, no randomness, no I/O, no logging. Time and randomness are arguments.
+//!
+//! Of serde there are only declarations, for what crosses from node to node: no format is known here, and `compact`
+//! checks what comes back. The JSON of the protocol is made in `wire` and `server`.
 
 pub mod address;
 pub mod catalog;
 pub mod command;
+pub mod compact;
 pub(crate) mod disjoint;
 pub mod network;
 pub mod outcome;

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use compact_str::CompactString;
+use serde::{Deserialize, Serialize};
 
 use super::address::{Address, Cidr, Range};
 use super::command::Moved;
+use super::compact;
 use super::state::{
     Entry, EventKind, NetworkConfig, PoolKind, Reservation, ReservationKind, State, Step, SubnetConfig,
 };
@@ -32,11 +34,13 @@ impl Decision {
 }
 
 /// A reservation with all that its noun shows. Values of network and subnet are those of now.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct View {
     /// The network.
+    #[serde(with = "compact::shared_network")]
     pub network: Arc<NetworkConfig>,
     /// The subnet in which it lies, if there is one still.
+    #[serde(with = "compact::shared_subnet")]
     pub subnet: Option<Arc<SubnetConfig>>,
     /// Index of its pool in the subnet, if it lies in one.
     pub pool: Option<usize>,
@@ -49,7 +53,7 @@ pub struct View {
 }
 
 /// A grant: the reservation and how it came about.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
     /// What is held now.
     pub view: View,
@@ -62,7 +66,7 @@ pub struct Grant {
 }
 
 /// State of an address, as `ip.get` tells it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AddressState {
     /// Somebody holds it, or the block that it lies in.
     Held,
@@ -81,9 +85,10 @@ pub enum AddressState {
 }
 
 /// Answer of `ip.get` in one network.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lookup {
     /// The network.
+    #[serde(with = "compact::shared_network")]
     pub network: Arc<NetworkConfig>,
     /// State of the address.
     pub state: AddressState,
@@ -93,7 +98,7 @@ pub struct Lookup {
 
 /// Counts of addresses. `size = held + reserved + cooling + declined + free`; each address counts once, held before
 /// reserved before declined before cooling. `dynamic`, `static` and `obsolete` are parts of `held`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counts {
     /// All addresses.
     pub size: u128,
@@ -135,7 +140,7 @@ impl std::ops::AddAssign for Counts {
 }
 
 /// Counts of one pool.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolUsage {
     /// Its addresses.
     pub range: Range,
@@ -150,7 +155,7 @@ pub struct PoolUsage {
 }
 
 /// Counts of one subnet.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubnetUsage {
     /// Its addresses.
     pub cidr: Cidr,
@@ -163,7 +168,7 @@ pub struct SubnetUsage {
 }
 
 /// Counts of a network: the sum of its subnets.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsageReport {
     /// Sum.
     pub counts: Counts,
@@ -172,7 +177,7 @@ pub struct UsageReport {
 }
 
 /// A pool drawn.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolMap {
     /// Its addresses.
     pub range: Range,
@@ -183,7 +188,7 @@ pub struct PoolMap {
 }
 
 /// The three ways to draw a pool.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Drawing {
     /// `X` taken, `.` free, one an address.
     Text(String),
@@ -199,7 +204,7 @@ pub enum Drawing {
 }
 
 /// A network with its subnets.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetworkView {
     /// Configuration.
     pub config: Arc<NetworkConfig>,
@@ -208,7 +213,7 @@ pub struct NetworkView {
 }
 
 /// One scope of a network.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScopeUsage {
     /// The scope.
     pub scope: Scope,
@@ -223,7 +228,7 @@ pub struct ScopeUsage {
 }
 
 /// What is answered.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     /// `ip.allocate`, `ip.claim`.
     Granted(Box<Grant>),

@@ -3,7 +3,10 @@
 //! `Display` is the sentence that people read, made here once. The server turns the variant into an error kind and the
 //! fields into `error.data`, by one exhaustive match.
 
+use std::borrow::Cow;
+
 use compact_str::CompactString;
+use serde::{Deserialize, Serialize};
 
 use super::address::{Address, Cidr, Range};
 use super::outcome::PoolUsage;
@@ -11,7 +14,7 @@ use super::plural::counted;
 use super::types::{Claimant, Generation, InvalidText, Name, ShardTime, SlotKey, WallTime};
 
 /// Who holds what somebody else wants.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldBy {
     /// Scope, owner and slot.
     pub holder: SlotKey,
@@ -22,7 +25,7 @@ pub struct HeldBy {
 }
 
 /// Why there is no room: enough to see it pool by pool.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NoCapacity {
     /// The network.
     pub network: Name,
@@ -47,7 +50,7 @@ pub struct NoCapacity {
 }
 
 /// What a network is in the way of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Missing {
     /// No such network.
     Network,
@@ -75,7 +78,7 @@ impl Missing {
 }
 
 /// A refusal. One variant per cause.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Refusal {
     /// A value that cannot be meant.
     #[error("`{field}` {problem}")]
@@ -227,7 +230,7 @@ pub enum Refusal {
         /// What it holds.
         address: Address,
         /// Members in which it differs from what was asked.
-        differs: Vec<&'static str>,
+        differs: Vec<Cow<'static, str>>,
     },
     /// A name is taken, or what is there differs from what `if_absent` asks for.
     #[error("{what} already exists{}", differs_of(.differs))]
@@ -235,7 +238,7 @@ pub enum Refusal {
         /// What, ready for the beginning of a sentence.
         what: String,
         /// Members in which it differs from what was asked.
-        differs: Vec<&'static str>,
+        differs: Vec<Cow<'static, str>>,
     },
     /// External reservation, gateway, network or broadcast address, or draining.
     #[error("{address} is {why}")]
@@ -256,7 +259,7 @@ pub enum Refusal {
         /// Whose limit: ready for the beginning of a sentence.
         who: String,
         /// `per_owner` or `per_scope`.
-        limit: &'static str,
+        limit: Cow<'static, str>,
         /// How many it holds.
         held: u64,
         /// The bound.
@@ -265,7 +268,8 @@ pub enum Refusal {
     /// No room.
     #[error("network `{}` has no free address{}: {} of {} held, {} reserved, {} cooling, {} declined; add a pool, or release something", .0.network, narrowed(.0.narrowed_by.as_deref()), .0.held, .0.size, .0.reserved, .0.cooling, .0.declined)]
     NotEnoughCapacity(Box<NoCapacity>),
-    /// A refusal of one member of an acquire.
+    /// A refusal of one member of an acquire. Crosses between nodes by [`super::compact::refusal`].
+    #[serde(skip)]
     #[error("ips[{index}]: {refusal}")]
     OfItem {
         /// Its place in the request.
@@ -273,6 +277,11 @@ pub enum Refusal {
         /// Why.
         refusal: Box<Refusal>,
     },
+}
+
+/// Members of a request, as a refusal names them.
+pub fn members(names: Vec<&'static str>) -> Vec<Cow<'static, str>> {
+    names.into_iter().map(Cow::Borrowed).collect()
 }
 
 impl Refusal {
@@ -319,7 +328,7 @@ fn first_of(count: u64, first: &[Address]) -> String {
     format!(" ({list}{more}); release {} first", if count == 1 { "it" } else { "them" })
 }
 
-fn differs_of(differs: &[&str]) -> String {
+fn differs_of(differs: &[Cow<'static, str>]) -> String {
     if differs.is_empty() { String::new() } else { format!(", but differs in {}", differs.join(", ")) }
 }
 

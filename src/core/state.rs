@@ -8,14 +8,16 @@
 use std::sync::Arc;
 
 use compact_str::CompactString;
+use serde::{Deserialize, Serialize};
 
 use super::address::{Address, Cidr, Range};
+use super::compact;
 use super::types::{
     Claimant, Generation, Labels, Mac, Name, NetworkId, OwnerUid, ShardTime, SlotKey, SubnetId, Version, WallTime,
 };
 
 /// What a network is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum NetworkKind {
     /// The register picks and keeps the addresses.
     Manual,
@@ -26,7 +28,7 @@ pub enum NetworkKind {
 }
 
 /// Which free address of a pool is taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Policy {
     /// The lowest.
     Lowest,
@@ -37,7 +39,7 @@ pub enum Policy {
 }
 
 /// The link layer of a network; nothing is decided by mode and link.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct L2 {
     /// How interfaces are attached: `bridged`, `routed`, ….
     pub mode: Option<CompactString>,
@@ -48,7 +50,7 @@ pub struct L2 {
 }
 
 /// How many current reservations one owner or scope may hold in a network.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Limits {
     /// Of one owner in one scope.
     pub per_owner: Option<u64>,
@@ -57,7 +59,7 @@ pub struct Limits {
 }
 
 /// Configuration of a network, its subnets apart.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetworkConfig {
     /// Random identity.
     pub id: NetworkId,
@@ -82,6 +84,7 @@ pub struct NetworkConfig {
     /// Bounds per owner and scope.
     pub limits: Limits,
     /// Tags.
+    #[serde(deserialize_with = "compact::labels")]
     pub tags: Labels,
     /// Text for people.
     pub description: CompactString,
@@ -94,7 +97,7 @@ pub struct NetworkConfig {
 }
 
 /// DNS settings of a subnet.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Dns {
     /// Addresses of servers, in order.
     pub servers: Vec<Address>,
@@ -103,7 +106,7 @@ pub struct Dns {
 }
 
 /// What a pool is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum PoolKind {
     /// Automatic allocation draws from it.
     Dynamic,
@@ -112,7 +115,7 @@ pub enum PoolKind {
 }
 
 /// A range of a subnet from which addresses are given.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolConfig {
     /// Its addresses.
     pub range: Range,
@@ -127,7 +130,7 @@ pub struct PoolConfig {
 }
 
 /// A pool as it was before it changed, so that what was granted in it still matches a repeated request.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PastPool {
     /// Its addresses then.
     pub range: Range,
@@ -140,7 +143,7 @@ pub struct PastPool {
 }
 
 /// For whom a reserved range is kept.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReservedFor {
     /// Scope of the owner; `default` where none was given.
     pub scope: super::types::Scope,
@@ -151,7 +154,7 @@ pub struct ReservedFor {
 }
 
 /// An external reservation: addresses that are never handed out automatically.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReservedRange {
     /// The addresses.
     pub range: Range,
@@ -162,7 +165,7 @@ pub struct ReservedRange {
 }
 
 /// Configuration of a subnet.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubnetConfig {
     /// Random identity.
     pub id: SubnetId,
@@ -179,6 +182,7 @@ pub struct SubnetConfig {
     /// Zones that it serves; none serves every zone. Sorted, each once.
     pub zones: Vec<CompactString>,
     /// Tags.
+    #[serde(deserialize_with = "compact::labels")]
     pub tags: Labels,
     /// Nothing new is granted.
     pub draining: bool,
@@ -203,7 +207,7 @@ impl SubnetConfig {
 }
 
 /// How a reservation came about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ReservationKind {
     /// The register chose the address.
     Dynamic,
@@ -212,7 +216,7 @@ pub enum ReservationKind {
 }
 
 /// The end of a reservation that is not renewed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
     /// When it ends.
     pub ends: ShardTime,
@@ -221,7 +225,7 @@ pub struct Lease {
 }
 
 /// Let go by a deployment that has not been committed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Obsolete {
     /// Since when.
     pub since: WallTime,
@@ -230,11 +234,12 @@ pub struct Obsolete {
 }
 
 /// What few reservations carry.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Details {
     /// Tells two owners of one name apart.
     pub owner_uid: Option<OwnerUid>,
     /// Labels.
+    #[serde(deserialize_with = "compact::labels")]
     pub labels: Labels,
     /// Text for people; empty where there is none.
     pub note: CompactString,
@@ -245,9 +250,10 @@ pub struct Details {
 }
 
 /// An address, or an aligned block named by its first address, in the hands of an owner.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reservation {
     /// 32 or 128 for one address.
+    #[serde(deserialize_with = "compact::prefix_length")]
     pub prefix_length: u8,
     /// Who holds it.
     pub holder: SlotKey,
@@ -272,9 +278,10 @@ pub struct Reservation {
 }
 
 /// An address that was let go and cools.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Released {
     /// Length of what was held.
+    #[serde(deserialize_with = "compact::prefix_length")]
     pub prefix_length: u8,
     /// Who held it last; gets it back while it cools.
     pub last: SlotKey,
@@ -287,9 +294,10 @@ pub struct Released {
 }
 
 /// An address at which somebody else answers.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Declined {
     /// Length of what was held.
+    #[serde(deserialize_with = "compact::prefix_length")]
     pub prefix_length: u8,
     /// Who held and declined it.
     pub by: SlotKey,
@@ -302,7 +310,7 @@ pub struct Declined {
 }
 
 /// What lies at an address. An address without one is free, or unusable by configuration.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Entry {
     /// Held.
     Held(Arc<Reservation>),

@@ -7,6 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use compact_str::CompactString;
+use serde::{Deserialize, Serialize};
 use unicode_general_category::{GeneralCategory, get_general_category};
 
 use super::address::Address;
@@ -245,7 +246,7 @@ pub struct Version(pub u64);
 
 /// A point of a shard's own time in milliseconds: advances while some node could commit, never goes back, and has
 /// nothing to do with the wall clock. Leases and cooldowns are counted in it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct ShardTime(pub u64);
 
 impl ShardTime {
@@ -260,7 +261,7 @@ impl ShardTime {
 pub struct WallTime(pub u64);
 
 /// `(scope, owner, slot)`: names at most one current reservation in a network.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SlotKey {
     /// Scope of the owner.
     pub scope: Scope,

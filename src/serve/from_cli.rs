@@ -39,6 +39,18 @@ fn flags(args: &serve_args::ServeArgs) -> Vec<(String, String)> {
     if let Some(http) = &args.http {
         set("server.http_listen", http.clone());
     }
+    if let Some(node) = &args.node {
+        set("server.node", node.clone());
+    }
+    if let Some(listen) = &args.cluster_listen {
+        set("cluster.listen", listen.clone());
+    }
+    if let Some(address) = &args.advertise {
+        set("cluster.advertise", address.clone());
+    }
+    if let Some(file) = &args.cluster_secret_file {
+        set("cluster.secret_file", file.display().to_string());
+    }
     if let Some(data) = &args.data {
         set("store.directory", data.display().to_string());
     }

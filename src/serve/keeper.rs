@@ -26,9 +26,10 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::Ended;
+use super::peers::Peers;
 use crate::actors::committer::chain;
 use crate::actors::service::{self, CannotOwn, Hooks, Parts, Shared};
-use crate::actors::{Fatal, outlet};
+use crate::actors::{Fatal, NotReadyReason, outlet};
 use crate::limits::{NODE_LEASE_LAPSES_MS, NODE_LEASE_RENEWED_EVERY_MS};
 use crate::server::Server;
 use crate::server::role::Role;
@@ -45,6 +46,8 @@ pub(super) struct Keeper {
     server: Arc<Server>,
     store: Arc<dyn Store>,
     hooks: Hooks,
+    /// The ways to other nodes; none where this one cannot ask them.
+    peers: Option<Peers>,
     /// Of the present tenure.
     fatals: mpsc::UnboundedReceiver<Fatal>,
     /// Boot time before which the lease was renewed last.
@@ -52,9 +55,9 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    pub(super) fn new(server: Arc<Server>, store: Arc<dyn Store>, hooks: Hooks) -> Self {
+    pub(super) fn new(server: Arc<Server>, store: Arc<dyn Store>, hooks: Hooks, peers: Option<Peers>) -> Self {
         let (_, fatals) = outlet();
-        Self { server, store, hooks, fatals, renewed_ms: 0 }
+        Self { server, store, hooks, peers, fatals, renewed_ms: 0 }
     }
 
     /// Finds the node's first role.
@@ -98,15 +101,28 @@ impl Keeper {
 
     /// This node does not own the register: who does?
     fn follow(&self, cannot: &CannotOwn) {
-        let why = match cannot {
-            CannotOwn::Held { .. } => "another node serves",
-            CannotOwn::Unreachable(_) => "the store cannot be reached",
-            CannotOwn::Damaged(_) => "what is stored cannot be loaded",
+        let role = self.server.seat.role();
+        let why = match (cannot, &self.peers) {
+            (CannotOwn::Held { owner, address, .. }, Some(peers)) if !address.is_empty() => {
+                if !matches!(&*role, Role::Follower { address: present, .. } if present == address) {
+                    let (owner, address) = (Arc::clone(owner), Arc::clone(address));
+                    let link = peers.link(&address);
+                    self.server.seat.become_role(Role::Follower { owner, address, link });
+                }
+                return;
+            }
+            (CannotOwn::Held { .. }, _) => "another node owns the register, and there is no way to it without a secret",
+            (CannotOwn::Unreachable(_), _) => "the store cannot be reached",
+            (CannotOwn::Damaged(_), _) => "what is stored cannot be loaded",
         };
-        if !matches!(&*self.server.seat.role(), Role::Waiting { why: present, .. } if *present == why) {
+        if !matches!(&*role, Role::Waiting { why: present, .. } if *present == why) {
             tracing::warn!(?cannot, "this node does not own the register");
-            self.server.seat.become_role(Role::Waiting { why, retry_after_ms: 500 });
+            self.wait(why, NotReadyReason::NoOwner);
         }
+    }
+
+    fn wait(&self, why: &'static str, reason: NotReadyReason) {
+        self.server.seat.become_role(Role::Waiting { why, reason, retry_after_ms: 500 });
     }
 
     /// Keeps the role until the server is to stop, or cannot go on.
@@ -141,7 +157,7 @@ impl Keeper {
 
     async fn end_tenure(&self, shared: &Arc<Shared>, problem: &str) {
         tracing::error!(problem, "this node owns the register no more");
-        self.server.seat.become_role(Role::Waiting { why: "another node takes over", retry_after_ms: 500 });
+        self.wait("another node takes over", NotReadyReason::Moved);
         shared.retire(problem);
         // Where it is still this node's, nobody need wait for the end of the lease.
         if let Err(error) = self.store.release().await {

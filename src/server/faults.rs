@@ -3,6 +3,8 @@
 //!
 //! The sentence is the refusal's own (`Display`); here are only the fields of `error.data`.
 
+use std::borrow::Cow;
+
 use crate::actors::{Applied, Fault};
 use crate::core::outcome::PoolUsage;
 use crate::core::refusal::{HeldBy, NoCapacity, Refusal};
@@ -28,9 +30,10 @@ pub fn error_of(fault: &Fault) -> RpcError {
             RpcError::new(ErrorKind::Unavailable, message).with(|data| data.applied = Some(word))
         }
         Fault::NotReady { reason, retry_after_ms } => {
+            let reason = reason.word();
             let message = format!("the network is not ready ({reason}); ask again in a moment");
             RpcError::new(ErrorKind::NotReady, message).with(|data| {
-                data.reason = Some((*reason).to_owned());
+                data.reason = Some(reason.to_owned());
                 data.retry_after_ms = Some(*retry_after_ms);
             })
         }
@@ -132,8 +135,8 @@ fn facts(refusal: &Refusal, data: &mut ErrorData) {
     }
 }
 
-fn members(differs: &[&'static str]) -> Option<Vec<String>> {
-    (!differs.is_empty()).then(|| differs.iter().map(|&member| member.to_owned()).collect())
+fn members(differs: &[Cow<'static, str>]) -> Option<Vec<String>> {
+    (!differs.is_empty()).then(|| differs.iter().map(|member| member.to_string()).collect())
 }
 
 fn holder(held_by: &HeldBy) -> errors::HeldBy {

@@ -6,6 +6,7 @@
 //! | `session` | one client's requests without its socket: order, batches, answers |
 //! | `dispatch` | the match: method → what is asked of which actor |
 //! | `input`, `render`, `text` | wire → core; core → wire |
+//! | `forwarded` | what other nodes ask of this one |
 //! | `role` | what this node is to the register now, so where requests go |
 //! | `faults` | refusals and faults → errors |
 //! | `tally` | counts |
@@ -15,6 +16,7 @@
 pub mod connection;
 pub mod dispatch;
 pub mod faults;
+pub mod forwarded;
 pub mod input;
 pub mod render;
 pub mod role;
@@ -23,6 +25,7 @@ mod tally;
 pub mod text;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
@@ -32,6 +35,7 @@ use self::role::{Role, Seat};
 use crate::actors::clock::Clock;
 use crate::limits;
 use crate::metrics::Metrics;
+use crate::peer::link::LinkState;
 use crate::wire::PROTOCOL_VERSION;
 use crate::wire::nouns::{ServerLimits, ServerStatus};
 
@@ -77,6 +81,8 @@ pub struct Server {
     pub stop: CancellationToken,
     /// Connections and bodies under way.
     pub tasks: TaskTracker,
+    /// Counts sessions: other nodes tell requests of one client from those of another by it.
+    pub sessions: AtomicU64,
 }
 
 impl Server {
@@ -87,6 +93,10 @@ impl Server {
         }
         match &*self.seat.role() {
             Role::Owner(shared) => shared.unwilling(),
+            Role::Follower { link, .. } => match *link.state().borrow() {
+                LinkState::Connected(_) => None,
+                LinkState::Connecting(_) => Some("the node that owns the register is not reached"),
+            },
             Role::Waiting { why, .. } => Some(why),
         }
     }

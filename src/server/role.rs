@@ -10,18 +10,30 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use crate::actors::Fault;
 use crate::actors::service::Shared;
+use crate::actors::{Fault, NotReadyReason};
+use crate::peer::link::Link;
 
 /// What this node is.
 pub enum Role {
     /// It owns the register: requests go to the actors here.
     Owner(Arc<Shared>),
-    /// Nobody serves yet, as far as this node knows.
+    /// Another node owns it: requests go there.
+    Follower {
+        /// Name of the owner.
+        owner: Arc<str>,
+        /// Where it is reached.
+        address: Arc<str>,
+        /// The way there.
+        link: Arc<Link>,
+    },
+    /// Nobody serves, as far as this node knows.
     Waiting {
-        /// In a word or two: `loading`, `no owner`, ….
+        /// For probes and the log.
         why: &'static str,
-        /// When clients should come again.
+        /// For clients.
+        reason: NotReadyReason,
+        /// When they should come again.
         retry_after_ms: u64,
     },
 }
@@ -29,8 +41,9 @@ pub enum Role {
 impl fmt::Debug for Role {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Role::Owner(_) => f.write_str("Owner"),
-            Role::Waiting { why, .. } => write!(f, "Waiting({why})"),
+            Role::Owner(_) => f.write_str("owner"),
+            Role::Follower { owner, address, .. } => write!(f, "follower of {owner} at {address}"),
+            Role::Waiting { why, .. } => write!(f, "waiting: {why}"),
         }
     }
 }
@@ -40,15 +53,17 @@ impl Role {
     pub fn actors(&self) -> Option<&Arc<Shared>> {
         match self {
             Role::Owner(shared) => Some(shared),
-            Role::Waiting { .. } => None,
+            Role::Follower { .. } | Role::Waiting { .. } => None,
         }
     }
 
     /// What a request is answered where nobody serves it.
-    pub fn fault(&self) -> Fault {
+    pub(super) fn nobody(&self) -> Option<Fault> {
         match self {
-            Role::Waiting { why, retry_after_ms } => Fault::NotReady { reason: why, retry_after_ms: *retry_after_ms },
-            Role::Owner(_) => Fault::NotReady { reason: "restarting", retry_after_ms: 200 },
+            Role::Waiting { reason, retry_after_ms, .. } => {
+                Some(Fault::NotReady { reason: *reason, retry_after_ms: *retry_after_ms })
+            }
+            Role::Owner(_) | Role::Follower { .. } => None,
         }
     }
 }
@@ -59,7 +74,8 @@ pub struct Seat(ArcSwap<Role>);
 
 impl Default for Seat {
     fn default() -> Self {
-        Self(ArcSwap::from_pointee(Role::Waiting { why: "loading", retry_after_ms: 200 }))
+        let (why, reason) = ("loading", NotReadyReason::Loading);
+        Self(ArcSwap::from_pointee(Role::Waiting { why, reason, retry_after_ms: 200 }))
     }
 }
 

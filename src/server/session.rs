@@ -18,6 +18,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use compact_str::CompactString;
@@ -30,10 +31,11 @@ use super::render::{Renderer, Shape};
 use super::role::Role;
 use crate::actors::coordinator::{self, Done, Order};
 use crate::actors::routes::Route;
-use crate::actors::{Answer, Fault, Item, Outlet, Reply, Told};
+use crate::actors::{Answer, Fault, Item, NotReadyReason, Outlet, Reply, Told, answer_all};
 use crate::core::address::Address;
 use crate::core::refusal::{Missing, Refusal};
 use crate::limits::IN_FLIGHT_REQUESTS_MAX;
+use crate::peer::frame;
 use crate::wire::values::NetworkRef;
 use crate::wire::{self, Id, Message, Method, Request, RpcError, answer, envelope};
 
@@ -64,9 +66,38 @@ struct Batch {
 
 #[derive(Debug)]
 struct Group {
-    route: Arc<Route>,
-    by_name: bool,
+    to: To,
     items: Vec<Item>,
+}
+
+/// Where the requests of a group go.
+#[derive(Debug)]
+enum To {
+    /// To an actor of this node.
+    Here { route: Arc<Route>, by_name: bool },
+    /// To the node that owns the register.
+    There(NetworkRef),
+}
+
+impl To {
+    fn is_same_network(&self, other: &To) -> bool {
+        match (self, other) {
+            (To::Here { route, .. }, To::Here { route: other, .. }) => route.id == other.id,
+            // A name and an id may be one network's: then they must not change places.
+            (To::There(NetworkRef::Name(_)), To::There(NetworkRef::Id(_)))
+            | (To::There(NetworkRef::Id(_)), To::There(NetworkRef::Name(_))) => true,
+            (To::There(network), To::There(other)) => network == other,
+            (To::Here { .. }, To::There(_)) | (To::There(_), To::Here { .. }) => false,
+        }
+    }
+
+    fn is_named_as(&self, other: &To) -> bool {
+        match (self, other) {
+            (To::Here { by_name, .. }, To::Here { by_name: other, .. }) => by_name == other,
+            (To::There(network), To::There(other)) => network == other,
+            (To::Here { .. }, To::There(_)) | (To::There(_), To::Here { .. }) => false,
+        }
+    }
 }
 
 /// What one client has under way.
@@ -74,6 +105,8 @@ pub struct Session {
     server: Arc<Server>,
     /// What the node was when the first of what is under way was sent.
     role: Arc<Role>,
+    /// Its number among the sessions of this node.
+    number: u64,
     /// It is something else by now: nothing more is sent before all that is under way is answered.
     moved: bool,
     by: CompactString,
@@ -103,6 +136,7 @@ impl Session {
         let tally = super::tally::Tally::new(Arc::clone(&server.metrics));
         let session = Self {
             role: server.seat.role(),
+            number: server.sessions.fetch_add(1, Ordering::Relaxed),
             moved: false,
             server,
             by,
@@ -225,31 +259,29 @@ impl Session {
         let Queued { id, batch, asked, read, planned } = queued;
         let Planned { method: _, plan, shape, reason, deadline, dry_run } = planned;
         let pending = Pending { id, batch, shape, asked, read };
-        if self.role.actors().is_none() {
-            self.finish_error(pending, &error_of(&self.role.fault()));
+        if let Some(fault) = self.role.nobody() {
+            self.finish_error(pending, &error_of(&fault));
             return None;
         }
         match plan {
             Plan::Here(_) => {}
             Plan::One(network, command) => {
-                let Some(route) = self.route(&network) else {
-                    let refusal = Refusal::not_found(Missing::Network, &network);
-                    self.finish_error(pending, &error_of(&Fault::Refused(refusal)));
-                    return None;
-                };
-                let by_name = match &network {
-                    NetworkRef::Name(name) => route.name.as_ref() == Some(name),
-                    NetworkRef::Id(_) => false,
+                let to = match self.to(network) {
+                    Ok(to) => to,
+                    Err(refusal) => {
+                        self.finish_error(pending, &error_of(&Fault::Refused(refusal)));
+                        return None;
+                    }
                 };
                 let ticket = self.ticket(pending);
                 let item = Item { ticket, command, by: self.by.clone(), reason, deadline, dry_run };
                 // Named in two ways in one read: a new group goes behind the earlier one, so order stays.
-                match self.groups.iter_mut().rev().find(|group| group.route.id == route.id) {
-                    Some(group) if group.by_name == by_name => group.items.push(item),
+                match self.groups.iter_mut().rev().find(|group| group.to.is_same_network(&to)) {
+                    Some(group) if group.to.is_named_as(&to) => group.items.push(item),
                     Some(_) | None => {
                         let mut items = Vec::with_capacity(self.usual);
                         items.push(item);
-                        self.groups.push(Group { route, by_name, items });
+                        self.groups.push(Group { to, items });
                     }
                 }
             }
@@ -271,23 +303,33 @@ impl Session {
     }
 
     fn spawn(&self, ticket: u32, order: Order) {
-        if let Some(shared) = self.role.actors() {
-            coordinator::spawn(shared, ticket, order, self.outlet.clone());
+        match &*self.role {
+            Role::Owner(shared) => coordinator::spawn(shared, ticket, order, self.outlet.clone()),
+            Role::Follower { link, .. } => link.job(self.number, ticket, order, &self.outlet),
+            Role::Waiting { .. } => {} // Refused before.
         }
     }
 
-    fn route(&self, network: &NetworkRef) -> Option<Arc<Route>> {
-        let routes = &self.role.actors()?.routes;
-        match network {
+    /// Where requests for a network go.
+    fn to(&self, network: NetworkRef) -> Result<To, Refusal> {
+        let Some(shared) = self.role.actors() else { return Ok(To::There(network)) };
+        let routes = &shared.routes;
+        let route = match &network {
             NetworkRef::Name(name) => match self.groups.last() {
                 // A pipelining client names one network again and again.
-                Some(group) if group.by_name && group.route.name.as_ref() == Some(name) => {
-                    Some(Arc::clone(&group.route))
+                Some(Group { to: To::Here { route, by_name: true }, .. }) if route.name.as_ref() == Some(name) => {
+                    Some(Arc::clone(route))
                 }
                 Some(_) | None => routes.by_name(name),
             },
             NetworkRef::Id(id) => routes.find(&id.to_string()),
-        }
+        };
+        let Some(route) = route else { return Err(Refusal::not_found(Missing::Network, &network)) };
+        let by_name = match &network {
+            NetworkRef::Name(name) => route.name.as_ref() == Some(name),
+            NetworkRef::Id(_) => false,
+        };
+        Ok(To::Here { route, by_name })
     }
 
     /// Must it wait for something that is under way?
@@ -297,6 +339,8 @@ impl Session {
             Plan::Here(_) => false,
             Plan::All(_) => self.sent > 0,
             _ if self.unfinished.is_empty() => false,
+            // Another node knows which names are one network's.
+            _ if self.role.actors().is_none() => true,
             Plan::One(network, _) => {
                 let text = network.to_string();
                 touched(&text)
@@ -326,11 +370,26 @@ impl Session {
 
     /// Sends what was read, one message for each network.
     pub fn flush(&mut self) {
-        let Some(shared) = self.role.actors() else { return };
-        for group in self.groups.drain(..) {
-            let Group { route, by_name, items } = group;
+        for Group { to, items } in self.groups.drain(..) {
             self.usual = items.len();
-            coordinator::send(shared, &route, by_name, items, &self.outlet, self.read);
+            match (to, &*self.role) {
+                (To::Here { route, by_name }, Role::Owner(shared)) => {
+                    coordinator::send(shared, &route, by_name, items, &self.outlet, self.read);
+                }
+                (To::There(network), Role::Follower { link, .. }) => {
+                    let network = match network {
+                        NetworkRef::Name(name) => frame::NetworkRef::Name(name),
+                        NetworkRef::Id(id) => frame::NetworkRef::Id(id),
+                    };
+                    link.work(self.number, network, items, &self.outlet);
+                }
+                // The role does not change while anything is gathered (`look_at_role`): it counts as sent.
+                (To::Here { .. } | To::There(_), role) => {
+                    tracing::error!(?role, "requests were gathered for another role");
+                    let fault = Fault::NotReady { reason: NotReadyReason::Moved, retry_after_ms: 100 };
+                    answer_all(&self.outlet, items.iter().map(|item| item.ticket), &fault);
+                }
+            }
         }
     }
 

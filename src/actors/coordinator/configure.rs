@@ -19,7 +19,7 @@ use crate::core::catalog::{Intent, IntentId};
 use crate::core::command::{Command, Configure, Context, NetworkInput, SubnetRef};
 use crate::core::network::{self, Network};
 use crate::core::outcome::{Decision, NetworkView, Outcome};
-use crate::core::refusal::Refusal;
+use crate::core::refusal::{Refusal, members};
 use crate::core::state::SubnetConfig;
 use crate::core::types::{Generation, NetworkId, ShardTime, SubnetId, Version};
 use crate::limits::BATCH_CHANGES_MAX;
@@ -163,7 +163,7 @@ impl Coordinator {
         if differs.is_empty() {
             return Ok(Done::Network(view, Some(false)));
         }
-        Err(Refusal::NameTaken { what: format!("network `{}`", input.name), differs }.into())
+        Err(Refusal::NameTaken { what: format!("network `{}`", input.name), differs: members(differs) }.into())
     }
 
     async fn commit_alone(&self, lane: &Arc<Lane>, record: Record) -> Answer {

@@ -11,7 +11,7 @@ use crate::actors::directory::Check;
 use crate::actors::network::{DecideHeld, Finish, Hold, HoldId};
 use crate::actors::routes::Route;
 use crate::actors::service::Shared;
-use crate::actors::{Applied, Fault, Reply, Told};
+use crate::actors::{Applied, Fault, NotReadyReason, Reply, Told};
 use crate::core::catalog::Intent;
 use crate::core::command::{Acquire, Command, Moved, SubnetRef};
 use crate::core::outcome::Outcome;
@@ -33,7 +33,7 @@ impl Holds {
         for route in routes {
             let (granted, answer) = oneshot::channel();
             if route.addr.try_send(Hold { hold, granted }).is_err() {
-                return Err(Box::new(Fault::NotReady { reason: "restarting", retry_after_ms: 200 }));
+                return Err(Box::new(Fault::NotReady { reason: NotReadyReason::Restarting, retry_after_ms: 200 }));
             }
             // From here on it is ours to end, also if it is granted after we gave up.
             holds.held.push(route);

@@ -23,13 +23,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use compact_str::CompactString;
+use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use super::directory::{Ask, Dead, Question};
 use super::network::Work;
 use super::routes::Route;
 use super::service::Shared;
-use super::{Answer, Applied, Fault, Item, Outlet, Told, directory};
+use super::{Answer, Applied, Fault, Item, NotReadyReason, Outlet, Told, directory};
 use crate::core::address::Address;
 use crate::core::command::{Acquire, Command, Configure, Filter, NetworkInput, SubnetRef};
 use crate::core::outcome::{Grant, Lookup, NetworkView, Outcome, ScopeUsage, UsageReport, View};
@@ -37,7 +38,7 @@ use crate::core::refusal::{Missing, Refusal};
 use crate::core::types::{Name, NetworkId, Owner, Scope, Version};
 
 /// Where a page of `ip.list` goes on: behind this address of this network.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListPlace {
     /// Name of the network.
     pub name: Name,
@@ -48,7 +49,7 @@ pub struct ListPlace {
 }
 
 /// What an `ip.acquire` asks of a network under one of its names.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AcquirePart {
     /// As the client named it.
     pub network: CompactString,
@@ -59,7 +60,7 @@ pub struct AcquirePart {
 }
 
 /// What is to be done. Networks are named as the client named them.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Job {
     /// `network.create`.
     Create {
@@ -158,6 +159,22 @@ pub enum Job {
     Scopes,
 }
 
+impl Job {
+    /// Does it only read?
+    pub fn is_read(&self) -> bool {
+        match self {
+            Job::List { .. } | Job::Find { .. } | Job::Networks { .. } | Job::Realms | Job::Scopes => true,
+            Job::Located { command, .. } => command.is_read(),
+            Job::Create { .. }
+            | Job::Configure { .. }
+            | Job::Move { .. }
+            | Job::Acquire { .. }
+            | Job::ReleaseOwner { .. }
+            | Job::ReleaseScope(_) => false,
+        }
+    }
+}
+
 /// A job and what goes with every request.
 #[derive(Debug)]
 pub struct Order {
@@ -174,7 +191,7 @@ pub struct Order {
 }
 
 /// What a job answers.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Done {
     /// What one network answered.
     Outcome(Outcome),
@@ -380,7 +397,7 @@ pub fn send(
             if shared.directory().try_send(Dead { route: Arc::clone(route) }).is_err() {
                 tracing::error!("the directory is no more");
             }
-            super::network::refuse(work, &Fault::NotReady { reason: "restarting", retry_after_ms: 200 });
+            super::network::refuse(work, &Fault::NotReady { reason: NotReadyReason::Restarting, retry_after_ms: 200 });
         }
     }
 }

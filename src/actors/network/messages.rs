@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use crate::actors::committer::Part;
 use crate::actors::routes::{PermitGuard, Route};
-use crate::actors::{Fault, Item, Outlet, answer_all};
+use crate::actors::{Fault, Item, NotReadyReason, Outlet, answer_all};
 use crate::core::outcome::Outcome;
 use crate::core::types::Generation;
 use crate::store::{NetworkImage, TransactionId};
@@ -99,7 +99,7 @@ impl Drop for Work {
     /// Whatever becomes of an actor, what waits for it is answered: nothing of it was begun.
     fn drop(&mut self) {
         if !self.items.is_empty() {
-            let fault = Fault::NotReady { reason: "restarting", retry_after_ms: 200 };
+            let fault = Fault::NotReady { reason: NotReadyReason::Restarting, retry_after_ms: 200 };
             answer_all(&self.outlet, self.items.drain(..).map(|item| item.ticket), &fault);
         }
     }

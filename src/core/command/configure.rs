@@ -3,14 +3,16 @@
 //! An input is a thing as it is asked for, a patch what is to change of one that is there.
 
 use compact_str::CompactString;
+use serde::{Deserialize, Serialize};
 
 use super::{LabelsPatch, Patch, PoolRef, SubnetRef};
 use crate::core::address::{Address, Cidr, Range};
+use crate::core::compact;
 use crate::core::state::{Dns, L2, Limits, NetworkKind, Policy, PoolKind, ReservedFor};
 use crate::core::types::{Labels, Name};
 
 /// A pool as it is asked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolInput {
     /// Its addresses; none: the whole subnet.
     pub range: Option<Range>,
@@ -23,7 +25,7 @@ pub struct PoolInput {
 }
 
 /// A reserved range as it is asked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReservedInput {
     /// The addresses.
     pub range: Range,
@@ -34,7 +36,7 @@ pub struct ReservedInput {
 }
 
 /// A subnet as it is asked for. `None` is "not said", which `if_absent` does not compare.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubnetInput {
     /// Its addresses.
     pub cidr: Cidr,
@@ -49,6 +51,7 @@ pub struct SubnetInput {
     /// Zones.
     pub zones: Option<Vec<CompactString>>,
     /// Tags.
+    #[serde(deserialize_with = "compact::some_labels")]
     pub tags: Option<Labels>,
     /// Draining.
     pub draining: Option<bool>,
@@ -59,7 +62,7 @@ pub struct SubnetInput {
 }
 
 /// `network.create`. `None` is "not said", which `if_absent` does not compare.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetworkInput {
     /// Name.
     pub name: Name,
@@ -82,6 +85,7 @@ pub struct NetworkInput {
     /// Bounds.
     pub limits: Option<Limits>,
     /// Tags.
+    #[serde(deserialize_with = "compact::some_labels")]
     pub tags: Option<Labels>,
     /// Text for people.
     pub description: Option<CompactString>,
@@ -90,7 +94,7 @@ pub struct NetworkInput {
 }
 
 /// `l2` inside a `set`.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct L2Patch {
     /// Mode.
     pub mode: Patch<CompactString>,
@@ -101,7 +105,7 @@ pub struct L2Patch {
 }
 
 /// `limits` inside a `set`.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LimitsPatch {
     /// Per owner.
     pub per_owner: Patch<u64>,
@@ -110,7 +114,7 @@ pub struct LimitsPatch {
 }
 
 /// `network.update`'s `set`. `Clear` puts back the default.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct NetworkPatch {
     /// Rename. Uniqueness is the catalog's.
     pub name: Option<Name>,
@@ -135,7 +139,7 @@ pub struct NetworkPatch {
 }
 
 /// `dns` inside a `set`.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DnsPatch {
     /// Servers, replaced.
     pub servers: Patch<Vec<Address>>,
@@ -144,7 +148,7 @@ pub struct DnsPatch {
 }
 
 /// `subnet.modify`'s `set`.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SubnetPatch {
     /// Grow or shrink.
     pub cidr: Option<Cidr>,
@@ -167,7 +171,7 @@ pub struct SubnetPatch {
 }
 
 /// `pool.modify`'s `set`.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PoolPatch {
     /// New range, inside one subnet.
     pub range: Option<Range>,
@@ -180,7 +184,7 @@ pub struct PoolPatch {
 }
 
 /// What `pool.remove` takes away.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PoolRemoval {
     /// These addresses, out of whichever pools; the middle of a pool splits it.
     Range(Range),
@@ -192,7 +196,7 @@ pub enum PoolRemoval {
 
 /// A change of configuration that concerns one network alone. Overlaps with other networks of the realm and names of
 /// networks are checked by the catalog before it is decided here.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Configure {
     /// `network.update`.
     Update(Box<NetworkPatch>),

@@ -1,13 +1,15 @@
 //! What grants: `ip.allocate`, `ip.claim`, and the part of an `ip.acquire` that falls on one network.
 
 use compact_str::CompactString;
+use serde::{Deserialize, Serialize};
 
 use super::{PoolRef, SubnetRef};
 use crate::core::address::{Address, Family};
+use crate::core::compact;
 use crate::core::types::{Claimant, Labels, Mac, Owner, OwnerUid, Scope, Slot, SlotKey};
 
 /// Where an automatic grant may come from, and how large it is.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Wish {
     /// One family only.
     pub family: Option<Family>,
@@ -18,11 +20,12 @@ pub struct Wish {
     /// Subnets that serve this zone only.
     pub zone: Option<CompactString>,
     /// A block instead of one address.
+    #[serde(deserialize_with = "compact::some_prefix_length")]
     pub prefix_length: Option<u8>,
 }
 
 /// The MAC of a reservation, as asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MacWish {
     /// Make one under the network's prefix.
     Auto,
@@ -31,7 +34,7 @@ pub enum MacWish {
 }
 
 /// What may be said with every grant.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct GrantOptions {
     /// Tells two owners of one name apart.
     pub owner_uid: Option<OwnerUid>,
@@ -48,6 +51,7 @@ pub struct GrantOptions {
     /// Released when the claimant is unbound.
     pub release_with_claimant: bool,
     /// Labels; given, they replace those of an existing reservation.
+    #[serde(deserialize_with = "compact::some_labels")]
     pub labels: Option<Labels>,
     /// Text for people.
     pub note: Option<CompactString>,
@@ -58,7 +62,7 @@ pub struct GrantOptions {
 }
 
 /// `ip.allocate`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Allocate {
     /// Who asks, for which slot.
     pub holder: SlotKey,
@@ -69,13 +73,14 @@ pub struct Allocate {
 }
 
 /// `ip.claim`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
     /// Who asks, for which slot.
     pub holder: SlotKey,
     /// The address, or the first of the block.
     pub address: Address,
     /// A block instead of one address.
+    #[serde(deserialize_with = "compact::some_prefix_length")]
     pub prefix_length: Option<u8>,
     /// Also inside reserved ranges.
     pub force: bool,
@@ -84,7 +89,7 @@ pub struct Claim {
 }
 
 /// One of the addresses of an `ip.acquire` in this network.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AcquireItem {
     /// Its place in the request, over all networks.
     pub index: usize,
@@ -99,7 +104,7 @@ pub struct AcquireItem {
 }
 
 /// The part of an `ip.acquire` that falls on this network.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Acquire {
     /// Scope of the owner.
     pub scope: Scope,

@@ -1,6 +1,7 @@
 //! What concerns addresses that are held: how one is named, what is done with it, and which of them a list shows.
 
 use compact_str::CompactString;
+use serde::{Deserialize, Serialize};
 
 use super::{LabelsPatch, MacWish, Patch, PoolRef, SubnetRef};
 use crate::core::address::{Address, Range};
@@ -8,7 +9,7 @@ use crate::core::state::ReservationKind;
 use crate::core::types::{Claimant, Generation, Mac, Owner, OwnerUid, Scope, Slot, SlotKey, WallTime};
 
 /// A reservation as a client names it: by address, by owner and slot, or by both, which are checked against each other.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Target {
     /// By address (a block by its first).
     pub address: Option<Address>,
@@ -23,7 +24,7 @@ pub struct Target {
 }
 
 /// `ip.release`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Release {
     /// What.
     pub target: Target,
@@ -34,7 +35,7 @@ pub struct Release {
 }
 
 /// `ip.update`'s `set`.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ReservationPatch {
     /// Labels, merged.
     pub labels: Patch<LabelsPatch>,
@@ -49,7 +50,7 @@ pub struct ReservationPatch {
 }
 
 /// `ip.transfer`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transfer {
     /// The address.
     pub address: Address,
@@ -64,7 +65,7 @@ pub struct Transfer {
 }
 
 /// `ip.decline`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decline {
     /// The address.
     pub address: Address,
@@ -79,7 +80,7 @@ pub struct Decline {
 }
 
 /// Which reservations `ip.list` shows. Every member given must match.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Filter {
     /// Scope.
     pub scope: Option<Scope>,
@@ -115,7 +116,7 @@ pub struct Filter {
 
 /// A slice of a list: at most `limit` records that match, and at most
 /// [`crate::limits::LIST_SLICE_RECORDS_MAX`] looked at.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListSlice {
     /// What to show.
     pub filter: Filter,

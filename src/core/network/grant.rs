@@ -12,7 +12,7 @@ use super::pick::Selection;
 use crate::core::address::{Address, Cidr, Range};
 use crate::core::command::{Acquire, AcquireItem, Allocate, Claim, Context, GrantOptions, Wish};
 use crate::core::outcome::{Decision, Grant, Outcome};
-use crate::core::refusal::Refusal;
+use crate::core::refusal::{Refusal, members};
 use crate::core::state::{
     Details, Entry, EventKind, NetworkKind, PoolKind, Reservation, ReservationKind, ReservedRange, SubnetConfig,
 };
@@ -392,7 +392,12 @@ impl Network {
     }
 
     fn slot_taken(&self, holder: &SlotKey, address: Address, differs: Vec<&'static str>) -> Refusal {
-        Refusal::SlotTaken { network: self.config.name.clone(), holder: holder.clone(), address, differs }
+        Refusal::SlotTaken {
+            network: self.config.name.clone(),
+            holder: holder.clone(),
+            address,
+            differs: members(differs),
+        }
     }
 
     /// Two objects of one name are two owners.
@@ -423,7 +428,7 @@ impl Network {
         let limits = self.config.limits;
         let check = |limit: &'static str, max: Option<u64>, held: u64, change: i64, who: String| match max {
             Some(max) if held.saturating_add_signed(change) > max => {
-                Err(Refusal::QuotaExceeded { network: self.config.name.clone(), who, limit, held, max })
+                Err(Refusal::QuotaExceeded { network: self.config.name.clone(), who, limit: limit.into(), held, max })
             }
             _ => Ok(()),
         };

@@ -331,9 +331,13 @@ impl Network {
         let same_scope = held.holder.scope == to.scope && held.obsolete.is_none();
         let same_owner = same_scope && held.holder.owner == to.owner;
         let check = |limit: &'static str, max: Option<u64>, count: u64, same: bool, who: String| match max {
-            Some(max) if !same && count >= max => {
-                Err(Refusal::QuotaExceeded { network: self.config.name.clone(), who, limit, held: count, max })
-            }
+            Some(max) if !same && count >= max => Err(Refusal::QuotaExceeded {
+                network: self.config.name.clone(),
+                who,
+                limit: limit.into(),
+                held: count,
+                max,
+            }),
             _ => Ok(()),
         };
         let limits = self.config.limits;

@@ -11,6 +11,7 @@ use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::core::address::{Address, Cidr, Malformed, Range};
+use crate::core::compact;
 use crate::core::types::{
     Claimant, InvalidText, Mac, Name, NetworkId, Owner, OwnerUid, Scope, Slot, SubnetId, WallTime, check_printable,
 };
@@ -50,8 +51,40 @@ pub(super) fn fragment(malformed: Malformed) -> String {
     format!("is {:?}, not {expected}: {problem}", shortened(&text))
 }
 
-/// Serde and schema of a type that is a text on the wire.
+/// Serde and schema of a type that is a text on the wire. `compact`: one of the core's own, which crosses between nodes
+/// in its [`Compact`](crate::core::compact::Compact) form.
 macro_rules! text_on_the_wire {
+    (compact $type:ty, $name:expr, $expected:literal, $parse:expr, $schema:tt) => {
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                if serializer.is_human_readable() {
+                    serializer.collect_str(self)
+                } else {
+                    crate::core::compact::serialize(self, serializer)
+                }
+            }
+        }
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                if deserializer.is_human_readable() {
+                    parse_text(deserializer, $expected, $parse)
+                } else {
+                    crate::core::compact::deserialize(deserializer)
+                }
+            }
+        }
+        text_on_the_wire!(@schema $type, $name, $schema);
+    };
+    (@schema $type:ty, $name:expr, $schema:tt) => {
+        impl JsonSchema for $type {
+            fn schema_name() -> Cow<'static, str> {
+                Cow::Borrowed($name)
+            }
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!($schema)
+            }
+        }
+    };
     ($type:ty, $name:expr, $expected:literal, $parse:expr, $schema:tt) => {
         impl Serialize for $type {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -63,26 +96,19 @@ macro_rules! text_on_the_wire {
                 parse_text(deserializer, $expected, $parse)
             }
         }
-        impl JsonSchema for $type {
-            fn schema_name() -> Cow<'static, str> {
-                Cow::Borrowed($name)
-            }
-            fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                json_schema!($schema)
-            }
-        }
+        text_on_the_wire!(@schema $type, $name, $schema);
     };
 }
 pub(super) use text_on_the_wire;
 
-text_on_the_wire!(Name, "Name", "a name", Name::from_str, {
+text_on_the_wire!(compact Name, "Name", "a name", Name::from_str, {
     "type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$",
     "description": "Letters, digits and . _ - : /, first a letter or digit; nothing that reads as an address"
 });
 
 macro_rules! identity_on_the_wire {
     ($($type:ident $expected:literal $description:literal;)*) => {$(
-        text_on_the_wire!($type, stringify!($type), $expected, $type::from_str, {
+        text_on_the_wire!(compact $type, stringify!($type), $expected, $type::from_str, {
             "type": "string", "minLength": 1, "maxLength": 256, "description": $description
         });
     )*};
@@ -102,22 +128,22 @@ fn parse_id<T: FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| wrong())
 }
 
-text_on_the_wire!(NetworkId, "NetworkId", "the id of a network", parse_id::<NetworkId>, {
+text_on_the_wire!(compact NetworkId, "NetworkId", "the id of a network", parse_id::<NetworkId>, {
     "type": "string", "pattern": UUID, "description": "Id of a network"
 });
-text_on_the_wire!(SubnetId, "SubnetId", "the id of a subnet", parse_id::<SubnetId>, {
+text_on_the_wire!(compact SubnetId, "SubnetId", "the id of a subnet", parse_id::<SubnetId>, {
     "type": "string", "pattern": UUID, "description": "Id of a subnet"
 });
-text_on_the_wire!(Mac, "Mac", "a MAC", Mac::from_str, {
+text_on_the_wire!(compact Mac, "Mac", "a MAC", Mac::from_str, {
     "type": "string", "pattern": "^[0-9A-Fa-f]{2}([:-][0-9A-Fa-f]{2}){5}$", "description": "A hardware address"
 });
-text_on_the_wire!(Address, "Address", "an address", |text| Address::from_str(text).map_err(fragment), {
+text_on_the_wire!(compact Address, "Address", "an address", |text| Address::from_str(text).map_err(fragment), {
     "type": "string", "maxLength": 45, "description": "An IPv4 or IPv6 address; output is canonical (RFC 5952)"
 });
-text_on_the_wire!(Cidr, "Cidr", "a prefix (10.0.0.0/24)", |text| Cidr::from_str(text).map_err(fragment), {
+text_on_the_wire!(compact Cidr, "Cidr", "a prefix (10.0.0.0/24)", |text| Cidr::from_str(text).map_err(fragment), {
     "type": "string", "maxLength": 49, "pattern": "/[0-9]{1,3}$", "description": "A prefix without host bits: 10.0.0.0/24"
 });
-text_on_the_wire!(Range, "Range", "a range", |text| Range::from_str(text).map_err(fragment), {
+text_on_the_wire!(compact Range, "Range", "a range", |text| Range::from_str(text).map_err(fragment), {
     "type": "string", "maxLength": 128,
     "description": "Consecutive addresses: 10.0.0.10-10.0.0.20, 10.0.0.10+11, 10.0.0.0/24 or one address"
 });
@@ -152,13 +178,21 @@ pub fn parse_time(text: &str) -> Result<Time, String> {
 
 impl Serialize for WallTime {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&time_text(*self))
+        if serializer.is_human_readable() {
+            serializer.serialize_str(&time_text(*self))
+        } else {
+            compact::serialize(self, serializer)
+        }
     }
 }
 
 impl<'de> Deserialize<'de> for WallTime {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        parse_text(deserializer, "a time (2026-03-01T09:12:44.031Z)", parse_time)
+        if deserializer.is_human_readable() {
+            parse_text(deserializer, "a time (2026-03-01T09:12:44.031Z)", parse_time)
+        } else {
+            compact::deserialize(deserializer)
+        }
     }
 }
 

@@ -12,18 +12,23 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // Settings become the bounds that a server takes; the server does not know where they come from.
     ("config", &["server"]),
     // Values of the wire are parsed by the core's own types, so that there is one spelling of an address.
-    ("wire", &["core::types", "core::address"]),
+    ("wire", &["core::types", "core::address", "core::compact"]),
     ("store", &["core"]),
     // The trait only: which store it is, `main` decides.
     ("actors", &["core", "store"]),
-    ("server", &["wire", "actors", "core"]),
+    // What nodes say to each other is the vocabulary of actors and core, and nothing of the protocol with clients.
+    ("peer", &["actors", "core"]),
+    ("server", &["wire", "actors", "core", "peer"]),
     // Of the store only what its health is, for `/readyz`.
     ("http", &["server", "wire", "store"]),
     ("client", &["wire", "core::types", "core::address"]),
     // Sentences count things alike everywhere. `serve` and `try` start a server; `backup` and `restore` copy the files of one that is stopped.
     ("cli", &["client", "wire", "core::types", "core::address", "core::plural", "serve", "store::embedded"]),
     // What `allod serve` does: the only place in the library that constructs a server.
-    ("serve", &["core", "store", "actors", "server", "http", "config", "wire", "cli::failure", "cli::serve_args"]),
+    (
+        "serve",
+        &["core", "store", "actors", "peer", "server", "http", "config", "wire", "cli::failure", "cli::serve_args"],
+    ),
 ];
 
 /// Everybody but `core` may use these, and `core` only `limits`.
@@ -33,12 +38,12 @@ const LEAVES: &[&str] = &["limits", "metrics", "telemetry"];
 const NEVER: &[(&str, &[&str])] =
     &[("actors", &["store::memory", "store::embedded", "store::redis"]), ("server", &["core::network", "core::space"])];
 
-/// Crates and parts of the standard library that the core must not touch: no clock, no chance, no I/O, no tasks.
+/// Crates and parts of the standard library that the core must not touch: no clock, no chance, no I/O, no tasks, no format.
 const CORE_NEVER_SEES: &[&str] = &[
     "tokio",
     "actix",
-    "serde",
     "serde_json",
+    "postcard",
     "tracing",
     "prometheus",
     "rand",
@@ -61,6 +66,8 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("axum", &["http", "serve", "main"]),
     ("clap", &["cli", "config", "main"]),
     ("redis", &["store"]),
+    ("postcard", &["peer"]),
+    ("hmac", &["peer"]),
 ];
 
 /// Everything that the file uses and must not, in words.

@@ -13,7 +13,7 @@ use crate::core::command::{PoolInput, PoolPatch, PoolRef, PoolRemoval, SubnetRef
 use crate::core::disjoint::Disjoint;
 use crate::core::network::Network;
 use crate::core::outcome::{Decision, Outcome};
-use crate::core::refusal::{Missing, Refusal};
+use crate::core::refusal::{Missing, Refusal, members};
 use crate::core::state::{EventKind, PastPool, PoolConfig, PoolKind, SubnetConfig};
 use crate::core::types::{Generation, Name, SubnetId};
 use crate::limits;
@@ -47,7 +47,7 @@ pub(super) fn add(
         if !differs.is_empty() {
             draft.refuse(Refusal::NameTaken {
                 what: format!("pool {range} of network `{}`", draft.config.name),
-                differs,
+                differs: members(differs),
             });
         }
         draft.verdict.end()?;

@@ -15,7 +15,7 @@ use crate::core::address::{Address, Cidr, Family, Range};
 use crate::core::command::{Context, DnsPatch, Patch, SubnetInput, SubnetPatch, SubnetRef, subnet_id};
 use crate::core::disjoint::Disjoint;
 use crate::core::outcome::{Decision, Outcome};
-use crate::core::refusal::Refusal;
+use crate::core::refusal::{Refusal, members};
 use crate::core::state::{Dns, EventKind, NetworkKind, SubnetConfig};
 use crate::core::types::{Generation, Name, SubnetId, Version};
 use crate::limits;
@@ -38,7 +38,7 @@ pub(super) fn add(
         let differs = differs_from(&there, input);
         if !differs.is_empty() {
             let what = format!("subnet {} of network `{network}`", name_or_cidr(&there));
-            draft.refuse(Refusal::NameTaken { what, differs });
+            draft.refuse(Refusal::NameTaken { what, differs: members(differs) });
         }
         draft.verdict.end()?;
         return Ok(Decision { steps: Vec::new(), outcome: Outcome::Subnet { subnet: there, created: false } });

@@ -1,0 +1,374 @@
+//! What nodes say to each other: asks and answers, and their bytes.
+//!
+//! A frame is its length (four bytes, little-endian) and as many bytes of `postcard`. Sans I/O: [`encode_asks`] and
+//! [`encode_answers`] append to a buffer, [`Frames`] cuts what a socket brought. A deadline crosses as milliseconds that
+//! are left, because clocks differ.
+//!
+//! Bytes from a node are input. Every type checks itself when it is read; what does not fit ends the connection. A frame
+//! is refused by its length before any of it is kept, and memory grows only with bytes that came.
+//!
+//! What is too long for one frame is halved, request by request or answer by answer, in order.
+//!
+//! Used by `link` and `listener`. Review notes: does a change of any type that crosses raise [`super::PROTOCOL_VERSION`]?
+//! Does a new variant appear in the samples of the tests?
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::time::{Duration, Instant};
+
+use compact_str::CompactString;
+use postcard::ser_flavors::Flavor;
+use serde::de::{Error as _, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::NodeId;
+use crate::actors::coordinator::{Done, Job, ListPlace, Order};
+use crate::actors::{Applied, Fault, Item, Reply};
+use crate::core::command::Command;
+use crate::core::compact::sharing;
+use crate::core::types::{Name, NetworkId};
+use crate::limits::{DEADLINE_MS_MAX, PEER_FRAME_BYTES_MAX, PEER_IN_FLIGHT_REQUESTS_MAX};
+
+/// Bytes of a frame's length.
+const HEAD_BYTES: usize = 4;
+
+/// A network as the client named it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NetworkRef {
+    /// By its name.
+    Name(Name),
+    /// By its id.
+    Id(NetworkId),
+}
+
+/// One request for one network, on its way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SentItem {
+    /// Number that the link gave it; comes back with the answer.
+    pub ticket: u32,
+    /// What is asked.
+    pub command: Command,
+    /// Who asks.
+    pub by: CompactString,
+    /// Why.
+    pub reason: Option<CompactString>,
+    /// Not begun within so many milliseconds, it is refused.
+    pub deadline_ms_left: Option<u64>,
+    /// Change nothing.
+    pub dry_run: bool,
+}
+
+/// A job, on its way.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SentOrder {
+    /// What.
+    pub job: Job,
+    /// Who asks.
+    pub by: CompactString,
+    /// Why.
+    pub reason: Option<CompactString>,
+    /// Not begun within so many milliseconds, it is refused.
+    pub deadline_ms_left: Option<u64>,
+    /// Change nothing.
+    pub dry_run: bool,
+}
+
+/// What the dialing node says.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ask {
+    /// Requests of one client's connection for one network.
+    Work {
+        /// The client's connection at the node that asks.
+        conn: u64,
+        /// The network.
+        network: NetworkRef,
+        /// The requests, in order.
+        #[serde(deserialize_with = "not_too_many")]
+        items: Vec<SentItem>,
+    },
+    /// A method over several networks, or about names and space.
+    Job {
+        /// The client's connection at the node that asks.
+        conn: u64,
+        /// Comes back with the answer.
+        ticket: u32,
+        /// The job.
+        order: Box<SentOrder>,
+    },
+    /// A sign of life is wanted.
+    Ping,
+}
+
+/// What the accepting node says.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answered {
+    /// Answers of networks.
+    Replies(#[serde(deserialize_with = "not_too_many")] Vec<Reply>),
+    /// The answer to a job.
+    Job {
+        /// Of the ask.
+        ticket: u32,
+        /// What it is answered.
+        answer: Result<Done, Box<Fault>>,
+    },
+    /// It does not own that; nothing was begun.
+    NotOwner {
+        /// Of the ask.
+        #[serde(deserialize_with = "not_too_many")]
+        tickets: Vec<u32>,
+        /// Who does, as far as it knows.
+        owner: Option<NodeId>,
+    },
+    /// The sign of life.
+    Pong,
+}
+
+/// Reads no more than may be under way: few bytes can be many requests.
+fn not_too_many<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
+    struct Bounded<T>(PhantomData<T>);
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Bounded<T> {
+        type Value = Vec<T>;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "at most {PEER_IN_FLIGHT_REQUESTS_MAX} requests")
+        }
+        fn visit_seq<A: SeqAccess<'de>>(self, mut requests: A) -> Result<Vec<T>, A::Error> {
+            let mut read = Vec::new();
+            while let Some(request) = requests.next_element()? {
+                if read.len() == PEER_IN_FLIGHT_REQUESTS_MAX {
+                    return Err(A::Error::invalid_length(read.len() + 1, &self));
+                }
+                read.push(request);
+            }
+            Ok(read)
+        }
+    }
+    deserializer.deserialize_seq(Bounded(PhantomData))
+}
+
+fn left(deadline: Option<Instant>, now: Instant) -> Option<u64> {
+    let ms = |deadline: Instant| deadline.saturating_duration_since(now).as_millis().min(u128::from(DEADLINE_MS_MAX));
+    deadline.map(|deadline| ms(deadline) as u64)
+}
+
+fn deadline(left: Option<u64>, now: Instant) -> Option<Instant> {
+    left.map(|ms| now + Duration::from_millis(ms.min(DEADLINE_MS_MAX)))
+}
+
+impl SentItem {
+    /// A request under the link's number.
+    pub fn new(item: Item, ticket: u32, now: Instant) -> Self {
+        let Item { ticket: _, command, by, reason, deadline, dry_run } = item;
+        Self { ticket, command, by, reason, deadline_ms_left: left(deadline, now), dry_run }
+    }
+
+    /// The request as it is asked of an actor.
+    pub fn item(self, now: Instant) -> Item {
+        let Self { ticket, command, by, reason, deadline_ms_left, dry_run } = self;
+        Item { ticket, command, by, reason, deadline: deadline(deadline_ms_left, now), dry_run }
+    }
+}
+
+impl SentOrder {
+    /// A job, its time counted from now.
+    pub fn new(order: Order, now: Instant) -> Self {
+        let Order { job, by, reason, deadline, dry_run } = order;
+        Self { job, by, reason, deadline_ms_left: left(deadline, now), dry_run }
+    }
+
+    /// The job as it is asked of the coordinator.
+    pub fn order(self, now: Instant) -> Order {
+        let Self { job, by, reason, deadline_ms_left, dry_run } = self;
+        Order { job, by, reason, deadline: deadline(deadline_ms_left, now), dry_run }
+    }
+}
+
+/// Why bytes are no frame. `Display` goes into the log.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// Longer than it may be.
+    #[error("a frame of {bytes} bytes, at most {max} are allowed")]
+    TooLong {
+        /// Its length, or how far it was written.
+        bytes: usize,
+        /// The bound.
+        max: usize,
+    },
+    /// Not what this version writes.
+    #[error("a frame that cannot be read: {0}")]
+    Malformed(String),
+}
+
+/// Appends to a buffer, up to a bound.
+struct Bounded<'a> {
+    out: &'a mut Vec<u8>,
+    end: usize,
+}
+
+impl Flavor for Bounded<'_> {
+    type Output = ();
+
+    fn try_extend(&mut self, data: &[u8]) -> postcard::Result<()> {
+        if self.out.len() + data.len() > self.end {
+            return Err(postcard::Error::SerializeBufferFull);
+        }
+        self.out.extend_from_slice(data);
+        Ok(())
+    }
+
+    fn try_push(&mut self, data: u8) -> postcard::Result<()> {
+        self.try_extend(&[data])
+    }
+
+    fn finalize(self) -> postcard::Result<()> {
+        Ok(())
+    }
+}
+
+/// Appends a value as one frame. What was appended is taken back where it does not fit.
+///
+/// # Errors
+/// [`FrameError::TooLong`] beyond `max`.
+pub fn encode<T: Serialize>(value: &T, max: usize, out: &mut Vec<u8>) -> Result<(), FrameError> {
+    let begin = out.len();
+    out.extend_from_slice(&[0; HEAD_BYTES]);
+    let end = begin + HEAD_BYTES + max;
+    let written = sharing(|| postcard::serialize_with_flavor(value, Bounded { out: &mut *out, end }));
+    let bytes = out.len() - begin - HEAD_BYTES;
+    match (written, u32::try_from(bytes)) {
+        (Ok(()), Ok(length)) => {
+            out[begin..begin + HEAD_BYTES].copy_from_slice(&length.to_le_bytes());
+            Ok(())
+        }
+        (Err(postcard::Error::SerializeBufferFull), _) | (Ok(()), Err(_)) => {
+            out.truncate(begin);
+            Err(FrameError::TooLong { bytes, max })
+        }
+        (Err(error), _) => {
+            out.truncate(begin);
+            Err(FrameError::Malformed(error.to_string()))
+        }
+    }
+}
+
+/// The value of a frame: all of its bytes, no fewer.
+///
+/// # Errors
+/// [`FrameError::Malformed`].
+pub fn decode<'a, T: Deserialize<'a>>(frame: &'a [u8]) -> Result<T, FrameError> {
+    match sharing(|| postcard::take_from_bytes(frame)) {
+        Ok((value, [])) => Ok(value),
+        Ok((_, rest)) => Err(FrameError::Malformed(format!("{} bytes are left over", rest.len()))),
+        Err(error) => Err(FrameError::Malformed(error.to_string())),
+    }
+}
+
+/// Appends an ask; requests that are too long together are halved. Answers the tickets of those that are too long alone.
+pub fn encode_asks(ask: Ask, max: usize, out: &mut Vec<u8>) -> Vec<u32> {
+    if encode(&ask, max, out).is_ok() {
+        return Vec::new();
+    }
+    match ask {
+        Ask::Work { conn, network, mut items } if items.len() > 1 => {
+            let second = items.split_off(items.len() / 2);
+            let mut refused = encode_asks(Ask::Work { conn, network: network.clone(), items }, max, out);
+            refused.append(&mut encode_asks(Ask::Work { conn, network, items: second }, max, out));
+            refused
+        }
+        Ask::Work { items, .. } => items.iter().map(|item| item.ticket).collect(),
+        Ask::Job { ticket, .. } => vec![ticket],
+        Ask::Ping => Vec::new(),
+    }
+}
+
+/// Appends answers; those that are too long together are halved, a page of a list too. One that is too long by itself is
+/// said to be so.
+pub fn encode_answers(answered: Answered, max: usize, out: &mut Vec<u8>) {
+    if encode(&answered, max, out).is_ok() {
+        return;
+    }
+    match answered {
+        Answered::Replies(mut replies) if replies.len() > 1 => {
+            let second = replies.split_off(replies.len() / 2);
+            encode_answers(Answered::Replies(replies), max, out);
+            encode_answers(Answered::Replies(second), max, out);
+        }
+        Answered::Replies(replies) => {
+            let too_long = |reply: &Reply| Reply { ticket: reply.ticket, answer: Err(too_long()) };
+            // A sentence fits: the least bound is that of the handshake.
+            let _ = encode(&Answered::Replies(replies.iter().map(too_long).collect()), max, out);
+        }
+        Answered::Job { ticket, answer: Ok(Done::Listed { mut views, count, next: _ }) } if views.len() > 1 => {
+            views.truncate(views.len() / 2);
+            let next = views.last().map(|view| ListPlace {
+                name: view.network.name.clone(),
+                id: view.network.id,
+                address: Some(view.address),
+            });
+            encode_answers(Answered::Job { ticket, answer: Ok(Done::Listed { views, count, next }) }, max, out);
+        }
+        Answered::Job { ticket, .. } => {
+            let _ = encode(&Answered::Job { ticket, answer: Err(too_long()) }, max, out);
+        }
+        Answered::NotOwner { .. } | Answered::Pong => {}
+    }
+}
+
+fn too_long() -> Box<Fault> {
+    let problem = format!("the answer is longer than the {PEER_FRAME_BYTES_MAX} bytes that nodes send each other");
+    Box::new(Fault::Unavailable { applied: Applied::Unknown, problem })
+}
+
+/// Cuts what a socket brought into frames.
+#[derive(Debug)]
+pub struct Frames {
+    /// What was read; a socket appends to it.
+    pub input: Vec<u8>,
+    start: usize,
+    max: usize,
+}
+
+impl Frames {
+    /// None of them longer than `max`.
+    pub fn new(max: usize) -> Self {
+        Self { input: Vec::new(), start: 0, max }
+    }
+
+    /// From now on frames may be so long.
+    pub fn allow(&mut self, max: usize) {
+        self.max = max;
+    }
+
+    /// The bytes of the next frame, if all of them are there.
+    ///
+    /// # Errors
+    /// [`FrameError::TooLong`], as soon as its length is there.
+    pub fn cut(&mut self) -> Result<Option<&[u8]>, FrameError> {
+        let rest = &self.input[self.start..];
+        let Some((head, body)) = rest.split_first_chunk::<HEAD_BYTES>() else {
+            self.compact();
+            return Ok(None);
+        };
+        let bytes = u32::from_le_bytes(*head) as usize;
+        if bytes > self.max {
+            return Err(FrameError::TooLong { bytes, max: self.max });
+        }
+        if body.len() < bytes {
+            self.compact();
+            return Ok(None);
+        }
+        let begin = self.start + HEAD_BYTES;
+        self.start = begin + bytes;
+        Ok(Some(&self.input[begin..self.start]))
+    }
+
+    /// Gives back the room of what was cut.
+    fn compact(&mut self) {
+        if self.start > 0 {
+            self.input.drain(..self.start);
+            self.start = 0;
+        }
+        if self.input.is_empty() {
+            self.input.shrink_to(super::BUFFER_BYTES_KEPT);
+        }
+    }
+}

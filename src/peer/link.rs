@@ -1,0 +1,280 @@
+//! The dialing side: one connection to one other node, kept up, for all sessions of this one.
+//!
+//! Life of a forwarded request (see [`super`]), steps 2 and 4 of 4. Before and after: `server::session`. Between:
+//! `outstanding`, which has what is under way, and the socket.
+//!
+//! One task. It connects, shakes hands, and then reads, writes and listens for silence side by side until one of them
+//! ends; then everything under way is answered and it connects again, after a wait that grows. Sessions call
+//! [`Link::work`] and [`Link::job`] from any thread; these take a lock for as long as it takes to write the bytes down,
+//! and never wait.
+//!
+//! ```text
+//! connecting ──hands shaken──▶ connected ──end, error or silence──▶ connecting
+//!      └── refused: said once in the log for each reason, and in [`Link::state`]
+//! ```
+//!
+//! Dropped, a link answers everything under way and closes.
+//!
+//! Review notes: does everything that ends a connection pass `disconnect`? Is the lock held over a wait anywhere?
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::sync::{Notify, watch};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::frame::{Answered, FrameError, Frames, NetworkRef, decode};
+use super::handshake::{self, HandshakeError};
+use super::outstanding::Outstanding;
+use super::secret::Secret;
+use super::{BUFFER_BYTES_KEPT, Identity, READ_BYTES};
+use crate::actors::coordinator::Order;
+use crate::actors::{Item, Outlet};
+use crate::limits::{PEER_HANDSHAKE_FRAME_BYTES_MAX, PEER_HANDSHAKE_MS, PEER_PING_MS, PEER_RETRY_MS, PEER_SILENCE_MS};
+
+/// How a link stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LinkState {
+    /// There is no connection; why the last one failed or ended, if there was one.
+    Connecting(Option<String>),
+    /// It is up, with this node.
+    Connected(Arc<Identity>),
+}
+
+/// Why a connection ended.
+#[derive(Debug, thiserror::Error)]
+enum Broken {
+    #[error("it was closed")]
+    Closed,
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("it said {0}")]
+    Frame(#[from] FrameError),
+    #[error("nothing was heard for {PEER_SILENCE_MS} ms")]
+    Silence,
+    #[error("this node closes it")]
+    Dropped,
+}
+
+#[derive(Debug)]
+struct Inner {
+    address: String,
+    own: Arc<Identity>,
+    secret: Secret,
+    outstanding: Mutex<Outstanding>,
+    /// There is something to write.
+    wake: Notify,
+    state: watch::Sender<LinkState>,
+    stop: CancellationToken,
+}
+
+/// A connection to another node. See the module.
+#[derive(Debug)]
+pub struct Link {
+    inner: Arc<Inner>,
+}
+
+impl Link {
+    /// Begins to connect to `address` (host and port), on the runtime of `on`.
+    pub fn start(on: &tokio::runtime::Handle, address: String, own: Arc<Identity>, secret: Secret) -> Arc<Self> {
+        let inner = Arc::new(Inner {
+            address,
+            own,
+            secret,
+            outstanding: Mutex::default(),
+            wake: Notify::new(),
+            state: watch::Sender::new(LinkState::Connecting(None)),
+            stop: CancellationToken::new(),
+        });
+        on.spawn(Arc::clone(&inner).run());
+        Arc::new(Self { inner })
+    }
+
+    /// Asks requests of one connection of a client for one network. Each is answered once, into the outlet, under its own
+    /// ticket; what cannot be asked is answered before this returns.
+    pub fn work(&self, conn: u64, network: NetworkRef, items: Vec<Item>, outlet: &Outlet) {
+        if self.inner.with(|outstanding| outstanding.work(conn, network, items, outlet, Instant::now())) {
+            self.inner.wake.notify_one();
+        }
+    }
+
+    /// Asks a job, as [`Link::work`] asks requests.
+    pub fn job(&self, conn: u64, ticket: u32, order: Order, outlet: &Outlet) {
+        if self.inner.with(|outstanding| outstanding.job(conn, ticket, order, outlet, Instant::now())) {
+            self.inner.wake.notify_one();
+        }
+    }
+
+    /// How it stands, and each change of it.
+    pub fn state(&self) -> watch::Receiver<LinkState> {
+        self.inner.state.subscribe()
+    }
+
+    /// Requests that are not answered.
+    pub fn under_way(&self) -> usize {
+        self.inner.with(|outstanding| outstanding.len())
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.inner.stop.cancel();
+        self.inner.disconnect(&Broken::Dropped);
+    }
+}
+
+/// Answers what is under way also where the task is dropped with its runtime.
+struct End<'a>(&'a Inner);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.disconnect(&Broken::Dropped);
+    }
+}
+
+impl Inner {
+    /// What is under way, for as long as `act` takes. A panic leaves it usable: it is whole after every statement.
+    fn with<T>(&self, act: impl FnOnce(&mut Outstanding) -> T) -> T {
+        act(&mut self.outstanding.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn disconnect(&self, why: &Broken) {
+        let problem = why.to_string();
+        self.with(|outstanding| outstanding.disconnect(&problem));
+    }
+
+    /// Connects again and again until the link is dropped.
+    async fn run(self: Arc<Self>) {
+        let (shortest, longest) = PEER_RETRY_MS;
+        let mut wait = shortest;
+        loop {
+            let connected = tokio::select! {
+                () = self.stop.cancelled() => return,
+                connected = self.connect() => connected,
+            };
+            match connected {
+                Ok((stream, frames, peer)) => {
+                    wait = shortest;
+                    let _end = End(&self);
+                    let why = self.converse(stream, frames, peer).await;
+                    self.disconnect(&why);
+                    self.note(format!("the connection to node {} broke: {why}", self.address));
+                }
+                Err(error) => self.note(format!("no connection to node {}: {error}", self.address)),
+            }
+            // Not all nodes at once.
+            let jitter = rand::random_range(0..=wait / 2);
+            tokio::select! {
+                () = self.stop.cancelled() => return,
+                () = sleep(Duration::from_millis(wait + jitter)) => {}
+            }
+            wait = (2 * wait).min(longest);
+        }
+    }
+
+    /// Says once what does not change.
+    fn note(&self, problem: String) {
+        let changed = self.state.send_if_modified(|state| {
+            let next = LinkState::Connecting(Some(problem.clone()));
+            let changed = *state != next;
+            *state = next;
+            changed
+        });
+        if changed && !self.stop.is_cancelled() {
+            tracing::warn!("{problem}");
+        }
+    }
+
+    async fn connect(&self) -> Result<(TcpStream, Frames, Identity), HandshakeError> {
+        let limit = Duration::from_millis(PEER_HANDSHAKE_MS);
+        let mut stream = match timeout(limit, TcpStream::connect(&self.address)).await {
+            Ok(connected) => connected?,
+            Err(_) => return Err(HandshakeError::Slow),
+        };
+        super::tune(&stream)?;
+        let mut frames = Frames::new(PEER_HANDSHAKE_FRAME_BYTES_MAX);
+        let peer = handshake::dial(&mut stream, &mut frames, &self.own, &self.secret).await?;
+        Ok((stream, frames, peer))
+    }
+
+    /// One connection, to its end.
+    async fn converse(&self, mut stream: TcpStream, frames: Frames, peer: Identity) -> Broken {
+        tracing::info!(address = %self.address, node = %peer.node, name = %peer.name, build = %peer.build, "connected to node");
+        self.with(Outstanding::connect);
+        if self.stop.is_cancelled() {
+            // Dropped between the handshake and here: what came in the meantime is answered by who called this.
+            return Broken::Dropped;
+        }
+        self.state.send_replace(LinkState::Connected(Arc::new(peer)));
+        let (reader, writer) = stream.split();
+        let heard = AtomicBool::new(true);
+        tokio::select! {
+            () = self.stop.cancelled() => Broken::Dropped,
+            why = self.read(reader, frames, &heard) => why,
+            why = self.write(writer) => why,
+            why = self.listen(&heard) => why,
+        }
+    }
+
+    async fn read(&self, mut socket: ReadHalf<'_>, mut frames: Frames, heard: &AtomicBool) -> Broken {
+        loop {
+            loop {
+                let answered = match frames.cut() {
+                    Ok(Some(frame)) => decode::<Answered>(frame),
+                    Ok(None) => break,
+                    Err(error) => return error.into(),
+                };
+                match answered {
+                    Ok(answered) => self.with(|outstanding| outstanding.answered(answered)),
+                    Err(error) => return error.into(),
+                }
+            }
+            frames.input.reserve(READ_BYTES);
+            match socket.read_buf(&mut frames.input).await {
+                Ok(0) => return Broken::Closed,
+                Ok(_) => heard.store(true, Ordering::Relaxed),
+                Err(error) => return error.into(),
+            }
+        }
+    }
+
+    /// Writes whatever waits, all of it with one call.
+    async fn write(&self, mut socket: WriteHalf<'_>) -> Broken {
+        let mut bytes = Vec::new();
+        loop {
+            bytes.clear();
+            bytes.shrink_to(BUFFER_BYTES_KEPT);
+            bytes = self.with(|outstanding| outstanding.take(bytes));
+            if bytes.is_empty() {
+                self.wake.notified().await;
+            } else if let Err(error) = socket.write_all(&bytes).await {
+                return error.into();
+            }
+        }
+    }
+
+    /// Asks for a sign of life when nothing is heard, and gives up when none comes. Counts its own turns, not time: a
+    /// process that was stopped for a while does not take the others for gone.
+    async fn listen(&self, heard: &AtomicBool) -> Broken {
+        let mut silent_ms = 0;
+        loop {
+            sleep(Duration::from_millis(PEER_PING_MS)).await;
+            if heard.swap(false, Ordering::Relaxed) {
+                silent_ms = 0;
+                continue;
+            }
+            silent_ms += PEER_PING_MS;
+            if silent_ms >= PEER_SILENCE_MS {
+                return Broken::Silence;
+            }
+            self.with(Outstanding::ping);
+            self.wake.notify_one();
+        }
+    }
+}

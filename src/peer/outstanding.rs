@@ -1,0 +1,216 @@
+//! What a link has under way, without its socket: who waits for which answer, and the bytes that wait to be written.
+//!
+//! ```text
+//! asked ──bytes taken by the writer──▶ sent ──answered──▶ gone
+//!   │                                   └──connection broke──▶ gone: unavailable (applied unknown, or false where it reads)
+//!   └──connection broke──▶ gone: not_ready, nothing was begun
+//! ```
+//!
+//! Every number leaves the table once, and leaving it is what sends the answer: so a ticket is answered once. A number is
+//! not used again soon, so an answer that comes twice, or late, finds nobody.
+//!
+//! Before and after: `link`, which holds it under a lock and never over a wait.
+
+use std::time::Instant;
+
+use hashbrown::HashMap;
+
+use super::frame::{Answered, Ask, NetworkRef, SentItem, SentOrder, encode_asks};
+use crate::actors::coordinator::Order;
+use crate::actors::{Applied, Fault, Item, NotReadyReason, Outlet, Reply, Told, answer_all};
+use crate::limits::{PEER_FRAME_BYTES_MAX, PEER_IN_FLIGHT_REQUESTS_MAX, PEER_QUEUE_BYTES_MAX};
+
+/// When to come again, where nobody can be asked.
+const RETRY_AFTER_MS: u64 = 200;
+
+/// One request that is not answered yet.
+#[derive(Debug)]
+struct Asked {
+    outlet: Outlet,
+    ticket: u32,
+    is_job: bool,
+    /// It changes nothing.
+    reads: bool,
+    /// In which buffer its bytes are.
+    buffer: u64,
+}
+
+impl Asked {
+    fn told(self, fault: Fault) {
+        let (outlet, fault) = (self.outlet, Box::new(fault));
+        let told = if self.is_job {
+            Told::Job(self.ticket, Err(fault))
+        } else {
+            Told::Replies(vec![Reply { ticket: self.ticket, answer: Err(fault) }])
+        };
+        // A closed outlet is a client that hung up.
+        let _ = outlet.send(told);
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Outstanding {
+    asked: HashMap<u32, Asked>,
+    next: u32,
+    waiting: Vec<u8>,
+    /// Buffers that the writer has taken.
+    taken: u64,
+    connected: bool,
+}
+
+impl Outstanding {
+    /// Requests that are not answered.
+    pub fn len(&self) -> usize {
+        self.asked.len()
+    }
+
+    /// From now on asks are taken.
+    pub fn connect(&mut self) {
+        self.connected = true;
+    }
+
+    /// Asks requests of one network; refuses them at once where they cannot be asked. True if there is something to write.
+    pub fn work(&mut self, conn: u64, network: NetworkRef, items: Vec<Item>, outlet: &Outlet, now: Instant) -> bool {
+        if let Some(fault) = self.refusal(items.len()) {
+            answer_all(outlet, items.iter().map(|item| item.ticket), &fault);
+            return false;
+        }
+        let sent = items.into_iter().map(|item| {
+            let reads = item.dry_run || item.command.is_read();
+            let number = self.number(item.ticket, false, reads, outlet);
+            SentItem::new(item, number, now)
+        });
+        let ask = Ask::Work { conn, network, items: sent.collect() };
+        self.append(ask)
+    }
+
+    /// Asks a job, as [`Outstanding::work`] does.
+    pub fn job(&mut self, conn: u64, ticket: u32, order: Order, outlet: &Outlet, now: Instant) -> bool {
+        if let Some(fault) = self.refusal(1) {
+            let _ = outlet.send(Told::Job(ticket, Err(Box::new(fault))));
+            return false;
+        }
+        let reads = order.dry_run || order.job.is_read();
+        let ticket = self.number(ticket, true, reads, outlet);
+        self.append(Ask::Job { conn, ticket, order: Box::new(SentOrder::new(order, now)) })
+    }
+
+    /// Asks for a sign of life.
+    pub fn ping(&mut self) {
+        self.append(Ask::Ping);
+    }
+
+    fn refusal(&self, more: usize) -> Option<Fault> {
+        if !self.connected {
+            return Some(Fault::NotReady { reason: NotReadyReason::NoOwner, retry_after_ms: RETRY_AFTER_MS });
+        }
+        let problem = if self.asked.len() + more > PEER_IN_FLIGHT_REQUESTS_MAX {
+            "the node that owns the network has as many requests of this node under way as it may"
+        } else if self.waiting.len() >= PEER_QUEUE_BYTES_MAX {
+            "the connection to the node that owns the network is full"
+        } else {
+            return None;
+        };
+        Some(Fault::Overloaded { problem: problem.to_owned(), retry_after_ms: RETRY_AFTER_MS })
+    }
+
+    fn number(&mut self, ticket: u32, is_job: bool, reads: bool, outlet: &Outlet) -> u32 {
+        while self.asked.contains_key(&self.next) {
+            self.next = self.next.wrapping_add(1);
+        }
+        let number = self.next;
+        self.next = self.next.wrapping_add(1);
+        self.asked.insert(number, Asked { outlet: outlet.clone(), ticket, is_job, reads, buffer: self.taken });
+        number
+    }
+
+    fn append(&mut self, ask: Ask) -> bool {
+        for number in encode_asks(ask, PEER_FRAME_BYTES_MAX, &mut self.waiting) {
+            let problem =
+                format!("the request is longer than the {PEER_FRAME_BYTES_MAX} bytes that nodes send each other");
+            self.answer(number, |asked| asked.told(Fault::Overloaded { problem, retry_after_ms: 0 }));
+        }
+        !self.waiting.is_empty()
+    }
+
+    fn answer(&mut self, number: u32, tell: impl FnOnce(Asked)) {
+        match self.asked.remove(&number) {
+            Some(asked) => tell(asked),
+            None => tracing::debug!(number, "an answer that nobody waits for"),
+        }
+    }
+
+    /// All bytes that wait, for the writer, which gives back an empty buffer. From now on their requests may be under way.
+    pub fn take(&mut self, empty: Vec<u8>) -> Vec<u8> {
+        self.taken += 1;
+        std::mem::replace(&mut self.waiting, empty)
+    }
+
+    /// Hands answers on to who waits for them: what belongs to one outlet as one message, as far as it comes in one piece.
+    pub fn answered(&mut self, answered: Answered) {
+        match answered {
+            Answered::Replies(replies) => {
+                let mut run: Option<(Outlet, Vec<Reply>)> = None;
+                for Reply { ticket: number, answer } in replies {
+                    let Some(asked) = self.asked.remove(&number) else { continue };
+                    if asked.is_job {
+                        asked.told(mismatched());
+                        continue;
+                    }
+                    let reply = Reply { ticket: asked.ticket, answer };
+                    match &mut run {
+                        Some((outlet, replies)) if outlet.same_channel(&asked.outlet) => replies.push(reply),
+                        Some(_) | None => {
+                            if let Some((outlet, replies)) = run.replace((asked.outlet, vec![reply])) {
+                                let _ = outlet.send(Told::Replies(replies));
+                            }
+                        }
+                    }
+                }
+                if let Some((outlet, replies)) = run {
+                    let _ = outlet.send(Told::Replies(replies));
+                }
+            }
+            Answered::Job { ticket: number, answer } => self.answer(number, |asked| {
+                if asked.is_job {
+                    let _ = asked.outlet.send(Told::Job(asked.ticket, answer));
+                } else {
+                    asked.told(mismatched());
+                }
+            }),
+            Answered::NotOwner { tickets, owner } => {
+                tracing::debug!(requests = tickets.len(), owner = ?owner, "asked of a node that does not own it");
+                for number in tickets {
+                    let reason = NotReadyReason::Moved;
+                    self.answer(number, |asked| {
+                        asked.told(Fault::NotReady { reason, retry_after_ms: RETRY_AFTER_MS });
+                    });
+                }
+            }
+            Answered::Pong => {}
+        }
+    }
+
+    /// The connection is gone: everything under way is answered, and nothing more is taken.
+    pub fn disconnect(&mut self, problem: &str) {
+        self.connected = false;
+        self.waiting = Vec::new();
+        for (_, asked) in self.asked.drain() {
+            let fault = if asked.buffer == self.taken {
+                Fault::NotReady { reason: NotReadyReason::NoOwner, retry_after_ms: RETRY_AFTER_MS }
+            } else {
+                let applied = if asked.reads { Applied::No } else { Applied::Unknown };
+                let problem = format!("the connection to the node that owns the network broke: {problem}");
+                Fault::Unavailable { applied, problem }
+            };
+            asked.told(fault);
+        }
+    }
+}
+
+/// For an answer of the wrong sort.
+fn mismatched() -> Fault {
+    let problem = "the node that owns the network answered something else than was asked".to_owned();
+    Fault::Unavailable { applied: Applied::Unknown, problem }
+}

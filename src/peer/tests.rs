@@ -1,0 +1,7 @@
+//! Nodes that talk to each other: their bytes, their handshake, and whole conversations over loopback sockets.
+
+mod bytes;
+mod conversations;
+mod generate;
+mod handshakes;
+mod nodes;

@@ -1,0 +1,285 @@
+//! Whole conversations: order, exactly one answer, cut connections, bounds.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use super::nodes::*;
+use crate::actors::coordinator::{Done, Job};
+use crate::actors::{Answer, Applied, Fault, NotReadyReason, Reply, Told, outlet};
+use crate::limits::{PEER_HANDSHAKE_FRAME_BYTES_MAX, PEER_IN_FLIGHT_REQUESTS_MAX};
+use crate::peer::frame::{Answered, Frames, encode_answers};
+use crate::peer::handshake;
+use crate::peer::link::LinkState;
+
+type Inlet = tokio::sync::mpsc::UnboundedReceiver<Told>;
+
+/// The next `count` answers; each ticket once.
+async fn answers(inlet: &mut Inlet, count: usize) -> BTreeMap<u32, Answer> {
+    let mut answers = BTreeMap::new();
+    while answers.len() < count {
+        let Told::Replies(replies) = inlet.recv().await.unwrap() else { panic!() };
+        for Reply { ticket, answer } in replies {
+            assert!(answers.insert(ticket, answer).is_none(), "ticket {ticket} was answered twice");
+        }
+    }
+    answers
+}
+
+fn fault(answer: &Answer) -> &Fault {
+    answer.as_ref().unwrap_err()
+}
+
+fn is_not_ready(answer: &Answer, wanted: NotReadyReason) -> bool {
+    matches!(fault(answer), Fault::NotReady { reason, .. } if *reason == wanted)
+}
+
+fn is_unavailable(answer: &Answer, wanted: Applied) -> bool {
+    matches!(fault(answer), Fault::Unavailable { applied, .. } if *applied == wanted)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_requests_from_several_threads_are_answered_once_and_asked_in_order() {
+    const CONNECTIONS: u64 = 4;
+    const EACH: u32 = 2_500;
+    let node = Node::ordinary(Owner::default());
+    let link = link_to(node.address);
+    connected(&link).await;
+    let clients = (0..CONNECTIONS).map(|conn| {
+        let link = Arc::clone(&link);
+        tokio::spawn(async move {
+            let (outlet, mut inlet) = outlet();
+            let mut sent = 0;
+            while sent < EACH {
+                let count = (sent % 7 + 1).min(EACH - sent);
+                link.work(conn, network(), (sent..sent + count).map(|n| renew(n, n)).collect(), &outlet);
+                sent += count;
+                if sent % 50 == 0 {
+                    tokio::task::yield_now().await;
+                }
+            }
+            drop(outlet);
+            let mut replies = Vec::new();
+            // Ends when nobody can answer any more.
+            while let Some(told) = inlet.recv().await {
+                let Told::Replies(some) = told else { panic!() };
+                replies.extend(some.iter().map(|reply| (reply.ticket, number_in(reply))));
+            }
+            assert!(replies.into_iter().eq((0..EACH).map(|n| (n, n))), "each once, in order");
+        })
+    });
+    for client in clients.collect::<Vec<_>>() {
+        client.await.unwrap();
+    }
+    let asked = node.owner.asked.lock().unwrap();
+    for conn in 0..CONNECTIONS {
+        let numbers = asked.iter().filter(|(of, _)| *of == conn).map(|(_, number)| *number);
+        assert!(numbers.eq(0..EACH), "connection {conn}");
+    }
+    assert_eq!(link.under_way(), 0);
+}
+
+#[tokio::test]
+async fn a_job_is_answered_under_its_ticket() {
+    let node = Node::ordinary(Owner::default());
+    let link = link_to(node.address);
+    connected(&link).await;
+    let (outlet, mut inlet) = outlet();
+    link.job(1, 77, order(Job::Realms), &outlet);
+    let Some(Told::Job(77, Ok(Done::Realms(realms)))) = inlet.recv().await else { panic!() };
+    assert_eq!(realms, [("default".parse().unwrap(), 3)]);
+}
+
+#[tokio::test]
+async fn what_the_other_does_not_own_was_not_begun() {
+    let node = Node::ordinary(Owner { disowns: true, ..Owner::default() });
+    let link = link_to(node.address);
+    connected(&link).await;
+    let (outlet, mut inlet) = outlet();
+    link.work(1, network(), vec![renew(1, 1), renew(2, 2)], &outlet);
+    let answers = answers(&mut inlet, 2).await;
+    assert!(answers.values().all(|answer| is_not_ready(answer, NotReadyReason::Moved)), "{answers:?}");
+    link.job(1, 3, order(Job::Realms), &outlet);
+    let Some(Told::Job(3, Err(fault))) = inlet.recv().await else { panic!() };
+    assert!(matches!(*fault, Fault::NotReady { reason: NotReadyReason::Moved, .. }));
+}
+
+#[tokio::test]
+async fn without_a_connection_nothing_is_begun() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
+    let link = link_to(address);
+    problem(&link).await;
+    let (outlet, mut inlet) = outlet();
+    link.work(1, network(), vec![renew(5, 5)], &outlet);
+    let answers = answers(&mut inlet, 1).await;
+    assert!(is_not_ready(&answers[&5], NotReadyReason::NoOwner));
+    link.job(1, 6, order(Job::Realms), &outlet);
+    assert!(matches!(inlet.recv().await, Some(Told::Job(6, Err(_)))));
+}
+
+#[tokio::test]
+async fn a_connection_that_is_cut_leaves_no_request_unanswered_and_the_next_ones_work() {
+    let node = Node::ordinary(Owner { silent: true, ..Owner::default() });
+    let proxy = Proxy::to(node.address).await;
+    let link = link_to(proxy.address);
+    connected(&link).await;
+    let (outlet, mut inlet) = outlet();
+    for ticket in 0..50 {
+        let request = if ticket % 2 == 0 { renew(ticket, ticket) } else { read(ticket, ticket) };
+        link.work(u64::from(ticket), network(), vec![request], &outlet);
+    }
+    node.owner.has_taken(50).await;
+    assert_eq!(link.under_way(), 50);
+    let mut state = link.state();
+    state.borrow_and_update();
+    proxy.cut();
+    let answers = answers(&mut inlet, 50).await;
+    for (ticket, answer) in &answers {
+        let wanted = if ticket % 2 == 0 { Applied::Unknown } else { Applied::No };
+        assert!(is_unavailable(answer, wanted), "{ticket}: {answer:?}");
+    }
+    state.wait_for(|state| matches!(state, LinkState::Connecting(Some(_)))).await.unwrap();
+    connected(&link).await;
+    link.work(1, network(), vec![renew(99, 99)], &outlet);
+    node.owner.has_taken(51).await;
+    drop(link);
+    let answers = answers_after_drop(&mut inlet).await;
+    assert!(is_unavailable(&answers, Applied::Unknown), "a link that is dropped answers too");
+}
+
+async fn answers_after_drop(inlet: &mut Inlet) -> Answer {
+    answers(inlet, 1).await.remove(&99).unwrap()
+}
+
+/// A job that changes something is as unknown as a request.
+#[tokio::test]
+async fn a_job_whose_connection_is_cut_is_answered_by_what_it_does() {
+    let node = Node::ordinary(Owner { silent: true, ..Owner::default() });
+    let proxy = Proxy::to(node.address).await;
+    let link = link_to(proxy.address);
+    connected(&link).await;
+    let (outlet, mut inlet) = outlet();
+    link.job(1, 1, order(Job::Realms), &outlet);
+    node.owner.has_taken(1).await;
+    proxy.cut();
+    let Some(Told::Job(1, Err(fault))) = inlet.recv().await else { panic!() };
+    assert!(matches!(*fault, Fault::Unavailable { applied: Applied::No, .. }), "{fault:?}");
+}
+
+#[tokio::test]
+async fn an_owner_that_does_not_answer_is_asked_only_so_much() {
+    let node = Node::ordinary(Owner { silent: true, ..Owner::default() });
+    let link = link_to(node.address);
+    connected(&link).await;
+    let (outlet, mut inlet) = outlet();
+    let most = PEER_IN_FLIGHT_REQUESTS_MAX as u32;
+    for first in (0..most).step_by(1_024) {
+        link.work(1, network(), (first..first + 1_024).map(|n| renew(n, n)).collect(), &outlet);
+    }
+    link.work(1, network(), vec![renew(most, 1)], &outlet);
+    link.job(1, most + 1, order(Job::Realms), &outlet);
+    let answers = answers(&mut inlet, 1).await;
+    assert!(matches!(fault(&answers[&most]), Fault::Overloaded { .. }));
+    let Some(Told::Job(_, Err(fault))) = inlet.recv().await else { panic!() };
+    assert!(matches!(*fault, Fault::Overloaded { .. }));
+    node.owner.has_taken(most as usize).await;
+    assert_eq!(link.under_way(), most as usize);
+}
+
+/// A node that shakes hands and then reads nothing: the bytes that wait are bounded, and silence ends the connection.
+#[tokio::test]
+async fn a_node_that_reads_nothing_costs_only_so_much_and_is_given_up() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let link = link_to(listener.local_addr().unwrap());
+    let (mut stream, _) = listener.accept().await.unwrap();
+    let mut frames = Frames::new(PEER_HANDSHAKE_FRAME_BYTES_MAX);
+    handshake::accept(&mut stream, &mut frames, &identity(1), &secret()).await.unwrap();
+    connected(&link).await;
+    let (outlet, mut inlet) = outlet();
+    let (mut sent, note) = (0, "n".repeat(100_000));
+    let overloaded = loop {
+        let mut request = renew(sent, sent);
+        request.reason = Some(note.as_str().into());
+        link.work(1, network(), vec![request], &outlet);
+        sent += 1;
+        if let Ok(Told::Replies(replies)) = inlet.try_recv() {
+            break replies;
+        }
+    };
+    assert!(matches!(fault(&overloaded[0].answer), Fault::Overloaded { .. }), "{overloaded:?}");
+    let rest = answers(&mut inlet, sent as usize - 1).await;
+    let known =
+        |answer: &Answer| is_unavailable(answer, Applied::Unknown) || is_not_ready(answer, NotReadyReason::NoOwner);
+    assert!(rest.values().all(known), "what was not written was not begun, of the rest nobody knows");
+    let sentence = problem(&link).await;
+    assert!(sentence.contains("nothing was heard"), "{sentence}");
+}
+
+/// An owner that answers twice, or what nobody asked.
+#[tokio::test]
+async fn an_answer_that_nobody_waits_for_reaches_nobody() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let link = link_to(listener.local_addr().unwrap());
+    let (mut stream, _) = listener.accept().await.unwrap();
+    let mut frames = Frames::new(PEER_HANDSHAKE_FRAME_BYTES_MAX);
+    handshake::accept(&mut stream, &mut frames, &identity(1), &secret()).await.unwrap();
+    connected(&link).await;
+    let (outlet, mut inlet) = outlet();
+    link.work(1, network(), vec![renew(10, 1), renew(11, 1)], &outlet);
+    link.job(1, 12, order(Job::Realms), &outlet);
+    drop(outlet);
+    let busy = || Box::new(Fault::Stopped { problem: "x".to_owned() });
+    let mut bytes = Vec::new();
+    for ticket in [0, 0, 2, 1, 1, 77] {
+        let replies = vec![Reply { ticket, answer: Err(busy()) }];
+        encode_answers(Answered::Replies(replies), 1_000, &mut bytes);
+    }
+    encode_answers(Answered::Job { ticket: 1, answer: Err(busy()) }, 1_000, &mut bytes);
+    stream.write_all(&bytes).await.unwrap();
+    let mut told = BTreeSet::new();
+    while let Some(one) = inlet.recv().await {
+        match one {
+            Told::Replies(replies) => replies.iter().for_each(|reply| assert!(told.insert(reply.ticket))),
+            Told::Job(ticket, answer) => {
+                assert!(told.insert(ticket) && answer.is_err(), "an answer of the wrong sort is an error");
+            }
+        }
+    }
+    assert_eq!(told, BTreeSet::from([10, 11, 12]));
+}
+
+#[tokio::test]
+async fn a_node_that_connects_again_ends_its_earlier_connection() {
+    let node = Node::ordinary(Owner::default());
+    let mut first = tokio::net::TcpStream::connect(node.address).await.unwrap();
+    let mut frames = Frames::new(PEER_HANDSHAKE_FRAME_BYTES_MAX);
+    handshake::dial(&mut first, &mut frames, &identity(2), &secret()).await.unwrap();
+    let link = link_to(node.address);
+    connected(&link).await;
+    assert_eq!(first.read(&mut [0]).await.unwrap(), 0, "closed by the node");
+    let (outlet, mut inlet) = outlet();
+    link.work(1, network(), vec![renew(1, 1)], &outlet);
+    assert!(answers(&mut inlet, 1).await[&1].is_ok());
+}
+
+#[tokio::test]
+async fn a_node_that_stops_answers_what_it_took() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (owner, stop) = (Arc::new(Owner::default()), tokio_util::sync::CancellationToken::new());
+    let handler: Arc<dyn crate::peer::listener::Serve> = Arc::<Owner>::clone(&owner);
+    let own = Arc::new(identity(1));
+    let serving = tokio::spawn(crate::peer::listener::serve(listener, own, secret(), handler, stop.clone()));
+    let link = link_to(address);
+    connected(&link).await;
+    let (outlet, mut inlet) = outlet();
+    link.work(1, network(), (0..100).map(|n| renew(n, n)).collect(), &outlet);
+    owner.has_taken(100).await;
+    stop.cancel();
+    assert!(answers(&mut inlet, 100).await.values().all(Result::is_ok));
+    serving.await.unwrap().unwrap();
+}

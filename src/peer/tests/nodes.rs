@@ -1,0 +1,208 @@
+//! Nodes of tests: identities, a server that notes what it was asked, and a proxy that cuts.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::actors::coordinator::{Done, Job, Order};
+use crate::actors::{Item, Outlet, Reply, Told};
+use crate::core::address::Address;
+use crate::core::command::{Command, Target};
+use crate::core::outcome::Outcome;
+use crate::peer::frame::NetworkRef;
+use crate::peer::link::{Link, LinkState};
+use crate::peer::listener::{self, NotOwner, Origin, Serve};
+use crate::peer::secret::Secret;
+use crate::peer::{Identity, NodeId};
+
+pub const SECRET: &[u8] = b"a secret of a cluster";
+
+pub fn secret() -> Secret {
+    Secret::new(SECRET).unwrap()
+}
+
+pub fn identity(node: u128) -> Identity {
+    Identity {
+        node: NodeId(node),
+        name: format!("node-{node}").into(),
+        register: "11111111-aaaa".into(),
+        shards: 16,
+        format: 1,
+        build: "0.1.0".into(),
+    }
+}
+
+pub fn network() -> NetworkRef {
+    NetworkRef::Name("lan".parse().unwrap())
+}
+
+fn item(ticket: u32, command: Command) -> Item {
+    Item { ticket, command, by: "test".into(), reason: None, deadline: None, dry_run: false }
+}
+
+/// A request that reads; `number` comes back in its answer.
+pub fn read(ticket: u32, number: u32) -> Item {
+    item(ticket, Command::Get(Address::V4(number)))
+}
+
+/// A request that changes something; `number` comes back in its answer.
+pub fn renew(ticket: u32, number: u32) -> Item {
+    let target = Target { address: Some(Address::V4(number)), ..Target::default() };
+    item(ticket, Command::Renew(Box::new(target), None))
+}
+
+pub fn order(job: Job) -> Order {
+    Order { job, by: "test".into(), reason: None, deadline: None, dry_run: false }
+}
+
+fn number_of(item: &Item) -> Address {
+    match &item.command {
+        Command::Get(address) => *address,
+        Command::Renew(target, _) => target.address.unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The number that came back.
+pub fn number_in(reply: &Reply) -> u32 {
+    match &reply.answer {
+        Ok(Outcome::Released(addresses)) => addresses[0].bits() as u32,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What a node under test is asked, and how it answers.
+#[derive(Default)]
+pub struct Owner {
+    /// Connection and number of every request, in the order of the calls.
+    pub asked: Mutex<Vec<(u64, u32)>>,
+    /// Requests that were taken.
+    pub taken: watch::Sender<usize>,
+    /// Answers nothing, and keeps who waits.
+    pub silent: bool,
+    pub kept: Mutex<Vec<Outlet>>,
+    /// Owns nothing.
+    pub disowns: bool,
+}
+
+impl Owner {
+    fn took(&self, count: usize, outlet: &Outlet) {
+        if self.silent {
+            self.kept.lock().unwrap().push(outlet.clone());
+        }
+        self.taken.send_modify(|taken| *taken += count);
+    }
+
+    /// Waits until so many requests were taken.
+    pub async fn has_taken(&self, count: usize) {
+        self.taken.subscribe().wait_for(|taken| *taken >= count).await.unwrap();
+    }
+}
+
+impl Serve for Owner {
+    fn work(&self, origin: &Origin, _: NetworkRef, items: Vec<Item>, outlet: &Outlet) -> Result<(), NotOwner> {
+        if self.disowns {
+            return Err(NotOwner { owner: Some(NodeId(9)) });
+        }
+        let number = |item: &Item| (origin.conn, number_of(item).bits() as u32);
+        self.asked.lock().unwrap().extend(items.iter().map(number));
+        if !self.silent {
+            let reply =
+                |item: &Item| Reply { ticket: item.ticket, answer: Ok(Outcome::Released(vec![number_of(item)])) };
+            let _ = outlet.send(Told::Replies(items.iter().map(reply).collect()));
+        }
+        self.took(items.len(), outlet);
+        Ok(())
+    }
+
+    fn job(&self, _: &Origin, ticket: u32, order: Order, outlet: &Outlet) -> Result<(), NotOwner> {
+        if self.disowns {
+            return Err(NotOwner { owner: None });
+        }
+        assert_eq!(order.job, Job::Realms);
+        if !self.silent {
+            let _ = outlet.send(Told::Job(ticket, Ok(Done::Realms(vec![("default".parse().unwrap(), 3)]))));
+        }
+        self.took(1, outlet);
+        Ok(())
+    }
+}
+
+/// A node that accepts. Stopped when it is dropped.
+pub struct Node {
+    pub address: SocketAddr,
+    pub owner: Arc<Owner>,
+    _stopped: tokio_util::sync::DropGuard,
+}
+
+impl Node {
+    pub fn new(own: Identity, secret: Secret, owner: Owner) -> Self {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (owner, stop) = (Arc::new(owner), CancellationToken::new());
+        let handler: Arc<dyn Serve> = Arc::<Owner>::clone(&owner);
+        tokio::spawn(listener::serve(listener, Arc::new(own), secret, handler, stop.clone()));
+        Self { address, owner, _stopped: stop.drop_guard() }
+    }
+
+    pub fn ordinary(owner: Owner) -> Self {
+        Self::new(identity(1), secret(), owner)
+    }
+}
+
+/// A link of node 2.
+pub fn link_to(address: SocketAddr) -> Arc<Link> {
+    dial(address, identity(2), secret())
+}
+
+pub fn dial(address: SocketAddr, own: Identity, secret: Secret) -> Arc<Link> {
+    Link::start(&tokio::runtime::Handle::current(), address.to_string(), Arc::new(own), secret)
+}
+
+pub async fn connected(link: &Link) {
+    link.state().wait_for(|state| matches!(state, LinkState::Connected(_))).await.unwrap();
+}
+
+/// Why there is no connection.
+pub async fn problem(link: &Link) -> String {
+    let mut state = link.state();
+    let state = state.wait_for(|state| matches!(state, LinkState::Connecting(Some(_)))).await.unwrap();
+    let LinkState::Connecting(Some(problem)) = &*state else { panic!() };
+    problem.clone()
+}
+
+/// Stands between two nodes; [`Proxy::cut`] ends every connection through it.
+pub struct Proxy {
+    pub address: SocketAddr,
+    cut: watch::Sender<()>,
+}
+
+impl Proxy {
+    pub async fn to(node: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let cut = watch::Sender::new(());
+        let cuts = cut.clone();
+        tokio::spawn(async move {
+            while let Ok((mut here, _)) = listener.accept().await {
+                let mut cut = cuts.subscribe();
+                tokio::spawn(async move {
+                    let Ok(mut there) = TcpStream::connect(node).await else { return };
+                    tokio::select! {
+                        _ = copy_bidirectional(&mut here, &mut there) => {}
+                        _ = cut.changed() => {}
+                    }
+                });
+            }
+        });
+        Self { address, cut }
+    }
+
+    pub fn cut(&self) {
+        self.cut.send_replace(());
+    }
+}
