@@ -85,6 +85,24 @@ pub enum HandshakeError {
     },
 }
 
+impl HandshakeError {
+    /// Is it worth a look? Whoever knocks and goes, as a port scanner or a health check, is no node.
+    pub fn is_of_a_node(&self) -> bool {
+        match self {
+            HandshakeError::Protocol { .. }
+            | HandshakeError::Secret
+            | HandshakeError::RefusedSecret
+            | HandshakeError::Full
+            | HandshakeError::Differs { .. } => true,
+            HandshakeError::Io(_)
+            | HandshakeError::Slow
+            | HandshakeError::Gone
+            | HandshakeError::NoNode
+            | HandshakeError::Frame(_) => false,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Opening {
     magic: [u8; 8],

@@ -65,7 +65,8 @@ pub struct NotOwner {
     pub owner: Option<NodeId>,
 }
 
-/// What a node does for others. Called in the order in which each node asked; must not block.
+/// What a node does for others. Called in the order in which each node asked; must not block, and must ask no further
+/// node: what it does not own it says, so that nothing is forwarded twice.
 ///
 /// After `Ok`, each ticket must be answered once into the outlet; after `Err`, none.
 pub trait Serve: Send + Sync + 'static {
@@ -179,7 +180,8 @@ impl Listening {
         drop(stranger);
         let peer = match peer {
             Ok(peer) => Arc::new(peer),
-            Err(error) => return tracing::warn!(%address, "a node was refused: {error}"),
+            Err(error) if error.is_of_a_node() => return tracing::warn!(%address, "a node was refused: {error}"),
+            Err(error) => return tracing::debug!(%address, "a stranger: {error}"),
         };
         let Ok(_place) = Arc::clone(&self.peers).try_acquire_owned() else {
             return tracing::warn!(%address, name = %peer.name, "{PEERS_MAX} nodes are connected; one more was turned away");

@@ -10,7 +10,7 @@ use super::nodes::*;
 use crate::actors::coordinator::{Done, Job};
 use crate::actors::{Answer, Applied, Fault, NotReadyReason, Reply, Told, outlet};
 use crate::limits::{PEER_HANDSHAKE_FRAME_BYTES_MAX, PEER_IN_FLIGHT_REQUESTS_MAX};
-use crate::peer::frame::{Answered, Frames, encode_answers};
+use crate::peer::frame::{Answered, Ask, Frames, SentOrder, encode_answers, encode_asks};
 use crate::peer::handshake;
 use crate::peer::link::LinkState;
 
@@ -217,6 +217,30 @@ async fn a_node_that_reads_nothing_costs_only_so_much_and_is_given_up() {
     assert!(rest.values().all(known), "what was not written was not begun, of the rest nobody knows");
     let sentence = problem(&link).await;
     assert!(sentence.contains("nothing was heard"), "{sentence}");
+}
+
+/// A node that asks for long answers and takes none: its requests are left in the socket, and in the end it is let go.
+#[tokio::test]
+async fn a_node_that_takes_no_answers_is_read_no_further() {
+    const ASKED: u32 = 2_000;
+    let node = Node::ordinary(Owner { more_realms: 100_000, ..Owner::default() });
+    let mut stream = tokio::net::TcpStream::connect(node.address).await.unwrap();
+    let mut frames = Frames::new(PEER_HANDSHAKE_FRAME_BYTES_MAX);
+    handshake::dial(&mut stream, &mut frames, &identity(3), &secret()).await.unwrap();
+    let mut bytes = Vec::new();
+    for ticket in 0..ASKED {
+        let sent = Box::new(SentOrder::new(order(Job::Realms), std::time::Instant::now()));
+        encode_asks(Ask::Job { conn: 1, ticket, order: sent }, 1_000, &mut bytes);
+    }
+    stream.write_all(&bytes).await.unwrap();
+    // Says that it lives, until nobody takes it any more.
+    let mut ping = Vec::new();
+    encode_asks(Ask::Ping, 1_000, &mut ping);
+    while stream.write_all(&ping.repeat(1_000)).await.is_ok() {}
+    let taken = *node.owner.taken.borrow();
+    assert!(taken > 0 && taken < ASKED as usize / 10, "{taken} of {ASKED} were taken");
+    let link = link_to(node.address);
+    connected(&link).await;
 }
 
 /// An owner that answers twice, or what nobody asked.
