@@ -177,7 +177,7 @@ pub fn run(args: ServeArgs) -> u8 {
     match running.wait() {
         Ended::Stopped => 0,
         Ended::Failed(problem) => {
-            let hint = "start it again with `allod serve`: it reads what the disk has";
+            let hint = "start it again with `allod serve`: it reads what the store has";
             Failure::new("go on serving", problem, hint).print();
             EXIT_STORE_FAILED
         }

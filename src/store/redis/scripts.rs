@@ -61,14 +61,6 @@ pub(super) const COMMIT: Script = Script {
     arguments: &["batches", "keep_seconds", "keep_bytes", "batch"],
     answers: &["applied", "absent", "fenced", "gap", "back", "mismatch"],
 };
-pub(super) const LEAVES: Script = Script {
-    name: "leaves",
-    text: include_str!("scripts/leaves.lua"),
-    keys: &["index"],
-    arguments: &["after", "count", "records"],
-    answers: &[],
-};
-
 /// A script as it is loaded: its text may have been given flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Loaded {
@@ -76,7 +68,6 @@ pub(super) enum Loaded {
     Probe,
     Take,
     Confirm,
-    Leaves,
     Commit,
     /// The same as `Commit`, and runs while the memory is full: for batches that only let go.
     CommitLettingGo,
@@ -84,15 +75,8 @@ pub(super) enum Loaded {
 
 impl Loaded {
     /// In the order of the enum.
-    pub(super) const ALL: [Loaded; 7] = [
-        Loaded::Init,
-        Loaded::Probe,
-        Loaded::Take,
-        Loaded::Confirm,
-        Loaded::Leaves,
-        Loaded::Commit,
-        Loaded::CommitLettingGo,
-    ];
+    pub(super) const ALL: [Loaded; 6] =
+        [Loaded::Init, Loaded::Probe, Loaded::Take, Loaded::Confirm, Loaded::Commit, Loaded::CommitLettingGo];
 
     fn script(self) -> &'static Script {
         match self {
@@ -100,7 +84,6 @@ impl Loaded {
             Loaded::Probe => &PROBE,
             Loaded::Take => &TAKE,
             Loaded::Confirm => &CONFIRM,
-            Loaded::Leaves => &LEAVES,
             Loaded::Commit | Loaded::CommitLettingGo => &COMMIT,
         }
     }
@@ -316,7 +299,7 @@ mod tests {
 
     #[test]
     fn each_head_declares_what_its_builder_gives() {
-        for script in [&INIT, &PROBE, &TAKE, &CONFIRM, &COMMIT, &LEAVES] {
+        for script in [&INIT, &PROBE, &TAKE, &CONFIRM, &COMMIT] {
             let declared = declared(script.text);
             let of = |list: &str| -> Vec<(&str, &str)> {
                 declared.iter().filter(|line| line.0 == list).map(|line| (line.1, line.2)).collect()
@@ -334,7 +317,7 @@ mod tests {
 
     #[test]
     fn each_head_names_every_answer_and_every_write() {
-        for script in [&INIT, &PROBE, &TAKE, &CONFIRM, &COMMIT, &LEAVES] {
+        for script in [&INIT, &PROBE, &TAKE, &CONFIRM, &COMMIT] {
             let head = script.text.lines().skip(1).take_while(|line| line.starts_with("-- ") || *line == "--");
             let head: String = head.map(|line| format!("{line}\n")).collect();
             for answer in script.answers {
