@@ -20,7 +20,7 @@
 //! | --- | --- | --- |
 //! | [`core`] | the rules: decides and applies changes of one network; names and overlaps | tasks, clocks, chance, I/O, logs, JSON |
 //! | [`wire`] | the protocol as types: methods, params, results, errors, the OpenRPC document | actors, stores, rules |
-//! | [`store`] | the contract of a store; [`store::embedded`] keeps files, [`store::memory`] nothing | the protocol, actors |
+//! | [`store`] | the contract of a store; [`store::embedded`] keeps files, [`store::redis`] a Redis server's hashes, [`store::memory`] nothing | the protocol, actors |
 //! | [`actors`] | who owns what: networks, committer, directory, coordinator | the protocol, a certain store |
 //! | [`server`] | connections and sessions: bytes to messages and back | stores |
 //! | [`peer`] | node to node: what another node owns is asked of it, and what others ask is answered | the protocol, stores |
@@ -51,7 +51,8 @@
 //!    down as steps ([`core::state::Step`]). Or it refuses ([`core::refusal`]).
 //! 5. [`actors::committer`] gathers steps and answers of all networks into a group. While one is being made durable, the
 //!    next fills; there is no timer.
-//! 6. [`store::Store::commit`] makes the group durable. The embedded store writes one record and flushes it once.
+//! 6. [`store::Store::commit`] makes the group durable. The embedded store writes one record and flushes it once; over
+//!    Redis a script compares the group with what is there and writes it.
 //! 7. The committer lets the answers go in order, and [`server::session`] writes them as JSON ([`server::render`];
 //!    refusals and faults: [`server::faults`]).
 //! 8. [`server::connection`] writes all that was answered with one call.

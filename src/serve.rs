@@ -44,7 +44,7 @@ use crate::server::{Bounds, Server, connection};
 use crate::store::Store;
 use crate::store::embedded::{self, EmbeddedStore};
 use crate::store::memory::MemoryStore;
-use crate::store::redis::{self, RedisStore};
+use crate::store::redis::{Options as RedisOptions, RedisStore};
 use crate::{http, telemetry};
 
 /// What `allod serve` was asked for.
@@ -181,7 +181,7 @@ pub fn run(args: ServeArgs) -> u8 {
     match running.wait() {
         Ended::Stopped => 0,
         Ended::Failed(problem) => {
-            let hint = "start it again with `allod serve`: it reads what the disk has";
+            let hint = "start it again with `allod serve`: it reads what the store has";
             Failure::new("go on serving", problem, hint).print();
             EXIT_STORE_FAILED
         }
@@ -246,14 +246,14 @@ pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, CannotStart> {
 
 fn open_redis(config: &Config, shards: u16) -> Result<Arc<dyn Store>, CannotStart> {
     let settings = &config.store;
-    let options = redis::Options {
+    let options = RedisOptions {
         prefix: settings.prefix.clone(),
         owner: config.node(),
         directory: Some(settings.directory.clone()),
         accept_new_store: settings.accept_new_store,
         history_seconds: settings.redis_history_seconds,
         history_bytes: settings.redis_history_bytes,
-        ..redis::Options::new(settings.redis.clone(), shards)
+        ..RedisOptions::new(settings.redis.clone(), shards)
     };
     let store = RedisStore::open(options).map_err(|error| {
         let problem = format!("cannot open the store in Redis: {}", chain(&error));

@@ -28,6 +28,7 @@
 //! Review notes: does every unit that comes in get settled exactly once? Is `incarnation` raised before `settled`? Are
 //! the bytes of a group the same each time it is sent? What if the store never answers (the deadline is ours)?
 
+mod proof;
 mod queue;
 mod unit;
 
@@ -41,7 +42,7 @@ use tokio::sync::oneshot;
 
 use self::queue::Queue;
 pub use self::unit::{Drained, Enqueue, Part, Reload, Retire, Staged, Unit, chain, generation_floor};
-use self::unit::{Line, both, class_of, disown, highest, line_of};
+use self::unit::{Line, class_of, disown, highest, line_of};
 use super::network::Loaded;
 use super::service::Shared;
 use super::{Applied, Fatal, Fault, Told};
@@ -246,15 +247,8 @@ impl Committer {
             Some((shard, line.token, line.durable.0, line.durable.1))
         });
         let names: Vec<_> = names.collect();
-        let proof = (!names.is_empty()).then(|| self.shared.store.confirm(names));
-        let commit = (!group.batches.is_empty() || proof.is_none())
-            .then(|| self.shared.store.commit(Arc::clone(&group.batches)));
-        let commit = tokio::time::timeout(left, async move {
-            let commit = async { if let Some(commit) = commit { commit.await } else { Ok(Vec::new()) } };
-            let proof = async { if let Some(proof) = proof { proof.await } else { Ok(()) } };
-            let (committed, proved) = tokio::join!(commit, proof);
-            both(committed, proved)
-        });
+        let commit = proof::send(&*self.shared.store, Arc::clone(&group.batches), names);
+        let commit = tokio::time::timeout(left, commit);
         ctx.spawn(commit.into_actor(self).map(move |result, act, ctx| {
             let result = result.unwrap_or_else(|_| {
                 let source = std::io::Error::from(std::io::ErrorKind::TimedOut);

@@ -10,8 +10,8 @@
 //! - **Chain.** digest(n) = hash(digest(n-1), bytes of batch n). The same bytes sent again after an unknown outcome are
 //!   recognised by token, seq and digest, and answered as applied; another content under the same seq is refused.
 //! - **Expectation.** Each step says which mark (generation or version) it expects to replace. A store that can compare
-//!   does so before it writes anything ([`CommitError::Mismatch`]), as the memory store does; the embedded store compares
-//!   when it loads or merges, and what does not fit is damage.
+//!   does so before it writes anything ([`CommitError::Mismatch`]), as the memory store and Redis do; the embedded store
+//!   compares when it loads or merges, and what does not fit is damage.
 //! - **All or nothing.** [`Store::commit`] takes one batch for each of several shards. A store whose
 //!   [`StoreInfo::commits_shards_together`] is true applies all of them or none; others are given one at a time.
 //! - **Order.** Batches of one shard take effect in the order of the calls.

@@ -23,6 +23,7 @@ use allod::actors::clock::ManualClock;
 use allod::config::Config;
 use allod::core::types::WallTime;
 use allod::serve::{Options, Running, start};
+use allod::store::Store;
 use allod::store::memory::MemoryStore;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config as Cases, RngAlgorithm, TestCaseError, TestRng, TestRunner};
@@ -30,6 +31,7 @@ use serde_json::{Value, json};
 
 use self::published::PUBLISHED;
 use crate::model::{Coverage, Model, Step, sequence};
+use crate::redis_server::Server;
 
 const SEQUENCES: u32 = 300;
 const STEPS: usize = 120;
@@ -45,9 +47,9 @@ struct Subject {
 }
 
 impl Subject {
-    fn new() -> Self {
+    fn new(store: Arc<dyn Store>) -> Self {
         let clock = Arc::new(ManualClock::new(WallTime(EPOCH_MS), 7));
-        let mut options = Options::new(Config::default(), Arc::new(MemoryStore::new(1))).on_free_ports();
+        let mut options = Options::new(Config::default(), store).on_free_ports();
         options.clock = Arc::clone(&clock) as Arc<_>;
         options.config.server.threads = 1;
         let running = start(options).unwrap();
@@ -83,7 +85,11 @@ fn answer_of(envelope: &Value) -> Result<Value, (String, Value)> {
 
 /// Runs one sequence; the error says at which step server and model, or server and schema, part.
 fn run(steps: &[Step], coverage: &mut Coverage) -> Result<(), String> {
-    let mut server = Subject::new();
+    run_over(Arc::new(MemoryStore::new(1)), steps, coverage)
+}
+
+fn run_over(store: Arc<dyn Store>, steps: &[Step], coverage: &mut Coverage) -> Result<(), String> {
+    let mut server = Subject::new(store);
     let mut model = Model::new();
     let mut now = EPOCH_MS;
     for (at, step) in steps.iter().enumerate() {
@@ -134,6 +140,22 @@ fn the_server_answers_generated_sequences_as_the_model_does() {
     let coverage = coverage.into_inner();
     println!("{}in {:?}", coverage.table(), begun.elapsed());
     assert_eq!(coverage.missing(), Vec::<String>::new());
+}
+
+/// Fewer, over Redis: the store that compares every change with what it holds refuses none that the core decides.
+#[test]
+fn over_redis_the_server_answers_generated_sequences_as_the_model_does() {
+    let Some(redis) = Server::start(&[]) else { return };
+    let sequences = number("ALLOD_SEQUENCES").map_or(SEQUENCES / 10, |count| u32::try_from(count).unwrap());
+    let seed = number("ALLOD_SEED").unwrap_or(2);
+    println!("{sequences} sequences from seed {seed}");
+    let ran = runner(sequences, seed).run(&sequence(STEPS), |steps| {
+        let () = redis.ask(&["FLUSHALL"]);
+        run_over(Arc::new(redis.open().unwrap()), &steps, &mut Coverage::default()).map_err(TestCaseError::fail)
+    });
+    if let Err(problem) = ran {
+        panic!("{problem}");
+    }
 }
 
 /// Collects differences by what they are about, shrinks one of each.

@@ -118,7 +118,8 @@ fn io_error() -> StoreError {
 
 impl Store for FaultyStore {
     fn info(&self) -> StoreInfo {
-        self.inner.info()
+        // It fills up as a disk does, whatever is inside.
+        StoreInfo { full: "the disk under the data directory is full", ..self.inner.info() }
     }
 
     fn health(&self) -> StoreHealth {

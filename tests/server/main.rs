@@ -15,6 +15,9 @@ mod errors;
 mod faulty;
 mod isolation;
 mod macs;
+mod redis;
+#[path = "../store_contract/redis/server.rs"]
+mod redis_server;
 mod restart;
 mod rules;
 mod spread;

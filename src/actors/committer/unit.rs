@@ -150,16 +150,6 @@ pub(super) fn line_of(head: &Head) -> Line {
     Line { epoch, token, seq, durable: (seq, digest), generation, time }
 }
 
-/// What of a commit and of the proof beside it counts, when both have ended.
-pub(super) fn both<T>(committed: Result<T, CommitError>, proved: Result<(), CommitError>) -> Result<T, CommitError> {
-    match (committed, proved) {
-        (Ok(committed), Ok(())) => Ok(committed),
-        // Something may have been written: it is not known to be the owner's last word.
-        (Ok(_), Err(CommitError::NotApplied { cause })) => Err(CommitError::Unknown { cause }),
-        (Ok(_), Err(error)) | (Err(error), _) => Err(error),
-    }
-}
-
 /// Highest generation that these acts give.
 pub(super) fn highest(acts: &[Act]) -> Generation {
     let steps = acts.iter().flat_map(|act| &act.steps);

@@ -10,6 +10,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -81,8 +82,18 @@ pub(super) struct Link {
     made: u64,
 }
 
+/// Answers under way of commands that only read.
+pub(super) struct Reading {
+    reading: tokio::task::JoinHandle<Result<Vec<Value>, RedisError>>,
+    number: u64,
+}
+
+const CRASHED: (redis::ErrorKind, &str) = (redis::ErrorKind::Client, "the task that reads crashed");
+
+type Asked<T> = Pin<Box<dyn Future<Output = Result<T, RedisError>> + Send>>;
+
 /// An answer under way.
-pub(super) type Answer = Pin<Box<dyn Future<Output = Result<Value, RedisError>> + Send>>;
+pub(super) type Answer = Asked<Value>;
 
 impl Link {
     pub(super) fn new(place: Place, shas: Option<Arc<Shas>>) -> Self {
@@ -145,9 +156,22 @@ impl Link {
 
     /// Sends commands that only read, and waits for their answers.
     pub(super) async fn read(&mut self, pipeline: &Pipeline, within: Duration) -> Result<Vec<Value>, StoreError> {
+        let reading = self.begin_read(pipeline.clone()).await?;
+        self.finish_read(reading, within).await
+    }
+
+    /// Sends commands that only read, in the order of the calls.
+    pub(super) async fn begin_read(&mut self, pipeline: Pipeline) -> Result<Reading, StoreError> {
         let (mut connection, number) = self.connected().await.map_err(Failed::into_error)?;
-        let answered = tokio::time::timeout(within, pipeline.query_async::<Vec<Value>>(&mut connection)).await;
-        let error = match answered {
+        let reading = queued(async move { pipeline.query_async::<Vec<Value>>(&mut connection).await }).await;
+        Ok(Reading { reading: tokio::spawn(reading), number })
+    }
+
+    /// Waits for what was asked by [`Link::begin_read`].
+    pub(super) async fn finish_read(&mut self, reading: Reading, within: Duration) -> Result<Vec<Value>, StoreError> {
+        let Reading { reading, number } = reading;
+        let answered = tokio::time::timeout(within, reading).await;
+        let error = match answered.map(|ended| ended.unwrap_or_else(|_| Err(RedisError::from(CRASHED)))) {
             Ok(Ok(values)) => return Ok(values),
             Ok(Err(error)) if error.code().is_some() => {
                 return Err(store_error("reading from", self.name(), &error));
@@ -180,7 +204,7 @@ async fn load_scripts(connection: &mut MultiplexedConnection) -> Result<Shas, Re
 /// Hands a call to a connection: when this returns, calls that are begun later come after it. The answer is waited for
 /// by [`finish`], elsewhere.
 pub(super) async fn begin(mut connection: MultiplexedConnection, call: Call) -> Answer {
-    let mut answer: Answer = Box::pin(async move {
+    queued(async move {
         match call.command.query_async(&mut connection).await {
             Err(error) if error.code() == Some("NOSCRIPT") => {
                 tracing::info!(script = call.script.name(), "Redis forgot the scripts; they are loaded again");
@@ -189,14 +213,18 @@ pub(super) async fn begin(mut connection: MultiplexedConnection, call: Call) -> 
             }
             answer => answer,
         }
-    });
-    // The first poll puts the command into the connection's queue. It must not be put off by tokio's budget, which would
-    // let a later call overtake it.
-    let poll = std::future::poll_fn(|context| std::task::Poll::Ready(answer.as_mut().poll(context)));
-    let early = tokio::task::unconstrained(poll).await;
-    match early {
-        std::task::Poll::Ready(result) => Box::pin(std::future::ready(result)),
-        std::task::Poll::Pending => answer,
+    })
+    .await
+}
+
+/// Puts a command into its connection's queue, which its first poll does. Tokio's budget must not put that off, or a later
+/// command would overtake it.
+async fn queued<T: Send + 'static>(asking: impl Future<Output = Result<T, RedisError>> + Send + 'static) -> Asked<T> {
+    let mut asked: Asked<T> = Box::pin(asking);
+    let poll = std::future::poll_fn(|context| Poll::Ready(asked.as_mut().poll(context)));
+    match tokio::task::unconstrained(poll).await {
+        Poll::Ready(result) => Box::pin(std::future::ready(result)),
+        Poll::Pending => asked,
     }
 }
 

@@ -1,19 +1,20 @@
 //! Loading a shard, and reading its history: in bounded pieces, on a connection of its own, beside commits.
 //!
 //! The pieces are read at different instants. Records are states, so whatever was committed meanwhile is played over what
-//! was read, from the log; the image is exact as of the head that is read last. A hash of IPv6 that is cut while it is read
-//! only moves records to addresses that are read later (see `scripts/leaves.lua`).
+//! was read, from the log; the image is exact as of the head that is read last. A hash of IPv6 that is cut meanwhile gives
+//! its upper addresses to hashes that are not read yet, because they are read in ascending order, or are new, and are
+//! looked for at the end.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::{Cmd, Pipeline, Value};
 use tokio::sync::{mpsc, oneshot};
 
 use super::keys::{Kind, key_of};
 use super::link::{self, Link};
-use super::scripts::{self, Call, Loaded};
+use super::scripts;
 use super::shared::Shared;
 use crate::core::address::Address;
 use crate::core::state::{Entry, Key, NetworkConfig, State, SubnetConfig};
@@ -24,10 +25,10 @@ use crate::store::{Batch, Head, NetworkImage, Seq, ShardId, ShardImage, StoreErr
 const PIECE_WITHIN: Duration = Duration::from_secs(10);
 /// Networks whose configuration and first addresses are asked for at once.
 const NETWORKS_AT_ONCE: usize = 256;
-/// Hashes of one piece: some sixteen thousand records.
-const HASHES_AT_ONCE: usize = 256;
-/// Hashes of IPv6 that one script reads: it holds up commits for as long.
-const LEAVES_AT_ONCE: u64 = 16;
+/// Hashes of one piece: some four thousand records.
+const HASHES_AT_ONCE: usize = 64;
+/// Pieces that Redis may send before the first is taken in.
+const PIECES_UNDER_WAY: usize = 3;
 /// Names of hashes that are asked for at once.
 const LOWS_AT_ONCE: usize = 4_096;
 /// Batches of the log that are asked for at once.
@@ -65,6 +66,8 @@ struct Partial {
     config: Option<Arc<NetworkConfig>>,
     subnets: Vec<Arc<SubnetConfig>>,
     entries: Vec<(Address, Entry)>,
+    /// Hashes of IPv6 that were read.
+    read: HashSet<Vec<u8>>,
 }
 
 impl Partial {
@@ -104,15 +107,22 @@ async fn head(shared: &Shared, link: &mut Link, shard: ShardId, token: Token) ->
 async fn load(shared: &Shared, link: &mut Link, shard: ShardId, token: Token) -> Result<ShardImage, StoreError> {
     shared.sound()?;
     shared.line(shard, |_| ())?;
+    let begun = Instant::now();
     for _ in 0..TRIES {
         let connection = link.connected().await.map_err(link::Failed::into_error)?.1;
         let before = head(shared, link, shard, token).await?;
         let mut networks = read_networks(shared, link, shard).await?;
+        if head(shared, link, shard, token).await?.seq > before.seq {
+            read_cuts(shared, link, shard, &mut networks).await?;
+        }
         let after = head(shared, link, shard, token).await?;
         if after.seq > before.seq && !play(shared, link, shard, (before.seq, after.seq), &mut networks).await? {
             continue;
         }
         if link.connected().await.map_err(link::Failed::into_error)?.1 == connection {
+            let took_ms = begun.elapsed().as_millis() as u64;
+            let records: usize = networks.values().map(|partial| partial.entries.len()).sum();
+            tracing::debug!(shard = shard.0, records, took_ms, "loaded");
             return image(after, networks);
         }
     }
@@ -146,48 +156,33 @@ async fn read_networks(
     let mut ids = Vec::new();
     for member in list(shared, link.ask(command, PIECE_WITHIN).await?)? {
         let text = String::from_utf8(bytes(shared, member)?).unwrap_or_default();
-        let id: NetworkId = text.parse().map_err(|_| {
-            damaged(shared, &shared.keys.networks(shard), format!("names `{text}`, which is no network"))
-        })?;
-        ids.push(id);
+        let named = |_| damaged(shared, &shared.keys.networks(shard), format!("names `{text}`, which is no network"));
+        ids.push(text.parse::<NetworkId>().map_err(named)?);
     }
-    ids.sort_unstable();
     let mut networks: BTreeMap<NetworkId, Partial> = BTreeMap::new();
-    // Hashes of IPv4 of many networks are read together, or each small network would cost a round trip.
-    let mut waiting: Vec<(NetworkId, Vec<u8>)> = Vec::new();
+    // Hashes of many networks are read together, or each small network would cost round trips.
+    let mut hashes = Vec::new();
     for some in ids.chunks(NETWORKS_AT_ONCE) {
         let mut pipeline = Pipeline::new();
         for &id in some {
             pipeline.cmd("HGETALL").arg(shared.keys.config(shard, id));
-            lows(&mut pipeline, &shared.keys.index(shard, Kind::V4, id), None);
-            pipeline.cmd("EXISTS").arg(shared.keys.index(shard, Kind::V6, id));
+            for kind in [Kind::V4, Kind::V6] {
+                lows(&mut pipeline, &shared.keys.index(shard, kind, id), None);
+            }
         }
         let mut values = link.read(&pipeline, PIECE_WITHIN).await?.into_iter();
         for &id in some {
-            let (Some(config), Some(first), Some(has_v6)) = (values.next(), values.next(), values.next()) else {
-                return Err(link::strange(&shared.place, "an answer is missing"));
-            };
-            let partial = networks.entry(id).or_default();
-            take_in(shared, partial, &shared.keys.config(shard, id), (id, Kind::Config, b""), config)?;
-            let mut page = list(shared, first)?;
-            loop {
-                let full = page.len() == LOWS_AT_ONCE;
-                for low in page {
-                    waiting.push((id, bytes(shared, low)?));
-                }
-                read_hashes(shared, link, shard, &mut waiting, &mut networks, HASHES_AT_ONCE).await?;
-                let Some((_, last)) = waiting.last().filter(|_| full) else { break };
-                let mut pipeline = Pipeline::new();
-                lows(&mut pipeline, &shared.keys.index(shard, Kind::V4, id), Some(last));
-                let mut next = link.read(&pipeline, PIECE_WITHIN).await?;
-                page = list(shared, next.pop().unwrap_or(Value::Nil))?;
-            }
-            if has_v6 == Value::Int(1) {
-                read_leaves(shared, link, shard, id, networks.entry(id).or_default()).await?;
+            let mut next = || values.next().ok_or_else(|| link::strange(&shared.place, "an answer is missing"));
+            let key = || shared.keys.config(shard, id);
+            take_in(shared, networks.entry(id).or_default(), &key, (id, Kind::Config, b""), next()?)?;
+            for kind in [Kind::V4, Kind::V6] {
+                let page = list(shared, next()?)?;
+                let all = rest_of_index(shared, link, shard, (id, kind), page).await?;
+                hashes.extend(all.into_iter().map(|low| (id, kind, low)));
             }
         }
     }
-    read_hashes(shared, link, shard, &mut waiting, &mut networks, 0).await?;
+    read_hashes(shared, link, shard, &hashes, &mut networks).await?;
     Ok(networks)
 }
 
@@ -197,74 +192,96 @@ fn lows(pipeline: &mut Pipeline, index: &str, after: Option<&[u8]>) {
     pipeline.cmd("ZRANGEBYLEX").arg(index).arg(from).arg("+").arg("LIMIT").arg(0).arg(LOWS_AT_ONCE);
 }
 
-/// Reads waiting hashes of IPv4 while more than `keep` wait. The last one stays, to tell where its index goes on.
+/// All names of an index of which the first page is known, ascending.
+async fn rest_of_index(
+    shared: &Shared,
+    link: &mut Link,
+    shard: ShardId,
+    (id, kind): (NetworkId, Kind),
+    mut page: Vec<Value>,
+) -> Result<Vec<Vec<u8>>, StoreError> {
+    let mut all = Vec::with_capacity(page.len());
+    loop {
+        let full = page.len() == LOWS_AT_ONCE;
+        for low in page {
+            all.push(bytes(shared, low)?);
+        }
+        if !full {
+            return Ok(all);
+        }
+        let mut pipeline = Pipeline::new();
+        lows(&mut pipeline, &shared.keys.index(shard, kind, id), all.last().map(Vec::as_slice));
+        page = list(shared, link.read(&pipeline, PIECE_WITHIN).await?.pop().unwrap_or(Value::Nil))?;
+    }
+}
+
+type Hash = (NetworkId, Kind, Vec<u8>);
+
+/// Reads hashes in the order given. While one piece is taken in, Redis sends the next.
 async fn read_hashes(
     shared: &Shared,
     link: &mut Link,
     shard: ShardId,
-    waiting: &mut Vec<(NetworkId, Vec<u8>)>,
+    hashes: &[Hash],
     networks: &mut BTreeMap<NetworkId, Partial>,
-    keep: usize,
 ) -> Result<(), StoreError> {
-    let ready = if waiting.len() > keep { waiting.len() - keep.min(1) } else { 0 };
-    let pieces: Vec<Vec<(NetworkId, Vec<u8>)>> = {
-        let ready: Vec<_> = waiting.drain(..ready).collect();
-        ready.chunks(HASHES_AT_ONCE).map(<[_]>::to_vec).collect()
-    };
-    for piece in pieces {
+    let ask = |piece: &[Hash]| {
         let mut pipeline = Pipeline::with_capacity(piece.len());
-        for (id, low) in &piece {
-            let low = String::from_utf8_lossy(low);
-            pipeline.cmd("HGETALL").arg(shared.keys.records(shard, Kind::V4, *id, &low));
+        for (id, kind, low) in piece {
+            pipeline.cmd("HGETALL").arg(shared.keys.records(shard, *kind, *id, &String::from_utf8_lossy(low)));
         }
-        let values = link.read(&pipeline, PIECE_WITHIN).await?;
-        for ((id, low), value) in piece.iter().zip(values) {
-            let key = || shared.keys.records(shard, Kind::V4, *id, &String::from_utf8_lossy(low));
-            take_in_lazily(shared, networks.entry(*id).or_default(), &key, (*id, Kind::V4, low), value)?;
+        pipeline
+    };
+    let mut pieces = hashes.chunks(HASHES_AT_ONCE);
+    let mut under_way = VecDeque::new();
+    for piece in pieces.by_ref().take(PIECES_UNDER_WAY) {
+        under_way.push_back((piece, link.begin_read(ask(piece)).await?));
+    }
+    while let Some((piece, reading)) = under_way.pop_front() {
+        let values = link.finish_read(reading, PIECE_WITHIN).await?;
+        if let Some(next) = pieces.next() {
+            under_way.push_back((next, link.begin_read(ask(next)).await?));
+        }
+        for ((id, kind, low), value) in piece.iter().zip(values) {
+            let partial = networks.entry(*id).or_default();
+            let key = || shared.keys.records(shard, *kind, *id, &String::from_utf8_lossy(low));
+            take_in(shared, partial, &key, (*id, *kind, low), value)?;
+            if *kind == Kind::V6 {
+                partial.read.insert(low.clone());
+            }
         }
     }
     Ok(())
 }
 
-async fn read_leaves(
+/// Reads the hashes of IPv6 that were cut off others since those were read, until there are no more.
+async fn read_cuts(
     shared: &Shared,
     link: &mut Link,
     shard: ShardId,
-    id: NetworkId,
-    partial: &mut Partial,
+    networks: &mut BTreeMap<NetworkId, Partial>,
 ) -> Result<(), StoreError> {
-    let mut after = b"-".to_vec();
-    loop {
-        let mut call = Call::new(&shared.shas, Loaded::Leaves, &[shared.keys.index(shard, Kind::V6, id)]);
-        call.arg(&after).number(LEAVES_AT_ONCE).arg(shared.keys.records(shard, Kind::V6, id, ""));
-        let value = link.call(&call, PIECE_WITHIN).await.map_err(link::Failed::into_error)?;
-        let mut values = list(shared, value)?.into_iter();
-        let mut read = 0;
-        while let (Some(low), Some(records)) = (values.next(), values.next()) {
-            let low = bytes(shared, low)?;
-            let key = || shared.keys.records(shard, Kind::V6, id, &String::from_utf8_lossy(&low));
-            take_in_lazily(shared, partial, &key, (id, Kind::V6, &low), records)?;
-            after = [b"(", &low[..]].concat();
-            read += 1;
+    let mut ids: Vec<NetworkId> =
+        networks.iter().filter(|(_, partial)| !partial.read.is_empty()).map(|(&id, _)| id).collect();
+    while !ids.is_empty() {
+        let mut unread = Vec::new();
+        for &id in &ids {
+            let mut pipeline = Pipeline::new();
+            lows(&mut pipeline, &shared.keys.index(shard, Kind::V6, id), None);
+            let page = list(shared, link.read(&pipeline, PIECE_WITHIN).await?.pop().unwrap_or(Value::Nil))?;
+            let all = rest_of_index(shared, link, shard, (id, Kind::V6), page).await?;
+            let read = &networks.entry(id).or_default().read;
+            unread.extend(all.into_iter().filter(|low| !read.contains(low)).map(|low| (id, Kind::V6, low)));
         }
-        if read < LEAVES_AT_ONCE {
-            return Ok(());
-        }
+        read_hashes(shared, link, shard, &unread, networks).await?;
+        ids = unread.into_iter().map(|(id, ..)| id).collect();
+        ids.dedup();
     }
-}
-
-fn take_in(
-    shared: &Shared,
-    partial: &mut Partial,
-    key: &str,
-    place: (NetworkId, Kind, &[u8]),
-    value: Value,
-) -> Result<(), StoreError> {
-    take_in_lazily(shared, partial, &|| key.to_owned(), place, value)
+    Ok(())
 }
 
 /// Decodes the records of one hash; every one is checked.
-fn take_in_lazily(
+fn take_in(
     shared: &Shared,
     partial: &mut Partial,
     name: &dyn Fn() -> String,

@@ -7,8 +7,7 @@
 //!  load, history ──▶ load ────────────▶ link ══▶ HGETALL …, XRANGE …   in bounded pieces
 //! ```
 //!
-//! Three tasks with a connection each, on two threads of the store's own: what is read in bulk never stands before a
-//! batch. `keys` names everything that lies in Redis, `scripts` everything that runs there.
+//! Three tasks with a connection each, on threads of the store's own: what is read in bulk never stands before a batch. `keys` names everything that lies in Redis, `scripts` everything that runs there.
 //!
 //! **Fence and expectations** are compared inside Redis, in one script with the writes: a paused or slow owner cannot
 //! write, whatever it believes. The batches of several shards go as one call, so they are applied together; on a Redis
@@ -21,6 +20,10 @@
 //!
 //! **IPv6** has no fixed buckets: random addresses of a /64 would have a hash each. Its hashes cover from one LOW to the
 //! next, in an ordered index, and are cut when they grow beyond 96 records; dense and sparse ones take the same room.
+//!
+//! **Room** of a million reservations whose records have 47 bytes, history apart (Redis 7.0.15; `used_memory`, and of it
+//! MEMORY USAGE of the hashes and of the index): IPv4 side by side 61 bytes each (57.6, 1.6); IPv6 at random in a /64 100
+//! (92.5, 2.2), side by side 104 (98.1, 2.1). The field of an IPv6 address takes 32 of them.
 //!
 //! Review notes: does every error have its class? Is anything sent twice except after NOSCRIPT? Does every script compare
 //! all before it writes? Is each wait bounded?
@@ -136,7 +139,7 @@ impl RedisStore {
         }
         let place = Place::new(&options.url)?;
         let identity = options.directory.as_deref().map(Identity::read).transpose()?;
-        let runtimes = [runtime("store-redis")?, runtime("store-redis-load")?];
+        let runtimes = [runtime("store-redis", 1)?, runtime("store-redis-load", 2)?];
         // On the runtime's thread: this one may belong to a runtime of its own.
         let (told, asked) = std::sync::mpsc::sync_channel(1);
         let (place_inside, options_inside) = (place.clone(), options.clone());
@@ -235,8 +238,9 @@ impl Drop for RedisStore {
     }
 }
 
-fn runtime(name: &str) -> Result<Runtime, StoreError> {
-    let built = tokio::runtime::Builder::new_multi_thread().worker_threads(1).thread_name(name).enable_all().build();
+fn runtime(name: &str, threads: usize) -> Result<Runtime, StoreError> {
+    let built =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(threads).thread_name(name).enable_all().build();
     built.map_err(|error| StoreError::Io { context: format!("starting thread {name}").into(), source: Arc::new(error) })
 }
 

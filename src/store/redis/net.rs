@@ -123,49 +123,32 @@ impl<'a> Net<'a> {
     /// Appends `size groups group…`: how many arguments the groups have, how many there are, and they.
     pub(super) fn put(&self, call: &mut Call) {
         let groups = self.groups();
-        let size = |group: &&[Operation<'_>]| {
-            let (puts, dels) = puts_and_dels(group);
-            6 + 2 * group.len() + 2 * puts + dels
-        };
+        let size = |group: &&[Operation<'_>]| 5 + 2 * group.len() + expects(group);
         call.number(groups.iter().map(size).sum::<usize>() as u64).number(groups.len() as u64);
-        let (mut fields, mut mark) = (Vec::new(), Vec::new());
+        let mut mark = Vec::new();
         for group in groups {
             let Some(first) = group.first() else { continue };
             let place = Place::of(first.key);
             call.arg(place.kind.letter()).arg(first.network.to_string()).arg(place.low_text());
-            call.number(group.len() as u64);
-            fields.clear();
-            fields.extend(group.iter().map(|operation| Place::of(operation.key).field()));
-            for field in &fields {
-                call.arg(field);
-            }
+            call.number(group.len() as u64).number(expects(group) as u64);
             for operation in group {
+                call.arg(Place::of(operation.key).field());
+            }
+            for operation in group.iter().take(expects(group)) {
                 mark.clear();
                 if let Some(expect) = operation.expect {
                     mark.put_varint(expect);
                 }
                 call.arg(&mark);
             }
-            let (puts, dels) = puts_and_dels(group);
-            call.number(puts as u64);
-            for (operation, field) in group.iter().zip(&fields) {
-                if let Some(state) = operation.state {
-                    call.arg(field).arg(state);
-                }
-            }
-            call.number(dels as u64);
-            for (operation, field) in group.iter().zip(&fields) {
-                if operation.state.is_none() && operation.expect.is_some() {
-                    call.arg(field);
-                }
+            for operation in group {
+                call.arg(operation.state.unwrap_or_default());
             }
         }
     }
 }
 
-/// Where nothing was and nothing is, there is only something to compare.
-fn puts_and_dels(group: &[Operation<'_>]) -> (usize, usize) {
-    let puts = group.iter().filter(|operation| operation.state.is_some()).count();
-    let dels = group.iter().filter(|operation| operation.state.is_none() && operation.expect.is_some()).count();
-    (puts, dels)
+/// How many expectations are written down: none where nothing is expected anywhere, as when addresses are granted.
+fn expects(group: &[Operation<'_>]) -> usize {
+    if group.iter().any(|operation| operation.expect.is_some()) { group.len() } else { 0 }
 }

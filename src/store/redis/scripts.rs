@@ -75,14 +75,6 @@ pub(super) const COMMIT: Script = Script {
     arguments: &["batches", "keep_seconds", "keep_bytes", "batch"],
     answers: &["applied", "absent", "fenced", "gap", "back", "mismatch"],
 };
-pub(super) const LEAVES: Script = Script {
-    name: "leaves",
-    text: include_str!("scripts/leaves.lua"),
-    keys: &["index"],
-    arguments: &["after", "count", "records"],
-    answers: &[],
-};
-
 /// A script as it is loaded: its text may have been given flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Loaded {
@@ -92,7 +84,6 @@ pub(super) enum Loaded {
     Lease,
     Nodes,
     Confirm,
-    Leaves,
     Commit,
     /// The same as `Commit`, and runs while the memory is full: for batches that only let go.
     CommitLettingGo,
@@ -100,14 +91,13 @@ pub(super) enum Loaded {
 
 impl Loaded {
     /// In the order of the enum.
-    pub(super) const ALL: [Loaded; 9] = [
+    pub(super) const ALL: [Loaded; 8] = [
         Loaded::Init,
         Loaded::Probe,
         Loaded::Take,
         Loaded::Lease,
         Loaded::Nodes,
         Loaded::Confirm,
-        Loaded::Leaves,
         Loaded::Commit,
         Loaded::CommitLettingGo,
     ];
@@ -120,7 +110,6 @@ impl Loaded {
             Loaded::Lease => &LEASE,
             Loaded::Nodes => &NODES,
             Loaded::Confirm => &CONFIRM,
-            Loaded::Leaves => &LEAVES,
             Loaded::Commit | Loaded::CommitLettingGo => &COMMIT,
         }
     }
@@ -368,7 +357,7 @@ mod tests {
 
     #[test]
     fn each_head_declares_what_its_builder_gives() {
-        for script in [&INIT, &PROBE, &TAKE, &LEASE, &NODES, &CONFIRM, &COMMIT, &LEAVES] {
+        for script in [&INIT, &PROBE, &TAKE, &LEASE, &NODES, &CONFIRM, &COMMIT] {
             let declared = declared(script.text);
             let of = |list: &str| -> Vec<(&str, &str)> {
                 declared.iter().filter(|line| line.0 == list).map(|line| (line.1, line.2)).collect()
@@ -386,7 +375,7 @@ mod tests {
 
     #[test]
     fn each_head_names_every_answer_and_every_write() {
-        for script in [&INIT, &PROBE, &TAKE, &LEASE, &NODES, &CONFIRM, &COMMIT, &LEAVES] {
+        for script in [&INIT, &PROBE, &TAKE, &LEASE, &NODES, &CONFIRM, &COMMIT] {
             let head = script.text.lines().skip(1).take_while(|line| line.starts_with("-- ") || *line == "--");
             let head: String = head.map(|line| format!("{line}\n")).collect();
             for answer in script.answers {

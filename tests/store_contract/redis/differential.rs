@@ -41,10 +41,10 @@ impl World {
     fn steps(&mut self, network: NetworkId, may_be_wrong: bool) -> Vec<Step> {
         let wrong = may_be_wrong && self.random.random_bool(0.1);
         let mut steps = Vec::new();
-        if !self.marks.contains_key(&(network, Key::Config)) {
+        self.marks.entry((network, Key::Config)).or_insert_with(|| {
             steps.push(config_step(network));
-            self.marks.insert((network, Key::Config), 1);
-        }
+            1
+        });
         for _ in 0..self.random.random_range(0..40) {
             let key = Key::Address(address(&mut self.random));
             let mut expect = self.marks.get(&(network, key)).copied();

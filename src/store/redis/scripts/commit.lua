@@ -14,7 +14,9 @@
 -- ARGV[2] keep_seconds: for how long batches stay in the log
 -- ARGV[3] keep_bytes: how many bytes of batches stay in a shard's log
 -- ARGV[4..] batch: epoch token seq parent digest time generation bytes blocks size groups group…
--- ARGV group: kind network low count field… expect… puts (field value)… dels field…
+-- ARGV group: kind network low count expects field… expect… record…
+--   expects is count, or `0`: nothing is expected anywhere; expect is a mark as its record has it, or nothing
+--   record is what is there afterwards, or nothing
 -- returns {`applied`}: each of them now, or before
 -- returns {`absent`, n}: the n-th shard has no head
 -- returns {`fenced`, n, epoch}: another owner, or another line
@@ -77,18 +79,15 @@ local function parts_of(prefix, g)
         return {g}
     end
     local parts, index, base = {}, prefix .. 'i6:' .. g.network, prefix .. '6:' .. g.network .. ':'
-    local at, put, del = g.first, g.put, g.del
+    local at = g.first
     while at <= g.last do
         local address = ARGV[at]
         local low = call('ZREVRANGEBYLEX', index, '[' .. address, '-', 'LIMIT', 0, 1)[1]
         local high = call('ZRANGEBYLEX', index, '(' .. address, '+', 'LIMIT', 0, 1)[1]
-        local p = {kind = '6', network = g.network, low = low or ZERO, fresh = not low, first = at, offset = g.offset,
-            put = put, del = del}
+        local p = {kind = '6', network = g.network, low = low or ZERO, first = at, expect = g.expect, record = g.record}
         p.key = base .. p.low
-        while at <= g.last and (not high or ARGV[at] < high) do at = at + 1 end
-        while put <= g.put_last and (not high or ARGV[put] < high) do put = put + 2 end
-        while del <= g.del_last and (not high or ARGV[del] < high) do del = del + 1 end
-        p.last, p.put_last, p.del_last = at - 1, put - 1, del - 1
+        repeat at = at + 1 until at > g.last or (high and ARGV[at] >= high)
+        p.last = at - 1
         parts[#parts + 1] = p
     end
     return parts
@@ -96,18 +95,18 @@ end
 
 -- Compares what is there with what is expected. Tells the first field that differs, and counts blocks that go.
 local function differs(p, watch, lengths)
-    p.added = true
+    p.fresh = true
     for from = p.first, p.last, STRIP do
         local to = math.min(from + STRIP - 1, p.last)
         local found = call('HMGET', p.key, unpack(ARGV, from, to))
         for at = from, to do
-            local there, expect = found[at - from + 1], ARGV[at + p.offset]
+            local there, expect = found[at - from + 1], p.expect and ARGV[at + p.expect] or ''
             if expect == '' then
                 if there then return at, there end
             elseif not there or sub(there, 3, 2 + #expect) ~= expect then
                 return at, there
             else
-                p.added = false
+                p.fresh = false
                 if watch and p.kind ~= 'c' then
                     local length = byte(there, 3 + #expect)
                     if length ~= (p.kind == '4' and 32 or 128) then
@@ -124,10 +123,10 @@ end
 -- left out: its own puts were compared with each other before it was sent.
 local function in_the_way(prefix, p, stored, touched, lengths)
     local width = p.kind == '4' and 32 or 128
-    for at = p.put, p.put_last, 2 do
-        local address = address_of(p.kind, p.low, ARGV[at])
-        local length = length_of(ARGV[at + 1])
-        for name in pairs(stored) do
+    for at = p.first, p.last do
+        local address, record = address_of(p.kind, p.low, ARGV[at]), ARGV[at + p.record]
+        local length = record == '' and width or length_of(record)
+        for name in pairs(record == '' and {} or stored) do
             local around = tonumber(string.match(name, '^' .. p.kind .. '/(%d+)$'))
             local base = around and around < length and base_of(address, around)
             if base and not touched[p.kind .. base] then
@@ -191,27 +190,39 @@ local function cut(prefix, p)
 end
 
 local function write(prefix, networks, p)
-    local added = 0
-    for from = p.put, p.put_last, STRIP do
-        added = added + call('HSET', p.key, unpack(ARGV, from, math.min(from + STRIP - 1, p.put_last)))
-    end
-    for from = p.del, p.del_last, STRIP do
-        call('HDEL', p.key, unpack(ARGV, from, math.min(from + STRIP - 1, p.del_last)))
+    local added, gone = 0, false
+    for from = p.first, p.last, STRIP do
+        local puts, dels, np, nd = {}, {}, 0, 0
+        for at = from, math.min(from + STRIP - 1, p.last) do
+            local record = ARGV[at + p.record]
+            if record ~= '' then
+                puts[np + 1], puts[np + 2] = ARGV[at], record
+                np = np + 2
+            elseif p.expect and ARGV[at + p.expect] ~= '' then
+                nd = nd + 1
+                dels[nd] = ARGV[at]
+            end
+        end
+        if np > 0 then added = added + call('HSET', p.key, unpack(puts)) end
+        if nd > 0 then
+            call('HDEL', p.key, unpack(dels))
+            gone = true
+        end
     end
     if p.kind == 'c' then
         if added > 0 then call('SADD', networks, p.network) end
-        p.emptied = p.del <= p.del_last
+        p.emptied = gone
         return
     end
     local index = prefix .. 'i' .. p.kind .. ':' .. p.network
     if added > 0 then
-        local length = (p.added or p.kind == '6') and call('HLEN', p.key)
+        local length = (p.fresh or p.kind == '6') and call('HLEN', p.key)
         if length == added then
             call('ZADD', index, 0, p.low)
             call('SADD', networks, p.network)
         end
         if p.kind == '6' and length > LEAF_MAX then cut(prefix, p) end
-    elseif p.del <= p.del_last and call('EXISTS', p.key) == 0 then
+    elseif gone and call('EXISTS', p.key) == 0 then
         call('ZREM', index, p.low)
         p.emptied = true
     end
@@ -258,14 +269,11 @@ for i = 1, tonumber(ARGV[1]) do
         local touched = {}
         local group = at + 11
         for _ = 1, tonumber(ARGV[at + 10]) do
-            local count = tonumber(ARGV[group + 3])
-            local g = {kind = ARGV[group], network = ARGV[group + 1], low = ARGV[group + 2], offset = count}
-            g.first, g.last = group + 4, group + 3 + count
-            g.put = g.last + count + 2
-            g.put_last = g.put + 2 * tonumber(ARGV[g.put - 1]) - 1
-            g.del = g.put_last + 2
-            g.del_last = g.del + tonumber(ARGV[g.del - 1]) - 1
-            group = g.del_last + 1
+            local count, expects = tonumber(ARGV[group + 3]), tonumber(ARGV[group + 4])
+            -- `expect` and `record` are how far behind a field its expectation and its record stand.
+            local g = {kind = ARGV[group], network = ARGV[group + 1], low = ARGV[group + 2], first = group + 5,
+                last = group + 4 + count, expect = expects > 0 and count, record = count + expects}
+            group = g.last + expects + count + 1
             for _, p in ipairs(parts_of(plan.prefix, g)) do
                 plan.counts[p.network] = plan.counts[p.network] or {}
                 local where, found = differs(p, watch, plan.counts[p.network])
@@ -280,7 +288,7 @@ for i = 1, tonumber(ARGV[1]) do
         end
         local stored = {}
         for _, p in ipairs(watch and plan.parts or {}) do
-            if p.kind ~= 'c' and p.put <= p.put_last then
+            if p.kind ~= 'c' then
                 if not stored[p.network] then
                     stored[p.network] = {}
                     local list = call('HGETALL', plan.prefix .. 'k:' .. p.network)

@@ -1,0 +1,99 @@
+//! The server over Redis: what an owner may still say when another one has taken its shards.
+
+use std::sync::Arc;
+
+use allod::core::address::Address;
+use allod::core::state::{Entry, Key, State, Step};
+use allod::core::types::Generation;
+use allod::store::redis::RedisStore;
+use allod::store::{Act, Batch, Seq, ShardId, Store, Token};
+use serde_json::json;
+
+use crate::redis_server::Server;
+use crate::support::TestServer;
+
+fn wait<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(future)
+}
+
+/// Another server takes every shard, and gives the address to somebody else.
+fn taken_over(server: &Server, text: &str) {
+    let store = RedisStore::open(server.options()).unwrap();
+    let address: Address = text.parse().unwrap();
+    for shard in 0..store.info().shards {
+        let (shard, token) = (ShardId(shard), Token(0x7000 + u128::from(shard)));
+        let head = wait(store.take(shard, token)).unwrap();
+        for network in wait(store.load(shard, token)).unwrap().networks {
+            let Some((_, Entry::Held(held))) = network.entries.iter().find(|(at, _)| *at == address) else { continue };
+            let generation = Generation(head.generation.0 + 1);
+            let mut next = (**held).clone();
+            next.holder.owner = "other".parse().unwrap();
+            next.generation = generation;
+            let state = Some(State::Entry(Entry::Held(Arc::new(next))));
+            let step = Step { key: Key::Address(address), expect: Some(held.generation.0), state, event: None };
+            let act = Act {
+                network: network.config.id,
+                wall: held.created_at,
+                by: "test".into(),
+                reason: None,
+                transaction: None,
+                steps: vec![step],
+            };
+            let seq = Seq(head.seq.0 + 1);
+            let batch = Batch { shard, epoch: head.epoch, token, seq, time: head.time, generation, acts: vec![act] };
+            wait(store.commit([batch].into())).unwrap();
+        }
+    }
+    wait(store.close());
+}
+
+/// A paused owner wakes and is asked again for what it granted: it was given to somebody else meanwhile, and nothing is
+/// to be written that could be refused.
+#[test]
+fn an_owner_that_was_replaced_repeats_no_answer_from_its_memory() {
+    let Some(redis) = Server::start(&[]) else { return };
+    for method in ["ip.allocate", "ip.get"] {
+        let () = redis.ask(&["FLUSHALL"]);
+        let server = TestServer::over(Arc::new(redis.open().unwrap()), |_| {});
+        let mut client = server.with_lan();
+        let allocate = json!({"network": "lan", "owner": "web/1"});
+        assert_eq!(client.ok("ip.allocate", allocate.clone())["address"], "10.0.0.2");
+        assert_eq!(client.ok("ip.allocate", allocate.clone())["address"], "10.0.0.2");
+        taken_over(&redis, "10.0.0.2");
+        let ask = if method == "ip.get" { json!({"network": "lan", "address": "10.0.0.2"}) } else { allocate };
+        let refused = client.call(method, ask.clone())["error"].clone();
+        assert_eq!(refused["data"]["kind"], "unavailable", "{refused}");
+        assert_eq!(refused["data"]["applied"], false, "{refused}");
+        // It has taken the shard anew and reads what is there.
+        let answer = client.ok(method, ask);
+        if method == "ip.get" {
+            assert_eq!(answer["reservation"]["owner"], "other", "{answer}");
+        } else {
+            assert_eq!(answer["address"], "10.0.0.3", "{answer}");
+        }
+        drop(client);
+        server.running.stop();
+    }
+}
+
+#[test]
+fn one_act_over_networks_of_several_shards_is_made_whole() {
+    let Some(redis) = Server::start(&[]) else { return };
+    let server = TestServer::over(Arc::new(redis.open().unwrap()), |_| {});
+    let mut client = server.client();
+    for n in 0..6 {
+        let subnets = json!([{"cidr": format!("10.0.{n}.0/24")}]);
+        client.ok("network.create", json!({"name": format!("lan{n}"), "subnets": subnets}));
+    }
+    let ips: Vec<_> = (0..6).map(|n| json!({"network": format!("lan{n}")})).collect();
+    let answer = client.ok("ip.acquire", json!({"owner": "web/1", "ips": ips}));
+    assert_eq!(answer["reservations"].as_array().map(Vec::len), Some(6), "{answer}");
+    drop(client);
+    server.running.stop();
+    let server = TestServer::over(Arc::new(redis.open().unwrap()), |_| {});
+    let mut client = server.client();
+    for n in 0..6 {
+        let shown = client.ok("ip.get", json!({"network": format!("lan{n}"), "address": format!("10.0.{n}.1")}));
+        assert_eq!(shown["reservation"]["owner"], "web/1", "{shown}");
+    }
+}
