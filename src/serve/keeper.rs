@@ -30,7 +30,7 @@ use super::peers::Peers;
 use crate::actors::committer::chain;
 use crate::actors::service::{self, CannotOwn, Hooks, Parts, Shared};
 use crate::actors::{Fatal, NotReadyReason, outlet};
-use crate::limits::{NODE_LEASE_LAPSES_MS, NODE_LEASE_RENEWED_EVERY_MS};
+use crate::limits::{NODE_LEASE_LAPSES_MS, NODE_LEASE_MS, NODE_LEASE_RENEWED_EVERY_MS};
 use crate::server::Server;
 use crate::server::role::Role;
 use crate::store::{Store, StoreError};
@@ -65,10 +65,29 @@ impl Keeper {
     /// # Errors
     /// A sentence that says what cannot be loaded, and why.
     pub(super) async fn begin(&mut self) -> Result<(), String> {
-        self.store.meet(true).await.map_err(|error| chain(&error))?;
+        self.introduce().await?;
         match self.contend().await {
             Ok(()) | Err(CannotOwn::Held { .. }) => Ok(()),
             Err(CannotOwn::Unreachable(problem) | CannotOwn::Damaged(problem)) => Err(problem),
+        }
+    }
+
+    /// Tells the others that this node is here. A process of its name that was seen a moment ago may be the one before
+    /// this one, which crashed: then it is not seen again.
+    async fn introduce(&self) -> Result<(), String> {
+        let begun = self.server.clock.boot_ms();
+        loop {
+            match self.store.meet(true).await {
+                Ok(_) => return Ok(()),
+                Err(error @ StoreError::Locked(_)) => {
+                    if self.server.clock.boot_ms().saturating_sub(begun) > NODE_LEASE_MS + 2_000 {
+                        return Err(chain(&error));
+                    }
+                    tracing::warn!(error = chain(&error), "waiting: it may be the one before this, which crashed");
+                }
+                Err(error) => return Err(chain(&error)),
+            }
+            tokio::time::sleep(MEETS_EVERY).await;
         }
     }
 

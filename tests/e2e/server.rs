@@ -115,6 +115,16 @@ impl Server {
         self.process.kill();
     }
 
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.process.child.id()
+    }
+
+    /// What it logged, with all that ran before it in the same place.
+    pub fn log_text(&self) -> String {
+        self.process.log_text()
+    }
+
     /// Asks it to stop, and waits until it has.
     #[track_caller]
     pub fn stop(mut self) {

@@ -69,6 +69,20 @@ impl Load {
     }
 }
 
+/// Small pools: addresses change hands all the time.
+pub async fn make_networks(client: &mut Client, count: usize) -> Vec<String> {
+    let mut names = Vec::new();
+    for at in 0..count {
+        let name = format!("net-{at}");
+        let subnet =
+            json!({"cidr": format!("10.{at}.0.0/26"), "pools": [{"range": format!("10.{at}.0.2-10.{at}.0.41")}]});
+        let params = json!({"name": name, "subnets": [subnet], "cooldown_seconds": 0});
+        client.call("network.create", params).await.ok();
+        names.push(name);
+    }
+    names
+}
+
 async fn run(load: Arc<Load>, number: usize, seed: u64) {
     let mut draws = SmallRng::seed_from_u64(seed ^ (number as u64) << 32);
     let mut node = number;

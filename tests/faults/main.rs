@@ -20,5 +20,8 @@ mod server;
 
 mod checker;
 mod load;
+mod nodes;
 mod one_node;
 mod record;
+mod redis;
+mod several_nodes;

@@ -2,26 +2,10 @@
 
 use std::time::Duration;
 
-use serde_json::json;
-
 use super::checker::check;
 use super::client::Client;
-use super::load::Load;
+use super::load::{Load, make_networks};
 use super::server::Server;
-
-/// Small pools: addresses change hands all the time.
-async fn make_networks(client: &mut Client, count: usize) -> Vec<String> {
-    let mut names = Vec::new();
-    for at in 0..count {
-        let name = format!("net-{at}");
-        let subnet =
-            json!({"cidr": format!("10.{at}.0.0/26"), "pools": [{"range": format!("10.{at}.0.2-10.{at}.0.41")}]});
-        let params = json!({"name": name, "subnets": [subnet], "cooldown_seconds": 0});
-        client.call("network.create", params).await.ok();
-        names.push(name);
-    }
-    names
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_address_has_two_holders_while_a_node_is_killed_again_and_again() {

@@ -1,0 +1,95 @@
+//! Several nodes on one register in Redis, each a process of its own.
+
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::redis::{Redis, send_signal};
+use super::server::{Server, Starting};
+
+/// What every node of a test is started with.
+pub struct Cluster {
+    directory: PathBuf,
+    url: String,
+    nodes: Vec<Option<Server>>,
+}
+
+impl Cluster {
+    /// Starts so many nodes, one after the other: the first one owns the register.
+    pub fn start(directory: &Path, redis: &Redis, count: usize) -> Self {
+        let secret = directory.join("secret");
+        std::fs::write(&secret, "a secret that only a test has").unwrap();
+        std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let mut cluster = Self { directory: directory.to_owned(), url: redis.url(), nodes: Vec::new() };
+        for at in 0..count {
+            let node = cluster.begin(at).ready();
+            cluster.nodes.push(Some(node));
+        }
+        cluster
+    }
+
+    fn begin(&self, at: usize) -> Starting {
+        let name = format!("node-{at}");
+        let data = self.directory.join(&name);
+        let (data_text, secret) = (data.display().to_string(), self.directory.join("secret").display().to_string());
+        let arguments = ["serve", "--redis", &self.url, "--node", &name, "--data", &data_text];
+        let cluster = ["--cluster-listen", "127.0.0.1:0", "--cluster-secret-file", &secret];
+        Starting::with_arguments(&data, &[&arguments[..], &cluster[..]].concat())
+    }
+
+    fn node(&self, at: usize) -> &Server {
+        self.nodes[at].as_ref().expect("the node runs")
+    }
+
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        (0..self.nodes.len()).map(|at| self.node(at).address).collect()
+    }
+
+    /// Does it own the register, by what it logged last of its role?
+    fn owns(&self, at: usize) -> bool {
+        let log = self.node(at).log_text();
+        let role = log.lines().rev().find_map(|line| line.split_once("this node's role role="));
+        role.is_some_and(|(_, role)| role.trim() == "owner")
+    }
+
+    /// Waits until another node than this one owns the register.
+    pub async fn owner_but(&self, not: Option<usize>) -> usize {
+        let end = Instant::now() + Duration::from_secs(40);
+        loop {
+            if let Some(owner) = (0..self.nodes.len()).find(|&at| Some(at) != not && self.owns(at)) {
+                return owner;
+            }
+            assert!(Instant::now() < end, "nobody owns the register");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Ends a node without notice, and starts it again.
+    pub fn crash(&mut self, at: usize) -> SocketAddr {
+        self.nodes[at].take().unwrap().kill();
+        self.again(at)
+    }
+
+    /// Asks a node to stop, waits until it has, and starts it again.
+    pub fn restart(&mut self, at: usize) -> SocketAddr {
+        self.nodes[at].take().unwrap().stop();
+        self.again(at)
+    }
+
+    fn again(&mut self, at: usize) -> SocketAddr {
+        let node = self.begin(at).ready();
+        let address = node.address;
+        self.nodes[at] = Some(node);
+        address
+    }
+
+    /// `-STOP`, `-CONT`.
+    pub fn signal(&self, at: usize, signal: &str) {
+        send_signal(self.node(at).pid(), signal);
+    }
+
+    pub fn log(&self, at: usize) -> String {
+        self.node(at).log_text()
+    }
+}

@@ -1,0 +1,150 @@
+//! Three nodes and one Redis.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::checker::check;
+use super::client::{Answer, Client};
+use super::load::{Load, make_networks};
+use super::nodes::Cluster;
+use super::redis::Redis;
+
+/// Longest that clients may stand still: a lease, a take-over, and a debug build.
+const STANDSTILL_MAX: Duration = Duration::from_secs(60);
+
+/// Calls until an answer comes that is no "not now".
+async fn insist(client: &mut Client, method: &str, params: &Value) -> Value {
+    for _ in 0..400 {
+        match client.call(method, params.clone()).await {
+            Answer::Result(result) => return result,
+            Answer::Refused(kind, _) if ["not_ready", "unavailable"].contains(&kind.as_str()) => {}
+            other => panic!("{method} {params}: {other:?}"),
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("{method} {params}: never answered");
+}
+
+#[track_caller]
+fn judge(load: &Load) -> super::checker::Verdict {
+    let verdict = check(&load.record.all());
+    let first: Vec<_> = verdict.problems.iter().take(5).collect();
+    assert!(first.is_empty(), "{} problems: {first:#?}", verdict.problems.len());
+    assert!(verdict.sure_holdings > 500, "{} sure holdings", verdict.sure_holdings);
+    verdict
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whichever_node_is_killed_the_others_go_on_and_no_address_has_two_holders() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(redis) = Redis::start(directory.path(), &[]) else { return };
+    let mut cluster = Cluster::start(directory.path(), &redis, 3);
+    let networks = make_networks(&mut Client::connect(cluster.addresses()[1]).await.unwrap(), 4).await;
+    let load = Load::new(networks, cluster.addresses());
+    let clients = load.start(6, 1);
+    assert!(load.more(400, STANDSTILL_MAX).await, "clients of every node get on");
+    for _ in 0..2 {
+        let owner = cluster.owner_but(None).await;
+        load.moved(owner, cluster.crash(owner));
+        assert!(load.more(400, STANDSTILL_MAX).await, "another node took over");
+        let follower = (cluster.owner_but(None).await + 1) % 3;
+        load.moved(follower, cluster.crash(follower));
+        assert!(load.more(200, STANDSTILL_MAX).await);
+    }
+    load.end(clients).await;
+    let verdict = judge(&load);
+    assert!(verdict.unknown > 0, "no kill met a request under way: nothing was tested");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_was_stopped_past_its_lease_and_woken_neither_grants_nor_repeats_a_grant() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(redis) = Redis::start(directory.path(), &[]) else { return };
+    let cluster = Cluster::start(directory.path(), &redis, 2);
+    let owner = cluster.owner_but(None).await;
+    let mut old = Client::connect(cluster.addresses()[owner]).await.unwrap();
+    let mut new = Client::connect(cluster.addresses()[1 - owner]).await.unwrap();
+    let network = json!({"name": "one", "subnets": [{"cidr": "10.9.0.0/29", "pools": [{"range": "10.9.0.2"}]}]});
+    insist(&mut old, "network.create", &network).await;
+    let (a, b) = (json!({"network": "one", "owner": "a"}), json!({"network": "one", "owner": "b"}));
+    let first = insist(&mut old, "ip.allocate", &a).await;
+    cluster.signal(owner, "-STOP");
+    // Read when it wakes: by then somebody else has the address.
+    let late = tokio::spawn(async move {
+        let read = old.call("ip.get", json!({"network": "one", "address": "10.9.0.2"})).await;
+        (old.call("ip.allocate", a).await, read)
+    });
+    assert_eq!(cluster.owner_but(Some(owner)).await, 1 - owner);
+    insist(&mut new, "ip.release", &json!({"network": "one", "owner": "a"})).await;
+    let second = insist(&mut new, "ip.allocate", &b).await;
+    assert_eq!(first["address"], second["address"]);
+    cluster.signal(owner, "-CONT");
+    let (late, read) = late.await.unwrap();
+    assert!(matches!(late, Answer::Refused(..)), "it repeated a grant of an address that is somebody else's: {late:?}");
+    if let Answer::Result(read) = read {
+        assert_ne!(read["reservation"]["owner"], "a", "it shows what is over: {read}");
+    }
+    // It follows the new owner, and its clients are served again.
+    let mut again = Client::connect(cluster.addresses()[owner]).await.unwrap();
+    let repeated = insist(&mut again, "ip.allocate", &b).await;
+    assert_eq!(repeated["generation"], second["generation"]);
+    assert!(cluster.log(owner).contains("role=follower of"), "{}", cluster.log(owner));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_are_restarted_one_after_the_other_and_no_answer_is_lost() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(redis) = Redis::start(directory.path(), &[]) else { return };
+    let mut cluster = Cluster::start(directory.path(), &redis, 3);
+    let networks = make_networks(&mut Client::connect(cluster.addresses()[0]).await.unwrap(), 4).await;
+    let load = Load::new(networks, cluster.addresses());
+    let clients = load.start(6, 2);
+    for node in [1, 0, 2] {
+        assert!(load.more(300, STANDSTILL_MAX).await);
+        let address = cluster.restart(node);
+        load.moved(node, address);
+    }
+    assert!(load.more(300, STANDSTILL_MAX).await);
+    load.end(clients).await;
+    judge(&load);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_that_stands_still_or_is_killed_loses_nothing_of_what_was_flushed() {
+    let directory = tempfile::tempdir().unwrap();
+    let settings = ["--appendonly", "yes", "--appendfsync", "always"];
+    let Some(mut redis) = Redis::start(directory.path(), &settings) else { return };
+    let cluster = Cluster::start(directory.path(), &redis, 2);
+    let networks = make_networks(&mut Client::connect(cluster.addresses()[0]).await.unwrap(), 4).await;
+    let load = Load::new(networks, cluster.addresses());
+    let clients = load.start(4, 3);
+    assert!(load.more(300, STANDSTILL_MAX).await);
+    redis.signal("-STOP");
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    redis.signal("-CONT");
+    assert!(load.more(300, STANDSTILL_MAX).await, "after it stood still for a moment");
+    redis.signal("-STOP");
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    redis.signal("-CONT");
+    assert!(load.more(300, STANDSTILL_MAX).await, "after it stood still for longer than a lease");
+    redis.crash();
+    assert!(load.more(300, STANDSTILL_MAX).await, "after it was killed and read its append-only file");
+    load.end(clients).await;
+    judge(&load);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn from_a_redis_that_was_emptied_nothing_is_granted() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(redis) = Redis::start(directory.path(), &[]) else { return };
+    let cluster = Cluster::start(directory.path(), &redis, 2);
+    let networks = make_networks(&mut Client::connect(cluster.addresses()[0]).await.unwrap(), 2).await;
+    let load = Load::new(networks, cluster.addresses());
+    let clients = load.start(4, 4);
+    assert!(load.more(300, STANDSTILL_MAX).await);
+    redis.ask(&["FLUSHALL"]);
+    assert!(!load.more(50, Duration::from_secs(8)).await, "an emptied register grants");
+    load.end(clients).await;
+    assert_eq!(check(&load.record.all()).problems, Vec::<String>::new());
+}
