@@ -223,7 +223,7 @@ pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, CannotStart> {
             tracing::warn!("the memory store keeps nothing: everything is lost when the server ends");
             Ok(Arc::new(MemoryStore::new(shards)))
         }
-        StoreKind::Redis => open_redis(config, shards),
+        StoreKind::Redis => connect(config, shards),
         StoreKind::Embedded => {
             let directory = &config.store.directory;
             let options =
@@ -244,7 +244,7 @@ pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, CannotStart> {
     }
 }
 
-fn open_redis(config: &Config, shards: u16) -> Result<Arc<dyn Store>, CannotStart> {
+fn connect(config: &Config, shards: u16) -> Result<Arc<dyn Store>, CannotStart> {
     let settings = &config.store;
     let options = RedisOptions {
         prefix: settings.prefix.clone(),
