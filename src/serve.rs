@@ -38,6 +38,7 @@ use crate::cli::failure::Failure;
 use crate::config::{Config, Sources, StoreKind};
 use crate::core::command::NetworkInput;
 use crate::metrics::Metrics;
+use crate::server::cluster::Nodes;
 use crate::server::forwarded::Forwarded;
 use crate::server::role::Seat;
 use crate::server::{Bounds, Server, connection};
@@ -344,6 +345,7 @@ async fn bring_up(
         started: Instant::now(),
         stop,
         tasks: TaskTracker::new(),
+        nodes: Nodes::default(),
         sessions: AtomicU64::new(0),
     });
     let present = Arc::downgrade(&server);
@@ -351,8 +353,8 @@ async fn bring_up(
     if let Some(peers) = &mut peers {
         peers.listen(Arc::new(Forwarded::of(&server)), server.stop.clone());
     }
-    store.introduce(card.clone());
-    let mut keeper = Keeper::new(Arc::clone(&server), Arc::clone(&store), hooks, peers);
+    let mut keeper = Keeper::new(Arc::clone(&server), store, hooks, peers);
+    keeper.introduce(card.clone());
     keeper.begin().await.map_err(|problem| CannotStart::register(problem, config.store.kind))?;
     if let Some(shared) = server.seat.role().actors() {
         for input in networks {
@@ -366,7 +368,7 @@ async fn bring_up(
     };
     let (tcp_at, http_at) = (address(&tcp)?, address(&http)?);
     card.address = tcp_at.to_string();
-    store.introduce(card);
+    keeper.introduce(card);
     serve_http(http, Arc::clone(&server))?;
     let accepting = Arc::clone(&server);
     let listener = TcpListener::from_std(tcp)

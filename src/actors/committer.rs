@@ -404,6 +404,7 @@ impl Committer {
             };
             for (shard, head) in taken {
                 act.lines.insert(shard, line_of(&head));
+                act.shared.note_epoch(shard, head.epoch);
             }
             if act.shared.store.health() == StoreHealth::Failed {
                 return act.stop("the store failed and cannot be taken anew");

@@ -32,8 +32,9 @@ use crate::actors::service::{self, CannotOwn, Hooks, Parts, Shared};
 use crate::actors::{Fatal, NotReadyReason, outlet};
 use crate::limits::{NODE_LEASE_LAPSES_MS, NODE_LEASE_MS, NODE_LEASE_RENEWED_EVERY_MS};
 use crate::server::Server;
+use crate::server::cluster::Node;
 use crate::server::role::Role;
-use crate::store::{Store, StoreError};
+use crate::store::{NodeCard, Store, StoreError};
 
 /// How often a node that does not own the register tries to.
 const CONTENDS_EVERY: Duration = Duration::from_millis(500);
@@ -60,12 +61,18 @@ impl Keeper {
         Self { server, store, hooks, peers, fatals, renewed_ms: 0 }
     }
 
+    /// How this node is known to the others from now on.
+    pub(super) fn introduce(&mut self, card: NodeCard) {
+        self.server.nodes.seen(vec![node(&card, 0)]);
+        self.store.introduce(card);
+    }
+
     /// Finds the node's first role.
     ///
     /// # Errors
     /// A sentence that says what cannot be loaded, and why.
     pub(super) async fn begin(&mut self) -> Result<(), String> {
-        self.introduce().await?;
+        self.appear().await?;
         match self.contend().await {
             Ok(()) | Err(CannotOwn::Held { .. }) => Ok(()),
             Err(CannotOwn::Unreachable(problem) | CannotOwn::Damaged(problem)) => Err(problem),
@@ -74,7 +81,7 @@ impl Keeper {
 
     /// Tells the others that this node is here. A process of its name that was seen a moment ago may be the one before
     /// this one, which crashed: then it is not seen again.
-    async fn introduce(&self) -> Result<(), String> {
+    async fn appear(&self) -> Result<(), String> {
         let begun = self.server.clock.boot_ms();
         loop {
             match self.store.meet(true).await {
@@ -146,8 +153,8 @@ impl Keeper {
 
     /// Keeps the role until the server is to stop, or cannot go on.
     pub(super) async fn keep(&mut self, stop: &CancellationToken) -> Ended {
-        let heard = Arc::clone(&self.store);
-        let meeting = meet_others(&*heard);
+        let (server, store) = (Arc::clone(&self.server), Arc::clone(&self.store));
+        let meeting = meet_others(&server, &*store);
         tokio::pin!(meeting);
         loop {
             let role = self.server.seat.role();
@@ -199,11 +206,27 @@ impl Keeper {
     }
 }
 
-/// Tells the others that this node is here, for ever.
-async fn meet_others(store: &dyn Store) {
+fn node(card: &NodeCard, age_ms: u64) -> Node {
+    Node {
+        name: card.name.clone(),
+        process: card.process,
+        version: card.version.clone(),
+        address: card.address.clone(),
+        age_ms,
+    }
+}
+
+/// Tells the others that this node is here and notes who else is, for ever.
+async fn meet_others(server: &Server, store: &dyn Store) {
+    if store.info().ownership_is_standing {
+        std::future::pending::<()>().await;
+    }
     loop {
-        if let Err(error) = store.meet(true).await {
-            tracing::warn!(error = chain(&error), "the other nodes do not learn that this one is here");
+        match store.meet(true).await {
+            Ok(seen) => server.nodes.seen(seen.iter().map(|seen| node(&seen.card, seen.age_ms)).collect()),
+            Err(error) => {
+                tracing::warn!(error = chain(&error), "the other nodes do not learn that this one is here");
+            }
         }
         tokio::time::sleep(MEETS_EVERY).await;
     }

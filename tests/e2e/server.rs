@@ -116,11 +116,13 @@ impl Server {
     }
 
     /// Its process id.
+    #[allow(dead_code, reason = "for tests that send it other signals than to stop")]
     pub fn pid(&self) -> u32 {
         self.process.child.id()
     }
 
     /// What it logged, with all that ran before it in the same place.
+    #[allow(dead_code, reason = "for tests that read what a node says of its role")]
     pub fn log_text(&self) -> String {
         self.process.log_text()
     }

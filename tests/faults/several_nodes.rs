@@ -93,6 +93,47 @@ async fn a_node_that_was_stopped_past_its_lease_and_woken_neither_grants_nor_rep
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_node_knows_who_owns_the_register_and_a_client_that_wishes_to_is_sent_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(redis) = Redis::start(directory.path(), &[]) else { return };
+    let cluster = Cluster::start(directory.path(), &redis, 2);
+    let owner = cluster.owner_but(None).await;
+    let follower = cluster.addresses()[1 - owner];
+    let mut client = Client::connect(follower).await.unwrap();
+    make_networks(&mut client, 1).await;
+    let name = format!("node-{owner}");
+    let address = cluster.addresses()[owner].to_string();
+    let mut known = json!(null);
+    for _ in 0..100 {
+        // What a node says of itself is heard within about a second.
+        known = client.call("cluster.nodes", json!({})).await.ok();
+        if known["nodes"]
+            .as_array()
+            .is_some_and(|nodes| nodes.len() == 2 && nodes.iter().all(|n| !n["address"].is_null()))
+        {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    for node in known["nodes"].as_array().unwrap() {
+        assert_eq!(node["owner"], node["name"] == name.as_str(), "{known}");
+    }
+    let located = client.call("cluster.locate", json!({"network": "net-0"})).await.ok();
+    assert_eq!((&located["node"], &located["address"]), (&json!(name), &json!(address)), "{located}");
+    assert!(located["epoch"].as_u64().unwrap() >= 1, "{located}");
+    let ask = json!({"network": "net-0", "owner": "a"});
+    let there = client.call("ip.allocate", ask.clone()).await.ok();
+    assert_eq!(client.call("session.set", json!({"redirect": true})).await.ok(), json!({"redirect": true}));
+    let Answer::Refused(kind, error) = client.call("ip.allocate", ask.clone()).await else {
+        panic!("it was forwarded")
+    };
+    assert_eq!((kind.as_str(), &error["data"]["node"]), ("moved", &json!(name)));
+    let mut direct = Client::connect(error["data"]["address"].as_str().unwrap().parse().unwrap()).await.unwrap();
+    let again = direct.call("ip.allocate", ask).await.ok();
+    assert_eq!((&again["address"], &again["created"]), (&there["address"], &json!(false)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_are_restarted_one_after_the_other_and_no_answer_is_lost() {
     let directory = tempfile::tempdir().unwrap();
     let Some(redis) = Redis::start(directory.path(), &[]) else { return };
