@@ -84,6 +84,8 @@ pub struct Server {
     pub stop: CancellationToken,
     /// Connections and bodies under way.
     pub tasks: TaskTracker,
+    /// What other nodes ask of this one, under way.
+    pub peers: TaskTracker,
     /// Nodes that share the register, this one included.
     pub nodes: Nodes,
     /// Counts sessions: other nodes tell requests of one client from those of another by it.
