@@ -31,6 +31,7 @@ use crate::actors::committer::chain;
 use crate::actors::service::{self, CannotOwn, Hooks, Parts, Shared};
 use crate::actors::{Fatal, NotReadyReason, outlet};
 use crate::limits::{NODE_LEASE_LAPSES_MS, NODE_LEASE_MS, NODE_LEASE_RENEWED_EVERY_MS};
+use crate::peer::link::LinkState;
 use crate::server::Server;
 use crate::server::cluster::Node;
 use crate::server::role::Role;
@@ -39,6 +40,8 @@ use crate::store::{NodeCard, Store, StoreError};
 /// How often a node that does not own the register tries to.
 const CONTENDS_EVERY: Duration = Duration::from_millis(500);
 
+/// How long a node that starts looks for a way to the owner.
+const FIRST_WAY_MS: u64 = 3 * NODE_LEASE_MS;
 /// How often it tells the others that it is here.
 const MEETS_EVERY: Duration = Duration::from_secs(1);
 
@@ -73,9 +76,29 @@ impl Keeper {
     /// A sentence that says what cannot be loaded, and why.
     pub(super) async fn begin(&mut self) -> Result<(), String> {
         self.appear().await?;
-        match self.contend().await {
-            Ok(()) | Err(CannotOwn::Held { .. }) => Ok(()),
-            Err(CannotOwn::Unreachable(problem) | CannotOwn::Damaged(problem)) => Err(problem),
+        let begun = self.server.clock.boot_ms();
+        loop {
+            match self.contend().await {
+                Ok(()) => return Ok(()),
+                Err(CannotOwn::Held { .. }) => {}
+                Err(CannotOwn::Unreachable(problem) | CannotOwn::Damaged(problem)) => return Err(problem),
+            }
+            let Role::Follower { link, .. } = &*self.server.seat.role() else { return Ok(()) };
+            // Ready is a node that can answer. An owner that is not reached may be dead, and is followed by another one.
+            let mut state = link.state();
+            let connected = state.wait_for(|state| matches!(state, LinkState::Connected(_)));
+            if tokio::time::timeout(CONTENDS_EVERY, connected).await.is_ok() {
+                return Ok(());
+            }
+            if self.server.clock.boot_ms().saturating_sub(begun) > FIRST_WAY_MS {
+                let state = link.state();
+                return Err(match &*state.borrow() {
+                    LinkState::Connecting(Some(problem)) => problem.clone(),
+                    LinkState::Connecting(None) | LinkState::Connected(_) => {
+                        "the node that owns the register is not reached".to_owned()
+                    }
+                });
+            }
         }
     }
 

@@ -83,6 +83,13 @@ impl Starting {
         }
     }
 
+    /// Waits until it ends by itself, and failed. What it logged.
+    #[allow(dead_code, reason = "for tests of nodes that cannot join")]
+    pub fn failed(mut self) -> String {
+        assert!(!self.child.wait().unwrap().success());
+        self.log_text()
+    }
+
     /// Ends it without any notice, as a power cut would, but for what the kernel has been given.
     pub fn kill(mut self) {
         self.child.kill().unwrap();

@@ -65,6 +65,11 @@ impl Cluster {
         }
     }
 
+    /// Starts one more node, which is to fail. What it said.
+    pub fn fails(&self, at: usize) -> String {
+        self.begin(at).failed()
+    }
+
     /// Ends a node without notice, and starts it again.
     pub fn crash(&mut self, at: usize) -> SocketAddr {
         self.nodes[at].take().unwrap().kill();

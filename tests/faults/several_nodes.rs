@@ -192,3 +192,15 @@ async fn from_a_redis_that_was_emptied_nothing_is_granted() {
     load.end(clients).await;
     assert_eq!(check(&load.record.all()).problems, Vec::<String>::new());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_with_another_secret_does_not_get_ready_and_says_why() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(redis) = Redis::start(directory.path(), &[]) else { return };
+    let cluster = Cluster::start(directory.path(), &redis, 1);
+    std::fs::write(directory.path().join("secret"), "another secret of that length").unwrap();
+    let said = cluster.fails(1);
+    assert!(said.contains("cannot start the server"), "{said}");
+    assert!(said.contains("secret"), "{said}");
+    assert!(!said.contains("another secret of that length"), "{said}");
+}
