@@ -19,6 +19,8 @@
 //!
 //! Review notes: is the role changed before the actors end, so that nothing new reaches them?
 
+use std::cell::Cell;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -124,24 +126,32 @@ impl Keeper {
     /// Tries to own the register. The role says what came of it.
     async fn contend(&mut self) -> Result<(), CannotOwn> {
         let (fatal, fatals) = outlet();
-        let before = self.server.clock.boot_ms();
-        let started = service::start(Parts {
+        let renewed_ms = Cell::new(self.server.clock.boot_ms());
+        let starting = service::start(Parts {
             store: Arc::clone(&self.store),
             clock: Arc::clone(&self.server.clock),
             metrics: Arc::clone(&self.server.metrics),
             reactors: self.server.reactors.clone(),
             hooks: self.hooks.clone(),
             fatal,
-        })
-        .await;
+        });
+        // What takes longer to load than a lease lasts must not be taken away meanwhile, again and again.
+        let started = tokio::select! {
+            started = starting => started,
+            never = renew_while_loading(&self.server, &*self.store, &renewed_ms) => match never {},
+        };
         match started {
             Ok(shared) => {
                 self.fatals = fatals;
-                self.renewed_ms = before;
+                self.renewed_ms = renewed_ms.get();
                 self.server.seat.become_role(Role::Owner(shared));
                 Ok(())
             }
             Err(cannot) => {
+                // Some of the shards may have been taken: the next attempt begins anew, whoever makes it.
+                if let Err(error) = self.store.release().await {
+                    tracing::debug!(error = chain(&error), "what was taken is free when its lease runs out");
+                }
                 self.follow(&cannot);
                 Err(cannot)
             }
@@ -252,6 +262,17 @@ async fn meet_others(server: &Server, store: &dyn Store) {
             }
         }
         tokio::time::sleep(MEETS_EVERY).await;
+    }
+}
+
+/// Keeps what was taken so far while the rest is taken and loaded, for ever.
+async fn renew_while_loading(server: &Server, store: &dyn Store, renewed_ms: &Cell<u64>) -> Infallible {
+    loop {
+        tokio::time::sleep(Duration::from_millis(NODE_LEASE_RENEWED_EVERY_MS)).await;
+        let before = server.clock.boot_ms();
+        if store.renew().await.is_ok() {
+            renewed_ms.set(before);
+        }
     }
 }
 
