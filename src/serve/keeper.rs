@@ -144,6 +144,8 @@ impl Keeper {
             Ok(shared) => {
                 self.fatals = fatals;
                 self.renewed_ms = renewed_ms.get();
+                self.server.metrics.tenures.inc();
+                self.server.metrics.owner.set(1);
                 self.server.seat.become_role(Role::Owner(shared));
                 Ok(())
             }
@@ -216,6 +218,7 @@ impl Keeper {
 
     async fn end_tenure(&self, shared: &Arc<Shared>, problem: &str) {
         tracing::error!(problem, "this node owns the register no more");
+        self.server.metrics.owner.set(0);
         self.wait("another node takes over", NotReadyReason::Moved);
         shared.retire(problem);
         // Where it is still this node's, nobody need wait for the end of the lease.

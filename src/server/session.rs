@@ -316,7 +316,10 @@ impl Session {
     fn spawn(&self, ticket: u32, order: Order) {
         match &*self.role {
             Role::Owner(shared) => coordinator::spawn(shared, ticket, order, self.outlet.clone()),
-            Role::Follower { link, .. } => link.job(self.number, ticket, order, &self.outlet),
+            Role::Follower { link, .. } => {
+                self.server.metrics.forwarded.inc();
+                link.job(self.number, ticket, order, &self.outlet);
+            }
             Role::Waiting { .. } => {} // Refused before.
         }
     }
@@ -392,6 +395,7 @@ impl Session {
                         NetworkRef::Name(name) => frame::NetworkRef::Name(name),
                         NetworkRef::Id(id) => frame::NetworkRef::Id(id),
                     };
+                    self.server.metrics.forwarded.inc_by(items.len() as u64);
                     link.work(self.number, network, items, &self.outlet);
                 }
                 // The role does not change while anything is gathered (`look_at_role`): it counts as sent.

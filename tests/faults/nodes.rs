@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::redis::{Redis, send_signal};
-use super::server::{Server, Starting};
+use super::server::{Server, Starting, http_get};
 
 /// What every node of a test is started with.
 pub struct Cluster {
@@ -92,6 +92,11 @@ impl Cluster {
     /// `-STOP`, `-CONT`.
     pub fn signal(&self, at: usize, signal: &str) {
         send_signal(self.node(at).pid(), signal);
+    }
+
+    /// What a scrape of its `/metrics` gets.
+    pub fn metrics(&self, at: usize) -> String {
+        http_get(self.node(at).http, "/metrics")
     }
 
     pub fn log(&self, at: usize) -> String {

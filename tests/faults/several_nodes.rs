@@ -122,6 +122,15 @@ async fn every_node_knows_who_owns_the_register_and_a_client_that_wishes_to_is_s
     let located = client.call("cluster.locate", json!({"network": "net-0"})).await.ok();
     assert_eq!((&located["node"], &located["address"]), (&json!(name), &json!(address)), "{located}");
     assert!(located["epoch"].as_u64().unwrap() >= 1, "{located}");
+    for node in 0..2 {
+        let metrics = cluster.metrics(node);
+        let value = |name: &str| metrics.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
+        assert_eq!(value("allod_owner "), Some(if node == owner { 1.0 } else { 0.0 }), "node {node}");
+        assert!(
+            node == owner || value("allod_forwarded_requests_total ") > Some(0.0),
+            "the follower forwarded nothing"
+        );
+    }
     let ask = json!({"network": "net-0", "owner": "a"});
     let there = client.call("ip.allocate", ask.clone()).await.ok();
     assert_eq!(client.call("session.set", json!({"redirect": true})).await.ok(), json!({"redirect": true}));
