@@ -69,6 +69,8 @@ struct Group {
     units: Vec<Unit>,
     begun: Instant,
     sent: u64,
+    /// Of one of its attempts nobody knows what became: it may have been applied, whatever later ones said.
+    doubtful: bool,
     result: Option<Result<Vec<Committed>, CommitError>>,
 }
 
@@ -179,7 +181,8 @@ impl Committer {
             let changes: usize = batches.iter().flat_map(|b| &b.acts).map(|act| act.steps.len()).sum();
             self.shared.metrics.batch_changes.observe(changes as f64);
             let number = self.next_group;
-            let group = Group { number, batches, proofs, units, begun: Instant::now(), sent: 0, result: None };
+            let group =
+                Group { number, batches, proofs, units, begun: Instant::now(), sent: 0, doubtful: false, result: None };
             self.in_flight.push_back(group);
             self.send(number, ctx);
         }
@@ -260,6 +263,7 @@ impl Committer {
 
     fn answered(&mut self, attempt: u64, result: Result<Vec<Committed>, CommitError>, ctx: &mut Context<Self>) {
         let Some(group) = self.in_flight.iter_mut().find(|group| group.sent == attempt) else { return };
+        group.doubtful |= matches!(result, Err(CommitError::Unknown { .. }));
         group.result = Some(result);
         while let Some(front) = self.in_flight.front_mut() {
             match front.result.take() {

@@ -11,14 +11,15 @@ use actix::{Arbiter, ArbiterHandle};
 use tokio::sync::{mpsc, oneshot};
 
 use super::clock::{Clock, ShardClock};
-use super::committer::{self, Committer, Drained, Enqueue, Reload, chain, generation_floor};
+use super::committer::{self, Committer, Drained, Enqueue, Part, Reload, Staged, Unit, chain, generation_floor};
 use super::directory::{self, Directory, Gone, Reloaded};
 use super::macs::Macs;
 use super::network::{Birth, NetworkActor};
 use super::routes::{Lane, Permits, Published, Route, Routes};
-use super::{Fatal, shard_of, timers};
+use super::{Fatal, Outlet, Reply, Told, shard_of, timers};
 use crate::core::command::Command;
 use crate::core::network::Network;
+use crate::core::outcome::Outcome;
 use crate::core::state::{NetworkConfig, SubnetConfig};
 use crate::core::types::{NetworkId, ShardTime, WallTime};
 use crate::metrics::Metrics;
@@ -118,6 +119,26 @@ impl Shared {
         let Some(shard) = unit.0.parts.first().map(|part| part.lane.shard) else { return };
         if self.committer_of(shard).try_send(unit).is_err() {
             self.fatal(Fatal("the committer is no more".to_owned()));
+        }
+    }
+
+    /// Answers what was decided by the catalog or the routing table alone: when it is proved that this node still owns the
+    /// register. Where holding the store open is that proof, at once.
+    pub fn answer_proved(&self, outlet: Outlet, replies: Vec<Reply>) {
+        let answers = replies.into_iter().map(|reply| Staged { reply, wrote: false }).collect();
+        self.enqueue(Enqueue(Unit::new(vec![Part::proof(ShardId(0))], Some(outlet), answers)));
+    }
+
+    /// Is this node, after this was asked, proved to own the register still?
+    pub async fn is_proved_owner(&self) -> bool {
+        if self.info.ownership_is_standing {
+            return true;
+        }
+        let (outlet, mut told) = super::outlet();
+        self.answer_proved(outlet, vec![Reply { ticket: 0, answer: Ok(Outcome::Done) }]);
+        match told.recv().await {
+            Some(Told::Replies(replies)) => replies.iter().all(|reply| reply.answer.is_ok()),
+            Some(Told::Job(..)) | None => false,
         }
     }
 
@@ -271,7 +292,11 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
         })
         .collect();
     let _ = shared.committers.set(committers); // Set once: `shared` was made above.
-    let built = networks_of(images, shared.clock.wall())
+    // Elsewhere than on this thread, which has a lease to keep.
+    let wall = shared.clock.wall();
+    let built = tokio::task::spawn_blocking(move || networks_of(images, wall)).await;
+    let built = built
+        .unwrap_or_else(|_| Err("the thread that builds the networks crashed".to_owned()))
         .and_then(|networks| Ok((Directory::new(Arc::clone(&shared), &networks)?, networks)));
     let (directory, networks) = match built {
         Ok(built) => built,

@@ -172,6 +172,8 @@ impl Keeper {
                 }
                 return;
             }
+            // Redis is not reached, but the owner is: it knows better.
+            (CannotOwn::Unreachable(_) | CannotOwn::Damaged(_), _) if is_connected(&role) => return,
             (CannotOwn::Held { .. }, _) => "another node owns the register, and there is no way to it without a secret",
             (CannotOwn::Unreachable(_), _) => "the store cannot be reached",
             (CannotOwn::Damaged(_), _) => "what is stored cannot be loaded",
@@ -199,8 +201,12 @@ impl Keeper {
                     () = tokio::time::sleep(CONTENDS_EVERY) => {}
                     () = &mut meeting => {}
                 }
-                // The role says what came of it.
-                let _ = self.contend().await;
+                tokio::select! {
+                    // The role says what came of it.
+                    _ = self.contend() => {}
+                    () = stop.cancelled() => return Ended::Stopped,
+                    () = &mut meeting => {}
+                }
                 continue;
             };
             let problem = tokio::select! {
@@ -240,6 +246,10 @@ impl Keeper {
             Err(_) => Ended::Stopped,
         }
     }
+}
+
+fn is_connected(role: &Role) -> bool {
+    matches!(role, Role::Follower { link, .. } if matches!(*link.state().borrow(), LinkState::Connected(_)))
 }
 
 fn node(card: &NodeCard, age_ms: u64) -> Node {
@@ -285,7 +295,6 @@ async fn keep_lease(server: &Server, store: &dyn Store, renewed_ms: &mut u64) ->
         std::future::pending::<()>().await;
     }
     loop {
-        tokio::time::sleep(Duration::from_millis(NODE_LEASE_RENEWED_EVERY_MS)).await;
         let before = server.clock.boot_ms();
         let left = NODE_LEASE_LAPSES_MS.saturating_sub(before.saturating_sub(*renewed_ms));
         match tokio::time::timeout(Duration::from_millis(left), store.renew()).await {
@@ -297,5 +306,6 @@ async fn keep_lease(server: &Server, store: &dyn Store, renewed_ms: &mut u64) ->
         if server.clock.boot_ms().saturating_sub(*renewed_ms) >= NODE_LEASE_LAPSES_MS {
             return "the lease could not be renewed in time, so another node may have taken over".to_owned();
         }
+        tokio::time::sleep(Duration::from_millis(NODE_LEASE_RENEWED_EVERY_MS)).await;
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! Only with a store that several nodes share, and a secret that they share.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use compact_str::CompactString;
 use tokio_util::sync::CancellationToken;
@@ -24,6 +25,8 @@ pub(super) struct Peers {
     /// Where the others reach this one.
     address: String,
     listener: Option<std::net::TcpListener>,
+    /// Ways that somebody still uses: two to one node would throw each other out.
+    links: Mutex<HashMap<String, Weak<Link>>>,
 }
 
 /// How a node is known: by its card always, and with a secret as one that can be asked.
@@ -56,7 +59,7 @@ pub(super) fn introduce(config: &Config, info: &StoreInfo) -> Result<(NodeCard, 
         format: u16::from(codec::FORMAT),
         build: CompactString::from(&card.version),
     };
-    Ok((card, Some(Peers { own: Arc::new(own), secret, address, listener: Some(listener) })))
+    Ok((card, Some(Peers { own: Arc::new(own), secret, address, listener: Some(listener), links: Mutex::default() })))
 }
 
 impl Peers {
@@ -77,7 +80,14 @@ impl Peers {
 
     /// The way to another node.
     pub(super) fn link(&self, address: &str) -> Arc<Link> {
+        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        links.retain(|_, link| link.strong_count() > 0);
+        if let Some(link) = links.get(address).and_then(Weak::upgrade) {
+            return link;
+        }
         let on = tokio::runtime::Handle::current();
-        Link::start(&on, address.to_owned(), Arc::clone(&self.own), self.secret.clone())
+        let link = Link::start(&on, address.to_owned(), Arc::clone(&self.own), self.secret.clone());
+        links.insert(address.to_owned(), Arc::downgrade(&link));
+        link
     }
 }

@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::Server;
 use crate::actors::coordinator::{self, Order};
 use crate::actors::service::Shared;
-use crate::actors::{Fault, Item, Outlet, answer_all};
+use crate::actors::{Fault, Item, Outlet, Reply};
 use crate::core::refusal::{Missing, Refusal};
 use crate::peer::frame::NetworkRef;
 use crate::peer::listener::{NotOwner, Origin, Serve};
@@ -45,7 +45,9 @@ impl Serve for Forwarded {
                     NetworkRef::Name(name) => Refusal::not_found(Missing::Network, name),
                     NetworkRef::Id(id) => Refusal::not_found(Missing::Network, id),
                 };
-                answer_all(outlet, items.iter().map(|item| item.ticket), &Fault::Refused(refusal));
+                let fault = Fault::Refused(refusal);
+                let refused = |item: &Item| Reply { ticket: item.ticket, answer: Err(Box::new(fault.clone())) };
+                shared.answer_proved(outlet.clone(), items.iter().map(refused).collect());
             }
         }
         Ok(())

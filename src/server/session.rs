@@ -280,7 +280,7 @@ impl Session {
                 let to = match self.to(network) {
                     Ok(to) => to,
                     Err(refusal) => {
-                        self.finish_error(pending, &error_of(&Fault::Refused(refusal)));
+                        self.unrouted(pending, refusal);
                         return None;
                     }
                 };
@@ -321,6 +321,18 @@ impl Session {
                 link.job(self.number, ticket, order, &self.outlet);
             }
             Role::Waiting { .. } => {} // Refused before.
+        }
+    }
+
+    /// There is no such network, as far as the routing table here knows. That alone is no proof that there is none.
+    fn unrouted(&mut self, pending: Pending, refusal: Refusal) {
+        let fault = Fault::Refused(refusal);
+        match self.role.actors().filter(|shared| !shared.info.ownership_is_standing).map(Arc::clone) {
+            None => self.finish_error(pending, &error_of(&fault)),
+            Some(shared) => {
+                let ticket = self.ticket(pending);
+                shared.answer_proved(self.outlet.clone(), vec![Reply { ticket, answer: Err(Box::new(fault)) }]);
+            }
         }
     }
 
@@ -430,9 +442,7 @@ impl Session {
 
     /// Sends what waited and need not wait any more.
     fn pump(&mut self) {
-        if self.moved {
-            self.look_at_role();
-        }
+        self.look_at_role();
         while let Some(next) = self.queue.pop_front() {
             if let Some(blocked) = self.submit(next) {
                 self.queue.push_front(blocked);

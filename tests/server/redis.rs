@@ -48,6 +48,8 @@ fn taken_over(server: &Server, text: &str) {
             wait(store.commit([batch].into())).unwrap();
         }
     }
+    // It ends, so that the server here may take the register again.
+    wait(store.release()).unwrap();
     wait(store.close());
 }
 
@@ -66,10 +68,16 @@ fn an_owner_that_was_replaced_repeats_no_answer_from_its_memory() {
         taken_over(&redis, "10.0.0.2");
         let ask = if method == "ip.get" { json!({"network": "lan", "address": "10.0.0.2"}) } else { allocate };
         let refused = client.call(method, ask.clone())["error"].clone();
-        assert_eq!(refused["data"]["kind"], "unavailable", "{refused}");
-        assert_eq!(refused["data"]["applied"], false, "{refused}");
-        // It has taken the shard anew and reads what is there.
-        let answer = client.ok(method, ask);
+        // By the committer, which proves what it answers; or the keeper was faster, which looks after the lease.
+        let kind = refused["data"]["kind"].as_str().unwrap_or_default();
+        assert!(kind == "not_ready" || kind == "unavailable" && refused["data"]["applied"] == false, "{refused}");
+        // It has taken the register anew and reads what is there.
+        let mut answer = client.call(method, ask.clone());
+        while answer["error"]["data"]["kind"] == "not_ready" {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            answer = client.call(method, ask.clone());
+        }
+        let answer = answer["result"].clone();
         if method == "ip.get" {
             assert_eq!(answer["reservation"]["owner"], "other", "{answer}");
         } else {

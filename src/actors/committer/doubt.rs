@@ -48,23 +48,61 @@ impl Committer {
             }
             return;
         }
+        if self.in_flight.iter().any(|group| group.result.is_none()) {
+            // What is behind it may have been applied: its answer, or its deadline, brings us here again.
+            return;
+        }
         tracing::warn!(error = chain(error), ?applied, "a commit is given up; its networks are loaded again");
         self.discard(applied, &chain(error), retake, ctx);
+    }
+
+    /// Settles what was applied although something before it was not: of other shards, so of other networks. Answers that
+    /// travelled with it and show networks of what was given up are given up, too.
+    fn settle_beside(&mut self, stand: Vec<Group>, given_up: &[Group], problem: &str) {
+        let lost: HashSet<NetworkId> = (given_up.iter().flat_map(|group| &group.units))
+            .flat_map(|unit| unit.parts.iter().map(|part| part.lane.id))
+            .collect();
+        for group in stand {
+            for committed in group.result.iter().flatten().flatten() {
+                if let Some(line) = self.lines.get_mut(&committed.shard) {
+                    line.durable = (committed.seq, committed.digest);
+                }
+            }
+            for unit in group.units {
+                self.leave(&unit, |standing| standing.in_flight -= 1);
+                if unit.parts.iter().any(|part| lost.contains(&part.lane.id)) {
+                    self.give_up(unit, Applied::Unknown, problem);
+                } else {
+                    self.settle(unit);
+                }
+            }
+        }
     }
 
     fn send_again(&mut self, ctx: &mut Context<Self>) {
         self.retrying = false;
         // In order, and the same bytes: a group that was applied after all is recognised by the store.
-        let numbers: Vec<u64> = self.in_flight.iter().map(|group| group.number).collect();
+        let mut numbers = Vec::new();
+        for group in self.in_flight.iter_mut().filter(|group| !matches!(group.result, Some(Ok(_)))) {
+            // The answer of the attempt before is not waited for any more: it may be that it was applied.
+            group.doubtful |= group.result.is_none();
+            numbers.push(group.number);
+        }
         for number in numbers {
             self.send(number, ctx);
         }
     }
 
-    /// Gives up everything under way and everything behind it, and makes the shards concerned usable again.
+    /// Gives up everything under way and everything behind it, and makes the shards concerned usable again. Whatever is
+    /// under way has its last answer: what was applied all the same stands, and of what was in doubt once nobody says that
+    /// it did not happen.
     fn discard(&mut self, applied: Applied, problem: &str, retake: bool, ctx: &mut Context<Self>) {
         self.recovering = true;
-        let groups: Vec<Group> = self.in_flight.drain(..).collect();
+        let (stand, groups): (Vec<Group>, Vec<Group>) =
+            self.in_flight.drain(..).partition(|group| matches!(group.result, Some(Ok(_))));
+        let retake = retake || groups.iter().any(|group| group.doubtful);
+        let applied = if retake { Applied::Unknown } else { applied };
+        self.settle_beside(stand, &groups, problem);
         let mut shards: HashSet<ShardId> = HashSet::new();
         for group in &groups {
             shards.extend(&group.proofs);

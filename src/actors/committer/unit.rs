@@ -10,8 +10,8 @@ use crate::actors::network::Loaded;
 use crate::actors::routes::Lane;
 use crate::actors::{Applied, Fault, Outlet, Reply, answer_all};
 use crate::core::state::{Entry, State};
-use crate::core::types::{Generation, ShardTime, WallTime};
-use crate::store::{Act, CommitError, Digest, Epoch, Head, Seq, Token};
+use crate::core::types::{Generation, NetworkId, ShardTime, WallTime};
+use crate::store::{Act, CommitError, Digest, Epoch, Head, Seq, ShardId, Token};
 
 /// An answer that waits for durability, and whether its request changed something.
 #[derive(Debug)]
@@ -38,6 +38,12 @@ pub struct Part {
 }
 
 impl Part {
+    /// Nothing of a network, but of this shard: its owner must be proved before the answers of the unit leave.
+    pub fn proof(shard: ShardId) -> Self {
+        let lane = Arc::new(Lane::new(NetworkId(0), shard));
+        Self { lane, incarnation: 0, changes: 0, bytes: 0, acts: Vec::new() }
+    }
+
     /// What these acts change.
     pub fn new(lane: Arc<Lane>, incarnation: u64, acts: Vec<Act>) -> Self {
         let changes = acts.iter().map(|act| act.steps.len()).sum();

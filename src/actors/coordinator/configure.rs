@@ -336,6 +336,7 @@ pub(super) fn comes_before_overlap(fault: &Fault) -> bool {
     }
 }
 
-fn is_gone(fault: &Fault) -> bool {
+/// The network is no more.
+pub(super) fn is_gone(fault: &Fault) -> bool {
     matches!(fault, Fault::Refused(Refusal::NotFound { .. }))
 }

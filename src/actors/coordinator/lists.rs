@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use compact_str::CompactString;
 
+use super::configure::is_gone;
 use super::{Coordinator, Done, ListPlace, Outcomes};
 use crate::actors::directory::{Question, Told};
 use crate::actors::routes::Route;
@@ -280,7 +281,11 @@ impl Coordinator {
     pub(super) async fn located(&self, address: Address, scope: &Scope, command: Command) -> Outcomes {
         for listing in self.holding(None, address).await {
             let Some(route) = self.route_of(&listing) else { continue };
-            let Ok(Outcome::Lookup(lookup)) = self.ask(&route, Command::Get(address)).await else { continue };
+            let lookup = match self.ask(&route, Command::Get(address)).await {
+                Ok(Outcome::Lookup(lookup)) => lookup,
+                Err(fault) if !is_gone(&fault) => return Err(fault),
+                Ok(_) | Err(_) => continue,
+            };
             let holder = lookup.reservation.as_ref().filter(|view| view.address == address);
             if holder.is_some_and(|view| view.reservation.holder.scope == *scope) {
                 return self.ask(&route, command).await.map(Done::Outcome);
@@ -309,7 +314,12 @@ impl Coordinator {
                 continue;
             }
             let Some(route) = self.route_of(&listing) else { continue };
-            let Ok(Outcome::Network(view)) = self.ask(&route, Command::Show).await else { continue };
+            let view = match self.ask(&route, Command::Show).await {
+                Ok(Outcome::Network(view)) => view,
+                // A list without a network that is only being loaded would be wrong.
+                Err(fault) if !is_gone(&fault) => return Err(fault),
+                Ok(_) | Err(_) => continue,
+            };
             let tagged = |(key, value): &(CompactString, Option<CompactString>)| {
                 view.config.tags.get(key).is_some_and(|present| value.as_ref().is_none_or(|value| value == present))
             };
@@ -339,7 +349,11 @@ impl Coordinator {
         let mut walk = Walk::after(self, None);
         while let Some(listing) = walk.next().await {
             let Some(route) = self.route_of(&listing) else { continue };
-            let Ok(Outcome::Scopes(here)) = self.ask(&route, Command::Scopes).await else { continue };
+            let here = match self.ask(&route, Command::Scopes).await {
+                Ok(Outcome::Scopes(here)) => here,
+                Err(fault) if !is_gone(&fault) => return Err(fault),
+                Ok(_) | Err(_) => continue,
+            };
             for usage in here {
                 match scopes.get_mut(&usage.scope) {
                     Some(sum) => {

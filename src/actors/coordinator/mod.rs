@@ -289,6 +289,7 @@ impl Drop for Tell {
 pub fn spawn(shared: &Arc<Shared>, ticket: u32, order: Order, outlet: Outlet) {
     let shared = Arc::clone(shared);
     let reactor = shared.reactors()[0].clone();
+    let outlet = if shared.info.ownership_is_standing { outlet } else { proved(&shared, &order, outlet) };
     reactor.spawn(async move {
         let mut tell = Tell { outlet, ticket, told: false };
         let coordinator = Coordinator { shared, by: order.by, reason: order.reason, dry_run: order.dry_run };
@@ -298,6 +299,40 @@ pub fn spawn(shared: &Arc<Shared>, ticket: u32, order: Order, outlet: Outlet) {
         }
         coordinator.run(order.job, &mut tell).await;
     });
+}
+
+/// An outlet whose answers leave when it is proved that this node still owns the register: a job asks the catalog and the
+/// routing table, which prove nothing, and finds little in those of a tenure that is over.
+fn proved(shared: &Arc<Shared>, order: &Order, outlet: Outlet) -> Outlet {
+    let (to, mut answers) = crate::actors::outlet();
+    let (shared, reads) = (Arc::clone(shared), order.dry_run || order.job.is_read());
+    let reactor = shared.reactors()[0].clone();
+    reactor.spawn(async move {
+        while let Some(told) = answers.recv().await {
+            let told = match told {
+                Told::Job(ticket, answer) if !shared.is_proved_owner().await => {
+                    Told::Job(ticket, unproved(answer, reads))
+                }
+                told => told,
+            };
+            // A closed outlet is a client that hung up.
+            let _ = outlet.send(told);
+        }
+    });
+    to
+}
+
+/// What is answered in place of what cannot be proved.
+fn unproved(answer: Outcomes, reads: bool) -> Outcomes {
+    match answer {
+        // It says itself what is known of it.
+        Err(fault) if !matches!(*fault, Fault::Refused(_)) => Err(fault),
+        Ok(_) if !reads => {
+            let problem = "another node owns the register by now".to_owned();
+            Err(Box::new(Fault::Unavailable { applied: Applied::Unknown, problem }))
+        }
+        Ok(_) | Err(_) => Err(Box::new(Fault::NotReady { reason: NotReadyReason::Moved, retry_after_ms: 200 })),
+    }
 }
 
 /// One job's view of the world.

@@ -13,7 +13,10 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local function parsed(value)
     local process, seen, card = string.match(value, '^(%x+) (%d+) (.*)$')
-    return process, now - (seen or 0), card
+    local age = now - (seen or 0)
+    -- Seen in the future: the clock of this server went back, and nobody knows how long ago that was.
+    if age < -tonumber(ARGV[4]) then age = 100 * ARGV[4] end
+    return process, math.max(age, 0), card
 end
 local there = redis.call('HMGET', KEYS[1], ARGV[1])[1]
 if there then

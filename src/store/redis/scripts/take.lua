@@ -30,7 +30,8 @@ if head[2] ~= ARGV[1] or head[1] == '0' then
         if head[2] ~= ARGV[6] then
             return {'fenced', head[1]}
         end
-    elseif head[4] ~= ARGV[3] and tonumber(head[6] or 0) > now then
+    -- A lease that ends later than any that is given now is from a clock that went back.
+    elseif head[4] ~= ARGV[3] and tonumber(head[6] or 0) > now and head[6] - now <= 2 * ARGV[5] then
         return {'held', head[3], head[5] or '', string.format('%.0f', head[6] - now)}
     end
     redis.call('HSET', KEYS[1], 'epoch', string.format('%.0f', head[1] + 1), 'token', ARGV[1], 'parent', head[2],
