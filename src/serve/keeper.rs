@@ -11,6 +11,8 @@
 //!           └─ taken and loaded ──▶ owns ── fenced, lapsed, failed ──▶ ends its actors, contends again
 //! ```
 //!
+//! A store that failed for good ends the process too: see [`StoreHealth::Failed`].
+//!
 //! Where holding the store open is itself the proof of ownership (files of this machine), there is one tenure: what ends
 //! it ends the process.
 //!
@@ -33,7 +35,7 @@ use crate::actors::{Fatal, NotReadyReason, outlet};
 use crate::limits::{NODE_LEASE_LAPSES_MS, NODE_LEASE_MS, NODE_LEASE_RENEWED_EVERY_MS};
 use crate::server::Server;
 use crate::server::role::Role;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, StoreHealth};
 
 /// How often a node that does not own the register tries to.
 const CONTENDS_EVERY: Duration = Duration::from_millis(500);
@@ -158,8 +160,12 @@ impl Keeper {
                     () = &mut meeting => {}
                 }
                 // The role says what came of it.
-                let _ = self.contend().await;
-                continue;
+                match self.contend().await {
+                    Err(CannotOwn::Unreachable(problem) | CannotOwn::Damaged(problem)) if self.failed() => {
+                        return Ended::Failed(problem);
+                    }
+                    Ok(()) | Err(_) => continue,
+                }
             };
             let problem = tokio::select! {
                 () = stop.cancelled() => return Ended::Stopped,
@@ -167,11 +173,16 @@ impl Keeper {
                 problem = keep_lease(&self.server, &*self.store, &mut self.renewed_ms) => problem,
                 () = &mut meeting => continue,
             };
-            if self.store.info().ownership_is_standing {
+            if self.store.info().ownership_is_standing || self.failed() {
                 return Ended::Failed(problem);
             }
             self.end_tenure(shared, &problem).await;
         }
+    }
+
+    /// A store that takes nothing any more takes nothing in the next tenure either: only a new process may help.
+    fn failed(&self) -> bool {
+        self.store.health() == StoreHealth::Failed
     }
 
     async fn end_tenure(&self, shared: &Arc<Shared>, problem: &str) {

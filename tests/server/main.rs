@@ -22,4 +22,5 @@ mod restart;
 mod rules;
 mod spread;
 mod stop;
+mod stores;
 mod support;

@@ -12,11 +12,11 @@ use allod::config::Config;
 use allod::core::types::WallTime;
 use allod::serve::{Options, Running, start};
 use allod::store::Store;
-use allod::store::memory::MemoryStore;
 use serde_json::{Value, json};
 
 use crate::faulty::FaultyStore;
 use crate::published::PUBLISHED;
+use crate::stores;
 
 /// A server, its store and its clock.
 pub struct TestServer {
@@ -31,7 +31,7 @@ impl TestServer {
     }
 
     pub fn with(change: impl FnOnce(&mut Options)) -> Self {
-        Self::over(Arc::new(MemoryStore::new(4)), change)
+        Self::over(stores::store(4), change)
     }
 
     pub fn over(inner: Arc<dyn Store>, change: impl FnOnce(&mut Options)) -> Self {

@@ -7,9 +7,11 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 use super::link::{self, Failed, Link};
+use super::moving;
 use super::scripts::{self, Call, Loaded, Taken, Verdict};
 use super::shared::Shared;
 use crate::limits::NODE_LEASE_MS;
+use crate::store::moving::{LastOf, Notice};
 use crate::store::{CommitError, Digest, Head, NodeCard, Seen, Seq, ShardId, StoreError, Token};
 
 /// How long an answer may take.
@@ -18,12 +20,14 @@ const ANSWER_WITHIN: Duration = Duration::from_millis(1_500);
 /// What a check names: a batch on a shard's line, and the token under which it is asked.
 pub(super) type Name = (ShardId, Token, Seq, Digest);
 
-/// A call of `take`, `confirm`, `renew`, `release` or `meet`.
+/// A call of `take`, `confirm`, `renew`, `release`, `post` or `meet`.
 pub(super) enum Job {
     Take(ShardId, Token, oneshot::Sender<Result<Head, StoreError>>),
     Confirm(Vec<Name>, oneshot::Sender<Result<(), CommitError>>),
     /// These shards, under these tokens, for so many milliseconds more.
     Lease(Vec<(ShardId, Token)>, u64, oneshot::Sender<Result<(), StoreError>>),
+    /// The register says this of its move, if these are the ends of these shards.
+    Post(Option<Notice>, Vec<LastOf>, oneshot::Sender<Result<(), StoreError>>),
     /// This node is here, or gone.
     Meet(bool, oneshot::Sender<Result<Vec<Seen>, StoreError>>),
 }
@@ -36,6 +40,9 @@ pub(super) async fn run(shared: Arc<Shared>, mut link: Link, mut jobs: mpsc::Rec
             Job::Take(shard, token, reply) => drop(reply.send(take(&shared, &mut link, shard, token).await)),
             Job::Confirm(names, reply) => drop(reply.send(confirm(&shared, &mut link, &names).await)),
             Job::Lease(shards, ms, reply) => drop(reply.send(lease(&shared, &mut link, &shards, ms).await)),
+            Job::Post(notice, shards, reply) => {
+                drop(reply.send(moving::post(&shared, &mut link, notice.as_ref(), &shards).await));
+            }
             Job::Meet(here, reply) => drop(reply.send(meet(&shared, &mut link, here).await)),
         }
     }
@@ -57,6 +64,7 @@ async fn take(shared: &Shared, link: &mut Link, shard: ShardId, token: Token) ->
         }
         Taken::Fenced(current) => return Err(StoreError::Fenced { shard, current }),
         Taken::Absent => return Err(shared.absent(shard)),
+        Taken::Moved(notice) => return Err(moving::moved(&shared.place, shared.keys.prefix(), &notice)),
     };
     let followed = shared.line(shard, |line| (line.take(&head), line.epoch()))?;
     if let (Err(acknowledged), epoch) = followed {
