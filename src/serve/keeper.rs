@@ -77,12 +77,12 @@ impl Keeper {
     /// Tells the others that this node is here. A process of its name that was seen a moment ago may be the one before
     /// this one, which crashed: then it is not seen again.
     async fn introduce(&self) -> Result<(), String> {
-        let begun = self.server.clock.boot_ms();
+        let begun = self.server.clock.lease_ms();
         loop {
             match self.store.meet(true).await {
                 Ok(_) => return Ok(()),
                 Err(error @ StoreError::Locked(_)) => {
-                    if self.server.clock.boot_ms().saturating_sub(begun) > NODE_LEASE_MS + 2_000 {
+                    if self.server.clock.lease_ms().saturating_sub(begun) > NODE_LEASE_MS + 2_000 {
                         return Err(chain(&error));
                     }
                     tracing::warn!(error = chain(&error), "waiting: it may be the one before this, which crashed");
@@ -96,7 +96,7 @@ impl Keeper {
     /// Tries to own the register. The role says what came of it.
     async fn contend(&mut self) -> Result<(), CannotOwn> {
         let (fatal, fatals) = outlet();
-        let before = self.server.clock.boot_ms();
+        let before = self.server.clock.lease_ms();
         let started = service::start(Parts {
             store: Arc::clone(&self.store),
             clock: Arc::clone(&self.server.clock),
@@ -227,7 +227,7 @@ async fn keep_lease(server: &Server, store: &dyn Store, renewed_ms: &mut u64) ->
     }
     loop {
         tokio::time::sleep(Duration::from_millis(NODE_LEASE_RENEWED_EVERY_MS)).await;
-        let before = server.clock.boot_ms();
+        let before = server.clock.lease_ms();
         let left = NODE_LEASE_LAPSES_MS.saturating_sub(before.saturating_sub(*renewed_ms));
         match tokio::time::timeout(Duration::from_millis(left), store.renew()).await {
             Ok(Ok(())) => *renewed_ms = before,
@@ -235,7 +235,7 @@ async fn keep_lease(server: &Server, store: &dyn Store, renewed_ms: &mut u64) ->
             Ok(Err(error)) => tracing::warn!(error = chain(&error), "the lease is not renewed yet"),
             Err(_) => {}
         }
-        if server.clock.boot_ms().saturating_sub(*renewed_ms) >= NODE_LEASE_LAPSES_MS {
+        if server.clock.lease_ms().saturating_sub(*renewed_ms) >= NODE_LEASE_LAPSES_MS {
             return "the lease could not be renewed in time, so another node may have taken over".to_owned();
         }
     }

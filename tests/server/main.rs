@@ -5,6 +5,8 @@
     reason = "a failed unwrap is how a test fails; tests wait on real processes and files"
 )]
 
+#[path = "../it/sequences/clock.rs"]
+mod clock;
 #[path = "../it/sequences/published.rs"]
 mod published;
 

@@ -67,6 +67,11 @@ pub fn store(shards: u16) -> Arc<dyn Store> {
     Arc::new(RedisStore::open(options).unwrap())
 }
 
+/// The proof that an answer without a change waits for goes out in the same order as commits, so a commit that hangs holds
+/// it up, whichever network it is of. A Redis that does not answer the one does not answer the other either; here, where
+/// only commits are held, it shows.
+pub const PROOF_WAITS: &str = "an answer's proof waits behind a commit that hangs, also one of another network";
+
 /// Is the test about something that the store under it does not have? Then it says what, and the test ends.
 pub fn only_with_memory(why: &str) -> bool {
     let exempt = over_redis();

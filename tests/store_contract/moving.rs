@@ -203,7 +203,7 @@ fn a_register_moves_to_redis_and_back_with_everything_in_it() {
     assert!(between == before);
     // No generation of before is given again, and no lease has become shorter.
     let highest = heads.iter().map(|head| head.generation).max().unwrap();
-    assert!(in_redis.iter().all(|head| head.generation >= Generation(NOW_MS / 1_000 << 20)));
+    assert!(in_redis.iter().all(|head| head.generation >= Generation((NOW_MS / 1_000) << 20)));
     assert!(in_redis.iter().all(|head| head.generation > highest));
     let back = moved(&keys, &last, 3).unwrap();
     assert_ne!(back.register, to_redis.register, "each is another register");

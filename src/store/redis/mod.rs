@@ -56,7 +56,6 @@ pub use self::moving::without_secret;
 use self::scripts::{Call, Initialised, Loaded, Shas};
 use self::server::Server;
 use self::shared::{Parts, Shared};
-use crate::limits::NODE_LEASE_MS;
 use crate::store::moving::{Notice, Opening};
 use crate::store::{
     Batch, CommitError, Committed, Digest, Head, Later, NodeCard, Seen, Seq, ShardId, ShardImage, Store, StoreError,
@@ -237,12 +236,9 @@ impl RedisStore {
         })
     }
 
-    fn lease(&self, shards: Vec<(ShardId, Token)>, ms: u64) -> Later<Result<(), StoreError>> {
-        if shards.is_empty() {
-            return Box::pin(std::future::ready(Ok(())));
-        }
+    fn lease(&self, what: checks::Lease) -> Later<Result<(), StoreError>> {
         let (reply, answer) = oneshot::channel();
-        let queued = self.queue(checks::Job::Lease(shards, ms, reply), |senders| &senders.checks);
+        let queued = self.queue(checks::Job::Lease(what, reply), |senders| &senders.checks);
         Box::pin(async move {
             queued?;
             answer.await.unwrap_or_else(|_| Err(ended()))
@@ -442,11 +438,11 @@ impl Store for RedisStore {
     }
 
     fn renew(&self) -> Later<Result<(), StoreError>> {
-        self.lease(self.shared.owned(), NODE_LEASE_MS)
+        self.lease(checks::Lease::Renewed)
     }
 
     fn release(&self) -> Later<Result<(), StoreError>> {
-        self.lease(self.shared.let_go(), 0)
+        self.lease(checks::Lease::Ended)
     }
 
     fn meet(&self, here: bool) -> Later<Result<Vec<Seen>, StoreError>> {

@@ -277,8 +277,11 @@ pub(super) fn taken(value: Value) -> Option<Taken> {
     })
 }
 
-/// The answer of `nodes`: name, age in milliseconds and card of each; or how long ago the name was seen elsewhere.
-pub(super) fn nodes(value: Value) -> Option<Result<Vec<(String, u64, String)>, u64>> {
+/// A node as `nodes` tells it: name, age in milliseconds, and card.
+pub(super) type Told = (String, u64, String);
+
+/// The answer of `nodes`: those that there are; or how long ago the name was seen elsewhere.
+pub(super) fn nodes(value: Value) -> Option<Result<Vec<Told>, u64>> {
     let (word, mut rest) = Answer::of(value)?;
     match &word[..] {
         b"taken" => Some(Err(rest.number()?)),

@@ -164,3 +164,20 @@ fn several_shards_are_committed_together_or_not_at_all() {
     assert!(begun.held().is_empty());
     assert!(wait(begun.store.history(ShardId(1), Seq(0), 10)).unwrap().is_empty());
 }
+
+/// After a commit in doubt an owner takes its shard anew, beside the renewal of its lease. The renewal is of the tenure, not
+/// of the token that it saw when it was asked for.
+#[test]
+fn a_lease_that_is_renewed_while_its_shard_is_taken_anew_is_not_lost() {
+    let Some(begun) = Begun::new(&[]) else { return };
+    let again = begun.store.take(ShardId(0), token(2));
+    let renewed = begun.store.renew();
+    wait(again).unwrap();
+    wait(renewed).unwrap();
+    let again = begun.store.take(ShardId(0), token(3));
+    let released = begun.store.release();
+    wait(again).unwrap();
+    wait(released).unwrap();
+    let lease: String = begun.server.ask(&["HGET", "allod:{0}:head", "lease"]);
+    assert_eq!(lease, "0");
+}
