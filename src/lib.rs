@@ -91,6 +91,12 @@
 //!   [`server::session`]. Shown by `requests_for_one_network_take_effect_in_the_order_sent`,
 //!   `a_request_waits_for_the_creation_of_the_network_that_it_names`,
 //!   `a_method_over_several_networks_stands_between_what_is_before_and_behind`.
+//! - **I-9** Of several nodes that share a register, only answers of its owner leave: each is proved, after its request
+//!   arrived, by a commit or a fence check under the owner's token, whatever leases and clocks say. Kept by
+//!   [`actors::committer`] (proofs) and [`serve`] (tenures). Shown by
+//!   `a_node_that_was_stopped_past_its_lease_and_woken_neither_grants_nor_repeats_a_grant`,
+//!   `an_owner_that_was_replaced_repeats_no_answer_from_its_memory`,
+//!   `whichever_node_is_killed_the_others_go_on_and_no_address_has_two_holders`.
 //!
 //! Queues are bounded ([`actors`] has the table), waits are limited, and every bound has its name in [`limits`].
 

@@ -116,6 +116,8 @@ pub const PEER_HANDSHAKE_MS: u64 = 5_000;
 pub const PEER_PING_MS: u64 = 1_000;
 /// A node that says nothing for so long while something is asked of it is taken for gone.
 pub const PEER_SILENCE_MS: u64 = 3_000;
+/// A node that stops waits so long for the goodbye of another one that has nothing under way.
+pub const PEER_GOODBYE_MS: u64 = 1_000;
 /// A node that asks nothing for so long, not even for a sign of life, is let go.
 pub const PEER_IDLE_MS: u64 = 10_000;
 /// Shortest and longest wait before a connection to another node is tried again.

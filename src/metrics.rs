@@ -37,6 +37,12 @@ pub struct Metrics {
     pub restarts: IntCounter,
     /// Panics caught.
     pub panics: IntCounter,
+    /// Does this node own the register?
+    pub owner: IntGauge,
+    /// How often it came to own it.
+    pub tenures: IntCounter,
+    /// Requests handed to the node that owns the register.
+    pub forwarded: IntCounter,
     /// Open connections.
     pub connections: IntGauge,
     /// Connections accepted.
@@ -115,6 +121,19 @@ impl Metrics {
                 "Networks loaded again after a panic or a commit in doubt. Any rise needs a look at the log.",
             ),
             panics: counter("allod_panics_total", "Panics caught. Any rise is a bug: the log has its id."),
+            owner: IntGauge::new(
+                "allod_owner",
+                "1 while this node owns the register, 0 while another one does or nobody. Over all nodes the sum is 1; 0 for long means that nobody serves.",
+            )
+            .expect("names are constants"),
+            tenures: counter(
+                "allod_tenures_total",
+                "How often this node came to own the register. Over all nodes a rise without restarts means that the store or a node stands still at times.",
+            ),
+            forwarded: counter(
+                "allod_forwarded_requests_total",
+                "Requests handed to the node that owns the register. Clients that ask that node itself save a hop.",
+            ),
             connections: IntGauge::new("allod_connections", "Open client connections.").expect("names are constants"),
             connections_accepted: counter(
                 "allod_connections_accepted_total",
@@ -142,6 +161,9 @@ impl Metrics {
             Box::new(metrics.commit_failures.clone()),
             Box::new(metrics.restarts.clone()),
             Box::new(metrics.panics.clone()),
+            Box::new(metrics.owner.clone()),
+            Box::new(metrics.tenures.clone()),
+            Box::new(metrics.forwarded.clone()),
             Box::new(metrics.connections.clone()),
             Box::new(metrics.connections_accepted.clone()),
             Box::new(metrics.connections_closed.clone()),

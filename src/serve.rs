@@ -34,13 +34,16 @@ use crate::actors::clock::{Clock, SystemClock};
 use crate::actors::committer::chain;
 use crate::actors::coordinator::{self, Job, Order};
 use crate::actors::figures;
-use crate::actors::service::{self, Hooks, Shared};
+use crate::actors::service::{self, Hooks};
 use crate::cli::failure::Failure;
 use crate::config::{Config, Sources, StoreKind};
 use crate::core::command::NetworkInput;
+use crate::limits::PEER_HANDSHAKE_MS;
 use crate::metrics::Metrics;
+use crate::peer::link::LinkState;
+use crate::server::cluster::Nodes;
 use crate::server::forwarded::Forwarded;
-use crate::server::role::Seat;
+use crate::server::role::{Role, Seat};
 use crate::server::{Bounds, Server, connection};
 use crate::store::Store;
 use crate::store::embedded::{self, EmbeddedStore};
@@ -345,20 +348,20 @@ async fn bring_up(
         started: Instant::now(),
         stop,
         tasks: TaskTracker::new(),
+        peers: TaskTracker::new(),
+        nodes: Nodes::default(),
         sessions: AtomicU64::new(0),
     });
     let present = Arc::downgrade(&server);
     figures::watch(&server.metrics, Box::new(move || present.upgrade()?.seat.role().actors().cloned()));
     if let Some(peers) = &mut peers {
-        peers.listen(Arc::new(Forwarded::of(&server)), server.stop.clone());
+        peers.listen(Arc::new(Forwarded::of(&server)), server.stop.clone(), &server.peers);
     }
-    store.introduce(card.clone());
-    let mut keeper = Keeper::new(Arc::clone(&server), Arc::clone(&store), hooks, peers);
+    let mut keeper = Keeper::new(Arc::clone(&server), store, hooks, peers);
+    keeper.introduce(card.clone());
     keeper.begin().await.map_err(|problem| CannotStart::register(problem, config.store.kind))?;
-    if let Some(shared) = server.seat.role().actors() {
-        for input in networks {
-            make(shared, input).await?;
-        }
+    for input in networks {
+        make(&server.seat.role(), input).await?;
     }
     let tcp = bind(&config.server.listen, "server.listen")?;
     let http = bind(&config.server.http_listen, "server.http_listen")?;
@@ -367,7 +370,7 @@ async fn bring_up(
     };
     let (tcp_at, http_at) = (address(&tcp)?, address(&http)?);
     card.address = tcp_at.to_string();
-    store.introduce(card);
+    keeper.introduce(card);
     serve_http(http, Arc::clone(&server))?;
     let accepting = Arc::clone(&server);
     let listener = TcpListener::from_std(tcp)
@@ -480,7 +483,9 @@ async fn take_down(server: &Arc<Server>, stop: &CancellationToken, bound: Durati
     let begun = Instant::now();
     stop.cancel();
     server.tasks.close();
-    if tokio::time::timeout(bound, server.tasks.wait()).await.is_err() {
+    server.peers.close();
+    let all = async { tokio::join!(server.tasks.wait(), server.peers.wait()) };
+    if tokio::time::timeout(bound, all).await.is_err() {
         tracing::warn!(left = server.tasks.len(), "stopping without waiting longer for connections");
     }
     let left = bound.saturating_sub(begun.elapsed()).max(Duration::from_millis(100));
@@ -492,8 +497,8 @@ async fn take_down(server: &Arc<Server>, stop: &CancellationToken, bound: Durati
     tracing::info!(took_ms = begun.elapsed().as_millis() as u64, "stopped");
 }
 
-/// Makes a network of a network file, if it is absent.
-async fn make(shared: &Arc<Shared>, input: NetworkInput) -> Result<(), CannotStart> {
+/// Makes a network of a network file, if it is absent: here, or at the node that owns the register.
+async fn make(role: &Role, input: NetworkInput) -> Result<(), CannotStart> {
     let cannot = |problem| {
         CannotStart::new(problem, "see the file of `--networks`; `allod network dump` writes one that is right")
     };
@@ -501,7 +506,20 @@ async fn make(shared: &Arc<Shared>, input: NetworkInput) -> Result<(), CannotSta
     let job = Job::Create { input: Box::new(input), if_absent: true };
     let order = Order { job, by: "server".into(), reason: Some("network file".into()), deadline: None, dry_run: false };
     let (outlet, mut told) = crate::actors::outlet();
-    coordinator::spawn(shared, 0, order, outlet);
+    match role {
+        Role::Owner(shared) => coordinator::spawn(shared, 0, order, outlet),
+        Role::Follower { link, .. } => {
+            // It began to connect a moment ago.
+            let mut state = link.state();
+            let connected = state.wait_for(|state| matches!(state, LinkState::Connected(_)));
+            if tokio::time::timeout(Duration::from_millis(PEER_HANDSHAKE_MS), connected).await.is_err() {
+                return Err(cannot(format!("network `{name}`: the node that owns the register is not reached")));
+            }
+            link.job(u64::MAX, 0, order, &outlet);
+            drop(outlet);
+        }
+        Role::Waiting { why, .. } => return Err(cannot(format!("network `{name}` of the network file: {why}"))),
+    }
     match told.recv().await {
         Some(Told::Job(_, Ok(_))) => Ok(()),
         Some(Told::Job(_, Err(fault))) => {

@@ -28,6 +28,7 @@
 //! Review notes: does every unit that comes in get settled exactly once? Is `incarnation` raised before `settled`? Are
 //! the bytes of a group the same each time it is sent? What if the store never answers (the deadline is ours)?
 
+mod doubt;
 mod proof;
 mod queue;
 mod unit;
@@ -42,15 +43,12 @@ use tokio::sync::oneshot;
 
 use self::queue::Queue;
 pub use self::unit::{Drained, Enqueue, Part, Reload, Retire, Staged, Unit, chain, generation_floor};
-use self::unit::{Line, class_of, disown, highest, line_of};
-use super::network::Loaded;
+use self::unit::{Line, disown, highest, line_of};
 use super::service::Shared;
 use super::{Applied, Fatal, Fault, Told};
 use crate::core::types::NetworkId;
 use crate::limits::TIME_MARK_SECONDS;
-use crate::store::{
-    Act, Batch, CommitError, Committed, Head, NetworkImage, Seq, ShardId, StoreError, StoreHealth, Token,
-};
+use crate::store::{Act, Batch, CommitError, Committed, Head, Seq, ShardId, StoreError, StoreHealth};
 
 /// Groups handed to the store and not answered. Measured: two keep the store busy while the next fills; more only make
 /// groups smaller (PERFORMANCE.md, "Effect of batch size, window, mailbox").
@@ -296,184 +294,6 @@ impl Committer {
         self.kick_reloads(ctx);
         self.pump(ctx);
         self.tell_drained();
-    }
-
-    /// The front group did not end well. What is behind it may still be under way: it is waited for, then all of it goes
-    /// out again in order, or is given up.
-    fn failed(&mut self, error: &CommitError, ctx: &mut Context<Self>) {
-        self.shared.metrics.commit_failures.with_label_values(&[class_of(error)]).inc();
-        if self.shared.store.health() == StoreHealth::Failed {
-            return self.stop(&format!("the store failed: {}", chain(error)));
-        }
-        let begun = self.in_flight.front().map_or_else(Instant::now, |group| group.begun);
-        let over = begun.elapsed() + RETRY_AFTER >= COMMIT_DEADLINE;
-        let (again, retake, applied) = match error {
-            CommitError::NotApplied { cause: StoreError::Full } => (false, false, Applied::No),
-            CommitError::NotApplied { .. } => (!over, false, Applied::No),
-            CommitError::Unknown { .. } => (!over, true, Applied::Unknown),
-            CommitError::Fenced { .. } if self.shared.info.ownership_is_standing => (false, true, Applied::Unknown),
-            CommitError::Fenced { .. } => return self.stop(&chain(error)),
-            CommitError::Mismatch { network, .. } => {
-                // Memory and store disagree, so nothing that was decided beside it may be believed either. Narrower
-                // (the other networks' changes again in a new batch) where a store checks against other writers.
-                tracing::error!(%network, error = chain(error), "memory and store disagree");
-                (false, false, Applied::No)
-            }
-        };
-        if again {
-            if !self.retrying {
-                tracing::warn!(error = chain(error), "a commit is tried again");
-                self.retrying = true;
-                ctx.run_later(RETRY_AFTER, Self::send_again);
-            }
-            return;
-        }
-        tracing::warn!(error = chain(error), ?applied, "a commit is given up; its networks are loaded again");
-        self.discard(applied, &chain(error), retake, ctx);
-    }
-
-    fn send_again(&mut self, ctx: &mut Context<Self>) {
-        self.retrying = false;
-        // In order, and the same bytes: a group that was applied after all is recognised by the store.
-        let numbers: Vec<u64> = self.in_flight.iter().map(|group| group.number).collect();
-        for number in numbers {
-            self.send(number, ctx);
-        }
-    }
-
-    /// Gives up everything under way and everything behind it, and makes the shards concerned usable again.
-    fn discard(&mut self, applied: Applied, problem: &str, retake: bool, ctx: &mut Context<Self>) {
-        self.recovering = true;
-        let groups: Vec<Group> = self.in_flight.drain(..).collect();
-        let mut shards: HashSet<ShardId> = HashSet::new();
-        for group in &groups {
-            shards.extend(&group.proofs);
-        }
-        for batch in groups.iter().flat_map(|group| &*group.batches) {
-            shards.insert(batch.shard);
-            if !retake && let Some(line) = self.lines.get_mut(&batch.shard) {
-                // Certainly nothing of it was written: its number is free again.
-                line.seq = line.seq.min(Seq(batch.seq.0 - 1));
-            }
-        }
-        let queued = self.queue.take_all();
-        // First every memory concerned is declared worthless, then anything is said.
-        let under_way = groups.into_iter().flat_map(|group| group.units).map(|unit| (unit, applied, true));
-        let behind = queued.into_iter().map(|unit| (unit, Applied::No, false));
-        let units: Vec<(Unit, Applied, bool)> = under_way.chain(behind).collect();
-        units.iter().for_each(|(unit, ..)| disown(unit));
-        for (unit, applied, sent) in units {
-            self.leave(&unit, |standing| if sent { standing.in_flight -= 1 } else { standing.queued -= 1 });
-            self.refuse(unit, applied, problem);
-        }
-        if retake {
-            let tokens = shards.into_iter().map(|shard| (shard, Token(self.shared.clock.entropy())));
-            self.take_anew(tokens.collect(), RETRY_AFTER, ctx);
-        } else {
-            self.recovered(ctx);
-        }
-    }
-
-    /// Takes shards until it succeeds, each under one token: a take-over of which nobody knows is asked for again. What
-    /// arrives meanwhile waits, at most [`COMMIT_DEADLINE`].
-    fn take_anew(&mut self, shards: Vec<(ShardId, Token)>, pause: Duration, ctx: &mut Context<Self>) {
-        let store = Arc::clone(&self.shared.store);
-        let take = async move {
-            let mut taken = Vec::new();
-            let mut left = Vec::new();
-            for (shard, token) in shards {
-                match tokio::time::timeout(COMMIT_DEADLINE, store.take(shard, token)).await {
-                    Ok(Ok(head)) => taken.push((shard, head)),
-                    Ok(Err(error @ (StoreError::Fenced { .. } | StoreError::Held { .. }))) => {
-                        return Err(chain(&error));
-                    }
-                    Ok(Err(error)) => {
-                        tracing::warn!(shard = shard.0, error = chain(&error), "cannot take the shard anew yet");
-                        left.push((shard, token));
-                    }
-                    Err(_) => left.push((shard, token)),
-                }
-            }
-            Ok((taken, left))
-        };
-        ctx.spawn(take.into_actor(self).map(move |taken, act, ctx| {
-            let (taken, left) = match taken {
-                Ok(taken) => taken,
-                // Somebody else owns it by now: nothing that this node knows of it is worth anything.
-                Err(problem) => return act.stop(&problem),
-            };
-            for (shard, head) in taken {
-                act.lines.insert(shard, line_of(&head));
-            }
-            if act.shared.store.health() == StoreHealth::Failed {
-                return act.stop("the store failed and cannot be taken anew");
-            }
-            if left.is_empty() {
-                return act.recovered(ctx);
-            }
-            let waiting = act.queue.take_all();
-            waiting.iter().for_each(disown);
-            for unit in waiting {
-                act.leave(&unit, |standing| standing.queued -= 1);
-                act.refuse(unit, Applied::No, "the store cannot be reached");
-            }
-            ctx.run_later(pause, move |act, ctx| act.take_anew(left, (pause * 2).min(RETRY_AFTER_MAX), ctx));
-        }));
-    }
-
-    fn recovered(&mut self, ctx: &mut Context<Self>) {
-        self.recovering = false;
-        self.kick_reloads(ctx);
-        self.pump(ctx);
-    }
-
-    /// Loads the shards of networks that asked and have nothing under way any more.
-    fn kick_reloads(&mut self, ctx: &mut Context<Self>) {
-        if self.recovering || self.reloads.is_empty() {
-            return;
-        }
-        let mut of_shard: HashMap<ShardId, Vec<Reload>> = HashMap::new();
-        let mut waiting = Vec::new();
-        for reload in self.reloads.drain(..) {
-            if self.networks.contains_key(&reload.lane.id) || self.loading.contains(&reload.lane.shard) {
-                waiting.push(reload);
-            } else {
-                of_shard.entry(reload.lane.shard).or_default().push(reload);
-            }
-        }
-        self.reloads = waiting;
-        for (shard, reloads) in of_shard {
-            self.load(shard, reloads, ctx);
-        }
-    }
-
-    fn load(&mut self, shard: ShardId, reloads: Vec<Reload>, ctx: &mut Context<Self>) {
-        let Some(line) = self.lines.get(&shard).copied() else { return };
-        self.loading.insert(shard);
-        let load = self.shared.store.load(shard, line.token);
-        ctx.spawn(load.into_actor(self).map(move |image, act, ctx| {
-            act.loading.remove(&shard);
-            match image {
-                Ok(image) => {
-                    let floor = generation_floor(image.head.generation.max(line.generation), act.shared.clock.wall());
-                    let mut networks: HashMap<NetworkId, NetworkImage> =
-                        image.networks.into_iter().map(|network| (network.config.id, network)).collect();
-                    for Reload { lane, to } in reloads {
-                        let incarnation = lane.incarnation.load(Ordering::Acquire);
-                        let loaded = Loaded { image: networks.remove(&lane.id), floor, incarnation };
-                        if to.send(loaded).is_err() {
-                            tracing::debug!(network = %lane.id, "nobody waits for the network any more");
-                        }
-                    }
-                    act.kick_reloads(ctx);
-                }
-                Err(error) => {
-                    tracing::error!(shard = shard.0, error = chain(&error), "the shard cannot be loaded; tried again");
-                    act.reloads.extend(reloads);
-                    ctx.run_later(RETRY_AFTER_MAX, Self::kick_reloads);
-                }
-            }
-        }));
     }
 
     fn leave(&mut self, unit: &Unit, change: impl Fn(&mut Standing)) {

@@ -3,7 +3,7 @@
 //!
 //! Nothing here changes a network. Neighbours: `serve` starts it, `server` asks it for routes and hands it jobs.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use actix::prelude::*;
@@ -22,7 +22,7 @@ use crate::core::network::Network;
 use crate::core::state::{NetworkConfig, SubnetConfig};
 use crate::core::types::{NetworkId, ShardTime, WallTime};
 use crate::metrics::Metrics;
-use crate::store::{Head, NetworkImage, ShardId, ShardImage, Store, StoreError, StoreHealth, StoreInfo, Token};
+use crate::store::{Epoch, Head, NetworkImage, ShardId, ShardImage, Store, StoreError, StoreHealth, StoreInfo, Token};
 
 /// Called before each decision. A test panics here, or stops the world.
 pub type BeforeDecide = Arc<dyn Fn(&Command) + Send + Sync>;
@@ -58,9 +58,21 @@ pub struct Shared {
     directory: OnceLock<Addr<Directory>>,
     fatal: mpsc::UnboundedSender<Fatal>,
     over: AtomicBool,
+    /// How often each shard was taken over.
+    epochs: Vec<AtomicU64>,
 }
 
 impl Shared {
+    /// How often a shard was taken over, this tenure included.
+    pub fn epoch(&self, shard: ShardId) -> u64 {
+        self.epochs[usize::from(shard.0)].load(Ordering::Relaxed)
+    }
+
+    /// A shard was taken anew.
+    pub(super) fn note_epoch(&self, shard: ShardId, epoch: Epoch) {
+        self.epochs[usize::from(shard.0)].store(epoch.0, Ordering::Relaxed);
+    }
+
     /// Time of a shard now.
     pub fn shard_time(&self, shard: ShardId) -> ShardTime {
         self.shards[usize::from(shard.0)].now(&*self.clock)
@@ -245,6 +257,7 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
         reactors,
         fatal,
         over: AtomicBool::new(false),
+        epochs: heads.iter().map(|(_, head)| AtomicU64::new(head.epoch.0)).collect(),
     });
     let groups: Vec<Vec<(ShardId, Head)>> =
         if info.commits_shards_together { vec![heads] } else { heads.into_iter().map(|head| vec![head]).collect() };

@@ -36,7 +36,9 @@ pub fn register(id: NetworkId, addr: &Addr<NetworkActor>, due_in_ms: Option<u64>
     QUEUE.with_borrow_mut(|queue| {
         let now = queue.clock.as_ref().map_or(0, |clock| clock.boot_ms());
         let due = due_in_ms.map(|ms| now.saturating_add(ms));
-        if queue.of.get(&id).map(|(at, _)| *at) != due {
+        // A network that was started again has another actor, also where its next time is the same.
+        let known = queue.of.get(&id);
+        if known.map(|(at, _)| *at) != due || known.is_some_and(|(_, of)| of != addr) {
             if let Some((at, _)) = queue.of.remove(&id) {
                 queue.due.remove(&(at, id));
             }
@@ -45,7 +47,7 @@ pub fn register(id: NetworkId, addr: &Addr<NetworkActor>, due_in_ms: Option<u64>
                 queue.of.insert(id, (at, addr.clone()));
             }
         }
-        if dirty && !queue.dirty.contains_key(&id) {
+        if dirty && queue.dirty.get(&id) != Some(addr) {
             queue.dirty.insert(id, addr.clone());
         }
     });

@@ -34,6 +34,28 @@ pub enum ServerCommand {
     Ping,
 }
 
+/// The nodes that share a register.
+#[derive(Debug, Subcommand)]
+pub enum ClusterCommand {
+    /// Which nodes there are, and which of them owns the register
+    Nodes,
+    /// Which node serves a network
+    Locate {
+        /// Name or id
+        network: String,
+    },
+}
+
+impl ClusterCommand {
+    /// The call that it is.
+    pub fn ask(self) -> Ask {
+        match self {
+            Self::Nodes => Ask::new("cluster.nodes", &()),
+            Self::Locate { network } => Ask::new("cluster.locate", &serde_json::json!({ "network": network })),
+        }
+    }
+}
+
 impl ServerCommand {
     /// The call that it is.
     pub fn ask(self) -> Ask {

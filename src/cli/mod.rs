@@ -127,6 +127,9 @@ enum Command {
     /// Ask the server about itself
     #[command(subcommand)]
     Server(call::ServerCommand),
+    /// Ask about the nodes that share the register
+    #[command(subcommand)]
+    Cluster(call::ClusterCommand),
     /// Write all networks and reservations as JSON lines
     Export(archive::Export),
     /// Read what `export` wrote; checked whole before anything changes
@@ -265,6 +268,7 @@ async fn dispatch(command: Command, session: &mut Session) -> Done<Exit> {
         Command::Realm(command) => command.ask(),
         Command::Claimant(command) => command.ask(),
         Command::Server(command) => command.ask(),
+        Command::Cluster(command) => command.ask(),
         Command::Network(command) => match command.ask() {
             Ok(ask) => ask,
             Err(command) => return several(command, session).await,

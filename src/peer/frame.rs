@@ -97,6 +97,8 @@ pub enum Ask {
     },
     /// A sign of life is wanted.
     Ping,
+    /// The last that is asked on this connection: the answer to [`Answered::Closing`].
+    Bye,
 }
 
 /// What the accepting node says.
@@ -121,6 +123,8 @@ pub enum Answered {
     },
     /// The sign of life.
     Pong,
+    /// The node stops: what is asked from here on it does not begin. It waits for [`Ask::Bye`].
+    Closing,
 }
 
 /// Reads no more than may be under way: few bytes can be many requests.
@@ -276,7 +280,7 @@ pub fn encode_asks(ask: Ask, max: usize, out: &mut Vec<u8>) -> Vec<u32> {
         }
         Ask::Work { items, .. } => items.iter().map(|item| item.ticket).collect(),
         Ask::Job { ticket, .. } => vec![ticket],
-        Ask::Ping => Vec::new(),
+        Ask::Ping | Ask::Bye => Vec::new(),
     }
 }
 
@@ -309,7 +313,7 @@ pub fn encode_answers(answered: Answered, max: usize, out: &mut Vec<u8>) {
         Answered::Job { ticket, .. } => {
             let _ = encode(&Answered::Job { ticket, answer: Err(too_long()) }, max, out);
         }
-        Answered::NotOwner { .. } | Answered::Pong => {}
+        Answered::NotOwner { .. } | Answered::Pong | Answered::Closing => {}
     }
 }
 

@@ -231,7 +231,11 @@ impl Inner {
                     Err(error) => return error.into(),
                 };
                 match answered {
-                    Ok(answered) => self.with(|outstanding| outstanding.answered(answered)),
+                    Ok(answered) => {
+                        if self.with(|outstanding| outstanding.answered(answered)) {
+                            self.wake.notify_one();
+                        }
+                    }
                     Err(error) => return error.into(),
                 }
             }

@@ -38,8 +38,8 @@ use super::{BUFFER_BYTES_KEPT, Identity, NodeId, READ_BYTES, handshake};
 use crate::actors::coordinator::Order;
 use crate::actors::{Item, Outlet, Reply, Told};
 use crate::limits::{
-    PEER_FRAME_BYTES_MAX, PEER_HANDSHAKE_FRAME_BYTES_MAX, PEER_IDLE_MS, PEER_IN_FLIGHT_REQUESTS_MAX, PEER_WRITE_BYTES,
-    PEERS_MAX,
+    PEER_FRAME_BYTES_MAX, PEER_GOODBYE_MS, PEER_HANDSHAKE_FRAME_BYTES_MAX, PEER_IDLE_MS, PEER_IN_FLIGHT_REQUESTS_MAX,
+    PEER_WRITE_BYTES, PEERS_MAX,
 };
 
 /// Frames that one turn hands on; then the others of this thread have theirs.
@@ -232,6 +232,8 @@ struct Conversation {
     /// What is said besides the outlet; a pong is in it once at most.
     aside: Mutex<Vec<Answered>>,
     said: Notify,
+    /// The other node has asked the last that it asks.
+    bye: AtomicBool,
 }
 
 impl Conversation {
@@ -245,6 +247,7 @@ impl Conversation {
             room: Notify::new(),
             aside: Mutex::default(),
             said: Notify::new(),
+            bye: AtomicBool::new(false),
         }
     }
 
@@ -321,6 +324,10 @@ impl Conversation {
                 drop(aside);
                 self.said.notify_one();
             }
+            Ask::Bye => {
+                self.bye.store(true, Ordering::Release);
+                self.said.notify_one();
+            }
         }
     }
 
@@ -342,14 +349,25 @@ impl Conversation {
         self.aside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes what was answered, all that there is with one call, until the node stops and everything is answered.
+    /// Writes what was answered, all that there is with one call, until the node stops and everything is answered. Then it
+    /// says so first, and waits for what was asked until the other node heard of it: that is answered, too.
     async fn write(&self, mut socket: WriteHalf<'_>, mut inlet: mpsc::UnboundedReceiver<Told>) -> End {
         let mut bytes = Vec::new();
+        let mut closing: Option<tokio::time::Instant> = None;
         loop {
+            if self.bye.load(Ordering::Acquire) && self.under_way.load(Ordering::Acquire) == 0 {
+                return End::Stopped;
+            }
             let first = tokio::select! {
                 told = inlet.recv() => told,
                 () = self.said.notified() => None,
-                () = self.stop.cancelled(), if self.under_way.load(Ordering::Acquire) == 0 => return End::Stopped,
+                () = self.stop.cancelled(), if closing.is_none() => {
+                    closing = Some(tokio::time::Instant::now() + Duration::from_millis(PEER_GOODBYE_MS));
+                    self.aside().push(Answered::Closing);
+                    None
+                }
+                () = tokio::time::sleep_until(closing.unwrap_or_else(tokio::time::Instant::now)),
+                    if closing.is_some() && self.under_way.load(Ordering::Acquire) == 0 => return End::Stopped,
             };
             let answered = self.encode(first, &mut inlet, &mut bytes);
             self.blocked.store(true, Ordering::Release);

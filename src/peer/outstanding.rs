@@ -148,7 +148,8 @@ impl Outstanding {
     }
 
     /// Hands answers on to who waits for them: what belongs to one outlet as one message, as far as it comes in one piece.
-    pub fn answered(&mut self, answered: Answered) {
+    /// True if there is something to write.
+    pub fn answered(&mut self, answered: Answered) -> bool {
         match answered {
             Answered::Replies(replies) => {
                 let mut run: Option<(Outlet, Vec<Reply>)> = None;
@@ -189,7 +190,13 @@ impl Outstanding {
                 }
             }
             Answered::Pong => {}
+            Answered::Closing => {
+                // What was asked before is still answered; nothing comes behind the goodbye.
+                self.connected = false;
+                return self.append(Ask::Bye);
+            }
         }
+        false
     }
 
     /// The connection is gone: everything under way is answered, and nothing more is taken.

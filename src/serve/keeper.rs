@@ -21,6 +21,8 @@
 //!
 //! Review notes: is the role changed before the actors end, so that nothing new reaches them?
 
+use std::cell::Cell;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,13 +35,17 @@ use crate::actors::committer::chain;
 use crate::actors::service::{self, CannotOwn, Hooks, Parts, Shared};
 use crate::actors::{Fatal, NotReadyReason, outlet};
 use crate::limits::{NODE_LEASE_LAPSES_MS, NODE_LEASE_MS, NODE_LEASE_RENEWED_EVERY_MS};
+use crate::peer::link::LinkState;
 use crate::server::Server;
+use crate::server::cluster::Node;
 use crate::server::role::Role;
-use crate::store::{Store, StoreError, StoreHealth};
+use crate::store::{NodeCard, Store, StoreError, StoreHealth};
 
 /// How often a node that does not own the register tries to.
 const CONTENDS_EVERY: Duration = Duration::from_millis(500);
 
+/// How long a node that starts looks for a way to the owner.
+const FIRST_WAY_MS: u64 = 3 * NODE_LEASE_MS;
 /// How often it tells the others that it is here.
 const MEETS_EVERY: Duration = Duration::from_secs(1);
 
@@ -62,21 +68,47 @@ impl Keeper {
         Self { server, store, hooks, peers, fatals, renewed_ms: 0 }
     }
 
+    /// How this node is known to the others from now on.
+    pub(super) fn introduce(&mut self, card: NodeCard) {
+        self.server.nodes.seen(vec![node(&card, 0)]);
+        self.store.introduce(card);
+    }
+
     /// Finds the node's first role.
     ///
     /// # Errors
     /// A sentence that says what cannot be loaded, and why.
     pub(super) async fn begin(&mut self) -> Result<(), String> {
-        self.introduce().await?;
-        match self.contend().await {
-            Ok(()) | Err(CannotOwn::Held { .. }) => Ok(()),
-            Err(CannotOwn::Unreachable(problem) | CannotOwn::Damaged(problem)) => Err(problem),
+        self.appear().await?;
+        let begun = self.server.clock.lease_ms();
+        loop {
+            match self.contend().await {
+                Ok(()) => return Ok(()),
+                Err(CannotOwn::Held { .. }) => {}
+                Err(CannotOwn::Unreachable(problem) | CannotOwn::Damaged(problem)) => return Err(problem),
+            }
+            let Role::Follower { link, .. } = &*self.server.seat.role() else { return Ok(()) };
+            // Ready is a node that can answer. An owner that is not reached may be dead, and is followed by another one.
+            let mut state = link.state();
+            let connected = state.wait_for(|state| matches!(state, LinkState::Connected(_)));
+            if tokio::time::timeout(CONTENDS_EVERY, connected).await.is_ok() {
+                return Ok(());
+            }
+            if self.server.clock.lease_ms().saturating_sub(begun) > FIRST_WAY_MS {
+                let state = link.state();
+                return Err(match &*state.borrow() {
+                    LinkState::Connecting(Some(problem)) => problem.clone(),
+                    LinkState::Connecting(None) | LinkState::Connected(_) => {
+                        "the node that owns the register is not reached".to_owned()
+                    }
+                });
+            }
         }
     }
 
     /// Tells the others that this node is here. A process of its name that was seen a moment ago may be the one before
     /// this one, which crashed: then it is not seen again.
-    async fn introduce(&self) -> Result<(), String> {
+    async fn appear(&self) -> Result<(), String> {
         let begun = self.server.clock.lease_ms();
         loop {
             match self.store.meet(true).await {
@@ -96,24 +128,34 @@ impl Keeper {
     /// Tries to own the register. The role says what came of it.
     async fn contend(&mut self) -> Result<(), CannotOwn> {
         let (fatal, fatals) = outlet();
-        let before = self.server.clock.lease_ms();
-        let started = service::start(Parts {
+        let renewed_ms = Cell::new(self.server.clock.lease_ms());
+        let starting = service::start(Parts {
             store: Arc::clone(&self.store),
             clock: Arc::clone(&self.server.clock),
             metrics: Arc::clone(&self.server.metrics),
             reactors: self.server.reactors.clone(),
             hooks: self.hooks.clone(),
             fatal,
-        })
-        .await;
+        });
+        // What takes longer to load than a lease lasts must not be taken away meanwhile, again and again.
+        let started = tokio::select! {
+            started = starting => started,
+            never = renew_while_loading(&self.server, &*self.store, &renewed_ms) => match never {},
+        };
         match started {
             Ok(shared) => {
                 self.fatals = fatals;
-                self.renewed_ms = before;
+                self.renewed_ms = renewed_ms.get();
+                self.server.metrics.tenures.inc();
+                self.server.metrics.owner.set(1);
                 self.server.seat.become_role(Role::Owner(shared));
                 Ok(())
             }
             Err(cannot) => {
+                // Some of the shards may have been taken: the next attempt begins anew, whoever makes it.
+                if let Err(error) = self.store.release().await {
+                    tracing::debug!(error = chain(&error), "what was taken is free when its lease runs out");
+                }
                 self.follow(&cannot);
                 Err(cannot)
             }
@@ -148,8 +190,8 @@ impl Keeper {
 
     /// Keeps the role until the server is to stop, or cannot go on.
     pub(super) async fn keep(&mut self, stop: &CancellationToken) -> Ended {
-        let heard = Arc::clone(&self.store);
-        let meeting = meet_others(&*heard);
+        let (server, store) = (Arc::clone(&self.server), Arc::clone(&self.store));
+        let meeting = meet_others(&server, &*store);
         tokio::pin!(meeting);
         loop {
             let role = self.server.seat.role();
@@ -187,6 +229,7 @@ impl Keeper {
 
     async fn end_tenure(&self, shared: &Arc<Shared>, problem: &str) {
         tracing::error!(problem, "this node owns the register no more");
+        self.server.metrics.owner.set(0);
         self.wait("another node takes over", NotReadyReason::Moved);
         shared.retire(problem);
         // Where it is still this node's, nobody need wait for the end of the lease.
@@ -210,13 +253,40 @@ impl Keeper {
     }
 }
 
-/// Tells the others that this node is here, for ever.
-async fn meet_others(store: &dyn Store) {
+fn node(card: &NodeCard, age_ms: u64) -> Node {
+    Node {
+        name: card.name.clone(),
+        process: card.process,
+        version: card.version.clone(),
+        address: card.address.clone(),
+        age_ms,
+    }
+}
+
+/// Tells the others that this node is here and notes who else is, for ever.
+async fn meet_others(server: &Server, store: &dyn Store) {
+    if store.info().ownership_is_standing {
+        std::future::pending::<()>().await;
+    }
     loop {
-        if let Err(error) = store.meet(true).await {
-            tracing::warn!(error = chain(&error), "the other nodes do not learn that this one is here");
+        match store.meet(true).await {
+            Ok(seen) => server.nodes.seen(seen.iter().map(|seen| node(&seen.card, seen.age_ms)).collect()),
+            Err(error) => {
+                tracing::warn!(error = chain(&error), "the other nodes do not learn that this one is here");
+            }
         }
         tokio::time::sleep(MEETS_EVERY).await;
+    }
+}
+
+/// Keeps what was taken so far while the rest is taken and loaded, for ever.
+async fn renew_while_loading(server: &Server, store: &dyn Store, renewed_ms: &Cell<u64>) -> Infallible {
+    loop {
+        tokio::time::sleep(Duration::from_millis(NODE_LEASE_RENEWED_EVERY_MS)).await;
+        let before = server.clock.lease_ms();
+        if store.renew().await.is_ok() {
+            renewed_ms.set(before);
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use compact_str::CompactString;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::{CannotStart, bind};
 use crate::config::Config;
@@ -60,11 +61,14 @@ pub(super) fn introduce(config: &Config, info: &StoreInfo) -> Result<(NodeCard, 
 
 impl Peers {
     /// Begins to answer other nodes, until `stop`; then what was read is answered.
-    pub(super) fn listen(&mut self, handler: Arc<dyn Serve>, stop: CancellationToken) {
+    pub(super) fn listen(&mut self, handler: Arc<dyn Serve>, stop: CancellationToken, tasks: &TaskTracker) {
         let Some(listener) = self.listener.take() else { return };
         tracing::info!(address = self.address, "other nodes reach this one");
         let serving = listener::serve(listener, Arc::clone(&self.own), self.secret.clone(), handler, stop);
+        // The end of the server waits for it: what other nodes have asked is answered.
+        let task = tasks.token();
         actix::spawn(async move {
+            let _task = task;
             if let Err(error) = serving.await {
                 tracing::error!(%error, "other nodes cannot reach this one");
             }

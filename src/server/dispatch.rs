@@ -46,6 +46,13 @@ pub enum Here {
     Ping,
     /// `server.info`.
     Info,
+    /// `cluster.nodes`.
+    Nodes,
+    /// `session.set`.
+    Set {
+        /// From now on so, if it is given.
+        redirect: Option<bool>,
+    },
     /// `rpc.discover`.
     Discover,
 }
@@ -133,6 +140,12 @@ fn plan_of(request: Request, shape: &mut Shape) -> Result<Plan, RpcError> {
         Request::ScopeList(ask) => scope_list(*ask)?,
         Request::ServerInfo(_) => Plan::Here(Here::Info),
         Request::ServerPing(_) => Plan::Here(Here::Ping),
+        Request::ClusterNodes(_) => Plan::Here(Here::Nodes),
+        Request::ClusterLocate(ask) => {
+            let network = input::network_text(&ask.network);
+            Plan::Act(vec![network.clone()], Job::Locate(network))
+        }
+        Request::SessionSet(ask) => Plan::Here(Here::Set { redirect: ask.redirect }),
         Request::RpcDiscover(_) => Plan::Here(Here::Discover),
     })
 }

@@ -6,6 +6,7 @@
 //! | `session` | one client's requests without its socket: order, batches, answers |
 //! | `dispatch` | the match: method → what is asked of which actor |
 //! | `input`, `render`, `text` | wire → core; core → wire |
+//! | `cluster` | what is known of the other nodes |
 //! | `forwarded` | what other nodes ask of this one |
 //! | `role` | what this node is to the register now, so where requests go |
 //! | `faults` | refusals and faults → errors |
@@ -13,6 +14,7 @@
 //!
 //! Sees no store. Neighbours: `serve` starts it, `http` uses sessions too, `actors` do the work.
 
+pub mod cluster;
 pub mod connection;
 pub mod dispatch;
 pub mod faults;
@@ -31,6 +33,7 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::cluster::Nodes;
 use self::role::{Role, Seat};
 use crate::actors::clock::Clock;
 use crate::limits;
@@ -81,6 +84,10 @@ pub struct Server {
     pub stop: CancellationToken,
     /// Connections and bodies under way.
     pub tasks: TaskTracker,
+    /// What other nodes ask of this one, under way.
+    pub peers: TaskTracker,
+    /// Nodes that share the register, this one included.
+    pub nodes: Nodes,
     /// Counts sessions: other nodes tell requests of one client from those of another by it.
     pub sessions: AtomicU64,
 }

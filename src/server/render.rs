@@ -388,6 +388,8 @@ impl Renderer {
                 noun(out, &wire_nouns::RealmListResult { realms: realms.collect() });
             }
             Done::Scopes(scopes) => noun(out, &scope_list(scopes)),
+            // Which node it is only the session's server knows.
+            Done::Located(_) => out.extend_from_slice(b"{}"),
         }
     }
 }
@@ -414,7 +416,7 @@ fn held_at(out: &mut Vec<u8>, released: &[(crate::core::types::Name, crate::core
 }
 
 /// Appends a noun of `wire`.
-fn noun(out: &mut Vec<u8>, noun: &impl Serialize) {
+pub(super) fn noun(out: &mut Vec<u8>, noun: &impl Serialize) {
     let begin = out.len();
     if let Err(error) = serde_json::to_writer(&mut *out, noun) {
         // None of these types can fail; should one, the answer stays valid JSON and the log says so.

@@ -27,7 +27,7 @@ use tokio::sync::mpsc;
 use super::Server;
 use super::dispatch::{self, Here, Plan, Planned};
 use super::faults::error_of;
-use super::render::{Renderer, Shape};
+use super::render::{Renderer, Shape, noun};
 use super::role::Role;
 use crate::actors::coordinator::{self, Done, Order};
 use crate::actors::routes::Route;
@@ -36,6 +36,7 @@ use crate::core::address::Address;
 use crate::core::refusal::{Missing, Refusal};
 use crate::limits::IN_FLIGHT_REQUESTS_MAX;
 use crate::peer::frame;
+use crate::wire::nouns::SessionSetResult;
 use crate::wire::values::NetworkRef;
 use crate::wire::{self, Id, Message, Method, Request, RpcError, answer, envelope};
 
@@ -105,6 +106,8 @@ pub struct Session {
     server: Arc<Server>,
     /// What the node was when the first of what is under way was sent.
     role: Arc<Role>,
+    /// It wishes to be told where to ask, instead of being asked for.
+    redirect: bool,
     /// Its number among the sessions of this node.
     number: u64,
     /// It is something else by now: nothing more is sent before all that is under way is answered.
@@ -138,6 +141,7 @@ impl Session {
             role: server.seat.role(),
             number: server.sessions.fetch_add(1, Ordering::Relaxed),
             moved: false,
+            redirect: false,
             server,
             by,
             outlet,
@@ -263,6 +267,13 @@ impl Session {
             self.finish_error(pending, &error_of(&fault));
             return None;
         }
+        if self.redirect
+            && let Role::Follower { owner, .. } = &*self.role
+        {
+            let error = self.server.moved_to(owner);
+            self.finish_error(pending, &error);
+            return None;
+        }
         match plan {
             Plan::Here(_) => {}
             Plan::One(network, command) => {
@@ -305,7 +316,10 @@ impl Session {
     fn spawn(&self, ticket: u32, order: Order) {
         match &*self.role {
             Role::Owner(shared) => coordinator::spawn(shared, ticket, order, self.outlet.clone()),
-            Role::Follower { link, .. } => link.job(self.number, ticket, order, &self.outlet),
+            Role::Follower { link, .. } => {
+                self.server.metrics.forwarded.inc();
+                link.job(self.number, ticket, order, &self.outlet);
+            }
             Role::Waiting { .. } => {} // Refused before.
         }
     }
@@ -381,6 +395,7 @@ impl Session {
                         NetworkRef::Name(name) => frame::NetworkRef::Name(name),
                         NetworkRef::Id(id) => frame::NetworkRef::Id(id),
                     };
+                    self.server.metrics.forwarded.inc_by(items.len() as u64);
                     link.work(self.number, network, items, &self.outlet);
                 }
                 // The role does not change while anything is gathered (`look_at_role`): it counts as sent.
@@ -463,6 +478,11 @@ impl Session {
     fn job_done(&mut self, ticket: u32, answer: Result<Done, Box<Fault>>, now: Instant) {
         let Some(pending) = self.take(ticket) else { return };
         match answer {
+            Ok(Done::Located(located)) => {
+                self.tally.done(pending.shape.method, now - pending.read);
+                let result = self.server.located(&located);
+                self.finish(&pending, |_, out| noun(out, &result));
+            }
             Ok(done) => {
                 self.tally.done(pending.shape.method, now - pending.read);
                 let (shape, asked) = (pending.shape, pending.asked);
@@ -492,9 +512,15 @@ impl Session {
         };
         self.tally.done(queued.planned.method, queued.read.elapsed());
         let server = Arc::clone(&self.server);
+        if let Here::Set { redirect } = here {
+            self.redirect = redirect.unwrap_or(self.redirect);
+        }
+        let redirect = self.redirect;
         self.finish(&pending, |_, out| match here {
             Here::Ping => out.extend_from_slice(b"\"pong\""),
             Here::Info => server.write_info(out),
+            Here::Nodes => noun(out, &server.cluster_nodes()),
+            Here::Set { .. } => noun(out, &SessionSetResult { redirect }),
             Here::Discover => out.extend_from_slice(wire::openrpc::document().as_bytes()),
         });
     }

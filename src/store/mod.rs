@@ -35,13 +35,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use compact_str::CompactString;
+use serde::{Deserialize, Serialize};
 
 use crate::core::address::Address;
 use crate::core::state::{Entry, Key, NetworkConfig, State, Step, SubnetConfig};
 use crate::core::types::{Generation, NetworkId, ShardTime, WallTime};
 
 /// Number of a shard, from 0.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ShardId(pub u16);
 
 /// 128 random bits, drawn at each take-over and compared with every batch.

@@ -83,6 +83,13 @@ impl Starting {
         }
     }
 
+    /// Waits until it ends by itself, and failed. What it logged.
+    #[allow(dead_code, reason = "for tests of nodes that cannot join")]
+    pub fn failed(mut self) -> String {
+        assert!(!self.child.wait().unwrap().success());
+        self.log_text()
+    }
+
     /// Ends it without any notice, as a power cut would, but for what the kernel has been given.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
@@ -116,11 +123,13 @@ impl Server {
     }
 
     /// Its process id.
+    #[allow(dead_code, reason = "for tests that send it other signals than to stop")]
     pub fn pid(&self) -> u32 {
         self.process.child.id()
     }
 
     /// What it logged, with all that ran before it in the same place.
+    #[allow(dead_code, reason = "for tests that read what a node says of its role")]
     pub fn log_text(&self) -> String {
         self.process.log_text()
     }

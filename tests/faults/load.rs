@@ -26,12 +26,15 @@ pub struct Load {
     pub stop: AtomicBool,
     /// Grants that were acknowledged.
     pub granted: AtomicU64,
+    /// Answers that say that nobody knows what became of the request.
+    pub said_unknown: AtomicU64,
 }
 
 impl Load {
     pub fn new(networks: Vec<String>, nodes: Vec<SocketAddr>) -> Arc<Self> {
-        let (stop, granted) = (AtomicBool::new(false), AtomicU64::new(0));
-        Arc::new(Self { record: Arc::new(Record::new()), networks, nodes: Mutex::new(nodes), stop, granted })
+        let (stop, granted, said_unknown) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+        let (record, nodes) = (Arc::new(Record::new()), Mutex::new(nodes));
+        Arc::new(Self { record, networks, nodes, stop, granted, said_unknown })
     }
 
     /// A node was started again, and listens elsewhere.
@@ -117,7 +120,9 @@ async fn run(load: Arc<Load>, number: usize, seed: u64) {
         }
         let mut refused = false;
         for ((owner, holder, asked), answer) in asks.into_iter().zip(answers) {
+            let answered = answer != Answer::Lost;
             let told = told_of(&asked, answer);
+            load.said_unknown.fetch_add(u64::from(answered && told == Told::Unknown), Ordering::Relaxed);
             match &told {
                 Told::Held { .. } => {
                     holds[owner] = true;

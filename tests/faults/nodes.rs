@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::redis::{Redis, send_signal};
-use super::server::{Server, Starting};
+use super::server::{Server, Starting, http_get};
 
 /// What every node of a test is started with.
 pub struct Cluster {
@@ -65,6 +65,11 @@ impl Cluster {
         }
     }
 
+    /// Starts one more node, which is to fail. What it said.
+    pub fn fails(&self, at: usize) -> String {
+        self.begin(at).failed()
+    }
+
     /// Ends a node without notice, and starts it again.
     pub fn crash(&mut self, at: usize) -> SocketAddr {
         self.nodes[at].take().unwrap().kill();
@@ -87,6 +92,11 @@ impl Cluster {
     /// `-STOP`, `-CONT`.
     pub fn signal(&self, at: usize, signal: &str) {
         send_signal(self.node(at).pid(), signal);
+    }
+
+    /// What a scrape of its `/metrics` gets.
+    pub fn metrics(&self, at: usize) -> String {
+        http_get(self.node(at).http, "/metrics")
     }
 
     pub fn log(&self, at: usize) -> String {

@@ -1,5 +1,6 @@
 //! Three nodes and one Redis.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -93,6 +94,56 @@ async fn a_node_that_was_stopped_past_its_lease_and_woken_neither_grants_nor_rep
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_node_knows_who_owns_the_register_and_a_client_that_wishes_to_is_sent_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(redis) = Redis::start(directory.path(), &[]) else { return };
+    let cluster = Cluster::start(directory.path(), &redis, 2);
+    let owner = cluster.owner_but(None).await;
+    let follower = cluster.addresses()[1 - owner];
+    let mut client = Client::connect(follower).await.unwrap();
+    make_networks(&mut client, 1).await;
+    let name = format!("node-{owner}");
+    let address = cluster.addresses()[owner].to_string();
+    let mut known = json!(null);
+    for _ in 0..100 {
+        // What a node says of itself is heard within about a second.
+        known = client.call("cluster.nodes", json!({})).await.ok();
+        if known["nodes"]
+            .as_array()
+            .is_some_and(|nodes| nodes.len() == 2 && nodes.iter().all(|n| !n["address"].is_null()))
+        {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    for node in known["nodes"].as_array().unwrap() {
+        assert_eq!(node["owner"], node["name"] == name.as_str(), "{known}");
+    }
+    let located = client.call("cluster.locate", json!({"network": "net-0"})).await.ok();
+    assert_eq!((&located["node"], &located["address"]), (&json!(name), &json!(address)), "{located}");
+    assert!(located["epoch"].as_u64().unwrap() >= 1, "{located}");
+    for node in 0..2 {
+        let metrics = cluster.metrics(node);
+        let value = |name: &str| metrics.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
+        assert_eq!(value("allod_owner "), Some(if node == owner { 1.0 } else { 0.0 }), "node {node}");
+        assert!(
+            node == owner || value("allod_forwarded_requests_total ") > Some(0.0),
+            "the follower forwarded nothing"
+        );
+    }
+    let ask = json!({"network": "net-0", "owner": "a"});
+    let there = client.call("ip.allocate", ask.clone()).await.ok();
+    assert_eq!(client.call("session.set", json!({"redirect": true})).await.ok(), json!({"redirect": true}));
+    let Answer::Refused(kind, error) = client.call("ip.allocate", ask.clone()).await else {
+        panic!("it was forwarded")
+    };
+    assert_eq!((kind.as_str(), &error["data"]["node"]), ("moved", &json!(name)));
+    let mut direct = Client::connect(error["data"]["address"].as_str().unwrap().parse().unwrap()).await.unwrap();
+    let again = direct.call("ip.allocate", ask).await.ok();
+    assert_eq!((&again["address"], &again["created"]), (&there["address"], &json!(false)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_are_restarted_one_after_the_other_and_no_answer_is_lost() {
     let directory = tempfile::tempdir().unwrap();
     let Some(redis) = Redis::start(directory.path(), &[]) else { return };
@@ -108,6 +159,8 @@ async fn nodes_are_restarted_one_after_the_other_and_no_answer_is_lost() {
     assert!(load.more(300, STANDSTILL_MAX).await);
     load.end(clients).await;
     judge(&load);
+    // What was sent to a node that reads no more is lost with its connection; what was read is answered for certain.
+    assert_eq!(load.said_unknown.load(Ordering::Relaxed), 0, "answers that do not say what became of the request");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -147,4 +200,16 @@ async fn from_a_redis_that_was_emptied_nothing_is_granted() {
     assert!(!load.more(50, Duration::from_secs(8)).await, "an emptied register grants");
     load.end(clients).await;
     assert_eq!(check(&load.record.all()).problems, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_with_another_secret_does_not_get_ready_and_says_why() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(redis) = Redis::start(directory.path(), &[]) else { return };
+    let cluster = Cluster::start(directory.path(), &redis, 1);
+    std::fs::write(directory.path().join("secret"), "another secret of that length").unwrap();
+    let said = cluster.fails(1);
+    assert!(said.contains("cannot start the server"), "{said}");
+    assert!(said.contains("secret"), "{said}");
+    assert!(!said.contains("another secret of that length"), "{said}");
 }

@@ -19,8 +19,8 @@ fn wait<T>(future: impl Future<Output = T>) -> T {
 /// Another server takes every shard, and gives the address to somebody else.
 fn taken_over(server: &Server, text: &str) {
     let store = RedisStore::open(server.options()).unwrap();
+    // Its lease ran out, as far as Redis is concerned.
     for shard in 0..store.info().shards {
-        // It ran out while its owner slept.
         let _: u64 = server.ask(&["HSET", &format!("allod:{{{shard}}}:head"), "lease", "0"]);
     }
     let address: Address = text.parse().unwrap();

@@ -298,7 +298,7 @@ fn what_comes_later_is_refused_clearly() {
     let server = TestServer::new();
     let mut client = server.with_lan();
     for method in
-        ["deployment.apply", "events.watch", "session.set", "auth.login", "cluster.nodes", "inventory.compare"]
+        ["deployment.apply", "events.watch", "cluster.drain", "auth.login", "cluster.accept", "inventory.compare"]
     {
         assert_eq!(client.kind(method, json!({})), "method_not_found");
     }

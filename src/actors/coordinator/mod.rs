@@ -36,6 +36,7 @@ use crate::core::command::{Acquire, Command, Configure, Filter, NetworkInput, Su
 use crate::core::outcome::{Grant, Lookup, NetworkView, Outcome, ScopeUsage, UsageReport, View};
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::types::{Name, NetworkId, Owner, Scope, Version};
+use crate::store::ShardId;
 
 /// Where a page of `ip.list` goes on: behind this address of this network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -157,13 +158,17 @@ pub enum Job {
     Realms,
     /// `scope.list` over all networks.
     Scopes,
+    /// `cluster.locate`.
+    Locate(CompactString),
 }
 
 impl Job {
     /// Does it only read?
     pub fn is_read(&self) -> bool {
         match self {
-            Job::List { .. } | Job::Find { .. } | Job::Networks { .. } | Job::Realms | Job::Scopes => true,
+            Job::List { .. } | Job::Find { .. } | Job::Networks { .. } | Job::Realms | Job::Scopes | Job::Locate(_) => {
+                true
+            }
             Job::Located { command, .. } => command.is_read(),
             Job::Create { .. }
             | Job::Configure { .. }
@@ -233,6 +238,21 @@ pub enum Done {
     Realms(Vec<(Name, u64)>),
     /// `scope.list`.
     Scopes(Vec<ScopeUsage>),
+    /// `cluster.locate`.
+    Located(Located),
+}
+
+/// Where a network lives.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Located {
+    /// Its name.
+    pub network: Name,
+    /// Its id.
+    pub id: NetworkId,
+    /// Its shard.
+    pub shard: ShardId,
+    /// How often that was taken over.
+    pub epoch: u64,
 }
 
 type Outcomes = Result<Done, Box<Fault>>;
@@ -320,12 +340,25 @@ impl Coordinator {
                 directory::Told::Networks(_) => Ok(Done::Realms(Vec::new())),
             },
             Job::Scopes => self.scopes().await,
+            Job::Locate(network) => self.locate(&network).await,
         };
         tell.tell(answer);
     }
 
     fn route(&self, text: &str) -> Result<Arc<Route>, Box<Fault>> {
         self.shared.routes.find(text).ok_or_else(|| Refusal::not_found(Missing::Network, text).into())
+    }
+
+    async fn locate(&self, network: &str) -> Outcomes {
+        let route = self.route(network)?;
+        // A network that is deleted has no name any more, but its configuration has.
+        let Outcome::Network(view) = self.ask_item(&route, self.item(Command::Show, false)).await? else {
+            return Err(lost());
+        };
+        let shard = route.lane.shard;
+        let located =
+            Located { network: view.config.name.clone(), id: route.id, shard, epoch: self.shared.epoch(shard) };
+        Ok(Done::Located(located))
     }
 
     fn item(&self, command: Command, dry_run: bool) -> Item {

@@ -18,6 +18,7 @@ pub fn render(method: &str, params: &Value, result: &Value, width: Option<usize>
         "network.list" => networks(params, result, width),
         "scope.list" => scopes(result, width),
         "realm.list" => realms(result, width),
+        "cluster.nodes" => nodes(result, width),
         "ip.get" => lookup(result),
         "ip.find" => found(params, result),
         "ip.decline" => declined(result),
@@ -148,6 +149,16 @@ fn realms(result: &Value, width: Option<usize>) -> String {
     let mut table = Table::new(&["REALM", "#NETWORKS"]);
     for realm in list(result, "realms") {
         table.row(vec![text(realm, "realm"), count(realm, "networks")]);
+    }
+    if table.is_empty() { String::new() } else { table.render(width) }
+}
+
+fn nodes(result: &Value, width: Option<usize>) -> String {
+    let mut table = Table::new(&["NODE", "ROLE", "ADDRESS", "VERSION", "#SEEN MS AGO"]);
+    for node in list(result, "nodes") {
+        let role = if node["owner"] == true { "owner" } else { "follower" };
+        let seen = count(node, "seen_ms");
+        table.row(vec![text(node, "name"), role.to_owned(), text(node, "address"), text(node, "version"), seen]);
     }
     if table.is_empty() { String::new() } else { table.render(width) }
 }

@@ -1,5 +1,6 @@
 //! What the server says about itself.
 
+use crate::core::types::{Name, NetworkId};
 use crate::wire::object::{object, words};
 use crate::wire::values::Time;
 
@@ -13,6 +14,58 @@ words! {
 
 /// The OpenRPC document.
 pub type Document = serde_json::Value;
+
+object! { open
+    /// A node that shares the register.
+    ClusterNode {
+        /// Its name.
+        name: String,
+        /// Which run of it: another one after each start.
+        id: String,
+        /// Version of the server.
+        version: String,
+        /// Where clients reach it.
+        address?: String,
+        /// It owns the register: the others forward to it.
+        owner: bool,
+        /// How long ago it was seen.
+        seen_ms: u64,
+    }
+}
+
+object! { open
+    /// Answer of `cluster.nodes`.
+    ClusterNodesResult {
+        /// By name.
+        nodes: Vec<ClusterNode>,
+    }
+}
+
+object! { open
+    /// Answer of `cluster.locate`.
+    ClusterLocateResult {
+        /// Name of the network.
+        network: Name,
+        /// Its id.
+        network_id: NetworkId,
+        /// The shard on which it lives.
+        shard: u64,
+        /// Name of the node that serves it.
+        node: String,
+        /// Where clients reach that node.
+        address?: String,
+        /// How often the shard was taken over.
+        epoch: u64,
+    }
+}
+
+object! { open
+    /// Answer of `session.set`: how the connection is served from now on.
+    SessionSetResult {
+        /// Answer `moved` instead of forwarding.
+        redirect: bool,
+    }
+}
 
 object! { open
     /// Answer of `server.info`.

@@ -1,0 +1,101 @@
+//! What this node knows of the nodes that share its register: for `cluster.nodes`, `cluster.locate`, and to send clients on
+//! that wish to be sent.
+//!
+//! Written by `serve` about once a second, read by sessions.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+use super::Server;
+use super::role::Role;
+use crate::actors::coordinator::Located;
+use crate::wire::nouns::{ClusterLocateResult, ClusterNode, ClusterNodesResult};
+use crate::wire::{ErrorKind, RpcError};
+
+/// A node that was seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// Which run of it.
+    pub process: u128,
+    /// What it runs.
+    pub version: String,
+    /// Where clients reach it; empty where it has not said so yet.
+    pub address: String,
+    /// How long ago it was seen.
+    pub age_ms: u64,
+}
+
+/// The nodes that were seen last.
+#[derive(Debug, Default)]
+pub struct Nodes(ArcSwap<Vec<Node>>);
+
+impl Nodes {
+    /// These were seen just now.
+    pub fn seen(&self, nodes: Vec<Node>) {
+        self.0.store(Arc::new(nodes));
+    }
+}
+
+fn some(address: &str) -> Option<String> {
+    (!address.is_empty()).then(|| address.to_owned())
+}
+
+impl Server {
+    /// Name of the node that owns the register, if one is known.
+    fn owner(&self) -> Option<Arc<str>> {
+        match &*self.seat.role() {
+            Role::Owner(_) => Some(self.node.as_str().into()),
+            Role::Follower { owner, .. } => Some(Arc::clone(owner)),
+            Role::Waiting { .. } => None,
+        }
+    }
+
+    /// Where clients reach a node.
+    fn address_of(&self, node: &str) -> Option<String> {
+        self.nodes.0.load().iter().find(|seen| seen.name == node).and_then(|seen| some(&seen.address))
+    }
+
+    /// The result of `cluster.nodes`.
+    pub(super) fn cluster_nodes(&self) -> ClusterNodesResult {
+        let owner = self.owner();
+        let mut nodes: Vec<ClusterNode> = (self.nodes.0.load().iter())
+            .map(|node| ClusterNode {
+                name: node.name.clone(),
+                id: format!("{:032x}", node.process),
+                version: node.version.clone(),
+                address: some(&node.address),
+                owner: owner.as_deref() == Some(node.name.as_str()),
+                seen_ms: node.age_ms,
+            })
+            .collect();
+        nodes.sort_by(|one, other| one.name.cmp(&other.name));
+        ClusterNodesResult { nodes }
+    }
+
+    /// The result of `cluster.locate`.
+    pub(super) fn located(&self, located: &Located) -> ClusterLocateResult {
+        let node = self.owner().as_deref().unwrap_or_default().to_owned();
+        ClusterLocateResult {
+            network: located.network.clone(),
+            network_id: located.id,
+            shard: u64::from(located.shard.0),
+            address: self.address_of(&node),
+            node,
+            epoch: located.epoch,
+        }
+    }
+
+    /// What a client that wishes to be sent on is told, where another node serves.
+    pub(super) fn moved_to(&self, owner: &str) -> RpcError {
+        let address = self.address_of(owner);
+        let place = address.as_ref().map_or_else(String::new, |address| format!(" at {address}"));
+        let message = format!("node {owner}{place} serves this; ask there");
+        RpcError::new(ErrorKind::Moved, message).with(|data| {
+            data.node = Some(owner.to_owned());
+            data.address = address;
+        })
+    }
+}
