@@ -44,6 +44,7 @@ fn an_answer_that_does_not_come_is_unknown_and_the_same_bytes_settle_it() {
 #[test]
 fn the_token_fences_where_the_epoch_went_back() {
     let Some(begun) = Begun::new(&[]) else { return };
+    begun.server.leases_ran_out();
     let before: HashMap<String, String> = begun.server.ask(&["HGETALL", "allod:{0}:head"]);
     let mut other = begun.server.open().map(|store| (wait(store.take(ShardId(0), token(2))).unwrap(), store)).unwrap();
     assert_eq!(other.0.epoch, Epoch(2));
@@ -68,6 +69,7 @@ fn an_owner_that_was_replaced_cannot_prove_that_it_is_one() {
     let Some(begun) = Begun::new(&[]) else { return };
     let name = (ShardId(0), begun.head.token, begun.head.seq, begun.head.digest);
     wait(begun.store.confirm(vec![name])).unwrap();
+    begun.server.leases_ran_out();
     let other = begun.server.open().unwrap();
     wait(other.take(ShardId(0), token(2))).unwrap();
     let refused = wait(begun.store.confirm(vec![name]));
