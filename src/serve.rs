@@ -12,6 +12,7 @@
 mod cannot;
 pub mod from_cli;
 mod keeper;
+pub mod migrate;
 mod peers;
 
 use std::net::SocketAddr;

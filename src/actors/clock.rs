@@ -15,6 +15,11 @@ use crate::core::types::{ShardTime, WallTime};
 pub trait Clock: std::fmt::Debug + Send + Sync + 'static {
     /// Milliseconds since some fixed point, never going back (CLOCK_BOOTTIME).
     fn boot_ms(&self) -> u64;
+    /// The same for the leases of nodes, which run by the store's clock too. Only a test tells the two apart: it may move
+    /// its own time, and not the store's.
+    fn lease_ms(&self) -> u64 {
+        self.boot_ms()
+    }
     /// The wall clock.
     fn wall(&self) -> WallTime;
     /// Fresh random bits from the operating system, or a test's reproducible ones. Not for the hot path: see [`Draws`].

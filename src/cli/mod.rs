@@ -23,6 +23,7 @@ pub mod hint;
 pub mod holders;
 pub mod ip;
 pub mod map;
+pub mod migrate;
 pub mod network;
 pub mod output;
 pub mod perform;
@@ -137,6 +138,8 @@ enum Command {
     Backup(backup::Backup),
     /// Make a register from a backup
     Restore(backup::Restore),
+    /// Move the register from files to Redis, or back
+    Migrate(migrate::Migrate),
     /// Check a configuration file of the server
     CheckConfig(serve_args::CheckConfig),
     /// Write the completions of a shell to stdout
@@ -169,6 +172,9 @@ where
         Command::Try(args) => options(cli.global).map_err(Stop::from).and_then(|options| try_out::run(&args, options)),
         Command::Backup(args) => backup::backup(&args),
         Command::Restore(args) => backup::restore(&args),
+        Command::Migrate(args) => {
+            options(cli.global).map_err(Stop::from).and_then(|options| migrate::run(&args, options))
+        }
         Command::Completions(args) => docs::completions(&args),
         Command::Man(args) => docs::man(&args),
         command => options(cli.global).map_err(Stop::from).and_then(|options| online(command, options)),
@@ -276,6 +282,7 @@ async fn dispatch(command: Command, session: &mut Session) -> Done<Exit> {
         | Command::Serve(_)
         | Command::Backup(_)
         | Command::Restore(_)
+        | Command::Migrate(_)
         | Command::CheckConfig(_)
         | Command::Completions(_)
         | Command::Man(_) => return Ok(Exit::Success),

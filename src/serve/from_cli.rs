@@ -1,20 +1,26 @@
 //! The server as the command line starts it: flags become keys of the configuration.
 //!
 //! `allod serve` runs it as this process, `allod try` in threads of it, `allod check-config` reads its configuration
-//! only, `allod backup` copies its data. Neighbours: `cli` parses arguments and network files, [`super`] does the work.
+//! only, `allod backup` copies its data, `allod migrate` moves it. Neighbours: `cli` parses arguments and network files, [`super`] does the work.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 pub use super::Ended;
+use super::migrate::{self, CannotMove, Moved, Tell};
 use super::{Options, Running, ServeArgs};
+use crate::actors::clock::SystemClock;
+use crate::actors::committer::chain;
 use crate::cli::failure::Failure;
 use crate::cli::serve_args::{self, StoreKind};
 use crate::config::{Config, Sources};
 use crate::core::plural::counted;
 use crate::server::input;
-use crate::store::embedded;
+use crate::store::StoreError;
+use crate::store::embedded::{self, EmbeddedStore};
+use crate::store::moving::{Movable, Opening};
+use crate::store::redis::{Options as RedisOptions, RedisStore};
 use crate::wire::params::NetworkCreate;
 
 /// Runs a server until it is told to stop; `networks` exist once it is ready.
@@ -121,4 +127,123 @@ pub fn copy_register(from: &Path, to: &Path) -> Result<String, String> {
     let (shards, commits) = (counted(report.heads.len(), "shard"), counted(report.groups, "commit"));
     let segments = counted(report.segments, "segment");
     Ok(format!("copied and verified: {shards}, {commits}, {segments} of the log{snapshot}"))
+}
+
+/// One end of a move.
+#[derive(Debug, Clone)]
+pub enum Side {
+    /// Files.
+    Directory(PathBuf),
+    /// Keys of a Redis server.
+    Redis {
+        /// Where it is.
+        url: String,
+        /// What the keys begin with.
+        prefix: String,
+    },
+}
+
+impl Side {
+    /// For people: without a password.
+    pub fn shown(&self) -> String {
+        match self {
+            Self::Directory(path) => format!("`{}`", path.display()),
+            Self::Redis { url, prefix } => format!("`{}`, keys `{prefix}:…`", crate::store::redis::without_secret(url)),
+        }
+    }
+}
+
+/// A move that is asked for.
+#[derive(Debug, Clone)]
+pub struct Route {
+    /// From here.
+    pub from: Side,
+    /// To there.
+    pub to: Side,
+    /// How many shards there are then, if not as many as now.
+    pub shards: Option<u16>,
+}
+
+/// Why a register was not moved, and what to do.
+#[derive(Debug, Clone)]
+pub struct Unmoved {
+    /// A sentence.
+    pub problem: String,
+    /// A sentence without its full stop.
+    pub hint: &'static str,
+}
+
+impl From<CannotMove> for Unmoved {
+    fn from(cannot: CannotMove) -> Self {
+        let hint = match cannot {
+            CannotMove::Served(_) => "stop every server that has it open, then say it again: `allod migrate FROM TO`",
+            CannotMove::Target(_) => {
+                "name an empty directory, or a Redis without keys of that prefix (`--redis-prefix`)"
+            }
+            CannotMove::Gone(_) => {
+                "`allod restore` makes a register of an old data directory, with all that this asks for"
+            }
+            CannotMove::Store(_) | CannotMove::Differs(_) => {
+                "the source is as it was unless it says that it was moved; `allod migrate FROM TO` begins anew"
+            }
+        };
+        Self { problem: cannot.to_string(), hint }
+    }
+}
+
+/// A register that is to be moved, open.
+pub struct Source(Box<dyn Movable>);
+
+impl Source {
+    /// Where it is.
+    pub fn place(&self) -> String {
+        self.0.place()
+    }
+
+    /// How many shards it has.
+    pub fn shards(&self) -> u16 {
+        self.0.info().shards
+    }
+}
+
+fn open(side: &Side, shards: u16, opening: Opening) -> Result<Box<dyn Movable>, StoreError> {
+    Ok(match side {
+        Side::Directory(path) => {
+            let options = embedded::Options { opening, ..embedded::Options::default() };
+            Box::new(EmbeddedStore::open(path, shards, options)?)
+        }
+        Side::Redis { url, prefix } => {
+            let options = RedisOptions { prefix: prefix.clone(), opening, ..RedisOptions::new(url.clone(), shards) };
+            Box::new(RedisStore::open(options)?)
+        }
+    })
+}
+
+/// Opens a register that is to be moved; nothing is changed there.
+///
+/// # Errors
+/// What stands in the way.
+pub fn open_source(route: &Route) -> Result<Source, Unmoved> {
+    open(&route.from, 1, Opening::Source).map(Source).map_err(|error| Unmoved {
+        problem: chain(&error),
+        hint: match error {
+            StoreError::Locked(_) => "stop the server that has it open, then say it again: `allod migrate FROM TO`",
+            _ => "name the data directory of a server that is stopped, or the URL of its Redis",
+        },
+    })
+}
+
+/// Moves it.
+///
+/// # Errors
+/// What stands in the way.
+pub fn migrate(source: &Source, route: &Route, tell: Tell<'_>) -> Result<Moved, Unmoved> {
+    let machine = |error: std::io::Error| Unmoved { problem: error.to_string(), hint: "see `ulimit -a`" };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(machine)?;
+    let shards = route.shards.unwrap_or(source.shards());
+    runtime.block_on(async {
+        let moved = migrate::run(&*source.0, &|opening| open(&route.to, shards, opening), &SystemClock, tell).await;
+        source.0.close().await;
+        Ok(moved?)
+    })
 }

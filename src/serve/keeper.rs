@@ -11,6 +11,8 @@
 //!           └─ taken and loaded ──▶ owns ── fenced, lapsed, failed ──▶ ends its actors, contends again
 //! ```
 //!
+//! A store that failed for good ends the process too: see [`StoreHealth::Failed`].
+//!
 //! Where holding the store open is itself the proof of ownership (files of this machine), there is one tenure: what ends
 //! it ends the process.
 //!
@@ -37,7 +39,7 @@ use crate::peer::link::LinkState;
 use crate::server::Server;
 use crate::server::cluster::Node;
 use crate::server::role::Role;
-use crate::store::{NodeCard, Store, StoreError};
+use crate::store::{NodeCard, Store, StoreError, StoreHealth};
 
 /// How often a node that does not own the register tries to.
 const CONTENDS_EVERY: Duration = Duration::from_millis(500);
@@ -78,7 +80,7 @@ impl Keeper {
     /// A sentence that says what cannot be loaded, and why.
     pub(super) async fn begin(&mut self) -> Result<(), String> {
         self.appear().await?;
-        let begun = self.server.clock.boot_ms();
+        let begun = self.server.clock.lease_ms();
         loop {
             match self.contend().await {
                 Ok(()) => return Ok(()),
@@ -92,7 +94,7 @@ impl Keeper {
             if tokio::time::timeout(CONTENDS_EVERY, connected).await.is_ok() {
                 return Ok(());
             }
-            if self.server.clock.boot_ms().saturating_sub(begun) > FIRST_WAY_MS {
+            if self.server.clock.lease_ms().saturating_sub(begun) > FIRST_WAY_MS {
                 let state = link.state();
                 return Err(match &*state.borrow() {
                     LinkState::Connecting(Some(problem)) => problem.clone(),
@@ -107,12 +109,12 @@ impl Keeper {
     /// Tells the others that this node is here. A process of its name that was seen a moment ago may be the one before
     /// this one, which crashed: then it is not seen again.
     async fn appear(&self) -> Result<(), String> {
-        let begun = self.server.clock.boot_ms();
+        let begun = self.server.clock.lease_ms();
         loop {
             match self.store.meet(true).await {
                 Ok(_) => return Ok(()),
                 Err(error @ StoreError::Locked(_)) => {
-                    if self.server.clock.boot_ms().saturating_sub(begun) > NODE_LEASE_MS + 2_000 {
+                    if self.server.clock.lease_ms().saturating_sub(begun) > NODE_LEASE_MS + 2_000 {
                         return Err(chain(&error));
                     }
                     tracing::warn!(error = chain(&error), "waiting: it may be the one before this, which crashed");
@@ -126,7 +128,7 @@ impl Keeper {
     /// Tries to own the register. The role says what came of it.
     async fn contend(&mut self) -> Result<(), CannotOwn> {
         let (fatal, fatals) = outlet();
-        let renewed_ms = Cell::new(self.server.clock.boot_ms());
+        let renewed_ms = Cell::new(self.server.clock.lease_ms());
         let starting = service::start(Parts {
             store: Arc::clone(&self.store),
             clock: Arc::clone(&self.server.clock),
@@ -201,13 +203,18 @@ impl Keeper {
                     () = tokio::time::sleep(CONTENDS_EVERY) => {}
                     () = &mut meeting => {}
                 }
-                tokio::select! {
-                    // The role says what came of it.
-                    _ = self.contend() => {}
+                // The role says what came of it.
+                let contended = tokio::select! {
+                    contended = self.contend() => contended,
                     () = stop.cancelled() => return Ended::Stopped,
-                    () = &mut meeting => {}
+                    () = &mut meeting => continue,
+                };
+                match contended {
+                    Err(CannotOwn::Unreachable(problem) | CannotOwn::Damaged(problem)) if self.failed() => {
+                        return Ended::Failed(problem);
+                    }
+                    Ok(()) | Err(_) => continue,
                 }
-                continue;
             };
             let problem = tokio::select! {
                 () = stop.cancelled() => return Ended::Stopped,
@@ -215,11 +222,16 @@ impl Keeper {
                 problem = keep_lease(&self.server, &*self.store, &mut self.renewed_ms) => problem,
                 () = &mut meeting => continue,
             };
-            if self.store.info().ownership_is_standing {
+            if self.store.info().ownership_is_standing || self.failed() {
                 return Ended::Failed(problem);
             }
             self.end_tenure(shared, &problem).await;
         }
+    }
+
+    /// A store that takes nothing any more takes nothing in the next tenure either: only a new process may help.
+    fn failed(&self) -> bool {
+        self.store.health() == StoreHealth::Failed
     }
 
     async fn end_tenure(&self, shared: &Arc<Shared>, problem: &str) {
@@ -282,7 +294,7 @@ async fn meet_others(server: &Server, store: &dyn Store) {
 async fn renew_while_loading(server: &Server, store: &dyn Store, renewed_ms: &Cell<u64>) -> Infallible {
     loop {
         tokio::time::sleep(Duration::from_millis(NODE_LEASE_RENEWED_EVERY_MS)).await;
-        let before = server.clock.boot_ms();
+        let before = server.clock.lease_ms();
         if store.renew().await.is_ok() {
             renewed_ms.set(before);
         }
@@ -295,7 +307,7 @@ async fn keep_lease(server: &Server, store: &dyn Store, renewed_ms: &mut u64) ->
         std::future::pending::<()>().await;
     }
     loop {
-        let before = server.clock.boot_ms();
+        let before = server.clock.lease_ms();
         let left = NODE_LEASE_LAPSES_MS.saturating_sub(before.saturating_sub(*renewed_ms));
         match tokio::time::timeout(Duration::from_millis(left), store.renew()).await {
             Ok(Ok(())) => *renewed_ms = before,
@@ -303,7 +315,7 @@ async fn keep_lease(server: &Server, store: &dyn Store, renewed_ms: &mut u64) ->
             Ok(Err(error)) => tracing::warn!(error = chain(&error), "the lease is not renewed yet"),
             Err(_) => {}
         }
-        if server.clock.boot_ms().saturating_sub(*renewed_ms) >= NODE_LEASE_LAPSES_MS {
+        if server.clock.lease_ms().saturating_sub(*renewed_ms) >= NODE_LEASE_LAPSES_MS {
             return "the lease could not be renewed in time, so another node may have taken over".to_owned();
         }
         tokio::time::sleep(Duration::from_millis(NODE_LEASE_RENEWED_EVERY_MS)).await;

@@ -26,6 +26,7 @@ pub mod codec;
 pub mod embedded;
 mod fence;
 pub mod memory;
+pub mod moving;
 pub mod redis;
 pub mod size;
 

@@ -1,12 +1,13 @@
-//! Kill, start, audit, twenty times over: whatever the moment, what was answered is true.
+//! Kill, start, audit, again and again: whatever the moment, what was answered is true. On files, and over Redis, which
+//! lives on.
 //!
 //! The moments come from a seed, which is printed; `ALLOD_SEED=<number>` repeats them as far as the machine does.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -14,9 +15,11 @@ use serde_json::{Value, json};
 
 use crate::client::{Answer, Client};
 use crate::ledger::{Grant, Key, Known, Ledger};
-use crate::server::{Server, Starting};
+use crate::redis::Redis;
+use crate::server::{Server, Starting, http_get};
 
 const KILLS: usize = 20;
+const KILLS_OVER_REDIS: usize = 10;
 const CONNECTIONS: usize = 8;
 /// Requests of one round of a connection, each for another owner.
 const DEPTH: usize = 16;
@@ -35,26 +38,79 @@ fn networks() -> [Value; 4] {
     ]
 }
 
+/// Where the register of the killed server is.
+struct Ground {
+    data: PathBuf,
+    redis: Option<Redis>,
+}
+
+impl Ground {
+    fn begin(&self) -> Starting {
+        let data = self.data.display().to_string();
+        match &self.redis {
+            None => Starting::new(&self.data),
+            Some(redis) => {
+                let arguments = ["serve", "--redis", &redis.url(), "--node", "one", "--data", &data];
+                Starting::with_arguments(&self.data, &arguments)
+            }
+        }
+    }
+
+    /// Waits until it is ready, and owns the register.
+    async fn start(&self) -> Server {
+        let server = self.begin().ready();
+        let end = Instant::now() + Duration::from_secs(30);
+        while !http_get(server.http, "/readyz").starts_with("HTTP/1.1 200") {
+            assert!(Instant::now() < end, "it does not own the register: {}", server.log_text());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        server
+    }
+
+    /// Lets the time pass in which a dead node is waited for.
+    fn bury(&self) {
+        let Some(redis) = &self.redis else { return };
+        redis.ask(&["DEL", "allod:nodes"]);
+        for shard in 0..allod::config::Config::default().store.shards {
+            let head = format!("allod:{{{shard}}}:head");
+            redis.ask(&["HSET", &head, "lease", "0"]);
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_answered_is_true_after_each_of_twenty_kills() {
+    let directory = tempfile::tempdir().unwrap();
+    kill_again_and_again(&Ground { data: directory.path().join("data"), redis: None }, KILLS).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn over_redis_what_was_answered_is_true_after_each_of_ten_kills() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(redis) = Redis::start(directory.path(), &[]) else { return };
+    let ground = Ground { data: directory.path().join("data"), redis: Some(redis) };
+    kill_again_and_again(&ground, KILLS_OVER_REDIS).await;
+}
+
+async fn kill_again_and_again(ground: &Ground, kills: usize) {
     let seed = seed();
     eprintln!("ALLOD_SEED={seed} repeats this run");
     let mut random = SmallRng::seed_from_u64(seed);
-    let directory = tempfile::tempdir().unwrap();
-    let data = directory.path().join("data");
     let ledger = Arc::new(Mutex::new(Ledger::default()));
-    let server = Server::start(&data);
+    let server = ground.start().await;
     let mut client = Client::connect(server.address).await.unwrap();
     for network in networks() {
         client.call("network.create", network).await.ok();
     }
     server.kill();
 
-    for kill in 0..KILLS {
+    for kill in 0..kills {
+        ground.bury();
         if random.random_bool(0.25) {
-            kill_while_starting(&data, Duration::from_millis(random.random_range(0..60))).await;
+            kill_while_starting(ground, Duration::from_millis(random.random_range(0..60))).await;
+            ground.bury();
         }
-        let server = Server::start(&data);
+        let server = ground.start().await;
         audit(&ledger, server.address).await;
         let busy: Vec<_> = (0..CONNECTIONS)
             .map(|number| tokio::spawn(work(Arc::clone(&ledger), server.address, number, random.random())))
@@ -67,7 +123,8 @@ async fn what_was_answered_is_true_after_each_of_twenty_kills() {
         let ledger = ledger.lock().unwrap();
         eprintln!("kill {}: {} held, {} unanswered", kill + 1, ledger.held().count(), ledger.open());
     }
-    let server = Server::start(&data);
+    ground.bury();
+    let server = ground.start().await;
     audit(&ledger, server.address).await;
     assert!(ledger.lock().unwrap().held().count() > 0, "nothing was ever granted");
     server.kill();
@@ -82,8 +139,8 @@ fn seed() -> u64 {
 }
 
 /// A kill may also hit a server that is still reading its store.
-async fn kill_while_starting(data: &Path, after: Duration) {
-    let starting = Starting::new(data);
+async fn kill_while_starting(ground: &Ground, after: Duration) {
+    let starting = ground.begin();
     tokio::time::sleep(after).await;
     starting.kill();
 }

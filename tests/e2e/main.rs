@@ -12,13 +12,19 @@
 #[path = "../it/sequences/published.rs"]
 mod published;
 
+#[path = "../faults/redis.rs"]
+#[allow(dead_code, reason = "shared with the tests of several nodes")]
+mod redis;
+
 mod client;
 mod deploy;
 mod kills;
 mod ledger;
+mod migrate;
 mod plan;
 mod process;
 mod readme;
 mod recipes;
+#[allow(dead_code, reason = "shared with the tests of several nodes")]
 mod server;
 mod story;

@@ -5,15 +5,19 @@
 //! somewhere; several in a row are wanted in that order. `# => ! text` wants it not to be printed. A command that is to
 //! be refused is written `! allod …`. At the line `# The server is stopped.` the server is asked to stop.
 //!
-//! The standard ports of a page stand for the free ones of the story's server.
+//! The standard ports of a page stand for the free ones of the story's server, and of a Redis of its own where a command
+//! names one.
 
 use std::path::Path;
 use std::process::Command;
 
+use crate::redis::Redis;
 use crate::server::{Server, Starting, allod};
 
 /// What a page says where the server is to be stopped.
 const STOP: &str = "# The server is stopped.";
+/// Where Redis is on a page.
+const REDIS: &str = "redis://127.0.0.1:6379/0";
 
 /// One section of a page.
 pub struct Story {
@@ -96,8 +100,12 @@ fn run(story: &Story, store: &str) -> Option<String> {
     let directory = tempfile::tempdir().unwrap();
     let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/config");
     std::os::unix::fs::symlink(shipped, directory.path().join("config")).unwrap();
+    let beside = tempfile::tempdir().unwrap();
+    let names_redis = story.steps.iter().any(|step| step.command.contains(REDIS));
+    let redis = if names_redis { Some(Redis::start(beside.path(), &[])?) } else { None };
     let mut server = Some(Starting::with_store(&directory.path().join("allod-data"), store).ready());
-    let ports = server.as_ref().map(Ports::of).unwrap();
+    let mut ports = server.as_ref().map(Ports::of).unwrap();
+    ports.redis = redis.as_ref().map(Redis::url);
     for step in &story.steps {
         if step.command.trim_end() == STOP {
             server.take().expect("stopped once").stop();
@@ -112,11 +120,12 @@ fn run(story: &Story, store: &str) -> Option<String> {
 struct Ports {
     tcp: String,
     http: String,
+    redis: Option<String>,
 }
 
 impl Ports {
     fn of(server: &Server) -> Self {
-        Self { tcp: server.address.to_string(), http: server.http.to_string() }
+        Self { tcp: server.address.to_string(), http: server.http.to_string(), redis: None }
     }
 
     /// The command with the free ports in place of the standard ones.
@@ -125,6 +134,7 @@ impl Ports {
             .replace("127.0.0.1:7400", &self.tcp)
             .replace("127.0.0.1 7400", &self.tcp.replace(':', " "))
             .replace("127.0.0.1:7401", &self.http)
+            .replace(REDIS, self.redis.as_deref().unwrap_or(REDIS))
     }
 }
 

@@ -10,6 +10,7 @@
 //!
 //! A failure prints its seed and the shrunk sequence; what was wrong becomes a test of its own, with a name.
 
+mod clock;
 mod published;
 
 use std::cell::RefCell;
@@ -29,6 +30,7 @@ use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config as Cases, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use serde_json::{Value, json};
 
+use self::clock::RealLeases;
 use self::published::PUBLISHED;
 use crate::model::{Coverage, Model, Step, sequence};
 use crate::redis_server::Server;
@@ -50,7 +52,7 @@ impl Subject {
     fn new(store: Arc<dyn Store>) -> Self {
         let clock = Arc::new(ManualClock::new(WallTime(EPOCH_MS), 7));
         let mut options = Options::new(Config::default(), store).on_free_ports();
-        options.clock = Arc::clone(&clock) as Arc<_>;
+        options.clock = Arc::new(RealLeases(Arc::clone(&clock)));
         options.config.server.threads = 1;
         let running = start(options).unwrap();
         let stream = TcpStream::connect(running.tcp).unwrap();

@@ -7,7 +7,8 @@ use allod::store::StoreHealth;
 use serde_json::json;
 
 use crate::faulty::Fault;
-use crate::support::{Client, TestServer, http};
+use crate::stores;
+use crate::support::{Client, TestServer, http, is_between_tenures};
 
 const MOMENT: Duration = Duration::from_millis(150);
 
@@ -49,6 +50,9 @@ fn no_answer_shows_what_is_not_durable() {
 
 #[test]
 fn a_network_with_nothing_pending_answers_while_another_waits_for_the_store() {
+    if stores::only_with_memory(stores::PROOF_WAITS) {
+        return;
+    }
     let server = TestServer::new();
     let mut client = server.with_lan();
     client.ok("network.create", json!({"name": "dmz", "subnets": [{"cidr": "10.1.0.0/24"}]}));
@@ -96,10 +100,11 @@ fn whichever_commit_fails_answers_and_store_agree() {
                 let answer = client.call("ip.allocate", json!({"network": "lan", "owner": owner}));
                 match answer["result"]["address"].as_str() {
                     Some(address) => sure.push((owner, address.to_owned())),
+                    None if fault == Fault::Fenced && stores::over_redis() && is_between_tenures(&answer) => {}
                     None => assert_eq!(answer["error"]["data"]["kind"], "unavailable", "{fault:?} {n}: {answer}"),
                 }
             }
-            let list = client.ok("ip.list", json!({"network": "lan"}));
+            let list = client.ok_soon("ip.list", json!({"network": "lan"}));
             let stored: Vec<(String, String)> = list["reservations"]
                 .as_array()
                 .unwrap()
@@ -169,7 +174,7 @@ fn fenced_means_taken_anew_and_nothing_is_lost_that_was_acknowledged() {
     server.store.next([Fault::Fenced]);
     ask(&mut client, "a");
     assert_eq!(client.answer()["error"]["data"]["applied"], "unknown");
-    assert_eq!(client.allocate("before")["created"], false);
+    assert_eq!(client.ok_soon("ip.allocate", json!({"network": "lan", "owner": "before"}))["created"], false);
     assert_eq!(client.allocate("a")["address"], "10.0.0.3");
 }
 
@@ -181,7 +186,8 @@ fn generations_do_not_repeat_after_a_commit_in_doubt() {
     server.store.next([Fault::Fenced]);
     ask(&mut client, "a");
     client.answer();
-    assert!(client.allocate("a")["generation"].as_u64().unwrap() > before + 1);
+    let again = client.ok_soon("ip.allocate", json!({"network": "lan", "owner": "a"}));
+    assert!(again["generation"].as_u64().unwrap() > before + 1);
 }
 
 #[test]
@@ -210,6 +216,7 @@ fn a_create_in_doubt_is_found_out() {
         server.store.next([fault]);
         let subnets = json!([{"cidr": "10.0.0.0/24"}]);
         assert_eq!(client.kind("network.create", json!({"name": "lan", "subnets": subnets})), "unavailable");
+        client.ok_soon("network.list", json!({}));
         assert_eq!(client.call("network.get", json!({"network": "lan"})).get("result").is_some(), exists);
         // Its name and its space are free again.
         client.ok("network.create", json!({"name": "lan", "subnets": subnets}));
@@ -235,11 +242,11 @@ fn an_acquire_over_two_networks_is_all_or_nothing() {
     client.ok("owner.release", json!({"owner": "b", "network": "dmz", "dry_run": true}));
     let answer = client.call("owner.release", json!({"owner": "b"}));
     assert!(answer["error"]["data"]["kind"] == "unavailable" || answer.get("result").is_some());
-    client.ok("owner.release", json!({"owner": "b"}));
+    client.ok_soon("owner.release", json!({"owner": "b"}));
     assert_eq!(held(&mut client), "1");
     server.store.next([Fault::Fenced]);
     assert_eq!(client.kind("ip.acquire", both("d")), "unavailable");
-    let found = client.ok("ip.list", json!({"owner": "d"}));
+    let found = client.ok_soon("ip.list", json!({"owner": "d"}));
     assert_eq!(found["reservations"], json!([]));
     client.ok("ip.acquire", both("d"));
 }

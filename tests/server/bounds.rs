@@ -9,6 +9,7 @@ use allod::limits;
 use allod::store::embedded::{EmbeddedStore, Options};
 use serde_json::{Value, json};
 
+use crate::stores;
 use crate::support::{Client, TestServer, line};
 
 /// Counts what is decided, by the owner asked for.
@@ -108,6 +109,9 @@ fn the_largest_legal_changes_are_committed_in_groups_that_a_store_can_write() {
 /// have in flight is not read, let alone decided; what others ask of another network is answered meanwhile.
 #[test]
 fn a_client_far_beyond_its_bounds_is_not_read_and_other_networks_answer() {
+    if stores::only_with_memory(stores::PROOF_WAITS) {
+        return;
+    }
     const CROWD: usize = 3;
     const EACH: usize = 4 * limits::IN_FLIGHT_REQUESTS_MAX;
     let (hooks, decided) = counting("crowd");

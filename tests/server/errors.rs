@@ -14,6 +14,7 @@ use allod::wire::ErrorKind;
 use serde_json::{Value, json};
 
 use crate::faulty::Fault;
+use crate::stores;
 use crate::support::{Client, TestServer};
 
 /// What is asked.
@@ -379,6 +380,13 @@ fn every_kind_of_error_is_sent_and_printed_as_written_down() {
     let mut wrong = Vec::new();
     for &kind in ErrorKind::ALL {
         let path = directory.join(format!("{kind}.txt"));
+        if kind == ErrorKind::Unavailable
+            && stores::only_with_memory(
+                "a commit that is fenced ends the tenure, and the next command says so: `not_ready`",
+            )
+        {
+            continue;
+        }
         if scenes(kind).is_empty() {
             assert!(!path.exists(), "{} is of a kind that cannot occur", path.display());
             continue;

@@ -5,8 +5,8 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use allod::store::{
-    Batch, CommitError, Committed, Digest, Epoch, Head, Later, Seq, ShardId, ShardImage, Store, StoreError,
-    StoreFigures, StoreHealth, StoreInfo, Token,
+    Batch, CommitError, Committed, Digest, Epoch, Head, Later, NodeCard, Seen, Seq, ShardId, ShardImage, Store,
+    StoreError, StoreFigures, StoreHealth, StoreInfo, Token,
 };
 use tokio::sync::watch;
 
@@ -180,6 +180,22 @@ impl Store for FaultyStore {
 
     fn confirm(&self, batches: Vec<(ShardId, Token, Seq, Digest)>) -> Later<Result<(), CommitError>> {
         self.inner.confirm(batches)
+    }
+
+    fn introduce(&self, card: NodeCard) {
+        self.inner.introduce(card);
+    }
+
+    fn meet(&self, here: bool) -> Later<Result<Vec<Seen>, StoreError>> {
+        self.inner.meet(here)
+    }
+
+    fn renew(&self) -> Later<Result<(), StoreError>> {
+        self.inner.renew()
+    }
+
+    fn release(&self) -> Later<Result<(), StoreError>> {
+        self.inner.release()
     }
 
     fn history(&self, shard: ShardId, after: Seq, limit: usize) -> Later<Result<Vec<Batch>, StoreError>> {

@@ -5,6 +5,8 @@
     reason = "a failed unwrap is how a test fails; tests wait on real processes and files"
 )]
 
+#[path = "../it/sequences/clock.rs"]
+mod clock;
 #[path = "../it/sequences/published.rs"]
 mod published;
 
@@ -22,4 +24,5 @@ mod restart;
 mod rules;
 mod spread;
 mod stop;
+mod stores;
 mod support;

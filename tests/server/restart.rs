@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use allod::core::types::ShardTime;
 use allod::store::embedded::{self, EmbeddedStore};
-use allod::store::memory::MemoryStore;
-use allod::store::{Seq, ShardId, Store};
+use allod::store::{Seq, ShardId};
 use serde_json::json;
 
+use crate::stores;
 use crate::support::TestServer;
 
 fn on(directory: &Path, accept_restored: bool) -> TestServer {
@@ -64,8 +64,8 @@ fn an_idle_spell_before_a_clean_stop_counts() {
 
 #[test]
 fn the_time_of_an_idle_shard_is_written_down_while_something_waits_for_it() {
-    let inner = Arc::new(MemoryStore::new(1));
-    let server = TestServer::over(Arc::clone(&inner) as Arc<dyn Store>, |_| {});
+    let inner = stores::store(1);
+    let server = TestServer::over(Arc::clone(&inner), |_| {});
     let mut client = server.with_lan();
     let last_time = || {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

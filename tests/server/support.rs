@@ -12,11 +12,12 @@ use allod::config::Config;
 use allod::core::types::WallTime;
 use allod::serve::{Options, Running, start};
 use allod::store::Store;
-use allod::store::memory::MemoryStore;
 use serde_json::{Value, json};
 
+use crate::clock::RealLeases;
 use crate::faulty::FaultyStore;
 use crate::published::PUBLISHED;
+use crate::stores;
 
 /// A server, its store and its clock.
 pub struct TestServer {
@@ -31,14 +32,14 @@ impl TestServer {
     }
 
     pub fn with(change: impl FnOnce(&mut Options)) -> Self {
-        Self::over(Arc::new(MemoryStore::new(4)), change)
+        Self::over(stores::store(4), change)
     }
 
     pub fn over(inner: Arc<dyn Store>, change: impl FnOnce(&mut Options)) -> Self {
         let store = FaultyStore::around(inner);
         let clock = Arc::new(ManualClock::new(WallTime(1_772_356_364_031), 7));
         let mut options = Options::new(Config::default(), Arc::clone(&store) as Arc<dyn Store>).on_free_ports();
-        options.clock = Arc::clone(&clock) as Arc<_>;
+        options.clock = Arc::new(RealLeases(Arc::clone(&clock)));
         options.config.server.threads = 1;
         change(&mut options);
         Self { running: start(options).unwrap(), store, clock }
@@ -178,6 +179,19 @@ impl Client {
         answer["result"].clone()
     }
 
+    /// The same, asked again while the server is between two tenures: a store of several nodes is taken anew.
+    pub fn ok_soon(&mut self, method: &str, params: Value) -> Value {
+        for _ in 0..200 {
+            let answer = self.call(method, params.clone());
+            if !is_between_tenures(&answer) {
+                assert!(answer.get("result").is_some(), "{method}: {answer}");
+                return answer["result"].clone();
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        panic!("{method}: the register is not owned again");
+    }
+
     pub fn kind(&mut self, method: &str, params: Value) -> String {
         let answer = self.call(method, params);
         answer["error"]["data"]["kind"].as_str().unwrap_or_else(|| panic!("{method}: {answer}")).to_owned()
@@ -197,6 +211,15 @@ impl Client {
         self.reader.read_to_string(&mut text).unwrap();
         text
     }
+}
+
+/// Is it what a server answers from the loss of its register until it owns it again? One that keeps files never says it:
+/// they are its own as long as it lives.
+pub fn is_between_tenures(answer: &Value) -> bool {
+    let error = &answer["error"];
+    let moved = error["data"]["kind"] == "not_ready" && error["data"]["reason"] == "moved";
+    let over = error["message"].as_str().is_some_and(|message| message.contains("does not own the network any more"));
+    moved || over
 }
 
 /// A request as a line.

@@ -1,7 +1,8 @@
 //! The store contract, as one suite for every store; and for the embedded store what only a disk can do to it.
 //!
 //! `suite` is the contract. `crash` fails each disk operation in turn and cuts the power. `damage` changes bytes and
-//! files behind the store's back. `redis` does to a Redis server what happens to Redis servers. `ALLOD_SEED` replays a random test.
+//! files behind the store's back. `redis` does to a Redis server what happens to Redis servers. `moving` moves
+//! registers between the two. `ALLOD_SEED` replays a random test.
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,
@@ -11,6 +12,7 @@
 mod crash;
 mod damage;
 mod disk;
+mod moving;
 mod records;
 mod redis;
 mod suite;

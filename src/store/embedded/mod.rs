@@ -3,6 +3,7 @@
 //! ```text
 //! META   whose data, how many shards        LOCK   who has it open
 //! MARK   last acknowledged group            log/00000001.seg …   snap/….snap
+//! MOVED  only where it is moved: see `moving`
 //! ```
 //!
 //! A commit is a frame at the end of the log and one flush for all that waited, of all shards. A segment is zeroed and
@@ -25,6 +26,7 @@ mod compactor;
 pub mod disk;
 mod frame;
 mod meta;
+mod moving;
 mod problem;
 mod reader;
 mod recovery;
@@ -53,6 +55,7 @@ use self::shared::{Catalog, Kept, Shared};
 use self::snapshot::SNAP;
 use self::writer::{Active, Writer};
 use crate::limits;
+use crate::store::moving::{Notice, Opening};
 use crate::store::{
     Batch, CommitError, Committed, Digest, Head, Later, Seq, ShardId, ShardImage, Store, StoreError, StoreFigures,
     StoreHealth, StoreInfo, Token,
@@ -93,6 +96,8 @@ pub struct Options {
     pub idle: Duration,
     /// A register that was restored is taken for what it is from now on: an operator reconciled it.
     pub accept_restored: bool,
+    /// What it is opened for.
+    pub opening: Opening,
     /// The file system.
     pub disk: Arc<dyn Disk>,
 }
@@ -108,6 +113,7 @@ impl Default for Options {
             compaction_retry: Duration::from_secs(60),
             idle: Duration::from_secs(1),
             accept_restored: false,
+            opening: Opening::Serve,
             disk: Arc::new(RealDisk),
         }
     }
@@ -121,6 +127,7 @@ pub struct EmbeddedStore {
     reader: Mutex<Option<SyncSender<reader::Job>>>,
     running: Mutex<Option<Running>>,
     torn_bytes: u64,
+    notice: Mutex<Option<Notice>>,
 }
 
 #[derive(Debug)]
@@ -143,7 +150,8 @@ fn unknown_shard(shard: ShardId, count: usize) -> StoreError {
 }
 
 impl EmbeddedStore {
-    /// Opens the register in `dir`, or makes a new one of `shards` shards there if the directory is empty or absent.
+    /// Opens the register in `dir`, or makes a new one of `shards` shards there if the directory is empty or absent. One
+    /// that is moved has as many shards as it has.
     ///
     /// Reads every file, so it takes as long as the disk needs for that. Call it where blocking is allowed.
     ///
@@ -157,12 +165,18 @@ impl EmbeddedStore {
             let text = format!("a register has 1 shard at least, and segments of {smallest} bytes");
             return Err(StoreError::Invalid(text.into()));
         }
-        let lock = LockGuard(lock(&*disk, dir)?);
+        moving::check_before(&*disk, dir, &options.opening)?;
+        let locked =
+            if let Opening::Target { .. } = options.opening { take_lock(&*disk, dir) } else { lock(&*disk, dir) };
+        let lock = LockGuard(locked?);
+        let notice = moving::check(&*disk, dir, &options.opening)?;
         if !initialised(&*disk, dir)? {
             initialise(&*disk, dir, shards, &options)?;
         }
         let mut meta = Meta::read(&*disk, dir)?;
-        if meta.shards != shards {
+        moving::check_register(dir, &meta, &options.opening)?;
+        let as_it_is = matches!(options.opening, Opening::Source | Opening::Unfinished(_));
+        if meta.shards != shards && !as_it_is {
             let text = format!(
                 "belongs to a register of {} shards, which is fixed at its first start, and the configuration says \
                  {shards}; set it to {}, or give another data directory",
@@ -178,7 +192,7 @@ impl EmbeddedStore {
             meta.restored_from = 0;
             meta.write(&*disk, dir)?;
         }
-        Self::start(dir, meta, options, mark, recovered, lock)
+        Self::start(dir, meta, options, mark, recovered, (lock, notice))
     }
 
     fn start(
@@ -187,7 +201,7 @@ impl EmbeddedStore {
         options: Options,
         mark: Mark,
         recovered: Recovered,
-        lock: LockGuard,
+        (lock, notice): (LockGuard, Option<Notice>),
     ) -> Result<Self, StoreError> {
         let torn_bytes = recovered.torn.as_ref().map_or(0, |torn| torn.bytes);
         let Recovered { lines, segments, spares, snapshot, group, digest, open_end, .. } = recovered;
@@ -227,7 +241,8 @@ impl EmbeddedStore {
             spawn("store-compactor", move || compactor::run(&for_compactor))?,
         ];
         let running = Mutex::new(Some(Running { threads, lock }));
-        Ok(Self { shared, writer, reader: Mutex::new(Some(reader)), running, torn_bytes })
+        let (reader, notice) = (Mutex::new(Some(reader)), Mutex::new(notice));
+        Ok(Self { shared, writer, reader, running, torn_bytes, notice })
     }
 
     /// The register that this one was restored from, if it was: it must be reconciled before it grants automatically.
@@ -310,11 +325,15 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<(
 
 fn lock(disk: &dyn Disk, dir: &Path) -> Result<Lock, StoreError> {
     disk.create_dir(dir).map_err(problem::io("making directory", dir))?;
-    let path = dir.join(LOCK);
     if !disk.list(dir).map_err(problem::io("listing", dir))?.iter().any(|name| name == LOCK) {
         // Somebody else's directory is left as it is.
         initialised(disk, dir)?;
     }
+    take_lock(disk, dir)
+}
+
+fn take_lock(disk: &dyn Disk, dir: &Path) -> Result<Lock, StoreError> {
+    let path = dir.join(LOCK);
     let owner = format!("process {}", std::process::id());
     match disk.lock(&path, &owner).map_err(problem::io("locking", &path))? {
         Ok(lock) => Ok(lock),
@@ -334,6 +353,10 @@ fn initialised(disk: &dyn Disk, dir: &Path) -> Result<bool, StoreError> {
         return Ok(true);
     }
     let ours = [LOCK, MARK, LOG, SNAP, "META.tmp", "lost+found"];
+    // A move into it was begun: then `moving` has judged what is there.
+    if names.iter().any(|name| name == moving::MOVED) {
+        return Ok(false);
+    }
     if let Some(other) = names.iter().find(|name| !ours.contains(&name.as_str())) {
         let text = format!("has no META file but has `{other}`: it is no allod register; give an empty directory");
         return Err(problem::foreign(dir, text));

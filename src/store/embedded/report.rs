@@ -54,7 +54,7 @@ pub fn verify(dir: &Path) -> Result<Report, StoreError> {
 
 fn read(disk: &dyn Disk, dir: &Path) -> Result<(super::Lock, Meta, Recovered), StoreError> {
     // Locking makes the directory: a slip in the name must not.
-    if !super::initialised(disk, dir)? {
+    if !super::moving::check_copy(disk, dir)? {
         return Err(problem::foreign(dir, "holds no register"));
     }
     let lock = super::lock(disk, dir)?;

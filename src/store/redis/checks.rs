@@ -7,9 +7,11 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 use super::link::{self, Failed, Link};
+use super::moving;
 use super::scripts::{self, Call, Loaded, Taken, Verdict};
 use super::shared::Shared;
 use crate::limits::NODE_LEASE_MS;
+use crate::store::moving::{LastOf, Notice};
 use crate::store::{CommitError, Digest, Head, NodeCard, Seen, Seq, ShardId, StoreError, Token};
 
 /// How long an answer may take.
@@ -18,12 +20,21 @@ const ANSWER_WITHIN: Duration = Duration::from_millis(1_500);
 /// What a check names: a batch on a shard's line, and the token under which it is asked.
 pub(super) type Name = (ShardId, Token, Seq, Digest);
 
-/// A call of `take`, `confirm`, `renew`, `release` or `meet`.
+/// What becomes of the leases of all shards that are owned.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Lease {
+    Renewed,
+    Ended,
+}
+
+/// A call of `take`, `confirm`, `renew`, `release`, `post` or `meet`.
 pub(super) enum Job {
     Take(ShardId, Token, oneshot::Sender<Result<Head, StoreError>>),
     Confirm(Vec<Name>, oneshot::Sender<Result<(), CommitError>>),
-    /// These shards, under these tokens, for so many milliseconds more.
-    Lease(Vec<(ShardId, Token)>, u64, oneshot::Sender<Result<(), StoreError>>),
+    /// What is owned when its turn comes: a take-over before it may have drawn new tokens.
+    Lease(Lease, oneshot::Sender<Result<(), StoreError>>),
+    /// The register says this of its move, if these are the ends of these shards.
+    Post(Option<Notice>, Vec<LastOf>, oneshot::Sender<Result<(), StoreError>>),
     /// This node is here, or gone.
     Meet(bool, oneshot::Sender<Result<Vec<Seen>, StoreError>>),
 }
@@ -35,7 +46,10 @@ pub(super) async fn run(shared: Arc<Shared>, mut link: Link, mut jobs: mpsc::Rec
         match job {
             Job::Take(shard, token, reply) => drop(reply.send(take(&shared, &mut link, shard, token).await)),
             Job::Confirm(names, reply) => drop(reply.send(confirm(&shared, &mut link, &names).await)),
-            Job::Lease(shards, ms, reply) => drop(reply.send(lease(&shared, &mut link, &shards, ms).await)),
+            Job::Lease(what, reply) => drop(reply.send(lease(&shared, &mut link, what).await)),
+            Job::Post(notice, shards, reply) => {
+                drop(reply.send(moving::post(&shared, &mut link, notice.as_ref(), &shards).await));
+            }
             Job::Meet(here, reply) => drop(reply.send(meet(&shared, &mut link, here).await)),
         }
     }
@@ -57,6 +71,7 @@ async fn take(shared: &Shared, link: &mut Link, shard: ShardId, token: Token) ->
         }
         Taken::Fenced(current) => return Err(StoreError::Fenced { shard, current }),
         Taken::Absent => return Err(shared.absent(shard)),
+        Taken::Moved(notice) => return Err(moving::moved(&shared.place, shared.keys.prefix(), &notice)),
     };
     let followed = shared.line(shard, |line| (line.take(&head), line.epoch()))?;
     if let (Err(acknowledged), epoch) = followed {
@@ -92,12 +107,19 @@ async fn confirm(shared: &Shared, link: &mut Link, names: &[Name]) -> Result<(),
     }
 }
 
-async fn lease(shared: &Shared, link: &mut Link, shards: &[(ShardId, Token)], ms: u64) -> Result<(), StoreError> {
+async fn lease(shared: &Shared, link: &mut Link, what: Lease) -> Result<(), StoreError> {
     shared.sound()?;
+    let (shards, ms) = match what {
+        Lease::Renewed => (shared.owned(), NODE_LEASE_MS),
+        Lease::Ended => (shared.let_go(), 0),
+    };
+    if shards.is_empty() {
+        return Ok(());
+    }
     let keys: Vec<String> = shards.iter().map(|(shard, _)| shared.keys.head(*shard)).collect();
     let mut call = Call::new(&shared.shas, Loaded::Lease, &keys);
     call.number(ms);
-    for (_, token) in shards {
+    for (_, token) in &shards {
         call.arg(scripts::hex(token.0));
     }
     let answer = link.call(&call, ANSWER_WITHIN).await.map_err(Failed::into_error)?;

@@ -1,7 +1,7 @@
 //! The names of keys and fields: what an operator with `redis-cli` sees.
 //!
 //! ```text
-//! PREFIX:register               hash    what the register is: register, format, shards, created
+//! PREFIX:register               hash    what the register is: register, format, shards, created; moved, if it is moved
 //! PREFIX:nodes                  hash    the nodes that were seen, by name
 //! PREFIX:{S}:head               hash    where shard S stands: epoch, token, parent, seq, digest, time, generation, …
 //! PREFIX:{S}:log                stream  its batches, SEQ-0: digest, batch, at
@@ -59,6 +59,11 @@ impl Keys {
 
     pub(super) fn probe(&self) -> String {
         format!("{}:probe", self.prefix)
+    }
+
+    /// All keys of all shards, for SCAN: the prefix opens no pattern, and no other prefix goes on with a brace.
+    pub(super) fn of_shards(&self) -> String {
+        format!("{}:{{*", self.prefix)
     }
 
     fn of(&self, shard: ShardId, rest: &str) -> String {

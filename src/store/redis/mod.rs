@@ -35,6 +35,7 @@ mod keys;
 mod line;
 mod link;
 mod load;
+mod moving;
 mod net;
 mod scripts;
 mod server;
@@ -51,10 +52,11 @@ use tokio::task::JoinHandle;
 use self::identity::Identity;
 use self::keys::{FORMAT, Keys};
 use self::link::{Failed, Link, Place};
+pub use self::moving::without_secret;
 use self::scripts::{Call, Initialised, Loaded, Shas};
 use self::server::Server;
 use self::shared::{Parts, Shared};
-use crate::limits::NODE_LEASE_MS;
+use crate::store::moving::{Notice, Opening};
 use crate::store::{
     Batch, CommitError, Committed, Digest, Head, Later, NodeCard, Seen, Seq, ShardId, ShardImage, Store, StoreError,
     StoreFigures, StoreHealth, StoreInfo, Token,
@@ -84,6 +86,8 @@ pub struct Options {
     pub history_seconds: u64,
     /// How many bytes of batches stay in the history, of all shards together.
     pub history_bytes: u64,
+    /// What it is opened for.
+    pub opening: Opening,
 }
 
 impl Options {
@@ -98,6 +102,7 @@ impl Options {
             accept_new_store: false,
             history_seconds: 30 * 86_400,
             history_bytes: 1 << 30,
+            opening: Opening::Serve,
         }
     }
 }
@@ -108,6 +113,19 @@ pub struct RedisStore {
     shared: Arc<Shared>,
     senders: Mutex<Option<Senders>>,
     running: Mutex<Option<Running>>,
+    /// Where it is, without a password.
+    url: String,
+    notice: Arc<Mutex<Option<Notice>>>,
+}
+
+/// What was found, or made, at the start.
+#[derive(Debug)]
+struct Begun {
+    server: Server,
+    shas: Arc<Shas>,
+    register: u128,
+    shards: u16,
+    notice: Option<Notice>,
 }
 
 #[derive(Debug, Clone)]
@@ -147,24 +165,25 @@ impl RedisStore {
             let mut link = Link::new(place_inside, None);
             let begun = begin(&mut link, &keys, &options_inside, identity.as_ref()).await;
             // Whoever asked waits.
-            let _ = told.send(begun.map(|(server, shas, register)| (server, shas, register, keys, link)));
+            let _ = told.send(begun.map(|begun| (begun, keys, link)));
         });
         let crashed = |_| StoreError::Poisoned("its first task crashed".into());
         let begun = asked.recv().map_err(crashed).and_then(std::convert::identity);
-        let (server, shas, register, keys, link) = match begun {
+        let (begun, keys, link) = match begun {
             Ok(begun) => begun,
             Err(error) => {
                 runtimes.into_iter().for_each(Runtime::shutdown_background);
                 return Err(error);
             }
         };
+        let Begun { server, shas, register, shards, notice } = begun;
         let info = StoreInfo {
             kind: "redis",
             durability: server.durability(),
             full: "Redis has no memory left (its maxmemory is reached)",
             act_bytes_max: crate::limits::ACT_BYTES_MAX,
             register,
-            shards: options.shards,
+            shards,
             commits_shards_together: true,
             ownership_is_standing: false,
             restored_from: None,
@@ -176,12 +195,19 @@ impl RedisStore {
             place: Arc::clone(place.name()),
             card: NodeCard { name: options.owner, process: rand::random(), ..NodeCard::default() },
             keep_seconds: options.history_seconds,
-            keep_bytes: options.history_bytes / u64::from(options.shards),
+            keep_bytes: options.history_bytes / u64::from(shards.max(1)),
         };
-        Ok(Self::start(Arc::new(Shared::new(parts)), place, link, runtimes))
+        let (url, notice) = (moving::without_secret(&options.url), Arc::new(Mutex::new(notice)));
+        Ok(Self::start(Arc::new(Shared::new(parts)), place, (url, notice), link, runtimes))
     }
 
-    fn start(shared: Arc<Shared>, place: Place, link: Link, runtimes: [Runtime; 2]) -> Self {
+    fn start(
+        shared: Arc<Shared>,
+        place: Place,
+        (url, notice): (String, Arc<Mutex<Option<Notice>>>),
+        link: Link,
+        runtimes: [Runtime; 2],
+    ) -> Self {
         let another = || Link::new(place.clone(), Some(Arc::clone(&shared.shas)));
         let (commits, commit_jobs) = mpsc::channel(QUEUE_CALLS_MAX);
         let (checks, check_jobs) = mpsc::channel(QUEUE_CALLS_MAX);
@@ -192,7 +218,8 @@ impl RedisStore {
             runtimes[1].spawn(load::run(Arc::clone(&shared), another(), load_jobs)),
         ];
         let senders = Mutex::new(Some(Senders { commits, checks, loads }));
-        Self { shared, senders, running: Mutex::new(Some(Running { runtimes, tasks })) }
+        let running = Mutex::new(Some(Running { runtimes, tasks }));
+        Self { shared, senders, running, url, notice }
     }
 
     /// Hands a job to a task, in the order of the calls.
@@ -209,12 +236,9 @@ impl RedisStore {
         })
     }
 
-    fn lease(&self, shards: Vec<(ShardId, Token)>, ms: u64) -> Later<Result<(), StoreError>> {
-        if shards.is_empty() {
-            return Box::pin(std::future::ready(Ok(())));
-        }
+    fn lease(&self, what: checks::Lease) -> Later<Result<(), StoreError>> {
         let (reply, answer) = oneshot::channel();
-        let queued = self.queue(checks::Job::Lease(shards, ms, reply), |senders| &senders.checks);
+        let queued = self.queue(checks::Job::Lease(what, reply), |senders| &senders.checks);
         Box::pin(async move {
             queued?;
             answer.await.unwrap_or_else(|_| Err(ended()))
@@ -250,24 +274,33 @@ async fn begin(
     keys: &Keys,
     options: &Options,
     identity: Option<&Identity>,
-) -> Result<(Server, Arc<Shas>, u128), StoreError> {
+) -> Result<Begun, StoreError> {
     let shas = link.shas().await.map_err(Failed::into_error)?;
     let server = Server::look(link, &shas, keys).await?;
+    let (shards, making) = moving::prepare(link, keys, options).await?;
     let known = identity.and_then(|identity| identity.known).filter(|_| !options.accept_new_store);
     let names: Vec<String> =
-        std::iter::once(keys.register()).chain((0..options.shards).map(|shard| keys.head(ShardId(shard)))).collect();
+        std::iter::once(keys.register()).chain((0..shards).map(|shard| keys.head(ShardId(shard)))).collect();
     let mut call = Call::new(&shas, Loaded::Init, &names);
-    call.arg(scripts::hex(rand::random::<u128>().max(1))).arg(FORMAT).number(options.shards.into());
-    call.number(now_ms()).arg(if known.is_some() { "0" } else { "1" });
+    call.arg(scripts::hex(rand::random::<u128>().max(1))).arg(FORMAT).number(shards.into());
+    let may_make = match options.opening {
+        Opening::Serve => known.is_none(),
+        Opening::Target { .. } => true,
+        Opening::Source | Opening::Unfinished(_) => false,
+    };
+    call.number(now_ms()).arg(if may_make { "1" } else { "0" });
+    call.arg(making.as_ref().map_or_else(String::new, Notice::text));
     let value = link.call(&call, START_WITHIN).await.map_err(Failed::into_error)?;
     let place = Arc::clone(link.name());
     let found =
         scripts::initialised(value).ok_or_else(|| link::strange(&place, "the script answered something else"))?;
-    let register = check_register(found, &place, keys, options, identity)?;
+    let said = if let Initialised::Register { notice, .. } = &found { notice.as_str() } else { "" };
+    let notice = moving::check_notice(&place, keys, &options.opening, said)?;
+    let register = check_register(found, &place, keys, (options, shards), identity)?;
     if let Some(identity) = identity {
         identity.remember(register)?;
     }
-    Ok((server, shas, register))
+    Ok(Begun { server, shas, register, shards, notice })
 }
 
 /// What `init` found must be the register that this server is to keep, whole.
@@ -275,13 +308,15 @@ fn check_register(
     found: Initialised,
     place: &Arc<str>,
     keys: &Keys,
-    options: &Options,
+    (options, wanted): (&Options, u16),
     identity: Option<&Identity>,
 ) -> Result<u128, StoreError> {
     let prefix = keys.prefix();
     let noted = identity.map_or_else(String::new, |identity| format!(" ({} says so)", identity.path().display()));
     let (made, register, format, shards, heads) = match found {
-        Initialised::Register { made, register, format, shards, heads } => (made, register, format, shards, heads),
+        Initialised::Register { made, register, format, shards, heads, notice: _ } => {
+            (made, register, format, shards, heads)
+        }
         Initialised::None => {
             let text = format!(
                 "Redis at {place} has no register under `{prefix}`, and this server kept one there{noted}: Redis was \
@@ -303,11 +338,10 @@ fn check_register(
         );
         return Err(StoreError::Foreign(text.into()));
     }
-    if shards != u64::from(options.shards) {
+    if shards != u64::from(wanted) {
         let text = format!(
             "Redis at {place} has a register of {shards} shards under `{prefix}`, which is fixed at its first start, and \
-             the configuration says {}; set `store.shards` to {shards}, or choose another `store.prefix`",
-            options.shards
+             the configuration says {wanted}; set `store.shards` to {shards}, or choose another `store.prefix`"
         );
         return Err(StoreError::Foreign(text.into()));
     }
@@ -404,11 +438,11 @@ impl Store for RedisStore {
     }
 
     fn renew(&self) -> Later<Result<(), StoreError>> {
-        self.lease(self.shared.owned(), NODE_LEASE_MS)
+        self.lease(checks::Lease::Renewed)
     }
 
     fn release(&self) -> Later<Result<(), StoreError>> {
-        self.lease(self.shared.let_go(), 0)
+        self.lease(checks::Lease::Ended)
     }
 
     fn meet(&self, here: bool) -> Later<Result<Vec<Seen>, StoreError>> {

@@ -30,7 +30,7 @@ pub(super) const INIT: Script = Script {
     name: "init",
     text: include_str!("scripts/init.lua"),
     keys: &["register", "head"],
-    arguments: &["register", "format", "shards", "created", "make"],
+    arguments: &["register", "format", "shards", "created", "make", "notice"],
     answers: &["made", "there", "none", "heads"],
 };
 pub(super) const PROBE: Script = Script {
@@ -45,7 +45,7 @@ pub(super) const TAKE: Script = Script {
     text: include_str!("scripts/take.lua"),
     keys: &["head"],
     arguments: &["token", "owner", "node", "address", "lease", "mine"],
-    answers: &["taken", "held", "fenced", "absent"],
+    answers: &["taken", "held", "fenced", "absent", "moved"],
 };
 pub(super) const LEASE: Script = Script {
     name: "lease",
@@ -60,6 +60,13 @@ pub(super) const NODES: Script = Script {
     keys: &["nodes"],
     arguments: &["name", "process", "card", "ttl"],
     answers: &["nodes", "taken"],
+};
+pub(super) const POST: Script = Script {
+    name: "post",
+    text: include_str!("scripts/post.lua"),
+    keys: &["register", "head"],
+    arguments: &["notice", "closed", "token", "seq", "digest"],
+    answers: &["posted", "absent", "fenced"],
 };
 pub(super) const CONFIRM: Script = Script {
     name: "confirm",
@@ -83,6 +90,7 @@ pub(super) enum Loaded {
     Take,
     Lease,
     Nodes,
+    Post,
     Confirm,
     Commit,
     /// The same as `Commit`, and runs while the memory is full: for batches that only let go.
@@ -91,12 +99,13 @@ pub(super) enum Loaded {
 
 impl Loaded {
     /// In the order of the enum.
-    pub(super) const ALL: [Loaded; 8] = [
+    pub(super) const ALL: [Loaded; 9] = [
         Loaded::Init,
         Loaded::Probe,
         Loaded::Take,
         Loaded::Lease,
         Loaded::Nodes,
+        Loaded::Post,
         Loaded::Confirm,
         Loaded::Commit,
         Loaded::CommitLettingGo,
@@ -109,6 +118,7 @@ impl Loaded {
             Loaded::Take => &TAKE,
             Loaded::Lease => &LEASE,
             Loaded::Nodes => &NODES,
+            Loaded::Post => &POST,
             Loaded::Confirm => &CONFIRM,
             Loaded::Commit | Loaded::CommitLettingGo => &COMMIT,
         }
@@ -162,7 +172,7 @@ pub(super) fn hex(bits: u128) -> String {
     format!("{bits:032x}")
 }
 
-/// What `commit`, `confirm` and `lease` answer.
+/// What `commit`, `confirm`, `lease` and `post` answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// It holds: applied, or confirmed.
@@ -219,11 +229,11 @@ impl Answer {
     }
 }
 
-/// The answer of `commit`, `confirm` or `lease`.
+/// The answer of `commit`, `confirm`, `lease` or `post`.
 pub(super) fn verdict(value: Value) -> Option<Verdict> {
     let (word, mut rest) = Answer::of(value)?;
     Some(match &word[..] {
-        b"applied" | b"confirmed" | b"leased" => Verdict::Done,
+        b"applied" | b"confirmed" | b"leased" | b"posted" => Verdict::Done,
         b"absent" => Verdict::Absent(rest.place()?),
         b"fenced" => Verdict::Fenced(rest.place()?, Epoch(rest.number()?)),
         b"gap" => Verdict::Gap(rest.place()?, Seq(rest.number()?)),
@@ -250,6 +260,8 @@ pub(super) enum Taken {
     },
     Fenced(Epoch),
     Absent,
+    /// The register is somewhere else; what it says of that.
+    Moved(String),
 }
 
 /// The answer of `take`.
@@ -260,12 +272,16 @@ pub(super) fn taken(value: Value) -> Option<Taken> {
         b"held" => Taken::Held { owner: rest.text()?, address: rest.text()?, left_ms: rest.number()? },
         b"fenced" => Taken::Fenced(Epoch(rest.number()?)),
         b"absent" => Taken::Absent,
+        b"moved" => Taken::Moved(rest.text()?),
         _ => return None,
     })
 }
 
-/// The answer of `nodes`: name, age in milliseconds and card of each; or how long ago the name was seen elsewhere.
-pub(super) fn nodes(value: Value) -> Option<Result<Vec<(String, u64, String)>, u64>> {
+/// A node as `nodes` tells it: name, age in milliseconds, and card.
+pub(super) type Told = (String, u64, String);
+
+/// The answer of `nodes`: those that there are; or how long ago the name was seen elsewhere.
+pub(super) fn nodes(value: Value) -> Option<Result<Vec<Told>, u64>> {
     let (word, mut rest) = Answer::of(value)?;
     match &word[..] {
         b"taken" => Some(Err(rest.number()?)),
@@ -313,6 +329,8 @@ pub(super) enum Initialised {
         format: String,
         shards: u64,
         heads: u64,
+        /// What it says of its move; empty where that is nothing.
+        notice: String,
     },
     None,
     /// No register, but the head of this shard.
@@ -329,6 +347,7 @@ pub(super) fn initialised(value: Value) -> Option<Initialised> {
             format: rest.text()?,
             shards: rest.number()?,
             heads: rest.number()?,
+            notice: rest.text()?,
         },
         b"none" => Initialised::None,
         b"heads" => Initialised::Heads(rest.number()? - 1),
@@ -357,7 +376,7 @@ mod tests {
 
     #[test]
     fn each_head_declares_what_its_builder_gives() {
-        for script in [&INIT, &PROBE, &TAKE, &LEASE, &NODES, &CONFIRM, &COMMIT] {
+        for script in [&INIT, &PROBE, &TAKE, &LEASE, &NODES, &POST, &CONFIRM, &COMMIT] {
             let declared = declared(script.text);
             let of = |list: &str| -> Vec<(&str, &str)> {
                 declared.iter().filter(|line| line.0 == list).map(|line| (line.1, line.2)).collect()
@@ -375,7 +394,7 @@ mod tests {
 
     #[test]
     fn each_head_names_every_answer_and_every_write() {
-        for script in [&INIT, &PROBE, &TAKE, &LEASE, &NODES, &CONFIRM, &COMMIT] {
+        for script in [&INIT, &PROBE, &TAKE, &LEASE, &NODES, &POST, &CONFIRM, &COMMIT] {
             let head = script.text.lines().skip(1).take_while(|line| line.starts_with("-- ") || *line == "--");
             let head: String = head.map(|line| format!("{line}\n")).collect();
             for answer in script.answers {

@@ -44,6 +44,7 @@ fn an_answer_that_does_not_come_is_unknown_and_the_same_bytes_settle_it() {
 #[test]
 fn the_token_fences_where_the_epoch_went_back() {
     let Some(begun) = Begun::new(&[]) else { return };
+    begun.server.leases_ran_out();
     let before: HashMap<String, String> = begun.server.ask(&["HGETALL", "allod:{0}:head"]);
     let mut other = begun.server.open().map(|store| (wait(store.take(ShardId(0), token(2))).unwrap(), store)).unwrap();
     assert_eq!(other.0.epoch, Epoch(2));
@@ -68,6 +69,7 @@ fn an_owner_that_was_replaced_cannot_prove_that_it_is_one() {
     let Some(begun) = Begun::new(&[]) else { return };
     let name = (ShardId(0), begun.head.token, begun.head.seq, begun.head.digest);
     wait(begun.store.confirm(vec![name])).unwrap();
+    begun.server.leases_ran_out();
     let other = begun.server.open().unwrap();
     wait(other.take(ShardId(0), token(2))).unwrap();
     let refused = wait(begun.store.confirm(vec![name]));
@@ -163,4 +165,21 @@ fn several_shards_are_committed_together_or_not_at_all() {
     }
     assert!(begun.held().is_empty());
     assert!(wait(begun.store.history(ShardId(1), Seq(0), 10)).unwrap().is_empty());
+}
+
+/// After a commit in doubt an owner takes its shard anew, beside the renewal of its lease. The renewal is of the tenure, not
+/// of the token that it saw when it was asked for.
+#[test]
+fn a_lease_that_is_renewed_while_its_shard_is_taken_anew_is_not_lost() {
+    let Some(begun) = Begun::new(&[]) else { return };
+    let again = begun.store.take(ShardId(0), token(2));
+    let renewed = begun.store.renew();
+    wait(again).unwrap();
+    wait(renewed).unwrap();
+    let again = begun.store.take(ShardId(0), token(3));
+    let released = begun.store.release();
+    wait(again).unwrap();
+    wait(released).unwrap();
+    let lease: String = begun.server.ask(&["HGET", "allod:{0}:head", "lease"]);
+    assert_eq!(lease, "0");
 }

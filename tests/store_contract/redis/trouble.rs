@@ -67,6 +67,7 @@ fn what_was_acknowledged_is_there_after_the_server_was_killed() {
         assert_eq!(run.acknowledged[0], 30);
         server.kill();
         server.begin();
+        server.leases_ran_out();
         let again = server.open().unwrap();
         check(&again, &run, 0x1000 + round * 10, "after a kill");
         drop((store, again));
@@ -219,6 +220,7 @@ fn with_full_memory_nothing_is_granted_and_what_lets_go_is_taken() {
     begun.commit(names.iter().take(100).map(|name| gone(name, 5)).collect()).unwrap();
     assert_eq!(begun.held().len(), 100);
     // A start finds it so and goes on.
+    wait(begun.store.release()).unwrap();
     let again = begun.server.open().unwrap();
     wait(again.take(ShardId(0), token(2))).unwrap();
     wait(again.load(ShardId(0), token(2))).unwrap();

@@ -8,7 +8,8 @@
 -- ARGV[3] shards: number of shards
 -- ARGV[4] created: now, in milliseconds since 1970, for people
 -- ARGV[5] make: `1` if a new register may be made
--- returns {`made` or `there`, register, format, shards, number of heads found}
+-- ARGV[6] notice: what a register that is made now says of its move; empty where it is served
+-- returns {`made` or `there`, register, format, shards, number of heads found, what it says of its move, or nothing}
 -- returns {`none`}: there is no register, and none is to be made
 -- returns {`heads`, n}: there is no register, but the n-th head exists
 -- writes register head
@@ -19,9 +20,9 @@ for i = 2, #KEYS do
         first = first or i - 1
     end
 end
-local there = redis.call('HMGET', KEYS[1], 'register', 'format', 'shards')
+local there = redis.call('HMGET', KEYS[1], 'register', 'format', 'shards', 'moved')
 if there[1] then
-    return {'there', there[1], there[2], there[3], heads}
+    return {'there', there[1], there[2], there[3], heads, there[4] or ''}
 end
 if first then
     return {'heads', first}
@@ -35,4 +36,7 @@ for i = 2, #KEYS do
         'generation', '0', 'blocks', '0', 'log_bytes', '0', 'owner', '', 'node', '', 'address', '', 'lease', '0')
 end
 redis.call('HSET', KEYS[1], 'register', ARGV[1], 'format', ARGV[2], 'shards', ARGV[3], 'created', ARGV[4])
-return {'made', ARGV[1], ARGV[2], ARGV[3], #KEYS - 1}
+if ARGV[6] ~= '' then
+    redis.call('HSET', KEYS[1], 'moved', ARGV[6])
+end
+return {'made', ARGV[1], ARGV[2], ARGV[3], #KEYS - 1, ARGV[6]}

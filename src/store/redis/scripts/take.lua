@@ -17,10 +17,14 @@
 -- returns {`held`, owner, address, left}: another node owns it for so many milliseconds more
 -- returns {`fenced`, epoch}: somebody else took it since `mine`
 -- returns {`absent`}: there is no head
+-- returns {`moved`, notice}: the register is somewhere else; nobody owns this one any more
 -- writes head
-local head = redis.call('HMGET', KEYS[1], 'epoch', 'token', 'owner', 'node', 'address', 'lease')
+local head = redis.call('HMGET', KEYS[1], 'epoch', 'token', 'owner', 'node', 'address', 'lease', 'moved')
 if not head[1] then
     return {'absent'}
+end
+if head[7] then
+    return {'moved', head[7]}
 end
 -- Asked again under the same token it is the same take-over.
 if head[2] ~= ARGV[1] or head[1] == '0' then

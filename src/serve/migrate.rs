@@ -1,0 +1,467 @@
+//! Moves a register from one store to another, whole, and leaves the old one closed for ever.
+//!
+//! ```text
+//! nobody else is there ▶ take every shard of both ▶ copy ▶ load what was copied and compare
+//!                                      ▶ the source says that it moved ▶ the target is finished
+//! ```
+//!
+//! Up to the last but one step the source is as it was, and a crash leaves a target that no server accepts; from there on
+//! nobody serves the source, and the same command finishes the target. The copy goes over the contract of all stores, so
+//! it is the same from files to Redis, back, and between two of a kind.
+//!
+//! **What is carried over**: every network, subnet and entry, with their ids, versions and generations. The rest of the
+//! register begins anew: its identity, so that whoever knows the old one (a copy of it, a note beside a server) never
+//! takes one for the other; its generations, above all that can have been given (CONSISTENCY 11); its history, because
+//! batches bear the tokens and the digests of their own line. The number of shards may change: where a network lies
+//! follows from its id.
+//!
+//! **Time** (CONSISTENCY 12). Each shard has its own, so what is left of a lease is counted from the time of the shard that
+//! it comes from: all target shards begin at the latest of these times, and each entry is moved by the difference. The
+//! time of the move itself does not count.
+//!
+//! Neighbours: `cli::migrate` asks and prints; `store::moving` says what the stores promise.
+//!
+//! Review notes: is there an instant at which both are served? Is each shard's end compared again before it is closed?
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::actors::clock::Clock;
+use crate::actors::committer::{chain, generation_floor};
+use crate::actors::shard_of;
+use crate::core::plural::counted;
+use crate::core::state::{Entry, Key, Lease, State, Step};
+use crate::core::types::{Generation, NetworkId, ShardTime};
+use crate::limits;
+use crate::store::moving::{LastOf, Movable, Notice, Opening, fingerprint};
+use crate::store::{Act, Batch, CommitError, Digest, Head, NetworkImage, NodeCard, ShardId, StoreError, Token, codec};
+
+/// Name under which the mover is seen by servers that wait for a shard.
+const NAME: &str = "allod-migrate";
+/// Who did it, in the history.
+const BY: &str = "migrate";
+
+/// Why a register is not moved. `Display` is a sentence.
+#[derive(Debug, thiserror::Error)]
+pub enum CannotMove {
+    /// A store says no, or cannot be reached: the source, mostly.
+    #[error("{0}")]
+    Store(String),
+    /// Somebody serves it.
+    #[error("{0}")]
+    Served(String),
+    /// It is somewhere else already.
+    #[error("{0}")]
+    Gone(String),
+    /// The target is not to be moved into.
+    #[error("{0}")]
+    Target(String),
+    /// What the target holds is not what the source had.
+    #[error("what was copied is not what was there ({0}); nothing was moved")]
+    Differs(String),
+}
+
+impl From<StoreError> for CannotMove {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Held { ref owner, left_ms, .. } => Self::Served(format!(
+                "node {} has it open, and its lease runs for another {left_ms} ms unless it is renewed",
+                if owner.is_empty() { "without a name" } else { owner }
+            )),
+            StoreError::Locked(text) => Self::Served(text.to_string()),
+            error => Self::Store(chain(&error)),
+        }
+    }
+}
+
+impl From<CommitError> for CannotMove {
+    fn from(error: CommitError) -> Self {
+        Self::Store(chain(&error))
+    }
+}
+
+/// What a register holds, counted, and a sum over every record in no particular order.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Networks, deleted ones that are remembered too.
+    pub networks: u64,
+    /// Subnets.
+    pub subnets: u64,
+    /// Reservations.
+    pub held: u64,
+    /// Addresses that cool, or were declined.
+    pub resting: u64,
+    sum: u128,
+}
+
+impl Tally {
+    fn add(&mut self, network: NetworkId, key: Key, state: &State) -> Result<(), CannotMove> {
+        match state {
+            State::Config(_) => self.networks += 1,
+            State::Subnet(_) => self.subnets += 1,
+            State::Entry(Entry::Held(_)) => self.held += 1,
+            State::Entry(Entry::Released(_) | Entry::Declined(_)) => self.resting += 1,
+        }
+        let mut bytes = Vec::new();
+        codec::encode_state(state, &mut bytes)
+            .map_err(|error| CannotMove::Store(format!("a record of network {network} {error}")))?;
+        let mut hash = Xxh3::new();
+        hash.update(&network.0.to_be_bytes());
+        hash.update(format!("{key:?}").as_bytes());
+        hash.update(&bytes);
+        self.sum = self.sum.wrapping_add(hash.digest128());
+        Ok(())
+    }
+
+    /// In words.
+    pub fn words(&self) -> String {
+        let Self { networks, subnets, held, resting, sum: _ } = *self;
+        format!(
+            "{}, {}, {}, {} cooling or declined",
+            counted(networks, "network"),
+            counted(subnets, "subnet"),
+            counted(held, "reservation"),
+            counted(resting, "address")
+        )
+    }
+}
+
+/// What was moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moved {
+    /// What it holds; nothing where a move that was broken off was finished.
+    pub tally: Option<Tally>,
+    /// The target's identity.
+    pub register: u128,
+    /// No generation up to this one is given any more.
+    pub generation: Generation,
+}
+
+/// Told how far it is: done, of how many.
+pub type Tell<'a> = &'a dyn Fn(u64, u64);
+
+/// Opens the target.
+pub type Open<'a> = &'a dyn Fn(Opening) -> Result<Box<dyn Movable>, StoreError>;
+
+/// Moves a register that was opened for that. Where an earlier move was broken off, goes on from what it left.
+///
+/// # Errors
+/// What stands in the way. Unless the source says that it moved, it is as it was.
+pub async fn run(source: &dyn Movable, open: Open<'_>, clock: &dyn Clock, tell: Tell<'_>) -> Result<Moved, CannotMove> {
+    if let Some(notice @ Notice::Moved { register, .. }) = source.notice() {
+        // It was closed already: all that can be left to do is to finish where it went.
+        let gone = |_| CannotMove::Gone(format!("{} {}", source.place(), notice.refusal()));
+        let unfinished = open(Opening::Unfinished(register)).map_err(gone)?;
+        let finished = finish(source, &*unfinished, clock).await;
+        unfinished.close().await;
+        if let Some(moved) = finished? {
+            return Ok(moved);
+        }
+    }
+    let refused = |error: StoreError| match error {
+        StoreError::Locked(text) => CannotMove::Served(text.to_string()),
+        error => CannotMove::Target(chain(&error)),
+    };
+    let target = open(Opening::Target { from: source.place() }).map_err(refused)?;
+    let moved = carry(source, &*target, clock, tell).await;
+    target.close().await;
+    moved
+}
+
+/// Moves a register into an empty target.
+async fn carry(
+    source: &dyn Movable,
+    target: &dyn Movable,
+    clock: &dyn Clock,
+    tell: Tell<'_>,
+) -> Result<Moved, CannotMove> {
+    if source.info().restored_from.is_some() {
+        let text = "it was restored from a copy, and nobody has said yet that it is right: start the server with \
+                    `--accept-restored`, stop it, and move it then";
+        return Err(CannotMove::Store(text.to_owned()));
+    }
+    let carried = async {
+        alone(source).await?;
+        alone(target).await?;
+        let moving = async {
+            let copy = Copy::begin(source, target, clock).await?;
+            copy.run(source, target, clock, tell).await
+        };
+        tokio::select! {
+            moved = moving => moved,
+            lost = keep_leases(source) => Err(lost),
+            lost = keep_leases(target) => Err(lost),
+        }
+    };
+    let carried = carried.await;
+    leave(source).await;
+    leave(target).await;
+    carried
+}
+
+/// Finishes a target that was whole when the source was closed. None where it is not as it was then: the source is
+/// opened again, and is to be moved anew.
+async fn finish(source: &dyn Movable, target: &dyn Movable, clock: &dyn Clock) -> Result<Option<Moved>, CannotMove> {
+    let Some(Notice::Moved { register, fingerprint: whole, .. }) = source.notice() else { return Ok(None) };
+    alone(target).await?;
+    let heads = take_all(target, clock).await?;
+    let ends: Vec<LastOf> = heads.iter().map(last_of).collect();
+    let generation = heads.iter().map(|(_, head)| head.generation).max().unwrap_or_default();
+    let is_whole = fingerprint(&ends) == whole && target.info().register == register;
+    if is_whole {
+        target.post(None, ends).await?;
+    } else {
+        // It is unfinished, so it never was served: the source is still the only register.
+        source.post(None, Vec::new()).await?;
+    }
+    leave(target).await;
+    Ok(is_whole.then_some(Moved { tally: None, register, generation }))
+}
+
+/// Refuses where another process has the store open.
+async fn alone(store: &dyn Movable) -> Result<(), CannotMove> {
+    let card = NodeCard { name: NAME.to_owned(), process: rand::random(), ..NodeCard::default() };
+    let process = card.process;
+    store.introduce(card);
+    let seen = store.meet(true).await?;
+    match seen.iter().find(|seen| seen.card.process != process) {
+        Some(other) => {
+            let name = if other.card.name.is_empty() { "without a name" } else { &other.card.name };
+            Err(CannotMove::Served(format!(
+                "node {name} has {} open: it was seen {} ms ago, and counts as there for {} ms",
+                store.place(),
+                other.age_ms,
+                limits::NODE_LEASE_MS
+            )))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Nobody need wait for the end of a lease.
+async fn leave(store: &dyn Movable) {
+    for left in [store.release().await, store.meet(false).await.map(drop)] {
+        if let Err(error) = left {
+            tracing::debug!(error = chain(&error), "the next owner waits for the end of the lease");
+        }
+    }
+}
+
+/// Ends only if a lease could not be kept.
+async fn keep_leases(store: &dyn Movable) -> CannotMove {
+    loop {
+        tokio::time::sleep(Duration::from_millis(limits::NODE_LEASE_RENEWED_EVERY_MS)).await;
+        let kept = async {
+            store.renew().await?;
+            store.meet(true).await
+        };
+        match kept.await {
+            // Whoever takes a shard meanwhile is noticed before anything is closed.
+            Ok(_) | Err(StoreError::Io { .. }) => {}
+            Err(error) => return error.into(),
+        }
+    }
+}
+
+/// Takes all shards; the first alone decides against others.
+async fn take_all(store: &dyn Movable, clock: &dyn Clock) -> Result<Vec<(ShardId, Head)>, CannotMove> {
+    let mut heads = Vec::new();
+    for shard in (0..store.info().shards).map(ShardId) {
+        heads.push((shard, store.take(shard, Token(clock.entropy())).await?));
+    }
+    Ok(heads)
+}
+
+fn last_of((shard, head): &(ShardId, Head)) -> LastOf {
+    (*shard, head.token, head.seq, head.digest)
+}
+
+/// What waits to be committed to one shard of the target.
+struct Waiting {
+    head: Head,
+    acts: Vec<Act>,
+    steps: usize,
+    bytes: usize,
+}
+
+/// A copy under way.
+struct Copy {
+    from: Vec<(ShardId, Head)>,
+    to: Vec<Waiting>,
+    time: ShardTime,
+    generation: Generation,
+    act_bytes_max: usize,
+}
+
+impl Copy {
+    async fn begin(source: &dyn Movable, target: &dyn Movable, clock: &dyn Clock) -> Result<Self, CannotMove> {
+        let from = take_all(source, clock).await?;
+        let to = take_all(target, clock).await?;
+        let time = from.iter().map(|(_, head)| head.time).max().unwrap_or_default();
+        let given = from.iter().map(|(_, head)| head.generation).max().unwrap_or_default();
+        let generation = generation_floor(given, clock.wall());
+        let to = to.into_iter().map(|(_, head)| Waiting { head, acts: Vec::new(), steps: 0, bytes: 0 }).collect();
+        // Half of what is legal: an act that is one step over the bound still fits.
+        let act_bytes_max = (target.info().act_bytes_max / 2).min(limits::BATCH_BYTES_MAX);
+        Ok(Self { from, to, time, generation, act_bytes_max })
+    }
+
+    async fn run(
+        mut self,
+        source: &dyn Movable,
+        target: &dyn Movable,
+        clock: &dyn Clock,
+        tell: Tell<'_>,
+    ) -> Result<Moved, CannotMove> {
+        let all = (self.from.len() + self.to.len()) as u64;
+        let mut there = Tally::default();
+        for (done, (shard, head)) in self.from.clone().into_iter().enumerate() {
+            tell(done as u64, all);
+            let image = source.load(shard, head.token).await?;
+            let later = self.time.0 - head.time.0;
+            for network in image.networks {
+                self.network(target, clock, network, later, &mut there).await?;
+            }
+        }
+        // Also what gets no network has to know the generations that were given.
+        for at in 0..self.to.len() {
+            self.commit(target, at).await?;
+        }
+        let copied = self.load_again(target, tell, all).await?;
+        if copied != there {
+            return Err(CannotMove::Differs(format!("{}, and there were {}", copied.words(), there.words())));
+        }
+        let from: Vec<LastOf> = self.from.iter().map(last_of).collect();
+        let to = self.ends();
+        let register = target.info().register;
+        let moved =
+            Notice::Moved { register, fingerprint: fingerprint(&to), at_ms: clock.wall().0, to: target.place() };
+        source.post(Some(moved), from).await?;
+        target.post(None, to).await?;
+        tell(all, all);
+        Ok(Moved { tally: Some(there), register, generation: self.generation })
+    }
+
+    fn ends(&self) -> Vec<LastOf> {
+        let heads = self.to.iter().enumerate();
+        heads.map(|(at, waiting)| last_of(&(ShardId(at as u16), waiting.head))).collect()
+    }
+
+    /// Everything that the target has now, counted as it is loaded; each network is where it will be looked for.
+    async fn load_again(&self, target: &dyn Movable, tell: Tell<'_>, all: u64) -> Result<Tally, CannotMove> {
+        let mut tally = Tally::default();
+        for (at, waiting) in self.to.iter().enumerate() {
+            tell((self.from.len() + at) as u64, all);
+            let shard = ShardId(at as u16);
+            let image = target.load(shard, waiting.head.token).await?;
+            if (image.head.seq, image.head.digest) != (waiting.head.seq, waiting.head.digest) {
+                return Err(CannotMove::Differs(format!("shard {at} ends at batch {}", image.head.seq.0)));
+            }
+            for network in image.networks {
+                let id = network.config.id;
+                if shard_of(id, target.info().shards) != shard {
+                    return Err(CannotMove::Differs(format!("network {id} lies in shard {at}")));
+                }
+                for (key, state) in states(network, 0) {
+                    tally.add(id, key, &state)?;
+                }
+            }
+        }
+        Ok(tally)
+    }
+
+    async fn network(
+        &mut self,
+        target: &dyn Movable,
+        clock: &dyn Clock,
+        network: NetworkImage,
+        later: u64,
+        tally: &mut Tally,
+    ) -> Result<(), CannotMove> {
+        let id = network.config.id;
+        let at = usize::from(shard_of(id, target.info().shards).0);
+        let act =
+            || Act { network: id, wall: clock.wall(), by: BY.into(), reason: None, transaction: None, steps: vec![] };
+        let mut next = act();
+        for (key, state) in states(network, later) {
+            tally.add(id, key, &state)?;
+            let step = Step { key, expect: None, state: Some(state), event: None };
+            let one = Act { steps: vec![step], ..act() };
+            let bytes = one.bytes_max();
+            let waiting = &mut self.to[at];
+            if waiting.steps == limits::BATCH_CHANGES_MAX || waiting.bytes + bytes > self.act_bytes_max {
+                if !next.steps.is_empty() {
+                    waiting.acts.push(std::mem::replace(&mut next, act()));
+                }
+                self.commit(target, at).await?;
+            }
+            self.to[at].steps += 1;
+            self.to[at].bytes += bytes;
+            next.steps.extend(one.steps);
+        }
+        if !next.steps.is_empty() {
+            self.to[at].acts.push(next);
+        }
+        Ok(())
+    }
+
+    /// Writes what waits for a shard, durably.
+    async fn commit(&mut self, target: &dyn Movable, at: usize) -> Result<(), CannotMove> {
+        let waiting = &mut self.to[at];
+        let Head { epoch, token, .. } = waiting.head;
+        let batch = Batch {
+            shard: ShardId(at as u16),
+            epoch,
+            token,
+            seq: crate::store::Seq(waiting.head.seq.0 + 1),
+            time: self.time,
+            generation: self.generation,
+            acts: std::mem::take(&mut waiting.acts),
+        };
+        (waiting.steps, waiting.bytes) = (0, 0);
+        let seq = batch.seq;
+        let committed = target.commit(Arc::new([batch])).await?;
+        let digest = committed.first().map_or(Digest(0), |committed| committed.digest);
+        waiting.head = Head { seq, digest, time: self.time, generation: self.generation, ..waiting.head };
+        target.confirm(vec![(ShardId(at as u16), token, seq, digest)]).await?;
+        Ok(())
+    }
+}
+
+/// The records of a network: configuration first, addresses ascending; its times so much later.
+fn states(network: NetworkImage, later: u64) -> impl Iterator<Item = (Key, State)> {
+    let subnets: BTreeMap<_, _> = network.subnets.into_iter().map(|subnet| (subnet.id, subnet)).collect();
+    std::iter::once((Key::Config, State::Config(network.config)))
+        .chain(subnets.into_iter().map(|(id, subnet)| (Key::Subnet(id), State::Subnet(subnet))))
+        .chain(
+            network
+                .entries
+                .into_iter()
+                .map(move |(address, entry)| (Key::Address(address), State::Entry(put_off(entry, later)))),
+        )
+}
+
+/// An entry in a shard whose time is so much later.
+fn put_off(mut entry: Entry, later: u64) -> Entry {
+    let moved = |time: ShardTime| ShardTime(time.0.saturating_add(later));
+    match &mut entry {
+        Entry::Held(reservation) => {
+            if let Some(Lease { ends, ttl_seconds }) = reservation.lease.filter(|_| later > 0) {
+                Arc::make_mut(reservation).lease = Some(Lease { ends: moved(ends), ttl_seconds });
+            }
+        }
+        Entry::Released(released) if later > 0 => {
+            let released = Arc::make_mut(released);
+            released.released_at = moved(released.released_at);
+        }
+        Entry::Declined(declined) if later > 0 => {
+            let declined = Arc::make_mut(declined);
+            declined.until = moved(declined.until);
+        }
+        Entry::Released(_) | Entry::Declined(_) => {}
+    }
+    entry
+}

@@ -1,0 +1,172 @@
+//! A data directory that a register is moved from or into: the file `MOVED` says so, in one line for people and programs.
+//!
+//! It is written before anything else of a target and removed last; into a source it is written last. What a move that
+//! was broken off left in a target is removed when the next one begins, all but this file.
+//!
+//! Neighbours: `mod` asks before it opens; `store::moving` has the words and the order.
+
+use std::path::Path;
+use std::sync::PoisonError;
+
+use super::disk::{Disk, read_exact, replace};
+use super::meta::{MARK, META, Meta};
+use super::segment::LOG;
+use super::snapshot::SNAP;
+use super::{EmbeddedStore, LOCK, initialised, problem};
+use crate::store::moving::{LastOf, Movable, Notice, Opening};
+use crate::store::{Later, StoreError};
+
+pub(super) const MOVED: &str = "MOVED";
+/// What a server that keeps its register in Redis leaves in its directory; see `store::redis`. It may move back here.
+const REDIS: &str = "REDIS";
+/// A notice is a line; more than this is none.
+const NOTICE_BYTES_MAX: u64 = 64 << 10;
+
+/// What the directory says of its move.
+pub(super) fn read(disk: &dyn Disk, dir: &Path) -> Result<Option<Notice>, StoreError> {
+    let path = dir.join(MOVED);
+    if !disk.list(dir).map_err(problem::io("listing", dir))?.iter().any(|name| name == MOVED) {
+        return Ok(None);
+    }
+    let file = disk.open(&path).map_err(problem::io("opening", &path))?;
+    let length = file.length().map_err(problem::io("reading", &path))?.min(NOTICE_BYTES_MAX);
+    let mut bytes = vec![0; length as usize];
+    read_exact(&*file, &mut bytes, 0).map_err(problem::io("reading", &path))?;
+    let notice = std::str::from_utf8(&bytes).ok().and_then(Notice::parse);
+    notice.map(Some).ok_or_else(|| problem::damaged(&path, "does not say where the register went"))
+}
+
+/// Before the lock, which would make the directory: a slip in the name of a source must not.
+pub(super) fn check_before(disk: &dyn Disk, dir: &Path, opening: &Opening) -> Result<(), StoreError> {
+    let must_be_there = matches!(opening, Opening::Source | Opening::Unfinished(_));
+    if must_be_there && !disk.list(dir).is_ok_and(|names| names.iter().any(|name| name == META)) {
+        return Err(problem::foreign(dir, "holds no register"));
+    }
+    if matches!(opening, Opening::Target { .. }) {
+        disk.create_dir(dir).map_err(problem::io("making directory", dir))?;
+        empty_but_for_a_broken_move(disk, dir)?;
+    }
+    Ok(())
+}
+
+/// Refuses a target that holds anything. Tells whether an earlier move was broken off in it.
+fn empty_but_for_a_broken_move(disk: &dyn Disk, dir: &Path) -> Result<bool, StoreError> {
+    match read(disk, dir)? {
+        Some(Notice::Unfinished { .. }) => return Ok(true),
+        Some(notice @ Notice::Moved { .. }) => return Err(problem::foreign(dir, notice.refusal())),
+        None => {}
+    }
+    let names = disk.list(dir).map_err(problem::io("listing", dir))?;
+    let lock = |name: &str| name == LOCK || name == "lost+found" || name == REDIS || name == "MOVED.tmp";
+    match names.iter().find(|name| !lock(name)) {
+        Some(name) => Err(problem::foreign(
+            dir,
+            format_args!("is not empty: it has `{name}`; give an empty directory to move into"),
+        )),
+        None => Ok(false),
+    }
+}
+
+/// Under the lock: refuses what the directory is not for, and makes an empty target ready.
+pub(super) fn check(disk: &dyn Disk, dir: &Path, opening: &Opening) -> Result<Option<Notice>, StoreError> {
+    let notice = read(disk, dir)?;
+    match (opening, notice) {
+        (Opening::Serve | Opening::Source, None) => Ok(None),
+        (Opening::Source, moved @ Some(Notice::Moved { .. })) => Ok(moved),
+        (Opening::Unfinished(_), unfinished @ Some(Notice::Unfinished { .. })) => Ok(unfinished),
+        (Opening::Serve | Opening::Source | Opening::Unfinished(_), Some(notice)) => {
+            Err(problem::foreign(dir, notice.refusal()))
+        }
+        (Opening::Unfinished(_), None) => Err(problem::foreign(dir, "is no unfinished copy of a register")),
+        (Opening::Target { from }, _) => {
+            let begun = empty_but_for_a_broken_move(disk, dir)?;
+            let notice = Notice::Unfinished { from: from.clone() };
+            // First of all, and before anything of an earlier move goes: it is never taken for a register.
+            write(disk, dir, &notice)?;
+            if begun {
+                clear(disk, dir)?;
+            }
+            Ok(Some(notice))
+        }
+    }
+}
+
+/// Is it the register that is to be finished?
+pub(super) fn check_register(dir: &Path, meta: &Meta, opening: &Opening) -> Result<(), StoreError> {
+    match *opening {
+        Opening::Unfinished(register) if register != meta.register => {
+            Err(problem::foreign(dir, "is the unfinished copy of another register"))
+        }
+        Opening::Serve | Opening::Source | Opening::Target { .. } | Opening::Unfinished(_) => Ok(()),
+    }
+}
+
+fn write(disk: &dyn Disk, dir: &Path, notice: &Notice) -> Result<(), StoreError> {
+    let line = format!("{}\n", notice.text());
+    replace(disk, dir, MOVED, line.as_bytes()).map_err(problem::io("writing", &dir.join(MOVED)))
+}
+
+/// Removes what an unfinished move left.
+fn clear(disk: &dyn Disk, dir: &Path) -> Result<(), StoreError> {
+    let there = disk.list(dir).map_err(problem::io("listing", dir))?;
+    for folder in [LOG, SNAP].into_iter().filter(|folder| there.iter().any(|name| name == folder)) {
+        let path = dir.join(folder);
+        for name in disk.list(&path).map_err(problem::io("listing", &path))? {
+            disk.remove(&path.join(&name)).map_err(problem::io("removing", &path.join(&name)))?;
+        }
+        disk.sync_dir(&path).map_err(problem::io("flushing", &path))?;
+    }
+    for name in there.iter().filter(|name| name.starts_with(META) || *name == MARK) {
+        disk.remove(&dir.join(name)).map_err(problem::io("removing", &dir.join(name)))?;
+    }
+    disk.sync_dir(dir).map_err(problem::io("flushing", dir))
+}
+
+impl EmbeddedStore {
+    fn say(&self, notice: Option<Notice>, shards: &[LastOf]) -> Result<(), StoreError> {
+        // The lock of the directory keeps everybody else away, so nothing comes between the two.
+        let heads = self.shared.catalog().heads.clone();
+        for &(shard, token, seq, digest) in shards {
+            let head = heads.get(usize::from(shard.0)).ok_or_else(|| super::unknown_shard(shard, heads.len()))?;
+            if (head.token, head.seq, head.digest) != (token, seq, digest) {
+                return Err(StoreError::Fenced { shard, current: head.epoch });
+            }
+        }
+        let (disk, dir) = (&*self.shared.disk, &self.shared.dir);
+        if let Some(notice) = &notice {
+            write(disk, dir, notice)?;
+        } else {
+            let names = disk.list(dir).map_err(problem::io("listing", dir))?;
+            // Which register was kept in Redis from here is of no interest any more: this one is.
+            for name in [REDIS, MOVED].into_iter().filter(|name| names.iter().any(|there| there == name)) {
+                disk.remove(&dir.join(name)).map_err(problem::io("removing", &dir.join(name)))?;
+            }
+            disk.sync_dir(dir).map_err(problem::io("flushing", dir))?;
+        }
+        *self.notice.lock().unwrap_or_else(PoisonError::into_inner) = notice;
+        Ok(())
+    }
+}
+
+impl Movable for EmbeddedStore {
+    fn place(&self) -> String {
+        let dir = &self.shared.dir;
+        format!("the directory {}", std::fs::canonicalize(dir).as_deref().unwrap_or(dir).display())
+    }
+
+    fn notice(&self) -> Option<Notice> {
+        self.notice.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn post(&self, notice: Option<Notice>, shards: Vec<LastOf>) -> Later<Result<(), StoreError>> {
+        Box::pin(std::future::ready(self.say(notice, &shards)))
+    }
+}
+
+/// A directory without a notice holds what it seems to hold; one that a move left unfinished is nothing to copy.
+pub(super) fn check_copy(disk: &dyn Disk, dir: &Path) -> Result<bool, StoreError> {
+    match read(disk, dir)? {
+        Some(notice @ Notice::Unfinished { .. }) => Err(problem::foreign(dir, notice.refusal())),
+        Some(Notice::Moved { .. }) | None => initialised(disk, dir),
+    }
+}

@@ -1,0 +1,152 @@
+//! Moving a register from one store to another: what a store says of itself meanwhile, and afterwards.
+//!
+//! ```text
+//!  source   serves ─────────────────────────────▶ moved, for ever
+//!  target            nothing ▶ unfinished ▶ ……… ▶ unfinished ▶ serves
+//! ```
+//!
+//! The source is marked before the target is finished, so at no instant do both serve; a crash between the two leaves
+//! two notices that name each other, by which the move is finished later. What is unfinished is served by nobody, and a
+//! move that begins again makes it anew.
+//!
+//! Neighbours: `embedded` keeps the notice in a file, `redis` beside the register's identity and in every head; the copy
+//! itself is in `serve::migrate`, over the contract of all stores.
+
+use super::{Digest, Later, Seq, ShardId, Store, StoreError, Token};
+
+/// What a register says of its own move. Without one it is a register like any other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Notice {
+    /// It is being filled.
+    Unfinished {
+        /// Where from, for people.
+        from: String,
+    },
+    /// It is somewhere else.
+    Moved {
+        /// Identity of the register that it became.
+        register: u128,
+        /// [`fingerprint`] of that register when it was whole.
+        fingerprint: u128,
+        /// When, milliseconds since 1970.
+        at_ms: u64,
+        /// Where to, for people.
+        to: String,
+    },
+}
+
+impl Notice {
+    /// As it is written down: one line.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Unfinished { from } => format!("unfinished {from}"),
+            Self::Moved { register, fingerprint, at_ms, to } => {
+                format!("moved {register:032x} {fingerprint:032x} {at_ms} {to}")
+            }
+        }
+    }
+
+    /// Reads what [`Notice::text`] wrote.
+    pub fn parse(text: &str) -> Option<Self> {
+        let text = text.trim_end_matches('\n');
+        if let Some(from) = text.strip_prefix("unfinished ") {
+            return Some(Self::Unfinished { from: from.to_owned() });
+        }
+        let mut words = text.strip_prefix("moved ")?.splitn(4, ' ');
+        let mut hex = || u128::from_str_radix(words.next()?, 16).ok();
+        let (register, fingerprint) = (hex()?, hex()?);
+        let at_ms = words.next()?.parse().ok()?;
+        Some(Self::Moved { register, fingerprint, at_ms, to: words.next()?.to_owned() })
+    }
+
+    /// Why nobody serves it: how a sentence about it goes on.
+    pub fn refusal(&self) -> String {
+        match self {
+            Self::Unfinished { from } => format!(
+                "is the unfinished copy of a register that is moved here from {from}; move it again with `allod migrate`, \
+                 which begins anew"
+            ),
+            Self::Moved { register, at_ms, to, .. } => {
+                let second = i64::try_from(at_ms / 1_000).unwrap_or(i64::MAX);
+                let at = jiff::Timestamp::from_second(second).unwrap_or_default();
+                format!(
+                    "held a register that was moved to {to} at {at} (register {register:032x}); start the server on that \
+                     one: what is here is old, and would be given twice"
+                )
+            }
+        }
+    }
+}
+
+/// What a store is opened for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Opening {
+    /// To be served. Whatever has a notice is refused.
+    #[default]
+    Serve,
+    /// To be moved away. It must be there, and its number of shards is what it says; one that was moved already is opened
+    /// too, and says so.
+    Source,
+    /// To be filled. It must be empty; what an unfinished move left there is removed first.
+    Target {
+        /// Where from, for people.
+        from: String,
+    },
+    /// To be finished: it must be this register, unfinished.
+    Unfinished(u128),
+}
+
+/// A shard's last batch, and the token under which it is owned.
+pub type LastOf = (ShardId, Token, Seq, Digest);
+
+/// A store that a register can be moved from and to.
+pub trait Movable: Store {
+    /// Where it is, for people who look for it.
+    fn place(&self) -> String;
+
+    /// What it says of its move.
+    fn notice(&self) -> Option<Notice>;
+
+    /// Says something else, durably, provided that every shard named is where it is expected and owned under that token.
+    /// A register that was moved has no owner any more, and gives its shards to nobody.
+    ///
+    /// # Errors
+    /// [`StoreError::Fenced`] if a shard is not as expected: nothing was changed.
+    fn post(&self, notice: Option<Notice>, shards: Vec<LastOf>) -> Later<Result<(), StoreError>>;
+}
+
+/// Tells one state of a register from any other: from the ends of all lines.
+pub fn fingerprint(shards: &[LastOf]) -> u128 {
+    let mut hash = xxhash_rust::xxh3::Xxh3::new();
+    for (shard, _, seq, digest) in shards {
+        hash.update(&shard.0.to_be_bytes());
+        hash.update(&seq.0.to_be_bytes());
+        hash.update(&digest.0.to_be_bytes());
+    }
+    hash.digest128()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_notice_is_read_as_it_was_written() {
+        let to = "redis://127.0.0.1:6379/0, keys `allod:…`".to_owned();
+        for notice in [
+            Notice::Unfinished { from: "the directory /a b/c".to_owned() },
+            Notice::Moved { register: 7, fingerprint: u128::MAX, at_ms: 1_772_356_364_031, to },
+        ] {
+            assert_eq!(Notice::parse(&format!("{}\n", notice.text())), Some(notice));
+        }
+        for wrong in ["", "moved", "moved 1 2", "moved x 2 3 there", "elsewhere"] {
+            assert_eq!(Notice::parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_refusal_says_where_the_register_went_and_when() {
+        let moved = Notice::Moved { register: 7, fingerprint: 8, at_ms: 0, to: "redis://a/0".to_owned() };
+        assert!(moved.refusal().contains("moved to redis://a/0 at 1970-01-01T00:00:00Z"), "{}", moved.refusal());
+    }
+}

@@ -1,0 +1,225 @@
+//! A register in Redis that is moved: how one that is there is opened for that, how an empty place is made ready, and what
+//! it says of itself.
+//!
+//! The notice is a field of the register's key. Where the register went somewhere else it is in every head too, without a
+//! token: also a server that opened the store before can take no shard, and write nothing.
+//!
+//! Neighbours: `mod` opens; `store::moving` has the words and the order.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+use tokio::sync::oneshot;
+
+use super::keys::Keys;
+use super::link::{self, Failed, Link};
+use super::scripts::{self, Call, Loaded, Verdict};
+use super::shared::Shared;
+use super::{Options, RedisStore, checks};
+use crate::store::moving::{LastOf, Movable, Notice, Opening};
+use crate::store::{Later, ShardId, StoreError};
+
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// Keys that are looked through, and removed, at once.
+const KEYS_AT_ONCE: usize = 1_000;
+
+/// What is there before anything is made or opened.
+pub(super) struct Found {
+    pub(super) register: u128,
+    pub(super) shards: u16,
+    pub(super) notice: Option<Notice>,
+}
+
+/// Looks at the register's key. None where there is none.
+async fn look(link: &mut Link, keys: &Keys) -> Result<Option<Found>, StoreError> {
+    let mut command = Cmd::new();
+    command.arg("HMGET").arg(keys.register()).arg(&["register", "shards", "moved"]);
+    let strange = |link: &Link| link::strange(link.name(), "its register's key is none");
+    let Value::Array(values) = link.ask(command, ANSWER_WITHIN).await? else { return Err(strange(link)) };
+    let mut texts = values.into_iter().map(|value| match value {
+        Value::BulkString(bytes) => String::from_utf8(bytes).ok(),
+        _ => None,
+    });
+    let mut next = || texts.next().flatten();
+    let Some(register) = next() else { return Ok(None) };
+    let shards = next().and_then(|text| text.parse().ok());
+    let (Some(shards), Ok(register)) = (shards, u128::from_str_radix(&register, 16)) else { return Err(strange(link)) };
+    let notice = match next() {
+        Some(text) => Some(Notice::parse(&text).ok_or_else(|| strange(link))?),
+        None => None,
+    };
+    Ok(Some(Found { register, shards, notice }))
+}
+
+fn refused(place: &Arc<str>, keys: &Keys, problem: impl std::fmt::Display) -> StoreError {
+    StoreError::Foreign(format!("Redis at {place}, `{}:…`, {problem}", keys.prefix()).into())
+}
+
+/// Refuses what this is not opened for, and empties a target of what a broken move left. Answers the number of shards
+/// that is to be opened, and what a register that is made now says of its move.
+pub(super) async fn prepare(
+    link: &mut Link,
+    keys: &Keys,
+    options: &Options,
+) -> Result<(u16, Option<Notice>), StoreError> {
+    if options.opening == Opening::Serve {
+        return Ok((options.shards, None));
+    }
+    let place = Arc::clone(link.name());
+    let found = look(link, keys).await?;
+    match (&options.opening, found) {
+        (Opening::Serve, _) => Ok((options.shards, None)),
+        (Opening::Source | Opening::Unfinished(_), None) => Err(refused(&place, keys, "holds no register")),
+        (Opening::Source, Some(Found { shards, notice, .. })) => match notice {
+            None | Some(Notice::Moved { .. }) => Ok((shards, None)),
+            Some(notice @ Notice::Unfinished { .. }) => Err(refused(&place, keys, notice.refusal())),
+        },
+        (Opening::Unfinished(wanted), Some(Found { shards, register, notice })) => match notice {
+            Some(Notice::Unfinished { .. }) if register == *wanted => Ok((shards, None)),
+            _ => Err(refused(&place, keys, "does not hold the unfinished copy of this register")),
+        },
+        (Opening::Target { from }, found) => {
+            match found.map(|found| found.notice) {
+                None => {}
+                Some(Some(Notice::Unfinished { .. })) => clear(link, keys).await?,
+                Some(Some(notice @ Notice::Moved { .. })) => return Err(refused(&place, keys, notice.refusal())),
+                Some(None) => {
+                    return Err(refused(&place, keys, "holds a register already; choose another database or prefix"));
+                }
+            }
+            Ok((options.shards, Some(Notice::Unfinished { from: from.clone() })))
+        }
+    }
+}
+
+/// Removes an unfinished register: its key last, so that it is never taken for anything else.
+async fn clear(link: &mut Link, keys: &Keys) -> Result<(), StoreError> {
+    let mut cursor = String::from("0");
+    loop {
+        let mut scan = Cmd::new();
+        scan.arg("SCAN").arg(&cursor).arg("MATCH").arg(keys.of_shards()).arg("COUNT").arg(KEYS_AT_ONCE);
+        let strange = |link: &Link| link::strange(link.name(), "an answer is no list of keys");
+        let Value::Array(answer) = link.ask(scan, ANSWER_WITHIN).await? else { return Err(strange(link)) };
+        let [Value::BulkString(next), Value::Array(found)] = &answer[..] else { return Err(strange(link)) };
+        let names = found.iter().filter_map(|name| if let Value::BulkString(name) = name { Some(name) } else { None });
+        let mut unlink = Cmd::new();
+        unlink.arg("UNLINK");
+        names.for_each(|name| {
+            unlink.arg(name);
+        });
+        if !found.is_empty() {
+            link.ask(unlink, ANSWER_WITHIN).await?;
+        }
+        cursor = String::from_utf8_lossy(next).into_owned();
+        if cursor == "0" {
+            break;
+        }
+    }
+    let mut unlink = Cmd::new();
+    unlink.arg("UNLINK").arg(keys.nodes()).arg(keys.register());
+    link.ask(unlink, ANSWER_WITHIN).await.map(drop)
+}
+
+/// A register that is not served, as `init` found it: `notice` is what it says.
+pub(super) fn check_notice(
+    place: &Arc<str>,
+    keys: &Keys,
+    opening: &Opening,
+    notice: &str,
+) -> Result<Option<Notice>, StoreError> {
+    match (opening, notice) {
+        (_, "") => Ok(None),
+        (Opening::Serve, notice) => Err(moved(place, keys.prefix(), notice)),
+        (Opening::Source | Opening::Target { .. } | Opening::Unfinished(_), notice) => Ok(Notice::parse(notice)),
+    }
+}
+
+/// The refusal of a register that says this of its move.
+pub(super) fn moved(place: &Arc<str>, prefix: &str, notice: &str) -> StoreError {
+    let why = Notice::parse(notice).map_or_else(|| format!("says of its move `{notice}`"), |notice| notice.refusal());
+    StoreError::Foreign(format!("Redis at {place}, `{prefix}:…`, {why}").into())
+}
+
+/// Says something else of the move, if every shard is where it is expected.
+pub(super) async fn post(
+    shared: &Shared,
+    link: &mut Link,
+    notice: Option<&Notice>,
+    shards: &[LastOf],
+) -> Result<(), StoreError> {
+    shared.sound()?;
+    let all = (0..shared.info.shards).map(ShardId);
+    let names: Vec<String> =
+        std::iter::once(shared.keys.register()).chain(all.clone().map(|shard| shared.keys.head(shard))).collect();
+    let mut call = Call::new(&shared.shas, Loaded::Post, &names);
+    call.arg(notice.map_or_else(String::new, Notice::text));
+    call.arg(if matches!(notice, Some(Notice::Moved { .. })) { "1" } else { "0" });
+    for shard in all {
+        match shards.iter().find(|last| last.0 == shard) {
+            Some((_, token, seq, digest)) => call.arg(scripts::hex(token.0)).number(seq.0).arg(scripts::hex(digest.0)),
+            None => call.arg("").arg("").arg(""),
+        };
+    }
+    let answer = link.call(&call, ANSWER_WITHIN).await.map_err(Failed::into_error)?;
+    let strange = || link::strange(&shared.place, "the script answered something else");
+    let of = |at: usize| u16::try_from(at).map(ShardId).map_err(|_| strange());
+    match scripts::verdict(answer).ok_or_else(strange)? {
+        Verdict::Done => Ok(()),
+        Verdict::Absent(at) => Err(shared.absent(of(at)?)),
+        Verdict::Fenced(at, current) => Err(StoreError::Fenced { shard: of(at)?, current }),
+        Verdict::Gap(..) | Verdict::Back(_) | Verdict::Mismatch { .. } => Err(strange()),
+    }
+}
+
+/// A URL as it may be shown: without name and password.
+pub fn without_secret(url: &str) -> String {
+    match url.split_once("://") {
+        Some((scheme, rest)) => {
+            let end = rest.find('/').unwrap_or(rest.len());
+            let host = rest[..end].rsplit_once('@').map_or(&rest[..end], |(_, host)| host);
+            format!("{scheme}://{host}{}", &rest[end..])
+        }
+        None => String::from("Redis"),
+    }
+}
+
+impl Movable for RedisStore {
+    fn place(&self) -> String {
+        format!("{}, keys `{}:…`", self.url, self.shared.keys.prefix())
+    }
+
+    fn notice(&self) -> Option<Notice> {
+        self.notice.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn post(&self, notice: Option<Notice>, shards: Vec<LastOf>) -> Later<Result<(), StoreError>> {
+        let (reply, answer) = oneshot::channel();
+        let queued = self.queue(checks::Job::Post(notice.clone(), shards, reply), |senders| &senders.checks);
+        let kept = Arc::clone(&self.notice);
+        Box::pin(async move {
+            queued?;
+            answer.await.unwrap_or_else(|_| Err(super::ended()))?;
+            *kept.lock().unwrap_or_else(PoisonError::into_inner) = notice;
+            Ok(())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_password_is_shown() {
+        for (url, shown) in [
+            ("redis://127.0.0.1:6379/0", "redis://127.0.0.1:6379/0"),
+            ("redis://allod:p@ss@host:1/2", "redis://host:1/2"),
+            ("redis://:secret@host", "redis://host"),
+            ("redis+unix:///run/redis.sock", "redis+unix:///run/redis.sock"),
+            ("rubbish", "Redis"),
+        ] {
+            assert_eq!(without_secret(url), shown);
+        }
+    }
+}

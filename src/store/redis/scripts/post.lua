@@ -1,0 +1,38 @@
+#!lua flags=allow-oom
+-- Says of a register that it is unfinished, or was moved, or neither; provided that every shard is where it is expected.
+-- A register that was moved is owned by nobody from here on: its heads say so, and no token is theirs.
+--
+-- KEYS[1] register: what the register is
+-- KEYS[2..] head: the head of each shard
+-- ARGV[1] notice: what it says of its move; empty if nothing
+-- ARGV[2] closed: `1` if its shards are not to be taken any more
+-- ARGV[3,6..] token: of each shard, under which it is owned, 32 hex digits; empty for whoever owns it
+-- ARGV[4,7..] seq: its last batch
+-- ARGV[5,8..] digest: of that batch, 32 hex digits
+-- returns {`posted`}
+-- returns {`absent`, n}: the n-th shard has no head
+-- returns {`fenced`, n, epoch}: it is owned under another token, or ends with another batch
+-- writes register head
+for i = 2, #KEYS do
+    local head = redis.call('HMGET', KEYS[i], 'epoch', 'token', 'seq', 'digest')
+    local token = ARGV[3 * i - 3]
+    if not head[1] then
+        return {'absent', i - 1}
+    end
+    if token ~= '' and (head[2] ~= token or head[3] ~= ARGV[3 * i - 2] or head[4] ~= ARGV[3 * i - 1]) then
+        return {'fenced', i - 1, head[1]}
+    end
+end
+if ARGV[1] == '' then
+    redis.call('HDEL', KEYS[1], 'moved')
+else
+    redis.call('HSET', KEYS[1], 'moved', ARGV[1])
+end
+for i = 2, #KEYS do
+    if ARGV[2] == '1' then
+        redis.call('HSET', KEYS[i], 'moved', ARGV[1], 'token', string.rep('0', 32), 'lease', '0')
+    else
+        redis.call('HDEL', KEYS[i], 'moved')
+    end
+end
+return {'posted'}

@@ -1,0 +1,218 @@
+//! `allod migrate` as it is typed: a served register goes to Redis and back, is refused where it was, and a move that is
+//! killed at any moment is made again.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::redis::Redis;
+use crate::server::{Server, Starting, allod, http_get};
+
+fn run(arguments: &[&str]) -> Output {
+    Command::new(allod()).args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    assert_eq!(output.stdout, b"", "words go to stderr");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[track_caller]
+fn migrate(from: &str, to: &str) -> String {
+    let output = run(&["migrate", from, to, "--yes"]);
+    assert!(output.status.success(), "{}", said(&output));
+    said(&output)
+}
+
+#[track_caller]
+fn refused(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    let words = said(&output);
+    assert!(words.contains("\nhint: "), "{words}");
+    words
+}
+
+/// On files, or over Redis; ready once it owns the register.
+fn serve(place: &str, beside: &Path) -> Server {
+    let note = beside.display().to_string();
+    let server = if place.contains("://") {
+        Starting::with_arguments(beside, &["serve", "--redis", place, "--data", &note, "--accept-new-store"]).ready()
+    } else {
+        Server::start(Path::new(place))
+    };
+    while !http_get(server.http, "/readyz").starts_with("HTTP/1.1 200") {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    server
+}
+
+/// What a register shows of itself: everything but where its clock stands.
+fn shown(server: &Server) -> Vec<String> {
+    let mut lines: Vec<String> = server.allod_ok(&["export"]).lines().map(str::to_owned).collect();
+    lines.push(server.allod_ok(&["network", "list", "--deleted", "--format", "json"]));
+    for network in ["lan", "six", "leased"] {
+        lines.push(server.allod_ok(&["call", "network.usage", &format!("network={network}")]));
+    }
+    let list = server.allod_ok(&["ip", "list", "--format", "json"]);
+    lines.push(serde_json::from_str::<Value>(&list).unwrap().to_string());
+    lines.into_iter().map(|line| without_times(&line)).collect()
+}
+
+#[track_caller]
+fn same(now: &[String], before: &[String]) {
+    let differs = now.iter().zip(before).find(|(now, before)| now != before);
+    assert!(differs.is_none() && now.len() == before.len(), "{differs:#?}");
+}
+
+/// Without when a lease ends and what is left of it: it ran while the servers ran.
+fn without_times(line: &str) -> String {
+    let end = |rest: &str| rest.find([',', '}']).unwrap_or(rest.len());
+    let mut text = line.to_owned();
+    for name in ["\"expires_at\":", "\"expires_in_seconds\":"] {
+        let mut parts = text.split(name);
+        let first = parts.next().unwrap_or_default().to_owned();
+        text = parts.fold(first, |text, part| text + name + &part[end(part)..]);
+    }
+    text
+}
+
+/// Networks, subnets, pools, reserved ranges, blocks, both families, leases, cooldowns, MACs, and a network that was
+/// deleted while it held something.
+async fn fill(server: &Server) {
+    let mut client = Client::connect(server.address).await.unwrap();
+    for network in [
+        json!({"name": "lan", "cooldown_seconds": 86_400, "subnets": [{"cidr": "10.0.0.0/16", "gateway": "10.0.0.1",
+            "pools": [{"range": "10.0.1.0-10.0.9.255", "name": "machines"}]}, {"cidr": "10.9.0.0/24"}]}),
+        json!({"name": "six", "subnets": [{"cidr": "2001:db8::/64", "gateway": "fe80::1"}]}),
+        json!({"name": "leased", "policy": "oldest", "subnets": [{"cidr": "10.20.0.0/20"}]}),
+        json!({"name": "old", "subnets": [{"cidr": "10.30.0.0/24"}]}),
+    ] {
+        client.call("network.create", network).await.ok();
+    }
+    let reserved = json!({"network": "lan", "range": "10.0.2.0/28", "note": "printers"});
+    client.call("reserved.add", reserved).await.ok();
+    let mut calls = Vec::new();
+    for at in 0..200 {
+        let owner = format!("vm/{at}");
+        calls.push(json!({"network": "lan", "owner": owner, "scope": format!("team-{}", at % 7)}));
+        calls.push(json!({"network": "six", "owner": owner}));
+        calls.push(json!({"network": "leased", "owner": owner, "ttl_seconds": 86_400}));
+    }
+    calls.push(json!({"network": "six", "owner": "block", "prefix_length": 112}));
+    calls.push(json!({"network": "leased", "owner": "block", "prefix_length": 26}));
+    calls.push(json!({"network": "lan", "owner": "nic", "mac": "aa:bb:cc:00:00:01", "note": "the switch"}));
+    calls.push(json!({"network": "old", "owner": "still here"}));
+    let allocate = |params| ("ip.allocate".to_owned(), params);
+    for answer in client.call_all(calls.into_iter().map(allocate).collect()).await {
+        answer.ok();
+    }
+    for at in 0..20 {
+        let release = json!({"network": "lan", "owner": format!("vm/{at}"), "scope": format!("team-{}", at % 7)});
+        client.call("ip.release", release).await.ok();
+    }
+    client.call("network.delete", json!({"network": "old", "force": true})).await.ok();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_register_goes_to_redis_and_back_and_is_served_in_one_place_only() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(redis) = Redis::start(directory.path(), &[]) else { return };
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let (first, last, url) = (path("first"), path("last"), redis.url());
+    let beside = directory.path().join("beside");
+
+    let server = serve(&first, &beside);
+    fill(&server).await;
+    let before = shown(&server);
+    let words = refused(&["migrate", &first, &url, "--yes"]);
+    assert!(words.contains("in use by process") && words.contains("stop the server"), "{words}");
+    server.stop();
+
+    // Nobody is there to be asked.
+    let words = refused(&["migrate", &first, &url]);
+    assert!(words.contains("--yes") && words.contains("--dry-run"), "{words}");
+    let words = said(&run(&["migrate", &first, &url, "--dry-run"]));
+    assert!(words.contains("16 shards") && words.contains("nothing was changed"), "{words}");
+
+    let words = migrate(&first, &url);
+    assert!(
+        words.contains("moved and compared: 4 networks") && words.contains("584 reservations, 20 addresses cooling"),
+        "{words}"
+    );
+    assert!(words.contains(&format!("allod serve --redis {url}")), "{words}");
+    let words = refused(&["serve", "--data", &first, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
+    assert!(
+        words.contains("was moved to redis://127.0.0.1:") && words.contains("start the server on that one"),
+        "{words}"
+    );
+
+    let server = serve(&url, &beside);
+    same(&shown(&server), &before);
+    let words = refused(&["migrate", &url, &last, "--yes"]);
+    assert!(words.contains("node ") && words.contains("stop every server"), "{words}");
+    let words = refused(&["migrate", &first, &last, "--yes"]);
+    assert!(words.contains("was moved to"), "{words}");
+    server.stop();
+
+    // Also from the directory that noted the register in Redis.
+    migrate(&url, &last);
+    let words = refused(&["serve", "--redis", &url, "--data", &path("other"), "--listen", "127.0.0.1:0"]);
+    assert!(words.contains("was moved to the directory") && words.contains("last"), "{words}");
+    let server = serve(&last, &beside);
+    same(&shown(&server), &before);
+    let granted: Value =
+        serde_json::from_str(&server.allod_ok(&["ip", "allocate", "lan", "--owner", "new", "--format", "json"]))
+            .unwrap();
+    let second = granted["generation"].as_u64().unwrap() >> 20;
+    assert!(second > 1_700_000_000, "generations go on above all that were given: {granted}");
+    server.stop();
+}
+
+/// Killed at random moments, the move is made again until it is whole; at no moment both are served.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_move_that_is_killed_again_and_again_is_whole_in_the_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(redis) = Redis::start(directory.path(), &[]) else { return };
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let (first, last, url) = (path("first"), path("last"), redis.url());
+    let beside = directory.path().join("beside");
+    let server = serve(&first, &beside);
+    fill(&server).await;
+    let before = shown(&server);
+    server.stop();
+    let mut random = SmallRng::seed_from_u64(11);
+    for (from, to) in [(&first, &url), (&url, &last)] {
+        let mut killed = 0;
+        for longest in [60, 120, 250, 400, 800, 1_500] {
+            let mut child = Command::new(allod())
+                .args(["migrate", from, to, "--yes"])
+                .stdin(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap();
+            std::thread::sleep(Duration::from_millis(random.random_range(5..longest)));
+            child.kill().unwrap();
+            killed += u32::from(child.wait().unwrap().code().is_none());
+            // Its lease runs out.
+            redis.ask(&["DEL", "allod:nodes"]);
+            let heads =
+                "for _, key in ipairs(redis.call('KEYS', '*:head')) do redis.call('HSET', key, 'lease', '0') end";
+            redis.ask(&["EVAL", heads, "0"]);
+        }
+        assert!(killed > 0, "no kill met the move");
+        let output = run(&["migrate", from, to, "--yes"]);
+        let words = said(&output);
+        assert!(output.status.success() || words.contains("was moved to"), "{words}");
+        let server = serve(to, &beside);
+        same(&shown(&server), &before);
+        server.stop();
+        let words = refused(&["migrate", from, &path("elsewhere"), "--yes"]);
+        assert!(words.contains("was moved to"), "{words}");
+    }
+}

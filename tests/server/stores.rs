@@ -1,0 +1,83 @@
+//! The store under a test that is not about stores: memory, or with `ALLOD_TEST_STORE=redis` a Redis server.
+//!
+//! One server for the process, and a prefix for each register: what is there is nobody else's. `tests/run` runs the suite
+//! with both. A test that is about the embedded store, or brings a store of its own, is the same in both.
+
+use std::io::Write;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+
+use allod::store::Store;
+use allod::store::memory::MemoryStore;
+use allod::store::redis::{Options, RedisStore};
+
+/// Ends `redis-server` when its stdin ends: with the process of the tests, however that ends.
+const WITH_US: &str = r#""$@" </dev/null & server=$!; cat >/dev/null; kill $server; wait $server"#;
+
+/// A Redis server that lives as long as this process.
+struct Shared {
+    port: u16,
+    /// Held: its stdin is the sign of life. A static is never dropped.
+    _shell: Child,
+    _directory: tempfile::TempDir,
+}
+
+static REDIS: LazyLock<Shared> = LazyLock::new(|| {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let directory = tempfile::tempdir().unwrap();
+    let shell = Command::new("sh")
+        .args(["-c", WITH_US, "sh", "redis-server", "--bind", "127.0.0.1", "--port", &port.to_string()])
+        .args(["--save", "", "--appendonly", "no", "--loglevel", "warning", "--dir"])
+        .arg(directory.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let client = redis::Client::open(format!("redis://127.0.0.1:{port}/")).unwrap();
+    let end = Instant::now() + Duration::from_secs(20);
+    while client.get_connection().and_then(|mut c| redis::cmd("PING").query::<String>(&mut c)).is_err() {
+        assert!(Instant::now() < end, "redis-server does not answer");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Shared { port, _shell: shell, _directory: directory }
+});
+
+static REGISTERS: AtomicU32 = AtomicU32::new(0);
+
+/// Do the tests run over Redis?
+pub fn over_redis() -> bool {
+    match std::env::var("ALLOD_TEST_STORE").as_deref() {
+        Err(_) | Ok("" | "memory") => false,
+        Ok("redis") => true,
+        Ok(other) => panic!("ALLOD_TEST_STORE is `{other}`; it may be `memory` or `redis`"),
+    }
+}
+
+/// An empty register.
+pub fn store(shards: u16) -> Arc<dyn Store> {
+    if !over_redis() {
+        return Arc::new(MemoryStore::new(shards));
+    }
+    let number = REGISTERS.fetch_add(1, Ordering::Relaxed);
+    let mut options = Options::new(format!("redis://127.0.0.1:{}/", REDIS.port), shards);
+    options.prefix = format!("test-{number}");
+    Arc::new(RedisStore::open(options).unwrap())
+}
+
+/// The proof that an answer without a change waits for goes out in the same order as commits, so a commit that hangs holds
+/// it up, whichever network it is of. A Redis that does not answer the one does not answer the other either; here, where
+/// only commits are held, it shows.
+pub const PROOF_WAITS: &str = "an answer's proof waits behind a commit that hangs, also one of another network";
+
+/// Is the test about something that the store under it does not have? Then it says what, and the test ends.
+pub fn only_with_memory(why: &str) -> bool {
+    let exempt = over_redis();
+    if exempt {
+        // Not a skip: it runs with the other store.
+        let _ = writeln!(std::io::stderr(), "not over Redis: {why}");
+    }
+    exempt
+}
