@@ -1,27 +1,24 @@
-//! The task that takes shards, keeps their leases, proves ownership and knows the other nodes, on a connection of its own:
-//! none of it waits behind a batch.
+//! The task that takes shards, keeps their leases and knows the other nodes, on a connection of its own: none of it waits
+//! behind a batch.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
+use super::confirms;
 use super::link::{self, Failed, Link};
 use super::scripts::{self, Call, Loaded, Taken, Verdict};
 use super::shared::Shared;
 use crate::limits::NODE_LEASE_MS;
-use crate::store::{CommitError, Digest, Head, NodeCard, Seen, Seq, ShardId, StoreError, Token};
+use crate::store::{CommitError, Head, NodeCard, Seen, ShardId, StoreError, Token};
 
 /// How long an answer may take.
 const ANSWER_WITHIN: Duration = Duration::from_millis(1_500);
 
-/// What a check names: a batch on a shard's line, and the token under which it is asked.
-pub(super) type Name = (ShardId, Token, Seq, Digest);
-
-/// A call of `take`, `confirm`, `renew`, `release` or `meet`.
+/// A call of `take`, `renew`, `release` or `meet`.
 pub(super) enum Job {
     Take(ShardId, Token, oneshot::Sender<Result<Head, StoreError>>),
-    Confirm(Vec<Name>, oneshot::Sender<Result<(), CommitError>>),
     /// These shards, under these tokens, for so many milliseconds more.
     Lease(Vec<(ShardId, Token)>, u64, oneshot::Sender<Result<(), StoreError>>),
     /// This node is here, or gone.
@@ -29,16 +26,43 @@ pub(super) enum Job {
 }
 
 /// Runs until every sender is gone.
-pub(super) async fn run(shared: Arc<Shared>, mut link: Link, mut jobs: mpsc::Receiver<Job>) {
+pub(super) async fn run(
+    shared: Arc<Shared>,
+    mut link: Link,
+    mut jobs: mpsc::Receiver<Job>,
+    confirms: mpsc::Sender<confirms::Job>,
+) {
     while let Some(job) = jobs.recv().await {
         // Nobody may wait any more: then the outcome is nobody's.
         match job {
-            Job::Take(shard, token, reply) => drop(reply.send(take(&shared, &mut link, shard, token).await)),
-            Job::Confirm(names, reply) => drop(reply.send(confirm(&shared, &mut link, &names).await)),
+            Job::Take(shard, token, reply) => {
+                let taken = take(&shared, &mut link, shard, token).await;
+                let confirms = shared.waits().then(|| confirms.clone());
+                // Beside the next one: their proofs go together.
+                tokio::spawn(async move { drop(reply.send(proved(taken, shard, confirms).await)) });
+            }
             Job::Lease(shards, ms, reply) => drop(reply.send(lease(&shared, &mut link, &shards, ms).await)),
             Job::Meet(here, reply) => drop(reply.send(meet(&shared, &mut link, here).await)),
         }
     }
+}
+
+/// A take-over counts when as many replicas have it as are wanted: nothing is loaded before.
+async fn proved(
+    taken: Result<Head, StoreError>,
+    shard: ShardId,
+    confirms: Option<mpsc::Sender<confirms::Job>>,
+) -> Result<Head, StoreError> {
+    let head = taken?;
+    if let Some(confirms) = confirms {
+        let name = (shard, head.token, head.seq, head.digest);
+        confirms::ask(&confirms, vec![name], None).await.map_err(|error| match error {
+            CommitError::NotApplied { cause } | CommitError::Unknown { cause } => cause,
+            CommitError::Fenced { shard, current } => StoreError::Fenced { shard, current },
+            error @ CommitError::Mismatch { .. } => StoreError::Invalid(error.to_string().into()),
+        })?;
+    }
+    Ok(head)
 }
 
 async fn take(shared: &Shared, link: &mut Link, shard: ShardId, token: Token) -> Result<Head, StoreError> {
@@ -64,32 +88,6 @@ async fn take(shared: &Shared, link: &mut Link, shard: ShardId, token: Token) ->
         return Err(shared.went_back(shard, acknowledged.0, &found));
     }
     Ok(head)
-}
-
-async fn confirm(shared: &Shared, link: &mut Link, names: &[Name]) -> Result<(), CommitError> {
-    let refused = |cause| CommitError::NotApplied { cause };
-    shared.sound().map_err(refused)?;
-    let mut keys = Vec::with_capacity(2 * names.len());
-    for &(shard, ..) in names {
-        shared.line(shard, |_| ()).map_err(refused)?;
-        keys.extend([shared.keys.head(shard), shared.keys.log(shard)]);
-    }
-    let mut call = Call::new(&shared.shas, Loaded::Confirm, &keys);
-    for &(_, token, seq, digest) in names {
-        call.arg(scripts::hex(token.0)).number(seq.0).arg(scripts::hex(digest.0));
-    }
-    let answer = link.call(&call, ANSWER_WITHIN).await.map_err(|failed| match failed {
-        Failed::NotApplied(cause) => CommitError::NotApplied { cause },
-        Failed::Unknown(cause) => CommitError::Unknown { cause },
-    })?;
-    let strange = || CommitError::Unknown { cause: link::strange(&shared.place, "the script answered something else") };
-    let of = |at: usize| names.get(at).map(|name| name.0).ok_or_else(strange);
-    match scripts::verdict(answer).ok_or_else(strange)? {
-        Verdict::Done => Ok(()),
-        Verdict::Absent(at) => Err(refused(shared.absent(of(at)?))),
-        Verdict::Fenced(at, current) => Err(CommitError::Fenced { shard: of(at)?, current }),
-        Verdict::Gap(..) | Verdict::Back(_) | Verdict::Mismatch { .. } => Err(strange()),
-    }
 }
 
 async fn lease(shared: &Shared, link: &mut Link, shards: &[(ShardId, Token)], ms: u64) -> Result<(), StoreError> {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::TaskTracker;
 
+use super::confirms;
 use super::keys::{Kind, key_of};
 use super::line;
 use super::link::{self, Failed, Link};
@@ -32,7 +33,12 @@ pub(super) struct Job {
 }
 
 /// Runs until every sender is gone, then waits for what is under way.
-pub(super) async fn run(shared: Arc<Shared>, mut link: Link, mut jobs: mpsc::Receiver<Job>) {
+pub(super) async fn run(
+    shared: Arc<Shared>,
+    mut link: Link,
+    mut jobs: mpsc::Receiver<Job>,
+    confirms: mpsc::Sender<confirms::Job>,
+) {
     let under_way = TaskTracker::new();
     // Connections on which an answer did not come: told by the tasks that wait for answers.
     let (broken, mut breaks) = mpsc::channel(64);
@@ -59,15 +65,20 @@ pub(super) async fn run(shared: Arc<Shared>, mut link: Link, mut jobs: mpsc::Rec
                 continue;
             }
         };
+        let since = shared.confirms_on();
         let answer = link::begin(connection, call).await;
-        let (shared, broken) = (Arc::clone(&shared), broken.clone());
+        let (shared, broken, confirms) = (Arc::clone(&shared), broken.clone(), confirms.clone());
         under_way.spawn(async move {
             let (answer, over) = link::finish(answer, ANSWER_WITHIN, &shared.place).await;
             if over {
                 // A full queue tells of the same connection already.
                 let _ = broken.try_send(number);
             }
-            let _ = reply.send(judge(&shared, &batches, &links, answer));
+            let ended = match judge(&shared, &batches, &links, answer) {
+                Ok(committed) => confirmed(&shared, &batches, committed, since, &confirms).await,
+                Err(error) => Err(error),
+            };
+            let _ = reply.send(ended);
         });
     }
     under_way.close();
@@ -112,6 +123,29 @@ fn call_of(shared: &Shared, batches: &[Batch]) -> Result<(Call, Vec<line::Link>)
     Ok((call, links))
 }
 
+/// What is applied is acknowledged when as many replicas have it as are wanted. Until then nobody knows whether it stays.
+async fn confirmed(
+    shared: &Shared,
+    batches: &[Batch],
+    committed: Vec<Committed>,
+    since: u64,
+    confirms: &mpsc::Sender<confirms::Job>,
+) -> Result<Vec<Committed>, CommitError> {
+    let with_tokens = || batches.iter().zip(&committed);
+    if shared.waits() {
+        let names = with_tokens().map(|(batch, done)| (batch.shard, batch.token, done.seq, done.digest)).collect();
+        confirms::ask(confirms, names, Some(since)).await.map_err(|error| match error {
+            CommitError::NotApplied { cause } => CommitError::Unknown { cause },
+            error => error,
+        })?;
+    }
+    for (batch, done) in with_tokens() {
+        let acknowledge = |line: &mut line::Line| line.acknowledge(batch.token, done.seq);
+        shared.line(batch.shard, acknowledge).map_err(|cause| CommitError::NotApplied { cause })?;
+    }
+    Ok(committed)
+}
+
 fn commit_error(failed: Failed) -> CommitError {
     match failed {
         Failed::NotApplied(cause) => CommitError::NotApplied { cause },
@@ -140,12 +174,11 @@ fn judge(
             if !batches.iter().all(Batch::lets_go) {
                 shared.has_room();
             }
-            let mut committed = Vec::with_capacity(batches.len());
-            for (batch, link) in batches.iter().zip(links) {
-                shared.line(batch.shard, |line| line.acknowledge(batch.token, batch.seq)).map_err(refused)?;
-                committed.push(Committed { shard: batch.shard, seq: batch.seq, digest: link.digest });
-            }
-            Ok(committed)
+            let committed = |(batch, link): (&Batch, &line::Link)| {
+                let &Batch { shard, seq, .. } = batch;
+                Committed { shard, seq, digest: link.digest }
+            };
+            Ok(batches.iter().zip(links).map(committed).collect())
         }
         Verdict::Absent(at) => Err(refused(shared.absent(of(at)?.0.shard))),
         Verdict::Fenced(at, current) => {

@@ -154,6 +154,41 @@ impl Link {
         result
     }
 
+    /// Calls a script, and behind it on the same connection a command that waits for what the script wrote.
+    pub(super) async fn call_then(
+        &mut self,
+        call: &Call,
+        then: Option<Cmd>,
+        within: Duration,
+    ) -> Result<(Value, Option<Value>), Failed> {
+        let Some(then) = then else { return Ok((self.call(call, within).await?, None)) };
+        let (mut connection, number) = self.connected().await?;
+        let mut pipeline = Pipeline::with_capacity(2);
+        pipeline.add_command(call.command.clone()).add_command(then);
+        let asking = async {
+            match pipeline.query_async::<(Value, Value)>(&mut connection).await {
+                Err(error) if error.code() == Some("NOSCRIPT") => {
+                    tracing::info!(script = call.script.name(), "Redis forgot the scripts; they are loaded again");
+                    load_scripts(&mut connection).await?;
+                    pipeline.query_async::<(Value, Value)>(&mut connection).await
+                }
+                answers => answers,
+            }
+        };
+        let failed = match tokio::time::timeout(within, asking).await {
+            Ok(Ok((answer, then))) => return Ok((answer, Some(then))),
+            Ok(Err(error)) => {
+                if is_over(&error) {
+                    self.broken(number);
+                }
+                return Err(classify(&error, self.name()));
+            }
+            Err(_) => Failed::Unknown(timed_out("waiting for an answer of", self.name())),
+        };
+        self.broken(number);
+        Err(failed)
+    }
+
     /// Sends commands that only read, and waits for their answers.
     pub(super) async fn read(&mut self, pipeline: &Pipeline, within: Duration) -> Result<Vec<Value>, StoreError> {
         let reading = self.begin_read(pipeline.clone()).await?;
@@ -232,9 +267,14 @@ async fn queued<T: Send + 'static>(asking: impl Future<Output = Result<T, RedisE
 pub(super) async fn finish(answer: Answer, within: Duration, name: &Arc<str>) -> (Result<Value, Failed>, bool) {
     match tokio::time::timeout(within, answer).await {
         Ok(Ok(value)) => (Ok(value), false),
-        Ok(Err(error)) => (Err(classify(&error, name)), error.code().is_none()),
+        Ok(Err(error)) => (Err(classify(&error, name)), is_over(&error)),
         Err(_) => (Err(Failed::Unknown(timed_out("waiting for an answer of", name))), true),
     }
+}
+
+/// Is the connection to be replaced: it broke, or leads to a server that is no primary, or not yet?
+fn is_over(error: &RedisError) -> bool {
+    error.code().is_none_or(|code| ["READONLY", "MASTERDOWN", "LOADING"].contains(&code))
 }
 
 /// Codes with which Redis refuses a command before it begins it.

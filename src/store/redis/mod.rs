@@ -3,11 +3,12 @@
 //!
 //! ```text
 //!  commit ──▶ commits ──▶ net, line ──▶ link ══▶ EVALSHA commit        in order, several under way
-//!  take, confirm ──▶ checks ──────────▶ link ══▶ EVALSHA take, confirm
+//!          └▶ confirms ──────────────▶ link ══▶ EVALSHA confirm, WAIT  a round at a time, when it is applied
+//!  take, renew ──▶ checks ────────────▶ link ══▶ EVALSHA take, lease
 //!  load, history ──▶ load ────────────▶ link ══▶ HGETALL …, XRANGE …   in bounded pieces
 //! ```
 //!
-//! Three tasks with a connection each, on threads of the store's own: what is read in bulk never stands before a batch. `keys` names everything that lies in Redis, `scripts` everything that runs there.
+//! Four tasks with a connection each, on threads of the store's own: what is read in bulk never stands before a batch. `keys` names everything that lies in Redis, `scripts` everything that runs there.
 //!
 //! **Fence and expectations** are compared inside Redis, in one script with the writes: a paused or slow owner cannot
 //! write, whatever it believes. The batches of several shards go as one call, so they are applied together; on a Redis
@@ -30,6 +31,7 @@
 
 mod checks;
 mod commits;
+mod confirms;
 mod identity;
 mod keys;
 mod line;
@@ -84,6 +86,8 @@ pub struct Options {
     pub history_seconds: u64,
     /// How many bytes of batches stay in the history, of all shards together.
     pub history_bytes: u64,
+    /// How many replicas must have a change before it is acknowledged.
+    pub replicas: u32,
 }
 
 impl Options {
@@ -98,6 +102,7 @@ impl Options {
             accept_new_store: false,
             history_seconds: 30 * 86_400,
             history_bytes: 1 << 30,
+            replicas: 0,
         }
     }
 }
@@ -115,6 +120,7 @@ struct Senders {
     commits: mpsc::Sender<commits::Job>,
     checks: mpsc::Sender<checks::Job>,
     loads: mpsc::Sender<load::Job>,
+    confirms: mpsc::Sender<confirms::Job>,
 }
 
 /// The threads, and the tasks whose end is the end of what was begun.
@@ -160,7 +166,7 @@ impl RedisStore {
         };
         let info = StoreInfo {
             kind: "redis",
-            durability: server.durability(),
+            durability: server.durability(options.replicas),
             full: "Redis has no memory left (its maxmemory is reached)",
             act_bytes_max: crate::limits::ACT_BYTES_MAX,
             register,
@@ -177,6 +183,8 @@ impl RedisStore {
             card: NodeCard { name: options.owner, process: rand::random(), ..NodeCard::default() },
             keep_seconds: options.history_seconds,
             keep_bytes: options.history_bytes / u64::from(options.shards),
+            replicas: options.replicas,
+            waiting: server.waiting(),
         };
         Ok(Self::start(Arc::new(Shared::new(parts)), place, link, runtimes))
     }
@@ -186,12 +194,14 @@ impl RedisStore {
         let (commits, commit_jobs) = mpsc::channel(QUEUE_CALLS_MAX);
         let (checks, check_jobs) = mpsc::channel(QUEUE_CALLS_MAX);
         let (loads, load_jobs) = mpsc::channel(QUEUE_CALLS_MAX);
+        let (confirms, confirm_jobs) = mpsc::channel(QUEUE_CALLS_MAX);
         let tasks = vec![
-            runtimes[0].spawn(commits::run(Arc::clone(&shared), another(), commit_jobs)),
-            runtimes[0].spawn(checks::run(Arc::clone(&shared), link, check_jobs)),
+            runtimes[0].spawn(commits::run(Arc::clone(&shared), another(), commit_jobs, confirms.clone())),
+            runtimes[0].spawn(confirms::run(Arc::clone(&shared), another(), confirm_jobs)),
+            runtimes[0].spawn(checks::run(Arc::clone(&shared), link, check_jobs, confirms.clone())),
             runtimes[1].spawn(load::run(Arc::clone(&shared), another(), load_jobs)),
         ];
-        let senders = Mutex::new(Some(Senders { commits, checks, loads }));
+        let senders = Mutex::new(Some(Senders { commits, checks, loads, confirms }));
         Self { shared, senders, running: Mutex::new(Some(Running { runtimes, tasks })) }
     }
 
@@ -252,7 +262,7 @@ async fn begin(
     identity: Option<&Identity>,
 ) -> Result<(Server, Arc<Shas>, u128), StoreError> {
     let shas = link.shas().await.map_err(Failed::into_error)?;
-    let server = Server::look(link, &shas, keys).await?;
+    let server = Server::look(link, &shas, keys, options.replicas).await?;
     let known = identity.and_then(|identity| identity.known).filter(|_| !options.accept_new_store);
     let names: Vec<String> =
         std::iter::once(keys.register()).chain((0..options.shards).map(|shard| keys.head(ShardId(shard)))).collect();
@@ -352,10 +362,16 @@ impl Store for RedisStore {
         self.shared.health()
     }
 
+    fn obstacle(&self) -> Arc<str> {
+        self.shared.obstacle().unwrap_or_else(|| self.shared.info.full.into())
+    }
+
     fn figures(&self) -> StoreFigures {
         StoreFigures {
             flushes: self.shared.commits.load(Ordering::Relaxed),
             log_bytes: self.shared.commit_bytes.load(Ordering::Relaxed),
+            replicas_wanted: self.shared.replicas.into(),
+            replicas_answering: self.shared.answering(),
             ..StoreFigures::default()
         }
     }
@@ -392,7 +408,8 @@ impl Store for RedisStore {
 
     fn confirm(&self, batches: Vec<(ShardId, Token, Seq, Digest)>) -> Later<Result<(), CommitError>> {
         let (reply, answer) = oneshot::channel();
-        let queued = self.queue(checks::Job::Confirm(batches, reply), |senders| &senders.checks);
+        let job = confirms::Job { names: batches, since: None, reply };
+        let queued = self.queue(job, |senders| &senders.confirms);
         Box::pin(async move {
             queued.map_err(|cause| CommitError::NotApplied { cause })?;
             answer.await.unwrap_or_else(|_| Err(CommitError::Unknown { cause: ended() }))

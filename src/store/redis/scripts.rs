@@ -65,7 +65,7 @@ pub(super) const CONFIRM: Script = Script {
     name: "confirm",
     text: include_str!("scripts/confirm.lua"),
     keys: &["head", "log"],
-    arguments: &["token", "seq", "digest"],
+    arguments: &["mark", "token", "seq", "digest"],
     answers: &["confirmed", "absent", "fenced"],
 };
 pub(super) const COMMIT: Script = Script {

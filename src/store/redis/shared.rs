@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::keys::Keys;
 use super::line::Line;
 use super::scripts::Shas;
+use super::server::Waiting;
 use crate::store::{NodeCard, ShardId, StoreError, StoreHealth, StoreInfo, Token};
 
 /// For how long grants are refused without asking after Redis had no memory left.
@@ -31,6 +32,13 @@ pub(super) struct Shared {
     closed: AtomicBool,
     failure: OnceLock<Arc<str>>,
     full_since: Mutex<Option<Instant>>,
+    /// How many replicas are waited for.
+    pub(super) replicas: u32,
+    waiting: Waiting,
+    /// How many of them answered last; as many as are wanted until the first answer.
+    answering: AtomicU64,
+    /// Number of the connection on which batches are confirmed.
+    confirming: AtomicU64,
 }
 
 /// How a store is described to its tasks.
@@ -42,6 +50,8 @@ pub(super) struct Parts {
     pub(super) card: NodeCard,
     pub(super) keep_seconds: u64,
     pub(super) keep_bytes: u64,
+    pub(super) replicas: u32,
+    pub(super) waiting: Waiting,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -51,7 +61,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Shared {
     pub(super) fn new(parts: Parts) -> Self {
-        let Parts { keys, shas, info, place, card, keep_seconds, keep_bytes } = parts;
+        let Parts { keys, shas, info, place, card, keep_seconds, keep_bytes, replicas, waiting } = parts;
         let lines = Mutex::new(vec![Line::new(); usize::from(info.shards)]);
         Self {
             keys,
@@ -67,6 +77,10 @@ impl Shared {
             closed: AtomicBool::new(false),
             failure: OnceLock::new(),
             full_since: Mutex::new(None),
+            replicas,
+            waiting,
+            answering: AtomicU64::new(replicas.into()),
+            confirming: AtomicU64::new(0),
         }
     }
 
@@ -123,9 +137,62 @@ impl Shared {
             StoreHealth::Failed
         } else if locked(&self.full_since).is_some_and(|since| since.elapsed() < FULL_RETRY) {
             StoreHealth::Full
+        } else if self.obstacle().is_some() {
+            StoreHealth::Hindered
         } else {
             StoreHealth::Ready
         }
+    }
+
+    /// Why nothing may be granted although Redis takes changes.
+    pub(super) fn obstacle(&self) -> Option<Arc<str>> {
+        let answering = self.answering();
+        (answering < u64::from(self.replicas)).then(|| self.too_few(answering).into())
+    }
+
+    fn too_few(&self, answering: u64) -> String {
+        format!("{} replicas wanted, {answering} answer", self.replicas)
+    }
+
+    /// Are replicas waited for?
+    pub(super) fn waits(&self) -> bool {
+        self.replicas > 0
+    }
+
+    /// How they are, if they are.
+    pub(super) fn waiting(&self) -> Option<Waiting> {
+        self.waits().then_some(self.waiting)
+    }
+
+    /// How many replicas answered last.
+    pub(super) fn answering(&self) -> u64 {
+        self.answering.load(Ordering::Relaxed)
+    }
+
+    /// So many replicas have what they were waited for. Are they enough?
+    pub(super) fn replicas_answer(&self, answering: u32) -> Result<(), StoreError> {
+        let before = self.answering.swap(answering.into(), Ordering::Relaxed);
+        let (wanted, answering) = (u64::from(self.replicas), u64::from(answering));
+        if answering >= wanted {
+            if before < wanted {
+                tracing::info!(redis = %self.place, wanted, answering, "enough replicas answer again");
+            }
+            return Ok(());
+        }
+        if before >= wanted {
+            tracing::warn!(redis = %self.place, wanted, answering, "too few replicas answer: nothing is acknowledged");
+        }
+        let context = format!("waiting for the replicas of Redis at {}", self.place).into();
+        Err(StoreError::Io { context, source: Arc::new(std::io::Error::other(self.too_few(answering))) })
+    }
+
+    /// Batches are confirmed on the connection of this number.
+    pub(super) fn confirming(&self, number: u64) {
+        self.confirming.store(number, Ordering::Release);
+    }
+
+    pub(super) fn confirms_on(&self) -> u64 {
+        self.confirming.load(Ordering::Acquire)
     }
 
     pub(super) fn full(&self) {

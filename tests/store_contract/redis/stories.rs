@@ -45,12 +45,14 @@ fn an_answer_that_does_not_come_is_unknown_and_the_same_bytes_settle_it() {
 fn the_token_fences_where_the_epoch_went_back() {
     let Some(begun) = Begun::new(&[]) else { return };
     let before: HashMap<String, String> = begun.server.ask(&["HGETALL", "allod:{0}:head"]);
+    begun.server.lapse();
     let mut other = begun.server.open().map(|store| (wait(store.take(ShardId(0), token(2))).unwrap(), store)).unwrap();
     assert_eq!(other.0.epoch, Epoch(2));
     // The server is as it was before that take-over; a third takes the shard, and is given the same epoch.
     for (field, value) in &before {
         let _: u64 = begun.server.ask(&["HSET", "allod:{0}:head", field, value]);
     }
+    begun.server.lapse();
     let third = begun.server.open().unwrap();
     let head = wait(third.take(ShardId(0), token(3))).unwrap();
     assert_eq!(head.epoch, other.0.epoch);
@@ -69,6 +71,7 @@ fn an_owner_that_was_replaced_cannot_prove_that_it_is_one() {
     let name = (ShardId(0), begun.head.token, begun.head.seq, begun.head.digest);
     wait(begun.store.confirm(vec![name])).unwrap();
     let other = begun.server.open().unwrap();
+    begun.server.lapse();
     wait(other.take(ShardId(0), token(2))).unwrap();
     let refused = wait(begun.store.confirm(vec![name]));
     assert!(matches!(refused, Err(CommitError::Fenced { current: Epoch(2), .. })), "{refused:?}");

@@ -65,6 +65,7 @@ fn what_was_acknowledged_is_there_after_the_server_was_killed() {
         let store = server.open().unwrap();
         let run = run(&store, 30, 0x100 + round * 10);
         assert_eq!(run.acknowledged[0], 30);
+        wait(store.release()).unwrap();
         server.kill();
         server.begin();
         let again = server.open().unwrap();
@@ -219,10 +220,12 @@ fn with_full_memory_nothing_is_granted_and_what_lets_go_is_taken() {
     begun.commit(names.iter().take(100).map(|name| gone(name, 5)).collect()).unwrap();
     assert_eq!(begun.held().len(), 100);
     // A start finds it so and goes on.
+    wait(begun.store.release()).unwrap();
     let again = begun.server.open().unwrap();
     wait(again.take(ShardId(0), token(2))).unwrap();
     wait(again.load(ShardId(0), token(2))).unwrap();
     let _: () = begun.server.ask(&["CONFIG", "SET", "maxmemory", "0"]);
+    wait(again.release()).unwrap();
     begun.head = wait(begun.store.take(ShardId(0), token(3))).unwrap();
     begun.commit(vec![put("10.0.9.1", 6, None)]).unwrap();
     assert_eq!(begun.store.health(), StoreHealth::Ready);
