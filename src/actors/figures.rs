@@ -80,6 +80,13 @@ fn counters() -> HashMap<&'static str, IntCounter> {
         ("log", counter("allod_store_log_bytes_total", "Bytes written to the store's log.")),
         ("compactions", counter("allod_store_compactions_total", "Compactions finished.")),
         (
+            "healed",
+            counter(
+                "allod_store_healed_batches_total",
+                "Batches that Redis had lost and was given again. Any rise means that Redis went back: look at its failover.",
+            ),
+        ),
+        (
             "compaction_failures",
             counter(
                 "allod_store_compaction_failures_total",
@@ -221,6 +228,7 @@ impl Families {
         self.set("replicas_answering", figures.replicas_answering as f64);
         self.count("flushes", figures.flushes);
         self.count("log", figures.log_bytes);
+        self.count("healed", figures.healed_batches);
         self.count("compactions", figures.compactions);
         self.count("compaction_failures", figures.compaction_failures);
     }

@@ -345,6 +345,8 @@ pub struct StoreFigures {
     pub replicas_wanted: u64,
     /// How many of them answered last.
     pub replicas_answering: u64,
+    /// Batches that the store had lost, and was given again.
+    pub healed_batches: u64,
 }
 
 /// An answer that comes later.

@@ -4,14 +4,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use redis::{Cmd, Value};
 use tokio::sync::{mpsc, oneshot};
 
 use super::confirms;
+use super::heal;
+use super::journal::{Move, Point};
 use super::link::{self, Failed, Link};
 use super::scripts::{self, Call, Loaded, Taken, Verdict};
 use super::shared::Shared;
 use crate::limits::NODE_LEASE_MS;
-use crate::store::{CommitError, Head, NodeCard, Seen, ShardId, StoreError, Token};
+use crate::store::{CommitError, Digest, Epoch, Head, NodeCard, Seen, Seq, ShardId, StoreError, Token};
 
 /// How long an answer may take.
 const ANSWER_WITHIN: Duration = Duration::from_millis(1_500);
@@ -67,11 +70,26 @@ async fn proved(
 
 async fn take(shared: &Shared, link: &mut Link, shard: ShardId, token: Token) -> Result<Head, StoreError> {
     shared.sound()?;
-    let mine = shared.line(shard, |line| line.mine())?;
+    heal::ready(shared, link).await.map_err(Failed::into_error)?;
+    match take_once(shared, link, shard, token).await? {
+        Some(head) => Ok(head),
+        None if heal::again(shared, link).await? => {
+            take_once(shared, link, shard, token).await?.ok_or_else(|| heal::behind(shared))
+        }
+        None => Err(heal::behind(shared)),
+    }
+}
+
+/// None if the shard is further back than it was.
+async fn take_once(shared: &Shared, link: &mut Link, shard: ShardId, token: Token) -> Result<Option<Head>, StoreError> {
+    let (mine, known, acknowledged) =
+        shared.line(shard, |line| (line.mine(), line.known(shard), line.acknowledged_digest()))?;
+    let hex_or_none = |token: Option<Token>| token.map_or_else(String::new, |token| scripts::hex(token.0));
+    let last = Some(known.token).filter(|_| known.epoch > Epoch(0));
     let mut call = Call::new(&shared.shas, Loaded::Take, &[shared.keys.head(shard)]);
     let card = shared.card();
     call.arg(scripts::hex(token.0)).arg(&card.name).arg(scripts::hex(card.process)).arg(&card.peer_address);
-    call.number(NODE_LEASE_MS).arg(mine.map_or_else(String::new, |token| scripts::hex(token.0)));
+    call.number(NODE_LEASE_MS).arg(hex_or_none(mine)).arg(hex_or_none(last)).number(known.acknowledged.0).arg("");
     let value = link.call(&call, ANSWER_WITHIN).await.map_err(Failed::into_error)?;
     let strange = || link::strange(&shared.place, "the script answered something else");
     let head = match scripts::taken(value).ok_or_else(strange)? {
@@ -79,19 +97,63 @@ async fn take(shared: &Shared, link: &mut Link, shard: ShardId, token: Token) ->
         Taken::Held { owner, address, left_ms } => {
             return Err(StoreError::Held { shard, owner: owner.into(), address: address.into(), left_ms });
         }
+        Taken::Fenced(current) if current < known.epoch => return Ok(None),
         Taken::Fenced(current) => return Err(StoreError::Fenced { shard, current }),
+        Taken::Behind => return Ok(None),
         Taken::Absent => return Err(shared.absent(shard)),
     };
-    let followed = shared.line(shard, |line| (line.take(&head), line.epoch()))?;
-    if let (Err(acknowledged), epoch) = followed {
-        let found = format!("at batch {} in epoch {}, after epoch {}", head.seq.0, head.epoch.0, epoch.0);
+    if let Err(acknowledged) = shared.line(shard, |line| line.take(&head))? {
+        let found = format!("at batch {} in epoch {}, after epoch {}", head.seq.0, head.epoch.0, known.epoch.0);
         return Err(shared.went_back(shard, acknowledged.0, &found));
     }
-    Ok(head)
+    if known.epoch > Epoch(0) && head.parent != known.token && head.token != known.token {
+        still_on_its_line(shared, link, shard, acknowledged).await?;
+    }
+    if head.token != known.token {
+        let after = Point::of(&head);
+        let before = Point { token: head.parent, ..after };
+        shared.journal().took(Move { shard, before, after }, head.epoch);
+    }
+    Ok(Some(head))
+}
+
+/// Another owner was there in between: did it go on from what this one had, or from further back? Then its changes are
+/// elsewhere than those that this one acknowledged, and no number tells.
+async fn still_on_its_line(
+    shared: &Shared,
+    link: &mut Link,
+    shard: ShardId,
+    acknowledged: Option<(Seq, Digest)>,
+) -> Result<(), StoreError> {
+    let Some((seq, digest)) = acknowledged.filter(|(seq, _)| seq.0 > 0) else { return Ok(()) };
+    let mut command = Cmd::new();
+    let id = format!("{}-0", seq.0);
+    command.arg("XRANGE").arg(shared.keys.log(shard)).arg(&id).arg(&id);
+    let strange = || link::strange(&shared.place, "the log of a shard is none");
+    let Value::Array(entries) = link.ask(command, ANSWER_WITHIN).await? else { return Err(strange()) };
+    // What is no longer kept is older than any doubt.
+    let Some(Value::Array(entry)) = entries.first() else { return Ok(()) };
+    let Some(Value::Array(fields)) = entry.get(1) else { return Err(strange()) };
+    let Some(Value::BulkString(there)) = fields.get(1) else { return Err(strange()) };
+    if *there == scripts::hex(digest.0).as_bytes() {
+        return Ok(());
+    }
+    Err(shared.went_back(shard, seq.0, "another owner's, who went on from further back"))
 }
 
 async fn lease(shared: &Shared, link: &mut Link, shards: &[(ShardId, Token)], ms: u64) -> Result<(), StoreError> {
     shared.sound()?;
+    heal::ready(shared, link).await.map_err(Failed::into_error)?;
+    match lease_once(shared, link, shards, ms).await {
+        // By another owner, or because Redis went back behind the take-over?
+        Err(StoreError::Fenced { .. }) if heal::again(shared, link).await? => {
+            lease_once(shared, link, shards, ms).await
+        }
+        ended => ended,
+    }
+}
+
+async fn lease_once(shared: &Shared, link: &mut Link, shards: &[(ShardId, Token)], ms: u64) -> Result<(), StoreError> {
     let keys: Vec<String> = shards.iter().map(|(shard, _)| shared.keys.head(*shard)).collect();
     let mut call = Call::new(&shared.shas, Loaded::Lease, &keys);
     call.number(ms);

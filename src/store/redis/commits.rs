@@ -12,6 +12,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::TaskTracker;
 
 use super::confirms;
+use super::heal;
+use super::journal::{Move, Point};
 use super::keys::{Kind, key_of};
 use super::line;
 use super::link::{self, Failed, Link};
@@ -20,7 +22,7 @@ use super::scripts::{self, Call, Loaded, Verdict};
 use super::shared::Shared;
 use crate::core::state::Key;
 use crate::core::types::NetworkId;
-use crate::store::{Batch, CommitError, Committed, StoreError, codec, fence};
+use crate::store::{Batch, CommitError, Committed, Seq, StoreError, codec, fence};
 
 /// How long an answer may take before it is unknown and the connection is replaced. Shorter than the deadline of the
 /// committer, so that the same bytes can be sent once more within it.
@@ -50,21 +52,24 @@ pub(super) async fn run(
             // Its caller gave it up before it was sent.
             continue;
         }
-        let (call, links) = match call_of(&shared, &batches) {
-            Ok(made) => made,
-            Err(error) => {
-                // Nobody may wait any more.
-                let _ = reply.send(Err(error));
-                continue;
-            }
-        };
-        let (connection, number) = match link.connected().await {
+        // Behind what Redis may have forgotten.
+        let (connection, number) = match heal::ready(&shared, &mut link).await {
             Ok(connected) => connected,
             Err(failed) => {
+                // Nobody may wait any more.
                 let _ = reply.send(Err(commit_error(failed)));
                 continue;
             }
         };
+        let (call, links) = match call_of(&shared, &batches) {
+            Ok((call, links)) => (Arc::new(call), links),
+            Err(error) => {
+                let _ = reply.send(Err(error));
+                continue;
+            }
+        };
+        let moves = moves_of(&batches, &links);
+        shared.journal().sends(&call, moves.clone());
         let since = shared.confirms_on();
         let answer = link::begin(connection, call).await;
         let (shared, broken, confirms) = (Arc::clone(&shared), broken.clone(), confirms.clone());
@@ -75,7 +80,10 @@ pub(super) async fn run(
                 let _ = broken.try_send(number);
             }
             let ended = match judge(&shared, &batches, &links, answer) {
-                Ok(committed) => confirmed(&shared, &batches, committed, since, &confirms).await,
+                Ok(committed) => {
+                    shared.journal().applied(&moves);
+                    confirmed(&shared, &batches, committed, since, &confirms).await
+                }
                 Err(error) => Err(error),
             };
             let _ = reply.send(ended);
@@ -146,6 +154,16 @@ async fn confirmed(
     Ok(committed)
 }
 
+/// Where the shards stand before and after it. What follows nothing that was sent is refused, and moves none.
+fn moves_of(batches: &[Batch], links: &[line::Link]) -> Vec<Move> {
+    let moves = batches.iter().zip(links).filter_map(|(batch, link)| {
+        let &Batch { shard, token, seq, .. } = batch;
+        let before = Point { token, seq: Seq(seq.0.checked_sub(1)?), digest: link.parent? };
+        Some(Move { shard, before, after: Point { token, seq, digest: link.digest } })
+    });
+    moves.collect()
+}
+
 fn commit_error(failed: Failed) -> CommitError {
     match failed {
         Failed::NotApplied(cause) => CommitError::NotApplied { cause },
@@ -184,18 +202,14 @@ fn judge(
         Verdict::Fenced(at, current) => {
             let (batch, link) = of(at)?;
             if current < link.epoch {
-                shared.went_back(batch.shard, link.acknowledged.0, &format!("in epoch {}", current.0));
+                return Err(refused(heal::behind(shared)));
             }
             Err(CommitError::Fenced { shard: batch.shard, current })
         }
         Verdict::Gap(at, last) => {
             let (batch, link) = of(at)?;
             if last < link.acknowledged {
-                return Err(refused(shared.went_back(
-                    batch.shard,
-                    link.acknowledged.0,
-                    &format!("at batch {}", last.0),
-                )));
+                return Err(refused(heal::behind(shared)));
             }
             Err(refused(StoreError::Gap { shard: batch.shard, last }))
         }

@@ -14,6 +14,7 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 use tokio::sync::{mpsc, oneshot};
 
+use super::heal;
 use super::link::{self, Failed, Link};
 use super::scripts::{self, Call, Loaded, Verdict};
 use super::server::Waiting;
@@ -50,7 +51,7 @@ pub(super) async fn ask(jobs: &mpsc::Sender<Job>, names: Vec<Name>, since: Optio
 pub(super) async fn run(shared: Arc<Shared>, mut link: Link, mut jobs: mpsc::Receiver<Job>) {
     let mut next = Vec::new();
     while jobs.recv_many(&mut next, ROUND_CALLS_MAX).await > 0 {
-        let number = match link.connected().await {
+        let number = match heal::ready(&shared, &mut link).await {
             Ok((_, number)) => number,
             Err(failed) => {
                 let error = error_of(failed);
@@ -85,7 +86,15 @@ async fn prove(shared: &Shared, link: &mut Link, round: Vec<Job>) {
             names.push(*name);
         }
     }
-    let proved = confirm(shared, link, &names).await;
+    let mut proved = confirm(shared, link, &names).await;
+    if matches!(proved, Err(CommitError::Fenced { .. })) {
+        // By another owner, or because Redis went back behind it?
+        proved = match heal::again(shared, link).await {
+            Ok(true) => confirm(shared, link, &names).await,
+            Ok(false) => proved,
+            Err(cause) => Err(CommitError::NotApplied { cause }),
+        };
+    }
     let alone = matches!(proved, Err(CommitError::Fenced { .. })) && round.len() > 1;
     for job in round {
         let proved = if alone { confirm(shared, link, &job.names).await } else { proved.clone() };

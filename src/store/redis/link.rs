@@ -80,6 +80,8 @@ pub(super) struct Link {
     connection: Option<MultiplexedConnection>,
     /// Counts connections, so that an answer of an old one does not end the new one.
     made: u64,
+    /// The connection of which [`Link::is_new`] told.
+    told: u64,
 }
 
 /// Answers under way of commands that only read.
@@ -97,7 +99,7 @@ pub(super) type Answer = Asked<Value>;
 
 impl Link {
     pub(super) fn new(place: Place, shas: Option<Arc<Shas>>) -> Self {
-        Self { place, shas, connection: None, made: 0 }
+        Self { place, shas, connection: None, made: 0, told: 0 }
     }
 
     pub(super) fn name(&self) -> &Arc<str> {
@@ -114,6 +116,7 @@ impl Link {
         let connecting = async {
             let mut connection = self.place.client.get_multiplexed_async_connection_with_config(&config).await?;
             // Redis may accept and then not answer: the whole of it is bounded.
+            refuse_replica(&mut connection).await?;
             let shas = load_scripts(&mut connection).await?;
             Ok((connection, shas))
         };
@@ -127,6 +130,11 @@ impl Link {
         self.made += 1;
         self.connection = Some(connection.clone());
         Ok((connection, self.made))
+    }
+
+    /// Was it made since this was asked last?
+    pub(super) fn is_new(&mut self) -> bool {
+        std::mem::replace(&mut self.told, self.made) != self.made
     }
 
     /// The connection of this number is not to be used any more.
@@ -145,7 +153,7 @@ impl Link {
     /// Calls a script and waits for its answer.
     pub(super) async fn call(&mut self, call: &Call, within: Duration) -> Result<Value, Failed> {
         let (connection, number) = self.connected().await?;
-        let answer = begin(connection, call.clone()).await;
+        let answer = begin(connection, Arc::new(call.clone())).await;
         let name = Arc::clone(self.name());
         let (result, broken) = finish(answer, within, &name).await;
         if broken {
@@ -227,6 +235,18 @@ impl Link {
     }
 }
 
+/// A replica answers what only reads from wherever it is, or from nothing while it has not begun to follow.
+async fn refuse_replica(connection: &mut MultiplexedConnection) -> Result<(), RedisError> {
+    match redis::cmd("ROLE").query_async::<Value>(connection).await {
+        Ok(Value::Array(values)) if values.first() != Some(&Value::BulkString(b"master".to_vec())) => {
+            Err(RedisError::from((redis::ErrorKind::Client, "it is a replica, not a primary")))
+        }
+        Err(error) if error.code() != Some("NOPERM") => Err(error),
+        // Where ROLE is not permitted, writes tell.
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
 async fn load_scripts(connection: &mut MultiplexedConnection) -> Result<Shas, RedisError> {
     let mut pipeline = Pipeline::with_capacity(Loaded::ALL.len());
     for script in Loaded::ALL {
@@ -238,7 +258,7 @@ async fn load_scripts(connection: &mut MultiplexedConnection) -> Result<Shas, Re
 
 /// Hands a call to a connection: when this returns, calls that are begun later come after it. The answer is waited for
 /// by [`finish`], elsewhere.
-pub(super) async fn begin(mut connection: MultiplexedConnection, call: Call) -> Answer {
+pub(super) async fn begin(mut connection: MultiplexedConnection, call: Arc<Call>) -> Answer {
     queued(async move {
         match call.command.query_async(&mut connection).await {
             Err(error) if error.code() == Some("NOSCRIPT") => {

@@ -16,7 +16,8 @@
 //!
 //! **In doubt.** What Redis refuses before a script begins was not applied; what was sent and not answered is unknown
 //! (see `link`). The same bytes are recognised by token, seq and digest, whichever connection brings them. A head that is
-//! gone, or behind what was acknowledged, stops the store: it is never taken for a new or an older register. Which
+//! behind what was acknowledged is healed from what this process sent last, if it lies on its own line (see `heal`). One that
+//! is gone, or that does not fit, stops the store: it is never taken for a new or an older register. Which
 //! register it is stands in a file on this machine, so that an emptied Redis is refused also by the next process.
 //!
 //! **IPv6** has no fixed buckets: random addresses of a /64 would have a hash each. Its hashes cover from one LOW to the
@@ -32,7 +33,9 @@
 mod checks;
 mod commits;
 mod confirms;
+mod heal;
 mod identity;
+mod journal;
 mod keys;
 mod line;
 mod link;
@@ -88,6 +91,8 @@ pub struct Options {
     pub history_bytes: u64,
     /// How many replicas must have a change before it is acknowledged.
     pub replicas: u32,
+    /// How many bytes of the latest changes are kept in memory, to be played again when Redis went back; 0: it is not healed.
+    pub heal_bytes: usize,
 }
 
 impl Options {
@@ -103,6 +108,7 @@ impl Options {
             history_seconds: 30 * 86_400,
             history_bytes: 1 << 30,
             replicas: 0,
+            heal_bytes: 64 << 20,
         }
     }
 }
@@ -185,6 +191,7 @@ impl RedisStore {
             keep_bytes: options.history_bytes / u64::from(options.shards),
             replicas: options.replicas,
             waiting: server.waiting(),
+            heal_bytes: options.heal_bytes,
         };
         Ok(Self::start(Arc::new(Shared::new(parts)), place, link, runtimes))
     }
@@ -372,6 +379,7 @@ impl Store for RedisStore {
             log_bytes: self.shared.commit_bytes.load(Ordering::Relaxed),
             replicas_wanted: self.shared.replicas.into(),
             replicas_answering: self.shared.answering(),
+            healed_batches: self.shared.healed_batches(),
             ..StoreFigures::default()
         }
     }

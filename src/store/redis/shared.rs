@@ -4,11 +4,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::journal::Journal;
 use super::keys::Keys;
 use super::line::Line;
 use super::scripts::Shas;
 use super::server::Waiting;
-use crate::store::{NodeCard, ShardId, StoreError, StoreHealth, StoreInfo, Token};
+use crate::store::{Epoch, NodeCard, Seq, ShardId, StoreError, StoreHealth, StoreInfo, Token};
 
 /// For how long grants are refused without asking after Redis had no memory left.
 const FULL_RETRY: Duration = Duration::from_secs(1);
@@ -39,6 +40,24 @@ pub(super) struct Shared {
     answering: AtomicU64,
     /// Number of the connection on which batches are confirmed.
     confirming: AtomicU64,
+    journal: Mutex<Journal>,
+    /// One heals, the others wait for it.
+    pub(super) healing: tokio::sync::Mutex<()>,
+    /// How often it was in doubt whether Redis has everything, and up to which doubt that is settled.
+    doubts: AtomicU64,
+    settled: AtomicU64,
+    healed: AtomicU64,
+    healed_batches: AtomicU64,
+}
+
+/// What is known of a shard's line, at an instant.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Known {
+    pub(super) shard: ShardId,
+    pub(super) epoch: Epoch,
+    pub(super) token: Token,
+    pub(super) acknowledged: Seq,
+    pub(super) owned: bool,
 }
 
 /// How a store is described to its tasks.
@@ -52,6 +71,7 @@ pub(super) struct Parts {
     pub(super) keep_bytes: u64,
     pub(super) replicas: u32,
     pub(super) waiting: Waiting,
+    pub(super) heal_bytes: usize,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -61,7 +81,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Shared {
     pub(super) fn new(parts: Parts) -> Self {
-        let Parts { keys, shas, info, place, card, keep_seconds, keep_bytes, replicas, waiting } = parts;
+        let Parts { keys, shas, info, place, card, keep_seconds, keep_bytes, replicas, waiting, heal_bytes } = parts;
         let lines = Mutex::new(vec![Line::new(); usize::from(info.shards)]);
         Self {
             keys,
@@ -81,6 +101,12 @@ impl Shared {
             waiting,
             answering: AtomicU64::new(replicas.into()),
             confirming: AtomicU64::new(0),
+            journal: Mutex::new(Journal::new(heal_bytes)),
+            healing: tokio::sync::Mutex::new(()),
+            doubts: AtomicU64::new(0),
+            settled: AtomicU64::new(0),
+            healed: AtomicU64::new(0),
+            healed_batches: AtomicU64::new(0),
         }
     }
 
@@ -184,6 +210,51 @@ impl Shared {
         }
         let context = format!("waiting for the replicas of Redis at {}", self.place).into();
         Err(StoreError::Io { context, source: Arc::new(std::io::Error::other(self.too_few(answering))) })
+    }
+
+    /// What was sent last.
+    pub(super) fn journal(&self) -> MutexGuard<'_, Journal> {
+        locked(&self.journal)
+    }
+
+    /// The lines of all shards that were ever taken.
+    pub(super) fn lines(&self) -> Vec<Known> {
+        let lines = locked(&self.lines);
+        let known = lines.iter().enumerate().map(|(at, line)| line.known(ShardId(at as u16)));
+        known.filter(|known| known.epoch > Epoch(0)).collect()
+    }
+
+    /// Redis may have gone back: nothing is asked of it before that is known.
+    pub(super) fn doubt(&self) {
+        self.doubts.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(super) fn doubts(&self) -> u64 {
+        self.doubts.load(Ordering::Acquire)
+    }
+
+    pub(super) fn in_doubt(&self) -> bool {
+        self.settled.load(Ordering::Acquire) < self.doubts()
+    }
+
+    /// All doubts up to this one.
+    pub(super) fn settled(&self, doubt: u64) {
+        self.settled.fetch_max(doubt, Ordering::AcqRel);
+    }
+
+    /// Something was played again: so many batches, or a take-over.
+    pub(super) fn heals(&self, batches: u64) {
+        self.healed.fetch_add(1, Ordering::AcqRel);
+        self.healed_batches.fetch_add(batches, Ordering::AcqRel);
+    }
+
+    /// How often.
+    pub(super) fn healed(&self) -> u64 {
+        self.healed.load(Ordering::Acquire)
+    }
+
+    pub(super) fn healed_batches(&self) -> u64 {
+        self.healed_batches.load(Ordering::Acquire)
     }
 
     /// Batches are confirmed on the connection of this number.

@@ -19,7 +19,7 @@ fn unknown<T: std::fmt::Debug>(answer: Result<T, CommitError>) -> String {
 
 #[test]
 fn what_is_acknowledged_is_at_every_replica() {
-    let Some(Replicated { mut begun, replicas }) = waiting(2, 2) else { return };
+    let Some(Replicated { mut begun, replicas, .. }) = waiting(2, 2) else { return };
     for n in 0..100 {
         begun.commit(vec![put(&format!("10.0.0.{n}"), 5, None)]).unwrap();
         for replica in &replicas {
@@ -36,7 +36,7 @@ fn what_is_acknowledged_is_at_every_replica() {
 fn where_none_is_waited_for_a_change_is_acknowledged_that_no_replica_has() {
     let Some(mut replicated) = waiting(1, 0) else { return };
     replicated.cut_off(0);
-    let Replicated { begun, replicas } = &mut replicated;
+    let Replicated { begun, replicas, .. } = &mut replicated;
     begun.commit(vec![put("10.0.0.1", 5, None)]).unwrap();
     begun.server.kill();
     replicas[0].signal("-CONT");
@@ -45,7 +45,7 @@ fn where_none_is_waited_for_a_change_is_acknowledged_that_no_replica_has() {
 
 #[test]
 fn with_too_few_replicas_nothing_is_acknowledged_until_they_are_there() {
-    let Some(Replicated { mut begun, replicas }) = waiting(1, 1) else { return };
+    let Some(Replicated { mut begun, replicas, .. }) = waiting(1, 1) else { return };
     replicas[0].signal("-STOP");
     let next = batch(&begun.head, 0, vec![put("10.0.0.1", 5, None)]);
     assert_eq!(unknown(wait(begun.store.commit([next.clone()].into()))), "1 replicas wanted, 0 answer");
@@ -67,7 +67,7 @@ fn with_too_few_replicas_nothing_is_acknowledged_until_they_are_there() {
 
 #[test]
 fn the_next_batch_is_committed_while_one_waits_for_its_replica() {
-    let Some(Replicated { begun, replicas }) = waiting(1, 1) else { return };
+    let Some(Replicated { begun, replicas, .. }) = waiting(1, 1) else { return };
     replicas[0].signal("-STOP");
     let first = batch(&begun.head, 0, vec![put("10.0.0.1", 5, None)]);
     let mut head = begun.head;
@@ -89,7 +89,7 @@ fn the_next_batch_is_committed_while_one_waits_for_its_replica() {
 /// Between a commit and its confirmation the connection is cut: nobody knows what the server behind the new one has.
 #[test]
 fn a_connection_that_is_replaced_before_the_confirmation_leaves_the_outcome_unknown() {
-    let Some(Replicated { mut begun, replicas }) = waiting(1, 1) else { return };
+    let Some(Replicated { mut begun, replicas, .. }) = waiting(1, 1) else { return };
     replicas[0].signal("-STOP");
     let next = batch(&begun.head, 0, vec![put("10.0.0.1", 5, None)]);
     let answer = begun.store.commit([next.clone()].into());
@@ -112,7 +112,7 @@ fn a_connection_that_is_replaced_before_the_confirmation_leaves_the_outcome_unkn
 #[test]
 fn a_primary_that_became_a_replica_proves_nothing() {
     for wanted in [0, 1] {
-        let Some(Replicated { begun, replicas }) = waiting(1, wanted) else { return };
+        let Some(Replicated { begun, replicas, .. }) = waiting(1, wanted) else { return };
         let name = (ShardId(0), begun.head.token, begun.head.seq, begun.head.digest);
         wait(begun.store.confirm(vec![name])).unwrap();
         let () = replicas[0].ask(&["REPLICAOF", "NO", "ONE"]);

@@ -135,7 +135,13 @@ fn a_server_that_went_back_is_noticed_and_nothing_more_is_granted() {
         begun.commit(vec![put("10.0.0.2", 6, None)]).unwrap();
         back(&begun);
         let problem = if way == "commit" {
-            match begun.commit(vec![put("10.0.0.3", 7, None)]) {
+            let next = vec![put("10.0.0.3", 7, None)];
+            // Noticed, and told when it is clear that it cannot be healed: what Redis has does not fit.
+            assert!(matches!(
+                begun.commit(next.clone()),
+                Err(CommitError::NotApplied { cause: StoreError::Io { .. } })
+            ));
+            match begun.commit(next) {
                 Err(CommitError::NotApplied { cause }) => said(&cause),
                 other => panic!("{other:?}"),
             }
