@@ -88,7 +88,7 @@ async fn run(load: Arc<Load>, number: usize, seed: u64) {
     let mut node = number;
     let mut client: Option<Client> = None;
     // What the client believes: only which of both is worth asking depends on it.
-    let mut holds = vec![false; OWNERS];
+    let mut holds = [false; OWNERS];
     while !load.stop.load(Ordering::Relaxed) {
         let Some(connected) = &mut client else {
             node += 1;

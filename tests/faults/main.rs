@@ -19,6 +19,7 @@ mod published;
 mod server;
 
 mod checker;
+mod failover;
 mod load;
 mod nodes;
 mod one_node;

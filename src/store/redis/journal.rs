@@ -158,8 +158,8 @@ impl Journal {
                 self.entries.iter().enumerate().filter_map(move |(at, entry)| Some((at, moves(entry)?)))
             };
             // Trimmed since: then it is neither.
-            let Some((last, _)) = of_shard().filter(|(_, one)| one.after == goal).last() else { continue };
-            let at_head = of_shard().filter(|(_, one)| one.after == head).last().map(|(at, _)| at + 1);
+            let Some((last, _)) = of_shard().rfind(|(_, one)| one.after == goal) else { continue };
+            let at_head = of_shard().rfind(|(_, one)| one.after == head).map(|(at, _)| at + 1);
             let before_all = of_shard().next().filter(|(_, one)| one.before == head).map(|_| 0);
             match at_head.or(before_all) {
                 Some(from) => {

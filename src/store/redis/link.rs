@@ -17,6 +17,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, IntoConnectionInfo, Pipeline, RedisError, Value};
 
 use super::scripts::{Call, Loaded, Shas};
+use super::sentinels::Sentinels;
 use crate::store::StoreError;
 
 /// How long a connection may take to come up.
@@ -45,8 +46,16 @@ impl Failed {
 /// Where Redis is, without what must not be shown.
 #[derive(Debug, Clone)]
 pub(super) struct Place {
-    client: Client,
+    whom: Whom,
     name: Arc<str>,
+}
+
+#[derive(Debug, Clone)]
+enum Whom {
+    /// Always the same.
+    One(Client),
+    /// Whom the sentinels name.
+    Named(Arc<Sentinels>),
 }
 
 impl Place {
@@ -56,15 +65,44 @@ impl Place {
             // The URL is not repeated: it may hold a password.
             StoreError::Invalid(format!("the URL of Redis is wrong: {why}; as `redis://127.0.0.1:6379/0`").into())
         };
-        let info = url.into_connection_info().map_err(|error| wrong(&error))?;
         let keepalive = socket2::TcpKeepalive::new().with_time(KEEPALIVE_AFTER).with_interval(KEEPALIVE_AFTER / 5);
         let settings = redis::io::tcp::TcpSettings::default()
             .set_nodelay(true)
             .set_keepalive(keepalive)
             .set_user_timeout(USER_TIMEOUT);
+        if let Some(sentinels) = Sentinels::of(url, &settings) {
+            let sentinels = sentinels.map_err(|error| wrong(&error))?;
+            let name = sentinels.name().into();
+            return Ok(Self { whom: Whom::Named(Arc::new(sentinels)), name });
+        }
+        let info = url.into_connection_info().map_err(|error| wrong(&error))?;
         let name = info.addr().to_string().into();
         let client = Client::open(info.set_tcp_settings(settings)).map_err(|error| wrong(&error))?;
-        Ok(Self { client, name })
+        Ok(Self { whom: Whom::One(client), name })
+    }
+
+    async fn client(&self) -> Result<Client, RedisError> {
+        match &self.whom {
+            Whom::One(client) => Ok(client.clone()),
+            Whom::Named(sentinels) => sentinels.primary().await,
+        }
+    }
+
+    /// Asks who the primary is, where that may change.
+    pub(super) async fn look(&self) {
+        if let Whom::Named(sentinels) = &self.whom
+            && let Err(error) = sentinels.primary().await
+        {
+            tracing::warn!(redis = %self.name, %error, "the sentinels do not say who the primary is");
+        }
+    }
+
+    /// How often it became another one.
+    fn changes(&self) -> u64 {
+        match &self.whom {
+            Whom::One(_) => 0,
+            Whom::Named(sentinels) => sentinels.changes(),
+        }
     }
 
     /// `host:port`, or the path of a socket.
@@ -82,6 +120,8 @@ pub(super) struct Link {
     made: u64,
     /// The connection of which [`Link::is_new`] told.
     told: u64,
+    /// Changes of the primary before it was made.
+    changes: u64,
 }
 
 /// Answers under way of commands that only read.
@@ -99,7 +139,7 @@ pub(super) type Answer = Asked<Value>;
 
 impl Link {
     pub(super) fn new(place: Place, shas: Option<Arc<Shas>>) -> Self {
-        Self { place, shas, connection: None, made: 0, told: 0 }
+        Self { place, shas, connection: None, made: 0, told: 0, changes: 0 }
     }
 
     pub(super) fn name(&self) -> &Arc<str> {
@@ -108,26 +148,31 @@ impl Link {
 
     /// A connection that knows the scripts, and its number.
     pub(super) async fn connected(&mut self) -> Result<(MultiplexedConnection, u64), Failed> {
-        if let Some(connection) = &self.connection {
+        if let Some(connection) = &self.connection
+            && self.place.changes() == self.changes
+        {
             return Ok((connection.clone(), self.made));
         }
         let config =
             AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT_WITHIN)).set_response_timeout(None);
         let connecting = async {
-            let mut connection = self.place.client.get_multiplexed_async_connection_with_config(&config).await?;
+            let client = self.place.client().await?;
+            let changes = self.place.changes();
+            let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
             // Redis may accept and then not answer: the whole of it is bounded.
             refuse_replica(&mut connection).await?;
             let shas = load_scripts(&mut connection).await?;
-            Ok((connection, shas))
+            Ok((connection, shas, changes))
         };
         let timed = tokio::time::timeout(CONNECT_WITHIN * 2, connecting).await;
-        let (connection, shas) = match timed {
+        let (connection, shas, changes) = match timed {
             Ok(Ok(made)) => made,
             Ok(Err(error)) => return Err(Failed::NotApplied(store_error("connecting to", self.name(), &error))),
             Err(_) => return Err(Failed::NotApplied(timed_out("connecting to", self.name()))),
         };
         self.shas.get_or_insert_with(|| Arc::new(shas));
         self.made += 1;
+        self.changes = changes;
         self.connection = Some(connection.clone());
         Ok((connection, self.made))
     }

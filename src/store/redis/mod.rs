@@ -42,8 +42,10 @@ mod link;
 mod load;
 mod net;
 mod scripts;
+mod sentinels;
 mod server;
 mod shared;
+mod watch;
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -73,7 +75,8 @@ const START_WITHIN: std::time::Duration = std::time::Duration::from_secs(5);
 /// Where and how a register is kept.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// `redis://[user:password@]host:port/database`, or `redis+unix:///path`.
+    /// `redis://[user:password@]host:port/database`, `redis+unix:///path`, or
+    /// `redis+sentinel://[user:password@]host:port,host:port/SERVICE/database`.
     pub url: String,
     /// What all keys begin with.
     pub prefix: String,
@@ -127,6 +130,8 @@ struct Senders {
     checks: mpsc::Sender<checks::Job>,
     loads: mpsc::Sender<load::Job>,
     confirms: mpsc::Sender<confirms::Job>,
+    /// Dropped with the rest: there is nothing more to watch.
+    _watch: mpsc::Sender<()>,
 }
 
 /// The threads, and the tasks whose end is the end of what was begun.
@@ -202,13 +207,15 @@ impl RedisStore {
         let (checks, check_jobs) = mpsc::channel(QUEUE_CALLS_MAX);
         let (loads, load_jobs) = mpsc::channel(QUEUE_CALLS_MAX);
         let (confirms, confirm_jobs) = mpsc::channel(QUEUE_CALLS_MAX);
+        let (watch, watched) = mpsc::channel(1);
         let tasks = vec![
+            runtimes[1].spawn(watch::run(Arc::clone(&shared), place.clone(), another(), watched)),
             runtimes[0].spawn(commits::run(Arc::clone(&shared), another(), commit_jobs, confirms.clone())),
             runtimes[0].spawn(confirms::run(Arc::clone(&shared), another(), confirm_jobs)),
             runtimes[0].spawn(checks::run(Arc::clone(&shared), link, check_jobs, confirms.clone())),
             runtimes[1].spawn(load::run(Arc::clone(&shared), another(), load_jobs)),
         ];
-        let senders = Mutex::new(Some(Senders { commits, checks, loads, confirms }));
+        let senders = Mutex::new(Some(Senders { commits, checks, loads, confirms, _watch: watch }));
         Self { shared, senders, running: Mutex::new(Some(Running { runtimes, tasks })) }
     }
 

@@ -270,8 +270,11 @@ pub(super) fn taken(value: Value) -> Option<Taken> {
     })
 }
 
-/// The answer of `nodes`: name, age in milliseconds and card of each; or how long ago the name was seen elsewhere.
-pub(super) fn nodes(value: Value) -> Option<Result<Vec<(String, u64, String)>, u64>> {
+/// Name, age in milliseconds and card of each node.
+pub(super) type Nodes = Vec<(String, u64, String)>;
+
+/// The answer of `nodes`; or how long ago the name was seen elsewhere.
+pub(super) fn nodes(value: Value) -> Option<Result<Nodes, u64>> {
     let (word, mut rest) = Answer::of(value)?;
     match &word[..] {
         b"taken" => Some(Err(rest.number()?)),

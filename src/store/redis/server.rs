@@ -1,6 +1,6 @@
 //! What Redis is set to: what stands in the way of a start, what is worth a warning, and what a change survives, in words.
 //!
-//! Asked once, at the start. Where INFO or CONFIG is not permitted, that is said and nothing is assumed.
+//! Asked at the start, and again by `watch`. Where INFO or CONFIG is not permitted, that is said and nothing is assumed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -42,21 +42,27 @@ impl Server {
     /// Asks, and refuses what cannot keep a register.
     pub(super) async fn look(link: &mut Link, shas: &Shas, keys: &Keys, replicas: u32) -> Result<Self, StoreError> {
         let place = Arc::clone(link.name());
+        let server = Self::facts(link).await;
+        if server.facts.is_empty() {
+            tracing::warn!(
+                redis = %place,
+                "INFO is not permitted: whether Redis keeps what it is given, and never evicts, cannot be checked"
+            );
+        }
+        server.check(&place, replicas)?;
+        keep_compact(link, shas, keys).await?;
+        Ok(server)
+    }
+
+    /// Asks what may be asked.
+    pub(super) async fn facts(link: &mut Link) -> Self {
         let mut facts = HashMap::new();
         let mut info = Cmd::new();
         info.arg("INFO");
-        match link.ask(info, ANSWER_WITHIN).await {
-            Ok(Value::BulkString(bytes)) => {
-                let text = String::from_utf8_lossy(&bytes);
-                let pairs = text.lines().filter_map(|line| line.split_once(':'));
-                facts.extend(pairs.map(|(name, value)| (name.to_owned(), value.trim().to_owned())));
-            }
-            Ok(_) | Err(_) => {
-                tracing::warn!(
-                    redis = %place,
-                    "INFO is not permitted: whether Redis keeps what it is given, and never evicts, cannot be checked"
-                );
-            }
+        if let Ok(Value::BulkString(bytes)) = link.ask(info, ANSWER_WITHIN).await {
+            let text = String::from_utf8_lossy(&bytes);
+            let pairs = text.lines().filter_map(|line| line.split_once(':'));
+            facts.extend(pairs.map(|(name, value)| (name.to_owned(), value.trim().to_owned())));
         }
         for name in ["appendfsync", "maxmemory-policy"] {
             let mut command = Cmd::new();
@@ -76,10 +82,18 @@ impl Server {
                 facts.insert("waitaof".to_owned(), "1".to_owned());
             }
         }
-        let server = Self { facts };
-        server.check(&place, replicas)?;
-        keep_compact(link, shas, keys).await?;
-        Ok(server)
+        Self { facts }
+    }
+
+    /// The policy by which it may throw records away, if it may.
+    pub(super) fn evicting(&self) -> Option<&str> {
+        let policy = self.fact("maxmemory-policy").or_else(|| self.fact("maxmemory_policy"));
+        policy.filter(|&policy| policy != "noeviction")
+    }
+
+    /// Has it an append-only file?
+    pub(super) fn appends(&self) -> Option<bool> {
+        self.fact("aof_enabled").map(|enabled| enabled == "1")
     }
 
     fn fact(&self, name: &str) -> Option<&str> {
@@ -110,8 +124,7 @@ impl Server {
         if self.fact("cluster_enabled") == Some("1") {
             return Err(refused(place, "is part of a cluster, which is not supported yet; name a single server"));
         }
-        let policy = self.fact("maxmemory-policy").or_else(|| self.fact("maxmemory_policy"));
-        if let Some(policy) = policy.filter(|&policy| policy != "noeviction") {
+        if let Some(policy) = self.evicting() {
             return Err(refused(
                 place,
                 format!(

@@ -40,6 +40,8 @@ pub(super) struct Shared {
     answering: AtomicU64,
     /// Number of the connection on which batches are confirmed.
     confirming: AtomicU64,
+    /// The policy by which Redis may throw records away, while it may.
+    evicting: Mutex<Option<Arc<str>>>,
     journal: Mutex<Journal>,
     /// One heals, the others wait for it.
     pub(super) healing: tokio::sync::Mutex<()>,
@@ -101,6 +103,7 @@ impl Shared {
             waiting,
             answering: AtomicU64::new(replicas.into()),
             confirming: AtomicU64::new(0),
+            evicting: Mutex::new(None),
             journal: Mutex::new(Journal::new(heal_bytes)),
             healing: tokio::sync::Mutex::new(()),
             doubts: AtomicU64::new(0),
@@ -172,8 +175,31 @@ impl Shared {
 
     /// Why nothing may be granted although Redis takes changes.
     pub(super) fn obstacle(&self) -> Option<Arc<str>> {
+        if let Some(policy) = &*locked(&self.evicting) {
+            return Some(
+                format!("Redis may throw records away when its memory is full (maxmemory-policy {policy})").into(),
+            );
+        }
         let answering = self.answering();
         (answering < u64::from(self.replicas)).then(|| self.too_few(answering).into())
+    }
+
+    /// Redis may throw records away, by this policy; or may not.
+    pub(super) fn evicts(&self, policy: Option<&str>) {
+        let mut evicting = locked(&self.evicting);
+        if evicting.as_deref() == policy {
+            return;
+        }
+        match policy {
+            Some(policy) => tracing::error!(
+                redis = %self.place,
+                policy,
+                "Redis was set to throw records away when its memory is full, and an address would be given twice: nothing \
+                 is granted until `maxmemory-policy` is `noeviction` again"
+            ),
+            None => tracing::info!(redis = %self.place, "Redis keeps every record again"),
+        }
+        *evicting = policy.map(Into::into);
     }
 
     fn too_few(&self, answering: u64) -> String {

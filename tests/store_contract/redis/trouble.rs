@@ -176,6 +176,17 @@ fn a_server_that_evicts_is_refused() {
 }
 
 #[test]
+fn a_server_that_is_switched_to_evicting_grants_nothing_until_it_is_switched_back() {
+    let Some(begun) = Begun::new(&[]) else { return };
+    let becomes = |health| super::replicated::until("another health", || begun.store.health() == health);
+    let () = begun.server.ask(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+    becomes(StoreHealth::Hindered);
+    assert!(begun.store.obstacle().contains("allkeys-lru"), "{}", begun.store.obstacle());
+    let () = begun.server.ask(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    becomes(StoreHealth::Ready);
+}
+
+#[test]
 fn a_server_where_info_and_config_are_not_permitted_is_used() {
     let Some(server) = Server::start(&[]) else { return };
     let () = server.ask(&["ACL", "SETUSER", "allod", "on", ">secret", "~allod:*", "+@all", "-info", "-config"]);
