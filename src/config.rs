@@ -93,6 +93,10 @@ pub struct Store {
     pub redis_history_seconds: u64,
     /// See `config/server.toml`.
     pub redis_history_bytes: u64,
+    /// See `config/server.toml`.
+    pub redis_replicas: u64,
+    /// See `config/server.toml`.
+    pub redis_heal_bytes: u64,
     /// `--accept-restored`: said once, for one start, so it is no key of a file.
     #[serde(skip)]
     pub accept_restored: bool,
@@ -111,6 +115,8 @@ impl Default for Store {
             prefix: "allod".to_owned(),
             redis_history_seconds: 30 * 86_400,
             redis_history_bytes: 1 << 30,
+            redis_replicas: 0,
+            redis_heal_bytes: 64 << 20,
             accept_restored: false,
             accept_new_store: false,
         }
@@ -188,6 +194,8 @@ const RANGES: &[(&str, u64, u64)] = &[
     ("store.shards", 1, 1_024),
     ("store.redis_history_seconds", 0, 10 * 366 * 86_400),
     ("store.redis_history_bytes", 0, 1 << 40),
+    ("store.redis_replicas", 0, 16),
+    ("store.redis_heal_bytes", 0, 4 << 30),
 ];
 
 /// Where the configuration comes from.

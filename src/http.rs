@@ -123,6 +123,6 @@ async fn healthz() -> Response {
 async fn readyz(State(app): State<App>) -> Response {
     match app.server.unready() {
         None => plain(StatusCode::OK, "ready"),
-        Some(problem) => plain(StatusCode::SERVICE_UNAVAILABLE, problem),
+        Some(problem) => plain(StatusCode::SERVICE_UNAVAILABLE, &problem),
     }
 }

@@ -257,6 +257,8 @@ fn connect(config: &Config, shards: u16) -> Result<Arc<dyn Store>, CannotStart> 
         accept_new_store: settings.accept_new_store,
         history_seconds: settings.redis_history_seconds,
         history_bytes: settings.redis_history_bytes,
+        heal_bytes: usize::try_from(settings.redis_heal_bytes).unwrap_or(usize::MAX),
+        replicas: u32::try_from(settings.redis_replicas).unwrap_or(u32::MAX),
         ..RedisOptions::new(settings.redis.clone(), shards)
     };
     let store = RedisStore::open(options).map_err(|error| {

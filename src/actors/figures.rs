@@ -80,6 +80,13 @@ fn counters() -> HashMap<&'static str, IntCounter> {
         ("log", counter("allod_store_log_bytes_total", "Bytes written to the store's log.")),
         ("compactions", counter("allod_store_compactions_total", "Compactions finished.")),
         (
+            "healed",
+            counter(
+                "allod_store_healed_batches_total",
+                "Batches that Redis had lost and was given again. Any rise means that Redis went back: look at its failover.",
+            ),
+        ),
+        (
             "compaction_failures",
             counter(
                 "allod_store_compaction_failures_total",
@@ -129,7 +136,23 @@ impl Families {
                 "store",
                 gauges(
                     "allod_store_ready",
-                    "1 while the store takes changes, 0 when it is full or failed: act at once.",
+                    "1 while the store takes changes, 0 when it is full, hindered or failed: act at once, /readyz says why.",
+                    &[],
+                ),
+            ),
+            (
+                "replicas_wanted",
+                gauges(
+                    "allod_store_replicas_wanted",
+                    "Replicas of Redis that must have a change before it is acknowledged.",
+                    &[],
+                ),
+            ),
+            (
+                "replicas_answering",
+                gauges(
+                    "allod_store_replicas_answering",
+                    "How many of them answered last. Below the wanted ones nothing is acknowledged: act at once.",
                     &[],
                 ),
             ),
@@ -201,8 +224,11 @@ impl Families {
         let figures = shared.store.figures();
         self.set("store", if shared.store.health() == StoreHealth::Ready { 1.0 } else { 0.0 });
         self.set("disk", figures.disk_bytes as f64);
+        self.set("replicas_wanted", figures.replicas_wanted as f64);
+        self.set("replicas_answering", figures.replicas_answering as f64);
         self.count("flushes", figures.flushes);
         self.count("log", figures.log_bytes);
+        self.count("healed", figures.healed_batches);
         self.count("compactions", figures.compactions);
         self.count("compaction_failures", figures.compaction_failures);
     }

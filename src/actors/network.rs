@@ -192,7 +192,7 @@ impl NetworkActor {
                 continue;
             }
             if full != StoreHealth::Ready && (full == StoreHealth::Failed || !item.command.lets_go()) {
-                unit.answer(item.ticket, Err(Box::new(refused_by_store(full, self.shared.info.full))), false);
+                unit.answer(item.ticket, Err(Box::new(refused_by_store(full, &*self.shared.store))), false);
                 continue;
             }
             let moment = Moment { entropy: self.draws.draw(), ..moment };
@@ -345,7 +345,7 @@ impl NetworkActor {
         let item = &message.item;
         let health = self.shared.store.health();
         if health != StoreHealth::Ready && (health == StoreHealth::Failed || !item.command.lets_go()) {
-            return Err(Box::new(refused_by_store(health, self.shared.info.full)));
+            return Err(Box::new(refused_by_store(health, &*self.shared.store)));
         }
         let moment = self.moment();
         let transaction = Some(message.transaction);

@@ -80,11 +80,11 @@ impl Shared {
     }
 
     /// Why the store takes no changes now, if it does not.
-    pub fn unwilling(&self) -> Option<&'static str> {
+    pub fn unwilling(&self) -> Option<Arc<str>> {
         match self.store.health() {
             StoreHealth::Ready => None,
-            StoreHealth::Full => Some(self.info.full),
-            StoreHealth::Failed => Some("the store failed"),
+            StoreHealth::Full | StoreHealth::Hindered => Some(self.store.obstacle()),
+            StoreHealth::Failed => Some("the store failed".into()),
         }
     }
 

@@ -94,17 +94,17 @@ pub struct Server {
 
 impl Server {
     /// Why it serves nobody now, if so: a word or two for probes.
-    pub fn unready(&self) -> Option<&'static str> {
+    pub fn unready(&self) -> Option<Arc<str>> {
         if self.stop.is_cancelled() {
-            return Some("stopping");
+            return Some("stopping".into());
         }
         match &*self.seat.role() {
             Role::Owner(shared) => shared.unwilling(),
             Role::Follower { link, .. } => match *link.state().borrow() {
                 LinkState::Connected(_) => None,
-                LinkState::Connecting(_) => Some("the node that owns the register is not reached"),
+                LinkState::Connecting(_) => Some("the node that owns the register is not reached".into()),
             },
-            Role::Waiting { why, .. } => Some(why),
+            Role::Waiting { why, .. } => Some((*why).into()),
         }
     }
 

@@ -322,8 +322,10 @@ pub struct StoreInfo {
 pub enum StoreHealth {
     /// All is well.
     Ready,
-    /// Takes only what lets go.
+    /// Takes only what lets go: there is no room for more.
     Full,
+    /// The same, for another reason: [`Store::obstacle`] says which. It may pass.
+    Hindered,
     /// Takes nothing any more; the process must be restarted.
     Failed,
 }
@@ -341,6 +343,12 @@ pub struct StoreFigures {
     pub compactions: u64,
     /// Compactions that failed and will be tried again.
     pub compaction_failures: u64,
+    /// Replicas that must have a change before it is acknowledged.
+    pub replicas_wanted: u64,
+    /// How many of them answered last.
+    pub replicas_answering: u64,
+    /// Batches that the store had lost, and was given again.
+    pub healed_batches: u64,
 }
 
 /// An answer that comes later.
@@ -353,6 +361,11 @@ pub trait Store: Send + Sync + 'static {
 
     /// Whether it can take changes now. Cheap: asked for every message.
     fn health(&self) -> StoreHealth;
+
+    /// What stands in the way while it takes only what lets go: a sentence without its full stop.
+    fn obstacle(&self) -> Arc<str> {
+        self.info().full.into()
+    }
 
     /// Figures since the start.
     fn figures(&self) -> StoreFigures;

@@ -20,6 +20,7 @@ mod server;
 
 mod any;
 mod checker;
+mod failover;
 mod load;
 mod nodes;
 mod one_node;

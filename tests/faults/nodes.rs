@@ -12,16 +12,24 @@ use super::server::{Server, Starting, http_get};
 pub struct Cluster {
     directory: PathBuf,
     url: String,
+    settings: Vec<String>,
     nodes: Vec<Option<Server>>,
 }
 
 impl Cluster {
     /// Starts so many nodes, one after the other: the first one owns the register.
     pub fn start(directory: &Path, redis: &Redis, count: usize) -> Self {
+        Self::start_with(directory, &redis.url(), count, &[])
+    }
+
+    /// The same, with the store at this URL and more arguments.
+    pub fn start_with(directory: &Path, url: &str, count: usize, settings: &[&str]) -> Self {
         let secret = directory.join("secret");
         std::fs::write(&secret, "a secret that only a test has").unwrap();
         std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
-        let mut cluster = Self { directory: directory.to_owned(), url: redis.url(), nodes: Vec::new() };
+        let mut cluster =
+            Self { directory: directory.to_owned(), url: url.to_owned(), settings: Vec::new(), nodes: Vec::new() };
+        cluster.settings = settings.iter().map(|&setting| setting.to_owned()).collect();
         for at in 0..count {
             let node = cluster.begin(at).ready();
             cluster.nodes.push(Some(node));
@@ -35,7 +43,8 @@ impl Cluster {
         let (data_text, secret) = (data.display().to_string(), self.directory.join("secret").display().to_string());
         let arguments = ["serve", "--redis", &self.url, "--node", &name, "--data", &data_text];
         let cluster = ["--cluster-listen", "127.0.0.1:0", "--cluster-secret-file", &secret];
-        Starting::with_arguments(&data, &[&arguments[..], &cluster[..]].concat())
+        let settings: Vec<&str> = self.settings.iter().map(String::as_str).collect();
+        Starting::with_arguments(&data, &[&arguments[..], &cluster[..], &settings[..]].concat())
     }
 
     fn node(&self, at: usize) -> &Server {

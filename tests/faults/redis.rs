@@ -25,7 +25,7 @@ impl Redis {
             }
             return None;
         }
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let settings: Vec<String> = settings.iter().map(|&setting| setting.to_owned()).collect();
         let child = spawn(port, directory, &settings);
         let redis = Self { child, port, directory: directory.to_owned(), settings };
@@ -33,12 +33,34 @@ impl Redis {
         Some(redis)
     }
 
-    /// Kills it, and starts it again on what is left.
-    pub fn crash(&mut self) {
+    /// Kills it.
+    pub fn end(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+    }
+
+    /// Starts it again.
+    pub fn begin(&mut self) {
         self.child = spawn(self.port, &self.directory, &self.settings);
         self.wait();
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// What it answers; nothing where it does not.
+    pub fn text(&self, words: &[&str]) -> String {
+        let client = redis::Client::open(self.url()).unwrap();
+        let connection = client.get_connection_with_timeout(Duration::from_secs(1));
+        let answer = connection.and_then(|mut connection| redis::cmd(words[0]).arg(&words[1..]).query(&mut connection));
+        answer.unwrap_or_default()
+    }
+
+    /// Kills it, and starts it again on what is left.
+    pub fn crash(&mut self) {
+        self.end();
+        self.begin();
     }
 
     /// `-STOP`, `-CONT`.
@@ -76,6 +98,11 @@ impl Drop for Redis {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// A port that nobody has now.
+pub fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 fn spawn(port: u16, directory: &Path, settings: &[String]) -> Child {

@@ -7,7 +7,7 @@ use crate::actors::{Answer, Applied, Fault, Outlet, Reply, answer_all};
 use crate::core::command::Context as Moment;
 use crate::core::state::Step;
 use crate::core::types::{Name, NetworkId};
-use crate::store::{Act, StoreHealth};
+use crate::store::{Act, Store, StoreHealth};
 
 /// It crashed too often.
 pub(super) fn stopped(name: &Name) -> Fault {
@@ -26,9 +26,10 @@ pub(super) fn restored() -> Fault {
 }
 
 /// The store takes nothing, or nothing new.
-pub(super) fn refused_by_store(health: StoreHealth, full: &str) -> Fault {
+pub(super) fn refused_by_store(health: StoreHealth, store: &dyn Store) -> Fault {
     let problem = match health {
-        StoreHealth::Full => format!("{full}: releases go on, nothing new is taken"),
+        StoreHealth::Hindered => format!("{}: nothing new is taken", store.obstacle()),
+        StoreHealth::Full => format!("{}: releases go on, nothing new is taken", store.obstacle()),
         StoreHealth::Failed | StoreHealth::Ready => "the store failed and the server is stopping".to_owned(),
     };
     Fault::Unavailable { applied: Applied::No, problem }

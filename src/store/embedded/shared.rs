@@ -135,6 +135,7 @@ impl Shared {
             disk_bytes: segments + spares + catalog.snapshot.as_ref().map_or(0, |snapshot| snapshot.length),
             compactions: self.counters.compactions.load(Ordering::Relaxed),
             compaction_failures: self.counters.compaction_failures.load(Ordering::Relaxed),
+            ..StoreFigures::default()
         }
     }
 }

@@ -238,7 +238,7 @@ impl Writer {
     fn no_room(&self) -> StoreError {
         match self.shared.health() {
             StoreHealth::Full => StoreError::Full,
-            StoreHealth::Ready | StoreHealth::Failed => {
+            StoreHealth::Ready | StoreHealth::Hindered | StoreHealth::Failed => {
                 let bytes = self.shared.options.segment_bytes;
                 StoreError::Invalid(format!("the batches are longer than a log segment of {bytes} bytes").into())
             }

@@ -1,24 +1,25 @@
-//! The task that takes shards, keeps their leases, proves ownership and knows the other nodes, on a connection of its own:
-//! none of it waits behind a batch.
+//! The task that takes shards, keeps their leases and knows the other nodes, on a connection of its own: none of it waits
+//! behind a batch.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use redis::{Cmd, Value};
 use tokio::sync::{mpsc, oneshot};
 
+use super::confirms;
+use super::heal;
+use super::journal::{Move, Point};
 use super::link::{self, Failed, Link};
 use super::moving;
 use super::scripts::{self, Call, Loaded, Taken, Verdict};
 use super::shared::Shared;
 use crate::limits::NODE_LEASE_MS;
 use crate::store::moving::{LastOf, Notice};
-use crate::store::{CommitError, Digest, Head, NodeCard, Seen, Seq, ShardId, StoreError, Token};
+use crate::store::{CommitError, Digest, Epoch, Head, NodeCard, Seen, Seq, ShardId, StoreError, Token};
 
 /// How long an answer may take.
 const ANSWER_WITHIN: Duration = Duration::from_millis(1_500);
-
-/// What a check names: a batch on a shard's line, and the token under which it is asked.
-pub(super) type Name = (ShardId, Token, Seq, Digest);
 
 /// What becomes of the leases of all shards that are owned.
 #[derive(Debug, Clone, Copy)]
@@ -27,10 +28,9 @@ pub(super) enum Lease {
     Ended,
 }
 
-/// A call of `take`, `confirm`, `renew`, `release`, `post` or `meet`.
+/// A call of `take`, `renew`, `release`, `post` or `meet`.
 pub(super) enum Job {
     Take(ShardId, Token, oneshot::Sender<Result<Head, StoreError>>),
-    Confirm(Vec<Name>, oneshot::Sender<Result<(), CommitError>>),
     /// What is owned when its turn comes: a take-over before it may have drawn new tokens.
     Lease(Lease, oneshot::Sender<Result<(), StoreError>>),
     /// The register says this of its move, if these are the ends of these shards.
@@ -40,12 +40,21 @@ pub(super) enum Job {
 }
 
 /// Runs until every sender is gone.
-pub(super) async fn run(shared: Arc<Shared>, mut link: Link, mut jobs: mpsc::Receiver<Job>) {
+pub(super) async fn run(
+    shared: Arc<Shared>,
+    mut link: Link,
+    mut jobs: mpsc::Receiver<Job>,
+    confirms: mpsc::Sender<confirms::Job>,
+) {
     while let Some(job) = jobs.recv().await {
         // Nobody may wait any more: then the outcome is nobody's.
         match job {
-            Job::Take(shard, token, reply) => drop(reply.send(take(&shared, &mut link, shard, token).await)),
-            Job::Confirm(names, reply) => drop(reply.send(confirm(&shared, &mut link, &names).await)),
+            Job::Take(shard, token, reply) => {
+                let taken = take(&shared, &mut link, shard, token).await;
+                let confirms = shared.waits().then(|| confirms.clone());
+                // Beside the next one: their proofs go together.
+                tokio::spawn(async move { drop(reply.send(proved(taken, shard, confirms).await)) });
+            }
             Job::Lease(what, reply) => drop(reply.send(lease(&shared, &mut link, what).await)),
             Job::Post(notice, shards, reply) => {
                 drop(reply.send(moving::post(&shared, &mut link, notice.as_ref(), &shards).await));
@@ -55,13 +64,46 @@ pub(super) async fn run(shared: Arc<Shared>, mut link: Link, mut jobs: mpsc::Rec
     }
 }
 
+/// A take-over counts when as many replicas have it as are wanted: nothing is loaded before.
+async fn proved(
+    taken: Result<Head, StoreError>,
+    shard: ShardId,
+    confirms: Option<mpsc::Sender<confirms::Job>>,
+) -> Result<Head, StoreError> {
+    let head = taken?;
+    if let Some(confirms) = confirms {
+        let name = (shard, head.token, head.seq, head.digest);
+        confirms::ask(&confirms, vec![name], None).await.map_err(|error| match error {
+            CommitError::NotApplied { cause } | CommitError::Unknown { cause } => cause,
+            CommitError::Fenced { shard, current } => StoreError::Fenced { shard, current },
+            error @ CommitError::Mismatch { .. } => StoreError::Invalid(error.to_string().into()),
+        })?;
+    }
+    Ok(head)
+}
+
 async fn take(shared: &Shared, link: &mut Link, shard: ShardId, token: Token) -> Result<Head, StoreError> {
     shared.sound()?;
-    let mine = shared.line(shard, |line| line.mine())?;
+    heal::ready(shared, link).await.map_err(Failed::into_error)?;
+    match take_once(shared, link, shard, token).await? {
+        Some(head) => Ok(head),
+        None if heal::again(shared, link).await? => {
+            take_once(shared, link, shard, token).await?.ok_or_else(|| heal::behind(shared))
+        }
+        None => Err(heal::behind(shared)),
+    }
+}
+
+/// None if the shard is further back than it was.
+async fn take_once(shared: &Shared, link: &mut Link, shard: ShardId, token: Token) -> Result<Option<Head>, StoreError> {
+    let (mine, known, acknowledged) =
+        shared.line(shard, |line| (line.mine(), line.known(shard), line.acknowledged_digest()))?;
+    let hex_or_none = |token: Option<Token>| token.map_or_else(String::new, |token| scripts::hex(token.0));
+    let last = Some(known.token).filter(|_| known.epoch > Epoch(0));
     let mut call = Call::new(&shared.shas, Loaded::Take, &[shared.keys.head(shard)]);
     let card = shared.card();
     call.arg(scripts::hex(token.0)).arg(&card.name).arg(scripts::hex(card.process)).arg(&card.peer_address);
-    call.number(NODE_LEASE_MS).arg(mine.map_or_else(String::new, |token| scripts::hex(token.0)));
+    call.number(NODE_LEASE_MS).arg(hex_or_none(mine)).arg(hex_or_none(last)).number(known.acknowledged.0).arg("");
     let value = link.call(&call, ANSWER_WITHIN).await.map_err(Failed::into_error)?;
     let strange = || link::strange(&shared.place, "the script answered something else");
     let head = match scripts::taken(value).ok_or_else(strange)? {
@@ -69,42 +111,49 @@ async fn take(shared: &Shared, link: &mut Link, shard: ShardId, token: Token) ->
         Taken::Held { owner, address, left_ms } => {
             return Err(StoreError::Held { shard, owner: owner.into(), address: address.into(), left_ms });
         }
+        Taken::Fenced(current) if current < known.epoch => return Ok(None),
         Taken::Fenced(current) => return Err(StoreError::Fenced { shard, current }),
+        Taken::Behind => return Ok(None),
         Taken::Absent => return Err(shared.absent(shard)),
         Taken::Moved(notice) => return Err(moving::moved(&shared.place, shared.keys.prefix(), &notice)),
     };
-    let followed = shared.line(shard, |line| (line.take(&head), line.epoch()))?;
-    if let (Err(acknowledged), epoch) = followed {
-        let found = format!("at batch {} in epoch {}, after epoch {}", head.seq.0, head.epoch.0, epoch.0);
+    if let Err(acknowledged) = shared.line(shard, |line| line.take(&head))? {
+        let found = format!("at batch {} in epoch {}, after epoch {}", head.seq.0, head.epoch.0, known.epoch.0);
         return Err(shared.went_back(shard, acknowledged.0, &found));
     }
-    Ok(head)
+    if known.epoch > Epoch(0) && head.parent != known.token && head.token != known.token {
+        still_on_its_line(shared, link, shard, acknowledged).await?;
+    }
+    if head.token != known.token {
+        let after = Point::of(&head);
+        let before = Point { token: head.parent, ..after };
+        shared.journal().took(Move { shard, before, after }, head.epoch);
+    }
+    Ok(Some(head))
 }
 
-async fn confirm(shared: &Shared, link: &mut Link, names: &[Name]) -> Result<(), CommitError> {
-    let refused = |cause| CommitError::NotApplied { cause };
-    shared.sound().map_err(refused)?;
-    let mut keys = Vec::with_capacity(2 * names.len());
-    for &(shard, ..) in names {
-        shared.line(shard, |_| ()).map_err(refused)?;
-        keys.extend([shared.keys.head(shard), shared.keys.log(shard)]);
+/// Another owner was there in between: did it go on from what this one had, or from further back? Then its changes are
+/// elsewhere than those that this one acknowledged, and no number tells.
+async fn still_on_its_line(
+    shared: &Shared,
+    link: &mut Link,
+    shard: ShardId,
+    acknowledged: Option<(Seq, Digest)>,
+) -> Result<(), StoreError> {
+    let Some((seq, digest)) = acknowledged.filter(|(seq, _)| seq.0 > 0) else { return Ok(()) };
+    let mut command = Cmd::new();
+    let id = format!("{}-0", seq.0);
+    command.arg("XRANGE").arg(shared.keys.log(shard)).arg(&id).arg(&id);
+    let strange = || link::strange(&shared.place, "the log of a shard is none");
+    let Value::Array(entries) = link.ask(command, ANSWER_WITHIN).await? else { return Err(strange()) };
+    // What is no longer kept is older than any doubt.
+    let Some(Value::Array(entry)) = entries.first() else { return Ok(()) };
+    let Some(Value::Array(fields)) = entry.get(1) else { return Err(strange()) };
+    let Some(Value::BulkString(there)) = fields.get(1) else { return Err(strange()) };
+    if *there == scripts::hex(digest.0).as_bytes() {
+        return Ok(());
     }
-    let mut call = Call::new(&shared.shas, Loaded::Confirm, &keys);
-    for &(_, token, seq, digest) in names {
-        call.arg(scripts::hex(token.0)).number(seq.0).arg(scripts::hex(digest.0));
-    }
-    let answer = link.call(&call, ANSWER_WITHIN).await.map_err(|failed| match failed {
-        Failed::NotApplied(cause) => CommitError::NotApplied { cause },
-        Failed::Unknown(cause) => CommitError::Unknown { cause },
-    })?;
-    let strange = || CommitError::Unknown { cause: link::strange(&shared.place, "the script answered something else") };
-    let of = |at: usize| names.get(at).map(|name| name.0).ok_or_else(strange);
-    match scripts::verdict(answer).ok_or_else(strange)? {
-        Verdict::Done => Ok(()),
-        Verdict::Absent(at) => Err(refused(shared.absent(of(at)?))),
-        Verdict::Fenced(at, current) => Err(CommitError::Fenced { shard: of(at)?, current }),
-        Verdict::Gap(..) | Verdict::Back(_) | Verdict::Mismatch { .. } => Err(strange()),
-    }
+    Err(shared.went_back(shard, seq.0, "another owner's, who went on from further back"))
 }
 
 async fn lease(shared: &Shared, link: &mut Link, what: Lease) -> Result<(), StoreError> {
@@ -116,10 +165,21 @@ async fn lease(shared: &Shared, link: &mut Link, what: Lease) -> Result<(), Stor
     if shards.is_empty() {
         return Ok(());
     }
+    heal::ready(shared, link).await.map_err(Failed::into_error)?;
+    match lease_once(shared, link, &shards, ms).await {
+        // By another owner, or because Redis went back behind the take-over?
+        Err(StoreError::Fenced { .. }) if heal::again(shared, link).await? => {
+            lease_once(shared, link, &shards, ms).await
+        }
+        ended => ended,
+    }
+}
+
+async fn lease_once(shared: &Shared, link: &mut Link, shards: &[(ShardId, Token)], ms: u64) -> Result<(), StoreError> {
     let keys: Vec<String> = shards.iter().map(|(shard, _)| shared.keys.head(*shard)).collect();
     let mut call = Call::new(&shared.shas, Loaded::Lease, &keys);
     call.number(ms);
-    for (_, token) in &shards {
+    for (_, token) in shards {
         call.arg(scripts::hex(token.0));
     }
     let answer = link.call(&call, ANSWER_WITHIN).await.map_err(Failed::into_error)?;

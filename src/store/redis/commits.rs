@@ -11,6 +11,9 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::TaskTracker;
 
+use super::confirms;
+use super::heal;
+use super::journal::{Move, Point};
 use super::keys::{Kind, key_of};
 use super::line;
 use super::link::{self, Failed, Link};
@@ -19,7 +22,7 @@ use super::scripts::{self, Call, Loaded, Verdict};
 use super::shared::Shared;
 use crate::core::state::Key;
 use crate::core::types::NetworkId;
-use crate::store::{Batch, CommitError, Committed, StoreError, codec, fence};
+use crate::store::{Batch, CommitError, Committed, Seq, StoreError, codec, fence};
 
 /// How long an answer may take before it is unknown and the connection is replaced. Shorter than the deadline of the
 /// committer, so that the same bytes can be sent once more within it.
@@ -32,7 +35,12 @@ pub(super) struct Job {
 }
 
 /// Runs until every sender is gone, then waits for what is under way.
-pub(super) async fn run(shared: Arc<Shared>, mut link: Link, mut jobs: mpsc::Receiver<Job>) {
+pub(super) async fn run(
+    shared: Arc<Shared>,
+    mut link: Link,
+    mut jobs: mpsc::Receiver<Job>,
+    confirms: mpsc::Sender<confirms::Job>,
+) {
     let under_way = TaskTracker::new();
     // Connections on which an answer did not come: told by the tasks that wait for answers.
     let (broken, mut breaks) = mpsc::channel(64);
@@ -44,30 +52,41 @@ pub(super) async fn run(shared: Arc<Shared>, mut link: Link, mut jobs: mpsc::Rec
             // Its caller gave it up before it was sent.
             continue;
         }
-        let (call, links) = match call_of(&shared, &batches) {
-            Ok(made) => made,
-            Err(error) => {
-                // Nobody may wait any more.
-                let _ = reply.send(Err(error));
-                continue;
-            }
-        };
-        let (connection, number) = match link.connected().await {
+        // Behind what Redis may have forgotten.
+        let (connection, number) = match heal::ready(&shared, &mut link).await {
             Ok(connected) => connected,
             Err(failed) => {
+                // Nobody may wait any more.
                 let _ = reply.send(Err(commit_error(failed)));
                 continue;
             }
         };
+        let (call, links) = match call_of(&shared, &batches) {
+            Ok((call, links)) => (Arc::new(call), links),
+            Err(error) => {
+                let _ = reply.send(Err(error));
+                continue;
+            }
+        };
+        let moves = moves_of(&batches, &links);
+        shared.journal().sends(&call, moves.clone());
+        let since = shared.confirms_on();
         let answer = link::begin(connection, call).await;
-        let (shared, broken) = (Arc::clone(&shared), broken.clone());
+        let (shared, broken, confirms) = (Arc::clone(&shared), broken.clone(), confirms.clone());
         under_way.spawn(async move {
             let (answer, over) = link::finish(answer, ANSWER_WITHIN, &shared.place).await;
             if over {
                 // A full queue tells of the same connection already.
                 let _ = broken.try_send(number);
             }
-            let _ = reply.send(judge(&shared, &batches, &links, answer));
+            let ended = match judge(&shared, &batches, &links, answer) {
+                Ok(committed) => {
+                    shared.journal().applied(&moves);
+                    confirmed(&shared, &batches, committed, since, &confirms).await
+                }
+                Err(error) => Err(error),
+            };
+            let _ = reply.send(ended);
         });
     }
     under_way.close();
@@ -112,6 +131,39 @@ fn call_of(shared: &Shared, batches: &[Batch]) -> Result<(Call, Vec<line::Link>)
     Ok((call, links))
 }
 
+/// What is applied is acknowledged when as many replicas have it as are wanted. Until then nobody knows whether it stays.
+async fn confirmed(
+    shared: &Shared,
+    batches: &[Batch],
+    committed: Vec<Committed>,
+    since: u64,
+    confirms: &mpsc::Sender<confirms::Job>,
+) -> Result<Vec<Committed>, CommitError> {
+    let with_tokens = || batches.iter().zip(&committed);
+    if shared.waits() {
+        let names = with_tokens().map(|(batch, done)| (batch.shard, batch.token, done.seq, done.digest)).collect();
+        confirms::ask(confirms, names, Some(since)).await.map_err(|error| match error {
+            CommitError::NotApplied { cause } => CommitError::Unknown { cause },
+            error => error,
+        })?;
+    }
+    for (batch, done) in with_tokens() {
+        let acknowledge = |line: &mut line::Line| line.acknowledge(batch.token, done.seq);
+        shared.line(batch.shard, acknowledge).map_err(|cause| CommitError::NotApplied { cause })?;
+    }
+    Ok(committed)
+}
+
+/// Where the shards stand before and after it. What follows nothing that was sent is refused, and moves none.
+fn moves_of(batches: &[Batch], links: &[line::Link]) -> Vec<Move> {
+    let moves = batches.iter().zip(links).filter_map(|(batch, link)| {
+        let &Batch { shard, token, seq, .. } = batch;
+        let before = Point { token, seq: Seq(seq.0.checked_sub(1)?), digest: link.parent? };
+        Some(Move { shard, before, after: Point { token, seq, digest: link.digest } })
+    });
+    moves.collect()
+}
+
 fn commit_error(failed: Failed) -> CommitError {
     match failed {
         Failed::NotApplied(cause) => CommitError::NotApplied { cause },
@@ -140,29 +192,24 @@ fn judge(
             if !batches.iter().all(Batch::lets_go) {
                 shared.has_room();
             }
-            let mut committed = Vec::with_capacity(batches.len());
-            for (batch, link) in batches.iter().zip(links) {
-                shared.line(batch.shard, |line| line.acknowledge(batch.token, batch.seq)).map_err(refused)?;
-                committed.push(Committed { shard: batch.shard, seq: batch.seq, digest: link.digest });
-            }
-            Ok(committed)
+            let committed = |(batch, link): (&Batch, &line::Link)| {
+                let &Batch { shard, seq, .. } = batch;
+                Committed { shard, seq, digest: link.digest }
+            };
+            Ok(batches.iter().zip(links).map(committed).collect())
         }
         Verdict::Absent(at) => Err(refused(shared.absent(of(at)?.0.shard))),
         Verdict::Fenced(at, current) => {
             let (batch, link) = of(at)?;
             if current < link.epoch {
-                shared.went_back(batch.shard, link.acknowledged.0, &format!("in epoch {}", current.0));
+                return Err(refused(heal::behind(shared)));
             }
             Err(CommitError::Fenced { shard: batch.shard, current })
         }
         Verdict::Gap(at, last) => {
             let (batch, link) = of(at)?;
             if last < link.acknowledged {
-                return Err(refused(shared.went_back(
-                    batch.shard,
-                    link.acknowledged.0,
-                    &format!("at batch {}", last.0),
-                )));
+                return Err(refused(heal::behind(shared)));
             }
             Err(refused(StoreError::Gap { shard: batch.shard, last }))
         }

@@ -5,7 +5,8 @@
 
 use std::collections::VecDeque;
 
-use crate::store::{Batch, Digest, Epoch, Head, Seq, Token, fence};
+use super::shared::Known;
+use crate::store::{Batch, Digest, Epoch, Head, Seq, ShardId, Token, fence};
 
 /// Batches whose digests are remembered. More than can be under way and sent again.
 const REMEMBERED_BATCHES_MAX: usize = 64;
@@ -100,7 +101,14 @@ impl Line {
         mine
     }
 
-    pub(super) fn epoch(&self) -> Epoch {
-        self.epoch
+    /// The last batch that was acknowledged, if its digest is still remembered.
+    pub(super) fn acknowledged_digest(&self) -> Option<(Seq, Digest)> {
+        self.known.iter().find(|(seq, _)| *seq == self.acknowledged).copied()
+    }
+
+    /// What is known of it.
+    pub(super) fn known(&self, shard: ShardId) -> Known {
+        let &Self { epoch, token, acknowledged, owned, .. } = self;
+        Known { shard, epoch, token, acknowledged, owned }
     }
 }

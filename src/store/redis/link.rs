@@ -17,6 +17,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, IntoConnectionInfo, Pipeline, RedisError, Value};
 
 use super::scripts::{Call, Loaded, Shas};
+use super::sentinels::Sentinels;
 use crate::store::StoreError;
 
 /// How long a connection may take to come up.
@@ -45,8 +46,16 @@ impl Failed {
 /// Where Redis is, without what must not be shown.
 #[derive(Debug, Clone)]
 pub(super) struct Place {
-    client: Client,
+    whom: Whom,
     name: Arc<str>,
+}
+
+#[derive(Debug, Clone)]
+enum Whom {
+    /// Always the same.
+    One(Client),
+    /// Whom the sentinels name.
+    Named(Arc<Sentinels>),
 }
 
 impl Place {
@@ -56,15 +65,44 @@ impl Place {
             // The URL is not repeated: it may hold a password.
             StoreError::Invalid(format!("the URL of Redis is wrong: {why}; as `redis://127.0.0.1:6379/0`").into())
         };
-        let info = url.into_connection_info().map_err(|error| wrong(&error))?;
         let keepalive = socket2::TcpKeepalive::new().with_time(KEEPALIVE_AFTER).with_interval(KEEPALIVE_AFTER / 5);
         let settings = redis::io::tcp::TcpSettings::default()
             .set_nodelay(true)
             .set_keepalive(keepalive)
             .set_user_timeout(USER_TIMEOUT);
+        if let Some(sentinels) = Sentinels::of(url, &settings) {
+            let sentinels = sentinels.map_err(|error| wrong(&error))?;
+            let name = sentinels.name().into();
+            return Ok(Self { whom: Whom::Named(Arc::new(sentinels)), name });
+        }
+        let info = url.into_connection_info().map_err(|error| wrong(&error))?;
         let name = info.addr().to_string().into();
         let client = Client::open(info.set_tcp_settings(settings)).map_err(|error| wrong(&error))?;
-        Ok(Self { client, name })
+        Ok(Self { whom: Whom::One(client), name })
+    }
+
+    async fn client(&self) -> Result<Client, RedisError> {
+        match &self.whom {
+            Whom::One(client) => Ok(client.clone()),
+            Whom::Named(sentinels) => sentinels.primary().await,
+        }
+    }
+
+    /// Asks who the primary is, where that may change.
+    pub(super) async fn look(&self) {
+        if let Whom::Named(sentinels) = &self.whom
+            && let Err(error) = sentinels.primary().await
+        {
+            tracing::warn!(redis = %self.name, %error, "the sentinels do not say who the primary is");
+        }
+    }
+
+    /// How often it became another one.
+    fn changes(&self) -> u64 {
+        match &self.whom {
+            Whom::One(_) => 0,
+            Whom::Named(sentinels) => sentinels.changes(),
+        }
     }
 
     /// `host:port`, or the path of a socket.
@@ -80,6 +118,10 @@ pub(super) struct Link {
     connection: Option<MultiplexedConnection>,
     /// Counts connections, so that an answer of an old one does not end the new one.
     made: u64,
+    /// The connection of which [`Link::is_new`] told.
+    told: u64,
+    /// Changes of the primary before it was made.
+    changes: u64,
 }
 
 /// Answers under way of commands that only read.
@@ -97,7 +139,7 @@ pub(super) type Answer = Asked<Value>;
 
 impl Link {
     pub(super) fn new(place: Place, shas: Option<Arc<Shas>>) -> Self {
-        Self { place, shas, connection: None, made: 0 }
+        Self { place, shas, connection: None, made: 0, told: 0, changes: 0 }
     }
 
     pub(super) fn name(&self) -> &Arc<str> {
@@ -106,27 +148,38 @@ impl Link {
 
     /// A connection that knows the scripts, and its number.
     pub(super) async fn connected(&mut self) -> Result<(MultiplexedConnection, u64), Failed> {
-        if let Some(connection) = &self.connection {
+        if let Some(connection) = &self.connection
+            && self.place.changes() == self.changes
+        {
             return Ok((connection.clone(), self.made));
         }
         let config =
             AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT_WITHIN)).set_response_timeout(None);
         let connecting = async {
-            let mut connection = self.place.client.get_multiplexed_async_connection_with_config(&config).await?;
+            let client = self.place.client().await?;
+            let changes = self.place.changes();
+            let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
             // Redis may accept and then not answer: the whole of it is bounded.
+            refuse_replica(&mut connection).await?;
             let shas = load_scripts(&mut connection).await?;
-            Ok((connection, shas))
+            Ok((connection, shas, changes))
         };
         let timed = tokio::time::timeout(CONNECT_WITHIN * 2, connecting).await;
-        let (connection, shas) = match timed {
+        let (connection, shas, changes) = match timed {
             Ok(Ok(made)) => made,
             Ok(Err(error)) => return Err(Failed::NotApplied(store_error("connecting to", self.name(), &error))),
             Err(_) => return Err(Failed::NotApplied(timed_out("connecting to", self.name()))),
         };
         self.shas.get_or_insert_with(|| Arc::new(shas));
         self.made += 1;
+        self.changes = changes;
         self.connection = Some(connection.clone());
         Ok((connection, self.made))
+    }
+
+    /// Was it made since this was asked last?
+    pub(super) fn is_new(&mut self) -> bool {
+        std::mem::replace(&mut self.told, self.made) != self.made
     }
 
     /// The connection of this number is not to be used any more.
@@ -145,13 +198,48 @@ impl Link {
     /// Calls a script and waits for its answer.
     pub(super) async fn call(&mut self, call: &Call, within: Duration) -> Result<Value, Failed> {
         let (connection, number) = self.connected().await?;
-        let answer = begin(connection, call.clone()).await;
+        let answer = begin(connection, Arc::new(call.clone())).await;
         let name = Arc::clone(self.name());
         let (result, broken) = finish(answer, within, &name).await;
         if broken {
             self.broken(number);
         }
         result
+    }
+
+    /// Calls a script, and behind it on the same connection a command that waits for what the script wrote.
+    pub(super) async fn call_then(
+        &mut self,
+        call: &Call,
+        then: Option<Cmd>,
+        within: Duration,
+    ) -> Result<(Value, Option<Value>), Failed> {
+        let Some(then) = then else { return Ok((self.call(call, within).await?, None)) };
+        let (mut connection, number) = self.connected().await?;
+        let mut pipeline = Pipeline::with_capacity(2);
+        pipeline.add_command(call.command.clone()).add_command(then);
+        let asking = async {
+            match pipeline.query_async::<(Value, Value)>(&mut connection).await {
+                Err(error) if error.code() == Some("NOSCRIPT") => {
+                    tracing::info!(script = call.script.name(), "Redis forgot the scripts; they are loaded again");
+                    load_scripts(&mut connection).await?;
+                    pipeline.query_async::<(Value, Value)>(&mut connection).await
+                }
+                answers => answers,
+            }
+        };
+        let failed = match tokio::time::timeout(within, asking).await {
+            Ok(Ok((answer, then))) => return Ok((answer, Some(then))),
+            Ok(Err(error)) => {
+                if is_over(&error) {
+                    self.broken(number);
+                }
+                return Err(classify(&error, self.name()));
+            }
+            Err(_) => Failed::Unknown(timed_out("waiting for an answer of", self.name())),
+        };
+        self.broken(number);
+        Err(failed)
     }
 
     /// Sends commands that only read, and waits for their answers.
@@ -192,6 +280,18 @@ impl Link {
     }
 }
 
+/// A replica answers what only reads from wherever it is, or from nothing while it has not begun to follow.
+async fn refuse_replica(connection: &mut MultiplexedConnection) -> Result<(), RedisError> {
+    match redis::cmd("ROLE").query_async::<Value>(connection).await {
+        Ok(Value::Array(values)) if values.first() != Some(&Value::BulkString(b"master".to_vec())) => {
+            Err(RedisError::from((redis::ErrorKind::Client, "it is a replica, not a primary")))
+        }
+        Err(error) if error.code() != Some("NOPERM") => Err(error),
+        // Where ROLE is not permitted, writes tell.
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
 async fn load_scripts(connection: &mut MultiplexedConnection) -> Result<Shas, RedisError> {
     let mut pipeline = Pipeline::with_capacity(Loaded::ALL.len());
     for script in Loaded::ALL {
@@ -203,7 +303,7 @@ async fn load_scripts(connection: &mut MultiplexedConnection) -> Result<Shas, Re
 
 /// Hands a call to a connection: when this returns, calls that are begun later come after it. The answer is waited for
 /// by [`finish`], elsewhere.
-pub(super) async fn begin(mut connection: MultiplexedConnection, call: Call) -> Answer {
+pub(super) async fn begin(mut connection: MultiplexedConnection, call: Arc<Call>) -> Answer {
     queued(async move {
         match call.command.query_async(&mut connection).await {
             Err(error) if error.code() == Some("NOSCRIPT") => {
@@ -232,9 +332,14 @@ async fn queued<T: Send + 'static>(asking: impl Future<Output = Result<T, RedisE
 pub(super) async fn finish(answer: Answer, within: Duration, name: &Arc<str>) -> (Result<Value, Failed>, bool) {
     match tokio::time::timeout(within, answer).await {
         Ok(Ok(value)) => (Ok(value), false),
-        Ok(Err(error)) => (Err(classify(&error, name)), error.code().is_none()),
+        Ok(Err(error)) => (Err(classify(&error, name)), is_over(&error)),
         Err(_) => (Err(Failed::Unknown(timed_out("waiting for an answer of", name))), true),
     }
+}
+
+/// Is the connection to be replaced: it broke, or leads to a server that is no primary, or not yet?
+fn is_over(error: &RedisError) -> bool {
+    error.code().is_none_or(|code| ["READONLY", "MASTERDOWN", "LOADING"].contains(&code))
 }
 
 /// Codes with which Redis refuses a command before it begins it.

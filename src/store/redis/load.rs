@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use redis::{Cmd, Pipeline, Value};
 use tokio::sync::{mpsc, oneshot};
 
+use super::heal;
 use super::keys::{Kind, key_of};
 use super::link::{self, Link};
 use super::scripts;
@@ -93,11 +94,16 @@ impl Partial {
 }
 
 async fn head(shared: &Shared, link: &mut Link, shard: ShardId, token: Token) -> Result<Head, StoreError> {
+    // Before it is asked: what is acknowledged meanwhile may be missing in the answer.
+    let known = shared.line(shard, |line| line.known(shard))?;
     let mut command = Cmd::new();
     command.arg("HMGET").arg(shared.keys.head(shard)).arg(&scripts::HEAD_FIELDS[..]);
     let value = link.ask(command, PIECE_WITHIN).await?;
     let head = scripts::head(value).ok_or_else(|| damaged(shared, &shared.keys.head(shard), "is no head"))?;
     let Some(head) = head else { return Err(shared.absent(shard)) };
+    if known.token == token && (head.epoch < known.epoch || (head.token == token && head.seq < known.acknowledged)) {
+        return Err(heal::behind(shared));
+    }
     if head.token != token || head.epoch.0 == 0 {
         return Err(StoreError::Fenced { shard, current: head.epoch });
     }
@@ -109,7 +115,7 @@ async fn load(shared: &Shared, link: &mut Link, shard: ShardId, token: Token) ->
     shared.line(shard, |_| ())?;
     let begun = Instant::now();
     for _ in 0..TRIES {
-        let connection = link.connected().await.map_err(link::Failed::into_error)?.1;
+        let connection = heal::ready(shared, link).await.map_err(link::Failed::into_error)?.1;
         let before = head(shared, link, shard, token).await?;
         let mut networks = read_networks(shared, link, shard).await?;
         if head(shared, link, shard, token).await?.seq > before.seq {

@@ -3,11 +3,12 @@
 //!
 //! ```text
 //!  commit ──▶ commits ──▶ net, line ──▶ link ══▶ EVALSHA commit        in order, several under way
-//!  take, confirm ──▶ checks ──────────▶ link ══▶ EVALSHA take, confirm
+//!          └▶ confirms ──────────────▶ link ══▶ EVALSHA confirm, WAIT  a round at a time, when it is applied
+//!  take, renew ──▶ checks ────────────▶ link ══▶ EVALSHA take, lease
 //!  load, history ──▶ load ────────────▶ link ══▶ HGETALL …, XRANGE …   in bounded pieces
 //! ```
 //!
-//! Three tasks with a connection each, on threads of the store's own: what is read in bulk never stands before a batch. `keys` names everything that lies in Redis, `scripts` everything that runs there.
+//! Four tasks with a connection each, on threads of the store's own: what is read in bulk never stands before a batch. `keys` names everything that lies in Redis, `scripts` everything that runs there.
 //!
 //! **Fence and expectations** are compared inside Redis, in one script with the writes: a paused or slow owner cannot
 //! write, whatever it believes. The batches of several shards go as one call, so they are applied together; on a Redis
@@ -15,7 +16,8 @@
 //!
 //! **In doubt.** What Redis refuses before a script begins was not applied; what was sent and not answered is unknown
 //! (see `link`). The same bytes are recognised by token, seq and digest, whichever connection brings them. A head that is
-//! gone, or behind what was acknowledged, stops the store: it is never taken for a new or an older register. Which
+//! behind what was acknowledged is healed from what this process sent last, if it lies on its own line (see `heal`). One that
+//! is gone, or that does not fit, stops the store: it is never taken for a new or an older register. Which
 //! register it is stands in a file on this machine, so that an emptied Redis is refused also by the next process.
 //!
 //! **IPv6** has no fixed buckets: random addresses of a /64 would have a hash each. Its hashes cover from one LOW to the
@@ -30,7 +32,10 @@
 
 mod checks;
 mod commits;
+mod confirms;
+mod heal;
 mod identity;
+mod journal;
 mod keys;
 mod line;
 mod link;
@@ -38,8 +43,10 @@ mod load;
 mod moving;
 mod net;
 mod scripts;
+mod sentinels;
 mod server;
 mod shared;
+mod watch;
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -70,7 +77,8 @@ const START_WITHIN: std::time::Duration = std::time::Duration::from_secs(5);
 /// Where and how a register is kept.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// `redis://[user:password@]host:port/database`, or `redis+unix:///path`.
+    /// `redis://[user:password@]host:port/database`, `redis+unix:///path`, or
+    /// `redis+sentinel://[user:password@]host:port,host:port/SERVICE/database`.
     pub url: String,
     /// What all keys begin with.
     pub prefix: String,
@@ -88,6 +96,10 @@ pub struct Options {
     pub history_bytes: u64,
     /// What it is opened for.
     pub opening: Opening,
+    /// How many replicas must have a change before it is acknowledged.
+    pub replicas: u32,
+    /// How many bytes of the latest changes are kept in memory, to be played again when Redis went back; 0: it is not healed.
+    pub heal_bytes: usize,
 }
 
 impl Options {
@@ -103,6 +115,8 @@ impl Options {
             history_seconds: 30 * 86_400,
             history_bytes: 1 << 30,
             opening: Opening::Serve,
+            replicas: 0,
+            heal_bytes: 64 << 20,
         }
     }
 }
@@ -133,6 +147,9 @@ struct Senders {
     commits: mpsc::Sender<commits::Job>,
     checks: mpsc::Sender<checks::Job>,
     loads: mpsc::Sender<load::Job>,
+    confirms: mpsc::Sender<confirms::Job>,
+    /// Dropped with the rest: there is nothing more to watch.
+    _watch: mpsc::Sender<()>,
 }
 
 /// The threads, and the tasks whose end is the end of what was begun.
@@ -179,7 +196,7 @@ impl RedisStore {
         let Begun { server, shas, register, shards, notice } = begun;
         let info = StoreInfo {
             kind: "redis",
-            durability: server.durability(),
+            durability: server.durability(options.replicas),
             full: "Redis has no memory left (its maxmemory is reached)",
             act_bytes_max: crate::limits::ACT_BYTES_MAX,
             register,
@@ -196,6 +213,9 @@ impl RedisStore {
             card: NodeCard { name: options.owner, process: rand::random(), ..NodeCard::default() },
             keep_seconds: options.history_seconds,
             keep_bytes: options.history_bytes / u64::from(shards.max(1)),
+            replicas: options.replicas,
+            waiting: server.waiting(),
+            heal_bytes: options.heal_bytes,
         };
         let (url, notice) = (moving::without_secret(&options.url), Arc::new(Mutex::new(notice)));
         Ok(Self::start(Arc::new(Shared::new(parts)), place, (url, notice), link, runtimes))
@@ -212,12 +232,16 @@ impl RedisStore {
         let (commits, commit_jobs) = mpsc::channel(QUEUE_CALLS_MAX);
         let (checks, check_jobs) = mpsc::channel(QUEUE_CALLS_MAX);
         let (loads, load_jobs) = mpsc::channel(QUEUE_CALLS_MAX);
+        let (confirms, confirm_jobs) = mpsc::channel(QUEUE_CALLS_MAX);
+        let (watch, watched) = mpsc::channel(1);
         let tasks = vec![
-            runtimes[0].spawn(commits::run(Arc::clone(&shared), another(), commit_jobs)),
-            runtimes[0].spawn(checks::run(Arc::clone(&shared), link, check_jobs)),
+            runtimes[1].spawn(watch::run(Arc::clone(&shared), place.clone(), another(), watched)),
+            runtimes[0].spawn(commits::run(Arc::clone(&shared), another(), commit_jobs, confirms.clone())),
+            runtimes[0].spawn(confirms::run(Arc::clone(&shared), another(), confirm_jobs)),
+            runtimes[0].spawn(checks::run(Arc::clone(&shared), link, check_jobs, confirms.clone())),
             runtimes[1].spawn(load::run(Arc::clone(&shared), another(), load_jobs)),
         ];
-        let senders = Mutex::new(Some(Senders { commits, checks, loads }));
+        let senders = Mutex::new(Some(Senders { commits, checks, loads, confirms, _watch: watch }));
         let running = Mutex::new(Some(Running { runtimes, tasks }));
         Self { shared, senders, running, url, notice }
     }
@@ -276,7 +300,7 @@ async fn begin(
     identity: Option<&Identity>,
 ) -> Result<Begun, StoreError> {
     let shas = link.shas().await.map_err(Failed::into_error)?;
-    let server = Server::look(link, &shas, keys).await?;
+    let server = Server::look(link, &shas, keys, options.replicas).await?;
     let (shards, making) = moving::prepare(link, keys, options).await?;
     let known = identity.and_then(|identity| identity.known).filter(|_| !options.accept_new_store);
     let names: Vec<String> =
@@ -386,10 +410,17 @@ impl Store for RedisStore {
         self.shared.health()
     }
 
+    fn obstacle(&self) -> Arc<str> {
+        self.shared.obstacle().unwrap_or_else(|| self.shared.info.full.into())
+    }
+
     fn figures(&self) -> StoreFigures {
         StoreFigures {
             flushes: self.shared.commits.load(Ordering::Relaxed),
             log_bytes: self.shared.commit_bytes.load(Ordering::Relaxed),
+            replicas_wanted: self.shared.replicas.into(),
+            replicas_answering: self.shared.answering(),
+            healed_batches: self.shared.healed_batches(),
             ..StoreFigures::default()
         }
     }
@@ -426,7 +457,8 @@ impl Store for RedisStore {
 
     fn confirm(&self, batches: Vec<(ShardId, Token, Seq, Digest)>) -> Later<Result<(), CommitError>> {
         let (reply, answer) = oneshot::channel();
-        let queued = self.queue(checks::Job::Confirm(batches, reply), |senders| &senders.checks);
+        let job = confirms::Job { names: batches, since: None, reply };
+        let queued = self.queue(job, |senders| &senders.confirms);
         Box::pin(async move {
             queued.map_err(|cause| CommitError::NotApplied { cause })?;
             answer.await.unwrap_or_else(|_| Err(CommitError::Unknown { cause: ended() }))

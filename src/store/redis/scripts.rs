@@ -44,8 +44,8 @@ pub(super) const TAKE: Script = Script {
     name: "take",
     text: include_str!("scripts/take.lua"),
     keys: &["head"],
-    arguments: &["token", "owner", "node", "address", "lease", "mine"],
-    answers: &["taken", "held", "fenced", "absent", "moved"],
+    arguments: &["token", "owner", "node", "address", "lease", "mine", "last", "seq", "digest"],
+    answers: &["taken", "held", "fenced", "behind", "absent", "moved"],
 };
 pub(super) const LEASE: Script = Script {
     name: "lease",
@@ -72,7 +72,7 @@ pub(super) const CONFIRM: Script = Script {
     name: "confirm",
     text: include_str!("scripts/confirm.lua"),
     keys: &["head", "log"],
-    arguments: &["token", "seq", "digest"],
+    arguments: &["mark", "token", "seq", "digest"],
     answers: &["confirmed", "absent", "fenced"],
 };
 pub(super) const COMMIT: Script = Script {
@@ -147,16 +147,19 @@ pub(super) struct Shas(pub(super) [String; Loaded::ALL.len()]);
 pub(super) struct Call {
     pub(super) script: Loaded,
     pub(super) command: Cmd,
+    /// Bytes of its arguments.
+    pub(super) bytes: usize,
 }
 
 impl Call {
     pub(super) fn new(shas: &Shas, script: Loaded, keys: &[String]) -> Self {
         let mut command = Cmd::new();
         command.arg("EVALSHA").arg(&shas.0[script as usize]).arg(keys.len()).arg(keys);
-        Self { script, command }
+        Self { script, command, bytes: 0 }
     }
 
     pub(super) fn arg(&mut self, argument: impl AsRef<[u8]>) -> &mut Self {
+        self.bytes += argument.as_ref().len();
         self.command.arg(argument.as_ref());
         self
     }
@@ -259,6 +262,8 @@ pub(super) enum Taken {
         left_ms: u64,
     },
     Fenced(Epoch),
+    /// It is further back than it was under the taker.
+    Behind,
     Absent,
     /// The register is somewhere else; what it says of that.
     Moved(String),
@@ -271,6 +276,7 @@ pub(super) fn taken(value: Value) -> Option<Taken> {
         b"taken" => Taken::Head(head_of(&mut rest)?),
         b"held" => Taken::Held { owner: rest.text()?, address: rest.text()?, left_ms: rest.number()? },
         b"fenced" => Taken::Fenced(Epoch(rest.number()?)),
+        b"behind" => Taken::Behind,
         b"absent" => Taken::Absent,
         b"moved" => Taken::Moved(rest.text()?),
         _ => return None,

@@ -1,6 +1,6 @@
 //! What Redis is set to: what stands in the way of a start, what is worth a warning, and what a change survives, in words.
 //!
-//! Asked once, at the start. Where INFO or CONFIG is not permitted, that is said and nothing is assumed.
+//! Asked at the start, and again by `watch`. Where INFO or CONFIG is not permitted, that is said and nothing is assumed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,29 +25,44 @@ pub(super) struct Server {
     facts: HashMap<String, String>,
 }
 
+/// What a batch waits for at its replicas.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Waiting {
+    /// They have it in memory: WAIT.
+    Memory,
+    /// They have it in their append-only files, and so has Redis itself: WAITAOF.
+    Disk,
+}
+
 fn refused(place: &Arc<str>, problem: impl std::fmt::Display) -> StoreError {
     StoreError::Foreign(format!("Redis at {place} {problem}").into())
 }
 
 impl Server {
     /// Asks, and refuses what cannot keep a register.
-    pub(super) async fn look(link: &mut Link, shas: &Shas, keys: &Keys) -> Result<Self, StoreError> {
+    pub(super) async fn look(link: &mut Link, shas: &Shas, keys: &Keys, replicas: u32) -> Result<Self, StoreError> {
         let place = Arc::clone(link.name());
+        let server = Self::facts(link).await;
+        if server.facts.is_empty() {
+            tracing::warn!(
+                redis = %place,
+                "INFO is not permitted: whether Redis keeps what it is given, and never evicts, cannot be checked"
+            );
+        }
+        server.check(&place, replicas)?;
+        keep_compact(link, shas, keys).await?;
+        Ok(server)
+    }
+
+    /// Asks what may be asked.
+    pub(super) async fn facts(link: &mut Link) -> Self {
         let mut facts = HashMap::new();
         let mut info = Cmd::new();
         info.arg("INFO");
-        match link.ask(info, ANSWER_WITHIN).await {
-            Ok(Value::BulkString(bytes)) => {
-                let text = String::from_utf8_lossy(&bytes);
-                let pairs = text.lines().filter_map(|line| line.split_once(':'));
-                facts.extend(pairs.map(|(name, value)| (name.to_owned(), value.trim().to_owned())));
-            }
-            Ok(_) | Err(_) => {
-                tracing::warn!(
-                    redis = %place,
-                    "INFO is not permitted: whether Redis keeps what it is given, and never evicts, cannot be checked"
-                );
-            }
+        if let Ok(Value::BulkString(bytes)) = link.ask(info, ANSWER_WITHIN).await {
+            let text = String::from_utf8_lossy(&bytes);
+            let pairs = text.lines().filter_map(|line| line.split_once(':'));
+            facts.extend(pairs.map(|(name, value)| (name.to_owned(), value.trim().to_owned())));
         }
         for name in ["appendfsync", "maxmemory-policy"] {
             let mut command = Cmd::new();
@@ -58,17 +73,47 @@ impl Server {
                 facts.insert(name.to_owned(), String::from_utf8_lossy(value).into_owned());
             }
         }
-        let server = Self { facts };
-        server.check(&place)?;
-        keep_compact(link, shas, keys).await?;
-        Ok(server)
+        if facts.get("aof_enabled").is_some_and(|enabled| enabled == "1") {
+            let mut command = Cmd::new();
+            command.arg("COMMAND").arg("INFO").arg("WAITAOF");
+            if let Ok(Value::Array(values)) = link.ask(command, ANSWER_WITHIN).await
+                && let [Value::Array(_)] = &values[..]
+            {
+                facts.insert("waitaof".to_owned(), "1".to_owned());
+            }
+        }
+        Self { facts }
+    }
+
+    /// The policy by which it may throw records away, if it may.
+    pub(super) fn evicting(&self) -> Option<&str> {
+        let policy = self.fact("maxmemory-policy").or_else(|| self.fact("maxmemory_policy"));
+        policy.filter(|&policy| policy != "noeviction")
+    }
+
+    /// Has it an append-only file?
+    pub(super) fn appends(&self) -> Option<bool> {
+        self.fact("aof_enabled").map(|enabled| enabled == "1")
     }
 
     fn fact(&self, name: &str) -> Option<&str> {
         self.facts.get(name).map(String::as_str)
     }
 
-    fn check(&self, place: &Arc<str>) -> Result<(), StoreError> {
+    /// How replicas are waited for. On disk only where Redis flushes each change before it answers: with a flush a second
+    /// each answer would wait for it, and such a Redis is meant to lose a second when the power fails.
+    pub(super) fn waiting(&self) -> Waiting {
+        match (self.fact("waitaof"), self.fact("appendfsync")) {
+            (Some("1"), Some("always")) => Waiting::Disk,
+            _ => Waiting::Memory,
+        }
+    }
+
+    fn connected_replicas(&self) -> Option<u32> {
+        self.fact("connected_slaves").and_then(|count| count.parse().ok())
+    }
+
+    fn check(&self, place: &Arc<str>, replicas: u32) -> Result<(), StoreError> {
         let major = self.fact("redis_version").and_then(|version| version.split('.').next()?.parse::<u32>().ok());
         if let Some(major) = major.filter(|&major| major < 7) {
             return Err(refused(place, format!("is version {major}; the store needs 7.0 or later, or Valkey")));
@@ -79,8 +124,7 @@ impl Server {
         if self.fact("cluster_enabled") == Some("1") {
             return Err(refused(place, "is part of a cluster, which is not supported yet; name a single server"));
         }
-        let policy = self.fact("maxmemory-policy").or_else(|| self.fact("maxmemory_policy"));
-        if let Some(policy) = policy.filter(|&policy| policy != "noeviction") {
+        if let Some(policy) = self.evicting() {
             return Err(refused(
                 place,
                 format!(
@@ -96,11 +140,33 @@ impl Server {
                  not; set `appendonly yes`"
             );
         }
+        match self.connected_replicas() {
+            Some(connected) if connected > 0 && replicas == 0 => tracing::warn!(
+                redis = %place,
+                connected,
+                "Redis has replicas, and no change waits for them: a failover loses what was acknowledged last, unless the \
+                 node that owns the register lives to mend it; set `store.redis_replicas` to how many may be promoted"
+            ),
+            Some(connected) if connected < replicas => tracing::warn!(
+                redis = %place,
+                connected,
+                wanted = replicas,
+                "Redis has fewer replicas than are waited for: nothing is acknowledged until they are there"
+            ),
+            Some(connected) if connected > replicas && replicas > 0 => tracing::warn!(
+                redis = %place,
+                connected,
+                wanted = replicas,
+                "Redis has more replicas than are waited for: if one of the others is promoted, what was acknowledged last \
+                 may be lost; set `store.redis_replicas` to how many may be promoted"
+            ),
+            Some(_) | None => {}
+        }
         Ok(())
     }
 
     /// What an acknowledged change survives.
-    pub(super) fn durability(&self) -> String {
+    pub(super) fn durability(&self, replicas: u32) -> String {
         let own = match (self.fact("aof_enabled"), self.fact("appendfsync")) {
             (Some("1"), Some("always")) => {
                 "loss of power of Redis's machine: each change is flushed to its disk before it is acknowledged"
@@ -117,10 +183,20 @@ impl Server {
             }
             (Some(_), _) | (None, _) => "what Redis is set to survive, which cannot be asked: INFO is not permitted",
         };
-        match self.fact("connected_slaves").and_then(|count| count.parse::<u32>().ok()) {
+        let of = |count: u32| if count == 1 { "1 replica".to_owned() } else { format!("{count} replicas") };
+        if replicas > 0 {
+            let how = match self.waiting() {
+                Waiting::Memory => "has it",
+                Waiting::Disk => "has it on disk",
+            };
+            return format!(
+                "{own}; and a failover to a replica that {how}: {} must, before a change is acknowledged",
+                of(replicas)
+            );
+        }
+        match self.connected_replicas() {
             Some(count) if count > 0 => {
-                let replicas = if count == 1 { "1 replica".to_owned() } else { format!("{count} replicas") };
-                format!("{own}; {replicas}, not waited for: a failover may lose what was acknowledged")
+                format!("{own}; {}, not waited for: a failover may lose what was acknowledged", of(count))
             }
             Some(_) | None => own.to_owned(),
         }
@@ -180,23 +256,37 @@ mod tests {
             (("role", "slave"), "primary"),
             (("cluster_enabled", "1"), "single server"),
         ] {
-            let error = server(&[facts]).check(&place).unwrap_err().to_string();
+            let error = server(&[facts]).check(&place, 0).unwrap_err().to_string();
             assert!(error.contains(said) && error.contains("127.0.0.1:6379"), "{error}");
         }
         server(&[("redis_version", "7.0.15"), ("role", "master"), ("maxmemory_policy", "noeviction")])
-            .check(&place)
+            .check(&place, 0)
             .unwrap();
         // What cannot be asked does not stand in the way.
-        server(&[]).check(&place).unwrap();
+        server(&[]).check(&place, 1).unwrap();
     }
 
     #[test]
     fn durability_says_what_may_be_lost() {
-        let said = |facts: &[(&str, &str)]| server(facts).durability();
+        let said = |facts: &[(&str, &str)]| server(facts).durability(0);
         assert!(said(&[("aof_enabled", "1"), ("appendfsync", "always")]).starts_with("loss of power"));
         assert!(said(&[("aof_enabled", "1"), ("appendfsync", "everysec")]).contains("last second"));
         assert!(said(&[("aof_enabled", "0")]).starts_with("nothing"));
         assert!(said(&[("aof_enabled", "0"), ("connected_slaves", "2")]).contains("2 replicas, not waited for"));
         assert!(said(&[]).contains("cannot be asked"));
+        let said = |facts: &[(&str, &str)]| server(facts).durability(2);
+        let memory = [("aof_enabled", "1"), ("appendfsync", "always")];
+        assert!(said(&memory).contains("a replica that has it: 2 replicas must"), "{}", said(&memory));
+        let disk = [memory[0], memory[1], ("waitaof", "1")];
+        assert!(said(&disk).contains("has it on disk"), "{}", said(&disk));
+    }
+
+    /// A flush a second would make each answer wait for it.
+    #[test]
+    fn replicas_are_waited_for_on_disk_where_redis_itself_flushes_each_change() {
+        let waiting = |facts: &[(&str, &str)]| server(facts).waiting();
+        assert_eq!(waiting(&[("appendfsync", "always"), ("waitaof", "1")]), Waiting::Disk);
+        assert_eq!(waiting(&[("appendfsync", "everysec"), ("waitaof", "1")]), Waiting::Memory);
+        assert_eq!(waiting(&[("appendfsync", "always")]), Waiting::Memory);
     }
 }

@@ -4,10 +4,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::journal::Journal;
 use super::keys::Keys;
 use super::line::Line;
 use super::scripts::Shas;
-use crate::store::{NodeCard, ShardId, StoreError, StoreHealth, StoreInfo, Token};
+use super::server::Waiting;
+use crate::store::{Epoch, NodeCard, Seq, ShardId, StoreError, StoreHealth, StoreInfo, Token};
 
 /// For how long grants are refused without asking after Redis had no memory left.
 const FULL_RETRY: Duration = Duration::from_secs(1);
@@ -31,6 +33,33 @@ pub(super) struct Shared {
     closed: AtomicBool,
     failure: OnceLock<Arc<str>>,
     full_since: Mutex<Option<Instant>>,
+    /// How many replicas are waited for.
+    pub(super) replicas: u32,
+    waiting: Waiting,
+    /// How many of them answered last; as many as are wanted until the first answer.
+    answering: AtomicU64,
+    /// Number of the connection on which batches are confirmed.
+    confirming: AtomicU64,
+    /// The policy by which Redis may throw records away, while it may.
+    evicting: Mutex<Option<Arc<str>>>,
+    journal: Mutex<Journal>,
+    /// One heals, the others wait for it.
+    pub(super) healing: tokio::sync::Mutex<()>,
+    /// How often it was in doubt whether Redis has everything, and up to which doubt that is settled.
+    doubts: AtomicU64,
+    settled: AtomicU64,
+    healed: AtomicU64,
+    healed_batches: AtomicU64,
+}
+
+/// What is known of a shard's line, at an instant.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Known {
+    pub(super) shard: ShardId,
+    pub(super) epoch: Epoch,
+    pub(super) token: Token,
+    pub(super) acknowledged: Seq,
+    pub(super) owned: bool,
 }
 
 /// How a store is described to its tasks.
@@ -42,6 +71,9 @@ pub(super) struct Parts {
     pub(super) card: NodeCard,
     pub(super) keep_seconds: u64,
     pub(super) keep_bytes: u64,
+    pub(super) replicas: u32,
+    pub(super) waiting: Waiting,
+    pub(super) heal_bytes: usize,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -51,7 +83,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Shared {
     pub(super) fn new(parts: Parts) -> Self {
-        let Parts { keys, shas, info, place, card, keep_seconds, keep_bytes } = parts;
+        let Parts { keys, shas, info, place, card, keep_seconds, keep_bytes, replicas, waiting, heal_bytes } = parts;
         let lines = Mutex::new(vec![Line::new(); usize::from(info.shards)]);
         Self {
             keys,
@@ -67,6 +99,17 @@ impl Shared {
             closed: AtomicBool::new(false),
             failure: OnceLock::new(),
             full_since: Mutex::new(None),
+            replicas,
+            waiting,
+            answering: AtomicU64::new(replicas.into()),
+            confirming: AtomicU64::new(0),
+            evicting: Mutex::new(None),
+            journal: Mutex::new(Journal::new(heal_bytes)),
+            healing: tokio::sync::Mutex::new(()),
+            doubts: AtomicU64::new(0),
+            settled: AtomicU64::new(0),
+            healed: AtomicU64::new(0),
+            healed_batches: AtomicU64::new(0),
         }
     }
 
@@ -123,9 +166,130 @@ impl Shared {
             StoreHealth::Failed
         } else if locked(&self.full_since).is_some_and(|since| since.elapsed() < FULL_RETRY) {
             StoreHealth::Full
+        } else if self.obstacle().is_some() {
+            StoreHealth::Hindered
         } else {
             StoreHealth::Ready
         }
+    }
+
+    /// Why nothing may be granted although Redis takes changes.
+    pub(super) fn obstacle(&self) -> Option<Arc<str>> {
+        if let Some(policy) = &*locked(&self.evicting) {
+            return Some(
+                format!("Redis may throw records away when its memory is full (maxmemory-policy {policy})").into(),
+            );
+        }
+        let answering = self.answering();
+        (answering < u64::from(self.replicas)).then(|| self.too_few(answering).into())
+    }
+
+    /// Redis may throw records away, by this policy; or may not.
+    pub(super) fn evicts(&self, policy: Option<&str>) {
+        let mut evicting = locked(&self.evicting);
+        if evicting.as_deref() == policy {
+            return;
+        }
+        match policy {
+            Some(policy) => tracing::error!(
+                redis = %self.place,
+                policy,
+                "Redis was set to throw records away when its memory is full, and an address would be given twice: nothing \
+                 is granted until `maxmemory-policy` is `noeviction` again"
+            ),
+            None => tracing::info!(redis = %self.place, "Redis keeps every record again"),
+        }
+        *evicting = policy.map(Into::into);
+    }
+
+    fn too_few(&self, answering: u64) -> String {
+        format!("{} replicas wanted, {answering} answer", self.replicas)
+    }
+
+    /// Are replicas waited for?
+    pub(super) fn waits(&self) -> bool {
+        self.replicas > 0
+    }
+
+    /// How they are, if they are.
+    pub(super) fn waiting(&self) -> Option<Waiting> {
+        self.waits().then_some(self.waiting)
+    }
+
+    /// How many replicas answered last.
+    pub(super) fn answering(&self) -> u64 {
+        self.answering.load(Ordering::Relaxed)
+    }
+
+    /// So many replicas have what they were waited for. Are they enough?
+    pub(super) fn replicas_answer(&self, answering: u32) -> Result<(), StoreError> {
+        let before = self.answering.swap(answering.into(), Ordering::Relaxed);
+        let (wanted, answering) = (u64::from(self.replicas), u64::from(answering));
+        if answering >= wanted {
+            if before < wanted {
+                tracing::info!(redis = %self.place, wanted, answering, "enough replicas answer again");
+            }
+            return Ok(());
+        }
+        if before >= wanted {
+            tracing::warn!(redis = %self.place, wanted, answering, "too few replicas answer: nothing is acknowledged");
+        }
+        let context = format!("waiting for the replicas of Redis at {}", self.place).into();
+        Err(StoreError::Io { context, source: Arc::new(std::io::Error::other(self.too_few(answering))) })
+    }
+
+    /// What was sent last.
+    pub(super) fn journal(&self) -> MutexGuard<'_, Journal> {
+        locked(&self.journal)
+    }
+
+    /// The lines of all shards that were ever taken.
+    pub(super) fn lines(&self) -> Vec<Known> {
+        let lines = locked(&self.lines);
+        let known = lines.iter().enumerate().map(|(at, line)| line.known(ShardId(at as u16)));
+        known.filter(|known| known.epoch > Epoch(0)).collect()
+    }
+
+    /// Redis may have gone back: nothing is asked of it before that is known.
+    pub(super) fn doubt(&self) {
+        self.doubts.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(super) fn doubts(&self) -> u64 {
+        self.doubts.load(Ordering::Acquire)
+    }
+
+    pub(super) fn in_doubt(&self) -> bool {
+        self.settled.load(Ordering::Acquire) < self.doubts()
+    }
+
+    /// All doubts up to this one.
+    pub(super) fn settled(&self, doubt: u64) {
+        self.settled.fetch_max(doubt, Ordering::AcqRel);
+    }
+
+    /// Something was played again: so many batches, or a take-over.
+    pub(super) fn heals(&self, batches: u64) {
+        self.healed.fetch_add(1, Ordering::AcqRel);
+        self.healed_batches.fetch_add(batches, Ordering::AcqRel);
+    }
+
+    /// How often.
+    pub(super) fn healed(&self) -> u64 {
+        self.healed.load(Ordering::Acquire)
+    }
+
+    pub(super) fn healed_batches(&self) -> u64 {
+        self.healed_batches.load(Ordering::Acquire)
+    }
+
+    /// Batches are confirmed on the connection of this number.
+    pub(super) fn confirming(&self, number: u64) {
+        self.confirming.store(number, Ordering::Release);
+    }
+
+    pub(super) fn confirms_on(&self) -> u64 {
+        self.confirming.load(Ordering::Acquire)
     }
 
     pub(super) fn full(&self) {

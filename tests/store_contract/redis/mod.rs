@@ -1,11 +1,14 @@
 //! What happens to Redis servers, and what the store says then.
 //!
 //! `stories` are those of the fence and of expectations, `blocks` those of blocks, `trouble` what operators, crashes and
-//! full memories do, `layout` what lies there, `differential` compares with the memory store.
+//! full memories do, `replicas` what is waited for, `healing` what was lost, `layout` what lies there, `differential` compares with the memory store.
 
 mod blocks;
 mod differential;
+mod healing;
 mod layout;
+mod replicas;
+mod replicated;
 mod server;
 mod stories;
 mod trouble;

@@ -12,8 +12,8 @@ use redis::{Client, Connection, FromRedisValue};
 use tempfile::TempDir;
 
 pub struct Server {
-    child: Option<Child>,
-    port: u16,
+    pub child: Option<Child>,
+    pub port: u16,
     directory: TempDir,
     settings: Vec<String>,
 }

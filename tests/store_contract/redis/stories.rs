@@ -46,12 +46,14 @@ fn the_token_fences_where_the_epoch_went_back() {
     let Some(begun) = Begun::new(&[]) else { return };
     begun.server.leases_ran_out();
     let before: HashMap<String, String> = begun.server.ask(&["HGETALL", "allod:{0}:head"]);
+    begun.server.lapse();
     let mut other = begun.server.open().map(|store| (wait(store.take(ShardId(0), token(2))).unwrap(), store)).unwrap();
     assert_eq!(other.0.epoch, Epoch(2));
     // The server is as it was before that take-over; a third takes the shard, and is given the same epoch.
     for (field, value) in &before {
         let _: u64 = begun.server.ask(&["HSET", "allod:{0}:head", field, value]);
     }
+    begun.server.lapse();
     let third = begun.server.open().unwrap();
     let head = wait(third.take(ShardId(0), token(3))).unwrap();
     assert_eq!(head.epoch, other.0.epoch);
@@ -71,6 +73,7 @@ fn an_owner_that_was_replaced_cannot_prove_that_it_is_one() {
     wait(begun.store.confirm(vec![name])).unwrap();
     begun.server.leases_ran_out();
     let other = begun.server.open().unwrap();
+    begun.server.lapse();
     wait(other.take(ShardId(0), token(2))).unwrap();
     let refused = wait(begun.store.confirm(vec![name]));
     assert!(matches!(refused, Err(CommitError::Fenced { current: Epoch(2), .. })), "{refused:?}");

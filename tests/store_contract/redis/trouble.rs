@@ -65,6 +65,7 @@ fn what_was_acknowledged_is_there_after_the_server_was_killed() {
         let store = server.open().unwrap();
         let run = run(&store, 30, 0x100 + round * 10);
         assert_eq!(run.acknowledged[0], 30);
+        wait(store.release()).unwrap();
         server.kill();
         server.begin();
         server.leases_ran_out();
@@ -135,7 +136,13 @@ fn a_server_that_went_back_is_noticed_and_nothing_more_is_granted() {
         begun.commit(vec![put("10.0.0.2", 6, None)]).unwrap();
         back(&begun);
         let problem = if way == "commit" {
-            match begun.commit(vec![put("10.0.0.3", 7, None)]) {
+            let next = vec![put("10.0.0.3", 7, None)];
+            // Noticed, and told when it is clear that it cannot be healed: what Redis has does not fit.
+            assert!(matches!(
+                begun.commit(next.clone()),
+                Err(CommitError::NotApplied { cause: StoreError::Io { .. } })
+            ));
+            match begun.commit(next) {
                 Err(CommitError::NotApplied { cause }) => said(&cause),
                 other => panic!("{other:?}"),
             }
@@ -167,6 +174,17 @@ fn a_server_that_evicts_is_refused() {
     let Some(server) = Server::start(&["--maxmemory-policy", "allkeys-lru"]) else { return };
     let refused = server.open().unwrap_err();
     assert!(matches!(&refused, StoreError::Foreign(text) if text.contains("noeviction")), "{refused:?}");
+}
+
+#[test]
+fn a_server_that_is_switched_to_evicting_grants_nothing_until_it_is_switched_back() {
+    let Some(begun) = Begun::new(&[]) else { return };
+    let becomes = |health| super::replicated::until("another health", || begun.store.health() == health);
+    let () = begun.server.ask(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+    becomes(StoreHealth::Hindered);
+    assert!(begun.store.obstacle().contains("allkeys-lru"), "{}", begun.store.obstacle());
+    let () = begun.server.ask(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    becomes(StoreHealth::Ready);
 }
 
 #[test]
@@ -225,6 +243,7 @@ fn with_full_memory_nothing_is_granted_and_what_lets_go_is_taken() {
     wait(again.take(ShardId(0), token(2))).unwrap();
     wait(again.load(ShardId(0), token(2))).unwrap();
     let _: () = begun.server.ask(&["CONFIG", "SET", "maxmemory", "0"]);
+    wait(again.release()).unwrap();
     begun.head = wait(begun.store.take(ShardId(0), token(3))).unwrap();
     begun.commit(vec![put("10.0.9.1", 6, None)]).unwrap();
     assert_eq!(begun.store.health(), StoreHealth::Ready);

@@ -1,19 +1,21 @@
-#!lua flags=no-writes
--- Proves for each of several shards that a batch lies on its line and that a token is still its owner's. Writes nothing:
--- it is what an answer without a change waits for.
+#!lua flags=allow-oom
+-- Proves for each of several shards that a batch lies on its line and that a token is still its owner's. Where replicas are
+-- waited for it writes a mark, because WAIT covers what its own connection wrote, and with it all that was written before.
+-- It is no script that only reads: a primary that became a replica, or lacks the replicas it needs, proves nothing.
 --
 -- KEYS[1,3..] head: the head of the shard
 -- KEYS[2,4..] log: its batches
--- ARGV[1,4..] token: who asks, 32 hex digits
--- ARGV[2,5..] seq: a batch
--- ARGV[3,6..] digest: its digest, 32 hex digits
+-- ARGV[1] mark: `1` if the mark is to be written
+-- ARGV[2,5..] token: who asks, 32 hex digits
+-- ARGV[3,6..] seq: a batch
+-- ARGV[4,7..] digest: its digest, 32 hex digits
 -- returns {`confirmed`}
 -- returns {`absent`, n}: the n-th shard has no head
 -- returns {`fenced`, n, epoch}: the token is not the owner's, or the batch is not on the line
--- writes nothing
+-- writes head
 for i = 1, #KEYS / 2 do
     local head = redis.call('HMGET', KEYS[2 * i - 1], 'epoch', 'token', 'seq', 'digest')
-    local token, seq, digest = ARGV[3 * i - 2], ARGV[3 * i - 1], ARGV[3 * i]
+    local token, seq, digest = ARGV[3 * i - 1], ARGV[3 * i], ARGV[3 * i + 1]
     if not head[1] then
         return {'absent', i}
     end
@@ -28,5 +30,9 @@ for i = 1, #KEYS / 2 do
     if head[1] == '0' or head[2] ~= token or known ~= digest then
         return {'fenced', i, head[1]}
     end
+end
+if ARGV[1] == '1' then
+    -- One is enough: replicas take everything in one order.
+    redis.call('HSET', KEYS[1], 'mark', ARGV[3])
 end
 return {'confirmed'}

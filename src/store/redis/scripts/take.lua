@@ -13,25 +13,32 @@
 -- ARGV[4] address: where the other nodes reach it
 -- ARGV[5] lease: milliseconds for which the shard is its own
 -- ARGV[6] mine: the token under which it owned the shard until now; empty where it begins anew
+-- ARGV[7] last: the last token under which it owned the shard, whether or not it still does; empty if there is none
+-- ARGV[8] seq: the batch that it knows to be there under that token
+-- ARGV[9] digest: its digest, if the shard must stand at exactly that batch; empty: there or further
 -- returns {`taken`, epoch, token, parent, seq, digest, time, generation}: the head as it is now
 -- returns {`held`, owner, address, left}: another node owns it for so many milliseconds more
 -- returns {`fenced`, epoch}: somebody else took it since `mine`
+-- returns {`behind`, seq}: under the token `last` it is further back than it was, and nothing was done
 -- returns {`absent`}: there is no head
 -- returns {`moved`, notice}: the register is somewhere else; nobody owns this one any more
 -- writes head
-local head = redis.call('HMGET', KEYS[1], 'epoch', 'token', 'owner', 'node', 'address', 'lease', 'moved')
+local head = redis.call('HMGET', KEYS[1], 'epoch', 'token', 'owner', 'node', 'address', 'lease', 'seq', 'digest', 'moved')
 if not head[1] then
     return {'absent'}
 end
-if head[7] then
-    return {'moved', head[7]}
+if head[9] then
+    return {'moved', head[9]}
 end
 -- Asked again under the same token it is the same take-over.
 if head[2] ~= ARGV[1] or head[1] == '0' then
     local time = redis.call('TIME')
     local now = time[1] * 1000 + math.floor(time[2] / 1000)
+    if head[2] == ARGV[7] and tonumber(head[7]) < tonumber(ARGV[8]) then
+        return {'behind', head[7]}
+    end
     if ARGV[6] ~= '' then
-        if head[2] ~= ARGV[6] then
+        if head[2] ~= ARGV[6] or (ARGV[9] ~= '' and (head[7] ~= ARGV[8] or head[8] ~= ARGV[9])) then
             return {'fenced', head[1]}
         end
     -- A lease that ends later than any that is given now is from a clock that went back.

@@ -1,0 +1,272 @@
+//! What this process sent last, in order: batches and take-overs, each with where its shards stood before and after it. So
+//! that it can be played again when Redis went back.
+//!
+//! Pure: knows no connection. A shard's head is found in here or it is not; nothing is guessed. Bounded by bytes: what is
+//! older than the bound cannot be healed.
+//!
+//! Neighbours: `commits` and `checks` write it, `heal` plays it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::scripts::Call;
+use crate::store::{Digest, Epoch, Head, Seq, ShardId, Token};
+
+/// What an entry takes beside its call.
+const ENTRY_BYTES: usize = 256;
+/// Entries of which Redis may not have spoken yet, and more: only among these a call is looked for that is sent again.
+const RECENT: usize = 256;
+
+/// Where a shard stands: no two states of any line have the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Point {
+    pub(super) token: Token,
+    pub(super) seq: Seq,
+    pub(super) digest: Digest,
+}
+
+impl Point {
+    pub(super) fn of(head: &Head) -> Self {
+        let &Head { token, seq, digest, .. } = head;
+        Self { token, seq, digest }
+    }
+}
+
+/// What one entry does to one shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Move {
+    pub(super) shard: ShardId,
+    pub(super) before: Point,
+    pub(super) after: Point,
+}
+
+/// What is played again.
+#[derive(Debug, Clone)]
+pub(super) enum Deed {
+    /// The call of a commit, byte for byte.
+    Commit(Arc<Call>),
+    /// The take-over of a shard, after which this was its epoch.
+    Take(Epoch),
+}
+
+#[derive(Debug, Clone)]
+struct Entry {
+    deed: Deed,
+    moves: Vec<Move>,
+    /// Redis said that it did it.
+    applied: bool,
+    bytes: usize,
+}
+
+/// Something that Redis has forgotten.
+#[derive(Debug, Clone)]
+pub(super) struct Missing {
+    pub(super) deed: Deed,
+    pub(super) moves: Vec<Move>,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(super) struct Journal {
+    entries: VecDeque<Entry>,
+    bytes: usize,
+    bytes_max: usize,
+}
+
+impl Journal {
+    /// Keeps the last so many bytes; 0: nothing.
+    pub(super) fn new(bytes_max: usize) -> Self {
+        Self { entries: VecDeque::new(), bytes: 0, bytes_max }
+    }
+
+    /// A call is about to be sent, the first time or again.
+    pub(super) fn sends(&mut self, call: &Arc<Call>, moves: Vec<Move>) {
+        if self.bytes_max == 0 {
+            return;
+        }
+        let recent = self.entries.len().saturating_sub(RECENT);
+        if self.entries.range(recent..).any(|entry| entry.moves == moves) {
+            return;
+        }
+        // Numbers are used again only when what had them certainly was not applied.
+        let again = |one: &Move| moves.iter().any(|m| m.shard == one.shard && m.after.token == one.after.token);
+        let later = |one: &Move| moves.iter().any(|m| m.shard == one.shard && m.after.seq <= one.after.seq);
+        let keep = |entry: &Entry| entry.applied || !entry.moves.iter().any(|one| again(one) && later(one));
+        if let Some(at) = (recent..self.entries.len()).find(|&at| !keep(&self.entries[at])) {
+            for entry in self.entries.split_off(at) {
+                if keep(&entry) {
+                    self.entries.push_back(entry);
+                } else {
+                    self.bytes -= entry.bytes;
+                }
+            }
+        }
+        let bytes = ENTRY_BYTES + call.bytes;
+        self.push(Entry { deed: Deed::Commit(Arc::clone(call)), moves, applied: false, bytes });
+    }
+
+    /// Redis said that it did what moves its shards so.
+    pub(super) fn applied(&mut self, moves: &[Move]) {
+        if let Some(entry) = self.entries.iter_mut().rev().find(|entry| entry.moves == moves) {
+            entry.applied = true;
+        }
+    }
+
+    /// A shard was taken over.
+    pub(super) fn took(&mut self, taken: Move, epoch: Epoch) {
+        let moves = vec![taken];
+        if self.bytes_max > 0 && !self.entries.iter().any(|entry| entry.moves == moves) {
+            self.push(Entry { deed: Deed::Take(epoch), moves, applied: true, bytes: ENTRY_BYTES });
+        }
+    }
+
+    fn push(&mut self, entry: Entry) {
+        self.bytes += entry.bytes;
+        self.entries.push_back(entry);
+        while self.bytes > self.bytes_max && self.entries.len() > 1 {
+            let Some(oldest) = self.entries.pop_front() else { break };
+            self.bytes -= oldest.bytes;
+        }
+    }
+
+    /// Of each shard, where it stands at least: after the last entry that Redis said it did.
+    pub(super) fn standing(&self) -> Vec<(ShardId, Point)> {
+        let mut standing: Vec<(ShardId, Point)> = Vec::new();
+        for one in self.entries.iter().filter(|entry| entry.applied).flat_map(|entry| &entry.moves) {
+            match standing.iter_mut().find(|(shard, _)| *shard == one.shard) {
+                Some((_, point)) => *point = one.after,
+                None => standing.push((one.shard, one.after)),
+            }
+        }
+        standing
+    }
+
+    /// What is missing in Redis, where shards stand so, of what is known to have been done (an earlier [`Self::standing`]).
+    ///
+    /// # Errors
+    /// A shard whose head is on this process's line, but nowhere that it remembers.
+    pub(super) fn missing(
+        &self,
+        heads: &[(ShardId, Point)],
+        standing: &[(ShardId, Point)],
+    ) -> Result<Vec<Missing>, ShardId> {
+        let mut wanted = vec![false; self.entries.len()];
+        for &(shard, goal) in standing {
+            let Some(&(_, head)) = heads.iter().find(|(other, _)| *other == shard) else { continue };
+            let of_shard = || {
+                let moves = |entry: &Entry| entry.moves.iter().find(|one| one.shard == shard).copied();
+                self.entries.iter().enumerate().filter_map(move |(at, entry)| Some((at, moves(entry)?)))
+            };
+            // Trimmed since: then it is neither.
+            let Some((last, _)) = of_shard().rfind(|(_, one)| one.after == goal) else { continue };
+            let at_head = of_shard().rfind(|(_, one)| one.after == head).map(|(at, _)| at + 1);
+            let before_all = of_shard().next().filter(|(_, one)| one.before == head).map(|_| 0);
+            match at_head.or(before_all) {
+                Some(from) => {
+                    of_shard().filter(|(at, _)| (from..=last).contains(at)).for_each(|(at, _)| wanted[at] = true)
+                }
+                // Another owner's line: its tokens are none of this process's. The fence says so wherever it matters.
+                None if !of_shard().any(|(_, one)| one.after.token == head.token) => {}
+                None => return Err(shard),
+            }
+        }
+        let wanted = self.entries.iter().zip(wanted).filter(|(_, wanted)| *wanted);
+        Ok(wanted.map(|(entry, _)| Missing { deed: entry.deed.clone(), moves: entry.moves.clone() }).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::redis::scripts::{Loaded, Shas};
+
+    fn point(token: u128, seq: u64) -> Point {
+        Point { token: Token(token), seq: Seq(seq), digest: Digest(u128::from(seq) * 7) }
+    }
+
+    fn step(shard: u16, token: u128, seq: u64) -> Move {
+        Move { shard: ShardId(shard), before: point(token, seq - 1), after: point(token, seq) }
+    }
+
+    fn call() -> Arc<Call> {
+        Arc::new(Call::new(&Shas(Default::default()), Loaded::Commit, &[]))
+    }
+
+    /// A line that was taken from token 1 at 5 by token 2, with batches 6 to 8 of which Redis said that it has 7.
+    fn begun() -> Journal {
+        let mut journal = Journal::new(1 << 20);
+        journal.took(Move { shard: ShardId(0), before: point(1, 5), after: point(2, 5) }, Epoch(2));
+        for seq in 6..=8 {
+            journal.sends(&call(), vec![step(0, 2, seq)]);
+        }
+        journal.applied(&[step(0, 2, 6)]);
+        journal.applied(&[step(0, 2, 7)]);
+        journal
+    }
+
+    fn missing(journal: &Journal, head: Point) -> Result<Vec<u64>, ShardId> {
+        let missing = journal.missing(&[(ShardId(0), head)], &journal.standing())?;
+        Ok(missing.iter().map(|missing| missing.moves[0].after.seq.0).collect())
+    }
+
+    #[test]
+    fn the_suffix_behind_the_head_is_missing_and_nothing_that_redis_did_not_acknowledge() {
+        let journal = begun();
+        assert_eq!(missing(&journal, point(2, 8)).unwrap(), [0u64; 0]);
+        assert_eq!(missing(&journal, point(2, 7)).unwrap(), [0u64; 0]);
+        assert_eq!(missing(&journal, point(2, 6)).unwrap(), [7]);
+        assert_eq!(missing(&journal, point(2, 5)).unwrap(), [6, 7]);
+        // Its own take-over was lost.
+        assert_eq!(missing(&journal, point(1, 5)).unwrap(), [5, 6, 7]);
+    }
+
+    #[test]
+    fn a_head_of_another_line_is_left_alone_and_one_that_is_not_remembered_is_told() {
+        let journal = begun();
+        assert_eq!(missing(&journal, point(9, 6)).unwrap(), [0u64; 0]);
+        // The owner before went on after this one's take-over was lost.
+        assert_eq!(missing(&journal, point(1, 6)).unwrap(), [0u64; 0]);
+        assert_eq!(missing(&journal, point(2, 4)), Err(ShardId(0)));
+        assert_eq!(missing(&journal, Point { digest: Digest(1), ..point(2, 6) }), Err(ShardId(0)));
+    }
+
+    #[test]
+    fn a_number_that_is_used_again_replaces_what_was_not_applied() {
+        let mut journal = begun();
+        let other = Move { after: Point { digest: Digest(1), ..point(2, 8) }, ..step(0, 2, 8) };
+        journal.sends(&call(), vec![other]);
+        journal.applied(&[other]);
+        assert_eq!(missing(&journal, point(2, 7)).unwrap(), [8]);
+        // The same once more is the same.
+        let entries = journal.entries.len();
+        journal.sends(&call(), vec![other]);
+        assert_eq!(journal.entries.len(), entries);
+    }
+
+    #[test]
+    fn what_moves_several_shards_is_played_once() {
+        let mut journal = Journal::new(1 << 20);
+        for seq in 1..=3 {
+            let moves = vec![step(0, 2, seq), step(1, 3, seq)];
+            journal.sends(&call(), moves.clone());
+            journal.applied(&moves);
+        }
+        let heads = [(ShardId(0), point(2, 1)), (ShardId(1), point(3, 1))];
+        assert_eq!(journal.missing(&heads, &journal.standing()).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn it_is_bounded_and_what_is_older_cannot_be_healed() {
+        let mut journal = Journal::new(2_000);
+        for seq in 1..=1_000 {
+            journal.sends(&call(), vec![step(0, 2, seq)]);
+            journal.applied(&[step(0, 2, seq)]);
+        }
+        assert!(journal.bytes <= 2_000 && journal.entries.len() > 2);
+        assert_eq!(missing(&journal, point(2, 999)).unwrap(), [1_000]);
+        assert_eq!(missing(&journal, point(2, 1)), Err(ShardId(0)));
+        let mut none = Journal::new(0);
+        none.sends(&call(), vec![step(0, 2, 1)]);
+        assert!(none.standing().is_empty());
+    }
+}

@@ -1,0 +1,144 @@
+//! Which server is the primary now, where sentinels decide that.
+//!
+//! Asked whenever a connection is made, and once a second by `watch`; a connection to a server that they do not name any
+//! more is given up. What they say is believed only as far as ROLE agrees (`link` asks it on every connection), and who may
+//! write is the token's affair, not theirs.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use redis::io::tcp::TcpSettings;
+use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError};
+
+/// How long one sentinel may take; there are several, and one that is gone must not hold up the others.
+const ANSWER_WITHIN: Duration = Duration::from_millis(200);
+const SCHEME: &str = "redis+sentinel://";
+
+/// The sentinels of one service.
+#[derive(Debug)]
+pub(super) struct Sentinels {
+    each: Vec<Client>,
+    service: String,
+    /// How the primary is spoken to: everything but where it is.
+    primary: ConnectionInfo,
+    /// Where it was last.
+    known: Mutex<Option<(String, u16)>>,
+    /// How often that changed.
+    changes: AtomicU64,
+}
+
+impl Sentinels {
+    /// Reads `redis+sentinel://[user:password@]host:port[,host:port…]/SERVICE[/database]`; none if it is another kind of URL.
+    pub(super) fn of(url: &str, settings: &TcpSettings) -> Option<Result<Self, RedisError>> {
+        Some(Self::read(url.strip_prefix(SCHEME)?, settings))
+    }
+
+    fn read(rest: &str, settings: &TcpSettings) -> Result<Self, RedisError> {
+        let wrong = |what| RedisError::from((ErrorKind::InvalidClientConfig, what));
+        let (authority, path) = rest.split_once('/').ok_or_else(|| wrong("it names no service"))?;
+        let (service, database) = path.split_once('/').unwrap_or((path, "0"));
+        if service.is_empty() {
+            return Err(wrong("it names no service"));
+        }
+        let (user, hosts) = authority.rsplit_once('@').map_or(("", authority), |(user, hosts)| (user, hosts));
+        let at = if user.is_empty() { "" } else { "@" };
+        let first = hosts.split(',').next().unwrap_or_default();
+        let primary = format!("redis://{user}{at}{first}/{database}").into_connection_info()?;
+        let each = hosts.split(',').map(|host| {
+            let host = if host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) {
+                host.to_owned()
+            } else {
+                format!("{host}:26379")
+            };
+            Client::open(format!("redis://{host}/").into_connection_info()?.set_tcp_settings(settings.clone()))
+        });
+        Ok(Self {
+            each: each.collect::<Result<_, _>>()?,
+            service: service.to_owned(),
+            primary: primary.set_tcp_settings(settings.clone()),
+            known: Mutex::new(None),
+            changes: AtomicU64::new(0),
+        })
+    }
+
+    /// `SERVICE of HOST:PORT,…`.
+    pub(super) fn name(&self) -> String {
+        let hosts: Vec<String> =
+            self.each.iter().map(|client| client.get_connection_info().addr().to_string()).collect();
+        format!("{} of {}", self.service, hosts.join(","))
+    }
+
+    /// The primary, as the first sentinel says that answers.
+    pub(super) async fn primary(&self) -> Result<Client, RedisError> {
+        let mut last = RedisError::from((ErrorKind::Client, "no sentinel answers"));
+        for sentinel in &self.each {
+            match ask(sentinel, &self.service).await {
+                Ok(Some((host, port))) => {
+                    self.follow(&host, port);
+                    return Client::open(self.primary.clone().set_addr(ConnectionAddr::Tcp(host, port)));
+                }
+                Ok(None) => last = RedisError::from((ErrorKind::Client, "no sentinel knows the service")),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    fn follow(&self, host: &str, port: u16) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.as_ref().is_some_and(|(was, at)| was == host && *at == port) {
+            return;
+        }
+        if known.replace((host.to_owned(), port)).is_some() {
+            self.changes.fetch_add(1, Ordering::AcqRel);
+            tracing::warn!(service = self.service, primary = format!("{host}:{port}"), "Redis has another primary");
+        } else {
+            tracing::info!(service = self.service, primary = format!("{host}:{port}"), "sentinels name the primary");
+        }
+    }
+
+    pub(super) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+}
+
+async fn ask(sentinel: &Client, service: &str) -> Result<Option<(String, u16)>, RedisError> {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(ANSWER_WITHIN))
+        .set_response_timeout(Some(ANSWER_WITHIN));
+    let mut connection = sentinel.get_multiplexed_async_connection_with_config(&config).await?;
+    let mut command = redis::cmd("SENTINEL");
+    command.arg("get-master-addr-by-name").arg(service);
+    command.query_async(&mut connection).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(url: &str) -> Result<Sentinels, RedisError> {
+        Sentinels::of(url, &TcpSettings::default()).unwrap()
+    }
+
+    #[test]
+    fn a_url_names_sentinels_a_service_and_who_asks() {
+        let sentinels = of("redis+sentinel://allod:secret@10.0.0.1:26379,10.0.0.2,10.0.0.3:5/register/2").unwrap();
+        assert_eq!(sentinels.name(), "register of 10.0.0.1:26379,10.0.0.2:26379,10.0.0.3:5");
+        let settings = sentinels.primary.redis_settings();
+        assert_eq!((settings.username(), settings.password(), settings.db()), (Some("allod"), Some("secret"), 2));
+        assert_eq!(of("redis+sentinel://10.0.0.1:26379/register").unwrap().primary.redis_settings().db(), 0);
+        assert!(of("redis+sentinel://10.0.0.1:26379").is_err());
+        assert!(of("redis+sentinel://10.0.0.1:26379/").is_err());
+        assert!(Sentinels::of("redis://127.0.0.1/", &TcpSettings::default()).is_none());
+    }
+
+    #[test]
+    fn another_primary_is_a_change_and_the_first_one_is_none() {
+        let sentinels = of("redis+sentinel://10.0.0.1:26379/register").unwrap();
+        for (port, changes) in [(1, 0), (1, 0), (2, 1), (2, 1), (1, 2)] {
+            sentinels.follow("10.0.0.9", port);
+            assert_eq!(sentinels.changes(), changes);
+        }
+    }
+}

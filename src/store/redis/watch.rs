@@ -1,0 +1,41 @@
+//! The task that looks whether Redis is still what it was: once a second which server the sentinels name, every few seconds
+//! what it is set to. On a connection of its own.
+//!
+//! A setting that cannot keep a register refuses grants while it lasts; one that keeps less than before is warned of.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::link::{Link, Place};
+use super::server::Server;
+use super::shared::Shared;
+
+const LOOKS_EVERY: Duration = Duration::from_secs(1);
+/// Settings are asked for at every so manieth look.
+const SETTINGS_EVERY: u32 = 3;
+
+/// Runs until the other end of the channel is gone.
+pub(super) async fn run(shared: Arc<Shared>, place: Place, mut link: Link, mut over: mpsc::Receiver<()>) {
+    let mut looks = 0u32;
+    let mut appended = None;
+    while tokio::time::timeout(LOOKS_EVERY, over.recv()).await.is_err() {
+        place.look().await;
+        looks = looks.wrapping_add(1);
+        if !looks.is_multiple_of(SETTINGS_EVERY) || link.connected().await.is_err() {
+            continue;
+        }
+        let server = Server::facts(&mut link).await;
+        shared.evicts(server.evicting());
+        let appends = server.appends();
+        if (appended, appends) == (Some(true), Some(false)) {
+            tracing::warn!(
+                redis = %shared.place,
+                "the append-only file of Redis was switched off: a restart of Redis loses what comes from now on, \
+                 acknowledged or not; set `appendonly yes`"
+            );
+        }
+        appended = appends.or(appended);
+    }
+}

@@ -1,0 +1,199 @@
+//! A primary, a replica and three sentinels, two nodes, and clients that work on while the primary is killed or stopped.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::checker::{Verdict, check};
+use super::client::Client;
+use super::load::{Load, make_networks};
+use super::nodes::Cluster;
+use super::redis::Redis;
+
+/// Longest that clients may stand still: a failover, a lease, a take-over, and a debug build.
+const STANDSTILL_MAX: Duration = Duration::from_secs(60);
+/// Silence after which sentinels take a server for gone.
+const DOWN_AFTER_MS: u32 = 800;
+
+/// Redis with one replica, watched by three sentinels.
+struct Watched {
+    /// The first one is the primary at the start.
+    redis: [Redis; 2],
+    sentinels: Vec<(Child, u16)>,
+}
+
+impl Watched {
+    fn start(directory: &Path) -> Option<Self> {
+        let settings = ["--repl-diskless-sync-delay", "0", "--repl-timeout", "5"];
+        let place = |name: &str| {
+            let place = directory.join(name);
+            std::fs::create_dir(&place).unwrap();
+            place
+        };
+        let primary = Redis::start(&place("primary"), &settings)?;
+        let port = primary.port().to_string();
+        let replica = Redis::start(&place("replica"), &[&settings[..], &["--replicaof", "127.0.0.1", &port]].concat())?;
+        let mut watched = Self { redis: [primary, replica], sentinels: Vec::new() };
+        watched.wait("the replica follows", |it| it.redis[1].text(&["INFO", "replication"]).contains("status:up"));
+        for number in 0..3 {
+            watched.sentinels.push(sentinel(&place(&format!("sentinel-{number}")), watched.redis[0].port()));
+        }
+        watched.wait("the sentinels know each other and the replica", |it| {
+            it.sentinels.iter().all(|(_, port)| {
+                let about = text_at(*port, &["INFO", "sentinel"]);
+                about.contains("slaves=1,sentinels=3")
+            })
+        });
+        Some(watched)
+    }
+
+    fn wait(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        let end = Instant::now() + Duration::from_secs(40);
+        while !is_so(self) {
+            assert!(Instant::now() < end, "never: {what}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn url(&self) -> String {
+        let hosts: Vec<String> = self.sentinels.iter().map(|(_, port)| format!("127.0.0.1:{port}")).collect();
+        format!("redis+sentinel://{}/register", hosts.join(","))
+    }
+
+    /// Which of both the sentinels name.
+    fn primary(&self) -> usize {
+        let named = text_at(self.sentinels[0].1, &["SENTINEL", "get-master-addr-by-name", "register"]);
+        usize::from(!named.contains(&self.redis[0].port().to_string()))
+    }
+
+    /// Waits until the sentinels name this one, and it is one.
+    fn promoted(&self, which: usize) {
+        self.wait("a failover", |it| {
+            it.primary() == which && it.redis[which].text(&["INFO", "replication"]).contains("role:master")
+        });
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        for (child, _) in &mut self.sentinels {
+            // Both fail only where it has ended already.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn sentinel(directory: &Path, primary: u16) -> (Child, u16) {
+    let port = super::redis::free_port();
+    let file = directory.join("sentinel.conf");
+    let text = format!(
+        "bind 127.0.0.1\nport {port}\ndir {}\nsentinel monitor register 127.0.0.1 {primary} 2\n\
+         sentinel down-after-milliseconds register {DOWN_AFTER_MS}\nsentinel failover-timeout register 3000\n",
+        directory.display()
+    );
+    std::fs::write(&file, text).unwrap();
+    let mut command = Command::new("redis-server");
+    command.arg(&file).arg("--sentinel").stdout(Stdio::null()).stderr(Stdio::null());
+    (command.spawn().unwrap(), port)
+}
+
+fn text_at(port: u16, words: &[&str]) -> String {
+    let client = redis::Client::open(format!("redis://127.0.0.1:{port}/")).unwrap();
+    let Ok(mut connection) = client.get_connection_with_timeout(Duration::from_secs(1)) else { return String::new() };
+    let mut command = redis::cmd(words[0]);
+    command.arg(&words[1..]);
+    match command.query::<redis::Value>(&mut connection) {
+        Ok(redis::Value::Array(words)) => words.into_iter().map(text_of).collect::<Vec<_>>().join(" "),
+        Ok(value) => text_of(value),
+        Err(_) => String::new(),
+    }
+}
+
+fn text_of(value: redis::Value) -> String {
+    redis::from_redis_value(value).unwrap_or_default()
+}
+
+struct Run {
+    watched: Watched,
+    cluster: Cluster,
+    load: std::sync::Arc<Load>,
+    clients: Vec<tokio::task::JoinHandle<()>>,
+}
+
+impl Run {
+    async fn begin(directory: &Path, store: &str) -> Option<Self> {
+        let watched = Watched::start(directory)?;
+        let settings: PathBuf = directory.join("node.toml");
+        std::fs::write(&settings, format!("[store]\n{store}\n")).unwrap();
+        let settings = settings.display().to_string();
+        let cluster = Cluster::start_with(directory, &watched.url(), 2, &["--config", &settings]);
+        let networks = make_networks(&mut Client::connect(cluster.addresses()[0]).await.unwrap(), 4).await;
+        let load = Load::new(networks, cluster.addresses());
+        let clients = load.start(4, 5);
+        assert!(load.more(300, STANDSTILL_MAX).await, "clients get on");
+        Some(Self { watched, cluster, load, clients })
+    }
+
+    /// The replica hears nothing more; clients are told that they hold what only the primary has. Then it takes over.
+    async fn lose(&mut self) {
+        self.watched.redis[1].signal("-STOP");
+        self.watched.redis[0].ask(&["CLIENT", "KILL", "TYPE", "replica"]);
+        assert!(self.load.more(150, STANDSTILL_MAX).await);
+        self.watched.redis[0].end();
+        self.watched.redis[1].signal("-CONT");
+        self.watched.promoted(1);
+    }
+
+    async fn end(self) -> Verdict {
+        self.load.end(self.clients).await;
+        check(&self.load.record.all())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_replicas_waited_for_no_failover_loses_what_was_acknowledged() {
+    let directory = tempfile::tempdir().unwrap();
+    // Not healed: what was waited for is there.
+    let Some(mut run) = Run::begin(directory.path(), "redis_replicas = 1\nredis_heal_bytes = 0").await else { return };
+    run.watched.redis[0].end();
+    run.watched.promoted(1);
+    run.watched.redis[0].begin();
+    assert!(run.load.more(300, STANDSTILL_MAX).await, "after the primary was killed\n{}", run.cluster.log(0));
+    run.watched.wait("it follows", |it| it.redis[0].text(&["INFO", "replication"]).contains("status:up"));
+    run.watched.redis[1].signal("-STOP");
+    run.watched.promoted(0);
+    run.watched.redis[1].signal("-CONT");
+    assert!(run.load.more(300, STANDSTILL_MAX).await, "after the primary stood still\n{}", run.cluster.log(0));
+    let verdict = run.end().await;
+    assert!(verdict.problems.is_empty(), "{:#?}", &verdict.problems[..verdict.problems.len().min(5)]);
+    assert!(verdict.unknown > 0, "no failover met a request under way: nothing was tested");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_failover_lost_is_healed_by_the_node_that_acknowledged_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(mut run) = Run::begin(directory.path(), "redis_replicas = 0").await else { return };
+    run.lose().await;
+    assert!(run.load.more(300, STANDSTILL_MAX).await, "after the failover\n{}", run.cluster.log(0));
+    let log = run.cluster.log(0);
+    let metrics = run.cluster.metrics(0);
+    let verdict = run.end().await;
+    assert!(verdict.problems.is_empty(), "{:#?}\n{log}", &verdict.problems[..verdict.problems.len().min(5)]);
+    let healed = metrics.lines().find_map(|line| line.strip_prefix("allod_store_healed_batches_total "));
+    assert!(healed.is_some_and(|count| count.parse::<u64>().unwrap() > 0), "{healed:?}\n{log}");
+    assert!(log.contains("is played again"), "{log}");
+}
+
+/// The negative control of both: nothing is waited for and nothing healed, and the checker sees what that costs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_waiting_and_without_healing_the_checker_finds_two_holders() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(mut run) = Run::begin(directory.path(), "redis_replicas = 0\nredis_heal_bytes = 0").await else { return };
+    run.lose().await;
+    // The other node takes over what is left.
+    run.load.more(600, STANDSTILL_MAX).await;
+    let log = run.cluster.log(0);
+    assert!(log.contains("went back"), "{log}");
+    assert!(!run.end().await.problems.is_empty(), "the checker would not have noticed");
+}

@@ -1,0 +1,171 @@
+//! Redis went back: a failover to a replica that lacked the last changes. What the owner remembers is played again, on its
+//! own line only; whatever else there is stops it.
+
+use allod::store::redis::Options;
+
+use super::replicated::{Replicated, until};
+use super::*;
+
+/// A primary with one replica, a store on it that reaches both by one address, and ten changes that both have.
+fn begun(settle: impl FnOnce(Options) -> Options) -> Option<Replicated> {
+    let mut replicated = Replicated::new(1, settle)?;
+    for n in 0..10 {
+        replicated.begun.commit(vec![put(&format!("10.0.0.{n}"), 5 + n, None)]).unwrap();
+    }
+    let seq = replicated.begun.head.seq.0;
+    until("the replica has it", || replicated.replicas[0].seq() == seq);
+    Some(replicated)
+}
+
+/// Changes that no replica has.
+fn lose(replicated: &mut Replicated, count: u64) {
+    for n in 0..count {
+        replicated.begun.commit(vec![put(&format!("10.0.1.{n}"), 100 + n, None)]).unwrap();
+    }
+}
+
+/// Commits, again and again where the store is not reached or in doubt.
+fn insist(begun: &mut Begun, steps: Vec<Step>) -> Result<(), CommitError> {
+    let mut ended = begun.commit(steps.clone());
+    for _ in 0..100 {
+        match ended {
+            Err(CommitError::NotApplied { cause: StoreError::Io { .. } } | CommitError::Unknown { .. }) => {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                ended = begun.commit(steps.clone());
+            }
+            definite => return definite,
+        }
+    }
+    ended
+}
+
+#[test]
+fn what_a_failover_lost_is_played_again_before_the_next_change() {
+    let Some(mut replicated) = begun(|options| options) else { return };
+    let second = wait(replicated.begun.store.take(ShardId(1), token(7))).unwrap();
+    until("the replica has the second shard", || {
+        replicated.replicas[0].ask::<String>(&["HGET", "allod:{1}:head", "epoch"]) == "1"
+    });
+    replicated.cut_off(0);
+    lose(&mut replicated, 20);
+    // Of two shards at once.
+    let both = [
+        batch(&replicated.begun.head, 0, vec![put("10.0.2.1", 200, None)]),
+        batch(&second, 1, vec![config_step(network(2))]),
+    ];
+    let committed = wait(replicated.begun.store.commit(both.clone().into())).unwrap();
+    follow(&mut replicated.begun.head, &both[0], &committed[0]);
+    replicated.fail_over();
+    let Replicated { begun, replicas, .. } = &mut replicated;
+    insist(begun, vec![put("10.0.2.2", 201, None)]).unwrap();
+    assert_eq!(begun.store.figures().healed_batches, 22);
+    assert_eq!(replicas[0].seq(), begun.head.seq.0);
+    assert_eq!(begun.held().len(), 32);
+    assert_eq!(wait(begun.store.history(ShardId(0), Seq(0), 100)).unwrap().len() as u64, begun.head.seq.0);
+    assert_eq!(wait(begun.store.history(ShardId(1), Seq(0), 100)).unwrap(), [both[1].clone()]);
+    assert_eq!(begun.store.health(), StoreHealth::Ready);
+}
+
+/// Also before what only reads: memory that is loaded again, and proofs of answers without a write.
+#[test]
+fn what_a_failover_lost_is_there_before_anything_is_loaded_or_proved() {
+    for proves in [false, true] {
+        let Some(mut replicated) = begun(|options| options) else { return };
+        replicated.cut_off(0);
+        lose(&mut replicated, 5);
+        replicated.fail_over();
+        let Begun { store, head, .. } = &replicated.begun;
+        let asked = || {
+            if proves {
+                wait(store.confirm(vec![(ShardId(0), head.token, head.seq, head.digest)])).is_ok()
+            } else {
+                wait(store.load(ShardId(0), head.token)).is_ok_and(|image| image.head == *head)
+            }
+        };
+        until("it answers", asked);
+        assert_eq!(store.figures().healed_batches, 5);
+        assert_eq!(replicated.replicas[0].seq(), head.seq.0);
+    }
+}
+
+#[test]
+fn an_own_take_over_that_was_lost_is_repeated_from_exactly_that_head() {
+    let Some(mut replicated) = begun(|options| options) else { return };
+    replicated.cut_off(0);
+    for n in 2..4 {
+        replicated.begun.head = wait(replicated.begun.store.take(ShardId(0), token(n))).unwrap();
+        lose(&mut replicated, 0);
+        replicated.begun.commit(vec![put(&format!("10.0.1.{n}"), 100 + n as u64, None)]).unwrap();
+    }
+    replicated.fail_over();
+    insist(&mut replicated.begun, vec![put("10.0.2.2", 201, None)]).unwrap();
+    let Replicated { begun, replicas, .. } = &replicated;
+    assert_eq!((begun.head.epoch, begun.head.token), (Epoch(3), token(3)));
+    assert_eq!(begun.store.figures().healed_batches, 2);
+    assert_eq!(replicas[0].ask::<String>(&["HGET", "allod:{0}:head", "epoch"]), "3");
+    assert_eq!(begun.held().len(), 13);
+}
+
+/// The story of rule 9: another node takes over where the store went back to, and goes on beyond what this one had.
+#[test]
+fn where_somebody_else_came_in_between_nothing_is_played_and_the_store_stops() {
+    let Some(mut replicated) = begun(|options| options) else { return };
+    replicated.cut_off(0);
+    lose(&mut replicated, 5);
+    replicated.promote();
+    let other = replicated.replicas[0].open().unwrap();
+    replicated.replicas[0].lapse();
+    let mut head = wait(other.take(ShardId(0), token(9))).unwrap();
+    for n in 0..10 {
+        let next = batch(&head, 0, vec![put(&format!("10.0.1.{n}"), 300 + n, None)]);
+        let committed = wait(other.commit([next.clone()].into())).unwrap();
+        follow(&mut head, &next, &committed[0]);
+    }
+    replicated.switch();
+    let begun = &mut replicated.begun;
+    let refused = insist(begun, vec![put("10.0.2.2", 201, None)]);
+    assert!(matches!(refused, Err(CommitError::Fenced { .. })), "{refused:?}");
+    assert_eq!(begun.store.figures().healed_batches, 0);
+    let image = wait(other.load(ShardId(0), token(9))).unwrap();
+    assert_eq!(image.head, head);
+    // When it is its turn again it sees that its line was cut off, although nothing is further back than it was.
+    wait(begun.store.release()).ok();
+    replicated.replicas[0].lapse();
+    let refused = wait(replicated.begun.store.take(ShardId(0), token(10))).unwrap_err();
+    assert!(matches!(&refused, StoreError::Damaged(text) if text.contains("went back")), "{refused:?}");
+}
+
+/// The negative control: without healing the same failover ends it, and what was acknowledged is not there.
+#[test]
+fn without_healing_a_failover_that_lost_something_stops_the_store() {
+    // Nothing is kept; or less than was lost.
+    for heal_bytes in [0, 2_000] {
+        let Some(mut replicated) = begun(|options| Options { heal_bytes, ..options }) else { return };
+        replicated.cut_off(0);
+        lose(&mut replicated, 20);
+        replicated.fail_over();
+        let Replicated { begun, replicas, .. } = &mut replicated;
+        let refused = insist(begun, vec![put("10.0.2.2", 201, None)]);
+        let Err(CommitError::NotApplied { cause: StoreError::Damaged(problem) }) = refused else {
+            panic!("{refused:?}")
+        };
+        assert!(problem.contains("went back"), "{problem}");
+        assert_eq!(begun.store.health(), StoreHealth::Failed);
+        assert_eq!(begun.store.figures().healed_batches, 0);
+        assert_eq!(replicas[0].seq() + 20, begun.head.seq.0);
+    }
+}
+
+/// Where a replica is waited for there is nothing to heal: whatever was acknowledged is there after the failover.
+#[test]
+fn a_failover_to_a_replica_that_was_waited_for_loses_nothing() {
+    let Some(mut replicated) = begun(|options| Options { replicas: 1, heal_bytes: 0, ..options }) else { return };
+    lose(&mut replicated, 20);
+    replicated.begun.server.kill();
+    let () = replicated.replicas[0].ask(&["REPLICAOF", "NO", "ONE"]);
+    assert_eq!(replicated.replicas[0].seq(), replicated.begun.head.seq.0);
+    replicated.switch();
+    let unconfirmed = replicated.begun.commit(vec![put("10.0.2.2", 201, None)]);
+    assert!(unconfirmed.is_err(), "nobody is left to be waited for");
+    assert_ne!(replicated.begun.store.health(), StoreHealth::Failed);
+}

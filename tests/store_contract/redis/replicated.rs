@@ -1,0 +1,138 @@
+//! A Redis server with replicas, and what happens to them.
+
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::process::Command;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use allod::store::Store;
+use allod::store::redis::{Options, RedisStore};
+
+use super::{Begun, Server, config_step, network, token, wait};
+use crate::redis::ShardId;
+
+/// Without waiting for more who want the same: replicas are there at once.
+const SETTINGS: [&str; 2] = ["--repl-diskless-sync-delay", "0"];
+
+impl Server {
+    /// Makes it a replica of another one, and waits until it has what that one has.
+    pub fn follow(&self, primary: &Server) {
+        let () = self.ask(&["REPLICAOF", "127.0.0.1", &primary.port.to_string()]);
+        until("the replica follows", || self.ask::<String>(&["INFO", "replication"]).contains("master_link_status:up"));
+    }
+
+    /// Stops it as it is, or lets it go on: `-STOP`, `-CONT`.
+    pub fn signal(&self, signal: &str) {
+        let pid = self.child.as_ref().unwrap().id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    }
+
+    /// The lease of shard 0 ran out: whoever comes next need not wait.
+    pub fn lapse(&self) {
+        let _: u64 = self.ask(&["HSET", "allod:{0}:head", "lease", "0"]);
+    }
+
+    /// The last batch of shard 0 that it has.
+    pub fn seq(&self) -> u64 {
+        self.ask(&["HGET", "allod:{0}:head", "seq"])
+    }
+}
+
+pub fn until(what: &str, is_so: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !is_so() {
+        assert!(Instant::now() < end, "never: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// One address for whichever server is the primary, as a service in front of them has.
+pub struct Front {
+    port: u16,
+    to: Arc<AtomicU16>,
+    open: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+impl Front {
+    fn to(server: &Server) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let front = Self { port, to: Arc::new(AtomicU16::new(server.port)), open: Arc::new(Mutex::new(Vec::new())) };
+        let (to, open) = (Arc::clone(&front.to), Arc::clone(&front.open));
+        // Ends with the process.
+        std::thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let Ok(server) = TcpStream::connect(("127.0.0.1", to.load(Ordering::Acquire))) else { continue };
+                for socket in [&client, &server] {
+                    socket.set_nodelay(true).unwrap();
+                    open.lock().unwrap().push(socket.try_clone().unwrap());
+                }
+                let (mut from_client, mut from_server) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+                let (mut client, mut server) = (client, server);
+                std::thread::spawn(move || std::io::copy(&mut from_client, &mut server));
+                std::thread::spawn(move || std::io::copy(&mut from_server, &mut client));
+            }
+        });
+        front
+    }
+
+    fn switch(&self, server: &Server) {
+        self.to.store(server.port, Ordering::Release);
+        for socket in self.open.lock().unwrap().drain(..) {
+            // It may have ended already.
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// A primary with replicas, and a store that reaches whichever is the primary by one address.
+pub struct Replicated {
+    pub begun: Begun,
+    pub replicas: Vec<Server>,
+    front: Front,
+}
+
+impl Replicated {
+    pub fn new(replicas: usize, settle: impl FnOnce(Options) -> Options) -> Option<Self> {
+        let server = Server::start(&SETTINGS)?;
+        let replicas: Vec<Server> = (0..replicas).filter_map(|_| Server::start(&SETTINGS)).collect();
+        replicas.iter().for_each(|replica| replica.follow(&server));
+        // A replica that was just made may not be asked yet for what it has.
+        until("the replicas answer", || {
+            let mut written = redis::pipe();
+            written.cmd("SET").arg("written").arg(1).ignore().cmd("WAIT").arg(replicas.len()).arg(100);
+            written.query::<(usize,)>(&mut server.connection()).unwrap().0 == replicas.len()
+        });
+        let front = Front::to(&server);
+        let url = format!("redis://127.0.0.1:{}/", front.port);
+        let store = RedisStore::open(settle(Options { url, ..server.options() })).unwrap();
+        let head = wait(store.take(ShardId(0), token(1))).unwrap();
+        let mut begun = Begun { server, store, head };
+        begun.commit(vec![config_step(network(1))]).unwrap();
+        Some(Self { begun, replicas, front })
+    }
+
+    /// The primary is gone; the first replica takes its place, with what it has.
+    pub fn promote(&mut self) {
+        self.begun.server.kill();
+        self.replicas[0].signal("-CONT");
+        let () = self.replicas[0].ask(&["REPLICAOF", "NO", "ONE"]);
+    }
+
+    /// Whoever connects from now on reaches the first replica.
+    pub fn switch(&self) {
+        self.front.switch(&self.replicas[0]);
+    }
+
+    pub fn fail_over(&mut self) {
+        self.promote();
+        self.switch();
+    }
+
+    /// Nothing more reaches a replica, which stands still: what Redis sends it is not even in its kernel.
+    pub fn cut_off(&self, replica: usize) {
+        self.replicas[replica].signal("-STOP");
+        let _: u64 = self.begun.server.ask(&["CLIENT", "KILL", "TYPE", "replica"]);
+    }
+}
