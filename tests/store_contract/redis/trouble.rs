@@ -242,6 +242,7 @@ fn with_full_memory_nothing_is_granted_and_what_lets_go_is_taken() {
     let again = begun.server.open().unwrap();
     wait(again.take(ShardId(0), token(2))).unwrap();
     wait(again.load(ShardId(0), token(2))).unwrap();
+    wait(again.release()).unwrap();
     let _: () = begun.server.ask(&["CONFIG", "SET", "maxmemory", "0"]);
     wait(again.release()).unwrap();
     begun.head = wait(begun.store.take(ShardId(0), token(3))).unwrap();
