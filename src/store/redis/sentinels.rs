@@ -1,9 +1,11 @@
 //! Which server is the primary now, where sentinels decide that.
 //!
 //! Asked whenever a connection is made, and once a second by `watch`; a connection to a server that they do not name any
-//! more is given up. What they say is believed only as far as ROLE agrees (`link` asks it on every connection), and who may
+//! more is given up. All of them are asked, and the one of the latest failover (its config-epoch) is believed: another may
+//! not have heard of it yet, and name a server that came back empty. Nothing goes back to an earlier one. What they say is believed only as far as ROLE agrees (`link` asks it on every connection), and who may
 //! write is the token's affair, not theirs.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -15,6 +17,14 @@ use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, Error
 const ANSWER_WITHIN: Duration = Duration::from_millis(200);
 const SCHEME: &str = "redis+sentinel://";
 
+/// A primary, and the failover that made it one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Named {
+    epoch: u64,
+    host: String,
+    port: u16,
+}
+
 /// The sentinels of one service.
 #[derive(Debug)]
 pub(super) struct Sentinels {
@@ -23,7 +33,7 @@ pub(super) struct Sentinels {
     /// How the primary is spoken to: everything but where it is.
     primary: ConnectionInfo,
     /// Where it was last.
-    known: Mutex<Option<(String, u16)>>,
+    known: Mutex<Option<Named>>,
     /// How often that changed.
     changes: AtomicU64,
 }
@@ -69,33 +79,46 @@ impl Sentinels {
         format!("{} of {}", self.service, hosts.join(","))
     }
 
-    /// The primary, as the first sentinel says that answers.
+    /// The primary, as the sentinel says that knows of the latest failover.
     pub(super) async fn primary(&self) -> Result<Client, RedisError> {
         let mut last = RedisError::from((ErrorKind::Client, "no sentinel answers"));
+        let mut latest: Option<Named> = None;
         for sentinel in &self.each {
             match ask(sentinel, &self.service).await {
-                Ok(Some((host, port))) => {
-                    self.follow(&host, port);
-                    return Client::open(self.primary.clone().set_addr(ConnectionAddr::Tcp(host, port)));
+                Ok(Some(named)) if latest.as_ref().is_none_or(|latest| latest.epoch < named.epoch) => {
+                    latest = Some(named);
                 }
-                Ok(None) => last = RedisError::from((ErrorKind::Client, "no sentinel knows the service")),
+                Ok(Some(_)) => {}
+                Ok(None) => {
+                    last = RedisError::from((ErrorKind::Client, "a sentinel does not say where the primary is"))
+                }
                 Err(error) => last = error,
             }
         }
-        Err(last)
+        let Named { host, port, .. } = self.follow(latest.ok_or(last)?);
+        Client::open(self.primary.clone().set_addr(ConnectionAddr::Tcp(host, port)))
     }
 
-    fn follow(&self, host: &str, port: u16) {
+    /// Whom to go to: the one named, unless a later one is known.
+    fn follow(&self, named: Named) -> Named {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.as_ref().is_some_and(|(was, at)| was == host && *at == port) {
-            return;
+        if let Some(known) = &mut *known {
+            if known.epoch > named.epoch {
+                return known.clone();
+            }
+            if (&known.host, known.port) == (&named.host, named.port) {
+                known.epoch = named.epoch;
+                return named;
+            }
         }
-        if known.replace((host.to_owned(), port)).is_some() {
+        let primary = format!("{}:{}", named.host, named.port);
+        if known.replace(named.clone()).is_some() {
             self.changes.fetch_add(1, Ordering::AcqRel);
-            tracing::warn!(service = self.service, primary = format!("{host}:{port}"), "Redis has another primary");
+            tracing::warn!(service = self.service, primary, epoch = named.epoch, "Redis has another primary");
         } else {
-            tracing::info!(service = self.service, primary = format!("{host}:{port}"), "sentinels name the primary");
+            tracing::info!(service = self.service, primary, epoch = named.epoch, "sentinels name the primary");
         }
+        named
     }
 
     pub(super) fn changes(&self) -> u64 {
@@ -103,14 +126,21 @@ impl Sentinels {
     }
 }
 
-async fn ask(sentinel: &Client, service: &str) -> Result<Option<(String, u16)>, RedisError> {
+async fn ask(sentinel: &Client, service: &str) -> Result<Option<Named>, RedisError> {
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(ANSWER_WITHIN))
         .set_response_timeout(Some(ANSWER_WITHIN));
     let mut connection = sentinel.get_multiplexed_async_connection_with_config(&config).await?;
-    let mut command = redis::cmd("SENTINEL");
-    command.arg("get-master-addr-by-name").arg(service);
-    command.query_async(&mut connection).await
+    // The address and the epoch at one instant. While a failover runs, MASTER names the old address under the new epoch.
+    let mut both = redis::pipe();
+    both.cmd("SENTINEL").arg("get-master-addr-by-name").arg(service).cmd("SENTINEL").arg("MASTER").arg(service);
+    type Both = (Option<(String, u16)>, HashMap<String, String>);
+    let (address, about): Both = both.query_async(&mut connection).await?;
+    let named = || {
+        let (host, port) = address?;
+        Some(Named { epoch: about.get("config-epoch")?.parse().ok()?, host, port })
+    };
+    Ok(named())
 }
 
 #[cfg(test)]
@@ -134,11 +164,12 @@ mod tests {
     }
 
     #[test]
-    fn another_primary_is_a_change_and_the_first_one_is_none() {
+    fn another_primary_is_a_change_and_an_earlier_one_is_none() {
         let sentinels = of("redis+sentinel://10.0.0.1:26379/register").unwrap();
-        for (port, changes) in [(1, 0), (1, 0), (2, 1), (2, 1), (1, 2)] {
-            sentinels.follow("10.0.0.9", port);
-            assert_eq!(sentinels.changes(), changes);
+        // Epoch, port, and which port is gone to; an earlier failover is no news.
+        for (epoch, port, to, changes) in [(0, 1, 1, 0), (0, 1, 1, 0), (1, 2, 2, 1), (0, 1, 2, 1), (2, 1, 1, 2)] {
+            let named = sentinels.follow(Named { epoch, host: "10.0.0.9".to_owned(), port });
+            assert_eq!((named.port, sentinels.changes()), (to, changes));
         }
     }
 }
