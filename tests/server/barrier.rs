@@ -121,6 +121,20 @@ fn whichever_commit_fails_answers_and_store_agree() {
     }
 }
 
+/// The first attempt was applied and its answer lost; what is refused afterwards says nothing of it.
+#[test]
+fn an_unknown_outcome_stays_unknown_when_the_store_refuses_afterwards() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    server.store.next([Fault::UnknownApplied]);
+    server.store.always(Fault::NotApplied);
+    let answer = client.call("ip.allocate", json!({"network": "lan", "owner": "a"}));
+    assert_eq!(answer["error"]["data"]["applied"], "unknown", "{answer}");
+    server.store.always(Fault::None);
+    let list = client.ok("ip.list", json!({"network": "lan"}));
+    assert_eq!(list["reservations"].as_array().unwrap().len(), 1, "it was applied");
+}
+
 #[test]
 fn past_the_deadline_what_was_not_applied_is_refused_and_memory_goes_back() {
     let server = TestServer::new();
