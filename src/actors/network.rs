@@ -46,7 +46,6 @@ use super::directory::Gone;
 use super::macs::Claimed;
 use super::routes::{Lane, Published};
 use super::service::Shared;
-use super::timers;
 use super::{Applied, Fault, NotReadyReason, Told};
 use crate::core::command::Context as Moment;
 use crate::core::network::Network;
@@ -69,7 +68,7 @@ const PANIC_WINDOW: Duration = Duration::from_secs(60);
 enum Phase {
     Serving,
     Held { hold: HoldId, steps: Vec<Step>, claimed: Claimed },
-    Loading { since: Instant },
+    Loading { since: tokio::time::Instant },
     Stopped,
     Gone,
 }
@@ -103,7 +102,7 @@ pub struct NetworkActor {
     phase: Phase,
     deferred: VecDeque<Deferred>,
     draws: Draws,
-    panics: VecDeque<Instant>,
+    panics: VecDeque<tokio::time::Instant>,
     /// How often it asked to be loaded again.
     loads: u64,
     /// Scopes that were published.
@@ -268,12 +267,12 @@ impl NetworkActor {
         let now = self.shared.shard_time(self.lane.shard);
         let due_in_ms = self.network.next_due().map(|due| due.0.saturating_sub(now.0));
         self.lane.awaits.store(due_in_ms.is_some(), Ordering::Relaxed);
-        timers::register(self.id(), &ctx.address(), due_in_ms, true);
+        self.wake(ctx, due_in_ms, true);
     }
 
     /// Asks the committer for the network as the store has it, behind everything of it that is under way.
     fn reload(&mut self, ctx: &mut Context<Self>) {
-        self.phase = Phase::Loading { since: Instant::now() };
+        self.phase = Phase::Loading { since: tokio::time::Instant::now() };
         self.published.reloads.fetch_add(1, Ordering::Relaxed);
         self.shared.metrics.restarts.inc();
         let (to, loaded) = oneshot::channel();
@@ -288,7 +287,12 @@ impl NetworkActor {
                 act.loaded(loaded, ctx);
             }
         }));
-        timers::register(self.id(), &ctx.address(), None, true);
+        self.wake(ctx, None, true);
+    }
+
+    /// Asks to be woken when something is due, and soon if what it publishes changed.
+    fn wake(&self, ctx: &Context<Self>, due_in_ms: Option<u64>, dirty: bool) {
+        self.shared.timers_of(self.id()).register(self.id(), &ctx.address(), due_in_ms, dirty);
     }
 
     fn refuse_deferred(&mut self, fault: &Fault) {
@@ -502,7 +506,7 @@ impl Handler<Tick> for NetworkActor {
                     }
                     let due_in_ms = self.network.next_due().map(|due| due.0.saturating_sub(moment.now.0));
                     self.lane.awaits.store(due_in_ms.is_some(), Ordering::Relaxed);
-                    timers::register(self.id(), &ctx.address(), due_in_ms, false);
+                    self.wake(ctx, due_in_ms, false);
                 } else {
                     self.after(ctx);
                 }
@@ -511,7 +515,7 @@ impl Handler<Tick> for NetworkActor {
                 if since.elapsed() > Duration::from_millis(DEFERRED_MS_MAX) {
                     self.refuse_deferred(&Fault::NotReady { reason: NotReadyReason::Loading, retry_after_ms: 500 });
                 }
-                timers::register(self.id(), &ctx.address(), None, true);
+                self.wake(ctx, None, true);
             }
             Phase::Gone => {
                 if self.lane.settled.load(Ordering::Acquire) == self.enqueued {
@@ -521,10 +525,10 @@ impl Handler<Tick> for NetworkActor {
                         self.reload(ctx);
                     }
                 } else {
-                    timers::register(self.id(), &ctx.address(), None, true);
+                    self.wake(ctx, None, true);
                 }
             }
-            Phase::Held { .. } => timers::register(self.id(), &ctx.address(), None, true),
+            Phase::Held { .. } => self.wake(ctx, None, true),
             Phase::Stopped => {}
         }
     }

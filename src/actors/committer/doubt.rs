@@ -3,12 +3,13 @@
 //! Discarding a network raises the incarnation of its [`Lane`](crate::actors::routes::Lane) first, fails its answers, and
 //! only then settles its units (CONSISTENCY 6).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use actix::prelude::*;
+use tokio::time::Instant;
 
 use super::unit::{Reload, Unit, chain, class_of, disown, generation_floor, line_of};
 use super::{COMMIT_DEADLINE, Committer, Group, RETRY_AFTER, RETRY_AFTER_MAX};
@@ -103,7 +104,8 @@ impl Committer {
         let retake = retake || groups.iter().any(|group| group.doubtful);
         let applied = if retake { Applied::Unknown } else { applied };
         self.settle_beside(stand, &groups, problem);
-        let mut shards: HashSet<ShardId> = HashSet::new();
+        // In one order, whatever the process: what a simulation saw can be seen again.
+        let mut shards: BTreeSet<ShardId> = BTreeSet::new();
         for group in &groups {
             shards.extend(&group.proofs);
         }
@@ -191,7 +193,7 @@ impl Committer {
         if self.recovering || self.reloads.is_empty() {
             return;
         }
-        let mut of_shard: HashMap<ShardId, Vec<Reload>> = HashMap::new();
+        let mut of_shard: BTreeMap<ShardId, Vec<Reload>> = BTreeMap::new();
         let mut waiting = Vec::new();
         for reload in self.reloads.drain(..) {
             if self.networks.contains_key(&reload.lane.id) || self.loading.contains(&reload.lane.shard) {
