@@ -305,17 +305,32 @@ impl NetworkActor {
     }
 
     fn run_deferred(&mut self, ctx: &mut Context<Self>) {
-        if matches!(self.phase, Phase::Gone) {
-            return self.refuse_deferred(&Fault::Refused(Refusal::not_found(Missing::Network, self.id())));
-        }
-        while matches!(self.phase, Phase::Serving)
+        while matches!(self.phase, Phase::Serving | Phase::Gone)
             && let Some(next) = self.deferred.pop_front()
         {
+            let gone = matches!(self.phase, Phase::Gone);
             match next {
+                Deferred::Work(work) if gone => self.refuse_as_gone(work, ctx),
                 Deferred::Work(work) => self.work(work, ctx),
+                Deferred::Hold(hold) if gone => {
+                    drop(hold.granted.send(Err(Refusal::not_found(Missing::Network, self.id()).into())));
+                }
                 Deferred::Hold(hold) => self.hold(hold, ctx),
             }
         }
+    }
+
+    /// It is no more, as far as this memory knows. That is told as everything else is: behind what makes it durable.
+    fn refuse_as_gone(&mut self, mut work: Work, ctx: &mut Context<Self>) {
+        if !self.stands() {
+            self.deferred.push_back(Deferred::Work(work));
+            return self.reload(ctx);
+        }
+        let mut unit = Draft::new(Some(work.outlet.clone()), work.items.len());
+        for item in work.items.drain(..) {
+            unit.answer(item.ticket, Err(Refusal::not_found(Missing::Network, self.id()).into()), false);
+        }
+        self.send(unit);
     }
 
     fn hold(&mut self, hold: Hold, ctx: &mut Context<Self>) {
@@ -408,7 +423,7 @@ impl Handler<Work> for NetworkActor {
                 self.deferred.push_back(Deferred::Work(work));
             }
             Phase::Stopped => refuse(work, &self.fault_of_stop()),
-            Phase::Gone => refuse(work, &Fault::Refused(Refusal::not_found(Missing::Network, self.id()))),
+            Phase::Gone => self.refuse_as_gone(work, ctx),
         }
     }
 }
@@ -422,9 +437,13 @@ impl Handler<Hold> for NetworkActor {
                 self.deferred.push_back(Deferred::Hold(hold));
             }
             Phase::Stopped => drop(hold.granted.send(Err(Box::new(self.fault_of_stop())))),
-            Phase::Gone => {
+            Phase::Gone if self.stands() => {
                 let refusal = Refusal::not_found(Missing::Network, self.id());
                 drop(hold.granted.send(Err(refusal.into())));
+            }
+            Phase::Gone => {
+                self.deferred.push_back(Deferred::Hold(hold));
+                self.reload(ctx);
             }
         }
     }
@@ -542,8 +561,8 @@ impl NetworkActor {
         }
         let Some(image) = image else {
             // It was never made durable, or its deletion was.
-            self.phase = Phase::Gone;
-            self.refuse_deferred(&Fault::Refused(Refusal::not_found(Missing::Network, self.id())));
+            (self.phase, self.incarnation) = (Phase::Gone, incarnation);
+            self.run_deferred(ctx);
             self.shared.gone(Gone { id: self.id() });
             return;
         };

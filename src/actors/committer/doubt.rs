@@ -219,15 +219,28 @@ impl Committer {
                     let floor = generation_floor(image.head.generation.max(line.generation), act.shared.clock.wall());
                     let mut networks: HashMap<NetworkId, NetworkImage> =
                         image.networks.into_iter().map(|network| (network.config.id, network)).collect();
+                    let mut asked: HashMap<NetworkId, usize> = HashMap::new();
+                    for reload in &reloads {
+                        *asked.entry(reload.lane.id).or_default() += 1;
+                    }
                     for Reload { lane, to } in reloads {
                         let incarnation = lane.incarnation.load(Ordering::Acquire);
-                        let loaded = Loaded { image: networks.remove(&lane.id), floor, incarnation };
+                        // The network itself may ask, and an act that is in doubt about it: what it has is for all of them.
+                        let others = asked.get_mut(&lane.id).map_or(0, |count| {
+                            *count -= 1;
+                            *count
+                        });
+                        let image =
+                            if others > 0 { networks.get(&lane.id).cloned() } else { networks.remove(&lane.id) };
+                        let loaded = Loaded { image, floor, incarnation };
                         if to.send(loaded).is_err() {
                             tracing::debug!(network = %lane.id, "nobody waits for the network any more");
                         }
                     }
                     act.kick_reloads(ctx);
                 }
+                // Under another token than this one it is somebody else's, if only a late take-over of this node's own.
+                Err(error @ StoreError::Fenced { .. }) => act.stop(&chain(&error)),
                 Err(error) => {
                     tracing::error!(shard = shard.0, error = chain(&error), "the shard cannot be loaded; tried again");
                     act.reloads.extend(reloads);
