@@ -11,7 +11,7 @@
 
 mod cannot;
 pub mod from_cli;
-mod keeper;
+pub mod keeper;
 pub mod migrate;
 mod peers;
 
@@ -34,7 +34,7 @@ use crate::actors::clock::{Clock, SystemClock};
 use crate::actors::committer::chain;
 use crate::actors::coordinator::{self, Job, Order};
 use crate::actors::figures;
-use crate::actors::service::{self, Hooks};
+use crate::actors::service::Hooks;
 use crate::cli::failure::Failure;
 use crate::config::{Config, Sources, StoreKind};
 use crate::core::command::NetworkInput;
@@ -297,8 +297,8 @@ pub fn start(options: Options) -> Result<Running, CannotStart> {
 type Ready = std::sync::mpsc::SyncSender<Result<(SocketAddr, SocketAddr), CannotStart>>;
 
 async fn live(options: Options, stop: CancellationToken, ready: Ready) -> Ended {
-    let arbiters: Vec<actix::Arbiter> =
-        (0..options.config.threads()).map(|_| service::reactor(Arc::clone(&options.clock))).collect();
+    // A reactor thread runs connections and a share of the networks.
+    let arbiters: Vec<actix::Arbiter> = (0..options.config.threads()).map(|_| actix::Arbiter::new()).collect();
     let store = Arc::clone(&options.store);
     let shutdown = Duration::from_secs(options.config.server.shutdown_seconds);
     let ended = match bring_up(options, stop.clone(), arbiters.iter().map(actix::Arbiter::handle).collect()).await {

@@ -36,10 +36,11 @@ mod unit;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use actix::prelude::*;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use self::queue::Queue;
 pub use self::unit::{Drained, Enqueue, Part, Reload, Retire, Staged, Unit, chain, generation_floor};

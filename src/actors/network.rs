@@ -46,7 +46,6 @@ use super::directory::Gone;
 use super::macs::Claimed;
 use super::routes::{Lane, Published};
 use super::service::Shared;
-use super::timers;
 use super::{Applied, Fault, NotReadyReason, Told};
 use crate::core::command::Context as Moment;
 use crate::core::network::Network;
@@ -69,7 +68,7 @@ const PANIC_WINDOW: Duration = Duration::from_secs(60);
 enum Phase {
     Serving,
     Held { hold: HoldId, steps: Vec<Step>, claimed: Claimed },
-    Loading { since: Instant },
+    Loading { since: tokio::time::Instant },
     Stopped,
     Gone,
 }
@@ -103,7 +102,7 @@ pub struct NetworkActor {
     phase: Phase,
     deferred: VecDeque<Deferred>,
     draws: Draws,
-    panics: VecDeque<Instant>,
+    panics: VecDeque<tokio::time::Instant>,
     /// How often it asked to be loaded again.
     loads: u64,
     /// Scopes that were published.
@@ -268,12 +267,12 @@ impl NetworkActor {
         let now = self.shared.shard_time(self.lane.shard);
         let due_in_ms = self.network.next_due().map(|due| due.0.saturating_sub(now.0));
         self.lane.awaits.store(due_in_ms.is_some(), Ordering::Relaxed);
-        timers::register(self.id(), &ctx.address(), due_in_ms, true);
+        self.wake(ctx, due_in_ms, true);
     }
 
     /// Asks the committer for the network as the store has it, behind everything of it that is under way.
     fn reload(&mut self, ctx: &mut Context<Self>) {
-        self.phase = Phase::Loading { since: Instant::now() };
+        self.phase = Phase::Loading { since: tokio::time::Instant::now() };
         self.published.reloads.fetch_add(1, Ordering::Relaxed);
         self.shared.metrics.restarts.inc();
         let (to, loaded) = oneshot::channel();
@@ -288,7 +287,12 @@ impl NetworkActor {
                 act.loaded(loaded, ctx);
             }
         }));
-        timers::register(self.id(), &ctx.address(), None, true);
+        self.wake(ctx, None, true);
+    }
+
+    /// Asks to be woken when something is due, and soon if what it publishes changed.
+    fn wake(&self, ctx: &Context<Self>, due_in_ms: Option<u64>, dirty: bool) {
+        self.shared.timers_of(self.id()).register(self.id(), &ctx.address(), due_in_ms, dirty);
     }
 
     fn refuse_deferred(&mut self, fault: &Fault) {
@@ -301,17 +305,32 @@ impl NetworkActor {
     }
 
     fn run_deferred(&mut self, ctx: &mut Context<Self>) {
-        if matches!(self.phase, Phase::Gone) {
-            return self.refuse_deferred(&Fault::Refused(Refusal::not_found(Missing::Network, self.id())));
-        }
-        while matches!(self.phase, Phase::Serving)
+        while matches!(self.phase, Phase::Serving | Phase::Gone)
             && let Some(next) = self.deferred.pop_front()
         {
+            let gone = matches!(self.phase, Phase::Gone);
             match next {
+                Deferred::Work(work) if gone => self.refuse_as_gone(work, ctx),
                 Deferred::Work(work) => self.work(work, ctx),
+                Deferred::Hold(hold) if gone => {
+                    drop(hold.granted.send(Err(Refusal::not_found(Missing::Network, self.id()).into())));
+                }
                 Deferred::Hold(hold) => self.hold(hold, ctx),
             }
         }
+    }
+
+    /// It is no more, as far as this memory knows. That is told as everything else is: behind what makes it durable.
+    fn refuse_as_gone(&mut self, mut work: Work, ctx: &mut Context<Self>) {
+        if !self.stands() {
+            self.deferred.push_back(Deferred::Work(work));
+            return self.reload(ctx);
+        }
+        let mut unit = Draft::new(Some(work.outlet.clone()), work.items.len());
+        for item in work.items.drain(..) {
+            unit.answer(item.ticket, Err(Refusal::not_found(Missing::Network, self.id()).into()), false);
+        }
+        self.send(unit);
     }
 
     fn hold(&mut self, hold: Hold, ctx: &mut Context<Self>) {
@@ -404,7 +423,7 @@ impl Handler<Work> for NetworkActor {
                 self.deferred.push_back(Deferred::Work(work));
             }
             Phase::Stopped => refuse(work, &self.fault_of_stop()),
-            Phase::Gone => refuse(work, &Fault::Refused(Refusal::not_found(Missing::Network, self.id()))),
+            Phase::Gone => self.refuse_as_gone(work, ctx),
         }
     }
 }
@@ -418,9 +437,13 @@ impl Handler<Hold> for NetworkActor {
                 self.deferred.push_back(Deferred::Hold(hold));
             }
             Phase::Stopped => drop(hold.granted.send(Err(Box::new(self.fault_of_stop())))),
-            Phase::Gone => {
+            Phase::Gone if self.stands() => {
                 let refusal = Refusal::not_found(Missing::Network, self.id());
                 drop(hold.granted.send(Err(refusal.into())));
+            }
+            Phase::Gone => {
+                self.deferred.push_back(Deferred::Hold(hold));
+                self.reload(ctx);
             }
         }
     }
@@ -502,7 +525,7 @@ impl Handler<Tick> for NetworkActor {
                     }
                     let due_in_ms = self.network.next_due().map(|due| due.0.saturating_sub(moment.now.0));
                     self.lane.awaits.store(due_in_ms.is_some(), Ordering::Relaxed);
-                    timers::register(self.id(), &ctx.address(), due_in_ms, false);
+                    self.wake(ctx, due_in_ms, false);
                 } else {
                     self.after(ctx);
                 }
@@ -511,7 +534,7 @@ impl Handler<Tick> for NetworkActor {
                 if since.elapsed() > Duration::from_millis(DEFERRED_MS_MAX) {
                     self.refuse_deferred(&Fault::NotReady { reason: NotReadyReason::Loading, retry_after_ms: 500 });
                 }
-                timers::register(self.id(), &ctx.address(), None, true);
+                self.wake(ctx, None, true);
             }
             Phase::Gone => {
                 if self.lane.settled.load(Ordering::Acquire) == self.enqueued {
@@ -521,10 +544,10 @@ impl Handler<Tick> for NetworkActor {
                         self.reload(ctx);
                     }
                 } else {
-                    timers::register(self.id(), &ctx.address(), None, true);
+                    self.wake(ctx, None, true);
                 }
             }
-            Phase::Held { .. } => timers::register(self.id(), &ctx.address(), None, true),
+            Phase::Held { .. } => self.wake(ctx, None, true),
             Phase::Stopped => {}
         }
     }
@@ -538,8 +561,8 @@ impl NetworkActor {
         }
         let Some(image) = image else {
             // It was never made durable, or its deletion was.
-            self.phase = Phase::Gone;
-            self.refuse_deferred(&Fault::Refused(Refusal::not_found(Missing::Network, self.id())));
+            (self.phase, self.incarnation) = (Phase::Gone, incarnation);
+            self.run_deferred(ctx);
             self.shared.gone(Gone { id: self.id() });
             return;
         };

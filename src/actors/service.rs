@@ -6,8 +6,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use actix::ArbiterHandle;
 use actix::prelude::*;
-use actix::{Arbiter, ArbiterHandle};
 use tokio::sync::{mpsc, oneshot};
 
 use super::clock::{Clock, ShardClock};
@@ -16,7 +16,8 @@ use super::directory::{self, Directory, Gone, Reloaded};
 use super::macs::Macs;
 use super::network::{Birth, NetworkActor};
 use super::routes::{Lane, Permits, Published, Route, Routes};
-use super::{Fatal, Outlet, Reply, Told, shard_of, timers};
+use super::timers::{self, Timers};
+use super::{Fatal, Outlet, Reply, Told, shard_of};
 use crate::core::command::Command;
 use crate::core::network::Network;
 use crate::core::outcome::Outcome;
@@ -55,6 +56,8 @@ pub struct Shared {
     pub hooks: Hooks,
     shards: Vec<ShardClock>,
     reactors: Vec<ArbiterHandle>,
+    /// One for each reactor.
+    timers: Vec<Arc<Timers>>,
     committers: OnceLock<Vec<Addr<Committer>>>,
     directory: OnceLock<Addr<Directory>>,
     fatal: mpsc::UnboundedSender<Fatal>,
@@ -93,10 +96,19 @@ impl Shared {
         shard_of(network, self.info.shards)
     }
 
+    fn place_of(&self, network: NetworkId) -> usize {
+        // Not the bits that choose the shard: any will do, but one shard's networks may spread over threads.
+        (network.0 >> 64) as usize % self.reactors.len()
+    }
+
     /// The reactor thread on which a network's actor runs.
     pub fn reactor_of(&self, network: NetworkId) -> &ArbiterHandle {
-        // Not the bits that choose the shard: any will do, but one shard's networks may spread over threads.
-        &self.reactors[(network.0 >> 64) as usize % self.reactors.len()]
+        &self.reactors[self.place_of(network)]
+    }
+
+    /// What wakes a network: the timers of its reactor thread.
+    pub fn timers_of(&self, network: NetworkId) -> &Timers {
+        &self.timers[self.place_of(network)]
     }
 
     /// All reactor threads.
@@ -264,6 +276,10 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
     let images = take_and_load(&*store, &*clock, info.shards).await?;
     let heads: Vec<(ShardId, Head)> = images.iter().map(|(shard, image)| (*shard, image.head)).collect();
     let shards = heads.iter().map(|(_, head)| ShardClock::new(head.time, &*clock)).collect();
+    let timers: Vec<Arc<Timers>> = reactors.iter().map(|_| Arc::new(Timers::new(Arc::clone(&clock)))).collect();
+    for (reactor, timers) in reactors.iter().zip(&timers) {
+        reactor.spawn(timers::run(Arc::downgrade(timers)));
+    }
     let shared = Arc::new(Shared {
         info: info.clone(),
         routes: Routes::default(),
@@ -276,6 +292,7 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
         metrics,
         hooks,
         reactors,
+        timers,
         fatal,
         over: AtomicBool::new(false),
         epochs: heads.iter().map(|(_, head)| AtomicU64::new(head.epoch.0)).collect(),
@@ -292,9 +309,14 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
         })
         .collect();
     let _ = shared.committers.set(committers); // Set once: `shared` was made above.
-    // Elsewhere than on this thread, which has a lease to keep.
     let wall = shared.clock.wall();
-    let built = tokio::task::spawn_blocking(move || networks_of(images, wall)).await;
+    let few = images.iter().map(|(_, image)| image.networks.len()).sum::<usize>() < NETWORKS_A_THREAD_MIN;
+    let built = if few {
+        Ok(networks_of(images, wall))
+    } else {
+        // Elsewhere than on this thread, which has a lease to keep.
+        tokio::task::spawn_blocking(move || networks_of(images, wall)).await
+    };
     let built = built
         .unwrap_or_else(|_| Err("the thread that builds the networks crashed".to_owned()))
         .and_then(|networks| Ok((Directory::new(Arc::clone(&shared), &networks)?, networks)));
@@ -348,6 +370,9 @@ async fn take_and_load(
     Ok(images)
 }
 
+/// So many networks are worth a thread of their own when they are built: for fewer it costs more than it saves.
+const NETWORKS_A_THREAD_MIN: usize = 64;
+
 /// Builds the networks of all images, on as many threads as there are processors; by id.
 fn networks_of(images: Vec<(ShardId, ShardImage)>, wall: WallTime) -> Result<Vec<Network>, String> {
     let of_shard = |(_, image): (ShardId, ShardImage)| {
@@ -355,7 +380,8 @@ fn networks_of(images: Vec<(ShardId, ShardImage)>, wall: WallTime) -> Result<Vec
         image.networks.into_iter().map(move |network| (head, network))
     };
     let images: Vec<(Head, NetworkImage)> = images.into_iter().flat_map(of_shard).collect();
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(images.len());
+    let useful = images.len() / NETWORKS_A_THREAD_MIN;
+    let others = std::thread::available_parallelism().map_or(1, usize::from).min(useful).saturating_sub(1);
     let left = Mutex::new(images.into_iter());
     let build = || {
         let mut built = Vec::new();
@@ -371,19 +397,12 @@ fn networks_of(images: Vec<(ShardId, ShardImage)>, wall: WallTime) -> Result<Vec
         }
     };
     let parts: Vec<Result<Vec<Network>, String>> = std::thread::scope(|scope| {
-        let building: Vec<_> = (0..threads).map(|_| scope.spawn(build)).collect();
+        let building: Vec<_> = (0..others).map(|_| scope.spawn(build)).collect();
+        let own = build();
         let crashed = || Err("a thread that builds networks crashed".to_owned());
-        building.into_iter().map(|part| part.join().unwrap_or_else(|_| crashed())).collect()
+        building.into_iter().map(|part| part.join().unwrap_or_else(|_| crashed())).chain([own]).collect()
     });
     let mut networks: Vec<Network> = parts.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
     networks.sort_unstable_by_key(|network| network.config().id);
     Ok(networks)
-}
-
-/// A reactor thread: an actix arbiter, that is a current-thread tokio runtime, which runs connections, a share of the
-/// networks, and their timer.
-pub fn reactor(clock: Arc<dyn Clock>) -> Arbiter {
-    let reactor = Arbiter::new();
-    reactor.spawn(timers::run(clock));
-    reactor
 }

@@ -50,7 +50,7 @@ const FIRST_WAY_MS: u64 = 3 * NODE_LEASE_MS;
 const MEETS_EVERY: Duration = Duration::from_secs(1);
 
 /// What a node does to own the register, and to know who does.
-pub(super) struct Keeper {
+pub struct Keeper {
     server: Arc<Server>,
     store: Arc<dyn Store>,
     hooks: Hooks,
@@ -63,6 +63,11 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
+    /// Of a node that cannot ask others.
+    pub fn alone(server: Arc<Server>, store: Arc<dyn Store>, hooks: Hooks) -> Self {
+        Self::new(server, store, hooks, None)
+    }
+
     pub(super) fn new(server: Arc<Server>, store: Arc<dyn Store>, hooks: Hooks, peers: Option<Peers>) -> Self {
         let (_, fatals) = outlet();
         Self { server, store, hooks, peers, fatals, renewed_ms: 0 }
@@ -78,7 +83,7 @@ impl Keeper {
     ///
     /// # Errors
     /// A sentence that says what cannot be loaded, and why.
-    pub(super) async fn begin(&mut self) -> Result<(), String> {
+    pub async fn begin(&mut self) -> Result<(), String> {
         self.appear().await?;
         let begun = self.server.clock.lease_ms();
         loop {
@@ -139,6 +144,7 @@ impl Keeper {
         });
         // What takes longer to load than a lease lasts must not be taken away meanwhile, again and again.
         let started = tokio::select! {
+            biased;
             started = starting => started,
             never = renew_while_loading(&self.server, &*self.store, &renewed_ms) => match never {},
         };
@@ -191,7 +197,7 @@ impl Keeper {
     }
 
     /// Keeps the role until the server is to stop, or cannot go on.
-    pub(super) async fn keep(&mut self, stop: &CancellationToken) -> Ended {
+    pub async fn keep(&mut self, stop: &CancellationToken) -> Ended {
         let (server, store) = (Arc::clone(&self.server), Arc::clone(&self.store));
         let meeting = meet_others(&server, &*store);
         tokio::pin!(meeting);
@@ -199,12 +205,14 @@ impl Keeper {
             let role = self.server.seat.role();
             let Some(shared) = role.actors() else {
                 tokio::select! {
+                    biased;
                     () = stop.cancelled() => return Ended::Stopped,
                     () = tokio::time::sleep(CONTENDS_EVERY) => {}
                     () = &mut meeting => {}
                 }
                 // The role says what came of it.
                 let contended = tokio::select! {
+                    biased;
                     contended = self.contend() => contended,
                     () = stop.cancelled() => return Ended::Stopped,
                     () = &mut meeting => continue,
@@ -217,6 +225,7 @@ impl Keeper {
                 }
             };
             let problem = tokio::select! {
+                biased;
                 () = stop.cancelled() => return Ended::Stopped,
                 Some(Fatal(problem)) = self.fatals.recv() => problem,
                 problem = keep_lease(&self.server, &*self.store, &mut self.renewed_ms) => problem,
@@ -246,7 +255,7 @@ impl Keeper {
     }
 
     /// Lets the next owner begin at once; tells what became of the last commits.
-    pub(super) async fn end(&mut self) -> Ended {
+    pub async fn end(&mut self) -> Ended {
         if let Err(error) = self.store.release().await {
             tracing::warn!(error = chain(&error), "the next owner waits for the end of the lease");
         }

@@ -5,8 +5,10 @@
 //! in space. Grants of whose fate nobody knows are no holdings until an answer shows them; releases of whose fate nobody
 //! knows end one.
 //!
-//! Beside that: a repeat shows what is held; a generation is given once in a network; what was released comes back with a
-//! higher generation only.
+//! A lease is sure until the earliest moment at which it may end.
+//!
+//! Beside that: a repeat shows what is held, and nobody is told that he holds nothing while he does; a generation is given
+//! once in a network; what was released comes back with another generation only.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -14,19 +16,28 @@ use super::record::{Asked, Call, Holder, Span, Told};
 
 /// A time in which a holder had something, for certain.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Sure {
-    holder: Holder,
-    span: Span,
-    generation: u64,
-    from_ns: u64,
+pub struct Sure {
+    pub holder: Holder,
+    pub span: Span,
+    pub generation: u64,
+    pub from_ns: u64,
     /// None: to the end of the run.
-    until_ns: Option<u64>,
+    pub until_ns: Option<u64>,
+}
+
+impl Sure {
+    /// Is it sure beyond this moment?
+    fn beyond(&self, moment_ns: u64) -> bool {
+        self.until_ns.is_none_or(|until| until > moment_ns)
+    }
 }
 
 /// Everything that must not be, in words; and how much was checked.
 #[derive(Debug, Default)]
 pub struct Verdict {
     pub problems: Vec<String>,
+    /// Every time in which somebody held something for certain.
+    pub sure: Vec<Sure>,
     pub sure_holdings: usize,
     pub unknown: usize,
 }
@@ -45,8 +56,10 @@ pub fn check(calls: &[Call]) -> Verdict {
     }
     verdict.unknown = calls.iter().filter(|call| call.told == Told::Unknown).count();
     verdict.sure_holdings = sure.len();
+    sure.retain(|holding: &Sure| holding.beyond(holding.from_ns));
     generations(&sure, &mut verdict.problems);
-    overlaps(sure, &mut verdict.problems);
+    overlaps(sure.clone(), &mut verdict.problems);
+    verdict.sure = sure;
     verdict
 }
 
@@ -55,33 +68,55 @@ fn holdings_of(holder: &Holder, calls: &[&Call], sure: &mut Vec<Sure>, problems:
     let mut present: Option<Sure> = None;
     // A release of unknown fate may still be on its way, and take effect after a later answer shows what it is about.
     let mut doubtful: HashSet<u64> = HashSet::new();
+    // When it was told that they are over.
+    let mut over: HashMap<u64, u64> = HashMap::new();
     for (at, call) in calls.iter().enumerate() {
         match (&call.asked, &call.told) {
-            (Asked::Grant, Told::Held { span, generation, created }) => {
+            (Asked::Grant, Told::Held { span, generation, created, until_ns }) => {
                 // Something else of the same holder was under way: what the answer shows may be over by now.
-                let released =
-                    calls[at + 1..].iter().find(|later| later.asked == Asked::Release && later.sent_ns < call.told_ns);
-                let from_ns = call.told_ns;
-                let next =
-                    Sure { holder: holder.clone(), span: *span, generation: *generation, from_ns, until_ns: None };
-                if let Some(held) = &present {
-                    if (held.span, held.generation) == (*span, *generation) {
-                        continue; // A repeat.
+                let released = calls[at + 1..]
+                    .iter()
+                    .find(|later| later.asked == Asked::Release && later.sent_ns < call.told_ns)
+                    .or_else(|| calls[..at].iter().find(|earlier| lingers(earlier, call)));
+                let (from_ns, until_ns) = (call.told_ns, *until_ns);
+                let mut next = Sure { holder: holder.clone(), span: *span, generation: *generation, from_ns, until_ns };
+                if over.get(generation).is_some_and(|told_ns| *told_ns < call.sent_ns) {
+                    problems.push(format!("{holder:?} was told of {next:?} after it was told that this is over"));
+                }
+                if let Some(held) = present.take() {
+                    let still = held.beyond(call.told_ns);
+                    if still && (held.span, held.generation) == (*span, *generation) {
+                        // A repeat.
+                        next.from_ns = held.from_ns;
+                        next.until_ns = held.until_ns.zip(until_ns).map(|(one, other)| one.max(other));
+                        present = Some(next);
+                        continue;
                     }
-                    let kind = if *created { "was granted" } else { "was told that it holds" };
-                    problems.push(format!("{holder:?} {kind} {next:?} while it held {held:?}"));
+                    if still {
+                        let kind = if *created { "was granted" } else { "was told that it holds" };
+                        problems.push(format!("{holder:?} {kind} {next:?} while it held {held:?}"));
+                    }
+                    sure.push(held);
                 }
                 if released.is_none() && !doubtful.contains(generation) {
                     present = Some(next);
                 }
             }
             (Asked::Release, Told::Refused(_)) => {} // Certainly nothing was changed.
-            (Asked::Release, _) => {
+            (Asked::Release, told) => {
                 if let Some(mut held) = present.take() {
-                    if call.told == Told::Unknown {
-                        doubtful.insert(held.generation);
+                    match told {
+                        Told::Unknown => {
+                            doubtful.insert(held.generation);
+                        }
+                        Told::Nothing if held.beyond(call.told_ns) => {
+                            problems.push(format!("{holder:?} was told that it holds nothing while it held {held:?}"));
+                        }
+                        _ => {
+                            over.insert(held.generation, call.told_ns);
+                        }
                     }
-                    held.until_ns = Some(call.sent_ns);
+                    held.until_ns = Some(held.until_ns.map_or(call.sent_ns, |until| until.min(call.sent_ns)));
                     sure.push(held);
                 }
             }
@@ -89,6 +124,11 @@ fn holdings_of(holder: &Holder, calls: &[&Call], sure: &mut Vec<Sure>, problems:
         }
     }
     sure.extend(present);
+}
+
+/// Might an earlier release of unknown fate be carried out after this was sent?
+fn lingers(earlier: &Call, call: &Call) -> bool {
+    earlier.asked == Asked::Release && earlier.told == Told::Unknown && earlier.told_ns > call.sent_ns
 }
 
 /// A generation is given once.
@@ -146,7 +186,7 @@ mod tests {
     }
 
     fn grant(owner: &str, sent_ns: u64, told_ns: u64, address: u128, generation: u64) -> Call {
-        let told = Told::Held { span: (address, address), generation, created: true };
+        let told = Told::Held { span: (address, address), generation, created: true, until_ns: None };
         call(owner, Asked::Grant, sent_ns, told_ns, told)
     }
 
@@ -170,7 +210,7 @@ mod tests {
     #[test]
     fn two_holders_at_one_instant_are_found_blocks_included() {
         assert_eq!(problems(&[grant("a", 0, 10, 5, 1), grant("b", 5, 12, 5, 2)]), 1);
-        let block = Told::Held { span: (4, 7), generation: 2, created: true };
+        let block = Told::Held { span: (4, 7), generation: 2, created: true, until_ns: None };
         assert_eq!(problems(&[grant("a", 0, 10, 5, 1), call("b", Asked::Grant, 5, 12, block.clone())]), 1);
         assert_eq!(problems(&[call("b", Asked::Grant, 5, 12, block), grant("a", 20, 30, 7, 3)]), 1);
         let early = [grant("a", 0, 10, 5, 1), release("a", 50, 60, Told::Released), grant("b", 15, 40, 5, 2)];
@@ -193,5 +233,24 @@ mod tests {
     fn a_second_address_for_a_slot_and_a_generation_given_twice_are_found() {
         assert_eq!(problems(&[grant("a", 0, 10, 5, 1), grant("a", 20, 30, 6, 2)]), 1);
         assert_eq!(problems(&[grant("a", 0, 10, 5, 1), grant("b", 20, 30, 6, 1)]), 1);
+    }
+
+    #[test]
+    fn what_is_over_or_was_never_held_is_not_shown() {
+        let stale = [grant("a", 0, 10, 5, 1), release("a", 20, 30, Told::Released), grant("a", 40, 50, 5, 1)];
+        assert_eq!(problems(&stale), 1);
+        assert_eq!(problems(&[grant("a", 0, 10, 5, 1), release("a", 20, 30, Told::Nothing)]), 1);
+    }
+
+    #[test]
+    fn a_lease_is_sure_until_it_may_end() {
+        let lease = |owner: &str, sent_ns, told_ns, generation, until_ns| {
+            let told = Told::Held { span: (5, 5), generation, created: true, until_ns: Some(until_ns) };
+            call(owner, Asked::Grant, sent_ns, told_ns, told)
+        };
+        assert_eq!(problems(&[lease("a", 0, 10, 1, 100), grant("b", 90, 110, 5, 2)]), 0);
+        assert_eq!(problems(&[lease("a", 0, 10, 1, 100), grant("b", 80, 90, 5, 2)]), 1);
+        assert_eq!(problems(&[lease("a", 0, 10, 1, 100), lease("a", 50, 60, 1, 150), grant("b", 90, 110, 5, 2)]), 1);
+        assert_eq!(problems(&[lease("a", 0, 10, 1, 100), lease("a", 120, 130, 2, 200)]), 0, "it had ended");
     }
 }

@@ -128,7 +128,7 @@ async fn run(load: Arc<Load>, number: usize, seed: u64) {
                     holds[owner] = true;
                     load.granted.fetch_add(1, Ordering::Relaxed);
                 }
-                Told::Released => holds[owner] = false,
+                Told::Released | Told::Nothing => holds[owner] = false,
                 Told::Refused(kind) => {
                     holds[owner] &= kind != "not_found";
                     refused |= kind == "unavailable" || kind == "not_ready";
@@ -159,6 +159,7 @@ fn told_of(asked: &Asked, answer: Answer) -> Told {
         Answer::Refused(kind, _) if kind == "internal" => Told::Unknown,
         Answer::Refused(kind, _) => Told::Refused(kind),
         Answer::Result(result) => match asked {
+            Asked::Release if result["released"].as_array().is_some_and(Vec::is_empty) => Told::Nothing,
             Asked::Release => Told::Released,
             Asked::Grant => {
                 let reservation = result.get("reservation").unwrap_or(&result);
@@ -168,7 +169,7 @@ fn told_of(asked: &Asked, answer: Answer) -> Told {
                     std::net::IpAddr::V6(v6) => u128::from(v6),
                 };
                 let generation = reservation["generation"].as_u64().unwrap();
-                Told::Held { span: (first, first), generation, created: result["created"] == true }
+                Told::Held { span: (first, first), generation, created: result["created"] == true, until_ns: None }
             }
         },
     }

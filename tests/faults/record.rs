@@ -29,10 +29,13 @@ pub enum Asked {
 /// What was answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Told {
-    /// The holder has this, granted with this generation; `created` by this very request or before.
-    Held { span: Span, generation: u64, created: bool },
+    /// The holder has this, granted with this generation; `created` by this very request or before. A lease lasts until
+    /// `until_ns` for certain; without it the holder keeps it until it lets go.
+    Held { span: Span, generation: u64, created: bool, until_ns: Option<u64> },
     /// The holder has nothing any more.
     Released,
+    /// The holder had nothing.
+    Nothing,
     /// Certainly nothing was changed; the error's kind.
     Refused(String),
     /// No answer, or one that says that nobody knows.
@@ -45,7 +48,7 @@ pub struct Call {
     pub holder: Holder,
     pub asked: Asked,
     pub sent_ns: u64,
-    /// When the answer came; for [`Told::Unknown`] when the client gave up.
+    /// When the answer came; for [`Told::Unknown`] when the client gave up, or later: from when on nobody carries it out.
     pub told_ns: u64,
     pub told: Told,
 }

@@ -285,3 +285,39 @@ fn leases_end_by_the_shard_clock_in_a_server_that_is_asked_nothing() {
     }
     assert_eq!(held(&mut client), "0");
 }
+
+#[test]
+fn an_acquire_is_refused_when_what_it_saw_is_durable() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    for (name, cidr) in [("one", "10.1.0.0/32"), ("other", "10.2.0.0/24")] {
+        client.ok("network.create", json!({"name": name, "subnets": [{"cidr": cidr}]}));
+    }
+    let mut second = server.client();
+    server.store.hold();
+    client.send("ip.allocate", json!({"network": "one", "owner": "a"}));
+    assert!(client.silent_for(MOMENT));
+    second.send("ip.acquire", json!({"owner": "b", "ips": [{"network": "one"}, {"network": "other"}]}));
+    assert!(second.silent_for(MOMENT), "the only address is not given to anybody yet");
+    server.store.let_go();
+    assert_eq!(client.answer()["result"]["address"], "10.1.0.0");
+    assert_eq!(second.answer()["error"]["data"]["kind"], "not_enough_capacity");
+}
+
+#[test]
+fn a_network_is_said_to_be_gone_when_that_is_durable() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut second = server.client();
+    server.store.hold();
+    client.send("network.delete", json!({"network": "lan"}));
+    assert!(client.silent_for(MOMENT));
+    let allocate = json!({"network": "lan", "owner": "a"});
+    second.send("ip.allocate", allocate.clone());
+    assert!(second.silent_for(MOMENT), "it may be there still");
+    server.store.always(Fault::NotApplied);
+    server.store.let_go();
+    assert_eq!(client.answer()["result"]["holding"], 0, "the commit that was held is carried out");
+    assert_eq!(second.answer()["error"]["data"]["kind"], "not_found");
+    assert_eq!(second.kind("ip.allocate", allocate), "not_found");
+}

@@ -3,12 +3,13 @@
 //! Discarding a network raises the incarnation of its [`Lane`](crate::actors::routes::Lane) first, fails its answers, and
 //! only then settles its units (CONSISTENCY 6).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use actix::prelude::*;
+use tokio::time::Instant;
 
 use super::unit::{Reload, Unit, chain, class_of, disown, generation_floor, line_of};
 use super::{COMMIT_DEADLINE, Committer, Group, RETRY_AFTER, RETRY_AFTER_MAX};
@@ -103,7 +104,8 @@ impl Committer {
         let retake = retake || groups.iter().any(|group| group.doubtful);
         let applied = if retake { Applied::Unknown } else { applied };
         self.settle_beside(stand, &groups, problem);
-        let mut shards: HashSet<ShardId> = HashSet::new();
+        // In one order, whatever the process: what a simulation saw can be seen again.
+        let mut shards: BTreeSet<ShardId> = BTreeSet::new();
         for group in &groups {
             shards.extend(&group.proofs);
         }
@@ -191,7 +193,7 @@ impl Committer {
         if self.recovering || self.reloads.is_empty() {
             return;
         }
-        let mut of_shard: HashMap<ShardId, Vec<Reload>> = HashMap::new();
+        let mut of_shard: BTreeMap<ShardId, Vec<Reload>> = BTreeMap::new();
         let mut waiting = Vec::new();
         for reload in self.reloads.drain(..) {
             if self.networks.contains_key(&reload.lane.id) || self.loading.contains(&reload.lane.shard) {
@@ -217,15 +219,28 @@ impl Committer {
                     let floor = generation_floor(image.head.generation.max(line.generation), act.shared.clock.wall());
                     let mut networks: HashMap<NetworkId, NetworkImage> =
                         image.networks.into_iter().map(|network| (network.config.id, network)).collect();
+                    let mut asked: HashMap<NetworkId, usize> = HashMap::new();
+                    for reload in &reloads {
+                        *asked.entry(reload.lane.id).or_default() += 1;
+                    }
                     for Reload { lane, to } in reloads {
                         let incarnation = lane.incarnation.load(Ordering::Acquire);
-                        let loaded = Loaded { image: networks.remove(&lane.id), floor, incarnation };
+                        // The network itself may ask, and an act that is in doubt about it: what it has is for all of them.
+                        let others = asked.get_mut(&lane.id).map_or(0, |count| {
+                            *count -= 1;
+                            *count
+                        });
+                        let image =
+                            if others > 0 { networks.get(&lane.id).cloned() } else { networks.remove(&lane.id) };
+                        let loaded = Loaded { image, floor, incarnation };
                         if to.send(loaded).is_err() {
                             tracing::debug!(network = %lane.id, "nobody waits for the network any more");
                         }
                     }
                     act.kick_reloads(ctx);
                 }
+                // Under another token than this one it is somebody else's, if only a late take-over of this node's own.
+                Err(error @ StoreError::Fenced { .. }) => act.stop(&chain(&error)),
                 Err(error) => {
                     tracing::error!(shard = shard.0, error = chain(&error), "the shard cannot be loaded; tried again");
                     act.reloads.extend(reloads);

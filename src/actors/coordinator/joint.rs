@@ -1,6 +1,7 @@
 //! What changes several networks at once: hold, decide, one joint unit, go on.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use tokio::sync::oneshot;
 
@@ -71,6 +72,13 @@ impl Drop for Holds {
     }
 }
 
+/// Networks, and which memory of each is looked at.
+type Seen = Vec<(Arc<Route>, u64)>;
+
+fn seen_of(routes: &[Arc<Route>]) -> Seen {
+    routes.iter().map(|route| (Arc::clone(route), route.lane.incarnation.load(Ordering::Acquire))).collect()
+}
+
 fn lost_before() -> Box<Fault> {
     let problem = "a network's actor died before anything was changed".to_owned();
     Box::new(Fault::Unavailable { applied: Applied::No, problem })
@@ -122,7 +130,11 @@ impl Coordinator {
         asks.sort_by_key(|(route, _)| route.id);
         let routes: Vec<Arc<Route>> = asks.iter().map(|(route, _)| Arc::clone(route)).collect();
         self.together(&routes, "ips")?;
-        let holds = Holds::of(&self.shared, routes).await?;
+        let seen = seen_of(&routes);
+        let holds = match Holds::of(&self.shared, routes).await {
+            Ok(holds) => holds,
+            Err(fault) => return Err(self.seen_durably(seen, fault).await),
+        };
         let transaction = self.transaction();
         let (mut decided, mut outcomes) = (Vec::new(), Vec::new());
         let mut first: Option<Box<Fault>> = None;
@@ -140,12 +152,34 @@ impl Coordinator {
             }
         }
         if let Some(fault) = first {
-            return Err(fault);
+            drop(holds);
+            return Err(self.seen_durably(seen, fault).await);
         }
         if !self.dry_run {
             commit(&self.shared, holds, decided).await?;
         }
         Ok(acquired(outcomes, exact))
+    }
+
+    /// A refusal that was decided under holds, which have ended, leaves when all that it saw is durable, as every other
+    /// does: behind an answer of each of its networks, on the same memory.
+    async fn seen_durably(&self, seen: Seen, refusal: Box<Fault>) -> Box<Fault> {
+        if !matches!(*refusal, Fault::Refused(_)) {
+            return refusal;
+        }
+        for (route, incarnation) in seen {
+            match self.ask_item(&route, self.item(Command::Show, false)).await {
+                Ok(_) if route.lane.incarnation.load(Ordering::Acquire) == incarnation => {}
+                Ok(_) => {
+                    let problem = "a network was loaded again before anything was changed".to_owned();
+                    return Box::new(Fault::Unavailable { applied: Applied::No, problem });
+                }
+                // It was deleted: that is durable, too.
+                Err(fault) if matches!(*fault, Fault::Refused(_)) => {}
+                Err(fault) => return fault,
+            }
+        }
+        refusal
     }
 
     /// What is asked of each network, however it was named: by name here, by id there.
@@ -174,9 +208,11 @@ impl Coordinator {
         if_version: Option<Version>,
         tell: &mut Tell,
     ) {
+        let routes: Vec<Arc<Route>> = [from, to].into_iter().filter_map(|text| self.shared.routes.find(text)).collect();
+        let seen = seen_of(&routes);
         let answer = self.try_move(from, subnet, to, if_version, tell).await;
         if let Err(fault) = answer {
-            tell.tell(Err(fault));
+            tell.tell(Err(self.seen_durably(seen, fault).await));
         }
     }
 

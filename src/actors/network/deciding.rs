@@ -4,10 +4,10 @@
 //! Nothing here answers or commits: what comes of it goes into the [`Draft`] of the turn.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Instant;
 
 use actix::prelude::*;
 use compact_str::CompactString;
+use tokio::time::Instant;
 
 use super::draft::{Draft, restored};
 use super::{NetworkActor, PANIC_WINDOW, PANICS_MAX, Phase, Tick};

@@ -1,0 +1,92 @@
+//! What a client may believe of one holder, after everything that it was told: nothing, something, or one of several.
+//!
+//! A request of unknown fate may have taken effect, or not. One answer to a later request decides it: whatever was on its
+//! way before is fenced or decided by then (CONSISTENCY 1, 3, 6). That is stronger than the intervals of the checker, which
+//! assume nothing about what is on its way.
+
+use super::record::Span;
+
+/// Something that is held, perhaps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Held {
+    pub generation: u64,
+    pub span: Span,
+    /// A lease is sure until then.
+    pub until_ns: Option<u64>,
+}
+
+/// See the module's text. At least one of the three is so.
+#[derive(Debug, Clone)]
+pub struct Belief {
+    /// It may hold nothing.
+    pub absent: bool,
+    /// It may hold this.
+    pub held: Option<Held>,
+    /// It may hold something that it was not told of.
+    pub any: bool,
+}
+
+impl Default for Belief {
+    fn default() -> Self {
+        Self { absent: true, held: None, any: false }
+    }
+}
+
+impl Belief {
+    pub fn is_absent(&self) -> bool {
+        self.absent && self.held.is_none() && !self.any
+    }
+
+    /// What it holds for certain now.
+    pub fn surely(&self, now_ns: u64) -> Option<Held> {
+        self.held.filter(|_| !self.may_be_absent(now_ns) && !self.any)
+    }
+
+    pub fn may_be_absent(&self, now_ns: u64) -> bool {
+        self.absent || self.held.is_some_and(|held| held.until_ns.is_some_and(|until| until < now_ns))
+    }
+
+    pub fn may_hold(&self) -> bool {
+        self.held.is_some() || self.any
+    }
+
+    /// A grant may have taken effect.
+    pub fn doubtful_grant(&mut self, now_ns: u64, replaces: bool) {
+        // A lease may be over when it is carried out.
+        self.any |= replaces || self.may_be_absent(now_ns) || self.held.is_some_and(|held| held.until_ns.is_some());
+    }
+
+    /// A release may have taken effect.
+    pub fn doubtful_release(&mut self) {
+        self.absent = true;
+    }
+
+    /// It holds this and nothing else. Tells what was wrong with that, if anything.
+    pub fn told_held(&mut self, now_ns: u64, held: Held, created: bool) -> Option<String> {
+        let known = self.held.filter(|known| known.generation == held.generation);
+        let problem = match known {
+            Some(known) if known.span != held.span => Some("another address under the same generation"),
+            Some(_) if created => Some("a generation that it had already is said to be made now"),
+            Some(_) => None,
+            None if created && !self.may_be_absent(now_ns) => Some("a second one"),
+            None if !created && !self.any => Some("what nobody granted"),
+            None => None,
+        };
+        let problem = problem.map(|problem| format!("{problem}: {held:?}, after {self:?}"));
+        // Renewals only lengthen.
+        let until_ns = match known {
+            Some(known) => known.until_ns.zip(held.until_ns).map(|(one, other)| one.max(other)),
+            None => held.until_ns,
+        };
+        *self = Self { absent: false, held: Some(Held { until_ns, ..held }), any: false };
+        problem
+    }
+
+    /// It holds nothing: because it let go just now, or before.
+    pub fn told_absent(&mut self, now_ns: u64, just_now: bool) -> Option<String> {
+        let possible = if just_now { self.may_hold() } else { self.may_be_absent(now_ns) };
+        let problem = (!possible).then(|| format!("holds nothing (let go just now: {just_now}), after {self:?}"));
+        *self = Self::default();
+        problem
+    }
+}

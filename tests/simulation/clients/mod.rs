@@ -1,0 +1,495 @@
+//! The clients of a schedule: few holders, tiny networks, so that everything collides; and what they make of the answers.
+//!
+//! A client has some requests under way, each for another holder, and goes on when all are answered or it lost patience.
+//! It asks the node that believes to own the register, mostly, or any other, the sleeping ones too. Everything that it is
+//! told goes into the record of the interval checker, and is held against what it may believe.
+
+mod end;
+mod told;
+
+use std::collections::HashMap;
+
+use rand::Rng;
+use rand::rngs::SmallRng;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::belief::Belief;
+use super::record::{Call, Holder, Span};
+use super::world::World;
+
+/// A lease is sure for so many thousandths of its length: clocks drift.
+const LEASE_SURE_PERMILLE: u64 = 980;
+/// Names of networks that come and go; they compete for one prefix.
+const EXTRAS: [&str; 2] = ["extra-a", "extra-b"];
+const EXTRA_CIDR: &str = "10.200.0.0/29";
+
+/// A network that is always there.
+#[derive(Debug, Clone)]
+pub struct Base {
+    pub name: String,
+    first: u32,
+    size: u32,
+    policy: &'static str,
+    cooldown_seconds: u64,
+    made: bool,
+    /// Of the subnet that comes and goes: may it be there, may it be absent?
+    extra: (bool, bool),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Plain,
+    /// Every request of it has this `ttl_seconds`.
+    Lease(u64),
+    /// Of this prefix length.
+    Block(u8),
+    /// One of two that are acquired together: the other one.
+    Pair(usize),
+}
+
+#[derive(Debug, Clone)]
+struct Slot {
+    holder: Holder,
+    base: usize,
+    kind: Kind,
+    belief: Belief,
+    /// What it let go.
+    dead: Option<(u64, Span)>,
+    /// An acquire of unknown fate is all or nothing.
+    joint_doubt: bool,
+    /// Requests that nobody waits for any more, and that a node may still carry out.
+    lingering: Vec<Lingering>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Lingering {
+    id: u64,
+    node: usize,
+    grants: bool,
+    releases: bool,
+    /// It is carried out by then, or never will be. What was sent before may still not know of it.
+    over_ns: u64,
+}
+
+impl Slot {
+    /// What is on its way may take effect after an answer to what was sent at that time.
+    fn linger(&mut self, sent_ns: u64, now_ns: u64) {
+        self.lingering.retain(|lingering| lingering.over_ns > sent_ns);
+        for lingering in &self.lingering {
+            if lingering.releases {
+                self.belief.doubtful_release();
+            }
+            if lingering.grants {
+                self.belief.doubtful_grant(now_ns, lingering.releases);
+            }
+        }
+        if !self.lingering.is_empty() {
+            self.joint_doubt = false;
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Ask {
+    Allocate(usize),
+    Claim { slot: usize, address: u32, replace: bool },
+    Release(usize),
+    ReleaseDead(usize),
+    Renew(usize),
+    Transfer { from: usize, to: usize },
+    Acquire([usize; 2]),
+    Look { base: usize, address: u32 },
+    Networks,
+    Make(usize),
+    Create(usize),
+    Delete(usize),
+    Rename { extra: usize, back: bool },
+    AddSubnet(usize),
+    RemoveSubnet(usize),
+}
+
+struct Open {
+    id: u64,
+    ask: Ask,
+    sent_ns: u64,
+}
+
+#[derive(Default)]
+struct Client {
+    slots: Vec<Slot>,
+    /// Cares for networks, not for addresses.
+    is_admin: bool,
+    route: Option<Route>,
+    /// Connections that it does not use any more; their last answers are still heard.
+    ghosts: Vec<Route>,
+    open: Vec<Open>,
+    /// The node that it asked does not own.
+    turned_away: bool,
+    /// Counts turns: what belongs to an earlier one comes too late.
+    turn: u64,
+    ended: bool,
+}
+
+struct Route {
+    node: usize,
+    connection: u64,
+    lines: mpsc::UnboundedSender<Vec<u8>>,
+}
+
+/// A network of [`EXTRAS`].
+#[derive(Debug, Clone, Default)]
+struct Extra {
+    belief: Belief,
+    id: Option<String>,
+    renamed: bool,
+}
+
+/// An address that was looked at, and under which generation it was held then.
+struct Look {
+    network: String,
+    address: u128,
+    sent_ns: u64,
+    told_ns: u64,
+    generation: Option<u64>,
+}
+
+/// All clients, and what they were told.
+pub struct Clients {
+    pub bases: Vec<Base>,
+    all: Vec<Client>,
+    extras: Vec<Extra>,
+    pub calls: Vec<Call>,
+    looks: Vec<Look>,
+    pub problems: Vec<String>,
+    /// Who was told of which generation.
+    generations: HashMap<(String, u64), (Holder, Span)>,
+    next_id: u64,
+    next_connection: u64,
+    /// The request that is given up just now, and may still be carried out by a node.
+    given_up: Option<(u64, usize)>,
+    /// Its node, and its places in the record, of every request that may still be carried out.
+    under_way: Vec<(u64, usize, usize)>,
+    /// The answer to who asks at the end.
+    audit: Option<(u64, Option<Value>)>,
+}
+
+impl Clients {
+    pub fn new(draws: &mut SmallRng) -> Self {
+        let bases: Vec<Base> = (0..draws.random_range(2..=3))
+            .map(|at: usize| Base {
+                name: format!("net-{at}"),
+                first: u32::from_be_bytes([10, at as u8, 0, 4]),
+                size: draws.random_range(2..=6),
+                policy: ["lowest", "random", "oldest"][draws.random_range(0..3)],
+                cooldown_seconds: if draws.random_bool(0.2) { 1 } else { 0 },
+                made: false,
+                extra: (false, true),
+            })
+            .collect();
+        let mut all = vec![Client { is_admin: true, ..Client::default() }];
+        for number in 0..draws.random_range(2..=3) {
+            all.push(Client { slots: slots_of(number, bases.len(), draws), ..Client::default() });
+        }
+        Self {
+            bases,
+            all,
+            extras: vec![Extra::default(); EXTRAS.len()],
+            calls: Vec::new(),
+            looks: Vec::new(),
+            problems: Vec::new(),
+            generations: HashMap::new(),
+            next_id: 0,
+            next_connection: 0,
+            given_up: None,
+            under_way: Vec::new(),
+            audit: None,
+        }
+    }
+
+    pub fn all_made(&self) -> bool {
+        self.bases.iter().all(|base| base.made)
+    }
+
+    pub fn all_ended(&self) -> bool {
+        self.all.iter().all(|client| client.ended)
+    }
+
+    fn problem(&mut self, problem: String) {
+        self.problems.push(problem);
+    }
+
+    // ---- asking ----
+
+    /// Every client but the admin begins; the admin, who made the networks, goes on.
+    pub fn begin(world: &mut World) {
+        for at in 1..world.clients.all.len() {
+            let think = world.draws.random_range(0..300);
+            world.after(think, move |world| Self::turn(world, at));
+        }
+    }
+
+    /// A client asks something, or ends.
+    pub fn turn(world: &mut World, at: usize) {
+        let client = &mut world.clients.all[at];
+        client.turn += 1;
+        if world.calm && world.now_ms >= world.plan.ends_ms {
+            client.ended = true;
+            client.route = None;
+            return;
+        }
+        let turn = client.turn;
+        if !Self::route(world, at) {
+            return world.after(150, move |world| Self::turn(world, at));
+        }
+        let asks = if world.clients.all[at].is_admin { Self::admin_asks(world) } else { Self::asks(world, at) };
+        if asks.is_empty() {
+            return world.after(200, move |world| Self::turn(world, at));
+        }
+        let mut text = Vec::new();
+        for ask in asks {
+            let (method, params) = Self::params(world, at, &ask);
+            world.clients.next_id += 1;
+            let id = world.clients.next_id;
+            let line = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string();
+            world.note(|| format!("client {at} asks {line}"));
+            text.extend_from_slice(line.as_bytes());
+            text.push(b'\n');
+            let sent_ns = world.stamp_ns();
+            world.clients.all[at].open.push(Open { id, ask, sent_ns });
+        }
+        let Some(route) = &world.clients.all[at].route else { return };
+        let (connection, node) = (route.connection, route.node);
+        world.note(|| format!("client {at} sends to node-{node}"));
+        let latency = world.draws.random_range(1..4);
+        world.after(latency, move |world| {
+            if let Some(route) = world.clients.all[at].route.as_ref().filter(|route| route.connection == connection) {
+                // A node that is gone takes nothing.
+                let _ = route.lines.send(text);
+            }
+        });
+        let patience = world.draws.random_range(300..4_000);
+        world.after(patience, move |world| Self::lose_patience(world, at, turn));
+    }
+
+    /// Finds a node to ask. False: there is none now.
+    fn route(world: &mut World, at: usize) -> bool {
+        let owners: Vec<usize> = (0..world.nodes.len()).filter(|&n| world.nodes[n].believes()).collect();
+        let draw = world.draws.random_range(0..100);
+        let present = world.clients.all[at].route.as_ref().map(|route| route.node);
+        let wanted = match (draw, present) {
+            (0..15, Some(present)) => present,
+            (0..88, _) if !owners.is_empty() => owners[world.draws.random_range(0..owners.len())],
+            _ => world.draws.random_range(0..world.nodes.len()),
+        };
+        if present == Some(wanted) && world.nodes[wanted].process.is_some() {
+            return true;
+        }
+        world.clients.all[at].route = None;
+        world.clients.next_connection += 1;
+        let connection = world.clients.next_connection;
+        let Some(lines) = world.connect(wanted, connection) else { return false };
+        world.clients.all[at].route = Some(Route { node: wanted, connection, lines });
+        true
+    }
+
+    fn asks(world: &mut World, at: usize) -> Vec<Ask> {
+        let now_ns = world.stamp_ns();
+        let node = world.clients.all[at].route.as_ref().map(|route| route.node);
+        // An owner that does not know yet that it is none is mostly asked what it can answer without a write.
+        let is_stale = node.is_some_and(|node| world.is_stale(node)) && world.draws.random_bool(0.8);
+        if is_stale {
+            world.hit("an owner of yesterday is asked");
+        }
+        let draws = &mut world.draws;
+        let (client, bases) = (&world.clients.all[at], &world.clients.bases);
+        let mut taken: Vec<usize> = Vec::new();
+        let mut asks = Vec::new();
+        for _ in 0..[1, 1, 1, 2, 3][draws.random_range(0..5)] {
+            let one = draws.random_range(0..client.slots.len());
+            let slot = &client.slots[one];
+            let base = &bases[slot.base];
+            let address = base.first + draws.random_range(0..base.size);
+            let draw = draws.random_range(0..100);
+            let ask = match (slot.kind, draw) {
+                (Kind::Plain | Kind::Block(_), _) if is_stale && slot.dead.is_some() && slot.belief.is_absent() => {
+                    Ask::Allocate(one)
+                }
+                _ if is_stale => Ask::Look { base: slot.base, address },
+                (_, 0..6) => Ask::Look { base: slot.base, address },
+                (_, 6..8) => Ask::Networks,
+                (_, 8..12) if slot.dead.is_some() => Ask::ReleaseDead(one),
+                (Kind::Pair(other), 12..70) => Ask::Acquire([one.min(other), one.max(other)]),
+                (Kind::Plain, 12..22) => Ask::Claim { slot: one, address, replace: draw > 17 },
+                (Kind::Plain, 22..34) if slot.belief.surely(now_ns).is_some() => {
+                    let mut others = (0..client.slots.len()).filter(|other| {
+                        let to = &client.slots[*other];
+                        *other != one && to.base == slot.base && to.kind == Kind::Plain && to.belief.is_absent()
+                    });
+                    match others.next() {
+                        Some(to) => Ask::Transfer { from: one, to },
+                        None => Ask::Allocate(one),
+                    }
+                }
+                (Kind::Lease(_), 12..40) if slot.belief.may_hold() => Ask::Renew(one),
+                // Mostly the other way round; now and then a repeat.
+                _ if slot.belief.may_hold() && draw < 75 => Ask::Release(one),
+                (Kind::Pair(other), _) => Ask::Acquire([one.min(other), one.max(other)]),
+                _ => Ask::Allocate(one),
+            };
+            let concerned = match &ask {
+                Ask::Transfer { from, to } => vec![*from, *to],
+                Ask::Acquire(pair) => pair.to_vec(),
+                Ask::Look { .. } | Ask::Networks => Vec::new(),
+                _ => vec![one],
+            };
+            if concerned.iter().any(|slot| taken.contains(slot)) {
+                continue;
+            }
+            taken.extend(concerned);
+            asks.push(ask);
+        }
+        asks
+    }
+
+    fn admin_asks(world: &mut World) -> Vec<Ask> {
+        if let Some(base) = world.clients.bases.iter().position(|base| !base.made) {
+            return vec![Ask::Make(base)];
+        }
+        let draws = &mut world.draws;
+        let extra = draws.random_range(0..EXTRAS.len());
+        let base = draws.random_range(0..world.clients.bases.len());
+        let present = &world.clients.extras[extra];
+        let sure = present.id.is_some() && !present.belief.absent && !present.belief.any;
+        let ask = match draws.random_range(0..10) {
+            0 => Ask::AddSubnet(base),
+            1 => Ask::RemoveSubnet(base),
+            2 => Ask::Networks,
+            _ if present.renamed => Ask::Rename { extra, back: true },
+            3 | 4 if sure => Ask::Rename { extra, back: false },
+            5..=7 if present.id.is_some() => Ask::Delete(extra),
+            _ => Ask::Create(extra),
+        };
+        vec![ask]
+    }
+
+    fn params(world: &mut World, at: usize, ask: &Ask) -> (&'static str, Value) {
+        let clients = &world.clients;
+        let slots = &clients.all[at].slots;
+        let text = |address: u32| std::net::Ipv4Addr::from(address).to_string();
+        let of = |slot: usize| {
+            let Slot { holder, kind, .. } = &slots[slot];
+            let mut params = json!({"network": holder.network, "owner": holder.owner, "slot": holder.slot});
+            if let Kind::Block(length) = kind {
+                params["prefix_length"] = json!(length);
+            }
+            if let Kind::Lease(seconds) = kind {
+                params["ttl_seconds"] = json!(seconds);
+            }
+            params
+        };
+        let plain = |slot: usize| {
+            let holder = &slots[slot].holder;
+            json!({"network": holder.network, "owner": holder.owner, "slot": holder.slot})
+        };
+        match ask {
+            Ask::Allocate(slot) => {
+                let mut params = of(*slot);
+                params["brief"] = json!(true);
+                ("ip.allocate", params)
+            }
+            Ask::Claim { slot, address, replace } => {
+                let mut params = of(*slot);
+                (params["address"], params["brief"]) = (json!(text(*address)), json!(true));
+                if *replace {
+                    params["replace"] = json!(true);
+                }
+                ("ip.claim", params)
+            }
+            Ask::Release(slot) => ("ip.release", plain(*slot)),
+            Ask::ReleaseDead(slot) => {
+                let (generation, span) = slots[*slot].dead.unwrap_or_default();
+                let network = &slots[*slot].holder.network;
+                let address = text(span.0 as u32);
+                ("ip.release", json!({"network": network, "address": address, "if_generation": generation}))
+            }
+            Ask::Renew(slot) => ("ip.renew", of(*slot)),
+            Ask::Transfer { from, to } => {
+                let (holder, to) = (&slots[*from].holder, &slots[*to].holder);
+                let address = slots[*from].belief.held.map_or(0, |held| held.span.0 as u32);
+                let params = json!({
+                    "network": holder.network, "address": text(address), "owner": holder.owner,
+                    "to": {"owner": to.owner, "slot": to.slot},
+                });
+                ("ip.transfer", params)
+            }
+            Ask::Acquire(pair) => {
+                let owner = &slots[pair[0]].holder.owner;
+                let ips: Vec<Value> = pair
+                    .iter()
+                    .map(|slot| json!({"network": slots[*slot].holder.network, "slot": slots[*slot].holder.slot}))
+                    .collect();
+                ("ip.acquire", json!({"owner": owner, "ips": ips, "brief": true}))
+            }
+            Ask::Look { base, address } => {
+                ("ip.get", json!({"network": clients.bases[*base].name, "address": text(*address)}))
+            }
+            Ask::Networks => ("network.list", json!({})),
+            Ask::Make(base) => {
+                let Base { name, first, size, policy, cooldown_seconds, .. } = &clients.bases[*base];
+                let range = format!("{}-{}", text(*first), text(first + size - 1));
+                let subnet = json!({"cidr": format!("{}/28", text(first & !15)), "pools": [{"range": range}]});
+                let params = json!({
+                    "name": name, "policy": policy, "cooldown_seconds": cooldown_seconds, "if_absent": true,
+                    "subnets": [subnet],
+                });
+                ("network.create", params)
+            }
+            Ask::Create(extra) => {
+                let subnets = json!([{"cidr": EXTRA_CIDR}]);
+                ("network.create", json!({"name": EXTRAS[*extra], "if_absent": true, "subnets": subnets}))
+            }
+            Ask::Delete(extra) => ("network.delete", json!({"network": clients.extras[*extra].id})),
+            Ask::Rename { extra, back } => {
+                let name = EXTRAS[*extra];
+                let name = if *back { name.to_owned() } else { format!("{name}-renamed") };
+                ("network.update", json!({"network": clients.extras[*extra].id, "set": {"name": name}}))
+            }
+            Ask::AddSubnet(base) => {
+                let params = json!({
+                    "network": clients.bases[*base].name, "cidr": format!("10.{}.0.0/30", 100 + base),
+                    "name": "extra", "if_absent": true,
+                });
+                ("subnet.add", params)
+            }
+            Ask::RemoveSubnet(base) => {
+                ("subnet.remove", json!({"network": clients.bases[*base].name, "subnet": "extra"}))
+            }
+        }
+    }
+}
+
+fn slots_of(client: usize, bases: usize, draws: &mut SmallRng) -> Vec<Slot> {
+    let mut slots = Vec::new();
+    let mut add = |base: usize, owner: &str, kind: Kind| {
+        let holder =
+            Holder { network: format!("net-{base}"), owner: format!("c{client}/{owner}"), slot: "0".to_owned() };
+        slots.push(Slot {
+            holder,
+            base,
+            kind,
+            belief: Belief::default(),
+            dead: None,
+            joint_doubt: false,
+            lingering: Vec::new(),
+        });
+    };
+    for number in 0..3 {
+        add(draws.random_range(0..bases), &format!("o{number}"), Kind::Plain);
+    }
+    add(draws.random_range(0..bases), "lease", Kind::Lease(draws.random_range(1..6)));
+    add(draws.random_range(0..bases), "block", Kind::Block(draws.random_range(30..32)));
+    add(0, "pair", Kind::Pair(6));
+    add(1, "pair", Kind::Pair(5));
+    slots
+}

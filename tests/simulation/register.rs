@@ -1,0 +1,413 @@
+//! The register that all nodes of a simulation share, as a replicated store keeps it: the rules of `store::fence`, leases by
+//! the store's own time, and writes that a failover may lose until they are confirmed.
+//!
+//! Pure: the world says what time it is and when something is confirmed. [`Rules`] can be switched off one by one, to show
+//! that the judge sees what happens without them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use allod::core::state::{Entry, Key, State, Step};
+use allod::core::types::{Generation, NetworkId, ShardTime};
+use allod::limits::NODE_LEASE_MS;
+use allod::store::{
+    Batch, CommitError, Committed, Digest, Epoch, Head, NetworkImage, Seq, ShardId, ShardImage, StoreError, Token,
+};
+use xxhash_rust::xxh3::Xxh3;
+
+/// Batches of a line that are recognised when they come again.
+const REMEMBERED_BATCHES_MAX: usize = 64;
+
+/// What the register insists on. All of it, but in negative controls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rules {
+    /// Only the owner's token writes.
+    pub token: bool,
+    /// A used number is the same batch only if its bytes are, and a batch follows the one that its writer means, by digest
+    /// and by time. Without it token and number are its whole name.
+    pub digest: bool,
+    /// What is answered cannot be lost.
+    pub confirmation: bool,
+    /// An answer without a write waits for a proof of ownership.
+    pub check: bool,
+    /// What is stored is compared with what is expected.
+    pub expectations: bool,
+}
+
+impl Rules {
+    pub const ALL: Rules = Rules { token: true, digest: true, confirmation: true, check: true, expectations: true };
+}
+
+/// A process that talks to the register.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Who {
+    /// Its handle: another one after each start.
+    pub handle: u64,
+    /// Name of the node.
+    pub name: Arc<str>,
+}
+
+/// A batch as it is sent: with its bytes' digest, and the digest of the line that it continues.
+#[derive(Debug, Clone)]
+pub struct Sealed {
+    pub batch: Batch,
+    /// None: it follows nothing that its sender knows.
+    pub parent: Option<Digest>,
+    pub bytes: Arc<[u8]>,
+}
+
+/// What a write was, for the trace and the counters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Write {
+    Take,
+    Commit,
+    Lease,
+}
+
+#[derive(Debug, Clone)]
+struct Shard {
+    head: Head,
+    owner: Option<Who>,
+    lease_ends_ms: u64,
+    recent: VecDeque<(Token, Seq, Digest, Digest)>,
+    networks: BTreeMap<NetworkId, BTreeMap<Key, State>>,
+}
+
+/// What stood before a write that is not confirmed.
+#[derive(Debug)]
+struct Version {
+    position: u64,
+    write: Write,
+    before: Vec<Rc<Shard>>,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Register {
+    pub rules: Rules,
+    shards: Vec<Rc<Shard>>,
+    unconfirmed: VecDeque<Version>,
+    /// Writes so far.
+    position: u64,
+    /// Steps that ended leases, and those that gave or took blocks: for the counters.
+    pub expired: u64,
+}
+
+enum Verdict {
+    Next(Digest),
+    Applied(Digest),
+    /// Of somebody who is no owner, where nobody looks.
+    Intruder,
+}
+
+/// Digest of a line after a batch.
+pub fn digest(parent: Digest, bytes: &[u8]) -> Digest {
+    let mut hash = Xxh3::new();
+    hash.update(&parent.0.to_be_bytes());
+    hash.update(bytes);
+    Digest(hash.digest128())
+}
+
+impl Shard {
+    fn new() -> Self {
+        let head = Head {
+            epoch: Epoch(0),
+            token: Token(0),
+            parent: Token(0),
+            seq: Seq(0),
+            digest: Digest(0),
+            time: ShardTime(0),
+            generation: Generation(0),
+        };
+        Self { head, owner: None, lease_ends_ms: 0, recent: VecDeque::new(), networks: BTreeMap::new() }
+    }
+
+    fn judge(&self, rules: Rules, sealed: &Sealed) -> Result<Verdict, CommitError> {
+        let Sealed { batch, parent, bytes } = sealed;
+        let fenced = CommitError::Fenced { shard: batch.shard, current: self.head.epoch };
+        if self.head.epoch == Epoch(0) {
+            return Err(fenced);
+        }
+        if batch.token != self.head.token || batch.epoch != self.head.epoch {
+            return if rules.token { Err(fenced) } else { Ok(Verdict::Intruder) };
+        }
+        if batch.seq <= self.head.seq {
+            let known = self.recent.iter().find(|&&(token, seq, ..)| (token, seq) == (batch.token, batch.seq));
+            return match known {
+                Some(&(_, _, before, after)) if !rules.digest || digest(before, bytes) == after => {
+                    Ok(Verdict::Applied(after))
+                }
+                _ => Err(fenced),
+            };
+        }
+        if batch.seq.0 > self.head.seq.0 + 1 {
+            let cause = StoreError::Gap { shard: batch.shard, last: self.head.seq };
+            return Err(CommitError::NotApplied { cause });
+        }
+        if rules.digest && *parent != Some(self.head.digest) {
+            return Err(fenced);
+        }
+        if rules.digest && (batch.time < self.head.time || batch.generation < self.head.generation) {
+            let cause = StoreError::Invalid("its time or its generation is lower than that of the batch before".into());
+            return Err(CommitError::NotApplied { cause });
+        }
+        Ok(Verdict::Next(digest(self.head.digest, bytes)))
+    }
+
+    /// Compares what each step expects with what stands then, blocks as blocks.
+    fn expects(&self, batch: &Batch) -> Result<(), CommitError> {
+        let mut changed: BTreeMap<NetworkId, BTreeMap<Key, State>> = BTreeMap::new();
+        for act in &batch.acts {
+            let keys = changed
+                .entry(act.network)
+                .or_insert_with(|| self.networks.get(&act.network).cloned().unwrap_or_default());
+            for step in &act.steps {
+                let found = keys.get(&step.key).map(State::mark);
+                let in_the_way = found.is_none().then(|| covering(keys, step)).flatten();
+                if found != step.expect || in_the_way.is_some() {
+                    return Err(CommitError::Mismatch {
+                        shard: batch.shard,
+                        seq: batch.seq,
+                        network: act.network,
+                        key: step.key,
+                        expected: step.expect,
+                        found: in_the_way.or(found),
+                    });
+                }
+                put(keys, step);
+            }
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, batch: &Batch) {
+        for act in &batch.acts {
+            let keys = self.networks.entry(act.network).or_default();
+            act.steps.iter().for_each(|step| put(keys, step));
+            if keys.is_empty() {
+                self.networks.remove(&act.network);
+            }
+        }
+    }
+}
+
+fn put(keys: &mut BTreeMap<Key, State>, step: &Step) {
+    match &step.state {
+        Some(state) => keys.insert(step.key, state.clone()),
+        None => keys.remove(&step.key),
+    };
+}
+
+/// What holds an address that a step gives to somebody.
+fn covering(keys: &BTreeMap<Key, State>, step: &Step) -> Option<u64> {
+    let range = |key: &Key, state: &State| match (key, state) {
+        (&Key::Address(address), State::Entry(Entry::Held(held))) => {
+            allod::core::address::Cidr::new(address, held.prefix_length).map(|cidr| cidr.range())
+        }
+        _ => None, // Holds nothing.
+    };
+    let wanted = range(&step.key, step.state.as_ref()?)?;
+    keys.iter().find(|(key, state)| range(key, state).is_some_and(|held| held.overlaps(wanted))).map(|(_, s)| s.mark())
+}
+
+fn image(keys: &BTreeMap<Key, State>) -> Option<NetworkImage> {
+    let mut image: Option<NetworkImage> = None;
+    let (mut subnets, mut entries) = (Vec::new(), Vec::new());
+    for (key, state) in keys {
+        match (key, state) {
+            (_, State::Config(config)) => {
+                image = Some(NetworkImage { config: Arc::clone(config), subnets: Vec::new(), entries: Vec::new() });
+            }
+            (_, State::Subnet(subnet)) => subnets.push(Arc::clone(subnet)),
+            (&Key::Address(address), State::Entry(entry)) => entries.push((address, entry.clone())),
+            _ => {} // The codec refuses such a pair.
+        }
+    }
+    image.map(|image| NetworkImage { subnets, entries, ..image })
+}
+
+impl Register {
+    pub fn new(shards: u16, rules: Rules) -> Self {
+        let shards = (0..shards).map(|_| Rc::new(Shard::new())).collect();
+        Self { rules, shards, unconfirmed: VecDeque::new(), position: 0, expired: 0 }
+    }
+
+    /// How many writes there were: an answer waits until this one is confirmed.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// How many writes a failover may lose.
+    pub fn unconfirmed(&self) -> usize {
+        self.unconfirmed.len()
+    }
+
+    fn write(&mut self, write: Write) {
+        self.position += 1;
+        self.unconfirmed.push_back(Version { position: self.position, write, before: self.shards.clone() });
+    }
+
+    fn shard(&self, shard: ShardId) -> &Shard {
+        &self.shards[usize::from(shard.0)]
+    }
+
+    fn change(&mut self, shard: ShardId) -> &mut Shard {
+        Rc::make_mut(&mut self.shards[usize::from(shard.0)])
+    }
+
+    /// Everything up to here survives a failover.
+    pub fn confirm(&mut self, position: u64) {
+        while self.unconfirmed.front().is_some_and(|version| version.position <= position) {
+            self.unconfirmed.pop_front();
+        }
+    }
+
+    /// The last so many writes are lost. Tells what they were.
+    pub fn fail_over(&mut self, lost: usize) -> Vec<Write> {
+        let mut writes = Vec::new();
+        for _ in 0..lost {
+            if let Some(version) = self.unconfirmed.pop_back() {
+                self.shards = version.before;
+                writes.push(version.write);
+            }
+        }
+        writes
+    }
+
+    /// A take-over. `before`: the asker took it through this handle before.
+    pub fn take(
+        &mut self,
+        now_ms: u64,
+        who: &Who,
+        shard: ShardId,
+        token: Token,
+        before: bool,
+    ) -> Result<Head, StoreError> {
+        let present = self.shard(shard);
+        let own = present.owner.as_ref() == Some(who);
+        if before && !own {
+            return Err(StoreError::Fenced { shard, current: present.head.epoch });
+        }
+        if let Some(owner) = present.owner.as_ref().filter(|_| !own && present.lease_ends_ms > now_ms) {
+            let left_ms = present.lease_ends_ms - now_ms;
+            return Err(StoreError::Held { shard, owner: owner.name.clone(), address: "".into(), left_ms });
+        }
+        self.write(Write::Take);
+        let shard = self.change(shard);
+        if token != shard.head.token {
+            let Head { epoch, token: parent, .. } = shard.head;
+            shard.head = Head { epoch: Epoch(epoch.0 + 1), token, parent, ..shard.head };
+        }
+        (shard.owner, shard.lease_ends_ms) = (Some(who.clone()), now_ms + NODE_LEASE_MS);
+        Ok(shard.head)
+    }
+
+    pub fn load(&self, shard: ShardId, token: Token) -> Result<ShardImage, StoreError> {
+        let present = self.shard(shard);
+        if present.head.token != token {
+            return Err(StoreError::Fenced { shard, current: present.head.epoch });
+        }
+        let networks = present.networks.values().filter_map(image).collect();
+        Ok(ShardImage { head: present.head, networks })
+    }
+
+    /// All of them or none. Tells too whether any of them was applied before.
+    pub fn commit(&mut self, sealed: &[Sealed]) -> Result<(Vec<Committed>, bool), CommitError> {
+        let mut verdicts = Vec::with_capacity(sealed.len());
+        for one in sealed {
+            let shard = self.shard(one.batch.shard);
+            let verdict = shard.judge(self.rules, one)?;
+            if self.rules.expectations && !matches!(verdict, Verdict::Applied(_)) {
+                shard.expects(&one.batch)?;
+            }
+            verdicts.push(verdict);
+        }
+        let again = verdicts.iter().any(|verdict| matches!(verdict, Verdict::Applied(_)));
+        if verdicts.iter().any(|verdict| !matches!(verdict, Verdict::Applied(_))) {
+            self.write(Write::Commit);
+        }
+        let mut committed = Vec::with_capacity(sealed.len());
+        for (Sealed { batch, .. }, verdict) in sealed.iter().zip(verdicts) {
+            let (shard, seq) = (batch.shard, batch.seq);
+            if !matches!(verdict, Verdict::Applied(_)) {
+                self.expired += batch.acts.iter().filter(|act| act.by == "lease").count() as u64;
+            }
+            let present = self.change(shard);
+            let digest = match verdict {
+                Verdict::Applied(digest) => digest,
+                Verdict::Intruder => {
+                    present.apply(batch);
+                    present.head.digest
+                }
+                Verdict::Next(digest) => {
+                    present.apply(batch);
+                    if present.recent.len() == REMEMBERED_BATCHES_MAX {
+                        present.recent.pop_front();
+                    }
+                    present.recent.push_back((batch.token, seq, present.head.digest, digest));
+                    let Batch { time, generation, .. } = *batch;
+                    present.head = Head { seq, digest, time, generation, ..present.head };
+                    digest
+                }
+            };
+            committed.push(Committed { shard, seq, digest });
+        }
+        Ok((committed, again))
+    }
+
+    /// Is each of these batches on its line, and its token the owner's?
+    pub fn check(&self, names: &[(ShardId, Token, Seq, Digest)]) -> Result<(), CommitError> {
+        for &(shard, token, seq, digest) in names {
+            let present = self.shard(shard);
+            let Head { epoch: current, seq: last, digest: latest, .. } = present.head;
+            let on_line = (last, latest) == (seq, digest)
+                || present.recent.iter().any(|&(_, at, before, after)| {
+                    (at, after) == (seq, digest) || (at.0, before) == (seq.0 + 1, digest)
+                });
+            if self.rules.check && !(present.head.token == token && on_line) {
+                return Err(CommitError::Fenced { shard, current });
+            }
+        }
+        Ok(())
+    }
+
+    /// Extends the leases of these shards, all of them or none.
+    pub fn renew(&mut self, now_ms: u64, shards: &[(ShardId, Token)]) -> Result<(), StoreError> {
+        for &(shard, token) in shards {
+            let present = self.shard(shard);
+            if present.head.token != token {
+                return Err(StoreError::Fenced { shard, current: present.head.epoch });
+            }
+        }
+        self.write(Write::Lease);
+        for &(shard, _) in shards {
+            self.change(shard).lease_ends_ms = now_ms + NODE_LEASE_MS;
+        }
+        Ok(())
+    }
+
+    /// Ends the leases of those of these shards that are still under these tokens.
+    pub fn release(&mut self, shards: &[(ShardId, Token)]) {
+        self.write(Write::Lease);
+        for &(shard, token) in shards {
+            if self.shard(shard).head.token == token {
+                self.change(shard).lease_ends_ms = 0;
+            }
+        }
+    }
+
+    /// Everything that is held: network, first and last address, generation, owner and slot.
+    pub fn held(&self) -> Vec<(NetworkId, String, u64, String, String)> {
+        let mut held = Vec::new();
+        for (id, keys) in self.shards.iter().flat_map(|shard| &shard.networks) {
+            for (key, state) in keys {
+                if let (Key::Address(address), State::Entry(Entry::Held(one))) = (key, state) {
+                    let (owner, slot) = (one.holder.owner.as_str().to_owned(), one.holder.slot.as_str().to_owned());
+                    held.push((*id, address.to_string(), one.generation.0, owner, slot));
+                }
+            }
+        }
+        held
+    }
+}

@@ -1,0 +1,243 @@
+//! One node's way to the register: a [`Store`] whose calls become messages, in the hands of the world, which may lose,
+//! delay and double them.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::Future;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use allod::store::codec::encode_batch;
+use allod::store::{
+    Batch, CommitError, Committed, Digest, Head, Later, Seq, ShardId, ShardImage, Store, StoreError, StoreFigures,
+    StoreHealth, StoreInfo, Token,
+};
+use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
+
+use super::register::{Sealed, Who, digest};
+
+/// How long an answer may take before its outcome is unknown.
+const ANSWER_WITHIN: Duration = Duration::from_millis(1_500);
+/// Batches whose digests are remembered. More than can be under way.
+const REMEMBERED_BATCHES_MAX: usize = 64;
+
+/// What a node asks of the register, and where the answer goes.
+pub enum Ask {
+    Take {
+        shard: ShardId,
+        token: Token,
+        before: bool,
+        to: oneshot::Sender<Result<Head, StoreError>>,
+    },
+    Load {
+        shard: ShardId,
+        token: Token,
+        to: oneshot::Sender<Result<ShardImage, StoreError>>,
+    },
+    /// What was applied comes once more after so many milliseconds, if it is doubled.
+    Commit {
+        sealed: Arc<[Sealed]>,
+        again_ms: Option<u64>,
+        to: Option<oneshot::Sender<Result<Vec<Committed>, CommitError>>>,
+    },
+    Check {
+        names: Vec<(ShardId, Token, Seq, Digest)>,
+        to: oneshot::Sender<Result<(), CommitError>>,
+    },
+    Renew {
+        shards: Vec<(ShardId, Token)>,
+        to: oneshot::Sender<Result<(), StoreError>>,
+    },
+    Release(Vec<(ShardId, Token)>),
+}
+
+/// What comes out of a node.
+pub enum Out {
+    /// To the register.
+    Ask(Ask),
+    /// To the client of a connection.
+    Lines(u64, Vec<u8>),
+}
+
+/// Where a node puts what leaves it: the world is told at once.
+#[derive(Default)]
+pub struct Outbox {
+    /// With the node's time.
+    out: Mutex<Vec<(Instant, Out)>>,
+    pub told: Notify,
+}
+
+impl Outbox {
+    pub fn put(&self, out: Out) {
+        self.out.lock().unwrap().push((Instant::now(), out));
+        self.told.notify_one();
+    }
+
+    pub fn take(&self) -> Vec<(Instant, Out)> {
+        std::mem::take(&mut self.out.lock().unwrap())
+    }
+}
+
+/// What the handle knows of a line: digests of the batches that it sent.
+#[derive(Default)]
+struct Line {
+    taken: bool,
+    token: Option<Token>,
+    known: VecDeque<(Seq, Digest)>,
+}
+
+impl Line {
+    /// The digest that a batch follows. Batches are sent in order, and sent again with the same bytes.
+    fn link(&mut self, batch: &Batch, bytes: &[u8]) -> Option<Digest> {
+        if self.token != Some(batch.token) {
+            return None;
+        }
+        let &(_, parent) = self.known.iter().find(|(seq, _)| seq.0 + 1 == batch.seq.0)?;
+        let next = (batch.seq, digest(parent, bytes));
+        if !self.known.contains(&next) {
+            // What was behind it under the same numbers was refused, or will be.
+            self.known.retain(|(seq, _)| *seq < batch.seq);
+            if self.known.len() == REMEMBERED_BATCHES_MAX {
+                self.known.pop_front();
+            }
+            self.known.push_back(next);
+        }
+        Some(parent)
+    }
+}
+
+/// The handle of one process of a node.
+pub struct SimStore {
+    pub who: Who,
+    info: StoreInfo,
+    outbox: Arc<Outbox>,
+    lines: Arc<Mutex<HashMap<ShardId, Line>>>,
+}
+
+impl SimStore {
+    pub fn new(who: Who, shards: u16, together: bool, outbox: Arc<Outbox>) -> Self {
+        let info = StoreInfo {
+            kind: "simulated",
+            durability: "confirmed by simulated replicas".to_owned(),
+            full: "the simulated register is full",
+            register: 1,
+            shards,
+            commits_shards_together: together,
+            ownership_is_standing: false,
+            act_bytes_max: allod::limits::ACT_BYTES_MAX,
+            restored_from: None,
+        };
+        Self { who, info, outbox, lines: Arc::default() }
+    }
+
+    fn lines(&self) -> MutexGuard<'_, HashMap<ShardId, Line>> {
+        self.lines.lock().unwrap()
+    }
+
+    /// What was taken, and under which tokens.
+    fn owned(&self) -> Vec<(ShardId, Token)> {
+        let lines = self.lines();
+        let taken = lines.iter().filter(|(_, line)| line.taken);
+        let mut owned: Vec<(ShardId, Token)> = taken.filter_map(|(shard, line)| Some((*shard, line.token?))).collect();
+        owned.sort_unstable_by_key(|(shard, _)| *shard);
+        owned
+    }
+
+    /// Sends, and waits for the answer as long as a store does.
+    fn ask<T: Send + 'static>(
+        &self,
+        ask: Ask,
+        answer: oneshot::Receiver<T>,
+    ) -> impl Future<Output = Option<T>> + use<T> {
+        self.outbox.put(Out::Ask(ask));
+        async move { tokio::time::timeout(ANSWER_WITHIN, answer).await.ok()?.ok() }
+    }
+}
+
+/// The connection broke, or no answer came.
+pub fn lost() -> StoreError {
+    let source = io::Error::from(io::ErrorKind::TimedOut);
+    StoreError::Io { context: "talking to the simulated register".into(), source: Arc::new(source) }
+}
+
+fn unknown() -> CommitError {
+    CommitError::Unknown { cause: lost() }
+}
+
+impl Store for SimStore {
+    fn info(&self) -> StoreInfo {
+        self.info.clone()
+    }
+
+    fn health(&self) -> StoreHealth {
+        StoreHealth::Ready
+    }
+
+    fn figures(&self) -> StoreFigures {
+        StoreFigures::default()
+    }
+
+    fn take(&self, shard: ShardId, token: Token) -> Later<Result<Head, StoreError>> {
+        let before = self.lines().entry(shard).or_default().taken;
+        let (to, answer) = oneshot::channel();
+        let asked = self.ask(Ask::Take { shard, token, before, to }, answer);
+        let lines = Arc::clone(&self.lines);
+        Box::pin(async move {
+            let taken = asked.await.unwrap_or_else(|| Err(lost()));
+            let mut lines = lines.lock().unwrap();
+            let line = lines.entry(shard).or_default();
+            if let Ok(head) = &taken {
+                let known = VecDeque::from([(head.seq, head.digest)]);
+                *line = Line { taken: true, token: Some(head.token), known };
+            }
+            taken
+        })
+    }
+
+    fn load(&self, shard: ShardId, token: Token) -> Later<Result<ShardImage, StoreError>> {
+        let (to, answer) = oneshot::channel();
+        let asked = self.ask(Ask::Load { shard, token, to }, answer);
+        Box::pin(async move { asked.await.unwrap_or_else(|| Err(lost())) })
+    }
+
+    fn commit(&self, batches: Arc<[Batch]>) -> Later<Result<Vec<Committed>, CommitError>> {
+        let mut sealed = Vec::with_capacity(batches.len());
+        for batch in &*batches {
+            let mut bytes = Vec::new();
+            encode_batch(batch, &mut bytes).unwrap();
+            let parent = self.lines().entry(batch.shard).or_default().link(batch, &bytes);
+            sealed.push(Sealed { batch: batch.clone(), parent, bytes: bytes.into() });
+        }
+        let (to, answer) = oneshot::channel();
+        let asked = self.ask(Ask::Commit { sealed: sealed.into(), again_ms: None, to: Some(to) }, answer);
+        Box::pin(async move { asked.await.unwrap_or_else(|| Err(unknown())) })
+    }
+
+    fn confirm(&self, names: Vec<(ShardId, Token, Seq, Digest)>) -> Later<Result<(), CommitError>> {
+        let (to, answer) = oneshot::channel();
+        let asked = self.ask(Ask::Check { names, to }, answer);
+        Box::pin(async move { asked.await.unwrap_or_else(|| Err(unknown())) })
+    }
+
+    fn renew(&self) -> Later<Result<(), StoreError>> {
+        let (to, answer) = oneshot::channel();
+        let asked = self.ask(Ask::Renew { shards: self.owned(), to }, answer);
+        Box::pin(async move { asked.await.unwrap_or_else(|| Err(lost())) })
+    }
+
+    fn release(&self) -> Later<Result<(), StoreError>> {
+        self.outbox.put(Out::Ask(Ask::Release(self.owned())));
+        // Whoever takes next begins anew.
+        self.lines().values_mut().for_each(|line| line.taken = false);
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn history(&self, _: ShardId, _: Seq, _: usize) -> Later<Result<Vec<Batch>, StoreError>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+
+    fn close(&self) -> Later<()> {
+        Box::pin(std::future::ready(()))
+    }
+}
