@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::fence::{self, Line, Verdict};
 use super::{
-    Batch, CommitError, Committed, Digest, Head, Later, NetworkImage, Seq, ShardId, ShardImage, Store, StoreError,
+    Batch, CommitError, Committed, Digest, Head, Later, RecordImage, Seq, ShardId, ShardImage, Store, StoreError,
     StoreFigures, StoreHealth, StoreInfo, Token,
 };
-use crate::core::state::{Entry, Key, State, Step};
+use crate::core::state::{Key, State, Step};
 use crate::core::types::NetworkId;
 
 /// Batches of a shard that are kept as history.
@@ -110,34 +110,20 @@ impl Inner {
         self.open()?;
         let shard = self.shard(shard)?;
         let head = shard.line.check_owner(token)?;
-        let networks =
-            shard.networks.iter().map(|(&id, keys)| image(id, keys)).collect::<Result<Vec<_>, StoreError>>()?;
-        Ok(ShardImage { head, networks })
+        let mut image = ShardImage::new(head);
+        for (&id, keys) in &shard.networks {
+            let mut record = RecordImage::new(id);
+            for (key, state) in keys {
+                record.add(*key, state.clone()).map_err(StoreError::Damaged)?;
+            }
+            image.add(record).map_err(StoreError::Damaged)?;
+        }
+        Ok(image)
     }
 }
 
 fn unknown_shard(shard: ShardId, count: usize) -> StoreError {
     StoreError::Invalid(format!("there is no shard {}: the register has {count}, from 0", shard.0).into())
-}
-
-fn image(id: NetworkId, keys: &BTreeMap<Key, State>) -> Result<NetworkImage, StoreError> {
-    let mut image_config = None;
-    let mut subnets = Vec::new();
-    let mut entries: Vec<(crate::core::address::Address, Entry)> = Vec::new();
-    for (key, state) in keys {
-        match (key, state) {
-            (Key::Config, State::Config(config)) => image_config = Some(config.clone()),
-            (Key::Subnet(_), State::Subnet(subnet)) => subnets.push(subnet.clone()),
-            (&Key::Address(address), State::Entry(entry)) => entries.push((address, entry.clone())),
-            // The encoder refuses such a pair before it is applied.
-            (Key::Config | Key::Subnet(_) | Key::Address(_), _) => {
-                return Err(StoreError::Damaged(format!("network {id} has a wrong record at {key:?}").into()));
-            }
-        }
-    }
-    let config = image_config
-        .ok_or_else(|| StoreError::Damaged(format!("network {id} has records but no configuration").into()))?;
-    Ok(NetworkImage { config, subnets, entries })
 }
 
 impl Shard {

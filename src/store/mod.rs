@@ -25,6 +25,7 @@
 pub mod codec;
 pub mod embedded;
 mod fence;
+mod image;
 pub mod memory;
 pub mod moving;
 pub mod redis;
@@ -38,8 +39,10 @@ use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 
 use crate::core::address::Address;
+use crate::core::deployment::Deployment;
 use crate::core::state::{Entry, Key, NetworkConfig, State, Step, SubnetConfig};
 use crate::core::types::{Generation, NetworkId, ShardTime, WallTime};
+use image::RecordImage;
 
 /// Number of a shard, from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -127,7 +130,7 @@ impl Batch {
         self.acts.iter().flat_map(|act| &act.steps).all(|step| match &step.state {
             None | Some(State::Entry(Entry::Released(_) | Entry::Declined(_))) => true,
             Some(State::Entry(Entry::Held(reservation))) => step.expect == Some(reservation.generation.0),
-            Some(State::Config(_) | State::Subnet(_)) => step.expect.is_some(),
+            Some(State::Config(_) | State::Subnet(_) | State::Deployment(_)) => step.expect.is_some(),
         })
     }
 }
@@ -290,6 +293,8 @@ pub struct ShardImage {
     pub head: Head,
     /// Its networks, by id.
     pub networks: Vec<NetworkImage>,
+    /// Records of deployments, by the id under which each is stored.
+    pub deployments: Vec<(NetworkId, Arc<Deployment>)>,
 }
 
 /// What a store is, for `server.info`, logs and the committer.

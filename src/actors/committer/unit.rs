@@ -161,9 +161,13 @@ pub(super) fn highest(acts: &[Act]) -> Generation {
     let steps = acts.iter().flat_map(|act| &act.steps);
     let granted = steps.filter_map(|step| match &step.state {
         Some(State::Entry(Entry::Held(reservation))) => Some(reservation.generation),
-        Some(State::Entry(Entry::Released(_) | Entry::Declined(_)) | State::Config(_) | State::Subnet(_)) | None => {
-            None
-        }
+        Some(
+            State::Entry(Entry::Released(_) | Entry::Declined(_))
+            | State::Config(_)
+            | State::Subnet(_)
+            | State::Deployment(_),
+        )
+        | None => None,
     });
     granted.max().unwrap_or_default()
 }

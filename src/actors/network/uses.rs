@@ -111,7 +111,7 @@ impl NetworkActor {
             let Key::Address(address) = step.key else { continue };
             let after = match &step.state {
                 Some(State::Entry(entry)) => mac_of(entry),
-                Some(State::Config(_) | State::Subnet(_)) | None => None,
+                Some(State::Config(_) | State::Subnet(_) | State::Deployment(_)) | None => None,
             };
             // What is put where nothing was, as most grants are, need not be looked up.
             let before = step.expect.and_then(|_| self.network.mac_at(address));

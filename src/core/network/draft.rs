@@ -197,6 +197,8 @@ impl<'a> Draft<'a> {
             release_with_claimant: options.release_with_claimant,
             claimant: options.claimant.clone(),
             obsolete: None,
+            granted_by: None,
+            planned: None,
             details: (details != Details::default()).then(|| Box::new(details)),
         });
         self.take(range);
@@ -222,6 +224,8 @@ impl<'a> Draft<'a> {
             generation,
             created_at: self.context.wall,
             obsolete: None,
+            granted_by: None,
+            planned: None,
             details: details.filter(|details| *details != Details::default()).map(Box::new),
             ..Reservation::clone(from)
         });

@@ -178,7 +178,9 @@ impl Network {
                 let entry = match state {
                     Some(State::Entry(entry)) => Some(entry.clone()),
                     None => None,
-                    Some(State::Config(_) | State::Subnet(_)) => unreachable!("an address has an entry for a state"),
+                    Some(State::Config(_) | State::Subnet(_) | State::Deployment(_)) => {
+                        unreachable!("an address has an entry for a state")
+                    }
                 };
                 self.set_entry(address, entry, now);
             }
@@ -200,9 +202,10 @@ impl Network {
                 }
                 self.rebuild();
             }
-            (Key::Config, Some(State::Subnet(_) | State::Entry(_))) => {
+            (Key::Config, Some(State::Subnet(_) | State::Deployment(_) | State::Entry(_))) => {
                 unreachable!("a network has a configuration for a state")
             }
+            (Key::Deployment, _) => unreachable!("a network is no deployment"),
         }
     }
 

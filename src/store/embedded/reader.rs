@@ -4,7 +4,6 @@
 //!
 //! Neighbours: `replay` merges snapshot and log; what comes out is decoded here, every record checked.
 
-use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use hashbrown::HashMap;
@@ -13,11 +12,11 @@ use tokio::sync::oneshot;
 use super::frame::{self, Entry};
 use super::replay::{View, segment_frames};
 use super::shared::Shared;
-use crate::core::address::Address;
-use crate::core::state::{self, Key, State};
+use crate::core::state::Key;
 use crate::core::types::NetworkId;
 use crate::store::codec;
-use crate::store::{Batch, Head, NetworkImage, Seq, ShardId, ShardImage, StoreError, Token};
+use crate::store::image::RecordImage;
+use crate::store::{Batch, Head, Seq, ShardId, ShardImage, StoreError, Token};
 
 /// Threads that load at once.
 const LOAD_THREADS_MAX: usize = 4;
@@ -96,28 +95,20 @@ fn load_some(view: &View, loads: Vec<Load>) {
                 );
                 return Err(StoreError::Damaged(text.into()));
             }
-            let mut builder = Builder::default();
+            let mut builder = Builder { image: ShardImage::new(head), current: None };
             overlay.merge(shard, view.snapshot.as_deref(), |network, key, record| {
                 builder.put(shard, network, key, record)
             })?;
-            Ok(ShardImage { head, networks: builder.finish(shard)? })
+            builder.finish(shard)
         });
         drop(reply.send(image));
     }
 }
 
-/// Gathers the records of a shard, ascending, into images.
-#[derive(Default)]
+/// Gathers the records of a shard, ascending, into its image.
 struct Builder {
-    done: Vec<NetworkImage>,
-    current: Option<Current>,
-}
-
-struct Current {
-    id: NetworkId,
-    config: Option<Arc<state::NetworkConfig>>,
-    subnets: Vec<Arc<state::SubnetConfig>>,
-    entries: Vec<(Address, state::Entry)>,
+    image: ShardImage,
+    current: Option<RecordImage>,
 }
 
 fn damaged(shard: ShardId, network: NetworkId, problem: impl std::fmt::Display) -> StoreError {
@@ -132,29 +123,24 @@ impl Builder {
         codec::check_pair(network, key, &state).map_err(bad)?;
         if self.current.as_ref().is_none_or(|current| current.id != network) {
             self.close(shard)?;
-            self.current = Some(Current { id: network, config: None, subnets: Vec::new(), entries: Vec::new() });
         }
-        let Some(current) = &mut self.current else { return Ok(()) };
-        match (key, state) {
-            (_, State::Config(config)) => current.config = Some(config),
-            (_, State::Subnet(subnet)) => current.subnets.push(subnet),
-            (Key::Address(address), State::Entry(entry)) => current.entries.push((address, entry)),
-            (Key::Config | Key::Subnet(_), State::Entry(_)) => return Err(bad(codec::CodecError::Range("key"))),
-        }
-        Ok(())
+        let current = self.current.get_or_insert_with(|| RecordImage::new(network));
+        current.add(key, state).map_err(|problem| damaged(shard, network, problem))
     }
 
     fn close(&mut self, shard: ShardId) -> Result<(), StoreError> {
-        if let Some(Current { id, config, subnets, entries }) = self.current.take() {
-            let config = config.ok_or_else(|| damaged(shard, id, "there are records but no configuration"))?;
-            self.done.push(NetworkImage { config, subnets, entries });
+        match self.current.take() {
+            Some(current) => {
+                let id = current.id;
+                self.image.add(current).map_err(|problem| damaged(shard, id, problem))
+            }
+            None => Ok(()),
         }
-        Ok(())
     }
 
-    fn finish(mut self, shard: ShardId) -> Result<Vec<NetworkImage>, StoreError> {
+    fn finish(mut self, shard: ShardId) -> Result<ShardImage, StoreError> {
         self.close(shard)?;
-        Ok(self.done)
+        Ok(self.image)
     }
 }
 

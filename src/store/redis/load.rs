@@ -18,9 +18,11 @@ use super::link::{self, Link};
 use super::scripts;
 use super::shared::Shared;
 use crate::core::address::Address;
+use crate::core::deployment::Deployment;
 use crate::core::state::{Entry, Key, NetworkConfig, State, SubnetConfig};
 use crate::core::types::NetworkId;
-use crate::store::{Batch, Head, NetworkImage, Seq, ShardId, ShardImage, StoreError, Token, codec, fence};
+use crate::store::image::RecordImage;
+use crate::store::{Batch, Head, Seq, ShardId, ShardImage, StoreError, Token, codec, fence};
 
 /// How long one piece may take.
 const PIECE_WITHIN: Duration = Duration::from_secs(10);
@@ -61,12 +63,13 @@ pub(super) async fn run(shared: Arc<Shared>, mut link: Link, mut jobs: mpsc::Rec
     }
 }
 
-/// A network as far as it was read.
+/// A network, or the record of a deployment, as far as it was read.
 #[derive(Default)]
 struct Partial {
     config: Option<Arc<NetworkConfig>>,
     subnets: Vec<Arc<SubnetConfig>>,
     entries: Vec<(Address, Entry)>,
+    deployment: Option<Arc<Deployment>>,
     /// Hashes of IPv6 that were read.
     read: HashSet<Vec<u8>>,
 }
@@ -76,6 +79,7 @@ impl Partial {
         match (state, address) {
             (State::Config(config), _) => self.config = Some(config),
             (State::Subnet(subnet), _) => self.subnets.push(subnet),
+            (State::Deployment(deployment), _) => self.deployment = Some(deployment),
             (State::Entry(entry), Some(address)) => self.entries.push((address, entry)),
             // `check_pair` refused it.
             (State::Entry(_), None) => {}
@@ -136,20 +140,13 @@ async fn load(shared: &Shared, link: &mut Link, shard: ShardId, token: Token) ->
 }
 
 fn image(head: Head, networks: BTreeMap<NetworkId, Partial>) -> Result<ShardImage, StoreError> {
-    let mut images = Vec::with_capacity(networks.len());
+    let mut image = ShardImage::new(head);
     for (id, mut partial) in networks {
         partial.sort();
-        match partial.config {
-            Some(config) => {
-                images.push(NetworkImage { config, subnets: partial.subnets, entries: partial.entries });
-            }
-            None if partial.subnets.is_empty() && partial.entries.is_empty() => {}
-            None => {
-                return Err(StoreError::Damaged(format!("network {id} has records but no configuration").into()));
-            }
-        }
+        let Partial { config, subnets, entries, deployment, read: _ } = partial;
+        image.add(RecordImage { id, config, subnets, entries, deployment }).map_err(StoreError::Damaged)?;
     }
-    Ok(ShardImage { head, networks: images })
+    Ok(image)
 }
 
 async fn read_networks(
@@ -331,6 +328,9 @@ async fn play(
         partial.entries.retain(|(address, _)| !changed.contains_key(&(id, Key::Address(*address))));
         if changed.contains_key(&(id, Key::Config)) {
             partial.config = None;
+        }
+        if changed.contains_key(&(id, Key::Deployment)) {
+            partial.deployment = None;
         }
     }
     for ((id, key), state) in changed {

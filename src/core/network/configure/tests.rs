@@ -169,6 +169,8 @@ fn held(network: &Network, at: &str, owner: &str) -> Network {
             release_with_claimant: false,
             claimant: None,
             obsolete: None,
+            granted_by: None,
+            planned: None,
             details: None,
         }))
     })
