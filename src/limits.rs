@@ -67,6 +67,8 @@ pub const POOLS_MAX: usize = 16_384;
 pub const RESERVED_RANGES_MAX: usize = 16_384;
 /// Members of `ips` of one `ip.acquire`.
 pub const ACQUIRE_IPS_MAX: usize = 256;
+/// Instances of one deployment's request.
+pub const INSTANCES_MAX: usize = 10_000;
 /// How long a node owns a shard without renewing it: after that another one may take it.
 pub const NODE_LEASE_MS: u64 = 5_000;
 /// How often it is renewed.

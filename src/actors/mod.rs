@@ -27,6 +27,7 @@
 pub mod clock;
 pub mod committer;
 pub mod coordinator;
+pub mod deployments;
 pub mod directory;
 pub mod figures;
 pub mod macs;

@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::clock::{Clock, ShardClock};
 use super::committer::{self, Committer, Drained, Enqueue, Part, Reload, Staged, Unit, chain, generation_floor};
+use super::deployments::Deployments;
 use super::directory::{self, Directory, Gone, Reloaded};
 use super::macs::Macs;
 use super::network::{Birth, NetworkActor};
@@ -48,6 +49,8 @@ pub struct Shared {
     pub clock: Arc<dyn Clock>,
     /// The routing table.
     pub routes: Routes,
+    /// Records of deployments.
+    pub deployments: Deployments,
     /// MACs in use, by realm.
     pub macs: Macs,
     /// Figures for `/metrics`.
@@ -273,7 +276,8 @@ pub enum CannotOwn {
 pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
     let Parts { store, clock, metrics, reactors, hooks, fatal } = parts;
     let info = store.info();
-    let images = take_and_load(&*store, &*clock, info.shards).await?;
+    let mut images = take_and_load(&*store, &*clock, info.shards).await?;
+    let records = images.iter_mut().flat_map(|(_, image)| std::mem::take(&mut image.deployments)).collect();
     let heads: Vec<(ShardId, Head)> = images.iter().map(|(shard, image)| (*shard, image.head)).collect();
     let shards = heads.iter().map(|(_, head)| ShardClock::new(head.time, &*clock)).collect();
     let timers: Vec<Arc<Timers>> = reactors.iter().map(|_| Arc::new(Timers::new(Arc::clone(&clock)))).collect();
@@ -289,6 +293,7 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
         store,
         clock,
         macs: Macs::default(),
+        deployments: Deployments::default(),
         metrics,
         hooks,
         reactors,
@@ -317,9 +322,10 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
         // Elsewhere than on this thread, which has a lease to keep.
         tokio::task::spawn_blocking(move || networks_of(images, wall)).await
     };
-    let built = built
+    let filled = shared.deployments.fill(records, |id| shared.shard_of(id));
+    let built = filled.and(built
         .unwrap_or_else(|_| Err("the thread that builds the networks crashed".to_owned()))
-        .and_then(|networks| Ok((Directory::new(Arc::clone(&shared), &networks)?, networks)));
+        .and_then(|networks| Ok((Directory::new(Arc::clone(&shared), &networks)?, networks))));
     let (directory, networks) = match built {
         Ok(built) => built,
         Err(problem) => {

@@ -91,6 +91,16 @@ pub struct DeployWish {
     pub wanted: Wanted,
 }
 
+impl DeployWish {
+    /// The same where so many lists stand before its own.
+    pub fn behind(mut self, lists: usize) -> Self {
+        if let Wanted::Dealt(list) = &mut self.wanted {
+            *list += lists;
+        }
+        self
+    }
+}
+
 /// The part of a `deployment.plan` or `deployment.apply` that falls on one network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deploy {

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::address::{Address, Cidr, Range};
 use super::command::Moved;
 use super::compact;
+use super::deployment::Deployed;
 use super::state::{
     Entry, EventKind, NetworkConfig, PoolKind, Reservation, ReservationKind, State, Step, SubnetConfig,
 };
@@ -314,6 +315,22 @@ pub enum Outcome {
     Done,
     /// What [`super::command::Command::MoveOut`] gave up.
     MovedOut(Box<Moved>),
+    /// The part of `deployment.plan` or `deployment.apply`.
+    Deployed {
+        /// What became of each wish.
+        slots: Vec<Deployed>,
+        /// What of the deployment is obsolete then.
+        obsolete: Vec<View>,
+        /// Is anything granted, promised or made obsolete now?
+        changed: bool,
+    },
+    /// The part of `deployment.commit` or `deployment.revert`.
+    Settled {
+        /// What was let go.
+        released: Vec<Address>,
+        /// How much of the deployment still waits for a commit or revert.
+        left: u64,
+    },
     /// How many leases, cooldowns and probations ended, and whether more are due.
     Expired {
         /// Leases that ended.

@@ -11,7 +11,9 @@ use serde::{Deserialize, Serialize};
 use super::address::{Address, Cidr, Range};
 use super::outcome::PoolUsage;
 use super::plural::counted;
-use super::types::{Claimant, Generation, InvalidText, Name, ShardTime, SlotKey, WallTime};
+use super::types::{
+    Claimant, Generation, InvalidText, Name, Owner, Scope, ShardTime, SlotKey, WallTime,
+};
 
 /// Who holds what somebody else wants.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,6 +64,8 @@ pub enum Missing {
     ReservedRange,
     /// Nothing is held there.
     Reservation,
+    /// No such deployment.
+    Deployment,
 }
 
 impl Missing {
@@ -73,6 +77,7 @@ impl Missing {
             Missing::Pool => "pool",
             Missing::ReservedRange => "reserved range",
             Missing::Reservation => "reservation",
+            Missing::Deployment => "deployment",
         }
     }
 }
@@ -268,6 +273,27 @@ pub enum Refusal {
     /// No room.
     #[error("network `{}` has no free address{}: {} of {} held, {} reserved, {} cooling, {} declined; add a pool, or release something", .0.network, narrowed(.0.narrowed_by.as_deref()), .0.held, .0.size, .0.reserved, .0.cooling, .0.declined)]
     NotEnoughCapacity(Box<NoCapacity>),
+    /// A refusal of what one instance of a deployment wishes. Crosses between nodes by [`super::compact::refusal`].
+    #[serde(skip)]
+    #[error("instance `{instance}`: {refusal}")]
+    OfInstance {
+        /// The instance.
+        instance: Owner,
+        /// Why.
+        refusal: Box<Refusal>,
+    },
+    /// `plan` is not the latest, or ended the other way.
+    #[error("deployment `{deployment}`: {problem}")]
+    PlanConflict {
+        /// The deployment.
+        deployment: Scope,
+        /// The sentence.
+        problem: String,
+        /// The plan that was named.
+        expected: u64,
+        /// The latest.
+        actual: u64,
+    },
     /// A refusal of one member of an acquire. Crosses between nodes by [`super::compact::refusal`].
     #[serde(skip)]
     #[error("ips[{index}]: {refusal}")]
@@ -310,13 +336,13 @@ impl Refusal {
             Refusal::Overlap { .. } | Refusal::PoolOverlap { .. } => 4,
             Refusal::InUse { .. } | Refusal::TooMuchToMove { .. } | Refusal::Guarded { .. } => 5,
             Refusal::NotOwner { .. } => 6,
-            Refusal::GenerationConflict { .. } | Refusal::VersionConflict { .. } => 7,
+            Refusal::GenerationConflict { .. } | Refusal::VersionConflict { .. } | Refusal::PlanConflict { .. } => 7,
             Refusal::AlreadyInUse { .. } | Refusal::Taken { .. } => 8,
             Refusal::SlotTaken { .. } | Refusal::NameTaken { .. } => 9,
             Refusal::Reserved { .. } => 10,
             Refusal::QuotaExceeded { .. } => 11,
             Refusal::NotEnoughCapacity(_) => 12,
-            Refusal::OfItem { refusal, .. } => refusal.precedence(),
+            Refusal::OfItem { refusal, .. } | Refusal::OfInstance { refusal, .. } => refusal.precedence(),
         }
     }
 }

@@ -55,13 +55,15 @@ pub fn kind_of(refusal: &Refusal) -> ErrorKind {
         Refusal::Overlap { .. } | Refusal::PoolOverlap { .. } => ErrorKind::Overlap,
         Refusal::InUse { .. } | Refusal::TooMuchToMove { .. } | Refusal::Guarded { .. } => ErrorKind::InUse,
         Refusal::NotOwner { .. } => ErrorKind::NotOwner,
-        Refusal::GenerationConflict { .. } | Refusal::VersionConflict { .. } => ErrorKind::Conflict,
+        Refusal::GenerationConflict { .. } | Refusal::VersionConflict { .. } | Refusal::PlanConflict { .. } => {
+            ErrorKind::Conflict
+        }
         Refusal::AlreadyInUse { .. } | Refusal::Taken { .. } => ErrorKind::AlreadyInUse,
         Refusal::SlotTaken { .. } | Refusal::NameTaken { .. } => ErrorKind::AlreadyExists,
         Refusal::Reserved { .. } => ErrorKind::Reserved,
         Refusal::QuotaExceeded { .. } => ErrorKind::QuotaExceeded,
         Refusal::NotEnoughCapacity(_) => ErrorKind::NotEnoughCapacity,
-        Refusal::OfItem { refusal, .. } => kind_of(refusal),
+        Refusal::OfItem { refusal, .. } | Refusal::OfInstance { refusal, .. } => kind_of(refusal),
     }
 }
 
@@ -123,6 +125,14 @@ fn facts(refusal: &Refusal, data: &mut ErrorData) {
             data.max = Some(*max);
         }
         Refusal::NotEnoughCapacity(why) => no_capacity(why, data),
+        Refusal::PlanConflict { expected, actual, .. } => {
+            data.expected = Some(*expected);
+            data.actual = Some(*actual);
+        }
+        Refusal::OfInstance { instance, refusal } => {
+            facts(refusal, data);
+            data.instance = Some(instance.clone());
+        }
         Refusal::OfItem { index, refusal } => {
             facts(refusal, data);
             data.index = Some(*index as u64);

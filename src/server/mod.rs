@@ -16,6 +16,7 @@
 
 pub mod cluster;
 pub mod connection;
+mod deployments;
 pub mod dispatch;
 pub mod faults;
 pub mod forwarded;

@@ -7,6 +7,7 @@
 //!
 //! Review notes: is a new member of the reservation in the order of the protocol's page? Is it left out when empty?
 
+mod deployments;
 mod nouns;
 
 use std::sync::Arc;
@@ -296,7 +297,9 @@ impl Renderer {
             }
             Outcome::Done => out.extend_from_slice(b"{}"),
             // Inside the server only; nobody is answered with these.
-            Outcome::MovedOut(_) | Outcome::Expired { .. } => out.extend_from_slice(b"{}"),
+            Outcome::MovedOut(_) | Outcome::Expired { .. } | Outcome::Deployed { .. } | Outcome::Settled { .. } => {
+                out.extend_from_slice(b"{}");
+            }
         }
     }
 
@@ -363,6 +366,10 @@ impl Renderer {
                 text::boolean(out, *more);
                 out.push(b'}');
             }
+            Done::Deployed(all) => self.deployed(out, all),
+            Done::Settled(released) => deployments::settled(out, released),
+            Done::Deployment(record, views) => self.deployment(out, record, views),
+            Done::Deployments { page, next } => deployments::deployments(out, page, next.as_ref()),
             Done::Listed { views, count, next } => self.listed(out, views, *count, next.as_ref(), shape),
             Done::Found(found) => match (shape.method, asked) {
                 (Method::IpGet, Some(address)) => match found.first() {

@@ -219,6 +219,7 @@ impl Committer {
                     let floor = generation_floor(image.head.generation.max(line.generation), act.shared.clock.wall());
                     let mut networks: HashMap<NetworkId, NetworkImage> =
                         image.networks.into_iter().map(|network| (network.config.id, network)).collect();
+                    let deployments: HashMap<NetworkId, _> = image.deployments.into_iter().collect();
                     let mut asked: HashMap<NetworkId, usize> = HashMap::new();
                     for reload in &reloads {
                         *asked.entry(reload.lane.id).or_default() += 1;
@@ -232,7 +233,8 @@ impl Committer {
                         });
                         let image =
                             if others > 0 { networks.get(&lane.id).cloned() } else { networks.remove(&lane.id) };
-                        let loaded = Loaded { image, floor, incarnation };
+                        let deployment = deployments.get(&lane.id).cloned();
+                        let loaded = Loaded { image, deployment, floor, incarnation };
                         if to.send(loaded).is_err() {
                             tracing::debug!(network = %lane.id, "nobody waits for the network any more");
                         }

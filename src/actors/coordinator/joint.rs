@@ -21,14 +21,14 @@ use crate::core::types::{Generation, Slot, Version};
 use crate::store::TransactionId;
 
 /// Networks that decide nothing else until this is finished or dropped.
-struct Holds {
+pub(super) struct Holds {
     hold: HoldId,
     held: Vec<Arc<Route>>,
 }
 
 impl Holds {
     /// Holds networks, which must be in order of their ids.
-    async fn of(shared: &Shared, routes: Vec<Arc<Route>>) -> Result<Self, Box<Fault>> {
+    pub(super) async fn of(shared: &Shared, routes: Vec<Arc<Route>>) -> Result<Self, Box<Fault>> {
         let hold = HoldId(shared.clock.entropy());
         let mut holds = Holds { hold, held: Vec::with_capacity(routes.len()) };
         for route in routes {
@@ -43,7 +43,7 @@ impl Holds {
         Ok(holds)
     }
 
-    async fn decide(
+    pub(super) async fn decide(
         &self,
         coordinator: &Coordinator,
         route: &Route,
@@ -73,9 +73,9 @@ impl Drop for Holds {
 }
 
 /// Networks, and which memory of each is looked at.
-type Seen = Vec<(Arc<Route>, u64)>;
+pub(super) type Seen = Vec<(Arc<Route>, u64)>;
 
-fn seen_of(routes: &[Arc<Route>]) -> Seen {
+pub(super) fn seen_of(routes: &[Arc<Route>]) -> Seen {
     routes.iter().map(|route| (Arc::clone(route), route.lane.incarnation.load(Ordering::Acquire))).collect()
 }
 
@@ -87,7 +87,7 @@ fn lost_before() -> Box<Fault> {
 /// Hands all parts to the committer as one unit, lets the networks go on, and waits until it is durable.
 ///
 /// The unit is in the committer's mailbox before any of the networks goes on, so whatever they decide next comes behind it.
-async fn commit(shared: &Shared, mut holds: Holds, parts: Vec<Part>) -> Result<(), Box<Fault>> {
+pub(super) async fn commit(shared: &Shared, mut holds: Holds, parts: Vec<Part>) -> Result<(), Box<Fault>> {
     let (outlet, mut answers) = crate::actors::outlet();
     let wrote = parts.iter().any(|part| part.changes > 0);
     let answers_then = vec![Staged { reply: Reply { ticket: 0, answer: Ok(Outcome::Done) }, wrote }];
@@ -103,11 +103,11 @@ async fn commit(shared: &Shared, mut holds: Holds, parts: Vec<Part>) -> Result<(
 }
 
 impl Coordinator {
-    fn transaction(&self) -> TransactionId {
+    pub(super) fn transaction(&self) -> TransactionId {
         TransactionId(self.shared.clock.entropy())
     }
 
-    fn together(&self, routes: &[Arc<Route>], field: &str) -> Result<(), Box<Fault>> {
+    pub(super) fn together(&self, routes: &[Arc<Route>], field: &str) -> Result<(), Box<Fault>> {
         let one_shard = routes.windows(2).all(|pair| pair[0].lane.shard == pair[1].lane.shard);
         if self.shared.info.commits_shards_together || one_shard {
             return Ok(());
@@ -163,7 +163,7 @@ impl Coordinator {
 
     /// A refusal that was decided under holds, which have ended, leaves when all that it saw is durable, as every other
     /// does: behind an answer of each of its networks, on the same memory.
-    async fn seen_durably(&self, seen: Seen, refusal: Box<Fault>) -> Box<Fault> {
+    pub(super) async fn seen_durably(&self, seen: Seen, refusal: Box<Fault>) -> Box<Fault> {
         if !matches!(*refusal, Fault::Refused(_)) {
             return refusal;
         }
@@ -338,7 +338,7 @@ impl AcquirePart {
 
 /// Which of several refusals of items is answered: by the protocol's order, then by place in the request. What is no
 /// refusal comes before all of them.
-fn rank(fault: &Fault) -> (u8, usize) {
+pub(super) fn rank(fault: &Fault) -> (u8, usize) {
     match fault {
         Fault::Refused(refusal) => {
             let index = if let Refusal::OfItem { index, .. } = refusal { *index } else { 0 };

@@ -16,6 +16,7 @@
 //! Review notes: does a new job answer in every path (`Tell`)? Are networks held in order of their ids?
 
 mod configure;
+mod deploy;
 mod joint;
 mod lists;
 
@@ -26,6 +27,8 @@ use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
+pub use deploy::{DeployOrder, DeployPart, DeployedAll, DeployedSlot};
+
 use super::directory::{Ask, Dead, Question};
 use super::network::Work;
 use super::routes::Route;
@@ -33,6 +36,7 @@ use super::service::Shared;
 use super::{Answer, Applied, Fault, Item, NotReadyReason, Outlet, Told, directory};
 use crate::core::address::Address;
 use crate::core::command::{Acquire, Command, Configure, Filter, NetworkInput, SubnetRef};
+use crate::core::deployment::Deployment;
 use crate::core::outcome::{Grant, Lookup, NetworkView, Outcome, ScopeUsage, UsageReport, View};
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::types::{Name, NetworkId, Owner, Scope, Version};
@@ -108,6 +112,30 @@ pub enum Job {
     },
     /// `scope.release`.
     ReleaseScope(Scope),
+    /// `deployment.plan`, `deployment.apply`.
+    Deploy(Box<DeployOrder>),
+    /// `deployment.commit`, `deployment.revert`.
+    Settle {
+        /// The deployment.
+        deployment: Scope,
+        /// Its latest plan.
+        plan: u64,
+        /// These instances only.
+        instances: Option<Vec<Owner>>,
+        /// Take it back.
+        revert: bool,
+    },
+    /// `deployment.get`.
+    Deployment(Scope),
+    /// `deployment.list`.
+    Deployments {
+        /// Behind this one.
+        after: Option<Scope>,
+        /// How many at most.
+        limit: usize,
+    },
+    /// `deployment.delete`.
+    DeleteDeployment(Scope),
     /// `ip.list`.
     List {
         /// Only here.
@@ -166,15 +194,23 @@ impl Job {
     /// Does it only read?
     pub fn is_read(&self) -> bool {
         match self {
-            Job::List { .. } | Job::Find { .. } | Job::Networks { .. } | Job::Realms | Job::Scopes | Job::Locate(_) => {
-                true
-            }
+            Job::List { .. }
+            | Job::Find { .. }
+            | Job::Networks { .. }
+            | Job::Realms
+            | Job::Scopes
+            | Job::Locate(_)
+            | Job::Deployment(_)
+            | Job::Deployments { .. } => true,
+            Job::Deploy(order) => !order.apply,
             Job::Located { command, .. } => command.is_read(),
             Job::Create { .. }
             | Job::Configure { .. }
             | Job::Move { .. }
             | Job::Acquire { .. }
             | Job::ReleaseOwner { .. }
+            | Job::Settle { .. }
+            | Job::DeleteDeployment(_)
             | Job::ReleaseScope(_) => false,
         }
     }
@@ -215,6 +251,19 @@ pub enum Done {
         released: Vec<(Name, Address)>,
         /// More is held.
         more: bool,
+    },
+    /// `deployment.plan`, `deployment.apply`.
+    Deployed(Box<DeployedAll>),
+    /// `deployment.commit`, `deployment.revert`: what was let go.
+    Settled(Vec<(Name, Address)>),
+    /// `deployment.get`: the record, and what is held, obsolete ones too.
+    Deployment(Deployment, Vec<View>),
+    /// `deployment.list`.
+    Deployments {
+        /// The page.
+        page: Vec<Deployment>,
+        /// Where the next page begins.
+        next: Option<Scope>,
     },
     /// `ip.list`.
     Listed {
@@ -362,6 +411,13 @@ impl Coordinator {
             Job::ReleaseScope(scope) => {
                 self.release(None, (&scope, None), |limit| Command::ReleaseScope { scope: scope.clone(), limit }).await
             }
+            Job::Deploy(order) => self.deploy(*order).await,
+            Job::Settle { deployment, plan, instances, revert } => {
+                self.settle_deployment(deployment, plan, instances, revert).await
+            }
+            Job::Deployment(name) => self.deployment(name).await,
+            Job::Deployments { after, limit } => self.deployments(after, limit).await,
+            Job::DeleteDeployment(name) => self.delete_deployment(name).await,
             Job::List { network, realm, filter, after, limit, count_only } => {
                 self.list(network.as_deref(), realm, *filter, after, (limit, count_only)).await
             }

@@ -77,7 +77,10 @@ impl NetworkActor {
                 let macs = moved.entries.iter().filter_map(|(_, entry)| mac_of(entry));
                 return macs.filter_map(|mac| Some((mac, self.elsewhere(mac, transaction)?))).next();
             }
-            Command::Release(_)
+            // A deployment's grants have no MAC.
+            Command::Deploy(_)
+            | Command::Settle(_)
+            | Command::Release(_)
             | Command::Renew(..)
             | Command::Bind(..)
             | Command::Unbind(..)

@@ -17,6 +17,7 @@
 
 mod configure;
 mod counting;
+mod deploy;
 mod draft;
 mod grant;
 mod holdings;
@@ -26,6 +27,7 @@ mod pick;
 mod pool_set;
 mod read;
 mod rested;
+mod settle;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
@@ -166,6 +168,8 @@ impl Network {
             Command::MoveOut { subnet, if_version } => self.decide_move_out(subnet, *if_version),
             Command::MoveIn(moved) => self.decide_move_in(moved, context),
             Command::Expire => Ok(self.expire(context)),
+            Command::Deploy(ask) => self.deploy(ask, context),
+            Command::Settle(ask) => Ok(self.settle(ask, context)),
         }
     }
 

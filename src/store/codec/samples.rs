@@ -1,5 +1,6 @@
 //! Records with every field in use, and random ones: for the tests of the codec.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use proptest::collection::{btree_map, vec};
@@ -7,6 +8,7 @@ use proptest::option;
 use proptest::prelude::*;
 
 use crate::core::address::{Address, Cidr, Range};
+use crate::core::deployment::{Deployment, Stage};
 use crate::core::state::*;
 use crate::core::types::*;
 use crate::store::*;
