@@ -56,7 +56,11 @@ impl Deployments {
     ///
     /// # Errors
     /// A sentence naming a record that is stored under another id than its own.
-    pub fn fill(&self, loaded: Vec<(NetworkId, Arc<Deployment>)>, shard: impl Fn(NetworkId) -> ShardId) -> Result<(), String> {
+    pub fn fill(
+        &self,
+        loaded: Vec<(NetworkId, Arc<Deployment>)>,
+        shard: impl Fn(NetworkId) -> ShardId,
+    ) -> Result<(), String> {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         for (id, record) in loaded {
             if id_of(&record.name) != id {
@@ -102,7 +106,8 @@ impl Deployments {
     pub fn page(&self, after: Option<&Scope>, limit: usize) -> (Vec<Arc<Deployment>>, bool) {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut records = table.range::<Scope, _>((from, Bound::Unbounded)).filter_map(|(_, known)| known.record.clone());
+        let mut records =
+            table.range::<Scope, _>((from, Bound::Unbounded)).filter_map(|(_, known)| known.record.clone());
         let page = records.by_ref().take(limit).collect();
         (page, records.next().is_some())
     }

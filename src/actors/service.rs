@@ -323,9 +323,11 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
         tokio::task::spawn_blocking(move || networks_of(images, wall)).await
     };
     let filled = shared.deployments.fill(records, |id| shared.shard_of(id));
-    let built = filled.and(built
-        .unwrap_or_else(|_| Err("the thread that builds the networks crashed".to_owned()))
-        .and_then(|networks| Ok((Directory::new(Arc::clone(&shared), &networks)?, networks))));
+    let built = filled.and(
+        built
+            .unwrap_or_else(|_| Err("the thread that builds the networks crashed".to_owned()))
+            .and_then(|networks| Ok((Directory::new(Arc::clone(&shared), &networks)?, networks))),
+    );
     let (directory, networks) = match built {
         Ok(built) => built,
         Err(problem) => {

@@ -110,6 +110,8 @@ pub struct Deploy {
     pub plan: u64,
     /// It is the latest plan again: what it granted is what it wished.
     pub again: bool,
+    /// That plan was not committed yet: what it granted is new still.
+    pub open: bool,
     /// What is wished here.
     pub wishes: Vec<DeployWish>,
     /// Addresses that a group deals to its instances here, in order.

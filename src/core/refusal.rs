@@ -11,9 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::address::{Address, Cidr, Range};
 use super::outcome::PoolUsage;
 use super::plural::counted;
-use super::types::{
-    Claimant, Generation, InvalidText, Name, Owner, Scope, ShardTime, SlotKey, WallTime,
-};
+use super::types::{Claimant, Generation, InvalidText, Name, Owner, Scope, ShardTime, SlotKey, WallTime};
 
 /// Who holds what somebody else wants.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -37,7 +37,9 @@ use crate::core::state::{Entry, Key, Lease, State, Step};
 use crate::core::types::{Generation, NetworkId, ShardTime};
 use crate::limits;
 use crate::store::moving::{LastOf, Movable, Notice, Opening, fingerprint};
-use crate::store::{Act, Batch, CommitError, Digest, Head, NetworkImage, NodeCard, ShardId, ShardImage, StoreError, Token, codec};
+use crate::store::{
+    Act, Batch, CommitError, Digest, Head, NetworkImage, NodeCard, ShardId, ShardImage, StoreError, Token, codec,
+};
 
 /// Name under which the mover is seen by servers that wait for a shard.
 const NAME: &str = "allod-migrate";
@@ -441,7 +443,8 @@ fn everything(image: ShardImage, later: u64) -> impl Iterator<Item = (NetworkId,
         let id = network.config.id;
         (id, Box::new(states(network, later)) as States)
     });
-    let record = |(id, deployment)| (id, Box::new(std::iter::once((Key::Deployment, State::Deployment(deployment)))) as States);
+    let record =
+        |(id, deployment)| (id, Box::new(std::iter::once((Key::Deployment, State::Deployment(deployment)))) as States);
     networks.chain(image.deployments.into_iter().map(record))
 }
 

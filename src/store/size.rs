@@ -9,7 +9,8 @@
 use super::Act;
 use crate::core::address::Address;
 use crate::core::state::{
-    Entry, Event, Key, NetworkConfig, PastPool, PoolConfig, Promise, Reservation, ReservedRange, State, Step, SubnetConfig,
+    Entry, Event, Key, NetworkConfig, PastPool, PoolConfig, Promise, Reservation, ReservedRange, State, Step,
+    SubnetConfig,
 };
 use crate::core::types::{Labels, Slot, SlotKey};
 use crate::limits;
@@ -111,8 +112,11 @@ fn reservation(held: &Reservation) -> usize {
         uid + labels + written(&details.note) + written(&details.hostname) + mac
     });
     let planned = held.planned.as_ref().map_or(0, |planned| {
-        let promise = |promise: &Promise| number(promise.plan) + text(promise.owner.as_str()) + text(promise.slot.as_str());
-        1 + planned.leaving.map_or(0, number) + planned.promise.as_ref().map_or(0, promise) + planned.unlisted.map_or(0, number)
+        let promise =
+            |promise: &Promise| number(promise.plan) + text(promise.owner.as_str()) + text(promise.slot.as_str());
+        1 + planned.leaving.map_or(0, number)
+            + planned.promise.as_ref().map_or(0, promise)
+            + planned.unlisted.map_or(0, number)
     });
     let noted = usize::from(held.details.is_some() || held.granted_by.is_some() || held.planned.is_some());
     head(held.generation.0)

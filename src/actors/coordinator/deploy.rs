@@ -219,20 +219,22 @@ impl Coordinator {
         let next = self.shared.deployments.next_plan(before.as_ref().map(|record| record.plan), wall.0);
         let again = before.as_ref().filter(|it| it.wishes == order.wishes && it.stage != Stage::Reverted);
         let plan = again.map_or(next, |record| record.plan);
-        let mut decided = match self.decide_plan(&holds, &order, &networks, (plan, again.is_some())).await {
-            Ok(decided) => decided,
-            Err(fault) => {
-                drop(holds);
-                return Err(self.seen_durably(seen, fault).await);
-            }
-        };
+        let mut decided =
+            match self.decide_plan(&holds, &order, &networks, (plan, again.map(|record| record.stage))).await {
+                Ok(decided) => decided,
+                Err(fault) => {
+                    drop(holds);
+                    return Err(self.seen_durably(seen, fault).await);
+                }
+            };
         let mut plan = plan;
         if decided.changes() && again.is_some_and(|record| record.stage != Stage::Open) {
             // It ended, and what it led to is not so any more.
             plan = next;
-            decided = self.decide_plan(&holds, &order, &networks, (plan, false)).await?;
+            decided = self.decide_plan(&holds, &order, &networks, (plan, None)).await?;
         }
-        let changed = decided.outcomes.iter().any(|(_, outcome)| matches!(outcome, Outcome::Deployed { changed: true, .. }));
+        let changed =
+            decided.outcomes.iter().any(|(_, outcome)| matches!(outcome, Outcome::Deployed { changed: true, .. }));
         let record = recorded(before.as_ref(), &order, plan, changed, wall);
         let answer = answered(&order, decided.outcomes, plan);
         if order.apply && !self.dry_run {
@@ -259,9 +261,12 @@ impl Coordinator {
                 Some((_, name)) => name,
                 None => self.name_of(&route).await,
             };
-            let network = networks
-                .entry(route.id)
-                .or_insert_with(|| Wished { route, name, wishes: Vec::new(), lists: Vec::new() });
+            let network = networks.entry(route.id).or_insert_with(|| Wished {
+                route,
+                name,
+                wishes: Vec::new(),
+                lists: Vec::new(),
+            });
             // Two names of one network: its lists are numbered on.
             let lists = network.lists.len();
             network.wishes.extend(part.wishes.iter().cloned().map(|wish| wish.behind(lists)));
@@ -279,7 +284,7 @@ impl Coordinator {
         holds: &Holds,
         order: &DeployOrder,
         networks: &[Wished],
-        (plan, again): (u64, bool),
+        (plan, again): (u64, Option<Stage>),
     ) -> Result<Decided, Box<Fault>> {
         let listed: Arc<BTreeSet<Owner>> = Arc::new(order.instances.iter().cloned().collect());
         let transaction = self.transaction();
@@ -289,7 +294,8 @@ impl Coordinator {
             let ask = Deploy {
                 scope: order.name.clone(),
                 plan,
-                again,
+                again: again.is_some(),
+                open: again == Some(Stage::Open),
                 wishes: network.wishes.clone(),
                 lists: network.lists.clone(),
                 listed: Arc::clone(&listed),
@@ -317,7 +323,13 @@ impl Coordinator {
     }
 
     /// `deployment.commit` and `deployment.revert`.
-    pub(super) async fn settle_deployment(&self, name: Scope, plan: u64, instances: Option<Vec<Owner>>, revert: bool) -> Outcomes {
+    pub(super) async fn settle_deployment(
+        &self,
+        name: Scope,
+        plan: u64,
+        instances: Option<Vec<Owner>>,
+        revert: bool,
+    ) -> Outcomes {
         let seat = self.seat(&name).await?;
         let Some(record) = seat.known.record.clone() else { return Err(Self::missing(&name)) };
         let ended = if revert { Stage::Reverted } else { Stage::Committed };
@@ -326,7 +338,10 @@ impl Coordinator {
             Err(Refusal::PlanConflict { deployment, problem, expected: plan, actual }.into())
         };
         if record.plan != plan {
-            return conflict(format!("plan {plan} is not its latest, which is {}; look with deployment.get", record.plan));
+            return conflict(format!(
+                "plan {plan} is not its latest, which is {}; look with deployment.get",
+                record.plan
+            ));
         }
         if record.stage == ended {
             return Ok(Done::Settled(Vec::new()));
@@ -424,7 +439,9 @@ impl Coordinator {
             let holds = Holds::of(&self.shared, Vec::new()).await?;
             self.conclude(&seat, holds, Vec::new(), None).await.map_err(|fault| match *fault {
                 // What it held was let go all the same.
-                Fault::Unavailable { problem, .. } => Box::new(Fault::Unavailable { applied: Applied::Unknown, problem }),
+                Fault::Unavailable { problem, .. } => {
+                    Box::new(Fault::Unavailable { applied: Applied::Unknown, problem })
+                }
                 fault => Box::new(fault),
             })?;
         }
@@ -433,11 +450,19 @@ impl Coordinator {
 }
 
 /// The record behind a plan.
-fn recorded(before: Option<&Arc<Deployment>>, order: &DeployOrder, plan: u64, changed: bool, wall: WallTime) -> Deployment {
+fn recorded(
+    before: Option<&Arc<Deployment>>,
+    order: &DeployOrder,
+    plan: u64,
+    changed: bool,
+    wall: WallTime,
+) -> Deployment {
     let waiting = before.and_then(|record| record.uncommitted_since);
     let uncommitted_since = waiting.or(changed.then_some(wall));
     match before {
-        Some(record) if record.plan == plan && record.uncommitted_since == uncommitted_since => Deployment::clone(record),
+        Some(record) if record.plan == plan && record.uncommitted_since == uncommitted_since => {
+            Deployment::clone(record)
+        }
         _ => Deployment {
             name: order.name.clone(),
             plan,

@@ -265,7 +265,7 @@ impl Network {
         match course {
             Course::Nothing => Ok(Deployed { place, state: SlotState::None, view: None, replaces: None }),
             Course::Keep((address, held)) | Course::Revive((address, held)) => {
-                let new = ask.again && held.granted_by.map(NonZeroU64::get) == Some(ask.plan);
+                let new = ask.again && ask.open && held.granted_by.map(NonZeroU64::get) == Some(ask.plan);
                 let mut now = Reservation::clone(held);
                 now.obsolete = None;
                 let view = draft.view(*address, Arc::new(now));
@@ -470,4 +470,3 @@ fn promised(holder: SlotKey, context: Context, address: Address) -> Reservation 
         details: None,
     }
 }
-

@@ -15,7 +15,8 @@ use crate::core::command::{Context, GrantOptions, MacWish};
 use crate::core::outcome::{Decision, Outcome, View};
 use crate::core::refusal::{HeldBy, Refusal};
 use crate::core::state::{
-    Declined, Details, Entry, Event, EventKind, Key, Lease, Promise, Released, Reservation, ReservationKind, State, Step,
+    Declined, Details, Entry, Event, EventKind, Key, Lease, Promise, Released, Reservation, ReservationKind, State,
+    Step,
 };
 use crate::core::types::{Generation, Mac, Owner, OwnerUid, Scope, SlotKey, WallTime};
 use crate::limits;

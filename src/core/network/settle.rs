@@ -39,9 +39,8 @@ fn granted_by(held: &Reservation, plan: u64) -> bool {
 
 /// Lets go what covered instances leave: to whom it was promised, or for good.
 fn commit(ask: &Settle, all: &[(Address, &Arc<Reservation>)], draft: &mut Draft<'_>) -> Vec<Address> {
-    let leaves = |held: &Reservation| {
-        ask.covers(&held.holder.owner) && (held.obsolete.is_some() || held.leaving().is_some())
-    };
+    let leaves =
+        |held: &Reservation| ask.covers(&held.holder.owner) && (held.obsolete.is_some() || held.leaving().is_some());
     let going: BTreeMap<SlotKey, Address> = all
         .iter()
         .filter(|(_, held)| leaves(held) && held.obsolete.is_none())
