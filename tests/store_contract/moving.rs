@@ -169,7 +169,7 @@ fn served(place: &Place, shards: u16) -> (Model, Vec<Head>) {
                 }
                 State::Entry(Entry::Released(gone)) => left(&mut Arc::make_mut(gone).released_at),
                 State::Entry(Entry::Declined(declined)) => left(&mut Arc::make_mut(declined).until),
-                State::Config(_) | State::Subnet(_) => {}
+                State::Config(_) | State::Subnet(_) | State::Deployment(_) => {}
             }
             all.insert((id, key), state);
         }

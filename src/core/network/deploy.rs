@@ -140,9 +140,16 @@ impl Network {
                 let single = |held: &Reservation| held.prefix_length == address.family().width();
                 let own = current.filter(|(at, held)| at == address && single(held)).map(Course::Keep);
                 let let_go = || self.obsolete_of(&holder).find(|(at, held)| at == address && single(held));
-                match own.or_else(|| let_go().map(Course::Revive)) {
-                    Some(course) => self.claim_admitted(*address, None, wanted).map(|()| course),
-                    None => Ok(Course::Grant(replaces)),
+                if let Some(course) = own.or_else(|| let_go().map(Course::Revive)) {
+                    return self.claim_admitted(*address, None, wanted).map(|()| course);
+                }
+                match self.holdings.covering(*address) {
+                    // A block stays whole until the commit, also for who lets it go.
+                    Some((base, Entry::Held(held))) if held.holder == holder => {
+                        let (network, held_by) = (self.config.name.clone(), Box::new(held_by(held)));
+                        Err(Refusal::AlreadyInUse { network, address: base, held_by })
+                    }
+                    Some(_) | None => Ok(Course::Grant(replaces)),
                 }
             }
             // It was dealt by now.

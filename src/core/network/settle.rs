@@ -39,35 +39,48 @@ fn granted_by(held: &Reservation, plan: u64) -> bool {
 
 /// Lets go what covered instances leave: to whom it was promised, or for good.
 fn commit(ask: &Settle, all: &[(Address, &Arc<Reservation>)], draft: &mut Draft<'_>) -> Vec<Address> {
+    let network = draft.network;
     let leaves =
         |held: &Reservation| ask.covers(&held.holder.owner) && (held.obsolete.is_some() || held.leaving().is_some());
-    let going: BTreeMap<SlotKey, Address> = all
-        .iter()
-        .filter(|(_, held)| leaves(held) && held.obsolete.is_none())
-        .map(|(address, held)| (held.holder.clone(), *address))
-        .collect();
+    let mut leaving: BTreeMap<Address, &Arc<Reservation>> =
+        all.iter().filter(|(_, held)| leaves(held)).map(|(address, held)| (*address, *held)).collect();
+    // A deleted network grants nothing.
+    let promised = |held: &Reservation| held.promise().filter(|_| !network.config.closed).cloned();
+    // What a promise displaces that is kept goes too, if its holder is covered; and that may be promised in its turn.
+    let mut new: Vec<&Arc<Reservation>> = leaving.values().copied().collect();
+    while let Some(held) = new.pop() {
+        let Some(promise) = promised(held).filter(|promise| ask.covers(&promise.owner)) else { continue };
+        if let Some((at, has)) = network.holdings.slot(&taker_of(held, &promise))
+            && leaving.insert(at, has).is_none()
+        {
+            new.push(has);
+        }
+    }
+    let current = leaving.iter().filter(|(_, held)| held.obsolete.is_none());
+    let going: BTreeMap<SlotKey, Address> = current.map(|(address, held)| (held.holder.clone(), *address)).collect();
     let mut released = Vec::new();
-    for (address, held) in all.iter().filter(|(_, held)| leaves(held)) {
-        // A deleted network grants nothing.
-        match held.promise().filter(|_| !draft.network.config.closed) {
-            Some(promise) => {
-                let promise = promise.clone();
-                draft.keep_promise(*address, held, &promise, ask.plan, &going);
-            }
+    for (&address, &held) in &leaving {
+        match promised(held) {
+            Some(promise) => draft.keep_promise(address, held, &promise, ask.plan, &going),
             None => {
-                draft.release(*address, held, EventKind::Released);
-                released.push(*address);
+                draft.release(address, held, EventKind::Released);
+                released.push(address);
             }
         }
     }
     if ask.instances.is_some() {
         // A revert of the others must not take it back.
-        let done = |held: &Reservation| granted_by(held, ask.plan) && ask.covers(&held.holder.owner) && !leaves(held);
-        for (address, held) in all.iter().filter(|(_, held)| done(held)) {
+        let done = |held: &Reservation| granted_by(held, ask.plan) && ask.covers(&held.holder.owner);
+        for (address, held) in all.iter().filter(|(at, held)| done(held) && !leaving.contains_key(at)) {
             draft.note(*address, held, Reservation { granted_by: None, ..Reservation::clone(held) });
         }
     }
     released
+}
+
+/// Who gets an address that is promised.
+fn taker_of(held: &Reservation, promise: &Promise) -> SlotKey {
+    SlotKey { scope: held.holder.scope.clone(), owner: promise.owner.clone(), slot: promise.slot.clone() }
 }
 
 /// Lets go what the plan granted to covered instances, and makes current again what it made obsolete.
@@ -119,8 +132,7 @@ impl Draft<'_> {
         plan: u64,
         going: &BTreeMap<SlotKey, Address>,
     ) {
-        let taker =
-            SlotKey { scope: held.holder.scope.clone(), owner: promise.owner.clone(), slot: promise.slot.clone() };
+        let taker = taker_of(held, promise);
         let holds = self.network.holdings.slot(&taker).filter(|(at, _)| going.get(&taker) != Some(at));
         if let Some((at, has)) = holds.filter(|(at, _)| *at != address && !self.has_let_go(*at)) {
             let mut after = Reservation::clone(has);
