@@ -64,6 +64,24 @@ fn what_was_committed_is_loaded(subject: &impl Subject) {
     check(&*store, &run, 0x200, "same process");
 }
 
+/// Written, rewritten and taken away, beside networks and together with them.
+fn the_record_of_a_deployment_is_kept_as_what_networks_have(subject: &impl Subject) {
+    let Some(store) = subject.open() else { return };
+    let mut head = wait(store.take(ShardId(0), token(1))).unwrap();
+    let mut offered: Vec<Batch> = Vec::new();
+    for n in 0..40 {
+        let mut next = batch(&head, 0, rows(n, 0, &offered));
+        next.acts.push(record_act(n, 0, &offered));
+        let committed = wait(store.commit([next.clone()].into())).unwrap();
+        follow(&mut head, &next, &committed[0]);
+        offered.push(next);
+        if n % 7 == 0 {
+            let image = wait(store.load(ShardId(0), token(1))).unwrap();
+            assert_eq!(model_of(&image), model(&offered), "behind batch {n}");
+        }
+    }
+}
+
 fn a_take_over_fences_the_owner_before(subject: &impl Subject) {
     let Some(store) = subject.open() else { return };
     let old = wait(store.take(ShardId(0), token(1))).unwrap();
@@ -262,6 +280,7 @@ macro_rules! store_suite {
     };
     ($($store:ident: $subject:expr),* $(,)?) => {
         $(store_suite!($store, $subject,
+            the_record_of_a_deployment_is_kept_as_what_networks_have,
             a_new_register_is_empty, what_was_committed_is_loaded, a_take_over_fences_the_owner_before,
             taking_twice_with_one_token_is_taking_once, a_batch_sent_again_is_applied_once,
             other_content_under_a_used_seq_is_refused, a_gap_is_refused_and_named, the_digest_chains_the_line,
