@@ -271,15 +271,6 @@ pub enum Refusal {
     /// No room.
     #[error("network `{}` has no free address{}: {} of {} held, {} reserved, {} cooling, {} declined; add a pool, or release something", .0.network, narrowed(.0.narrowed_by.as_deref()), .0.held, .0.size, .0.reserved, .0.cooling, .0.declined)]
     NotEnoughCapacity(Box<NoCapacity>),
-    /// A refusal of what one instance of a deployment wishes. Crosses between nodes by [`super::compact::refusal`].
-    #[serde(skip)]
-    #[error("instance `{instance}`: {refusal}")]
-    OfInstance {
-        /// The instance.
-        instance: Owner,
-        /// Why.
-        refusal: Box<Refusal>,
-    },
     /// `plan` is not the latest, or ended the other way.
     #[error("deployment `{deployment}`: {problem}")]
     PlanConflict {
@@ -291,6 +282,16 @@ pub enum Refusal {
         expected: u64,
         /// The latest.
         actual: u64,
+    },
+    // What is skipped stands last: between nodes, variants are numbers.
+    /// A refusal of what one instance of a deployment wishes. Crosses between nodes by [`super::compact::refusal`].
+    #[serde(skip)]
+    #[error("instance `{instance}`: {refusal}")]
+    OfInstance {
+        /// The instance.
+        instance: Owner,
+        /// Why.
+        refusal: Box<Refusal>,
     },
     /// A refusal of one member of an acquire. Crosses between nodes by [`super::compact::refusal`].
     #[serde(skip)]

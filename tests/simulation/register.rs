@@ -309,7 +309,12 @@ impl Register {
             return Err(StoreError::Fenced { shard, current: present.head.epoch });
         }
         let networks = present.networks.values().filter_map(image).collect();
-        Ok(ShardImage { head: present.head, networks })
+        let record = |(id, keys): (&NetworkId, &BTreeMap<Key, State>)| match keys.get(&Key::Deployment) {
+            Some(State::Deployment(record)) => Some((*id, Arc::clone(record))),
+            _ => None,
+        };
+        let deployments = present.networks.iter().filter_map(record).collect();
+        Ok(ShardImage { head: present.head, networks, deployments })
     }
 
     /// All of them or none. Tells too whether any of them was applied before.

@@ -406,7 +406,8 @@ fn subnet_step() -> impl Strategy<Value = Step> {
 }
 
 fn act() -> impl Strategy<Value = Act> {
-    let steps = vec(prop_oneof![4 => address_step(), 1 => subnet_step(), 1 => deployment_step()], 0..4);
+    let steps =
+        vec(prop_oneof![4 => address_step().boxed(), 1 => subnet_step().boxed(), 1 => deployment_step().boxed()], 0..4);
     (0..3u128, any::<u64>(), "[a-b]", option::of(".{0,9}"), option::of(any::<u128>()), steps).prop_map(
         |(network, wall, by, reason, transaction, steps)| Act {
             network: NetworkId(network),

@@ -143,6 +143,14 @@ fn the_largest_legal_reservation_is_as_long_as_the_limits_say() {
     largest.claimant = Some(identity.parse().unwrap());
     largest.lease = Some(crate::core::state::Lease { ends: ShardTime(u64::MAX), ttl_seconds: u64::MAX });
     largest.obsolete = Some(crate::core::state::Obsolete { since: WallTime(u64::MAX), plan: u64::MAX });
+    largest.granted_by = std::num::NonZeroU64::new(u64::MAX);
+    let promise = crate::core::state::Promise {
+        plan: u64::MAX,
+        owner: identity.parse().unwrap(),
+        slot: identity.parse().unwrap(),
+    };
+    let (leaving, unlisted) = (Some(u64::MAX), Some(u64::MAX));
+    largest.planned = Some(Box::new(crate::core::state::Planned { leaving, promise: Some(promise), unlisted }));
     largest.details = Some(Box::new(crate::core::state::Details {
         owner_uid: Some(identity.parse().unwrap()),
         labels: (0..limits::LABEL_ENTRIES_MAX).map(label).map(|(key, value)| (key.into(), value.into())).collect(),
