@@ -159,6 +159,14 @@ pub fn outlet<T>() -> (mpsc::UnboundedSender<T>, mpsc::UnboundedReceiver<T>) {
     mpsc::unbounded_channel()
 }
 
+/// The answer of an outlet that was made for one request. None: whoever had the request died before it answered.
+pub async fn only_answer(mut answers: mpsc::UnboundedReceiver<Told>) -> Option<Answer> {
+    match answers.recv().await? {
+        Told::Replies(mut replies) => Some(replies.pop()?.answer),
+        Told::Job(..) => None,
+    }
+}
+
 /// Answers many requests alike.
 pub fn answer_all(outlet: &Outlet, tickets: impl Iterator<Item = u32>, fault: &Fault) {
     let replies = tickets.map(|ticket| Reply { ticket, answer: Err(Box::new(fault.clone())) }).collect();

@@ -17,7 +17,7 @@ use super::macs::Macs;
 use super::network::{Birth, NetworkActor};
 use super::routes::{Lane, Permits, Published, Route, Routes};
 use super::timers::{self, Timers};
-use super::{Fatal, Outlet, Reply, Told, shard_of};
+use super::{Fatal, Outlet, Reply, shard_of};
 use crate::core::command::Command;
 use crate::core::network::Network;
 use crate::core::outcome::Outcome;
@@ -146,12 +146,9 @@ impl Shared {
         if self.info.ownership_is_standing {
             return true;
         }
-        let (outlet, mut told) = super::outlet();
+        let (outlet, told) = super::outlet();
         self.answer_proved(outlet, vec![Reply { ticket: 0, answer: Ok(Outcome::Done) }]);
-        match told.recv().await {
-            Some(Told::Replies(replies)) => replies.iter().all(|reply| reply.answer.is_ok()),
-            Some(Told::Job(..)) | None => false,
-        }
+        super::only_answer(told).await.is_some_and(|answer| answer.is_ok())
     }
 
     /// Asks a network's committer to load it again.

@@ -13,7 +13,7 @@ use crate::actors::committer::{Enqueue, Part, Reload, Staged, Unit, generation_f
 use crate::actors::directory::{Check, Gone, Intend, Lock, Settle, Standing, Unlock};
 use crate::actors::routes::{Lane, Route};
 use crate::actors::service::Shared;
-use crate::actors::{Answer, Applied, Fault, Reply, Told};
+use crate::actors::{Answer, Applied, Fault, Reply, only_answer};
 use crate::core::address::Cidr;
 use crate::core::catalog::{Intent, IntentId};
 use crate::core::command::{Command, Configure, Context, NetworkInput, SubnetRef};
@@ -167,14 +167,11 @@ impl Coordinator {
     }
 
     async fn commit_alone(&self, lane: &Arc<Lane>, record: Record) -> Answer {
-        let (outlet, mut answers) = crate::actors::outlet();
+        let (outlet, answers) = crate::actors::outlet();
         let part = Part::new(Arc::clone(lane), 0, vec![record]);
         let staged = Staged { reply: Reply { ticket: 0, answer: Ok(Outcome::Done) }, wrote: true };
         self.shared.enqueue(Enqueue(Unit::new(vec![part], Some(outlet), vec![staged])));
-        match answers.recv().await {
-            Some(Told::Replies(mut replies)) => replies.pop().map_or_else(|| Err(lost()), |reply| reply.answer),
-            Some(Told::Job(..)) | None => Err(lost()),
-        }
+        only_answer(answers).await.unwrap_or_else(|| Err(lost()))
     }
 
     /// What the store has of a network, once everything of it is definite.

@@ -407,16 +407,10 @@ impl Coordinator {
     }
 
     async fn ask_item(&self, route: &Arc<Route>, item: Item) -> Answer {
-        let (outlet, mut answers) = crate::actors::outlet();
+        let (outlet, answers) = crate::actors::outlet();
         send(&self.shared, route, false, vec![item], &outlet, Instant::now());
         drop(outlet);
-        match answers.recv().await {
-            Some(Told::Replies(mut replies)) => match replies.pop() {
-                Some(reply) => reply.answer,
-                None => Err(lost()),
-            },
-            Some(Told::Job(..)) | None => Err(lost()),
-        }
+        crate::actors::only_answer(answers).await.unwrap_or_else(|| Err(lost()))
     }
 
     async fn question(&self, question: Question) -> directory::Told {
