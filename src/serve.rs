@@ -40,7 +40,6 @@ use crate::config::{Config, Sources, StoreKind};
 use crate::core::command::NetworkInput;
 use crate::limits::PEER_HANDSHAKE_MS;
 use crate::metrics::Metrics;
-use crate::peer::link::LinkState;
 use crate::server::cluster::Nodes;
 use crate::server::forwarded::Forwarded;
 use crate::server::role::{Role, Seat};
@@ -512,9 +511,7 @@ async fn make(role: &Role, input: NetworkInput) -> Result<(), CannotStart> {
         Role::Owner(shared) => coordinator::spawn(shared, 0, order, outlet),
         Role::Follower { link, .. } => {
             // It began to connect a moment ago.
-            let mut state = link.state();
-            let connected = state.wait_for(|state| matches!(state, LinkState::Connected(_)));
-            if tokio::time::timeout(Duration::from_millis(PEER_HANDSHAKE_MS), connected).await.is_err() {
+            if !link.connected(Duration::from_millis(PEER_HANDSHAKE_MS)).await {
                 return Err(cannot(format!("network `{name}`: the node that owns the register is not reached")));
             }
             link.job(u64::MAX, 0, order, &outlet);

@@ -94,9 +94,7 @@ impl Keeper {
             }
             let Role::Follower { link, .. } = &*self.server.seat.role() else { return Ok(()) };
             // Ready is a node that can answer. An owner that is not reached may be dead, and is followed by another one.
-            let mut state = link.state();
-            let connected = state.wait_for(|state| matches!(state, LinkState::Connected(_)));
-            if tokio::time::timeout(CONTENDS_EVERY, connected).await.is_ok() {
+            if link.connected(CONTENDS_EVERY).await {
                 return Ok(());
             }
             if self.server.clock.lease_ms().saturating_sub(begun) > FIRST_WAY_MS {
@@ -208,14 +206,14 @@ impl Keeper {
                     biased;
                     () = stop.cancelled() => return Ended::Stopped,
                     () = tokio::time::sleep(CONTENDS_EVERY) => {}
-                    () = &mut meeting => {}
+                    never = &mut meeting => match never {},
                 }
                 // The role says what came of it.
                 let contended = tokio::select! {
                     biased;
                     contended = self.contend() => contended,
                     () = stop.cancelled() => return Ended::Stopped,
-                    () = &mut meeting => continue,
+                    never = &mut meeting => match never {},
                 };
                 match contended {
                     Err(CannotOwn::Unreachable(problem) | CannotOwn::Damaged(problem)) if self.failed() => {
@@ -229,7 +227,7 @@ impl Keeper {
                 () = stop.cancelled() => return Ended::Stopped,
                 Some(Fatal(problem)) = self.fatals.recv() => problem,
                 problem = keep_lease(&self.server, &*self.store, &mut self.renewed_ms) => problem,
-                () = &mut meeting => continue,
+                never = &mut meeting => match never {},
             };
             if self.store.info().ownership_is_standing || self.failed() {
                 return Ended::Failed(problem);
@@ -270,7 +268,7 @@ impl Keeper {
 }
 
 fn is_connected(role: &Role) -> bool {
-    matches!(role, Role::Follower { link, .. } if matches!(*link.state().borrow(), LinkState::Connected(_)))
+    matches!(role, Role::Follower { link, .. } if link.is_connected())
 }
 
 fn node(card: &NodeCard, age_ms: u64) -> Node {
@@ -284,9 +282,9 @@ fn node(card: &NodeCard, age_ms: u64) -> Node {
 }
 
 /// Tells the others that this node is here and notes who else is, for ever.
-async fn meet_others(server: &Server, store: &dyn Store) {
+async fn meet_others(server: &Server, store: &dyn Store) -> Infallible {
     if store.info().ownership_is_standing {
-        std::future::pending::<()>().await;
+        return std::future::pending().await;
     }
     loop {
         match store.meet(true).await {
@@ -313,7 +311,7 @@ async fn renew_while_loading(server: &Server, store: &dyn Store, renewed_ms: &Ce
 /// Renews the lease for as long as that works. Answers why it does not any more.
 async fn keep_lease(server: &Server, store: &dyn Store, renewed_ms: &mut u64) -> String {
     if store.info().ownership_is_standing {
-        std::future::pending::<()>().await;
+        return std::future::pending().await;
     }
     loop {
         let before = server.clock.lease_ms();

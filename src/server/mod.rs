@@ -38,7 +38,6 @@ use self::role::{Role, Seat};
 use crate::actors::clock::Clock;
 use crate::limits;
 use crate::metrics::Metrics;
-use crate::peer::link::LinkState;
 use crate::wire::PROTOCOL_VERSION;
 use crate::wire::nouns::{ServerLimits, ServerStatus};
 
@@ -100,10 +99,9 @@ impl Server {
         }
         match &*self.seat.role() {
             Role::Owner(shared) => shared.unwilling(),
-            Role::Follower { link, .. } => match *link.state().borrow() {
-                LinkState::Connected(_) => None,
-                LinkState::Connecting(_) => Some("the node that owns the register is not reached".into()),
-            },
+            Role::Follower { link, .. } => {
+                (!link.is_connected()).then(|| "the node that owns the register is not reached".into())
+            }
             Role::Waiting { why, .. } => Some((*why).into()),
         }
     }

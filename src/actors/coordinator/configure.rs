@@ -333,7 +333,7 @@ pub(super) fn comes_before_overlap(fault: &Fault) -> bool {
     }
 }
 
-/// The network is no more.
+/// It is not there: the network (any more), or what was named in it.
 pub(super) fn is_gone(fault: &Fault) -> bool {
     matches!(fault, Fault::Refused(Refusal::NotFound { .. }))
 }

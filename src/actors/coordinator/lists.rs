@@ -131,7 +131,7 @@ impl Coordinator {
                 Ok(true) => return Ok(Done::Released { released, more: true }),
                 Ok(false) => {}
                 // Deleted while we walked: nothing is held there.
-                Err(fault) if matches!(*fault, super::Fault::Refused(Refusal::NotFound { .. })) => {}
+                Err(fault) if is_gone(&fault) => {}
                 Err(fault) => return Err(fault),
             }
         }
@@ -227,7 +227,7 @@ impl Coordinator {
     ) -> Result<(), Box<super::Fault>> {
         match self.list_in(route, filter, after, page).await {
             // A subnet or pool that only some networks have; or deleted while we walked.
-            Err(fault) if matches!(*fault, super::Fault::Refused(Refusal::NotFound { .. })) => Ok(()),
+            Err(fault) if is_gone(&fault) => Ok(()),
             listed => listed,
         }
     }
@@ -263,7 +263,7 @@ impl Coordinator {
             match self.ask(&route, Command::Get(address)).await {
                 Ok(Outcome::Lookup(lookup)) => found.push(*lookup),
                 Ok(_) => {}
-                Err(fault) if matches!(*fault, super::Fault::Refused(Refusal::NotFound { .. })) => {}
+                Err(fault) if is_gone(&fault) => {}
                 Err(fault) => return Err(fault),
             }
         }
