@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! check configuration ▶ open store ▶ take and load shards ▶ start actors ▶ apply network files ▶ open ports ▶ `ready …`
-//! SIGTERM ▶ accept nothing ▶ read nothing ▶ answer what was read ▶ close connections ▶ drain commits ▶ close store
+//! SIGTERM ▶ accept nothing ▶ read nothing ▶ answer what was read ▶ drain commits ▶ let the next owner begin
+//!         ▶ wait for clients that are slow to take their answers ▶ close connections ▶ close store
 //! ```
 //!
 //! [`run`] is the process; [`start`] is a server inside another process, for tests and `allod try`: any store, any clock.
@@ -309,7 +310,7 @@ async fn live(options: Options, stop: CancellationToken, ready: Ready) -> Ended 
         Ok((server, mut keeper, tcp, http)) => {
             let _ = ready.send(Ok((tcp, http)));
             let ended = keeper.keep(&stop).await;
-            take_down(&server, &stop, shutdown).await;
+            take_down(&server, &mut keeper, &stop, shutdown).await;
             match ended {
                 Ended::Stopped => keeper.end().await,
                 Ended::Failed(_) => ended,
@@ -349,6 +350,7 @@ async fn bring_up(
         started: Instant::now(),
         stop,
         tasks: TaskTracker::new(),
+        asking: TaskTracker::new(),
         peers: TaskTracker::new(),
         nodes: Nodes::default(),
         sessions: AtomicU64::new(0),
@@ -480,20 +482,19 @@ async fn accept(listener: TcpListener, server: Arc<Server>) {
     }
 }
 
-async fn take_down(server: &Arc<Server>, stop: &CancellationToken, bound: Duration) {
+/// Accepts and reads nothing more, answers what was read, gives the register up, and only then waits for sockets.
+async fn take_down(server: &Arc<Server>, keeper: &mut Keeper, stop: &CancellationToken, bound: Duration) {
     let begun = Instant::now();
     stop.cancel();
     server.tasks.close();
     server.peers.close();
-    let all = async { tokio::join!(server.tasks.wait(), server.peers.wait()) };
-    if tokio::time::timeout(bound, all).await.is_err() {
-        tracing::warn!(left = server.tasks.len(), "stopping without waiting longer for connections");
+    if !keeper.lay_down(bound).await {
+        tracing::warn!("stopping with requests under way");
     }
-    let left = bound.saturating_sub(begun.elapsed()).max(Duration::from_millis(100));
-    if let Some(shared) = server.seat.role().actors()
-        && tokio::time::timeout(left, shared.drained()).await.is_err()
-    {
-        tracing::warn!("stopping with commits under way");
+    let left = bound.saturating_sub(begun.elapsed());
+    let all = async { tokio::join!(server.tasks.wait(), server.peers.wait()) };
+    if tokio::time::timeout(left, all).await.is_err() {
+        tracing::warn!(left = server.tasks.len(), "stopping without waiting longer for connections");
     }
     tracing::info!(took_ms = begun.elapsed().as_millis() as u64, "stopped");
 }

@@ -5,10 +5,12 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use actix::ArbiterHandle;
 use actix::prelude::*;
 use tokio::sync::{mpsc, oneshot};
+use tokio_util::task::TaskTracker;
 
 use super::clock::{Clock, ShardClock};
 use super::committer::{self, Committer, Drained, Enqueue, Part, Reload, Staged, Unit, chain, generation_floor};
@@ -25,6 +27,9 @@ use crate::core::state::{NetworkConfig, SubnetConfig};
 use crate::core::types::{NetworkId, ShardTime, WallTime};
 use crate::metrics::Metrics;
 use crate::store::{Epoch, Head, NetworkImage, ShardId, ShardImage, Store, StoreError, StoreHealth, StoreInfo, Token};
+
+/// How often it is looked whether a network has decided what was asked of it, when everything comes to its end.
+const QUIET_LOOKED_AT_EVERY: Duration = Duration::from_millis(1);
 
 /// Called before each decision. A test panics here, or stops the world.
 pub type BeforeDecide = Arc<dyn Fn(&Command) + Send + Sync>;
@@ -62,6 +67,8 @@ pub struct Shared {
     directory: OnceLock<Addr<Directory>>,
     fatal: mpsc::UnboundedSender<Fatal>,
     over: AtomicBool,
+    /// Jobs that are not answered.
+    pub(super) jobs: TaskTracker,
     /// How often each shard was taken over.
     epochs: Vec<AtomicU64>,
 }
@@ -194,8 +201,21 @@ impl Shared {
         }
     }
 
+    /// Waits until everything that was asked is answered. Whoever calls it has seen to it that nothing more is asked.
+    pub async fn quiet(&self) {
+        self.jobs.close();
+        self.jobs.wait().await;
+        for route in self.routes.all() {
+            // A place in the queue is given back when what was decided is in the committer's mailbox.
+            while route.permits.waiting() > 0 {
+                tokio::time::sleep(QUIET_LOOKED_AT_EVERY).await;
+            }
+        }
+        self.drained().await;
+    }
+
     /// Waits until everything that was enqueued is definite.
-    pub async fn drained(&self) {
+    async fn drained(&self) {
         for committer in self.committers.get().into_iter().flatten() {
             let (told, done) = oneshot::channel();
             if committer.try_send(Drained(told)).is_ok() {
@@ -292,6 +312,7 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
         timers,
         fatal,
         over: AtomicBool::new(false),
+        jobs: TaskTracker::new(),
         epochs: heads.iter().map(|(_, head)| AtomicU64::new(head.epoch.0)).collect(),
     });
     let groups: Vec<Vec<(ShardId, Head)>> =

@@ -252,11 +252,39 @@ impl Keeper {
         }
     }
 
-    /// Lets the next owner begin at once; tells what became of the last commits.
-    pub async fn end(&mut self) -> Ended {
-        if let Err(error) = self.store.release().await {
-            tracing::warn!(error = chain(&error), "the next owner waits for the end of the lease");
+    /// The server stops: waits until everything that was read is answered, at most so long, and lets the next owner begin
+    /// at once. Answers that wait for their clients to take them hold nobody up. Tells whether everything was answered.
+    pub async fn lay_down(&mut self, within: Duration) -> bool {
+        self.server.asking.close();
+        let (server, store) = (Arc::clone(&self.server), Arc::clone(&self.store));
+        let role = server.seat.role();
+        let answered = async {
+            server.asking.wait().await;
+            if let Some(shared) = role.actors() {
+                shared.quiet().await;
+            }
+        };
+        let answered = tokio::select! {
+            biased;
+            ended = tokio::time::timeout(within, answered) => ended.is_ok(),
+            // Whatever is still under way is answered as what was lost.
+            problem = keep_lease(&server, &*store, &mut self.renewed_ms), if role.actors().is_some() => {
+                tracing::warn!(problem, "another node takes over before everything was answered");
+                false
+            }
+        };
+        if role.actors().is_some() && !self.failed() {
+            self.server.metrics.owner.set(0);
+            self.wait("stopping", NotReadyReason::Moved);
+            if let Err(error) = self.store.release().await {
+                tracing::warn!(error = chain(&error), "the next owner waits for the end of the lease");
+            }
         }
+        answered
+    }
+
+    /// The others learn that this node is gone; tells what became of the last commits.
+    pub async fn end(&mut self) -> Ended {
         if let Err(error) = self.store.meet(false).await {
             tracing::debug!(error = chain(&error), "the other nodes learn of the end of this one a little later");
         }

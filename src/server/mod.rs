@@ -83,6 +83,8 @@ pub struct Server {
     pub stop: CancellationToken,
     /// Connections and bodies under way.
     pub tasks: TaskTracker,
+    /// Sessions that may still ask something: once the server stops, those with requests that are not answered.
+    pub asking: TaskTracker,
     /// What other nodes ask of this one, under way.
     pub peers: TaskTracker,
     /// Nodes that share the register, this one included.

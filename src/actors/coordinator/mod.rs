@@ -289,8 +289,10 @@ impl Drop for Tell {
 pub fn spawn(shared: &Arc<Shared>, ticket: u32, order: Order, outlet: Outlet) {
     let shared = Arc::clone(shared);
     let reactor = shared.reactors()[0].clone();
+    let unanswered = shared.jobs.token();
     let outlet = if shared.info.ownership_is_standing { outlet } else { proved(&shared, &order, outlet) };
     reactor.spawn(async move {
+        let _unanswered = unanswered;
         let mut tell = Tell { outlet, ticket, told: false };
         let coordinator = Coordinator { shared, by: order.by, reason: order.reason, dry_run: order.dry_run };
         if order.deadline.is_some_and(|deadline| deadline < Instant::now()) {
@@ -307,7 +309,9 @@ fn proved(shared: &Arc<Shared>, order: &Order, outlet: Outlet) -> Outlet {
     let (to, mut answers) = crate::actors::outlet();
     let (shared, reads) = (Arc::clone(shared), order.dry_run || order.job.is_read());
     let reactor = shared.reactors()[0].clone();
+    let unanswered = shared.jobs.token();
     reactor.spawn(async move {
+        let _unanswered = unanswered;
         while let Some(told) = answers.recv().await {
             let told = match told {
                 Told::Job(ticket, answer) if !shared.is_proved_owner().await => {
