@@ -222,6 +222,7 @@ impl Committer {
             let Some(line) = self.lines.get_mut(&shard) else { continue };
             line.seq = Seq(line.seq.0 + 1);
             line.generation = line.generation.max(highest(&acts));
+            self.shared.note_generation(line.generation);
             line.time = self.shared.shard_time(shard);
             batches.push(Batch {
                 shard,

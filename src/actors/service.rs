@@ -24,7 +24,7 @@ use crate::core::command::Command;
 use crate::core::network::Network;
 use crate::core::outcome::Outcome;
 use crate::core::state::{NetworkConfig, SubnetConfig};
-use crate::core::types::{NetworkId, ShardTime, WallTime};
+use crate::core::types::{Generation, NetworkId, ShardTime};
 use crate::metrics::Metrics;
 use crate::store::{Epoch, Head, NetworkImage, ShardId, ShardImage, Store, StoreError, StoreHealth, StoreInfo, Token};
 
@@ -71,6 +71,8 @@ pub struct Shared {
     pub(super) jobs: TaskTracker,
     /// How often each shard was taken over.
     epochs: Vec<AtomicU64>,
+    /// Highest generation that was given in any network, deleted ones included.
+    generation: AtomicU64,
 }
 
 impl Shared {
@@ -82,6 +84,17 @@ impl Shared {
     /// A shard was taken anew.
     pub(super) fn note_epoch(&self, shard: ShardId, epoch: Epoch) {
         self.epochs[usize::from(shard.0)].store(epoch.0, Ordering::Relaxed);
+    }
+
+    /// A generation is about to become durable, or was found in the store.
+    pub(super) fn note_generation(&self, generation: Generation) {
+        self.generation.fetch_max(generation.0, Ordering::Relaxed);
+    }
+
+    /// A network that is made or loaded now gives generations above this one only. Over all shards: a network that is made
+    /// again under its name may live in another one, and the clock may have gone back meanwhile.
+    pub(super) fn generation_floor(&self) -> Generation {
+        generation_floor(Generation(self.generation.load(Ordering::Relaxed)), self.clock.wall())
     }
 
     /// Time of a shard now.
@@ -314,6 +327,7 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
         over: AtomicBool::new(false),
         jobs: TaskTracker::new(),
         epochs: heads.iter().map(|(_, head)| AtomicU64::new(head.epoch.0)).collect(),
+        generation: AtomicU64::new(heads.iter().map(|(_, head)| head.generation.0).max().unwrap_or_default()),
     });
     let groups: Vec<Vec<(ShardId, Head)>> =
         if info.commits_shards_together { vec![heads] } else { heads.into_iter().map(|head| vec![head]).collect() };
@@ -327,13 +341,13 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
         })
         .collect();
     let _ = shared.committers.set(committers); // Set once: `shared` was made above.
-    let wall = shared.clock.wall();
+    let floor = shared.generation_floor();
     let few = images.iter().map(|(_, image)| image.networks.len()).sum::<usize>() < NETWORKS_A_THREAD_MIN;
     let built = if few {
-        Ok(networks_of(images, wall))
+        Ok(networks_of(images, floor))
     } else {
         // Elsewhere than on this thread, which has a lease to keep.
-        tokio::task::spawn_blocking(move || networks_of(images, wall)).await
+        tokio::task::spawn_blocking(move || networks_of(images, floor)).await
     };
     let built = built
         .unwrap_or_else(|_| Err("the thread that builds the networks crashed".to_owned()))
@@ -392,12 +406,12 @@ async fn take_and_load(
 const NETWORKS_A_THREAD_MIN: usize = 64;
 
 /// Builds the networks of all images, on as many threads as there are processors; by id.
-fn networks_of(images: Vec<(ShardId, ShardImage)>, wall: WallTime) -> Result<Vec<Network>, String> {
+fn networks_of(images: Vec<(ShardId, ShardImage)>, floor: Generation) -> Result<Vec<Network>, String> {
     let of_shard = |(_, image): (ShardId, ShardImage)| {
-        let head = image.head;
-        image.networks.into_iter().map(move |network| (head, network))
+        let time = image.head.time;
+        image.networks.into_iter().map(move |network| (time, network))
     };
-    let images: Vec<(Head, NetworkImage)> = images.into_iter().flat_map(of_shard).collect();
+    let images: Vec<(ShardTime, NetworkImage)> = images.into_iter().flat_map(of_shard).collect();
     let useful = images.len() / NETWORKS_A_THREAD_MIN;
     let others = std::thread::available_parallelism().map_or(1, usize::from).min(useful).saturating_sub(1);
     let left = Mutex::new(images.into_iter());
@@ -406,10 +420,9 @@ fn networks_of(images: Vec<(ShardId, ShardImage)>, wall: WallTime) -> Result<Vec
         loop {
             // Only `next` runs under the lock.
             let next = left.lock().unwrap_or_else(PoisonError::into_inner).next();
-            let Some((head, image)) = next else { return Ok(built) };
+            let Some((time, image)) = next else { return Ok(built) };
             let id = image.config.id;
-            let floor = generation_floor(head.generation, wall);
-            let network = Network::load(image.config, image.subnets, image.entries, floor, head.time)
+            let network = Network::load(image.config, image.subnets, image.entries, floor, time)
                 .map_err(|problem| format!("network {id} cannot be loaded: {problem}"))?;
             built.push(network);
         }

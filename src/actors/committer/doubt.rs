@@ -11,7 +11,7 @@ use std::time::Duration;
 use actix::prelude::*;
 use tokio::time::Instant;
 
-use super::unit::{Reload, Unit, chain, class_of, disown, generation_floor, line_of};
+use super::unit::{Reload, Unit, chain, class_of, disown, line_of};
 use super::{COMMIT_DEADLINE, Committer, Group, RETRY_AFTER, RETRY_AFTER_MAX};
 use crate::actors::Applied;
 use crate::actors::network::Loaded;
@@ -216,7 +216,8 @@ impl Committer {
             act.loading.remove(&shard);
             match image {
                 Ok(image) => {
-                    let floor = generation_floor(image.head.generation.max(line.generation), act.shared.clock.wall());
+                    act.shared.note_generation(image.head.generation);
+                    let floor = act.shared.generation_floor();
                     let mut networks: HashMap<NetworkId, NetworkImage> =
                         image.networks.into_iter().map(|network| (network.config.id, network)).collect();
                     let mut asked: HashMap<NetworkId, usize> = HashMap::new();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::{Coordinator, Done, Outcomes, Tell, lost};
-use crate::actors::committer::{Enqueue, Part, Reload, Staged, Unit, generation_floor};
+use crate::actors::committer::{Enqueue, Part, Reload, Staged, Unit};
 use crate::actors::directory::{Check, Gone, Intend, Lock, Settle, Standing, Unlock};
 use crate::actors::routes::{Lane, Route};
 use crate::actors::service::Shared;
@@ -119,7 +119,7 @@ impl Coordinator {
         let record =
             Record { network: id, wall, by: self.by.clone(), reason: self.reason.clone(), transaction: None, steps };
         let committed = self.commit_alone(&lane, record).await;
-        let floor = generation_floor(Generation(0), wall);
+        let floor = self.shared.generation_floor();
         match committed {
             Ok(_) => {
                 act.settle(Standing { config, subnets }, Some(floor)).await;
