@@ -49,6 +49,7 @@ use crate::store::Store;
 use crate::store::embedded::{self, EmbeddedStore};
 use crate::store::memory::MemoryStore;
 use crate::store::redis::{Options as RedisOptions, RedisStore};
+use crate::telemetry::Seldom;
 use crate::{http, telemetry};
 
 /// What `allod serve` was asked for.
@@ -444,6 +445,7 @@ fn serve_http(listener: std::net::TcpListener, server: Arc<Server>) -> Result<()
 /// Accepts clients and deals them over the reactor threads.
 async fn accept(listener: TcpListener, server: Arc<Server>) {
     let mut next = 0;
+    let failures = Seldom::new(Duration::from_secs(1)..=Duration::from_secs(60));
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -453,7 +455,9 @@ async fn accept(listener: TcpListener, server: Arc<Server>) {
             Ok(accepted) => accepted,
             Err(error) => {
                 // Out of descriptors, mostly: those that are open go on, and close.
-                tracing::warn!(%error, "cannot accept");
+                if let Some(unsaid) = failures.turn() {
+                    tracing::warn!(%error, unsaid, "cannot accept");
+                }
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             }
