@@ -220,7 +220,9 @@ impl Coordinator {
             // Its name is free and its grants are refused from here on; what is held leaves in bounded steps.
             self.settle_as_is(&mut act, route).await;
             if let Err(fault) = self.purge(route).await {
-                answer = Err(fault);
+                let done =
+                    format!("the network was closed, and is left by its id ({}) to release what it holds", route.id);
+                answer = Err(Box::new(fault.after(&done)));
             } else {
                 *holding = 0;
             }

@@ -18,6 +18,7 @@ use crate::core::address::Address;
 use crate::core::catalog::Listing;
 use crate::core::command::{Command, Filter, ListSlice};
 use crate::core::outcome::{Lookup, Outcome, ScopeUsage, UsageReport};
+use crate::core::plural::counted;
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::types::{Name, NetworkId, Owner, Scope};
 use crate::limits::{BATCH_CHANGES_MAX, LIST_SLICE_RECORDS_MAX, RELEASE_RECORDS_MAX};
@@ -107,7 +108,8 @@ impl Coordinator {
         self.shared.routes.by_id(listing.id)
     }
 
-    /// Lets go in one network, or in each, at most [`RELEASE_RECORDS_MAX`] in all.
+    /// Lets go in one network, or in each, at most [`RELEASE_RECORDS_MAX`] in all. What goes wrong after something was let
+    /// go does not make that undone.
     pub(super) async fn release(
         &self,
         only: Option<&str>,
@@ -115,27 +117,54 @@ impl Coordinator {
         command: impl Fn(usize) -> Command,
     ) -> Outcomes {
         let mut released = Vec::new();
-        if let Some(text) = only {
-            let route = self.route(text)?;
-            let name = self.name_of(&route).await;
-            let more = self.release_in(&route, &name, &command, &mut released).await?;
-            return Ok(Done::Released { released, more });
+        let ended = match only {
+            Some(text) => self.release_in_one(text, &command, &mut released).await,
+            None => self.release_in_each(scope, owner, &command, &mut released).await,
+        };
+        match ended {
+            Ok(more) => Ok(Done::Released { released, more }),
+            Err(fault) if released.is_empty() || self.dry_run => Err(fault),
+            Err(fault) => {
+                let done =
+                    format!("{} released, which stays so (ask again for the rest)", counted(released.len(), "address"));
+                Err(Box::new(fault.after(&done)))
+            }
         }
+    }
+
+    async fn release_in_one(
+        &self,
+        text: &str,
+        command: &impl Fn(usize) -> Command,
+        released: &mut Vec<(Name, Address)>,
+    ) -> Result<bool, Box<super::Fault>> {
+        let route = self.route(text)?;
+        let name = self.name_of(&route).await;
+        self.release_in(&route, &name, command, released).await
+    }
+
+    async fn release_in_each(
+        &self,
+        scope: &Scope,
+        owner: Option<&Owner>,
+        command: &impl Fn(usize) -> Command,
+        released: &mut Vec<(Name, Address)>,
+    ) -> Result<bool, Box<super::Fault>> {
         let mut walk = Walk::after(self, None).holding(Some(scope), owner);
         while let Some(listing) = walk.next().await {
             let Some(route) = self.route_of(&listing) else { continue };
             if released.len() >= RELEASE_RECORDS_MAX {
-                return Ok(Done::Released { released, more: true });
+                return Ok(true);
             }
-            match self.release_in(&route, &listing.name, &command, &mut released).await {
-                Ok(true) => return Ok(Done::Released { released, more: true }),
+            match self.release_in(&route, &listing.name, command, released).await {
+                Ok(true) => return Ok(true),
                 Ok(false) => {}
                 // Deleted while we walked: nothing is held there.
                 Err(fault) if is_gone(&fault) => {}
                 Err(fault) => return Err(fault),
             }
         }
-        Ok(Done::Released { released, more: false })
+        Ok(false)
     }
 
     async fn name_of(&self, route: &Arc<Route>) -> Name {
