@@ -13,6 +13,7 @@ mod published;
 mod answers;
 mod barrier;
 mod bounds;
+mod ended;
 mod errors;
 mod faulty;
 mod isolation;

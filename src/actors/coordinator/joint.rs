@@ -225,7 +225,7 @@ impl Coordinator {
         let mut routes = vec![Arc::clone(&from), Arc::clone(&to)];
         routes.sort_by_key(|route| route.id);
         self.together(&routes, "to")?;
-        let mut act = self.lock(routes.iter().map(|route| route.id).collect()).await;
+        let mut act = self.lock(routes.iter().map(|route| route.id).collect()).await?;
         let holds = Holds::of(&self.shared, routes).await?;
         let transaction = self.transaction();
         let leaving = Command::MoveOut { subnet: subnet.clone(), if_version };
@@ -291,7 +291,7 @@ impl Coordinator {
         match arriving {
             Err(first) if comes_before_overlap(&first) => first,
             arriving => match (act.intend(Check::Space(Some((from.id, id))), intent).await, arriving) {
-                (Err(overlap), _) => overlap.into(),
+                (Err(overlap), _) => overlap,
                 (Ok(()), Err(refused)) if rank(&refused) < rank(&fault) => refused,
                 (Ok(()), _) => fault,
             },

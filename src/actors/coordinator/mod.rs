@@ -32,6 +32,7 @@ use super::routes::Route;
 use super::service::Shared;
 use super::{Answer, Applied, Fault, Item, NotReadyReason, Outlet, Told, directory};
 use crate::core::address::Address;
+use crate::core::catalog::Listing;
 use crate::core::command::{Acquire, Command, Configure, Filter, NetworkInput, SubnetRef};
 use crate::core::outcome::{Grant, Lookup, NetworkView, Outcome, ScopeUsage, UsageReport, View};
 use crate::core::refusal::{Missing, Refusal};
@@ -374,10 +375,7 @@ impl Coordinator {
             Job::Networks { realm, tag, usage, deleted, after, limit } => {
                 self.networks(realm.as_ref(), tag.as_ref(), (usage, deleted), after, limit).await
             }
-            Job::Realms => match self.question(Question::Realms).await {
-                directory::Told::Realms(realms) => Ok(Done::Realms(realms)),
-                directory::Told::Networks(_) => Ok(Done::Realms(Vec::new())),
-            },
+            Job::Realms => self.realms().await,
             Job::Scopes => self.scopes().await,
             Job::Locate(network) => self.locate(&network).await,
         };
@@ -417,13 +415,33 @@ impl Coordinator {
         crate::actors::only_answer(answers).await.unwrap_or_else(|| Err(lost()))
     }
 
-    async fn question(&self, question: Question) -> directory::Told {
+    async fn question(&self, question: Question) -> Result<directory::Told, Box<Fault>> {
         let (told, answer) = oneshot::channel();
-        if self.shared.directory().try_send(Ask { question, told }).is_err() {
-            return directory::Told::Networks(Vec::new());
-        }
-        answer.await.unwrap_or(directory::Told::Networks(Vec::new()))
+        // What cannot be sent is dropped, which ends the wait.
+        let _ = self.shared.directory().try_send(Ask { question, told });
+        answer.await.map_err(|_| no_directory(&self.shared))
     }
+
+    async fn listings(&self, question: Question) -> Result<Vec<Arc<Listing>>, Box<Fault>> {
+        match self.question(question).await? {
+            directory::Told::Networks(listings) => Ok(listings),
+            directory::Told::Realms(_) => Err(lost()),
+        }
+    }
+
+    async fn realms(&self) -> Outcomes {
+        match self.question(Question::Realms).await? {
+            directory::Told::Realms(realms) => Ok(Done::Realms(realms)),
+            directory::Told::Networks(_) => Err(lost()),
+        }
+    }
+}
+
+/// The tenure has ended: the register is another node's, or the process ends and is started again. Nothing was begun.
+fn no_directory(shared: &Shared) -> Box<Fault> {
+    let standing = shared.info.ownership_is_standing;
+    let reason = if standing { NotReadyReason::Restarting } else { NotReadyReason::Moved };
+    Box::new(Fault::NotReady { reason, retry_after_ms: 500 })
 }
 
 fn lost() -> Box<Fault> {
