@@ -67,6 +67,8 @@ pub struct Shared {
     directory: OnceLock<Addr<Directory>>,
     fatal: mpsc::UnboundedSender<Fatal>,
     over: AtomicBool,
+    /// It was said that the directory is no more.
+    missed: AtomicBool,
     /// Jobs that are not answered.
     pub(super) jobs: TaskTracker,
     /// How often each shard was taken over.
@@ -201,6 +203,13 @@ impl Shared {
         }
     }
 
+    /// Something that the directory was to be told came after its end. Of a tenure that is over nobody need know.
+    pub(super) fn misses_directory(&self) {
+        if !self.over.load(Ordering::Acquire) && !self.missed.swap(true, Ordering::AcqRel) {
+            tracing::error!("the directory is no more");
+        }
+    }
+
     /// Ends all actors: this node does not own the register any more. Every request that is under way is answered, and
     /// nothing is acknowledged or written from here on. What is left of the memory goes with the last who hold it.
     pub fn retire(&self, problem: &str) {
@@ -290,6 +299,8 @@ pub enum CannotOwn {
         /// What is left of its lease.
         left_ms: u64,
     },
+    /// Another node took it over while this one did.
+    Overtaken(String),
     /// The store cannot be reached now.
     Unreachable(String),
     /// What cannot be loaded, and why, as a sentence.
@@ -325,6 +336,7 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
         timers,
         fatal,
         over: AtomicBool::new(false),
+        missed: AtomicBool::new(false),
         jobs: TaskTracker::new(),
         epochs: heads.iter().map(|(_, head)| AtomicU64::new(head.epoch.0)).collect(),
         generation: AtomicU64::new(heads.iter().map(|(_, head)| head.generation.0).max().unwrap_or_default()),
@@ -382,7 +394,8 @@ async fn take_and_load(
 ) -> Result<Vec<(ShardId, ShardImage)>, CannotOwn> {
     let describe = |shard: ShardId, error: StoreError| match error {
         StoreError::Held { owner, address, left_ms, .. } => CannotOwn::Held { owner, address, left_ms },
-        StoreError::Io { .. } | StoreError::Fenced { .. } => CannotOwn::Unreachable(chain(&error)),
+        StoreError::Fenced { .. } => CannotOwn::Overtaken(chain(&error)),
+        StoreError::Io { .. } => CannotOwn::Unreachable(chain(&error)),
         error => CannotOwn::Damaged(format!("shard {} cannot be loaded: {}", shard.0, chain(&error))),
     };
     let tokens: Vec<(ShardId, Token)> = (0..shards).map(|shard| (ShardId(shard), Token(clock.entropy()))).collect();

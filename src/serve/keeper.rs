@@ -23,6 +23,7 @@
 
 use std::cell::Cell;
 use std::convert::Infallible;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,6 +41,7 @@ use crate::server::Server;
 use crate::server::cluster::Node;
 use crate::server::role::Role;
 use crate::store::{NodeCard, Store, StoreError, StoreHealth};
+use crate::telemetry::Seldom;
 
 /// How often a node that does not own the register tries to.
 const CONTENDS_EVERY: Duration = Duration::from_millis(500);
@@ -48,6 +50,8 @@ const CONTENDS_EVERY: Duration = Duration::from_millis(500);
 const FIRST_WAY_MS: u64 = 3 * NODE_LEASE_MS;
 /// How often it tells the others that it is here.
 const MEETS_EVERY: Duration = Duration::from_secs(1);
+/// How soon, and how seldom at the end, it is said again that the store does not do what it shall.
+const SAID_EVERY: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_secs(60);
 
 /// What a node does to own the register, and to know who does.
 pub struct Keeper {
@@ -90,6 +94,14 @@ impl Keeper {
             match self.contend().await {
                 Ok(()) => return Ok(()),
                 Err(CannotOwn::Held { .. }) => {}
+                Err(CannotOwn::Overtaken(problem)) => {
+                    // Who it was is known at the next attempt.
+                    if self.server.clock.lease_ms().saturating_sub(begun) > FIRST_WAY_MS {
+                        return Err(problem);
+                    }
+                    tokio::time::sleep(CONTENDS_EVERY).await;
+                    continue;
+                }
                 Err(CannotOwn::Unreachable(problem) | CannotOwn::Damaged(problem)) => return Err(problem),
             }
             let Role::Follower { link, .. } = &*self.server.seat.role() else { return Ok(()) };
@@ -179,8 +191,11 @@ impl Keeper {
                 return;
             }
             // Redis is not reached, but the owner is: it knows better.
-            (CannotOwn::Unreachable(_) | CannotOwn::Damaged(_), _) if is_connected(&role) => return,
+            (CannotOwn::Overtaken(_) | CannotOwn::Unreachable(_) | CannotOwn::Damaged(_), _) if is_connected(&role) => {
+                return;
+            }
             (CannotOwn::Held { .. }, _) => "another node owns the register, and there is no way to it without a secret",
+            (CannotOwn::Overtaken(_), _) => "another node took the register over while this one did",
             (CannotOwn::Unreachable(_), _) => "the store cannot be reached",
             (CannotOwn::Damaged(_), _) => "what is stored cannot be loaded",
         };
@@ -314,11 +329,14 @@ async fn meet_others(server: &Server, store: &dyn Store) -> Infallible {
     if store.info().ownership_is_standing {
         return std::future::pending().await;
     }
+    let failures = Seldom::new(SAID_EVERY);
     loop {
         match store.meet(true).await {
             Ok(seen) => server.nodes.seen(seen.iter().map(|seen| node(&seen.card, seen.age_ms)).collect()),
             Err(error) => {
-                tracing::warn!(error = chain(&error), "the other nodes do not learn that this one is here");
+                if let Some(unsaid) = failures.turn() {
+                    tracing::warn!(error = chain(&error), unsaid, "the other nodes do not learn that this one is here");
+                }
             }
         }
         tokio::time::sleep(MEETS_EVERY).await;

@@ -165,6 +165,25 @@ async fn from_a_redis_that_was_emptied_nothing_is_granted() {
     run.end().await;
 }
 
+/// A commit is tried again a hundred times a second; nobody reads so many lines.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outage_is_logged_in_a_few_lines() {
+    let Some(mut nodes) = Nodes::start(1, &[]) else { return };
+    let mut client = nodes.client(0).await;
+    make_networks(&mut client, 1).await;
+    nodes.redis.end();
+    for owner in ["a", "b"] {
+        // Each is tried for as long as a commit may be.
+        let ask = json!({"network": "net-0", "owner": owner});
+        assert!(matches!(client.call("ip.allocate", ask).await, Answer::Refused(..)));
+    }
+    let log = nodes.cluster.log(0);
+    let lines = log.lines().filter(|line| line.contains("tried again")).count();
+    assert!(lines > 0 && lines < 20, "{lines} lines\n{log}");
+    let lines = log.lines().filter(|line| line.contains("cannot take the shard anew")).count();
+    assert!(lines < 20, "{lines} lines\n{log}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_with_another_secret_does_not_get_ready_and_says_why() {
     let Some(nodes) = Nodes::start(1, &[]) else { return };

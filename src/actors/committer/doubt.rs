@@ -43,7 +43,9 @@ impl Committer {
         };
         if again {
             if !self.retrying {
-                tracing::warn!(error = chain(error), "a commit is tried again");
+                if let Some(unsaid) = self.retries.turn() {
+                    tracing::warn!(error = chain(error), unsaid, "a commit is tried again");
+                }
                 self.retrying = true;
                 ctx.run_later(RETRY_AFTER, Self::send_again);
             }
@@ -137,7 +139,7 @@ impl Committer {
     /// Takes shards until it succeeds, each under one token: a take-over of which nobody knows is asked for again. What
     /// arrives meanwhile waits, at most [`COMMIT_DEADLINE`].
     fn take_anew(&mut self, shards: Vec<(ShardId, Token)>, pause: Duration, ctx: &mut Context<Self>) {
-        let store = Arc::clone(&self.shared.store);
+        let (store, failures) = (Arc::clone(&self.shared.store), Arc::clone(&self.failures));
         let take = async move {
             let mut taken = Vec::new();
             let mut left = Vec::new();
@@ -148,7 +150,14 @@ impl Committer {
                         return Err(chain(&error));
                     }
                     Ok(Err(error)) => {
-                        tracing::warn!(shard = shard.0, error = chain(&error), "cannot take the shard anew yet");
+                        if let Some(unsaid) = failures.turn() {
+                            tracing::warn!(
+                                shard = shard.0,
+                                error = chain(&error),
+                                unsaid,
+                                "cannot take the shard anew yet"
+                            );
+                        }
                         left.push((shard, token));
                     }
                     Err(_) => left.push((shard, token)),
@@ -243,7 +252,10 @@ impl Committer {
                 // Under another token than this one it is somebody else's, if only a late take-over of this node's own.
                 Err(error @ StoreError::Fenced { .. }) => act.stop(&chain(&error)),
                 Err(error) => {
-                    tracing::error!(shard = shard.0, error = chain(&error), "the shard cannot be loaded; tried again");
+                    if let Some(unsaid) = act.failures.turn() {
+                        let error = chain(&error);
+                        tracing::error!(shard = shard.0, error, unsaid, "the shard cannot be loaded; tried again");
+                    }
                     act.reloads.extend(reloads);
                     ctx.run_later(RETRY_AFTER_MAX, Self::kick_reloads);
                 }

@@ -57,7 +57,7 @@ impl Drop for Act {
         let networks = std::mem::take(&mut self.networks);
         let unlock = Unlock { networks, abandon: self.intent.take() };
         if self.shared.directory().try_send(unlock).is_err() {
-            tracing::error!("the directory is no more");
+            self.shared.misses_directory();
         }
     }
 }

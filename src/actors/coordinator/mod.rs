@@ -479,7 +479,7 @@ pub fn send(
         Err(actix::prelude::SendError::Closed(work)) => {
             // It crashed outside the wall that catches panics: the directory starts it again.
             if shared.directory().try_send(Dead { route: Arc::clone(route) }).is_err() {
-                tracing::error!("the directory is no more");
+                shared.misses_directory();
             }
             super::network::refuse(work, &Fault::NotReady { reason: NotReadyReason::Restarting, retry_after_ms: 200 });
         }
