@@ -237,6 +237,36 @@ fn a_create_in_doubt_is_found_out() {
     }
 }
 
+/// A refused move was decided under holds that have ended by then: it waits for what it saw as every other answer does.
+#[test]
+fn a_refused_move_of_a_subnet_leaves_when_what_it_saw_is_durable_or_not_at_all() {
+    for fault in [Fault::None, Fault::Full] {
+        let server = TestServer::new();
+        let mut client = server.with_lan();
+        client.ok("network.create", json!({"name": "dmz", "subnets": [{"cidr": "10.1.0.0/24"}]}));
+        client.ok("ip.allocate", json!({"network": "dmz", "owner": "a"}));
+        server.store.next([fault]);
+        server.store.hold();
+        // The slot is taken in both from here on, as far as memory knows.
+        ask(&mut client, "a");
+        assert!(client.silent_for(MOMENT));
+        let mut other = server.client();
+        other.send("subnet.move", json!({"network": "lan", "subnet": "10.0.0.0/24", "to": "dmz"}));
+        assert!(other.silent_for(MOMENT));
+        server.store.let_go();
+        let (granted, refused) = (client.answer(), other.answer());
+        if fault == Fault::None {
+            assert_eq!(granted["result"]["created"], true, "{granted}");
+            assert_eq!(refused["error"]["data"]["kind"], "already_exists", "{refused}");
+        } else {
+            assert_eq!(granted["error"]["data"]["applied"], false, "{granted}");
+            let data = &refused["error"]["data"];
+            assert_eq!((&data["kind"], &data["applied"]), (&json!("unavailable"), &json!(false)), "{refused}");
+            other.ok("subnet.move", json!({"network": "lan", "subnet": "10.0.0.0/24", "to": "dmz"}));
+        }
+    }
+}
+
 /// What was released stays so, whatever happens then, so nobody may be told that nothing was changed.
 #[test]
 fn an_act_over_several_networks_that_fails_midway_says_what_was_done() {
