@@ -82,6 +82,10 @@ async fn rpc(State(app): State<App>, request: Request<Body>) -> Response {
             };
         }
     };
+    if app.server.stop.is_cancelled() {
+        // It came in slowly: nothing of it was looked at.
+        return plain(StatusCode::SERVICE_UNAVAILABLE, "the server is stopping");
+    }
     let task = app.server.tasks.token();
     let (mut session, mut inlet) = Session::new(Arc::clone(&app.server), CompactString::const_new("anonymous"));
     session.begin(Instant::now());

@@ -106,6 +106,10 @@ pub const PEER_FRAME_BYTES_MAX: usize = 64 << 20;
 pub const PEER_HANDSHAKE_FRAME_BYTES_MAX: usize = 2 << 10;
 /// Nodes that are connected to one node.
 pub const PEERS_MAX: usize = 64;
+/// Connections to a node that have not introduced themselves; beyond it the oldest gives way.
+pub const PEER_STRANGERS_MAX: usize = 64;
+/// The same of one address.
+pub const PEER_STRANGERS_PER_ADDRESS_MAX: usize = 16;
 /// Requests that one node has under way at another; beyond it: `overloaded`.
 pub const PEER_IN_FLIGHT_REQUESTS_MAX: usize = 32_768;
 /// Bytes of requests that wait for the socket to another node; beyond it: `overloaded`.
@@ -138,6 +142,7 @@ const _: () = assert!(EXPIRE_STEPS_MAX <= BATCH_CHANGES_MAX);
 const _: () = assert!(ACQUIRE_IPS_MAX * 2 <= BATCH_CHANGES_MAX);
 const _: () = assert!(LINE_BYTES_MAX <= BODY_BYTES_MAX);
 const _: () = assert!(LIST_PAGE_RECORDS_DEFAULT <= LIST_PAGE_RECORDS_MAX);
+const _: () = assert!(PEER_STRANGERS_PER_ADDRESS_MAX < PEER_STRANGERS_MAX);
 const _: () = assert!(PEER_FRAME_BYTES_MAX >= 2 * ANSWER_BYTES_MAX);
 const _: () = assert!(PEER_QUEUE_BYTES_MAX >= PEER_FRAME_BYTES_MAX);
 const _: () = assert!(PEER_IN_FLIGHT_REQUESTS_MAX >= NETWORK_QUEUE_REQUESTS_MAX);

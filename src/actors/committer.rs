@@ -34,6 +34,7 @@ mod queue;
 mod unit;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -50,6 +51,7 @@ use super::{Applied, Fatal, Fault, Told};
 use crate::core::types::NetworkId;
 use crate::limits::TIME_MARK_SECONDS;
 use crate::store::{Act, Batch, CommitError, Committed, Head, Seq, ShardId, StoreError, StoreHealth};
+use crate::telemetry::Seldom;
 
 /// Groups handed to the store and not answered. Measured: two keep the store busy while the next fills; more only make
 /// groups smaller (PERFORMANCE.md, "Effect of batch size, window, mailbox").
@@ -60,6 +62,8 @@ pub const COMMIT_DEADLINE: Duration = Duration::from_secs(2);
 const LOOK_AT_TIME_EVERY: Duration = Duration::from_secs(5);
 const RETRY_AFTER: Duration = Duration::from_millis(10);
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(1);
+/// How soon, and how seldom at the end, it is said again that the store does not do what it shall.
+const SAID_EVERY: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(30);
 
 #[derive(Debug)]
 struct Group {
@@ -99,6 +103,9 @@ pub struct Committer {
     loading: HashSet<ShardId>,
     drained: Vec<oneshot::Sender<()>>,
     fatal: bool,
+    /// How often it is said that a commit is tried again, and that a shard cannot be taken or loaded yet.
+    retries: Seldom,
+    failures: Arc<Seldom>,
 }
 
 impl Committer {
@@ -120,6 +127,8 @@ impl Committer {
             loading: HashSet::new(),
             drained: Vec::new(),
             fatal: false,
+            retries: Seldom::new(SAID_EVERY),
+            failures: Arc::new(Seldom::new(SAID_EVERY)),
         }
     }
 
@@ -222,6 +231,7 @@ impl Committer {
             let Some(line) = self.lines.get_mut(&shard) else { continue };
             line.seq = Seq(line.seq.0 + 1);
             line.generation = line.generation.max(highest(&acts));
+            self.shared.note_generation(line.generation);
             line.time = self.shared.shard_time(shard);
             batches.push(Batch {
                 shard,

@@ -120,6 +120,25 @@ pub enum Fault {
     },
 }
 
+impl Fault {
+    /// What stands in the way, without its full stop.
+    pub fn problem(&self) -> String {
+        match self {
+            Fault::Refused(refusal) => refusal.to_string(),
+            Fault::Overloaded { problem, .. } | Fault::Unavailable { problem, .. } | Fault::Stopped { problem } => {
+                problem.clone()
+            }
+            Fault::NotReady { reason, .. } => format!("a network is not ready ({})", reason.word()),
+            Fault::Internal { id } => format!("a bug in the server; its log has the story under {id}"),
+        }
+    }
+
+    /// The same, after a part of what was asked was done: nobody is to believe that nothing was.
+    pub fn after(self, done: &str) -> Self {
+        Fault::Unavailable { applied: Applied::Unknown, problem: format!("{done}; then: {}", self.problem()) }
+    }
+}
+
 impl From<Refusal> for Box<Fault> {
     fn from(refusal: Refusal) -> Self {
         Box::new(Fault::Refused(refusal))
@@ -158,6 +177,14 @@ pub type Outlet = mpsc::UnboundedSender<Told>;
 )]
 pub fn outlet<T>() -> (mpsc::UnboundedSender<T>, mpsc::UnboundedReceiver<T>) {
     mpsc::unbounded_channel()
+}
+
+/// The answer of an outlet that was made for one request. None: whoever had the request died before it answered.
+pub async fn only_answer(mut answers: mpsc::UnboundedReceiver<Told>) -> Option<Answer> {
+    match answers.recv().await? {
+        Told::Replies(mut replies) => Some(replies.pop()?.answer),
+        Told::Job(..) => None,
+    }
 }
 
 /// Answers many requests alike.

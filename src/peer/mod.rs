@@ -38,6 +38,7 @@
 //! | `link` | the dialing side: sends asks, hands answers on |
 //! | `outstanding` | what a link has under way, without its socket |
 //! | `listener` | the accepting side: hands asks on, sends answers |
+//! | `strangers` | connections that have not introduced themselves, bounded |
 //!
 //! Who owns what is not decided here. Neighbours: `server` asks, `serve` starts it, `actors` answer.
 //!
@@ -50,6 +51,7 @@ pub mod link;
 pub mod listener;
 mod outstanding;
 pub mod secret;
+mod strangers;
 #[cfg(test)]
 mod tests;
 

@@ -147,8 +147,11 @@ impl Connection {
                 continue;
             }
             let backed_up = self.written < self.session.out.len();
-            if self.ended && self.session.in_flight() == 0 && !backed_up && !self.has_line() {
-                return End::Done;
+            if self.ended && self.session.in_flight() == 0 && !self.has_line() {
+                self.session.asks_no_more();
+                if !backed_up {
+                    return End::Done;
+                }
             }
             let may_read =
                 !self.ended && self.session.has_room() && !self.has_line() && self.waiting_bytes() < OUT_BYTES_MAX;

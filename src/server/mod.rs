@@ -39,7 +39,6 @@ use self::role::{Role, Seat};
 use crate::actors::clock::Clock;
 use crate::limits;
 use crate::metrics::Metrics;
-use crate::peer::link::LinkState;
 use crate::wire::PROTOCOL_VERSION;
 use crate::wire::nouns::{ServerLimits, ServerStatus};
 
@@ -85,6 +84,8 @@ pub struct Server {
     pub stop: CancellationToken,
     /// Connections and bodies under way.
     pub tasks: TaskTracker,
+    /// Sessions that may still ask something: once the server stops, those with requests that are not answered.
+    pub asking: TaskTracker,
     /// What other nodes ask of this one, under way.
     pub peers: TaskTracker,
     /// Nodes that share the register, this one included.
@@ -101,10 +102,9 @@ impl Server {
         }
         match &*self.seat.role() {
             Role::Owner(shared) => shared.unwilling(),
-            Role::Follower { link, .. } => match *link.state().borrow() {
-                LinkState::Connected(_) => None,
-                LinkState::Connecting(_) => Some("the node that owns the register is not reached".into()),
-            },
+            Role::Follower { link, .. } => {
+                (!link.is_connected()).then(|| "the node that owns the register is not reached".into())
+            }
             Role::Waiting { why, .. } => Some((*why).into()),
         }
     }

@@ -23,6 +23,7 @@ use std::time::Instant;
 
 use compact_str::CompactString;
 use tokio::sync::mpsc;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::Server;
 use super::dispatch::{self, Here, Plan, Planned};
@@ -128,6 +129,8 @@ pub struct Session {
     renderer: Renderer,
     tally: super::tally::Tally,
     read: Instant,
+    /// It may ask something.
+    asking: Option<TaskTrackerToken>,
     /// Bytes to be sent, each answer with its line end.
     pub out: Vec<u8>,
 }
@@ -139,6 +142,7 @@ impl Session {
         let tally = super::tally::Tally::new(Arc::clone(&server.metrics));
         let session = Self {
             role: server.seat.role(),
+            asking: Some(server.asking.token()),
             number: server.sessions.fetch_add(1, Ordering::Relaxed),
             moved: false,
             redirect: false,
@@ -165,6 +169,11 @@ impl Session {
     /// Requests that were read and are not answered.
     pub fn in_flight(&self) -> usize {
         self.sent + self.queue.len()
+    }
+
+    /// Nothing more is fed to it, and nothing of it is under way: what is left are bytes for its client to take.
+    pub fn asks_no_more(&mut self) {
+        self.asking = None;
     }
 
     /// May more be read?

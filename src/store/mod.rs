@@ -48,8 +48,8 @@ use image::RecordImage;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ShardId(pub u16);
 
-/// 128 random bits, drawn at each take-over and compared with every batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// 128 random bits, drawn at each take-over and compared with every batch. Zero: nobody's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Token(pub u128);
 
 /// Order of take-overs of a shard. Only orders; the token fences.
@@ -68,8 +68,8 @@ pub struct Digest(pub u128);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TransactionId(pub u128);
 
-/// Where a shard stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Where a shard stands. The default: nobody ever took it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Head {
     /// Its take-over.
     pub epoch: Epoch,

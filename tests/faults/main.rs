@@ -26,4 +26,5 @@ mod nodes;
 mod one_node;
 mod record;
 mod redis;
+mod run;
 mod several_nodes;

@@ -48,6 +48,8 @@ pub struct FaultyStore {
     open: watch::Sender<bool>,
     /// While false, loads wait.
     loads: watch::Sender<bool>,
+    /// Loads find that somebody else took the shard.
+    pub overtaken: std::sync::atomic::AtomicBool,
 }
 
 impl FaultyStore {
@@ -64,6 +66,7 @@ impl FaultyStore {
             state: Mutex::new(state),
             open: watch::Sender::new(true),
             loads: watch::Sender::new(true),
+            overtaken: false.into(),
         })
     }
 
@@ -135,6 +138,9 @@ impl Store for FaultyStore {
     }
 
     fn load(&self, shard: ShardId, token: Token) -> Later<Result<ShardImage, StoreError>> {
+        if self.overtaken.load(std::sync::atomic::Ordering::SeqCst) {
+            return Box::pin(std::future::ready(Err(StoreError::Fenced { shard, current: Epoch(9) })));
+        }
         let (inner, mut loads) = (Arc::clone(&self.inner), self.loads.subscribe());
         Box::pin(async move {
             loads.wait_for(|open| *open).await.unwrap();

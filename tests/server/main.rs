@@ -14,6 +14,7 @@ mod answers;
 mod barrier;
 mod bounds;
 mod deployments;
+mod ended;
 mod errors;
 mod faulty;
 mod isolation;

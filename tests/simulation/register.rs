@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use allod::core::state::{Entry, Key, State, Step};
-use allod::core::types::{Generation, NetworkId, ShardTime};
+use allod::core::types::NetworkId;
 use allod::limits::NODE_LEASE_MS;
 use allod::store::{
     Batch, CommitError, Committed, Digest, Epoch, Head, NetworkImage, Seq, ShardId, ShardImage, StoreError, Token,
@@ -111,16 +111,13 @@ pub fn digest(parent: Digest, bytes: &[u8]) -> Digest {
 
 impl Shard {
     fn new() -> Self {
-        let head = Head {
-            epoch: Epoch(0),
-            token: Token(0),
-            parent: Token(0),
-            seq: Seq(0),
-            digest: Digest(0),
-            time: ShardTime(0),
-            generation: Generation(0),
-        };
-        Self { head, owner: None, lease_ends_ms: 0, recent: VecDeque::new(), networks: BTreeMap::new() }
+        Self {
+            head: Head::default(),
+            owner: None,
+            lease_ends_ms: 0,
+            recent: VecDeque::new(),
+            networks: BTreeMap::new(),
+        }
     }
 
     fn judge(&self, rules: Rules, sealed: &Sealed) -> Result<Verdict, CommitError> {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use actix::prelude::*;
 use tokio::time::Instant;
 
-use super::unit::{Reload, Unit, chain, class_of, disown, generation_floor, line_of};
+use super::unit::{Reload, Unit, chain, class_of, disown, line_of};
 use super::{COMMIT_DEADLINE, Committer, Group, RETRY_AFTER, RETRY_AFTER_MAX};
 use crate::actors::Applied;
 use crate::actors::network::Loaded;
@@ -43,7 +43,9 @@ impl Committer {
         };
         if again {
             if !self.retrying {
-                tracing::warn!(error = chain(error), "a commit is tried again");
+                if let Some(unsaid) = self.retries.turn() {
+                    tracing::warn!(error = chain(error), unsaid, "a commit is tried again");
+                }
                 self.retrying = true;
                 ctx.run_later(RETRY_AFTER, Self::send_again);
             }
@@ -137,7 +139,7 @@ impl Committer {
     /// Takes shards until it succeeds, each under one token: a take-over of which nobody knows is asked for again. What
     /// arrives meanwhile waits, at most [`COMMIT_DEADLINE`].
     fn take_anew(&mut self, shards: Vec<(ShardId, Token)>, pause: Duration, ctx: &mut Context<Self>) {
-        let store = Arc::clone(&self.shared.store);
+        let (store, failures) = (Arc::clone(&self.shared.store), Arc::clone(&self.failures));
         let take = async move {
             let mut taken = Vec::new();
             let mut left = Vec::new();
@@ -148,7 +150,14 @@ impl Committer {
                         return Err(chain(&error));
                     }
                     Ok(Err(error)) => {
-                        tracing::warn!(shard = shard.0, error = chain(&error), "cannot take the shard anew yet");
+                        if let Some(unsaid) = failures.turn() {
+                            tracing::warn!(
+                                shard = shard.0,
+                                error = chain(&error),
+                                unsaid,
+                                "cannot take the shard anew yet"
+                            );
+                        }
                         left.push((shard, token));
                     }
                     Err(_) => left.push((shard, token)),
@@ -216,7 +225,8 @@ impl Committer {
             act.loading.remove(&shard);
             match image {
                 Ok(image) => {
-                    let floor = generation_floor(image.head.generation.max(line.generation), act.shared.clock.wall());
+                    act.shared.note_generation(image.head.generation);
+                    let floor = act.shared.generation_floor();
                     let mut networks: HashMap<NetworkId, NetworkImage> =
                         image.networks.into_iter().map(|network| (network.config.id, network)).collect();
                     let deployments: HashMap<NetworkId, _> = image.deployments.into_iter().collect();
@@ -244,7 +254,10 @@ impl Committer {
                 // Under another token than this one it is somebody else's, if only a late take-over of this node's own.
                 Err(error @ StoreError::Fenced { .. }) => act.stop(&chain(&error)),
                 Err(error) => {
-                    tracing::error!(shard = shard.0, error = chain(&error), "the shard cannot be loaded; tried again");
+                    if let Some(unsaid) = act.failures.turn() {
+                        let error = chain(&error);
+                        tracing::error!(shard = shard.0, error, unsaid, "the shard cannot be loaded; tried again");
+                    }
                     act.reloads.extend(reloads);
                     ctx.run_later(RETRY_AFTER_MAX, Self::kick_reloads);
                 }

@@ -117,7 +117,7 @@ impl Coordinator {
     /// Locks a deployment against other acts on it, and finds its record.
     async fn seat(&self, name: &Scope) -> Result<Seat, Box<Fault>> {
         let known = self.shared.deployments.get(name, |id| self.shared.shard_of(id));
-        let locked = self.lock(vec![known.lane.id]).await;
+        let locked = self.lock(vec![known.lane.id]).await?;
         // Whoever had it before us may have changed it.
         let mut known = self.shared.deployments.get(name, |id| self.shared.shard_of(id));
         if !known.stands() {
@@ -192,15 +192,15 @@ impl Coordinator {
     }
 
     /// Networks in which a scope holds something, with their names, deleted ones that are remembered too.
-    async fn networks_of(&self, scope: &Scope) -> BTreeMap<NetworkId, (Arc<Route>, Name)> {
+    async fn networks_of(&self, scope: &Scope) -> Result<BTreeMap<NetworkId, (Arc<Route>, Name)>, Box<Fault>> {
         let mut walk = Walk::after(self, None).holding(Some(scope), None);
         let mut found = BTreeMap::new();
-        while let Some(listing) = walk.next().await {
+        while let Some(listing) = walk.next().await? {
             if let Some(route) = self.shared.routes.by_id(listing.id) {
                 found.insert(listing.id, (route, listing.name.clone()));
             }
         }
-        found
+        Ok(found)
     }
 
     /// `deployment.plan` and `deployment.apply`.
@@ -245,7 +245,7 @@ impl Coordinator {
 
     /// The networks of a plan by id: those of which something is wished, and those in which the deployment holds something.
     async fn wished(&self, order: &DeployOrder) -> Result<Vec<Wished>, Box<Fault>> {
-        let mut held = self.networks_of(&order.name).await;
+        let mut held = self.networks_of(&order.name).await?;
         let mut networks: BTreeMap<NetworkId, Wished> = BTreeMap::new();
         for part in &order.parts {
             let Some(route) = self.shared.routes.find(&part.network) else {
@@ -351,7 +351,7 @@ impl Coordinator {
             Stage::Committed => return conflict(format!("plan {plan} is committed, and cannot be reverted any more")),
             Stage::Reverted => return conflict(format!("plan {plan} was reverted; apply the wishes again")),
         }
-        let networks = self.networks_of(&name).await;
+        let networks = self.networks_of(&name).await?;
         let routes: Vec<Arc<Route>> = networks.values().map(|(route, _)| Arc::clone(route)).collect();
         self.together(&routes, "deployment")?;
         let seen = seen_of(&routes);

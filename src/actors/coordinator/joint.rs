@@ -12,7 +12,7 @@ use crate::actors::directory::Check;
 use crate::actors::network::{DecideHeld, Finish, Hold, HoldId};
 use crate::actors::routes::Route;
 use crate::actors::service::Shared;
-use crate::actors::{Applied, Fault, NotReadyReason, Reply, Told};
+use crate::actors::{Applied, Fault, NotReadyReason, Reply, only_answer};
 use crate::core::catalog::Intent;
 use crate::core::command::{Acquire, Command, Moved, SubnetRef};
 use crate::core::outcome::Outcome;
@@ -88,18 +88,12 @@ fn lost_before() -> Box<Fault> {
 ///
 /// The unit is in the committer's mailbox before any of the networks goes on, so whatever they decide next comes behind it.
 pub(super) async fn commit(shared: &Shared, mut holds: Holds, parts: Vec<Part>) -> Result<(), Box<Fault>> {
-    let (outlet, mut answers) = crate::actors::outlet();
+    let (outlet, answers) = crate::actors::outlet();
     let wrote = parts.iter().any(|part| part.changes > 0);
     let answers_then = vec![Staged { reply: Reply { ticket: 0, answer: Ok(Outcome::Done) }, wrote }];
     shared.enqueue(Enqueue(Unit::new(parts, Some(outlet), answers_then)));
     holds.finish(true);
-    match answers.recv().await {
-        Some(Told::Replies(mut replies)) => match replies.pop() {
-            Some(reply) => reply.answer.map(drop),
-            None => Err(lost()),
-        },
-        Some(Told::Job(..)) | None => Err(lost()),
-    }
+    only_answer(answers).await.unwrap_or_else(|| Err(lost())).map(drop)
 }
 
 impl Coordinator {
@@ -231,7 +225,7 @@ impl Coordinator {
         let mut routes = vec![Arc::clone(&from), Arc::clone(&to)];
         routes.sort_by_key(|route| route.id);
         self.together(&routes, "to")?;
-        let mut act = self.lock(routes.iter().map(|route| route.id).collect()).await;
+        let mut act = self.lock(routes.iter().map(|route| route.id).collect()).await?;
         let holds = Holds::of(&self.shared, routes).await?;
         let transaction = self.transaction();
         let leaving = Command::MoveOut { subnet: subnet.clone(), if_version };
@@ -297,7 +291,7 @@ impl Coordinator {
         match arriving {
             Err(first) if comes_before_overlap(&first) => first,
             arriving => match (act.intend(Check::Space(Some((from.id, id))), intent).await, arriving) {
-                (Err(overlap), _) => overlap.into(),
+                (Err(overlap), _) => overlap,
                 (Ok(()), Err(refused)) if rank(&refused) < rank(&fault) => refused,
                 (Ok(()), _) => fault,
             },

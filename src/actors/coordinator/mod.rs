@@ -35,6 +35,7 @@ use super::routes::Route;
 use super::service::Shared;
 use super::{Answer, Applied, Fault, Item, NotReadyReason, Outlet, Told, directory};
 use crate::core::address::Address;
+use crate::core::catalog::Listing;
 use crate::core::command::{Acquire, Command, Configure, Filter, NetworkInput, SubnetRef};
 use crate::core::deployment::Deployment;
 use crate::core::outcome::{Grant, Lookup, NetworkView, Outcome, ScopeUsage, UsageReport, View};
@@ -338,8 +339,10 @@ impl Drop for Tell {
 pub fn spawn(shared: &Arc<Shared>, ticket: u32, order: Order, outlet: Outlet) {
     let shared = Arc::clone(shared);
     let reactor = shared.reactors()[0].clone();
+    let unanswered = shared.jobs.token();
     let outlet = if shared.info.ownership_is_standing { outlet } else { proved(&shared, &order, outlet) };
     reactor.spawn(async move {
+        let _unanswered = unanswered;
         let mut tell = Tell { outlet, ticket, told: false };
         let coordinator = Coordinator { shared, by: order.by, reason: order.reason, dry_run: order.dry_run };
         if order.deadline.is_some_and(|deadline| deadline < Instant::now()) {
@@ -356,7 +359,9 @@ fn proved(shared: &Arc<Shared>, order: &Order, outlet: Outlet) -> Outlet {
     let (to, mut answers) = crate::actors::outlet();
     let (shared, reads) = (Arc::clone(shared), order.dry_run || order.job.is_read());
     let reactor = shared.reactors()[0].clone();
+    let unanswered = shared.jobs.token();
     reactor.spawn(async move {
+        let _unanswered = unanswered;
         while let Some(told) = answers.recv().await {
             let told = match told {
                 Told::Job(ticket, answer) if !shared.is_proved_owner().await => {
@@ -426,10 +431,7 @@ impl Coordinator {
             Job::Networks { realm, tag, usage, deleted, after, limit } => {
                 self.networks(realm.as_ref(), tag.as_ref(), (usage, deleted), after, limit).await
             }
-            Job::Realms => match self.question(Question::Realms).await {
-                directory::Told::Realms(realms) => Ok(Done::Realms(realms)),
-                directory::Told::Networks(_) => Ok(Done::Realms(Vec::new())),
-            },
+            Job::Realms => self.realms().await,
             Job::Scopes => self.scopes().await,
             Job::Locate(network) => self.locate(&network).await,
         };
@@ -463,25 +465,39 @@ impl Coordinator {
     }
 
     async fn ask_item(&self, route: &Arc<Route>, item: Item) -> Answer {
-        let (outlet, mut answers) = crate::actors::outlet();
+        let (outlet, answers) = crate::actors::outlet();
         send(&self.shared, route, false, vec![item], &outlet, Instant::now());
         drop(outlet);
-        match answers.recv().await {
-            Some(Told::Replies(mut replies)) => match replies.pop() {
-                Some(reply) => reply.answer,
-                None => Err(lost()),
-            },
-            Some(Told::Job(..)) | None => Err(lost()),
+        crate::actors::only_answer(answers).await.unwrap_or_else(|| Err(lost()))
+    }
+
+    async fn question(&self, question: Question) -> Result<directory::Told, Box<Fault>> {
+        let (told, answer) = oneshot::channel();
+        // What cannot be sent is dropped, which ends the wait.
+        let _ = self.shared.directory().try_send(Ask { question, told });
+        answer.await.map_err(|_| no_directory(&self.shared))
+    }
+
+    async fn listings(&self, question: Question) -> Result<Vec<Arc<Listing>>, Box<Fault>> {
+        match self.question(question).await? {
+            directory::Told::Networks(listings) => Ok(listings),
+            directory::Told::Realms(_) => Err(lost()),
         }
     }
 
-    async fn question(&self, question: Question) -> directory::Told {
-        let (told, answer) = oneshot::channel();
-        if self.shared.directory().try_send(Ask { question, told }).is_err() {
-            return directory::Told::Networks(Vec::new());
+    async fn realms(&self) -> Outcomes {
+        match self.question(Question::Realms).await? {
+            directory::Told::Realms(realms) => Ok(Done::Realms(realms)),
+            directory::Told::Networks(_) => Err(lost()),
         }
-        answer.await.unwrap_or(directory::Told::Networks(Vec::new()))
     }
+}
+
+/// The tenure has ended: the register is another node's, or the process ends and is started again. Nothing was begun.
+fn no_directory(shared: &Shared) -> Box<Fault> {
+    let standing = shared.info.ownership_is_standing;
+    let reason = if standing { NotReadyReason::Restarting } else { NotReadyReason::Moved };
+    Box::new(Fault::NotReady { reason, retry_after_ms: 500 })
 }
 
 fn lost() -> Box<Fault> {
@@ -519,7 +535,7 @@ pub fn send(
         Err(actix::prelude::SendError::Closed(work)) => {
             // It crashed outside the wall that catches panics: the directory starts it again.
             if shared.directory().try_send(Dead { route: Arc::clone(route) }).is_err() {
-                tracing::error!("the directory is no more");
+                shared.misses_directory();
             }
             super::network::refuse(work, &Fault::NotReady { reason: NotReadyReason::Restarting, retry_after_ms: 200 });
         }
