@@ -28,6 +28,7 @@ pub mod clock;
 pub mod committer;
 pub mod coordinator;
 pub mod directory;
+pub mod events;
 pub mod figures;
 pub mod macs;
 pub mod network;
@@ -112,6 +113,13 @@ pub enum Fault {
         /// The sentence.
         problem: String,
     },
+    /// The history that a cursor names is not there.
+    CursorLost {
+        /// Why, as a sentence.
+        problem: String,
+        /// The last cursor of it that is still good.
+        last_common: events::Cursor,
+    },
     /// A bug. The id is found in the log.
     Internal {
         /// Random, in the log line of the panic.
@@ -144,6 +152,21 @@ pub enum Told {
     Replies(Vec<Reply>),
     /// The answer of the coordinator to one job.
     Job(u32, Result<coordinator::Done, Box<Fault>>),
+    /// What a subscription of the client's connection has to say.
+    Notice(Notice),
+}
+
+/// Lines for a client that were not asked for one by one.
+#[derive(Debug)]
+pub struct Notice {
+    /// Of which subscription.
+    pub subscription: u64,
+    /// Whole lines.
+    pub lines: Vec<u8>,
+    /// They are its last.
+    pub ends: bool,
+    /// Comes back when they are written: a subscription has few such places.
+    pub place: tokio::sync::OwnedSemaphorePermit,
 }
 
 /// Where answers go: one message for all requests of one socket read that became durable together. Unbounded as a

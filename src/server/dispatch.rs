@@ -53,6 +53,8 @@ pub enum Here {
         /// From now on so, if it is given.
         redirect: Option<bool>,
     },
+    /// `events.unwatch` of a subscription.
+    Unwatch(u64),
     /// `rpc.discover`.
     Discover,
 }
@@ -138,6 +140,8 @@ fn plan_of(request: Request, shape: &mut Shape) -> Result<Plan, RpcError> {
         Request::ReservedRemove(ask) => configure(ask.network, Configure::ReservedRemove(ask.range), ask.if_version),
         Request::RealmList(_) => Plan::All(Job::Realms),
         Request::ScopeList(ask) => scope_list(*ask)?,
+        Request::EventsWatch(ask) => events_watch(*ask)?,
+        Request::EventsUnwatch(ask) => Plan::Here(Here::Unwatch(ask.subscription)),
         Request::ServerInfo(_) => Plan::Here(Here::Info),
         Request::ServerPing(_) => Plan::Here(Here::Ping),
         Request::ClusterNodes(_) => Plan::Here(Here::Nodes),
@@ -394,6 +398,17 @@ fn reserved_add(ask: params::ReservedAdd) -> Result<Plan, RpcError> {
     let reserved_for = ask.r#for.map(input::reserved_for);
     let input = Box::new(crate::core::command::ReservedInput { range, note, reserved_for });
     Ok(configure(ask.network, Configure::ReservedAdd(input), ask.if_version))
+}
+
+fn events_watch(ask: params::EventsWatch) -> Result<Plan, RpcError> {
+    let since = ask.since.as_ref().map(|since| event_cursor("since", since.as_str())).transpose()?;
+    let network = ask.network.as_ref().map(input::network_text);
+    Ok(Plan::All(Job::Watch { network, realm: ask.realm, scope: ask.scope, since }))
+}
+
+fn event_cursor(field: &str, text: &str) -> Result<crate::actors::events::Cursor, RpcError> {
+    super::cursor::parse(text)
+        .ok_or_else(|| RpcError::invalid(field, format!("`{field}` is no cursor that this server gave out")))
 }
 
 fn scope_list(ask: params::ScopeList) -> Result<Plan, RpcError> {

@@ -29,6 +29,7 @@ use super::dispatch::{self, Here, Plan, Planned};
 use super::faults::error_of;
 use super::render::{Renderer, Shape, noun};
 use super::role::Role;
+use super::watch::{self, Watches};
 use crate::actors::coordinator::{self, Done, Order};
 use crate::actors::routes::Route;
 use crate::actors::{Answer, Fault, Item, NotReadyReason, Outlet, Reply, Told, answer_all};
@@ -36,7 +37,7 @@ use crate::core::address::Address;
 use crate::core::refusal::{Missing, Refusal};
 use crate::limits::IN_FLIGHT_REQUESTS_MAX;
 use crate::peer::frame;
-use crate::wire::nouns::SessionSetResult;
+use crate::wire::nouns::{SessionSetResult, Subscription};
 use crate::wire::values::NetworkRef;
 use crate::wire::{self, Id, Message, Method, Request, RpcError, answer, envelope};
 
@@ -128,6 +129,8 @@ pub struct Session {
     renderer: Renderer,
     tally: super::tally::Tally,
     read: Instant,
+    /// Subscriptions to events; none where nothing can be sent that was not asked for.
+    watches: Option<Watches>,
     /// Bytes to be sent, each answer with its line end.
     pub out: Vec<u8>,
 }
@@ -157,9 +160,34 @@ impl Session {
             renderer: Renderer::default(),
             tally,
             read: Instant::now(),
+            watches: None,
             out: Vec::new(),
         };
         (session, inlet)
+    }
+
+    /// What is sent need not be an answer: events may be watched.
+    pub fn allow_watches(&mut self) {
+        self.watches = Some(Watches::new(Arc::clone(&self.server), self.number, self.outlet.clone()));
+    }
+
+    /// Are events watched?
+    pub fn is_watching(&self) -> bool {
+        self.watches.as_ref().is_some_and(|watches| !watches.is_empty())
+    }
+
+    /// Ends all subscriptions.
+    pub fn end_watches(&mut self) {
+        if let Some(watches) = &mut self.watches {
+            watches.clear();
+        }
+    }
+
+    /// All of `out` is written.
+    pub fn written(&mut self) {
+        if let Some(watches) = &mut self.watches {
+            watches.written();
+        }
     }
 
     /// Requests that were read and are not answered.
@@ -230,6 +258,9 @@ impl Session {
                 Request::IpFind(ask) => Some(ask.address),
                 _ => None, // Only these answer with the address that was asked.
             };
+            if matches!(request, Request::EventsWatch(_)) && self.watches.is_none() {
+                return Err(watch::nowhere_to_tell());
+            }
             Ok((asked, dispatch::plan(request, self.read)?))
         });
         match planned {
@@ -436,6 +467,12 @@ impl Session {
                 self.unfinished.retain(|(unfinished, _)| *unfinished != ticket);
                 self.job_done(ticket, answer, now);
             }
+            Told::Notice(notice) => {
+                if let Some(watches) = &mut self.watches {
+                    watches.say(notice, &mut self.out);
+                }
+                return;
+            }
         }
         self.pump();
     }
@@ -493,6 +530,19 @@ impl Session {
                 let result = self.server.located(&located);
                 self.finish(&pending, |_, out| noun(out, &result));
             }
+            Ok(Done::Watching { filter, cursor }) => {
+                match self.watches.as_mut().map(|watches| watches.begin(filter, cursor)) {
+                    Some(Ok(begun)) => {
+                        self.tally.done(pending.shape.method, now - pending.read);
+                        let result = Subscription { subscription: begun.number };
+                        self.finish(&pending, |_, out| noun(out, &result));
+                        // Nothing is said before that.
+                        begun.start();
+                    }
+                    Some(Err(error)) => self.finish_error(pending, &error),
+                    None => self.finish_error(pending, &watch::nowhere_to_tell()),
+                }
+            }
             Ok(done) => {
                 self.tally.done(pending.shape.method, now - pending.read);
                 let (shape, asked) = (pending.shape, pending.asked);
@@ -520,6 +570,11 @@ impl Session {
             asked: None,
             read: queued.read,
         };
+        if let Here::Unwatch(number) = here
+            && !self.watches.as_mut().is_some_and(|watches| watches.end(number))
+        {
+            return self.finish_error(pending, &watch::no_subscription(number));
+        }
         self.tally.done(queued.planned.method, queued.read.elapsed());
         let server = Arc::clone(&self.server);
         if let Here::Set { redirect } = here {
@@ -531,6 +586,7 @@ impl Session {
             Here::Info => server.write_info(out),
             Here::Nodes => noun(out, &server.cluster_nodes()),
             Here::Set { .. } => noun(out, &SessionSetResult { redirect }),
+            Here::Unwatch(subscription) => noun(out, &Subscription { subscription }),
             Here::Discover => out.extend_from_slice(wire::openrpc::document().as_bytes()),
         });
     }

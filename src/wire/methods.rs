@@ -244,6 +244,8 @@ methods! {
         ReservedRemove "reserved.remove" Write Network nouns::ReservedResult, "Ends the reservation of a range.";
         RealmList "realm.list" Read Several nouns::RealmListResult, "Lists realms.";
         ScopeList "scope.list" Read NetworkOrSeveral nouns::ScopeListResult, "Lists scopes and what they hold.";
+        EventsWatch "events.watch" Read Several nouns::Subscription, "Sends events as they happen.";
+        EventsUnwatch "events.unwatch" Read Server nouns::Subscription, "Ends a subscription to events.";
         ServerInfo "server.info" Read Server nouns::ServerStatus, "Tells what server this is.";
         ServerPing "server.ping" Read Server nouns::Pong, "Answers.";
         ClusterNodes "cluster.nodes" Read Server nouns::ClusterNodesResult, "Lists the nodes that serve.";
@@ -262,8 +264,6 @@ methods! {
         DeploymentGet "deployment.get" Read Several "Answers what a deployment holds.";
         DeploymentList "deployment.list" Read Several "Lists deployments.";
         DeploymentDelete "deployment.delete" Write Several "Lets go everything that a deployment holds.";
-        EventsWatch "events.watch" Read Several "Sends events as they happen.";
-        EventsUnwatch "events.unwatch" Read Several "Ends a subscription to events.";
         EventsHistory "events.history" Read Several "Tells who held what, when, and why it ended.";
         InventoryCompare "inventory.compare" Read Several "Compares what is held with what is there.";
         ClusterDrain "cluster.drain" Write Server "Takes a node out of service in order.";

@@ -98,7 +98,7 @@ async fn commit(shared: &Shared, mut holds: Holds, parts: Vec<Part>) -> Result<(
             Some(reply) => reply.answer.map(drop),
             None => Err(lost()),
         },
-        Some(Told::Job(..)) | None => Err(lost()),
+        Some(Told::Job(..) | Told::Notice(_)) | None => Err(lost()),
     }
 }
 
@@ -348,6 +348,7 @@ fn rank(fault: &Fault) -> (u8, usize) {
         | Fault::Unavailable { .. }
         | Fault::NotReady { .. }
         | Fault::Stopped { .. }
+        | Fault::CursorLost { .. }
         | Fault::Internal { .. } => (0, 0),
     }
 }

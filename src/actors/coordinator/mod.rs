@@ -16,6 +16,7 @@
 //! Review notes: does a new job answer in every path (`Tell`)? Are networks held in order of their ids?
 
 mod configure;
+mod events;
 mod joint;
 mod lists;
 
@@ -27,6 +28,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use super::directory::{Ask, Dead, Question};
+use super::events::{Cursor, Filter as Wanted, Page};
 use super::network::Work;
 use super::routes::Route;
 use super::service::Shared;
@@ -160,6 +162,26 @@ pub enum Job {
     Scopes,
     /// `cluster.locate`.
     Locate(CompactString),
+    /// `events.watch`: where it begins.
+    Watch {
+        /// Only of this network.
+        network: Option<CompactString>,
+        /// Only of networks in this realm.
+        realm: Option<Name>,
+        /// Only of holdings in this scope.
+        scope: Option<Scope>,
+        /// Behind this; none: from now on.
+        since: Option<Cursor>,
+    },
+    /// The next events of a subscription.
+    Events {
+        /// Which.
+        filter: Wanted,
+        /// Behind this.
+        cursor: Cursor,
+        /// How long to wait for one.
+        wait_ms: u64,
+    },
 }
 
 impl Job {
@@ -169,6 +191,7 @@ impl Job {
             Job::List { .. } | Job::Find { .. } | Job::Networks { .. } | Job::Realms | Job::Scopes | Job::Locate(_) => {
                 true
             }
+            Job::Watch { .. } | Job::Events { .. } => true,
             Job::Located { command, .. } => command.is_read(),
             Job::Create { .. }
             | Job::Configure { .. }
@@ -224,6 +247,8 @@ pub enum Done {
         count: u64,
         /// Where the next page begins.
         next: Option<ListPlace>,
+        /// Who watches from there misses nothing that is not shown.
+        cursor: Cursor,
     },
     /// `ip.find`, `ip.get`.
     Found(Vec<Lookup>),
@@ -240,6 +265,15 @@ pub enum Done {
     Scopes(Vec<ScopeUsage>),
     /// `cluster.locate`.
     Located(Located),
+    /// `events.watch`.
+    Watching {
+        /// Which events are wanted.
+        filter: Wanted,
+        /// Behind which cursor.
+        cursor: Cursor,
+    },
+    /// Events of a subscription.
+    Events(Box<Page>),
 }
 
 /// Where a network lives.
@@ -376,6 +410,8 @@ impl Coordinator {
             },
             Job::Scopes => self.scopes().await,
             Job::Locate(network) => self.locate(&network).await,
+            Job::Watch { network, realm, scope, since } => self.watch(network, (realm, scope), since).await,
+            Job::Events { filter, cursor, wait_ms } => self.events(&filter, &cursor, wait_ms).await,
         };
         tell.tell(answer);
     }
@@ -415,7 +451,7 @@ impl Coordinator {
                 Some(reply) => reply.answer,
                 None => Err(lost()),
             },
-            Some(Told::Job(..)) | None => Err(lost()),
+            Some(Told::Job(..) | Told::Notice(_)) | None => Err(lost()),
         }
     }
 
