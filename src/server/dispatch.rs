@@ -140,7 +140,7 @@ fn plan_of(request: Request, shape: &mut Shape) -> Result<Plan, RpcError> {
         Request::ReservedRemove(ask) => configure(ask.network, Configure::ReservedRemove(ask.range), ask.if_version),
         Request::RealmList(_) => Plan::All(Job::Realms),
         Request::ScopeList(ask) => scope_list(*ask)?,
-        Request::EventsWatch(ask) => events_watch(*ask)?,
+        Request::EventsWatch(ask) => Plan::All(events_watch(*ask)?),
         Request::EventsUnwatch(ask) => Plan::Here(Here::Unwatch(ask.subscription)),
         Request::ServerInfo(_) => Plan::Here(Here::Info),
         Request::ServerPing(_) => Plan::Here(Here::Ping),
@@ -400,10 +400,14 @@ fn reserved_add(ask: params::ReservedAdd) -> Result<Plan, RpcError> {
     Ok(configure(ask.network, Configure::ReservedAdd(input), ask.if_version))
 }
 
-fn events_watch(ask: params::EventsWatch) -> Result<Plan, RpcError> {
+/// What `events.watch` asks of the owner.
+///
+/// # Errors
+/// `invalid_argument` of a cursor that is none.
+pub fn events_watch(ask: params::EventsWatch) -> Result<Job, RpcError> {
     let since = ask.since.as_ref().map(|since| event_cursor("since", since.as_str())).transpose()?;
     let network = ask.network.as_ref().map(input::network_text);
-    Ok(Plan::All(Job::Watch { network, realm: ask.realm, scope: ask.scope, since }))
+    Ok(Job::Watch { network, realm: ask.realm, scope: ask.scope, since })
 }
 
 fn event_cursor(field: &str, text: &str) -> Result<crate::actors::events::Cursor, RpcError> {

@@ -24,14 +24,18 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::Server;
+use super::dispatch;
+use super::faults::error_of;
 use super::render::event::{cursor_text, event};
 use super::render::noun;
 use super::role::Role;
-use crate::actors::coordinator::{Done, Job, Order};
+use crate::actors::coordinator::{self, Done, Job, Order};
 use crate::actors::events::{self, Cursor, Filter, Happened, Page};
 use crate::actors::{Applied, Fault, NotReadyReason, Notice, Outlet, Told};
 use crate::limits::{BOOKMARK_EVERY_MS, WATCHES_MAX};
-use crate::wire::nouns::{BookmarkNotification, CursorLostNotification, EventNotification, LaggedNotification};
+use crate::wire::nouns::{BookmarkNotification, CursorLostNotification, Event, EventNotification, LaggedNotification};
+use crate::wire::params::EventsWatch;
+use crate::wire::values::Cursor as CursorText;
 use crate::wire::{ErrorKind, RpcError};
 
 /// Pages of a subscription that the client has not taken.
@@ -42,18 +46,18 @@ const AGAIN: Duration = Duration::from_millis(100);
 /// What a client is told next.
 #[derive(Debug)]
 pub enum Next {
-    /// Events, each with the cursor behind it.
-    Events(Vec<(Happened, Cursor)>),
+    /// Events.
+    Events(Vec<Event>),
     /// Nothing else happened up to there.
-    Bookmark(Cursor),
+    Bookmark(CursorText),
     /// The client is too far behind. Nothing comes after it.
-    Lagged(Cursor),
+    Lagged(CursorText),
     /// What comes next is not there any more. Nothing comes after it.
     Lost {
         /// Why.
         problem: String,
         /// The last cursor that is still good.
-        last_common: Cursor,
+        last_common: CursorText,
     },
 }
 
@@ -70,10 +74,31 @@ pub struct Pages {
     told: Instant,
 }
 
+impl Drop for Pages {
+    fn drop(&mut self) {
+        self.server.metrics.watches.dec();
+    }
+}
+
 impl Pages {
     /// Behind a cursor.
-    pub fn new(server: Arc<Server>, session: u64, filter: Filter, cursor: Cursor) -> Self {
+    fn new(server: Arc<Server>, session: u64, filter: Filter, cursor: Cursor) -> Self {
+        server.metrics.watches.inc();
         Self { server, session, filter, cursor, last: None, told: Instant::now() }
+    }
+
+    /// What a client asked for that has no session.
+    ///
+    /// # Errors
+    /// What the owner of the register says against it.
+    pub async fn begin(server: &Arc<Server>, ask: EventsWatch) -> Result<Self, RpcError> {
+        let job = dispatch::events_watch(ask)?;
+        let (filter, cursor) = begin(server, job).await.map_err(|fault| error_of(&fault))?;
+        Ok(Self::new(Arc::clone(server), 0, filter, cursor))
+    }
+
+    fn ended(&self, how: &'static str) {
+        self.server.metrics.watches_ended.with_label_values(&[how]).inc();
     }
 
     /// What is told next.
@@ -84,25 +109,29 @@ impl Pages {
                 Ok(page) => {
                     let now = (page.tenure, page.keeps_up);
                     if self.last == Some((page.tenure, true)) && !page.keeps_up {
-                        return Next::Lagged(self.cursor.clone());
+                        self.ended("lagged");
+                        return Next::Lagged(cursor_text(&self.cursor));
                     }
                     self.last = Some(now);
                     let mut at = std::mem::replace(&mut self.cursor, page.cursor);
-                    let behind = |happened: Happened| {
+                    let told = |happened: &Happened| {
                         at.advance(happened.place);
-                        (happened, at.clone())
+                        event(happened, &at)
                     };
-                    let events: Vec<_> = page.events.into_iter().map(behind).collect();
+                    let events: Vec<Event> = page.events.iter().map(told).collect();
                     if !events.is_empty() {
                         self.told = Instant::now();
                         return Next::Events(events);
                     }
                     if self.told.elapsed() >= Duration::from_millis(BOOKMARK_EVERY_MS) {
                         self.told = Instant::now();
-                        return Next::Bookmark(self.cursor.clone());
+                        return Next::Bookmark(cursor_text(&self.cursor));
                     }
                 }
-                Err(Fault::CursorLost { problem, last_common }) => return Next::Lost { problem, last_common },
+                Err(Fault::CursorLost { problem, last_common }) => {
+                    self.ended("cursor_lost");
+                    return Next::Lost { problem, last_common: cursor_text(&last_common) };
+                }
                 // Between two owners, or the store is not reached: the cursor says where to go on.
                 Err(fault) => {
                     tracing::debug!(?fault, "events are asked for again");
@@ -125,10 +154,7 @@ impl Pages {
                 match told.recv().await {
                     Some(Told::Job(_, Ok(Done::Events(page)))) => Ok(*page),
                     Some(Told::Job(_, Err(fault))) => Err(fault),
-                    _ => {
-                        let problem = "the owner of the register answered something else".to_owned();
-                        Err(Box::new(Fault::Unavailable { applied: Applied::No, problem }))
-                    }
+                    _ => Err(other_answer()),
                 }
             }
             Role::Waiting { retry_after_ms, .. } => {
@@ -137,6 +163,36 @@ impl Pages {
             }
         }
     }
+}
+
+/// Where a subscription begins, as the owner of the register says.
+///
+/// # Errors
+/// What stands in the way.
+async fn begin(server: &Arc<Server>, job: Job) -> Result<(Filter, Cursor), Box<Fault>> {
+    let (outlet, mut told) = crate::actors::outlet();
+    let order = Order { job, by: "watch".into(), reason: None, deadline: None, dry_run: false };
+    match &*server.seat.role() {
+        Role::Owner(shared) => coordinator::spawn(shared, 0, order, outlet),
+        Role::Follower { link, .. } => {
+            server.metrics.forwarded.inc();
+            link.job(0, 0, order, &outlet);
+            drop(outlet);
+        }
+        Role::Waiting { reason, retry_after_ms, .. } => {
+            return Err(Box::new(Fault::NotReady { reason: *reason, retry_after_ms: *retry_after_ms }));
+        }
+    }
+    match told.recv().await {
+        Some(Told::Job(_, Ok(Done::Watching { filter, cursor }))) => Ok((filter, cursor)),
+        Some(Told::Job(_, Err(fault))) => Err(fault),
+        _ => Err(other_answer()),
+    }
+}
+
+fn other_answer() -> Box<Fault> {
+    let problem = "the owner of the register answered something else".to_owned();
+    Box::new(Fault::Unavailable { applied: Applied::No, problem })
 }
 
 /// The subscriptions of one connection.
@@ -247,21 +303,20 @@ fn lines_of(subscription: u64, next: Next) -> (Vec<u8>, bool) {
     let out = &mut lines;
     let ends = match next {
         Next::Events(events) => {
-            for (happened, at) in &events {
-                notify(out, "event", &EventNotification { subscription, event: event(happened, at) });
+            for event in events {
+                notify(out, "event", &EventNotification { subscription, event });
             }
             false
         }
-        Next::Bookmark(at) => {
-            notify(out, "bookmark", &BookmarkNotification { subscription, cursor: cursor_text(&at) });
+        Next::Bookmark(cursor) => {
+            notify(out, "bookmark", &BookmarkNotification { subscription, cursor });
             false
         }
-        Next::Lagged(at) => {
-            notify(out, "lagged", &LaggedNotification { subscription, cursor: cursor_text(&at) });
+        Next::Lagged(cursor) => {
+            notify(out, "lagged", &LaggedNotification { subscription, cursor });
             true
         }
         Next::Lost { problem, last_common } => {
-            let last_common = cursor_text(&last_common);
             notify(out, "cursor_lost", &CursorLostNotification { subscription, problem, last_common });
             true
         }

@@ -321,3 +321,77 @@ fn an_idle_watch_is_given_a_bookmark() {
     watch(&mut client, json!({"network": "lan", "since": told["params"]["cursor"]}));
     assert!(client.silent_for(Duration::from_millis(20)));
 }
+
+/// A stream of server-sent events.
+struct Stream(std::io::BufReader<std::net::TcpStream>);
+
+/// One of them: `id`, `event` and `data`.
+#[derive(Debug)]
+struct Sent {
+    id: Option<String>,
+    event: String,
+    data: Value,
+}
+
+impl Stream {
+    fn open(server: &TestServer, query: &str, header: &str) -> (u16, Self) {
+        use std::io::{BufRead, Write};
+        let mut socket = std::net::TcpStream::connect(server.running.http).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        write!(socket, "GET /events?{query} HTTP/1.1\r\nhost: test\r\n{header}\r\n").unwrap();
+        let mut reader = std::io::BufReader::new(socket);
+        let mut status = String::new();
+        reader.read_line(&mut status).unwrap();
+        let mut line = String::new();
+        while line != "\r\n" {
+            line.clear();
+            reader.read_line(&mut line).unwrap();
+        }
+        (status.split(' ').nth(1).unwrap().parse().unwrap(), Self(reader))
+    }
+
+    fn next(&mut self) -> Sent {
+        use std::io::BufRead;
+        let (mut id, mut event) = (None, String::new());
+        loop {
+            let mut line = String::new();
+            assert!(self.0.read_line(&mut line).unwrap() > 0, "the stream ended");
+            // What is none of these is the length of a chunk, or a blank line.
+            if let Some(text) = line.strip_prefix("id: ") {
+                id = Some(text.trim_end().to_owned());
+            } else if let Some(text) = line.strip_prefix("event: ") {
+                text.trim_end().clone_into(&mut event);
+            } else if let Some(text) = line.strip_prefix("data: ") {
+                return Sent { id, event, data: serde_json::from_str(text).unwrap() };
+            }
+        }
+    }
+}
+
+#[test]
+fn over_http_events_are_a_stream_that_goes_on_after_the_last_id() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let begin = client.ok("network.get", json!({"network": "lan"}))["cursor"].as_str().unwrap().to_owned();
+    let (status, mut stream) = Stream::open(&server, "network=lan", "");
+    assert_eq!(status, 200);
+    for n in 0..5 {
+        client.allocate(&format!("web {n}"));
+    }
+    let all: Vec<Sent> = (0..5).map(|_| stream.next()).collect();
+    for (n, sent) in all.iter().enumerate() {
+        assert_eq!((sent.event.as_str(), &sent.data["owner"]), ("event", &json!(format!("web {n}"))));
+        assert_eq!(sent.id.as_deref(), sent.data["cursor"].as_str());
+    }
+    // A browser that connects again asks as it did at first, and says how far it came.
+    let last = format!("Last-Event-ID: {}\r\n", all[2].id.as_ref().unwrap());
+    let (_, mut again) = Stream::open(&server, &format!("network=lan&since={begin}"), &last);
+    assert_eq!(again.next().data["owner"], "web 3");
+    let (_, mut since) = Stream::open(&server, &format!("scope=default&network=lan&since={begin}"), "");
+    assert_eq!(since.next().data["owner"], "web 0");
+    for (query, status) in [("network=no", 404), ("netwrk=lan", 400), ("since=x", 400), ("network=lan&network=lan", 400)] {
+        assert_eq!(Stream::open(&server, query, "").0, status, "{query}");
+    }
+    let metrics = http(server.running.http, "GET /metrics", b"").1;
+    assert!(metrics.contains("\nallod_watches "), "{metrics}");
+}
