@@ -389,7 +389,9 @@ fn over_http_events_are_a_stream_that_goes_on_after_the_last_id() {
     assert_eq!(again.next().data["owner"], "web 3");
     let (_, mut since) = Stream::open(&server, &format!("scope=default&network=lan&since={begin}"), "");
     assert_eq!(since.next().data["owner"], "web 0");
-    for (query, status) in [("network=no", 404), ("netwrk=lan", 400), ("since=x", 400), ("network=lan&network=lan", 400)] {
+    for (query, status) in
+        [("network=no", 404), ("netwrk=lan", 400), ("since=x", 400), ("network=lan&network=lan", 400)]
+    {
         assert_eq!(Stream::open(&server, query, "").0, status, "{query}");
     }
     let metrics = http(server.running.http, "GET /metrics", b"").1;
