@@ -93,12 +93,26 @@ pub const HOSTNAME_BYTES_MAX: usize = 253;
 pub const HOSTNAME_PART_BYTES_MAX: usize = 63;
 /// Bytes of a zone, of `l2.mode` and of `l2.link`.
 pub const ZONE_BYTES_MAX: usize = 128;
-/// Bytes of a cursor or of `after`, which clients hand back as they got them.
-pub const CURSOR_BYTES_MAX: usize = 1_024;
+/// Bytes of a cursor or of `after`, which clients hand back as they got them. A cursor over all networks has some thirty
+/// for each shard.
+pub const CURSOR_BYTES_MAX: usize = 64 << 10;
 /// Claimants that one `claimant.mark` or `claimant.sweep` names.
 pub const SWEEP_CLAIMANTS_MAX: usize = 10_000;
 /// Largest generation or version: what every JSON reader keeps exactly.
 pub const JSON_NUMBER_MAX: u64 = (1 << 53) - 1;
+
+/// Events that are told at once.
+pub const EVENTS_PAGE_MAX: usize = 256;
+/// Bytes of history that are read at once for somebody who watches.
+pub const EVENTS_PAGE_BYTES: usize = 1 << 20;
+/// How long an owner lets somebody wait for events before it says that there are none.
+pub const EVENTS_WAIT_MS_MAX: u64 = 10_000;
+/// How often who watches is told where they stand, if nothing else is.
+pub const BOOKMARK_EVERY_MS: u64 = 10_000;
+/// Subscriptions of one connection.
+pub const WATCHES_MAX: usize = 64;
+/// Bytes of changes that the owner keeps in memory for those who watch. Default of `server.max_behind_bytes`.
+pub const BEHIND_BYTES_MAX: usize = 32 << 20;
 
 /// Bytes of one frame between nodes. A page of ten thousand plain records has some three million.
 pub const PEER_FRAME_BYTES_MAX: usize = 64 << 20;

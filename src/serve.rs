@@ -390,6 +390,7 @@ fn bounds(config: &Config) -> Bounds {
         line_bytes: bytes(config.server.max_line_bytes),
         body_bytes: bytes(config.server.max_body_bytes),
         connections: bytes(config.server.max_connections),
+        behind_bytes: bytes(config.server.max_behind_bytes),
         idle: Duration::from_secs(config.server.idle_timeout_seconds),
         slow_client: Duration::from_secs(config.server.slow_client_seconds),
         partial_line: Duration::from_secs(config.server.partial_line_seconds),
@@ -492,6 +493,10 @@ async fn take_down(server: &Arc<Server>, keeper: &mut Keeper, stop: &Cancellatio
     stop.cancel();
     server.tasks.close();
     server.peers.close();
+    if let Some(shared) = server.seat.role().actors() {
+        // Nobody is kept waiting for events.
+        shared.feed.close();
+    }
     if !keeper.lay_down(bound).await {
         tracing::warn!("stopping with requests under way");
     }
@@ -530,7 +535,7 @@ async fn make(role: &Role, input: NetworkInput) -> Result<(), CannotStart> {
             let error = crate::server::faults::error_of(&fault);
             Err(cannot(format!("network `{name}` of the network file: {error}")))
         }
-        Some(Told::Replies(_)) | None => {
+        Some(Told::Replies(_) | Told::Notice(_)) | None => {
             Err(cannot(format!("network `{name}` of the network file: the server is stopping")))
         }
     }

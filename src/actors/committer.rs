@@ -221,9 +221,17 @@ impl Committer {
         }
         let mut acts: BTreeMap<ShardId, Vec<Act>> =
             counts.into_iter().map(|(shard, count)| (shard, Vec::with_capacity(count))).collect();
-        for part in units.iter_mut().flat_map(|unit| &mut unit.parts) {
-            if let Some(of_shard) = acts.get_mut(&part.lane.shard) {
-                of_shard.append(&mut part.acts);
+        let mut steps: BTreeMap<ShardId, u32> = BTreeMap::new();
+        for unit in units {
+            unit.behind = unit.parts.first().and_then(|part| {
+                let shard = part.lane.shard;
+                acts.contains_key(&shard).then(|| steps.get(&shard).copied().unwrap_or(0))
+            });
+            for part in &mut unit.parts {
+                if let Some(of_shard) = acts.get_mut(&part.lane.shard) {
+                    of_shard.append(&mut part.acts);
+                    *steps.entry(part.lane.shard).or_default() += part.changes as u32;
+                }
             }
         }
         let mut batches = Vec::with_capacity(acts.len());
@@ -288,12 +296,8 @@ impl Committer {
                         tracing::error!("the store acknowledged other batches than it was given");
                         return self.stop("the store acknowledged other batches than it was given");
                     }
-                    for committed in &committed {
-                        if let Some(line) = self.lines.get_mut(&committed.shard) {
-                            line.durable = (committed.seq, committed.digest);
-                        }
-                    }
                     let Some(group) = self.in_flight.pop_front() else { break };
+                    self.durable(&group, &committed);
                     for unit in group.units {
                         self.leave(&unit, |standing| standing.in_flight -= 1);
                         self.settle(unit);
@@ -322,8 +326,22 @@ impl Committer {
         }
     }
 
+    /// A group is durable: who proves, answers or watches learns how far.
+    fn durable(&mut self, group: &Group, committed: &[Committed]) {
+        for committed in committed {
+            if let Some(line) = self.lines.get_mut(&committed.shard) {
+                line.durable = (committed.seq, committed.digest);
+            }
+        }
+        if !group.batches.is_empty() {
+            let bytes = group.units.iter().map(Unit::bytes).sum();
+            self.shared.feed.publish(&group.batches, committed, bytes, self.shared.clock.boot_ms());
+        }
+    }
+
     /// Durable: the answers leave, and the networks learn it.
     fn settle(&mut self, mut unit: Unit) {
+        unit.place(|shard| Some(self.lines.get(&shard)?.tip(shard)));
         let answers = std::mem::take(&mut unit.answers);
         if let Some(outlet) = &unit.outlet {
             // A closed outlet is a client that hung up: the change stands, nobody is left to tell.

@@ -29,6 +29,7 @@ pub mod committer;
 pub mod coordinator;
 pub mod deployments;
 pub mod directory;
+pub mod events;
 pub mod figures;
 pub mod macs;
 pub mod network;
@@ -113,6 +114,13 @@ pub enum Fault {
         /// The sentence.
         problem: String,
     },
+    /// The history that a cursor names is not there.
+    CursorLost {
+        /// Why, as a sentence.
+        problem: String,
+        /// The last cursor of it that is still good.
+        last_common: events::Cursor,
+    },
     /// A bug. The id is found in the log.
     Internal {
         /// Random, in the log line of the panic.
@@ -125,9 +133,10 @@ impl Fault {
     pub fn problem(&self) -> String {
         match self {
             Fault::Refused(refusal) => refusal.to_string(),
-            Fault::Overloaded { problem, .. } | Fault::Unavailable { problem, .. } | Fault::Stopped { problem } => {
-                problem.clone()
-            }
+            Fault::Overloaded { problem, .. }
+            | Fault::Unavailable { problem, .. }
+            | Fault::CursorLost { problem, .. }
+            | Fault::Stopped { problem } => problem.clone(),
             Fault::NotReady { reason, .. } => format!("a network is not ready ({})", reason.word()),
             Fault::Internal { id } => format!("a bug in the server; its log has the story under {id}"),
         }
@@ -164,6 +173,21 @@ pub enum Told {
     Replies(Vec<Reply>),
     /// The answer of the coordinator to one job.
     Job(u32, Result<coordinator::Done, Box<Fault>>),
+    /// What a subscription of the client's connection has to say.
+    Notice(Notice),
+}
+
+/// Lines for a client that were not asked for one by one.
+#[derive(Debug)]
+pub struct Notice {
+    /// Of which subscription.
+    pub subscription: u64,
+    /// Whole lines.
+    pub lines: Vec<u8>,
+    /// They are its last.
+    pub ends: bool,
+    /// Comes back when they are written: a subscription has few such places.
+    pub place: tokio::sync::OwnedSemaphorePermit,
 }
 
 /// Where answers go: one message for all requests of one socket read that became durable together. Unbounded as a
@@ -183,7 +207,7 @@ pub fn outlet<T>() -> (mpsc::UnboundedSender<T>, mpsc::UnboundedReceiver<T>) {
 pub async fn only_answer(mut answers: mpsc::UnboundedReceiver<Told>) -> Option<Answer> {
     match answers.recv().await? {
         Told::Replies(mut replies) => Some(replies.pop()?.answer),
-        Told::Job(..) => None,
+        Told::Job(..) | Told::Notice(_) => None,
     }
 }
 

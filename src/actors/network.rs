@@ -239,7 +239,15 @@ impl NetworkActor {
         let nothing_pending = self.lane.settled.load(Ordering::Acquire) == self.enqueued && self.stands();
         if unit.changes == 0 && nothing_pending && self.shared.info.ownership_is_standing {
             if let Some(outlet) = &unit.outlet {
-                let replies = std::mem::take(&mut unit.answers).into_iter().map(|staged| staged.reply).collect();
+                let replies = std::mem::take(&mut unit.answers).into_iter().map(|staged| {
+                    let mut reply = staged.reply;
+                    if let Some(place) = reply.answer.as_mut().ok().and_then(Outcome::place) {
+                        // All that it saw is durable, and whatever the network does next comes behind that.
+                        *place = Some(Box::new(self.shared.feed.tip(self.lane.shard)));
+                    }
+                    reply
+                });
+                let replies = replies.collect();
                 // A closed outlet is a client that hung up: nobody is left to tell.
                 let _ = outlet.send(Told::Replies(replies));
             }

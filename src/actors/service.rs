@@ -16,6 +16,8 @@ use super::clock::{Clock, ShardClock};
 use super::committer::{self, Committer, Drained, Enqueue, Part, Reload, Staged, Unit, chain, generation_floor};
 use super::deployments::Deployments;
 use super::directory::{self, Directory, Gone, Reloaded};
+use super::events::Feed;
+use super::events::names::Named;
 use super::macs::Macs;
 use super::network::{Birth, NetworkActor};
 use super::routes::{Lane, Permits, Published, Route, Routes};
@@ -58,6 +60,8 @@ pub struct Shared {
     pub deployments: Deployments,
     /// MACs in use, by realm.
     pub macs: Macs,
+    /// What happened, for those who watch.
+    pub feed: Feed,
     /// Figures for `/metrics`.
     pub metrics: Arc<Metrics>,
     /// What tests hang in.
@@ -217,6 +221,7 @@ impl Shared {
     /// nothing is acknowledged or written from here on. What is left of the memory goes with the last who hold it.
     pub fn retire(&self, problem: &str) {
         self.over.store(true, Ordering::Release);
+        self.feed.close();
         // A closed mailbox is an actor that ended before.
         for committer in self.committers.get().into_iter().flatten() {
             let _ = committer.try_send(committer::Retire(problem.to_owned()));
@@ -286,6 +291,8 @@ pub struct Parts {
     pub reactors: Vec<ArbiterHandle>,
     /// What tests hang in.
     pub hooks: Hooks,
+    /// Bytes of changes that are kept in memory for those who watch.
+    pub behind_bytes: usize,
     /// Told when the process can not go on.
     pub fatal: mpsc::UnboundedSender<Fatal>,
 }
@@ -315,7 +322,7 @@ pub enum CannotOwn {
 /// # Errors
 /// Who owns the register, or what cannot be loaded.
 pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
-    let Parts { store, clock, metrics, reactors, hooks, fatal } = parts;
+    let Parts { store, clock, metrics, reactors, hooks, behind_bytes, fatal } = parts;
     let info = store.info();
     let mut images = take_and_load(&*store, &*clock, info.shards).await?;
     let records = images.iter_mut().flat_map(|(_, image)| std::mem::take(&mut image.deployments)).collect();
@@ -328,6 +335,7 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
     let shared = Arc::new(Shared {
         info: info.clone(),
         routes: Routes::default(),
+        feed: Feed::new(clock.entropy(), &heads, behind_bytes),
         shards,
         committers: OnceLock::new(),
         directory: OnceLock::new(),
@@ -381,6 +389,11 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
     };
     let directory = Directory::start_in_arbiter(&shared.reactors[0], move |_| directory);
     let _ = shared.directory.set(directory);
+    for network in &networks {
+        let id = network.config().id;
+        let since = (shared.feed.tip(shared.shard_of(id)).seq, u32::MAX);
+        shared.feed.names.note(id, since, Named::of(network.config()));
+    }
     let routes = networks
         .into_iter()
         .map(|network| {

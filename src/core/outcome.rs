@@ -12,7 +12,7 @@ use super::deployment::Deployed;
 use super::state::{
     Entry, EventKind, NetworkConfig, PoolKind, Reservation, ReservationKind, State, Step, SubnetConfig,
 };
-use super::types::{Claimant, Name, NetworkId, Scope, WallTime};
+use super::types::{Claimant, Name, NetworkId, Place, Scope, WallTime};
 
 /// What `decide` returns where it does not refuse.
 #[derive(Debug)]
@@ -175,6 +175,8 @@ pub struct UsageReport {
     pub counts: Counts,
     /// Subnets, in order.
     pub subnets: Vec<SubnetUsage>,
+    /// The last change that it shows: see [`Outcome::place`].
+    pub at: Option<Box<Place>>,
 }
 
 /// A pool drawn.
@@ -211,6 +213,8 @@ pub struct NetworkView {
     pub config: Arc<NetworkConfig>,
     /// Subnets, in order.
     pub subnets: Vec<Arc<SubnetConfig>>,
+    /// The last change that it shows: see [`Outcome::place`].
+    pub at: Option<Box<Place>>,
 }
 
 /// One scope of a network.
@@ -270,6 +274,8 @@ pub enum Outcome {
         count: u64,
         /// Where the next slice begins; none: this was the last.
         next: Option<Address>,
+        /// The last change that it shows: see [`Outcome::place`].
+        at: Option<Box<Place>>,
     },
     /// A slice of `owner.release` or `scope.release`.
     LetGo {
@@ -338,6 +344,20 @@ pub enum Outcome {
         /// More are due now.
         more: bool,
     },
+}
+
+impl Outcome {
+    /// Where what is shown stands in the network's history, in the answers that tell it: who watches from there misses
+    /// nothing and is told nothing twice. The network notes the steps of the same commit that come before its answer; the
+    /// rest is known when that is durable.
+    pub fn place(&mut self) -> Option<&mut Option<Box<Place>>> {
+        match self {
+            Outcome::Network(view) => Some(&mut view.at),
+            Outcome::Usage(report) => Some(&mut report.at),
+            Outcome::Listed { at, .. } => Some(at),
+            _ => None, // A change is told by its own event, and other reads are of one address or of several networks.
+        }
+    }
 }
 
 /// A text for people, bounded by the protocol.

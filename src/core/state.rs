@@ -420,7 +420,7 @@ impl State {
 }
 
 /// Why a step happened, as the history tells it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum EventKind {
     /// An owner got the address.
     Granted,

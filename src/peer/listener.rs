@@ -432,6 +432,8 @@ impl Conversation {
                         encode_answers(Answered::Replies(std::mem::take(&mut run)), PEER_FRAME_BYTES_MAX, out);
                     }
                 }
+                // Subscriptions belong to the node that has the client.
+                Told::Notice(_) => {}
                 Told::Job(ticket, answer) => {
                     answered += 1;
                     if !run.is_empty() {

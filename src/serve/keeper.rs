@@ -150,6 +150,7 @@ impl Keeper {
             metrics: Arc::clone(&self.server.metrics),
             reactors: self.server.reactors.clone(),
             hooks: self.hooks.clone(),
+            behind_bytes: self.server.bounds.behind_bytes,
             fatal,
         });
         // What takes longer to load than a lease lasts must not be taken away meanwhile, again and again.

@@ -55,6 +55,8 @@ pub enum Here {
         /// From now on so, if it is given.
         redirect: Option<bool>,
     },
+    /// `events.unwatch` of a subscription.
+    Unwatch(u64),
     /// `rpc.discover`.
     Discover,
 }
@@ -151,6 +153,8 @@ fn plan_of(request: Request, shape: &mut Shape) -> Result<Plan, RpcError> {
         Request::DeploymentGet(ask) => Plan::All(Job::Deployment(ask.deployment)),
         Request::DeploymentList(ask) => Plan::All(deployments::list(*ask)?),
         Request::DeploymentDelete(ask) => Plan::All(Job::DeleteDeployment(ask.deployment)),
+        Request::EventsWatch(ask) => Plan::All(events_watch(*ask)?),
+        Request::EventsUnwatch(ask) => Plan::Here(Here::Unwatch(ask.subscription)),
         Request::ServerInfo(_) => Plan::Here(Here::Info),
         Request::ServerPing(_) => Plan::Here(Here::Ping),
         Request::ClusterNodes(_) => Plan::Here(Here::Nodes),
@@ -407,6 +411,21 @@ fn reserved_add(ask: params::ReservedAdd) -> Result<Plan, RpcError> {
     let reserved_for = ask.r#for.map(input::reserved_for);
     let input = Box::new(crate::core::command::ReservedInput { range, note, reserved_for });
     Ok(configure(ask.network, Configure::ReservedAdd(input), ask.if_version))
+}
+
+/// What `events.watch` asks of the owner.
+///
+/// # Errors
+/// `invalid_argument` of a cursor that is none.
+pub fn events_watch(ask: params::EventsWatch) -> Result<Job, RpcError> {
+    let since = ask.since.as_ref().map(|since| event_cursor("since", since.as_str())).transpose()?;
+    let network = ask.network.as_ref().map(input::network_text);
+    Ok(Job::Watch { network, realm: ask.realm, scope: ask.scope, since })
+}
+
+fn event_cursor(field: &str, text: &str) -> Result<crate::actors::events::Cursor, RpcError> {
+    super::cursor::parse(text)
+        .ok_or_else(|| RpcError::invalid(field, format!("`{field}` is no cursor that this server gave out")))
 }
 
 fn scope_list(ask: params::ScopeList) -> Result<Plan, RpcError> {

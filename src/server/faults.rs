@@ -38,6 +38,12 @@ pub fn error_of(fault: &Fault) -> RpcError {
             })
         }
         Fault::Stopped { problem } => RpcError::new(ErrorKind::NetworkStopped, problem.clone()),
+        Fault::CursorLost { problem, last_common } => {
+            let message =
+                format!("{problem}; list what there is, and go on from the cursor of the list or from `last_common`");
+            RpcError::new(ErrorKind::CursorLost, message)
+                .with(|data| data.last_common = super::cursor::write(last_common).parse().ok())
+        }
         Fault::Internal { id } => {
             let message = format!("a bug in the server; its log has the story under {id}");
             RpcError::new(ErrorKind::Internal, message).with(|data| data.id = Some(id.clone()))

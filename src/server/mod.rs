@@ -5,7 +5,8 @@
 //! | `connection` | the socket of one client: cuts lines, bounds, timeouts, coalesced writes |
 //! | `session` | one client's requests without its socket: order, batches, answers |
 //! | `dispatch` | the match: method → what is asked of which actor |
-//! | `input`, `render`, `text` | wire → core; core → wire |
+//! | `input`, `render`, `text`, `cursor` | wire → core; core → wire |
+//! | `watch` | subscriptions to events: asks page after page, here or at the owner |
 //! | `cluster` | what is known of the other nodes |
 //! | `forwarded` | what other nodes ask of this one |
 //! | `role` | what this node is to the register now, so where requests go |
@@ -16,6 +17,7 @@
 
 pub mod cluster;
 pub mod connection;
+pub mod cursor;
 mod deployments;
 pub mod dispatch;
 pub mod faults;
@@ -26,6 +28,7 @@ pub mod role;
 pub mod session;
 mod tally;
 pub mod text;
+pub mod watch;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -51,6 +54,8 @@ pub struct Bounds {
     pub body_bytes: usize,
     /// Open connections.
     pub connections: usize,
+    /// Bytes of changes that are kept in memory for those who watch.
+    pub behind_bytes: usize,
     /// A connection without a request for so long is closed; zero: never.
     pub idle: Duration,
     /// A client that takes nothing for so long is cut off.

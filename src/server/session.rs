@@ -16,6 +16,8 @@
 //! Review notes: does every request that was read end in exactly one `finish`? Is a batch's count lowered in every path?
 //! What if the client hangs up (the session is dropped, what was sent is carried out)?
 
+mod answering;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,10 +28,11 @@ use tokio::sync::mpsc;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::Server;
-use super::dispatch::{self, Here, Plan, Planned};
+use super::dispatch::{self, Plan, Planned};
 use super::faults::error_of;
 use super::render::{Renderer, Shape, noun};
 use super::role::Role;
+use super::watch::{self, Watches};
 use crate::actors::coordinator::{self, Done, Order};
 use crate::actors::routes::Route;
 use crate::actors::{Answer, Fault, Item, NotReadyReason, Outlet, Reply, Told, answer_all};
@@ -37,9 +40,9 @@ use crate::core::address::Address;
 use crate::core::refusal::{Missing, Refusal};
 use crate::limits::IN_FLIGHT_REQUESTS_MAX;
 use crate::peer::frame;
-use crate::wire::nouns::SessionSetResult;
+use crate::wire::nouns::Subscription;
 use crate::wire::values::NetworkRef;
-use crate::wire::{self, Id, Message, Method, Request, RpcError, answer, envelope};
+use crate::wire::{self, Id, Message, Method, Request, RpcError, envelope};
 
 /// A request that is not answered yet.
 #[derive(Debug)]
@@ -131,6 +134,8 @@ pub struct Session {
     read: Instant,
     /// It may ask something.
     asking: Option<TaskTrackerToken>,
+    /// Subscriptions to events; none where nothing can be sent that was not asked for.
+    watches: Option<Watches>,
     /// Bytes to be sent, each answer with its line end.
     pub out: Vec<u8>,
 }
@@ -161,6 +166,7 @@ impl Session {
             renderer: Renderer::default(),
             tally,
             read: Instant::now(),
+            watches: None,
             out: Vec::new(),
         };
         (session, inlet)
@@ -239,6 +245,9 @@ impl Session {
                 Request::IpFind(ask) => Some(ask.address),
                 _ => None, // Only these answer with the address that was asked.
             };
+            if matches!(request, Request::EventsWatch(_)) && self.watches.is_none() {
+                return Err(watch::nowhere_to_tell());
+            }
             Ok((asked, dispatch::plan(request, self.read)?))
         });
         match planned {
@@ -445,6 +454,12 @@ impl Session {
                 self.unfinished.retain(|(unfinished, _)| *unfinished != ticket);
                 self.job_done(ticket, answer, now);
             }
+            Told::Notice(notice) => {
+                if let Some(watches) = &mut self.watches {
+                    watches.say(notice, &mut self.out);
+                }
+                return;
+            }
         }
         self.pump();
     }
@@ -502,6 +517,19 @@ impl Session {
                 let result = self.server.located(&located);
                 self.finish(&pending, |_, out| noun(out, &result));
             }
+            Ok(Done::Watching { filter, cursor }) => {
+                match self.watches.as_mut().map(|watches| watches.begin(filter, cursor)) {
+                    Some(Ok(begun)) => {
+                        self.tally.done(pending.shape.method, now - pending.read);
+                        let result = Subscription { subscription: begun.number };
+                        self.finish(&pending, |_, out| noun(out, &result));
+                        // Nothing is said before that.
+                        begun.start();
+                    }
+                    Some(Err(error)) => self.finish_error(pending, &error),
+                    None => self.finish_error(pending, &watch::nowhere_to_tell()),
+                }
+            }
             Ok(done) => {
                 self.tally.done(pending.shape.method, now - pending.read);
                 let (shape, asked) = (pending.shape, pending.asked);
@@ -519,90 +547,5 @@ impl Session {
     fn finish_error(&mut self, pending: Pending, error: &RpcError) {
         self.tally.refused(pending.shape.method.name(), error.kind());
         self.answer_error(pending.id.as_ref(), pending.batch, error);
-    }
-
-    fn here(&mut self, here: Here, queued: &Queued) {
-        let pending = Pending {
-            id: queued.id.clone(),
-            batch: queued.batch,
-            shape: queued.planned.shape,
-            asked: None,
-            read: queued.read,
-        };
-        self.tally.done(queued.planned.method, queued.read.elapsed());
-        let server = Arc::clone(&self.server);
-        if let Here::Set { redirect } = here {
-            self.redirect = redirect.unwrap_or(self.redirect);
-        }
-        let redirect = self.redirect;
-        self.finish(&pending, |_, out| match here {
-            Here::Ping => out.extend_from_slice(b"\"pong\""),
-            Here::Info => server.write_info(out),
-            Here::Nodes => noun(out, &server.cluster_nodes()),
-            Here::Set { .. } => noun(out, &SessionSetResult { redirect }),
-            Here::Discover => out.extend_from_slice(wire::openrpc::document().as_bytes()),
-        });
-    }
-
-    fn finish(&mut self, pending: &Pending, write: impl FnOnce(&mut Renderer, &mut Vec<u8>)) {
-        let renderer = &mut self.renderer;
-        match (pending.batch, &pending.id) {
-            (None, Some(id)) => {
-                answer::open_result(&mut self.out, id);
-                write(renderer, &mut self.out);
-                answer::close(&mut self.out);
-                self.out.push(b'\n');
-            }
-            (None, None) => {}
-            (Some(at), id) => {
-                if let (Some(batch), Some(id)) = (self.batches.get_mut(at).and_then(Option::as_mut), id) {
-                    if !batch.text.is_empty() {
-                        batch.text.push(b',');
-                    }
-                    answer::open_result(&mut batch.text, id);
-                    write(renderer, &mut batch.text);
-                    answer::close(&mut batch.text);
-                }
-                self.member_done(at);
-            }
-        }
-    }
-
-    fn answer_error(&mut self, id: Option<&Id>, batch: Option<usize>, error: &RpcError) {
-        let written = match (batch, id) {
-            (None, Some(id)) => {
-                let written = answer::write_error(&mut self.out, id, error);
-                self.out.push(b'\n');
-                written
-            }
-            (None, None) => Ok(()),
-            (Some(at), id) => {
-                let mut written = Ok(());
-                if let (Some(batch), Some(id)) = (self.batches.get_mut(at).and_then(Option::as_mut), id) {
-                    if !batch.text.is_empty() {
-                        batch.text.push(b',');
-                    }
-                    written = answer::write_error(&mut batch.text, id, error);
-                }
-                self.member_done(at);
-                written
-            }
-        };
-        if let Err(problem) = written {
-            tracing::error!(%problem, "an error cannot be written");
-        }
-    }
-
-    fn member_done(&mut self, at: usize) {
-        let Some(batch) = self.batches.get_mut(at).and_then(Option::as_mut) else { return };
-        batch.left -= 1;
-        if batch.left == 0
-            && let Some(batch) = self.batches[at].take()
-            && !batch.text.is_empty()
-        {
-            self.out.push(b'[');
-            self.out.extend_from_slice(&batch.text);
-            self.out.extend_from_slice(b"]\n");
-        }
     }
 }

@@ -25,6 +25,7 @@
 pub mod codec;
 pub mod embedded;
 mod fence;
+pub mod history;
 mod image;
 pub mod memory;
 pub mod moving;
@@ -38,6 +39,7 @@ use std::sync::Arc;
 use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 
+use self::history::{Recorded, Stretch};
 use crate::core::address::Address;
 use crate::core::deployment::Deployment;
 use crate::core::state::{Entry, Key, NetworkConfig, State, Step, SubnetConfig};
@@ -425,11 +427,23 @@ pub trait Store: Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// Batches of a shard from `after` on, oldest first, at most `limit`; the head tells where the line ends.
+    /// Batches of these stretches, as they were written: in order in each shard, and over the shards in the order of
+    /// commits as far as the store knows it. Ends behind the batch with which `bytes` are reached; who gets any asks again
+    /// behind them. What is older than retention is left out, so the first of a shard may be a later one than was asked for.
+    /// What was applied and not confirmed may be among them: `until` is the reader's.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] if a record cannot be trusted.
-    fn history(&self, shard: ShardId, after: Seq, limit: usize) -> Later<Result<Vec<Batch>, StoreError>>;
+    /// [`StoreError::Damaged`] if a record cannot be trusted, [`StoreError::Invalid`] for a shard that does not exist.
+    fn recorded(&self, stretches: Vec<Stretch>, bytes: usize) -> Later<Result<Vec<Recorded>, StoreError>>;
+
+    /// Batches of a shard behind `after`, oldest first, at most `limit`; the head tells where the line ends.
+    ///
+    /// # Errors
+    /// As of [`Store::recorded`].
+    fn history(&self, shard: ShardId, after: Seq, limit: usize) -> Later<Result<Vec<Batch>, StoreError>> {
+        let recorded = self.recorded(vec![history::next(shard, after, limit)], usize::MAX);
+        Box::pin(async move { recorded.await?.iter().take(limit).map(Recorded::decode).collect() })
+    }
 
     /// Everything is written and released; further commits are refused. Waits for what was begun.
     fn close(&self) -> Later<()>;

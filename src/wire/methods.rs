@@ -254,6 +254,8 @@ methods! {
         DeploymentList "deployment.list" Read Several nouns::DeploymentListResult, "Lists deployments.";
         DeploymentDelete "deployment.delete" Write Several nouns::ReleaseAllResult,
             "Lets go everything that a deployment holds.";
+        EventsWatch "events.watch" Read Several nouns::Subscription, "Sends events as they happen.";
+        EventsUnwatch "events.unwatch" Read Server nouns::Subscription, "Ends a subscription to events.";
         ServerInfo "server.info" Read Server nouns::ServerStatus, "Tells what server this is.";
         ServerPing "server.ping" Read Server nouns::Pong, "Answers.";
         ClusterNodes "cluster.nodes" Read Server nouns::ClusterNodesResult, "Lists the nodes that serve.";
@@ -264,8 +266,6 @@ methods! {
     later {
         ClaimantMark "claimant.mark" Write Several "Notes which claimants are alive.";
         ClaimantSweep "claimant.sweep" Write NetworkOrSeveral "Unbinds or releases what no living claimant uses.";
-        EventsWatch "events.watch" Read Several "Sends events as they happen.";
-        EventsUnwatch "events.unwatch" Read Several "Ends a subscription to events.";
         EventsHistory "events.history" Read Several "Tells who held what, when, and why it ended.";
         InventoryCompare "inventory.compare" Read Several "Compares what is held with what is there.";
         ClusterDrain "cluster.drain" Write Server "Takes a node out of service in order.";

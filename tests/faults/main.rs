@@ -28,3 +28,4 @@ mod record;
 mod redis;
 mod run;
 mod several_nodes;
+mod watch;

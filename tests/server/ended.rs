@@ -26,6 +26,7 @@ fn parts(store: Arc<dyn Store>, fatal: UnboundedSender<allod::actors::Fatal>) ->
         metrics: Arc::new(Metrics::new()),
         reactors: vec![Arbiter::current()],
         hooks: Hooks::default(),
+        behind_bytes: 1 << 20,
         fatal,
     }
 }

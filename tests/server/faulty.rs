@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex};
 
+use allod::store::history::{Recorded, Stretch};
 use allod::store::{
     Batch, CommitError, Committed, Digest, Epoch, Head, Later, NodeCard, Seen, Seq, ShardId, ShardImage, Store,
     StoreError, StoreFigures, StoreHealth, StoreInfo, Token,
@@ -204,8 +205,8 @@ impl Store for FaultyStore {
         self.inner.release()
     }
 
-    fn history(&self, shard: ShardId, after: Seq, limit: usize) -> Later<Result<Vec<Batch>, StoreError>> {
-        self.inner.history(shard, after, limit)
+    fn recorded(&self, stretches: Vec<Stretch>, bytes: usize) -> Later<Result<Vec<Recorded>, StoreError>> {
+        self.inner.recorded(stretches, bytes)
     }
 
     fn close(&self) -> Later<()> {

@@ -28,3 +28,4 @@ mod spread;
 mod stop;
 mod stores;
 mod support;
+mod watch;

@@ -119,6 +119,7 @@ impl Process {
                 line_bytes: 1 << 20,
                 body_bytes: 1 << 20,
                 connections: 64,
+                behind_bytes: allod::limits::BEHIND_BYTES_MAX,
                 idle: bound,
                 slow_client: bound,
                 partial_line: bound,

@@ -66,11 +66,8 @@ impl Committer {
             .flat_map(|unit| unit.parts.iter().map(|part| part.lane.id))
             .collect();
         for group in stand {
-            for committed in group.result.iter().flatten().flatten() {
-                if let Some(line) = self.lines.get_mut(&committed.shard) {
-                    line.durable = (committed.seq, committed.digest);
-                }
-            }
+            let committed: Vec<_> = group.result.iter().flatten().flatten().copied().collect();
+            self.durable(&group, &committed);
             for unit in group.units {
                 self.leave(&unit, |standing| standing.in_flight -= 1);
                 if unit.parts.iter().any(|part| lost.contains(&part.lane.id)) {
@@ -174,6 +171,7 @@ impl Committer {
             for (shard, head) in taken {
                 act.lines.insert(shard, line_of(&head));
                 act.shared.note_epoch(shard, head.epoch);
+                act.shared.feed.stands(shard, &head);
             }
             if act.shared.store.health() == StoreHealth::Failed {
                 return act.stop("the store failed and cannot be taken anew");

@@ -88,7 +88,7 @@ impl Coordinator {
             Err(refusal) => return tell.tell(self.refused_by_itself(input, if_absent, refusal).await),
         };
         let Outcome::Network(view) = outcome else { return tell.tell(Err(lost())) };
-        let NetworkView { config, subnets } = *view.clone();
+        let NetworkView { config, subnets, .. } = *view.clone();
         let mut act = match self.lock(vec![id]).await {
             Ok(act) => act,
             Err(fault) => return tell.tell(Err(fault)),
@@ -149,7 +149,7 @@ impl Coordinator {
     async fn compare(&self, input: &NetworkInput, refusal: Refusal) -> Outcomes {
         let Some(route) = self.shared.routes.find(input.name.as_str()) else { return Err(refusal.into()) };
         let Outcome::Network(view) = self.ask(&route, Command::Show).await? else { return Err(lost()) };
-        let NetworkView { config, subnets } = *view.clone();
+        let NetworkView { config, subnets, .. } = *view.clone();
         let present = Network::load(config, subnets, Vec::new(), Generation(0), ShardTime(0)).map_err(|problem| {
             tracing::error!(network = %route.id, problem, "a network that is served cannot be compared");
             lost()
@@ -253,7 +253,7 @@ impl Coordinator {
     pub(super) async fn settle_as_is(&self, act: &mut Act, route: &Arc<Route>) {
         match self.ask_item(route, self.item(Command::Show, false)).await {
             Ok(Outcome::Network(view)) => {
-                let NetworkView { config, subnets } = *view;
+                let NetworkView { config, subnets, .. } = *view;
                 act.settle(Standing { config, subnets }, None).await;
             }
             Err(fault) if is_gone(&fault) => self.shared.gone(Gone { id: route.id }),
@@ -329,6 +329,7 @@ pub(super) fn comes_before_overlap(fault: &Fault) -> bool {
         | Fault::Unavailable { .. }
         | Fault::NotReady { .. }
         | Fault::Stopped { .. }
+        | Fault::CursorLost { .. }
         | Fault::Internal { .. } => true,
     }
 }

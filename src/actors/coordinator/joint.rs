@@ -342,6 +342,7 @@ pub(super) fn rank(fault: &Fault) -> (u8, usize) {
         | Fault::Unavailable { .. }
         | Fault::NotReady { .. }
         | Fault::Stopped { .. }
+        | Fault::CursorLost { .. }
         | Fault::Internal { .. } => (0, 0),
     }
 }

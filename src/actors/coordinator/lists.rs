@@ -12,6 +12,7 @@ use compact_str::CompactString;
 use super::configure::is_gone;
 use super::{Coordinator, Done, ListPlace, Outcomes};
 use crate::actors::directory::Question;
+use crate::actors::events::Cursor;
 use crate::actors::routes::Route;
 use crate::actors::{Fault, Item, Reply, Told};
 use crate::core::address::Address;
@@ -20,7 +21,7 @@ use crate::core::command::{Command, Filter, ListSlice};
 use crate::core::outcome::{Lookup, Outcome, ScopeUsage, UsageReport};
 use crate::core::plural::counted;
 use crate::core::refusal::{Missing, Refusal};
-use crate::core::types::{Name, NetworkId, Owner, Scope};
+use crate::core::types::{Name, NetworkId, Owner, Place, Scope};
 use crate::limits::{BATCH_CHANGES_MAX, LIST_SLICE_RECORDS_MAX, RELEASE_RECORDS_MAX};
 
 /// Listings asked for at once.
@@ -208,15 +209,19 @@ impl Coordinator {
         (limit, count_only): (usize, bool),
     ) -> Outcomes {
         let only = only.map(|text| self.route(text)).transpose()?;
-        let mut page = Page { views: Vec::new(), count: 0, limit, count_only };
+        // Whatever is shown is shown as it is then, or later.
+        let begin = self.shared.feed.end();
+        let mut page = Page { views: Vec::new(), count: 0, limit, count_only, at: None };
+        let one = only.as_ref().map(|route| route.lane.shard);
         if let Some(route) = only {
             if realm.as_ref().is_none_or(|realm| *realm == route.realm) {
                 let after = after.filter(|after| after.id == route.id).and_then(|after| after.address);
                 self.list_in(&route, &filter, after, &mut page).await?;
             } else {
                 // In another realm nothing is listed, but a subnet or pool that is not there is still said to be missing.
-                let mut unseen = Page { views: Vec::new(), count: 0, limit: 0, count_only: false };
+                let mut unseen = Page { views: Vec::new(), count: 0, limit: 0, count_only: false, at: None };
                 self.list_in(&route, &filter, None, &mut unseen).await?;
+                page.at = unseen.at;
             }
         } else {
             // The network of the cursor itself comes first, unless it is gone.
@@ -239,7 +244,11 @@ impl Coordinator {
             }
         }
         let next = page.cut();
-        Ok(Done::Listed { views: page.views, count: page.count, next })
+        let cursor = match one {
+            Some(shard) => Cursor::new(false, [page.at.unwrap_or_else(|| begin.place(shard))]),
+            None => begin,
+        };
+        Ok(Done::Listed { views: page.views, count: page.count, next, cursor })
     }
 
     /// The same for one of many networks.
@@ -267,9 +276,10 @@ impl Coordinator {
         while !page.is_full() {
             let room = if page.count_only { LIST_SLICE_RECORDS_MAX } else { page.limit + 1 - page.views.len() };
             let slice = ListSlice { filter: filter.clone(), after, limit: room, count_only: page.count_only };
-            let Outcome::Listed { views, count, next } = self.ask(route, Command::List(Box::new(slice))).await? else {
-                return Ok(());
-            };
+            let listed = self.ask(route, Command::List(Box::new(slice))).await?;
+            let Outcome::Listed { views, count, next, at } = listed else { return Ok(()) };
+            // What changes between two slices is told to who watches from the first.
+            page.at = page.at.or(at.map(|at| *at));
             page.views.extend(views);
             page.count += count;
             match next {
@@ -393,6 +403,8 @@ struct Page {
     count: u64,
     limit: usize,
     count_only: bool,
+    /// Where the first slice stands in the history of its network.
+    at: Option<Place>,
 }
 
 impl Page {

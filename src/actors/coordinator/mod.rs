@@ -17,6 +17,7 @@
 
 mod configure;
 mod deploy;
+mod events;
 mod joint;
 mod lists;
 
@@ -30,6 +31,7 @@ use tokio::sync::oneshot;
 pub use deploy::{DeployOrder, DeployPart, DeployedAll, DeployedSlot};
 
 use super::directory::{Ask, Dead, Question};
+use super::events::{Cursor, Filter as Wanted, Page};
 use super::network::Work;
 use super::routes::Route;
 use super::service::Shared;
@@ -189,6 +191,26 @@ pub enum Job {
     Scopes,
     /// `cluster.locate`.
     Locate(CompactString),
+    /// `events.watch`: where it begins.
+    Watch {
+        /// Only of this network.
+        network: Option<CompactString>,
+        /// Only of networks in this realm.
+        realm: Option<Name>,
+        /// Only of holdings in this scope.
+        scope: Option<Scope>,
+        /// Behind this; none: from now on.
+        since: Option<Cursor>,
+    },
+    /// The next events of a subscription.
+    Events {
+        /// Which.
+        filter: Wanted,
+        /// Behind this.
+        cursor: Cursor,
+        /// How long to wait for one.
+        wait_ms: u64,
+    },
 }
 
 impl Job {
@@ -202,7 +224,9 @@ impl Job {
             | Job::Scopes
             | Job::Locate(_)
             | Job::Deployment(_)
-            | Job::Deployments { .. } => true,
+            | Job::Deployments { .. }
+            | Job::Watch { .. }
+            | Job::Events { .. } => true,
             Job::Deploy(order) => !order.apply,
             Job::Located { command, .. } => command.is_read(),
             Job::Create { .. }
@@ -274,6 +298,8 @@ pub enum Done {
         count: u64,
         /// Where the next page begins.
         next: Option<ListPlace>,
+        /// Who watches from there misses nothing that is not shown.
+        cursor: Cursor,
     },
     /// `ip.find`, `ip.get`.
     Found(Vec<Lookup>),
@@ -290,6 +316,15 @@ pub enum Done {
     Scopes(Vec<ScopeUsage>),
     /// `cluster.locate`.
     Located(Located),
+    /// `events.watch`.
+    Watching {
+        /// Which events are wanted.
+        filter: Wanted,
+        /// Behind which cursor.
+        cursor: Cursor,
+    },
+    /// Events of a subscription.
+    Events(Box<Page>),
 }
 
 /// Where a network lives.
@@ -434,6 +469,8 @@ impl Coordinator {
             Job::Realms => self.realms().await,
             Job::Scopes => self.scopes().await,
             Job::Locate(network) => self.locate(&network).await,
+            Job::Watch { network, realm, scope, since } => self.watch(network, (realm, scope), since).await,
+            Job::Events { filter, cursor, wait_ms } => self.events(&filter, &cursor, wait_ms).await,
         };
         tell.tell(answer);
     }

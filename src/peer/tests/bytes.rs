@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 
 use super::generate::{self, Seen};
 use crate::actors::coordinator::Done;
+use crate::actors::events::Cursor;
 use crate::actors::{Applied, Fault, Reply};
 use crate::core::outcome::{Outcome, View};
 use crate::core::refusal::Refusal;
@@ -88,11 +89,11 @@ fn page(views: usize) -> Vec<View> {
 #[test]
 fn what_all_records_of_a_page_show_crosses_once() {
     let views = page(1_000);
-    let one = framed(&Outcome::Listed { views: views[..1].to_vec(), count: 1, next: None }).len();
+    let one = framed(&Outcome::Listed { views: views[..1].to_vec(), count: 1, next: None, at: None }).len();
     let mut other = views.clone();
     // Equal, but another one: it is not taken for the same.
     other[500].network = Arc::new((*views[0].network).clone());
-    let listed = Outcome::Listed { views: other, count: 1_000, next: None };
+    let listed = Outcome::Listed { views: other, count: 1_000, next: None, at: None };
     let bytes = framed(&listed);
     let read: Outcome = decode(&bodies(&bytes)[0]).unwrap();
     assert_eq!(read, listed);
@@ -124,7 +125,7 @@ fn what_is_too_long_for_a_frame_is_halved_in_order() {
     // A page ends earlier and says where the next one begins.
     let views = page(100);
     let mut bytes = Vec::new();
-    let listed = Done::Listed { views: views.clone(), count: 100, next: None };
+    let listed = Done::Listed { views: views.clone(), count: 100, next: None, cursor: Cursor::default() };
     encode_answers(Answered::Job { ticket: 9, answer: Ok(listed) }, max, &mut bytes);
     let Answered::Job { ticket: 9, answer } = decode(&bodies(&bytes)[0]).unwrap() else { panic!() };
     let Ok(Done::Listed { views: shorter, next: Some(next), .. }) = answer else { panic!("{answer:?}") };

@@ -270,6 +270,7 @@ async fn an_answer_that_nobody_waits_for_reaches_nobody() {
     let mut told = BTreeSet::new();
     while let Some(one) = inlet.recv().await {
         match one {
+            Told::Notice(notice) => panic!("{notice:?}"),
             Told::Replies(replies) => replies.iter().for_each(|reply| assert!(told.insert(reply.ticket))),
             Told::Job(ticket, answer) => {
                 assert!(told.insert(ticket) && answer.is_err(), "an answer of the wrong sort is an error");

@@ -2,21 +2,23 @@
 //!
 //! Loads that wait together are read together, in one pass over the log for each core.
 //!
-//! Neighbours: `replay` merges snapshot and log; what comes out is decoded here, every record checked.
+//! Neighbours: `replay` merges snapshot and log; what comes out is decoded here, every record checked. `history` reads the
+//! log without merging.
 
 use std::sync::mpsc::Receiver;
 
 use hashbrown::HashMap;
 use tokio::sync::oneshot;
 
-use super::frame::{self, Entry};
-use super::replay::{View, segment_frames};
+use super::history;
+use super::replay::View;
 use super::shared::Shared;
 use crate::core::state::Key;
 use crate::core::types::NetworkId;
 use crate::store::codec;
+use crate::store::history::{Recorded, Stretch};
 use crate::store::image::RecordImage;
-use crate::store::{Batch, Head, Seq, ShardId, ShardImage, StoreError, Token};
+use crate::store::{Head, ShardId, ShardImage, StoreError, Token};
 
 /// Threads that load at once.
 const LOAD_THREADS_MAX: usize = 4;
@@ -24,7 +26,7 @@ const LOAD_THREADS_MAX: usize = 4;
 /// What the reader is asked for.
 pub(super) enum Job {
     Load(ShardId, Token, oneshot::Sender<Result<ShardImage, StoreError>>),
-    History(ShardId, Seq, usize, oneshot::Sender<Result<Vec<Batch>, StoreError>>),
+    Recorded(Vec<Stretch>, usize, oneshot::Sender<Result<Vec<Recorded>, StoreError>>),
 }
 
 type Load = (ShardId, Head, oneshot::Sender<Result<ShardImage, StoreError>>);
@@ -41,7 +43,7 @@ pub(super) fn run(shared: &Shared, jobs: &Receiver<Job>) {
                     Ok(head) => loads.push((shard, head, reply)),
                     Err(error) => drop(reply.send(Err(error))),
                 },
-                Job::History(shard, after, limit, reply) => drop(reply.send(history(shared, shard, after, limit))),
+                Job::Recorded(stretches, bytes, reply) => drop(reply.send(history::read(shared, stretches, bytes))),
             }
         }
         load_all(&view, loads);
@@ -142,39 +144,4 @@ impl Builder {
         self.close(shard)?;
         Ok(self.image)
     }
-}
-
-/// Batches of a shard behind `after`. Begins in the last segment that can hold the first of them.
-fn history(shared: &Shared, shard: ShardId, after: Seq, limit: usize) -> Result<Vec<Batch>, StoreError> {
-    let segments = shared.catalog().segments.clone();
-    if usize::from(shard.0) >= usize::from(shared.meta.shards) {
-        return Err(super::unknown_shard(shard, shared.meta.shards.into()));
-    }
-    let first_in = |kept: &super::shared::Kept| {
-        kept.segment.firsts.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get(&shard).copied()
-    };
-    let begin =
-        segments.iter().rposition(|kept| first_in(kept).is_some_and(|first| first.0 <= after.0 + 1)).unwrap_or(0);
-    let mut batches = Vec::new();
-    let mut buffer = Vec::new();
-    for kept in &segments[begin..] {
-        if batches.len() >= limit {
-            break;
-        }
-        if first_in(kept).is_none() {
-            continue;
-        }
-        segment_frames(&kept.segment, kept.end, &mut buffer, |frame| {
-            frame::entries(frame.payload, |entry| {
-                if let Entry::Batch(bytes) = entry {
-                    let header = codec::batch_header(&mut codec::Reader::new(bytes))?;
-                    if header.shard == shard && header.seq > after && batches.len() < limit {
-                        batches.push(codec::decode_batch(bytes)?);
-                    }
-                }
-                Ok(())
-            })
-        })?;
-    }
-    Ok(batches)
 }

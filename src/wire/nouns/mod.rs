@@ -5,6 +5,7 @@
 
 pub mod answer;
 pub mod deployment;
+pub mod event;
 pub mod network;
 pub mod reservation;
 pub mod server;
@@ -18,6 +19,10 @@ pub use answer::{
 pub use deployment::{
     DeployedInstance, DeploymentEntry, DeploymentListResult, DeploymentPlanResult, DeploymentResult, DeploymentSettled,
     PlannedInstance, PlannedNetwork, WishState,
+};
+pub use event::{
+    BookmarkNotification, CursorLostNotification, Event, EventNotification, EventState, EventType, HistoryResult,
+    HoldingState, LaggedNotification, NetworkState, Subscription,
 };
 pub use network::{Dns, L2, Limits, Network, Pool, Reserved, Subnet};
 pub use reservation::{AddressState, BriefGrant, GrantResult, Granted, Obsolete, Reservation, Unbound};

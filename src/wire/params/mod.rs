@@ -7,6 +7,7 @@
 pub mod allocate;
 pub mod claimant;
 pub mod deployment;
+pub mod events;
 pub mod holding;
 pub mod input;
 pub mod network;
@@ -21,6 +22,7 @@ pub use deployment::{
     DeploymentApply, DeploymentCommit, DeploymentDelete, DeploymentGet, DeploymentList, DeploymentPlan,
     DeploymentRevert,
 };
+pub use events::{EventsHistory, EventsUnwatch, EventsWatch};
 pub use holding::{
     IpBind, IpDecline, IpRelease, IpRenew, IpTransfer, IpUnbind, IpUpdate, OwnerRelease, ReservationSet, ScopeRelease,
     TransferTo,

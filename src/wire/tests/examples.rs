@@ -56,6 +56,8 @@ pub const EXAMPLES: &[(&str, &str, &str)] = &[
      r#"{"deployment":"shop","plan":3,"uncommitted_since":"2026-03-01T09:12:44.031Z","instances":[{"id":"web/0","reservations":[],"obsolete":[]}]}"#),
     ("deployment.list", r#"{"after":"a","limit":1}"#, r#"{"deployments":[{"deployment":"shop","plan":3}],"next":"shop"}"#),
     ("deployment.delete", r#"{"deployment":"shop"}"#, r#"{"released":[],"more":false}"#),
+    ("events.watch", r#"{"network":"lan","realm":"default","scope":"s","since":"c"}"#, r#"{"subscription":1}"#),
+    ("events.unwatch", r#"{"subscription":1}"#, r#"{"subscription":1}"#),
     ("server.info", "{}",
      r#"{"version":"0.1.0","protocol":1,"node":"a","store":"memory","durability":"none","limits":{"max_line_bytes":1,"max_body_bytes":2,"max_answer_bytes":3,"max_batch_members":4,"max_in_flight":5,"max_acquire_ips":6,"max_list_records":7},"time":"2026-03-01T09:12:44.031Z","uptime_seconds":3}"#),
     ("server.ping", "{}", r#""pong""#),

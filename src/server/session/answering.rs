@@ -1,0 +1,127 @@
+//! A session's way out: answers, alone or as members of a batch, and what its subscriptions have to say.
+
+use std::sync::Arc;
+
+use super::{Pending, Queued, Session};
+use crate::server::dispatch::Here;
+use crate::server::render::{Renderer, noun};
+use crate::server::watch::{self, Watches};
+use crate::wire::nouns::{SessionSetResult, Subscription};
+use crate::wire::{self, Id, RpcError, answer};
+
+impl Session {
+    /// What is sent need not be an answer: events may be watched.
+    pub fn allow_watches(&mut self) {
+        self.watches = Some(Watches::new(Arc::clone(&self.server), self.number, self.outlet.clone()));
+    }
+
+    /// Are events watched?
+    pub fn is_watching(&self) -> bool {
+        self.watches.as_ref().is_some_and(|watches| !watches.is_empty())
+    }
+
+    /// Ends all subscriptions.
+    pub fn end_watches(&mut self) {
+        if let Some(watches) = &mut self.watches {
+            watches.clear();
+        }
+    }
+
+    /// All of `out` is written.
+    pub fn written(&mut self) {
+        if let Some(watches) = &mut self.watches {
+            watches.written();
+        }
+    }
+
+    pub(super) fn here(&mut self, here: Here, queued: &Queued) {
+        let pending = Pending {
+            id: queued.id.clone(),
+            batch: queued.batch,
+            shape: queued.planned.shape,
+            asked: None,
+            read: queued.read,
+        };
+        if let Here::Unwatch(number) = here
+            && !self.watches.as_mut().is_some_and(|watches| watches.end(number))
+        {
+            return self.finish_error(pending, &watch::no_subscription(number));
+        }
+        self.tally.done(queued.planned.method, queued.read.elapsed());
+        let server = Arc::clone(&self.server);
+        if let Here::Set { redirect } = here {
+            self.redirect = redirect.unwrap_or(self.redirect);
+        }
+        let redirect = self.redirect;
+        self.finish(&pending, |_, out| match here {
+            Here::Ping => out.extend_from_slice(b"\"pong\""),
+            Here::Info => server.write_info(out),
+            Here::Nodes => noun(out, &server.cluster_nodes()),
+            Here::Set { .. } => noun(out, &SessionSetResult { redirect }),
+            Here::Unwatch(subscription) => noun(out, &Subscription { subscription }),
+            Here::Discover => out.extend_from_slice(wire::openrpc::document().as_bytes()),
+        });
+    }
+
+    pub(super) fn finish(&mut self, pending: &Pending, write: impl FnOnce(&mut Renderer, &mut Vec<u8>)) {
+        let renderer = &mut self.renderer;
+        match (pending.batch, &pending.id) {
+            (None, Some(id)) => {
+                answer::open_result(&mut self.out, id);
+                write(renderer, &mut self.out);
+                answer::close(&mut self.out);
+                self.out.push(b'\n');
+            }
+            (None, None) => {}
+            (Some(at), id) => {
+                if let (Some(batch), Some(id)) = (self.batches.get_mut(at).and_then(Option::as_mut), id) {
+                    if !batch.text.is_empty() {
+                        batch.text.push(b',');
+                    }
+                    answer::open_result(&mut batch.text, id);
+                    write(renderer, &mut batch.text);
+                    answer::close(&mut batch.text);
+                }
+                self.member_done(at);
+            }
+        }
+    }
+
+    pub(super) fn answer_error(&mut self, id: Option<&Id>, batch: Option<usize>, error: &RpcError) {
+        let written = match (batch, id) {
+            (None, Some(id)) => {
+                let written = answer::write_error(&mut self.out, id, error);
+                self.out.push(b'\n');
+                written
+            }
+            (None, None) => Ok(()),
+            (Some(at), id) => {
+                let mut written = Ok(());
+                if let (Some(batch), Some(id)) = (self.batches.get_mut(at).and_then(Option::as_mut), id) {
+                    if !batch.text.is_empty() {
+                        batch.text.push(b',');
+                    }
+                    written = answer::write_error(&mut batch.text, id, error);
+                }
+                self.member_done(at);
+                written
+            }
+        };
+        if let Err(problem) = written {
+            tracing::error!(%problem, "an error cannot be written");
+        }
+    }
+
+    fn member_done(&mut self, at: usize) {
+        let Some(batch) = self.batches.get_mut(at).and_then(Option::as_mut) else { return };
+        batch.left -= 1;
+        if batch.left == 0
+            && let Some(batch) = self.batches[at].take()
+            && !batch.text.is_empty()
+        {
+            self.out.push(b'[');
+            self.out.extend_from_slice(&batch.text);
+            self.out.extend_from_slice(b"]\n");
+        }
+    }
+}
