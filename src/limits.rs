@@ -95,6 +95,18 @@ pub const ZONE_BYTES_MAX: usize = 128;
 pub const CURSOR_BYTES_MAX: usize = 1_024;
 /// Claimants that one `claimant.mark` or `claimant.sweep` names.
 pub const SWEEP_CLAIMANTS_MAX: usize = 10_000;
+/// Claimants that are marked for all sweeps together; beyond it: `overloaded`.
+pub const SWEEP_MARKED_MAX: usize = 1 << 20;
+/// Claimants that are marked for the sweeps of one scope.
+pub const SWEEP_MARKED_OF_SCOPE_MAX: usize = SWEEP_MARKED_MAX / 4;
+/// Names under which claimants are marked.
+pub const SWEEP_NAMES_MAX: usize = 1_024;
+/// How long marks last after the last one under their name.
+pub const SWEEP_MARKS_LAST_MS: u64 = 3_600_000;
+/// Claimants that were missed by one sweep, over all networks; who finds no place is missed anew by a later one.
+pub const SWEEP_MISSES_MAX: usize = 1 << 20;
+/// Addresses in each list of an answer of `claimant.sweep`, and so what it lets go at most of each sort.
+pub const SWEEP_LISTED_MAX: usize = 1_000;
 /// Largest generation or version: what every JSON reader keeps exactly.
 pub const JSON_NUMBER_MAX: u64 = (1 << 53) - 1;
 

@@ -33,6 +33,7 @@ pub mod macs;
 pub mod network;
 pub mod routes;
 pub mod service;
+pub mod sweeps;
 pub mod timers;
 
 use std::time::Instant;

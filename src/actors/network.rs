@@ -28,6 +28,7 @@ mod deciding;
 mod draft;
 mod end;
 mod messages;
+mod sweeping;
 mod uses;
 
 use std::collections::{HashSet, VecDeque};
@@ -39,6 +40,7 @@ use actix::prelude::*;
 use tokio::sync::oneshot;
 
 use self::draft::{Draft, refused_by_store, stopped};
+use self::sweeping::Misses;
 pub use self::messages::{DecideHeld, Finish, Hold, HoldId, Loaded, Retire, Tick, Work, refuse};
 use super::clock::Draws;
 use super::committer::{Enqueue, Part, Reload, Unit};
@@ -109,6 +111,8 @@ pub struct NetworkActor {
     scopes: HashSet<Scope>,
     /// Requests since the others of this thread had their turn.
     turn: usize,
+    /// Claimants that a sweep missed.
+    misses: Misses,
 }
 
 impl NetworkActor {
@@ -118,6 +122,7 @@ impl NetworkActor {
         let draws = Draws::new(&*shared.clock);
         let incarnation = lane.incarnation.load(Ordering::Acquire);
         let scopes = network.scope_names().into_iter().collect();
+        let misses = Misses::new(Arc::clone(&shared.sweeps));
         Self {
             shared,
             network,
@@ -132,6 +137,7 @@ impl NetworkActor {
             loads: 0,
             scopes,
             turn: 0,
+            misses,
         }
     }
 
@@ -173,7 +179,7 @@ impl NetworkActor {
         self.run_due(&mut unit, moment, ctx);
         // Taken from the end one by one: what is left is answered whatever happens.
         work.items.reverse();
-        while let Some(item) = work.items.pop() {
+        while let Some(mut item) = work.items.pop() {
             unit.begin(item.ticket);
             if matches!(self.phase, Phase::Gone) {
                 let refusal = Refusal::not_found(Missing::Network, self.id());
@@ -195,8 +201,12 @@ impl NetworkActor {
                 continue;
             }
             let moment = Moment { entropy: self.draws.draw(), ..moment };
+            self.still_missed(&mut item.command);
             match self.decide_and_claim(&item.command, moment, None, item.dry_run) {
-                Ok(Ok((Decision { steps, outcome }, _))) => {
+                Ok(Ok((Decision { steps, mut outcome }, _))) => {
+                    if !item.dry_run || item.command.is_read() {
+                        self.hear_of_claimants(&item.command, &mut outcome, moment.now);
+                    }
                     let wrote = !steps.is_empty() && !item.dry_run;
                     if wrote {
                         if self.apply(&steps, moment.now, self.enqueued + 1).is_err() {
@@ -375,7 +385,11 @@ impl NetworkActor {
                 Box::new(self.fault_of_stop()) // `panicked` always answers.
             }));
         };
-        let (Decision { steps, outcome }, claims) = decided?;
+        let (Decision { steps, mut outcome }, claims) = decided?;
+        if !item.dry_run {
+            // Should it come to nothing, whoever was heard of is missed for the first time again: late, not early.
+            self.hear_of_claimants(&item.command, &mut outcome, moment.now);
+        }
         self.offer(&steps, transaction);
         let act = Act {
             network: self.id(),
@@ -570,6 +584,7 @@ impl NetworkActor {
         match Network::load(image.config, image.subnets, image.entries, floor, now) {
             Ok(network) => {
                 self.network = network;
+                self.misses.clear();
                 self.incarnation = incarnation;
                 self.phase = Phase::Serving;
                 self.publish_scopes();

@@ -16,6 +16,7 @@ use super::directory::{self, Directory, Gone, Reloaded};
 use super::macs::Macs;
 use super::network::{Birth, NetworkActor};
 use super::routes::{Lane, Permits, Published, Route, Routes};
+use super::sweeps::Sweeps;
 use super::timers::{self, Timers};
 use super::{Fatal, Outlet, Reply, Told, shard_of};
 use crate::core::command::Command;
@@ -50,6 +51,8 @@ pub struct Shared {
     pub routes: Routes,
     /// MACs in use, by realm.
     pub macs: Macs,
+    /// What sweeps remember.
+    pub sweeps: Arc<Sweeps>,
     /// Figures for `/metrics`.
     pub metrics: Arc<Metrics>,
     /// What tests hang in.
@@ -289,6 +292,7 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
         store,
         clock,
         macs: Macs::default(),
+        sweeps: Arc::default(),
         metrics,
         hooks,
         reactors,

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::address::{Address, Cidr, Range};
 use super::outcome::PoolUsage;
 use super::plural::counted;
-use super::types::{Claimant, Generation, InvalidText, Name, ShardTime, SlotKey, WallTime};
+use super::types::{Claimant, Generation, InvalidText, Name, Scope, ShardTime, SlotKey, WallTime};
 
 /// Who holds what somebody else wants.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,6 +62,8 @@ pub enum Missing {
     ReservedRange,
     /// Nothing is held there.
     Reservation,
+    /// Nobody was marked alive under this name.
+    Sweep,
 }
 
 impl Missing {
@@ -73,6 +75,7 @@ impl Missing {
             Missing::Pool => "pool",
             Missing::ReservedRange => "reserved range",
             Missing::Reservation => "reservation",
+            Missing::Sweep => "sweep",
         }
     }
 }
@@ -268,6 +271,20 @@ pub enum Refusal {
     /// No room.
     #[error("network `{}` has no free address{}: {} of {} held, {} reserved, {} cooling, {} declined; add a pool, or release something", .0.network, narrowed(.0.narrowed_by.as_deref()), .0.held, .0.size, .0.reserved, .0.cooling, .0.declined)]
     NotEnoughCapacity(Box<NoCapacity>),
+    /// A sweep would let go of too much.
+    #[error(
+        "the sweep would let go of {would_release} of the {} of scope `{scope}`, more than `max_share` allows: nothing was \
+         changed; make sure that everybody alive was named, or allow a larger `max_share`",
+        counted(*.reservations, "reservation")
+    )]
+    Brake {
+        /// The scope.
+        scope: Scope,
+        /// What would be let go.
+        would_release: u64,
+        /// How many the scope has where the sweep looks.
+        reservations: u64,
+    },
     /// A refusal of one member of an acquire. Crosses between nodes by [`super::compact::refusal`].
     #[serde(skip)]
     #[error("ips[{index}]: {refusal}")]
@@ -316,6 +333,7 @@ impl Refusal {
             Refusal::Reserved { .. } => 10,
             Refusal::QuotaExceeded { .. } => 11,
             Refusal::NotEnoughCapacity(_) => 12,
+            Refusal::Brake { .. } => 13,
             Refusal::OfItem { refusal, .. } => refusal.precedence(),
         }
     }

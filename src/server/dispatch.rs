@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use compact_str::CompactString;
 
 use super::input;
+use super::sweeping;
 use super::render::{Shape, cursor};
 use crate::actors::coordinator::{AcquirePart, Job, ListPlace};
 use crate::core::address::{Address, Range};
@@ -119,6 +120,11 @@ fn plan_of(request: Request, shape: &mut Shape) -> Result<Plan, RpcError> {
         Request::IpList(ask) => list(*ask, shape)?,
         Request::OwnerRelease(ask) => owner_release(*ask)?,
         Request::ScopeRelease(ask) => Plan::All(Job::ReleaseScope(ask.scope)),
+        Request::ClaimantMark(ask) => {
+            let (scope, sweep) = (ask.scope, ask.sweep.into_inner());
+            Plan::All(Job::Mark { scope, sweep, claimants: ask.claimants.into_vec() })
+        }
+        Request::ClaimantSweep(ask) => sweeping::claimant_sweep(*ask)?,
         Request::NetworkCreate(ask) => network_create(*ask, shape)?,
         Request::NetworkGet(ask) => Plan::One(ask.network, Command::Show),
         Request::NetworkList(ask) => network_list(*ask, shape)?,

@@ -61,6 +61,7 @@ pub fn kind_of(refusal: &Refusal) -> ErrorKind {
         Refusal::Reserved { .. } => ErrorKind::Reserved,
         Refusal::QuotaExceeded { .. } => ErrorKind::QuotaExceeded,
         Refusal::NotEnoughCapacity(_) => ErrorKind::NotEnoughCapacity,
+        Refusal::Brake { .. } => ErrorKind::Brake,
         Refusal::OfItem { refusal, .. } => kind_of(refusal),
     }
 }
@@ -123,6 +124,7 @@ fn facts(refusal: &Refusal, data: &mut ErrorData) {
             data.max = Some(*max);
         }
         Refusal::NotEnoughCapacity(why) => no_capacity(why, data),
+        Refusal::Brake { would_release, .. } => data.would_release = Some(*would_release),
         Refusal::OfItem { index, refusal } => {
             facts(refusal, data);
             data.index = Some(*index as u64);

@@ -5,7 +5,7 @@
 //! | `connection` | the socket of one client: cuts lines, bounds, timeouts, coalesced writes |
 //! | `session` | one client's requests without its socket: order, batches, answers |
 //! | `dispatch` | the match: method → what is asked of which actor |
-//! | `input`, `render`, `text` | wire → core; core → wire |
+//! | `input`, `sweeping`, `render`, `text` | wire → core; core → wire |
 //! | `cluster` | what is known of the other nodes |
 //! | `forwarded` | what other nodes ask of this one |
 //! | `role` | what this node is to the register now, so where requests go |
@@ -23,6 +23,7 @@ pub mod input;
 pub mod render;
 pub mod role;
 pub mod session;
+mod sweeping;
 mod tally;
 pub mod text;
 

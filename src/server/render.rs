@@ -14,6 +14,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use self::nouns::{dns, l2, map_pool, network, pool, reserved, scope_list, state_word, subnet, usage};
+use super::sweeping::sweep_result;
 use super::text;
 use crate::actors::coordinator::{Done, ListPlace};
 use crate::core::outcome::{Grant, Lookup, NetworkView, Outcome, UsageReport, View};
@@ -296,7 +297,10 @@ impl Renderer {
             }
             Outcome::Done => out.extend_from_slice(b"{}"),
             // Inside the server only; nobody is answered with these.
-            Outcome::MovedOut(_) | Outcome::Expired { .. } => out.extend_from_slice(b"{}"),
+            Outcome::MovedOut(_)
+            | Outcome::Expired { .. }
+            | Outcome::SweepLooked { .. }
+            | Outcome::Swept { .. } => out.extend_from_slice(b"{}"),
         }
     }
 
@@ -363,6 +367,8 @@ impl Renderer {
                 text::boolean(out, *more);
                 out.push(b'}');
             }
+            Done::Marked(marked) => noun(out, &wire_nouns::MarkResult { marked: *marked }),
+            Done::Swept(swept) => noun(out, &sweep_result(swept)),
             Done::Listed { views, count, next } => self.listed(out, views, *count, next.as_ref(), shape),
             Done::Found(found) => match (shape.method, asked) {
                 (Method::IpGet, Some(address)) => match found.first() {

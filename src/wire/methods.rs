@@ -222,6 +222,9 @@ methods! {
             "Lets go everything that an owner holds.";
         ScopeRelease "scope.release" Write Several nouns::ReleaseAllResult,
             "Lets go everything that a deployment or tenant holds.";
+        ClaimantMark "claimant.mark" Write Several nouns::MarkResult, "Notes which claimants are alive.";
+        ClaimantSweep "claimant.sweep" Write NetworkOrSeveral nouns::SweepResult,
+            "Unbinds or releases what no living claimant uses.";
         NetworkCreate "network.create" Write Several nouns::Network, "Makes a network.";
         NetworkGet "network.get" Read Network nouns::Network, "Answers a network.";
         NetworkList "network.list" Read Several nouns::NetworkListResult, "Lists networks.";
@@ -252,8 +255,6 @@ methods! {
         RpcDiscover "rpc.discover" Read Server nouns::Document, "Answers this document.";
     }
     later {
-        ClaimantMark "claimant.mark" Write Several "Notes which claimants are alive.";
-        ClaimantSweep "claimant.sweep" Write NetworkOrSeveral "Unbinds or releases what no living claimant uses.";
         DeploymentPlan "deployment.plan" Read Several "Tells what an apply would do.";
         DeploymentApply "deployment.apply" Write Several
             "Grants what a deployment wishes, and makes obsolete what it wishes no more.";

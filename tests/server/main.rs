@@ -26,3 +26,4 @@ mod spread;
 mod stop;
 mod stores;
 mod support;
+mod sweeps;

@@ -302,7 +302,6 @@ fn what_comes_later_is_refused_clearly() {
     {
         assert_eq!(client.kind(method, json!({})), "method_not_found");
     }
-    assert_eq!(client.kind("claimant.mark", json!({"scope": "s", "sweep": "x", "claimants": []})), "method_not_found");
 }
 
 #[test]

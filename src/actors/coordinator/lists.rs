@@ -26,7 +26,7 @@ use crate::limits::{BATCH_CHANGES_MAX, LIST_SLICE_RECORDS_MAX, RELEASE_RECORDS_M
 const PAGE: usize = 256;
 
 /// Networks in order of name, page by page; with a scope or owner, those that may hold something of it.
-struct Walk<'a> {
+pub(super) struct Walk<'a> {
     coordinator: &'a Coordinator,
     scope: Option<Scope>,
     owner: Option<Owner>,
@@ -36,17 +36,17 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn after(coordinator: &'a Coordinator, after: Option<(Name, NetworkId)>) -> Self {
+    pub(super) fn after(coordinator: &'a Coordinator, after: Option<(Name, NetworkId)>) -> Self {
         Self { coordinator, scope: None, owner: None, after, page: Vec::new().into_iter(), ended: false }
     }
 
     /// Passes over networks that hold nothing of the scope and owner, where they are given.
-    fn holding(mut self, scope: Option<&Scope>, owner: Option<&Owner>) -> Self {
+    pub(super) fn holding(mut self, scope: Option<&Scope>, owner: Option<&Owner>) -> Self {
         (self.scope, self.owner) = (scope.cloned(), owner.cloned());
         self
     }
 
-    async fn next(&mut self) -> Option<Arc<Listing>> {
+    pub(super) async fn next(&mut self) -> Option<Arc<Listing>> {
         loop {
             if let Some(listing) = self.page.next() {
                 return Some(listing);
@@ -103,7 +103,7 @@ impl<'a> Walk<'a> {
 }
 
 impl Coordinator {
-    fn route_of(&self, listing: &Listing) -> Option<Arc<Route>> {
+    pub(super) fn route_of(&self, listing: &Listing) -> Option<Arc<Route>> {
         self.shared.routes.by_id(listing.id)
     }
 
@@ -138,7 +138,7 @@ impl Coordinator {
         Ok(Done::Released { released, more: false })
     }
 
-    async fn name_of(&self, route: &Arc<Route>) -> Name {
+    pub(super) async fn name_of(&self, route: &Arc<Route>) -> Name {
         match &route.name {
             Some(name) => name.clone(),
             None => match self.ask_item(route, self.item(Command::Show, false)).await {

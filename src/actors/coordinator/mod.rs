@@ -18,6 +18,7 @@
 mod configure;
 mod joint;
 mod lists;
+pub mod sweep;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -35,7 +36,7 @@ use crate::core::address::Address;
 use crate::core::command::{Acquire, Command, Configure, Filter, NetworkInput, SubnetRef};
 use crate::core::outcome::{Grant, Lookup, NetworkView, Outcome, ScopeUsage, UsageReport, View};
 use crate::core::refusal::{Missing, Refusal};
-use crate::core::types::{Name, NetworkId, Owner, Scope, Version};
+use crate::core::types::{Claimant, Name, NetworkId, Owner, Scope, Version};
 use crate::store::ShardId;
 
 /// Where a page of `ip.list` goes on: behind this address of this network.
@@ -108,6 +109,17 @@ pub enum Job {
     },
     /// `scope.release`.
     ReleaseScope(Scope),
+    /// `claimant.mark`.
+    Mark {
+        /// Of these reservations.
+        scope: Scope,
+        /// Name of the sweep.
+        sweep: CompactString,
+        /// Who is alive.
+        claimants: Vec<Claimant>,
+    },
+    /// `claimant.sweep`.
+    Sweep(Box<sweep::Sweep>),
     /// `ip.list`.
     List {
         /// Only here.
@@ -175,7 +187,9 @@ impl Job {
             | Job::Move { .. }
             | Job::Acquire { .. }
             | Job::ReleaseOwner { .. }
-            | Job::ReleaseScope(_) => false,
+            | Job::ReleaseScope(_)
+            | Job::Mark { .. }
+            | Job::Sweep(_) => false,
         }
     }
 }
@@ -216,6 +230,10 @@ pub enum Done {
         /// More is held.
         more: bool,
     },
+    /// `claimant.mark`: how many are marked under this name now.
+    Marked(u64),
+    /// `claimant.sweep`.
+    Swept(sweep::Swept),
     /// `ip.list`.
     Listed {
         /// The page.
@@ -362,6 +380,8 @@ impl Coordinator {
             Job::ReleaseScope(scope) => {
                 self.release(None, (&scope, None), |limit| Command::ReleaseScope { scope: scope.clone(), limit }).await
             }
+            Job::Mark { scope, sweep, claimants } => self.mark(&scope, &sweep, claimants),
+            Job::Sweep(ask) => self.sweep(*ask).await,
             Job::List { network, realm, filter, after, limit, count_only } => {
                 self.list(network.as_deref(), realm, *filter, after, (limit, count_only)).await
             }

@@ -50,6 +50,7 @@ impl NetworkActor {
             self.phase = Phase::Gone;
         }
         self.note_scopes(steps);
+        self.claimants_stepped(steps);
         Ok(())
     }
 

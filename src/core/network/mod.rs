@@ -26,6 +26,7 @@ mod pick;
 mod pool_set;
 mod read;
 mod rested;
+mod sweep;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
@@ -157,6 +158,8 @@ impl Network {
             Command::List(ask) => self.list(ask, context),
             Command::ReleaseOwner { scope, owner, limit } => Ok(self.release_owner(scope, owner, *limit, context)),
             Command::ReleaseScope { scope, limit } => Ok(self.release_scope(scope, *limit, context)),
+            Command::SweepLook(ask) => Ok(self.sweep_look(ask)),
+            Command::Sweep(bindings) => Ok(self.sweep(bindings, context)),
             Command::Purge { limit } => Ok(self.purge(*limit, context)),
             Command::Show => Ok(read::read(super::outcome::Outcome::Network(Box::new(self.show())))),
             Command::Usage => Ok(read::read(super::outcome::Outcome::Usage(Box::new(self.usage())))),

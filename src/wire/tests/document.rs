@@ -48,7 +48,7 @@ fn result_again(name: &str, result: &str) -> String {
         };
     }
     by_name!(IpAllocate IpClaim IpAcquire IpRelease IpRenew IpBind IpUnbind IpUpdate IpTransfer IpDecline IpGet IpFind
-        IpList OwnerRelease ScopeRelease NetworkCreate NetworkGet NetworkList NetworkUpdate
+        IpList OwnerRelease ScopeRelease ClaimantMark ClaimantSweep NetworkCreate NetworkGet NetworkList NetworkUpdate
         NetworkDelete NetworkRestore NetworkUsage NetworkMap SubnetAdd SubnetModify SubnetMove SubnetRemove PoolAdd
         PoolModify PoolRemove ReservedAdd ReservedRemove RealmList ScopeList ServerInfo ServerPing ClusterNodes
         ClusterLocate SessionSet RpcDiscover)
