@@ -12,6 +12,15 @@ pub const RPC_BATCH_MEMBERS_MAX: usize = 1_000;
 pub const IN_FLIGHT_REQUESTS_MAX: usize = 1_024;
 /// Requests of one network that wait for a decision; beyond it: `overloaded`.
 pub const NETWORK_QUEUE_REQUESTS_MAX: usize = 8_192;
+/// Longest `wait_seconds`: a day.
+pub const WAIT_SECONDS_MAX: u64 = 86_400;
+/// Requests of one connection that wait for capacity; beyond it: `overloaded`. The rest of what it may have in flight is
+/// for what ends the waiting.
+pub const CONNECTION_WAITING_REQUESTS_MAX: usize = IN_FLIGHT_REQUESTS_MAX / 2;
+/// Requests that wait for capacity of one network; beyond it: `overloaded`.
+pub const NETWORK_WAITING_REQUESTS_MAX: usize = 2_048;
+/// Requests that wait for capacity of any network; beyond it: `overloaded`.
+pub const WAITING_REQUESTS_MAX: usize = 32_768;
 /// Open connections. Default of `server.max_connections`.
 pub const CONNECTIONS_MAX: usize = 4_096;
 

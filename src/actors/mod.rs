@@ -35,6 +35,7 @@ pub mod routes;
 pub mod service;
 pub mod sweeps;
 pub mod timers;
+pub mod waits;
 
 use std::time::Instant;
 
@@ -68,6 +69,8 @@ pub enum NotReadyReason {
     NoOwner,
     /// Another node owns it since a moment.
     Moved,
+    /// The server stops, and what waits is not waited for.
+    Stopping,
 }
 
 impl NotReadyReason {
@@ -78,6 +81,7 @@ impl NotReadyReason {
             NotReadyReason::Restarting => "restarting",
             NotReadyReason::NoOwner => "no_owner",
             NotReadyReason::Moved => "moved",
+            NotReadyReason::Stopping => "stopping",
         }
     }
 }
@@ -120,6 +124,30 @@ pub enum Fault {
     },
 }
 
+impl Fault {
+    /// Is capacity all that is missing?
+    pub fn is_no_capacity(&self) -> bool {
+        match self {
+            Fault::Refused(Refusal::NotEnoughCapacity(_)) => true,
+            Fault::Refused(Refusal::OfItem { refusal, .. }) => matches!(**refusal, Refusal::NotEnoughCapacity(_)),
+            Fault::Refused(_)
+            | Fault::Overloaded { .. }
+            | Fault::Unavailable { .. }
+            | Fault::NotReady { .. }
+            | Fault::Stopped { .. }
+            | Fault::Internal { .. } => false,
+        }
+    }
+
+    /// The same, after so long a wait.
+    pub fn after_waiting(mut self: Box<Self>, waited_ms: u64) -> Box<Self> {
+        if let Fault::Refused(refusal) = &mut *self {
+            refusal.note_wait(waited_ms);
+        }
+        self
+    }
+}
+
 impl From<Refusal> for Box<Fault> {
     fn from(refusal: Refusal) -> Self {
         Box::new(Fault::Refused(refusal))
@@ -145,6 +173,8 @@ pub enum Told {
     Replies(Vec<Reply>),
     /// The answer of the coordinator to one job.
     Job(u32, Result<coordinator::Done, Box<Fault>>),
+    /// These found no capacity and wait: what was asked behind them need not wait for them. Their answers come later.
+    Waits(Vec<u32>),
 }
 
 /// Where answers go: one message for all requests of one socket read that became durable together. Unbounded as a
@@ -182,6 +212,8 @@ pub struct Item {
     pub deadline: Option<Instant>,
     /// Decide and answer, change nothing.
     pub dry_run: bool,
+    /// Where it finds no capacity, it may wait for some.
+    pub wait: Option<waits::Wait>,
 }
 
 /// The process can not go on: told once, to whoever runs the server. It stops acknowledging at once.

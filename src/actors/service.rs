@@ -18,6 +18,7 @@ use super::network::{Birth, NetworkActor};
 use super::routes::{Lane, Permits, Published, Route, Routes};
 use super::sweeps::Sweeps;
 use super::timers::{self, Timers};
+use super::waits::Waits;
 use super::{Fatal, Outlet, Reply, Told, shard_of};
 use crate::core::command::Command;
 use crate::core::network::Network;
@@ -53,6 +54,8 @@ pub struct Shared {
     pub macs: Macs,
     /// What sweeps remember.
     pub sweeps: Arc<Sweeps>,
+    /// Requests that wait.
+    pub waits: Arc<Waits>,
     /// Figures for `/metrics`.
     pub metrics: Arc<Metrics>,
     /// What tests hang in.
@@ -153,7 +156,7 @@ impl Shared {
         self.answer_proved(outlet, vec![Reply { ticket: 0, answer: Ok(Outcome::Done) }]);
         match told.recv().await {
             Some(Told::Replies(replies)) => replies.iter().all(|reply| reply.answer.is_ok()),
-            Some(Told::Job(..)) | None => false,
+            Some(Told::Job(..) | Told::Waits(_)) | None => false,
         }
     }
 
@@ -185,6 +188,11 @@ impl Shared {
             // Nobody listens any more where the server is stopping already.
             let _ = self.fatal.send(fatal);
         }
+    }
+
+    /// Was it ended?
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
     }
 
     /// Ends all actors: this node does not own the register any more. Every request that is under way is answered, and
@@ -293,6 +301,7 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
         clock,
         macs: Macs::default(),
         sweeps: Arc::default(),
+        waits: Arc::default(),
         metrics,
         hooks,
         reactors,

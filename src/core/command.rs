@@ -235,7 +235,7 @@ pub fn subnet_id(entropy: u128, index: u64) -> SubnetId {
 }
 
 /// A subnet as a client names it. A text that is no prefix is a name first, then an id.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum SubnetRef {
     /// By its prefix.
     Cidr(Cidr),
@@ -244,7 +244,7 @@ pub enum SubnetRef {
 }
 
 /// Pools as a client names them.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum PoolRef {
     /// The one pool with exactly this range.
     Range(Range),

@@ -47,6 +47,8 @@ pub struct NoCapacity {
     pub pools: Vec<PoolUsage>,
     /// In a word, what narrows the choice: `zone z1`, `family 6`, no dynamic pool, ….
     pub narrowed_by: Option<String>,
+    /// How long the request waited, if it did.
+    pub waited_ms: Option<u64>,
 }
 
 /// What a network is in the way of.
@@ -269,7 +271,7 @@ pub enum Refusal {
         max: u64,
     },
     /// No room.
-    #[error("network `{}` has no free address{}: {} of {} held, {} reserved, {} cooling, {} declined; add a pool, or release something", .0.network, narrowed(.0.narrowed_by.as_deref()), .0.held, .0.size, .0.reserved, .0.cooling, .0.declined)]
+    #[error("network `{}` has no free address{}{}: {} of {} held, {} reserved, {} cooling, {} declined; add a pool, or release something", .0.network, narrowed(.0.narrowed_by.as_deref()), waited(.0.waited_ms), .0.held, .0.size, .0.reserved, .0.cooling, .0.declined)]
     NotEnoughCapacity(Box<NoCapacity>),
     /// A sweep would let go of too much.
     #[error(
@@ -317,6 +319,15 @@ impl Refusal {
         Refusal::NotFound { missing, what: format!("`{what}`"), hint: None }
     }
 
+    /// No capacity was found, and none came in this time.
+    pub fn note_wait(&mut self, waited_ms: u64) {
+        match self {
+            Refusal::NotEnoughCapacity(why) => why.waited_ms = Some(waited_ms),
+            Refusal::OfItem { refusal, .. } => refusal.note_wait(waited_ms),
+            _ => {} // Nothing else is waited for.
+        }
+    }
+
     /// Place in the protocol's order of precedence: where several apply, the lowest is answered.
     pub fn precedence(&self) -> u8 {
         match self {
@@ -356,6 +367,10 @@ fn hint_of(hint: &Option<String>) -> String {
 
 fn narrowed(by: Option<&str>) -> String {
     by.map_or_else(String::new, |by| format!(" ({by})"))
+}
+
+fn waited(ms: Option<u64>) -> String {
+    ms.map_or_else(String::new, |ms| format!(", and in {}.{} s of waiting none came free", ms / 1_000, ms % 1_000 / 100))
 }
 
 /// A text that names what was asked for in a message.

@@ -161,6 +161,7 @@ fn no_capacity(why: &NoCapacity, data: &mut ErrorData) {
     data.declined = Some(Count(why.declined));
     data.next_free_at = why.next_free_at.map(|(wall, _)| wall);
     data.pools = Some(why.pools.iter().map(pool_fill).collect());
+    data.waited_ms = why.waited_ms;
 }
 
 fn pool_fill(pool: &PoolUsage) -> PoolFill {

@@ -10,11 +10,18 @@
 //!
 //! All requests that one read brought for one network leave as one message ([`Session::flush`]).
 //!
+//! **Waiting.** A request that finds no capacity may wait for some. From then on it stands in nobody's way: what was sent
+//! behind it goes on, jobs over several networks included. It counts as in flight all the same.
+//!
 //! **Where to** depends on the node's [`Role`]. When it changes, nothing more is sent until everything that is under way
 //! is answered; then what waited goes the new way.
 //!
-//! Review notes: does every request that was read end in exactly one `finish`? Is a batch's count lowered in every path?
-//! What if the client hangs up (the session is dropped, what was sent is carried out)?
+//! How answers become bytes is in `answering`.
+//!
+//! Review notes: does every request that was read end in exactly one `finish`? What if the client hangs up (the session is
+//! dropped: what was sent is carried out, what waits is given up)?
+
+mod answering;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,20 +32,20 @@ use compact_str::CompactString;
 use tokio::sync::mpsc;
 
 use super::Server;
-use super::dispatch::{self, Here, Plan, Planned};
+use super::dispatch::{self, Plan, Planned};
 use super::faults::error_of;
-use super::render::{Renderer, Shape, noun};
+use super::render::{Renderer, Shape};
 use super::role::Role;
-use crate::actors::coordinator::{self, Done, Order};
+use crate::actors::coordinator::{self, Order};
 use crate::actors::routes::Route;
-use crate::actors::{Answer, Fault, Item, NotReadyReason, Outlet, Reply, Told, answer_all};
+use crate::actors::waits::{Caller, Wait};
+use crate::actors::{Fault, Item, NotReadyReason, Outlet, Reply, Told, answer_all};
 use crate::core::address::Address;
 use crate::core::refusal::{Missing, Refusal};
 use crate::limits::IN_FLIGHT_REQUESTS_MAX;
 use crate::peer::frame;
-use crate::wire::nouns::SessionSetResult;
 use crate::wire::values::NetworkRef;
-use crate::wire::{self, Id, Message, Method, Request, RpcError, answer, envelope};
+use crate::wire::{self, Id, Message, Method, Request, RpcError, envelope};
 
 /// A request that is not answered yet.
 #[derive(Debug)]
@@ -48,6 +55,8 @@ struct Pending {
     shape: Shape,
     asked: Option<Address>,
     read: Instant,
+    /// It waits for capacity.
+    waits: bool,
 }
 
 #[derive(Debug)]
@@ -117,6 +126,12 @@ pub struct Session {
     pending: Vec<Option<Pending>>,
     free: Vec<u32>,
     sent: usize,
+    /// How many of those that were sent wait for capacity.
+    waiting: usize,
+    /// This connection, as far as what waits is concerned.
+    caller: Arc<Caller>,
+    /// Something that may wait was sent to another node.
+    may_wait_there: bool,
     queue: VecDeque<Queued>,
     /// Tickets of jobs that block what they touch, and what that is.
     unfinished: Vec<(u32, Vec<CompactString>)>,
@@ -130,6 +145,12 @@ pub struct Session {
     read: Instant,
     /// Bytes to be sent, each answer with its line end.
     pub out: Vec<u8>,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.leave();
+    }
 }
 
 impl Session {
@@ -148,6 +169,9 @@ impl Session {
             pending: Vec::new(),
             free: Vec::new(),
             sent: 0,
+            waiting: 0,
+            caller: Arc::default(),
+            may_wait_there: false,
             queue: VecDeque::new(),
             unfinished: Vec::new(),
             barrier: None,
@@ -165,6 +189,16 @@ impl Session {
     /// Requests that were read and are not answered.
     pub fn in_flight(&self) -> usize {
         self.sent + self.queue.len()
+    }
+
+    /// Does anything wait for capacity?
+    pub fn waits(&self) -> bool {
+        self.waiting > 0
+    }
+
+    /// Is there nothing in flight but what waits for capacity?
+    pub fn only_waits(&self) -> bool {
+        self.queue.is_empty() && self.sent == self.waiting
     }
 
     /// May more be read?
@@ -257,12 +291,13 @@ impl Session {
             self.here(here, &queued);
             return None;
         }
-        if self.moved || self.barrier.is_some() || self.waits(&queued.planned.plan) {
+        if self.moved || self.barrier.is_some() || self.must_wait(&queued.planned.plan) {
             return Some(queued);
         }
         let Queued { id, batch, asked, read, planned } = queued;
-        let Planned { method: _, plan, shape, reason, deadline, dry_run } = planned;
-        let pending = Pending { id, batch, shape, asked, read };
+        let Planned { method: _, plan, shape, reason, deadline, dry_run, wait_ms } = planned;
+        let wait = self.wait(wait_ms);
+        let pending = Pending { id, batch, shape, asked, read, waits: false };
         if let Some(fault) = self.role.nobody() {
             self.finish_error(pending, &error_of(&fault));
             return None;
@@ -285,7 +320,7 @@ impl Session {
                     }
                 };
                 let ticket = self.ticket(pending);
-                let item = Item { ticket, command, by: self.by.clone(), reason, deadline, dry_run };
+                let item = Item { ticket, command, by: self.by.clone(), reason, deadline, dry_run, wait };
                 // Named in two ways in one read: a new group goes behind the earlier one, so order stays.
                 match self.groups.iter_mut().rev().find(|group| group.to.is_same_network(&to)) {
                     Some(group) if group.to.is_named_as(&to) => group.items.push(item),
@@ -302,15 +337,32 @@ impl Session {
                 let touches = self.aliases(touches);
                 let ticket = self.ticket(pending);
                 self.unfinished.push((ticket, touches));
-                self.spawn(ticket, Order { job, by: self.by.clone(), reason, deadline, dry_run });
+                self.spawn(ticket, Order { job, by: self.by.clone(), reason, deadline, dry_run, wait });
             }
             Plan::All(job) => {
                 let ticket = self.ticket(pending);
                 self.barrier = Some(ticket);
-                self.spawn(ticket, Order { job, by: self.by.clone(), reason, deadline, dry_run });
+                self.spawn(ticket, Order { job, by: self.by.clone(), reason, deadline, dry_run, wait });
             }
         }
         None
+    }
+
+    /// That a request may wait so long, for this connection.
+    fn wait(&mut self, ms: Option<u64>) -> Option<Wait> {
+        let ms = ms?;
+        self.may_wait_there |= self.role.actors().is_none();
+        Some(Wait { ms, caller: Arc::clone(&self.caller) })
+    }
+
+    /// Nobody waits any more: what waits for capacity is answered, and nothing more begins to wait.
+    pub fn leave(&self) {
+        self.caller.leave();
+        if self.may_wait_there
+            && let Role::Follower { link, .. } = &*self.role
+        {
+            link.hang_up(self.number);
+        }
     }
 
     fn spawn(&self, ticket: u32, order: Order) {
@@ -359,11 +411,11 @@ impl Session {
     }
 
     /// Must it wait for something that is under way?
-    fn waits(&self, plan: &Plan) -> bool {
+    fn must_wait(&self, plan: &Plan) -> bool {
         let touched = |text: &str| self.unfinished.iter().any(|(_, touches)| touches.iter().any(|t| t == text));
         match plan {
             Plan::Here(_) => false,
-            Plan::All(_) => self.sent > 0,
+            Plan::All(_) => self.sent > self.waiting,
             _ if self.unfinished.is_empty() => false,
             // Another node knows which names are one network's.
             _ if self.role.actors().is_none() => true,
@@ -436,8 +488,25 @@ impl Session {
                 self.unfinished.retain(|(unfinished, _)| *unfinished != ticket);
                 self.job_done(ticket, answer, now);
             }
+            Told::Waits(tickets) => {
+                for ticket in tickets {
+                    self.waits_from_now(ticket);
+                }
+            }
         }
         self.pump();
+    }
+
+    /// It waits for capacity: it stands in nobody's way any more.
+    fn waits_from_now(&mut self, ticket: u32) {
+        let Some(Some(pending)) = self.pending.get_mut(ticket as usize) else { return };
+        if !std::mem::replace(&mut pending.waits, true) {
+            self.waiting += 1;
+        }
+        if self.barrier == Some(ticket) {
+            self.barrier = None;
+        }
+        self.unfinished.retain(|(unfinished, _)| *unfinished != ticket);
     }
 
     /// Sends what waited and need not wait any more.
@@ -470,130 +539,7 @@ impl Session {
         let pending = self.pending.get_mut(ticket as usize)?.take()?;
         self.free.push(ticket);
         self.sent -= 1;
+        self.waiting -= usize::from(pending.waits);
         Some(pending)
-    }
-
-    fn replied(&mut self, ticket: u32, answer: Answer, now: Instant) {
-        let Some(pending) = self.take(ticket) else { return };
-        match answer {
-            Ok(outcome) => {
-                self.tally.done(pending.shape.method, now - pending.read);
-                let (shape, asked) = (pending.shape, pending.asked);
-                self.finish(&pending, |renderer, out| renderer.outcome(out, &outcome, shape, asked));
-            }
-            Err(fault) => self.faulted(pending, &fault),
-        }
-    }
-
-    fn job_done(&mut self, ticket: u32, answer: Result<Done, Box<Fault>>, now: Instant) {
-        let Some(pending) = self.take(ticket) else { return };
-        match answer {
-            Ok(Done::Located(located)) => {
-                self.tally.done(pending.shape.method, now - pending.read);
-                let result = self.server.located(&located);
-                self.finish(&pending, |_, out| noun(out, &result));
-            }
-            Ok(done) => {
-                self.tally.done(pending.shape.method, now - pending.read);
-                let (shape, asked) = (pending.shape, pending.asked);
-                self.finish(&pending, |renderer, out| renderer.done(out, &done, shape, asked));
-            }
-            Err(fault) => self.faulted(pending, &fault),
-        }
-    }
-
-    fn faulted(&mut self, pending: Pending, fault: &Fault) {
-        let error = error_of(fault);
-        self.finish_error(pending, &error);
-    }
-
-    fn finish_error(&mut self, pending: Pending, error: &RpcError) {
-        self.tally.refused(pending.shape.method.name(), error.kind());
-        self.answer_error(pending.id.as_ref(), pending.batch, error);
-    }
-
-    fn here(&mut self, here: Here, queued: &Queued) {
-        let pending = Pending {
-            id: queued.id.clone(),
-            batch: queued.batch,
-            shape: queued.planned.shape,
-            asked: None,
-            read: queued.read,
-        };
-        self.tally.done(queued.planned.method, queued.read.elapsed());
-        let server = Arc::clone(&self.server);
-        if let Here::Set { redirect } = here {
-            self.redirect = redirect.unwrap_or(self.redirect);
-        }
-        let redirect = self.redirect;
-        self.finish(&pending, |_, out| match here {
-            Here::Ping => out.extend_from_slice(b"\"pong\""),
-            Here::Info => server.write_info(out),
-            Here::Nodes => noun(out, &server.cluster_nodes()),
-            Here::Set { .. } => noun(out, &SessionSetResult { redirect }),
-            Here::Discover => out.extend_from_slice(wire::openrpc::document().as_bytes()),
-        });
-    }
-
-    fn finish(&mut self, pending: &Pending, write: impl FnOnce(&mut Renderer, &mut Vec<u8>)) {
-        let renderer = &mut self.renderer;
-        match (pending.batch, &pending.id) {
-            (None, Some(id)) => {
-                answer::open_result(&mut self.out, id);
-                write(renderer, &mut self.out);
-                answer::close(&mut self.out);
-                self.out.push(b'\n');
-            }
-            (None, None) => {}
-            (Some(at), id) => {
-                if let (Some(batch), Some(id)) = (self.batches.get_mut(at).and_then(Option::as_mut), id) {
-                    if !batch.text.is_empty() {
-                        batch.text.push(b',');
-                    }
-                    answer::open_result(&mut batch.text, id);
-                    write(renderer, &mut batch.text);
-                    answer::close(&mut batch.text);
-                }
-                self.member_done(at);
-            }
-        }
-    }
-
-    fn answer_error(&mut self, id: Option<&Id>, batch: Option<usize>, error: &RpcError) {
-        let written = match (batch, id) {
-            (None, Some(id)) => {
-                let written = answer::write_error(&mut self.out, id, error);
-                self.out.push(b'\n');
-                written
-            }
-            (None, None) => Ok(()),
-            (Some(at), id) => {
-                let mut written = Ok(());
-                if let (Some(batch), Some(id)) = (self.batches.get_mut(at).and_then(Option::as_mut), id) {
-                    if !batch.text.is_empty() {
-                        batch.text.push(b',');
-                    }
-                    written = answer::write_error(&mut batch.text, id, error);
-                }
-                self.member_done(at);
-                written
-            }
-        };
-        if let Err(problem) = written {
-            tracing::error!(%problem, "an error cannot be written");
-        }
-    }
-
-    fn member_done(&mut self, at: usize) {
-        let Some(batch) = self.batches.get_mut(at).and_then(Option::as_mut) else { return };
-        batch.left -= 1;
-        if batch.left == 0
-            && let Some(batch) = self.batches[at].take()
-            && !batch.text.is_empty()
-        {
-            self.out.push(b'[');
-            self.out.extend_from_slice(&batch.text);
-            self.out.extend_from_slice(b"]\n");
-        }
     }
 }

@@ -173,7 +173,7 @@ impl Coordinator {
         self.shared.enqueue(Enqueue(Unit::new(vec![part], Some(outlet), vec![staged])));
         match answers.recv().await {
             Some(Told::Replies(mut replies)) => replies.pop().map_or_else(|| Err(lost()), |reply| reply.answer),
-            Some(Told::Job(..)) | None => Err(lost()),
+            Some(Told::Job(..) | Told::Waits(_)) | None => Err(lost()),
         }
     }
 

@@ -19,6 +19,7 @@ mod configure;
 mod joint;
 mod lists;
 pub mod sweep;
+mod waiting;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -31,6 +32,7 @@ use super::directory::{Ask, Dead, Question};
 use super::network::Work;
 use super::routes::Route;
 use super::service::Shared;
+use super::waits::Wait;
 use super::{Answer, Applied, Fault, Item, NotReadyReason, Outlet, Told, directory};
 use crate::core::address::Address;
 use crate::core::command::{Acquire, Command, Configure, Filter, NetworkInput, SubnetRef};
@@ -207,6 +209,8 @@ pub struct Order {
     pub deadline: Option<Instant>,
     /// Change nothing.
     pub dry_run: bool,
+    /// Where it finds no capacity, it may wait for some.
+    pub wait: Option<Wait>,
 }
 
 /// What a job answers.
@@ -293,6 +297,14 @@ impl Tell {
     }
 }
 
+impl Tell {
+    /// It waits: what was asked behind it need not wait for it.
+    fn waits(&self) {
+        // A closed outlet is a client that hung up: that it has left is told elsewhere.
+        let _ = self.outlet.send(Told::Waits(vec![self.ticket]));
+    }
+}
+
 impl Drop for Tell {
     fn drop(&mut self) {
         if !self.told {
@@ -310,12 +322,13 @@ pub fn spawn(shared: &Arc<Shared>, ticket: u32, order: Order, outlet: Outlet) {
     let outlet = if shared.info.ownership_is_standing { outlet } else { proved(&shared, &order, outlet) };
     reactor.spawn(async move {
         let mut tell = Tell { outlet, ticket, told: false };
-        let coordinator = Coordinator { shared, by: order.by, reason: order.reason, dry_run: order.dry_run };
+        let Order { job, by, reason, deadline: _, dry_run, wait } = order;
+        let coordinator = Coordinator { shared, by, reason, dry_run, wait };
         if order.deadline.is_some_and(|deadline| deadline < Instant::now()) {
             let problem = "the request's `deadline_ms` was over before it was begun".to_owned();
             return tell.tell(Err(Box::new(Fault::Overloaded { problem, retry_after_ms: 0 })));
         }
-        coordinator.run(order.job, &mut tell).await;
+        coordinator.run(job, &mut tell).await;
     });
 }
 
@@ -359,6 +372,7 @@ struct Coordinator {
     by: CompactString,
     reason: Option<CompactString>,
     dry_run: bool,
+    wait: Option<Wait>,
 }
 
 impl Coordinator {
@@ -372,7 +386,7 @@ impl Coordinator {
             Job::Move { from, subnet, to, if_version } => {
                 return self.move_subnet(&from, subnet, &to, if_version, tell).await;
             }
-            Job::Acquire { parts, slot_prefix } => self.acquire(parts, &slot_prefix).await,
+            Job::Acquire { parts, slot_prefix } => self.acquire(parts, &slot_prefix, tell).await,
             Job::ReleaseOwner { scope, owner, network } => {
                 let command = |limit| Command::ReleaseOwner { scope: scope.clone(), owner: owner.clone(), limit };
                 self.release(network.as_deref(), (&scope, Some(&owner)), command).await
@@ -417,7 +431,8 @@ impl Coordinator {
     }
 
     fn item(&self, command: Command, dry_run: bool) -> Item {
-        Item { ticket: 0, command, by: self.by.clone(), reason: self.reason.clone(), deadline: None, dry_run }
+        let (by, reason) = (self.by.clone(), self.reason.clone());
+        Item { ticket: 0, command, by, reason, deadline: None, dry_run, wait: None }
     }
 
     /// Asks one network one thing and waits until the answer may leave.
@@ -427,15 +442,30 @@ impl Coordinator {
     }
 
     async fn ask_item(&self, route: &Arc<Route>, item: Item) -> Answer {
+        self.ask_and_wait_telling(route, item, || {}).await
+    }
+
+    /// The same for a request that may wait: whoever asked is told that it does.
+    async fn ask_and_wait(&self, route: &Arc<Route>, item: Item, tell: &Tell) -> Answer {
+        self.ask_and_wait_telling(route, item, || tell.waits()).await
+    }
+
+    async fn ask_and_wait_telling(&self, route: &Arc<Route>, item: Item, waits: impl Fn()) -> Answer {
         let (outlet, mut answers) = crate::actors::outlet();
         send(&self.shared, route, false, vec![item], &outlet, Instant::now());
         drop(outlet);
-        match answers.recv().await {
-            Some(Told::Replies(mut replies)) => match replies.pop() {
-                Some(reply) => reply.answer,
-                None => Err(lost()),
-            },
-            Some(Told::Job(..)) | None => Err(lost()),
+        loop {
+            return match answers.recv().await {
+                Some(Told::Waits(_)) => {
+                    waits();
+                    continue;
+                }
+                Some(Told::Replies(mut replies)) => match replies.pop() {
+                    Some(reply) => reply.answer,
+                    None => Err(lost()),
+                },
+                Some(Told::Job(..)) | None => Err(lost()),
+            };
         }
     }
 

@@ -27,12 +27,14 @@ mod pool_set;
 mod read;
 mod rested;
 mod sweep;
+mod waiting;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod tests_sequences;
 
 pub use configure::{create, pool_differs_from, subnet_differs_from};
+pub use waiting::{Opened, Reach};
 
 use std::sync::Arc;
 
