@@ -506,7 +506,14 @@ async fn make(role: &Role, input: NetworkInput) -> Result<(), CannotStart> {
     };
     let name = input.name.clone();
     let job = Job::Create { input: Box::new(input), if_absent: true };
-    let order = Order { job, by: "server".into(), reason: Some("network file".into()), deadline: None, dry_run: false, wait: None };
+    let order = Order {
+        job,
+        by: "server".into(),
+        reason: Some("network file".into()),
+        deadline: None,
+        dry_run: false,
+        wait: None,
+    };
     let (outlet, mut told) = crate::actors::outlet();
     match role {
         Role::Owner(shared) => coordinator::spawn(shared, 0, order, outlet),

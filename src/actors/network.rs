@@ -83,10 +83,20 @@ const PANIC_WINDOW: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 enum Phase {
     Serving,
-    Held { hold: HoldId, steps: Vec<Step>, claimed: Claimed },
+    Held {
+        hold: HoldId,
+        steps: Vec<Step>,
+        claimed: Claimed,
+    },
     /// It is the turn of a waiter over several networks; those who came for a hold since are told when it is over.
-    Turn { arrival: Arrival, since: tokio::time::Instant, behind: Vec<oneshot::Sender<()>> },
-    Loading { since: tokio::time::Instant },
+    Turn {
+        arrival: Arrival,
+        since: tokio::time::Instant,
+        behind: Vec<oneshot::Sender<()>>,
+    },
+    Loading {
+        since: tokio::time::Instant,
+    },
     Stopped,
     Gone,
 }
@@ -235,7 +245,6 @@ impl NetworkActor {
     fn wake(&self, ctx: &Context<Self>, due_in_ms: Option<u64>, dirty: bool) {
         self.shared.timers_of(self.id()).register(self.id(), &ctx.address(), due_in_ms, dirty);
     }
-
 }
 
 impl Actor for NetworkActor {
@@ -328,7 +337,10 @@ impl Handler<Tick> for NetworkActor {
                     self.wake(ctx, None, true);
                 }
             }
-            Phase::Turn { since, .. } if since.elapsed() > Duration::from_millis(DEFERRED_MS_MAX) => self.end_turn(ctx),
+            Phase::Turn { arrival, since, .. } if since.elapsed() > Duration::from_millis(DEFERRED_MS_MAX) => {
+                tracing::warn!(network = %self.id(), arrival, "a request over several networks did not take its turn");
+                self.end_turn(ctx);
+            }
             Phase::Held { .. } | Phase::Turn { .. } => self.wake(ctx, None, true),
             Phase::Stopped => {}
         }

@@ -111,8 +111,7 @@ mod tests {
     #[test]
     fn places_are_bounded_for_each_connection_and_in_all_and_come_back() {
         let (waits, caller) = (Arc::<Waits>::default(), Arc::<Caller>::default());
-        let places: Vec<Place> =
-            (0..CONNECTION_WAITING_REQUESTS_MAX).map(|_| waits.place(&caller).unwrap()).collect();
+        let places: Vec<Place> = (0..CONNECTION_WAITING_REQUESTS_MAX).map(|_| waits.place(&caller).unwrap()).collect();
         assert!(places.windows(2).all(|pair| pair[0].arrival < pair[1].arrival));
         assert!(matches!(*waits.place(&caller).unwrap_err(), Fault::Overloaded { .. }));
         let others: Vec<Place> = (places.len()..WAITING_REQUESTS_MAX)

@@ -370,7 +370,9 @@ fn narrowed(by: Option<&str>) -> String {
 }
 
 fn waited(ms: Option<u64>) -> String {
-    ms.map_or_else(String::new, |ms| format!(", and in {}.{} s of waiting none came free", ms / 1_000, ms % 1_000 / 100))
+    ms.map_or_else(String::new, |ms| {
+        format!(", and in {}.{} s of waiting none came free", ms / 1_000, ms % 1_000 / 100)
+    })
 }
 
 /// A text that names what was asked for in a message.

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use compact_str::CompactString;
 
 use super::input;
-use super::sweeping;
 use super::render::{Shape, cursor};
+use super::sweeping;
 use crate::actors::coordinator::{AcquirePart, Job, ListPlace};
 use crate::core::address::{Address, Range};
 use crate::core::command::{

@@ -297,10 +297,9 @@ impl Renderer {
             }
             Outcome::Done => out.extend_from_slice(b"{}"),
             // Inside the server only; nobody is answered with these.
-            Outcome::MovedOut(_)
-            | Outcome::Expired { .. }
-            | Outcome::SweepLooked { .. }
-            | Outcome::Swept { .. } => out.extend_from_slice(b"{}"),
+            Outcome::MovedOut(_) | Outcome::Expired { .. } | Outcome::SweepLooked { .. } | Outcome::Swept { .. } => {
+                out.extend_from_slice(b"{}")
+            }
         }
     }
 

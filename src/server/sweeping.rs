@@ -22,7 +22,10 @@ pub(super) fn claimant_sweep(ask: params::ClaimantSweep) -> Result<Plan, RpcErro
         (Some(alive), None) => Alive::Listed(alive.into_vec().into_iter().collect::<BTreeSet<_>>()),
         (None, Some(sweep)) => Alive::Marked(sweep.into_inner()),
         (Some(_), Some(_)) => {
-            return Err(RpcError::invalid("sweep", "`sweep` and `alive` exclude each other: one of them says who lives"));
+            return Err(RpcError::invalid(
+                "sweep",
+                "`sweep` and `alive` exclude each other: one of them says who lives",
+            ));
         }
         (None, None) => {
             let problem = "`alive` or `sweep` must be given, to say who lives; `alive: []` says that nobody does";
@@ -49,11 +52,7 @@ pub(super) fn claimant_sweep(ask: params::ClaimantSweep) -> Result<Plan, RpcErro
 /// The answer of a sweep.
 pub(super) fn sweep_result(swept: &Swept) -> nouns::SweepResult {
     let list = |list: &[ClaimantAt]| list.iter().map(claimant_at).collect();
-    nouns::SweepResult {
-        unbound: list(&swept.unbound),
-        released: list(&swept.released),
-        waiting: list(&swept.waiting),
-    }
+    nouns::SweepResult { unbound: list(&swept.unbound), released: list(&swept.released), waiting: list(&swept.waiting) }
 }
 
 fn claimant_at(at: &ClaimantAt) -> nouns::ClaimantAt {

@@ -27,3 +27,5 @@ mod stop;
 mod stores;
 mod support;
 mod sweeps;
+mod waits;
+mod waits_together;

@@ -100,7 +100,8 @@ fn without_grace_it_takes_two_sweeps_all_the_same_and_sixty_seconds_are_the_defa
 fn who_is_seen_alive_or_binds_again_begins_anew() {
     let server = TestServer::new();
     let mut client = with_networks(&server, &["lan"]);
-    let params = |owner: &str| json!({"network": "lan", "scope": "prod", "owner": owner, "claimant": format!("vm-{owner}")});
+    let params =
+        |owner: &str| json!({"network": "lan", "scope": "prod", "owner": owner, "claimant": format!("vm-{owner}")});
     let owners = ["seen", "bind", "allocate", "acquire", "claim", "renewed", "unheard"];
     for owner in owners {
         client.ok("ip.allocate", params(owner));
@@ -116,7 +117,8 @@ fn who_is_seen_alive_or_binds_again_begins_anew() {
     let acquire = json!({"network": "lan", "scope": "prod", "owner": "acquire", "claimant": "vm-acquire", "ips": [{}]});
     assert_eq!(client.ok("ip.acquire", acquire)["reservations"][0]["created"], false);
     let mut claim = params("claim");
-    claim["address"] = client.ok("ip.list", json!({"scope": "prod", "owner": "claim"}))["reservations"][0]["address"].clone();
+    claim["address"] =
+        client.ok("ip.list", json!({"scope": "prod", "owner": "claim"}))["reservations"][0]["address"].clone();
     assert_eq!(client.ok("ip.claim", claim)["created"], false);
     client.ok("ip.renew", json!({"network": "lan", "scope": "prod", "owner": "renewed", "ttl_seconds": null}));
     client.ok("ip.allocate", json!({"network": "lan", "scope": "prod", "owner": "unheard"}));
@@ -308,7 +310,8 @@ fn one_call_lists_and_lets_go_of_a_thousand_of_each_and_the_brake_weighs_all() {
         }
     }
     assert_eq!(of(&sweep(&mut client, &[], 0), "waiting").len(), 1_000);
-    let braked = client.call("claimant.sweep", json!({"scope": "prod", "alive": [], "grace_seconds": 0, "max_share": 0.9}));
+    let braked =
+        client.call("claimant.sweep", json!({"scope": "prod", "alive": [], "grace_seconds": 0, "max_share": 0.9}));
     assert_eq!(braked["error"]["data"]["would_release"], 2_400);
     let swept = sweep(&mut client, &[], 0);
     assert_eq!((of(&swept, "unbound").len(), of(&swept, "released").len()), (1_000, 1_000));

@@ -33,11 +33,7 @@ pub(super) struct Holds {
 
 impl Holds {
     /// Holds networks, which must be in order of their ids. With `turn`, for a request that waits since then.
-    pub(super) async fn of(
-        shared: &Shared,
-        routes: Vec<Arc<Route>>,
-        turn: Option<u64>,
-    ) -> Result<Self, Box<Fault>> {
+    pub(super) async fn of(shared: &Shared, routes: Vec<Arc<Route>>, turn: Option<u64>) -> Result<Self, Box<Fault>> {
         let begun = Instant::now();
         loop {
             match Self::try_all(shared, &routes, turn).await {

@@ -127,7 +127,8 @@ impl Coordinator {
     pub(super) fn mark(&self, scope: &Scope, sweep: &CompactString, claimants: Vec<Claimant>) -> Outcomes {
         let (sweeps, now) = (&self.shared.sweeps, self.shared.clock.boot_ms());
         if self.dry_run {
-            let mut marked = sweeps.marked(scope, sweep, now).map(|marked| BTreeSet::clone(&marked)).unwrap_or_default();
+            let mut marked =
+                sweeps.marked(scope, sweep, now).map(|marked| BTreeSet::clone(&marked)).unwrap_or_default();
             marked.extend(claimants);
             return Ok(Done::Marked(marked.len() as u64));
         }
@@ -150,7 +151,8 @@ impl Coordinator {
             }
         };
         let (scope, grace_seconds) = (ask.scope.clone(), ask.grace_seconds);
-        let look = |note| SweepLook { scope: scope.clone(), alive: Arc::clone(&alive), grace_seconds, note, after: None };
+        let look =
+            |note| SweepLook { scope: scope.clone(), alive: Arc::clone(&alive), grace_seconds, note, after: None };
         let found = self.look(only.as_ref(), &look(false)).await?;
         let share = u128::from(ask.max_share_billionths) * u128::from(found.reservations);
         if u128::from(found.due) * SHARE_PARTS > share {

@@ -112,10 +112,14 @@ impl Coordinator {
     }
 
     fn routes_of(&self, asks: &Asks) -> Result<Vec<Arc<Route>>, Box<Fault>> {
-        let find = |id: &NetworkId| {
-            self.shared.routes.by_id(*id).ok_or_else(|| Refusal::not_found(Missing::Network, *id).into())
+        let find = |(id, ask): &(NetworkId, Acquire)| {
+            self.shared.routes.by_id(*id).ok_or_else(|| {
+                let index = ask.items.first().map_or(0, |item| item.index);
+                let refusal = Box::new(Refusal::not_found(Missing::Network, *id));
+                Refusal::OfItem { index, refusal }.into()
+            })
         };
-        asks.iter().map(|(id, _)| find(id)).collect()
+        asks.iter().map(find).collect()
     }
 
     /// Holds all networks, lets each decide, and if all do, makes one unit of it.

@@ -71,11 +71,7 @@ impl NetworkActor {
             return self.deferred.push_back(Deferred::Hold(hold));
         };
         if hold.turn.is_none_or(|turn| turn > *arrival) {
-            let (over, ended) = oneshot::channel();
-            if hold.granted.send(Err(HoldRefused::Behind(ended))).is_ok() {
-                behind.push(over);
-            }
-            return;
+            return behind.extend(sent_away(hold));
         }
         // Whoever was sent away may come again: it finds the network held.
         self.phase = Phase::Serving;
@@ -105,29 +101,31 @@ impl NetworkActor {
         if !several.state.note_room(several.index, fits) {
             return false;
         }
-        // Who came for this network while it was held must not keep others waiting for it now.
+        // Who came for this network while it was held must not keep others waiting for it now. One of them may be the
+        // waiter itself, which tries already, or an older one.
         let (holds, works): (Vec<Deferred>, Vec<Deferred>) =
             self.deferred.drain(..).partition(|deferred| matches!(deferred, Deferred::Hold(_)));
         self.deferred.extend(works);
-        self.phase = Phase::Turn { arrival, since: tokio::time::Instant::now(), behind: Vec::new() };
-        let mut older = None;
+        let turn_of = |deferred: &Deferred| match deferred {
+            Deferred::Hold(hold) => hold.turn.filter(|turn| *turn <= arrival),
+            Deferred::Work(_) => None,
+        };
+        let oldest = holds.iter().filter_map(turn_of).min();
+        let (mut first, mut behind) = (None, Vec::new());
         for deferred in holds {
-            let Deferred::Hold(hold) = deferred else { continue };
-            if older.is_none() && hold.turn.is_some_and(|turn| turn < arrival) {
-                older = Some(hold);
-            } else if let Phase::Turn { behind, .. } = &mut self.phase {
-                let (over, ended) = oneshot::channel();
-                if hold.granted.send(Err(HoldRefused::Behind(ended))).is_ok() {
-                    behind.push(over);
-                }
+            match deferred {
+                Deferred::Hold(hold) if oldest.is_some() && hold.turn == oldest => first = Some(hold),
+                Deferred::Hold(hold) => behind.extend(sent_away(hold)),
+                Deferred::Work(_) => {}
             }
         }
-        match older {
-            Some(hold) => {
-                self.phase = Phase::Serving;
-                self.grant(hold);
+        match first {
+            // Those that were sent away find it held when they come again.
+            Some(hold) => self.grant(hold),
+            None => {
+                self.phase = Phase::Turn { arrival, since: tokio::time::Instant::now(), behind };
+                several.state.wake();
             }
-            None => several.state.wake(),
         }
         true
     }
@@ -205,6 +203,12 @@ impl NetworkActor {
             Waiting::Ended { arrival } => drop(self.waiting.remove(arrival)),
         }
     }
+}
+
+/// Whoever asks for this hold lets go of what it holds, and begins again when what is answered is dropped.
+fn sent_away(hold: Hold) -> Option<oneshot::Sender<()>> {
+    let (over, ended) = oneshot::channel();
+    hold.granted.send(Err(HoldRefused::Behind(ended))).is_ok().then_some(over)
 }
 
 impl Handler<Hold> for NetworkActor {

@@ -27,11 +27,11 @@ mod pool_set;
 mod read;
 mod rested;
 mod sweep;
-mod waiting;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod tests_sequences;
+mod waiting;
 
 pub use configure::{create, pool_differs_from, subnet_differs_from};
 pub use waiting::{Opened, Reach};

@@ -52,7 +52,11 @@ impl Opened {
 
     /// Is anything open in the reach of a request?
     pub fn touches(&self, reach: &Reach) -> bool {
-        self.anew || reach.0.iter().any(|part| part.pools.intersection([Some(&self.pools), None, None, None]).next().is_some())
+        self.anew
+            || reach
+                .0
+                .iter()
+                .any(|part| part.pools.intersection([Some(&self.pools), None, None, None]).next().is_some())
     }
 }
 
@@ -95,21 +99,22 @@ impl Network {
             let lacks = |slot: &&SlotKey| self.holdings.slot(slot).is_none() && !self.has_its_own(slot);
             let wanted = if part.slots.is_empty() { 1 } else { part.slots.iter().filter(lacks).count() as u128 };
             let mut found = 0u128;
-            wanted == 0 || self.layout.open.intersection([Some(&part.pools), None, None, None]).any(|index| {
-                let pool = &self.layout.pools[index];
-                let order = part.orders[usize::from(pool.range.family() == Family::V6)];
-                let yielding = pool.yielding.as_ref().filter(|_| self.config.cooldown_yields);
-                found = found.saturating_add(match order {
-                    None => 0,
-                    Some(0) => yielding.unwrap_or(&pool.free).free(),
-                    // How many blocks that are is not counted: one is worth trying.
-                    Some(order) => {
-                        let fits = |space: &crate::core::space::Space| space.largest_order() >= Some(order);
-                        if fits(yielding.unwrap_or(&pool.free)) { wanted } else { 0 }
-                    }
-                });
-                found >= wanted
-            })
+            wanted == 0
+                || self.layout.open.intersection([Some(&part.pools), None, None, None]).any(|index| {
+                    let pool = &self.layout.pools[index];
+                    let order = part.orders[usize::from(pool.range.family() == Family::V6)];
+                    let yielding = pool.yielding.as_ref().filter(|_| self.config.cooldown_yields);
+                    found = found.saturating_add(match order {
+                        None => 0,
+                        Some(0) => yielding.unwrap_or(&pool.free).free(),
+                        // How many blocks that are is not counted: one is worth trying.
+                        Some(order) => {
+                            let fits = |space: &crate::core::space::Space| space.largest_order() >= Some(order);
+                            if fits(yielding.unwrap_or(&pool.free)) { wanted } else { 0 }
+                        }
+                    });
+                    found >= wanted
+                })
         })
     }
 

@@ -125,9 +125,9 @@ impl Serve for Owner {
         if !waiting.is_empty() {
             let _ = outlet.send(Told::Waits(waiting.iter().map(|item| item.ticket).collect()));
             self.taken.send_modify(|taken| *taken += waiting.len());
-            let waits = waiting.into_iter().filter_map(|item| {
-                Some((origin.conn, item.ticket, item.wait?.caller, outlet.clone()))
-            });
+            let waits = waiting
+                .into_iter()
+                .filter_map(|item| Some((origin.conn, item.ticket, item.wait?.caller, outlet.clone())));
             self.waiting.lock().unwrap().extend(waits);
         }
         if !self.silent {

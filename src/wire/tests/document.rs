@@ -154,7 +154,9 @@ fn of_waiting_the_schema_takes_what_the_parser_takes() {
     {
         let method = method(&document, name);
         let of_params = validator(&document, &method["x-params"]);
-        for (seconds, taken) in [(json!(0), true), (json!(60), true), (json!(86_400), true), (json!(86_401), false), (json!(-1), false)] {
+        for (seconds, taken) in
+            [(json!(0), true), (json!(60), true), (json!(86_400), true), (json!(86_401), false), (json!(-1), false)]
+        {
             let mut params: Value = serde_json::from_str(params).unwrap();
             params["wait_seconds"] = seconds;
             let parsed = parse(name, &params.to_string());

@@ -81,18 +81,30 @@ impl Dice<'_> {
             });
             let items = items.collect();
             let owner = self.owner();
-            return Command::Acquire(Box::new(Acquire { scope: Scope::default(), owner, items, exact: false, options }));
+            return Command::Acquire(Box::new(Acquire {
+                scope: Scope::default(),
+                owner,
+                items,
+                exact: false,
+                options,
+            }));
         }
         Command::Allocate(Box::new(Allocate { holder: self.slot(), wish: self.wish(), options }))
     }
 
     fn target(&mut self) -> Box<Target> {
         let SlotKey { owner, .. } = self.slot();
-        Box::new(Target { owner: Some(owner), slot: Some(self.of(&["0", "1", "2"]).parse().unwrap()), ..Target::default() })
+        Box::new(Target {
+            owner: Some(owner),
+            slot: Some(self.of(&["0", "1", "2"]).parse().unwrap()),
+            ..Target::default()
+        })
     }
 
     fn range(&mut self) -> crate::core::address::Range {
-        self.of(&["10.0.0.2", "10.0.0.4-10.0.0.7", "10.0.1.0-10.0.1.3", "10.0.0.1-10.0.0.14", "fd00::4/126"]).parse().unwrap()
+        self.of(&["10.0.0.2", "10.0.0.4-10.0.0.7", "10.0.1.0-10.0.1.3", "10.0.0.1-10.0.0.14", "fd00::4/126"])
+            .parse()
+            .unwrap()
     }
 
     fn configure(&mut self) -> Configure {
@@ -130,7 +142,8 @@ impl Dice<'_> {
                 Configure::Update(Box::new(set))
             }
             8 => {
-                let limits = LimitsPatch { per_owner: self.of(&[Patch::Clear, Patch::Set(2)]), ..LimitsPatch::default() };
+                let limits =
+                    LimitsPatch { per_owner: self.of(&[Patch::Clear, Patch::Set(2)]), ..LimitsPatch::default() };
                 Configure::Update(Box::new(NetworkPatch { limits: Patch::Set(limits), ..NetworkPatch::default() }))
             }
             _ => self.of(&[Configure::Restore, Configure::Restore, Configure::Delete { force: true, purge: false }]),
@@ -145,14 +158,27 @@ impl Dice<'_> {
             8 => Command::ReleaseOwner { scope: Scope::default(), owner: self.owner(), limit: 100 },
             9 => {
                 let address: Address = self.of(&["10.0.0.2", "10.0.0.3", "10.0.1.1", "fd00::5"]).parse().unwrap();
-                let (holder, options) = (self.slot(), GrantOptions { replace: self.once_in(3), ..GrantOptions::default() });
-                Command::Claim(Box::new(Claim { holder, address, prefix_length: None, force: self.once_in(2), options }))
+                let (holder, options) =
+                    (self.slot(), GrantOptions { replace: self.once_in(3), ..GrantOptions::default() });
+                Command::Claim(Box::new(Claim {
+                    holder,
+                    address,
+                    prefix_length: None,
+                    force: self.once_in(2),
+                    options,
+                }))
             }
             10 => Command::Renew(self.target(), Some(10)),
             11 => {
                 let address = self.of(&["10.0.0.2", "10.0.0.5", "10.0.1.2"]).parse().unwrap();
                 let from = (Scope::default(), self.owner(), None);
-                Command::Transfer(Box::new(Transfer { address, from, to: self.slot(), exchange: false, if_generation: None }))
+                Command::Transfer(Box::new(Transfer {
+                    address,
+                    from,
+                    to: self.slot(),
+                    exchange: false,
+                    if_generation: None,
+                }))
             }
             12 => {
                 let address = self.of(&["10.0.0.2", "10.0.0.5", "10.0.1.2"]).parse().unwrap();
@@ -171,7 +197,8 @@ fn is_greedy(command: &Command) -> bool {
     let Command::Acquire(ask) = command else { return false };
     let alike = ask.items.windows(2).all(|pair| pair[0].wish == pair[1].wish);
     let by_family = ask.items.iter().all(|item| item.wish == Wish { family: item.wish.family, ..Wish::default() });
-    ask.items.iter().any(|item| item.optional) || !alike && !(by_family && ask.items.iter().all(|i| i.wish.family.is_some()))
+    ask.items.iter().any(|item| item.optional)
+        || !alike && !(by_family && ask.items.iter().all(|i| i.wish.family.is_some()))
 }
 
 struct World {
@@ -264,7 +291,10 @@ impl World {
                     for earlier in self.queue.arrivals().into_iter().take_while(|earlier| *earlier < arrival) {
                         let theirs = &self.queue.get(earlier).unwrap().command;
                         let passed_over = self.decide(theirs);
-                        assert!(passed_over.is_err() || is_greedy(theirs), "{arrival} comes before {earlier}: {theirs:?}");
+                        assert!(
+                            passed_over.is_err() || is_greedy(theirs),
+                            "{arrival} comes before {earlier}: {theirs:?}"
+                        );
                     }
                     self.queue.remove(arrival);
                     self.apply(&decision);
