@@ -64,7 +64,8 @@ async fn rpc(State(app): State<App>, request: Request<Body>) -> Response {
     if app.server.stop.is_cancelled() {
         return plain(StatusCode::SERVICE_UNAVAILABLE, "the server is stopping");
     }
-    let Ok(_room) = app.room.try_acquire() else {
+    let mut stopping = false;
+    let Ok(room) = app.room.try_acquire() else {
         return plain(StatusCode::SERVICE_UNAVAILABLE, "too many bodies at once; try again");
     };
     let max = app.server.bounds.body_bytes;
@@ -99,10 +100,25 @@ async fn rpc(State(app): State<App>, request: Request<Body>) -> Response {
         return plain(StatusCode::BAD_REQUEST, "the body is empty; POST a JSON-RPC request");
     }
     session.flush();
+    let (stop, mut room) = (app.server.stop.clone(), Some(room));
     while session.in_flight() > 0 {
-        let Some(told) = inlet.recv().await else { break };
-        session.absorb(told);
+        if session.only_waits() {
+            // What waits for capacity keeps no other body out; it is bounded where it waits.
+            room = None;
+        }
+        tokio::select! {
+            biased;
+            told = inlet.recv() => match told {
+                Some(told) => session.absorb(told),
+                None => break,
+            },
+            () = stop.cancelled(), if !stopping => {
+                stopping = true;
+                session.leave();
+            }
+        }
     }
+    drop(room);
     drop(task);
     let mut answer = std::mem::take(&mut session.out);
     if answer.is_empty() {

@@ -12,6 +12,15 @@ pub const RPC_BATCH_MEMBERS_MAX: usize = 1_000;
 pub const IN_FLIGHT_REQUESTS_MAX: usize = 1_024;
 /// Requests of one network that wait for a decision; beyond it: `overloaded`.
 pub const NETWORK_QUEUE_REQUESTS_MAX: usize = 8_192;
+/// Longest `wait_seconds`: a day.
+pub const WAIT_SECONDS_MAX: u64 = 86_400;
+/// Requests of one connection that wait for capacity; beyond it: `overloaded`. The rest of what it may have in flight is
+/// for what ends the waiting.
+pub const CONNECTION_WAITING_REQUESTS_MAX: usize = IN_FLIGHT_REQUESTS_MAX / 2;
+/// Requests that wait for capacity of one network; beyond it: `overloaded`.
+pub const NETWORK_WAITING_REQUESTS_MAX: usize = 2_048;
+/// Requests that wait for capacity of any network; beyond it: `overloaded`.
+pub const WAITING_REQUESTS_MAX: usize = 32_768;
 /// Open connections. Default of `server.max_connections`.
 pub const CONNECTIONS_MAX: usize = 4_096;
 
@@ -98,6 +107,18 @@ pub const ZONE_BYTES_MAX: usize = 128;
 pub const CURSOR_BYTES_MAX: usize = 64 << 10;
 /// Claimants that one `claimant.mark` or `claimant.sweep` names.
 pub const SWEEP_CLAIMANTS_MAX: usize = 10_000;
+/// Claimants that are marked for all sweeps together; beyond it: `overloaded`.
+pub const SWEEP_MARKED_MAX: usize = 1 << 20;
+/// Claimants that are marked for the sweeps of one scope.
+pub const SWEEP_MARKED_OF_SCOPE_MAX: usize = SWEEP_MARKED_MAX / 4;
+/// Names under which claimants are marked.
+pub const SWEEP_NAMES_MAX: usize = 1_024;
+/// How long marks last after the last one under their name.
+pub const SWEEP_MARKS_LAST_MS: u64 = 3_600_000;
+/// Claimants that were missed by one sweep, over all networks; who finds no place is missed anew by a later one.
+pub const SWEEP_MISSES_MAX: usize = 1 << 20;
+/// Addresses in each list of an answer of `claimant.sweep`, and so what it lets go at most of each sort.
+pub const SWEEP_LISTED_MAX: usize = 1_000;
 /// Largest generation or version: what every JSON reader keeps exactly.
 pub const JSON_NUMBER_MAX: u64 = (1 << 53) - 1;
 

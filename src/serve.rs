@@ -515,7 +515,14 @@ async fn make(role: &Role, input: NetworkInput) -> Result<(), CannotStart> {
     };
     let name = input.name.clone();
     let job = Job::Create { input: Box::new(input), if_absent: true };
-    let order = Order { job, by: "server".into(), reason: Some("network file".into()), deadline: None, dry_run: false };
+    let order = Order {
+        job,
+        by: "server".into(),
+        reason: Some("network file".into()),
+        deadline: None,
+        dry_run: false,
+        wait: None,
+    };
     let (outlet, mut told) = crate::actors::outlet();
     match role {
         Role::Owner(shared) => coordinator::spawn(shared, 0, order, outlet),
@@ -535,7 +542,7 @@ async fn make(role: &Role, input: NetworkInput) -> Result<(), CannotStart> {
             let error = crate::server::faults::error_of(&fault);
             Err(cannot(format!("network `{name}` of the network file: {error}")))
         }
-        Some(Told::Replies(_) | Told::Notice(_)) | None => {
+        Some(Told::Replies(_) | Told::Waits(_) | Told::Notice(_)) | None => {
             Err(cannot(format!("network `{name}` of the network file: the server is stopping")))
         }
     }

@@ -123,6 +123,22 @@ impl Families {
                     &["realm", "network"],
                 ),
             ),
+            (
+                "waiting",
+                gauges(
+                    "allod_network_waiting_requests",
+                    "Requests that wait for capacity of the network. A rise means it is full: add a pool, or look at who holds.",
+                    &["realm", "network"],
+                ),
+            ),
+            (
+                "waiting_seconds",
+                gauges(
+                    "allod_network_waiting_oldest_seconds",
+                    "How long the oldest of them waits. A rise means that nothing comes free that fits it.",
+                    &["realm", "network"],
+                ),
+            ),
             ("networks", gauges("allod_networks", "Networks served.", &[])),
             (
                 "dropped",
@@ -204,6 +220,14 @@ impl Families {
             let labels = [realm, name.as_str()];
             if let Some(queue) = self.others.get("queue") {
                 queue.with_label_values(&labels).set(route.permits.waiting() as f64);
+            }
+            let (waiting, since_ms) = route.published.waiting();
+            if let Some(vec) = self.others.get("waiting") {
+                vec.with_label_values(&labels).set(waiting as f64);
+            }
+            if let (Some(vec), Some(since_ms)) = (self.others.get("waiting_seconds"), since_ms) {
+                let waited_ms = shared.clock.boot_ms().saturating_sub(since_ms);
+                vec.with_label_values(&labels).set(waited_ms as f64 / 1_000.0);
             }
             let Some(figures) = route.published.figures.load_full() else { continue };
             let mut reservations = 0;

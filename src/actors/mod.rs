@@ -35,7 +35,9 @@ pub mod macs;
 pub mod network;
 pub mod routes;
 pub mod service;
+pub mod sweeps;
 pub mod timers;
+pub mod waits;
 
 use std::time::Instant;
 
@@ -69,6 +71,8 @@ pub enum NotReadyReason {
     NoOwner,
     /// Another node owns it since a moment.
     Moved,
+    /// The server stops, and what waits is not waited for.
+    Stopping,
 }
 
 impl NotReadyReason {
@@ -79,6 +83,7 @@ impl NotReadyReason {
             NotReadyReason::Restarting => "restarting",
             NotReadyReason::NoOwner => "no_owner",
             NotReadyReason::Moved => "moved",
+            NotReadyReason::Stopping => "stopping",
         }
     }
 }
@@ -146,6 +151,29 @@ impl Fault {
     pub fn after(self, done: &str) -> Self {
         Fault::Unavailable { applied: Applied::Unknown, problem: format!("{done}; then: {}", self.problem()) }
     }
+
+    /// Is capacity all that is missing?
+    pub fn is_no_capacity(&self) -> bool {
+        match self {
+            Fault::Refused(Refusal::NotEnoughCapacity(_)) => true,
+            Fault::Refused(Refusal::OfItem { refusal, .. }) => matches!(**refusal, Refusal::NotEnoughCapacity(_)),
+            Fault::Refused(_)
+            | Fault::Overloaded { .. }
+            | Fault::Unavailable { .. }
+            | Fault::NotReady { .. }
+            | Fault::CursorLost { .. }
+            | Fault::Stopped { .. }
+            | Fault::Internal { .. } => false,
+        }
+    }
+
+    /// The same, after so long a wait.
+    pub fn after_waiting(mut self: Box<Self>, waited_ms: u64) -> Box<Self> {
+        if let Fault::Refused(refusal) = &mut *self {
+            refusal.note_wait(waited_ms);
+        }
+        self
+    }
 }
 
 impl From<Refusal> for Box<Fault> {
@@ -173,6 +201,8 @@ pub enum Told {
     Replies(Vec<Reply>),
     /// The answer of the coordinator to one job.
     Job(u32, Result<coordinator::Done, Box<Fault>>),
+    /// These found no capacity and wait: what was asked behind them need not wait for them. Their answers come later.
+    Waits(Vec<u32>),
     /// What a subscription of the client's connection has to say.
     Notice(Notice),
 }
@@ -207,7 +237,7 @@ pub fn outlet<T>() -> (mpsc::UnboundedSender<T>, mpsc::UnboundedReceiver<T>) {
 pub async fn only_answer(mut answers: mpsc::UnboundedReceiver<Told>) -> Option<Answer> {
     match answers.recv().await? {
         Told::Replies(mut replies) => Some(replies.pop()?.answer),
-        Told::Job(..) | Told::Notice(_) => None,
+        Told::Job(..) | Told::Waits(_) | Told::Notice(_) => None,
     }
 }
 
@@ -233,6 +263,8 @@ pub struct Item {
     pub deadline: Option<Instant>,
     /// Decide and answer, change nothing.
     pub dry_run: bool,
+    /// Where it finds no capacity, it may wait for some.
+    pub wait: Option<waits::Wait>,
 }
 
 /// The process can not go on: told once, to whoever runs the server. It stops acknowledging at once.

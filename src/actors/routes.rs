@@ -113,6 +113,8 @@ pub struct Published {
     pub decided: AtomicU64,
     /// Times that its memory was loaded again.
     pub reloads: AtomicU64,
+    waiting: AtomicUsize,
+    waiting_since_ms: AtomicU64,
     scopes: RwLock<HashSet<Scope>>,
 }
 
@@ -121,6 +123,18 @@ impl Published {
     /// its first grant leaves.
     pub fn may_hold_of(&self, scope: &Scope) -> bool {
         self.scopes.read().unwrap_or_else(PoisonError::into_inner).contains(scope)
+    }
+
+    /// So many requests wait for capacity, the oldest since then (boot time).
+    pub(super) fn note_waiting(&self, count: usize, since_ms: Option<u64>) {
+        self.waiting.store(count, Ordering::Relaxed);
+        self.waiting_since_ms.store(since_ms.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// How many requests wait for capacity, and since when the oldest of them does (boot time).
+    pub fn waiting(&self) -> (usize, Option<u64>) {
+        let since = self.waiting_since_ms.load(Ordering::Relaxed);
+        (self.waiting.load(Ordering::Relaxed), (since > 0).then_some(since))
     }
 
     /// What it holds now.

@@ -21,7 +21,9 @@ use super::events::names::Named;
 use super::macs::Macs;
 use super::network::{Birth, NetworkActor};
 use super::routes::{Lane, Permits, Published, Route, Routes};
+use super::sweeps::Sweeps;
 use super::timers::{self, Timers};
+use super::waits::Waits;
 use super::{Fatal, Outlet, Reply, shard_of};
 use crate::core::command::Command;
 use crate::core::network::Network;
@@ -62,6 +64,10 @@ pub struct Shared {
     pub macs: Macs,
     /// What happened, for those who watch.
     pub feed: Feed,
+    /// What sweeps remember.
+    pub sweeps: Arc<Sweeps>,
+    /// Requests that wait.
+    pub waits: Arc<Waits>,
     /// Figures for `/metrics`.
     pub metrics: Arc<Metrics>,
     /// What tests hang in.
@@ -217,6 +223,11 @@ impl Shared {
         }
     }
 
+    /// Was it ended?
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
     /// Ends all actors: this node does not own the register any more. Every request that is under way is answered, and
     /// nothing is acknowledged or written from here on. What is left of the memory goes with the last who hold it.
     pub fn retire(&self, problem: &str) {
@@ -343,6 +354,8 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
         clock,
         macs: Macs::default(),
         deployments: Deployments::default(),
+        sweeps: Arc::default(),
+        waits: Arc::default(),
         metrics,
         hooks,
         reactors,

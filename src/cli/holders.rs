@@ -61,7 +61,7 @@ pub enum RealmCommand {
     List,
 }
 
-/// Claimants: machines and interfaces that use addresses now. Hidden from help until servers serve the methods.
+/// Claimants: machines and interfaces that use addresses now.
 #[derive(Debug, Subcommand)]
 pub enum ClaimantCommand {
     /// Note who is alive, for a later sweep

@@ -124,7 +124,7 @@ enum Command {
     #[command(subcommand)]
     Realm(holders::RealmCommand),
     /// Claimants: machines and interfaces that use addresses now
-    #[command(subcommand, hide = true)]
+    #[command(subcommand)]
     Claimant(holders::ClaimantCommand),
     /// Who holds an address, or why nobody does, and what to type next
     Who(who::Who),

@@ -146,6 +146,14 @@ fn remark(ask: &Ask, result: &Value) -> Option<String> {
             0 => Some("deleted".to_owned()),
             holding => Some(format!("closed; it still holds {}", counted(holding, "reservation"))),
         },
+        "claimant.mark" => result
+            .get("marked")
+            .and_then(Value::as_u64)
+            .map(|count| format!("{} marked for this sweep; marks are gone after an hour", counted(count, "claimant"))),
+        "claimant.sweep" => {
+            let [unbound, released, waiting] = ["unbound", "released", "waiting"].map(|list| length(list).unwrap_or(0));
+            Some(format!("{unbound} unbound, {released} released, {waiting} missed and waiting for another sweep"))
+        }
         "subnet.remove" | "pool.remove" => Some("removed".to_owned()),
         "network.list" if length("networks") == Some(0) => {
             Some("no networks; make one: `allod network create lan --subnet 10.0.0.0/24,gateway=10.0.0.1`".to_owned())

@@ -3,12 +3,13 @@
 //! A command is complete: it carries no clock and no randomness (see [`Context`]) and needs nothing but the network's
 //! state to be decided. A method over several networks becomes one command for each.
 //!
-//! Here are [`Command`] itself and what all of it shares; `grant`, `holding` and `configure` have the words of their
-//! methods.
+//! Here are [`Command`] itself and what all of it shares; `grant`, `holding`, `sweep` and `configure` have the words of
+//! their methods.
 
 mod configure;
 mod grant;
 mod holding;
+mod sweep;
 
 use std::sync::Arc;
 
@@ -21,6 +22,7 @@ pub use self::configure::{
 };
 pub use self::grant::{Acquire, AcquireItem, Allocate, Claim, GrantOptions, MacWish, Wish};
 pub use self::holding::{Decline, Filter, ListSlice, Release, ReservationPatch, Target, Transfer};
+pub use self::sweep::{Binding, SweepLook};
 use super::address::{Address, Cidr, Range};
 use super::compact;
 use super::deployment::{Deploy, Settle};
@@ -70,6 +72,10 @@ pub enum Command {
         /// How many at most.
         limit: usize,
     },
+    /// A slice of the look of a `claimant.sweep`.
+    SweepLook(Box<SweepLook>),
+    /// A slice of the act of a `claimant.sweep`: what is still as it was judged is let go.
+    Sweep(Vec<Binding>),
     /// Empties a network that is being purged: a slice of at most `limit` entries.
     Purge {
         /// How many at most.
@@ -120,6 +126,7 @@ impl Command {
         match self {
             Command::Get(_)
             | Command::List(_)
+            | Command::SweepLook(_)
             | Command::Show
             | Command::Usage
             | Command::Map { .. }
@@ -136,6 +143,7 @@ impl Command {
             | Command::Decline(_)
             | Command::ReleaseOwner { .. }
             | Command::ReleaseScope { .. }
+            | Command::Sweep(_)
             | Command::Purge { .. }
             | Command::Configure { .. }
             | Command::MoveOut { .. }
@@ -153,6 +161,7 @@ impl Command {
             Command::Release(_)
                 | Command::ReleaseOwner { .. }
                 | Command::ReleaseScope { .. }
+                | Command::Sweep(_)
                 | Command::Purge { .. }
                 | Command::Unbind(..)
                 | Command::Expire
@@ -234,7 +243,7 @@ pub fn subnet_id(entropy: u128, index: u64) -> SubnetId {
 }
 
 /// A subnet as a client names it. A text that is no prefix is a name first, then an id.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum SubnetRef {
     /// By its prefix.
     Cidr(Cidr),
@@ -243,7 +252,7 @@ pub enum SubnetRef {
 }
 
 /// Pools as a client names them.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum PoolRef {
     /// The one pool with exactly this range.
     Range(Range),

@@ -6,7 +6,7 @@ use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 
 use super::address::{Address, Cidr, Range};
-use super::command::Moved;
+use super::command::{Binding, Moved};
 use super::compact;
 use super::deployment::Deployed;
 use super::state::{
@@ -232,6 +232,19 @@ pub struct ScopeUsage {
     pub unbound: u64,
 }
 
+/// A binding, as a sweep judges it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UsedAddress {
+    /// Who uses what.
+    pub binding: Binding,
+    /// Letting go releases it.
+    pub released: bool,
+    /// The claimant is not among those alive.
+    pub missing: bool,
+    /// It was missed before, for long enough: the network's actor knows.
+    pub due: bool,
+}
+
 /// What is answered.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
@@ -283,6 +296,22 @@ pub enum Outcome {
         released: Vec<Address>,
         /// More are held.
         more: bool,
+    },
+    /// A slice of the look of a sweep.
+    SweepLooked {
+        /// What is bound, ascending.
+        used: Vec<UsedAddress>,
+        /// Reservations of the scope that were looked at.
+        reservations: u64,
+        /// Where the next slice begins; none: this was the last.
+        next: Option<Address>,
+    },
+    /// A slice of the act of a sweep.
+    Swept {
+        /// Left with their owners.
+        unbound: Vec<Binding>,
+        /// Released with their claimants.
+        released: Vec<Binding>,
     },
     /// `network.create`, `network.get`, `network.update`, `network.restore`.
     Network(Box<NetworkView>),

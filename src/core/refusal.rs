@@ -47,6 +47,8 @@ pub struct NoCapacity {
     pub pools: Vec<PoolUsage>,
     /// In a word, what narrows the choice: `zone z1`, `family 6`, no dynamic pool, ….
     pub narrowed_by: Option<String>,
+    /// How long the request waited, if it did.
+    pub waited_ms: Option<u64>,
 }
 
 /// What a network is in the way of.
@@ -64,6 +66,8 @@ pub enum Missing {
     Reservation,
     /// No such deployment.
     Deployment,
+    /// Nobody was marked alive under this name.
+    Sweep,
 }
 
 impl Missing {
@@ -76,6 +80,7 @@ impl Missing {
             Missing::ReservedRange => "reserved range",
             Missing::Reservation => "reservation",
             Missing::Deployment => "deployment",
+            Missing::Sweep => "sweep",
         }
     }
 }
@@ -269,8 +274,22 @@ pub enum Refusal {
         max: u64,
     },
     /// No room.
-    #[error("network `{}` has no free address{}: {} of {} held, {} reserved, {} cooling, {} declined; add a pool, or release something", .0.network, narrowed(.0.narrowed_by.as_deref()), .0.held, .0.size, .0.reserved, .0.cooling, .0.declined)]
+    #[error("network `{}` has no free address{}{}: {} of {} held, {} reserved, {} cooling, {} declined; add a pool, or release something", .0.network, narrowed(.0.narrowed_by.as_deref()), waited(.0.waited_ms), .0.held, .0.size, .0.reserved, .0.cooling, .0.declined)]
     NotEnoughCapacity(Box<NoCapacity>),
+    /// A sweep would let go of too much.
+    #[error(
+        "the sweep would let go of {would_release} of the {} of scope `{scope}`, more than `max_share` allows: nothing was \
+         changed; make sure that everybody alive was named, or allow a larger `max_share`",
+        counted(*.reservations, "reservation")
+    )]
+    Brake {
+        /// The scope.
+        scope: Scope,
+        /// What would be let go.
+        would_release: u64,
+        /// How many the scope has where the sweep looks.
+        reservations: u64,
+    },
     /// `plan` is not the latest, or ended the other way.
     #[error("deployment `{deployment}`: {problem}")]
     PlanConflict {
@@ -325,6 +344,15 @@ impl Refusal {
         Refusal::NotFound { missing, what: format!("`{what}`"), hint: None }
     }
 
+    /// No capacity was found, and none came in this time.
+    pub fn note_wait(&mut self, waited_ms: u64) {
+        match self {
+            Refusal::NotEnoughCapacity(why) => why.waited_ms = Some(waited_ms),
+            Refusal::OfItem { refusal, .. } => refusal.note_wait(waited_ms),
+            _ => {} // Nothing else is waited for.
+        }
+    }
+
     /// Place in the protocol's order of precedence: where several apply, the lowest is answered.
     pub fn precedence(&self) -> u8 {
         match self {
@@ -341,6 +369,7 @@ impl Refusal {
             Refusal::Reserved { .. } => 10,
             Refusal::QuotaExceeded { .. } => 11,
             Refusal::NotEnoughCapacity(_) => 12,
+            Refusal::Brake { .. } => 13,
             Refusal::OfItem { refusal, .. } | Refusal::OfInstance { refusal, .. } => refusal.precedence(),
         }
     }
@@ -363,6 +392,12 @@ fn hint_of(hint: &Option<String>) -> String {
 
 fn narrowed(by: Option<&str>) -> String {
     by.map_or_else(String::new, |by| format!(" ({by})"))
+}
+
+fn waited(ms: Option<u64>) -> String {
+    ms.map_or_else(String::new, |ms| {
+        format!(", and in {}.{} s of waiting none came free", ms / 1_000, ms % 1_000 / 100)
+    })
 }
 
 /// A text that names what was asked for in a message.

@@ -14,6 +14,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use compact_str::CompactString;
@@ -23,11 +24,12 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::NodeId;
 use crate::actors::coordinator::{Done, Job, ListPlace, Order};
+use crate::actors::waits::{Caller, Wait};
 use crate::actors::{Applied, Fault, Item, Reply};
 use crate::core::command::Command;
 use crate::core::compact::sharing;
 use crate::core::types::{Name, NetworkId};
-use crate::limits::{DEADLINE_MS_MAX, PEER_FRAME_BYTES_MAX, PEER_IN_FLIGHT_REQUESTS_MAX};
+use crate::limits::{DEADLINE_MS_MAX, PEER_FRAME_BYTES_MAX, PEER_IN_FLIGHT_REQUESTS_MAX, WAIT_SECONDS_MAX};
 
 /// Bytes of a frame's length.
 const HEAD_BYTES: usize = 4;
@@ -56,6 +58,8 @@ pub struct SentItem {
     pub deadline_ms_left: Option<u64>,
     /// Change nothing.
     pub dry_run: bool,
+    /// Where it finds no capacity, it may wait for so many milliseconds.
+    pub wait_ms: Option<u64>,
 }
 
 /// A job, on its way.
@@ -71,6 +75,8 @@ pub struct SentOrder {
     pub deadline_ms_left: Option<u64>,
     /// Change nothing.
     pub dry_run: bool,
+    /// Where it finds no capacity, it may wait for so many milliseconds.
+    pub wait_ms: Option<u64>,
 }
 
 /// What the dialing node says.
@@ -95,6 +101,11 @@ pub enum Ask {
         /// The job.
         order: Box<SentOrder>,
     },
+    /// A connection of a client has nobody left who waits: what waits for it ends.
+    HangUp {
+        /// The client's connection at the node that asks.
+        conn: u64,
+    },
     /// A sign of life is wanted.
     Ping,
     /// The last that is asked on this connection: the answer to [`Answered::Closing`].
@@ -113,6 +124,8 @@ pub enum Answered {
         /// What it is answered.
         answer: Result<Done, Box<Fault>>,
     },
+    /// These found no capacity and wait: their answers come later.
+    Waits(#[serde(deserialize_with = "not_too_many")] Vec<u32>),
     /// It does not own that; nothing was begun.
     NotOwner {
         /// Of the ask.
@@ -158,31 +171,38 @@ fn deadline(left: Option<u64>, now: Instant) -> Option<Instant> {
     left.map(|ms| now + Duration::from_millis(ms.min(DEADLINE_MS_MAX)))
 }
 
+fn wait(ms: Option<u64>, caller: &Arc<Caller>) -> Option<Wait> {
+    ms.map(|ms| Wait { ms: ms.min(WAIT_SECONDS_MAX * 1_000), caller: Arc::clone(caller) })
+}
+
 impl SentItem {
     /// A request under the link's number.
     pub fn new(item: Item, ticket: u32, now: Instant) -> Self {
-        let Item { ticket: _, command, by, reason, deadline, dry_run } = item;
-        Self { ticket, command, by, reason, deadline_ms_left: left(deadline, now), dry_run }
+        let Item { ticket: _, command, by, reason, deadline, dry_run, wait } = item;
+        let wait_ms = wait.map(|wait| wait.ms);
+        Self { ticket, command, by, reason, deadline_ms_left: left(deadline, now), dry_run, wait_ms }
     }
 
-    /// The request as it is asked of an actor.
-    pub fn item(self, now: Instant) -> Item {
-        let Self { ticket, command, by, reason, deadline_ms_left, dry_run } = self;
-        Item { ticket, command, by, reason, deadline: deadline(deadline_ms_left, now), dry_run }
+    /// The request as it is asked of an actor, for this connection of a client.
+    pub fn item(self, now: Instant, caller: &Arc<Caller>) -> Item {
+        let Self { ticket, command, by, reason, deadline_ms_left, dry_run, wait_ms } = self;
+        let (deadline, wait) = (deadline(deadline_ms_left, now), wait(wait_ms, caller));
+        Item { ticket, command, by, reason, deadline, dry_run, wait }
     }
 }
 
 impl SentOrder {
     /// A job, its time counted from now.
     pub fn new(order: Order, now: Instant) -> Self {
-        let Order { job, by, reason, deadline, dry_run } = order;
-        Self { job, by, reason, deadline_ms_left: left(deadline, now), dry_run }
+        let Order { job, by, reason, deadline, dry_run, wait } = order;
+        let wait_ms = wait.map(|wait| wait.ms);
+        Self { job, by, reason, deadline_ms_left: left(deadline, now), dry_run, wait_ms }
     }
 
-    /// The job as it is asked of the coordinator.
-    pub fn order(self, now: Instant) -> Order {
-        let Self { job, by, reason, deadline_ms_left, dry_run } = self;
-        Order { job, by, reason, deadline: deadline(deadline_ms_left, now), dry_run }
+    /// The job as it is asked of the coordinator, for this connection of a client.
+    pub fn order(self, now: Instant, caller: &Arc<Caller>) -> Order {
+        let Self { job, by, reason, deadline_ms_left, dry_run, wait_ms } = self;
+        Order { job, by, reason, deadline: deadline(deadline_ms_left, now), dry_run, wait: wait(wait_ms, caller) }
     }
 }
 
@@ -280,7 +300,7 @@ pub fn encode_asks(ask: Ask, max: usize, out: &mut Vec<u8>) -> Vec<u32> {
         }
         Ask::Work { items, .. } => items.iter().map(|item| item.ticket).collect(),
         Ask::Job { ticket, .. } => vec![ticket],
-        Ask::Ping | Ask::Bye => Vec::new(),
+        Ask::HangUp { .. } | Ask::Ping | Ask::Bye => Vec::new(),
     }
 }
 
@@ -313,7 +333,7 @@ pub fn encode_answers(answered: Answered, max: usize, out: &mut Vec<u8>) {
         Answered::Job { ticket, .. } => {
             let _ = encode(&Answered::Job { ticket, answer: Err(too_long()) }, max, out);
         }
-        Answered::NotOwner { .. } | Answered::Pong | Answered::Closing => {}
+        Answered::Waits(_) | Answered::NotOwner { .. } | Answered::Pong | Answered::Closing => {}
     }
 }
 

@@ -117,6 +117,13 @@ impl Link {
         }
     }
 
+    /// A connection of a client hung up: what waits for it there ends.
+    pub fn hang_up(&self, conn: u64) {
+        if self.inner.with(|outstanding| outstanding.hang_up(conn)) {
+            self.inner.wake.notify_one();
+        }
+    }
+
     /// How it stands, and each change of it.
     pub fn state(&self) -> watch::Receiver<LinkState> {
         self.inner.state.subscribe()

@@ -14,11 +14,12 @@
 //!   new.
 //! - **Stop.** What was taken is answered; what comes after is told that it was not begun.
 //!
-//! What if the asking node dies? What it asked is carried out, the answers are dropped.
+//! What if the asking node dies? What it asked is carried out, the answers are dropped. What waits for capacity ends: with
+//! its client ([`Ask::HangUp`]), or with the connection.
 //!
 //! Review notes: is `under_way` lowered once for each request that raised it? Does every wait have a limit?
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -40,6 +41,7 @@ use super::secret::Secret;
 use super::strangers::Strangers;
 use super::{BUFFER_BYTES_KEPT, Identity, NodeId, READ_BYTES, handshake};
 use crate::actors::coordinator::Order;
+use crate::actors::waits::Caller;
 use crate::actors::{Item, Outlet, Reply, Told};
 use crate::limits::{
     PEER_FRAME_BYTES_MAX, PEER_GOODBYE_MS, PEER_HANDSHAKE_FRAME_BYTES_MAX, PEER_IDLE_MS, PEER_IN_FLIGHT_REQUESTS_MAX,
@@ -263,6 +265,14 @@ struct Conversation {
     said: Notify,
     /// The other node has asked the last that it asks.
     bye: AtomicBool,
+    /// Connections of its clients from which something came that may wait.
+    callers: Mutex<HashMap<u64, Arc<Caller>>>,
+}
+
+impl Drop for Conversation {
+    fn drop(&mut self) {
+        self.leave_all();
+    }
 }
 
 impl Conversation {
@@ -277,6 +287,7 @@ impl Conversation {
             aside: Mutex::default(),
             said: Notify::new(),
             bye: AtomicBool::new(false),
+            callers: Mutex::default(),
         }
     }
 
@@ -287,6 +298,28 @@ impl Conversation {
             end = self.read(reader, frames, outlet) => end,
             end = self.write(writer, inlet) => end,
         }
+    }
+
+    fn callers(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Arc<Caller>>> {
+        self.callers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The connection of a client there. Kept where something that came from it may wait, until it hangs up.
+    fn caller(&self, conn: u64, may_wait: bool) -> Arc<Caller> {
+        if !may_wait {
+            return Arc::default();
+        }
+        let caller = Arc::clone(self.callers().entry(conn).or_default());
+        if self.stop.is_cancelled() {
+            // Whoever stops waits for nobody.
+            caller.leave();
+        }
+        caller
+    }
+
+    /// Nobody waits there any more.
+    fn leave_all(&self) {
+        self.callers().values().for_each(|caller| caller.leave());
     }
 
     fn has_room(&self) -> bool {
@@ -338,12 +371,19 @@ impl Conversation {
         match ask {
             Ask::Work { conn, network, items } => {
                 let tickets: Vec<u32> = items.iter().map(|item| item.ticket).collect();
-                let items: Vec<Item> = items.into_iter().map(|item: SentItem| item.item(now)).collect();
+                let caller = self.caller(conn, items.iter().any(|item| item.wait_ms.is_some()));
+                let items: Vec<Item> = items.into_iter().map(|item: SentItem| item.item(now, &caller)).collect();
                 self.begin(tickets, stopping, || self.handler.work(&self.origin(conn), network, items, outlet));
             }
             Ask::Job { conn, ticket, order } => {
-                let order = order.order(now);
+                let caller = self.caller(conn, order.wait_ms.is_some());
+                let order = order.order(now, &caller);
                 self.begin(vec![ticket], stopping, || self.handler.job(&self.origin(conn), ticket, order, outlet));
+            }
+            Ask::HangUp { conn } => {
+                if let Some(caller) = self.callers().remove(&conn) {
+                    caller.leave();
+                }
             }
             Ask::Ping => {
                 let mut aside = self.aside();
@@ -383,8 +423,11 @@ impl Conversation {
     async fn write(&self, mut socket: WriteHalf<'_>, mut inlet: mpsc::UnboundedReceiver<Told>) -> End {
         let mut bytes = Vec::new();
         let mut closing: Option<tokio::time::Instant> = None;
+        // Said to wait, and not answered since: they count no more as under way.
+        let mut waits: HashSet<u32> = HashSet::new();
         loop {
-            if self.bye.load(Ordering::Acquire) && self.under_way.load(Ordering::Acquire) == 0 {
+            let all_answered = self.under_way.load(Ordering::Acquire) == 0 && waits.is_empty();
+            if self.bye.load(Ordering::Acquire) && all_answered {
                 return End::Stopped;
             }
             let first = tokio::select! {
@@ -393,12 +436,13 @@ impl Conversation {
                 () = self.stop.cancelled(), if closing.is_none() => {
                     closing = Some(tokio::time::Instant::now() + Duration::from_millis(PEER_GOODBYE_MS));
                     self.aside().push(Answered::Closing);
+                    self.leave_all();
                     None
                 }
                 () = tokio::time::sleep_until(closing.unwrap_or_else(tokio::time::Instant::now)),
-                    if closing.is_some() && self.under_way.load(Ordering::Acquire) == 0 => return End::Stopped,
+                    if closing.is_some() && all_answered => return End::Stopped,
             };
-            let answered = self.encode(first, &mut inlet, &mut bytes);
+            let answered = self.encode(first, &mut inlet, &mut waits, &mut bytes);
             self.blocked.store(true, Ordering::Release);
             if let Err(end) = write_all(&mut socket, &bytes).await {
                 return end;
@@ -412,8 +456,14 @@ impl Conversation {
         }
     }
 
-    /// Appends what is there to be said, up to a measure; answers how many requests it answers.
-    fn encode(&self, first: Option<Told>, inlet: &mut mpsc::UnboundedReceiver<Told>, out: &mut Vec<u8>) -> usize {
+    /// Appends what is there to be said, up to a measure; answers how many requests are not under way any more.
+    fn encode(
+        &self,
+        first: Option<Told>,
+        inlet: &mut mpsc::UnboundedReceiver<Told>,
+        waits: &mut HashSet<u32>,
+        out: &mut Vec<u8>,
+    ) -> usize {
         let mut answered = 0;
         for said in std::mem::take(&mut *self.aside()) {
             if let Answered::NotOwner { tickets, .. } = &said {
@@ -426,7 +476,7 @@ impl Conversation {
         while let Some(told) = next.take() {
             match told {
                 Told::Replies(mut replies) => {
-                    answered += replies.len();
+                    answered += replies.iter().filter(|reply| !waits.remove(&reply.ticket)).count();
                     run.append(&mut replies);
                     if run.len() >= FRAME_REPLIES {
                         encode_answers(Answered::Replies(std::mem::take(&mut run)), PEER_FRAME_BYTES_MAX, out);
@@ -434,8 +484,16 @@ impl Conversation {
                 }
                 // Subscriptions belong to the node that has the client.
                 Told::Notice(_) => {}
+                Told::Waits(tickets) => {
+                    answered += tickets.len();
+                    waits.extend(&tickets);
+                    if !run.is_empty() {
+                        encode_answers(Answered::Replies(std::mem::take(&mut run)), PEER_FRAME_BYTES_MAX, out);
+                    }
+                    encode_answers(Answered::Waits(tickets), PEER_FRAME_BYTES_MAX, out);
+                }
                 Told::Job(ticket, answer) => {
-                    answered += 1;
+                    answered += usize::from(!waits.remove(&ticket));
                     if !run.is_empty() {
                         encode_answers(Answered::Replies(std::mem::take(&mut run)), PEER_FRAME_BYTES_MAX, out);
                     }

@@ -27,6 +27,9 @@
 //!   it before the next one is opened.
 //! - **Bounds.** Requests under way and bytes that wait are bounded on both sides (see [`crate::limits`], `PEER_`); beyond
 //!   them a request is `overloaded` at once, and an owner whose answers are not taken stops reading.
+//! - **Who waits.** A request that waits for capacity is said to ([`frame::Answered::Waits`]) and counts no more as under
+//!   way: it is bounded where it waits. When its client hangs up, the owner is told ([`frame::Ask::HangUp`]); when the
+//!   connection breaks, all that waits for it ends. It is answered all the same, so that every ticket is.
 //! - **Nobody else.** Nothing is read from a node that has not proved to know the cluster's secret, nor from one of another
 //!   register, another number of shards or another format ([`handshake`]). The bytes after that are not encrypted and not
 //!   signed: nodes belong into a network of their own, or behind TLS.

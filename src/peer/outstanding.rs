@@ -33,6 +33,8 @@ struct Asked {
     reads: bool,
     /// In which buffer its bytes are.
     buffer: u64,
+    /// It was said to wait.
+    waits: bool,
 }
 
 impl Asked {
@@ -57,6 +59,8 @@ pub(super) struct Outstanding {
     /// Buffers that the writer has taken.
     taken: u64,
     connected: bool,
+    /// How many of them wait for capacity: these are bounded where they do.
+    waits: usize,
 }
 
 impl Outstanding {
@@ -96,6 +100,11 @@ impl Outstanding {
         self.append(Ask::Job { conn, ticket, order: Box::new(SentOrder::new(order, now)) })
     }
 
+    /// A connection of a client hung up. True if there is something to write.
+    pub fn hang_up(&mut self, conn: u64) -> bool {
+        self.connected && self.append(Ask::HangUp { conn })
+    }
+
     /// Asks for a sign of life.
     pub fn ping(&mut self) {
         self.append(Ask::Ping);
@@ -105,7 +114,7 @@ impl Outstanding {
         if !self.connected {
             return Some(Fault::NotReady { reason: NotReadyReason::NoOwner, retry_after_ms: RETRY_AFTER_MS });
         }
-        let problem = if self.asked.len() + more > PEER_IN_FLIGHT_REQUESTS_MAX {
+        let problem = if self.asked.len() - self.waits + more > PEER_IN_FLIGHT_REQUESTS_MAX {
             "the node that owns the network has as many requests of this node under way as it may"
         } else if self.waiting.len() >= PEER_QUEUE_BYTES_MAX {
             "the connection to the node that owns the network is full"
@@ -121,7 +130,8 @@ impl Outstanding {
         }
         let number = self.next;
         self.next = self.next.wrapping_add(1);
-        self.asked.insert(number, Asked { outlet: outlet.clone(), ticket, is_job, reads, buffer: self.taken });
+        let asked = Asked { outlet: outlet.clone(), ticket, is_job, reads, buffer: self.taken, waits: false };
+        self.asked.insert(number, asked);
         number
     }
 
@@ -135,10 +145,16 @@ impl Outstanding {
     }
 
     fn answer(&mut self, number: u32, tell: impl FnOnce(Asked)) {
-        match self.asked.remove(&number) {
+        match self.remove(number) {
             Some(asked) => tell(asked),
             None => tracing::debug!(number, "an answer that nobody waits for"),
         }
+    }
+
+    fn remove(&mut self, number: u32) -> Option<Asked> {
+        let asked = self.asked.remove(&number)?;
+        self.waits -= usize::from(asked.waits);
+        Some(asked)
     }
 
     /// All bytes that wait, for the writer, which gives back an empty buffer. From now on their requests may be under way.
@@ -154,7 +170,7 @@ impl Outstanding {
             Answered::Replies(replies) => {
                 let mut run: Option<(Outlet, Vec<Reply>)> = None;
                 for Reply { ticket: number, answer } in replies {
-                    let Some(asked) = self.asked.remove(&number) else { continue };
+                    let Some(asked) = self.remove(number) else { continue };
                     if asked.is_job {
                         asked.told(mismatched());
                         continue;
@@ -180,6 +196,15 @@ impl Outstanding {
                     asked.told(mismatched());
                 }
             }),
+            Answered::Waits(numbers) => {
+                for number in numbers {
+                    let Some(asked) = self.asked.get_mut(&number).filter(|asked| !asked.waits) else { continue };
+                    asked.waits = true;
+                    self.waits += 1;
+                    // A closed outlet is a client that hung up.
+                    let _ = asked.outlet.send(Told::Waits(vec![asked.ticket]));
+                }
+            }
             Answered::NotOwner { tickets, owner } => {
                 tracing::debug!(requests = tickets.len(), owner = ?owner, "asked of a node that does not own it");
                 for number in tickets {
@@ -203,6 +228,7 @@ impl Outstanding {
     pub fn disconnect(&mut self, problem: &str) {
         self.connected = false;
         self.waiting = Vec::new();
+        self.waits = 0;
         for (_, asked) in self.asked.drain() {
             let fault = if asked.buffer == self.taken {
                 Fault::NotReady { reason: NotReadyReason::NoOwner, retry_after_ms: RETRY_AFTER_MS }

@@ -5,3 +5,4 @@ mod conversations;
 mod generate;
 mod handshakes;
 mod nodes;
+mod waiting;

@@ -12,7 +12,9 @@
 //! open, draining ──reset, failed write, slow client, idle, unfinished line──▶ closed
 //! ```
 //!
-//! A client that hangs up while requests are under way: they are carried out, their answers are dropped.
+//! A client that hangs up while requests are under way: they are carried out, their answers are dropped; what waits for
+//! capacity is given up. End of input is no hang-up, so where nothing is read any more, or not just now, a reset is listened
+//! for as long as something waits.
 //!
 //! Review notes: does every wait have a limit (`overdue`)? Is what was read still answered when the server stops?
 
@@ -22,6 +24,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use compact_str::CompactString;
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::Sleep;
@@ -183,9 +186,17 @@ impl Connection {
                     }
                     timer.as_mut().reset(tokio::time::Instant::now() + self.until_look());
                 }
+                ready = self.stream.ready(Interest::ERROR), if !may_read && self.session.waits() => {
+                    if ready.is_err() || !matches!(self.stream.take_error(), Ok(None)) {
+                        return End::Reset;
+                    }
+                    // Ready for an error, and there is none: it is not asked again at once.
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
                 () = stop.cancelled(), if !stopping => {
                     (stopping, self.ended) = (true, true);
                     self.session.end_watches();
+                    self.session.leave();
                 }
             }
         }

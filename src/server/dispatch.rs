@@ -13,6 +13,7 @@ use compact_str::CompactString;
 use super::deployments;
 use super::input;
 use super::render::{Shape, cursor};
+use super::sweeping;
 use crate::actors::coordinator::{AcquirePart, Job, ListPlace};
 use crate::core::address::{Address, Range};
 use crate::core::command::{
@@ -76,6 +77,8 @@ pub struct Planned {
     pub deadline: Option<Instant>,
     /// Change nothing.
     pub dry_run: bool,
+    /// Where it finds no capacity, it may wait for so many milliseconds.
+    pub wait_ms: Option<u64>,
 }
 
 fn version(if_version: Option<Serial>) -> Option<Version> {
@@ -100,10 +103,21 @@ pub fn plan(request: Request, read: Instant) -> Result<Planned, RpcError> {
     let method = request.method();
     let deadline = request.deadline_ms().map(|ms| read + Duration::from_millis(ms));
     let dry_run = request.is_dry_run();
+    let wait_ms = wait_ms(&request).filter(|ms| *ms > 0 && !dry_run);
     let reason = request.reason().map(|reason| CompactString::from(reason.as_str()));
     let mut shape = Shape { method, brief: false, if_absent: false, count_only: false, usage: false };
     let plan = plan_of(request, &mut shape)?;
-    Ok(Planned { method, plan, shape, reason, deadline, dry_run })
+    Ok(Planned { method, plan, shape, reason, deadline, dry_run, wait_ms })
+}
+
+/// How long a request waits for capacity. A claim names its address, and never lacks capacity: it waits for nothing.
+fn wait_ms(request: &Request) -> Option<u64> {
+    let seconds = match request {
+        Request::IpAllocate(ask) => ask.wait_seconds,
+        Request::IpAcquire(ask) => ask.wait_seconds,
+        _ => None, // Only these find no capacity.
+    };
+    seconds.map(|seconds| seconds.get() * 1_000)
 }
 
 fn plan_of(request: Request, shape: &mut Shape) -> Result<Plan, RpcError> {
@@ -123,6 +137,11 @@ fn plan_of(request: Request, shape: &mut Shape) -> Result<Plan, RpcError> {
         Request::IpList(ask) => list(*ask, shape)?,
         Request::OwnerRelease(ask) => owner_release(*ask)?,
         Request::ScopeRelease(ask) => Plan::All(Job::ReleaseScope(ask.scope)),
+        Request::ClaimantMark(ask) => {
+            let (scope, sweep) = (ask.scope, ask.sweep.into_inner());
+            Plan::All(Job::Mark { scope, sweep, claimants: ask.claimants.into_vec() })
+        }
+        Request::ClaimantSweep(ask) => sweeping::claimant_sweep(*ask)?,
         Request::NetworkCreate(ask) => network_create(*ask, shape)?,
         Request::NetworkGet(ask) => Plan::One(ask.network, Command::Show),
         Request::NetworkList(ask) => network_list(*ask, shape)?,

@@ -69,6 +69,7 @@ pub fn kind_of(refusal: &Refusal) -> ErrorKind {
         Refusal::Reserved { .. } => ErrorKind::Reserved,
         Refusal::QuotaExceeded { .. } => ErrorKind::QuotaExceeded,
         Refusal::NotEnoughCapacity(_) => ErrorKind::NotEnoughCapacity,
+        Refusal::Brake { .. } => ErrorKind::Brake,
         Refusal::OfItem { refusal, .. } | Refusal::OfInstance { refusal, .. } => kind_of(refusal),
     }
 }
@@ -139,6 +140,7 @@ fn facts(refusal: &Refusal, data: &mut ErrorData) {
             facts(refusal, data);
             data.instance = Some(instance.clone());
         }
+        Refusal::Brake { would_release, .. } => data.would_release = Some(*would_release),
         Refusal::OfItem { index, refusal } => {
             facts(refusal, data);
             data.index = Some(*index as u64);
@@ -175,6 +177,7 @@ fn no_capacity(why: &NoCapacity, data: &mut ErrorData) {
     data.declined = Some(Count(why.declined));
     data.next_free_at = why.next_free_at.map(|(wall, _)| wall);
     data.pools = Some(why.pools.iter().map(pool_fill).collect());
+    data.waited_ms = why.waited_ms;
 }
 
 fn pool_fill(pool: &PoolUsage) -> PoolFill {

@@ -5,7 +5,7 @@
 //! | `connection` | the socket of one client: cuts lines, bounds, timeouts, coalesced writes |
 //! | `session` | one client's requests without its socket: order, batches, answers |
 //! | `dispatch` | the match: method → what is asked of which actor |
-//! | `input`, `render`, `text`, `cursor` | wire → core; core → wire |
+//! | `input`, `sweeping`, `render`, `text`, `cursor` | wire → core; core → wire |
 //! | `watch` | subscriptions to events: asks page after page, here or at the owner |
 //! | `cluster` | what is known of the other nodes |
 //! | `forwarded` | what other nodes ask of this one |
@@ -26,6 +26,7 @@ pub mod input;
 pub mod render;
 pub mod role;
 pub mod session;
+mod sweeping;
 mod tally;
 pub mod text;
 pub mod watch;
@@ -130,6 +131,9 @@ impl Server {
                 max_in_flight: limits::IN_FLIGHT_REQUESTS_MAX as u64,
                 max_acquire_ips: limits::ACQUIRE_IPS_MAX as u64,
                 max_list_records: limits::LIST_PAGE_RECORDS_MAX as u64,
+                max_waiting: limits::CONNECTION_WAITING_REQUESTS_MAX as u64,
+                max_waiting_in_network: limits::NETWORK_WAITING_REQUESTS_MAX as u64,
+                max_wait_seconds: limits::WAIT_SECONDS_MAX,
             },
             time: self.clock.wall(),
             uptime_seconds: self.started.elapsed().as_secs(),

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use self::nouns::{dns, l2, map_pool, network, pool, reserved, scope_list, state_word, subnet, usage};
+use super::sweeping::sweep_result;
 use super::text;
 use crate::actors::coordinator::{Done, ListPlace};
 use crate::actors::events::Cursor;
@@ -308,7 +309,12 @@ impl Renderer {
             }
             Outcome::Done => out.extend_from_slice(b"{}"),
             // Inside the server only; nobody is answered with these.
-            Outcome::MovedOut(_) | Outcome::Expired { .. } | Outcome::Deployed { .. } | Outcome::Settled { .. } => {
+            Outcome::MovedOut(_)
+            | Outcome::Expired { .. }
+            | Outcome::SweepLooked { .. }
+            | Outcome::Swept { .. }
+            | Outcome::Deployed { .. }
+            | Outcome::Settled { .. } => {
                 out.extend_from_slice(b"{}");
             }
         }
@@ -387,6 +393,8 @@ impl Renderer {
                 text::boolean(out, *more);
                 out.push(b'}');
             }
+            Done::Marked(marked) => noun(out, &wire_nouns::MarkResult { marked: *marked }),
+            Done::Swept(swept) => noun(out, &sweep_result(swept)),
             Done::Deployed(all) => self.deployed(out, all),
             Done::Settled(released) => deployments::settled(out, released),
             Done::Deployment(record, views) => self.deployment(out, record, views),

@@ -10,11 +10,16 @@
 //!
 //! All requests that one read brought for one network leave as one message ([`Session::flush`]).
 //!
+//! **Waiting.** A request that finds no capacity may wait for some. From then on it stands in nobody's way: what was sent
+//! behind it goes on, jobs over several networks included. It counts as in flight all the same.
+//!
 //! **Where to** depends on the node's [`Role`]. When it changes, nothing more is sent until everything that is under way
 //! is answered; then what waited goes the new way.
 //!
-//! Review notes: does every request that was read end in exactly one `finish`? Is a batch's count lowered in every path?
-//! What if the client hangs up (the session is dropped, what was sent is carried out)?
+//! How answers become bytes is in `answering`.
+//!
+//! Review notes: does every request that was read end in exactly one `finish`? What if the client hangs up (the session is
+//! dropped: what was sent is carried out, what waits is given up)?
 
 mod answering;
 
@@ -30,17 +35,17 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use super::Server;
 use super::dispatch::{self, Plan, Planned};
 use super::faults::error_of;
-use super::render::{Renderer, Shape, noun};
+use super::render::{Renderer, Shape};
 use super::role::Role;
 use super::watch::{self, Watches};
-use crate::actors::coordinator::{self, Done, Order};
+use crate::actors::coordinator::{self, Order};
 use crate::actors::routes::Route;
-use crate::actors::{Answer, Fault, Item, NotReadyReason, Outlet, Reply, Told, answer_all};
+use crate::actors::waits::{Caller, Wait};
+use crate::actors::{Fault, Item, NotReadyReason, Outlet, Reply, Told, answer_all};
 use crate::core::address::Address;
 use crate::core::refusal::{Missing, Refusal};
 use crate::limits::IN_FLIGHT_REQUESTS_MAX;
 use crate::peer::frame;
-use crate::wire::nouns::Subscription;
 use crate::wire::values::NetworkRef;
 use crate::wire::{self, Id, Message, Method, Request, RpcError, envelope};
 
@@ -52,6 +57,8 @@ struct Pending {
     shape: Shape,
     asked: Option<Address>,
     read: Instant,
+    /// It waits for capacity.
+    waits: bool,
 }
 
 #[derive(Debug)]
@@ -121,6 +128,12 @@ pub struct Session {
     pending: Vec<Option<Pending>>,
     free: Vec<u32>,
     sent: usize,
+    /// How many of those that were sent wait for capacity.
+    waiting: usize,
+    /// This connection, as far as what waits is concerned.
+    caller: Arc<Caller>,
+    /// Something that may wait was sent to another node.
+    may_wait_there: bool,
     queue: VecDeque<Queued>,
     /// Tickets of jobs that block what they touch, and what that is.
     unfinished: Vec<(u32, Vec<CompactString>)>,
@@ -140,6 +153,12 @@ pub struct Session {
     pub out: Vec<u8>,
 }
 
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
 impl Session {
     /// For a client that is known as `by`. The receiver brings what must be handed to [`Session::absorb`].
     pub fn new(server: Arc<Server>, by: CompactString) -> (Self, mpsc::UnboundedReceiver<Told>) {
@@ -157,6 +176,9 @@ impl Session {
             pending: Vec::new(),
             free: Vec::new(),
             sent: 0,
+            waiting: 0,
+            caller: Arc::default(),
+            may_wait_there: false,
             queue: VecDeque::new(),
             unfinished: Vec::new(),
             barrier: None,
@@ -180,6 +202,16 @@ impl Session {
     /// Nothing more is fed to it, and nothing of it is under way: what is left are bytes for its client to take.
     pub fn asks_no_more(&mut self) {
         self.asking = None;
+    }
+
+    /// Does anything wait for capacity?
+    pub fn waits(&self) -> bool {
+        self.waiting > 0
+    }
+
+    /// Is there nothing in flight but what waits for capacity?
+    pub fn only_waits(&self) -> bool {
+        self.queue.is_empty() && self.sent == self.waiting
     }
 
     /// May more be read?
@@ -275,12 +307,13 @@ impl Session {
             self.here(here, &queued);
             return None;
         }
-        if self.moved || self.barrier.is_some() || self.waits(&queued.planned.plan) {
+        if self.moved || self.barrier.is_some() || self.must_wait(&queued.planned.plan) {
             return Some(queued);
         }
         let Queued { id, batch, asked, read, planned } = queued;
-        let Planned { method: _, plan, shape, reason, deadline, dry_run } = planned;
-        let pending = Pending { id, batch, shape, asked, read };
+        let Planned { method: _, plan, shape, reason, deadline, dry_run, wait_ms } = planned;
+        let wait = self.wait(wait_ms);
+        let pending = Pending { id, batch, shape, asked, read, waits: false };
         if let Some(fault) = self.role.nobody() {
             self.finish_error(pending, &error_of(&fault));
             return None;
@@ -303,7 +336,7 @@ impl Session {
                     }
                 };
                 let ticket = self.ticket(pending);
-                let item = Item { ticket, command, by: self.by.clone(), reason, deadline, dry_run };
+                let item = Item { ticket, command, by: self.by.clone(), reason, deadline, dry_run, wait };
                 // Named in two ways in one read: a new group goes behind the earlier one, so order stays.
                 match self.groups.iter_mut().rev().find(|group| group.to.is_same_network(&to)) {
                     Some(group) if group.to.is_named_as(&to) => group.items.push(item),
@@ -320,15 +353,32 @@ impl Session {
                 let touches = self.aliases(touches);
                 let ticket = self.ticket(pending);
                 self.unfinished.push((ticket, touches));
-                self.spawn(ticket, Order { job, by: self.by.clone(), reason, deadline, dry_run });
+                self.spawn(ticket, Order { job, by: self.by.clone(), reason, deadline, dry_run, wait });
             }
             Plan::All(job) => {
                 let ticket = self.ticket(pending);
                 self.barrier = Some(ticket);
-                self.spawn(ticket, Order { job, by: self.by.clone(), reason, deadline, dry_run });
+                self.spawn(ticket, Order { job, by: self.by.clone(), reason, deadline, dry_run, wait });
             }
         }
         None
+    }
+
+    /// That a request may wait so long, for this connection.
+    fn wait(&mut self, ms: Option<u64>) -> Option<Wait> {
+        let ms = ms?;
+        self.may_wait_there |= self.role.actors().is_none();
+        Some(Wait { ms, caller: Arc::clone(&self.caller) })
+    }
+
+    /// Nobody waits any more: what waits for capacity is answered, and nothing more begins to wait.
+    pub fn leave(&self) {
+        self.caller.leave();
+        if self.may_wait_there
+            && let Role::Follower { link, .. } = &*self.role
+        {
+            link.hang_up(self.number);
+        }
     }
 
     fn spawn(&self, ticket: u32, order: Order) {
@@ -377,11 +427,11 @@ impl Session {
     }
 
     /// Must it wait for something that is under way?
-    fn waits(&self, plan: &Plan) -> bool {
+    fn must_wait(&self, plan: &Plan) -> bool {
         let touched = |text: &str| self.unfinished.iter().any(|(_, touches)| touches.iter().any(|t| t == text));
         match plan {
             Plan::Here(_) => false,
-            Plan::All(_) => self.sent > 0,
+            Plan::All(_) => self.sent > self.waiting,
             _ if self.unfinished.is_empty() => false,
             // Another node knows which names are one network's.
             _ if self.role.actors().is_none() => true,
@@ -460,8 +510,25 @@ impl Session {
                 }
                 return;
             }
+            Told::Waits(tickets) => {
+                for ticket in tickets {
+                    self.waits_from_now(ticket);
+                }
+            }
         }
         self.pump();
+    }
+
+    /// It waits for capacity: it stands in nobody's way any more.
+    fn waits_from_now(&mut self, ticket: u32) {
+        let Some(Some(pending)) = self.pending.get_mut(ticket as usize) else { return };
+        if !std::mem::replace(&mut pending.waits, true) {
+            self.waiting += 1;
+        }
+        if self.barrier == Some(ticket) {
+            self.barrier = None;
+        }
+        self.unfinished.retain(|(unfinished, _)| *unfinished != ticket);
     }
 
     /// Sends what waited and need not wait any more.
@@ -494,58 +561,7 @@ impl Session {
         let pending = self.pending.get_mut(ticket as usize)?.take()?;
         self.free.push(ticket);
         self.sent -= 1;
+        self.waiting -= usize::from(pending.waits);
         Some(pending)
-    }
-
-    fn replied(&mut self, ticket: u32, answer: Answer, now: Instant) {
-        let Some(pending) = self.take(ticket) else { return };
-        match answer {
-            Ok(outcome) => {
-                self.tally.done(pending.shape.method, now - pending.read);
-                let (shape, asked) = (pending.shape, pending.asked);
-                self.finish(&pending, |renderer, out| renderer.outcome(out, &outcome, shape, asked));
-            }
-            Err(fault) => self.faulted(pending, &fault),
-        }
-    }
-
-    fn job_done(&mut self, ticket: u32, answer: Result<Done, Box<Fault>>, now: Instant) {
-        let Some(pending) = self.take(ticket) else { return };
-        match answer {
-            Ok(Done::Located(located)) => {
-                self.tally.done(pending.shape.method, now - pending.read);
-                let result = self.server.located(&located);
-                self.finish(&pending, |_, out| noun(out, &result));
-            }
-            Ok(Done::Watching { filter, cursor }) => {
-                match self.watches.as_mut().map(|watches| watches.begin(filter, cursor)) {
-                    Some(Ok(begun)) => {
-                        self.tally.done(pending.shape.method, now - pending.read);
-                        let result = Subscription { subscription: begun.number };
-                        self.finish(&pending, |_, out| noun(out, &result));
-                        // Nothing is said before that.
-                        begun.start();
-                    }
-                    Some(Err(error)) => self.finish_error(pending, &error),
-                    None => self.finish_error(pending, &watch::nowhere_to_tell()),
-                }
-            }
-            Ok(done) => {
-                self.tally.done(pending.shape.method, now - pending.read);
-                let (shape, asked) = (pending.shape, pending.asked);
-                self.finish(&pending, |renderer, out| renderer.done(out, &done, shape, asked));
-            }
-            Err(fault) => self.faulted(pending, &fault),
-        }
-    }
-
-    fn faulted(&mut self, pending: Pending, fault: &Fault) {
-        let error = error_of(fault);
-        self.finish_error(pending, &error);
-    }
-
-    fn finish_error(&mut self, pending: Pending, error: &RpcError) {
-        self.tally.refused(pending.shape.method.name(), error.kind());
-        self.answer_error(pending.id.as_ref(), pending.batch, error);
     }
 }

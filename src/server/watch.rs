@@ -147,7 +147,8 @@ impl Pages {
             Role::Owner(shared) => events::page(shared, &self.filter, &self.cursor, wait_ms).await,
             Role::Follower { link, .. } => {
                 let (outlet, mut told) = crate::actors::outlet();
-                let order = Order { job: job(), by: "watch".into(), reason: None, deadline: None, dry_run: false };
+                let order =
+                    Order { job: job(), by: "watch".into(), reason: None, deadline: None, dry_run: false, wait: None };
                 self.server.metrics.forwarded.inc();
                 link.job(self.session, 0, order, &outlet);
                 drop(outlet);
@@ -171,7 +172,7 @@ impl Pages {
 /// What stands in the way.
 async fn begin(server: &Arc<Server>, job: Job) -> Result<(Filter, Cursor), Box<Fault>> {
     let (outlet, mut told) = crate::actors::outlet();
-    let order = Order { job, by: "watch".into(), reason: None, deadline: None, dry_run: false };
+    let order = Order { job, by: "watch".into(), reason: None, deadline: None, dry_run: false, wait: None };
     match &*server.seat.role() {
         Role::Owner(shared) => coordinator::spawn(shared, 0, order, outlet),
         Role::Follower { link, .. } => {

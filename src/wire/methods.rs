@@ -222,6 +222,9 @@ methods! {
             "Lets go everything that an owner holds.";
         ScopeRelease "scope.release" Write Several nouns::ReleaseAllResult,
             "Lets go everything that a deployment or tenant holds.";
+        ClaimantMark "claimant.mark" Write Several nouns::MarkResult, "Notes which claimants are alive.";
+        ClaimantSweep "claimant.sweep" Write NetworkOrSeveral nouns::SweepResult,
+            "Unbinds or releases what no living claimant uses.";
         NetworkCreate "network.create" Write Several nouns::Network, "Makes a network.";
         NetworkGet "network.get" Read Network nouns::Network, "Answers a network.";
         NetworkList "network.list" Read Several nouns::NetworkListResult, "Lists networks.";
@@ -264,8 +267,6 @@ methods! {
         RpcDiscover "rpc.discover" Read Server nouns::Document, "Answers this document.";
     }
     later {
-        ClaimantMark "claimant.mark" Write Several "Notes which claimants are alive.";
-        ClaimantSweep "claimant.sweep" Write NetworkOrSeveral "Unbinds or releases what no living claimant uses.";
         EventsHistory "events.history" Read Several "Tells who held what, when, and why it ended.";
         InventoryCompare "inventory.compare" Read Several "Compares what is held with what is there.";
         ClusterDrain "cluster.drain" Write Server "Takes a node out of service in order.";

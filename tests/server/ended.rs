@@ -32,7 +32,7 @@ fn parts(store: Arc<dyn Store>, fatal: UnboundedSender<allod::actors::Fatal>) ->
 }
 
 async fn ask(shared: &Arc<Shared>, job: Job) -> Result<Done, Box<Fault>> {
-    let order = Order { job, by: "test".into(), reason: None, deadline: None, dry_run: false };
+    let order = Order { job, by: "test".into(), reason: None, deadline: None, dry_run: false, wait: None };
     let (outlet, mut answers) = outlet();
     coordinator::spawn(shared, 7, order, outlet);
     match answers.recv().await {

@@ -249,13 +249,26 @@ fn scenes(kind: ErrorKind) -> Vec<Scene> {
                 }
             }),
         ],
+        ErrorKind::Brake => vec![
+            scene(
+                "a sweep that would let go of more than a fifth",
+                Call(
+                    "claimant.sweep",
+                    json!({"scope": "default", "alive": [], "grace_seconds": 0}),
+                    &["claimant", "sweep", "default", "--none-alive", "--grace", "0s"],
+                ),
+            )
+            .given(|_, client| {
+                client.ok("ip.allocate", json!({"network": "lan", "owner": "web/0", "claimant": "vm-1"}));
+                client.ok("claimant.sweep", json!({"scope": "default", "alive": []}));
+            }),
+        ],
         ErrorKind::LineTooLong => vec![scene(
             "a line beyond server.max_line_bytes",
             Call("ip.get", json!({"address": "1".repeat(1_100)}), LONG),
         )],
-        // Sweeps, events, several nodes, rates and permissions: what refuses so is not there yet.
-        ErrorKind::Brake
-        | ErrorKind::CursorLost
+        // Events, several nodes, rates and permissions: what refuses so is not there yet.
+        ErrorKind::CursorLost
         | ErrorKind::Moved
         | ErrorKind::RateLimited
         | ErrorKind::Unauthenticated

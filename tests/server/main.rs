@@ -28,4 +28,7 @@ mod spread;
 mod stop;
 mod stores;
 mod support;
+mod sweeps;
+mod waits;
+mod waits_together;
 mod watch;

@@ -300,32 +300,6 @@ fn what_comes_later_is_refused_clearly() {
     for method in ["cluster.drain", "auth.login", "cluster.accept", "inventory.compare"] {
         assert_eq!(client.kind(method, json!({})), "method_not_found");
     }
-    assert_eq!(client.kind("claimant.mark", json!({"scope": "s", "sweep": "x", "claimants": []})), "method_not_found");
-}
-
-#[test]
-fn nobody_waits_yet_and_who_asks_to_is_told_so() {
-    let server = TestServer::new();
-    let mut client = server.with_lan();
-    for (method, params) in [
-        ("ip.allocate", json!({"network": "lan", "owner": "a"})),
-        ("ip.claim", json!({"network": "lan", "owner": "a", "address": "10.0.0.2"})),
-        ("ip.acquire", json!({"network": "lan", "owner": "b", "ips": [{}]})),
-    ] {
-        let waiting = |seconds: u64| {
-            let mut params = params.clone();
-            params["wait_seconds"] = json!(seconds);
-            params
-        };
-        let error = client.call(method, waiting(3))["error"].clone();
-        let data = &error["data"];
-        assert_eq!((&data["kind"], &data["field"]), (&json!("invalid_argument"), &json!("wait_seconds")), "{error}");
-        assert!(
-            error["message"].as_str().unwrap().contains("`wait_seconds` is not served by this version yet"),
-            "{error}"
-        );
-        client.ok(method, waiting(0));
-    }
 }
 
 /// Every answer of the suite that is written by hand reads back as the published noun.

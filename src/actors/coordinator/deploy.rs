@@ -167,7 +167,7 @@ impl Coordinator {
         let known = &seat.known;
         let name = record.as_ref().or(known.record.as_ref()).map(|record| record.name.clone());
         let (Some(name), true) = (name, record != known.record) else {
-            return commit(&self.shared, holds, parts).await;
+            return commit(&self.shared, holds, parts, None).await;
         };
         parts.push(self.record_part(known, record.as_ref()));
         let bytes: usize = parts.iter().map(|part| part.bytes).sum();
@@ -180,7 +180,7 @@ impl Coordinator {
         }
         // Its lane must be found again, whatever becomes of the commit.
         self.shared.deployments.put(&name, known.clone());
-        commit(&self.shared, holds, parts).await?;
+        commit(&self.shared, holds, parts, None).await?;
         match record {
             Some(record) => {
                 let known = Known { record: Some(record), ..known.clone() };
@@ -210,7 +210,7 @@ impl Coordinator {
         let routes: Vec<Arc<Route>> = networks.iter().map(|network| Arc::clone(&network.route)).collect();
         self.together(&routes, "deployment")?;
         let seen = seen_of(&routes);
-        let holds = match Holds::of(&self.shared, routes).await {
+        let holds = match Holds::of(&self.shared, routes, None).await {
             Ok(holds) => holds,
             Err(fault) => return Err(self.seen_durably(seen, fault).await),
         };
@@ -355,7 +355,7 @@ impl Coordinator {
         let routes: Vec<Arc<Route>> = networks.values().map(|(route, _)| Arc::clone(route)).collect();
         self.together(&routes, "deployment")?;
         let seen = seen_of(&routes);
-        let holds = match Holds::of(&self.shared, routes).await {
+        let holds = match Holds::of(&self.shared, routes, None).await {
             Ok(holds) => holds,
             Err(fault) => return Err(self.seen_durably(seen, fault).await),
         };
@@ -436,7 +436,7 @@ impl Coordinator {
         if let Done::Released { more: false, .. } = &done
             && !self.dry_run
         {
-            let holds = Holds::of(&self.shared, Vec::new()).await?;
+            let holds = Holds::of(&self.shared, Vec::new(), None).await?;
             self.conclude(&seat, holds, Vec::new(), None).await.map_err(|fault| match *fault {
                 // What it held was let go all the same.
                 Fault::Unavailable { problem, .. } => {

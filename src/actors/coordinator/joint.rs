@@ -1,15 +1,17 @@
-//! What changes several networks at once: hold, decide, one joint unit, go on.
+//! What changes several networks at once: hold, decide, one joint unit, go on. `waiting` has `ip.acquire`; `subnet.move` is
+//! here.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
 use super::configure::{Act, comes_before_overlap, find_subnet};
-use super::{AcquirePart, Coordinator, Done, Outcomes, Tell, lost};
+use super::{AcquirePart, Coordinator, Done, Tell, lost};
 use crate::actors::committer::{Enqueue, Part, Staged, Unit};
 use crate::actors::directory::Check;
-use crate::actors::network::{DecideHeld, Finish, Hold, HoldId};
+use crate::actors::network::{DEFERRED_MS_MAX, DecideHeld, Finish, Hold, HoldId, HoldRefused, Waiting};
 use crate::actors::routes::Route;
 use crate::actors::service::Shared;
 use crate::actors::{Applied, Fault, NotReadyReason, Reply, only_answer};
@@ -20,6 +22,9 @@ use crate::core::refusal::{Missing, Refusal};
 use crate::core::types::{Generation, Slot, Version};
 use crate::store::TransactionId;
 
+/// How long holds begin again because it is the turn of somebody who waits.
+const BEHIND_MAX: Duration = Duration::from_millis(DEFERRED_MS_MAX);
+
 /// Networks that decide nothing else until this is finished or dropped.
 pub(super) struct Holds {
     hold: HoldId,
@@ -27,20 +32,42 @@ pub(super) struct Holds {
 }
 
 impl Holds {
-    /// Holds networks, which must be in order of their ids.
-    pub(super) async fn of(shared: &Shared, routes: Vec<Arc<Route>>) -> Result<Self, Box<Fault>> {
+    /// Holds networks, which must be in order of their ids. With `turn`, for a request that waits since then.
+    pub(super) async fn of(shared: &Shared, routes: Vec<Arc<Route>>, turn: Option<u64>) -> Result<Self, Box<Fault>> {
+        let begun = Instant::now();
+        loop {
+            match Self::try_all(shared, &routes, turn).await {
+                Ok(holds) => return Ok(holds),
+                Err(HoldRefused::Fault(fault)) => return Err(fault),
+                Err(HoldRefused::Behind(_)) if begun.elapsed() > BEHIND_MAX => {
+                    let problem = "requests that wait for one of the networks come first".to_owned();
+                    return Err(Box::new(Fault::Overloaded { problem, retry_after_ms: 50 }));
+                }
+                // Ended, or its network is no more: either way it is looked at anew.
+                Err(HoldRefused::Behind(over)) => drop(over.await),
+            }
+        }
+    }
+
+    async fn try_all(shared: &Shared, routes: &[Arc<Route>], turn: Option<u64>) -> Result<Self, HoldRefused> {
         let hold = HoldId(shared.clock.entropy());
         let mut holds = Holds { hold, held: Vec::with_capacity(routes.len()) };
         for route in routes {
             let (granted, answer) = oneshot::channel();
-            if route.addr.try_send(Hold { hold, granted }).is_err() {
-                return Err(Box::new(Fault::NotReady { reason: NotReadyReason::Restarting, retry_after_ms: 200 }));
+            if route.addr.try_send(Hold { hold, turn, granted }).is_err() {
+                let fault = Fault::NotReady { reason: NotReadyReason::Restarting, retry_after_ms: 200 };
+                return Err(HoldRefused::Fault(Box::new(fault)));
             }
             // From here on it is ours to end, also if it is granted after we gave up.
-            holds.held.push(route);
-            answer.await.map_err(|_| lost_before())??;
+            holds.held.push(Arc::clone(route));
+            answer.await.map_err(|_| HoldRefused::Fault(lost_before()))??;
         }
         Ok(holds)
+    }
+
+    /// What is held, in order.
+    pub(super) fn routes(&self) -> &[Arc<Route>] {
+        &self.held
     }
 
     pub(super) async fn decide(
@@ -58,17 +85,22 @@ impl Holds {
         answer.await.map_err(|_| lost_before())?
     }
 
-    fn finish(&mut self, apply: bool) {
-        for route in self.held.drain(..) {
+    fn finish(&mut self, apply: bool, waiting: impl Fn(usize) -> Waiting) {
+        for (at, route) in self.held.drain(..).enumerate() {
             // A closed mailbox is an actor that died with its hold; a new one loads what is durable.
-            let _ = route.addr.try_send(Finish { hold: self.hold, apply });
+            let _ = route.addr.try_send(Finish { hold: self.hold, apply, waiting: waiting(at) });
         }
+    }
+
+    /// Ends them without effect, and puts what was decided under them into the queues of their networks.
+    pub(super) fn list(mut self, waiting: impl Fn(usize) -> Waiting) {
+        self.finish(false, waiting);
     }
 }
 
 impl Drop for Holds {
     fn drop(&mut self) {
-        self.finish(false);
+        self.finish(false, |_| Waiting::No);
     }
 }
 
@@ -87,12 +119,18 @@ fn lost_before() -> Box<Fault> {
 /// Hands all parts to the committer as one unit, lets the networks go on, and waits until it is durable.
 ///
 /// The unit is in the committer's mailbox before any of the networks goes on, so whatever they decide next comes behind it.
-pub(super) async fn commit(shared: &Shared, mut holds: Holds, parts: Vec<Part>) -> Result<(), Box<Fault>> {
+/// With `waited`, it is of a request that waited and does not any more.
+pub(super) async fn commit(
+    shared: &Shared,
+    mut holds: Holds,
+    parts: Vec<Part>,
+    waited: Option<u64>,
+) -> Result<(), Box<Fault>> {
     let (outlet, answers) = crate::actors::outlet();
     let wrote = parts.iter().any(|part| part.changes > 0);
     let answers_then = vec![Staged { reply: Reply { ticket: 0, answer: Ok(Outcome::Done) }, wrote }];
     shared.enqueue(Enqueue(Unit::new(parts, Some(outlet), answers_then)));
-    holds.finish(true);
+    holds.finish(true, |_| waited.map_or(Waiting::No, |arrival| Waiting::Ended { arrival }));
     only_answer(answers).await.unwrap_or_else(|| Err(lost())).map(drop)
 }
 
@@ -108,51 +146,6 @@ impl Coordinator {
         }
         let problem = "spans networks that this store cannot commit together yet; ask for them one by one";
         Err(Refusal::invalid(field, problem).into())
-    }
-
-    /// `ip.acquire`: of several refusals the first in the protocol's order.
-    pub(super) async fn acquire(&self, parts: Vec<AcquirePart>, slot_prefix: &str) -> Outcomes {
-        let exact = parts.iter().any(|part| part.ask.exact);
-        let mut asks = self.by_network(parts, slot_prefix)?;
-        if asks.len() == 1
-            && let Some((route, ask)) = asks.pop()
-        {
-            let name = route.name.clone();
-            let outcome = self.ask(&route, Command::Acquire(Box::new(ask))).await?;
-            return Ok(acquired(vec![(name, outcome)], exact));
-        }
-        asks.sort_by_key(|(route, _)| route.id);
-        let routes: Vec<Arc<Route>> = asks.iter().map(|(route, _)| Arc::clone(route)).collect();
-        self.together(&routes, "ips")?;
-        let seen = seen_of(&routes);
-        let holds = match Holds::of(&self.shared, routes).await {
-            Ok(holds) => holds,
-            Err(fault) => return Err(self.seen_durably(seen, fault).await),
-        };
-        let transaction = self.transaction();
-        let (mut decided, mut outcomes) = (Vec::new(), Vec::new());
-        let mut first: Option<Box<Fault>> = None;
-        for (route, ask) in asks {
-            match holds.decide(self, &route, Command::Acquire(Box::new(ask)), transaction).await {
-                Ok((part, outcome)) => {
-                    decided.push(part);
-                    outcomes.push((route.name.clone(), outcome));
-                }
-                Err(fault) => {
-                    if first.as_ref().is_none_or(|first| rank(&fault) < rank(first)) {
-                        first = Some(fault);
-                    }
-                }
-            }
-        }
-        if let Some(fault) = first {
-            drop(holds);
-            return Err(self.seen_durably(seen, fault).await);
-        }
-        if !self.dry_run {
-            commit(&self.shared, holds, decided).await?;
-        }
-        Ok(acquired(outcomes, exact))
     }
 
     /// A refusal that was decided under holds, which have ended, leaves when all that it saw is durable, as every other
@@ -177,7 +170,11 @@ impl Coordinator {
     }
 
     /// What is asked of each network, however it was named: by name here, by id there.
-    fn by_network(&self, parts: Vec<AcquirePart>, slot_prefix: &str) -> Result<Vec<(Arc<Route>, Acquire)>, Box<Fault>> {
+    pub(super) fn by_network(
+        &self,
+        parts: Vec<AcquirePart>,
+        slot_prefix: &str,
+    ) -> Result<Vec<(Arc<Route>, Acquire)>, Box<Fault>> {
         let mut found: Vec<(Arc<Route>, AcquirePart)> = Vec::with_capacity(parts.len());
         for part in parts {
             let Some(route) = self.shared.routes.find(&part.network) else {
@@ -226,7 +223,7 @@ impl Coordinator {
         routes.sort_by_key(|route| route.id);
         self.together(&routes, "to")?;
         let mut act = self.lock(routes.iter().map(|route| route.id).collect()).await?;
-        let holds = Holds::of(&self.shared, routes).await?;
+        let holds = Holds::of(&self.shared, routes, None).await?;
         let transaction = self.transaction();
         let leaving = Command::MoveOut { subnet: subnet.clone(), if_version };
         let (out, outcome) = match holds.decide(self, &from, leaving, transaction).await {
@@ -254,7 +251,7 @@ impl Coordinator {
             tell.tell(Ok(Done::Outcome(outcome)));
             return Ok(());
         }
-        let committed = commit(&self.shared, holds, vec![out, into]).await;
+        let committed = commit(&self.shared, holds, vec![out, into], None).await;
         if committed.is_ok() {
             for route in [&to, &from] {
                 self.settle_as_is(&mut act, route).await;
@@ -347,7 +344,7 @@ pub(super) fn rank(fault: &Fault) -> (u8, usize) {
     }
 }
 
-fn acquired(outcomes: Vec<(Option<crate::core::types::Name>, Outcome)>, exact: bool) -> Done {
+pub(super) fn acquired(outcomes: Vec<(Option<crate::core::types::Name>, Outcome)>, exact: bool) -> Done {
     let mut all = Vec::new();
     let mut let_go = Vec::new();
     for (name, outcome) in outcomes {

@@ -101,7 +101,7 @@ impl<'a> Walk<'a> {
 }
 
 impl Coordinator {
-    fn route_of(&self, listing: &Listing) -> Option<Arc<Route>> {
+    pub(super) fn route_of(&self, listing: &Listing) -> Option<Arc<Route>> {
         self.shared.routes.by_id(listing.id)
     }
 

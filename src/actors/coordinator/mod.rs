@@ -20,6 +20,8 @@ mod deploy;
 mod events;
 mod joint;
 mod lists;
+pub mod sweep;
+mod waiting;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -35,6 +37,7 @@ use super::events::{Cursor, Filter as Wanted, Page};
 use super::network::Work;
 use super::routes::Route;
 use super::service::Shared;
+use super::waits::Wait;
 use super::{Answer, Applied, Fault, Item, NotReadyReason, Outlet, Told, directory};
 use crate::core::address::Address;
 use crate::core::catalog::Listing;
@@ -42,7 +45,7 @@ use crate::core::command::{Acquire, Command, Configure, Filter, NetworkInput, Su
 use crate::core::deployment::Deployment;
 use crate::core::outcome::{Grant, Lookup, NetworkView, Outcome, ScopeUsage, UsageReport, View};
 use crate::core::refusal::{Missing, Refusal};
-use crate::core::types::{Name, NetworkId, Owner, Scope, Version};
+use crate::core::types::{Claimant, Name, NetworkId, Owner, Scope, Version};
 use crate::store::ShardId;
 
 /// Where a page of `ip.list` goes on: behind this address of this network.
@@ -139,6 +142,17 @@ pub enum Job {
     },
     /// `deployment.delete`.
     DeleteDeployment(Scope),
+    /// `claimant.mark`.
+    Mark {
+        /// Of these reservations.
+        scope: Scope,
+        /// Name of the sweep.
+        sweep: CompactString,
+        /// Who is alive.
+        claimants: Vec<Claimant>,
+    },
+    /// `claimant.sweep`.
+    Sweep(Box<sweep::Sweep>),
     /// `ip.list`.
     List {
         /// Only here.
@@ -236,7 +250,9 @@ impl Job {
             | Job::ReleaseOwner { .. }
             | Job::Settle { .. }
             | Job::DeleteDeployment(_)
-            | Job::ReleaseScope(_) => false,
+            | Job::ReleaseScope(_)
+            | Job::Mark { .. }
+            | Job::Sweep(_) => false,
         }
     }
 }
@@ -254,6 +270,8 @@ pub struct Order {
     pub deadline: Option<Instant>,
     /// Change nothing.
     pub dry_run: bool,
+    /// Where it finds no capacity, it may wait for some.
+    pub wait: Option<Wait>,
 }
 
 /// What a job answers.
@@ -290,6 +308,10 @@ pub enum Done {
         /// Where the next page begins.
         next: Option<Scope>,
     },
+    /// `claimant.mark`: how many are marked under this name now.
+    Marked(u64),
+    /// `claimant.sweep`.
+    Swept(sweep::Swept),
     /// `ip.list`.
     Listed {
         /// The page.
@@ -360,6 +382,14 @@ impl Tell {
     }
 }
 
+impl Tell {
+    /// It waits: what was asked behind it need not wait for it.
+    fn waits(&self) {
+        // A closed outlet is a client that hung up: that it has left is told elsewhere.
+        let _ = self.outlet.send(Told::Waits(vec![self.ticket]));
+    }
+}
+
 impl Drop for Tell {
     fn drop(&mut self) {
         if !self.told {
@@ -379,12 +409,13 @@ pub fn spawn(shared: &Arc<Shared>, ticket: u32, order: Order, outlet: Outlet) {
     reactor.spawn(async move {
         let _unanswered = unanswered;
         let mut tell = Tell { outlet, ticket, told: false };
-        let coordinator = Coordinator { shared, by: order.by, reason: order.reason, dry_run: order.dry_run };
+        let Order { job, by, reason, deadline: _, dry_run, wait } = order;
+        let coordinator = Coordinator { shared, by, reason, dry_run, wait };
         if order.deadline.is_some_and(|deadline| deadline < Instant::now()) {
             let problem = "the request's `deadline_ms` was over before it was begun".to_owned();
             return tell.tell(Err(Box::new(Fault::Overloaded { problem, retry_after_ms: 0 })));
         }
-        coordinator.run(order.job, &mut tell).await;
+        coordinator.run(job, &mut tell).await;
     });
 }
 
@@ -430,6 +461,7 @@ struct Coordinator {
     by: CompactString,
     reason: Option<CompactString>,
     dry_run: bool,
+    wait: Option<Wait>,
 }
 
 impl Coordinator {
@@ -443,7 +475,7 @@ impl Coordinator {
             Job::Move { from, subnet, to, if_version } => {
                 return self.move_subnet(&from, subnet, &to, if_version, tell).await;
             }
-            Job::Acquire { parts, slot_prefix } => self.acquire(parts, &slot_prefix).await,
+            Job::Acquire { parts, slot_prefix } => self.acquire(parts, &slot_prefix, tell).await,
             Job::ReleaseOwner { scope, owner, network } => {
                 let command = |limit| Command::ReleaseOwner { scope: scope.clone(), owner: owner.clone(), limit };
                 self.release(network.as_deref(), (&scope, Some(&owner)), command).await
@@ -458,6 +490,8 @@ impl Coordinator {
             Job::Deployment(name) => self.deployment(name).await,
             Job::Deployments { after, limit } => self.deployments(after, limit).await,
             Job::DeleteDeployment(name) => self.delete_deployment(name).await,
+            Job::Mark { scope, sweep, claimants } => self.mark(&scope, &sweep, claimants),
+            Job::Sweep(ask) => self.sweep(*ask).await,
             Job::List { network, realm, filter, after, limit, count_only } => {
                 self.list(network.as_deref(), realm, *filter, after, (limit, count_only)).await
             }
@@ -492,7 +526,8 @@ impl Coordinator {
     }
 
     fn item(&self, command: Command, dry_run: bool) -> Item {
-        Item { ticket: 0, command, by: self.by.clone(), reason: self.reason.clone(), deadline: None, dry_run }
+        let (by, reason) = (self.by.clone(), self.reason.clone());
+        Item { ticket: 0, command, by, reason, deadline: None, dry_run, wait: None }
     }
 
     /// Asks one network one thing and waits until the answer may leave.
@@ -502,10 +537,31 @@ impl Coordinator {
     }
 
     async fn ask_item(&self, route: &Arc<Route>, item: Item) -> Answer {
-        let (outlet, answers) = crate::actors::outlet();
+        self.ask_and_wait_telling(route, item, || {}).await
+    }
+
+    /// The same for a request that may wait: whoever asked is told that it does.
+    async fn ask_and_wait(&self, route: &Arc<Route>, item: Item, tell: &Tell) -> Answer {
+        self.ask_and_wait_telling(route, item, || tell.waits()).await
+    }
+
+    async fn ask_and_wait_telling(&self, route: &Arc<Route>, item: Item, waits: impl Fn()) -> Answer {
+        let (outlet, mut answers) = crate::actors::outlet();
         send(&self.shared, route, false, vec![item], &outlet, Instant::now());
         drop(outlet);
-        crate::actors::only_answer(answers).await.unwrap_or_else(|| Err(lost()))
+        loop {
+            return match answers.recv().await {
+                Some(Told::Waits(_)) => {
+                    waits();
+                    continue;
+                }
+                Some(Told::Replies(mut replies)) => match replies.pop() {
+                    Some(reply) => reply.answer,
+                    None => Err(lost()),
+                },
+                Some(Told::Job(..) | Told::Notice(_)) | None => Err(lost()),
+            };
+        }
     }
 
     async fn question(&self, question: Question) -> Result<directory::Told, Box<Fault>> {

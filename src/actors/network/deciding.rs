@@ -43,13 +43,18 @@ impl NetworkActor {
     /// Carries steps out that become durable with this unit.
     pub(super) fn apply(&mut self, steps: &[Step], now: ShardTime, unit: u64) -> Result<(), ()> {
         let lost = self.mac_changes(steps).lost;
-        let network = &mut self.network;
-        catch_unwind(AssertUnwindSafe(|| steps.iter().for_each(|step| network.apply(step, now)))).map_err(drop)?;
+        let (network, waiting) = (&mut self.network, &mut self.waiting);
+        let step = |step: &Step| {
+            waiting.note(network, step);
+            network.apply(step, now);
+        };
+        catch_unwind(AssertUnwindSafe(|| steps.iter().for_each(step))).map_err(drop)?;
         self.macs_leave(&lost, unit);
         if self.network.is_gone() {
             self.phase = Phase::Gone;
         }
         self.note_scopes(steps);
+        self.claimants_stepped(steps);
         Ok(())
     }
 

@@ -1,14 +1,16 @@
 //! What a network's actor is sent.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use actix::prelude::*;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use crate::actors::committer::Part;
 use crate::actors::routes::{PermitGuard, Route};
 use crate::actors::{Fault, Item, NotReadyReason, Outlet, answer_all};
+use crate::core::command::Command;
 use crate::core::deployment::Deployment;
 use crate::core::outcome::Outcome;
 use crate::core::types::Generation;
@@ -42,8 +44,89 @@ pub struct HoldId(pub u128);
 pub struct Hold {
     /// Whose.
     pub hold: HoldId,
+    /// Since when it waits, if it does: its place in the order of all waiters.
+    pub turn: Option<u64>,
     /// Told when it is granted.
-    pub granted: oneshot::Sender<Result<(), Box<Fault>>>,
+    pub granted: oneshot::Sender<Result<(), HoldRefused>>,
+}
+
+/// Why a hold is not granted.
+#[derive(Debug)]
+pub enum HoldRefused {
+    /// The network is not to be had.
+    Fault(Box<Fault>),
+    /// It is the turn of somebody who waits for longer: let go of everything that is held, and begin again when this ends.
+    Behind(oneshot::Receiver<()>),
+}
+
+impl Hold {
+    /// It is not granted.
+    pub(super) fn refuse(self, fault: Fault) {
+        // Who asked may have given up.
+        let _ = self.granted.send(Err(HoldRefused::Fault(Box::new(fault))));
+    }
+}
+
+/// What a request over several networks shares with its entries in their queues.
+#[derive(Debug)]
+pub struct Rooms {
+    /// By network: may there be room for its part?
+    rooms: Vec<AtomicBool>,
+    /// Told when there may be room everywhere, or an entry is no more.
+    woken: Notify,
+}
+
+impl Rooms {
+    /// Of so many networks, none of which is known to have any.
+    pub fn new(networks: usize) -> Self {
+        Self { rooms: (0..networks).map(|_| AtomicBool::new(false)).collect(), woken: Notify::new() }
+    }
+
+    /// Notes what was found in one network. Answers whether there may be room in all.
+    pub fn note_room(&self, index: usize, is_there: bool) -> bool {
+        self.rooms[index].store(is_there, Ordering::SeqCst);
+        is_there && self.rooms.iter().all(|room| room.load(Ordering::SeqCst))
+    }
+
+    /// Something is to be looked at.
+    pub fn wake(&self) {
+        self.woken.notify_one();
+    }
+
+    /// Until then.
+    pub async fn woken(&self) {
+        self.woken.notified().await;
+    }
+}
+
+/// One network's place in a request over several that waits.
+#[derive(Debug, Clone)]
+pub struct Several {
+    /// Shared with the others.
+    pub state: Arc<Rooms>,
+    /// Which of them it is.
+    pub index: usize,
+}
+
+/// What becomes of the entry of a request over several networks when its hold ends.
+#[derive(Debug)]
+pub enum Waiting {
+    /// There is none.
+    No,
+    /// It waits, or goes on waiting.
+    Begins {
+        /// Its place in the order.
+        arrival: u64,
+        /// What it asks of this network.
+        command: Command,
+        /// Its place among the networks.
+        several: Several,
+    },
+    /// It is over.
+    Ended {
+        /// Its place in the order.
+        arrival: u64,
+    },
 }
 
 /// A decision under a hold: nothing is applied until [`Finish`].
@@ -68,7 +151,30 @@ pub struct Finish {
     pub hold: HoldId,
     /// Take effect, or forget.
     pub apply: bool,
+    /// Does it wait?
+    pub waiting: Waiting,
 }
+
+/// A request over several networks waits no more.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Unlist {
+    /// Its place in the order.
+    pub arrival: u64,
+}
+
+/// Nobody waits any more for a request of this network.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub(super) struct GiveUp {
+    /// Its place in the order.
+    pub(super) arrival: u64,
+}
+
+/// Serving who waits goes on.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub(super) struct Serve;
 
 /// The tenure is over. What waits is answered: nothing of it was begun.
 #[derive(Debug, Message)]

@@ -91,6 +91,8 @@ impl NetworkActor {
             | Command::List(_)
             | Command::ReleaseOwner { .. }
             | Command::ReleaseScope { .. }
+            | Command::SweepLook(_)
+            | Command::Sweep(_)
             | Command::Purge { .. }
             | Command::Show
             | Command::Usage

@@ -9,7 +9,7 @@ use crate::core::compact;
 use crate::core::types::{Claimant, Labels, Mac, Owner, OwnerUid, Scope, Slot, SlotKey};
 
 /// Where an automatic grant may come from, and how large it is.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Wish {
     /// One family only.
     pub family: Option<Family>,

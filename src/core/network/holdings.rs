@@ -191,6 +191,11 @@ impl Holdings {
         self.scopes.get(scope).map_or(0, |chain| chain.current)
     }
 
+    /// Reservations of a scope, obsolete ones too.
+    pub(super) fn scope_held(&self, scope: &Scope) -> u64 {
+        self.scopes.get(scope).map_or(0, |chain| chain.current + chain.obsolete)
+    }
+
     /// Everything that an owner holds, obsolete ones too, in no particular order.
     pub(super) fn of_owner(&self, scope: &Scope, owner: &Owner) -> impl Iterator<Item = (Address, &Arc<Reservation>)> {
         self.chain(self.owner_first(scope, owner).unwrap_or(NONE), |record| record.owner_next)

@@ -264,6 +264,20 @@ impl Layout {
         range.contains(address).then_some(index)
     }
 
+    /// Every pool.
+    pub(super) fn all(&self) -> PoolSet {
+        let mut all = PoolSet::default();
+        (0..self.pools.len()).for_each(|index| all.add(index));
+        all
+    }
+
+    /// Pools that share addresses with a range. Cost: O(log pools + found).
+    pub(super) fn pools_over(&self, range: Range) -> impl Iterator<Item = usize> {
+        let from = self.pools_by_address.partition_point(|(pool, _)| pool.last() < range.first());
+        let over = self.pools_by_address[from..].iter().take_while(move |(pool, _)| pool.first() <= range.last());
+        over.map(|(_, index)| *index)
+    }
+
     /// Index of the pool, in drawing order, in which an address lies. Cost: O(log pools).
     pub(super) fn pool_of(&self, address: Address) -> Option<usize> {
         let at = self.pools_by_address.partition_point(|(range, _)| range.first() <= address).checked_sub(1)?;

@@ -16,7 +16,7 @@ use crate::core::command::{
 };
 use crate::core::outcome::{Decision, Grant, Outcome};
 use crate::core::refusal::{Missing, Refusal};
-use crate::core::state::{Declined, Details, Entry, Event, EventKind, Key, Reservation, Step};
+use crate::core::state::{Declined, Details, Entry, Event, EventKind, Key, Reservation, State, Step};
 use crate::core::types::{Claimant, Generation, Labels, Owner, Scope, Slot, SlotKey};
 use crate::limits;
 
@@ -144,8 +144,9 @@ impl Network {
             return draft.finish(outcome);
         }
         // What was let go cools, as the network may be restored.
-        let is_held = |step: &&Step| step.event.is_some();
-        let released = draft.steps.iter().filter(is_held).count() as u64;
+        let is_release =
+            |step: &&Step| step.event.is_some() && !matches!(step.state, Some(State::Entry(Entry::Held(_))));
+        let released = draft.steps.iter().filter(is_release).count() as u64;
         if released == self.holdings.held() {
             // With the last reservation goes what cools or is declined, or as much of it as one commit takes.
             draft.steps.iter_mut().for_each(|step| step.state = None);

@@ -28,12 +28,15 @@ mod pool_set;
 mod read;
 mod rested;
 mod settle;
+mod sweep;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod tests_sequences;
+mod waiting;
 
 pub use configure::{create, pool_differs_from, subnet_differs_from};
+pub use waiting::{Opened, Reach};
 
 use std::sync::Arc;
 
@@ -159,6 +162,8 @@ impl Network {
             Command::List(ask) => self.list(ask, context),
             Command::ReleaseOwner { scope, owner, limit } => Ok(self.release_owner(scope, owner, *limit, context)),
             Command::ReleaseScope { scope, limit } => Ok(self.release_scope(scope, *limit, context)),
+            Command::SweepLook(ask) => Ok(self.sweep_look(ask)),
+            Command::Sweep(bindings) => Ok(self.sweep(bindings, context)),
             Command::Purge { limit } => Ok(self.purge(*limit, context)),
             Command::Show => Ok(read::read(super::outcome::Outcome::Network(Box::new(self.show())))),
             Command::Usage => Ok(read::read(super::outcome::Outcome::Usage(Box::new(self.usage())))),

@@ -38,7 +38,7 @@ pub(super) struct Selection {
     subnet_pools: Option<PoolSet>,
     /// None where no pool was asked for; an empty set where the pool asked for is not there any more.
     pool: Option<PoolSet>,
-    pool_missing: bool,
+    pub(super) pool_missing: bool,
     zone: Option<PoolSet>,
     zone_name: Option<CompactString>,
     prefix_length: Option<u8>,
@@ -51,6 +51,13 @@ impl Selection {
             None => Some(0),
             Some(length) => family.width().checked_sub(length),
         }
+    }
+
+    /// All pools that it admits, open or not.
+    pub(super) fn pools(&self, network: &Network) -> PoolSet {
+        let mut pools = PoolSet::default();
+        network.layout.all().intersection(self.sets_of(network)).for_each(|index| pools.add(index));
+        pools
     }
 
     fn sets(&self) -> [Option<&PoolSet>; 4] {
@@ -335,11 +342,7 @@ impl Network {
     pub(super) fn no_capacity(&self, draft: &Draft<'_>, wish: &Wish, selection: &Selection) -> Refusal {
         let mut sum = crate::core::outcome::Counts::default();
         let mut pools = Vec::new();
-        let everything: PoolSet = (0..self.layout.pools.len()).fold(PoolSet::default(), |mut set, index| {
-            set.add(index);
-            set
-        });
-        for index in everything.intersection(selection.sets_of(self)) {
+        for index in self.layout.all().intersection(selection.sets_of(self)) {
             if self.pool_config(index).kind == crate::core::state::PoolKind::Dynamic {
                 let usage = self.pool_usage(index);
                 sum += usage.counts;
@@ -370,6 +373,7 @@ impl Network {
             next_free_at: next,
             pools,
             narrowed_by: narrowed,
+            waited_ms: None,
         }))
     }
 

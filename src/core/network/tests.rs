@@ -2,6 +2,7 @@
 
 mod corners;
 mod policies;
+mod sweeps;
 
 use super::*;
 use crate::core::address::Cidr;

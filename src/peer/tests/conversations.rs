@@ -275,6 +275,7 @@ async fn an_answer_that_nobody_waits_for_reaches_nobody() {
             Told::Job(ticket, answer) => {
                 assert!(told.insert(ticket) && answer.is_err(), "an answer of the wrong sort is an error");
             }
+            Told::Waits(tickets) => panic!("{tickets:?} wait"),
         }
     }
     assert_eq!(told, BTreeSet::from([10, 11, 12]));

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::actors::coordinator::{Done, Job, Order};
+use crate::actors::waits::{Caller, Wait};
 use crate::actors::{Item, Outlet, Reply, Told};
 use crate::core::address::Address;
 use crate::core::command::{Command, Target};
@@ -41,12 +42,18 @@ pub fn network() -> NetworkRef {
 }
 
 fn item(ticket: u32, command: Command) -> Item {
-    Item { ticket, command, by: "test".into(), reason: None, deadline: None, dry_run: false }
+    Item { ticket, command, by: "test".into(), reason: None, deadline: None, dry_run: false, wait: None }
 }
 
 /// A request that reads; `number` comes back in its answer.
 pub fn read(ticket: u32, number: u32) -> Item {
     item(ticket, Command::Get(Address::V4(number)))
+}
+
+/// A request that waits.
+pub fn wait(ticket: u32) -> Item {
+    let wait = Some(Wait { ms: 60_000, caller: Arc::default() });
+    Item { wait, ..renew(ticket, ticket) }
 }
 
 /// A request that changes something; `number` comes back in its answer.
@@ -56,7 +63,7 @@ pub fn renew(ticket: u32, number: u32) -> Item {
 }
 
 pub fn order(job: Job) -> Order {
-    Order { job, by: "test".into(), reason: None, deadline: None, dry_run: false }
+    Order { job, by: "test".into(), reason: None, deadline: None, dry_run: false, wait: None }
 }
 
 fn number_of(item: &Item) -> Address {
@@ -89,6 +96,8 @@ pub struct Owner {
     pub disowns: bool,
     /// How many realms a job is answered with, besides one.
     pub more_realms: usize,
+    /// What may wait does, until somebody answers it: connection, ticket and for whom.
+    pub waiting: Mutex<Vec<(u64, u32, Arc<Caller>, Outlet)>>,
 }
 
 impl Owner {
@@ -112,6 +121,15 @@ impl Serve for Owner {
         }
         let number = |item: &Item| (origin.conn, number_of(item).bits() as u32);
         self.asked.lock().unwrap().extend(items.iter().map(number));
+        let (waiting, items): (Vec<Item>, Vec<Item>) = items.into_iter().partition(|item| item.wait.is_some());
+        if !waiting.is_empty() {
+            let _ = outlet.send(Told::Waits(waiting.iter().map(|item| item.ticket).collect()));
+            self.taken.send_modify(|taken| *taken += waiting.len());
+            let waits = waiting
+                .into_iter()
+                .filter_map(|item| Some((origin.conn, item.ticket, item.wait?.caller, outlet.clone())));
+            self.waiting.lock().unwrap().extend(waits);
+        }
         if !self.silent {
             let reply =
                 |item: &Item| Reply { ticket: item.ticket, answer: Ok(Outcome::Released(vec![number_of(item)])) };

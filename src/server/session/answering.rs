@@ -1,9 +1,15 @@
 //! A session's way out: answers, alone or as members of a batch, and what its subscriptions have to say.
+//!
+//! Review notes: is a batch's count lowered in every path?
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::{Pending, Queued, Session};
+use crate::actors::coordinator::Done;
+use crate::actors::{Answer, Fault};
 use crate::server::dispatch::Here;
+use crate::server::faults::error_of;
 use crate::server::render::{Renderer, noun};
 use crate::server::watch::{self, Watches};
 use crate::wire::nouns::{SessionSetResult, Subscription};
@@ -34,6 +40,58 @@ impl Session {
         }
     }
 
+    pub(super) fn replied(&mut self, ticket: u32, answer: Answer, now: Instant) {
+        let Some(pending) = self.take(ticket) else { return };
+        match answer {
+            Ok(outcome) => {
+                self.tally.done(pending.shape.method, now - pending.read);
+                let (shape, asked) = (pending.shape, pending.asked);
+                self.finish(&pending, |renderer, out| renderer.outcome(out, &outcome, shape, asked));
+            }
+            Err(fault) => self.faulted(pending, &fault),
+        }
+    }
+
+    pub(super) fn job_done(&mut self, ticket: u32, answer: Result<Done, Box<Fault>>, now: Instant) {
+        let Some(pending) = self.take(ticket) else { return };
+        match answer {
+            Ok(Done::Located(located)) => {
+                self.tally.done(pending.shape.method, now - pending.read);
+                let result = self.server.located(&located);
+                self.finish(&pending, |_, out| noun(out, &result));
+            }
+            Ok(Done::Watching { filter, cursor }) => {
+                match self.watches.as_mut().map(|watches| watches.begin(filter, cursor)) {
+                    Some(Ok(begun)) => {
+                        self.tally.done(pending.shape.method, now - pending.read);
+                        let result = Subscription { subscription: begun.number };
+                        self.finish(&pending, |_, out| noun(out, &result));
+                        // Nothing is said before that.
+                        begun.start();
+                    }
+                    Some(Err(error)) => self.finish_error(pending, &error),
+                    None => self.finish_error(pending, &watch::nowhere_to_tell()),
+                }
+            }
+            Ok(done) => {
+                self.tally.done(pending.shape.method, now - pending.read);
+                let (shape, asked) = (pending.shape, pending.asked);
+                self.finish(&pending, |renderer, out| renderer.done(out, &done, shape, asked));
+            }
+            Err(fault) => self.faulted(pending, &fault),
+        }
+    }
+
+    fn faulted(&mut self, pending: Pending, fault: &Fault) {
+        let error = error_of(fault);
+        self.finish_error(pending, &error);
+    }
+
+    pub(super) fn finish_error(&mut self, pending: Pending, error: &RpcError) {
+        self.tally.refused(pending.shape.method.name(), error.kind());
+        self.answer_error(pending.id.as_ref(), pending.batch, error);
+    }
+
     pub(super) fn here(&mut self, here: Here, queued: &Queued) {
         let pending = Pending {
             id: queued.id.clone(),
@@ -41,6 +99,7 @@ impl Session {
             shape: queued.planned.shape,
             asked: None,
             read: queued.read,
+            waits: false,
         };
         if let Here::Unwatch(number) = here
             && !self.watches.as_mut().is_some_and(|watches| watches.end(number))
@@ -63,7 +122,7 @@ impl Session {
         });
     }
 
-    pub(super) fn finish(&mut self, pending: &Pending, write: impl FnOnce(&mut Renderer, &mut Vec<u8>)) {
+    fn finish(&mut self, pending: &Pending, write: impl FnOnce(&mut Renderer, &mut Vec<u8>)) {
         let renderer = &mut self.renderer;
         match (pending.batch, &pending.id) {
             (None, Some(id)) => {

@@ -117,6 +117,14 @@ object! { open
 }
 
 object! { open
+    /// Answer of `claimant.mark`.
+    MarkResult {
+        /// How many are marked under this name now: fewer than you named means that earlier marks are forgotten.
+        marked: u64,
+    }
+}
+
+object! { open
     /// Answer of `claimant.sweep`.
     SweepResult {
         /// Left with their owner.

@@ -12,7 +12,7 @@ pub mod server;
 pub mod usage;
 
 pub use answer::{
-    AcquireResult, ClaimantAt, DeclineResult, DeleteResult, Empty, FindResult, Found, HeldAt, ListResult,
+    AcquireResult, ClaimantAt, DeclineResult, DeleteResult, Empty, FindResult, Found, HeldAt, ListResult, MarkResult,
     NetworkListResult, RealmEntry, RealmListResult, ReleaseAllResult, ReleaseResult, ReservedResult, ScopeEntry,
     ScopeListResult, SweepResult, TransferResult,
 };

@@ -106,5 +106,11 @@ object! { open
         max_acquire_ips: u64,
         /// Records of one page of a list.
         max_list_records: u64,
+        /// Requests of one connection that wait for capacity.
+        max_waiting: u64,
+        /// Requests that wait for capacity of one network.
+        max_waiting_in_network: u64,
+        /// Longest `wait_seconds`.
+        max_wait_seconds: u64,
     }
 }

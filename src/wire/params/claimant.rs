@@ -1,4 +1,4 @@
-//! Params of the garbage collection of claimants by mark and sweep. Not served yet: `methods` knows the names only.
+//! Params of the garbage collection of claimants by mark and sweep.
 
 use crate::core::types::{Claimant, Scope};
 use crate::limits;
@@ -9,7 +9,8 @@ use crate::wire::values::{BoundedList, CooldownSeconds, NetworkRef, OwnerPrefix,
 pub type Claimants = BoundedList<Claimant, 0, { limits::SWEEP_CLAIMANTS_MAX }>;
 
 params! { write
-    /// Params of `claimant.mark`: notes who is alive.
+    /// Params of `claimant.mark`: notes who is alive, beside those who were marked under the same name before. All marks of
+    /// a name are gone an hour after the last, or when another node takes over.
     ClaimantMark {
         /// Scope of the reservations.
         scope: Scope,
@@ -21,7 +22,7 @@ params! { write
 }
 
 params! { write
-    /// Params of `claimant.sweep`: unbinds what no living claimant uses.
+    /// Params of `claimant.sweep`: unbinds what no living claimant uses. Exactly one of `alive` and `sweep` says who lives.
     ClaimantSweep {
         /// Scope of the reservations.
         scope: Scope,
@@ -33,7 +34,8 @@ params! { write
         network?: NetworkRef,
         /// How long a claimant must have been missing; 60 if left out.
         grace_seconds?: CooldownSeconds,
-        /// Larger shares of the scope's reservations are not let go; 0.2 if left out.
+        /// Larger shares of the scope's reservations (of those in `network`, where one is named) are not let go; 0.2 if
+        /// left out.
         max_share?: Share,
     }
 }

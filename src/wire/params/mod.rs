@@ -89,7 +89,7 @@ macro_rules! params {
             hostname?: $crate::wire::values::Hostname,
             /// Hardware address, or "auto" to have one made.
             mac?: $crate::wire::values::MacChoice,
-            /// How long to wait for capacity. This version does not wait yet: anything but 0 is `invalid_argument`.
+            /// How long to wait for capacity where there is none. A claim finds no lack of capacity, and waits for nothing.
             wait_seconds?: $crate::wire::values::WaitSeconds,
             /// Answer only address, prefix_length, generation and created.
             brief?: bool,

@@ -134,39 +134,8 @@ impl<const MIN: u64, const MAX: u64> JsonSchema for Number<MIN, MAX> {
     }
 }
 
-/// How long to wait for capacity. No request waits in this version: 0, which asks for no waiting, is all that is read, and
-/// all that is published.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WaitSeconds;
-
-impl Serialize for WaitSeconds {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_u64(0)
-    }
-}
-
-impl<'de> Deserialize<'de> for WaitSeconds {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match deserializer.deserialize_u64(WholeNumber { min: 0, max: limits::DURATION_SECONDS_MAX })? {
-            0 => Ok(WaitSeconds),
-            _ => Err(D::Error::custom(
-                "is not served by this version yet; leave it out and ask again after `next_free_at`",
-            )),
-        }
-    }
-}
-
-impl JsonSchema for WaitSeconds {
-    fn inline_schema() -> bool {
-        true
-    }
-    fn schema_name() -> Cow<'static, str> {
-        Cow::Borrowed("WaitSeconds")
-    }
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "integer", "minimum": 0, "maximum": 0 })
-    }
-}
+/// How long to wait for capacity; 0 asks for no waiting.
+pub type WaitSeconds = Number<0, { limits::WAIT_SECONDS_MAX }>;
 
 /// `ttl_seconds` of `ip.renew`: must be there, may be null. (An `Option` could be left out.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

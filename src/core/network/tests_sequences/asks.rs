@@ -278,7 +278,7 @@ impl<'a> Dice<'a> {
 
     /// Something that happens to what is held.
     fn holding(&mut self, network: &Network) -> Command {
-        match self.below(14) {
+        match self.below(15) {
             0..=3 => {
                 let (force, strict) = (self.once_in(2), self.once_in(4));
                 Command::Release(Box::new(Release { target: self.target(network), force, strict }))
@@ -321,8 +321,22 @@ impl<'a> Dice<'a> {
                 let SlotKey { scope, owner, .. } = self.somebody(network);
                 Command::ReleaseOwner { scope, owner, limit: self.of(&[100, 1]) }
             }
-            _ => Command::ReleaseScope { scope: self.scope(), limit: self.of(&[100, 100, 2]) },
+            13 => Command::ReleaseScope { scope: self.scope(), limit: self.of(&[100, 100, 2]) },
+            _ => self.sweep(network),
         }
+    }
+
+    /// Lets go of some of what is bound, and of some that is not bound so any more.
+    fn sweep(&mut self, network: &Network) -> Command {
+        let mut bindings = Vec::new();
+        for (address, entry) in everything(network) {
+            let Entry::Held(held) = entry else { continue };
+            let Some(claimant) = held.claimant.clone().filter(|_| self.once_in(2)) else { continue };
+            let generation = if self.once_in(9) { Generation(1) } else { held.generation };
+            let claimant = if self.once_in(9) { "another".parse().unwrap() } else { claimant };
+            bindings.push(Binding { address, generation, claimant });
+        }
+        Command::Sweep(bindings)
     }
 
     /// Something that only reads.

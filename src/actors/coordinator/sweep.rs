@@ -1,0 +1,250 @@
+//! `claimant.mark` and `claimant.sweep`: garbage collection by mark and sweep.
+//!
+//! ```text
+//! 1 look     every network that may hold something of the scope, by slices: who is missing, who is due. Notes nothing.
+//! 2 brake    over all networks: due > max_share × reservations? Then nothing happens: `brake`
+//! 3 note     looks again by the same list: first misses are noted, who is alive again is forgotten
+//! 4 act      what was due in 1, network by network, in steps of one commit each
+//! ```
+//!
+//! **Count and act are two moments; why that is safe.** What is let go in 4 is part of what was counted in 2, by name:
+//! each binding with its generation. The network lets go of one only if at that moment it is still the binding that was
+//! missed by two sweeps (`network::sweeping`): bound again, granted anew, transferred or seen alive since, it is passed
+//! over. So between the two moments the set can only shrink, and nothing that was not weighed by the brake is let go. What
+//! may change is the number on the other side: if the scope let most of its reservations go in these milliseconds, the
+//! share was a smaller one when it was weighed. The brake is there for a list of the living that is wrong, and it weighed
+//! that list against a state that was. What is due beyond one call's bound is weighed by each call as a whole: calling
+//! again does not get around the brake.
+//!
+//! A sweep that is refused changes nothing, first misses included: that is why it looks twice.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use compact_str::CompactString;
+use serde::{Deserialize, Serialize};
+
+use super::configure::is_gone;
+use super::lists::Walk;
+use super::{Coordinator, Done, Outcomes};
+use crate::actors::Fault;
+use crate::actors::routes::Route;
+use crate::core::address::Address;
+use crate::core::command::{Binding, Command, SweepLook};
+use crate::core::outcome::{Outcome, UsedAddress};
+use crate::core::refusal::{Missing, Refusal};
+use crate::core::types::{Claimant, Name, Scope};
+use crate::limits::{BATCH_CHANGES_MAX, SWEEP_LISTED_MAX};
+
+/// When to come again where no more can be marked.
+const RETRY_AFTER_MS: u64 = 60_000;
+/// In how many parts the whole of a scope is counted.
+const SHARE_PARTS: u128 = 1_000_000_000;
+
+/// Who is alive.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Alive {
+    /// These.
+    Listed(BTreeSet<Claimant>),
+    /// Who was marked under this name.
+    Marked(CompactString),
+}
+
+/// `claimant.sweep`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sweep {
+    /// Of these reservations.
+    pub scope: Scope,
+    /// Who is alive.
+    pub alive: Alive,
+    /// Only here.
+    pub network: Option<CompactString>,
+    /// How long a claimant must have been missing.
+    pub grace_seconds: u64,
+    /// How much of the scope may be let go, in billionths.
+    pub max_share_billionths: u32,
+}
+
+/// A claimant at an address of a network.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClaimantAt {
+    /// The network.
+    pub network: Name,
+    /// The address, or the first of the block.
+    pub address: Address,
+    /// Who used it.
+    pub claimant: Claimant,
+}
+
+/// What became of those who are missing.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Swept {
+    /// Left with their owners.
+    pub unbound: Vec<ClaimantAt>,
+    /// Released with their claimants.
+    pub released: Vec<ClaimantAt>,
+    /// Missing, but not for long enough.
+    pub waiting: Vec<ClaimantAt>,
+}
+
+/// What a look found, over all networks.
+#[derive(Default)]
+struct Found {
+    reservations: u64,
+    due: u64,
+    /// By network, what a call lets go at most.
+    to_unbind: Vec<(Arc<Route>, Name, Binding)>,
+    to_release: Vec<(Arc<Route>, Name, Binding)>,
+    waiting: Vec<ClaimantAt>,
+}
+
+fn at(network: &Name, binding: Binding) -> ClaimantAt {
+    ClaimantAt { network: network.clone(), address: binding.address, claimant: binding.claimant }
+}
+
+fn all_at(list: Vec<(Arc<Route>, Name, Binding)>) -> Vec<ClaimantAt> {
+    list.into_iter().map(|(_, network, binding)| at(&network, binding)).collect()
+}
+
+impl Found {
+    fn take(&mut self, route: &Arc<Route>, network: &Name, used: Vec<UsedAddress>) {
+        for UsedAddress { binding, released, missing, due } in used {
+            if due {
+                self.due += 1;
+                let list = if released { &mut self.to_release } else { &mut self.to_unbind };
+                if list.len() < SWEEP_LISTED_MAX {
+                    list.push((Arc::clone(route), network.clone(), binding));
+                }
+            } else if missing && self.waiting.len() < SWEEP_LISTED_MAX {
+                self.waiting.push(at(network, binding));
+            }
+        }
+    }
+}
+
+impl Coordinator {
+    /// `claimant.mark`. A dry run notes nothing.
+    pub(super) fn mark(&self, scope: &Scope, sweep: &CompactString, claimants: Vec<Claimant>) -> Outcomes {
+        let (sweeps, now) = (&self.shared.sweeps, self.shared.clock.boot_ms());
+        if self.dry_run {
+            let mut marked =
+                sweeps.marked(scope, sweep, now).map(|marked| BTreeSet::clone(&marked)).unwrap_or_default();
+            marked.extend(claimants);
+            return Ok(Done::Marked(marked.len() as u64));
+        }
+        match sweeps.mark(scope, sweep, claimants, now) {
+            Ok(marked) => Ok(Done::Marked(marked as u64)),
+            Err(problem) => {
+                Err(Box::new(Fault::Overloaded { problem: problem.to_string(), retry_after_ms: RETRY_AFTER_MS }))
+            }
+        }
+    }
+
+    /// `claimant.sweep`.
+    pub(super) async fn sweep(&self, ask: Sweep) -> Outcomes {
+        let only = ask.network.as_deref().map(|text| self.route(text)).transpose()?;
+        let alive = match ask.alive {
+            Alive::Listed(listed) => Arc::new(listed),
+            Alive::Marked(sweep) => {
+                let now = self.shared.clock.boot_ms();
+                self.shared.sweeps.marked(&ask.scope, &sweep, now).ok_or_else(|| nobody_marked(&ask.scope, &sweep))?
+            }
+        };
+        let (scope, grace_seconds) = (ask.scope.clone(), ask.grace_seconds);
+        let look =
+            |note| SweepLook { scope: scope.clone(), alive: Arc::clone(&alive), grace_seconds, note, after: None };
+        let found = self.look(only.as_ref(), &look(false)).await?;
+        let share = u128::from(ask.max_share_billionths) * u128::from(found.reservations);
+        if u128::from(found.due) * SHARE_PARTS > share {
+            let (would_release, reservations) = (found.due, found.reservations);
+            return Err(Refusal::Brake { scope: ask.scope, would_release, reservations }.into());
+        }
+        if self.dry_run {
+            let (unbound, released) = (all_at(found.to_unbind), all_at(found.to_release));
+            return Ok(Done::Swept(Swept { unbound, released, waiting: found.waiting }));
+        }
+        self.look(only.as_ref(), &look(true)).await?;
+        self.act(found).await.map(Done::Swept)
+    }
+
+    /// Looks at one network, or at each that may hold something of the scope.
+    async fn look(&self, only: Option<&Arc<Route>>, look: &SweepLook) -> Result<Found, Box<Fault>> {
+        let mut found = Found::default();
+        if let Some(route) = only {
+            let name = self.name_of(route).await;
+            self.look_in(route, &name, look, &mut found).await?;
+            return Ok(found);
+        }
+        let mut walk = Walk::after(self, None).holding(Some(&look.scope), None);
+        while let Some(listing) = walk.next().await? {
+            let Some(route) = self.route_of(&listing) else { continue };
+            match self.look_in(&route, &listing.name, look, &mut found).await {
+                // Deleted while we walked: nothing is held there.
+                Err(fault) if !is_gone(&fault) => return Err(fault),
+                Ok(()) | Err(_) => {}
+            }
+        }
+        Ok(found)
+    }
+
+    async fn look_in(
+        &self,
+        route: &Arc<Route>,
+        name: &Name,
+        look: &SweepLook,
+        found: &mut Found,
+    ) -> Result<(), Box<Fault>> {
+        let mut look = look.clone();
+        loop {
+            match self.ask(route, Command::SweepLook(Box::new(look.clone()))).await? {
+                Outcome::SweepLooked { used, reservations, next } => {
+                    found.reservations += reservations;
+                    found.take(route, name, used);
+                    match next {
+                        Some(address) => look.after = Some(address),
+                        None => return Ok(()),
+                    }
+                }
+                _ => return Err(super::lost()),
+            }
+        }
+    }
+
+    /// Lets go of what was due, network by network.
+    async fn act(&self, found: Found) -> Result<Swept, Box<Fault>> {
+        let mut swept = Swept { waiting: found.waiting, ..Swept::default() };
+        let mut due: Vec<(Arc<Route>, Name, Binding)> = found.to_unbind;
+        due.extend(found.to_release);
+        // By network name, then address, as the look went: both lists have that order already.
+        due.sort_by(|(_, one, a), (_, other, b)| (one, a.address).cmp(&(other, b.address)));
+        let mut due = due.into_iter().peekable();
+        while let Some((route, name, first)) = due.next() {
+            let mut bindings = vec![first];
+            while bindings.len() < BATCH_CHANGES_MAX
+                && let Some((_, _, binding)) = due.next_if(|(other, ..)| other.id == route.id)
+            {
+                bindings.push(binding);
+            }
+            match self.ask(&route, Command::Sweep(bindings)).await {
+                Ok(Outcome::Swept { unbound, released }) => {
+                    swept.unbound.extend(unbound.into_iter().map(|binding| at(&name, binding)));
+                    swept.released.extend(released.into_iter().map(|binding| at(&name, binding)));
+                }
+                Ok(_) => return Err(super::lost()),
+                Err(fault) if is_gone(&fault) => {}
+                Err(fault) => return Err(fault),
+            }
+        }
+        Ok(swept)
+    }
+}
+
+fn nobody_marked(scope: &Scope, sweep: &CompactString) -> Box<Fault> {
+    let hint = Some(
+        "mark who is alive with claimant.mark, then sweep; marks are gone after an hour, and when the server starts again \
+         or another node takes over"
+            .to_owned(),
+    );
+    let what = format!("`{sweep}` of scope `{scope}`");
+    Refusal::NotFound { missing: Missing::Sweep, what, hint }.into()
+}

@@ -1,0 +1,238 @@
+//! `ip.acquire` over several networks: all of it, or nothing; and where it may wait, until all of it is there.
+//!
+//! ```text
+//! try: hold all, let each decide ──all do──▶ one joint unit ──▶ answered
+//!        │ no capacity, and it may wait
+//!        ▼
+//! listed in the queue of each network, holding nothing ◀──no capacity still──┐
+//!        └──its turn in one of them, and there may be room in all──▶ try ────┘
+//! ```
+//!
+//! A waiting acquire holds nothing: what is freed in one network while another lacks goes to whoever is behind it. Each
+//! network notes whether there may be room for its part (`Rooms`). Where there may be room in all, the one whose turn it
+//! gives decides nothing else until it has tried (`network::holding`): so nobody behind it, and no newcomer, takes what
+//! it could have. It is listed before its holds end, so that nothing that comes free in between is missed.
+//!
+//! Ended by an answer, by its time, or because nobody waits for it any more: [`Listed`] takes it off every list.
+//!
+//! Review notes: does every way out drop `Listed`? Is a room noted as missing before the network that lacks it goes on?
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::joint::{Holds, acquired, rank, seen_of};
+use super::{AcquirePart, Coordinator, Outcomes, Tell};
+use crate::actors::committer::Part;
+use crate::actors::network::{Rooms, Several, Unlist, Waiting};
+use crate::actors::routes::Route;
+use crate::actors::service::Shared;
+use crate::actors::waits::{Place, Wait, full};
+use crate::actors::{Fault, NotReadyReason};
+use crate::core::command::{Acquire, Command};
+use crate::core::outcome::Outcome;
+use crate::core::refusal::{Missing, Refusal};
+use crate::core::types::{Name, NetworkId};
+use crate::limits::NETWORK_WAITING_REQUESTS_MAX;
+
+/// How often it is looked whether its time is over, and whether a network that could not be asked can be.
+const LOOKS_EVERY: Duration = Duration::from_millis(250);
+/// When to come again where the server stops or the register moves.
+const RETRY_AFTER_MS: u64 = 200;
+
+/// What is asked of each network, in order of their ids.
+type Asks = Vec<(NetworkId, Acquire)>;
+
+/// Its places in the queues of its networks.
+struct Listed {
+    shared: Arc<Shared>,
+    networks: Vec<NetworkId>,
+    rooms: Arc<Rooms>,
+    place: Place,
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        for route in self.networks.iter().filter_map(|id| self.shared.routes.by_id(*id)) {
+            // A closed mailbox is an actor that died with its list.
+            let _ = route.addr.try_send(Unlist { arrival: self.place.arrival });
+        }
+    }
+}
+
+impl Listed {
+    /// What a network is told of it when a hold ends.
+    fn entry(&self, index: usize, ask: &Acquire) -> Waiting {
+        let several = Several { state: Arc::clone(&self.rooms), index };
+        let command = Command::Acquire(Box::new(ask.clone()));
+        Waiting::Begins { arrival: self.place.arrival, command, several }
+    }
+}
+
+/// How an attempt ended that granted nothing.
+enum Lacks {
+    /// It is answered so.
+    Refused(Box<Fault>),
+    /// The networks could not be asked as things are.
+    NotAsked(Box<Fault>),
+    /// Capacity is all that is missing, in some of the networks. They are held still.
+    Room { fault: Box<Fault>, holds: Holds, there: Vec<bool> },
+}
+
+impl Coordinator {
+    /// `ip.acquire`: of several refusals the first in the protocol's order.
+    pub(super) async fn acquire(&self, parts: Vec<AcquirePart>, slot_prefix: &str, tell: &mut Tell) -> Outcomes {
+        let exact = parts.iter().any(|part| part.ask.exact);
+        let mut asks = self.by_network(parts, slot_prefix)?;
+        if asks.len() == 1
+            && let Some((route, ask)) = asks.pop()
+        {
+            let name = route.name.clone();
+            let mut item = self.item(Command::Acquire(Box::new(ask)), self.dry_run);
+            item.wait.clone_from(&self.wait);
+            let outcome = self.ask_and_wait(&route, item, tell).await?;
+            return Ok(acquired(vec![(name, outcome)], exact));
+        }
+        asks.sort_by_key(|(route, _)| route.id);
+        let routes: Vec<Arc<Route>> = asks.iter().map(|(route, _)| Arc::clone(route)).collect();
+        self.together(&routes, "ips")?;
+        let asks: Asks = asks.into_iter().map(|(route, ask)| (route.id, ask)).collect();
+        let outcomes = match self.attempt(&asks, None).await {
+            Ok(outcomes) => outcomes,
+            Err(Lacks::Refused(fault) | Lacks::NotAsked(fault)) => return Err(fault),
+            Err(Lacks::Room { fault, holds, there }) => match self.wait.clone().filter(|_| !self.dry_run) {
+                Some(wait) => self.wait_for_all(&asks, wait, holds, there, tell).await?,
+                None => {
+                    let seen = seen_of(holds.routes());
+                    drop(holds);
+                    return Err(self.seen_durably(seen, fault).await);
+                }
+            },
+        };
+        Ok(acquired(outcomes, exact))
+    }
+
+    fn routes_of(&self, asks: &Asks) -> Result<Vec<Arc<Route>>, Box<Fault>> {
+        let find = |(id, ask): &(NetworkId, Acquire)| {
+            self.shared.routes.by_id(*id).ok_or_else(|| {
+                let index = ask.items.first().map_or(0, |item| item.index);
+                let refusal = Box::new(Refusal::not_found(Missing::Network, *id));
+                Refusal::OfItem { index, refusal }.into()
+            })
+        };
+        asks.iter().map(find).collect()
+    }
+
+    /// Holds all networks, lets each decide, and if all do, makes one unit of it.
+    async fn attempt(&self, asks: &Asks, listed: Option<&Listed>) -> Result<Vec<(Option<Name>, Outcome)>, Lacks> {
+        let routes = self.routes_of(asks).map_err(Lacks::Refused)?;
+        let seen = seen_of(&routes);
+        let turn = listed.map(|listed| listed.place.arrival);
+        let holds = match Holds::of(&self.shared, routes.clone(), turn).await {
+            Ok(holds) => holds,
+            Err(fault) if matches!(*fault, Fault::Refused(_)) => {
+                return Err(Lacks::Refused(self.seen_durably(seen, fault).await));
+            }
+            Err(fault) => return Err(Lacks::NotAsked(fault)),
+        };
+        let transaction = self.transaction();
+        let (mut decided, mut outcomes): (Vec<Part>, _) = (Vec::new(), Vec::new());
+        let mut there = vec![true; asks.len()];
+        let mut first: Option<Box<Fault>> = None;
+        for (at, ((_, ask), route)) in asks.iter().zip(&routes).enumerate() {
+            match holds.decide(self, route, Command::Acquire(Box::new(ask.clone())), transaction).await {
+                Ok((part, outcome)) => {
+                    decided.push(part);
+                    outcomes.push((route.name.clone(), outcome));
+                }
+                Err(fault) => {
+                    there[at] = !fault.is_no_capacity();
+                    if first.as_ref().is_none_or(|first| rank(&fault) < rank(first)) {
+                        first = Some(fault);
+                    }
+                }
+            }
+        }
+        match first {
+            None if self.dry_run => Ok(outcomes),
+            None => match super::joint::commit(&self.shared, holds, decided, turn).await {
+                Ok(()) => Ok(outcomes),
+                Err(fault) => Err(Lacks::Refused(fault)),
+            },
+            Some(fault) if fault.is_no_capacity() => Err(Lacks::Room { fault, holds, there }),
+            Some(fault) => {
+                drop(holds);
+                Err(match &*fault {
+                    Fault::Refused(_) => Lacks::Refused(self.seen_durably(seen, fault).await),
+                    _ => Lacks::NotAsked(fault),
+                })
+            }
+        }
+    }
+
+    /// Until all of it is there, its time is over, or nobody waits for it any more.
+    async fn wait_for_all(
+        &self,
+        asks: &Asks,
+        wait: Wait,
+        holds: Holds,
+        there: Vec<bool>,
+        tell: &mut Tell,
+    ) -> Result<Vec<(Option<Name>, Outcome)>, Box<Fault>> {
+        if wait.caller.has_left() {
+            return Err(stopping());
+        }
+        if holds.routes().iter().any(|route| route.published.waiting().0 >= NETWORK_WAITING_REQUESTS_MAX) {
+            return Err(full(&format!("{NETWORK_WAITING_REQUESTS_MAX} requests wait for one of the networks already")));
+        }
+        let place = self.shared.waits.place(&wait.caller)?;
+        let networks = asks.iter().map(|(id, _)| *id).collect();
+        let listed =
+            Listed { shared: Arc::clone(&self.shared), networks, rooms: Arc::new(Rooms::new(asks.len())), place };
+        let since = self.shared.clock.boot_ms();
+        let until = since.saturating_add(wait.ms);
+        go_on_waiting(&listed, asks, holds, &there);
+        tell.waits();
+        // What could not be asked is asked again soon.
+        let mut again = false;
+        loop {
+            let looks = tokio::select! {
+                () = wait.caller.left() => return Err(stopping()),
+                () = listed.rooms.woken() => true,
+                () = tokio::time::sleep(LOOKS_EVERY) => again,
+            };
+            let now = self.shared.clock.boot_ms();
+            if !looks && now < until {
+                continue;
+            }
+            again = false;
+            match self.attempt(asks, Some(&listed)).await {
+                Ok(outcomes) => return Ok(outcomes),
+                Err(Lacks::Refused(fault)) => return Err(fault),
+                Err(Lacks::NotAsked(_)) if self.shared.is_over() => {
+                    let reason = NotReadyReason::Moved;
+                    return Err(Box::new(Fault::NotReady { reason, retry_after_ms: RETRY_AFTER_MS }));
+                }
+                Err(Lacks::NotAsked(fault)) if now >= until => return Err(fault),
+                Err(Lacks::NotAsked(_)) => again = true,
+                Err(Lacks::Room { fault, holds, .. }) if now >= until => {
+                    let seen = seen_of(holds.routes());
+                    drop(holds);
+                    return Err(self.seen_durably(seen, fault.after_waiting(now - since)).await);
+                }
+                Err(Lacks::Room { holds, there, .. }) => go_on_waiting(&listed, asks, holds, &there),
+            }
+        }
+    }
+}
+
+/// Ends the holds of an attempt, and lists it behind what it found.
+fn go_on_waiting(listed: &Listed, asks: &Asks, holds: Holds, there: &[bool]) {
+    for (index, is_there) in there.iter().enumerate() {
+        listed.rooms.note_room(index, *is_there);
+    }
+    holds.list(|at| listed.entry(at, &asks[at].1));
+}
+
+fn stopping() -> Box<Fault> {
+    Box::new(Fault::NotReady { reason: NotReadyReason::Stopping, retry_after_ms: RETRY_AFTER_MS })
+}

@@ -1,0 +1,251 @@
+//! Who waits for capacity of a network, and whose turn it is: the queue by itself, without actor, answers or time.
+//!
+//! A freed address goes to the first waiter whom it fits. Requests that ask for the same are one *group*, so that what is
+//! freed is held against wishes, not against requests: a group whose pools were not touched costs a comparison of bits,
+//! and of a group that finds no room nobody else is tried. What one slot or owner alone may be given (an address that is
+//! kept for it, one that it let go, one that it holds by now) is looked up by slot.
+//!
+//! ```text
+//! note(step) … note(step) ──▶ next() ──▶ the actor decides ──▶ remove()   it was granted, or refused for another reason
+//!                                └◀───────────────────────────── failed()  it goes on waiting: nothing for this group
+//! ```
+//!
+//! When `next` answers nobody, no address is idle that fits a waiter (by the core's word: [`Network::has_room`] errs on the
+//! side of a try), so newcomers may take what is free.
+//!
+//! Review notes: does a new way to become free, or to be allowed to have, pass [`Network::opens`]?
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use crate::core::command::{Command, Wish};
+use crate::core::network::{Network, Opened, Reach};
+use crate::core::state::Step;
+use crate::core::types::SlotKey;
+
+/// Place in the order of all waiters of this node.
+pub(super) type Arrival = u64;
+
+/// One request that waits.
+#[derive(Debug)]
+pub(super) struct Waiter<W> {
+    /// What it asks for.
+    pub(super) command: Command,
+    /// When it began, and when its time is over: boot time. None: somebody else looks after its time.
+    pub(super) time: Option<(u64, u64)>,
+    /// Whose it is.
+    pub(super) of: W,
+}
+
+/// Requests that differ in who asks and not in what fits.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Key {
+    /// Automatic ones with the same wish.
+    Wish(Wish),
+    /// What is like no other.
+    One(Arrival),
+}
+
+#[derive(Debug)]
+struct Group {
+    waiters: BTreeSet<Arrival>,
+    /// None: each of them is to be decided again, whatever room there is.
+    reach: Option<Reach>,
+    /// The first of them found no room since so many openings.
+    tried: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Queue<W> {
+    waiters: BTreeMap<Arrival, Waiter<W>>,
+    groups: HashMap<Key, Group>,
+    slots: HashMap<SlotKey, BTreeSet<Arrival>>,
+    ends: BTreeSet<(u64, Arrival)>,
+    /// What was opened and is not served yet.
+    opened: Opened,
+    /// To be tried, whatever their group.
+    singled_out: BTreeSet<Arrival>,
+    /// Counts openings, from 1.
+    openings: u64,
+}
+
+impl<W> Default for Queue<W> {
+    fn default() -> Self {
+        Self {
+            waiters: BTreeMap::new(),
+            groups: HashMap::new(),
+            slots: HashMap::new(),
+            ends: BTreeSet::new(),
+            opened: Opened::default(),
+            singled_out: BTreeSet::new(),
+            openings: 1,
+        }
+    }
+}
+
+fn key_of(arrival: Arrival, command: &Command) -> Key {
+    match command {
+        Command::Allocate(ask) => Key::Wish(ask.wish.clone()),
+        _ => Key::One(arrival),
+    }
+}
+
+impl<W> Queue<W> {
+    /// How many wait.
+    pub(super) fn len(&self) -> usize {
+        self.waiters.len()
+    }
+
+    /// Does nobody wait?
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiters.is_empty()
+    }
+
+    /// Was something opened that is not served yet?
+    pub(super) fn is_open(&self) -> bool {
+        !self.is_empty() && (!self.opened.is_empty() || !self.singled_out.is_empty())
+    }
+
+    /// When the first of them began to wait.
+    pub(super) fn oldest_ms(&self) -> Option<u64> {
+        self.waiters.values().filter_map(|waiter| waiter.time).map(|(since, _)| since).next()
+    }
+
+    /// When the next one's time is over.
+    pub(super) fn next_end_ms(&self) -> Option<u64> {
+        self.ends.first().map(|(end, _)| *end)
+    }
+
+    /// One whose time is over.
+    pub(super) fn over(&self, now_ms: u64) -> Option<Arrival> {
+        self.ends.first().filter(|(end, _)| *end <= now_ms).map(|(_, arrival)| *arrival)
+    }
+
+    pub(super) fn get(&self, arrival: Arrival) -> Option<&Waiter<W>> {
+        self.waiters.get(&arrival)
+    }
+
+    /// All of them, first come first.
+    pub(super) fn arrivals(&self) -> Vec<Arrival> {
+        self.waiters.keys().copied().collect()
+    }
+
+    /// Puts a request in its place. It was tried just now and found no room.
+    pub(super) fn add(&mut self, network: &Network, arrival: Arrival, waiter: Waiter<W>) {
+        let (openings, command) = (self.openings, &waiter.command);
+        let group = self.groups.entry(key_of(arrival, command)).or_insert_with(|| Group {
+            waiters: BTreeSet::new(),
+            reach: network.reach(command),
+            tried: openings,
+        });
+        group.waiters.insert(arrival);
+        for slot in Network::slots_of(command) {
+            self.slots.entry(slot).or_default().insert(arrival);
+        }
+        self.ends.extend(waiter.time.map(|(_, until)| (until, arrival)));
+        self.waiters.insert(arrival, waiter);
+    }
+
+    /// Takes a request out: it is answered, or nobody waits for it any more.
+    pub(super) fn remove(&mut self, arrival: Arrival) -> Option<Waiter<W>> {
+        let waiter = self.waiters.remove(&arrival)?;
+        let key = key_of(arrival, &waiter.command);
+        if let Some(group) = self.groups.get_mut(&key) {
+            group.waiters.remove(&arrival);
+            if group.waiters.is_empty() {
+                self.groups.remove(&key);
+            }
+        }
+        for slot in Network::slots_of(&waiter.command) {
+            if let Some(of_slot) = self.slots.get_mut(&slot) {
+                of_slot.remove(&arrival);
+                if of_slot.is_empty() {
+                    self.slots.remove(&slot);
+                }
+            }
+        }
+        self.singled_out.remove(&arrival);
+        if let Some((_, until)) = waiter.time {
+            self.ends.remove(&(until, arrival));
+        }
+        Some(waiter)
+    }
+
+    /// Notes what a step opens. Before the step is applied.
+    pub(super) fn note(&mut self, network: &Network, step: &Step) {
+        if self.is_empty() {
+            return;
+        }
+        network.opens(step, &mut self.opened);
+        self.openings += 1;
+        for slot in self.opened.slots.drain(..) {
+            self.singled_out.extend(self.slots.get(&slot).into_iter().flatten());
+        }
+        for (scope, owner) in std::mem::take(&mut self.opened.owners) {
+            let kept_for = |slot: &SlotKey| slot.scope == scope && slot.owner == owner;
+            let waiting = self.slots.iter().filter(|(slot, _)| kept_for(slot));
+            self.singled_out.extend(waiting.flat_map(|(_, arrivals)| arrivals));
+        }
+    }
+
+    /// The network is another one: loaded again, or configured anew.
+    pub(super) fn note_all(&mut self) {
+        self.opened.anew = true;
+        self.openings += 1;
+    }
+
+    /// Whose turn it is: the first for whom there may be something. Nobody: all that was opened is served.
+    pub(super) fn next(&mut self, network: &Network) -> Option<Arrival> {
+        if !self.is_open() {
+            // What was opened while nobody waited is for newcomers.
+            self.opened = Opened::default();
+            return None;
+        }
+        if self.opened.anew {
+            self.look_anew(network);
+        }
+        let fits = |group: &Group| {
+            group.tried < self.openings
+                && group.reach.as_ref().is_none_or(|reach| self.opened.touches(reach) && network.has_room(reach))
+        };
+        let of_groups = self.groups.values().filter(|group| fits(group)).filter_map(|group| group.waiters.first());
+        let next = of_groups.chain(self.singled_out.first()).min().copied();
+        if next.is_none() {
+            self.opened = Opened::default();
+        }
+        next
+    }
+
+    /// Pools have other numbers, and what could not be asked for may be there.
+    fn look_anew(&mut self, network: &Network) {
+        for group in self.groups.values_mut() {
+            let first = group.waiters.first().and_then(|first| self.waiters.get(first));
+            group.reach = first.and_then(|waiter| network.reach(&waiter.command));
+        }
+        let own = self.slots.iter().filter(|(slot, _)| network.has_its_own(slot));
+        self.singled_out.extend(own.flat_map(|(_, arrivals)| arrivals));
+        self.opened = self.groups_reached();
+    }
+
+    /// Everything that any group could draw from.
+    fn groups_reached(&self) -> Opened {
+        let mut reached = Opened::default();
+        for reach in self.groups.values().filter_map(|group| group.reach.as_ref()) {
+            reached.add(reach);
+        }
+        reached
+    }
+
+    /// It was tried and goes on waiting.
+    pub(super) fn failed(&mut self, arrival: Arrival) {
+        self.singled_out.remove(&arrival);
+        let Some(waiter) = self.waiters.get(&arrival) else { return };
+        // What any of them could be given, this one could: there is nothing for the others either.
+        if let Some(group) = self.groups.get_mut(&key_of(arrival, &waiter.command)) {
+            group.tried = self.openings;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,138 @@
+//! First misses: who used what when a sweep missed the claimant for the first time.
+//!
+//! The network's actor keeps them, so that a look, a bind and the act of a sweep see them one after the other. A miss is
+//! of one binding: it is forgotten when the address changes hands or claimant, when the claimant is seen alive, when it is
+//! bound again (also where it was bound already), and when the memory of the network is loaded again. So who is let go
+//! was missing from two sweeps, at least the grace apart by the shard's time, and nothing was heard of the claimant in
+//! between.
+//!
+//! Bounded over all networks by [`crate::limits::SWEEP_MISSES_MAX`]; what finds no place is missed for the first time
+//! again by a later sweep.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::NetworkActor;
+use crate::actors::sweeps::Sweeps;
+use crate::core::address::Address;
+use crate::core::command::{Binding, Command, SweepLook};
+use crate::core::outcome::{Outcome, UsedAddress};
+use crate::core::state::{Entry, Key, Reservation, State, Step};
+use crate::core::types::{Claimant, Generation, ShardTime};
+
+#[derive(Debug)]
+struct Miss {
+    generation: Generation,
+    claimant: Claimant,
+    since: ShardTime,
+}
+
+impl Miss {
+    fn is_of(&self, generation: Generation, claimant: Option<&Claimant>) -> bool {
+        self.generation == generation && Some(&self.claimant) == claimant
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Misses {
+    of: HashMap<Address, Miss>,
+    sweeps: Arc<Sweeps>,
+}
+
+impl Drop for Misses {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+impl Misses {
+    pub(super) fn new(sweeps: Arc<Sweeps>) -> Self {
+        Self { of: HashMap::new(), sweeps }
+    }
+
+    /// Forgets all: late is right, early is not.
+    pub(super) fn clear(&mut self) {
+        self.sweeps.forget_misses(self.of.len());
+        // Its room, too: a sweep of a large scope may have been the only one for long.
+        self.of = HashMap::new();
+    }
+
+    fn forget(&mut self, address: Address) {
+        if self.of.remove(&address).is_some() {
+            self.sweeps.forget_misses(1);
+        }
+    }
+
+    /// Steps that were carried out: a miss is of the binding that it was of.
+    fn stepped(&mut self, steps: &[Step]) {
+        for step in steps {
+            let Key::Address(address) = step.key else { continue };
+            let Some(miss) = self.of.get(&address) else { continue };
+            let same = |held: &Reservation| miss.is_of(held.generation, held.claimant.as_ref());
+            let stands = matches!(&step.state, Some(State::Entry(Entry::Held(held))) if same(held));
+            if !stands {
+                self.forget(address);
+            }
+        }
+    }
+
+    /// Who of those that are missing was missed before, for long enough; notes the others.
+    fn judge(&mut self, look: &SweepLook, used: &mut [UsedAddress], now: ShardTime) {
+        for UsedAddress { binding, missing, due, .. } in used {
+            let Binding { address, generation, claimant } = binding;
+            let known = self.of.get(address).filter(|miss| miss.is_of(*generation, Some(claimant)));
+            match known {
+                Some(_) if !*missing && look.note => self.forget(*address),
+                Some(miss) => *due = *missing && miss.since.after_seconds(look.grace_seconds) <= now,
+                None if *missing && look.note && self.sweeps.note_miss() => {
+                    let miss = Miss { generation: *generation, claimant: claimant.clone(), since: now };
+                    if self.of.insert(*address, miss).is_some() {
+                        self.sweeps.forget_misses(1);
+                    }
+                }
+                None => {}
+            }
+        }
+    }
+
+    fn stands(&self, binding: &Binding) -> bool {
+        self.of.get(&binding.address).is_some_and(|miss| miss.is_of(binding.generation, Some(&binding.claimant)))
+    }
+}
+
+impl NetworkActor {
+    /// Of what a sweep judged, what was not heard of since.
+    pub(super) fn still_missed(&self, command: &mut Command) {
+        if let Command::Sweep(bindings) = command {
+            bindings.retain(|binding| self.misses.stands(binding));
+        }
+    }
+
+    /// What a decision that is about to be carried out says of claimants.
+    pub(super) fn hear_of_claimants(&mut self, command: &Command, outcome: &mut Outcome, now: ShardTime) {
+        match (command, outcome) {
+            (Command::SweepLook(look), Outcome::SweepLooked { used, .. }) => self.misses.judge(look, used, now),
+            _ if self.misses.of.is_empty() => {}
+            (Command::Bind(..), Outcome::Reservation(view)) => self.misses.forget(view.address),
+            (Command::Allocate(ask), Outcome::Granted(grant)) if ask.options.claimant.is_some() => {
+                self.misses.forget(grant.view.address);
+            }
+            (Command::Claim(ask), Outcome::Granted(grant)) if ask.options.claimant.is_some() => {
+                self.misses.forget(grant.view.address);
+            }
+            (Command::Acquire(ask), Outcome::Acquired { grants, .. }) if ask.options.claimant.is_some() => {
+                grants.iter().for_each(|(_, grant)| self.misses.forget(grant.view.address));
+            }
+            // All that names no claimant as one that is there: the compiler cannot tell pairs apart.
+            _ => {}
+        }
+    }
+
+    /// Steps are being carried out.
+    pub(super) fn claimants_stepped(&mut self, steps: &[Step]) {
+        if !self.misses.of.is_empty() {
+            self.misses.stepped(steps);
+        }
+    }
+}

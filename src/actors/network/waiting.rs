@@ -1,0 +1,303 @@
+//! Requests that wait for capacity of one network: how they begin to, have their turn, and end.
+//!
+//! ```text
+//! decided: no capacity ──▶ waiting ──something it fits came free──▶ granted, or refused for another reason
+//!                             ├──its time is over──▶ not_enough_capacity, with waited_ms
+//!                             ├──nobody waits for it any more, or the server stops──▶ not_ready; nothing was begun
+//!                             └──the tenure is over, the network stopped or gone──▶ what every request is told then
+//! ```
+//!
+//! **Order.** Whatever frees something is followed at once by serving who waits, before anything else is decided here: so
+//! newcomers find only what fits no waiter. Serving is bounded by turn; while it is unfinished everything else is deferred
+//! (`behind`). Who is served leaves behind what freed it: each has a unit of its own, and units are committed in order.
+//!
+//! Here is what happens to a waiter; `queue` says whose turn it is.
+//!
+//! Review notes: is every waiter answered in every path? Does a new path that applies steps end in serving who waits?
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::prelude::*;
+use compact_str::CompactString;
+
+use super::draft::{Draft, refused_by_store};
+use super::messages::{GiveUp, Serve, Several};
+use super::queue::{Arrival, Waiter};
+use super::{NetworkActor, Phase};
+use crate::actors::waits::{Place, full};
+use crate::actors::{Fault, Item, NotReadyReason, Outlet, Told, answer_all};
+use crate::core::outcome::Decision;
+use crate::core::refusal::{Missing, Refusal};
+use crate::limits::NETWORK_WAITING_REQUESTS_MAX;
+use crate::store::StoreHealth;
+
+/// Waiters that are decided before the other networks and connections of the thread have their turn.
+const TRIES_A_TURN: usize = 64;
+/// When to come again where the server stops or the network moves.
+const RETRY_AFTER_MS: u64 = 200;
+
+/// Whose a request in the queue is.
+#[derive(Debug)]
+pub(super) enum Asker {
+    /// A client's, for this network alone.
+    One(One),
+    /// A waiter over several networks: the coordinator has it.
+    Several(Entry),
+}
+
+/// The entry of a waiter over several networks. Whatever becomes of it, the coordinator looks for itself.
+#[derive(Debug)]
+pub(super) struct Entry(pub(super) Several);
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.0.state.wake();
+    }
+}
+
+/// Ends a task that nobody needs any more.
+#[derive(Debug)]
+struct Watch(tokio::task::JoinHandle<()>);
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// A client's request.
+#[derive(Debug)]
+pub(super) struct One {
+    ticket: u32,
+    /// Where its answer goes; taken with it.
+    outlet: Option<Outlet>,
+    by: CompactString,
+    reason: Option<CompactString>,
+    _place: Place,
+    /// Tells when its client leaves.
+    _watch: Watch,
+}
+
+impl One {
+    /// Answers without the store: nothing of it was begun.
+    fn tell(mut self, fault: &Fault) {
+        self.end(fault);
+    }
+
+    fn end(&mut self, fault: &Fault) {
+        if let Some(outlet) = self.outlet.take() {
+            answer_all(&outlet, [self.ticket].into_iter(), fault);
+        }
+    }
+}
+
+impl Drop for One {
+    /// Whatever becomes of an actor, who waits is answered.
+    fn drop(&mut self) {
+        self.end(&Fault::NotReady { reason: NotReadyReason::Restarting, retry_after_ms: RETRY_AFTER_MS });
+    }
+}
+
+impl NetworkActor {
+    /// A request that found no capacity, and may wait for some.
+    pub(super) fn begin_to_wait(&mut self, item: Item, unit: &mut Draft, ctx: &Context<Self>) {
+        let Item { ticket, command, by, reason, wait, .. } = item;
+        let (Some(wait), Some(outlet)) = (wait, unit.outlet.clone()) else { return };
+        if wait.caller.has_left() {
+            let fault = Fault::NotReady { reason: NotReadyReason::Stopping, retry_after_ms: RETRY_AFTER_MS };
+            return unit.answer(ticket, Err(Box::new(fault)), false);
+        }
+        let place = if self.waiting.len() < NETWORK_WAITING_REQUESTS_MAX {
+            self.shared.waits.place(&wait.caller)
+        } else {
+            Err(full(&format!("{NETWORK_WAITING_REQUESTS_MAX} requests wait for this network already")))
+        };
+        let place = match place {
+            Ok(place) => place,
+            Err(fault) => return unit.answer(ticket, Err(fault), false),
+        };
+        let (arrival, caller, addr) = (place.arrival, Arc::clone(&wait.caller), ctx.address());
+        let watch = actix::spawn(async move {
+            caller.left().await;
+            // A full mailbox is one that is busy; a closed one has answered whom it left behind.
+            while let Err(SendError::Full(_)) = addr.try_send(GiveUp { arrival }) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        });
+        // A closed outlet is a client that hung up: it is about to be told so.
+        let _ = outlet.send(Told::Waits(vec![ticket]));
+        let since = self.shared.clock.boot_ms();
+        let one = One { ticket, outlet: Some(outlet), by, reason, _place: place, _watch: Watch(watch) };
+        let waiter = Waiter { command, time: Some((since, since.saturating_add(wait.ms))), of: Asker::One(one) };
+        self.waiting.add(&self.network, arrival, waiter);
+    }
+
+    /// Serves who waits, where something came free: behind what freed it. False: nothing else may be decided before that
+    /// has gone on.
+    pub(super) fn serve_waiters_behind(&mut self, unit: &mut Draft, ctx: &mut Context<Self>) -> bool {
+        if self.waiting.is_open() && matches!(self.phase, Phase::Serving) {
+            let next = Draft::new(unit.outlet.clone(), 1);
+            self.send(std::mem::replace(unit, next));
+            self.serve_waiters(ctx);
+        }
+        !self.behind && matches!(self.phase, Phase::Serving | Phase::Gone)
+    }
+
+    fn serve_waiters(&mut self, ctx: &mut Context<Self>) {
+        // Whoever takes nothing new from newcomers takes nothing for waiters: they go on waiting, and are looked after again.
+        if self.shared.store.health() != StoreHealth::Ready || !self.stands() {
+            return;
+        }
+        let mut tries = 0;
+        while matches!(self.phase, Phase::Serving)
+            && let Some(arrival) = self.waiting.next(&self.network)
+        {
+            if tries == TRIES_A_TURN {
+                self.behind = true;
+                return ctx.notify(Serve);
+            }
+            tries += 1;
+            self.have_turn(arrival, false);
+        }
+    }
+
+    /// One has its turn, or its last one.
+    fn have_turn(&mut self, arrival: Arrival, is_last: bool) {
+        let Some(waiter) = self.waiting.get(arrival) else { return };
+        let (command, one) = match &waiter.of {
+            Asker::One(one) => (waiter.command.clone(), one),
+            Asker::Several(several) => {
+                let (several, command) = (several.0.clone(), waiter.command.clone());
+                if !self.offer_turn(arrival, &several, &command) {
+                    self.waiting.failed(arrival);
+                }
+                return;
+            }
+        };
+        let ticket = one.ticket;
+        let mut unit = Draft::new(one.outlet.clone(), 1);
+        let moment = self.moment();
+        match self.decide_and_claim(&command, moment, None, false) {
+            Ok(Ok((Decision { steps, mut outcome }, _))) => {
+                let Some((by, reason, _)) = self.leaves(arrival) else { return };
+                // From here on the unit answers it, whatever happens.
+                unit.begin(ticket);
+                self.hear_of_claimants(&command, &mut outcome, moment.now);
+                let wrote = !steps.is_empty();
+                if wrote {
+                    if self.apply(&steps, moment.now, self.enqueued + 1).is_err() {
+                        self.panicked(&mut unit, Some(ticket));
+                        return self.send(unit);
+                    }
+                    unit.change(self.id(), moment, by, reason, steps);
+                }
+                unit.answer(ticket, Ok(outcome), wrote);
+            }
+            Ok(Err(fault)) if fault.is_no_capacity() && !is_last => {
+                return self.waiting.failed(arrival);
+            }
+            Ok(Err(fault)) => {
+                let Some((_, _, waited_ms)) = self.leaves(arrival) else { return };
+                unit.answer(ticket, Err(fault.after_waiting(waited_ms)), false);
+            }
+            Err(()) => {
+                drop(self.leaves(arrival));
+                self.panicked(&mut unit, Some(ticket));
+            }
+        }
+        self.send(unit);
+    }
+
+    /// It waits no more; its answer is on its way. Who asked, why, and how long it waited.
+    fn leaves(&mut self, arrival: Arrival) -> Option<(CompactString, Option<CompactString>, u64)> {
+        let Waiter { time, of, .. } = self.waiting.remove(arrival)?;
+        let Asker::One(mut one) = of else { return None };
+        one.outlet = None;
+        let since = time.map_or(0, |(since, _)| since);
+        Some((one.by.clone(), one.reason.take(), self.shared.clock.boot_ms().saturating_sub(since)))
+    }
+
+    /// Ends those whose time is over. They have a last turn: what they are told is how things are now.
+    pub(super) fn end_waits(&mut self, ctx: &mut Context<Self>) {
+        let health = self.shared.store.health();
+        if health != StoreHealth::Ready {
+            return self.end_waits_unasked(&refused_by_store(health, &*self.shared.store));
+        }
+        let now = self.shared.clock.boot_ms();
+        for _ in 0..TRIES_A_TURN {
+            if !matches!(self.phase, Phase::Serving) {
+                return;
+            }
+            let Some(arrival) = self.waiting.over(now) else { return };
+            self.have_turn(arrival, true);
+        }
+        ctx.notify(super::Tick);
+    }
+
+    /// The same where the network cannot be asked: they are told that, and wait no longer than they said.
+    pub(super) fn end_waits_unasked(&mut self, fault: &Fault) {
+        let now = self.shared.clock.boot_ms();
+        while let Some(arrival) = self.waiting.over(now) {
+            self.give_up(arrival, fault);
+        }
+    }
+
+    fn give_up(&mut self, arrival: Arrival, fault: &Fault) {
+        match self.waiting.remove(arrival).map(|waiter| waiter.of) {
+            Some(Asker::One(one)) => one.tell(fault),
+            // Dropped, it tells its coordinator, which looks for itself.
+            Some(Asker::Several(_)) | None => {}
+        }
+    }
+
+    /// Ends all.
+    pub(super) fn refuse_waiters(&mut self, fault: &Fault) {
+        for arrival in self.waiting.arrivals() {
+            self.give_up(arrival, fault);
+        }
+    }
+
+    /// The network is no more. That is told as everything else is: behind what makes it durable.
+    pub(super) fn refuse_waiters_as_gone(&mut self) {
+        for arrival in self.waiting.arrivals() {
+            match self.waiting.remove(arrival).map(|waiter| waiter.of) {
+                Some(Asker::One(mut one)) => {
+                    let mut unit = Draft::new(one.outlet.take(), 1);
+                    unit.answer(one.ticket, Err(Refusal::not_found(Missing::Network, self.id()).into()), false);
+                    self.send(unit);
+                }
+                Some(Asker::Several(_)) | None => {}
+            }
+        }
+    }
+
+    /// In how many milliseconds the next one's time is over.
+    pub(super) fn wait_ends_in_ms(&self) -> Option<u64> {
+        self.waiting.next_end_ms().map(|end| end.saturating_sub(self.shared.clock.boot_ms()))
+    }
+
+    /// Tells the world how many wait, and since when.
+    pub(super) fn tell_waiting(&self) {
+        self.published.note_waiting(self.waiting.len(), self.waiting.oldest_ms());
+    }
+}
+
+impl Handler<GiveUp> for NetworkActor {
+    type Result = ();
+    fn handle(&mut self, GiveUp { arrival }: GiveUp, _: &mut Context<Self>) {
+        let fault = Fault::NotReady { reason: NotReadyReason::Stopping, retry_after_ms: RETRY_AFTER_MS };
+        self.give_up(arrival, &fault);
+        self.tell_waiting();
+    }
+}
+
+impl Handler<Serve> for NetworkActor {
+    type Result = ();
+    fn handle(&mut self, _: Serve, ctx: &mut Context<Self>) {
+        self.behind = false;
+        if matches!(self.phase, Phase::Serving) {
+            self.go_on(ctx);
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! A network's actor at its requests: one after the other, what each leads to, and the only way out for what comes of it.
+//!
+//! Before: `messages::Work`, all that one socket read brought. After: `committer`, or the outlet where nothing stands
+//! behind.
+//!
+//! Review notes: does a new reply path go through `send`? Is what is left of a message put back where a turn ends early?
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use actix::prelude::*;
+
+use super::draft::{Draft, refused_by_store};
+use super::messages::{Work, refuse};
+use super::{Deferred, NetworkActor, Phase};
+use crate::actors::committer::{Enqueue, Part, Unit};
+use crate::actors::{Fault, Item, Told};
+use crate::core::command::Context as Moment;
+use crate::core::outcome::{Decision, Outcome};
+use crate::core::refusal::{Missing, Refusal};
+use crate::limits::{UNIT_BYTES_MAX, UNIT_CHANGES_MAX};
+use crate::store::StoreHealth;
+
+impl NetworkActor {
+    pub(super) fn work(&mut self, mut work: Work, ctx: &mut Context<Self>) {
+        if !self.stands() {
+            self.deferred.push_back(Deferred::Work(work));
+            return self.reload(ctx);
+        }
+        self.published.decided.fetch_add(work.items.len() as u64, Ordering::Relaxed);
+        let begun = Instant::now();
+        self.shared.metrics.queue_seconds.observe((begun - work.received).as_secs_f64());
+        let misnamed = work.by_name && work.route.name.as_ref() != Some(&self.network.config().name);
+        let full = self.shared.store.health();
+        let mut unit = Draft::new(Some(work.outlet.clone()), work.items.len());
+        let moment = self.moment();
+        self.run_due(&mut unit, moment, ctx);
+        // Taken from the end one by one: what is left is answered whatever happens.
+        work.items.reverse();
+        while self.serve_waiters_behind(&mut unit, ctx)
+            && let Some(item) = work.items.pop()
+        {
+            unit.begin(item.ticket);
+            if matches!(self.phase, Phase::Gone) {
+                let refusal = Refusal::not_found(Missing::Network, self.id());
+                unit.answer(item.ticket, Err(refusal.into()), false);
+                continue;
+            }
+            if misnamed {
+                let refusal = Refusal::not_found(Missing::Network, work.route.name.as_ref().map_or("", |n| n.as_str()));
+                unit.answer(item.ticket, Err(refusal.into()), false);
+                continue;
+            }
+            if item.deadline.is_some_and(|deadline| deadline < Instant::now()) {
+                let problem = "the request's `deadline_ms` was over before it was begun".to_owned();
+                unit.answer(item.ticket, Err(Box::new(Fault::Overloaded { problem, retry_after_ms: 0 })), false);
+                continue;
+            }
+            if full != StoreHealth::Ready && (full == StoreHealth::Failed || !item.command.lets_go()) {
+                unit.answer(item.ticket, Err(Box::new(refused_by_store(full, &*self.shared.store))), false);
+                continue;
+            }
+            let moment = Moment { entropy: self.draws.draw(), ..moment };
+            if !self.one(item, moment, &mut unit, ctx) {
+                break;
+            }
+            if unit.changes >= UNIT_CHANGES_MAX || unit.bytes >= UNIT_BYTES_MAX {
+                let next = Draft::new(Some(work.outlet.clone()), work.items.len());
+                self.send(std::mem::replace(&mut unit, next));
+            }
+        }
+        work.items.reverse();
+        self.send(unit);
+        match self.phase {
+            _ if work.items.is_empty() => {}
+            // It is loaded again, or those who wait come first.
+            Phase::Loading { .. } | Phase::Serving | Phase::Held { .. } | Phase::Turn { .. } => {
+                self.deferred.push_front(Deferred::Work(work));
+            }
+            _ => refuse(work, &self.fault_of_stop()), // It was stopped: nothing else ends a turn early.
+        }
+        self.after(ctx);
+    }
+
+    /// Decides one request and carries it out. False: the decision panicked, and the turn is over.
+    fn one(&mut self, mut item: Item, moment: Moment, unit: &mut Draft, ctx: &Context<Self>) -> bool {
+        self.still_missed(&mut item.command);
+        match self.decide_and_claim(&item.command, moment, None, item.dry_run) {
+            Ok(Ok((Decision { steps, mut outcome }, _))) => {
+                if !item.dry_run || item.command.is_read() {
+                    self.hear_of_claimants(&item.command, &mut outcome, moment.now);
+                }
+                let wrote = !steps.is_empty() && !item.dry_run;
+                if wrote {
+                    if self.apply(&steps, moment.now, self.enqueued + 1).is_err() {
+                        self.panicked(unit, Some(item.ticket));
+                        return false;
+                    }
+                    unit.change(self.id(), moment, item.by, item.reason, steps);
+                }
+                unit.answer(item.ticket, Ok(outcome), wrote);
+            }
+            Ok(Err(fault)) if item.wait.is_some() && !item.dry_run && fault.is_no_capacity() => {
+                self.begin_to_wait(item, unit, ctx);
+            }
+            Ok(Err(fault)) => unit.answer(item.ticket, Err(fault), false),
+            Err(()) => {
+                self.panicked(unit, Some(item.ticket));
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The only way out for answers and changes: directly where nothing stands behind, else through the committer.
+    pub(super) fn send(&mut self, mut unit: Draft) {
+        if unit.is_empty() {
+            return;
+        }
+        if unit.changes > 0 && matches!(self.phase, Phase::Gone) {
+            unit.outlet = self.after_the_end(&mut unit);
+        }
+        let nothing_pending = self.lane.settled.load(Ordering::Acquire) == self.enqueued && self.stands();
+        if unit.changes == 0 && nothing_pending && self.shared.info.ownership_is_standing {
+            if let Some(outlet) = &unit.outlet {
+                let replies = std::mem::take(&mut unit.answers).into_iter().map(|staged| {
+                    let mut reply = staged.reply;
+                    if let Some(place) = reply.answer.as_mut().ok().and_then(Outcome::place) {
+                        // All that it saw is durable, and whatever the network does next comes behind that.
+                        *place = Some(Box::new(self.shared.feed.tip(self.lane.shard)));
+                    }
+                    reply
+                });
+                let replies = replies.collect();
+                // A closed outlet is a client that hung up: nobody is left to tell.
+                let _ = outlet.send(Told::Replies(replies));
+            }
+            return;
+        }
+        self.enqueued += 1;
+        let part = Part {
+            lane: Arc::clone(&self.lane),
+            incarnation: self.incarnation,
+            changes: unit.changes,
+            bytes: unit.bytes,
+            acts: std::mem::take(&mut unit.acts),
+        };
+        let (outlet, answers) = (unit.outlet.take(), std::mem::take(&mut unit.answers));
+        self.shared.enqueue(Enqueue(Unit::new(vec![part], outlet, answers)));
+    }
+
+    pub(super) fn refuse_deferred(&mut self, fault: &Fault) {
+        for deferred in self.deferred.drain(..) {
+            match deferred {
+                Deferred::Work(work) => refuse(work, fault),
+                Deferred::Hold(hold) => hold.refuse(fault.clone()),
+            }
+        }
+    }
+
+    pub(super) fn run_deferred(&mut self, ctx: &mut Context<Self>) {
+        while matches!(self.phase, Phase::Serving | Phase::Gone)
+            && !self.behind
+            && let Some(next) = self.deferred.pop_front()
+        {
+            let gone = matches!(self.phase, Phase::Gone);
+            match next {
+                Deferred::Work(work) if gone => self.refuse_as_gone(work, ctx),
+                Deferred::Work(work) => self.work(work, ctx),
+                Deferred::Hold(hold) if gone => {
+                    hold.refuse(Fault::Refused(Refusal::not_found(Missing::Network, self.id())));
+                }
+                Deferred::Hold(hold) => self.hold(hold, ctx),
+            }
+        }
+    }
+
+    /// It is no more, as far as this memory knows. That is told as everything else is: behind what makes it durable.
+    pub(super) fn refuse_as_gone(&mut self, mut work: Work, ctx: &mut Context<Self>) {
+        if !self.stands() {
+            self.deferred.push_back(Deferred::Work(work));
+            return self.reload(ctx);
+        }
+        let mut unit = Draft::new(Some(work.outlet.clone()), work.items.len());
+        for item in work.items.drain(..) {
+            unit.answer(item.ticket, Err(Refusal::not_found(Missing::Network, self.id()).into()), false);
+        }
+        self.send(unit);
+    }
+}

@@ -1,0 +1,75 @@
+//! The part of a sweep that falls on one network: who uses what a scope holds, and letting go of what nobody uses.
+//!
+//! Who was missed before, and since when, is remembered by the network's actor (`actors::network::sweeping`): here are
+//! only what is there now, and the act.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use super::Network;
+use super::draft::Draft;
+use super::read::read;
+use crate::core::address::Address;
+use crate::core::command::{Binding, Context, SweepLook};
+use crate::core::outcome::{Decision, Outcome, UsedAddress};
+use crate::core::state::{Entry, EventKind, Reservation};
+use crate::limits::LIST_SLICE_RECORDS_MAX;
+
+impl Network {
+    /// A slice of what a scope holds, obsolete reservations too, and of who uses it. What existed throughout a walk by
+    /// slices is looked at exactly once.
+    pub(super) fn sweep_look(&self, ask: &SweepLook) -> Decision {
+        let mut used = Vec::new();
+        let mut reservations = 0;
+        let mut look = |address: Address, held: &Arc<Reservation>| {
+            reservations += 1;
+            if let Some(claimant) = &held.claimant {
+                let binding = Binding { address, generation: held.generation, claimant: claimant.clone() };
+                let released = held.release_with_claimant;
+                used.push(UsedAddress { missing: !ask.alive.contains(claimant), due: false, released, binding });
+            }
+        };
+        let mut next = None;
+        if ask.after.is_none() && self.holdings.scope_held(&ask.scope) <= LIST_SLICE_RECORDS_MAX as u64 {
+            // Most scopes hold little: what they hold is looked at, whatever else the network has.
+            self.holdings.of_scope(&ask.scope).for_each(|(address, held)| look(address, held));
+            used.sort_unstable_by_key(|used| used.binding.address);
+        } else {
+            let from = ask.after.map_or(Bound::Unbounded, Bound::Excluded);
+            for (looked_at, (address, entry)) in self.holdings.ascending(from).enumerate() {
+                if let Entry::Held(held) = entry
+                    && held.holder.scope == ask.scope
+                {
+                    look(address, held);
+                }
+                if looked_at + 1 >= LIST_SLICE_RECORDS_MAX {
+                    next = Some(address);
+                    break;
+                }
+            }
+        }
+        read(Outcome::SweepLooked { used, reservations, next })
+    }
+
+    /// Lets go of what is still as it was judged: what was made with `release_with_claimant` is released, the rest stays
+    /// with its owner. What changed since is passed over.
+    pub(super) fn sweep(&self, bindings: &[Binding], context: Context) -> Decision {
+        let mut draft = Draft::new(self, context);
+        let (mut unbound, mut released) = (Vec::new(), Vec::new());
+        for binding in bindings {
+            let Some(Entry::Held(held)) = self.holdings.at(binding.address) else { continue };
+            if held.generation != binding.generation || held.claimant.as_ref() != Some(&binding.claimant) {
+                continue;
+            }
+            if held.release_with_claimant {
+                draft.release(binding.address, held, EventKind::Swept);
+                released.push(binding.clone());
+            } else {
+                let now = Reservation { claimant: None, ..Reservation::clone(held) };
+                draft.change(binding.address, held, now, EventKind::Unbound);
+                unbound.push(binding.clone());
+            }
+        }
+        self.and_vanish(draft, Outcome::Swept { unbound, released })
+    }
+}

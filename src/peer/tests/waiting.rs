@@ -1,0 +1,136 @@
+//! Requests that wait for capacity at another node: what is said of them, what they count for, and how they end.
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use super::nodes::*;
+use crate::actors::waits::Caller;
+use crate::actors::{Applied, Fault, NotReadyReason, Outlet, Reply, Told, outlet};
+use crate::limits::PEER_IN_FLIGHT_REQUESTS_MAX;
+use crate::peer::listener::{self, Serve};
+
+type Waits = (u64, u32, Arc<Caller>, Outlet);
+
+/// What waits at the owner, once so many requests came there.
+async fn waiting_at(node: &Owner, taken: usize) -> Vec<Waits> {
+    node.has_taken(taken).await;
+    std::mem::take(&mut *node.waiting.lock().unwrap())
+}
+
+fn answer((_, ticket, _, outlet): &Waits) {
+    let fault = Fault::NotReady { reason: NotReadyReason::Stopping, retry_after_ms: 1 };
+    let reply = Reply { ticket: *ticket, answer: Err(Box::new(fault)) };
+    outlet.send(Told::Replies(vec![reply])).unwrap();
+}
+
+#[tokio::test]
+async fn whoever_asked_is_told_that_it_waits_and_answered_later() {
+    let node = Node::ordinary(Owner::default());
+    let link = link_to(node.address);
+    connected(&link).await;
+    let (outlet, mut inlet) = outlet();
+    link.work(1, network(), vec![wait(5), renew(6, 6), wait(7)], &outlet);
+    let mut waits = Vec::new();
+    while waits.len() < 2 {
+        match inlet.recv().await.unwrap() {
+            Told::Waits(tickets) => waits.extend(tickets),
+            Told::Replies(replies) => assert!(replies.iter().all(|reply| reply.ticket == 6)),
+            Told::Job(..) => panic!(),
+        }
+    }
+    assert_eq!(waits, [5, 7]);
+    let there = waiting_at(&node.owner, 3).await;
+    answer(&there[1]);
+    loop {
+        let Told::Replies(replies) = inlet.recv().await.unwrap() else { panic!() };
+        if replies.iter().any(|reply| reply.ticket == 7) {
+            break;
+        }
+        assert!(replies.iter().all(|reply| reply.ticket == 6));
+    }
+    assert_eq!(link.under_way(), 1);
+}
+
+#[tokio::test]
+async fn what_waits_keeps_nothing_else_from_being_asked() {
+    let node = Node::ordinary(Owner::default());
+    let link = link_to(node.address);
+    connected(&link).await;
+    let (outlet, mut inlet) = outlet();
+    let most = PEER_IN_FLIGHT_REQUESTS_MAX as u32;
+    link.work(1, network(), (0..most).map(wait).collect(), &outlet);
+    let mut waits = 0;
+    while waits < most {
+        let Told::Waits(tickets) = inlet.recv().await.unwrap() else { panic!() };
+        waits += tickets.len() as u32;
+    }
+    link.work(1, network(), vec![renew(most, 1)], &outlet);
+    let Told::Replies(replies) = inlet.recv().await.unwrap() else { panic!() };
+    assert!(replies[0].answer.is_ok(), "{replies:?}");
+    for waits in waiting_at(&node.owner, PEER_IN_FLIGHT_REQUESTS_MAX).await {
+        answer(&waits);
+    }
+    let mut answered = 0;
+    while answered < most {
+        let Told::Replies(replies) = inlet.recv().await.unwrap() else { panic!() };
+        answered += replies.len() as u32;
+    }
+    assert_eq!(link.under_way(), 0);
+    link.work(1, network(), vec![renew(0, 1)], &outlet);
+    let Told::Replies(replies) = inlet.recv().await.unwrap() else { panic!() };
+    assert!(replies[0].answer.is_ok(), "counted once: {replies:?}");
+}
+
+#[tokio::test]
+async fn a_client_that_hangs_up_ends_what_waits_for_it_at_the_owner_and_nothing_else() {
+    let node = Node::ordinary(Owner::default());
+    let link = link_to(node.address);
+    connected(&link).await;
+    let (outlet, _inlet) = outlet();
+    link.work(1, network(), vec![wait(1), wait(2)], &outlet);
+    link.work(2, network(), vec![wait(3)], &outlet);
+    let there = waiting_at(&node.owner, 3).await;
+    assert!(there.iter().all(|(_, _, caller, _)| !caller.has_left()));
+    link.hang_up(1);
+    there[0].2.left().await;
+    assert!(there[1].2.has_left() && !there[2].2.has_left());
+}
+
+#[tokio::test]
+async fn what_waits_ends_with_the_connection_of_its_node() {
+    let node = Node::ordinary(Owner::default());
+    let proxy = Proxy::to(node.address).await;
+    let link = link_to(proxy.address);
+    connected(&link).await;
+    let (outlet, mut inlet) = outlet();
+    link.work(1, network(), vec![wait(1)], &outlet);
+    let Told::Waits(_) = inlet.recv().await.unwrap() else { panic!() };
+    let there = waiting_at(&node.owner, 1).await;
+    proxy.cut();
+    there[0].2.left().await;
+    let Told::Replies(replies) = inlet.recv().await.unwrap() else { panic!() };
+    let fault = replies[0].answer.as_ref().unwrap_err();
+    assert!(matches!(**fault, Fault::Unavailable { applied: Applied::Unknown, .. }), "{fault:?}");
+}
+
+#[tokio::test]
+async fn a_node_that_stops_ends_what_waits_and_says_goodbye_when_that_is_answered() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (owner, stop) = (Arc::new(Owner::default()), CancellationToken::new());
+    let handler: Arc<dyn Serve> = Arc::<Owner>::clone(&owner);
+    let serving = tokio::spawn(listener::serve(listener, Arc::new(identity(1)), secret(), handler, stop.clone()));
+    let link = link_to(address);
+    connected(&link).await;
+    let (outlet, mut inlet) = outlet();
+    link.work(1, network(), vec![wait(1)], &outlet);
+    let Told::Waits(_) = inlet.recv().await.unwrap() else { panic!() };
+    let there = waiting_at(&owner, 1).await;
+    stop.cancel();
+    there[0].2.left().await;
+    answer(&there[0]);
+    let Told::Replies(replies) = inlet.recv().await.unwrap() else { panic!() };
+    assert_eq!(replies[0].ticket, 1);
+    serving.await.unwrap().unwrap();
+}
