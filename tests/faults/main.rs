@@ -27,3 +27,4 @@ mod one_node;
 mod record;
 mod redis;
 mod several_nodes;
+mod waits;

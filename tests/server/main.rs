@@ -29,3 +29,4 @@ mod support;
 mod sweeps;
 mod waits;
 mod waits_together;
+mod waits_trouble;
