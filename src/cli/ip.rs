@@ -89,8 +89,7 @@ pub struct Grant {
     #[arg(long)]
     mac: Option<String>,
     /// Wait so long for an address to come free
-    // Hidden until servers wait: today they refuse `wait_seconds`.
-    #[arg(long = "wait", value_name = "DURATION", value_parser = seconds, hide = true)]
+    #[arg(long = "wait", value_name = "DURATION", value_parser = seconds)]
     #[serde(rename = "wait_seconds")]
     wait: Option<u64>,
 }

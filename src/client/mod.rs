@@ -60,6 +60,26 @@ struct Inner {
     in_flight: Semaphore,
     timeout: Duration,
     notifications: Mutex<Option<mpsc::Receiver<Value>>>,
+    /// The socket once more, for how it is closed; and how many calls wait on the server's side.
+    hanging_up: Mutex<(Option<socket2::Socket>, usize)>,
+}
+
+/// A call that waits on the server's side. As long as there is one, a connection that is closed in whatever way, that of a
+/// program that was ended included, is *reset*: mere end of input is no hang-up, and the server would go on waiting and
+/// grant to nobody.
+struct WaitsThere<'a>(&'a Inner);
+
+impl<'a> WaitsThere<'a> {
+    fn begin(inner: &'a Inner) -> Self {
+        inner.note_wait(|waits| *waits += 1);
+        Self(inner)
+    }
+}
+
+impl Drop for WaitsThere<'_> {
+    fn drop(&mut self) {
+        self.0.note_wait(|waits| *waits -= 1);
+    }
 }
 
 /// Forgets a call that nobody waits for any more.
@@ -103,6 +123,8 @@ impl Client {
     }
 
     fn over(stream: TcpStream, address: String, timeout: Duration) -> Self {
+        // Without it a client that goes away while it waits is taken for one that only ended its input.
+        let socket = socket2::SockRef::from(&stream).try_clone().ok();
         let (read, write) = stream.into_split();
         let (lines, outgoing) = mpsc::channel(limits::IN_FLIGHT_REQUESTS_MAX);
         let (notify, notifications) = mpsc::channel(NOTIFICATIONS_MAX);
@@ -118,6 +140,7 @@ impl Client {
                 in_flight: Semaphore::new(limits::IN_FLIGHT_REQUESTS_MAX),
                 timeout,
                 notifications: Mutex::new(Some(notifications)),
+                hanging_up: Mutex::new((socket, 0)),
             }),
         }
     }
@@ -135,6 +158,7 @@ impl Client {
     pub async fn call(&self, method: &str, params: Map<String, Value>) -> Result<Value, ClientError> {
         let wait = params.get("wait_seconds").and_then(Value::as_u64).unwrap_or(0);
         let limit = self.inner.timeout.saturating_add(Duration::from_secs(wait));
+        let _waits = (wait > 0).then(|| WaitsThere::begin(&self.inner));
         match tokio::time::timeout(limit, self.call_unlimited(method, &Value::Object(params))).await {
             Ok(answer) => answer,
             Err(_) => Err(ClientError::TimedOut { method: method.to_owned(), seconds: limit.as_secs() }),
@@ -180,6 +204,16 @@ impl Client {
 }
 
 impl Inner {
+    fn note_wait(&self, note: impl Fn(&mut usize)) {
+        let Ok(mut hanging_up) = self.hanging_up.lock() else { return };
+        let (socket, waits) = &mut *hanging_up;
+        note(waits);
+        if let Some(socket) = socket {
+            // Failing, the server learns it when it answers.
+            let _ = socket.set_linger((*waits > 0).then_some(Duration::ZERO));
+        }
+    }
+
     /// Why the connection ended, for calls that come too late to be told by the reader.
     fn ended(&self) -> ClientError {
         let known = self.waiting.lock().ok().and_then(|pending| pending.ended.clone());

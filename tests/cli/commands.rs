@@ -50,11 +50,11 @@ fn flags_become_members() {
         params
     };
     let allocate = "ip allocate lan --owner web/0 --scope prod --slot a --family 6 --ttl 1h --claimant vm \
-                    --label k=v --label empty= --must-create --wait 0s --dry-run --reason why";
+                    --label k=v --label empty= --must-create --wait 5m --dry-run --reason why";
     assert_eq!(
         run(&allocate.split_whitespace().collect::<Vec<_>>()),
         json!({"network": "lan", "owner": "web/0", "scope": "prod", "slot": "a", "family": 6, "must_create": true,
-            "ttl_seconds": 3600, "claimant": "vm", "labels": {"k": "v", "empty": ""}, "wait_seconds": 0,
+            "ttl_seconds": 3600, "claimant": "vm", "labels": {"k": "v", "empty": ""}, "wait_seconds": 300,
             "dry_run": true, "reason": "why"})
     );
     for (line, expected) in [
@@ -73,6 +73,19 @@ fn flags_become_members() {
             json!({"network": "lan", "address": "10.0.0.5", "set": {"note": "x", "labels": {"k": null}}}),
         ),
         ("ip list --bound false --limit 3", json!({"bound": false, "limit": 3})),
+        (
+            "claimant mark prod --sweep nightly vm-1 vm-2",
+            json!({"scope": "prod", "sweep": "nightly", "claimants": ["vm-1", "vm-2"]}),
+        ),
+        (
+            "claimant sweep prod --sweep nightly --grace 2m --max-share 0.1 --network lan",
+            json!({"scope": "prod", "sweep": "nightly", "grace_seconds": 120, "max_share": 0.1, "network": "lan"}),
+        ),
+        (
+            "claimant sweep prod --alive vm-1 --alive vm-2 --grace 0",
+            json!({"scope": "prod", "alive": ["vm-1", "vm-2"], "grace_seconds": 0}),
+        ),
+        ("claimant sweep prod --none-alive --dry-run", json!({"scope": "prod", "alive": [], "dry_run": true})),
         (
             "network create lan --subnet 10.0.0.0/24,gateway=10.0.0.1,dhcp,pool=10.0.0.10-10.0.0.99,dns=10.0.0.2 \
              --subnet fd00::/64,no-pools --limit-per-owner 3 --policy random --protected",

@@ -29,3 +29,4 @@ mod redis;
 mod run;
 mod several_nodes;
 mod watch;
+mod waits;

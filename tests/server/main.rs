@@ -32,3 +32,4 @@ mod sweeps;
 mod waits;
 mod waits_together;
 mod watch;
+mod waits_trouble;

@@ -341,6 +341,24 @@ fn a_client_that_ended_its_input_may_hang_up_later() {
 }
 
 #[test]
+fn a_command_that_is_ended_while_it_waits_hangs_up() {
+    let server = TestServer::new();
+    let mut client = full(&server);
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_allod"))
+        .args(["ip", "allocate", "lan", "--owner", "w", "--wait", "1h"])
+        .env("ALLOD_SERVER", server.running.tcp.to_string())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    server.until_waits("lan", 1);
+    command.kill().unwrap();
+    command.wait().unwrap();
+    server.until_waits("lan", 0);
+    release(&mut client, "a");
+    assert_eq!(client.allocate("newcomer")["address"], "10.0.0.1");
+}
+
+#[test]
 fn over_http_a_request_waits_too_until_its_connection_is_closed() {
     let server = TestServer::new();
     let mut client = full(&server);
