@@ -47,6 +47,7 @@ mod sentinels;
 mod server;
 mod shared;
 mod watch;
+mod whole;
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;

@@ -319,6 +319,16 @@ impl Shared {
         ))
     }
 
+    /// A key that is not there although another says that it is.
+    pub(super) fn lost(&self, key: &str) -> StoreError {
+        self.damaged(format!(
+            "Redis at {} lost `{key}`, which is part of the register: it was deleted or thrown away, or is on another server \
+             of the cluster, because the move of its slot broke off. Bring it back (`redis-cli --cluster fix` ends a move), \
+             and start again",
+            self.place
+        ))
+    }
+
     /// A shard that ends before what was acknowledged.
     pub(super) fn went_back(&self, shard: ShardId, acknowledged: u64, found: &str) -> StoreError {
         self.damaged(format!(

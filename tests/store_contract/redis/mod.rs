@@ -1,7 +1,7 @@
 //! What happens to Redis servers, and what the store says then.
 //!
 //! `stories` are those of the fence and of expectations, `blocks` those of blocks, `trouble` what operators, crashes and
-//! full memories do, `replicas` what is waited for, `healing` what was lost, `layout` what lies there, `differential` compares with the memory store.
+//! full memories do, `replicas` what is waited for, `healing` what was lost, `layout` what lies there, `whole` what is gone, `differential` compares with the memory store.
 
 mod blocks;
 mod differential;
@@ -12,6 +12,7 @@ mod replicated;
 mod server;
 mod stories;
 mod trouble;
+mod whole;
 
 pub use server::Server;
 
