@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use allod::store::embedded::EmbeddedStore;
 use allod::store::memory::MemoryStore;
-use allod::store::redis::RedisStore;
+use allod::store::redis::{Options, RedisStore};
 use allod::store::*;
 
 use super::disk::SimDisk;
 use super::redis::Server;
+use super::redis::clustered::RedisCluster;
 use super::work::*;
 
 pub trait Subject {
@@ -39,6 +40,15 @@ impl Subject for Redis {
     type Kept = RedisStore;
     fn open(&self) -> Option<Arc<RedisStore>> {
         self.0.as_ref().map(|server| Arc::new(server.open().unwrap()))
+    }
+}
+
+/// The same on a cluster, of one server: what a script may do there.
+pub struct RedisSlots(Option<RedisCluster>);
+impl Subject for RedisSlots {
+    type Kept = RedisStore;
+    fn open(&self) -> Option<Arc<RedisStore>> {
+        self.0.as_ref().map(|cluster| Arc::new(RedisStore::open(Options::new(cluster.url(), SHARDS)).unwrap()))
     }
 }
 
@@ -291,4 +301,9 @@ macro_rules! store_suite {
 }
 
 use allod::core::types::{Generation, ShardTime};
-store_suite!(memory: Memory, embedded: Embedded(SimDisk::default()), redis: Redis(Server::start(&[])));
+store_suite!(
+    memory: Memory,
+    embedded: Embedded(SimDisk::default()),
+    redis: Redis(Server::start(&[])),
+    redis_cluster: RedisSlots(RedisCluster::start(1, 0, &[])),
+);

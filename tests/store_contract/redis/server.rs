@@ -6,6 +6,8 @@ use std::process::Child;
 use allod::store::StoreError;
 use allod::store::redis::{Options, RedisStore};
 use redis::{Client, Connection, FromRedisValue};
+use std::sync::Arc;
+
 use tempfile::TempDir;
 
 #[path = "server/process.rs"]
@@ -15,7 +17,7 @@ pub mod process;
 pub struct Server {
     pub child: Option<Child>,
     pub port: u16,
-    directory: TempDir,
+    directory: Arc<TempDir>,
     settings: Vec<String>,
 }
 
@@ -27,9 +29,16 @@ impl Server {
         }
         let port = process::free_port();
         let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
-        let mut server = Server { child: None, port, directory: tempfile::tempdir().unwrap(), settings };
+        let mut server = Server { child: None, port, directory: Arc::new(tempfile::tempdir().unwrap()), settings };
         server.begin();
         Some(server)
+    }
+
+    /// The same server, which whoever started it ends.
+    #[allow(dead_code, reason = "only some of those who share this file have several threads")]
+    pub fn like(other: &Self) -> Self {
+        let Self { port, directory, settings, .. } = other;
+        Self { child: None, port: *port, directory: Arc::clone(directory), settings: settings.clone() }
     }
 
     /// Starts the process, and waits until it answers.
@@ -59,11 +68,14 @@ impl Server {
     /// A command of an operator, or of whatever happens to a server.
     #[track_caller]
     pub fn ask<T: FromRedisValue>(&self, words: &[&str]) -> T {
-        let mut command = redis::cmd(words[0]);
-        words[1..].iter().for_each(|word| {
-            command.arg(word);
-        });
-        command.query(&mut self.connection()).unwrap()
+        self.try_ask(words).unwrap()
+    }
+
+    /// The same where it may not answer.
+    pub fn try_ask<T: FromRedisValue>(&self, words: &[&str]) -> redis::RedisResult<T> {
+        let mut connection = self.client().get_connection_with_timeout(Duration::from_secs(2))?;
+        connection.set_read_timeout(Some(Duration::from_secs(10)))?;
+        redis::cmd(words[0]).arg(&words[1..]).query(&mut connection)
     }
 
     /// Lets the time pass after which another node may take a shard whose owner did not let go.
