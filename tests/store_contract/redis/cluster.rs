@@ -87,6 +87,14 @@ fn all_keys_of_a_register_lie_in_one_slot() {
     let url = format!("redis+cluster://127.0.0.1:{}", begun.cluster.members[other].port);
     assert_eq!(RedisStore::open(Options::new(url, SHARDS)).unwrap().info().register, begun.store.info().register);
     begun.is_whole(3);
+    // The user of the directions may ask who has it, and make a register where there is none.
+    begun.cluster.members.iter().for_each(|member| member.ask(&super::trouble::user_of_the_directions()));
+    let url = begun.cluster.url().replace("cluster://", "cluster://allod:secret@");
+    let theirs = RedisStore::open(Options::new(url, SHARDS)).unwrap();
+    assert_eq!(theirs.info().register, begun.store.info().register);
+    let () = begun.cluster.members[begun.owner()].ask(&["FLUSHALL"]);
+    let url = begun.cluster.url().replace("cluster://", "cluster://allod:secret@");
+    assert_ne!(RedisStore::open(Options::new(url, SHARDS)).unwrap().info().register, begun.store.info().register);
 }
 
 #[test]

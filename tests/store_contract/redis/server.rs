@@ -61,6 +61,7 @@ impl Server {
         Client::open(self.url()).unwrap()
     }
 
+    #[allow(dead_code, reason = "only some of those who share this file keep a connection")]
     pub fn connection(&self) -> Connection {
         self.client().get_connection().unwrap()
     }

@@ -198,15 +198,19 @@ fn a_server_where_info_and_config_are_not_permitted_is_used() {
     check(&store, &run, 0x200, "without INFO");
 }
 
+/// The command of deploy/README.md that makes a user.
+pub fn user_of_the_directions() -> Vec<&'static str> {
+    let directions = include_str!("../../../deploy/README.md");
+    let (_, rights) = directions.split_once("`ACL SETUSER ").expect("a user is made");
+    let (rights, _) = rights.split_once('`').unwrap();
+    ["ACL", "SETUSER"].into_iter().chain(rights.split_whitespace()).collect()
+}
+
 /// The rights that deploy/README.md gives are enough, and `CONFIG SET` among them.
 #[test]
 fn the_user_of_the_directions_may_do_all_that_is_needed() {
     let Some(server) = Server::start(&["--hash-max-listpack-value", "64"]) else { return };
-    let directions = include_str!("../../../deploy/README.md");
-    let (_, rights) = directions.split_once("`ACL SETUSER ").expect("a user is made");
-    let (rights, _) = rights.split_once('`').unwrap();
-    let words: Vec<&str> = ["ACL", "SETUSER"].into_iter().chain(rights.split_whitespace()).collect();
-    let () = server.ask(&words);
+    let () = server.ask(&user_of_the_directions());
     let url = server.url().replace("redis://", "redis://allod:secret@");
     let store = RedisStore::open(Options { url, ..server.options() }).unwrap();
     assert!(store.info().durability.starts_with("nothing"), "{}", store.info().durability);
