@@ -11,8 +11,12 @@
 //! Four tasks with a connection each, on threads of the store's own: what is read in bulk never stands before a batch. `keys` names everything that lies in Redis, `scripts` everything that runs there.
 //!
 //! **Fence and expectations** are compared inside Redis, in one script with the writes: a paused or slow owner cannot
-//! write, whatever it believes. The batches of several shards go as one call, so they are applied together; on a Redis
-//! cluster, where shards lie on different servers, that would not be so.
+//! write, whatever it believes. The batches of several shards go as one call, so they are applied together; for that all
+//! keys of a register lie in one slot of a Redis cluster, and `cluster` finds the server that has it.
+//!
+//! **Nothing is missing unseen.** A cluster moves a slot key by key, and a move may break off; a full memory may throw keys
+//! away. While a slot is moved a commit is refused before it begins, because it names a key that is never there; and every
+//! key is vouched for by another, which `commit.lua` asks before it writes and `whole` when a shard is loaded.
 //!
 //! **In doubt.** What Redis refuses before a script begins was not applied; what was sent and not answered is unknown
 //! (see `link`). The same bytes are recognised by token, seq and digest, whichever connection brings them. A head that is

@@ -41,17 +41,22 @@ local LETTERS, BELOW = {'c', '4', '6', 'k'}, {c = 'c:', ['4'] = 'i4:', ['6'] = '
 
 -- The first of these keys that is gone.
 local function gone_of(keys)
-    if #keys == 0 or call('EXISTS', unpack(keys)) == #keys then return nil end
-    for _, key in ipairs(keys) do
-        if call('EXISTS', key) == 0 then return key end
+    for from = 1, #keys, STRIP do
+        local to = math.min(from + STRIP - 1, #keys)
+        if call('EXISTS', unpack(keys, from, to)) < to - from + 1 then
+            for at = from, to do
+                if call('EXISTS', keys[at]) == 0 then return keys[at] end
+            end
+        end
     end
 end
 
--- What there is of a network; and if one of it is gone, which.
-local function kinds_of(prefix, networks, network)
-    local kinds, keys = call('HGET', networks, network) or '', {}
-    for letter in string.gmatch(kinds, '.') do keys[#keys + 1] = prefix .. BELOW[letter] .. network end
-    return kinds, gone_of(keys)
+-- Notes what there is of a network, to be looked for. What only puts records into a hash that is there does without.
+local function vouch(plan, network)
+    if plan.kinds[network] then return end
+    local kinds, vouched = call('HGET', plan.networks, network) or '', plan.vouched
+    for n = 1, #kinds do vouched[#vouched + 1] = plan.prefix .. BELOW[sub(kinds, n, n)] .. network end
+    plan.kinds[network] = kinds
 end
 
 -- Length of what a record covers: behind version, kind and mark.
@@ -244,7 +249,7 @@ local function write(prefix, kinds, p)
         end
     end
     -- Is there something for `networks` to say?
-    p.changed = gone and p.kind == 'c' or added > 0 and not string.find(kinds, p.kind, 1, true)
+    p.changed = gone and p.kind == 'c' or added > 0 and kinds and not string.find(kinds, p.kind, 1, true)
     if p.kind == 'c' then return end
     local index = prefix .. 'i' .. p.kind .. ':' .. p.network
     if added > 0 then
@@ -274,7 +279,8 @@ local plans, at = {}, 4
 for i = 1, tonumber(ARGV[1]) do
     local head, log, networks = KEYS[3 * i - 1], KEYS[3 * i], KEYS[3 * i + 1]
     local prefix = sub(head, 1, -5)
-    local plan = {head = head, log = log, networks = networks, prefix = prefix, parts = {}, counts = {}, kinds = {}}
+    local plan = {head = head, log = log, networks = networks, prefix = prefix, parts = {}, counts = {}, kinds = {},
+        vouched = {}}
     local epoch, token, seq, parent, digest, time, generation = unpack(ARGV, at, at + 6)
     local h = call('HMGET', head, 'epoch', 'token', 'seq', 'digest', 'time', 'generation', 'blocks', 'log_bytes',
         'networks')
@@ -292,11 +298,9 @@ for i = 1, tonumber(ARGV[1]) do
         if next > 1 then return {'gap', i, h[3]} end
         if parent ~= h[4] then return {'fenced', i, h[1]} end
         if time - h[5] < 0 or generation - h[6] < 0 then return {'back', i} end
-        local vouched = {}
+        local vouched, lost = plan.vouched, nil
         if h[3] ~= '0' then vouched[1] = log end
         if h[9] ~= '0' then vouched[#vouched + 1] = networks end
-        local lost = gone_of(vouched)
-        if lost then return {'lost', i, lost} end
         plan.set = {'seq', seq, 'digest', digest, 'time', time, 'generation', generation}
         plan.digest, plan.seq, plan.bytes, plan.log_bytes = digest, seq, at + 7, h[8]
         plan.blocks = tonumber(h[7])
@@ -309,17 +313,17 @@ for i = 1, tonumber(ARGV[1]) do
             local g = {kind = ARGV[group], network = ARGV[group + 1], low = ARGV[group + 2], first = group + 5,
                 last = group + 4 + count, expect = expects > 0 and count, record = count + expects}
             group = g.last + expects + count + 1
-            if not plan.kinds[g.network] then
-                plan.kinds[g.network], lost = kinds_of(prefix, networks, g.network)
-                if lost then return {'lost', i, lost} end
-                plan.counts[g.network] = {}
-            end
+            plan.counts[g.network] = plan.counts[g.network] or {}
+            if watch or g.kind ~= '4' then vouch(plan, g.network) end
             for _, p in ipairs(parts_of(prefix, g)) do
                 local where, found = differs(p, watch, plan.counts[p.network])
                 if p.kind ~= 'c' and not found and (where or p.fresh) then
                     lost, p.absent = hash_gone(prefix, p.kind, p.network, p.low, p.key)
                     if lost then return {'lost', i, p.key} end
                 end
+                if where or p.absent or not p.fresh then vouch(plan, p.network) end
+                lost = where and gone_of(vouched)
+                if lost then return {'lost', i, lost} end
                 if where then return {'mismatch', i, p.kind, p.network, p.low, ARGV[where], found} end
                 plan.parts[#plan.parts + 1] = p
                 for n = p.first, watch and p.kind ~= 'c' and p.last or 0 do
@@ -329,6 +333,8 @@ for i = 1, tonumber(ARGV[1]) do
                 end
             end
         end
+        lost = gone_of(vouched)
+        if lost then return {'lost', i, lost} end
         local stored = {}
         for _, p in ipairs(watch and plan.parts or {}) do
             if p.kind ~= 'c' then
