@@ -1,10 +1,9 @@
 //! A Redis cluster of real servers: primaries with a replica each, slots that are moved key by key, failovers.
 
-use std::net::TcpListener;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::RedisServer;
+use super::{RedisServer, process};
 
 /// Silence after which servers of the cluster take one of them for gone.
 const NODE_TIMEOUT_MS: &str = "1000";
@@ -14,11 +13,6 @@ const SLOTS: u16 = 16_384;
 pub struct RedisCluster {
     pub members: Vec<RedisServer>,
     ids: Vec<String>,
-}
-
-/// A port of the loopback that nobody has now.
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 #[track_caller]
@@ -36,7 +30,7 @@ impl RedisCluster {
         let mut members = Vec::new();
         let mut buses = Vec::new();
         for _ in 0..primaries * (1 + replicas) {
-            let bus = free_port().to_string();
+            let bus = process::free_port().to_string();
             let cluster = ["--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-port", &bus];
             let times = ["--cluster-node-timeout", NODE_TIMEOUT_MS, "--cluster-replica-validity-factor", "0"];
             let whole = ["--cluster-require-full-coverage", "no", "--cluster-allow-replica-migration", "no"];

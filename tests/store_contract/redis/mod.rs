@@ -16,7 +16,7 @@ mod stories;
 mod trouble;
 mod whole;
 
-pub use server::{Server, Server as RedisServer};
+pub use server::{Server, Server as RedisServer, process};
 
 use std::sync::Arc;
 

@@ -2,12 +2,12 @@
 //! by its process id when the test ends.
 
 use std::process::Child;
+use std::sync::Arc;
+use std::time::Duration;
 
 use allod::store::StoreError;
 use allod::store::redis::{Options, RedisStore};
 use redis::{Client, Connection, FromRedisValue};
-use std::sync::Arc;
-
 use tempfile::TempDir;
 
 #[path = "server/process.rs"]
