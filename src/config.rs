@@ -90,7 +90,7 @@ pub struct Store {
     pub shards: u64,
     /// Where Redis is.
     pub redis: String,
-    /// What all keys in Redis begin with.
+    /// What all keys in Redis begin with, in braces.
     pub prefix: String,
     /// See `config/server.toml`.
     pub redis_history_seconds: u64,

@@ -33,7 +33,7 @@ pub struct ServeArgs {
     /// Where the state is kept: embedded, redis or memory
     #[arg(long, value_enum, hide_possible_values = true)]
     pub store: Option<StoreKind>,
-    /// Where Redis is, as redis://127.0.0.1:6379/0; means --store redis
+    /// Where Redis is, as redis://127.0.0.1:6379/0 (or redis+sentinel://, redis+cluster://); means --store redis
     #[arg(long, value_name = "URL")]
     pub redis: Option<String>,
     /// Name of this node [default: the machine's]

@@ -148,7 +148,9 @@ impl Side {
     pub fn shown(&self) -> String {
         match self {
             Self::Directory(path) => format!("`{}`", path.display()),
-            Self::Redis { url, prefix } => format!("`{}`, keys `{prefix}:…`", crate::store::redis::without_secret(url)),
+            Self::Redis { url, prefix } => {
+                format!("`{}`, keys `{{{prefix}}}:…`", crate::store::redis::without_secret(url))
+            }
         }
     }
 }

@@ -70,9 +70,9 @@ impl Ground {
     /// Lets the time pass in which a dead node is waited for.
     fn bury(&self) {
         let Some(redis) = &self.redis else { return };
-        redis.ask(&["DEL", "allod:nodes"]);
+        redis.ask(&["DEL", "{allod}:nodes"]);
         for shard in 0..allod::config::Config::default().store.shards {
-            let head = format!("allod:{{{shard}}}:head");
+            let head = format!("{{allod}}:{shard}:head");
             redis.ask(&["HSET", &head, "lease", "0"]);
         }
     }

@@ -219,7 +219,7 @@ async fn a_move_that_is_killed_again_and_again_is_whole_in_the_end() {
             child.kill().unwrap();
             killed += u32::from(child.wait().unwrap().code().is_none());
             // Its lease runs out.
-            redis.ask(&["DEL", "allod:nodes"]);
+            redis.ask(&["DEL", "{allod}:nodes"]);
             let heads =
                 "for _, key in ipairs(redis.call('KEYS', '*:head')) do redis.call('HSET', key, 'lease', '0') end";
             redis.ask(&["EVAL", heads, "0"]);

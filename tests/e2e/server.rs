@@ -47,11 +47,17 @@ impl Starting {
 
     /// Starts `allod` with these arguments, which begin with `serve`, and free ports; its log goes beside `data`.
     pub fn with_arguments(data: &Path, arguments: &[impl AsRef<OsStr>]) -> Self {
+        Self::with_environment(data, arguments, Vec::new())
+    }
+
+    /// The same, with this in its environment.
+    pub fn with_environment(data: &Path, arguments: &[impl AsRef<OsStr>], environment: Vec<(String, String)>) -> Self {
         let log = data.with_extension("log");
         let log_file = OpenOptions::new().create(true).append(true).open(&log).unwrap();
         let mut child = Command::new(allod())
             .args(arguments)
             .args(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"])
+            .envs(environment)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log_file)

@@ -70,14 +70,15 @@ fn holdings_of(holder: &Holder, calls: &[&Call], sure: &mut Vec<Sure>, problems:
     let mut doubtful: HashSet<u64> = HashSet::new();
     // When it was told that they are over.
     let mut over: HashMap<u64, u64> = HashMap::new();
+    // Releases of unknown fate that may be carried out after the present call was sent.
+    let mut lingering: Vec<&Call> = Vec::new();
     for (at, call) in calls.iter().enumerate() {
+        lingering.retain(|earlier| earlier.told_ns > call.sent_ns);
         match (&call.asked, &call.told) {
             (Asked::Grant, Told::Held { span, generation, created, until_ns }) => {
                 // Something else of the same holder was under way: what the answer shows may be over by now.
-                let released = calls[at + 1..]
-                    .iter()
-                    .find(|later| later.asked == Asked::Release && later.sent_ns < call.told_ns)
-                    .or_else(|| calls[..at].iter().find(|earlier| lingers(earlier, call)));
+                let mut meanwhile = calls[at + 1..].iter().take_while(|later| later.sent_ns < call.told_ns);
+                let released = !lingering.is_empty() || meanwhile.any(|later| later.asked == Asked::Release);
                 let (from_ns, until_ns) = (call.told_ns, *until_ns);
                 let mut next = Sure { holder: holder.clone(), span: *span, generation: *generation, from_ns, until_ns };
                 if over.get(generation).is_some_and(|told_ns| *told_ns < call.sent_ns) {
@@ -98,12 +99,15 @@ fn holdings_of(holder: &Holder, calls: &[&Call], sure: &mut Vec<Sure>, problems:
                     }
                     sure.push(held);
                 }
-                if released.is_none() && !doubtful.contains(generation) {
+                if !released && !doubtful.contains(generation) {
                     present = Some(next);
                 }
             }
             (Asked::Release, Told::Refused(_)) => {} // Certainly nothing was changed.
             (Asked::Release, told) => {
+                if *told == Told::Unknown {
+                    lingering.push(call);
+                }
                 if let Some(mut held) = present.take() {
                     match told {
                         Told::Unknown => {
@@ -124,11 +128,6 @@ fn holdings_of(holder: &Holder, calls: &[&Call], sure: &mut Vec<Sure>, problems:
         }
     }
     sure.extend(present);
-}
-
-/// Might an earlier release of unknown fate be carried out after this was sent?
-fn lingers(earlier: &Call, call: &Call) -> bool {
-    earlier.asked == Asked::Release && earlier.told == Told::Unknown && earlier.told_ns > call.sent_ns
 }
 
 /// A generation is given once.

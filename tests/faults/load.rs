@@ -9,11 +9,14 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 
+use super::checker::Verdict;
 use super::client::{Answer, Client};
 use super::record::{Asked, Call, Holder, Record, Told};
 
 /// Calls of one client that are under way at once, each for another holder.
 const CALLS_AT_ONCE: usize = 8;
+/// So long a client waits before it goes elsewhere: longer than any node needs to know what it can say.
+const PATIENCE: Duration = Duration::from_secs(8);
 /// Owners of one client: few, so that each comes again and again.
 const OWNERS: usize = 24;
 
@@ -28,18 +31,25 @@ pub struct Load {
     pub granted: AtomicU64,
     /// Answers that say that nobody knows what became of the request.
     pub said_unknown: AtomicU64,
+    /// For so many milliseconds what was lost may still be carried out: 0 where only whoever carries it out is lost.
+    pub lingers_ms: AtomicU64,
 }
 
 impl Load {
     pub fn new(networks: Vec<String>, nodes: Vec<SocketAddr>) -> Arc<Self> {
         let (stop, granted, said_unknown) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
         let (record, nodes) = (Arc::new(Record::new()), Mutex::new(nodes));
-        Arc::new(Self { record, networks, nodes, stop, granted, said_unknown })
+        Arc::new(Self { record, networks, nodes, stop, granted, said_unknown, lingers_ms: AtomicU64::new(0) })
     }
 
     /// A node was started again, and listens elsewhere.
     pub fn moved(&self, node: usize, to: SocketAddr) {
         self.nodes.lock().unwrap()[node] = to;
+    }
+
+    /// One more node.
+    pub fn also_at(&self, node: SocketAddr) {
+        self.nodes.lock().unwrap().push(node);
     }
 
     fn node(&self, number: usize) -> SocketAddr {
@@ -61,6 +71,41 @@ impl Load {
             }
         };
         tokio::time::timeout(within, waited).await.is_ok()
+    }
+
+    /// Asks once more for all that somebody holds for certain, at whichever node answers: each must be told of the very
+    /// same. How many were asked about.
+    pub async fn ask_again(&self, verdict: &Verdict) -> usize {
+        let mut held: Vec<&Holder> =
+            verdict.sure.iter().filter(|sure| sure.until_ns.is_none()).map(|sure| &sure.holder).collect();
+        let mut client: Option<Client> = None;
+        let (asked, mut node) = (held.len(), 0);
+        let end = std::time::Instant::now() + Duration::from_secs(60);
+        while !held.is_empty() {
+            assert!(std::time::Instant::now() < end, "nobody tells what {} hold", held.len());
+            let Some(connected) = &mut client else {
+                node += 1;
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                client = Client::connect(self.node(node)).await.ok();
+                continue;
+            };
+            let some: Vec<&Holder> = held.iter().take(32).copied().collect();
+            let sent_ns = self.record.now_ns();
+            let answers = connected.call_all(some.iter().map(|holder| call_of(holder, &Asked::Grant)).collect()).await;
+            let told_ns = self.record.now_ns();
+            if answers.contains(&Answer::Lost) || answers.iter().any(|answer| matches!(answer, Answer::Refused(..))) {
+                client = None;
+            }
+            for (holder, answer) in some.into_iter().zip(answers) {
+                let told = told_of(&Asked::Grant, answer);
+                if matches!(told, Told::Held { .. }) {
+                    held.retain(|other| *other != holder);
+                }
+                let holder = holder.clone();
+                self.record.note(Call { holder, asked: Asked::Grant, sent_ns, told_ns, told });
+            }
+        }
+        asked
     }
 
     /// Asks every client to end, and waits for it.
@@ -113,8 +158,11 @@ async fn run(load: Arc<Load>, number: usize, seed: u64) {
         }
         let calls = asks.iter().map(|(_, holder, asked)| call_of(holder, asked)).collect();
         let sent_ns = load.record.now_ns();
-        let answers = connected.call_all(calls).await;
+        let answers = tokio::time::timeout(PATIENCE, connected.call_all(calls)).await;
         let told_ns = load.record.now_ns();
+        // Nobody gives up for good what a node that sleeps has read already.
+        let lingers_ns = answers.as_ref().map_or(u64::MAX, |_| load.lingers_ms.load(Ordering::Relaxed) * 1_000_000);
+        let answers = answers.unwrap_or_else(|_| vec![Answer::Lost; CALLS_AT_ONCE]);
         if answers.contains(&Answer::Lost) {
             client = None;
         }
@@ -135,6 +183,8 @@ async fn run(load: Arc<Load>, number: usize, seed: u64) {
                 }
                 Told::Unknown => {}
             }
+            let lingers_ns = if told == Told::Unknown { lingers_ns } else { 0 };
+            let told_ns = told_ns.saturating_add(lingers_ns);
             load.record.note(Call { holder, asked, sent_ns, told_ns, told });
         }
         if refused {

@@ -1,8 +1,18 @@
 //! Faults, with real processes: nodes and Redis are killed, stopped, cut off and emptied while clients work, and everything
 //! that the clients were told is held against the one promise: no address has two holders at one instant.
 //!
-//! `load` asks and writes down, `record` keeps, `checker` judges; `redis` and `nodes` own the processes. Short runs are
-//! tests; `any` is also a soak: `ALLOD_SOAK_SECONDS=3600 cargo test --test faults whatever_happens`.
+//! `load` asks and writes down, `record` keeps, `checker` judges; `redis` and `nodes` own the processes, `wire` what is
+//! between them, `clock` their clocks; `run` is all of that together. Each test proves that its fault took hold, and prints
+//! the seed that begins it again. Short runs are tests; `any` draws from most of the faults and is also a soak:
+//! `ALLOD_SOAK_SECONDS=3600 cargo test --test faults whatever_happens`.
+//!
+//! | who | what happens to it |
+//! | --- | --- |
+//! | nodes | `several_nodes`, `one_node`: killed, stopped, restarted; `names`: two of one name |
+//! | what is between them | `network`: held one way or both, late or lost; `slow`: a long way |
+//! | Redis | `several_nodes`, `rollback`: killed, stopped, emptied, back to older data, once, twice, past a take-over; `slow`: asleep, paused; `settings`: full, evicting; `disk`: a full disk |
+//! | its replicas and slots | `failover`: sentinels; `redis_cluster`: a failover, a moved slot |
+//! | clocks | `clocks`: those of Redis and of nodes, forward and back |
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,
@@ -14,19 +24,37 @@
 mod client;
 #[path = "../it/sequences/published.rs"]
 mod published;
+#[path = "../store_contract/redis/server.rs"]
+#[allow(dead_code, reason = "shared with the tests of the store")]
+mod redis_server;
 #[path = "../e2e/server.rs"]
 #[allow(dead_code, reason = "shared with the tests of one process")]
 mod server;
 
+use redis_server::{Server as RedisServer, process};
+
 mod any;
 mod checker;
+mod clock;
+mod clocks;
+#[path = "../store_contract/redis/clustered.rs"]
+#[allow(dead_code, reason = "shared with the tests of the store")]
+mod clustered;
+mod disk;
 mod failover;
 mod load;
+mod names;
+mod network;
 mod nodes;
 mod one_node;
 mod record;
 mod redis;
+mod redis_cluster;
+mod rollback;
 mod run;
+mod settings;
 mod several_nodes;
 mod watch;
 mod waits;
+mod slow;
+mod wire;

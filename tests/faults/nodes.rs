@@ -5,8 +5,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::redis::{Redis, send_signal};
+use super::redis::{Redis, process, send_signal};
 use super::server::{Server, Starting, http_get};
+use super::wire::Wire;
 
 /// What every node of a test is started with.
 pub struct Cluster {
@@ -14,6 +15,14 @@ pub struct Cluster {
     url: String,
     settings: Vec<String>,
     nodes: Vec<Option<Server>>,
+    /// Between each node and Redis; none: they are not wired.
+    pub to_redis: Vec<Wire>,
+    /// To each node from the others.
+    pub to_node: Vec<Wire>,
+    /// Where each node listens for the others, if it is wired.
+    peer_ports: Vec<u16>,
+    /// What each finds in its environment.
+    environments: Vec<Vec<(String, String)>>,
 }
 
 impl Cluster {
@@ -24,27 +33,76 @@ impl Cluster {
 
     /// The same, with the store at this URL and more arguments.
     pub fn start_with(directory: &Path, url: &str, count: usize, settings: &[&str]) -> Self {
-        let secret = directory.join("secret");
-        std::fs::write(&secret, "a secret that only a test has").unwrap();
-        std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
-        let mut cluster =
-            Self { directory: directory.to_owned(), url: url.to_owned(), settings: Vec::new(), nodes: Vec::new() };
-        cluster.settings = settings.iter().map(|&setting| setting.to_owned()).collect();
-        for at in 0..count {
-            let node = cluster.begin(at).ready();
-            cluster.nodes.push(Some(node));
-        }
+        Self::with_environments(directory, url, count, settings, Vec::new())
+    }
+
+    /// The same, with this in the environment of each.
+    pub fn with_environments(
+        directory: &Path,
+        url: &str,
+        count: usize,
+        settings: &[&str],
+        environments: Vec<Vec<(String, String)>>,
+    ) -> Self {
+        let mut cluster = Self { environments, ..Self::new(directory, url, settings) };
+        cluster.add(count);
         cluster
     }
 
+    /// The same, with a wire between each node and the Redis at this port, and between each two nodes.
+    pub fn wired(directory: &Path, redis: u16, count: usize, settings: &[&str]) -> Self {
+        let mut cluster = Self::new(directory, "", settings);
+        for _ in 0..count {
+            let port = process::free_port();
+            cluster.peer_ports.push(port);
+            cluster.to_node.push(Wire::to(([127, 0, 0, 1], port).into()));
+            cluster.to_redis.push(Wire::to(([127, 0, 0, 1], redis).into()));
+        }
+        cluster.add(count);
+        cluster
+    }
+
+    fn add(&mut self, count: usize) {
+        for at in 0..count {
+            let node = self.begin(at).ready();
+            self.nodes.push(Some(node));
+        }
+    }
+
+    fn new(directory: &Path, url: &str, settings: &[&str]) -> Self {
+        let secret = directory.join("secret");
+        std::fs::write(&secret, "a secret that only a test has").unwrap();
+        std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
+        Self {
+            directory: directory.to_owned(),
+            url: url.to_owned(),
+            settings: settings.iter().map(|&setting| setting.to_owned()).collect(),
+            nodes: Vec::new(),
+            to_redis: Vec::new(),
+            to_node: Vec::new(),
+            peer_ports: Vec::new(),
+            environments: Vec::new(),
+        }
+    }
+
     fn begin(&self, at: usize) -> Starting {
-        let name = format!("node-{at}");
-        let data = self.directory.join(&name);
+        self.begin_as(&format!("node-{at}"), &format!("node-{at}"), at)
+    }
+
+    /// Starts a process under this name, its files elsewhere than those of another one of this name.
+    pub fn begin_as(&self, name: &str, place: &str, at: usize) -> Starting {
+        let data = self.directory.join(place);
         let (data_text, secret) = (data.display().to_string(), self.directory.join("secret").display().to_string());
-        let arguments = ["serve", "--redis", &self.url, "--node", &name, "--data", &data_text];
-        let cluster = ["--cluster-listen", "127.0.0.1:0", "--cluster-secret-file", &secret];
+        let url = self.to_redis.get(at).map_or(self.url.clone(), |wire| format!("redis://{}/0", wire.address));
+        let listen = format!("127.0.0.1:{}", self.peer_ports.get(at).copied().unwrap_or_default());
+        let advertised = self.to_node.get(at).map(|wire| wire.address.to_string());
+        let arguments = ["serve", "--redis", &url, "--node", name, "--data", &data_text];
+        let cluster = ["--cluster-listen", &listen, "--cluster-secret-file", &secret];
+        let advertise: Vec<&str> = advertised.iter().flat_map(|address| ["--advertise", address]).collect();
         let settings: Vec<&str> = self.settings.iter().map(String::as_str).collect();
-        Starting::with_arguments(&data, &[&arguments[..], &cluster[..], &settings[..]].concat())
+        let environment = self.environments.get(at).cloned().unwrap_or_default();
+        let all = [&arguments[..], &cluster[..], &advertise[..], &settings[..]].concat();
+        Starting::with_environment(&data, &all, environment)
     }
 
     fn node(&self, at: usize) -> &Server {
@@ -53,6 +111,19 @@ impl Cluster {
 
     pub fn addresses(&self) -> Vec<SocketAddr> {
         (0..self.nodes.len()).map(|at| self.node(at).address).collect()
+    }
+
+    pub fn count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    pub fn runs(&self, at: usize) -> bool {
+        self.nodes[at].is_some()
+    }
+
+    /// Ends a node without notice.
+    pub fn end(&mut self, at: usize) {
+        self.nodes[at].take().unwrap().kill();
     }
 
     /// Does it own the register, by what it logged last of its role?
@@ -66,7 +137,8 @@ impl Cluster {
     pub async fn owner_but(&self, not: Option<usize>) -> usize {
         let end = Instant::now() + Duration::from_secs(40);
         loop {
-            if let Some(owner) = (0..self.nodes.len()).find(|&at| Some(at) != not && self.owns(at)) {
+            let runs = |at: &usize| self.runs(*at);
+            if let Some(owner) = (0..self.nodes.len()).filter(runs).find(|&at| Some(at) != not && self.owns(at)) {
                 return owner;
             }
             assert!(Instant::now() < end, "nobody owns the register");
@@ -91,7 +163,8 @@ impl Cluster {
         self.again(at)
     }
 
-    fn again(&mut self, at: usize) -> SocketAddr {
+    /// Starts a node that was ended.
+    pub fn again(&mut self, at: usize) -> SocketAddr {
         let node = self.begin(at).ready();
         let address = node.address;
         self.nodes[at] = Some(node);
@@ -108,7 +181,8 @@ impl Cluster {
         http_get(self.node(at).http, "/metrics")
     }
 
+    /// What all processes of this node logged.
     pub fn log(&self, at: usize) -> String {
-        self.node(at).log_text()
+        std::fs::read_to_string(self.directory.join(format!("node-{at}.log"))).unwrap_or_default()
     }
 }

@@ -14,18 +14,46 @@ pub struct Redis {
     port: u16,
     directory: PathBuf,
     settings: Vec<String>,
+    /// What it finds in its environment.
+    environment: Vec<(String, String)>,
+    /// What comes before its command.
+    entry: Vec<String>,
 }
 
 impl Redis {
     /// Starts one. None where there is no `redis-server`, which is told as a skip.
     pub fn start(directory: &Path, settings: &[&str]) -> Option<Self> {
+        Self::start_as(directory, settings, Vec::new(), Vec::new())
+    }
+
+    /// The same with this in its environment.
+    pub fn start_with(directory: &Path, settings: &[&str], environment: Vec<(String, String)>) -> Option<Self> {
+        Self::start_as(directory, settings, environment, Vec::new())
+    }
+
+    /// The same with this before its command: what it sees is not what others see.
+    pub fn start_in(directory: &Path, settings: &[&str], entry: Vec<String>) -> Option<Self> {
+        Self::start_as(directory, settings, Vec::new(), entry)
+    }
+
+    fn start_as(
+        directory: &Path,
+        settings: &[&str],
+        environment: Vec<(String, String)>,
+        entry: Vec<String>,
+    ) -> Option<Self> {
         if process::is_missing() {
             return None;
         }
         let port = process::free_port();
         let settings: Vec<String> = settings.iter().map(|&setting| setting.to_owned()).collect();
-        let child = process::start(port, directory, &settings);
-        Some(Self { child, port, directory: directory.to_owned(), settings })
+        let child = process::start_by(command(&environment, &entry), port, directory, &settings);
+        Some(Self { child, port, directory: directory.to_owned(), settings, environment, entry })
+    }
+
+    /// Did it end by itself?
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
     }
 
     /// Kills it.
@@ -35,7 +63,8 @@ impl Redis {
 
     /// Starts it again.
     pub fn begin(&mut self) {
-        self.child = process::start(self.port, &self.directory, &self.settings);
+        let command = command(&self.environment, &self.entry);
+        self.child = process::start_by(command, self.port, &self.directory, &self.settings);
     }
 
     pub fn port(&self) -> u16 {
@@ -50,10 +79,25 @@ impl Redis {
         answer.unwrap_or_default()
     }
 
+    /// What it answers as a number.
+    pub fn number(&self, words: &[&str]) -> u64 {
+        let mut connection = redis::Client::open(self.url()).unwrap().get_connection().unwrap();
+        redis::cmd(words[0]).arg(&words[1..]).query(&mut connection).unwrap()
+    }
+
     /// Kills it, and starts it again on what is left.
     pub fn crash(&mut self) {
         self.end();
         self.begin();
+    }
+
+    /// Its files are gone.
+    pub fn forget(&self) {
+        for name in ["appendonlydir", "dump.rdb"] {
+            let path = self.directory.join(name);
+            // It has one of both.
+            let _ = std::fs::remove_dir_all(&path).or_else(|_| std::fs::remove_file(&path));
+        }
     }
 
     /// `-STOP`, `-CONT`.
@@ -82,6 +126,14 @@ impl Drop for Redis {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// `redis-server` with this in its environment, and this before it.
+fn command(environment: &[(String, String)], entry: &[String]) -> Command {
+    let words: Vec<&str> = entry.iter().map(String::as_str).chain(["redis-server"]).collect();
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]).envs(environment.iter().map(|(name, value)| (name, value)));
+    command
 }
 
 /// Sends a signal to a process.

@@ -1,40 +1,164 @@
 //! A run: Redis, nodes over it, and clients that work until its end.
 
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
 use super::checker::{Verdict, check};
-use super::client::Client;
+use super::client::{Answer, Client};
 use super::load::{Load, make_networks};
 use super::nodes::Cluster;
+use super::record::Told;
 use super::redis::Redis;
+use super::wire::Wire;
 
-/// Longest that clients may stand still: a lease, a take-over, and a debug build.
-const STANDSTILL_MAX: Duration = Duration::from_secs(60);
+/// Longest that clients may stand still: a failover, a lease, a take-over, and a debug build.
+pub const STANDSTILL_MAX: Duration = Duration::from_secs(60);
+
+/// A number that a variable of the environment gives.
+pub fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
+/// `ALLOD_SEED`, or another one each time; printed, so that a run that failed can be begun again.
+pub fn seed() -> u64 {
+    let seed = number("ALLOD_SEED").unwrap_or_else(rand::random);
+    eprintln!("ALLOD_SEED={seed}");
+    seed
+}
+
+/// Waits until it is so.
+pub async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + STANDSTILL_MAX;
+    while !is_so() {
+        assert!(Instant::now() < end, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Calls until an answer comes that is no "not now".
+pub async fn settled(client: &mut Client, method: &str, params: &Value) -> Answer {
+    for _ in 0..400 {
+        match client.call(method, params.clone()).await {
+            Answer::Refused(kind, _) if ["not_ready", "unavailable"].contains(&kind.as_str()) => {}
+            answer => return answer,
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("{method} {params}: never answered");
+}
+
+/// The same where the answer is a result.
+pub async fn insist(client: &mut Client, method: &str, params: &Value) -> Value {
+    settled(client, method, params).await.ok()
+}
+
+/// How nodes and their Redis are set up.
+pub struct Setting<'a> {
+    pub redis: &'a [&'a str],
+    pub nodes: usize,
+    /// Lines of `[store]`.
+    pub store: &'a str,
+    /// Is there a wire between each node and Redis, one to each node from the others, and one from clients?
+    pub wired: bool,
+    /// What each node finds in its environment; none: nothing more than the test.
+    pub environments: Vec<Vec<(String, String)>>,
+}
+
+impl Default for Setting<'_> {
+    fn default() -> Self {
+        Self {
+            redis: &["--appendonly", "yes", "--appendfsync", "always"],
+            nodes: 2,
+            store: "",
+            wired: false,
+            environments: Vec::new(),
+        }
+    }
+}
 
 /// Nodes over a Redis of their own. Dropped in this order.
 pub struct Nodes {
     pub cluster: Cluster,
     pub redis: Redis,
+    /// Between clients and each node, if there are wires.
+    to_clients: Vec<Wire>,
     pub directory: TempDir,
 }
 
 impl Nodes {
     /// So many. None where there is no `redis-server`.
     pub fn start(count: usize, settings: &[&str]) -> Option<Self> {
+        Self::set(Setting { redis: settings, nodes: count, ..Setting::default() })
+    }
+
+    /// As the setting says.
+    pub fn set(setting: Setting<'_>) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
-        let redis = Redis::start(directory.path(), settings)?;
-        let cluster = Cluster::start(directory.path(), &redis, count);
-        Some(Self { cluster, redis, directory })
+        let redis = Redis::start(directory.path(), setting.redis)?;
+        Some(Self::over(directory, redis, setting))
+    }
+
+    /// The same over a server that was started already.
+    pub fn over(directory: TempDir, redis: Redis, setting: Setting<'_>) -> Self {
+        let file = configuration(directory.path(), setting.store).display().to_string();
+        let (place, arguments) = (directory.path(), ["--config", &file]);
+        if !setting.wired {
+            let (count, environments) = (setting.nodes, setting.environments);
+            let cluster = Cluster::with_environments(place, &redis.url(), count, &arguments, environments);
+            return Self { cluster, redis, to_clients: Vec::new(), directory };
+        }
+        let cluster = Cluster::wired(place, redis.port(), setting.nodes, &arguments);
+        let to_clients = cluster.addresses().into_iter().map(Wire::to).collect();
+        Self { cluster, redis, to_clients, directory }
     }
 
     /// A client of a node.
     pub async fn client(&self, node: usize) -> Client {
         Client::connect(self.cluster.addresses()[node]).await.unwrap()
     }
+
+    /// What every node logged.
+    pub fn logs(&self) -> String {
+        (0..self.cluster.count()).map(|node| format!("--- node {node}\n{}", self.cluster.log(node))).collect()
+    }
+
+    /// A figure of all nodes together.
+    pub fn figure(&self, name: &str) -> f64 {
+        let of = |node| {
+            let metrics = self.cluster.metrics(node);
+            let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok());
+            line.unwrap_or(0.0)
+        };
+        (0..self.cluster.count()).filter(|node| self.cluster.runs(*node)).map(of).sum()
+    }
+
+    /// The wire between clients and a node.
+    pub fn to_clients(&self, node: usize) -> &Wire {
+        &self.to_clients[node]
+    }
+
+    /// The wire between a node and Redis.
+    pub fn to_redis(&self, node: usize) -> &Wire {
+        &self.cluster.to_redis[node]
+    }
+
+    /// The wire to a node from the others.
+    pub fn to_node(&self, node: usize) -> &Wire {
+        &self.cluster.to_node[node]
+    }
+}
+
+/// A file of settings of the store.
+pub fn configuration(directory: &Path, store: &str) -> PathBuf {
+    let file = directory.join("node.toml");
+    std::fs::write(&file, format!("[store]\n{store}\n")).unwrap();
+    file
 }
 
 /// Clients at work.
@@ -42,39 +166,85 @@ pub struct Run {
     pub load: Arc<Load>,
     clients: Vec<JoinHandle<()>>,
     pub nodes: Nodes,
+    pub seed: u64,
 }
 
 impl Run {
+    /// Four clients of nodes set up so, that get on. None where there is no `redis-server`.
+    pub async fn of(setting: Setting<'_>) -> Option<Self> {
+        let run = Self::begin(Nodes::set(setting)?, 4, seed()).await;
+        run.gets_on(200, "at the start").await;
+        Some(run)
+    }
+
     /// So many clients of all of these nodes, in small networks that the last node was asked for.
     pub async fn begin(nodes: Nodes, clients: usize, seed: u64) -> Self {
-        let addresses = nodes.cluster.addresses();
+        let mut addresses = nodes.cluster.addresses();
         let networks = make_networks(&mut nodes.client(addresses.len() - 1).await, 4).await;
+        if !nodes.to_clients.is_empty() {
+            addresses = nodes.to_clients.iter().map(|wire| wire.address).collect();
+        }
         let load = Load::new(networks, addresses);
         let clients = load.start(clients, seed);
-        Self { load, clients, nodes }
+        Self { load, clients, nodes, seed }
     }
 
     /// Waits until so many more grants were acknowledged.
     pub async fn gets_on(&self, grants: u64, why: &str) {
-        assert!(self.load.more(grants, STANDSTILL_MAX).await, "nobody gets on: {why}");
+        if !self.load.more(grants, STANDSTILL_MAX).await {
+            panic!("ALLOD_SEED={}: nobody gets on: {why}\n{}", self.seed, self.nodes.logs());
+        }
+    }
+
+    /// Does something by which a node is reached elsewhere from then on.
+    fn reaches(&mut self, node: usize, does: impl FnOnce(&mut Cluster) -> SocketAddr) {
+        let address = does(&mut self.nodes.cluster);
+        match self.nodes.to_clients.get(node) {
+            Some(wire) => wire.lead_to(address),
+            None => self.load.moved(node, address),
+        }
     }
 
     /// Ends a node without notice, and starts it again.
     pub fn crash(&mut self, node: usize) {
-        self.load.moved(node, self.nodes.cluster.crash(node));
+        self.reaches(node, |cluster| cluster.crash(node));
     }
 
     /// Asks a node to stop, waits until it has, and starts it again.
     pub fn restart(&mut self, node: usize) {
-        self.load.moved(node, self.nodes.cluster.restart(node));
+        self.reaches(node, |cluster| cluster.restart(node));
     }
 
-    /// Ends the clients and judges what they were told.
-    pub async fn end(self) -> Verdict {
-        self.load.end(self.clients).await;
+    /// Of everything that was asked, what was certainly refused so far.
+    pub fn refusals(&self) -> usize {
+        let refused = |told: &Told| matches!(told, Told::Refused(kind) if kind == "unavailable" || kind == "not_ready");
+        self.load.record.all().iter().filter(|call| refused(&call.told)).count()
+    }
+
+    /// Ends the clients, asks once more for all that is held for certain, and judges what they were told.
+    pub async fn end(mut self) -> Verdict {
+        self.stop().await;
+        let asked = self.load.ask_again(&check(&self.load.record.all())).await;
+        assert!(asked > 0, "nobody holds anything");
+        self.judge()
+    }
+
+    /// The same where nobody can be asked any more.
+    pub async fn end_in_silence(mut self) -> Verdict {
+        self.stop().await;
+        self.judge()
+    }
+
+    async fn stop(&mut self) {
+        self.load.end(std::mem::take(&mut self.clients)).await;
+    }
+
+    fn judge(&self) -> Verdict {
         let verdict = check(&self.load.record.all());
         let first: Vec<_> = verdict.problems.iter().take(5).collect();
-        assert!(first.is_empty(), "{} problems: {first:#?}", verdict.problems.len());
+        let (seed, problems) = (self.seed, verdict.problems.len());
+        assert!(first.is_empty(), "ALLOD_SEED={seed}: {problems} problems: {first:#?}\n{}", self.nodes.logs());
+        assert!(verdict.sure_holdings > 100, "ALLOD_SEED={seed}: {} sure holdings", verdict.sure_holdings);
         verdict
     }
 }

@@ -4,24 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::client::{Answer, Client};
 use super::load::make_networks;
-use super::run::{Nodes, Run};
-
-/// Calls until an answer comes that is no "not now".
-async fn insist(client: &mut Client, method: &str, params: &Value) -> Value {
-    for _ in 0..400 {
-        match client.call(method, params.clone()).await {
-            Answer::Result(result) => return result,
-            Answer::Refused(kind, _) if ["not_ready", "unavailable"].contains(&kind.as_str()) => {}
-            other => panic!("{method} {params}: {other:?}"),
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    panic!("{method} {params}: never answered");
-}
+use super::run::{Nodes, Run, insist};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whichever_node_is_killed_the_others_go_on_and_no_address_has_two_holders() {
@@ -162,7 +149,7 @@ async fn from_a_redis_that_was_emptied_nothing_is_granted() {
     run.gets_on(300, "before it was emptied").await;
     run.nodes.redis.ask(&["FLUSHALL"]);
     assert!(!run.load.more(50, Duration::from_secs(8)).await, "an emptied register grants");
-    run.end().await;
+    run.end_in_silence().await;
 }
 
 /// A commit is tried again a hundred times a second; nobody reads so many lines.

@@ -23,7 +23,7 @@ fn taken_over(server: &Server, text: &str) {
     let store = RedisStore::open(server.options()).unwrap();
     // Its lease ran out, as far as Redis is concerned.
     for shard in 0..store.info().shards {
-        let _: u64 = server.ask(&["HSET", &format!("allod:{{{shard}}}:head"), "lease", "0"]);
+        let _: u64 = server.ask(&["HSET", &format!("{{allod}}:{shard}:head"), "lease", "0"]);
     }
     let address: Address = text.parse().unwrap();
     for shard in 0..store.info().shards {

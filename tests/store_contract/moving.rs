@@ -230,12 +230,12 @@ fn a_place_that_holds_anything_is_not_moved_into() {
     let nothing = Place::files();
     assert!(moved(&nothing, &other, 3).unwrap_err().contains("holds no register"));
     assert!(moved(&other, &nothing, 3).unwrap_err().contains("holds no register"));
-    let there: Vec<String> = server.ask(&["KEYS", "b:*"]);
+    let there: Vec<String> = server.ask(&["KEYS", "{b}:*"]);
     assert_eq!(there, [""; 0]);
     // Moved once is moved.
     moved(&full, &other, 3).unwrap();
     let again = moved(&full, &Place::files(), 3).unwrap_err();
-    assert!(again.contains("was moved to") && again.contains("`b:…`"), "{again}");
+    assert!(again.contains("was moved to") && again.contains("`{b}:…`"), "{again}");
     assert!(moved(&full, &other, 3).unwrap_err().contains("was moved to"));
     served(&other, 3);
 }
@@ -453,7 +453,7 @@ fn an_unfinished_target_that_lost_something_is_copied_anew() {
         files.serve(3).is_err()
     });
     assert!(calls.is_some());
-    let () = server.ask(&["HSET", "a:{0}:head", "seq", "0", "digest", &"0".repeat(32)]);
+    let () = server.ask(&["HSET", "{a}:0:head", "seq", "0", "digest", &"0".repeat(32)]);
     let anew = moved(&files, &keys, 2).unwrap();
     assert!(anew.tally.is_some(), "it was not finished as it was");
     assert!(served(&keys, 2).0 == before);

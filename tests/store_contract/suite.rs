@@ -11,6 +11,7 @@ use allod::store::*;
 
 use super::disk::SimDisk;
 use super::redis::Server;
+use super::redis::clustered::RedisCluster;
 use super::work::*;
 
 pub trait Subject {
@@ -54,6 +55,20 @@ impl Subject for Redis {
     fn open_keeping(&self, bytes: u64) -> Option<Arc<RedisStore>> {
         let server = self.0.as_ref()?;
         Some(Arc::new(RedisStore::open(Keys { history_bytes: bytes, ..server.options() }).unwrap()))
+    }
+}
+
+/// The same on a cluster, of one server: what a script may do there.
+pub struct RedisSlots(Option<RedisCluster>);
+impl Subject for RedisSlots {
+    type Kept = RedisStore;
+    fn open(&self) -> Option<Arc<RedisStore>> {
+        self.0.as_ref().map(|cluster| Arc::new(RedisStore::open(Keys::new(cluster.url(), SHARDS)).unwrap()))
+    }
+    fn open_keeping(&self, bytes: u64) -> Option<Arc<RedisStore>> {
+        let cluster = self.0.as_ref()?;
+        let options = Keys { history_bytes: bytes, ..Keys::new(cluster.url(), SHARDS) };
+        Some(Arc::new(RedisStore::open(options).unwrap()))
     }
 }
 
@@ -370,4 +385,9 @@ macro_rules! store_suite {
 }
 
 use allod::core::types::{Generation, ShardTime};
-store_suite!(memory: Memory, embedded: Embedded(SimDisk::default()), redis: Redis(Server::start(&[])));
+store_suite!(
+    memory: Memory,
+    embedded: Embedded(SimDisk::default()),
+    redis: Redis(Server::start(&[])),
+    redis_cluster: RedisSlots(RedisCluster::start(1, 0, &[])),
+);

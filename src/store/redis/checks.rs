@@ -189,7 +189,7 @@ async fn lease_once(shared: &Shared, link: &mut Link, shards: &[(ShardId, Token)
         Verdict::Done => Ok(()),
         Verdict::Absent(at) => Err(shared.absent(of(at)?)),
         Verdict::Fenced(at, current) => Err(StoreError::Fenced { shard: of(at)?, current }),
-        Verdict::Gap(..) | Verdict::Back(_) | Verdict::Mismatch { .. } => Err(strange()),
+        Verdict::Gap(..) | Verdict::Back(_) | Verdict::Lost(_) | Verdict::Mismatch { .. } => Err(strange()),
     }
 }
 

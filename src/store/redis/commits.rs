@@ -108,10 +108,11 @@ fn call_of(shared: &Shared, batches: &[Batch]) -> Result<(Call, Vec<line::Link>)
     }
     let nets = batches.iter().zip(&encoded).map(|(batch, bytes)| Net::of(batch.shard, batch.seq, bytes));
     let nets = nets.collect::<Result<Vec<_>, _>>()?;
-    let keys = batches.iter().flat_map(|batch| {
+    let of_shards = batches.iter().flat_map(|batch| {
         [shared.keys.head(batch.shard), shared.keys.log(batch.shard), shared.keys.networks(batch.shard)]
     });
-    let mut call = Call::new(&shared.shas, script, &keys.collect::<Vec<_>>());
+    let keys: Vec<String> = std::iter::once(shared.keys.guard()).chain(of_shards).collect();
+    let mut call = Call::new(&shared.shas, script, &keys);
     call.number(batches.len() as u64).number(shared.keep_seconds).number(shared.keep_bytes);
     let mut links = Vec::with_capacity(batches.len());
     for ((batch, bytes), net) in batches.iter().zip(&encoded).zip(&nets) {
@@ -218,6 +219,7 @@ fn judge(
             let problem = "its time or its generation is lower than that of the batch before";
             Err(fence::invalid(batch.shard, batch.seq, problem))
         }
+        Verdict::Lost(key) => Err(refused(shared.lost(&key))),
         Verdict::Mismatch { at, network, kind, low, field, found } => {
             let batch = of(at)?.0;
             mismatch(shared, batch, network, kind, (&low, &field), found.as_deref())

@@ -125,7 +125,7 @@ async fn confirm(shared: &Shared, link: &mut Link, names: &[Name]) -> Result<(),
         Verdict::Done => {}
         Verdict::Absent(at) => return Err(refused(shared.absent(of(at)?))),
         Verdict::Fenced(at, current) => return Err(CommitError::Fenced { shard: of(at)?, current }),
-        Verdict::Gap(..) | Verdict::Back(_) | Verdict::Mismatch { .. } => return Err(strange()),
+        Verdict::Gap(..) | Verdict::Back(_) | Verdict::Lost(_) | Verdict::Mismatch { .. } => return Err(strange()),
     }
     let Some(counted) = counted else { return Ok(()) };
     let answering = answering(&counted).ok_or_else(strange)?;

@@ -1,22 +1,27 @@
 //! The names of keys and fields: what an operator with `redis-cli` sees.
 //!
 //! ```text
-//! PREFIX:register               hash    what the register is: register, format, shards, created; moved, if it is moved
-//! PREFIX:nodes                  hash    the nodes that were seen, by name
-//! PREFIX:{S}:head               hash    where shard S stands: epoch, token, parent, seq, digest, time, generation, …
-//! PREFIX:{S}:log                stream  its batches, SEQ-0: digest, batch, at
-//! PREFIX:{S}:networks           set     its networks
-//! PREFIX:{S}:c:NETWORK          hash    configuration: `config`, `subnet:ID`; or the record of a `deployment`
-//! PREFIX:{S}:4:NETWORK:LOW      hash    records of 64 IPv4 addresses from LOW (8 hex digits) on, by their last 6 bits
-//! PREFIX:{S}:6:NETWORK:LOW      hash    records of IPv6 addresses from LOW (32 hex digits) up to the next LOW, by address
-//! PREFIX:{S}:i4:NETWORK         zset    the LOWs that there are, in order
-//! PREFIX:{S}:i6:NETWORK         zset    the same of IPv6
-//! PREFIX:{S}:k:NETWORK          hash    how many blocks of each length are held, `4/26`; only where there are any
+//! {PREFIX}:register             hash    what the register is: register, format, shards, created; moved, if it is moved
+//! {PREFIX}:nodes                hash    the nodes that were seen, by name
+//! {PREFIX}:S:head               hash    where shard S stands: epoch, token, parent, seq, digest, time, generation, …
+//! {PREFIX}:S:log                stream  its batches, SEQ-0: digest, batch, at
+//! {PREFIX}:S:networks           hash    its networks, and which of `c`, `4` (i4), `6` (i6), `k` each has: `c46`
+//! {PREFIX}:S:c:NETWORK          hash    configuration: `config`, `subnet:ID`; or the record of a `deployment`
+//! {PREFIX}:S:4:NETWORK:LOW      hash    records of 64 IPv4 addresses from LOW (8 hex digits) on, by their last 6 bits
+//! {PREFIX}:S:6:NETWORK:LOW      hash    records of IPv6 addresses from LOW (32 hex digits) up to the next LOW, by address
+//! {PREFIX}:S:i4:NETWORK         zset    the LOWs that there are, in order
+//! {PREFIX}:S:i6:NETWORK         zset    the same of IPv6
+//! {PREFIX}:S:k:NETWORK          hash    how many blocks of each length are held, `4/26`; only where there are any
+//! {PREFIX}:guard                none    never there: a Redis cluster refuses whoever names it while the slot is moved
 //! ```
 //!
-//! All keys of a shard carry its hash tag, so that they lie together on a Redis cluster. Who holds 10.0.0.69 (0a000045) is
-//! `HGET PREFIX:{S}:4:NETWORK:0a000040 5`; for IPv6, `ZREVRANGEBYLEX PREFIX:{S}:i6:NETWORK [ADDRESS - LIMIT 0 1` names
-//! the hash.
+//! The braces are a hash tag: all keys of a register lie in one slot of a Redis cluster, on one server, because one script
+//! changes several shards together. Who holds 10.0.0.69 (0a000045) is `HGET {PREFIX}:S:4:NETWORK:0a000040 5`; for IPv6,
+//! `ZREVRANGEBYLEX {PREFIX}:S:i6:NETWORK [ADDRESS - LIMIT 0 1` names the hash.
+//!
+//! **Every key is vouched for** by another, up to the head: the register's key has the number of heads; a head, whether
+//! there are a log (seq) and networks (networks); `networks`, which indexes a network has; an index, which hashes. So a key
+//! that is gone is never taken for one that was never there.
 
 use crate::core::address::Address;
 use crate::core::state::Key;
@@ -35,7 +40,7 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    /// Letters, digits and `-_.:/`, so that no hash tag is opened and a pattern finds the keys.
+    /// Letters, digits and `-_.:/`, so that it is the whole of the hash tag and a pattern finds the keys.
     pub(super) fn new(prefix: &str) -> Result<Self, StoreError> {
         let good = |c: char| c.is_ascii_alphanumeric() || "-_.:/".contains(c);
         if prefix.is_empty() || prefix.len() > 64 || !prefix.chars().all(good) {
@@ -50,24 +55,33 @@ impl Keys {
     }
 
     pub(super) fn register(&self) -> String {
-        format!("{}:register", self.prefix)
+        self.named("register")
     }
 
     pub(super) fn nodes(&self) -> String {
-        format!("{}:nodes", self.prefix)
+        self.named("nodes")
     }
 
     pub(super) fn probe(&self) -> String {
-        format!("{}:probe", self.prefix)
+        self.named("probe")
     }
 
-    /// All keys of all shards, for SCAN: the prefix opens no pattern, and no other prefix goes on with a brace.
+    /// The key that is never there.
+    pub(super) fn guard(&self) -> String {
+        self.named("guard")
+    }
+
+    /// All keys of all shards, for SCAN: the prefix opens no pattern, and what is no shard's begins with a letter.
     pub(super) fn of_shards(&self) -> String {
-        format!("{}:{{*", self.prefix)
+        self.named("[0-9]*")
+    }
+
+    fn named(&self, name: &str) -> String {
+        format!("{{{}}}:{name}", self.prefix)
     }
 
     fn of(&self, shard: ShardId, rest: &str) -> String {
-        format!("{}:{{{}}}:{rest}", self.prefix, shard.0)
+        format!("{{{}}}:{}:{rest}", self.prefix, shard.0)
     }
 
     pub(super) fn head(&self, shard: ShardId) -> String {
@@ -211,12 +225,15 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_a_shard_share_its_hash_tag_and_a_prefix_opens_none() {
+    fn all_keys_of_a_register_share_one_hash_tag_and_a_prefix_opens_none() {
         let keys = Keys::new("allod").unwrap();
-        assert_eq!(keys.head(ShardId(3)), "allod:{3}:head");
+        assert_eq!(keys.head(ShardId(3)), "{allod}:3:head");
+        for key in [keys.register(), keys.nodes(), keys.probe(), keys.guard(), keys.log(ShardId(1)), keys.of_shards()] {
+            assert!(key.starts_with("{allod}:"), "{key}");
+        }
         assert_eq!(
             keys.records(ShardId(3), Kind::V4, NetworkId(1), "0a000040"),
-            "allod:{3}:4:00000000-0000-0000-0000-000000000001:0a000040"
+            "{allod}:3:4:00000000-0000-0000-0000-000000000001:0a000040"
         );
         for wrong in ["", "a{b}", "a b", "ä"] {
             assert!(Keys::new(wrong).is_err(), "{wrong}");

@@ -17,6 +17,8 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, IntoConnectionInfo, Pipeline, RedisError, Value};
 
+use super::cluster::Cluster;
+use super::keys::Keys;
 use super::scripts::{Call, Loaded, Shas};
 use super::sentinels::Sentinels;
 use crate::store::StoreError;
@@ -57,10 +59,12 @@ enum Whom {
     One(Client),
     /// Whom the sentinels name.
     Named(Arc<Sentinels>),
+    /// Who has the register's slot of a cluster.
+    Slot(Arc<Cluster>),
 }
 
 impl Place {
-    pub(super) fn new(url: &str) -> Result<Self, StoreError> {
+    pub(super) fn new(url: &str, keys: &Keys) -> Result<Self, StoreError> {
         let wrong = |error: &RedisError| {
             let why = error.detail().unwrap_or_else(|| error.category()).to_owned();
             // The URL is not repeated: it may hold a password.
@@ -76,6 +80,11 @@ impl Place {
             let name = sentinels.name().into();
             return Ok(Self { whom: Whom::Named(Arc::new(sentinels)), name });
         }
+        if let Some(cluster) = Cluster::of(url, &settings, keys.register()) {
+            let cluster = cluster.map_err(|error| wrong(&error))?;
+            let name = cluster.name().into();
+            return Ok(Self { whom: Whom::Slot(Arc::new(cluster)), name });
+        }
         let info = url.into_connection_info().map_err(|error| wrong(&error))?;
         let name = info.addr().to_string().into();
         let client = Client::open(info.set_tcp_settings(settings)).map_err(|error| wrong(&error))?;
@@ -86,16 +95,36 @@ impl Place {
         match &self.whom {
             Whom::One(client) => Ok(client.clone()),
             Whom::Named(sentinels) => sentinels.primary().await,
+            Whom::Slot(cluster) => cluster.primary().await,
         }
     }
 
     /// Asks who the primary is, where that may change.
     pub(super) async fn look(&self) {
-        if let Whom::Named(sentinels) = &self.whom
-            && let Err(error) = sentinels.primary().await
-        {
-            tracing::warn!(redis = %self.name, %error, "the sentinels do not say who the primary is");
+        let (asked, who) = match &self.whom {
+            Whom::One(_) => return,
+            Whom::Named(sentinels) => (sentinels.primary().await, "the sentinels do"),
+            Whom::Slot(cluster) => (cluster.primary().await, "the cluster does"),
+        };
+        if let Err(error) = asked {
+            tracing::warn!(redis = %self.name, %error, "{who} not say who the primary is");
         }
+    }
+
+    /// Is it a cluster's?
+    pub(super) fn is_in_cluster(&self) -> bool {
+        matches!(self.whom, Whom::Slot(_))
+    }
+
+    /// Why nothing can change there at the moment: the slot is moved.
+    pub(super) fn moving(&self) -> Option<Arc<str>> {
+        if let Whom::Slot(cluster) = &self.whom { cluster.moving() } else { None }
+    }
+
+    /// Another server that has something of the register's slot, although it is not its own.
+    pub(super) async fn stray(&self) -> Result<Option<String>, StoreError> {
+        let Whom::Slot(cluster) = &self.whom else { return Ok(None) };
+        cluster.stray().await.map_err(|error| store_error("asking every primary of", &self.name, &error))
     }
 
     /// How often it became another one.
@@ -103,6 +132,7 @@ impl Place {
         match &self.whom {
             Whom::One(_) => 0,
             Whom::Named(sentinels) => sentinels.changes(),
+            Whom::Slot(cluster) => cluster.changes(),
         }
     }
 
@@ -145,6 +175,10 @@ impl Link {
 
     pub(super) fn name(&self) -> &Arc<str> {
         self.place.name()
+    }
+
+    pub(super) fn place(&self) -> &Place {
+        &self.place
     }
 
     /// A connection that knows the scripts, and its number.
@@ -262,9 +296,7 @@ impl Link {
         let answered = tokio::time::timeout(within, reading).await;
         let error = match answered.map(|ended| ended.unwrap_or_else(|_| Err(RedisError::from(CRASHED)))) {
             Ok(Ok(values)) => return Ok(values),
-            Ok(Err(error)) if error.code().is_some() => {
-                return Err(store_error("reading from", self.name(), &error));
-            }
+            Ok(Err(error)) if !is_over(&error) => return Err(store_error("reading from", self.name(), &error)),
             Ok(Err(error)) => store_error("reading from", self.name(), &error),
             Err(_) => timed_out("reading from", self.name()),
         };
@@ -338,9 +370,9 @@ pub(super) async fn finish(answer: Answer, within: Duration, name: &Arc<str>) ->
     }
 }
 
-/// Is the connection to be replaced: it broke, or leads to a server that is no primary, or not yet?
+/// Is the connection to be replaced: it broke, or leads to a server that is no primary, or not yet, or has not the slot?
 fn is_over(error: &RedisError) -> bool {
-    error.code().is_none_or(|code| ["READONLY", "MASTERDOWN", "LOADING"].contains(&code))
+    error.code().is_none_or(|code| ["READONLY", "MASTERDOWN", "LOADING", "MOVED", "CLUSTERDOWN"].contains(&code))
 }
 
 /// Digits of the hash by which a script is known.
@@ -436,9 +468,12 @@ mod tests {
 
     #[test]
     fn a_password_is_not_shown() {
-        let place = Place::new("redis://user:secret@127.0.0.1:6390/2").unwrap();
+        let keys = Keys::new("allod").unwrap();
+        let place = Place::new("redis://user:secret@127.0.0.1:6390/2", &keys).unwrap();
         assert_eq!(&**place.name(), "127.0.0.1:6390");
-        let error = Place::new("http://user:secret@127.0.0.1").unwrap_err();
+        let place = Place::new("redis+cluster://user:secret@127.0.0.1:6390,127.0.0.2:1", &keys).unwrap();
+        assert_eq!(&**place.name(), "cluster of 127.0.0.1:6390,127.0.0.2:1");
+        let error = Place::new("http://user:secret@127.0.0.1", &keys).unwrap_err();
         assert!(!error.to_string().contains("secret"), "{error}");
     }
 }

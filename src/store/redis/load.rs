@@ -16,6 +16,7 @@ use super::keys::{Kind, key_of};
 use super::link::{self, Link};
 use super::scripts;
 use super::shared::Shared;
+use super::whole::Empty;
 use super::{heal, history};
 use crate::core::address::Address;
 use crate::core::deployment::Deployment;
@@ -149,37 +150,49 @@ async fn read_networks(
     shard: ShardId,
 ) -> Result<BTreeMap<NetworkId, Partial>, StoreError> {
     let mut command = Cmd::new();
-    command.arg("SMEMBERS").arg(shared.keys.networks(shard));
+    command.arg("HGETALL").arg(shared.keys.networks(shard));
+    let mut pairs = list(shared, link.ask(command, PIECE_WITHIN).await?)?.into_iter();
+    let mut empty = Empty::new(shard);
+    if pairs.len() == 0 {
+        empty.networks(shared.keys.networks(shard));
+    }
     let mut ids = Vec::new();
-    for member in list(shared, link.ask(command, PIECE_WITHIN).await?)? {
-        let text = String::from_utf8(bytes(shared, member)?).unwrap_or_default();
+    while let (Some(name), Some(kinds)) = (pairs.next(), pairs.next()) {
+        let text = String::from_utf8(bytes(shared, name)?).unwrap_or_default();
         let named = |_| damaged(shared, &shared.keys.networks(shard), format!("names `{text}`, which is no network"));
-        ids.push(text.parse::<NetworkId>().map_err(named)?);
+        ids.push((text.parse::<NetworkId>().map_err(named)?, bytes(shared, kinds)?));
     }
     let mut networks: BTreeMap<NetworkId, Partial> = BTreeMap::new();
     // Hashes of many networks are read together, or each small network would cost round trips.
     let mut hashes = Vec::new();
     for some in ids.chunks(NETWORKS_AT_ONCE) {
         let mut pipeline = Pipeline::new();
-        for &id in some {
+        for &(id, _) in some {
             pipeline.cmd("HGETALL").arg(shared.keys.config(shard, id));
             for kind in [Kind::V4, Kind::V6] {
                 lows(&mut pipeline, &shared.keys.index(shard, kind, id), None);
             }
         }
         let mut values = link.read(&pipeline, PIECE_WITHIN).await?.into_iter();
-        for &id in some {
+        for (id, kinds) in some {
+            let id = *id;
             let mut next = || values.next().ok_or_else(|| link::strange(&shared.place, "an answer is missing"));
             let key = || shared.keys.config(shard, id);
-            take_in(shared, networks.entry(id).or_default(), &key, (id, Kind::Config, b""), next()?)?;
+            if !take_in(shared, networks.entry(id).or_default(), &key, (id, Kind::Config, b""), next()?)? {
+                empty.of_network(id, Kind::Config.letter(), kinds, key());
+            }
             for kind in [Kind::V4, Kind::V6] {
                 let page = list(shared, next()?)?;
+                if page.is_empty() {
+                    empty.of_network(id, kind.letter(), kinds, shared.keys.index(shard, kind, id));
+                }
                 let all = rest_of_index(shared, link, shard, (id, kind), page).await?;
                 hashes.extend(all.into_iter().map(|low| (id, kind, low)));
             }
         }
     }
-    read_hashes(shared, link, shard, &hashes, &mut networks).await?;
+    read_hashes(shared, link, &hashes, (&mut networks, &mut empty)).await?;
+    empty.check(shared, link).await?;
     Ok(networks)
 }
 
@@ -218,10 +231,10 @@ type Hash = (NetworkId, Kind, Vec<u8>);
 async fn read_hashes(
     shared: &Shared,
     link: &mut Link,
-    shard: ShardId,
     hashes: &[Hash],
-    networks: &mut BTreeMap<NetworkId, Partial>,
+    (networks, empty): (&mut BTreeMap<NetworkId, Partial>, &mut Empty),
 ) -> Result<(), StoreError> {
+    let shard = empty.shard();
     let ask = |piece: &[Hash]| {
         let mut pipeline = Pipeline::with_capacity(piece.len());
         for (id, kind, low) in piece {
@@ -242,7 +255,9 @@ async fn read_hashes(
         for ((id, kind, low), value) in piece.iter().zip(values) {
             let partial = networks.entry(*id).or_default();
             let key = || shared.keys.records(shard, *kind, *id, &String::from_utf8_lossy(low));
-            take_in(shared, partial, &key, (*id, *kind, low), value)?;
+            if !take_in(shared, partial, &key, (*id, *kind, low), value)? {
+                empty.hash(*id, *kind, low, key());
+            }
             if *kind == Kind::V6 {
                 partial.read.insert(low.clone());
             }
@@ -260,6 +275,7 @@ async fn read_cuts(
 ) -> Result<(), StoreError> {
     let mut ids: Vec<NetworkId> =
         networks.iter().filter(|(_, partial)| !partial.read.is_empty()).map(|(&id, _)| id).collect();
+    let mut empty = Empty::new(shard);
     while !ids.is_empty() {
         let mut unread = Vec::new();
         for &id in &ids {
@@ -270,22 +286,23 @@ async fn read_cuts(
             let read = &networks.entry(id).or_default().read;
             unread.extend(all.into_iter().filter(|low| !read.contains(low)).map(|low| (id, Kind::V6, low)));
         }
-        read_hashes(shared, link, shard, &unread, networks).await?;
+        read_hashes(shared, link, &unread, (networks, &mut empty)).await?;
         ids = unread.into_iter().map(|(id, ..)| id).collect();
         ids.dedup();
     }
-    Ok(())
+    empty.check(shared, link).await
 }
 
-/// Decodes the records of one hash; every one is checked.
+/// Decodes the records of one hash; every one is checked. Tells whether there are any.
 fn take_in(
     shared: &Shared,
     partial: &mut Partial,
     name: &dyn Fn() -> String,
     (network, kind, low): (NetworkId, Kind, &[u8]),
     value: Value,
-) -> Result<(), StoreError> {
+) -> Result<bool, StoreError> {
     let mut values = list(shared, value)?.into_iter();
+    let any = values.len() > 0;
     while let (Some(field), Some(record)) = (values.next(), values.next()) {
         let (field, record) = (bytes(shared, field)?, bytes(shared, record)?);
         let at = |problem: &dyn std::fmt::Display| {
@@ -297,7 +314,7 @@ fn take_in(
         let address = if let Key::Address(address) = key { Some(address) } else { None };
         partial.add(state, address);
     }
-    Ok(())
+    Ok(any)
 }
 
 /// Plays what was committed while the networks were read over them. Tells whether the log had all of it.

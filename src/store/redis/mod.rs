@@ -11,8 +11,12 @@
 //! Four tasks with a connection each, on threads of the store's own: what is read in bulk never stands before a batch. `keys` names everything that lies in Redis, `scripts` everything that runs there.
 //!
 //! **Fence and expectations** are compared inside Redis, in one script with the writes: a paused or slow owner cannot
-//! write, whatever it believes. The batches of several shards go as one call, so they are applied together; on a Redis
-//! cluster, where shards lie on different servers, that would not be so.
+//! write, whatever it believes. The batches of several shards go as one call, so they are applied together; for that all
+//! keys of a register lie in one slot of a Redis cluster, and `cluster` finds the server that has it.
+//!
+//! **Nothing is missing unseen.** A cluster moves a slot key by key, and a move may break off; a full memory may throw keys
+//! away. While a slot is moved a commit is refused before it begins, because it names a key that is never there; and every
+//! key is vouched for by another, which `commit.lua` asks before it writes and `whole` when a shard is loaded.
 //!
 //! **In doubt.** What Redis refuses before a script begins was not applied; what was sent and not answered is unknown
 //! (see `link`). The same bytes are recognised by token, seq and digest, whichever connection brings them. A head that is
@@ -31,8 +35,10 @@
 //! all before it writes? Is each wait bounded?
 
 mod checks;
+mod cluster;
 mod commits;
 mod confirms;
+mod following;
 mod heal;
 mod history;
 mod identity;
@@ -48,6 +54,7 @@ mod sentinels;
 mod server;
 mod shared;
 mod watch;
+mod whole;
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -79,8 +86,9 @@ const START_WITHIN: std::time::Duration = std::time::Duration::from_secs(5);
 /// Where and how a register is kept.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// `redis://[user:password@]host:port/database`, `redis+unix:///path`, or
-    /// `redis+sentinel://[user:password@]host:port,host:port/SERVICE/database`.
+    /// `redis://[user:password@]host:port/database`, `redis+unix:///path`,
+    /// `redis+sentinel://[user:password@]host:port,host:port/SERVICE/database`, or
+    /// `redis+cluster://[user:password@]host:port,host:port`.
     pub url: String,
     /// What all keys begin with.
     pub prefix: String,
@@ -174,7 +182,7 @@ impl RedisStore {
         if options.shards == 0 {
             return Err(StoreError::Invalid("a register has 1 shard at least".into()));
         }
-        let place = Place::new(&options.url)?;
+        let place = Place::new(&options.url, &keys)?;
         let identity = options.directory.as_deref().map(Identity::read).transpose()?;
         let runtimes = [runtime("store-redis", 1)?, runtime("store-redis-load", 2)?];
         // On the runtime's thread: this one may belong to a runtime of its own.
@@ -198,7 +206,7 @@ impl RedisStore {
         let Begun { server, shas, register, shards, notice } = begun;
         let info = StoreInfo {
             kind: "redis",
-            durability: server.durability(options.replicas),
+            durability: server.durability(options.replicas, place.is_in_cluster()),
             full: "Redis has no memory left (its maxmemory is reached)",
             act_bytes_max: crate::limits::ACT_BYTES_MAX,
             register,
@@ -307,19 +315,37 @@ async fn begin(
     let known = identity.and_then(|identity| identity.known).filter(|_| !options.accept_new_store);
     let names: Vec<String> =
         std::iter::once(keys.register()).chain((0..shards).map(|shard| keys.head(ShardId(shard)))).collect();
-    let mut call = Call::new(&shas, Loaded::Init, &names);
-    call.arg(scripts::hex(rand::random::<u128>().max(1))).arg(FORMAT).number(shards.into());
     let may_make = match options.opening {
         Opening::Serve => known.is_none(),
         Opening::Target { .. } => true,
         Opening::Source | Opening::Unfinished(_) => false,
     };
-    call.number(now_ms()).arg(if may_make { "1" } else { "0" });
-    call.arg(making.as_ref().map_or_else(String::new, Notice::text));
-    let value = link.call(&call, START_WITHIN).await.map_err(Failed::into_error)?;
+    let notice = making.as_ref().map_or_else(String::new, Notice::text);
+    let call = |may_make: bool| {
+        let mut call = Call::new(&shas, Loaded::Init, &names);
+        call.arg(scripts::hex(rand::random::<u128>().max(1))).arg(FORMAT).number(shards.into());
+        call.number(now_ms()).arg(if may_make { "1" } else { "0" }).arg(&notice);
+        call
+    };
     let place = Arc::clone(link.name());
-    let found =
-        scripts::initialised(value).ok_or_else(|| link::strange(&place, "the script answered something else"))?;
+    let initialised =
+        |value| scripts::initialised(value).ok_or_else(|| link::strange(&place, "the script answered something else"));
+    let in_cluster = link.place().is_in_cluster();
+    let value = link.call(&call(may_make && !in_cluster), START_WITHIN).await.map_err(Failed::into_error)?;
+    let mut found = initialised(value)?;
+    if in_cluster && may_make && found == Initialised::None {
+        // Not there, or left behind elsewhere?
+        if let Some(stray) = link.place().stray().await? {
+            let text = format!(
+                "Redis at {place} has no register under `{}`, but {stray}, which is not its own: the move of the slot broke \
+                 off. End it (`redis-cli --cluster fix`), and start again; or choose another `store.prefix`",
+                keys.prefix()
+            );
+            return Err(StoreError::Damaged(text.into()));
+        }
+        let value = link.call(&call(true), START_WITHIN).await.map_err(Failed::into_error)?;
+        found = initialised(value)?;
+    }
     let said = if let Initialised::Register { notice, .. } = &found { notice.as_str() } else { "" };
     let notice = moving::check_notice(&place, keys, &options.opening, said)?;
     let register = check_register(found, &place, keys, (options, shards), identity)?;

@@ -53,7 +53,7 @@ async fn look(link: &mut Link, keys: &Keys) -> Result<Option<Found>, StoreError>
 }
 
 fn refused(place: &Arc<str>, keys: &Keys, problem: impl std::fmt::Display) -> StoreError {
-    StoreError::Foreign(format!("Redis at {place}, `{}:…`, {problem}", keys.prefix()).into())
+    StoreError::Foreign(format!("Redis at {place}, `{{{}}}:…`, {problem}", keys.prefix()).into())
 }
 
 /// Refuses what this is not opened for, and empties a target of what a broken move left. Answers the number of shards
@@ -138,7 +138,7 @@ pub(super) fn check_notice(
 /// The refusal of a register that says this of its move.
 pub(super) fn moved(place: &Arc<str>, prefix: &str, notice: &str) -> StoreError {
     let why = Notice::parse(notice).map_or_else(|| format!("says of its move `{notice}`"), |notice| notice.refusal());
-    StoreError::Foreign(format!("Redis at {place}, `{prefix}:…`, {why}").into())
+    StoreError::Foreign(format!("Redis at {place}, `{{{prefix}}}:…`, {why}").into())
 }
 
 /// Says something else of the move, if every shard is where it is expected.
@@ -168,7 +168,7 @@ pub(super) async fn post(
         Verdict::Done => Ok(()),
         Verdict::Absent(at) => Err(shared.absent(of(at)?)),
         Verdict::Fenced(at, current) => Err(StoreError::Fenced { shard: of(at)?, current }),
-        Verdict::Gap(..) | Verdict::Back(_) | Verdict::Mismatch { .. } => Err(strange()),
+        Verdict::Gap(..) | Verdict::Back(_) | Verdict::Lost(_) | Verdict::Mismatch { .. } => Err(strange()),
     }
 }
 
@@ -186,7 +186,7 @@ pub fn without_secret(url: &str) -> String {
 
 impl Movable for RedisStore {
     fn place(&self) -> String {
-        format!("{}, keys `{}:…`", self.url, self.shared.keys.prefix())
+        format!("{}, keys `{{{}}}:…`", self.url, self.shared.keys.prefix())
     }
 
     fn notice(&self) -> Option<Notice> {

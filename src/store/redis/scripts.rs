@@ -78,9 +78,9 @@ pub(super) const CONFIRM: Script = Script {
 pub(super) const COMMIT: Script = Script {
     name: "commit",
     text: include_str!("scripts/commit.lua"),
-    keys: &["head", "log", "networks"],
+    keys: &["guard", "head", "log", "networks"],
     arguments: &["batches", "keep_seconds", "keep_bytes", "batch"],
-    answers: &["applied", "absent", "fenced", "gap", "back", "mismatch"],
+    answers: &["applied", "absent", "fenced", "gap", "back", "lost", "mismatch"],
 };
 /// A script as it is loaded: its text may have been given flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -185,6 +185,8 @@ pub(super) enum Verdict {
     Fenced(usize, Epoch),
     Gap(usize, Seq),
     Back(usize),
+    /// A key that others vouch for is gone.
+    Lost(String),
     Mismatch {
         at: usize,
         network: NetworkId,
@@ -241,6 +243,10 @@ pub(super) fn verdict(value: Value) -> Option<Verdict> {
         b"fenced" => Verdict::Fenced(rest.place()?, Epoch(rest.number()?)),
         b"gap" => Verdict::Gap(rest.place()?, Seq(rest.number()?)),
         b"back" => Verdict::Back(rest.place()?),
+        b"lost" => {
+            rest.place()?;
+            Verdict::Lost(rest.text()?)
+        }
         b"mismatch" => {
             let at = rest.place()?;
             let kind = Kind::from_letter(&rest.bytes()?)?;

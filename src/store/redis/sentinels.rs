@@ -6,24 +6,16 @@
 //! write is the token's affair, not theirs.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use redis::io::tcp::TcpSettings;
 use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError};
 
+use super::following::{Following, Named};
+
 /// How long one sentinel may take; there are several, and one that is gone must not hold up the others.
 const ANSWER_WITHIN: Duration = Duration::from_millis(200);
 const SCHEME: &str = "redis+sentinel://";
-
-/// A primary, and the failover that made it one.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Named {
-    epoch: u64,
-    host: String,
-    port: u16,
-}
 
 /// The sentinels of one service.
 #[derive(Debug)]
@@ -32,10 +24,7 @@ pub(super) struct Sentinels {
     service: String,
     /// How the primary is spoken to: everything but where it is.
     primary: ConnectionInfo,
-    /// Where it was last.
-    known: Mutex<Option<Named>>,
-    /// How often that changed.
-    changes: AtomicU64,
+    following: Following,
 }
 
 impl Sentinels {
@@ -67,8 +56,7 @@ impl Sentinels {
             each: each.collect::<Result<_, _>>()?,
             service: service.to_owned(),
             primary: primary.set_tcp_settings(settings.clone()),
-            known: Mutex::new(None),
-            changes: AtomicU64::new(0),
+            following: Following::default(),
         })
     }
 
@@ -95,34 +83,12 @@ impl Sentinels {
                 Err(error) => last = error,
             }
         }
-        let Named { host, port, .. } = self.follow(latest.ok_or(last)?);
+        let Named { host, port, .. } = self.following.follow(latest.ok_or(last)?, &self.service);
         Client::open(self.primary.clone().set_addr(ConnectionAddr::Tcp(host, port)))
     }
 
-    /// Whom to go to: the one named, unless a later one is known.
-    fn follow(&self, named: Named) -> Named {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = &mut *known {
-            if known.epoch > named.epoch {
-                return known.clone();
-            }
-            if (&known.host, known.port) == (&named.host, named.port) {
-                known.epoch = named.epoch;
-                return named;
-            }
-        }
-        let primary = format!("{}:{}", named.host, named.port);
-        if known.replace(named.clone()).is_some() {
-            self.changes.fetch_add(1, Ordering::AcqRel);
-            tracing::warn!(service = self.service, primary, epoch = named.epoch, "Redis has another primary");
-        } else {
-            tracing::info!(service = self.service, primary, epoch = named.epoch, "sentinels name the primary");
-        }
-        named
-    }
-
     pub(super) fn changes(&self) -> u64 {
-        self.changes.load(Ordering::Acquire)
+        self.following.changes()
     }
 }
 
@@ -161,15 +127,5 @@ mod tests {
         assert!(of("redis+sentinel://10.0.0.1:26379").is_err());
         assert!(of("redis+sentinel://10.0.0.1:26379/").is_err());
         assert!(Sentinels::of("redis://127.0.0.1/", &TcpSettings::default()).is_none());
-    }
-
-    #[test]
-    fn another_primary_is_a_change_and_an_earlier_one_is_none() {
-        let sentinels = of("redis+sentinel://10.0.0.1:26379/register").unwrap();
-        // Epoch, port, and which port is gone to; an earlier failover is no news.
-        for (epoch, port, to, changes) in [(0, 1, 1, 0), (0, 1, 1, 0), (1, 2, 2, 1), (0, 1, 2, 1), (2, 1, 1, 2)] {
-            let named = sentinels.follow(Named { epoch, host: "10.0.0.9".to_owned(), port });
-            assert_eq!((named.port, sentinels.changes()), (to, changes));
-        }
     }
 }

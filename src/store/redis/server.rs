@@ -49,7 +49,7 @@ impl Server {
                 "INFO is not permitted: whether Redis keeps what it is given, and never evicts, cannot be checked"
             );
         }
-        server.check(&place, replicas)?;
+        server.check(&place, replicas, link.place().is_in_cluster())?;
         keep_compact(link, shas, keys).await?;
         Ok(server)
     }
@@ -64,7 +64,7 @@ impl Server {
             let pairs = text.lines().filter_map(|line| line.split_once(':'));
             facts.extend(pairs.map(|(name, value)| (name.to_owned(), value.trim().to_owned())));
         }
-        for name in ["appendfsync", "maxmemory-policy"] {
+        for name in ["appendfsync", "maxmemory-policy", "cluster-require-full-coverage"] {
             let mut command = Cmd::new();
             command.arg("CONFIG").arg("GET").arg(name);
             if let Ok(Value::Array(values)) = link.ask(command, ANSWER_WITHIN).await
@@ -113,7 +113,7 @@ impl Server {
         self.fact("connected_slaves").and_then(|count| count.parse().ok())
     }
 
-    fn check(&self, place: &Arc<str>, replicas: u32) -> Result<(), StoreError> {
+    fn check(&self, place: &Arc<str>, replicas: u32, in_cluster: bool) -> Result<(), StoreError> {
         let major = self.fact("redis_version").and_then(|version| version.split('.').next()?.parse::<u32>().ok());
         if let Some(major) = major.filter(|&major| major < 7) {
             return Err(refused(place, format!("is version {major}; the store needs 7.0 or later, or Valkey")));
@@ -121,8 +121,23 @@ impl Server {
         if self.fact("role") == Some("slave") {
             return Err(refused(place, "is a replica, which takes no changes; name its primary by `--redis URL`"));
         }
-        if self.fact("cluster_enabled") == Some("1") {
-            return Err(refused(place, "is part of a cluster, which is not supported yet; name a single server"));
+        match self.fact("cluster_enabled") {
+            Some("1") if !in_cluster => {
+                let name =
+                    "is part of a cluster; name some of its servers by `--redis redis+cluster://HOST:PORT,HOST:PORT`";
+                return Err(refused(place, name));
+            }
+            Some("0") if in_cluster => {
+                return Err(refused(place, "is no cluster; name the server by `--redis redis://HOST:PORT/0`"));
+            }
+            Some(_) | None => {}
+        }
+        if in_cluster && self.fact("cluster-require-full-coverage") == Some("yes") {
+            tracing::warn!(
+                redis = %place,
+                "the register is refused while any other slot of the cluster has no server either; set \
+                 `cluster-require-full-coverage no`"
+            );
         }
         if let Some(policy) = self.evicting() {
             return Err(refused(
@@ -166,7 +181,12 @@ impl Server {
     }
 
     /// What an acknowledged change survives.
-    pub(super) fn durability(&self, replicas: u32) -> String {
+    pub(super) fn durability(&self, replicas: u32, in_cluster: bool) -> String {
+        let survives = self.survives(replicas);
+        if in_cluster { format!("{survives}; the register lies in one slot of a Redis cluster") } else { survives }
+    }
+
+    fn survives(&self, replicas: u32) -> String {
         let own = match (self.fact("aof_enabled"), self.fact("appendfsync")) {
             (Some("1"), Some("always")) => {
                 "loss of power of Redis's machine: each change is flushed to its disk before it is acknowledged"
@@ -254,27 +274,30 @@ mod tests {
             (("maxmemory-policy", "volatile-ttl"), "noeviction"),
             (("redis_version", "6.2.14"), "7.0"),
             (("role", "slave"), "primary"),
-            (("cluster_enabled", "1"), "single server"),
+            (("cluster_enabled", "1"), "redis+cluster://"),
         ] {
-            let error = server(&[facts]).check(&place, 0).unwrap_err().to_string();
+            let error = server(&[facts]).check(&place, 0, false).unwrap_err().to_string();
             assert!(error.contains(said) && error.contains("127.0.0.1:6379"), "{error}");
         }
         server(&[("redis_version", "7.0.15"), ("role", "master"), ("maxmemory_policy", "noeviction")])
-            .check(&place, 0)
+            .check(&place, 0, false)
             .unwrap();
+        let error = server(&[("cluster_enabled", "0")]).check(&place, 0, true).unwrap_err().to_string();
+        assert!(error.contains("is no cluster"), "{error}");
+        server(&[("cluster_enabled", "1")]).check(&place, 0, true).unwrap();
         // What cannot be asked does not stand in the way.
-        server(&[]).check(&place, 1).unwrap();
+        server(&[]).check(&place, 1, false).unwrap();
     }
 
     #[test]
     fn durability_says_what_may_be_lost() {
-        let said = |facts: &[(&str, &str)]| server(facts).durability(0);
+        let said = |facts: &[(&str, &str)]| server(facts).durability(0, false);
         assert!(said(&[("aof_enabled", "1"), ("appendfsync", "always")]).starts_with("loss of power"));
         assert!(said(&[("aof_enabled", "1"), ("appendfsync", "everysec")]).contains("last second"));
         assert!(said(&[("aof_enabled", "0")]).starts_with("nothing"));
         assert!(said(&[("aof_enabled", "0"), ("connected_slaves", "2")]).contains("2 replicas, not waited for"));
         assert!(said(&[]).contains("cannot be asked"));
-        let said = |facts: &[(&str, &str)]| server(facts).durability(2);
+        let said = |facts: &[(&str, &str)]| server(facts).durability(2, false);
         let memory = [("aof_enabled", "1"), ("appendfsync", "always")];
         assert!(said(&memory).contains("a replica that has it: 2 replicas must"), "{}", said(&memory));
         let disk = [memory[0], memory[1], ("waitaof", "1")];

@@ -42,6 +42,8 @@ pub(super) struct Shared {
     confirming: AtomicU64,
     /// The policy by which Redis may throw records away, while it may.
     evicting: Mutex<Option<Arc<str>>>,
+    /// What is being done to Redis that keeps it from changing anything.
+    moving: Mutex<Option<Arc<str>>>,
     journal: Mutex<Journal>,
     /// One heals, the others wait for it.
     pub(super) healing: tokio::sync::Mutex<()>,
@@ -104,6 +106,7 @@ impl Shared {
             answering: AtomicU64::new(replicas.into()),
             confirming: AtomicU64::new(0),
             evicting: Mutex::new(None),
+            moving: Mutex::new(None),
             journal: Mutex::new(Journal::new(heal_bytes)),
             healing: tokio::sync::Mutex::new(()),
             doubts: AtomicU64::new(0),
@@ -181,8 +184,16 @@ impl Shared {
                 format!("Redis may throw records away when its memory is full (maxmemory-policy {policy})").into(),
             );
         }
+        if let Some(moving) = &*locked(&self.moving) {
+            return Some(Arc::clone(moving));
+        }
         let answering = self.answering();
         (answering < u64::from(self.replicas)).then(|| self.too_few(answering).into())
+    }
+
+    /// The slot is moved, or is not.
+    pub(super) fn moves(&self, moving: Option<Arc<str>>) {
+        *locked(&self.moving) = moving;
     }
 
     /// Redis may throw records away, by this policy; or may not.
@@ -316,6 +327,16 @@ impl Shared {
             "Redis at {} lost `{key}`, the head of shard {}: it was emptied, or went back to a copy from before its first \
              use; nothing is granted from it. Bring its data back, and start again",
             self.place, shard.0
+        ))
+    }
+
+    /// A key that is not there although another says that it is.
+    pub(super) fn lost(&self, key: &str) -> StoreError {
+        self.damaged(format!(
+            "Redis at {} lost `{key}`, which is part of the register: it was deleted or thrown away, or is on another server \
+             of the cluster, because the move of its slot broke off. Bring it back (`redis-cli --cluster fix` ends a move), \
+             and start again",
+            self.place
         ))
     }
 

@@ -1,5 +1,5 @@
-//! The task that looks whether Redis is still what it was: once a second which server the sentinels name, every few seconds
-//! what it is set to. On a connection of its own.
+//! The task that looks whether Redis is still what it was: once a second which server the sentinels or the cluster name, every few
+//! seconds what it is set to. On a connection of its own.
 //!
 //! A setting that cannot keep a register refuses grants while it lasts; one that keeps less than before is warned of.
 
@@ -22,6 +22,7 @@ pub(super) async fn run(shared: Arc<Shared>, place: Place, mut link: Link, mut o
     let mut appended = None;
     while tokio::time::timeout(LOOKS_EVERY, over.recv()).await.is_err() {
         place.look().await;
+        shared.moves(place.moving());
         looks = looks.wrapping_add(1);
         if !looks.is_multiple_of(SETTINGS_EVERY) || link.connected().await.is_err() {
             continue;

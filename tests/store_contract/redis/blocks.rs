@@ -15,7 +15,7 @@ fn refused(begun: &mut Begun, steps: Vec<Step>, there: u64) {
 
 /// Blocks in use, as the head counts them.
 fn blocks(begun: &Begun) -> u64 {
-    begun.server.ask(&["HGET", "allod:{0}:head", "blocks"])
+    begun.server.ask(&["HGET", "{allod}:0:head", "blocks"])
 }
 
 #[test]
@@ -138,6 +138,6 @@ fn a_block_that_cools_still_covers_and_the_last_one_gone_leaves_no_trace() {
     refused(&mut begun, vec![put("10.0.0.17", 6, None)], 5);
     begun.commit(vec![gone("10.0.0.0/26", 5)]).unwrap();
     assert_eq!(blocks(&begun), 0);
-    assert_eq!(begun.server.ask::<Vec<String>>(&["KEYS", "allod:{0}:k:*"]), Vec::<String>::new());
+    assert_eq!(begun.server.ask::<Vec<String>>(&["KEYS", "{allod}:0:k:*"]), Vec::<String>::new());
     begun.commit(vec![put("10.0.0.17", 6, None)]).unwrap();
 }

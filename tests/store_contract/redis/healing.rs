@@ -44,7 +44,7 @@ fn what_a_failover_lost_is_played_again_before_the_next_change() {
     let Some(mut replicated) = begun(|options| options) else { return };
     let second = wait(replicated.begun.store.take(ShardId(1), token(7))).unwrap();
     until("the replica has the second shard", || {
-        replicated.replicas[0].ask::<String>(&["HGET", "allod:{1}:head", "epoch"]) == "1"
+        replicated.replicas[0].ask::<String>(&["HGET", "{allod}:1:head", "epoch"]) == "1"
     });
     replicated.cut_off(0);
     lose(&mut replicated, 20);
@@ -102,7 +102,7 @@ fn an_own_take_over_that_was_lost_is_repeated_from_exactly_that_head() {
     let Replicated { begun, replicas, .. } = &replicated;
     assert_eq!((begun.head.epoch, begun.head.token), (Epoch(3), token(3)));
     assert_eq!(begun.store.figures().healed_batches, 2);
-    assert_eq!(replicas[0].ask::<String>(&["HGET", "allod:{0}:head", "epoch"]), "3");
+    assert_eq!(replicas[0].ask::<String>(&["HGET", "{allod}:0:head", "epoch"]), "3");
     assert_eq!(begun.held().len(), 13);
 }
 

@@ -21,13 +21,13 @@ fn puts(addresses: impl Iterator<Item = Address>, generation: u64) -> Vec<Step> 
 fn an_operator_finds_who_holds_an_address() {
     let Some(mut begun) = Begun::new(&[]) else { return };
     begun.commit(vec![put("10.0.0.69", 5, None), put("2001:db8::5", 6, None)]).unwrap();
-    let record: Vec<u8> = begun.server.ask(&["HGET", &format!("allod:{{0}}:4:{NETWORK}:0a000040"), "5"]);
+    let record: Vec<u8> = begun.server.ask(&["HGET", &format!("{{allod}}:0:4:{NETWORK}:0a000040"), "5"]);
     let has = |record: &[u8], text: &str| record.windows(text.len()).any(|part| part == text.as_bytes());
     assert!(has(&record, "tenant-00017") && has(&record, "node-0007/pod-0000000005"));
     let field = "20010db8000000000000000000000005";
-    let index = format!("allod:{{0}}:i6:{NETWORK}");
+    let index = format!("{{allod}}:0:i6:{NETWORK}");
     let low: Vec<String> = begun.server.ask(&["ZREVRANGEBYLEX", &index, &format!("[{field}"), "-", "LIMIT", "0", "1"]);
-    let record: Vec<u8> = begun.server.ask(&["HGET", &format!("allod:{{0}}:6:{NETWORK}:{}", low[0]), field]);
+    let record: Vec<u8> = begun.server.ask(&["HGET", &format!("{{allod}}:0:6:{NETWORK}:{}", low[0]), field]);
     assert!(has(&record, "node-0007/pod-0000000006"));
 }
 
@@ -44,13 +44,13 @@ fn ipv6_of_any_density_lies_in_hashes_of_bounded_length() {
         generation += 1;
         begun.commit(puts(some.iter().copied(), generation)).unwrap();
     }
-    let lows: Vec<String> = begun.server.ask(&["ZRANGE", &format!("allod:{{0}}:i6:{NETWORK}"), "0", "-1"]);
-    let keys: Vec<String> = begun.server.ask(&["KEYS", &format!("allod:{{0}}:6:{NETWORK}:*")]);
+    let lows: Vec<String> = begun.server.ask(&["ZRANGE", &format!("{{allod}}:0:i6:{NETWORK}"), "0", "-1"]);
+    let keys: Vec<String> = begun.server.ask(&["KEYS", &format!("{{allod}}:0:6:{NETWORK}:*")]);
     let of_keys: BTreeSet<&str> = keys.iter().map(|key| key.rsplit(':').next().unwrap()).collect();
     assert_eq!(lows.iter().map(String::as_str).collect::<BTreeSet<_>>(), of_keys, "the index names every hash");
     assert!(lows.len() < all.len() / 32, "{} hashes for {} addresses", lows.len(), all.len());
     for (at, low) in lows.iter().enumerate() {
-        let key = format!("allod:{{0}}:6:{NETWORK}:{low}");
+        let key = format!("{{allod}}:0:6:{NETWORK}:{low}");
         let fields: Vec<String> = begun.server.ask(&["HKEYS", &key]);
         assert!((1..=96).contains(&fields.len()), "{key}: {}", fields.len());
         assert!(fields.iter().all(|field| field >= low && lows.get(at + 1).is_none_or(|next| field < next)), "{key}");
@@ -76,7 +76,7 @@ fn ipv6_of_any_density_lies_in_hashes_of_bounded_length() {
 /// Which kinds of keys shard 0 has.
 #[track_caller]
 fn nothing_but(begun: &Begun, kinds: &[&str]) {
-    let keys: Vec<String> = begun.server.ask(&["KEYS", "allod:{0}:*"]);
+    let keys: Vec<String> = begun.server.ask(&["KEYS", "{allod}:0:*"]);
     let there: BTreeSet<&str> = keys.iter().filter_map(|key| key.split(':').nth(2)).collect();
     assert_eq!(there, kinds.iter().copied().collect(), "{keys:?}");
 }
@@ -90,7 +90,7 @@ fn a_network_that_is_gone_leaves_nothing_but_its_history() {
     begun.commit(vec![gone("10.0.0.5", 5), gone("10.0.0.64/26", 6), gone("2001:db8::5", 7), config]).unwrap();
     nothing_but(&begun, &["head", "log"]);
     assert!(begun.load().is_empty());
-    let probes: Vec<String> = begun.server.ask(&["KEYS", "allod:probe*"]);
+    let probes: Vec<String> = begun.server.ask(&["KEYS", "{allod}:probe*"]);
     assert!(probes.is_empty());
 }
 
@@ -106,7 +106,7 @@ fn full_buckets_of_long_records_stay_compact() {
         })
         .collect();
     begun.commit(steps).unwrap();
-    let key = format!("allod:{{0}}:4:{NETWORK}:0a000000");
+    let key = format!("{{allod}}:0:4:{NETWORK}:0a000000");
     assert_eq!(begun.server.ask::<u64>(&["HLEN", &key]), 64);
     assert_eq!(begun.server.ask::<String>(&["OBJECT", "ENCODING", &key]), "listpack");
 }
@@ -181,8 +181,8 @@ fn the_history_is_trimmed_by_bytes_and_what_is_recent_stays() {
     for n in 0..600u32 {
         begun.commit(puts([Address::V4(0x0a00_0000 + n)].into_iter(), 5)).unwrap();
     }
-    let kept: u64 = begun.server.ask(&["XLEN", "allod:{0}:log"]);
-    let bytes: u64 = begun.server.ask(&["HGET", "allod:{0}:head", "log_bytes"]);
+    let kept: u64 = begun.server.ask(&["XLEN", "{allod}:0:log"]);
+    let bytes: u64 = begun.server.ask(&["HGET", "{allod}:0:head", "log_bytes"]);
     assert!(kept < 400 && bytes < 40_000, "{kept} batches of {bytes} bytes");
     let history = wait(begun.store.history(ShardId(0), Seq(0), usize::MAX)).unwrap();
     assert_eq!(history.len() as u64, kept);

@@ -1,9 +1,11 @@
 //! What happens to Redis servers, and what the store says then.
 //!
 //! `stories` are those of the fence and of expectations, `blocks` those of blocks, `trouble` what operators, crashes and
-//! full memories do, `replicas` what is waited for, `healing` what was lost, `layout` what lies there, `differential` compares with the memory store.
+//! full memories do, `replicas` what is waited for, `cluster` what a Redis cluster does, `healing` what was lost, `layout` what lies there, `whole` what is gone, `differential` compares with the memory store.
 
 mod blocks;
+mod cluster;
+pub mod clustered;
 mod differential;
 mod healing;
 mod layout;
@@ -12,8 +14,9 @@ mod replicated;
 mod server;
 mod stories;
 mod trouble;
+mod whole;
 
-pub use server::Server;
+pub use server::{Server, Server as RedisServer, process};
 
 use std::sync::Arc;
 

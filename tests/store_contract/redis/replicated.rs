@@ -30,12 +30,12 @@ impl Server {
 
     /// The lease of shard 0 ran out: whoever comes next need not wait.
     pub fn lapse(&self) {
-        let _: u64 = self.ask(&["HSET", "allod:{0}:head", "lease", "0"]);
+        let _: u64 = self.ask(&["HSET", "{allod}:0:head", "lease", "0"]);
     }
 
     /// The last batch of shard 0 that it has.
     pub fn seq(&self) -> u64 {
-        self.ask(&["HGET", "allod:{0}:head", "seq"])
+        self.ask(&["HGET", "{allod}:0:head", "seq"])
     }
 }
 

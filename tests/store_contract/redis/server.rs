@@ -2,6 +2,8 @@
 //! by its process id when the test ends.
 
 use std::process::Child;
+use std::sync::Arc;
+use std::time::Duration;
 
 use allod::store::StoreError;
 use allod::store::redis::{Options, RedisStore};
@@ -15,7 +17,7 @@ pub mod process;
 pub struct Server {
     pub child: Option<Child>,
     pub port: u16,
-    directory: TempDir,
+    directory: Arc<TempDir>,
     settings: Vec<String>,
 }
 
@@ -27,9 +29,16 @@ impl Server {
         }
         let port = process::free_port();
         let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
-        let mut server = Server { child: None, port, directory: tempfile::tempdir().unwrap(), settings };
+        let mut server = Server { child: None, port, directory: Arc::new(tempfile::tempdir().unwrap()), settings };
         server.begin();
         Some(server)
+    }
+
+    /// The same server, which whoever started it ends.
+    #[allow(dead_code, reason = "only some of those who share this file have several threads")]
+    pub fn like(other: &Self) -> Self {
+        let Self { port, directory, settings, .. } = other;
+        Self { child: None, port: *port, directory: Arc::clone(directory), settings: settings.clone() }
     }
 
     /// Starts the process, and waits until it answers.
@@ -52,6 +61,7 @@ impl Server {
         Client::open(self.url()).unwrap()
     }
 
+    #[allow(dead_code, reason = "only some of those who share this file keep a connection")]
     pub fn connection(&self) -> Connection {
         self.client().get_connection().unwrap()
     }
@@ -59,11 +69,14 @@ impl Server {
     /// A command of an operator, or of whatever happens to a server.
     #[track_caller]
     pub fn ask<T: FromRedisValue>(&self, words: &[&str]) -> T {
-        let mut command = redis::cmd(words[0]);
-        words[1..].iter().for_each(|word| {
-            command.arg(word);
-        });
-        command.query(&mut self.connection()).unwrap()
+        self.try_ask(words).unwrap()
+    }
+
+    /// The same where it may not answer.
+    pub fn try_ask<T: FromRedisValue>(&self, words: &[&str]) -> redis::RedisResult<T> {
+        let mut connection = self.client().get_connection_with_timeout(Duration::from_secs(2))?;
+        connection.set_read_timeout(Some(Duration::from_secs(10)))?;
+        redis::cmd(words[0]).arg(&words[1..]).query(&mut connection)
     }
 
     /// Lets the time pass after which another node may take a shard whose owner did not let go.

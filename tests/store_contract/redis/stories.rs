@@ -45,13 +45,13 @@ fn an_answer_that_does_not_come_is_unknown_and_the_same_bytes_settle_it() {
 fn the_token_fences_where_the_epoch_went_back() {
     let Some(begun) = Begun::new(&[]) else { return };
     begun.server.leases_ran_out();
-    let before: HashMap<String, String> = begun.server.ask(&["HGETALL", "allod:{0}:head"]);
+    let before: HashMap<String, String> = begun.server.ask(&["HGETALL", "{allod}:0:head"]);
     begun.server.lapse();
     let mut other = begun.server.open().map(|store| (wait(store.take(ShardId(0), token(2))).unwrap(), store)).unwrap();
     assert_eq!(other.0.epoch, Epoch(2));
     // The server is as it was before that take-over; a third takes the shard, and is given the same epoch.
     for (field, value) in &before {
-        let _: u64 = begun.server.ask(&["HSET", "allod:{0}:head", field, value]);
+        let _: u64 = begun.server.ask(&["HSET", "{allod}:0:head", field, value]);
     }
     begun.server.lapse();
     let third = begun.server.open().unwrap();
@@ -183,6 +183,6 @@ fn a_lease_that_is_renewed_while_its_shard_is_taken_anew_is_not_lost() {
     let released = begun.store.release();
     wait(again).unwrap();
     wait(released).unwrap();
-    let lease: String = begun.server.ask(&["HGET", "allod:{0}:head", "lease"]);
+    let lease: String = begun.server.ask(&["HGET", "{allod}:0:head", "lease"]);
     assert_eq!(lease, "0");
 }

@@ -113,25 +113,25 @@ fn another_register_than_the_one_noted_is_refused() {
 fn a_head_that_is_missing_is_damage() {
     let Some(server) = Server::start(&[]) else { return };
     drop(server.open().unwrap());
-    let _: u64 = server.ask(&["DEL", "allod:{1}:head"]);
+    let _: u64 = server.ask(&["DEL", "{allod}:1:head"]);
     let refused = server.open().unwrap_err();
     assert!(matches!(&refused, StoreError::Damaged(text) if text.contains("1 of the 3")), "{refused:?}");
-    let _: u64 = server.ask(&["DEL", "allod:register"]);
+    let _: u64 = server.ask(&["DEL", "{allod}:register"]);
     let refused = server.open().unwrap_err();
-    assert!(matches!(&refused, StoreError::Damaged(text) if text.contains("allod:{0}:head")), "{refused:?}");
+    assert!(matches!(&refused, StoreError::Damaged(text) if text.contains("{allod}:0:head")), "{refused:?}");
 }
 
 /// The head is behind what was acknowledged: a restart without its file, a failover to an old replica.
 #[test]
 fn a_server_that_went_back_is_noticed_and_nothing_more_is_granted() {
     let back = |begun: &Begun| {
-        let digest: String = begun.server.ask(&["HGET", "allod:{0}:log-before", "digest"]);
-        let _: u64 = begun.server.ask(&["HSET", "allod:{0}:head", "seq", "1", "digest", &digest]);
+        let digest: String = begun.server.ask(&["HGET", "{allod}:0:log-before", "digest"]);
+        let _: u64 = begun.server.ask(&["HSET", "{allod}:0:head", "seq", "1", "digest", &digest]);
     };
     for way in ["commit", "take"] {
         let Some(mut begun) = Begun::new(&[]) else { return };
-        let digest: String = begun.server.ask(&["HGET", "allod:{0}:head", "digest"]);
-        let _: u64 = begun.server.ask(&["HSET", "allod:{0}:log-before", "digest", &digest]);
+        let digest: String = begun.server.ask(&["HGET", "{allod}:0:head", "digest"]);
+        let _: u64 = begun.server.ask(&["HSET", "{allod}:0:log-before", "digest", &digest]);
         begun.commit(vec![put("10.0.0.1", 5, None)]).unwrap();
         begun.commit(vec![put("10.0.0.2", 6, None)]).unwrap();
         back(&begun);
@@ -164,7 +164,7 @@ fn other_shards_another_format_and_a_bad_prefix_are_refused() {
     let other = RedisStore::open(Options { shards: 4, prefix: "other".to_owned(), ..server.options() }).unwrap();
     assert_ne!(other.info().register, server.open().unwrap().info().register);
     assert!(RedisStore::open(Options { prefix: "a{b}".to_owned(), ..server.options() }).is_err());
-    let _: u64 = server.ask(&["HSET", "allod:register", "format", "2"]);
+    let _: u64 = server.ask(&["HSET", "{allod}:register", "format", "2"]);
     let refused = server.open().unwrap_err();
     assert!(matches!(&refused, StoreError::Foreign(text) if text.contains("format 2")), "{refused:?}");
 }
@@ -190,7 +190,7 @@ fn a_server_that_is_switched_to_evicting_grants_nothing_until_it_is_switched_bac
 #[test]
 fn a_server_where_info_and_config_are_not_permitted_is_used() {
     let Some(server) = Server::start(&[]) else { return };
-    let () = server.ask(&["ACL", "SETUSER", "allod", "on", ">secret", "~allod:*", "+@all", "-info", "-config"]);
+    let () = server.ask(&["ACL", "SETUSER", "allod", "on", ">secret", "~{allod}:*", "+@all", "-info", "-config"]);
     let url = server.url().replace("redis://", "redis://allod:secret@");
     let store = RedisStore::open(Options { url, ..server.options() }).unwrap();
     assert!(store.info().durability.contains("cannot be asked"), "{}", store.info().durability);
@@ -198,15 +198,19 @@ fn a_server_where_info_and_config_are_not_permitted_is_used() {
     check(&store, &run, 0x200, "without INFO");
 }
 
+/// The command of deploy/README.md that makes a user.
+pub fn user_of_the_directions() -> Vec<&'static str> {
+    let directions = include_str!("../../../deploy/README.md");
+    let (_, rights) = directions.split_once("`ACL SETUSER ").expect("a user is made");
+    let (rights, _) = rights.split_once('`').unwrap();
+    ["ACL", "SETUSER"].into_iter().chain(rights.split_whitespace()).collect()
+}
+
 /// The rights that deploy/README.md gives are enough, and `CONFIG SET` among them.
 #[test]
 fn the_user_of_the_directions_may_do_all_that_is_needed() {
     let Some(server) = Server::start(&["--hash-max-listpack-value", "64"]) else { return };
-    let directions = include_str!("../../../deploy/README.md");
-    let (_, rights) = directions.split_once("`ACL SETUSER ").expect("a user is made");
-    let (rights, _) = rights.split_once('`').unwrap();
-    let words: Vec<&str> = ["ACL", "SETUSER"].into_iter().chain(rights.split_whitespace()).collect();
-    let () = server.ask(&words);
+    let () = server.ask(&user_of_the_directions());
     let url = server.url().replace("redis://", "redis://allod:secret@");
     let store = RedisStore::open(Options { url, ..server.options() }).unwrap();
     assert!(store.info().durability.starts_with("nothing"), "{}", store.info().durability);
@@ -220,7 +224,7 @@ fn the_user_of_the_directions_may_do_all_that_is_needed() {
 #[test]
 fn a_user_who_may_not_write_is_refused_at_the_start() {
     let Some(server) = Server::start(&[]) else { return };
-    let () = server.ask(&["ACL", "SETUSER", "allod", "on", ">secret", "~allod:*", "+@all", "-xadd"]);
+    let () = server.ask(&["ACL", "SETUSER", "allod", "on", ">secret", "~{allod}:*", "+@all", "-xadd"]);
     let url = server.url().replace("redis://", "redis://allod:secret@");
     let refused = RedisStore::open(Options { url, ..server.options() }).unwrap_err();
     assert!(matches!(refused, StoreError::Io { .. }), "{refused:?}");
@@ -282,7 +286,7 @@ fn a_record_that_was_changed_by_hand_is_found_when_it_is_loaded() {
     ] {
         let Some(mut begun) = Begun::new(&[]) else { return };
         begun.commit(vec![put("10.0.0.1", 5, None), put("2001:db8::1", 6, None)]).unwrap();
-        let key = format!("allod:{{0}}:{}", key.replace("NETWORK", "00000000-0000-0000-0000-000000000001"));
+        let key = format!("{{allod}}:0:{}", key.replace("NETWORK", "00000000-0000-0000-0000-000000000001"));
         let _: u64 = begun.server.ask(&["HSET", &key, field, value]);
         match wait(begun.store.load(ShardId(0), token(1))) {
             Err(StoreError::Damaged(text)) => assert!(text.contains(says) && text.contains(&key), "{text}"),

@@ -6,10 +6,16 @@
 -- records that lie in one hash (`c`: configuration, `4`: a bucket of IPv4) or IPv6 addresses in ascending order (`6`),
 -- whose hashes are found here. Derived from a head's key `…:head`: `…:c:NETWORK` configuration, `…:4:NETWORK:LOW` and
 -- `…:6:NETWORK:LOW` records, `…:i4:NETWORK` and `…:i6:NETWORK` which LOWs there are, `…:k:NETWORK` lengths of blocks.
+-- So a Redis cluster does not know them, and while it moves the slot key by key a script would find some gone, or break off
+-- between two writes. The guard is named and never there: while the slot is moved the call is refused before it begins.
 --
--- KEYS[1,4..] head: the head of the shard
--- KEYS[2,5..] log: its batches
--- KEYS[3,6..] networks: those that have anything
+-- A key that is not there is taken for one that never was only if nothing vouches for it: a head for its log and networks,
+-- `networks` for the indexes of each, an index for its hashes.
+--
+-- KEYS[1] guard: never there
+-- KEYS[2,5..] head: the head of the shard
+-- KEYS[3,6..] log: its batches
+-- KEYS[4,7..] networks: those that have anything, and which of `c`, `4` (its i4), `6` (its i6), `k`
 -- ARGV[1] batches: how many follow
 -- ARGV[2] keep_seconds: for how long batches stay in the log
 -- ARGV[3] keep_bytes: how many bytes of batches stay in a shard's log
@@ -22,6 +28,7 @@
 -- returns {`fenced`, n, epoch}: another owner, or another line
 -- returns {`gap`, n, seq}: batches are missing after seq
 -- returns {`back`, n}: time or generation lower than in the batch before
+-- returns {`lost`, n, key}: a key that is vouched for is gone
 -- returns {`mismatch`, n, kind, network, low, field, found}: something else is there; found is its record, or nothing
 -- writes head log networks
 local call, sub, byte, format = redis.call, string.sub, string.byte, string.format
@@ -29,6 +36,28 @@ local call, sub, byte, format = redis.call, string.sub, string.byte, string.form
 -- when it is cut; how often the log is trimmed.
 local STRIP, LEAF_MAX, LEAF_CUT, TRIM_EVERY = 1000, 96, 64, 64
 local ZERO = string.rep('0', 32)
+-- Keys of a network by their letters in `networks`.
+local LETTERS, BELOW = {'c', '4', '6', 'k'}, {c = 'c:', ['4'] = 'i4:', ['6'] = 'i6:', k = 'k:'}
+
+-- The first of these keys that is gone.
+local function gone_of(keys)
+    for from = 1, #keys, STRIP do
+        local to = math.min(from + STRIP - 1, #keys)
+        if call('EXISTS', unpack(keys, from, to)) < to - from + 1 then
+            for at = from, to do
+                if call('EXISTS', keys[at]) == 0 then return keys[at] end
+            end
+        end
+    end
+end
+
+-- Notes what there is of a network, to be looked for. What only puts records into a hash that is there does without.
+local function vouch(plan, network)
+    if plan.kinds[network] then return end
+    local kinds, vouched = call('HGET', plan.networks, network) or '', plan.vouched
+    for n = 1, #kinds do vouched[#vouched + 1] = plan.prefix .. BELOW[sub(kinds, n, n)] .. network end
+    plan.kinds[network] = kinds
+end
 
 -- Length of what a record covers: behind version, kind and mark.
 local function length_of(record)
@@ -55,14 +84,21 @@ local function last_of(address, length)
         .. string.rep('f', #address - whole - 1)
 end
 
--- The hash in which an address is, and its field there.
+-- The hash in which an address is, its field there, and from which address on the hash is.
 local function place_of(prefix, kind, network, address)
     if kind == '4' then
         local number = tonumber(address, 16)
-        return prefix .. '4:' .. network .. ':' .. format('%08x', number - number % 64), tostring(number % 64)
+        local low = format('%08x', number - number % 64)
+        return prefix .. '4:' .. network .. ':' .. low, tostring(number % 64), low
     end
-    local low = call('ZREVRANGEBYLEX', prefix .. 'i6:' .. network, '[' .. address, '-', 'LIMIT', 0, 1)[1]
-    return prefix .. '6:' .. network .. ':' .. (low or ZERO), address
+    local low = call('ZREVRANGEBYLEX', prefix .. 'i6:' .. network, '[' .. address, '-', 'LIMIT', 0, 1)[1] or ZERO
+    return prefix .. '6:' .. network .. ':' .. low, address, low
+end
+
+-- Is this hash gone, although its index has it? Tells also whether it is not there.
+local function hash_gone(prefix, kind, network, low, key)
+    local absent = call('EXISTS', key) == 0
+    return absent and call('ZSCORE', prefix .. 'i' .. kind .. ':' .. network, low), absent
 end
 
 local function address_of(kind, low, field)
@@ -119,8 +155,8 @@ local function differs(p, watch, lengths)
     end
 end
 
--- What lies in the way of a put: a block around it, or for a block anything inside it. What this batch changes itself is
--- left out: its own puts were compared with each other before it was sent.
+-- What lies in the way of a put: a block around it, or for a block anything inside it; third, a key that is gone. What this
+-- batch changes itself is left out: its own puts were compared with each other before it was sent.
 local function in_the_way(prefix, p, stored, touched, lengths)
     local width = p.kind == '4' and 32 or 128
     for at = p.first, p.last do
@@ -130,9 +166,10 @@ local function in_the_way(prefix, p, stored, touched, lengths)
             local around = tonumber(string.match(name, '^' .. p.kind .. '/(%d+)$'))
             local base = around and around < length and base_of(address, around)
             if base and not touched[p.kind .. base] then
-                local key, field = place_of(prefix, p.kind, p.network, base)
+                local key, field, low = place_of(prefix, p.kind, p.network, base)
                 local there = call('HMGET', key, field)[1]
                 if there and length_of(there) == around then return at, there end
+                if not there and hash_gone(prefix, p.kind, p.network, low, key) then return nil, nil, key end
             end
         end
         if length < width then
@@ -145,7 +182,9 @@ local function in_the_way(prefix, p, stored, touched, lengths)
                 local lows = call('ZRANGEBYLEX', index, from .. low, '[' .. last, 'LIMIT', 0, 100)
                 for _, below in ipairs(lows) do
                     local key = prefix .. p.kind .. ':' .. p.network .. ':' .. below
-                    for _, field in ipairs(call('HKEYS', key)) do
+                    local fields = call('HKEYS', key)
+                    if #fields == 0 then return nil, nil, key end
+                    for _, field in ipairs(fields) do
                         local inside = address_of(p.kind, below, field)
                         if inside >= address and inside <= last and not touched[p.kind .. inside] then
                             return at, call('HMGET', key, field)[1]
@@ -189,7 +228,7 @@ local function cut(prefix, p)
     end
 end
 
-local function write(prefix, networks, p)
+local function write(prefix, kinds, p)
     local added, gone = 0, false
     for from = p.first, p.last, STRIP do
         local puts, dels, np, nd = {}, {}, 0, 0
@@ -209,22 +248,16 @@ local function write(prefix, networks, p)
             gone = true
         end
     end
-    if p.kind == 'c' then
-        if added > 0 then call('SADD', networks, p.network) end
-        p.emptied = gone
-        return
-    end
+    -- Is there something for `networks` to say?
+    p.changed = gone and p.kind == 'c' or added > 0 and kinds and not string.find(kinds, p.kind, 1, true)
+    if p.kind == 'c' then return end
     local index = prefix .. 'i' .. p.kind .. ':' .. p.network
     if added > 0 then
-        local length = (p.fresh or p.kind == '6') and call('HLEN', p.key)
-        if length == added then
-            call('ZADD', index, 0, p.low)
-            call('SADD', networks, p.network)
-        end
-        if p.kind == '6' and length > LEAF_MAX then cut(prefix, p) end
+        if p.absent then call('ZADD', index, 0, p.low) end
+        if p.kind == '6' and call('HLEN', p.key) > LEAF_MAX then cut(prefix, p) end
     elseif gone and call('EXISTS', p.key) == 0 then
         call('ZREM', index, p.low)
-        p.emptied = true
+        p.changed = true
     end
 end
 
@@ -244,10 +277,13 @@ end
 
 local plans, at = {}, 4
 for i = 1, tonumber(ARGV[1]) do
-    local head, log = KEYS[3 * i - 2], KEYS[3 * i - 1]
-    local plan = {head = head, log = log, networks = KEYS[3 * i], prefix = sub(head, 1, -5), parts = {}, counts = {}}
+    local head, log, networks = KEYS[3 * i - 1], KEYS[3 * i], KEYS[3 * i + 1]
+    local prefix = sub(head, 1, -5)
+    local plan = {head = head, log = log, networks = networks, prefix = prefix, parts = {}, counts = {}, kinds = {},
+        vouched = {}}
     local epoch, token, seq, parent, digest, time, generation = unpack(ARGV, at, at + 6)
-    local h = call('HMGET', head, 'epoch', 'token', 'seq', 'digest', 'time', 'generation', 'blocks', 'log_bytes')
+    local h = call('HMGET', head, 'epoch', 'token', 'seq', 'digest', 'time', 'generation', 'blocks', 'log_bytes',
+        'networks')
     if not h[1] then return {'absent', i} end
     if h[1] == '0' or h[1] ~= epoch or h[2] ~= token then return {'fenced', i, h[1]} end
     local next = seq - h[3]
@@ -262,6 +298,9 @@ for i = 1, tonumber(ARGV[1]) do
         if next > 1 then return {'gap', i, h[3]} end
         if parent ~= h[4] then return {'fenced', i, h[1]} end
         if time - h[5] < 0 or generation - h[6] < 0 then return {'back', i} end
+        local vouched, lost = plan.vouched, nil
+        if h[3] ~= '0' then vouched[1] = log end
+        if h[9] ~= '0' then vouched[#vouched + 1] = networks end
         plan.set = {'seq', seq, 'digest', digest, 'time', time, 'generation', generation}
         plan.digest, plan.seq, plan.bytes, plan.log_bytes = digest, seq, at + 7, h[8]
         plan.blocks = tonumber(h[7])
@@ -274,9 +313,17 @@ for i = 1, tonumber(ARGV[1]) do
             local g = {kind = ARGV[group], network = ARGV[group + 1], low = ARGV[group + 2], first = group + 5,
                 last = group + 4 + count, expect = expects > 0 and count, record = count + expects}
             group = g.last + expects + count + 1
-            for _, p in ipairs(parts_of(plan.prefix, g)) do
-                plan.counts[p.network] = plan.counts[p.network] or {}
+            plan.counts[g.network] = plan.counts[g.network] or {}
+            if watch or g.kind ~= '4' then vouch(plan, g.network) end
+            for _, p in ipairs(parts_of(prefix, g)) do
                 local where, found = differs(p, watch, plan.counts[p.network])
+                if p.kind ~= 'c' and not found and (where or p.fresh) then
+                    lost, p.absent = hash_gone(prefix, p.kind, p.network, p.low, p.key)
+                    if lost then return {'lost', i, p.key} end
+                end
+                if where or p.absent or not p.fresh then vouch(plan, p.network) end
+                lost = where and gone_of(vouched)
+                if lost then return {'lost', i, lost} end
                 if where then return {'mismatch', i, p.kind, p.network, p.low, ARGV[where], found} end
                 plan.parts[#plan.parts + 1] = p
                 for n = p.first, watch and p.kind ~= 'c' and p.last or 0 do
@@ -286,16 +333,19 @@ for i = 1, tonumber(ARGV[1]) do
                 end
             end
         end
+        lost = gone_of(vouched)
+        if lost then return {'lost', i, lost} end
         local stored = {}
         for _, p in ipairs(watch and plan.parts or {}) do
             if p.kind ~= 'c' then
                 if not stored[p.network] then
                     stored[p.network] = {}
-                    local list = call('HGETALL', plan.prefix .. 'k:' .. p.network)
+                    local list = call('HGETALL', prefix .. 'k:' .. p.network)
                     for n = 1, #list, 2 do stored[p.network][list[n]] = true end
                 end
-                local where, found = in_the_way(plan.prefix, p, stored[p.network], touched[p.network],
+                local where, found, key = in_the_way(prefix, p, stored[p.network], touched[p.network],
                     plan.counts[p.network])
+                if key then return {'lost', i, key} end
                 if where then return {'mismatch', i, p.kind, p.network, p.low, ARGV[where], found} end
             end
         end
@@ -306,23 +356,35 @@ end
 
 -- Nothing is refused from here on.
 for _, plan in ipairs(plans) do
-    local now = call('TIME')[1]
+    local now, prefix, changed = call('TIME')[1], plan.prefix, {}
     call('XADD', plan.log, plan.seq .. '-0', 'digest', plan.digest, 'batch', ARGV[plan.bytes], 'at', now)
     for _, p in ipairs(plan.parts) do
-        write(plan.prefix, plan.networks, p)
-    end
-    for _, p in ipairs(plan.parts) do
-        local n = plan.prefix
-        if p.emptied and call('EXISTS', n .. 'c:' .. p.network, n .. 'i4:' .. p.network, n .. 'i6:' .. p.network) == 0 then
-            call('SREM', plan.networks, p.network)
-        end
+        write(prefix, plan.kinds[p.network], p)
+        if p.changed then changed[p.network] = true end
     end
     for network, lengths in pairs(plan.counts) do
         for name, more in pairs(lengths) do
-            local key = plan.prefix .. 'k:' .. network
-            if more ~= 0 and call('HINCRBY', key, name, more) == 0 then call('HDEL', key, name) end
+            local key = prefix .. 'k:' .. network
+            local left = more ~= 0 and call('HINCRBY', key, name, more)
+            if left == 0 then call('HDEL', key, name) end
+            if left == 0 or left and not string.find(plan.kinds[network], 'k', 1, true) then changed[network] = true end
             plan.blocks = plan.blocks + more
         end
+    end
+    for network in pairs(changed) do
+        local kinds = ''
+        for _, letter in ipairs(LETTERS) do
+            if call('EXISTS', prefix .. BELOW[letter] .. network) == 1 then kinds = kinds .. letter end
+        end
+        if kinds ~= '' then
+            call('HSET', plan.networks, network, kinds)
+        else
+            call('HDEL', plan.networks, network)
+        end
+    end
+    if next(changed) then
+        local n = #plan.set
+        plan.set[n + 1], plan.set[n + 2] = 'networks', call('HLEN', plan.networks)
     end
     local bytes = plan.log_bytes + #ARGV[plan.bytes]
     if plan.seq % TRIM_EVERY == 0 then bytes = trim(plan.log, tonumber(plan.seq), bytes, tonumber(now)) end

@@ -33,7 +33,7 @@ end
 local zero = string.rep('0', 32)
 for i = 2, #KEYS do
     redis.call('HSET', KEYS[i], 'epoch', '0', 'token', zero, 'parent', zero, 'seq', '0', 'digest', zero, 'time', '0',
-        'generation', '0', 'blocks', '0', 'log_bytes', '0', 'owner', '', 'node', '', 'address', '', 'lease', '0')
+        'generation', '0', 'blocks', '0', 'log_bytes', '0', 'networks', '0', 'owner', '', 'node', '', 'address', '', 'lease', '0')
 end
 redis.call('HSET', KEYS[1], 'register', ARGV[1], 'format', ARGV[2], 'shards', ARGV[3], 'created', ARGV[4])
 if ARGV[6] ~= '' then

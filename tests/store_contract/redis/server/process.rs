@@ -12,12 +12,17 @@ pub fn is_missing() -> bool {
     if Command::new("redis-server").arg("--version").stdout(Stdio::null()).status().is_ok() {
         return false;
     }
+    skipped("there is no redis-server");
+    true
+}
+
+/// Tells of a test that cannot run here.
+pub fn skipped(why: &str) {
     if let Some(path) = std::env::var_os("ALLOD_SKIPS_FILE") {
         let mut file = std::fs::OpenOptions::new().append(true).create(true).open(path).unwrap();
         let name = std::thread::current().name().unwrap_or("redis").to_owned();
-        writeln!(file, "{name}: there is no redis-server").unwrap();
+        writeln!(file, "{name}: {why}").unwrap();
     }
-    true
 }
 
 /// A port that nobody has now.
@@ -40,7 +45,12 @@ pub fn spawn(command: &mut Command) -> Child {
 
 /// Starts a server, and waits until it answers.
 pub fn start(port: u16, directory: &Path, settings: &[String]) -> Child {
-    let child = spawn(Command::new("redis-server").args(arguments(port, directory)).args(settings));
+    start_by(Command::new("redis-server"), port, directory, settings)
+}
+
+/// The same by another command than its own.
+pub fn start_by(mut command: Command, port: u16, directory: &Path, settings: &[String]) -> Child {
+    let child = spawn(command.args(arguments(port, directory)).args(settings));
     wait(port);
     child
 }

@@ -1,0 +1,320 @@
+//! Which server has the register's slot now, on a Redis cluster.
+//!
+//! All keys of a register lie in one slot, so that one script may change all of its shards together, and one primary has it
+//! at a time. Every server of the cluster is asked for it at once, whenever a connection is made and once a second by
+//! `watch`, and the claim of the highest config-epoch is believed: a failover and the move of a slot each raise it. A server
+//! that came back and knows of neither has a lower one.
+//!
+//! What is sent to a server that has the slot no more is refused by it (MOVED) before anything is done, and nothing here
+//! sends anything again: that is the committer's part. While the slot is moved it belongs to neither of the two, see
+//! `commit.lua`.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::io::tcp::TcpSettings;
+use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError};
+use tokio::task::JoinSet;
+
+use super::following::{Following, Named};
+
+/// How long one server may take; all are asked at once.
+const ANSWER_WITHIN: Duration = Duration::from_millis(400);
+const SCHEME: &str = "redis+cluster://";
+
+type Address = (String, u16);
+
+/// The servers of a cluster, and the slot that counts.
+#[derive(Debug)]
+pub(super) struct Cluster {
+    /// Those that the URL names.
+    seeds: Vec<Address>,
+    /// How each is spoken to: everything but where it is.
+    info: ConnectionInfo,
+    /// A key of the register.
+    key: String,
+    following: Following,
+    /// Those that the cluster named last.
+    members: Mutex<Vec<Address>>,
+    /// Where the slot goes at the moment, if it is moved.
+    moving: Mutex<Option<Arc<str>>>,
+}
+
+/// What one server of the cluster says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct View {
+    slot: u16,
+    /// Who has the slot.
+    owner: Option<Named>,
+    /// All that it knows to be there.
+    members: Vec<Address>,
+    /// Those of them that are primaries.
+    primaries: Vec<Address>,
+    /// To which other one it gives the slot at the moment; only its owner says so.
+    moves_to: Option<String>,
+}
+
+impl View {
+    /// Reads the answer of CLUSTER NODES of the server at an address.
+    fn read(slot: u16, nodes: &str, asked: &Address) -> Self {
+        let mut view = Self { slot, owner: None, members: Vec::new(), primaries: Vec::new(), moves_to: None };
+        let mut moves_to = None;
+        let lines: Vec<Vec<&str>> = nodes.lines().map(|line| line.split(' ').collect()).collect();
+        let address = |words: &[&str]| {
+            let (host, port) = words.get(1)?.split(['@', ',']).next()?.rsplit_once(':')?;
+            // A server that nobody spoke to yet does not know its own address.
+            let host = if host.is_empty() { &asked.0 } else { host };
+            Some((host.to_owned(), port.parse::<u16>().ok().filter(|&port| port > 0)?))
+        };
+        for words in &lines {
+            let [_, _, flags, _, _, _, epoch, _, slots @ ..] = &words[..] else { continue };
+            let (Some((host, port)), Ok(epoch)) = (address(words), epoch.parse()) else { continue };
+            let has = |flag| flags.split(',').any(|one| one == flag);
+            if has("noaddr") || has("handshake") {
+                continue;
+            }
+            if !has("fail") {
+                view.members.push((host.clone(), port));
+            }
+            if has("master") {
+                view.primaries.push((host.clone(), port));
+                if slots.iter().any(|range| contains(range, slot)) {
+                    view.owner = Some(Named { epoch, host, port });
+                }
+            }
+            let given = format!("[{slot}->-");
+            moves_to = moves_to.or_else(|| slots.iter().find_map(|one| one.strip_prefix(&given)?.strip_suffix(']')));
+        }
+        let to = moves_to.map(|id| (id, lines.iter().find(|words| words.first() == Some(&id))));
+        view.moves_to = to.map(|(id, words)| match words.and_then(|words| address(words)) {
+            Some((host, port)) => format!("{host}:{port}"),
+            None => id.to_owned(),
+        });
+        view
+    }
+}
+
+/// `5` or `5-9`.
+fn contains(range: &str, slot: u16) -> bool {
+    let (first, last) = range.split_once('-').unwrap_or((range, range));
+    matches!((first.parse::<u16>(), last.parse::<u16>()), (Ok(first), Ok(last)) if (first..=last).contains(&slot))
+}
+
+impl Cluster {
+    /// Reads `redis+cluster://[user:password@]host:port[,host:port…][/0]`; none if it is another kind of URL. `key` is one of
+    /// the register's.
+    pub(super) fn of(url: &str, settings: &TcpSettings, key: String) -> Option<Result<Self, RedisError>> {
+        Some(Self::read(url.strip_prefix(SCHEME)?, settings, key))
+    }
+
+    fn read(rest: &str, settings: &TcpSettings, key: String) -> Result<Self, RedisError> {
+        let wrong = |what| RedisError::from((ErrorKind::InvalidClientConfig, what));
+        let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
+        if !["", "0"].contains(&database) {
+            return Err(wrong("a Redis cluster has database 0 only"));
+        }
+        let (user, hosts) = authority.rsplit_once('@').map_or(("", authority), |(user, hosts)| (user, hosts));
+        let at = if user.is_empty() { "" } else { "@" };
+        let mut infos = Vec::new();
+        for host in hosts.split(',') {
+            infos.push(format!("redis://{user}{at}{host}/").into_connection_info()?);
+        }
+        let seeds = infos.iter().map(|info| match info.addr() {
+            ConnectionAddr::Tcp(host, port) => Ok((host.clone(), *port)),
+            _ => Err(wrong("it names no host")),
+        });
+        let seeds = seeds.collect::<Result<_, _>>()?;
+        let info = infos.into_iter().next().ok_or_else(|| wrong("it names no host"))?;
+        Ok(Self {
+            seeds,
+            info: info.set_tcp_settings(settings.clone()),
+            key,
+            following: Following::default(),
+            members: Mutex::default(),
+            moving: Mutex::default(),
+        })
+    }
+
+    /// `cluster of HOST:PORT,…`.
+    pub(super) fn name(&self) -> String {
+        let hosts: Vec<String> = self.seeds.iter().map(|(host, port)| format!("{host}:{port}")).collect();
+        format!("cluster of {}", hosts.join(","))
+    }
+
+    fn client(&self, (host, port): Address) -> Result<Client, RedisError> {
+        Client::open(self.info.clone().set_addr(ConnectionAddr::Tcp(host, port)))
+    }
+
+    /// The primary that has the slot, as the server says that knows of the latest change.
+    pub(super) async fn primary(&self) -> Result<Client, RedisError> {
+        let views = self.views().await?;
+        let said = |host: &str, port: u16| views.iter().find(|((other, at), _)| (other.as_str(), *at) == (host, port));
+        // Whoever has it no more says so itself, whatever the others have heard yet.
+        if let Some(last) = self.following.last()
+            && let Some((_, view)) = said(&last.host, last.port)
+            && view.owner.as_ref().is_some_and(|owner| !owner.is_at(&last.host, last.port))
+        {
+            self.following.steps_down();
+        }
+        let named = views.iter().filter_map(|(_, view)| Some((view, view.owner.clone()?)));
+        let Some((view, latest)) = named.max_by_key(|(_, owner)| owner.epoch) else {
+            let slots: Vec<String> = views.iter().map(|(_, view)| view.slot.to_string()).take(1).collect();
+            let detail = slots.concat();
+            return Err(RedisError::from((
+                ErrorKind::Client,
+                "no server of the cluster has the register's slot",
+                detail,
+            )));
+        };
+        *locked(&self.members) = view.members.clone();
+        let slot = view.slot;
+        let Named { host, port, .. } = self.following.follow(latest, &format!("slot {slot} of {}", self.name()));
+        if let Some((_, view)) = said(&host, port) {
+            self.moves(slot, &host, port, view.moves_to.as_deref());
+        }
+        self.client((host, port))
+    }
+
+    /// The slot is moved, or is not.
+    fn moves(&self, slot: u16, host: &str, port: u16, to: Option<&str>) {
+        let mut moving = locked(&self.moving);
+        match (&*moving, to) {
+            (None, Some(to)) => {
+                let text = format!("slot {slot} of the Redis cluster is being moved from {host}:{port} to {to}");
+                tracing::warn!(redis = self.name(), "{text}: nothing changes until that is over");
+                *moving = Some(text.into());
+            }
+            (Some(_), None) => {
+                tracing::info!(redis = self.name(), slot, "the slot has come to rest");
+                *moving = None;
+            }
+            (Some(_), Some(_)) | (None, None) => {}
+        }
+    }
+
+    /// Why nothing can change at the moment.
+    pub(super) fn moving(&self) -> Option<Arc<str>> {
+        locked(&self.moving).clone()
+    }
+
+    pub(super) fn changes(&self) -> u64 {
+        self.following.changes()
+    }
+
+    /// What every server says that answers.
+    async fn views(&self) -> Result<Vec<(Address, View)>, RedisError> {
+        let mut addresses = locked(&self.members).clone();
+        addresses.extend(self.seeds.iter().filter(|seed| !addresses.contains(seed)).cloned().collect::<Vec<_>>());
+        let mut asking = JoinSet::new();
+        for address in addresses {
+            let (client, key) = (self.client(address.clone())?, self.key.clone());
+            asking.spawn(async move {
+                let view = tokio::time::timeout(ANSWER_WITHIN, view(&client, &key, &address)).await;
+                Ok::<_, RedisError>((address, view.map_err(|_| silent())??))
+            });
+        }
+        let (mut views, mut last) = (Vec::new(), None);
+        while let Some(asked) = asking.join_next().await {
+            match asked {
+                Ok(Ok(view)) => views.push(view),
+                Ok(Err(error)) => last = Some(error),
+                // It crashed: nothing was said.
+                Err(_) => {}
+            }
+        }
+        if views.is_empty() { Err(last.unwrap_or_else(silent)) } else { Ok(views) }
+    }
+
+    /// Another primary than the slot's that has keys of it all the same: a move broke off. All of them are asked.
+    pub(super) async fn stray(&self) -> Result<Option<String>, RedisError> {
+        let views = self.views().await?;
+        let owner = self.following.last();
+        let Some((_, view)) =
+            views.iter().find(|((host, port), _)| owner.as_ref().is_some_and(|owner| owner.is_at(host, *port)))
+        else {
+            return Err(silent());
+        };
+        for (host, port) in
+            view.primaries.iter().filter(|(host, port)| !owner.as_ref().is_some_and(|o| o.is_at(host, *port)))
+        {
+            let client = self.client((host.clone(), *port))?;
+            let asking = async {
+                let mut command = redis::cmd("CLUSTER");
+                command.arg("COUNTKEYSINSLOT").arg(view.slot);
+                command.query_async::<u64>(&mut connect(&client).await?).await
+            };
+            if tokio::time::timeout(ANSWER_WITHIN, asking).await.map_err(|_| silent())?? > 0 {
+                return Ok(Some(format!("{host}:{port} has keys of slot {}", view.slot)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn silent() -> RedisError {
+    RedisError::from((ErrorKind::Client, "a server of the cluster does not answer"))
+}
+
+async fn connect(client: &Client) -> Result<MultiplexedConnection, RedisError> {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(ANSWER_WITHIN))
+        .set_response_timeout(Some(ANSWER_WITHIN));
+    client.get_multiplexed_async_connection_with_config(&config).await
+}
+
+async fn view(client: &Client, key: &str, address: &Address) -> Result<View, RedisError> {
+    let mut connection = connect(client).await?;
+    let mut both = redis::pipe();
+    both.cmd("CLUSTER").arg("KEYSLOT").arg(key).cmd("CLUSTER").arg("NODES");
+    let (slot, nodes): (u16, String) = both.query_async(&mut connection).await?;
+    Ok(View::read(slot, &nodes, address))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(url: &str) -> Result<Cluster, RedisError> {
+        Cluster::of(url, &TcpSettings::default(), "{allod}:register".to_owned()).unwrap()
+    }
+
+    #[test]
+    fn a_url_names_servers_and_who_asks() {
+        let cluster = of("redis+cluster://allod:secret@10.0.0.1:7000,10.0.0.2,[fd00::1]:7001/0").unwrap();
+        assert_eq!(cluster.name(), "cluster of 10.0.0.1:7000,10.0.0.2:6379,fd00::1:7001");
+        let settings = cluster.info.redis_settings();
+        assert_eq!((settings.username(), settings.password()), (Some("allod"), Some("secret")));
+        assert!(of("redis+cluster://10.0.0.1").is_ok());
+        assert!(of("redis+cluster://10.0.0.1/1").is_err(), "there is no other database");
+        assert!(of("redis+cluster://").is_err());
+        assert!(Cluster::of("redis://127.0.0.1/", &TcpSettings::default(), String::new()).is_none());
+    }
+
+    #[test]
+    fn who_has_the_slot_is_read_as_redis_writes_it() {
+        let text = "aa 127.0.0.1:7000@17000 myself,master - 0 0 4 connected 0-99 101 [100->-bb] [5-<-bb]\n\
+                    bb 127.0.0.1:7001@17001,host.example master - 0 1 2 connected 100 102-16383\n\
+                    cc 127.0.0.1:7002@17002 slave aa 0 1 4 connected\n\
+                    dd 127.0.0.1:7003@17003 master,fail - 0 1 1 disconnected\n\
+                    ee :0@0 master,noaddr - 0 1 1 disconnected 100\n";
+        let asked = ("127.0.0.1".to_owned(), 7000);
+        let owner = |slot| View::read(slot, text, &asked).owner.map(|owner| (owner.port, owner.epoch));
+        assert_eq!(
+            [owner(0), owner(99), owner(101), owner(100), owner(16_383)],
+            [Some((7000, 4)), Some((7000, 4)), Some((7000, 4)), Some((7001, 2)), Some((7001, 2))]
+        );
+        let view = View::read(100, text, &asked);
+        assert_eq!(view.moves_to.as_deref(), Some("127.0.0.1:7001"));
+        assert_eq!(view.members.iter().map(|member| member.1).collect::<Vec<_>>(), [7000, 7001, 7002]);
+        assert_eq!(view.primaries.iter().map(|member| member.1).collect::<Vec<_>>(), [7000, 7001, 7003]);
+        assert_eq!(View::read(101, text, &asked).moves_to, None);
+        // Alone and never spoken to: it does not know its address.
+        let alone = View::read(3, "aa :7000@17000 myself,master - 0 0 0 connected 0-16383\n", &asked);
+        assert_eq!(alone.owner, Some(Named { epoch: 0, host: "127.0.0.1".to_owned(), port: 7000 }));
+    }
+}

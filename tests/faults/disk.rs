@@ -1,0 +1,115 @@
+//! The disk of Redis is full while clients work: a small file system of its own, in memory, that only the server sees.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use super::redis::Redis;
+use super::redis::process::skipped;
+use super::run::{Nodes, Run, Setting, eventually, seed};
+
+/// Room of the file system: for the append-only file of a short run.
+const BYTES: usize = 12 << 20;
+
+/// A name space of mounts that has the small file system, kept by a process that sleeps.
+struct Disk {
+    keeper: Child,
+    place: PathBuf,
+}
+
+impl Disk {
+    /// None where this may not be mounted, which is told as a skip.
+    fn new(place: &Path) -> Option<Self> {
+        std::fs::create_dir_all(place).unwrap();
+        let script =
+            format!("mount -t tmpfs -o size={BYTES} tmpfs '{}' && echo ready && exec sleep 600", place.display());
+        let mut command = Command::new("unshare");
+        command.args(["-rm", "sh", "-c", &script]).stdout(Stdio::piped()).stderr(Stdio::null());
+        let Ok(mut keeper) = command.spawn() else {
+            skipped("there is no unshare");
+            return None;
+        };
+        let mut line = String::new();
+        BufReader::new(keeper.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let disk = Self { keeper, place: place.to_owned() };
+        if line.trim() != "ready" {
+            skipped("no file system may be mounted");
+            return None;
+        }
+        Some(disk)
+    }
+
+    /// What comes before a command that is to see it.
+    fn entry(&self) -> Vec<String> {
+        let pid = self.keeper.id().to_string();
+        ["nsenter", "-t", &pid, "-U", "--preserve-credentials", "-m"].map(str::to_owned).to_vec()
+    }
+
+    /// A file of it, as seen from outside.
+    fn file(&self, name: &str) -> PathBuf {
+        let inside = self.place.strip_prefix("/").unwrap();
+        Path::new(&format!("/proc/{}/root", self.keeper.id())).join(inside).join(name)
+    }
+
+    /// Takes all room that there is. Some is found again, as long as a page or a count of them is not exact.
+    fn fill(&self) {
+        use std::io::Write;
+        let mut file = std::fs::File::options().create(true).append(true).open(self.file("filler")).unwrap();
+        let full = loop {
+            if let Err(error) = file.write_all(&[0; 512]) {
+                break error;
+            }
+        };
+        assert_eq!(full.kind(), std::io::ErrorKind::StorageFull, "{full}");
+    }
+
+    fn free(&self) {
+        std::fs::remove_file(self.file("filler")).unwrap();
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // Both fail only where it has ended already.
+        let _ = self.keeper.kill();
+        let _ = self.keeper.wait();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_redis_whose_disk_is_full_refuses_or_ends_and_nothing_that_was_acknowledged_is_lost() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path().join("disk");
+    let Some(disk) = Disk::new(&place) else { return };
+    let redis = ["--appendonly", "yes", "--appendfsync", "everysec", "--auto-aof-rewrite-percentage", "0"];
+    let Some(redis) = Redis::start_in(&place, &redis, disk.entry()) else { return };
+    let mut run = Run::begin(Nodes::over(directory, redis, Setting::default()), 4, seed()).await;
+    run.gets_on(200, "at the start").await;
+    // It says so, and goes on when there is room again.
+    let refused = run.refusals();
+    disk.fill();
+    let says = |run: &Run| run.nodes.redis.text(&["INFO", "persistence"]).contains("aof_last_write_status:err");
+    eventually("Redis says that its disk is full", || says(&run)).await;
+    eventually("somebody is refused", || run.refusals() > refused).await;
+    let mut grants = true;
+    for _ in 0..20 {
+        disk.fill();
+        grants = run.load.more(1, Duration::from_secs(1)).await;
+        if !grants {
+            break;
+        }
+    }
+    assert!(!grants, "it grants what is on no disk");
+    disk.free();
+    run.gets_on(200, "when there is room again").await;
+    // It ends rather than go on with a file that lacks what it was to flush.
+    run.nodes.redis.ask(&["CONFIG", "SET", "appendfsync", "always"]);
+    run.gets_on(200, "with each change flushed").await;
+    disk.fill();
+    eventually("it ends", || run.nodes.redis.has_ended()).await;
+    disk.free();
+    run.nodes.redis.begin();
+    run.gets_on(200, "after it was started again").await;
+    run.end().await;
+}

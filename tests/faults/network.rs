@@ -1,0 +1,111 @@
+//! Cuts: between a node and Redis, between nodes, between clients and a node; one way and both ways. What was held arrives
+//! late, or never.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::checker::check;
+use super::client::{Answer, Client};
+use super::load::{Load, make_networks};
+use super::nodes::Cluster;
+use super::record::Told;
+use super::redis::Redis;
+use super::run::{Run, STANDSTILL_MAX, Setting, eventually, seed};
+use super::wire::{Way, Wire};
+use serde_json::json;
+
+const WIRED: Setting<'static> = Setting { redis: &[], nodes: 2, store: "", wired: true, environments: Vec::new() };
+
+/// The owner does not hear Redis, then the next one is not heard by it: the other takes over, and what was sent arrives long
+/// after, or never.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_is_cut_off_from_redis_one_way_is_replaced_and_what_it_sent_comes_too_late() {
+    let Some(run) = Run::of(WIRED).await else { return };
+    // A node that hears nothing is asked, given up, and does it all the same when it hears again.
+    run.load.lingers_ms.store(8_000, Ordering::Relaxed);
+    for (way, late) in [(Way::Back, true), (Way::There, false)] {
+        let owner = run.nodes.cluster.owner_but(None).await;
+        run.nodes.to_redis(owner).hold(way);
+        let next = run.nodes.cluster.owner_but(Some(owner)).await;
+        run.gets_on(200, "after another node took over").await;
+        assert!(run.nodes.to_redis(owner).held() > 0, "nothing was held {way:?}");
+        if late {
+            run.nodes.to_redis(owner).release()
+        } else {
+            run.nodes.to_redis(owner).cut()
+        }
+        run.gets_on(200, "after the cut healed").await;
+        assert_ne!(owner, next, "{way:?}");
+    }
+    assert!(run.refusals() > 0, "no cut met a request");
+    let verdict = run.end().await;
+    assert!(verdict.unknown > 0, "no cut met a change under way");
+}
+
+/// Followers cannot forward: their clients are told so, the owner's get on, and so do all when it is over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_do_not_hear_each_other_refuse_what_they_cannot_forward() {
+    let Some(run) = Run::of(WIRED).await else { return };
+    // A node that hears nothing is asked, given up, and does it all the same when it hears again.
+    run.load.lingers_ms.store(8_000, Ordering::Relaxed);
+    let owner = run.nodes.cluster.owner_but(None).await;
+    for (way, late) in [(Way::Back, true), (Way::There, false)] {
+        let refused = run.refusals();
+        run.nodes.to_node(owner).hold(way);
+        run.gets_on(200, "at the owner").await;
+        eventually("the follower refuses", || run.refusals() > refused).await;
+        assert!(run.nodes.to_node(owner).held() > 0);
+        if late {
+            run.nodes.to_node(owner).release()
+        } else {
+            run.nodes.to_node(owner).cut()
+        }
+        // Through the follower, too.
+        let forwarded = run.nodes.figure("allod_forwarded_requests_total");
+        run.gets_on(200, "after the cut healed").await;
+        eventually("the follower forwards again", || {
+            run.nodes.figure("allod_forwarded_requests_total") > forwarded + 20.0
+        })
+        .await;
+    }
+    assert_eq!(run.nodes.cluster.owner_but(None).await, owner, "nobody else needed to take over");
+    run.end().await;
+}
+
+/// Answers are held, requests are held, both are lost: a client that asks again is told the truth.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_whose_requests_or_answers_are_held_or_lost_are_told_the_truth_when_they_ask_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(redis) = Redis::start(directory.path(), &[]) else { return };
+    let seed = seed();
+    let cluster = Cluster::start(directory.path(), &redis, 1);
+    let wire = Wire::to(cluster.addresses()[0]);
+    let networks = make_networks(&mut Client::connect(wire.address).await.unwrap(), 4).await;
+    let load = Load::new(networks, vec![wire.address]);
+    let clients = load.start(6, seed);
+    assert!(load.more(200, STANDSTILL_MAX).await);
+    load.lingers_ms.store(2_000, Ordering::Relaxed);
+    for n in 0..12 {
+        wire.hold([Way::There, Way::Back, Way::Both][n % 3]);
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        if n % 2 == 0 {
+            wire.release()
+        } else {
+            wire.cut()
+        }
+        assert!(load.more(60, STANDSTILL_MAX).await, "ALLOD_SEED={seed}: after cut {n}");
+    }
+    load.end(clients).await;
+    assert!(load.ask_again(&check(&load.record.all())).await > 0);
+    let verdict = check(&load.record.all());
+    assert!(
+        verdict.problems.is_empty(),
+        "ALLOD_SEED={seed}: {:#?}",
+        &verdict.problems[..verdict.problems.len().min(5)]
+    );
+    assert!(verdict.unknown > 20 && wire.held() > 0, "{} unknown", verdict.unknown);
+    let mut client = Client::connect(wire.address).await.unwrap();
+    assert!(matches!(client.call("server.info", json!({})).await, Answer::Result(_)));
+    let refused = load.record.all().iter().filter(|call| matches!(call.told, Told::Refused(_))).count();
+    assert!(refused < load.record.all().len() / 2, "{refused} refused");
+}

@@ -1,0 +1,99 @@
+//! Redis comes back further back than it was, while clients work: once, twice to the same place, past a take-over, or with
+//! nothing at all. What is still known is given back; where it is not, nothing more is granted.
+
+use std::time::Duration;
+
+use super::run::{Run, Setting};
+
+/// A Redis that goes back to its last snapshot whenever it is killed.
+const SNAPSHOTS: Setting<'static> = Setting { redis: &[], nodes: 1, store: "", wired: false, environments: Vec::new() };
+
+/// Redis loses what came since its last snapshot.
+fn goes_back(run: &mut Run) -> (u64, u64) {
+    let seqs = |run: &Run| -> u64 {
+        (0..16)
+            .filter_map(|shard| {
+                run.nodes.redis.text(&["HGET", &format!("{{allod}}:{shard}:head"), "seq"]).parse::<u64>().ok()
+            })
+            .sum()
+    };
+    run.nodes.cluster.signal(0, "-STOP");
+    let before = seqs(run);
+    run.nodes.redis.crash();
+    let after = seqs(run);
+    run.nodes.cluster.signal(0, "-CONT");
+    assert!(after < before, "it did not go back: {after} of {before}");
+    (before, after)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_redis_that_goes_back_twice_to_the_same_place_is_given_back_all_of_it_twice() {
+    let Some(mut run) = Run::of(SNAPSHOTS).await else { return };
+    run.nodes.redis.ask(&["SAVE"]);
+    let mut healed = 0.0;
+    for time in ["once", "twice"] {
+        run.gets_on(200, "before it went back").await;
+        let (before, after) = goes_back(&mut run);
+        run.gets_on(200, &format!("after it went back {time}")).await;
+        let now = run.nodes.figure("allod_store_healed_batches_total");
+        assert!(now - healed >= (before - after) as f64, "{now} batches were given back, {before} - {after} were lost");
+        healed = now;
+    }
+    run.end().await;
+}
+
+/// Its owner slept for longer than its lease, and took the register anew: what came before and after is all its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_redis_that_goes_back_past_an_owners_own_take_over_is_given_back_that_too() {
+    let Some(mut run) = Run::of(SNAPSHOTS).await else { return };
+    run.nodes.redis.ask(&["SAVE"]);
+    run.gets_on(200, "before it slept").await;
+    let epoch = |run: &Run| run.nodes.redis.number(&["HGET", "{allod}:0:head", "epoch"]);
+    let before = epoch(&run);
+    run.nodes.cluster.signal(0, "-STOP");
+    tokio::time::sleep(Duration::from_millis(4_500)).await;
+    run.nodes.cluster.signal(0, "-CONT");
+    run.gets_on(200, "after it slept").await;
+    let taken = epoch(&run);
+    assert!(taken > before, "it did not take the register anew");
+    goes_back(&mut run);
+    run.gets_on(200, "after it went back").await;
+    assert!(epoch(&run) >= taken);
+    assert!(run.nodes.logs().contains("is played again"), "{}", run.nodes.logs());
+    run.end().await;
+}
+
+/// Another node granted in between, and is gone: this one does not know what, and stops.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_redis_that_goes_back_past_the_take_over_from_another_node_is_granted_nothing_more() {
+    let Some(mut run) = Run::of(Setting { nodes: 2, ..SNAPSHOTS }).await else { return };
+    let first = run.nodes.cluster.owner_but(None).await;
+    run.nodes.redis.ask(&["SAVE"]);
+    run.gets_on(200, "before the take-over").await;
+    run.nodes.cluster.end(first);
+    let second = run.nodes.cluster.owner_but(Some(first)).await;
+    run.gets_on(200, "after the take-over").await;
+    run.nodes.redis.crash();
+    assert!(!run.load.more(50, Duration::from_secs(6)).await, "it grants what it cannot know to be free");
+    let log = run.nodes.cluster.log(second);
+    assert!(log.contains("went back"), "{log}");
+    run.end_in_silence().await;
+}
+
+/// With its file nothing is missing; without one it comes back empty, and is not taken for a new one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_redis_that_is_started_again_with_its_file_goes_on_and_without_it_is_granted_nothing() {
+    let Some(mut run) = Run::of(Setting::default()).await else { return };
+    for _ in 0..2 {
+        run.nodes.redis.crash();
+        run.gets_on(200, "after a restart with its file").await;
+    }
+    assert_eq!(run.nodes.figure("allod_store_healed_batches_total"), 0.0);
+    run.nodes.redis.end();
+    run.nodes.redis.forget();
+    run.nodes.redis.begin();
+    assert!(!run.load.more(50, Duration::from_secs(6)).await, "an empty register grants");
+    let logs = run.nodes.logs();
+    assert!(logs.contains("it was emptied"), "{logs}");
+    run.end_in_silence().await;
+}

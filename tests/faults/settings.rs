@@ -1,0 +1,75 @@
+//! An operator, or a full memory, changes what Redis does while clients work.
+
+use std::time::Duration;
+
+use super::record::{Asked, Told};
+use super::run::{Run, Setting, eventually};
+
+/// Refused grants and releases that went well, from this call on.
+fn since(run: &Run, from: usize) -> (usize, usize) {
+    let calls = run.load.record.all();
+    let refused = |told: &Told| matches!(told, Told::Refused(kind) if kind == "unavailable");
+    let count = |asked: Asked, is: &dyn Fn(&Told) -> bool| {
+        calls[from..].iter().filter(|call| call.asked == asked && is(&call.told)).count()
+    };
+    (count(Asked::Grant, &refused), count(Asked::Release, &|told| *told == Told::Released))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_the_memory_of_redis_full_releases_go_on_and_grants_do_when_there_is_room_again() {
+    let Some(run) = Run::of(Setting::default()).await else { return };
+    for _ in 0..2 {
+        let from = run.load.record.all().len();
+        run.nodes.redis.ask(&["CONFIG", "SET", "maxmemory", "1"]);
+        eventually("grants are refused, and releases go well", || {
+            let (refused, released) = since(&run, from);
+            refused > 20 && released > 5
+        })
+        .await;
+        run.nodes.redis.ask(&["CONFIG", "SET", "maxmemory", "0"]);
+        run.gets_on(200, "when there is room again").await;
+    }
+    run.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_redis_that_may_throw_records_away_is_granted_nothing_until_it_may_not() {
+    let Some(run) = Run::of(Setting::default()).await else { return };
+    run.nodes.redis.ask(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+    // Every few seconds each node looks.
+    eventually("every node knows it", || (0..2).all(|node| run.nodes.cluster.log(node).contains("allkeys-lru"))).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!run.load.more(1, Duration::from_secs(1)).await, "it grants while Redis may forget it");
+    assert!(run.refusals() > 0);
+    run.nodes.redis.ask(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    run.gets_on(200, "when it may not any more").await;
+    run.end().await;
+}
+
+/// It did, faster than anybody looked: what is gone is not taken for free.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_redis_threw_records_away_nothing_is_granted_in_their_place() {
+    let Some(run) = Run::of(Setting { redis: &[], ..Setting::default() }).await else { return };
+    let before = run.nodes.redis.number(&["DBSIZE"]);
+    assert!(before > 10);
+    // A little at a time: what was not used for longest, as the configurations of networks, goes first.
+    run.nodes.redis.ask(&["CONFIG", "SET", "maxmemory-samples", "64"]);
+    run.nodes.redis.ask(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+    for _ in 0..2_000 {
+        let info = run.nodes.redis.text(&["INFO", "memory"]);
+        let used = info.lines().find_map(|line| line.strip_prefix("used_memory:")?.trim().parse::<u64>().ok()).unwrap();
+        run.nodes.redis.ask(&["CONFIG", "SET", "maxmemory", &(used - 512).to_string()]);
+        if run.nodes.redis.number(&["DBSIZE"]) + 8 <= before {
+            break;
+        }
+    }
+    run.nodes.redis.ask(&["CONFIG", "SET", "maxmemory", "0"]);
+    run.nodes.redis.ask(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    let left = run.nodes.redis.number(&["DBSIZE"]);
+    assert!(left + 8 <= before, "{left} of {before} keys are left");
+    // Whoever owns it now, and whoever comes next: nobody goes on.
+    assert!(!run.load.more(400, Duration::from_secs(6)).await, "it goes on without what it lost");
+    let logs = run.nodes.logs();
+    assert!(logs.contains("lost `{allod}:"), "{logs}");
+    run.end_in_silence().await;
+}
