@@ -13,8 +13,8 @@ use tokio::sync::{mpsc, oneshot};
 use super::clock::{Clock, ShardClock};
 use super::committer::{self, Committer, Drained, Enqueue, Part, Reload, Staged, Unit, chain, generation_floor};
 use super::directory::{self, Directory, Gone, Reloaded};
-use super::events::Feed;
 use super::events::names::Named;
+use super::events::{Feed, scribe};
 use super::macs::Macs;
 use super::network::{Birth, NetworkActor};
 use super::routes::{Lane, Permits, Published, Route, Routes};
@@ -26,6 +26,7 @@ use crate::core::outcome::Outcome;
 use crate::core::state::{NetworkConfig, SubnetConfig};
 use crate::core::types::{NetworkId, ShardTime, WallTime};
 use crate::metrics::Metrics;
+use crate::store::chapters::Chapters;
 use crate::store::{Epoch, Head, NetworkImage, ShardId, ShardImage, Store, StoreError, StoreHealth, StoreInfo, Token};
 
 /// Called before each decision. A test panics here, or stops the world.
@@ -54,6 +55,8 @@ pub struct Shared {
     pub macs: Macs,
     /// What happened, for those who watch.
     pub feed: Feed,
+    /// The index of what happened, for those who ask.
+    pub chapters: Arc<Chapters>,
     /// Figures for `/metrics`.
     pub metrics: Arc<Metrics>,
     /// What tests hang in.
@@ -251,6 +254,8 @@ pub struct Parts {
     pub hooks: Hooks,
     /// Bytes of changes that are kept in memory for those who watch.
     pub behind_bytes: usize,
+    /// The index of the history.
+    pub chapters: Arc<Chapters>,
     /// Told when the process can not go on.
     pub fatal: mpsc::UnboundedSender<Fatal>,
 }
@@ -278,7 +283,7 @@ pub enum CannotOwn {
 /// # Errors
 /// Who owns the register, or what cannot be loaded.
 pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
-    let Parts { store, clock, metrics, reactors, hooks, behind_bytes, fatal } = parts;
+    let Parts { store, clock, metrics, reactors, hooks, behind_bytes, chapters, fatal } = parts;
     let info = store.info();
     let images = take_and_load(&*store, &*clock, info.shards).await?;
     let heads: Vec<(ShardId, Head)> = images.iter().map(|(shard, image)| (*shard, image.head)).collect();
@@ -291,6 +296,7 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
         info: info.clone(),
         routes: Routes::default(),
         feed: Feed::new(clock.entropy(), &heads, behind_bytes),
+        chapters,
         shards,
         committers: OnceLock::new(),
         directory: OnceLock::new(),
@@ -351,6 +357,7 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
         })
         .collect();
     shared.routes.fill(routes);
+    scribe::start(&shared);
     Ok(shared)
 }
 

@@ -246,6 +246,8 @@ methods! {
         ScopeList "scope.list" Read NetworkOrSeveral nouns::ScopeListResult, "Lists scopes and what they hold.";
         EventsWatch "events.watch" Read Several nouns::Subscription, "Sends events as they happen.";
         EventsUnwatch "events.unwatch" Read Server nouns::Subscription, "Ends a subscription to events.";
+        EventsHistory "events.history" Read Several nouns::HistoryResult,
+            "Tells who held what, when, and why it ended.";
         ServerInfo "server.info" Read Server nouns::ServerStatus, "Tells what server this is.";
         ServerPing "server.ping" Read Server nouns::Pong, "Answers.";
         ClusterNodes "cluster.nodes" Read Server nouns::ClusterNodesResult, "Lists the nodes that serve.";
@@ -264,7 +266,6 @@ methods! {
         DeploymentGet "deployment.get" Read Several "Answers what a deployment holds.";
         DeploymentList "deployment.list" Read Several "Lists deployments.";
         DeploymentDelete "deployment.delete" Write Several "Lets go everything that a deployment holds.";
-        EventsHistory "events.history" Read Several "Tells who held what, when, and why it ended.";
         InventoryCompare "inventory.compare" Read Several "Compares what is held with what is there.";
         ClusterDrain "cluster.drain" Write Server "Takes a node out of service in order.";
         ClusterConflicts "cluster.conflicts" Read Server "Lists addresses with two claims after a failover.";

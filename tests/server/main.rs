@@ -15,6 +15,7 @@ mod barrier;
 mod bounds;
 mod errors;
 mod faulty;
+mod history;
 mod isolation;
 mod macs;
 mod redis;

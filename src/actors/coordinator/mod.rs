@@ -28,7 +28,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use super::directory::{Ask, Dead, Question};
-use super::events::{Cursor, Filter as Wanted, Page};
+use super::events::history::Past;
+use super::events::{Cursor, Filter as Wanted, Happened, Page};
 use super::network::Work;
 use super::routes::Route;
 use super::service::Shared;
@@ -37,7 +38,7 @@ use crate::core::address::Address;
 use crate::core::command::{Acquire, Command, Configure, Filter, NetworkInput, SubnetRef};
 use crate::core::outcome::{Grant, Lookup, NetworkView, Outcome, ScopeUsage, UsageReport, View};
 use crate::core::refusal::{Missing, Refusal};
-use crate::core::types::{Name, NetworkId, Owner, Scope, Version};
+use crate::core::types::{Name, NetworkId, Owner, Scope, Version, WallTime};
 use crate::store::ShardId;
 
 /// Where a page of `ip.list` goes on: behind this address of this network.
@@ -182,6 +183,30 @@ pub enum Job {
         /// How long to wait for one.
         wait_ms: u64,
     },
+    /// `events.history`.
+    History {
+        /// Only of this network, or of those that had the name.
+        network: Option<CompactString>,
+        /// What is wanted.
+        filter: Wanted,
+        /// Behind this.
+        after: Option<Cursor>,
+        /// How many at most.
+        limit: usize,
+    },
+    /// `events.history` with `at`.
+    HeldAt {
+        /// Only of this network, or of those that had the name.
+        network: Option<CompactString>,
+        /// What is wanted.
+        filter: Wanted,
+        /// When.
+        at: WallTime,
+        /// Where to go on.
+        after: Option<ListPlace>,
+        /// How many at most.
+        limit: usize,
+    },
 }
 
 impl Job {
@@ -191,7 +216,7 @@ impl Job {
             Job::List { .. } | Job::Find { .. } | Job::Networks { .. } | Job::Realms | Job::Scopes | Job::Locate(_) => {
                 true
             }
-            Job::Watch { .. } | Job::Events { .. } => true,
+            Job::Watch { .. } | Job::Events { .. } | Job::History { .. } | Job::HeldAt { .. } => true,
             Job::Located { command, .. } => command.is_read(),
             Job::Create { .. }
             | Job::Configure { .. }
@@ -274,6 +299,15 @@ pub enum Done {
     },
     /// Events of a subscription.
     Events(Box<Page>),
+    /// `events.history`.
+    Past(Past),
+    /// `events.history` with `at`.
+    HeldAt {
+        /// What was held, each with the cursor behind the event.
+        events: Vec<(Happened, Cursor)>,
+        /// Where the next page begins.
+        next: Option<ListPlace>,
+    },
 }
 
 /// Where a network lives.
@@ -412,6 +446,10 @@ impl Coordinator {
             Job::Locate(network) => self.locate(&network).await,
             Job::Watch { network, realm, scope, since } => self.watch(network, (realm, scope), since).await,
             Job::Events { filter, cursor, wait_ms } => self.events(&filter, &cursor, wait_ms).await,
+            Job::History { network, filter, after, limit } => self.history(network, filter, after, limit).await,
+            Job::HeldAt { network, filter, at, after, limit } => {
+                self.held_at(network, filter, at, (after, limit)).await
+            }
         };
         tell.tell(answer);
     }
