@@ -51,7 +51,8 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
             None => "release some, or raise it: `allod network update NETWORK --limit-per-owner COUNT`".to_owned(),
         },
         ErrorKind::Brake => {
-            "see what it would let go of with `--dry-run --max-share 1`, then allow it with `--max-share RATIO`".to_owned()
+            "see what it would let go of with `--dry-run --max-share 1`, then allow it with `--max-share RATIO`"
+                .to_owned()
         }
         ErrorKind::CursorLost => {
             let cursor = text(data, "last_common").map_or("CURSOR".to_owned(), shell);

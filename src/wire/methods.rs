@@ -259,6 +259,8 @@ methods! {
             "Lets go everything that a deployment holds.";
         EventsWatch "events.watch" Read Several nouns::Subscription, "Sends events as they happen.";
         EventsUnwatch "events.unwatch" Read Server nouns::Subscription, "Ends a subscription to events.";
+        EventsHistory "events.history" Read Several nouns::HistoryResult,
+            "Tells who held what, when, and why it ended.";
         ServerInfo "server.info" Read Server nouns::ServerStatus, "Tells what server this is.";
         ServerPing "server.ping" Read Server nouns::Pong, "Answers.";
         ClusterNodes "cluster.nodes" Read Server nouns::ClusterNodesResult, "Lists the nodes that serve.";
@@ -267,7 +269,6 @@ methods! {
         RpcDiscover "rpc.discover" Read Server nouns::Document, "Answers this document.";
     }
     later {
-        EventsHistory "events.history" Read Several "Tells who held what, when, and why it ended.";
         InventoryCompare "inventory.compare" Read Several "Compares what is held with what is there.";
         ClusterDrain "cluster.drain" Write Server "Takes a node out of service in order.";
         ClusterConflicts "cluster.conflicts" Read Server "Lists addresses with two claims after a failover.";
