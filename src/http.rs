@@ -93,9 +93,13 @@ async fn rpc(State(app): State<App>, request: Request<Body>) -> Response {
         return plain(StatusCode::BAD_REQUEST, "the body is empty; POST a JSON-RPC request");
     }
     session.flush();
+    let mut roles = app.server.seat.changes();
     while session.in_flight() > 0 {
-        let Some(told) = inlet.recv().await else { break };
-        session.absorb(told);
+        tokio::select! {
+            biased;
+            Some(told) = inlet.recv() => session.absorb(told),
+            _ = roles.changed(), if session.waits_for_role() => session.role_changed(),
+        }
     }
     drop(task);
     let mut answer = std::mem::take(&mut session.out);

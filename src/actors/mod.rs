@@ -32,6 +32,7 @@ pub mod directory;
 pub mod figures;
 pub mod macs;
 pub mod network;
+pub mod nodes;
 pub mod routes;
 pub mod service;
 pub mod timers;

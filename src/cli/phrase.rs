@@ -66,6 +66,10 @@ pub fn of(method: &str, params: &Value) -> String {
         }
         "reserved.add" => format!("reserve {}{in_network}", named("range", "")),
         "reserved.remove" => format!("end the reservation of {}{in_network}", named("range", "")),
+        "cluster.drain" => {
+            let back = params.get("drain") == Some(&Value::Bool(false));
+            format!("take {} {} service", named("node", "the node"), if back { "back into" } else { "out of" })
+        }
         "server.info" | "server.ping" => "ask the server".to_owned(),
         // Any other method is reached by `allod call`, where its name is what was typed.
         other => format!("call `{}`", shortened(other)),

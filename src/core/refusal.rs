@@ -64,6 +64,8 @@ pub enum Missing {
     Reservation,
     /// No such deployment.
     Deployment,
+    /// No node of that name was seen.
+    Node,
 }
 
 impl Missing {
@@ -76,6 +78,7 @@ impl Missing {
             Missing::ReservedRange => "reserved range",
             Missing::Reservation => "reservation",
             Missing::Deployment => "deployment",
+            Missing::Node => "node",
         }
     }
 }

@@ -396,7 +396,7 @@ impl Renderer {
             }
             Done::Scopes(scopes) => noun(out, &scope_list(scopes)),
             // Which node it is only the session's server knows.
-            Done::Located(_) => out.extend_from_slice(b"{}"),
+            Done::Located(_) | Done::Node(_) => out.extend_from_slice(b"{}"),
         }
     }
 }

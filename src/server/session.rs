@@ -11,10 +11,13 @@
 //! All requests that one read brought for one network leave as one message ([`Session::flush`]).
 //!
 //! **Where to** depends on the node's [`Role`]. When it changes, nothing more is sent until everything that is under way
-//! is answered; then what waited goes the new way.
+//! is answered; then what waited goes the new way. Between two owners everything is held, and whoever has the session tells
+//! it when that ends ([`Session::waits_for_role`]).
 //!
 //! Review notes: does every request that was read end in exactly one `finish`? Is a batch's count lowered in every path?
 //! What if the client hangs up (the session is dropped, what was sent is carried out)?
+
+mod answering;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,20 +29,20 @@ use tokio::sync::mpsc;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::Server;
-use super::dispatch::{self, Here, Plan, Planned};
+use super::dispatch::{self, Plan, Planned};
 use super::faults::error_of;
-use super::render::{Renderer, Shape, noun};
+use super::render::{Renderer, Shape};
 use super::role::Role;
-use crate::actors::coordinator::{self, Done, Order};
+use super::steward::NodeOrder;
+use crate::actors::coordinator::{self, Order};
 use crate::actors::routes::Route;
-use crate::actors::{Answer, Fault, Item, NotReadyReason, Outlet, Reply, Told, answer_all};
+use crate::actors::{Fault, Item, NotReadyReason, Outlet, Reply, Told, answer_all};
 use crate::core::address::Address;
 use crate::core::refusal::{Missing, Refusal};
 use crate::limits::IN_FLIGHT_REQUESTS_MAX;
 use crate::peer::frame;
-use crate::wire::nouns::SessionSetResult;
 use crate::wire::values::NetworkRef;
-use crate::wire::{self, Id, Message, Method, Request, RpcError, answer, envelope};
+use crate::wire::{self, Id, Message, Method, Request, RpcError, envelope};
 
 /// A request that is not answered yet.
 #[derive(Debug)]
@@ -187,7 +190,18 @@ impl Session {
         self.look_at_role();
     }
 
-    fn look_at_role(&mut self) {
+    /// Does something wait for this node's role, and for nothing else?
+    pub fn waits_for_role(&self) -> bool {
+        !self.queue.is_empty() && self.sent == 0 && self.role.is_between()
+    }
+
+    /// The role may have changed: sends what waited for that.
+    pub fn role_changed(&mut self) {
+        self.pump();
+    }
+
+    /// Notes what this node is by now.
+    pub fn look_at_role(&mut self) {
         self.moved = !self.server.seat.is(&self.role);
         if self.moved && self.sent == 0 {
             self.role = self.server.seat.role();
@@ -266,12 +280,21 @@ impl Session {
             self.here(here, &queued);
             return None;
         }
-        if self.moved || self.barrier.is_some() || self.waits(&queued.planned.plan) {
+        let of_node = matches!(queued.planned.plan, Plan::Node(_));
+        let held = self.moved || self.role.is_between() || self.barrier.is_some();
+        if !of_node && (held || self.waits(&queued.planned.plan)) {
             return Some(queued);
         }
         let Queued { id, batch, asked, read, planned } = queued;
         let Planned { method: _, plan, shape, reason, deadline, dry_run } = planned;
         let pending = Pending { id, batch, shape, asked, read };
+        if let Plan::Node(job) = plan {
+            let ticket = self.ticket(pending);
+            let mut order = NodeOrder::new(job, dry_run, (ticket, self.outlet.clone()));
+            (order.by, order.reason, order.deadline) = (self.by.clone(), reason, deadline);
+            self.server.steward.ask(order);
+            return None;
+        }
         if let Some(fault) = self.role.nobody() {
             self.finish_error(pending, &error_of(&fault));
             return None;
@@ -284,7 +307,7 @@ impl Session {
             return None;
         }
         match plan {
-            Plan::Here(_) => {}
+            Plan::Here(_) | Plan::Node(_) => {}
             Plan::One(network, command) => {
                 let to = match self.to(network) {
                     Ok(to) => to,
@@ -329,7 +352,7 @@ impl Session {
                 self.server.metrics.forwarded.inc();
                 link.job(self.number, ticket, order, &self.outlet);
             }
-            Role::Waiting { .. } => {} // Refused before.
+            Role::Between | Role::Waiting { .. } => {} // Held or refused before.
         }
     }
 
@@ -371,7 +394,7 @@ impl Session {
     fn waits(&self, plan: &Plan) -> bool {
         let touched = |text: &str| self.unfinished.iter().any(|(_, touches)| touches.iter().any(|t| t == text));
         match plan {
-            Plan::Here(_) => false,
+            Plan::Here(_) | Plan::Node(_) => false,
             Plan::All(_) => self.sent > 0,
             _ if self.unfinished.is_empty() => false,
             // Another node knows which names are one network's.
@@ -480,129 +503,5 @@ impl Session {
         self.free.push(ticket);
         self.sent -= 1;
         Some(pending)
-    }
-
-    fn replied(&mut self, ticket: u32, answer: Answer, now: Instant) {
-        let Some(pending) = self.take(ticket) else { return };
-        match answer {
-            Ok(outcome) => {
-                self.tally.done(pending.shape.method, now - pending.read);
-                let (shape, asked) = (pending.shape, pending.asked);
-                self.finish(&pending, |renderer, out| renderer.outcome(out, &outcome, shape, asked));
-            }
-            Err(fault) => self.faulted(pending, &fault),
-        }
-    }
-
-    fn job_done(&mut self, ticket: u32, answer: Result<Done, Box<Fault>>, now: Instant) {
-        let Some(pending) = self.take(ticket) else { return };
-        match answer {
-            Ok(Done::Located(located)) => {
-                self.tally.done(pending.shape.method, now - pending.read);
-                let result = self.server.located(&located);
-                self.finish(&pending, |_, out| noun(out, &result));
-            }
-            Ok(done) => {
-                self.tally.done(pending.shape.method, now - pending.read);
-                let (shape, asked) = (pending.shape, pending.asked);
-                self.finish(&pending, |renderer, out| renderer.done(out, &done, shape, asked));
-            }
-            Err(fault) => self.faulted(pending, &fault),
-        }
-    }
-
-    fn faulted(&mut self, pending: Pending, fault: &Fault) {
-        let error = error_of(fault);
-        self.finish_error(pending, &error);
-    }
-
-    fn finish_error(&mut self, pending: Pending, error: &RpcError) {
-        self.tally.refused(pending.shape.method.name(), error.kind());
-        self.answer_error(pending.id.as_ref(), pending.batch, error);
-    }
-
-    fn here(&mut self, here: Here, queued: &Queued) {
-        let pending = Pending {
-            id: queued.id.clone(),
-            batch: queued.batch,
-            shape: queued.planned.shape,
-            asked: None,
-            read: queued.read,
-        };
-        self.tally.done(queued.planned.method, queued.read.elapsed());
-        let server = Arc::clone(&self.server);
-        if let Here::Set { redirect } = here {
-            self.redirect = redirect.unwrap_or(self.redirect);
-        }
-        let redirect = self.redirect;
-        self.finish(&pending, |_, out| match here {
-            Here::Ping => out.extend_from_slice(b"\"pong\""),
-            Here::Info => server.write_info(out),
-            Here::Nodes => noun(out, &server.cluster_nodes()),
-            Here::Set { .. } => noun(out, &SessionSetResult { redirect }),
-            Here::Discover => out.extend_from_slice(wire::openrpc::document().as_bytes()),
-        });
-    }
-
-    fn finish(&mut self, pending: &Pending, write: impl FnOnce(&mut Renderer, &mut Vec<u8>)) {
-        let renderer = &mut self.renderer;
-        match (pending.batch, &pending.id) {
-            (None, Some(id)) => {
-                answer::open_result(&mut self.out, id);
-                write(renderer, &mut self.out);
-                answer::close(&mut self.out);
-                self.out.push(b'\n');
-            }
-            (None, None) => {}
-            (Some(at), id) => {
-                if let (Some(batch), Some(id)) = (self.batches.get_mut(at).and_then(Option::as_mut), id) {
-                    if !batch.text.is_empty() {
-                        batch.text.push(b',');
-                    }
-                    answer::open_result(&mut batch.text, id);
-                    write(renderer, &mut batch.text);
-                    answer::close(&mut batch.text);
-                }
-                self.member_done(at);
-            }
-        }
-    }
-
-    fn answer_error(&mut self, id: Option<&Id>, batch: Option<usize>, error: &RpcError) {
-        let written = match (batch, id) {
-            (None, Some(id)) => {
-                let written = answer::write_error(&mut self.out, id, error);
-                self.out.push(b'\n');
-                written
-            }
-            (None, None) => Ok(()),
-            (Some(at), id) => {
-                let mut written = Ok(());
-                if let (Some(batch), Some(id)) = (self.batches.get_mut(at).and_then(Option::as_mut), id) {
-                    if !batch.text.is_empty() {
-                        batch.text.push(b',');
-                    }
-                    written = answer::write_error(&mut batch.text, id, error);
-                }
-                self.member_done(at);
-                written
-            }
-        };
-        if let Err(problem) = written {
-            tracing::error!(%problem, "an error cannot be written");
-        }
-    }
-
-    fn member_done(&mut self, at: usize) {
-        let Some(batch) = self.batches.get_mut(at).and_then(Option::as_mut) else { return };
-        batch.left -= 1;
-        if batch.left == 0
-            && let Some(batch) = self.batches[at].take()
-            && !batch.text.is_empty()
-        {
-            self.out.push(b'[');
-            self.out.extend_from_slice(&batch.text);
-            self.out.extend_from_slice(b"]\n");
-        }
     }
 }

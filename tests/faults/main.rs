@@ -20,6 +20,7 @@ mod server;
 
 mod any;
 mod checker;
+mod drain;
 mod failover;
 mod load;
 mod nodes;

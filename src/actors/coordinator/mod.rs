@@ -31,6 +31,7 @@ pub use deploy::{DeployOrder, DeployPart, DeployedAll, DeployedSlot};
 
 use super::directory::{Ask, Dead, Question};
 use super::network::Work;
+use super::nodes::{NodeJob, NodeStanding};
 use super::routes::Route;
 use super::service::Shared;
 use super::{Answer, Applied, Fault, Item, NotReadyReason, Outlet, Told, directory};
@@ -189,6 +190,8 @@ pub enum Job {
     Scopes,
     /// `cluster.locate`.
     Locate(CompactString),
+    /// What is asked of a node, on its way there. Not for actors: see `server::steward`.
+    Node(NodeJob),
 }
 
 impl Job {
@@ -205,6 +208,7 @@ impl Job {
             | Job::Deployments { .. } => true,
             Job::Deploy(order) => !order.apply,
             Job::Located { command, .. } => command.is_read(),
+            Job::Node(job) => job.is_read(),
             Job::Create { .. }
             | Job::Configure { .. }
             | Job::Move { .. }
@@ -290,6 +294,8 @@ pub enum Done {
     Scopes(Vec<ScopeUsage>),
     /// `cluster.locate`.
     Located(Located),
+    /// What a node answers.
+    Node(NodeStanding),
 }
 
 /// Where a network lives.
@@ -434,6 +440,10 @@ impl Coordinator {
             Job::Realms => self.realms().await,
             Job::Scopes => self.scopes().await,
             Job::Locate(network) => self.locate(&network).await,
+            Job::Node(job) => {
+                tracing::error!(?job, "an order for the node came to its actors");
+                Err(lost())
+            }
         };
         tell.tell(answer);
     }

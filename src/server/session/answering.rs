@@ -1,0 +1,144 @@
+//! What a session answers: written as it comes, batch members put together until the last of them is there.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::{Pending, Queued, Session};
+use crate::actors::coordinator::Done;
+use crate::actors::{Answer, Fault};
+use crate::server::dispatch::Here;
+use crate::server::faults::error_of;
+use crate::server::render::{Renderer, noun};
+use crate::wire::nouns::SessionSetResult;
+use crate::wire::{self, Id, RpcError, answer};
+
+impl Session {
+    pub(super) fn replied(&mut self, ticket: u32, answer: Answer, now: Instant) {
+        let Some(pending) = self.take(ticket) else { return };
+        match answer {
+            Ok(outcome) => {
+                self.tally.done(pending.shape.method, now - pending.read);
+                let (shape, asked) = (pending.shape, pending.asked);
+                self.finish(&pending, |renderer, out| renderer.outcome(out, &outcome, shape, asked));
+            }
+            Err(fault) => self.faulted(pending, &fault),
+        }
+    }
+
+    pub(super) fn job_done(&mut self, ticket: u32, answer: Result<Done, Box<Fault>>, now: Instant) {
+        let Some(pending) = self.take(ticket) else { return };
+        match answer {
+            Ok(Done::Located(located)) => {
+                self.tally.done(pending.shape.method, now - pending.read);
+                let result = self.server.located(&located);
+                self.finish(&pending, |_, out| noun(out, &result));
+            }
+            Ok(Done::Node(standing)) => {
+                self.tally.done(pending.shape.method, now - pending.read);
+                let result = self.server.drained(&standing);
+                self.finish(&pending, |_, out| noun(out, &result));
+            }
+            Ok(done) => {
+                self.tally.done(pending.shape.method, now - pending.read);
+                let (shape, asked) = (pending.shape, pending.asked);
+                self.finish(&pending, |renderer, out| renderer.done(out, &done, shape, asked));
+            }
+            Err(fault) => self.faulted(pending, &fault),
+        }
+    }
+
+    fn faulted(&mut self, pending: Pending, fault: &Fault) {
+        let error = error_of(fault);
+        self.finish_error(pending, &error);
+    }
+
+    pub(super) fn finish_error(&mut self, pending: Pending, error: &RpcError) {
+        self.tally.refused(pending.shape.method.name(), error.kind());
+        self.answer_error(pending.id.as_ref(), pending.batch, error);
+    }
+
+    pub(super) fn here(&mut self, here: Here, queued: &Queued) {
+        let pending = Pending {
+            id: queued.id.clone(),
+            batch: queued.batch,
+            shape: queued.planned.shape,
+            asked: None,
+            read: queued.read,
+        };
+        self.tally.done(queued.planned.method, queued.read.elapsed());
+        let server = Arc::clone(&self.server);
+        if let Here::Set { redirect } = here {
+            self.redirect = redirect.unwrap_or(self.redirect);
+        }
+        let redirect = self.redirect;
+        self.finish(&pending, |_, out| match here {
+            Here::Ping => out.extend_from_slice(b"\"pong\""),
+            Here::Info => server.write_info(out),
+            Here::Nodes => noun(out, &server.cluster_nodes()),
+            Here::Set { .. } => noun(out, &SessionSetResult { redirect }),
+            Here::Discover => out.extend_from_slice(wire::openrpc::document().as_bytes()),
+        });
+    }
+
+    fn finish(&mut self, pending: &Pending, write: impl FnOnce(&mut Renderer, &mut Vec<u8>)) {
+        let renderer = &mut self.renderer;
+        match (pending.batch, &pending.id) {
+            (None, Some(id)) => {
+                answer::open_result(&mut self.out, id);
+                write(renderer, &mut self.out);
+                answer::close(&mut self.out);
+                self.out.push(b'\n');
+            }
+            (None, None) => {}
+            (Some(at), id) => {
+                if let (Some(batch), Some(id)) = (self.batches.get_mut(at).and_then(Option::as_mut), id) {
+                    if !batch.text.is_empty() {
+                        batch.text.push(b',');
+                    }
+                    answer::open_result(&mut batch.text, id);
+                    write(renderer, &mut batch.text);
+                    answer::close(&mut batch.text);
+                }
+                self.member_done(at);
+            }
+        }
+    }
+
+    pub(super) fn answer_error(&mut self, id: Option<&Id>, batch: Option<usize>, error: &RpcError) {
+        let written = match (batch, id) {
+            (None, Some(id)) => {
+                let written = answer::write_error(&mut self.out, id, error);
+                self.out.push(b'\n');
+                written
+            }
+            (None, None) => Ok(()),
+            (Some(at), id) => {
+                let mut written = Ok(());
+                if let (Some(batch), Some(id)) = (self.batches.get_mut(at).and_then(Option::as_mut), id) {
+                    if !batch.text.is_empty() {
+                        batch.text.push(b',');
+                    }
+                    written = answer::write_error(&mut batch.text, id, error);
+                }
+                self.member_done(at);
+                written
+            }
+        };
+        if let Err(problem) = written {
+            tracing::error!(%problem, "an error cannot be written");
+        }
+    }
+
+    fn member_done(&mut self, at: usize) {
+        let Some(batch) = self.batches.get_mut(at).and_then(Option::as_mut) else { return };
+        batch.left -= 1;
+        if batch.left == 0
+            && let Some(batch) = self.batches[at].take()
+            && !batch.text.is_empty()
+        {
+            self.out.push(b'[');
+            self.out.extend_from_slice(&batch.text);
+            self.out.extend_from_slice(b"]\n");
+        }
+    }
+}
