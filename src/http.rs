@@ -100,6 +100,7 @@ async fn rpc(State(app): State<App>, request: Request<Body>) -> Response {
         return plain(StatusCode::BAD_REQUEST, "the body is empty; POST a JSON-RPC request");
     }
     session.flush();
+    let mut roles = app.server.seat.changes();
     let (stop, mut room) = (app.server.stop.clone(), Some(room));
     while session.in_flight() > 0 {
         if session.only_waits() {
@@ -116,6 +117,7 @@ async fn rpc(State(app): State<App>, request: Request<Body>) -> Response {
                 stopping = true;
                 session.leave();
             }
+            _ = roles.changed(), if session.waits_for_role() => session.role_changed(),
         }
     }
     drop(room);

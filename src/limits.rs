@@ -84,6 +84,14 @@ pub const NODE_LEASE_MS: u64 = 5_000;
 pub const NODE_LEASE_RENEWED_EVERY_MS: u64 = 1_000;
 /// A node that could not renew for so long serves nothing more, so that it stops before another one begins.
 pub const NODE_LEASE_LAPSES_MS: u64 = 4_000;
+/// How long a node that is to own the register may take to get ready, while the owner goes on.
+pub const HANDOVER_PREPARE_MS: u64 = 120_000;
+/// How long the others may take to hear that the register goes from one node to the next.
+pub const HANDOVER_TOLD_MS: u64 = 1_000;
+/// How long the owner may take to answer what it was asked until then; else it keeps the register.
+pub const HANDOVER_QUIET_MS: u64 = 5_000;
+/// How long requests are held while the register goes from one node to the next.
+pub const HANDOVER_HOLD_MS: u64 = 10_000;
 /// After a start or an outage every lease lasts at least so long, or its whole length if that is shorter.
 pub const LEASE_GRACE_SECONDS: u64 = 30;
 /// How often the time of a shard with running leases or cooldowns is written down, if nothing else is.
@@ -175,6 +183,8 @@ pub const CLUSTER_SECRET_BYTES_MAX: usize = 4 << 10;
 pub const REFUSAL_DEPTH_MAX: usize = 8;
 
 const _: () = assert!(NODE_LEASE_LAPSES_MS < NODE_LEASE_MS && NODE_LEASE_RENEWED_EVERY_MS * 2 < NODE_LEASE_LAPSES_MS);
+// Who holds requests sees that the owner keeps the register, or that its lease ran out.
+const _: () = assert!(HANDOVER_QUIET_MS + NODE_LEASE_MS <= HANDOVER_HOLD_MS);
 const _: () = assert!(UNIT_CHANGES_MAX <= BATCH_CHANGES_MAX);
 const _: () = assert!(BATCH_BYTES_MAX <= ACT_BYTES_MAX);
 const _: () = assert!(EXPIRE_STEPS_MAX <= BATCH_CHANGES_MAX);

@@ -11,7 +11,9 @@
 //! Review notes: is every step of the stop bounded? Is the only line on stdout `ready`?
 
 mod cannot;
+mod draining;
 pub mod from_cli;
+mod handover;
 pub mod keeper;
 pub mod migrate;
 mod peers;
@@ -44,6 +46,7 @@ use crate::metrics::Metrics;
 use crate::server::cluster::Nodes;
 use crate::server::forwarded::Forwarded;
 use crate::server::role::{Role, Seat};
+use crate::server::steward::Steward;
 use crate::server::{Bounds, Server, connection};
 use crate::store::Store;
 use crate::store::embedded::{self, EmbeddedStore};
@@ -341,6 +344,7 @@ async fn bring_up(
     let (mut card, mut peers) = peers::introduce(&config, &info)?;
     let server = Arc::new(Server {
         seat: Seat::default(),
+        steward: Steward::default(),
         store: info.kind,
         durability: info.durability,
         clock,
@@ -359,7 +363,7 @@ async fn bring_up(
     let present = Arc::downgrade(&server);
     figures::watch(&server.metrics, Box::new(move || present.upgrade()?.seat.role().actors().cloned()));
     if let Some(peers) = &mut peers {
-        peers.listen(Arc::new(Forwarded::of(&server)), server.stop.clone(), &server.peers);
+        peers.listen(Forwarded::of(&server), server.stop.clone(), &server.peers);
     }
     let mut keeper = Keeper::new(Arc::clone(&server), store, hooks, peers);
     keeper.introduce(card.clone());
@@ -533,6 +537,10 @@ async fn make(role: &Role, input: NetworkInput) -> Result<(), CannotStart> {
             }
             link.job(u64::MAX, 0, order, &outlet);
             drop(outlet);
+        }
+        Role::Between => {
+            let problem = "the register goes from one node to the next; start this one again";
+            return Err(cannot(format!("network `{name}` of the network file: {problem}")));
         }
         Role::Waiting { why, .. } => return Err(cannot(format!("network `{name}` of the network file: {why}"))),
     }

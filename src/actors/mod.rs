@@ -33,6 +33,7 @@ pub mod events;
 pub mod figures;
 pub mod macs;
 pub mod network;
+pub mod nodes;
 pub mod routes;
 pub mod service;
 pub mod sweeps;

@@ -7,9 +7,10 @@
 use std::io::Read;
 
 use clap::{Args, Subcommand};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::args::Ask;
+use super::args::{Ask, Change};
 use super::exit::Exit;
 use super::failure::Failure;
 use super::schema::{self, Kind};
@@ -44,6 +45,22 @@ pub enum ClusterCommand {
         /// Name or id
         network: String,
     },
+    /// Take a node out of service in order, or back into it
+    Drain(ClusterDrain),
+}
+
+/// `cluster.drain`.
+#[derive(Debug, Args, Serialize)]
+pub struct ClusterDrain {
+    /// Name of the node; the one that is asked where it is left out
+    node: Option<String>,
+    /// Take it back into service
+    #[arg(long)]
+    #[serde(skip)]
+    undo: bool,
+    #[command(flatten)]
+    #[serde(flatten)]
+    change: Change,
 }
 
 impl ClusterCommand {
@@ -51,6 +68,8 @@ impl ClusterCommand {
     pub fn ask(self) -> Ask {
         match self {
             Self::Nodes => Ask::new("cluster.nodes", &()),
+            Self::Drain(args) if args.undo => Ask::new("cluster.drain", &args).with("drain", false),
+            Self::Drain(args) => Ask::new("cluster.drain", &args),
             Self::Locate { network } => Ask::new("cluster.locate", &serde_json::json!({ "network": network })),
         }
     }

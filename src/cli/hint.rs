@@ -40,6 +40,9 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
         ErrorKind::OutOfRange => format!("{} shows its subnets and pools", in_network("network get")),
         ErrorKind::Reserved => reserved(error, network.as_deref(), &address),
         ErrorKind::Overlap => overlap(data),
+        ErrorKind::InUse if method == "cluster.drain" => {
+            "start another node on the same register first; `allod cluster nodes` shows those there are".to_owned()
+        }
         ErrorKind::InUse => in_use(params, data, network.as_deref()),
         ErrorKind::NotOwner => format!("`allod who {address}` tells who holds it"),
         ErrorKind::WrongKind => format!("{} shows of which kind network and pools are", in_network("network get")),
@@ -105,6 +108,8 @@ pub fn after_lost(method: &str) -> String {
     if SAFE.contains(&method) || reads {
         "it is safe to repeat the command: nothing is granted twice; `allod server ping` tells when the server is back"
             .to_owned()
+    } else if method == "cluster.drain" {
+        "it is safe to repeat the command; `allod cluster nodes` shows how far it is".to_owned()
     } else {
         let look = if method == "deployment.delete" {
             "`allod deployment get NAME`"
@@ -124,8 +129,20 @@ fn retry_after(data: &Value) -> String {
 
 /// The subcommand that makes calls of this method; `allod call METHOD` where there is none of its own.
 fn command_of(method: &str) -> String {
-    let known =
-        ["ip", "owner", "scope", "realm", "claimant", "network", "subnet", "pool", "reserved", "server", "deployment"];
+    let known = [
+        "ip",
+        "owner",
+        "scope",
+        "realm",
+        "claimant",
+        "network",
+        "subnet",
+        "pool",
+        "reserved",
+        "server",
+        "deployment",
+        "cluster",
+    ];
     match method.split_once('.') {
         Some((noun, verb)) if known.contains(&noun) => format!("allod {noun} {verb}"),
         _ => "allod call".to_owned(),
@@ -141,6 +158,7 @@ fn not_found(method: &str, error: &RpcError, network: Option<&str>) -> String {
         _ if error.message.starts_with("deployment ") => {
             "`allod deployment list` shows the deployments there are".to_owned()
         }
+        _ if method == "cluster.drain" => "`allod cluster nodes` shows the nodes there are".to_owned(),
         _ if field == "network" => "`allod network list` shows the networks there are".to_owned(),
         Some(network) if matches!(noun, "subnet" | "pool" | "reserved") || matches!(field, "subnet" | "pool") => {
             format!("`allod network get {network}` shows its subnets and pools")

@@ -80,6 +80,10 @@ pub fn of(method: &str, params: &Value) -> String {
         "deployment.get" => format!("show deployment {}", named("deployment", "")),
         "deployment.list" => "list the deployments".to_owned(),
         "deployment.delete" => format!("delete deployment {}", named("deployment", "")),
+        "cluster.drain" => {
+            let back = params.get("drain") == Some(&Value::Bool(false));
+            format!("take {} {} service", named("node", "the node"), if back { "back into" } else { "out of" })
+        }
         "server.info" | "server.ping" => "ask the server".to_owned(),
         // Any other method is reached by `allod call`, where its name is what was typed.
         other => format!("call `{}`", shortened(other)),

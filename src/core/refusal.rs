@@ -68,6 +68,8 @@ pub enum Missing {
     Deployment,
     /// Nobody was marked alive under this name.
     Sweep,
+    /// No node of that name was seen.
+    Node,
 }
 
 impl Missing {
@@ -81,6 +83,7 @@ impl Missing {
             Missing::Reservation => "reservation",
             Missing::Deployment => "deployment",
             Missing::Sweep => "sweep",
+            Missing::Node => "node",
         }
     }
 }

@@ -140,9 +140,9 @@ impl Link {
         timeout(within, state.wait_for(LinkState::is_up)).await.is_ok_and(|up| up.is_ok())
     }
 
-    /// Requests that are not answered.
+    /// Requests about the register that are not answered.
     pub fn under_way(&self) -> usize {
-        self.inner.with(|outstanding| outstanding.len())
+        self.inner.with(|outstanding| outstanding.under_way())
     }
 }
 

@@ -16,12 +16,21 @@ use std::time::Instant;
 use hashbrown::HashMap;
 
 use super::frame::{Answered, Ask, NetworkRef, SentItem, SentOrder, encode_asks};
-use crate::actors::coordinator::Order;
+use crate::actors::coordinator::{Job, Order};
 use crate::actors::{Applied, Fault, Item, NotReadyReason, Outlet, Reply, Told, answer_all};
 use crate::limits::{PEER_FRAME_BYTES_MAX, PEER_IN_FLIGHT_REQUESTS_MAX, PEER_QUEUE_BYTES_MAX};
 
 /// When to come again, where nobody can be asked.
 const RETRY_AFTER_MS: u64 = 200;
+
+/// What is asked.
+#[derive(Debug, Clone, Copy)]
+enum Sort {
+    Item,
+    Job,
+    /// Of the node itself.
+    Order,
+}
 
 /// One request that is not answered yet.
 #[derive(Debug)]
@@ -29,6 +38,8 @@ struct Asked {
     outlet: Outlet,
     ticket: u32,
     is_job: bool,
+    /// It is asked of the node itself.
+    of_node: bool,
     /// It changes nothing.
     reads: bool,
     /// In which buffer its bytes are.
@@ -64,9 +75,9 @@ pub(super) struct Outstanding {
 }
 
 impl Outstanding {
-    /// Requests that are not answered.
-    pub fn len(&self) -> usize {
-        self.asked.len()
+    /// Requests about the register that are not answered.
+    pub fn under_way(&self) -> usize {
+        self.asked.values().filter(|asked| !asked.of_node).count()
     }
 
     /// From now on asks are taken.
@@ -82,7 +93,7 @@ impl Outstanding {
         }
         let sent = items.into_iter().map(|item| {
             let reads = item.dry_run || item.command.is_read();
-            let number = self.number(item.ticket, false, reads, outlet);
+            let number = self.number(item.ticket, Sort::Item, reads, outlet);
             SentItem::new(item, number, now)
         });
         let ask = Ask::Work { conn, network, items: sent.collect() };
@@ -96,7 +107,8 @@ impl Outstanding {
             return false;
         }
         let reads = order.dry_run || order.job.is_read();
-        let ticket = self.number(ticket, true, reads, outlet);
+        let sort = if matches!(order.job, Job::Node(_)) { Sort::Order } else { Sort::Job };
+        let ticket = self.number(ticket, sort, reads, outlet);
         self.append(Ask::Job { conn, ticket, order: Box::new(SentOrder::new(order, now)) })
     }
 
@@ -124,14 +136,15 @@ impl Outstanding {
         Some(Fault::Overloaded { problem: problem.to_owned(), retry_after_ms: RETRY_AFTER_MS })
     }
 
-    fn number(&mut self, ticket: u32, is_job: bool, reads: bool, outlet: &Outlet) -> u32 {
+    fn number(&mut self, ticket: u32, sort: Sort, reads: bool, outlet: &Outlet) -> u32 {
         while self.asked.contains_key(&self.next) {
             self.next = self.next.wrapping_add(1);
         }
         let number = self.next;
         self.next = self.next.wrapping_add(1);
-        let asked = Asked { outlet: outlet.clone(), ticket, is_job, reads, buffer: self.taken, waits: false };
-        self.asked.insert(number, asked);
+        let (is_job, of_node) = (!matches!(sort, Sort::Item), matches!(sort, Sort::Order));
+        let outlet = outlet.clone();
+        self.asked.insert(number, Asked { outlet, ticket, is_job, of_node, reads, buffer: self.taken, waits: false });
         number
     }
 

@@ -40,6 +40,7 @@ use crate::peer::link::LinkState;
 use crate::server::Server;
 use crate::server::cluster::Node;
 use crate::server::role::Role;
+use crate::server::steward::NodeOrder;
 use crate::store::chapters::Chapters;
 use crate::store::{NodeCard, Store, StoreError, StoreHealth};
 use crate::telemetry::Seldom;
@@ -56,17 +57,24 @@ const SAID_EVERY: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::
 
 /// What a node does to own the register, and to know who does.
 pub struct Keeper {
-    server: Arc<Server>,
-    store: Arc<dyn Store>,
+    pub(super) server: Arc<Server>,
+    pub(super) store: Arc<dyn Store>,
     hooks: Hooks,
     /// The ways to other nodes; none where this one cannot ask them.
-    peers: Option<Peers>,
+    pub(super) peers: Option<Peers>,
     /// The index of the history: one for all tenures.
     chapters: Arc<Chapters>,
-    /// Of the present tenure.
+    /// What is asked of this node itself.
+    pub(super) orders: mpsc::Receiver<NodeOrder>,
+    /// How the others know it.
+    pub(super) card: NodeCard,
+    /// The actors of the present tenure, and what they cannot go on from.
+    pub(super) tenure: Option<Arc<Shared>>,
     fatals: mpsc::UnboundedReceiver<Fatal>,
     /// Boot time before which the lease was renewed last.
-    renewed_ms: u64,
+    pub(super) renewed_ms: Cell<u64>,
+    /// Boot time since which nobody owns the register, as this node saw while it was out of service.
+    pub(super) ownerless_ms: Option<u64>,
 }
 
 impl Keeper {
@@ -78,13 +86,29 @@ impl Keeper {
     pub(super) fn new(server: Arc<Server>, store: Arc<dyn Store>, hooks: Hooks, peers: Option<Peers>) -> Self {
         let (_, fatals) = outlet();
         let chapters = Arc::new(Chapters::open(store.directory().as_deref(), store.info().register));
-        Self { server, store, hooks, peers, chapters, fatals, renewed_ms: 0 }
+        let orders = server.steward.inbox().unwrap_or_else(|| mpsc::channel(1).1);
+        let card = NodeCard { name: server.node.clone(), ..NodeCard::default() };
+        let renewed_ms = Cell::new(0);
+        Self {
+            server,
+            store,
+            hooks,
+            peers,
+            chapters,
+            orders,
+            card,
+            tenure: None,
+            fatals,
+            renewed_ms,
+            ownerless_ms: None,
+        }
     }
 
     /// How this node is known to the others from now on.
     pub(super) fn introduce(&mut self, card: NodeCard) {
-        self.server.nodes.seen(vec![node(&card, 0)]);
-        self.store.introduce(card);
+        self.card = NodeCard { draining: self.card.draining, ..card };
+        self.server.nodes.seen(vec![node(&self.card, 0)]);
+        self.store.introduce(self.card.clone());
     }
 
     /// Finds the node's first role.
@@ -145,7 +169,7 @@ impl Keeper {
     }
 
     /// Tries to own the register. The role says what came of it.
-    async fn contend(&mut self) -> Result<(), CannotOwn> {
+    pub(super) async fn contend(&mut self) -> Result<(), CannotOwn> {
         let (fatal, fatals) = outlet();
         let renewed_ms = Cell::new(self.server.clock.lease_ms());
         let starting = service::start(Parts {
@@ -167,7 +191,8 @@ impl Keeper {
         match started {
             Ok(shared) => {
                 self.fatals = fatals;
-                self.renewed_ms = renewed_ms.get();
+                self.renewed_ms.set(renewed_ms.get());
+                self.tenure = Some(Arc::clone(&shared));
                 self.server.metrics.tenures.inc();
                 self.server.metrics.owner.set(1);
                 self.server.seat.become_role(Role::Owner(shared));
@@ -185,7 +210,7 @@ impl Keeper {
     }
 
     /// This node does not own the register: who does?
-    fn follow(&self, cannot: &CannotOwn) {
+    pub(super) fn follow(&self, cannot: &CannotOwn) {
         let role = self.server.seat.role();
         let why = match (cannot, &self.peers) {
             (CannotOwn::Held { owner, address, .. }, Some(peers)) if !address.is_empty() => {
@@ -211,7 +236,7 @@ impl Keeper {
         }
     }
 
-    fn wait(&self, why: &'static str, reason: NotReadyReason) {
+    pub(super) fn wait(&self, why: &'static str, reason: NotReadyReason) {
         self.server.seat.become_role(Role::Waiting { why, reason, retry_after_ms: 500 });
     }
 
@@ -221,39 +246,56 @@ impl Keeper {
         let meeting = meet_others(&server, &*store);
         tokio::pin!(meeting);
         loop {
-            let role = self.server.seat.role();
-            let Some(shared) = role.actors() else {
-                tokio::select! {
-                    biased;
-                    () = stop.cancelled() => return Ended::Stopped,
-                    () = tokio::time::sleep(CONTENDS_EVERY) => {}
-                    never = &mut meeting => match never {},
-                }
-                // The role says what came of it.
-                let contended = tokio::select! {
-                    biased;
-                    contended = self.contend() => contended,
-                    () = stop.cancelled() => return Ended::Stopped,
-                    never = &mut meeting => match never {},
-                };
-                match contended {
-                    Err(CannotOwn::Unreachable(problem) | CannotOwn::Damaged(problem)) if self.failed() => {
-                        return Ended::Failed(problem);
-                    }
-                    Ok(()) | Err(_) => continue,
+            let step = async {
+                match self.tenure.clone() {
+                    Some(shared) => self.own(&shared).await,
+                    None => self.seek().await,
                 }
             };
-            let problem = tokio::select! {
+            let failed = tokio::select! {
                 biased;
                 () = stop.cancelled() => return Ended::Stopped,
-                Some(Fatal(problem)) = self.fatals.recv() => problem,
-                problem = keep_lease(&self.server, &*self.store, &mut self.renewed_ms) => problem,
+                failed = step => failed,
                 never = &mut meeting => match never {},
             };
-            if self.store.info().ownership_is_standing || self.failed() {
+            if let Some(problem) = failed {
                 return Ended::Failed(problem);
             }
-            self.end_tenure(shared, &problem).await;
+        }
+    }
+
+    /// Owns the register until something happens. Answers why the process cannot go on, if it cannot.
+    async fn own(&mut self, shared: &Arc<Shared>) -> Option<String> {
+        let problem = tokio::select! {
+            biased;
+            Some(Fatal(problem)) = self.fatals.recv() => problem,
+            problem = keep_lease(&self.server, &*self.store, &self.renewed_ms) => problem,
+            Some(order) = self.orders.recv() => match self.ordered(order, Some(shared)).await {
+                Some(problem) => problem,
+                None => return None,
+            },
+        };
+        if self.store.info().ownership_is_standing || self.failed() {
+            return Some(problem);
+        }
+        self.end_tenure(shared, &problem).await;
+        None
+    }
+
+    /// Does what a node does that does not own the register: tries to, or looks who does.
+    async fn seek(&mut self) -> Option<String> {
+        tokio::select! {
+            biased;
+            Some(order) = self.orders.recv() => {
+                self.ordered(order, None).await;
+                return None;
+            }
+            () = tokio::time::sleep(CONTENDS_EVERY) => {}
+        }
+        // The role says what came of it.
+        match if self.card.draining { self.look().await } else { self.contend().await } {
+            Err(CannotOwn::Unreachable(problem) | CannotOwn::Damaged(problem)) if self.failed() => Some(problem),
+            Ok(()) | Err(_) => None,
         }
     }
 
@@ -262,8 +304,9 @@ impl Keeper {
         self.store.health() == StoreHealth::Failed
     }
 
-    async fn end_tenure(&self, shared: &Arc<Shared>, problem: &str) {
+    async fn end_tenure(&mut self, shared: &Arc<Shared>, problem: &str) {
         tracing::error!(problem, "this node owns the register no more");
+        self.tenure = None;
         self.server.metrics.owner.set(0);
         self.wait("another node takes over", NotReadyReason::Moved);
         shared.retire(problem);
@@ -276,12 +319,22 @@ impl Keeper {
     /// The server stops: waits until everything that was read is answered, at most so long, and lets the next owner begin
     /// at once. Answers that wait for their clients to take them hold nobody up. Tells whether everything was answered.
     pub async fn lay_down(&mut self, within: Duration) -> bool {
+        // What waits for the node itself is told that nothing comes of it.
+        self.orders.close();
+        while self.orders.try_recv().is_ok() {}
+        if matches!(*self.server.seat.role(), Role::Between) {
+            // The stop came while the register was on its way: what was not given away is served to the end here.
+            match &self.tenure {
+                Some(shared) => self.server.seat.become_role(Role::Owner(Arc::clone(shared))),
+                None => self.wait("stopping", NotReadyReason::Moved),
+            }
+        }
         self.server.asking.close();
         let (server, store) = (Arc::clone(&self.server), Arc::clone(&self.store));
-        let role = server.seat.role();
+        let tenure = self.tenure.take();
         let answered = async {
             server.asking.wait().await;
-            if let Some(shared) = role.actors() {
+            if let Some(shared) = &tenure {
                 shared.quiet().await;
             }
         };
@@ -289,12 +342,12 @@ impl Keeper {
             biased;
             ended = tokio::time::timeout(within, answered) => ended.is_ok(),
             // Whatever is still under way is answered as what was lost.
-            problem = keep_lease(&server, &*store, &mut self.renewed_ms), if role.actors().is_some() => {
+            problem = keep_lease(&server, &*store, &self.renewed_ms), if tenure.is_some() => {
                 tracing::warn!(problem, "another node takes over before everything was answered");
                 false
             }
         };
-        if role.actors().is_some() && !self.failed() {
+        if tenure.is_some() && !self.failed() {
             self.server.metrics.owner.set(0);
             self.wait("stopping", NotReadyReason::Moved);
             if let Err(error) = self.store.release().await {
@@ -326,24 +379,30 @@ fn node(card: &NodeCard, age_ms: u64) -> Node {
         process: card.process,
         version: card.version.clone(),
         address: card.address.clone(),
+        peer_address: card.peer_address.clone(),
+        draining: card.draining,
         age_ms,
     }
 }
 
-/// Tells the others that this node is here and notes who else is, for ever.
+/// Tells the others that this node is here, and notes who else is.
+pub(super) async fn meet(server: &Server, store: &dyn Store) -> Result<(), StoreError> {
+    let seen = store.meet(true).await?;
+    server.nodes.seen(seen.iter().map(|seen| node(&seen.card, seen.age_ms)).collect());
+    Ok(())
+}
+
+/// The same, for ever.
 async fn meet_others(server: &Server, store: &dyn Store) -> Infallible {
     if store.info().ownership_is_standing {
         return std::future::pending().await;
     }
     let failures = Seldom::new(SAID_EVERY);
     loop {
-        match store.meet(true).await {
-            Ok(seen) => server.nodes.seen(seen.iter().map(|seen| node(&seen.card, seen.age_ms)).collect()),
-            Err(error) => {
-                if let Some(unsaid) = failures.turn() {
-                    tracing::warn!(error = chain(&error), unsaid, "the other nodes do not learn that this one is here");
-                }
-            }
+        if let Err(error) = meet(server, store).await
+            && let Some(unsaid) = failures.turn()
+        {
+            tracing::warn!(error = chain(&error), unsaid, "the other nodes do not learn that this one is here");
         }
         tokio::time::sleep(MEETS_EVERY).await;
     }
@@ -361,20 +420,20 @@ async fn renew_while_loading(server: &Server, store: &dyn Store, renewed_ms: &Ce
 }
 
 /// Renews the lease for as long as that works. Answers why it does not any more.
-async fn keep_lease(server: &Server, store: &dyn Store, renewed_ms: &mut u64) -> String {
+pub(super) async fn keep_lease(server: &Server, store: &dyn Store, renewed_ms: &Cell<u64>) -> String {
     if store.info().ownership_is_standing {
         return std::future::pending().await;
     }
     loop {
         let before = server.clock.lease_ms();
-        let left = NODE_LEASE_LAPSES_MS.saturating_sub(before.saturating_sub(*renewed_ms));
+        let left = NODE_LEASE_LAPSES_MS.saturating_sub(before.saturating_sub(renewed_ms.get()));
         match tokio::time::timeout(Duration::from_millis(left), store.renew()).await {
-            Ok(Ok(())) => *renewed_ms = before,
+            Ok(Ok(())) => renewed_ms.set(before),
             Ok(Err(error @ (StoreError::Fenced { .. } | StoreError::Held { .. }))) => return chain(&error),
             Ok(Err(error)) => tracing::warn!(error = chain(&error), "the lease is not renewed yet"),
             Err(_) => {}
         }
-        if server.clock.lease_ms().saturating_sub(*renewed_ms) >= NODE_LEASE_LAPSES_MS {
+        if server.clock.lease_ms().saturating_sub(renewed_ms.get()) >= NODE_LEASE_LAPSES_MS {
             return "the lease could not be renewed in time, so another node may have taken over".to_owned();
         }
         tokio::time::sleep(Duration::from_millis(NODE_LEASE_RENEWED_EVERY_MS)).await;

@@ -10,7 +10,8 @@ use arc_swap::ArcSwap;
 use super::Server;
 use super::role::Role;
 use crate::actors::coordinator::Located;
-use crate::wire::nouns::{ClusterLocateResult, ClusterNode, ClusterNodesResult};
+use crate::actors::nodes::NodeStanding;
+use crate::wire::nouns::{ClusterDrainResult, ClusterLocateResult, ClusterNode, ClusterNodesResult};
 use crate::wire::{ErrorKind, RpcError};
 
 /// A node that was seen.
@@ -24,6 +25,10 @@ pub struct Node {
     pub version: String,
     /// Where clients reach it; empty where it has not said so yet.
     pub address: String,
+    /// Where other nodes reach it; empty where they cannot.
+    pub peer_address: String,
+    /// It is out of service: it owns nothing while another node can.
+    pub draining: bool,
     /// How long ago it was seen.
     pub age_ms: u64,
 }
@@ -37,6 +42,11 @@ impl Nodes {
     pub fn seen(&self, nodes: Vec<Node>) {
         self.0.store(Arc::new(nodes));
     }
+
+    /// Those that were seen last.
+    pub fn all(&self) -> Arc<Vec<Node>> {
+        self.0.load_full()
+    }
 }
 
 fn some(address: &str) -> Option<String> {
@@ -45,11 +55,11 @@ fn some(address: &str) -> Option<String> {
 
 impl Server {
     /// Name of the node that owns the register, if one is known.
-    fn owner(&self) -> Option<Arc<str>> {
+    pub fn owner(&self) -> Option<Arc<str>> {
         match &*self.seat.role() {
             Role::Owner(_) => Some(self.node.as_str().into()),
             Role::Follower { owner, .. } => Some(Arc::clone(owner)),
-            Role::Waiting { .. } => None,
+            Role::Between | Role::Waiting { .. } => None,
         }
     }
 
@@ -68,6 +78,7 @@ impl Server {
                 version: node.version.clone(),
                 address: some(&node.address),
                 owner: owner.as_deref() == Some(node.name.as_str()),
+                draining: node.draining,
                 seen_ms: node.age_ms,
             })
             .collect();
@@ -86,6 +97,12 @@ impl Server {
             node,
             epoch: located.epoch,
         }
+    }
+
+    /// The result of `cluster.drain`.
+    pub(super) fn drained(&self, standing: &NodeStanding) -> ClusterDrainResult {
+        let &NodeStanding { ref node, draining, ref owner } = standing;
+        ClusterDrainResult { node: node.to_string(), draining, owner: owner.as_ref().map(ToString::to_string) }
     }
 
     /// What a client that wishes to be sent on is told, where another node serves.

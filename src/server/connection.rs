@@ -135,7 +135,7 @@ struct Connection {
 
 impl Connection {
     async fn run(&mut self) -> End {
-        let stop = self.server.stop.clone();
+        let (stop, mut roles) = (self.server.stop.clone(), self.server.seat.changes());
         let mut stopping = false;
         let timer = tokio::time::sleep(self.until_look());
         tokio::pin!(timer);
@@ -170,6 +170,7 @@ impl Connection {
                         self.session.absorb(told);
                     }
                 }
+                _ = roles.changed(), if self.session.waits_for_role() => self.session.role_changed(),
                 ready = self.stream.readable(), if may_read => {
                     if ready.is_err() || self.read().is_err() {
                         return End::Reset;
@@ -243,7 +244,9 @@ impl Connection {
     fn cut_lines(&mut self) {
         let mut fed = false;
         let mut lines = 0;
-        self.interrupted = false;
+        if std::mem::take(&mut self.interrupted) {
+            self.session.look_at_role();
+        }
         while self.session.has_room() {
             if lines == TURN_LINES_MAX {
                 self.interrupted = true;

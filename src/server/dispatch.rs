@@ -16,6 +16,7 @@ use super::render::{Shape, cursor};
 use super::sweeping;
 use crate::actors::coordinator::{AcquirePart, Job, ListPlace};
 use crate::actors::events::Filter as Wanted;
+use crate::actors::nodes::NodeJob;
 use crate::core::address::{Address, Range};
 use crate::core::command::{
     Acquire, Allocate, Claim, Command, Configure, Decline, MapFormat, PoolInput, PoolRemoval, Release, Transfer,
@@ -39,6 +40,8 @@ pub enum Plan {
     Act(Vec<CompactString>, Job),
     /// A job over several networks: it waits for all earlier requests, and all later ones wait for it.
     All(Job),
+    /// Asked of this node itself: it waits for nothing, and nothing waits for it.
+    Node(NodeJob),
     /// Answered at once, without an actor.
     Here(Here),
 }
@@ -183,6 +186,10 @@ fn plan_of(request: Request, shape: &mut Shape) -> Result<Plan, RpcError> {
             let network = input::network_text(&ask.network);
             Plan::Act(vec![network.clone()], Job::Locate(network))
         }
+        Request::ClusterDrain(ask) => Plan::Node(NodeJob::Drain {
+            node: ask.node.map(|node| node.into_inner()),
+            drain: ask.drain.unwrap_or(true),
+        }),
         Request::SessionSet(ask) => Plan::Here(Here::Set { redirect: ask.redirect }),
         Request::RpcDiscover(_) => Plan::Here(Here::Discover),
     })

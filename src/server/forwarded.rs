@@ -1,60 +1,144 @@
 //! What other nodes ask of this one: handed to the actors here as if it came from a client of this node.
 //!
+//! While the register goes from one node to the next it is held here, in order: nodes that already know who owns it next
+//! ask before that one has read all of it.
+//!
 //! Neighbours: `peer::listener` calls, in the order in which each node asked.
 
-use std::sync::{Arc, Weak};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use super::Server;
-use crate::actors::coordinator::{self, Order};
+use super::role::Role;
+use super::steward::NodeOrder;
+use crate::actors::coordinator::{self, Job, Order};
 use crate::actors::service::Shared;
-use crate::actors::{Fault, Item, Outlet, Reply};
+use crate::actors::{Fault, Item, NotReadyReason, Outlet, Reply, Told, answer_all};
 use crate::core::refusal::{Missing, Refusal};
 use crate::peer::frame::NetworkRef;
 use crate::peer::listener::{NotOwner, Origin, Serve};
 
 /// This node, as the others see it.
 #[derive(Debug)]
-pub struct Forwarded(Weak<Server>);
+pub struct Forwarded {
+    server: Weak<Server>,
+    /// What came between two owners. Bounded by what the other nodes may have under way here.
+    held: Mutex<VecDeque<Held>>,
+}
 
-impl Forwarded {
-    /// Asks whatever this server's role is at that moment.
-    pub fn of(server: &Arc<Server>) -> Self {
-        Self(Arc::downgrade(server))
+#[derive(Debug)]
+enum Held {
+    Work(NetworkRef, Vec<Item>, Outlet),
+    Job(u32, Box<Order>, Outlet),
+}
+
+impl Held {
+    fn go_on(self, shared: &Arc<Shared>) {
+        match self {
+            Held::Work(network, items, outlet) => work(shared, &network, items, &outlet),
+            Held::Job(ticket, order, outlet) => coordinator::spawn(shared, ticket, *order, outlet),
+        }
     }
 
-    /// The actors, if this node owns the register.
-    fn actors(&self) -> Result<Arc<Shared>, NotOwner> {
-        let role = self.0.upgrade().map(|server| server.seat.role());
-        role.and_then(|role| role.actors().cloned()).ok_or(NotOwner { owner: None })
+    /// It is owned elsewhere: nothing was begun.
+    fn refuse(self) {
+        let fault = Fault::NotReady { reason: NotReadyReason::Moved, retry_after_ms: 200 };
+        match self {
+            Held::Work(_, items, outlet) => answer_all(&outlet, items.iter().map(|item| item.ticket), &fault),
+            // A closed outlet is a node that is gone.
+            Held::Job(ticket, _, outlet) => drop(outlet.send(Told::Job(ticket, Err(Box::new(fault))))),
+        }
+    }
+}
+
+impl Forwarded {
+    /// Asks whatever this server's role is at that moment. Must be called on a runtime that lives as long as the server.
+    pub fn of(server: &Arc<Server>) -> Arc<Self> {
+        let forwarded = Arc::new(Self { server: Arc::downgrade(server), held: Mutex::default() });
+        let (mut roles, present) = (server.seat.changes(), Arc::downgrade(&forwarded));
+        tokio::spawn(async move {
+            while roles.changed().await.is_ok() {
+                let Some(forwarded) = present.upgrade() else { return };
+                forwarded.let_go();
+            }
+        });
+        forwarded
+    }
+
+    fn role(&self) -> Option<Arc<Role>> {
+        self.server.upgrade().map(|server| server.seat.role())
+    }
+
+    fn held(&self) -> MutexGuard<'_, VecDeque<Held>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes what is asked where it goes, behind what is held.
+    fn take(&self, ask: Held) -> Result<(), NotOwner> {
+        let mut held = self.held();
+        // Under the lock: what is held after the last change would be held for ever.
+        let role = self.role();
+        match role.as_deref() {
+            Some(Role::Between) => held.push_back(ask),
+            // Its turn comes when those before it have gone.
+            Some(_) if !held.is_empty() => held.push_back(ask),
+            Some(Role::Owner(shared)) => ask.go_on(shared),
+            Some(Role::Follower { .. } | Role::Waiting { .. }) | None => return Err(NotOwner { owner: None }),
+        }
+        Ok(())
+    }
+
+    /// The role has changed.
+    fn let_go(&self) {
+        let mut held = self.held();
+        let role = self.role();
+        if matches!(role.as_deref(), Some(Role::Between)) {
+            return;
+        }
+        for ask in held.drain(..) {
+            match role.as_ref().and_then(|role| role.actors()) {
+                Some(shared) => ask.go_on(shared),
+                None => ask.refuse(),
+            }
+        }
+    }
+}
+
+fn work(shared: &Arc<Shared>, network: &NetworkRef, items: Vec<Item>, outlet: &Outlet) {
+    let (route, by_name) = match network {
+        NetworkRef::Name(name) => (shared.routes.by_name(name), true),
+        // An id's text is a name all the same, as for a client of this node.
+        NetworkRef::Id(id) => (shared.routes.find(&id.to_string()), false),
+    };
+    match route {
+        Some(route) => coordinator::send(shared, &route, by_name, items, outlet, Instant::now()),
+        None => {
+            let refusal = match network {
+                NetworkRef::Name(name) => Refusal::not_found(Missing::Network, name),
+                NetworkRef::Id(id) => Refusal::not_found(Missing::Network, id),
+            };
+            let fault = Fault::Refused(refusal);
+            let refused = |item: &Item| Reply { ticket: item.ticket, answer: Err(Box::new(fault.clone())) };
+            shared.answer_proved(outlet.clone(), items.iter().map(refused).collect());
+        }
     }
 }
 
 impl Serve for Forwarded {
     fn work(&self, _: &Origin, network: NetworkRef, items: Vec<Item>, outlet: &Outlet) -> Result<(), NotOwner> {
-        let shared = self.actors()?;
-        let (route, by_name) = match &network {
-            NetworkRef::Name(name) => (shared.routes.by_name(name), true),
-            // An id's text is a name all the same, as for a client of this node.
-            NetworkRef::Id(id) => (shared.routes.find(&id.to_string()), false),
-        };
-        match route {
-            Some(route) => coordinator::send(&shared, &route, by_name, items, outlet, Instant::now()),
-            None => {
-                let refusal = match &network {
-                    NetworkRef::Name(name) => Refusal::not_found(Missing::Network, name),
-                    NetworkRef::Id(id) => Refusal::not_found(Missing::Network, id),
-                };
-                let fault = Fault::Refused(refusal);
-                let refused = |item: &Item| Reply { ticket: item.ticket, answer: Err(Box::new(fault.clone())) };
-                shared.answer_proved(outlet.clone(), items.iter().map(refused).collect());
-            }
-        }
-        Ok(())
+        self.take(Held::Work(network, items, outlet.clone()))
     }
 
-    fn job(&self, _: &Origin, ticket: u32, order: Order, outlet: &Outlet) -> Result<(), NotOwner> {
-        coordinator::spawn(&self.actors()?, ticket, order, outlet.clone());
+    fn job(&self, origin: &Origin, ticket: u32, order: Order, outlet: &Outlet) -> Result<(), NotOwner> {
+        let Order { job: Job::Node(job), by, reason, deadline, dry_run, wait: _ } = order else {
+            return self.take(Held::Job(ticket, Box::new(order), outlet.clone()));
+        };
+        let server = self.server.upgrade().ok_or(NotOwner { owner: None })?;
+        tracing::debug!(node = %origin.node.name, ?job, "asked by another node");
+        let mut order = NodeOrder::new(job, dry_run, (ticket, outlet.clone()));
+        (order.by, order.reason, order.deadline, order.from_node) = (by, reason, deadline, true);
+        server.steward.ask(order);
         Ok(())
     }
 }

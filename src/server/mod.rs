@@ -10,6 +10,7 @@
 //! | `cluster` | what is known of the other nodes |
 //! | `forwarded` | what other nodes ask of this one |
 //! | `role` | what this node is to the register now, so where requests go |
+//! | `steward` | what is asked of this node itself |
 //! | `faults` | refusals and faults → errors |
 //! | `tally` | counts |
 //!
@@ -26,6 +27,7 @@ pub mod input;
 pub mod render;
 pub mod role;
 pub mod session;
+pub mod steward;
 mod sweeping;
 mod tally;
 pub mod text;
@@ -40,6 +42,7 @@ use tokio_util::task::TaskTracker;
 
 use self::cluster::Nodes;
 use self::role::{Role, Seat};
+use self::steward::Steward;
 use crate::actors::clock::Clock;
 use crate::limits;
 use crate::metrics::Metrics;
@@ -70,6 +73,8 @@ pub struct Bounds {
 pub struct Server {
     /// What this node is to the register now.
     pub seat: Seat,
+    /// Takes what is asked of this node itself.
+    pub steward: Steward,
     /// Kind of the store: `embedded`, `memory`, ….
     pub store: &'static str,
     /// What an acknowledged change survives, in words.
@@ -111,6 +116,7 @@ impl Server {
             Role::Follower { link, .. } => {
                 (!link.is_connected()).then(|| "the node that owns the register is not reached".into())
             }
+            Role::Between => Some("the register goes from one node to the next".into()),
             Role::Waiting { why, .. } => Some((*why).into()),
         }
     }

@@ -427,7 +427,7 @@ impl Renderer {
             }
             Done::Scopes(scopes) => noun(out, &scope_list(scopes)),
             // Which node it is only the session's server knows; subscriptions are the session's.
-            Done::Located(_) | Done::Watching { .. } | Done::Events(_) => out.extend_from_slice(b"{}"),
+            Done::Located(_) | Done::Node(_) | Done::Watching { .. } | Done::Events(_) => out.extend_from_slice(b"{}"),
             Done::Past(past) => {
                 let next = past.next.as_ref().map(super::cursor::write);
                 events_page(out, history::cursors(past.runs.clone()), next, |_, at| super::cursor::write(at));

@@ -9,6 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use tokio::sync::watch;
 
 use crate::actors::service::Shared;
 use crate::actors::{Fault, NotReadyReason};
@@ -27,6 +28,8 @@ pub enum Role {
         /// The way there.
         link: Arc<Link>,
     },
+    /// The register goes from one node to the next just now. Requests are held: `serve::keeper` sees to it that this ends.
+    Between,
     /// Nobody serves, as far as this node knows.
     Waiting {
         /// For probes and the log.
@@ -43,6 +46,7 @@ impl fmt::Debug for Role {
         match self {
             Role::Owner(_) => f.write_str("owner"),
             Role::Follower { owner, address, .. } => write!(f, "follower of {owner} at {address}"),
+            Role::Between => f.write_str("between two owners"),
             Role::Waiting { why, .. } => write!(f, "waiting: {why}"),
         }
     }
@@ -53,8 +57,13 @@ impl Role {
     pub fn actors(&self) -> Option<&Arc<Shared>> {
         match self {
             Role::Owner(shared) => Some(shared),
-            Role::Follower { .. } | Role::Waiting { .. } => None,
+            Role::Follower { .. } | Role::Between | Role::Waiting { .. } => None,
         }
+    }
+
+    /// Is it to be waited for another one?
+    pub(super) fn is_between(&self) -> bool {
+        matches!(self, Role::Between)
     }
 
     /// What a request is answered where nobody serves it.
@@ -63,36 +72,51 @@ impl Role {
             Role::Waiting { reason, retry_after_ms, .. } => {
                 Some(Fault::NotReady { reason: *reason, retry_after_ms: *retry_after_ms })
             }
-            Role::Owner(_) | Role::Follower { .. } => None,
+            Role::Owner(_) | Role::Follower { .. } | Role::Between => None,
         }
     }
 }
 
 /// The role, as it changes. Reading it takes some nanoseconds and no lock.
 #[derive(Debug)]
-pub struct Seat(ArcSwap<Role>);
+pub struct Seat {
+    role: ArcSwap<Role>,
+    changes: watch::Sender<()>,
+}
 
 impl Default for Seat {
     fn default() -> Self {
         let (why, reason) = ("loading", NotReadyReason::Loading);
-        Self(ArcSwap::from_pointee(Role::Waiting { why, reason, retry_after_ms: 200 }))
+        let role = ArcSwap::from_pointee(Role::Waiting { why, reason, retry_after_ms: 200 });
+        Self { role, changes: watch::Sender::new(()) }
     }
 }
 
 impl Seat {
     /// What this node is now.
     pub fn role(&self) -> Arc<Role> {
-        self.0.load_full()
+        self.role.load_full()
     }
 
     /// Is it still this one?
     pub fn is(&self, role: &Arc<Role>) -> bool {
-        Arc::ptr_eq(&self.0.load(), role)
+        Arc::ptr_eq(&self.role.load(), role)
+    }
+
+    /// Tells of each change from now on.
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
     }
 
     /// From now on it is this.
     pub fn become_role(&self, role: Role) {
         tracing::info!(role = ?role, "this node's role");
-        self.0.store(Arc::new(role));
+        self.become_same(Arc::new(role));
+    }
+
+    /// The same, one that it may have been before.
+    pub fn become_same(&self, role: Arc<Role>) {
+        self.role.store(role);
+        self.changes.send_replace(());
     }
 }

@@ -14,7 +14,8 @@
 //! behind it goes on, jobs over several networks included. It counts as in flight all the same.
 //!
 //! **Where to** depends on the node's [`Role`]. When it changes, nothing more is sent until everything that is under way
-//! is answered; then what waited goes the new way.
+//! is answered; then what waited goes the new way. Between two owners everything is held, and whoever has the session tells
+//! it when that ends ([`Session::waits_for_role`]).
 //!
 //! How answers become bytes is in `answering`.
 //!
@@ -37,6 +38,7 @@ use super::dispatch::{self, Plan, Planned};
 use super::faults::error_of;
 use super::render::{Renderer, Shape};
 use super::role::Role;
+use super::steward::NodeOrder;
 use super::watch::{self, Watches};
 use crate::actors::coordinator::{self, Order};
 use crate::actors::routes::Route;
@@ -225,7 +227,18 @@ impl Session {
         self.look_at_role();
     }
 
-    fn look_at_role(&mut self) {
+    /// Does something wait for this node's role, and for nothing else?
+    pub fn waits_for_role(&self) -> bool {
+        !self.queue.is_empty() && self.sent == 0 && self.role.is_between()
+    }
+
+    /// The role may have changed: sends what waited for that.
+    pub fn role_changed(&mut self) {
+        self.pump();
+    }
+
+    /// Notes what this node is by now.
+    pub fn look_at_role(&mut self) {
         self.moved = !self.server.seat.is(&self.role);
         if self.moved && self.sent == 0 {
             self.role = self.server.seat.role();
@@ -307,13 +320,22 @@ impl Session {
             self.here(here, &queued);
             return None;
         }
-        if self.moved || self.barrier.is_some() || self.must_wait(&queued.planned.plan) {
+        let of_node = matches!(queued.planned.plan, Plan::Node(_));
+        let held = self.moved || self.role.is_between() || self.barrier.is_some();
+        if !of_node && (held || self.must_wait(&queued.planned.plan)) {
             return Some(queued);
         }
         let Queued { id, batch, asked, read, planned } = queued;
         let Planned { method: _, plan, shape, reason, deadline, dry_run, wait_ms } = planned;
         let wait = self.wait(wait_ms);
         let pending = Pending { id, batch, shape, asked, read, waits: false };
+        if let Plan::Node(job) = plan {
+            let ticket = self.ticket(pending);
+            let mut order = NodeOrder::new(job, dry_run, (ticket, self.outlet.clone()));
+            (order.by, order.reason, order.deadline) = (self.by.clone(), reason, deadline);
+            self.server.steward.ask(order);
+            return None;
+        }
         if let Some(fault) = self.role.nobody() {
             self.finish_error(pending, &error_of(&fault));
             return None;
@@ -326,7 +348,7 @@ impl Session {
             return None;
         }
         match plan {
-            Plan::Here(_) => {}
+            Plan::Here(_) | Plan::Node(_) => {}
             Plan::One(network, command) => {
                 let to = match self.to(network) {
                     Ok(to) => to,
@@ -388,7 +410,7 @@ impl Session {
                 self.server.metrics.forwarded.inc();
                 link.job(self.number, ticket, order, &self.outlet);
             }
-            Role::Waiting { .. } => {} // Refused before.
+            Role::Between | Role::Waiting { .. } => {} // Held or refused before.
         }
     }
 
@@ -430,7 +452,7 @@ impl Session {
     fn must_wait(&self, plan: &Plan) -> bool {
         let touched = |text: &str| self.unfinished.iter().any(|(_, touches)| touches.iter().any(|t| t == text));
         match plan {
-            Plan::Here(_) => false,
+            Plan::Here(_) | Plan::Node(_) => false,
             Plan::All(_) => self.sent > self.waiting,
             _ if self.unfinished.is_empty() => false,
             // Another node knows which names are one network's.

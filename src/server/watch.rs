@@ -158,6 +158,7 @@ impl Pages {
                     _ => Err(other_answer()),
                 }
             }
+            Role::Between => Err(Box::new(Fault::NotReady { reason: NotReadyReason::Moved, retry_after_ms: 50 })),
             Role::Waiting { retry_after_ms, .. } => {
                 let reason = NotReadyReason::NoOwner;
                 Err(Box::new(Fault::NotReady { reason, retry_after_ms: *retry_after_ms }))
@@ -180,6 +181,7 @@ async fn begin(server: &Arc<Server>, job: Job) -> Result<(Filter, Cursor), Box<F
             link.job(0, 0, order, &outlet);
             drop(outlet);
         }
+        Role::Between => return Err(Box::new(Fault::NotReady { reason: NotReadyReason::Moved, retry_after_ms: 50 })),
         Role::Waiting { reason, retry_after_ms, .. } => {
             return Err(Box::new(Fault::NotReady { reason: *reason, retry_after_ms: *retry_after_ms }));
         }

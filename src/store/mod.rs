@@ -268,6 +268,8 @@ pub struct NodeCard {
     pub peer_address: String,
     /// Where clients reach it.
     pub address: String,
+    /// It was taken out of service: it is to own nothing while another node can.
+    pub draining: bool,
 }
 
 /// A node that was seen.
@@ -277,6 +279,17 @@ pub struct Seen {
     pub card: NodeCard,
     /// How long ago, by the store's time.
     pub age_ms: u64,
+}
+
+/// Who owns the register.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holder {
+    /// Name of the node.
+    pub name: Arc<str>,
+    /// Which run of it.
+    pub process: u128,
+    /// Where the other nodes reach it; empty where they cannot.
+    pub address: Arc<str>,
 }
 
 /// A network as it was loaded.
@@ -413,6 +426,11 @@ pub trait Store: Send + Sync + 'static {
     fn meet(&self, here: bool) -> Later<Result<Vec<Seen>, StoreError>> {
         let _ = here;
         Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+
+    /// Who owns the register, by the lease of its first shard; none if that is over or was ended. Takes nothing.
+    fn holder(&self) -> Later<Result<Option<Holder>, StoreError>> {
+        Box::pin(std::future::ready(Ok(None)))
     }
 
     /// Extends the lease of every shard that was taken through this object, so that nobody else may take it. A lease

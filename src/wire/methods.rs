@@ -265,12 +265,13 @@ methods! {
         ServerPing "server.ping" Read Server nouns::Pong, "Answers.";
         ClusterNodes "cluster.nodes" Read Server nouns::ClusterNodesResult, "Lists the nodes that serve.";
         ClusterLocate "cluster.locate" Read Network nouns::ClusterLocateResult, "Tells which node serves a network.";
+        ClusterDrain "cluster.drain" Write Server nouns::ClusterDrainResult,
+            "Takes a node out of service in order, or back into it.";
         SessionSet "session.set" Read Server nouns::SessionSetResult, "Sets how this connection is served.";
         RpcDiscover "rpc.discover" Read Server nouns::Document, "Answers this document.";
     }
     later {
         InventoryCompare "inventory.compare" Read Several "Compares what is held with what is there.";
-        ClusterDrain "cluster.drain" Write Server "Takes a node out of service in order.";
         ClusterConflicts "cluster.conflicts" Read Server "Lists addresses with two claims after a failover.";
         ClusterAccept "cluster.accept" Write Server "Decides such a conflict.";
         AuthLogin "auth.login" Read Server "Tells who you are and what you may do.";

@@ -33,13 +33,40 @@ pub struct Load {
     pub said_unknown: AtomicU64,
     /// For so many milliseconds what was lost may still be carried out: 0 where only whoever carries it out is lost.
     pub lingers_ms: AtomicU64,
+    /// Answers that say that nothing can be done just now.
+    pub put_off: AtomicU64,
+    /// When a grant was acknowledged last, and the longest time without one, in nanoseconds of the record.
+    last_grant_ns: AtomicU64,
+    longest_pause_ns: AtomicU64,
 }
 
 impl Load {
     pub fn new(networks: Vec<String>, nodes: Vec<SocketAddr>) -> Arc<Self> {
-        let (stop, granted, said_unknown) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
-        let (record, nodes) = (Arc::new(Record::new()), Mutex::new(nodes));
-        Arc::new(Self { record, networks, nodes, stop, granted, said_unknown, lingers_ms: AtomicU64::new(0) })
+        let [granted, said_unknown, put_off, last_grant_ns, longest_pause_ns] = [const { AtomicU64::new(0) }; 5];
+        let (record, nodes, stop) = (Arc::new(Record::new()), Mutex::new(nodes), AtomicBool::new(false));
+        Arc::new(Self {
+            record,
+            networks,
+            nodes,
+            stop,
+            granted,
+            said_unknown,
+            put_off,
+            last_grant_ns,
+            longest_pause_ns,
+            lingers_ms: AtomicU64::new(0),
+        })
+    }
+
+    fn note_grant(&self, now_ns: u64) {
+        self.granted.fetch_add(1, Ordering::Relaxed);
+        let before_ns = self.last_grant_ns.fetch_max(now_ns, Ordering::Relaxed);
+        self.longest_pause_ns.fetch_max(now_ns.saturating_sub(before_ns), Ordering::Relaxed);
+    }
+
+    /// The longest time in which no grant was acknowledged, since this was asked last.
+    pub fn longest_pause(&self) -> Duration {
+        Duration::from_nanos(self.longest_pause_ns.swap(0, Ordering::Relaxed))
     }
 
     /// A node was started again, and listens elsewhere.
@@ -174,12 +201,14 @@ async fn run(load: Arc<Load>, number: usize, seed: u64) {
             match &told {
                 Told::Held { .. } => {
                     holds[owner] = true;
-                    load.granted.fetch_add(1, Ordering::Relaxed);
+                    load.note_grant(told_ns);
                 }
                 Told::Released | Told::Nothing => holds[owner] = false,
                 Told::Refused(kind) => {
                     holds[owner] &= kind != "not_found";
-                    refused |= kind == "unavailable" || kind == "not_ready";
+                    let put_off = kind == "unavailable" || kind == "not_ready";
+                    load.put_off.fetch_add(u64::from(put_off), Ordering::Relaxed);
+                    refused |= put_off;
                 }
                 Told::Unknown => {}
             }

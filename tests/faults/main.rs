@@ -41,6 +41,7 @@ mod clocks;
 #[allow(dead_code, reason = "shared with the tests of the store")]
 mod clustered;
 mod disk;
+mod drain;
 mod failover;
 mod load;
 mod names;

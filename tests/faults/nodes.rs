@@ -110,7 +110,11 @@ impl Cluster {
     }
 
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        (0..self.nodes.len()).map(|at| self.node(at).address).collect()
+        (0..self.nodes.len()).map(|at| self.address(at)).collect()
+    }
+
+    pub fn address(&self, at: usize) -> SocketAddr {
+        self.node(at).address
     }
 
     pub fn count(&self) -> usize {
@@ -128,7 +132,8 @@ impl Cluster {
 
     /// Does it own the register, by what it logged last of its role?
     fn owns(&self, at: usize) -> bool {
-        let log = self.node(at).log_text();
+        let Some(node) = &self.nodes[at] else { return false };
+        let log = node.log_text();
         let role = log.lines().rev().find_map(|line| line.split_once("this node's role role="));
         role.is_some_and(|(_, role)| role.trim() == "owner")
     }
@@ -149,6 +154,11 @@ impl Cluster {
     /// Starts one more node, which is to fail. What it said.
     pub fn fails(&self, at: usize) -> String {
         self.begin(at).failed()
+    }
+
+    /// Ends a node without notice.
+    pub fn kill(&mut self, at: usize) {
+        self.nodes[at].take().unwrap().kill();
     }
 
     /// Ends a node without notice, and starts it again.
@@ -179,6 +189,11 @@ impl Cluster {
     /// What a scrape of its `/metrics` gets.
     pub fn metrics(&self, at: usize) -> String {
         http_get(self.node(at).http, "/metrics")
+    }
+
+    /// A command that must succeed: what it prints.
+    pub fn allod(&self, at: usize, arguments: &[&str]) -> String {
+        self.node(at).allod_ok(arguments)
     }
 
     /// What all processes of this node logged.

@@ -120,7 +120,7 @@ impl Nodes {
 
     /// A client of a node.
     pub async fn client(&self, node: usize) -> Client {
-        Client::connect(self.cluster.addresses()[node]).await.unwrap()
+        Client::connect(self.cluster.address(node)).await.unwrap()
     }
 
     /// What every node logged.

@@ -297,9 +297,35 @@ fn http_answers_the_same_and_says_in_its_status_what_cannot_be_json() {
 fn what_comes_later_is_refused_clearly() {
     let server = TestServer::new();
     let mut client = server.with_lan();
-    for method in ["cluster.drain", "auth.login", "cluster.accept", "inventory.compare"] {
+    for method in ["auth.login", "cluster.accept", "inventory.compare"] {
         assert_eq!(client.kind(method, json!({})), "method_not_found");
     }
+}
+
+/// Nobody else would serve, so nothing changes; and what is asked of this connection meanwhile goes on.
+#[test]
+fn the_only_node_is_not_taken_out_of_service() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let name = client.ok("server.info", json!({}))["node"].clone();
+    let drain = client.send("cluster.drain", json!({"reason": "upgrade"}));
+    client.send("ip.allocate", json!({"network": "lan", "owner": "a"}));
+    let answers = [client.answer(), client.answer()];
+    let (refused, granted) =
+        if answers[0]["id"] == drain { (&answers[0], &answers[1]) } else { (&answers[1], &answers[0]) };
+    assert_eq!(refused["error"]["data"]["kind"], "in_use", "{refused}");
+    assert_eq!(granted["result"]["created"], true, "{granted}");
+    for ask in [json!({"dry_run": true}), json!({"node": name})] {
+        assert_eq!(client.kind("cluster.drain", ask), "in_use");
+    }
+    assert_eq!(client.kind("cluster.drain", json!({"node": "elsewhere"})), "not_found");
+    assert_eq!(client.kind("cluster.drain", json!({"node": ""})), "invalid_argument");
+    let back = client.ok("cluster.drain", json!({"drain": false}));
+    assert_eq!(back, json!({"node": name, "draining": false, "owner": name}));
+    assert_eq!(client.allocate("a")["created"], false);
+    assert!(
+        client.ok("cluster.nodes", json!({}))["nodes"].as_array().unwrap().iter().all(|node| node["draining"] == false)
+    );
 }
 
 /// Every answer of the suite that is written by hand reads back as the published noun.

@@ -15,6 +15,7 @@ use allod::serve::keeper::Keeper;
 use allod::server::cluster::Nodes;
 use allod::server::role::{Role, Seat};
 use allod::server::session::Session;
+use allod::server::steward::Steward;
 use allod::server::{Bounds, Server};
 use allod::store::Store;
 use rand::rngs::SmallRng;
@@ -110,6 +111,7 @@ impl Process {
         let bound = Duration::from_secs(60);
         let server = Arc::new(Server {
             seat: Seat::default(),
+            steward: Steward::default(),
             store: "simulated",
             durability: store.info().durability,
             clock: Arc::clone(&clock) as Arc<dyn Clock>,

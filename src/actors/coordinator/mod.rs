@@ -36,6 +36,7 @@ use super::directory::{Ask, Dead, Question};
 use super::events::history::Past;
 use super::events::{Cursor, Filter as Wanted, Happened, Page};
 use super::network::Work;
+use super::nodes::{NodeJob, NodeStanding};
 use super::routes::Route;
 use super::service::Shared;
 use super::waits::Wait;
@@ -250,6 +251,8 @@ pub enum Job {
         /// How many at most.
         limit: usize,
     },
+    /// What is asked of a node, on its way there. Not for actors: see `server::steward`.
+    Node(NodeJob),
 }
 
 impl Job {
@@ -270,6 +273,7 @@ impl Job {
             | Job::HeldAt { .. } => true,
             Job::Deploy(order) => !order.apply,
             Job::Located { command, .. } => command.is_read(),
+            Job::Node(job) => job.is_read(),
             Job::Create { .. }
             | Job::Configure { .. }
             | Job::Move { .. }
@@ -383,6 +387,8 @@ pub enum Done {
         /// Where the next page begins.
         next: Option<ListPlace>,
     },
+    /// What a node answers.
+    Node(NodeStanding),
 }
 
 /// Where a network lives.
@@ -544,6 +550,10 @@ impl Coordinator {
             Job::History { network, filter, after, limit } => self.history(network, filter, after, limit).await,
             Job::HeldAt { network, filter, at, after, limit } => {
                 self.held_at(network, filter, at, (after, limit)).await
+            }
+            Job::Node(job) => {
+                tracing::error!(?job, "an order for the node came to its actors");
+                Err(lost())
             }
         };
         tell.tell(answer);

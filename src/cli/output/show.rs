@@ -161,8 +161,9 @@ fn nodes(result: &Value, width: Option<usize>) -> String {
     let mut table = Table::new(&["NODE", "ROLE", "ADDRESS", "VERSION", "#SEEN MS AGO"]);
     for node in list(result, "nodes") {
         let role = if node["owner"] == true { "owner" } else { "follower" };
+        let role = if node["draining"] == true { format!("{role}, draining") } else { role.to_owned() };
         let seen = count(node, "seen_ms");
-        table.row(vec![text(node, "name"), role.to_owned(), text(node, "address"), text(node, "version"), seen]);
+        table.row(vec![text(node, "name"), role, text(node, "address"), text(node, "version"), seen]);
     }
     if table.is_empty() { String::new() } else { table.render(width) }
 }

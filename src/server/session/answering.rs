@@ -73,6 +73,11 @@ impl Session {
                     None => self.finish_error(pending, &watch::nowhere_to_tell()),
                 }
             }
+            Ok(Done::Node(standing)) => {
+                self.tally.done(pending.shape.method, now - pending.read);
+                let result = self.server.drained(&standing);
+                self.finish(&pending, |_, out| noun(out, &result));
+            }
             Ok(done) => {
                 self.tally.done(pending.shape.method, now - pending.read);
                 let (shape, asked) = (pending.shape, pending.asked);

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, Value};
+use redis::{Cmd, Pipeline, Value};
 use tokio::sync::{mpsc, oneshot};
 
 use super::confirms;
@@ -16,7 +16,7 @@ use super::scripts::{self, Call, Loaded, Taken, Verdict};
 use super::shared::Shared;
 use crate::limits::NODE_LEASE_MS;
 use crate::store::moving::{LastOf, Notice};
-use crate::store::{CommitError, Digest, Epoch, Head, NodeCard, Seen, Seq, ShardId, StoreError, Token};
+use crate::store::{CommitError, Digest, Epoch, Head, Holder, NodeCard, Seen, Seq, ShardId, StoreError, Token};
 
 /// How long an answer may take.
 const ANSWER_WITHIN: Duration = Duration::from_millis(1_500);
@@ -28,13 +28,15 @@ pub(super) enum Lease {
     Ended,
 }
 
-/// A call of `take`, `renew`, `release`, `post` or `meet`.
+/// A call of `take`, `renew`, `release`, `post`, `holder` or `meet`.
 pub(super) enum Job {
     Take(ShardId, Token, oneshot::Sender<Result<Head, StoreError>>),
     /// What is owned when its turn comes: a take-over before it may have drawn new tokens.
     Lease(Lease, oneshot::Sender<Result<(), StoreError>>),
     /// The register says this of its move, if these are the ends of these shards.
     Post(Option<Notice>, Vec<LastOf>, oneshot::Sender<Result<(), StoreError>>),
+    /// Who owns the register?
+    Holder(oneshot::Sender<Result<Option<Holder>, StoreError>>),
     /// This node is here, or gone.
     Meet(bool, oneshot::Sender<Result<Vec<Seen>, StoreError>>),
 }
@@ -59,6 +61,7 @@ pub(super) async fn run(
             Job::Post(notice, shards, reply) => {
                 drop(reply.send(moving::post(&shared, &mut link, notice.as_ref(), &shards).await));
             }
+            Job::Holder(reply) => drop(reply.send(holder(&shared, &mut link).await)),
             Job::Meet(here, reply) => drop(reply.send(meet(&shared, &mut link, here).await)),
         }
     }
@@ -193,6 +196,27 @@ async fn lease_once(shared: &Shared, link: &mut Link, shards: &[(ShardId, Token)
     }
 }
 
+/// By the head of the first shard: whoever has that takes the others (see `actors::service`).
+async fn holder(shared: &Shared, link: &mut Link) -> Result<Option<Holder>, StoreError> {
+    shared.sound()?;
+    let mut pipeline = Pipeline::with_capacity(2);
+    pipeline.cmd("TIME").cmd("HMGET").arg(shared.keys.head(ShardId(0))).arg(&["owner", "node", "address", "lease"]);
+    let answer = link.read(&pipeline, ANSWER_WITHIN).await?;
+    let strange = || link::strange(&shared.place, "a head is none");
+    let [time, head] = <[Value; 2]>::try_from(answer).map_err(|_| strange())?;
+    let (seconds, micros): (u64, u64) = redis::from_redis_value(time).map_err(|_| strange())?;
+    let head: (Option<String>, Option<String>, Option<String>, Option<u64>) =
+        redis::from_redis_value(head).map_err(|_| strange())?;
+    let (Some(name), Some(process), address, Some(lease)) = head else { return Err(shared.absent(ShardId(0))) };
+    let now = seconds * 1_000 + micros / 1_000;
+    // As the script that takes shards sees it: a lease that ends later than any given now is from a clock that went back.
+    if lease <= now || lease - now > 2 * NODE_LEASE_MS {
+        return Ok(None);
+    }
+    let process = u128::from_str_radix(&process, 16).map_err(|_| strange())?;
+    Ok(Some(Holder { name: name.into(), process, address: address.unwrap_or_default().into() }))
+}
+
 async fn meet(shared: &Shared, link: &mut Link, here: bool) -> Result<Vec<Seen>, StoreError> {
     let own = shared.card();
     let mut call = Call::new(&shared.shas, Loaded::Nodes, &[shared.keys.nodes()]);
@@ -214,15 +238,16 @@ async fn meet(shared: &Shared, link: &mut Link, here: bool) -> Result<Vec<Seen>,
         .collect())
 }
 
-/// `PROCESS VERSION PEERS CLIENTS`; addresses may be missing.
+/// `PROCESS VERSION PEERS CLIENTS STATE`; addresses may be missing.
 fn card_text(card: &NodeCard) -> String {
     let or_dash = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
     format!(
-        "{} {} {} {}",
+        "{} {} {} {} {}",
         scripts::hex(card.process),
         or_dash(&card.version),
         or_dash(&card.peer_address),
-        or_dash(&card.address)
+        or_dash(&card.address),
+        if card.draining { "draining" } else { "-" }
     )
 }
 
@@ -231,7 +256,9 @@ fn card_of(name: String, text: &str) -> Option<NodeCard> {
     let process = u128::from_str_radix(words.next()?, 16).ok()?;
     let (version, peer_address, address) =
         (words.next()?.to_owned(), words.next()?.to_owned(), words.next()?.to_owned());
-    Some(NodeCard { name, process, version, peer_address, address })
+    // Not there in what an older node writes.
+    let draining = words.next() == Some("draining");
+    Some(NodeCard { name, process, version, peer_address, address, draining })
 }
 
 #[cfg(test)]
@@ -240,14 +267,19 @@ mod tests {
 
     #[test]
     fn a_card_is_read_as_it_was_written() {
-        let card = NodeCard {
+        let mut card = NodeCard {
             name: "a b".to_owned(),
             process: 7,
             version: "0.1.0".to_owned(),
             peer_address: String::new(),
             address: "127.0.0.1:7400".to_owned(),
+            draining: true,
         };
-        assert_eq!(card_of(card.name.clone(), &card_text(&card)), Some(card));
+        assert_eq!(card_of(card.name.clone(), &card_text(&card)), Some(card.clone()));
+        card.draining = false;
+        let text = card_text(&card);
+        assert_eq!(card_of(card.name.clone(), &text), Some(card.clone()));
+        assert_eq!(card_of(card.name.clone(), text.rsplit_once(' ').unwrap().0), Some(card), "by an older node");
         assert_eq!(card_of("x".to_owned(), "zz"), None);
     }
 }

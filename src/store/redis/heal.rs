@@ -75,8 +75,7 @@ async fn settle(shared: &Shared, link: &mut Link) -> Result<(), StoreError> {
     let moves = || missing.iter().flat_map(|missing| &missing.moves);
     for (line, (shard, head)) in lines.iter().zip(&heads) {
         let behind = head.token == line.token && head.seq < line.acknowledged;
-        let healed =
-            || moves().filter(|one| one.shard == *shard).last().is_some_and(|one| one.after.seq >= line.acknowledged);
+        let healed = || moves().rfind(|one| one.shard == *shard).is_some_and(|one| one.after.seq >= line.acknowledged);
         if (behind || head.epoch < line.epoch) && line.owned && !healed() {
             return Err(gone_back(*shard, "and what is missing is not known here"));
         }

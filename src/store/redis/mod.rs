@@ -74,8 +74,8 @@ use self::shared::{Parts, Shared};
 use crate::store::history::{Recorded, Stretch};
 use crate::store::moving::{Notice, Opening};
 use crate::store::{
-    Batch, CommitError, Committed, Digest, Head, Later, NodeCard, Seen, Seq, ShardId, ShardImage, Store, StoreError,
-    StoreFigures, StoreHealth, StoreInfo, Token,
+    Batch, CommitError, Committed, Digest, Head, Holder, Later, NodeCard, Seen, Seq, ShardId, ShardImage, Store,
+    StoreError, StoreFigures, StoreHealth, StoreInfo, Token,
 };
 
 /// Calls that wait for a task. A shard's committer has a few under way, so this is never reached in order.
@@ -511,6 +511,15 @@ impl Store for RedisStore {
     fn meet(&self, here: bool) -> Later<Result<Vec<Seen>, StoreError>> {
         let (reply, answer) = oneshot::channel();
         let queued = self.queue(checks::Job::Meet(here, reply), |senders| &senders.checks);
+        Box::pin(async move {
+            queued?;
+            answer.await.unwrap_or_else(|_| Err(ended()))
+        })
+    }
+
+    fn holder(&self) -> Later<Result<Option<Holder>, StoreError>> {
+        let (reply, answer) = oneshot::channel();
+        let queued = self.queue(checks::Job::Holder(reply), |senders| &senders.checks);
         Box::pin(async move {
             queued?;
             answer.await.unwrap_or_else(|_| Err(ended()))

@@ -28,6 +28,8 @@ object! { open
         address?: String,
         /// It owns the register: the others forward to it.
         owner: bool,
+        /// It was taken out of service.
+        draining: bool,
         /// How long ago it was seen.
         seen_ms: u64,
     }
@@ -56,6 +58,18 @@ object! { open
         address?: String,
         /// How often the shard was taken over.
         epoch: u64,
+    }
+}
+
+object! { open
+    /// Answer of `cluster.drain`.
+    ClusterDrainResult {
+        /// Name of the node.
+        node: String,
+        /// It is out of service: it forwards what it is asked, and owns nothing while another node can.
+        draining: bool,
+        /// Name of the node that owns the register now.
+        owner?: String,
     }
 }
 

@@ -34,7 +34,7 @@ pub use network::{
 };
 pub use patch::{DnsPatch, L2Patch, LimitsPatch, NetworkSet, PoolSet, SubnetSet};
 pub use query::{IpFind, IpGet, IpList};
-pub use server::{ClusterLocate, ClusterNodes, RpcDiscover, ServerInfo, ServerPing, SessionSet};
+pub use server::{ClusterDrain, ClusterLocate, ClusterNodes, RpcDiscover, ServerInfo, ServerPing, SessionSet};
 pub use subnet::{
     PoolAdd, PoolModify, PoolRemove, ReservedAdd, ReservedRemove, SubnetAdd, SubnetModify, SubnetMove, SubnetRemove,
 };

@@ -1,7 +1,7 @@
 //! Params of the methods about the server itself.
 
 use crate::wire::params::params;
-use crate::wire::values::NetworkRef;
+use crate::wire::values::{NetworkRef, NodeName};
 
 params! { read
     /// Params of `server.info`.
@@ -23,6 +23,16 @@ params! { read
     ClusterLocate {
         /// Name or id of the network.
         network: NetworkRef,
+    }
+}
+
+params! { write
+    /// Params of `cluster.drain`.
+    ClusterDrain {
+        /// Name of the node; the one that is asked where it is left out.
+        node?: NodeName,
+        /// `false` takes it back into service.
+        drain?: bool,
     }
 }
 

@@ -68,9 +68,10 @@ pub const EXAMPLES: &[(&str, &str, &str)] = &[
      r#"{"version":"0.1.0","protocol":1,"node":"a","store":"memory","durability":"none","limits":{"max_line_bytes":1,"max_body_bytes":2,"max_answer_bytes":3,"max_batch_members":4,"max_in_flight":5,"max_acquire_ips":6,"max_list_records":7,"max_waiting":8,"max_waiting_in_network":9,"max_wait_seconds":10},"time":"2026-03-01T09:12:44.031Z","uptime_seconds":3}"#),
     ("server.ping", "{}", r#""pong""#),
     ("cluster.nodes", "{}",
-     r#"{"nodes":[{"name":"a","id":"0f","version":"0.1.0","address":"127.0.0.1:7400","owner":true,"seen_ms":3}]}"#),
+     r#"{"nodes":[{"name":"a","id":"0f","version":"0.1.0","address":"127.0.0.1:7400","owner":true,"draining":false,"seen_ms":3}]}"#),
     ("cluster.locate", r#"{"network":"lan"}"#,
      r#"{"network":"lan","network_id":"00000000-0000-0000-0000-000000000001","shard":3,"node":"a","address":"127.0.0.1:7400","epoch":2}"#),
+    ("cluster.drain", r#"{"node":"a","drain":true}"#, r#"{"node":"a","draining":true,"owner":"b"}"#),
     ("session.set", r#"{"redirect":true}"#, r#"{"redirect":true}"#),
     ("rpc.discover", "{}", r#"{"openrpc":"1.3.2"}"#),
 ];

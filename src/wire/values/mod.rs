@@ -16,4 +16,4 @@ pub use number::{
     TtlSeconds, WaitSeconds,
 };
 pub use reference::{MacChoice, NetworkRef, PoolRef, SubnetRef};
-pub use text::{Cursor, Hostname, MacPrefix, Note, OwnerPrefix, Reason, Seen, Text, Time, Word};
+pub use text::{Cursor, Hostname, MacPrefix, NodeName, Note, OwnerPrefix, Reason, Seen, Text, Time, Word};

@@ -212,6 +212,8 @@ impl JsonSchema for WallTime {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Text<const MIN: usize, const MAX: usize>(CompactString);
 
+/// Name of a node.
+pub type NodeName = Text<1, { limits::IDENTITY_BYTES_MAX }>;
 /// A note or description, which may be empty.
 pub type Note = Text<0, { limits::NOTE_BYTES_MAX }>;
 /// Why a change is made, kept in the history.

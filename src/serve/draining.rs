@@ -1,0 +1,213 @@
+//! What this node itself is asked: to go out of service in order, or back; and its part where others do.
+//!
+//! Out of service (`cluster.drain`), a node gives the register away if it has it, forwards what it is asked, and does not
+//! own the register again while another node can. It is back in service when it is told so, or starts again.
+//!
+//! Neighbours: `keeper` hands orders in; `handover` does what takes several nodes.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use compact_str::CompactString;
+
+use super::handover::{self, Handover, Unhanded, guarded};
+use super::keeper::{Keeper, keep_lease, meet};
+use crate::actors::committer::chain;
+use crate::actors::coordinator::{Job, Order};
+use crate::actors::nodes::{NodeJob, NodeStanding};
+use crate::actors::service::{CannotOwn, Shared};
+use crate::actors::{Fault, NotReadyReason};
+use crate::core::refusal::{Missing, Refusal};
+use crate::limits::{HANDOVER_HOLD_MS, HANDOVER_PREPARE_MS, NODE_LEASE_MS, PEER_HANDSHAKE_MS};
+use crate::peer::link::Link;
+use crate::server::steward::NodeOrder;
+
+impl Keeper {
+    /// Out of service, a node follows whoever owns the register. It owns it itself only where no other node can, or does
+    /// although it could.
+    pub(super) async fn look(&mut self) -> Result<(), CannotOwn> {
+        let now_ms = self.server.clock.lease_ms();
+        let cannot = match self.store.holder().await {
+            Ok(Some(holder)) if *holder.name != *self.server.node => {
+                self.ownerless_ms = None;
+                CannotOwn::Held { owner: holder.name, address: holder.address, left_ms: 0 }
+            }
+            Ok(_) => {
+                let since_ms = *self.ownerless_ms.get_or_insert(now_ms);
+                if !self.another_can() || now_ms.saturating_sub(since_ms) > NODE_LEASE_MS {
+                    return self.contend().await;
+                }
+                return Ok(());
+            }
+            Err(error) => CannotOwn::Unreachable(chain(&error)),
+        };
+        self.follow(&cannot);
+        Err(cannot)
+    }
+
+    /// Is there another node that is in service?
+    fn another_can(&self) -> bool {
+        self.server.nodes.all().iter().any(|node| node.name != self.server.node && !node.draining)
+    }
+
+    /// The way to a node that was seen.
+    pub(super) fn way_to(&self, name: &str) -> Option<Arc<Link>> {
+        let nodes = self.server.nodes.all();
+        let node = nodes.iter().find(|node| node.name == name && !node.peer_address.is_empty())?;
+        Some(self.peers.as_ref()?.link(&node.peer_address))
+    }
+
+    /// How this node stands.
+    pub(super) fn standing(&self) -> NodeStanding {
+        NodeStanding {
+            node: self.server.node.as_str().into(),
+            draining: self.card.draining,
+            owner: self.server.owner().map(|owner| CompactString::from(&*owner)),
+        }
+    }
+
+    /// Does what this node itself is asked. Answers why its tenure has ended, if it has without having been handed over.
+    pub(super) async fn ordered(&mut self, order: NodeOrder, tenure: Option<&Arc<Shared>>) -> Option<String> {
+        if order.deadline.is_some_and(|deadline| deadline < Instant::now()) {
+            let problem = "the request's `deadline_ms` was over before it was begun".to_owned();
+            order.answer(Err(Box::new(Fault::Overloaded { problem, retry_after_ms: 0 })));
+            return None;
+        }
+        match order.job.clone() {
+            NodeJob::Drain { node: Some(node), .. } if *node != *self.server.node => self.pass_on(order, &node),
+            NodeJob::Drain { drain: false, .. } => {
+                if !order.dry_run {
+                    self.set_draining(false).await;
+                }
+                let standing = NodeStanding { draining: false, ..self.standing() };
+                order.answer(Ok(standing));
+            }
+            NodeJob::Drain { drain: true, .. } => return self.drain(order, tenure).await,
+            NodeJob::Prepare | NodeJob::Hold { .. } if tenure.is_some() => {
+                let problem = "this node owns the register itself".to_owned();
+                order.answer(Err(guarded(problem)));
+            }
+            NodeJob::Prepare | NodeJob::GoOn => order.answer(Ok(self.standing())),
+            NodeJob::Hold { successor } => self.hold(order, &successor).await,
+        }
+        None
+    }
+
+    /// Asks the node that is meant.
+    fn pass_on(&self, mut order: NodeOrder, node: &str) {
+        let way = self.way_to(node);
+        let fault = match way {
+            _ if order.from_node || !self.server.nodes.all().iter().any(|seen| seen.name == node) => {
+                Refusal::not_found(Missing::Node, node).into()
+            }
+            None => guarded(format!("there is no way to node `{node}` from here without a secret; ask it directly")),
+            Some(link) => {
+                let (job, reason) = (Job::Node(order.job.clone()), order.reason.take());
+                let asked = Order {
+                    job,
+                    by: order.by.clone(),
+                    reason,
+                    deadline: order.deadline,
+                    dry_run: order.dry_run,
+                    wait: None,
+                };
+                let within = Duration::from_millis(HANDOVER_PREPARE_MS + HANDOVER_HOLD_MS);
+                let (server, store) = (Arc::clone(&self.server), Arc::clone(&self.store));
+                actix::spawn(async move {
+                    let reached = link.connected(Duration::from_millis(PEER_HANDSHAKE_MS)).await;
+                    // Where it is not, the link says so itself.
+                    tracing::debug!(reached, "an order is passed on");
+                    let answer = handover::ask(&link, asked, within).await;
+                    // Whoever asked sees at this node, too, what came of it.
+                    meet(&server, &*store).await.unwrap_or_default();
+                    order.answer(answer);
+                });
+                return;
+            }
+        };
+        order.answer(Err(fault));
+    }
+
+    /// `cluster.drain`, of this node.
+    async fn drain(&mut self, order: NodeOrder, tenure: Option<&Arc<Shared>>) -> Option<String> {
+        let candidate = match self.may_drain(tenure.is_some()).await {
+            Ok(candidate) => candidate,
+            Err(fault) => {
+                order.answer(Err(fault));
+                return None;
+            }
+        };
+        if order.dry_run {
+            let owner = if tenure.is_some() { Some(candidate) } else { self.standing().owner };
+            let node = self.server.node.as_str().into();
+            order.answer(Ok(NodeStanding { node, draining: true, owner }));
+            return None;
+        }
+        tracing::info!(by = %order.by, reason = order.reason.as_deref(), "this node is taken out of service");
+        self.set_draining(true).await;
+        if let (Some(shared), Some(peers)) = (tenure, &self.peers) {
+            let handover = Handover { server: &self.server, store: &*self.store, peers };
+            let handed = tokio::select! {
+                biased;
+                handed = handover.run(shared) => handed,
+                problem = keep_lease(&self.server, &*self.store, &self.renewed_ms) => return Some(problem),
+            };
+            match handed {
+                Ok((holder, _link)) => {
+                    self.tenure = None;
+                    let (owner, address) = (holder.name, holder.address);
+                    self.follow(&CannotOwn::Held { owner, address, left_ms: 0 });
+                }
+                Err(Unhanded::Kept(fault)) => {
+                    self.set_draining(false).await;
+                    order.answer(Err(fault));
+                    return None;
+                }
+                Err(Unhanded::Orphaned(fault)) => {
+                    self.tenure = None;
+                    self.wait("no other node has taken the register yet", NotReadyReason::NoOwner);
+                    order.answer(Err(fault));
+                    return None;
+                }
+            }
+        }
+        order.answer(Ok(self.standing()));
+        None
+    }
+
+    /// Could another node own the register? Answers which one would be asked first.
+    async fn may_drain(&self, is_owner: bool) -> Result<CompactString, Box<Fault>> {
+        if self.store.info().ownership_is_standing {
+            let problem = "this server keeps its register in files of its own, so no other node can take it over; stop it \
+                           instead: it answers all that it has read";
+            return Err(guarded(problem.to_owned()));
+        }
+        let name = &self.server.node;
+        if self.peers.is_none() {
+            let problem = format!(
+                "node `{name}` has no way to other nodes: it and they need the same secret (`cluster.secret_file`)"
+            );
+            return Err(guarded(problem));
+        }
+        let (candidates, _) = handover::others(&self.server, &*self.store).await?;
+        match candidates.first() {
+            Some(candidate) => Ok(CompactString::from(&candidate.name)),
+            None if is_owner => {
+                Err(guarded(format!("node `{name}` is the only one that can own the register: nobody would serve it")))
+            }
+            None => Err(guarded(format!(
+                "besides node `{name}` there is none in service that could own the register when its owner ends"
+            ))),
+        }
+    }
+
+    async fn set_draining(&mut self, draining: bool) {
+        self.card.draining = draining;
+        self.ownerless_ms = None;
+        self.store.introduce(self.card.clone());
+        // The others hear of it at once.
+        if let Err(error) = meet(&self.server, &*self.store).await {
+            tracing::warn!(error = chain(&error), "the other nodes learn of it a little later");
+        }
+    }
+}

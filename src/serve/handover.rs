@@ -1,0 +1,273 @@
+//! The register goes from one node to the next in order: nothing is refused, and nobody waits for a lease.
+//!
+//! ```text
+//! owner       Prepare ──────▶ ready? ──▶ Hold ──▶ between owners ──▶ all is answered ──▶ lets go ──▶ follows
+//! successor           gets ready          └─▶ between owners ─────────────────────────────▶ takes it, owns
+//! the others                               └─▶ between owners ──────────────────────────────────────▶ follow
+//! ```
+//!
+//! Before anything is given up the successor has said that it is ready, and every node that is reached holds what its
+//! clients ask and has nothing under way at the owner. So between two owners clients see a pause and no refusal. What goes
+//! wrong before the owner lets go leaves the register with it; after that, with whoever takes it: the lease is over, and
+//! tokens decide who may write, as always.
+//!
+//! Neighbours: `keeper` has the roles and calls; `peers` has the ways to the other nodes.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use super::keeper::Keeper;
+use super::peers::Peers;
+use crate::actors::committer::chain;
+use crate::actors::coordinator::{Done, Job, Order};
+use crate::actors::nodes::{NodeJob, NodeStanding};
+use crate::actors::service::{CannotOwn, Shared};
+use crate::actors::{Applied, Fault, NotReadyReason, Told, outlet};
+use crate::core::refusal::Refusal;
+use crate::limits::{HANDOVER_HOLD_MS, HANDOVER_PREPARE_MS, HANDOVER_QUIET_MS, HANDOVER_TOLD_MS};
+use crate::peer::link::Link;
+use crate::server::Server;
+use crate::server::role::Role;
+use crate::server::steward::NodeOrder;
+use crate::store::{Holder, NodeCard, Store, StoreError};
+
+/// How often it is looked who owns the register while it goes from one node to the next.
+const LOOKS_EVERY: Duration = Duration::from_millis(5);
+/// How long a node that was seen may take to be connected.
+const CONNECTED_WITHIN: Duration = Duration::from_millis(HANDOVER_TOLD_MS / 2);
+const TOLD_WITHIN: Duration = Duration::from_millis(HANDOVER_TOLD_MS);
+
+/// Why the register was not handed over.
+pub(super) enum Unhanded {
+    /// It is still this node's.
+    Kept(Box<Fault>),
+    /// It was let go of, and nobody has taken it yet.
+    Orphaned(Box<Fault>),
+}
+
+fn unavailable(applied: Applied, problem: String) -> Box<Fault> {
+    Box::new(Fault::Unavailable { applied, problem })
+}
+
+/// What stands against taking a node out of service.
+pub(super) fn guarded(problem: String) -> Box<Fault> {
+    Refusal::Guarded { problem }.into()
+}
+
+/// Asks another node, and waits for its answer.
+pub(super) async fn ask(link: &Link, order: Order, within: Duration) -> Result<NodeStanding, Box<Fault>> {
+    let reads = order.dry_run || order.job.is_read();
+    let (outlet, mut told) = outlet();
+    // No client has this number.
+    link.job(u64::MAX, 0, order, &outlet);
+    drop(outlet);
+    match timeout(within, told.recv()).await {
+        Ok(Some(Told::Job(_, Ok(Done::Node(standing))))) => Ok(standing),
+        Ok(Some(Told::Job(_, Err(fault)))) => Err(fault),
+        Ok(_) | Err(_) => {
+            let applied = if reads { Applied::No } else { Applied::Unknown };
+            Err(unavailable(applied, "the other node did not answer in time".to_owned()))
+        }
+    }
+}
+
+fn order(job: NodeJob) -> Order {
+    Order { job: Job::Node(job), by: "node".into(), reason: None, deadline: None, dry_run: false, wait: None }
+}
+
+/// The other nodes that may be asked to own the register, the one that was seen last first; and all that can be told of it.
+pub(super) async fn others(server: &Server, store: &dyn Store) -> Result<(Vec<NodeCard>, Vec<NodeCard>), Box<Fault>> {
+    let problem = |error: StoreError| unavailable(Applied::No, chain(&error));
+    let mut seen = store.meet(true).await.map_err(problem)?;
+    seen.retain(|seen| seen.card.name != server.node && !seen.card.peer_address.is_empty());
+    seen.sort_by(|one, other| (one.age_ms, &one.card.name).cmp(&(other.age_ms, &other.card.name)));
+    let all: Vec<NodeCard> = seen.into_iter().map(|seen| seen.card).collect();
+    Ok((all.iter().filter(|card| !card.draining).cloned().collect(), all))
+}
+
+/// The owner's part.
+pub(super) struct Handover<'a> {
+    pub(super) server: &'a Server,
+    pub(super) store: &'a dyn Store,
+    pub(super) peers: &'a Peers,
+}
+
+impl Handover<'_> {
+    /// Gives the register to another node. Answers who owns it then, and the way there.
+    pub(super) async fn run(&self, shared: &Arc<Shared>) -> Result<(Holder, Arc<Link>), Unhanded> {
+        let (candidates, all) = others(self.server, self.store).await.map_err(Unhanded::Kept)?;
+        let mut links: Vec<(NodeCard, Arc<Link>)> = Vec::with_capacity(all.len());
+        for card in all {
+            let link = self.peers.link(&card.peer_address);
+            links.push((card, link));
+        }
+        let successor = self.prepare(&candidates, &links).await.map_err(Unhanded::Kept)?;
+        // From here on nobody is waited for who is not there.
+        self.reach(&mut links).await;
+        let begun = Instant::now();
+        self.hold(&successor, &links).await.map_err(Unhanded::Kept)?;
+        let role = self.server.seat.role();
+        self.server.seat.become_role(Role::Between);
+        if timeout(Duration::from_millis(HANDOVER_QUIET_MS), shared.quiet()).await.is_err() {
+            self.server.seat.become_same(role);
+            self.tell(NodeJob::GoOn, &links).await;
+            let problem = "what this node was asked before is not answered in time, so it keeps the register";
+            return Err(Unhanded::Kept(unavailable(Applied::No, problem.to_owned())));
+        }
+        self.server.metrics.owner.set(0);
+        shared.retire("the register was handed over");
+        if let Err(error) = self.store.release().await {
+            tracing::warn!(error = chain(&error), "the next owner waits for the end of the lease");
+        }
+        let holder = self.taken().await?;
+        let link = match links.into_iter().find(|(card, _)| card.peer_address == *holder.address) {
+            Some((_, link)) => link,
+            None => self.peers.link(&holder.address),
+        };
+        let pause_ms = begun.elapsed().as_millis() as u64;
+        tracing::info!(successor = %holder.name, pause_ms, "handed the register over");
+        Ok((holder, link))
+    }
+
+    /// The first candidate that gets ready.
+    async fn prepare(&self, candidates: &[NodeCard], links: &[(NodeCard, Arc<Link>)]) -> Result<NodeCard, Box<Fault>> {
+        let mut failed = guarded(format!(
+            "node `{}` is the only one that can own the register now: nobody would serve it",
+            self.server.node
+        ));
+        for candidate in candidates {
+            let Some((_, link)) = links.iter().find(|(card, _)| card == candidate) else { continue };
+            let asked = async {
+                if !link.connected(CONNECTED_WITHIN).await {
+                    let problem = format!("node `{}` is not reached", candidate.name);
+                    return Err(unavailable(Applied::No, problem));
+                }
+                ask(link, order(NodeJob::Prepare), Duration::from_millis(HANDOVER_PREPARE_MS)).await
+            };
+            match asked.await {
+                Ok(_) => return Ok(candidate.clone()),
+                Err(fault) => {
+                    tracing::warn!(node = candidate.name, problem = fault.problem(), "it does not get ready");
+                    let problem = format!("node `{}` does not get ready: {}", candidate.name, fault.problem());
+                    failed = unavailable(Applied::No, problem);
+                }
+            }
+        }
+        Err(failed)
+    }
+
+    /// Keeps the ways to those that are there.
+    async fn reach(&self, links: &mut Vec<(NodeCard, Arc<Link>)>) {
+        let mut reaching = JoinSet::new();
+        for link in links.iter().map(|(_, link)| Arc::clone(link)) {
+            reaching.spawn(async move { link.connected(CONNECTED_WITHIN).await });
+        }
+        reaching.join_all().await;
+        links.retain(|(_, link)| link.is_connected());
+    }
+
+    /// Every node that is reached asks nothing more of this one. The successor must.
+    async fn hold(&self, successor: &NodeCard, links: &[(NodeCard, Arc<Link>)]) -> Result<(), Box<Fault>> {
+        let held = self.tell(NodeJob::Hold { successor: successor.name.as_str().into() }, links).await;
+        if held.contains(&successor.name) {
+            return Ok(());
+        }
+        self.tell(NodeJob::GoOn, links).await;
+        let problem =
+            format!("node `{}` got ready, and then did not answer; this node keeps the register", successor.name);
+        Err(unavailable(Applied::No, problem))
+    }
+
+    /// Tells all of them; which of them have answered.
+    async fn tell(&self, job: NodeJob, links: &[(NodeCard, Arc<Link>)]) -> Vec<String> {
+        let mut asked = JoinSet::new();
+        for (card, link) in links {
+            let (name, link, job) = (card.name.clone(), Arc::clone(link), job.clone());
+            asked.spawn(async move { ask(&link, order(job), TOLD_WITHIN).await.is_ok().then_some(name) });
+        }
+        asked.join_all().await.into_iter().flatten().collect()
+    }
+
+    /// Who has taken it. There is no more to be done here than to look.
+    async fn taken(&self) -> Result<Holder, Unhanded> {
+        let end = Instant::now() + Duration::from_millis(HANDOVER_HOLD_MS);
+        while Instant::now() < end {
+            match self.store.holder().await {
+                Ok(Some(holder)) if *holder.name != *self.server.node => return Ok(holder),
+                Ok(_) => {}
+                Err(error) => tracing::debug!(error = chain(&error), "who owns the register is not known"),
+            }
+            sleep(LOOKS_EVERY).await;
+        }
+        let problem = "the register was let go of, and no other node has taken it in time".to_owned();
+        Err(Unhanded::Orphaned(unavailable(Applied::Unknown, problem)))
+    }
+}
+
+impl Keeper {
+    /// The owner is about to give the register to `successor`, perhaps this node: holds what is asked here until somebody
+    /// owns it.
+    pub(super) async fn hold(&mut self, order: NodeOrder, successor: &str) {
+        let role = self.server.seat.role();
+        let Role::Follower { owner, link, .. } = &*role else {
+            let reason = NotReadyReason::NoOwner;
+            return order.answer(Err(Box::new(Fault::NotReady { reason, retry_after_ms: 500 })));
+        };
+        let is_successor = *successor == *self.server.node;
+        // Kept until it is followed, so that its clients need not wait for it.
+        let way = (!is_successor).then(|| self.way_to(successor)).flatten();
+        if let Some(way) = &way {
+            way.connected(CONNECTED_WITHIN).await;
+        }
+        let begun = Instant::now();
+        self.server.seat.become_role(Role::Between);
+        let (told, end) = (Instant::now() + CONNECTED_WITHIN, Instant::now() + Duration::from_millis(HANDOVER_HOLD_MS));
+        while link.under_way() > 0 && Instant::now() < told {
+            sleep(Duration::from_millis(1)).await;
+        }
+        order.answer(Ok(self.standing()));
+        while Instant::now() < end {
+            match timeout(LOOKS_EVERY, self.orders.recv()).await {
+                Ok(Some(order)) if order.job == NodeJob::GoOn => {
+                    order.answer(Ok(self.standing()));
+                    break;
+                }
+                Ok(Some(order)) => {
+                    let problem = "the register goes from one node to the next just now".to_owned();
+                    order.answer(Err(Box::new(Fault::Overloaded { problem, retry_after_ms: 1_000 })));
+                }
+                Ok(None) | Err(_) => {}
+            }
+            match self.store.holder().await {
+                Ok(Some(holder)) if holder.name == *owner => {}
+                Ok(Some(holder)) => return self.follow_next(&holder).await,
+                Ok(None) if is_successor => {
+                    let released_ms = begun.elapsed().as_millis() as u64;
+                    // Somebody may be faster, or the store be away: then the role says so, and is taken up as ever.
+                    if self.contend().await.is_ok() {
+                        let pause_ms = begun.elapsed().as_millis() as u64;
+                        tracing::info!(released_ms, pause_ms, "took the register over from its owner");
+                    }
+                    return;
+                }
+                Ok(None) => {}
+                Err(error) => tracing::debug!(error = chain(&error), "who owns the register is not known"),
+            }
+        }
+        // As it was: what is not so any more is noticed as ever.
+        self.server.seat.become_same(role);
+    }
+
+    /// Somebody owns the register anew. What is held goes there when the way is up.
+    async fn follow_next(&self, holder: &Holder) {
+        let way = self.peers.as_ref().map(|peers| peers.link(&holder.address));
+        if let Some(way) = &way {
+            way.connected(CONNECTED_WITHIN).await;
+        }
+        let (owner, address) = (Arc::clone(&holder.name), Arc::clone(&holder.address));
+        self.follow(&CannotOwn::Held { owner, address, left_ms: 0 });
+    }
+}

@@ -1,0 +1,150 @@
+//! Nodes are taken out of service and back, one after the other, while clients of every node work.
+
+use std::sync::atomic::Ordering;
+
+use serde_json::{Value, json};
+
+use super::client::Answer;
+use super::run::{Nodes, Run};
+
+/// What the nodes logged of the pauses of all hand-overs.
+fn pauses(run: &Run) -> Vec<String> {
+    let logs = (0..3).map(|node| run.nodes.cluster.log(node)).collect::<String>();
+    let took = logs.lines().filter_map(|line| line.split_once("took the register over from its owner"));
+    took.map(|(_, figures)| figures.trim().to_owned()).collect()
+}
+
+async fn drain(run: &Run, asked: usize, params: Value) -> Value {
+    run.nodes.client(asked).await.call("cluster.drain", params).await.ok()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_is_drained_under_load_and_no_client_is_put_off() {
+    let Some(nodes) = Nodes::start(3, &[]) else { return };
+    let run = Run::begin(nodes, 6, 7).await;
+    run.gets_on(400, "before anything is drained").await;
+    let mut owner = run.nodes.cluster.owner_but(None).await;
+    run.load.longest_pause();
+    for round in 0..4 {
+        let name = format!("node-{owner}");
+        // Asked at the node itself, and at another one by name.
+        let (asked, params) =
+            if round % 2 == 0 { (owner, json!({})) } else { ((owner + 1) % 3, json!({"node": name})) };
+        let drained = drain(&run, asked, params.clone()).await;
+        let next = run.nodes.cluster.owner_but(Some(owner)).await;
+        assert_eq!(drained, json!({"node": name, "draining": true, "owner": format!("node-{next}")}));
+        assert_eq!(drain(&run, asked, params.clone()).await, drained, "once more changes nothing");
+        run.gets_on(200, "after a node was drained").await;
+        let nodes = run.nodes.client(asked).await.call("cluster.nodes", json!({})).await.ok();
+        for node in nodes["nodes"].as_array().unwrap() {
+            assert_eq!(node["draining"], node["name"] == name.as_str(), "{nodes}");
+        }
+        let mut params = params;
+        params["drain"] = json!(false);
+        assert_eq!(drain(&run, asked, params).await["draining"], false);
+        eprintln!("round {round}: clients stood still for {:?}", run.load.longest_pause());
+        owner = next;
+    }
+    eprintln!("pauses: {:#?}", pauses(&run));
+    assert_eq!(pauses(&run).len(), 4);
+    let load = std::sync::Arc::clone(&run.load);
+    let verdict = run.end().await;
+    assert!(verdict.sure_holdings > 500, "{} sure holdings", verdict.sure_holdings);
+    assert_eq!(verdict.unknown, 0, "requests of which nobody knows what became");
+    assert_eq!(load.put_off.load(Ordering::Relaxed), 0, "requests that were put off");
+}
+
+/// Out of service, a node takes the register only where no other one can.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drained_node_leaves_the_register_to_others_while_there_are_any() {
+    let Some(nodes) = Nodes::start(3, &[]) else { return };
+    let mut run = Run::begin(nodes, 4, 8).await;
+    run.gets_on(200, "before anything is drained").await;
+    let drained = run.nodes.cluster.owner_but(None).await;
+    let said = run.nodes.cluster.allod(drained, &["cluster", "drain"]);
+    assert!(said.contains("draining") && said.contains("owner"), "{said}");
+    assert!(run.nodes.cluster.allod(drained, &["cluster", "nodes"]).contains("follower, draining"));
+    // The others end one after the other, without notice: it is not this one that takes over as long as one is left.
+    let second = run.nodes.cluster.owner_but(Some(drained)).await;
+    run.nodes.cluster.kill(second);
+    let third = 3 - drained - second;
+    run.load.moved(second, run.nodes.cluster.address(third));
+    assert_eq!(run.nodes.cluster.owner_but(None).await, third);
+    run.gets_on(200, "after one was killed").await;
+    // The last one in service is not drained.
+    let Answer::Refused(kind, error) = run.nodes.client(third).await.call("cluster.drain", json!({})).await else {
+        panic!("nobody is in service any more")
+    };
+    assert_eq!(kind, "in_use", "{error}");
+    run.nodes.cluster.kill(third);
+    for gone in [second, third] {
+        run.load.moved(gone, run.nodes.cluster.address(drained));
+    }
+    assert_eq!(run.nodes.cluster.owner_but(None).await, drained, "rather this one than nobody");
+    run.gets_on(200, "on the only node that is left").await;
+    let undone = run.nodes.cluster.allod(drained, &["cluster", "drain", "--undo", "--format", "json"]);
+    assert_eq!(serde_json::from_str::<Value>(&undone).unwrap()["draining"], false);
+    run.end().await;
+}
+
+/// Reservations of the large register, unless `ALLOD_MANY` says how many.
+const MANY: usize = 20_000;
+/// Those of one request, and requests that are under way at once.
+const EACH: usize = 256;
+const AT_ONCE: usize = 32;
+
+/// Fills a network, and returns how much it holds.
+async fn fill(run: &Run, many: usize) -> usize {
+    let mut client = run.nodes.client(0).await;
+    let subnet = json!({"cidr": "10.128.0.0/9"});
+    client.call("network.create", json!({"name": "large", "subnets": [subnet]})).await.ok();
+    let mut calls = Vec::new();
+    for at in 0..many.div_ceil(EACH) {
+        let ips: Vec<Value> = (0..EACH).map(|_| json!({"network": "large"})).collect();
+        calls.push(("ip.acquire".to_owned(), json!({"owner": format!("host/{at}"), "ips": ips, "brief": true})));
+    }
+    for some in calls.chunks(AT_ONCE) {
+        for answer in client.call_all(some.to_vec()).await {
+            answer.ok();
+        }
+    }
+    many.div_ceil(EACH) * EACH
+}
+
+/// Prints how long clients stood still while a large register went from one node to the next and back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_register_is_handed_over_whole() {
+    let Some(nodes) = Nodes::start(2, &[]) else { return };
+    let run = Run::begin(nodes, 4, 9).await;
+    let many = std::env::var("ALLOD_MANY").ok().and_then(|text| text.parse().ok()).unwrap_or(MANY);
+    let held = fill(&run, many).await;
+    let mut owner = run.nodes.cluster.owner_but(None).await;
+    run.load.longest_pause();
+    for _ in 0..2 {
+        let begun = std::time::Instant::now();
+        drain(&run, owner, json!({})).await;
+        let took = begun.elapsed();
+        let next = run.nodes.cluster.owner_but(Some(owner)).await;
+        run.gets_on(100, "after the register was handed over").await;
+        eprintln!("{held} reservations: drained in {took:?}, clients stood still for {:?}", run.load.longest_pause());
+        drain(&run, owner, json!({"drain": false})).await;
+        let usage = run.nodes.client(next).await.call("network.usage", json!({"network": "large"})).await.ok();
+        assert_eq!(usage["reservations"], held, "{usage}");
+        owner = next;
+    }
+    eprintln!(
+        "{:#?}",
+        (0..2)
+            .map(|node| run.nodes.cluster.log(node))
+            .flat_map(|log| {
+                log.lines()
+                    .filter(|line| line.contains("took the register over"))
+                    .map(str::to_owned)
+                    .collect::<Vec<_>>()
+            })
+            .collect::<Vec<_>>()
+    );
+    let load = std::sync::Arc::clone(&run.load);
+    run.end().await;
+    assert_eq!(load.put_off.load(Ordering::Relaxed), 0, "requests that were put off");
+}
