@@ -105,6 +105,10 @@ pub const JSON_NUMBER_MAX: u64 = (1 << 53) - 1;
 pub const EVENTS_PAGE_MAX: usize = 256;
 /// Bytes of history that are read at once for somebody who watches.
 pub const EVENTS_PAGE_BYTES: usize = 1 << 20;
+/// Events of one page of `events.history` where the request does not say.
+pub const HISTORY_PAGE_DEFAULT: usize = 100;
+/// Addresses that `events.history` with `at` looks at.
+pub const HISTORY_AT_MAX: usize = 100_000;
 /// How long an owner lets somebody wait for events before it says that there are none.
 pub const EVENTS_WAIT_MS_MAX: u64 = 10_000;
 /// How often who watches is told where they stand, if nothing else is.

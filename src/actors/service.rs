@@ -16,8 +16,8 @@ use super::clock::{Clock, ShardClock};
 use super::committer::{self, Committer, Drained, Enqueue, Part, Reload, Staged, Unit, chain, generation_floor};
 use super::deployments::Deployments;
 use super::directory::{self, Directory, Gone, Reloaded};
-use super::events::Feed;
 use super::events::names::Named;
+use super::events::{Feed, scribe};
 use super::macs::Macs;
 use super::network::{Birth, NetworkActor};
 use super::routes::{Lane, Permits, Published, Route, Routes};
@@ -29,6 +29,7 @@ use crate::core::outcome::Outcome;
 use crate::core::state::{NetworkConfig, SubnetConfig};
 use crate::core::types::{Generation, NetworkId, ShardTime};
 use crate::metrics::Metrics;
+use crate::store::chapters::Chapters;
 use crate::store::{Epoch, Head, NetworkImage, ShardId, ShardImage, Store, StoreError, StoreHealth, StoreInfo, Token};
 
 /// How often it is looked whether a network has decided what was asked of it, when everything comes to its end.
@@ -62,6 +63,8 @@ pub struct Shared {
     pub macs: Macs,
     /// What happened, for those who watch.
     pub feed: Feed,
+    /// The index of what happened, for those who ask.
+    pub chapters: Arc<Chapters>,
     /// Figures for `/metrics`.
     pub metrics: Arc<Metrics>,
     /// What tests hang in.
@@ -293,6 +296,8 @@ pub struct Parts {
     pub hooks: Hooks,
     /// Bytes of changes that are kept in memory for those who watch.
     pub behind_bytes: usize,
+    /// The index of the history.
+    pub chapters: Arc<Chapters>,
     /// Told when the process can not go on.
     pub fatal: mpsc::UnboundedSender<Fatal>,
 }
@@ -322,7 +327,7 @@ pub enum CannotOwn {
 /// # Errors
 /// Who owns the register, or what cannot be loaded.
 pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
-    let Parts { store, clock, metrics, reactors, hooks, behind_bytes, fatal } = parts;
+    let Parts { store, clock, metrics, reactors, hooks, behind_bytes, chapters, fatal } = parts;
     let info = store.info();
     let mut images = take_and_load(&*store, &*clock, info.shards).await?;
     let records = images.iter_mut().flat_map(|(_, image)| std::mem::take(&mut image.deployments)).collect();
@@ -336,6 +341,7 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
         info: info.clone(),
         routes: Routes::default(),
         feed: Feed::new(clock.entropy(), &heads, behind_bytes),
+        chapters,
         shards,
         committers: OnceLock::new(),
         directory: OnceLock::new(),
@@ -403,6 +409,7 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
         })
         .collect();
     shared.routes.fill(routes);
+    scribe::start(&shared);
     Ok(shared)
 }
 

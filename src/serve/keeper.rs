@@ -40,6 +40,7 @@ use crate::peer::link::LinkState;
 use crate::server::Server;
 use crate::server::cluster::Node;
 use crate::server::role::Role;
+use crate::store::chapters::Chapters;
 use crate::store::{NodeCard, Store, StoreError, StoreHealth};
 use crate::telemetry::Seldom;
 
@@ -60,6 +61,8 @@ pub struct Keeper {
     hooks: Hooks,
     /// The ways to other nodes; none where this one cannot ask them.
     peers: Option<Peers>,
+    /// The index of the history: one for all tenures.
+    chapters: Arc<Chapters>,
     /// Of the present tenure.
     fatals: mpsc::UnboundedReceiver<Fatal>,
     /// Boot time before which the lease was renewed last.
@@ -74,7 +77,8 @@ impl Keeper {
 
     pub(super) fn new(server: Arc<Server>, store: Arc<dyn Store>, hooks: Hooks, peers: Option<Peers>) -> Self {
         let (_, fatals) = outlet();
-        Self { server, store, hooks, peers, fatals, renewed_ms: 0 }
+        let chapters = Arc::new(Chapters::open(store.directory().as_deref(), store.info().register));
+        Self { server, store, hooks, peers, chapters, fatals, renewed_ms: 0 }
     }
 
     /// How this node is known to the others from now on.
@@ -151,6 +155,7 @@ impl Keeper {
             reactors: self.server.reactors.clone(),
             hooks: self.hooks.clone(),
             behind_bytes: self.server.bounds.behind_bytes,
+            chapters: Arc::clone(&self.chapters),
             fatal,
         });
         // What takes longer to load than a lease lasts must not be taken away meanwhile, again and again.

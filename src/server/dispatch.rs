@@ -14,12 +14,13 @@ use super::deployments;
 use super::input;
 use super::render::{Shape, cursor};
 use crate::actors::coordinator::{AcquirePart, Job, ListPlace};
+use crate::actors::events::Filter as Wanted;
 use crate::core::address::{Address, Range};
 use crate::core::command::{
     Acquire, Allocate, Claim, Command, Configure, Decline, MapFormat, PoolInput, PoolRemoval, Release, Transfer,
 };
 use crate::core::types::{NetworkId, Owner, Scope, Slot, Version};
-use crate::limits::LIST_PAGE_RECORDS_DEFAULT;
+use crate::limits::{HISTORY_PAGE_DEFAULT, LIST_PAGE_RECORDS_DEFAULT};
 use crate::wire::params::deployment::InstanceIds;
 use crate::wire::params::network::MapFormat as WireMap;
 use crate::wire::values::{NetworkRef, Serial};
@@ -155,6 +156,7 @@ fn plan_of(request: Request, shape: &mut Shape) -> Result<Plan, RpcError> {
         Request::DeploymentDelete(ask) => Plan::All(Job::DeleteDeployment(ask.deployment)),
         Request::EventsWatch(ask) => Plan::All(events_watch(*ask)?),
         Request::EventsUnwatch(ask) => Plan::Here(Here::Unwatch(ask.subscription)),
+        Request::EventsHistory(ask) => Plan::All(events_history(*ask)?),
         Request::ServerInfo(_) => Plan::Here(Here::Info),
         Request::ServerPing(_) => Plan::Here(Here::Ping),
         Request::ClusterNodes(_) => Plan::Here(Here::Nodes),
@@ -421,6 +423,27 @@ pub fn events_watch(ask: params::EventsWatch) -> Result<Job, RpcError> {
     let since = ask.since.as_ref().map(|since| event_cursor("since", since.as_str())).transpose()?;
     let network = ask.network.as_ref().map(input::network_text);
     Ok(Job::Watch { network, realm: ask.realm, scope: ask.scope, since })
+}
+
+fn events_history(ask: params::EventsHistory) -> Result<Job, RpcError> {
+    let limit = ask.limit.map_or(HISTORY_PAGE_DEFAULT, |limit| limit.get() as usize);
+    let network = ask.network.as_ref().map(input::network_text);
+    let (realm, address, owner, scope) = (ask.realm, ask.address, ask.owner, ask.scope);
+    let filter = Wanted { networks: None, realm, address, owner, scope, from: ask.from, to: ask.to };
+    let after = ask.after.as_ref().map(|after| after.as_str());
+    match ask.at {
+        Some(_) if ask.from.is_some() || ask.to.is_some() => {
+            Err(RpcError::invalid("at", "`at` excludes `from` and `to`: it is one time"))
+        }
+        Some(at) => {
+            let after = after.map(list_cursor).transpose()?;
+            Ok(Job::HeldAt { network, filter, at, after, limit })
+        }
+        None => {
+            let after = after.map(|after| event_cursor("after", after)).transpose()?;
+            Ok(Job::History { network, filter, after, limit })
+        }
+    }
 }
 
 fn event_cursor(field: &str, text: &str) -> Result<crate::actors::events::Cursor, RpcError> {

@@ -18,7 +18,7 @@ use serde::Serialize;
 use self::nouns::{dns, l2, map_pool, network, pool, reserved, scope_list, state_word, subnet, usage};
 use super::text;
 use crate::actors::coordinator::{Done, ListPlace};
-use crate::actors::events::Cursor;
+use crate::actors::events::{Cursor, Happened, history};
 use crate::core::outcome::{Grant, Lookup, NetworkView, Outcome, UsageReport, View};
 use crate::core::state::{NetworkConfig, ReservationKind, SubnetConfig};
 use crate::limits::ANSWER_BYTES_MAX;
@@ -420,6 +420,18 @@ impl Renderer {
             Done::Scopes(scopes) => noun(out, &scope_list(scopes)),
             // Which node it is only the session's server knows; subscriptions are the session's.
             Done::Located(_) | Done::Watching { .. } | Done::Events(_) => out.extend_from_slice(b"{}"),
+            Done::Past(past) => {
+                let next = past.next.as_ref().map(super::cursor::write);
+                events_page(out, history::cursors(past.runs.clone()), next, |_, at| super::cursor::write(at));
+            }
+            Done::HeldAt { events, next } => {
+                let next = next.as_ref().map(cursor::write);
+                let behind = |event: &Happened, _: &Cursor| {
+                    let (name, id, address) = history::order_of(event);
+                    cursor::write(&ListPlace { name: name.clone(), id, address })
+                };
+                events_page(out, events.iter().cloned(), next, behind);
+            }
         }
     }
 }
@@ -430,6 +442,37 @@ fn event_cursor(out: &mut Vec<u8>, at: Option<&Cursor>) {
         text::key(out, "cursor");
         text::string(out, &super::cursor::write(at));
     }
+}
+
+/// Appends events as far as they fit; `behind` says where a page goes on that ends with one of them.
+fn events_page(
+    out: &mut Vec<u8>,
+    events: impl Iterator<Item = (Happened, Cursor)>,
+    mut next: Option<String>,
+    behind: impl Fn(&Happened, &Cursor) -> String,
+) {
+    let begin = out.len();
+    out.extend_from_slice(b"{\"events\":[");
+    let mut last: Option<String> = None;
+    for (happened, at) in events {
+        let before = out.len();
+        if last.is_some() {
+            out.push(b',');
+        }
+        noun(out, &event::event(&happened, &at));
+        if last.is_some() && out.len() - begin > ANSWER_BYTES_MAX - ANSWER_SLACK_BYTES {
+            out.truncate(before);
+            next = last.take();
+            break;
+        }
+        last = Some(behind(&happened, &at));
+    }
+    out.push(b']');
+    if let Some(next) = next {
+        text::key(out, "next");
+        text::string(out, &next);
+    }
+    out.push(b'}');
 }
 
 fn list<T>(out: &mut Vec<u8>, entries: &[T], mut write: impl FnMut(&mut Vec<u8>, &T)) {

@@ -8,7 +8,10 @@
 
 use std::sync::Arc;
 
-use super::{Batch, Digest, Seq, ShardId, StoreError, codec, fence};
+use super::codec::{self, CodecError};
+use super::{Batch, Digest, Seq, ShardId, StoreError, fence};
+use crate::core::state::Key;
+use crate::core::types::{NetworkId, Place, WallTime};
 
 /// Part of a shard's line: the batches behind `after`, up to `until` and with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,22 +37,67 @@ pub struct Recorded {
     pub bytes: Arc<[u8]>,
 }
 
+/// What is seen of a step with an event without decoding it.
+#[derive(Debug)]
+pub struct Glance<'a> {
+    /// The network.
+    pub network: NetworkId,
+    /// When.
+    pub wall: WallTime,
+    /// What changed.
+    pub key: Key,
+    /// Of the holding before and after it: length of the prefix, scope, owner.
+    pub held: [Option<(u8, &'a str, &'a str)>; 2],
+}
+
 impl Recorded {
     /// The batch.
     ///
     /// # Errors
     /// [`StoreError::Damaged`] if the bytes are none, or another's.
     pub fn decode(&self) -> Result<Batch, StoreError> {
-        let damaged = |problem: &dyn std::fmt::Display| {
-            let text = format!("batch {} in the history of shard {} {problem}", self.seq.0, self.shard.0);
-            StoreError::Damaged(text.into())
-        };
-        let batch = codec::decode_batch(&self.bytes).map_err(|error| damaged(&error))?;
+        let batch = codec::decode_batch(&self.bytes).map_err(|error| self.damaged(&error))?;
         if (batch.shard, batch.seq) == (self.shard, self.seq) {
             Ok(batch)
         } else {
-            Err(damaged(&"has the content of another one"))
+            Err(self.damaged(&"has the content of another one"))
         }
+    }
+
+    /// The place behind it, where the digest of the line with it is this.
+    ///
+    /// # Errors
+    /// As of [`Recorded::decode`].
+    pub fn place(&self, digest: Digest) -> Result<Place, StoreError> {
+        let header = codec::batch_header(&mut codec::Reader::new(&self.bytes)).map_err(|error| self.damaged(&error))?;
+        let (shard, epoch, seq) = (self.shard.0, header.epoch.0, self.seq.0);
+        Ok(Place { shard, epoch, seq, steps: None, digest: digest.0 })
+    }
+
+    /// Is there a step with an event like that? Looks at bytes; nothing is decoded beyond what is shown.
+    ///
+    /// # Errors
+    /// As of [`Recorded::decode`].
+    pub fn any(&self, mut is: impl FnMut(&Glance<'_>) -> bool) -> Result<bool, StoreError> {
+        let mut found = false;
+        let walked = codec::walk_acts(&self.bytes, |network, wall, step| {
+            if let Some((_, before)) = step.event().filter(|_| !found) {
+                found = match step.key {
+                    Key::Address(_) => {
+                        is(&Glance { network, wall, key: step.key, held: [held_of(before)?, held_of(step.state)?] })
+                    }
+                    Key::Config | Key::Subnet(_) => is(&Glance { network, wall, key: step.key, held: [None, None] }),
+                };
+            }
+            Ok::<(), CodecError>(())
+        });
+        walked.map_err(|error| self.damaged(&error))?;
+        Ok(found)
+    }
+
+    fn damaged(&self, problem: &dyn std::fmt::Display) -> StoreError {
+        let text = format!("batch {} in the history of shard {} {problem}", self.seq.0, self.shard.0);
+        StoreError::Damaged(text.into())
     }
 
     /// Digest of the line with it, if it follows a line that stands there; none if it is of another line.
@@ -57,6 +105,10 @@ impl Recorded {
         let digest = fence::digest(parent, &self.bytes);
         self.digest.is_none_or(|known| known == digest).then_some(digest)
     }
+}
+
+fn held_of(record: Option<&[u8]>) -> Result<Option<(u8, &str, &str)>, CodecError> {
+    record.map_or(Ok(None), codec::held_of)
 }
 
 /// Is an answer long enough? One batch is in it at least, where there is one.

@@ -22,6 +22,7 @@
 //! Life of an `ip.allocate`, step 6 of 8 (see [`crate`]). Before: `actors::committer`, which calls it. Inside: `codec`
 //! writes batches down; `memory`, `embedded` and `redis` implement the contract.
 
+pub mod chapters;
 pub mod codec;
 pub mod embedded;
 mod fence;
@@ -33,6 +34,7 @@ pub mod redis;
 pub mod size;
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -443,6 +445,11 @@ pub trait Store: Send + Sync + 'static {
     fn history(&self, shard: ShardId, after: Seq, limit: usize) -> Later<Result<Vec<Batch>, StoreError>> {
         let recorded = self.recorded(vec![history::next(shard, after, limit)], usize::MAX);
         Box::pin(async move { recorded.await?.iter().take(limit).map(Recorded::decode).collect() })
+    }
+
+    /// Where on this machine files may lie that belong to the register and can be made anew; none: nowhere.
+    fn directory(&self) -> Option<PathBuf> {
+        None
     }
 
     /// Everything is written and released; further commits are refused. Waits for what was begun.

@@ -256,6 +256,8 @@ methods! {
             "Lets go everything that a deployment holds.";
         EventsWatch "events.watch" Read Several nouns::Subscription, "Sends events as they happen.";
         EventsUnwatch "events.unwatch" Read Server nouns::Subscription, "Ends a subscription to events.";
+        EventsHistory "events.history" Read Several nouns::HistoryResult,
+            "Tells who held what, when, and why it ended.";
         ServerInfo "server.info" Read Server nouns::ServerStatus, "Tells what server this is.";
         ServerPing "server.ping" Read Server nouns::Pong, "Answers.";
         ClusterNodes "cluster.nodes" Read Server nouns::ClusterNodesResult, "Lists the nodes that serve.";
@@ -266,7 +268,6 @@ methods! {
     later {
         ClaimantMark "claimant.mark" Write Several "Notes which claimants are alive.";
         ClaimantSweep "claimant.sweep" Write NetworkOrSeveral "Unbinds or releases what no living claimant uses.";
-        EventsHistory "events.history" Read Several "Tells who held what, when, and why it ended.";
         InventoryCompare "inventory.compare" Read Several "Compares what is held with what is there.";
         ClusterDrain "cluster.drain" Write Server "Takes a node out of service in order.";
         ClusterConflicts "cluster.conflicts" Read Server "Lists addresses with two claims after a failover.";

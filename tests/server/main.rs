@@ -17,6 +17,7 @@ mod deployments;
 mod ended;
 mod errors;
 mod faulty;
+mod history;
 mod isolation;
 mod macs;
 mod redis;

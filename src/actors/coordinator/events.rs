@@ -1,12 +1,18 @@
 //! What is asked of the history: where a subscription begins, and the page behind a cursor.
 
+use std::sync::Arc;
+
 use compact_str::CompactString;
 
-use super::{Coordinator, Done, Outcomes};
+use super::{Coordinator, Done, ListPlace, Outcomes, lost};
 use crate::actors::Fault;
-use crate::actors::events::{self, Cursor, Filter};
+use crate::actors::events::{self, Cursor, Filter, history};
+use crate::actors::service::Shared;
+use crate::core::command::Filter as Holdings;
+use crate::core::outcome::View;
 use crate::core::refusal::{Missing, Refusal};
-use crate::core::types::{Name, NetworkId, Scope};
+use crate::core::types::{Name, NetworkId, Scope, WallTime};
+use crate::limits::HISTORY_AT_MAX;
 
 impl Coordinator {
     /// `events.watch`: which events are wanted, and from where on.
@@ -20,7 +26,8 @@ impl Coordinator {
             Some(text) => Some(self.watched(&text, since.is_some())?),
             None => None,
         };
-        let filter = Filter { network, realm, scope };
+        let networks = network.map(|network| vec![network]);
+        let filter = Filter { networks, realm, scope, ..Filter::default() };
         let shard = network.map(|network| self.shared.shard_of(network));
         let cursor = match (since, shard) {
             (None, Some(shard)) => Cursor::new(false, [self.shared.feed.tip(shard)]),
@@ -49,5 +56,93 @@ impl Coordinator {
     /// The events behind a cursor.
     pub(super) async fn events(&self, filter: &Filter, cursor: &Cursor, wait_ms: u64) -> Outcomes {
         Ok(Done::Events(Box::new(events::page(&self.shared, filter, cursor, wait_ms).await?)))
+    }
+
+    /// `events.history`.
+    pub(super) async fn history(
+        &self,
+        network: Option<CompactString>,
+        filter: Filter,
+        after: Option<Cursor>,
+        limit: usize,
+    ) -> Outcomes {
+        let filter = self.of_networks(network, filter)?;
+        let past = self.aside(move |shared| async move { history::past(&shared, &filter, after, limit).await });
+        Ok(Done::Past(past.await?))
+    }
+
+    /// `events.history` with `at`.
+    pub(super) async fn held_at(
+        &self,
+        network: Option<CompactString>,
+        filter: Filter,
+        at: WallTime,
+        (after, limit): (Option<ListPlace>, usize),
+    ) -> Outcomes {
+        let filter = self.of_networks(network, filter)?;
+        let now = self.held_now(&filter).await?;
+        let held = self.aside(move |shared| async move { history::held_at(&shared, &filter, at, now).await });
+        let mut events = held.await?;
+        if let Some(ListPlace { name, id, address }) = &after {
+            events.retain(|(event, _)| history::order_of(event) > (name, *id, *address));
+        }
+        let mut next = None;
+        if events.len() > limit {
+            events.truncate(limit);
+            next = events.last().map(|(event, _)| {
+                let (name, id, address) = history::order_of(event);
+                ListPlace { name: name.clone(), id, address }
+            });
+        }
+        Ok(Done::HeldAt { events, next })
+    }
+
+    /// The same for the networks that were named.
+    fn of_networks(&self, network: Option<CompactString>, mut filter: Filter) -> Result<Filter, Box<Fault>> {
+        if let Some(text) = network {
+            let networks = history::networks_of(&self.shared, &text);
+            if networks.is_empty() {
+                return Err(Refusal::not_found(Missing::Network, text).into());
+            }
+            filter.networks = Some(networks);
+        }
+        Ok(filter)
+    }
+
+    /// What is held now of that: it may have been granted before the history begins.
+    async fn held_now(&self, filter: &Filter) -> Result<Vec<View>, Box<Fault>> {
+        let Filter { networks, realm, address, owner, scope, .. } = filter;
+        let found = match address {
+            Some(address) => match self.find(realm.clone(), *address).await? {
+                Done::Found(found) => found.into_iter().filter_map(|lookup| lookup.reservation).collect(),
+                _ => Vec::new(),
+            },
+            None => {
+                let held = Holdings { owner: owner.clone(), scope: scope.clone(), ..Holdings::default() };
+                let one = networks.as_ref().and_then(|networks| match networks[..] {
+                    [one] => self.shared.routes.by_id(one).map(|_| one.to_string()),
+                    _ => None,
+                });
+                match self.list(one.as_deref(), realm.clone(), held, None, (HISTORY_AT_MAX, false)).await? {
+                    Done::Listed { views, .. } => views,
+                    _ => Vec::new(),
+                }
+            }
+        };
+        let wanted =
+            |view: &View| filter.of_network(view.network.id) && filter.wants_holding(view.address, &view.reservation);
+        Ok(found.into_iter().filter(wanted).collect())
+    }
+
+    /// Does what reads much, and files, where nobody waits for the thread.
+    async fn aside<T, F>(&self, act: impl FnOnce(Arc<Shared>) -> F + Send + 'static) -> Result<T, Box<Fault>>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Box<Fault>>>,
+    {
+        let shared = Arc::clone(&self.shared);
+        let runtime = tokio::runtime::Handle::current();
+        let done = tokio::task::spawn_blocking(move || runtime.block_on(act(shared))).await;
+        done.unwrap_or_else(|_| Err(lost()))
     }
 }

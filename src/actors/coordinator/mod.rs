@@ -31,7 +31,8 @@ use tokio::sync::oneshot;
 pub use deploy::{DeployOrder, DeployPart, DeployedAll, DeployedSlot};
 
 use super::directory::{Ask, Dead, Question};
-use super::events::{Cursor, Filter as Wanted, Page};
+use super::events::history::Past;
+use super::events::{Cursor, Filter as Wanted, Happened, Page};
 use super::network::Work;
 use super::routes::Route;
 use super::service::Shared;
@@ -42,7 +43,7 @@ use crate::core::command::{Acquire, Command, Configure, Filter, NetworkInput, Su
 use crate::core::deployment::Deployment;
 use crate::core::outcome::{Grant, Lookup, NetworkView, Outcome, ScopeUsage, UsageReport, View};
 use crate::core::refusal::{Missing, Refusal};
-use crate::core::types::{Name, NetworkId, Owner, Scope, Version};
+use crate::core::types::{Name, NetworkId, Owner, Scope, Version, WallTime};
 use crate::store::ShardId;
 
 /// Where a page of `ip.list` goes on: behind this address of this network.
@@ -211,6 +212,30 @@ pub enum Job {
         /// How long to wait for one.
         wait_ms: u64,
     },
+    /// `events.history`.
+    History {
+        /// Only of this network, or of those that had the name.
+        network: Option<CompactString>,
+        /// What is wanted.
+        filter: Wanted,
+        /// Behind this.
+        after: Option<Cursor>,
+        /// How many at most.
+        limit: usize,
+    },
+    /// `events.history` with `at`.
+    HeldAt {
+        /// Only of this network, or of those that had the name.
+        network: Option<CompactString>,
+        /// What is wanted.
+        filter: Wanted,
+        /// When.
+        at: WallTime,
+        /// Where to go on.
+        after: Option<ListPlace>,
+        /// How many at most.
+        limit: usize,
+    },
 }
 
 impl Job {
@@ -226,7 +251,9 @@ impl Job {
             | Job::Deployment(_)
             | Job::Deployments { .. }
             | Job::Watch { .. }
-            | Job::Events { .. } => true,
+            | Job::Events { .. }
+            | Job::History { .. }
+            | Job::HeldAt { .. } => true,
             Job::Deploy(order) => !order.apply,
             Job::Located { command, .. } => command.is_read(),
             Job::Create { .. }
@@ -325,6 +352,15 @@ pub enum Done {
     },
     /// Events of a subscription.
     Events(Box<Page>),
+    /// `events.history`.
+    Past(Past),
+    /// `events.history` with `at`.
+    HeldAt {
+        /// What was held, each with the cursor behind the event.
+        events: Vec<(Happened, Cursor)>,
+        /// Where the next page begins.
+        next: Option<ListPlace>,
+    },
 }
 
 /// Where a network lives.
@@ -471,6 +507,10 @@ impl Coordinator {
             Job::Locate(network) => self.locate(&network).await,
             Job::Watch { network, realm, scope, since } => self.watch(network, (realm, scope), since).await,
             Job::Events { filter, cursor, wait_ms } => self.events(&filter, &cursor, wait_ms).await,
+            Job::History { network, filter, after, limit } => self.history(network, filter, after, limit).await,
+            Job::HeldAt { network, filter, at, after, limit } => {
+                self.held_at(network, filter, at, (after, limit)).await
+            }
         };
         tell.tell(answer);
     }

@@ -38,6 +38,7 @@ impl Cursor {
     /// Moves to a place of one shard.
     pub fn advance(&mut self, place: Place) {
         match self.places.binary_search_by_key(&place.shard, |place| place.shard) {
+            Ok(at) if place.seq == 0 && self.whole => drop(self.places.remove(at)),
             Ok(at) => self.places[at] = place,
             Err(_) if place.seq == 0 && self.whole => {}
             Err(at) => self.places.insert(at, place),
@@ -86,6 +87,8 @@ mod tests {
         assert_eq!(cursor.place(ShardId(3)), beginning(ShardId(3)));
         cursor.advance(place(4, 3));
         assert_eq!(cursor.place(ShardId(4)), place(4, 3));
+        cursor.advance(beginning(ShardId(4)));
+        assert_eq!(cursor.places(), [place(1, 7)]);
     }
 
     #[test]

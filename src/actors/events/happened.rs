@@ -1,4 +1,4 @@
-//! One event as the history tells it, out of a step; and which events somebody wants to be told.
+//! One event as the history tells it, out of a step.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,10 +7,11 @@ use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 
 use super::cursor::behind;
+use super::filter::Filter;
 use super::names::{Named, Names};
 use crate::core::address::Address;
 use crate::core::state::{Entry, EventKind, Key, NetworkConfig, Reservation, State, Step, SubnetConfig};
-use crate::core::types::{Name, NetworkId, Place, Scope, ShardTime, SubnetId, WallTime};
+use crate::core::types::{Name, NetworkId, Place, ShardTime, SubnetId, WallTime};
 use crate::store::{Act, Batch, Digest};
 
 /// An event.
@@ -69,33 +70,6 @@ impl What {
             What::Network { .. } => None,
         }
     }
-
-    /// Was, or is, a holding so?
-    fn any(&self, is: impl Fn(&Reservation) -> bool) -> bool {
-        match self {
-            What::Holding { before, after, .. } => [before, after].into_iter().flatten().any(|held| is(held)),
-            What::Network { .. } => false,
-        }
-    }
-}
-
-/// Which events are wanted; what is not given excludes nothing.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Filter {
-    /// Of this network.
-    pub network: Option<NetworkId>,
-    /// Of networks in this realm.
-    pub realm: Option<Name>,
-    /// Of holdings in this scope.
-    pub scope: Option<Scope>,
-}
-
-impl Filter {
-    /// Is an event wanted?
-    pub fn wants(&self, event: &Happened) -> bool {
-        self.realm.as_ref().is_none_or(|realm| *realm == event.realm)
-            && self.scope.as_ref().is_none_or(|scope| event.what.any(|held| held.holder.scope == *scope))
-    }
 }
 
 /// Takes batches apart: events in their order, from a place on.
@@ -131,7 +105,7 @@ impl<'a> Teller<'a> {
                 at += 1;
                 self.meet(act, step);
                 let Some(event) = step.event.as_ref().filter(|_| at > begin) else { continue };
-                if self.filter.network.is_some_and(|network| network != act.network) {
+                if !self.filter.of_network(act.network) {
                     continue;
                 }
                 let here = Place { steps: Some(at), ..end };

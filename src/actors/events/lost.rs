@@ -4,9 +4,9 @@
 //! was told, at the latest; batches of earlier take-overs were before it on both.
 
 use super::Cursor;
-use super::cursor::{behind, told};
-use super::happened::Filter;
-use super::page::{CUT_OFF, TOO_OLD, shards_of, unread};
+use super::cursor::told;
+use super::filter::Filter;
+use super::page::{CUT_OFF, TOO_OLD, unread};
 use crate::actors::Fault;
 use crate::actors::service::Shared;
 use crate::core::types::Place;
@@ -18,7 +18,7 @@ use crate::store::{Digest, Seq, ShardId, StoreError};
 /// # Errors
 /// [`Fault::CursorLost`] if it is not.
 pub async fn check(shared: &Shared, filter: &Filter, cursor: &Cursor) -> Result<(), Box<Fault>> {
-    let shards = shards_of(filter, shared);
+    let shards = filter.shards(shared.info.shards);
     let common = last_common(shared, &shards, cursor).await.map_err(unread)?;
     let moved = |shard: &&ShardId| common.place(**shard) != cursor.place(**shard);
     let Some(&shard) = shards.iter().find(moved) else { return Ok(()) };
@@ -76,14 +76,14 @@ impl Line<'_> {
     /// The last place before one that is not on it.
     async fn before(&self, place: &Place) -> Result<Place, StoreError> {
         let Some(first) = self.next(Seq(0)).await? else { return Ok(self.tip) };
-        let begin = Place { steps: Some(0), ..self.behind(&first)? };
+        let begin = Place { steps: Some(0), ..first.place(first.digest.unwrap_or_default())? };
         // Epochs rise along the line: the last batch of an earlier take-over is found by halving.
         let (mut low, mut high) = (first.seq.0, place.seq.min(self.tip.seq));
         let mut last = begin;
         while low <= high {
             let middle = low + (high - low) / 2;
             let Some(there) = self.next(Seq(middle - 1)).await? else { break };
-            let there = self.behind(&there)?;
+            let there = there.place(there.digest.unwrap_or_default())?;
             if there.epoch < place.epoch {
                 (last, low) = (there, middle + 1);
             } else {
@@ -91,10 +91,5 @@ impl Line<'_> {
             }
         }
         Ok(last)
-    }
-
-    fn behind(&self, recorded: &Recorded) -> Result<Place, StoreError> {
-        let batch = recorded.decode()?;
-        Ok(behind(&batch, recorded.digest.unwrap_or_default()))
     }
 }

@@ -20,28 +20,37 @@
 //! | file | does |
 //! | --- | --- |
 //! | `cursor` | where somebody stands in the history |
-//! | `happened` | events out of batches, and who wants which |
+//! | `happened` | events out of batches |
+//! | `filter` | who wants which |
 //! | `names` | what networks were called when |
 //! | `page` | the events behind a cursor |
 //! | `lost` | where to go on when a cursor leads nowhere |
+//! | `history`, `scan` | what happened from the beginning on, and what was held at a time |
+//! | `scribe` | writes the index that they use, behind the commits |
 //!
 //! Review notes: is anything told beyond a tip? Is every batch that is told proved to follow the one before?
 
 pub mod cursor;
+pub mod filter;
 pub mod happened;
+pub mod history;
 mod lost;
 pub mod names;
 pub mod page;
+mod scan;
+pub(super) mod scribe;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 pub use self::cursor::Cursor;
 use self::cursor::{behind, end_of};
-pub use self::happened::{Filter, Happened, What};
+pub use self::filter::Filter;
+pub use self::happened::{Happened, What};
 pub use self::lost::check;
 use self::names::Names;
 pub use self::page::{Page, page};
@@ -92,6 +101,14 @@ pub struct Feed {
     wanted_until_ms: AtomicU64,
     /// Counts changes of the above.
     changed: watch::Sender<u64>,
+    /// Cancelled when the tenure is over.
+    closing: CancellationToken,
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        self.closing.cancel();
+    }
 }
 
 impl Feed {
@@ -106,6 +123,7 @@ impl Feed {
             inner: Mutex::new(Inner { tips, kept: None, closed: false }),
             wanted_until_ms: AtomicU64::new(0),
             changed: watch::Sender::new(0),
+            closing: CancellationToken::new(),
         }
     }
 
@@ -157,7 +175,13 @@ impl Feed {
     /// The tenure is over, or the server stops: who waits is told so.
     pub fn close(&self) {
         self.inner().closed = true;
+        self.closing.cancel();
         self.changed.send_modify(|count| *count += 1);
+    }
+
+    /// Cancelled when the tenure is over.
+    pub(super) fn closing(&self) -> CancellationToken {
+        self.closing.clone()
     }
 
     /// Behind everything that is durable of a shard.

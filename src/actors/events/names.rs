@@ -55,6 +55,20 @@ impl Names {
         }
     }
 
+    /// Networks that are, or were, called so.
+    pub fn called(&self, name: &str) -> Vec<NetworkId> {
+        let names = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let called = |times: &Times| times.iter().any(|(_, named)| named.name.as_str() == name);
+        let mut found: Vec<NetworkId> = names.iter().filter(|(_, times)| called(times)).map(|(&id, _)| id).collect();
+        found.sort_unstable();
+        found
+    }
+
+    /// Was it ever heard of?
+    pub fn knows(&self, network: NetworkId) -> bool {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).contains_key(&network)
+    }
+
     /// What a network was called at a place of its shard. From before the first name that is known that name is told, and
     /// of a network of which nothing is known its id.
     pub fn at(&self, network: NetworkId, place: &Place) -> Arc<Named> {

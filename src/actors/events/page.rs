@@ -8,7 +8,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::cursor::told;
-use super::happened::{Filter, Happened, Teller};
+use super::filter::Filter;
+use super::happened::{Happened, Teller};
 use super::{Cursor, Feed, Group, Inner, Kept, WANTED_FOR_MS, lost};
 use crate::actors::committer::chain;
 use crate::actors::service::Shared;
@@ -58,7 +59,8 @@ pub async fn page(shared: &Shared, filter: &Filter, cursor: &Cursor, wait_ms: u6
         Ok(page) => Ok(page),
         Err(Trouble::Fault(fault)) => Err(fault),
         Err(Trouble::Lost(problem)) => {
-            let last_common = lost::last_common(shared, &shards_of(filter, shared), cursor).await.map_err(unread)?;
+            let last_common =
+                lost::last_common(shared, &filter.shards(shared.info.shards), cursor).await.map_err(unread)?;
             Err(Box::new(Fault::CursorLost { problem: problem.to_owned(), last_common }))
         }
     }
@@ -68,7 +70,7 @@ async fn page_or_trouble(shared: &Shared, filter: &Filter, from: &Cursor, wait_m
     let feed = &shared.feed;
     let mut changed = feed.changed.subscribe();
     let until = tokio::time::Instant::now() + Duration::from_millis(wait_ms.min(EVENTS_WAIT_MS_MAX));
-    let shards = shards_of(filter, shared);
+    let shards = filter.shards(shared.info.shards);
     let mut cursor = from.clone();
     loop {
         changed.mark_unchanged();
@@ -86,14 +88,6 @@ async fn page_or_trouble(shared: &Shared, filter: &Filter, from: &Cursor, wait_m
             // Its end is that of the wait; and the sender is part of what is shared, so it is there.
             let _ = tokio::time::timeout_at(until, changed.changed()).await;
         }
-    }
-}
-
-/// The shards that a filter looks at.
-pub(super) fn shards_of(filter: &Filter, shared: &Shared) -> Vec<ShardId> {
-    match filter.network {
-        Some(network) => vec![shared.shard_of(network)],
-        None => (0..shared.info.shards).map(ShardId).collect(),
     }
 }
 
@@ -208,6 +202,10 @@ async fn from_store(
             return Err(Trouble::Lost(TOO_OLD));
         }
         let digest = digest.ok_or(Trouble::Lost(CUT_OFF))?;
+        if one.seq.0 > place.seq && !filter.may_want(one).map_err(unread)? {
+            cursor.advance(one.place(digest).map_err(unread)?);
+            continue;
+        }
         let batch = one.decode().map_err(unread)?;
         if !tell(&mut teller, cursor, &mut events, &batch, (known, digest))? {
             break;

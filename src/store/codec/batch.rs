@@ -145,6 +145,13 @@ pub(crate) struct RawStep<'a> {
     event: Option<(EventKind, Option<&'a [u8]>)>,
 }
 
+impl<'a> RawStep<'a> {
+    /// What the history tells, with the record of the holding as it was before.
+    pub(crate) fn event(&self) -> Option<(EventKind, Option<&'a [u8]>)> {
+        self.event
+    }
+}
+
 fn raw_step<'a>(reader: &mut Reader<'a>) -> Result<RawStep<'a>> {
     let key = key(reader)?;
     let expect = reader.varint_to(MARK_MAX + 1, "expected mark")?.checked_sub(1);
@@ -338,6 +345,14 @@ pub(crate) fn walk_batch<'a, E: From<CodecError>>(
     bytes: &'a [u8],
     mut each: impl FnMut(NetworkId, RawStep<'a>) -> std::result::Result<(), E>,
 ) -> std::result::Result<BatchHeader, E> {
+    walk_acts(bytes, |network, _, step| each(network, step))
+}
+
+/// The same, each with the time of its act.
+pub(crate) fn walk_acts<'a, E: From<CodecError>>(
+    bytes: &'a [u8],
+    mut each: impl FnMut(NetworkId, WallTime, RawStep<'a>) -> std::result::Result<(), E>,
+) -> std::result::Result<BatchHeader, E> {
     let mut reader = Reader::new(bytes);
     let header = batch_header(&mut reader)?;
     let mut before = None;
@@ -345,7 +360,7 @@ pub(crate) fn walk_batch<'a, E: From<CodecError>>(
         let act = act_header(&mut reader, before)?;
         before = Some((act.network, act.wall));
         for _ in 0..act.steps {
-            each(act.network, raw_step(&mut reader)?)?;
+            each(act.network, act.wall, raw_step(&mut reader)?)?;
         }
     }
     reader.finish()?;

@@ -24,7 +24,7 @@ mod tests;
 
 use std::sync::Arc;
 
-pub(crate) use batch::{BatchHeader, batch_header, check_pair, head, key, put_key, walk_batch};
+pub(crate) use batch::{BatchHeader, RawStep, batch_header, check_pair, head, key, put_key, walk_acts, walk_batch};
 pub use batch::{decode_batch, decode_head, encode_batch, encode_head};
 pub use bytes::CodecError;
 pub(crate) use bytes::{Reader, Write};
@@ -102,6 +102,24 @@ pub fn decode_state(bytes: &[u8]) -> Result<State> {
 /// The mark of a state's record, without decoding the rest.
 pub(crate) fn mark_of(bytes: &[u8]) -> Result<u64> {
     header(&mut Reader::new(bytes)).map(|(_, mark)| mark)
+}
+
+/// What is said of a holding in the record of one, without decoding the rest: length of the prefix, scope, owner. None of
+/// any other record.
+pub(crate) fn held_of(bytes: &[u8]) -> Result<Option<(u8, &str, &str)>> {
+    let mut reader = Reader::new(bytes);
+    let (kind, _) = header(&mut reader)?;
+    if kind != entry::HELD {
+        return Ok(None);
+    }
+    let length = reader.u8("prefix length")?;
+    reader.u8("flags")?;
+    let (scope, owner) = (reader.sized("scope")?, reader.sized("owner")?);
+    Ok(Some((length, str_of(scope, "scope")?, str_of(owner, "owner")?)))
+}
+
+fn str_of<'a>(bytes: &'a [u8], what: &'static str) -> Result<&'a str> {
+    std::str::from_utf8(bytes).map_err(|_| CodecError::Utf8(what))
 }
 
 /// Length of the prefix that an entry's record covers, without decoding the rest.

@@ -519,6 +519,10 @@ impl Store for EmbeddedStore {
         self.ask(|reply| reader::Job::Recorded(stretches, bytes, reply))
     }
 
+    fn directory(&self) -> Option<PathBuf> {
+        Some(self.shared.dir.clone())
+    }
+
     fn close(&self) -> Later<()> {
         let Some(running) = self.stop() else { return Box::pin(std::future::ready(())) };
         let (done, ended) = oneshot::channel();

@@ -13,6 +13,7 @@ use super::meta::{MARK, META, Meta};
 use super::segment::LOG;
 use super::snapshot::SNAP;
 use super::{EmbeddedStore, LOCK, initialised, problem};
+use crate::store::chapters;
 use crate::store::moving::{LastOf, Movable, Notice, Opening};
 use crate::store::{Later, StoreError};
 
@@ -57,7 +58,8 @@ fn empty_but_for_a_broken_move(disk: &dyn Disk, dir: &Path) -> Result<bool, Stor
         None => {}
     }
     let names = disk.list(dir).map_err(problem::io("listing", dir))?;
-    let lock = |name: &str| name == LOCK || name == "lost+found" || name == REDIS || name == "MOVED.tmp";
+    let index = |name: &str| Path::new(name).file_stem().is_some_and(|stem| stem == chapters::FILE);
+    let lock = |name: &str| name == LOCK || name == "lost+found" || name == REDIS || name == "MOVED.tmp" || index(name);
     match names.iter().find(|name| !lock(name)) {
         Some(name) => Err(problem::foreign(
             dir,

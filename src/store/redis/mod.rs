@@ -132,6 +132,7 @@ pub struct RedisStore {
     /// Where it is, without a password.
     url: String,
     notice: Arc<Mutex<Option<Notice>>>,
+    directory: Option<PathBuf>,
 }
 
 /// What was found, or made, at the start.
@@ -220,7 +221,9 @@ impl RedisStore {
             heal_bytes: options.heal_bytes,
         };
         let (url, notice) = (moving::without_secret(&options.url), Arc::new(Mutex::new(notice)));
-        Ok(Self::start(Arc::new(Shared::new(parts)), place, (url, notice), link, runtimes))
+        let mut store = Self::start(Arc::new(Shared::new(parts)), place, (url, notice), link, runtimes);
+        store.directory = options.directory;
+        Ok(store)
     }
 
     fn start(
@@ -245,7 +248,7 @@ impl RedisStore {
         ];
         let senders = Mutex::new(Some(Senders { commits, checks, loads, confirms, _watch: watch }));
         let running = Mutex::new(Some(Running { runtimes, tasks }));
-        Self { shared, senders, running, url, notice }
+        Self { shared, senders, running, url, notice, directory: None }
     }
 
     /// Hands a job to a task, in the order of the calls.
@@ -495,6 +498,10 @@ impl Store for RedisStore {
             queued?;
             answer.await.unwrap_or_else(|_| Err(ended()))
         })
+    }
+
+    fn directory(&self) -> Option<PathBuf> {
+        self.directory.clone()
     }
 
     fn close(&self) -> Later<()> {

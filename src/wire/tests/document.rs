@@ -51,7 +51,8 @@ fn result_again(name: &str, result: &str) -> String {
         IpList OwnerRelease ScopeRelease NetworkCreate NetworkGet NetworkList NetworkUpdate
         NetworkDelete NetworkRestore NetworkUsage NetworkMap SubnetAdd SubnetModify SubnetMove SubnetRemove PoolAdd
         PoolModify PoolRemove ReservedAdd ReservedRemove RealmList ScopeList DeploymentPlan
-        DeploymentApply DeploymentCommit DeploymentRevert DeploymentGet DeploymentList DeploymentDelete EventsWatch EventsUnwatch ServerInfo ServerPing ClusterNodes
+        DeploymentApply DeploymentCommit DeploymentRevert DeploymentGet DeploymentList DeploymentDelete
+        EventsWatch EventsUnwatch EventsHistory ServerInfo ServerPing ClusterNodes
         ClusterLocate SessionSet RpcDiscover)
 }
 

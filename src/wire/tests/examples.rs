@@ -58,6 +58,9 @@ pub const EXAMPLES: &[(&str, &str, &str)] = &[
     ("deployment.delete", r#"{"deployment":"shop"}"#, r#"{"released":[],"more":false}"#),
     ("events.watch", r#"{"network":"lan","realm":"default","scope":"s","since":"c"}"#, r#"{"subscription":1}"#),
     ("events.unwatch", r#"{"subscription":1}"#, r#"{"subscription":1}"#),
+    ("events.history",
+     r#"{"network":"lan","realm":"default","address":"10.0.0.5","owner":"o","scope":"s","from":"2026-03-01T09:12:44.031Z","to":"2026-03-01T09:12:44.031Z","after":"c","limit":5}"#,
+     HISTORY),
     ("server.info", "{}",
      r#"{"version":"0.1.0","protocol":1,"node":"a","store":"memory","durability":"none","limits":{"max_line_bytes":1,"max_body_bytes":2,"max_answer_bytes":3,"max_batch_members":4,"max_in_flight":5,"max_acquire_ips":6,"max_list_records":7},"time":"2026-03-01T09:12:44.031Z","uptime_seconds":3}"#),
     ("server.ping", "{}", r#""pong""#),
@@ -110,4 +113,29 @@ const USAGE: &str = concat!(
     r#","pools":[{"range":"10.0.0.0-10.0.0.255","name":"p","kind":"dynamic","#,
     counts!(),
     r#"}]}],"cursor":"c"}"#
+);
+macro_rules! holding_state {
+    () => {
+        concat!(
+            r#"{"scope":"s","owner":"o","slot":"0","owner_uid":"u","kind":"dynamic","claimant":"c","#,
+            r#""release_with_claimant":false,"transient":false,"labels":{"k":"v"},"note":"n","hostname":"h","#,
+            r#""mac":"52:54:00:12:34:56","created_at":"2026-03-01T09:12:44.031Z","#,
+            r#""expires_at":"2026-03-01T09:13:44.031Z","generation":7,"#,
+            r#""obsolete":{"since":"2026-03-01T09:12:44.031Z","plan":2}}"#
+        )
+    };
+}
+/// A page of the history: an event of a holding and one of a network, with every member.
+const HISTORY: &str = concat!(
+    r#"{"events":[{"cursor":"c1","time":"2026-03-01T09:12:44.031Z","type":"transferred","network":"lan","#,
+    r#""network_id":"0f8fad5b-d9cb-469f-a165-70867728950e","address":"10.0.0.5","prefix_length":32,"scope":"s","#,
+    r#""owner":"o","slot":"0","claimant":"c","generation":7,"kind":"dynamic","by":"b","reason":"r","before":"#,
+    holding_state!(),
+    r#","after":"#,
+    holding_state!(),
+    r#"},{"cursor":"c2","time":"2026-03-01T09:12:44.031Z","type":"network_created","network":"lan","#,
+    r#""network_id":"0f8fad5b-d9cb-469f-a165-70867728950e","by":"b","after":"#,
+    r#"{"name":"lan","realm":"default","kind":"manual","l2":{"mode":"bridge"},"policy":"lowest","cooldown_seconds":0,"#,
+    r#""cooldown_yields":false,"static_only":false,"protected":false,"limits":{"per_owner":4},"tags":{"t":"1"},"#,
+    r#""description":"d","version":3,"deleted":false,"removed":["7c9e6679-7425-40de-944b-e07fc1f90ae7"]}}],"next":"n"}"#
 );

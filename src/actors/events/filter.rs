@@ -1,0 +1,111 @@
+//! Which events somebody wants: judged on an event, and before that on bytes, so that what nobody wants is not decoded.
+
+use serde::{Deserialize, Serialize};
+
+use super::happened::{Happened, What};
+use crate::core::address::{Address, Cidr};
+use crate::core::state::{Key, Reservation};
+use crate::core::types::{Name, NetworkId, Owner, Scope, WallTime};
+use crate::store::chapters::Wanted;
+use crate::store::history::{Glance, Recorded};
+use crate::store::{ShardId, StoreError};
+
+/// What is not given excludes nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Filter {
+    /// Of these networks.
+    pub networks: Option<Vec<NetworkId>>,
+    /// Of networks in this realm.
+    pub realm: Option<Name>,
+    /// Of holdings of this address, blocks around it included.
+    pub address: Option<Address>,
+    /// Of holdings of this owner.
+    pub owner: Option<Owner>,
+    /// Of holdings in this scope.
+    pub scope: Option<Scope>,
+    /// Not before.
+    pub from: Option<WallTime>,
+    /// Not after.
+    pub to: Option<WallTime>,
+}
+
+impl Filter {
+    /// The shards in which wanted events may be; all of them where it does not say.
+    pub(super) fn shards(&self, shards: u16) -> Vec<ShardId> {
+        match &self.networks {
+            Some(networks) => {
+                let mut of: Vec<ShardId> = networks.iter().map(|&id| crate::actors::shard_of(id, shards)).collect();
+                of.sort_unstable();
+                of.dedup();
+                of
+            }
+            None => (0..shards).map(ShardId).collect(),
+        }
+    }
+
+    /// Of this network, as far as that is said?
+    pub fn of_network(&self, network: NetworkId) -> bool {
+        self.networks.as_ref().is_none_or(|networks| networks.contains(&network))
+    }
+
+    fn is_of_holdings(&self) -> bool {
+        self.address.is_some() || self.owner.is_some() || self.scope.is_some()
+    }
+
+    fn in_time(&self, wall: WallTime) -> bool {
+        self.from.is_none_or(|from| from <= wall) && self.to.is_none_or(|to| wall <= to)
+    }
+
+    fn holds(&self, address: Address, length: u8, (scope, owner): (&str, &str)) -> bool {
+        self.owner.as_ref().is_none_or(|wanted| wanted.as_str() == owner)
+            && self.scope.as_ref().is_none_or(|wanted| wanted.as_str() == scope)
+            && self.address.is_none_or(|wanted| {
+                wanted.family() == address.family() && Cidr::containing(address, length).contains(wanted)
+            })
+    }
+
+    /// Is it a holding of which events are wanted?
+    pub fn wants_holding(&self, address: Address, held: &Reservation) -> bool {
+        let holder = (held.holder.scope.as_str(), held.holder.owner.as_str());
+        self.holds(address, held.prefix_length, holder)
+    }
+
+    /// Is an event wanted?
+    pub(super) fn wants(&self, event: &Happened) -> bool {
+        let of_holding = || match &event.what {
+            What::Holding { address, before, after } => {
+                [before, after].into_iter().flatten().any(|held| self.wants_holding(*address, held))
+            }
+            What::Network { .. } => false,
+        };
+        self.of_network(event.network)
+            && self.in_time(event.wall)
+            && self.realm.as_ref().is_none_or(|realm| *realm == event.realm)
+            && (!self.is_of_holdings() || of_holding())
+    }
+
+    /// May a batch have an event that is wanted? A no is certain. The realm is not looked at.
+    pub(super) fn may_want(&self, recorded: &Recorded) -> Result<bool, StoreError> {
+        recorded.any(|Glance { network, wall, key, held }| {
+            let of_holding = || match key {
+                Key::Address(address) => {
+                    held.iter().flatten().any(|(length, scope, owner)| self.holds(*address, *length, (scope, owner)))
+                }
+                Key::Config | Key::Subnet(_) => false,
+            };
+            self.of_network(*network) && self.in_time(*wall) && (!self.is_of_holdings() || of_holding())
+        })
+    }
+
+    /// What the index of the history is asked for.
+    pub(super) fn wanted(&self) -> Wanted<'_> {
+        Wanted {
+            networks: self.networks.as_deref(),
+            address: self.address,
+            owner: self.owner.as_ref(),
+            scope: self.scope.as_ref(),
+            from: self.from,
+            to: self.to,
+        }
+    }
+}

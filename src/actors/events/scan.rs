@@ -1,0 +1,155 @@
+//! Walks over the history from its beginning, or from a cursor, to its end: chapter by chapter where the index may have what
+//! is wanted, and what came after the last chapter. In order of time, and in each shard in the order in which it happened.
+
+use std::sync::Arc;
+
+use super::cursor::{beginning, told};
+use super::filter::Filter;
+use super::happened::{Happened, Teller};
+use super::page::{CUT_OFF, unread};
+use super::{Cursor, lost};
+use crate::actors::Fault;
+use crate::actors::service::Shared;
+use crate::core::types::{Place, WallTime};
+use crate::limits::EVENTS_PAGE_BYTES;
+use crate::store::chapters::Chapter;
+use crate::store::history::{Recorded, Stretch};
+use crate::store::{Digest, Seq, ShardId};
+
+/// A part of the history that was looked at.
+#[derive(Debug)]
+pub(super) struct Piece {
+    /// Where it begins, and where it ends.
+    pub(super) span: (Cursor, Cursor),
+    /// What is wanted of it.
+    pub(super) events: Vec<Happened>,
+}
+
+/// A walk. See the module.
+pub(super) struct Scan<'a> {
+    shared: &'a Shared,
+    filter: &'a Filter,
+    shards: Vec<ShardId>,
+    /// It ends there, whatever happens meanwhile.
+    end: Cursor,
+    chapters: std::vec::IntoIter<Arc<Chapter>>,
+    /// Everything before it was looked at.
+    pub(super) cursor: Cursor,
+}
+
+impl<'a> Scan<'a> {
+    /// From a cursor, or from the beginning.
+    pub(super) fn new(shared: &'a Shared, filter: &'a Filter, after: Option<Cursor>) -> Self {
+        let shards = filter.shards(shared.info.shards);
+        let begin = || Cursor::new(shards.len() > 1, shards.iter().map(|&shard| beginning(shard)));
+        let cursor = after.unwrap_or_else(begin);
+        // The chapters first: what is in none of them comes after the last one, and before the end.
+        let chapters = shared.chapters.all().to_vec().into_iter();
+        Self { shared, filter, end: shared.feed.end(), chapters, cursor, shards }
+    }
+
+    /// The next part with something wanted, or some of what has no index; none at the end.
+    ///
+    /// # Errors
+    /// [`Fault::CursorLost`] if it began on another line; [`Fault::Unavailable`] if the store cannot be read.
+    pub(super) async fn next(&mut self) -> Result<Option<Piece>, Box<Fault>> {
+        while let Some(chapter) = self.chapters.next() {
+            let stretches = self.stretches(|shard| {
+                let range = chapter.range(shard)?;
+                Some((Seq(range.first.0 - 1), range.last))
+            });
+            if stretches.is_empty() {
+                continue;
+            }
+            if !self.shared.chapters.may_have(&chapter, &self.filter.wanted()) {
+                for range in &chapter.ranges {
+                    let (shard, seq, epoch) = (range.shard.0, range.last.0, range.epoch.0);
+                    self.advance(Place { shard, epoch, seq, steps: None, digest: range.digest.0 });
+                }
+                continue;
+            }
+            // A chapter is bounded; what is older than retention is not there any more.
+            let recorded = self.shared.store.recorded(stretches, usize::MAX).await.map_err(unread)?;
+            let piece = self.piece(&recorded).await?;
+            if !piece.events.is_empty() {
+                return Ok(Some(piece));
+            }
+        }
+        let stretches = self.stretches(|_| Some((Seq(0), Seq(u64::MAX))));
+        if stretches.is_empty() {
+            return Ok(None);
+        }
+        let recorded = self.shared.store.recorded(stretches, EVENTS_PAGE_BYTES).await.map_err(unread)?;
+        if recorded.is_empty() {
+            // All of it is older than retention.
+            return Ok(None);
+        }
+        self.piece(&recorded).await.map(Some)
+    }
+
+    /// What is left to be read of these parts of the shards.
+    fn stretches(&self, of: impl Fn(ShardId) -> Option<(Seq, Seq)>) -> Vec<Stretch> {
+        let left = self.shards.iter().filter_map(|&shard| {
+            let (after, until) = of(shard)?;
+            let after = after.max(told(&self.cursor.place(shard)));
+            let until = until.min(Seq(self.end.place(shard).seq));
+            (after < until).then_some(Stretch { shard, after, until })
+        });
+        left.collect()
+    }
+
+    fn advance(&mut self, place: Place) {
+        let shard = ShardId(place.shard);
+        if self.shards.contains(&shard) && place.seq > told(&self.cursor.place(shard)).0 {
+            self.cursor.advance(place);
+        }
+    }
+
+    async fn piece(&mut self, recorded: &[Recorded]) -> Result<Piece, Box<Fault>> {
+        let begin = self.cursor.clone();
+        let mut events: Vec<(WallTime, Happened)> = Vec::new();
+        let mut latest: Vec<(u16, WallTime)> = Vec::new();
+        let mut teller = Teller::new(self.filter, &self.shared.feed.names);
+        for one in recorded {
+            let mut place = self.cursor.place(one.shard);
+            let Some(digest) = digest_of(one, &place) else {
+                let common = lost::last_common(self.shared, &self.shards, &self.cursor).await.map_err(unread)?;
+                return Err(Box::new(Fault::CursorLost { problem: CUT_OFF.to_owned(), last_common: common }));
+            };
+            if !self.filter.may_want(one).map_err(unread)? {
+                self.cursor.advance(one.place(digest).map_err(unread)?);
+                continue;
+            }
+            let batch = one.decode().map_err(unread)?;
+            teller.tell(&batch, digest, &mut place, usize::MAX, |event| {
+                // A wall clock may go back; the order of a shard does not.
+                let at = match latest.iter_mut().find(|(shard, _)| *shard == event.place.shard) {
+                    Some((_, at)) => {
+                        *at = event.wall.max(*at);
+                        *at
+                    }
+                    None => {
+                        latest.push((event.place.shard, event.wall));
+                        event.wall
+                    }
+                };
+                events.push((at, event));
+            });
+            self.cursor.advance(place);
+        }
+        events.sort_by_key(|(at, _)| *at);
+        let events = events.into_iter().map(|(_, event)| event).collect();
+        Ok(Piece { span: (begin, self.cursor.clone()), events })
+    }
+}
+
+/// Digest of the line with a batch behind a place; none if it is of another line. Behind a gap, as retention makes one,
+/// whatever the store says.
+fn digest_of(one: &Recorded, place: &Place) -> Option<Digest> {
+    let known = Digest(place.digest);
+    if one.seq.0 == place.seq {
+        let digest = one.digest.unwrap_or(known);
+        return (digest == known).then_some(digest);
+    }
+    if place.seq > 0 && one.seq.0 == place.seq + 1 { one.follows(known) } else { Some(one.digest.unwrap_or_default()) }
+}

@@ -1,0 +1,212 @@
+//! Writes the index of the history behind the commits: reads what became durable, and closes chapter after chapter.
+//!
+//! A thread of its own with a low priority, which reads from the store like anybody who watches: commits do not know of it.
+//! It may be far behind; then what has no chapter yet is read by those who ask. One for each tenure. First it looks whether the
+//! chapters that there are belong to the line that goes on.
+//!
+//! Review notes: does every round end, or sleep? Does it end with its tenure?
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::names::Named;
+use crate::actors::committer::chain;
+use crate::actors::service::Shared;
+use crate::core::types::Place;
+use crate::limits::EVENTS_PAGE_BYTES;
+use crate::store::chapters::{Chapter, Draft, Range};
+use crate::store::history::{Recorded, Stretch};
+use crate::store::{Digest, Seq, ShardId, StoreError};
+
+/// How often it looks for something new. What has no chapter is read by those who ask, so this is of little matter.
+const LOOKS_EVERY: Duration = Duration::from_secs(1);
+/// How long it waits after the store could not be read.
+const AGAIN: Duration = Duration::from_secs(5);
+/// So much nicer than the others.
+const NICE: i32 = 10;
+/// After so many rounds without news it looks whether old history is gone.
+const PRUNES_EVERY: u32 = 600;
+
+/// Starts it for a tenure, which it does not keep alive.
+pub(in crate::actors) fn start(shared: &Arc<Shared>) {
+    let shared = Arc::downgrade(shared);
+    let spawned = std::thread::Builder::new().name("scribe".to_owned()).spawn(move || {
+        if let Err(error) = rustix::process::nice(NICE) {
+            tracing::debug!(%error, "the scribe has the priority of the others");
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        match runtime {
+            Ok(runtime) => runtime.block_on(run(&shared)),
+            Err(error) => tracing::warn!(%error, "the history has no index: what is asked of it is read"),
+        }
+    });
+    if let Err(error) = spawned {
+        tracing::warn!(%error, "the history has no index: what is asked of it is read");
+    }
+}
+
+/// Where the chapters end, and what comes behind them so far.
+struct Scribe {
+    ends: Vec<Place>,
+    draft: Draft,
+}
+
+async fn run(shared: &Weak<Shared>) {
+    let mut scribe: Option<Scribe> = None;
+    let mut idle = 0;
+    while let Some(shared) = shared.upgrade() {
+        let closing = shared.feed.closing();
+        if closing.is_cancelled() {
+            return;
+        }
+        let round = async {
+            if scribe.is_none() {
+                scribe = Some(begin(&shared).await?);
+            }
+            match &mut scribe {
+                Some(scribe) => scribe.round(&shared).await,
+                None => Ok(false),
+            }
+        };
+        let wait = match round.await {
+            Ok(true) => Duration::ZERO,
+            Ok(false) => LOOKS_EVERY,
+            Err(error) => {
+                tracing::warn!(error = chain(&error), "the index of the history waits for the store");
+                AGAIN
+            }
+        };
+        idle += 1;
+        if idle % PRUNES_EVERY == 0
+            && let Err(error) = prune(&shared).await
+        {
+            tracing::debug!(error = chain(&error), "old chapters stay");
+        }
+        drop(shared);
+        if !wait.is_zero() {
+            // The end of the tenure ends the wait.
+            let _ = tokio::time::timeout(wait, closing.cancelled()).await;
+        }
+    }
+}
+
+/// Keeps the chapters of the line that goes on, and goes on behind them.
+async fn begin(shared: &Shared) -> Result<Scribe, StoreError> {
+    for note in shared.chapters.names() {
+        let named = Named { name: note.name, realm: note.realm };
+        shared.feed.names.note(note.network, note.since, named);
+    }
+    let chapters = shared.chapters.all();
+    let mut good = chapters.len();
+    for shard in (0..shared.info.shards).map(ShardId) {
+        // The digest of a range stands for everything before it.
+        for (at, chapter) in chapters.iter().enumerate().rev() {
+            let Some(range) = chapter.range(shard) else { continue };
+            if is_on_line(shared, range).await? {
+                break;
+            }
+            good = good.min(at);
+        }
+    }
+    if good < chapters.len() {
+        tracing::warn!(
+            chapters = chapters.len() - good,
+            "the index of the history is of a line that was cut off; made again"
+        );
+        shared.chapters.truncate(good);
+    }
+    let ends = (0..shared.info.shards).map(|shard| {
+        let end = shared.chapters.end(ShardId(shard));
+        end.map_or(Place { shard, ..Place::default() }, |range| place_of(&range))
+    });
+    Ok(Scribe { ends: ends.collect(), draft: Draft::default() })
+}
+
+fn place_of(range: &Range) -> Place {
+    let (shard, epoch, seq) = (range.shard.0, range.epoch.0, range.last.0);
+    Place { shard, epoch, seq, steps: None, digest: range.digest.0 }
+}
+
+/// Does the line lead over the end of a range? What is older than retention is believed.
+async fn is_on_line(shared: &Shared, range: &Range) -> Result<bool, StoreError> {
+    let tip = shared.feed.tip(range.shard);
+    if range.last.0 >= tip.seq {
+        return Ok((range.last.0, range.digest.0) == (tip.seq, tip.digest));
+    }
+    let stretch = Stretch { shard: range.shard, after: Seq(range.last.0 - 1), until: Seq(tip.seq) };
+    let next = shared.store.recorded(vec![stretch], 0).await?;
+    Ok(match next.first() {
+        Some(one) if one.seq == range.last => one.digest.is_none_or(|digest| digest == range.digest),
+        Some(one) if one.seq.0 == range.last.0 + 1 => one.follows(range.digest).is_some(),
+        Some(_) | None => true,
+    })
+}
+
+impl Scribe {
+    /// Reads on. True: there may be more at once.
+    async fn round(&mut self, shared: &Shared) -> Result<bool, StoreError> {
+        let tips = shared.feed.end();
+        let behind = self.ends.iter().filter_map(|end| {
+            let until = Seq(tips.place(ShardId(end.shard)).seq);
+            let after = Seq(end.seq);
+            (after < until).then_some(Stretch { shard: ShardId(end.shard), after, until })
+        });
+        let stretches: Vec<Stretch> = behind.collect();
+        if stretches.is_empty() {
+            return Ok(false);
+        }
+        let recorded = shared.store.recorded(stretches.clone(), EVENTS_PAGE_BYTES).await?;
+        if recorded.is_empty() {
+            // Older than retention, though nobody wrote since: there is nothing to be noted.
+            for stretch in stretches {
+                self.ends[usize::from(stretch.shard.0)] = tips.place(stretch.shard);
+            }
+        }
+        for one in &recorded {
+            self.add(shared, one)?;
+        }
+        Ok(!recorded.is_empty())
+    }
+
+    fn add(&mut self, shared: &Shared, one: &Recorded) -> Result<(), StoreError> {
+        let end = &mut self.ends[usize::from(one.shard.0)];
+        let known = Digest(end.digest);
+        let digest = if one.seq.0 == end.seq + 1 { one.follows(known) } else { one.digest };
+        let digest = digest.ok_or_else(|| {
+            let text = format!("batch {} of shard {} does not follow the one before it", one.seq.0, one.shard.0);
+            StoreError::Damaged(text.into())
+        })?;
+        self.draft.add(one, digest)?;
+        *end = one.place(digest)?;
+        if self.draft.is_full() {
+            for note in shared.chapters.add(std::mem::take(&mut self.draft)) {
+                let named = Named { name: note.name, realm: note.realm };
+                shared.feed.names.note(note.network, note.since, named);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Forgets the chapters of which nothing is kept any more.
+async fn prune(shared: &Shared) -> Result<(), StoreError> {
+    let chapters = shared.chapters.all();
+    let mut gone = 0;
+    for chapter in chapters.iter() {
+        if has_any(shared, chapter).await? {
+            break;
+        }
+        gone += 1;
+    }
+    if gone > 0 {
+        tracing::info!(chapters = gone, "old history is gone, and its index with it");
+        shared.chapters.forget(gone);
+    }
+    Ok(())
+}
+
+async fn has_any(shared: &Shared, chapter: &Chapter) -> Result<bool, StoreError> {
+    let stretch = |range: &Range| Stretch { shard: range.shard, after: Seq(range.first.0 - 1), until: range.last };
+    let stretches = chapter.ranges.iter().map(stretch).collect();
+    Ok(!shared.store.recorded(stretches, 0).await?.is_empty())
+}

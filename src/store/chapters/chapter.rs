@@ -1,0 +1,280 @@
+//! One chapter: what is noted of it, how it is made out of batches, and its bytes.
+
+use super::filter::{Sort, address_key, make, network_key, text_key};
+use crate::core::address::{Address, Family};
+use crate::core::state::{Key, State};
+use crate::core::types::{Name, NetworkId, WallTime};
+use crate::store::codec::{self, CodecError, RawStep, Reader, Write};
+use crate::store::history::Recorded;
+use crate::store::{Digest, Epoch, Seq, ShardId, StoreError};
+
+/// Steps after which a chapter is closed.
+pub const CHAPTER_STEPS: u32 = 4_096;
+/// Bytes of batches after which it is closed all the same.
+pub const CHAPTER_BYTES: usize = 1 << 20;
+
+const CHAPTER: u8 = 1;
+const NAME: u8 = 2;
+
+/// The batches of one shard in a chapter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Range {
+    /// The shard.
+    pub shard: ShardId,
+    /// The first batch.
+    pub first: Seq,
+    /// The last batch.
+    pub last: Seq,
+    /// Take-over in which that was written.
+    pub epoch: Epoch,
+    /// Digest of the line up to the last one.
+    pub digest: Digest,
+}
+
+/// What a network was called from a batch on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NameNote {
+    /// The network.
+    pub network: NetworkId,
+    /// Batch of its shard, and step in it, from which on it is so.
+    pub since: (u64, u32),
+    /// Its name.
+    pub name: Name,
+    /// Its realm.
+    pub realm: Name,
+}
+
+/// Where a filter lies in the file: offset and length.
+pub(super) type Spot = (u64, u32);
+
+/// The filters of a chapter, by [`Sort`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Filters {
+    Kept([Vec<u8>; 4]),
+    Written([Spot; 4]),
+}
+
+/// A chapter. See [`super`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chapter {
+    /// Its batches, by shard.
+    pub ranges: Vec<Range>,
+    /// From when to when its acts were made, by the wall clock.
+    pub wall: (WallTime, WallTime),
+    /// How many steps it has.
+    pub steps: u32,
+    /// Lengths of what is held, bit by bit: IPv4, IPv6.
+    lengths: (u64, [u64; 3]),
+    pub(super) filters: Filters,
+}
+
+impl Chapter {
+    /// Its batches of one shard.
+    pub fn range(&self, shard: ShardId) -> Option<&Range> {
+        self.ranges.iter().find(|range| range.shard == shard)
+    }
+
+    /// Lengths of what is held in it.
+    pub(super) fn lengths_of(&self, family: Family) -> impl Iterator<Item = u8> {
+        let (v4, v6) = self.lengths;
+        (0..=family.width()).filter(move |&length| match family {
+            Family::V4 => v4 & 1 << length != 0,
+            Family::V6 => v6[usize::from(length / 64)] & 1 << (length % 64) != 0,
+        })
+    }
+
+    /// Its filters are kept in memory.
+    pub(super) fn keep(&mut self, filters: [Vec<u8>; 4]) {
+        self.filters = Filters::Kept(filters);
+    }
+
+    /// Appends it; the filters come last. Tells where they are, from the beginning of what was appended.
+    pub(super) fn write(&self, filters: &[Vec<u8>; 4], out: &mut Vec<u8>) -> [Spot; 4] {
+        let begin = out.len();
+        out.put_u8(CHAPTER);
+        out.put_varint(self.ranges.len() as u64);
+        for range in &self.ranges {
+            out.put_varint(range.shard.0.into());
+            out.put_varint(range.first.0);
+            out.put_varint(range.last.0);
+            out.put_varint(range.epoch.0);
+            out.put_u128(range.digest.0);
+        }
+        out.put_varint(self.wall.0.0);
+        out.put_varint(self.wall.1.0);
+        out.put_varint(self.steps.into());
+        out.put_varint(self.lengths.0);
+        self.lengths.1.iter().for_each(|bits| out.put_varint(*bits));
+        let mut spots = [(0, 0); 4];
+        for (spot, filter) in spots.iter_mut().zip(filters) {
+            out.put_varint(filter.len() as u64);
+            *spot = ((out.len() - begin) as u64, filter.len() as u32);
+            out.put_bytes(filter);
+        }
+        spots
+    }
+}
+
+/// What a record of the file is.
+#[derive(Debug)]
+pub(super) enum Record {
+    Chapter(Chapter),
+    Name(NameNote),
+}
+
+/// Reads a record that lies at an offset of the file.
+pub(super) fn read(bytes: &[u8], at: u64) -> Result<Record, CodecError> {
+    let mut reader = Reader::new(bytes);
+    let record = match reader.u8("record")? {
+        CHAPTER => Record::Chapter(chapter(bytes.len(), &mut reader, at)?),
+        NAME => {
+            let network = NetworkId(reader.u128("network")?);
+            let since = (reader.varint("batch")?, reader.varint_to(u32::MAX.into(), "step")? as u32);
+            let (name, realm) = (reader.checked("name", Name::new)?, reader.checked("realm", Name::new)?);
+            Record::Name(NameNote { network, since, name, realm })
+        }
+        tag => return Err(CodecError::Tag { what: "record", tag }),
+    };
+    reader.finish()?;
+    Ok(record)
+}
+
+fn chapter(length: usize, reader: &mut Reader<'_>, at: u64) -> Result<Chapter, CodecError> {
+    let mut ranges = Vec::new();
+    for _ in 0..reader.count("ranges")? {
+        ranges.push(Range {
+            shard: ShardId(reader.varint_to(u16::MAX.into(), "shard")? as u16),
+            first: Seq(reader.varint("first")?),
+            last: Seq(reader.varint("last")?),
+            epoch: Epoch(reader.varint("epoch")?),
+            digest: Digest(reader.u128("digest")?),
+        });
+    }
+    let wall = (WallTime(reader.varint("time")?), WallTime(reader.varint("time")?));
+    let steps = reader.varint_to(u32::MAX.into(), "steps")? as u32;
+    let mut lengths = (reader.varint("lengths")?, [0; 3]);
+    for bits in &mut lengths.1 {
+        *bits = reader.varint("lengths")?;
+    }
+    let mut spots = [(0, 0); 4];
+    for spot in &mut spots {
+        let filter = reader.sized("filter")?;
+        let behind = length - reader.left();
+        *spot = (at + (behind - filter.len()) as u64, filter.len() as u32);
+    }
+    Ok(Chapter { ranges, wall, steps, lengths, filters: Filters::Written(spots) })
+}
+
+impl NameNote {
+    /// Appends it.
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        out.put_u8(NAME);
+        out.put_u128(self.network.0);
+        out.put_varint(self.since.0);
+        out.put_varint(self.since.1.into());
+        out.put_text(self.name.as_str());
+        out.put_text(self.realm.as_str());
+    }
+}
+
+/// A chapter in the making.
+#[derive(Debug, Default)]
+pub struct Draft {
+    ranges: Vec<Range>,
+    wall: Option<(WallTime, WallTime)>,
+    steps: u32,
+    bytes: usize,
+    lengths: (u64, [u64; 3]),
+    keys: [Vec<u64>; 4],
+    names: Vec<NameNote>,
+}
+
+impl Draft {
+    /// Is it long enough?
+    pub fn is_full(&self) -> bool {
+        self.steps >= CHAPTER_STEPS || self.bytes >= CHAPTER_BYTES
+    }
+
+    /// Has it nothing?
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// Adds a batch that follows those of its shard in it; `digest` is of the line with it.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] if it cannot be read.
+    pub fn add(&mut self, recorded: &Recorded, digest: Digest) -> Result<(), StoreError> {
+        let mut at = 0;
+        let walked = codec::walk_acts(&recorded.bytes, |network, wall, step| {
+            at += 1;
+            self.step(network, wall, &step, (recorded.seq.0, at))
+        });
+        let header = walked.map_err(|error: CodecError| {
+            let (seq, shard) = (recorded.seq.0, recorded.shard.0);
+            StoreError::Damaged(format!("batch {seq} in the history of shard {shard} {error}").into())
+        })?;
+        self.steps += at;
+        self.bytes += recorded.bytes.len();
+        match self.ranges.iter_mut().find(|range| range.shard == recorded.shard) {
+            Some(range) => (range.last, range.epoch, range.digest) = (recorded.seq, header.epoch, digest),
+            None => {
+                let (shard, seq, epoch) = (recorded.shard, recorded.seq, header.epoch);
+                self.ranges.push(Range { shard, first: seq, last: seq, epoch, digest });
+            }
+        }
+        Ok(())
+    }
+
+    fn step(
+        &mut self,
+        network: NetworkId,
+        wall: WallTime,
+        step: &RawStep<'_>,
+        since: (u64, u32),
+    ) -> Result<(), CodecError> {
+        let (first, last) = self.wall.unwrap_or((wall, wall));
+        self.wall = Some((first.min(wall), last.max(wall)));
+        if let (Key::Config, Some(record)) = (step.key, step.state)
+            && let State::Config(config) = codec::decode_state(record)?
+        {
+            let (name, realm) = (config.name.clone(), config.realm.clone());
+            self.names.push(NameNote { network, since, name, realm });
+        }
+        let Some((_, before)) = step.event() else { return Ok(()) };
+        self.key(Sort::Network, network_key(network));
+        for record in [before, step.state].into_iter().flatten() {
+            let (Key::Address(address), Some((length, scope, owner))) = (step.key, codec::held_of(record)?) else {
+                continue;
+            };
+            self.length(address, length);
+            self.key(Sort::Address, address_key(address, length));
+            self.key(Sort::Owner, text_key(owner));
+            self.key(Sort::Scope, text_key(scope));
+        }
+        Ok(())
+    }
+
+    fn key(&mut self, sort: Sort, key: u64) {
+        let keys = &mut self.keys[sort as usize];
+        // Runs of one network and scope are what there is mostly.
+        if keys.last() != Some(&key) {
+            keys.push(key);
+        }
+    }
+
+    fn length(&mut self, address: Address, length: u8) {
+        match address.family() {
+            Family::V4 => self.lengths.0 |= 1 << length.min(32),
+            Family::V6 => self.lengths.1[usize::from(length.min(128) / 64)] |= 1 << (length.min(128) % 64),
+        }
+    }
+
+    pub(super) fn finish(self) -> (Chapter, [Vec<u8>; 4], Vec<NameNote>) {
+        let Self { ranges, wall, steps, lengths, mut keys, names, .. } = self;
+        let filters = Sort::ALL.map(|sort| make(&mut keys[sort as usize]));
+        // Without acts it has no time, and nothing that anybody looks for.
+        let wall = wall.unwrap_or((WallTime(u64::MAX), WallTime(0)));
+        (Chapter { ranges, wall, steps, lengths, filters: Filters::Kept(Default::default()) }, filters, names)
+    }
+}

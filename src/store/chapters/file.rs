@@ -1,0 +1,188 @@
+//! The file of chapters. What it holds can be made again, so nothing is flushed, and what cannot be read is cut off.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::chapter::{Chapter, Filters, NameNote, Record, Spot, read};
+
+/// Its name in the directory of the store.
+pub(crate) const FILE: &str = "HISTORY";
+const TITLE: &[u8; 16] = b"allod chapters 1";
+const HEAD_BYTES: u64 = 32;
+/// Longest record: a chapter of batches as long as they may be has some hundred kilobytes.
+const RECORD_BYTES_MAX: usize = 16 << 20;
+const PIECE_BYTES: usize = 1 << 20;
+
+/// An open file of chapters.
+#[derive(Debug)]
+pub(super) struct Shelf {
+    path: PathBuf,
+    register: u128,
+    file: File,
+    end: u64,
+    /// Chapters in it that are forgotten, and all.
+    forgotten: usize,
+    count: usize,
+}
+
+type Opened = (Shelf, Vec<Arc<Chapter>>, Vec<NameNote>);
+
+impl Shelf {
+    /// Opens it, or makes it. One of another register, or of another version, is made anew.
+    pub(super) fn open(directory: &Path, register: u128) -> io::Result<Opened> {
+        let path = directory.join(FILE);
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
+        let mut head = [0; HEAD_BYTES as usize];
+        let ours = file.read_exact_at(&mut head, 0).is_ok() && head == head_of(register);
+        let mut shelf = Self { path, register, file, end: HEAD_BYTES, forgotten: 0, count: 0 };
+        if !ours {
+            shelf.file.set_len(0)?;
+            shelf.file.write_all_at(&head_of(register), 0)?;
+            return Ok((shelf, Vec::new(), Vec::new()));
+        }
+        let (mut chapters, mut names) = (Vec::new(), Vec::new());
+        let mut pieces = Pieces { file: &shelf.file, buffer: Vec::new(), start: 0, at: HEAD_BYTES };
+        while let Some((record, next)) = pieces.next()? {
+            match record {
+                Record::Chapter(chapter) => chapters.push(Arc::new(chapter)),
+                Record::Name(name) => names.push(name),
+            }
+            shelf.end = next;
+        }
+        shelf.count = chapters.len();
+        // What comes behind was broken off.
+        shelf.file.set_len(shelf.end)?;
+        Ok((shelf, chapters, names))
+    }
+
+    /// Appends a chapter and the names that are met in it.
+    pub(super) fn add(&mut self, chapter: &mut Chapter, filters: &[Vec<u8>; 4], names: &[NameNote]) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        names.iter().for_each(|name| record(&mut bytes, |out| name.write(out)));
+        let mut spots = [(0, 0); 4];
+        let begin = bytes.len();
+        record(&mut bytes, |out| spots = chapter.write(filters, out));
+        self.file.write_all_at(&bytes, self.end)?;
+        let payload = self.end + (begin + RECORD_HEAD) as u64;
+        chapter.filters = Filters::Written(spots.map(|(at, length)| (payload + at, length)));
+        self.end += bytes.len() as u64;
+        self.count += 1;
+        Ok(())
+    }
+
+    /// A filter, if it can be read.
+    pub(super) fn read(&self, (at, length): Spot) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; length as usize];
+        self.file.read_exact_at(&mut bytes, at).ok()?;
+        Some(bytes)
+    }
+
+    /// So many more are forgotten: is most of the file wasted now?
+    pub(super) fn wastes(&mut self, more: usize) -> bool {
+        self.forgotten += more;
+        self.forgotten * 2 > self.count
+    }
+
+    /// Writes these and nothing else, in its place.
+    pub(super) fn write_anew(
+        &mut self,
+        chapters: &[Arc<Chapter>],
+        names: &[NameNote],
+    ) -> io::Result<Vec<Arc<Chapter>>> {
+        let new = self.path.with_extension("tmp");
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&new)?;
+        file.write_all_at(&head_of(self.register), 0)?;
+        let mut shelf =
+            Self { path: self.path.clone(), register: self.register, file, end: HEAD_BYTES, forgotten: 0, count: 0 };
+        let mut bytes = Vec::new();
+        names.iter().for_each(|name| record(&mut bytes, |out| name.write(out)));
+        shelf.file.write_all_at(&bytes, shelf.end)?;
+        shelf.end += bytes.len() as u64;
+        let mut written = Vec::with_capacity(chapters.len());
+        for chapter in chapters {
+            let filters = match &chapter.filters {
+                Filters::Kept(kept) => kept.clone(),
+                Filters::Written(spots) => {
+                    let lost = || io::Error::other("a filter cannot be read");
+                    let read = |spot: &Spot| self.read(*spot).ok_or_else(lost);
+                    [read(&spots[0])?, read(&spots[1])?, read(&spots[2])?, read(&spots[3])?]
+                }
+            };
+            let mut chapter = Chapter::clone(chapter);
+            shelf.add(&mut chapter, &filters, &[])?;
+            written.push(Arc::new(chapter));
+        }
+        std::fs::rename(&new, &self.path)?;
+        *self = shelf;
+        Ok(written)
+    }
+}
+
+fn head_of(register: u128) -> [u8; HEAD_BYTES as usize] {
+    let mut head = [0; HEAD_BYTES as usize];
+    head[..16].copy_from_slice(TITLE);
+    head[16..].copy_from_slice(&register.to_be_bytes());
+    head
+}
+
+/// Bytes in front of a payload.
+const RECORD_HEAD: usize = 8;
+
+fn record(out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) {
+    let mut payload = Vec::new();
+    fill(&mut payload);
+    out.extend_from_slice(&(payload.len() as u32).to_be_bytes());
+    out.extend_from_slice(&crc32fast::hash(&payload).to_be_bytes());
+    out.append(&mut payload);
+}
+
+/// Reads the records one after the other.
+struct Pieces<'a> {
+    file: &'a File,
+    buffer: Vec<u8>,
+    /// Where in the buffer the next one begins.
+    start: usize,
+    /// Where in the file that is.
+    at: u64,
+}
+
+impl Pieces<'_> {
+    /// The next record and where it ends; none at the first that is not whole.
+    fn next(&mut self) -> io::Result<Option<(Record, u64)>> {
+        if !self.has(RECORD_HEAD)? {
+            return Ok(None);
+        }
+        let number = |at: usize| u32::from_be_bytes([0, 1, 2, 3].map(|n| self.buffer[self.start + at + n]));
+        let (length, crc) = (number(0) as usize, number(4));
+        if length > RECORD_BYTES_MAX || !self.has(RECORD_HEAD + length)? {
+            return Ok(None);
+        }
+        let payload = &self.buffer[self.start + RECORD_HEAD..self.start + RECORD_HEAD + length];
+        if crc32fast::hash(payload) != crc {
+            return Ok(None);
+        }
+        let Ok(record) = read(payload, self.at + RECORD_HEAD as u64) else { return Ok(None) };
+        self.start += RECORD_HEAD + length;
+        self.at += (RECORD_HEAD + length) as u64;
+        Ok(Some((record, self.at)))
+    }
+
+    /// Are so many bytes there?
+    fn has(&mut self, bytes: usize) -> io::Result<bool> {
+        while self.buffer.len() - self.start < bytes {
+            self.buffer.drain(..self.start);
+            self.start = 0;
+            let begin = self.buffer.len();
+            self.buffer.resize(begin + PIECE_BYTES, 0);
+            let read = self.file.read_at(&mut self.buffer[begin..], self.at + begin as u64)?;
+            self.buffer.truncate(begin + read);
+            if read == 0 {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}

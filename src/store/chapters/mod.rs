@@ -1,0 +1,190 @@
+//! Which part of the history is worth reading: an index over what a store keeps, beside it, that can always be made anew.
+//!
+//! The history is cut into *chapters*, some thousand steps each, of all shards together, in the order of commits. Of each
+//! is noted: which batches, from when to when, and which networks, addresses, owners and scopes occur in it (filters, see
+//! `filter`). Who looks for something reads only the chapters that may have it. What came after the last chapter has no
+//! index, and is read.
+//!
+//! Chapters are written down in one file where the store has a directory for it, so that a restart need not read the whole
+//! history again; also what networks were called, for those whose configuration is older than the history that is kept. The
+//! file is appended to, never flushed, and each record has a checksum: whatever is not readable is cut off and made again.
+//!
+//! ```text
+//! file   = title, register (16)  record…
+//! record = payload bytes (4)  crc32 (4)  payload
+//! ```
+//!
+//! Why not a table of keys, as redb would keep one: it costs a lookup and a write for each event where a filter costs some
+//! bits, and the machine that commits 300 000 changes a second has two processors. Ten million events are 2 500 chapters
+//! whose filters have 30 MB; asking all of them takes some milliseconds.
+//!
+//! Neighbours: `actors::events` adds chapters behind the commits, and asks. `codec` has the batches that go in.
+
+mod chapter;
+mod file;
+mod filter;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use self::chapter::Filters;
+pub use self::chapter::{Chapter, Draft, NameNote, Range};
+pub(crate) use self::file::FILE;
+use self::file::Shelf;
+use self::filter::{Sort, address_key, may_have, network_key, text_key};
+use super::ShardId;
+use crate::core::address::{Address, Cidr};
+use crate::core::types::{NetworkId, Owner, Scope, WallTime};
+
+/// What is looked for; what is not given excludes nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Wanted<'a> {
+    /// Something of one of these networks.
+    pub networks: Option<&'a [NetworkId]>,
+    /// A holding of this address, or of a block around it.
+    pub address: Option<Address>,
+    /// A holding of this owner.
+    pub owner: Option<&'a Owner>,
+    /// A holding in this scope.
+    pub scope: Option<&'a Scope>,
+    /// Not before.
+    pub from: Option<WallTime>,
+    /// Not after.
+    pub to: Option<WallTime>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    chapters: Arc<Vec<Arc<Chapter>>>,
+    names: Vec<NameNote>,
+    shelf: Option<Shelf>,
+}
+
+/// The chapters of a register, in order. Made once for a process.
+#[derive(Debug)]
+pub struct Chapters(Mutex<Inner>);
+
+impl Chapters {
+    /// Those that were written down in a directory; without one they are kept in memory. What cannot be read is left out, and
+    /// what cannot be written is said in the log: the history itself is the store's.
+    pub fn open(directory: Option<&Path>, register: u128) -> Self {
+        let opened = directory.map(|directory| (directory, Shelf::open(directory, register)));
+        let inner = match opened {
+            Some((_, Ok((shelf, chapters, names)))) => {
+                Inner { chapters: Arc::new(chapters), names, shelf: Some(shelf) }
+            }
+            Some((directory, Err(error))) => {
+                tracing::warn!(directory = %directory.display(), %error, "the index of the history is kept in memory only");
+                Inner { chapters: Arc::default(), names: Vec::new(), shelf: None }
+            }
+            None => Inner { chapters: Arc::default(), names: Vec::new(), shelf: None },
+        };
+        Self(Mutex::new(inner))
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        // A panic inside leaves chapters that are all readable: each is added by one statement.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All of them, in order.
+    pub fn all(&self) -> Arc<Vec<Arc<Chapter>>> {
+        Arc::clone(&self.inner().chapters)
+    }
+
+    /// What networks were called, as far as it was written down.
+    pub fn names(&self) -> Vec<NameNote> {
+        self.inner().names.clone()
+    }
+
+    /// Where the chapters of a shard end.
+    pub fn end(&self, shard: ShardId) -> Option<Range> {
+        self.inner().chapters.iter().rev().find_map(|chapter| chapter.range(shard)).copied()
+    }
+
+    /// One more. What networks were called in it is answered.
+    pub fn add(&self, draft: Draft) -> Vec<NameNote> {
+        let (mut chapter, filters, names) = draft.finish();
+        let mut inner = self.inner();
+        let kept = match &mut inner.shelf {
+            Some(shelf) => shelf.add(&mut chapter, &filters, &names),
+            None => Ok(()),
+        };
+        if let Err(error) = kept {
+            tracing::warn!(%error, "the index of the history cannot be written; it is kept in memory from here on");
+            inner.shelf = None;
+            // Those that are in the file cannot be asked any more: they are read as if they had no index.
+        }
+        if inner.shelf.is_none() {
+            chapter.keep(filters);
+        }
+        inner.names.extend(names.iter().cloned());
+        Arc::make_mut(&mut inner.chapters).push(Arc::new(chapter));
+        names
+    }
+
+    /// Forgets all but the first so many: what comes behind is of a line that was cut off.
+    pub fn truncate(&self, count: usize) {
+        let mut inner = self.inner();
+        if count < inner.chapters.len() {
+            Arc::make_mut(&mut inner.chapters).truncate(count);
+            Self::write_anew(&mut inner);
+        }
+    }
+
+    /// Forgets the first so many: the history does not reach back to them any more.
+    pub fn forget(&self, count: usize) {
+        let mut inner = self.inner();
+        if count > 0 {
+            let chapters = Arc::make_mut(&mut inner.chapters);
+            chapters.drain(..count.min(chapters.len()));
+            let wasted = inner.shelf.as_mut().is_some_and(|shelf| shelf.wastes(count));
+            if wasted {
+                Self::write_anew(&mut inner);
+            }
+        }
+    }
+
+    fn write_anew(inner: &mut Inner) {
+        let Some(shelf) = &mut inner.shelf else { return };
+        match shelf.write_anew(&inner.chapters, &inner.names) {
+            Ok(chapters) => inner.chapters = Arc::new(chapters),
+            Err(error) => {
+                tracing::warn!(%error, "the index of the history cannot be written anew; it is made again");
+                (inner.shelf, inner.chapters) = (None, Arc::default());
+            }
+        }
+    }
+
+    /// May there be something wanted in a chapter? A no is certain.
+    pub fn may_have(&self, chapter: &Chapter, wanted: &Wanted<'_>) -> bool {
+        if wanted.from.is_some_and(|from| chapter.wall.1 < from) || wanted.to.is_some_and(|to| chapter.wall.0 > to) {
+            return false;
+        }
+        let any = |sort: Sort, keys: &[u64]| match self.filter(chapter, sort) {
+            Some(bits) => keys.iter().any(|&key| may_have(&bits, key)),
+            // It cannot be read: then the chapter is.
+            None => true,
+        };
+        let address = |address: Address| {
+            let lengths = chapter.lengths_of(address.family());
+            let key = |length| address_key(Cidr::containing(address, length).base(), length);
+            any(Sort::Address, &lengths.map(key).collect::<Vec<u64>>())
+        };
+        wanted.address.is_none_or(address)
+            && wanted.owner.is_none_or(|owner| any(Sort::Owner, &[text_key(owner.as_str())]))
+            && wanted.scope.is_none_or(|scope| any(Sort::Scope, &[text_key(scope.as_str())]))
+            && wanted.networks.is_none_or(|networks| any(Sort::Network, &keys_of(networks)))
+    }
+
+    fn filter(&self, chapter: &Chapter, sort: Sort) -> Option<Vec<u8>> {
+        match &chapter.filters {
+            Filters::Kept(kept) => Some(kept[sort as usize].clone()),
+            Filters::Written(places) => self.inner().shelf.as_ref()?.read(places[sort as usize]),
+        }
+    }
+}
+
+fn keys_of(networks: &[NetworkId]) -> Vec<u64> {
+    networks.iter().map(|&network| network_key(network)).collect()
+}

@@ -1,0 +1,284 @@
+//! What happened: who held an address, what an owner held, when, and why it ended; also of networks that are no more.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use allod::store::memory::MemoryStore;
+use serde_json::{Value, json};
+
+use crate::support::{Client, TestServer, line};
+
+/// All events, page by page.
+fn history(client: &mut Client, mut ask: Value) -> Vec<Value> {
+    let mut all = Vec::new();
+    loop {
+        let mut page = client.ok("events.history", ask.clone());
+        all.append(page["events"].as_array_mut().unwrap());
+        match page.get("next") {
+            Some(next) => ask["after"] = next.clone(),
+            None => return all,
+        }
+    }
+}
+
+/// `granted a`, `released a`, … in order.
+fn told(events: &[Value]) -> Vec<String> {
+    let text = |event: &Value, member: &str| event[member].as_str().unwrap_or("-").to_owned();
+    events.iter().map(|event| format!("{} {}", text(event, "type"), text(event, "owner"))).collect()
+}
+
+#[test]
+fn the_history_of_an_address_tells_every_holder_and_why_each_holding_ended() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    client.allocate("a");
+    client.ok("ip.transfer", json!({"network": "lan", "address": "10.0.0.2", "owner": "a", "to": {"owner": "b"}}));
+    client.ok("ip.release", json!({"network": "lan", "owner": "b", "reason": "moved away"}));
+    client.ok("ip.allocate", json!({"network": "lan", "owner": "c", "ttl_seconds": 60}));
+    client.allocate("other");
+    server.clock.advance_ms(120_000);
+    client.ok("network.usage", json!({"network": "lan"}));
+    let events = history(&mut client, json!({"address": "10.0.0.2"}));
+    assert_eq!(told(&events), ["granted a", "transferred b", "released b", "granted c", "expired c"]);
+    assert_eq!((&events[2]["reason"], &events[2]["by"]), (&json!("moved away"), &json!("anonymous")));
+    assert_eq!(events[4]["by"], "lease");
+    assert_eq!(events[1]["before"]["owner"], "a");
+    // Whatever else is asked, too.
+    for (more, expected) in [
+        (json!({"owner": "b"}), vec!["transferred b", "released b"]),
+        (json!({"owner": "a"}), vec!["granted a", "transferred b"]),
+        (json!({"network": "lan", "owner": "c"}), vec!["granted c", "expired c"]),
+        (json!({"scope": "none"}), vec![]),
+        (json!({"realm": "none"}), vec![]),
+        (json!({"from": events[3]["time"]}), vec!["granted c", "expired c"]),
+        (json!({"to": events[2]["time"]}), vec!["granted a", "transferred b", "released b"]),
+    ] {
+        let mut ask = json!({"address": "10.0.0.2"});
+        ask.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        // All but the last were made at one time.
+        let told: Vec<String> = told(&history(&mut client, ask.clone()));
+        let in_time = ask.get("from").is_none() && ask.get("to").is_none();
+        assert!(!in_time || told == expected, "{ask}: {told:?}");
+        assert!(in_time || told.len() >= expected.len(), "{ask}: {told:?}");
+    }
+}
+
+#[test]
+fn who_held_an_address_at_a_time_is_told_and_that_nobody_did() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut times = Vec::new();
+    let mut pass = |server: &TestServer, client: &mut Client| {
+        server.clock.advance_ms(10_000);
+        times.push(client.ok("server.info", json!({}))["time"].clone());
+        server.clock.advance_ms(10_000);
+    };
+    pass(&server, &mut client);
+    client.allocate("a");
+    pass(&server, &mut client);
+    client.ok("ip.bind", json!({"network": "lan", "owner": "a", "claimant": "vm"}));
+    pass(&server, &mut client);
+    client.ok("ip.release", json!({"network": "lan", "owner": "a"}));
+    pass(&server, &mut client);
+    client.ok("ip.claim", json!({"network": "lan", "owner": "b", "address": "10.0.0.2"}));
+    client.ok("ip.claim", json!({"network": "lan", "owner": "b", "address": "10.0.0.9", "slot": "1"}));
+    pass(&server, &mut client);
+    let who = |client: &mut Client, ask: Value| told(&history(client, ask));
+    let at = |n: usize| json!({"address": "10.0.0.2", "at": times[n]});
+    assert!(who(&mut client, at(0)).is_empty());
+    assert_eq!(who(&mut client, at(1)), ["granted a"]);
+    assert_eq!(who(&mut client, at(2)), ["bound a"]);
+    assert!(who(&mut client, at(3)).is_empty(), "nobody");
+    assert_eq!(who(&mut client, at(4)), ["granted b"]);
+    assert_eq!(who(&mut client, json!({"owner": "b", "at": times[4]})), ["granted b", "granted b"]);
+    assert_eq!(who(&mut client, json!({"owner": "b", "at": times[4], "limit": 1})), ["granted b", "granted b"]);
+    assert_eq!(who(&mut client, json!({"owner": "a", "at": times[2]})), ["bound a"]);
+    assert!(who(&mut client, json!({"owner": "a", "at": times[3]})).is_empty());
+    assert_eq!(who(&mut client, json!({"network": "lan", "at": times[4]})), ["granted b", "granted b"]);
+    assert_eq!(client.kind("events.history", json!({"at": times[0], "from": times[0]})), "invalid_argument");
+}
+
+#[test]
+fn an_address_in_a_block_is_told_by_the_block() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    client
+        .ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/24"}, {"cidr": "2001:db8::/64"}]}));
+    let block = |length: u8| json!({"network": "lan", "owner": format!("k/{length}"), "prefix_length": length});
+    for length in [28, 30, 80, 127] {
+        let held = client.ok("ip.allocate", block(length));
+        let (base, _) = held["interface"].as_str().unwrap().split_once('/').unwrap();
+        let last = match base.parse::<std::net::IpAddr>().unwrap() {
+            std::net::IpAddr::V4(first) => std::net::IpAddr::V4((u32::from(first) + 3).into()),
+            std::net::IpAddr::V6(first) => std::net::IpAddr::V6((u128::from(first) + 1).into()),
+        };
+        let events = history(&mut client, json!({"address": last.to_string()}));
+        assert_eq!(told(&events), [format!("granted k/{length}")], "{last}");
+        assert_eq!((&events[0]["address"], &events[0]["prefix_length"]), (&json!(base), &json!(length)));
+    }
+}
+
+#[test]
+fn a_network_that_is_no_more_has_a_history_by_its_id_and_by_each_of_its_names() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let id = client.ok("network.get", json!({"network": "lan"}))["id"].clone();
+    client.allocate("a");
+    client.ok("network.update", json!({"network": "lan", "set": {"name": "old-lan"}}));
+    client.ok("ip.release", json!({"network": "old-lan", "owner": "a"}));
+    client.ok("network.delete", json!({"network": "old-lan", "reason": "no longer used"}));
+    // Another one of that name is another one.
+    client.ok("network.create", json!({"name": "lan", "realm": "r", "subnets": [{"cidr": "10.9.0.0/24"}]}));
+    let expected = ["network_created -", "granted a", "network_changed -", "released a", "network_deleted -"];
+    for named in [id.clone(), json!("old-lan")] {
+        let events = history(&mut client, json!({"network": named}));
+        assert_eq!(told(&events), expected, "{named}");
+        let names: Vec<&Value> = events.iter().map(|event| &event["network"]).collect();
+        assert_eq!(names, ["lan", "lan", "old-lan", "old-lan", "old-lan"]);
+        assert_eq!(events[4]["reason"], "no longer used");
+    }
+    let both = history(&mut client, json!({"network": "lan"}));
+    assert_eq!(both.len(), 6);
+    assert_eq!(both.iter().filter(|event| event["network_id"] == id).count(), 5);
+    assert_eq!(client.kind("events.history", json!({"network": "never"})), "not_found");
+    // Who watched it may hear its end later.
+    let mut watcher = server.client();
+    let first = both.iter().find(|event| event["network_id"] == id).unwrap();
+    watcher.ok("events.watch", json!({"network": id, "since": first["cursor"]}));
+    assert_eq!(crate::watch::event(&mut watcher)["type"], "granted");
+}
+
+#[test]
+fn pages_of_the_history_hold_each_event_once_and_their_cursors_can_be_watched_from() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    for n in 0..8 {
+        let subnets = json!([{"cidr": format!("10.0.{n}.0/24")}]);
+        client.ok("network.create", json!({"name": format!("n{n}"), "subnets": subnets}));
+    }
+    for n in 0..40 {
+        client.ok(
+            "ip.allocate",
+            json!({"network": format!("n{}", n % 8), "owner": format!("o{}", n % 5), "slot": n.to_string()}),
+        );
+        server.clock.advance_ms(10);
+    }
+    let whole = history(&mut client, json!({}));
+    assert_eq!(whole.len(), 48);
+    assert!(whole.is_sorted_by_key(|event| event["time"].as_str().unwrap().to_owned()), "in order of time");
+    for limit in [1, 3, 7] {
+        let paged = history(&mut client, json!({"limit": limit}));
+        let plain = |events: &[Value]| {
+            events.iter().map(|event| (event["network"].clone(), event["generation"].clone())).collect::<Vec<_>>()
+        };
+        assert_eq!(plain(&paged), plain(&whole), "pages of {limit}");
+    }
+    let of_owner = history(&mut client, json!({"owner": "o3", "limit": 2}));
+    assert_eq!(of_owner.len(), 8);
+    let mut watcher = server.client();
+    watcher.ok("events.watch", json!({"since": of_owner[4]["cursor"]}));
+    let mut owners = Vec::new();
+    while owners.len() < 3 {
+        let event = crate::watch::event(&mut watcher);
+        if event["owner"] == "o3"
+            && of_owner[..5]
+                .iter()
+                .all(|told| told["generation"] != event["generation"] || told["network"] != event["network"])
+        {
+            owners.push(event["slot"].clone());
+        }
+    }
+    // Networks have no order among each other.
+    let mut expected: Vec<Value> = of_owner[5..].iter().map(|event| event["slot"].clone()).collect();
+    owners.sort_by_key(ToString::to_string);
+    expected.sort_by_key(ToString::to_string);
+    assert_eq!(owners, expected);
+}
+
+/// Sends many at once and waits for all.
+fn all_at_once(client: &mut Client, calls: &[(&str, Value)]) {
+    for part in calls.chunks(500) {
+        let lines: String =
+            part.iter().enumerate().map(|(at, (method, params))| line(at as u64, method, params)).collect();
+        client.raw(&lines);
+        for _ in part {
+            let answer = client.answer();
+            assert!(answer.get("result").is_some(), "{answer}");
+        }
+    }
+}
+
+#[test]
+fn with_the_index_and_without_it_the_same_is_told() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    for n in 0..4 {
+        let subnets = json!([{"cidr": format!("10.{n}.0.0/16")}]);
+        client.ok("network.create", json!({"name": format!("n{n}"), "subnets": subnets}));
+    }
+    let network = |n: usize| format!("n{}", n % 4);
+    let grants: Vec<(&str, Value)> = (0..12_000)
+        .map(|n| {
+            (
+                "ip.allocate",
+                json!({"network": network(n), "owner": format!("o{}", n % 997), "slot": n.to_string(), "brief": true}),
+            )
+        })
+        .collect();
+    all_at_once(&mut client, &grants);
+    let releases: Vec<(&str, Value)> = (0..12_000)
+        .step_by(3)
+        .map(|n| {
+            ("ip.release", json!({"network": network(n), "owner": format!("o{}", n % 997), "slot": n.to_string()}))
+        })
+        .collect();
+    all_at_once(&mut client, &releases);
+    let asks = [
+        json!({"owner": "o5"}),
+        json!({"address": "10.2.1.7"}),
+        json!({"network": "n1", "owner": "o996"}),
+        json!({"owner": "nobody"}),
+        json!({"scope": "default", "network": "n3", "limit": 5_000}),
+    ];
+    let first: Vec<Vec<Value>> = asks.iter().map(|ask| history(&mut client, ask.clone())).collect();
+    assert_eq!(first[0].iter().filter(|event| event["type"] == "granted").count(), 13);
+    assert_eq!(first[4].len(), 4_000);
+    // Some chapters are closed by now, or soon.
+    let end = Instant::now() + Duration::from_secs(4);
+    while Instant::now() < end {
+        for (ask, first) in asks.iter().zip(&first) {
+            assert_eq!(history(&mut client, ask.clone()), *first, "{ask}");
+        }
+    }
+}
+
+#[test]
+fn what_was_granted_before_the_history_that_is_kept_is_told_all_the_same() {
+    let server = TestServer::over(Arc::new(MemoryStore::keeping(1, 30_000)), |_| {});
+    let mut client = server.with_lan();
+    let kept = client.allocate("kept");
+    client.allocate("changed");
+    server.clock.advance_ms(10_000);
+    let then = client.ok("server.info", json!({}))["time"].clone();
+    server.clock.advance_ms(10_000);
+    for n in 0..300 {
+        let (owner, slot) = ("busy", n.to_string());
+        client.ok("ip.allocate", json!({"network": "lan", "owner": owner, "slot": slot, "note": "x".repeat(200)}));
+        client.ok("ip.release", json!({"network": "lan", "owner": owner, "slot": slot}));
+    }
+    client.ok("ip.release", json!({"network": "lan", "owner": "changed"}));
+    assert!(history(&mut client, json!({"owner": "kept"})).is_empty(), "it is older than what is kept");
+    let at = |client: &mut Client, ask: Value| history(client, ask);
+    let told_of = at(&mut client, json!({"address": kept["address"], "at": then}));
+    assert_eq!(told(&told_of), ["granted kept"]);
+    assert_eq!((&told_of[0]["time"], &told_of[0]["by"]), (&kept["created_at"], &json!("unknown")));
+    assert_eq!(told(&at(&mut client, json!({"owner": "changed", "at": then}))), ["granted changed"]);
+    assert!(at(&mut client, json!({"owner": "busy", "at": then})).is_empty());
+    let both = at(&mut client, json!({"network": "lan", "at": then}));
+    assert_eq!(told(&both), ["granted kept", "granted changed"]);
+    // A cursor from before is refused, with one that is good.
+    let lost = client.call("events.watch", json!({"network": "lan", "since": told_of[0]["cursor"]}));
+    assert_eq!(lost["error"]["data"]["kind"], "cursor_lost", "{lost}");
+    let common = lost["error"]["data"]["last_common"].clone();
+    client.ok("events.watch", json!({"network": "lan", "since": common}));
+}
