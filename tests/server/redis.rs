@@ -119,7 +119,7 @@ fn a_stop_lets_the_next_owner_begin_before_slow_clients_have_taken_their_answers
     let mut slow = server.client();
     // More than sockets take in.
     slow.raw((0..400).map(|id| line(id, "rpc.discover", &json!({}))).collect::<String>());
-    let lease = || -> String { redis.ask(&["HGET", "allod:{0}:head", "lease"]) };
+    let lease = || -> String { redis.ask(&["HGET", "{allod}:0:head", "lease"]) };
     assert_eq!(client.allocate("before")["created"], true);
     assert_ne!(lease(), "0");
     server.running.stopper().cancel();

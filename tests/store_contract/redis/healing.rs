@@ -128,7 +128,7 @@ fn an_own_take_over_that_was_lost_is_repeated_where_no_changes_are_kept() {
         }
         ended.unwrap();
         assert_eq!((begun.head.epoch, begun.head.token), (Epoch(3), token(3)));
-        assert_eq!(replicas[0].ask::<String>(&["HGET", "allod:{0}:head", "epoch"]), "3");
+        assert_eq!(replicas[0].ask::<String>(&["HGET", "{allod}:0:head", "epoch"]), "3");
         assert_eq!(begun.held().len(), 11);
         assert_eq!(begun.store.health(), StoreHealth::Ready);
     }

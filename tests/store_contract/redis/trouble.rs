@@ -234,7 +234,7 @@ fn a_user_who_may_not_write_is_refused_at_the_start() {
 #[test]
 fn a_right_that_is_taken_away_in_the_middle_of_a_script_leaves_its_outcome_unknown() {
     let Some(mut begun) = Begun::new(&[]) else { return };
-    let () = begun.server.ask(&["ACL", "SETUSER", "allod", "on", ">secret", "~allod:*", "+@all"]);
+    let () = begun.server.ask(&["ACL", "SETUSER", "allod", "on", ">secret", "~{allod}:*", "+@all"]);
     wait(begun.store.release()).unwrap();
     let url = begun.server.url().replace("redis://", "redis://allod:secret@");
     begun.store = RedisStore::open(Options { url, ..begun.server.options() }).unwrap();
@@ -244,7 +244,7 @@ fn a_right_that_is_taken_away_in_the_middle_of_a_script_leaves_its_outcome_unkno
     let () = begun.server.ask(&["ACL", "SETUSER", "allod", "-zadd"]);
     let refused = begun.commit(vec![put("10.0.9.1", 6, None)]);
     assert!(matches!(&refused, Err(CommitError::Unknown { .. })), "{refused:?}");
-    let key = "allod:{0}:4:00000000-0000-0000-0000-000000000001:0a000900";
+    let key = "{allod}:0:4:00000000-0000-0000-0000-000000000001:0a000900";
     assert_eq!(begun.server.ask::<u64>(&["HLEN", key]), 1, "it was refused before it wrote anything");
     // Refused before the script begins: nothing was done, and that is said.
     let () = begun.server.ask(&["ACL", "SETUSER", "allod", "-evalsha"]);
