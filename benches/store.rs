@@ -129,15 +129,7 @@ fn commits(criterion: &mut Criterion) {
 }
 
 fn head_zero() -> Head {
-    Head {
-        epoch: Epoch(1),
-        token: Token(1),
-        parent: Token(0),
-        seq: Seq(0),
-        digest: Digest(0),
-        time: ShardTime(0),
-        generation: Generation(0),
-    }
+    Head { epoch: Epoch(1), token: Token(1), ..Head::default() }
 }
 
 fn load(criterion: &mut Criterion) {

@@ -35,6 +35,8 @@ pub struct Server {
     /// Open connections.
     pub max_connections: u64,
     /// See `config/server.toml`.
+    pub max_behind_bytes: u64,
+    /// See `config/server.toml`.
     pub idle_timeout_seconds: u64,
     /// See `config/server.toml`.
     pub slow_client_seconds: u64,
@@ -55,6 +57,7 @@ impl Default for Server {
             max_line_bytes: limits::LINE_BYTES_MAX as u64,
             max_body_bytes: limits::BODY_BYTES_MAX as u64,
             max_connections: limits::CONNECTIONS_MAX as u64,
+            max_behind_bytes: limits::BEHIND_BYTES_MAX as u64,
             idle_timeout_seconds: 3_600,
             slow_client_seconds: 30,
             partial_line_seconds: 30,
@@ -187,6 +190,7 @@ const RANGES: &[(&str, u64, u64)] = &[
     ("server.max_line_bytes", 1 << 10, 64 << 20),
     ("server.max_body_bytes", 1 << 10, 1 << 30),
     ("server.max_connections", 1, 65_536),
+    ("server.max_behind_bytes", 0, 4 << 30),
     ("server.idle_timeout_seconds", 0, 604_800),
     ("server.slow_client_seconds", 1, 3_600),
     ("server.partial_line_seconds", 1, 3_600),

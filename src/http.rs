@@ -1,7 +1,10 @@
-//! HTTP: `POST /rpc` for curl, browsers and bulk; `/metrics`, `/healthz`, `/readyz`, `/openrpc.json`. No logic of its own.
+//! HTTP: `POST /rpc` for curl, browsers and bulk; `GET /events` as server-sent events; `/metrics`, `/healthz`, `/readyz`,
+//! `/openrpc.json`. No logic of its own.
 //!
 //! Runs on a thread of its own, so that a scrape does not disturb connections. A body is a [`Session`] of its own: same
 //! order, same bounds, same answers as on TCP; a body of notifications alone is answered 204.
+
+mod events;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -26,14 +29,17 @@ const BODIES_MAX: usize = 256;
 struct App {
     server: Arc<Server>,
     room: Arc<tokio::sync::Semaphore>,
+    streams: Arc<tokio::sync::Semaphore>,
 }
 
 /// Serves until the server stops, then finishes what was begun.
 pub async fn serve(listener: TcpListener, server: Arc<Server>) {
     let stop = server.stop.clone();
-    let app = App { server, room: Arc::new(tokio::sync::Semaphore::new(BODIES_MAX)) };
+    let room = |places| Arc::new(tokio::sync::Semaphore::new(places));
+    let app = App { server, room: room(BODIES_MAX), streams: room(events::STREAMS_MAX) };
     let router = Router::new()
         .route("/rpc", post(rpc))
+        .route("/events", get(events::events))
         .route("/metrics", get(metrics))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
@@ -83,6 +89,10 @@ async fn rpc(State(app): State<App>, request: Request<Body>) -> Response {
             };
         }
     };
+    if app.server.stop.is_cancelled() {
+        // It came in slowly: nothing of it was looked at.
+        return plain(StatusCode::SERVICE_UNAVAILABLE, "the server is stopping");
+    }
     let task = app.server.tasks.token();
     let (mut session, mut inlet) = Session::new(Arc::clone(&app.server), CompactString::const_new("anonymous"));
     session.begin(Instant::now());

@@ -28,7 +28,7 @@
 //! | [`serve`], [`config`] | starting and stopping; what can be set | |
 //! | [`client`], [`cli`] | calls over TCP; what was typed, and what is printed | actors, the rules |
 //!
-//! [`limits`], [`metrics`] and [`telemetry`] are leaves that all may use, the core only `limits`. The directions are a
+//! [`limits`], [`metrics`] and [`telemetry`] are leaves that all may use, the core only `limits`; tests have `fuzz`. The directions are a
 //! table in `tests/it/tidy/directions.rs`, and a test.
 //!
 //! # Life of an `ip.allocate`
@@ -105,6 +105,8 @@ pub mod cli;
 pub mod client;
 pub mod config;
 pub mod core;
+#[cfg(test)]
+mod fuzz;
 pub mod http;
 pub mod limits;
 pub mod metrics;

@@ -76,6 +76,8 @@ pub const POOLS_MAX: usize = 16_384;
 pub const RESERVED_RANGES_MAX: usize = 16_384;
 /// Members of `ips` of one `ip.acquire`.
 pub const ACQUIRE_IPS_MAX: usize = 256;
+/// Instances of one deployment's request.
+pub const INSTANCES_MAX: usize = 10_000;
 /// How long a node owns a shard without renewing it: after that another one may take it.
 pub const NODE_LEASE_MS: u64 = 5_000;
 /// How often it is renewed.
@@ -100,8 +102,9 @@ pub const HOSTNAME_BYTES_MAX: usize = 253;
 pub const HOSTNAME_PART_BYTES_MAX: usize = 63;
 /// Bytes of a zone, of `l2.mode` and of `l2.link`.
 pub const ZONE_BYTES_MAX: usize = 128;
-/// Bytes of a cursor or of `after`, which clients hand back as they got them.
-pub const CURSOR_BYTES_MAX: usize = 1_024;
+/// Bytes of a cursor or of `after`, which clients hand back as they got them. A cursor over all networks has some thirty
+/// for each shard.
+pub const CURSOR_BYTES_MAX: usize = 64 << 10;
 /// Claimants that one `claimant.mark` or `claimant.sweep` names.
 pub const SWEEP_CLAIMANTS_MAX: usize = 10_000;
 /// Claimants that are marked for all sweeps together; beyond it: `overloaded`.
@@ -119,12 +122,29 @@ pub const SWEEP_LISTED_MAX: usize = 1_000;
 /// Largest generation or version: what every JSON reader keeps exactly.
 pub const JSON_NUMBER_MAX: u64 = (1 << 53) - 1;
 
+/// Events that are told at once.
+pub const EVENTS_PAGE_MAX: usize = 256;
+/// Bytes of history that are read at once for somebody who watches.
+pub const EVENTS_PAGE_BYTES: usize = 1 << 20;
+/// How long an owner lets somebody wait for events before it says that there are none.
+pub const EVENTS_WAIT_MS_MAX: u64 = 10_000;
+/// How often who watches is told where they stand, if nothing else is.
+pub const BOOKMARK_EVERY_MS: u64 = 10_000;
+/// Subscriptions of one connection.
+pub const WATCHES_MAX: usize = 64;
+/// Bytes of changes that the owner keeps in memory for those who watch. Default of `server.max_behind_bytes`.
+pub const BEHIND_BYTES_MAX: usize = 32 << 20;
+
 /// Bytes of one frame between nodes. A page of ten thousand plain records has some three million.
 pub const PEER_FRAME_BYTES_MAX: usize = 64 << 20;
 /// Bytes of one frame between nodes before each has proved to know the cluster's secret.
 pub const PEER_HANDSHAKE_FRAME_BYTES_MAX: usize = 2 << 10;
 /// Nodes that are connected to one node.
 pub const PEERS_MAX: usize = 64;
+/// Connections to a node that have not introduced themselves; beyond it the oldest gives way.
+pub const PEER_STRANGERS_MAX: usize = 64;
+/// The same of one address.
+pub const PEER_STRANGERS_PER_ADDRESS_MAX: usize = 16;
 /// Requests that one node has under way at another; beyond it: `overloaded`.
 pub const PEER_IN_FLIGHT_REQUESTS_MAX: usize = 32_768;
 /// Bytes of requests that wait for the socket to another node; beyond it: `overloaded`.
@@ -157,6 +177,7 @@ const _: () = assert!(EXPIRE_STEPS_MAX <= BATCH_CHANGES_MAX);
 const _: () = assert!(ACQUIRE_IPS_MAX * 2 <= BATCH_CHANGES_MAX);
 const _: () = assert!(LINE_BYTES_MAX <= BODY_BYTES_MAX);
 const _: () = assert!(LIST_PAGE_RECORDS_DEFAULT <= LIST_PAGE_RECORDS_MAX);
+const _: () = assert!(PEER_STRANGERS_PER_ADDRESS_MAX < PEER_STRANGERS_MAX);
 const _: () = assert!(PEER_FRAME_BYTES_MAX >= 2 * ANSWER_BYTES_MAX);
 const _: () = assert!(PEER_QUEUE_BYTES_MAX >= PEER_FRAME_BYTES_MAX);
 const _: () = assert!(PEER_IN_FLIGHT_REQUESTS_MAX >= NETWORK_QUEUE_REQUESTS_MAX);

@@ -49,6 +49,10 @@ pub struct Metrics {
     pub connections_accepted: IntCounter,
     /// Connections closed by the server, by reason.
     pub connections_closed: IntCounterVec,
+    /// Subscriptions to events.
+    pub watches: IntGauge,
+    /// Subscriptions that the server ended, by reason.
+    pub watches_ended: IntCounterVec,
 }
 
 impl std::fmt::Debug for Metrics {
@@ -144,6 +148,13 @@ impl Metrics {
                 "Connections that the server closed, by reason. A rise of slow or limit means clients that do not read, or too many.",
                 &["reason"],
             ),
+            watches: IntGauge::new("allod_watches", "Subscriptions to events, over TCP and HTTP.")
+                .expect("names are constants"),
+            watches_ended: counters(
+                "allod_watches_ended_total",
+                "Subscriptions that the server ended, by reason. A rise of lagged means clients that take events too slowly; any cursor_lost, a history that is too short for them or a failover that lost changes.",
+                &["reason"],
+            ),
         };
         let build = Gauge::with_opts(
             Opts::new("allod_build_info", "Always 1; the labels tell what runs.")
@@ -167,6 +178,8 @@ impl Metrics {
             Box::new(metrics.connections.clone()),
             Box::new(metrics.connections_accepted.clone()),
             Box::new(metrics.connections_closed.clone()),
+            Box::new(metrics.watches.clone()),
+            Box::new(metrics.watches_ended.clone()),
             Box::new(build),
             Box::new(prometheus::process_collector::ProcessCollector::for_self()),
         ];

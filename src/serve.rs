@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! check configuration ▶ open store ▶ take and load shards ▶ start actors ▶ apply network files ▶ open ports ▶ `ready …`
-//! SIGTERM ▶ accept nothing ▶ read nothing ▶ answer what was read ▶ close connections ▶ drain commits ▶ close store
+//! SIGTERM ▶ accept nothing ▶ read nothing ▶ answer what was read ▶ drain commits ▶ let the next owner begin
+//!         ▶ wait for clients that are slow to take their answers ▶ close connections ▶ close store
 //! ```
 //!
 //! [`run`] is the process; [`start`] is a server inside another process, for tests and `allod try`: any store, any clock.
@@ -40,7 +41,6 @@ use crate::config::{Config, Sources, StoreKind};
 use crate::core::command::NetworkInput;
 use crate::limits::PEER_HANDSHAKE_MS;
 use crate::metrics::Metrics;
-use crate::peer::link::LinkState;
 use crate::server::cluster::Nodes;
 use crate::server::forwarded::Forwarded;
 use crate::server::role::{Role, Seat};
@@ -49,6 +49,7 @@ use crate::store::Store;
 use crate::store::embedded::{self, EmbeddedStore};
 use crate::store::memory::MemoryStore;
 use crate::store::redis::{Options as RedisOptions, RedisStore};
+use crate::telemetry::Seldom;
 use crate::{http, telemetry};
 
 /// What `allod serve` was asked for.
@@ -310,7 +311,7 @@ async fn live(options: Options, stop: CancellationToken, ready: Ready) -> Ended 
         Ok((server, mut keeper, tcp, http)) => {
             let _ = ready.send(Ok((tcp, http)));
             let ended = keeper.keep(&stop).await;
-            take_down(&server, &stop, shutdown).await;
+            take_down(&server, &mut keeper, &stop, shutdown).await;
             match ended {
                 Ended::Stopped => keeper.end().await,
                 Ended::Failed(_) => ended,
@@ -350,6 +351,7 @@ async fn bring_up(
         started: Instant::now(),
         stop,
         tasks: TaskTracker::new(),
+        asking: TaskTracker::new(),
         peers: TaskTracker::new(),
         nodes: Nodes::default(),
         sessions: AtomicU64::new(0),
@@ -388,6 +390,7 @@ fn bounds(config: &Config) -> Bounds {
         line_bytes: bytes(config.server.max_line_bytes),
         body_bytes: bytes(config.server.max_body_bytes),
         connections: bytes(config.server.max_connections),
+        behind_bytes: bytes(config.server.max_behind_bytes),
         idle: Duration::from_secs(config.server.idle_timeout_seconds),
         slow_client: Duration::from_secs(config.server.slow_client_seconds),
         partial_line: Duration::from_secs(config.server.partial_line_seconds),
@@ -443,6 +446,7 @@ fn serve_http(listener: std::net::TcpListener, server: Arc<Server>) -> Result<()
 /// Accepts clients and deals them over the reactor threads.
 async fn accept(listener: TcpListener, server: Arc<Server>) {
     let mut next = 0;
+    let failures = Seldom::new(Duration::from_secs(1)..=Duration::from_secs(60));
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -452,7 +456,9 @@ async fn accept(listener: TcpListener, server: Arc<Server>) {
             Ok(accepted) => accepted,
             Err(error) => {
                 // Out of descriptors, mostly: those that are open go on, and close.
-                tracing::warn!(%error, "cannot accept");
+                if let Some(unsaid) = failures.turn() {
+                    tracing::warn!(%error, unsaid, "cannot accept");
+                }
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             }
@@ -481,20 +487,23 @@ async fn accept(listener: TcpListener, server: Arc<Server>) {
     }
 }
 
-async fn take_down(server: &Arc<Server>, stop: &CancellationToken, bound: Duration) {
+/// Accepts and reads nothing more, answers what was read, gives the register up, and only then waits for sockets.
+async fn take_down(server: &Arc<Server>, keeper: &mut Keeper, stop: &CancellationToken, bound: Duration) {
     let begun = Instant::now();
     stop.cancel();
     server.tasks.close();
     server.peers.close();
-    let all = async { tokio::join!(server.tasks.wait(), server.peers.wait()) };
-    if tokio::time::timeout(bound, all).await.is_err() {
-        tracing::warn!(left = server.tasks.len(), "stopping without waiting longer for connections");
+    if let Some(shared) = server.seat.role().actors() {
+        // Nobody is kept waiting for events.
+        shared.feed.close();
     }
-    let left = bound.saturating_sub(begun.elapsed()).max(Duration::from_millis(100));
-    if let Some(shared) = server.seat.role().actors()
-        && tokio::time::timeout(left, shared.drained()).await.is_err()
-    {
-        tracing::warn!("stopping with commits under way");
+    if !keeper.lay_down(bound).await {
+        tracing::warn!("stopping with requests under way");
+    }
+    let left = bound.saturating_sub(begun.elapsed());
+    let all = async { tokio::join!(server.tasks.wait(), server.peers.wait()) };
+    if tokio::time::timeout(left, all).await.is_err() {
+        tracing::warn!(left = server.tasks.len(), "stopping without waiting longer for connections");
     }
     tracing::info!(took_ms = begun.elapsed().as_millis() as u64, "stopped");
 }
@@ -519,9 +528,7 @@ async fn make(role: &Role, input: NetworkInput) -> Result<(), CannotStart> {
         Role::Owner(shared) => coordinator::spawn(shared, 0, order, outlet),
         Role::Follower { link, .. } => {
             // It began to connect a moment ago.
-            let mut state = link.state();
-            let connected = state.wait_for(|state| matches!(state, LinkState::Connected(_)));
-            if tokio::time::timeout(Duration::from_millis(PEER_HANDSHAKE_MS), connected).await.is_err() {
+            if !link.connected(Duration::from_millis(PEER_HANDSHAKE_MS)).await {
                 return Err(cannot(format!("network `{name}`: the node that owns the register is not reached")));
             }
             link.job(u64::MAX, 0, order, &outlet);
@@ -535,7 +542,7 @@ async fn make(role: &Role, input: NetworkInput) -> Result<(), CannotStart> {
             let error = crate::server::faults::error_of(&fault);
             Err(cannot(format!("network `{name}` of the network file: {error}")))
         }
-        Some(Told::Replies(_) | Told::Waits(_)) | None => {
+        Some(Told::Replies(_) | Told::Waits(_) | Told::Notice(_)) | None => {
             Err(cannot(format!("network `{name}` of the network file: the server is stopping")))
         }
     }

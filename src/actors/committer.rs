@@ -34,6 +34,7 @@ mod queue;
 mod unit;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -50,6 +51,7 @@ use super::{Applied, Fatal, Fault, Told};
 use crate::core::types::NetworkId;
 use crate::limits::TIME_MARK_SECONDS;
 use crate::store::{Act, Batch, CommitError, Committed, Head, Seq, ShardId, StoreError, StoreHealth};
+use crate::telemetry::Seldom;
 
 /// Groups handed to the store and not answered. Measured: two keep the store busy while the next fills; more only make
 /// groups smaller (PERFORMANCE.md, "Effect of batch size, window, mailbox").
@@ -60,6 +62,8 @@ pub const COMMIT_DEADLINE: Duration = Duration::from_secs(2);
 const LOOK_AT_TIME_EVERY: Duration = Duration::from_secs(5);
 const RETRY_AFTER: Duration = Duration::from_millis(10);
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(1);
+/// How soon, and how seldom at the end, it is said again that the store does not do what it shall.
+const SAID_EVERY: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(30);
 
 #[derive(Debug)]
 struct Group {
@@ -99,6 +103,9 @@ pub struct Committer {
     loading: HashSet<ShardId>,
     drained: Vec<oneshot::Sender<()>>,
     fatal: bool,
+    /// How often it is said that a commit is tried again, and that a shard cannot be taken or loaded yet.
+    retries: Seldom,
+    failures: Arc<Seldom>,
 }
 
 impl Committer {
@@ -120,6 +127,8 @@ impl Committer {
             loading: HashSet::new(),
             drained: Vec::new(),
             fatal: false,
+            retries: Seldom::new(SAID_EVERY),
+            failures: Arc::new(Seldom::new(SAID_EVERY)),
         }
     }
 
@@ -212,9 +221,17 @@ impl Committer {
         }
         let mut acts: BTreeMap<ShardId, Vec<Act>> =
             counts.into_iter().map(|(shard, count)| (shard, Vec::with_capacity(count))).collect();
-        for part in units.iter_mut().flat_map(|unit| &mut unit.parts) {
-            if let Some(of_shard) = acts.get_mut(&part.lane.shard) {
-                of_shard.append(&mut part.acts);
+        let mut steps: BTreeMap<ShardId, u32> = BTreeMap::new();
+        for unit in units {
+            unit.behind = unit.parts.first().and_then(|part| {
+                let shard = part.lane.shard;
+                acts.contains_key(&shard).then(|| steps.get(&shard).copied().unwrap_or(0))
+            });
+            for part in &mut unit.parts {
+                if let Some(of_shard) = acts.get_mut(&part.lane.shard) {
+                    of_shard.append(&mut part.acts);
+                    *steps.entry(part.lane.shard).or_default() += part.changes as u32;
+                }
             }
         }
         let mut batches = Vec::with_capacity(acts.len());
@@ -222,6 +239,7 @@ impl Committer {
             let Some(line) = self.lines.get_mut(&shard) else { continue };
             line.seq = Seq(line.seq.0 + 1);
             line.generation = line.generation.max(highest(&acts));
+            self.shared.note_generation(line.generation);
             line.time = self.shared.shard_time(shard);
             batches.push(Batch {
                 shard,
@@ -278,12 +296,8 @@ impl Committer {
                         tracing::error!("the store acknowledged other batches than it was given");
                         return self.stop("the store acknowledged other batches than it was given");
                     }
-                    for committed in &committed {
-                        if let Some(line) = self.lines.get_mut(&committed.shard) {
-                            line.durable = (committed.seq, committed.digest);
-                        }
-                    }
                     let Some(group) = self.in_flight.pop_front() else { break };
+                    self.durable(&group, &committed);
                     for unit in group.units {
                         self.leave(&unit, |standing| standing.in_flight -= 1);
                         self.settle(unit);
@@ -312,8 +326,22 @@ impl Committer {
         }
     }
 
+    /// A group is durable: who proves, answers or watches learns how far.
+    fn durable(&mut self, group: &Group, committed: &[Committed]) {
+        for committed in committed {
+            if let Some(line) = self.lines.get_mut(&committed.shard) {
+                line.durable = (committed.seq, committed.digest);
+            }
+        }
+        if !group.batches.is_empty() {
+            let bytes = group.units.iter().map(Unit::bytes).sum();
+            self.shared.feed.publish(&group.batches, committed, bytes, self.shared.clock.boot_ms());
+        }
+    }
+
     /// Durable: the answers leave, and the networks learn it.
     fn settle(&mut self, mut unit: Unit) {
+        unit.place(|shard| Some(self.lines.get(&shard)?.tip(shard)));
         let answers = std::mem::take(&mut unit.answers);
         if let Some(outlet) = &unit.outlet {
             // A closed outlet is a client that hung up: the change stands, nobody is left to tell.

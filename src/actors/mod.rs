@@ -27,7 +27,9 @@
 pub mod clock;
 pub mod committer;
 pub mod coordinator;
+pub mod deployments;
 pub mod directory;
+pub mod events;
 pub mod figures;
 pub mod macs;
 pub mod network;
@@ -117,6 +119,13 @@ pub enum Fault {
         /// The sentence.
         problem: String,
     },
+    /// The history that a cursor names is not there.
+    CursorLost {
+        /// Why, as a sentence.
+        problem: String,
+        /// The last cursor of it that is still good.
+        last_common: events::Cursor,
+    },
     /// A bug. The id is found in the log.
     Internal {
         /// Random, in the log line of the panic.
@@ -134,6 +143,7 @@ impl Fault {
             | Fault::Overloaded { .. }
             | Fault::Unavailable { .. }
             | Fault::NotReady { .. }
+            | Fault::CursorLost { .. }
             | Fault::Stopped { .. }
             | Fault::Internal { .. } => false,
         }
@@ -145,6 +155,24 @@ impl Fault {
             refusal.note_wait(waited_ms);
         }
         self
+    }
+
+    /// What stands in the way, without its full stop.
+    pub fn problem(&self) -> String {
+        match self {
+            Fault::Refused(refusal) => refusal.to_string(),
+            Fault::Overloaded { problem, .. }
+            | Fault::Unavailable { problem, .. }
+            | Fault::CursorLost { problem, .. }
+            | Fault::Stopped { problem } => problem.clone(),
+            Fault::NotReady { reason, .. } => format!("a network is not ready ({})", reason.word()),
+            Fault::Internal { id } => format!("a bug in the server; its log has the story under {id}"),
+        }
+    }
+
+    /// The same, after a part of what was asked was done: nobody is to believe that nothing was.
+    pub fn after(self, done: &str) -> Self {
+        Fault::Unavailable { applied: Applied::Unknown, problem: format!("{done}; then: {}", self.problem()) }
     }
 }
 
@@ -175,6 +203,21 @@ pub enum Told {
     Job(u32, Result<coordinator::Done, Box<Fault>>),
     /// These found no capacity and wait: what was asked behind them need not wait for them. Their answers come later.
     Waits(Vec<u32>),
+    /// What a subscription of the client's connection has to say.
+    Notice(Notice),
+}
+
+/// Lines for a client that were not asked for one by one.
+#[derive(Debug)]
+pub struct Notice {
+    /// Of which subscription.
+    pub subscription: u64,
+    /// Whole lines.
+    pub lines: Vec<u8>,
+    /// They are its last.
+    pub ends: bool,
+    /// Comes back when they are written: a subscription has few such places.
+    pub place: tokio::sync::OwnedSemaphorePermit,
 }
 
 /// Where answers go: one message for all requests of one socket read that became durable together. Unbounded as a
@@ -188,6 +231,25 @@ pub type Outlet = mpsc::UnboundedSender<Told>;
 )]
 pub fn outlet<T>() -> (mpsc::UnboundedSender<T>, mpsc::UnboundedReceiver<T>) {
     mpsc::unbounded_channel()
+}
+
+/// The answer of an outlet that was made for one request. None: whoever had the request died before it answered.
+pub async fn only_answer(answers: mpsc::UnboundedReceiver<Told>) -> Option<Answer> {
+    only_answer_telling(answers, || {}).await
+}
+
+/// The same for a request that may wait: `waits` is called when it does.
+pub async fn only_answer_telling(
+    mut answers: mpsc::UnboundedReceiver<Told>,
+    mut waits: impl FnMut(),
+) -> Option<Answer> {
+    loop {
+        match answers.recv().await? {
+            Told::Waits(_) => waits(),
+            Told::Replies(mut replies) => return Some(replies.pop()?.answer),
+            Told::Job(..) | Told::Notice(_) => return None,
+        }
+    }
 }
 
 /// Answers many requests alike.

@@ -349,7 +349,7 @@ impl Handler<Tick> for NetworkActor {
 
 impl NetworkActor {
     fn loaded(&mut self, loaded: Loaded, ctx: &mut Context<Self>) {
-        let Loaded { image, floor, incarnation } = loaded;
+        let Loaded { image, deployment: _, floor, incarnation } = loaded;
         if !matches!(self.phase, Phase::Loading { .. }) {
             return;
         }

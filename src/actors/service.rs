@@ -5,28 +5,36 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use actix::ArbiterHandle;
 use actix::prelude::*;
 use tokio::sync::{mpsc, oneshot};
+use tokio_util::task::TaskTracker;
 
 use super::clock::{Clock, ShardClock};
 use super::committer::{self, Committer, Drained, Enqueue, Part, Reload, Staged, Unit, chain, generation_floor};
+use super::deployments::Deployments;
 use super::directory::{self, Directory, Gone, Reloaded};
+use super::events::Feed;
+use super::events::names::Named;
 use super::macs::Macs;
 use super::network::{Birth, NetworkActor};
 use super::routes::{Lane, Permits, Published, Route, Routes};
 use super::sweeps::Sweeps;
 use super::timers::{self, Timers};
 use super::waits::Waits;
-use super::{Fatal, Outlet, Reply, Told, shard_of};
+use super::{Fatal, Outlet, Reply, shard_of};
 use crate::core::command::Command;
 use crate::core::network::Network;
 use crate::core::outcome::Outcome;
 use crate::core::state::{NetworkConfig, SubnetConfig};
-use crate::core::types::{NetworkId, ShardTime, WallTime};
+use crate::core::types::{Generation, NetworkId, ShardTime};
 use crate::metrics::Metrics;
 use crate::store::{Epoch, Head, NetworkImage, ShardId, ShardImage, Store, StoreError, StoreHealth, StoreInfo, Token};
+
+/// How often it is looked whether a network has decided what was asked of it, when everything comes to its end.
+const QUIET_LOOKED_AT_EVERY: Duration = Duration::from_millis(1);
 
 /// Called before each decision. A test panics here, or stops the world.
 pub type BeforeDecide = Arc<dyn Fn(&Command) + Send + Sync>;
@@ -50,12 +58,16 @@ pub struct Shared {
     pub clock: Arc<dyn Clock>,
     /// The routing table.
     pub routes: Routes,
+    /// Records of deployments.
+    pub deployments: Deployments,
     /// MACs in use, by realm.
     pub macs: Macs,
     /// What sweeps remember.
     pub sweeps: Arc<Sweeps>,
     /// Requests that wait.
     pub waits: Arc<Waits>,
+    /// What happened, for those who watch.
+    pub feed: Feed,
     /// Figures for `/metrics`.
     pub metrics: Arc<Metrics>,
     /// What tests hang in.
@@ -68,8 +80,14 @@ pub struct Shared {
     directory: OnceLock<Addr<Directory>>,
     fatal: mpsc::UnboundedSender<Fatal>,
     over: AtomicBool,
+    /// It was said that the directory is no more.
+    missed: AtomicBool,
+    /// Jobs that are not answered.
+    pub(super) jobs: TaskTracker,
     /// How often each shard was taken over.
     epochs: Vec<AtomicU64>,
+    /// Highest generation that was given in any network, deleted ones included.
+    generation: AtomicU64,
 }
 
 impl Shared {
@@ -81,6 +99,17 @@ impl Shared {
     /// A shard was taken anew.
     pub(super) fn note_epoch(&self, shard: ShardId, epoch: Epoch) {
         self.epochs[usize::from(shard.0)].store(epoch.0, Ordering::Relaxed);
+    }
+
+    /// A generation is about to become durable, or was found in the store.
+    pub(super) fn note_generation(&self, generation: Generation) {
+        self.generation.fetch_max(generation.0, Ordering::Relaxed);
+    }
+
+    /// A network that is made or loaded now gives generations above this one only. Over all shards: a network that is made
+    /// again under its name may live in another one, and the clock may have gone back meanwhile.
+    pub(super) fn generation_floor(&self) -> Generation {
+        generation_floor(Generation(self.generation.load(Ordering::Relaxed)), self.clock.wall())
     }
 
     /// Time of a shard now.
@@ -152,12 +181,9 @@ impl Shared {
         if self.info.ownership_is_standing {
             return true;
         }
-        let (outlet, mut told) = super::outlet();
+        let (outlet, told) = super::outlet();
         self.answer_proved(outlet, vec![Reply { ticket: 0, answer: Ok(Outcome::Done) }]);
-        match told.recv().await {
-            Some(Told::Replies(replies)) => replies.iter().all(|reply| reply.answer.is_ok()),
-            Some(Told::Job(..) | Told::Waits(_)) | None => false,
-        }
+        super::only_answer(told).await.is_some_and(|answer| answer.is_ok())
     }
 
     /// Asks a network's committer to load it again.
@@ -195,10 +221,18 @@ impl Shared {
         self.over.load(Ordering::Acquire)
     }
 
+    /// Something that the directory was to be told came after its end. Of a tenure that is over nobody need know.
+    pub(super) fn misses_directory(&self) {
+        if !self.over.load(Ordering::Acquire) && !self.missed.swap(true, Ordering::AcqRel) {
+            tracing::error!("the directory is no more");
+        }
+    }
+
     /// Ends all actors: this node does not own the register any more. Every request that is under way is answered, and
     /// nothing is acknowledged or written from here on. What is left of the memory goes with the last who hold it.
     pub fn retire(&self, problem: &str) {
         self.over.store(true, Ordering::Release);
+        self.feed.close();
         // A closed mailbox is an actor that ended before.
         for committer in self.committers.get().into_iter().flatten() {
             let _ = committer.try_send(committer::Retire(problem.to_owned()));
@@ -208,8 +242,21 @@ impl Shared {
         }
     }
 
+    /// Waits until everything that was asked is answered. Whoever calls it has seen to it that nothing more is asked.
+    pub async fn quiet(&self) {
+        self.jobs.close();
+        self.jobs.wait().await;
+        for route in self.routes.all() {
+            // A place in the queue is given back when what was decided is in the committer's mailbox.
+            while route.permits.waiting() > 0 {
+                tokio::time::sleep(QUIET_LOOKED_AT_EVERY).await;
+            }
+        }
+        self.drained().await;
+    }
+
     /// Waits until everything that was enqueued is definite.
-    pub async fn drained(&self) {
+    async fn drained(&self) {
         for committer in self.committers.get().into_iter().flatten() {
             let (told, done) = oneshot::channel();
             if committer.try_send(Drained(told)).is_ok() {
@@ -255,6 +302,8 @@ pub struct Parts {
     pub reactors: Vec<ArbiterHandle>,
     /// What tests hang in.
     pub hooks: Hooks,
+    /// Bytes of changes that are kept in memory for those who watch.
+    pub behind_bytes: usize,
     /// Told when the process can not go on.
     pub fatal: mpsc::UnboundedSender<Fatal>,
 }
@@ -271,6 +320,8 @@ pub enum CannotOwn {
         /// What is left of its lease.
         left_ms: u64,
     },
+    /// Another node took it over while this one did.
+    Overtaken(String),
     /// The store cannot be reached now.
     Unreachable(String),
     /// What cannot be loaded, and why, as a sentence.
@@ -282,9 +333,10 @@ pub enum CannotOwn {
 /// # Errors
 /// Who owns the register, or what cannot be loaded.
 pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
-    let Parts { store, clock, metrics, reactors, hooks, fatal } = parts;
+    let Parts { store, clock, metrics, reactors, hooks, behind_bytes, fatal } = parts;
     let info = store.info();
-    let images = take_and_load(&*store, &*clock, info.shards).await?;
+    let mut images = take_and_load(&*store, &*clock, info.shards).await?;
+    let records = images.iter_mut().flat_map(|(_, image)| std::mem::take(&mut image.deployments)).collect();
     let heads: Vec<(ShardId, Head)> = images.iter().map(|(shard, image)| (*shard, image.head)).collect();
     let shards = heads.iter().map(|(_, head)| ShardClock::new(head.time, &*clock)).collect();
     let timers: Vec<Arc<Timers>> = reactors.iter().map(|_| Arc::new(Timers::new(Arc::clone(&clock)))).collect();
@@ -294,6 +346,7 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
     let shared = Arc::new(Shared {
         info: info.clone(),
         routes: Routes::default(),
+        feed: Feed::new(clock.entropy(), &heads, behind_bytes),
         shards,
         committers: OnceLock::new(),
         directory: OnceLock::new(),
@@ -302,13 +355,17 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
         macs: Macs::default(),
         sweeps: Arc::default(),
         waits: Arc::default(),
+        deployments: Deployments::default(),
         metrics,
         hooks,
         reactors,
         timers,
         fatal,
         over: AtomicBool::new(false),
+        missed: AtomicBool::new(false),
+        jobs: TaskTracker::new(),
         epochs: heads.iter().map(|(_, head)| AtomicU64::new(head.epoch.0)).collect(),
+        generation: AtomicU64::new(heads.iter().map(|(_, head)| head.generation.0).max().unwrap_or_default()),
     });
     let groups: Vec<Vec<(ShardId, Head)>> =
         if info.commits_shards_together { vec![heads] } else { heads.into_iter().map(|head| vec![head]).collect() };
@@ -322,17 +379,20 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
         })
         .collect();
     let _ = shared.committers.set(committers); // Set once: `shared` was made above.
-    let wall = shared.clock.wall();
+    let floor = shared.generation_floor();
     let few = images.iter().map(|(_, image)| image.networks.len()).sum::<usize>() < NETWORKS_A_THREAD_MIN;
     let built = if few {
-        Ok(networks_of(images, wall))
+        Ok(networks_of(images, floor))
     } else {
         // Elsewhere than on this thread, which has a lease to keep.
-        tokio::task::spawn_blocking(move || networks_of(images, wall)).await
+        tokio::task::spawn_blocking(move || networks_of(images, floor)).await
     };
-    let built = built
-        .unwrap_or_else(|_| Err("the thread that builds the networks crashed".to_owned()))
-        .and_then(|networks| Ok((Directory::new(Arc::clone(&shared), &networks)?, networks)));
+    let filled = shared.deployments.fill(records, |id| shared.shard_of(id));
+    let built = filled.and(
+        built
+            .unwrap_or_else(|_| Err("the thread that builds the networks crashed".to_owned()))
+            .and_then(|networks| Ok((Directory::new(Arc::clone(&shared), &networks)?, networks))),
+    );
     let (directory, networks) = match built {
         Ok(built) => built,
         Err(problem) => {
@@ -342,6 +402,11 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
     };
     let directory = Directory::start_in_arbiter(&shared.reactors[0], move |_| directory);
     let _ = shared.directory.set(directory);
+    for network in &networks {
+        let id = network.config().id;
+        let since = (shared.feed.tip(shared.shard_of(id)).seq, u32::MAX);
+        shared.feed.names.note(id, since, Named::of(network.config()));
+    }
     let routes = networks
         .into_iter()
         .map(|network| {
@@ -363,7 +428,8 @@ async fn take_and_load(
 ) -> Result<Vec<(ShardId, ShardImage)>, CannotOwn> {
     let describe = |shard: ShardId, error: StoreError| match error {
         StoreError::Held { owner, address, left_ms, .. } => CannotOwn::Held { owner, address, left_ms },
-        StoreError::Io { .. } | StoreError::Fenced { .. } => CannotOwn::Unreachable(chain(&error)),
+        StoreError::Fenced { .. } => CannotOwn::Overtaken(chain(&error)),
+        StoreError::Io { .. } => CannotOwn::Unreachable(chain(&error)),
         error => CannotOwn::Damaged(format!("shard {} cannot be loaded: {}", shard.0, chain(&error))),
     };
     let tokens: Vec<(ShardId, Token)> = (0..shards).map(|shard| (ShardId(shard), Token(clock.entropy()))).collect();
@@ -387,12 +453,12 @@ async fn take_and_load(
 const NETWORKS_A_THREAD_MIN: usize = 64;
 
 /// Builds the networks of all images, on as many threads as there are processors; by id.
-fn networks_of(images: Vec<(ShardId, ShardImage)>, wall: WallTime) -> Result<Vec<Network>, String> {
+fn networks_of(images: Vec<(ShardId, ShardImage)>, floor: Generation) -> Result<Vec<Network>, String> {
     let of_shard = |(_, image): (ShardId, ShardImage)| {
-        let head = image.head;
-        image.networks.into_iter().map(move |network| (head, network))
+        let time = image.head.time;
+        image.networks.into_iter().map(move |network| (time, network))
     };
-    let images: Vec<(Head, NetworkImage)> = images.into_iter().flat_map(of_shard).collect();
+    let images: Vec<(ShardTime, NetworkImage)> = images.into_iter().flat_map(of_shard).collect();
     let useful = images.len() / NETWORKS_A_THREAD_MIN;
     let others = std::thread::available_parallelism().map_or(1, usize::from).min(useful).saturating_sub(1);
     let left = Mutex::new(images.into_iter());
@@ -401,10 +467,9 @@ fn networks_of(images: Vec<(ShardId, ShardImage)>, wall: WallTime) -> Result<Vec
         loop {
             // Only `next` runs under the lock.
             let next = left.lock().unwrap_or_else(PoisonError::into_inner).next();
-            let Some((head, image)) = next else { return Ok(built) };
+            let Some((time, image)) = next else { return Ok(built) };
             let id = image.config.id;
-            let floor = generation_floor(head.generation, wall);
-            let network = Network::load(image.config, image.subnets, image.entries, floor, head.time)
+            let network = Network::load(image.config, image.subnets, image.entries, floor, time)
                 .map_err(|problem| format!("network {id} cannot be loaded: {problem}"))?;
             built.push(network);
         }

@@ -43,7 +43,7 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
         ErrorKind::InUse => in_use(params, data, network.as_deref()),
         ErrorKind::NotOwner => format!("`allod who {address}` tells who holds it"),
         ErrorKind::WrongKind => format!("{} shows of which kind network and pools are", in_network("network get")),
-        ErrorKind::Conflict => conflict(method, network.as_deref(), &address),
+        ErrorKind::Conflict => conflict(method, params, network.as_deref(), &address),
         ErrorKind::QuotaExceeded => match &network {
             Some(network) => {
                 format!("release some, or raise it: `allod network update {network} --limit-per-owner COUNT`")
@@ -87,7 +87,7 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
 
 /// What to do when nobody knows whether a call took effect.
 pub fn after_lost(method: &str) -> String {
-    const SAFE: [&str; 9] = [
+    const SAFE: [&str; 11] = [
         "ip.allocate",
         "ip.claim",
         "ip.acquire",
@@ -96,6 +96,8 @@ pub fn after_lost(method: &str) -> String {
         "ip.update",
         "ip.decline",
         "deployment.apply",
+        "deployment.commit",
+        "deployment.revert",
         "claimant.mark",
     ];
     let reads = Method::from_name(method).is_some_and(|method| method.access() == Access::Read);
@@ -103,7 +105,12 @@ pub fn after_lost(method: &str) -> String {
         "it is safe to repeat the command: nothing is granted twice; `allod server ping` tells when the server is back"
             .to_owned()
     } else {
-        "whether it took effect is unknown; look first, with `allod ip list` or `allod network get NETWORK`".to_owned()
+        let look = if method == "deployment.delete" {
+            "`allod deployment get NAME`"
+        } else {
+            "`allod ip list` or `allod network get NETWORK`"
+        };
+        format!("whether it took effect is unknown; look first, with {look}")
     }
 }
 
@@ -116,7 +123,8 @@ fn retry_after(data: &Value) -> String {
 
 /// The subcommand that makes calls of this method; `allod call METHOD` where there is none of its own.
 fn command_of(method: &str) -> String {
-    let known = ["ip", "owner", "scope", "realm", "claimant", "network", "subnet", "pool", "reserved", "server"];
+    let known =
+        ["ip", "owner", "scope", "realm", "claimant", "network", "subnet", "pool", "reserved", "server", "deployment"];
     match method.split_once('.') {
         Some((noun, verb)) if known.contains(&noun) => format!("allod {noun} {verb}"),
         _ => "allod call".to_owned(),
@@ -129,6 +137,9 @@ fn not_found(method: &str, error: &RpcError, network: Option<&str>) -> String {
     let field = if missing_network { "network" } else { text(&error.data, "field").unwrap_or_default() };
     let noun = method.split('.').next().unwrap_or_default();
     match network {
+        _ if error.message.starts_with("deployment ") => {
+            "`allod deployment list` shows the deployments there are".to_owned()
+        }
         _ if field == "network" => "`allod network list` shows the networks there are".to_owned(),
         Some(network) if matches!(noun, "subnet" | "pool" | "reserved") || matches!(field, "subnet" | "pool") => {
             format!("`allod network get {network}` shows its subnets and pools")
@@ -202,12 +213,13 @@ fn in_use(params: &Value, data: &Value, network: Option<&str>) -> String {
     }
 }
 
-fn conflict(method: &str, network: Option<&str>, address: &str) -> String {
+fn conflict(method: &str, params: &Value, network: Option<&str>, address: &str) -> String {
     let network = network.unwrap_or("NETWORK");
     if method.starts_with("ip.") {
         format!("look at it again: `allod ip get {address} --network {network}`")
     } else if method.starts_with("deployment.") {
-        "look at it again: `allod call deployment.get deployment=NAME`".to_owned()
+        let name = text(params, "deployment").map_or("NAME".to_owned(), shell);
+        format!("look at it again: `allod deployment get {name}`")
     } else {
         format!("look at it again: `allod network get {network}`")
     }

@@ -1,12 +1,13 @@
 //! The command line: what was typed becomes calls, answers become text.
 //!
 //! ```text
-//! arguments (this file, ip, network, subnet, holders) ─▶ Ask ─▶ session ─▶ output ─▶ stdout
-//!                                                                  └─ failure, hint ─▶ stderr
+//! arguments (this file, ip, network, subnet, holders, deployment) ─▶ Ask ─▶ session ─▶ output ─▶ stdout
+//!                                                                              └─ failure, hint ─▶ stderr
 //! ```
 //!
 //! Data goes to stdout and words go to stderr; how a command ends is in [`exit`], how it fails in [`failure`]. Commands
-//! that are one call are tables of flags; those that are more have a file each: `apply`, `who`, `why_full`, `archive`.
+//! that are one call are tables of flags; those that are more have a file each: `apply`, `deployment`, `who`,
+//! `why_full`, `archive`.
 //!
 //! Review notes: does a new command that takes something away ask first, and refuse where nobody can be asked? Is every
 //! line of its help within 80 columns? Does its failure end with a command or a setting?
@@ -16,7 +17,9 @@ pub mod archive;
 pub mod args;
 pub mod backup;
 pub mod call;
+pub mod deployment;
 pub mod docs;
+pub mod document;
 pub mod exit;
 pub mod failure;
 pub mod hint;
@@ -114,6 +117,9 @@ enum Command {
     /// Scopes: deployments, tenants, namespaces
     #[command(subcommand)]
     Scope(holders::ScopeCommand),
+    /// Deployments: plan, apply, commit, revert what instances wish
+    #[command(subcommand)]
+    Deployment(deployment::DeploymentCommand),
     /// Realms: inside one, no address belongs to two networks
     #[command(subcommand)]
     Realm(holders::RealmCommand),
@@ -272,6 +278,10 @@ async fn dispatch(command: Command, session: &mut Session) -> Done<Exit> {
         Command::Network(command) => match command.ask() {
             Ok(ask) => ask,
             Err(command) => return several(command, session).await,
+        },
+        Command::Deployment(command) => match command.ask() {
+            Ok(ask) => ask,
+            Err(command) => return deployment::run(session, command).await,
         },
         Command::Who(args) => return who::run(session, &args).await,
         Command::Call(args) => return call::run(session, &args).await,

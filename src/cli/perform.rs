@@ -23,7 +23,8 @@ pub async fn perform(session: &mut Session, ask: Ask) -> Done<Exit> {
     let result = match ask.method {
         "ip.list" => pages(session, &ask, "reservations").await?,
         "network.list" => pages(session, &ask, "networks").await?,
-        "owner.release" | "scope.release" if !dry_run => until_empty(session, &ask).await?,
+        "deployment.list" => pages(session, &ask, "deployments").await?,
+        "owner.release" | "scope.release" | "deployment.delete" if !dry_run => until_empty(session, &ask).await?,
         _ => session.make(&ask).await?,
     };
     session.print(ask.method, &ask.params, &result)?;
@@ -132,7 +133,12 @@ fn remark(ask: &Ask, result: &Value) -> Option<String> {
     let length = |member: &str| result.get(member).and_then(Value::as_array).map(|list| list.len() as u64);
     match ask.method {
         "ip.list" => length("reservations").map(|count| counted(count, "reservation")),
-        "ip.release" | "owner.release" | "scope.release" => Some(match length("released").unwrap_or(0) {
+        "deployment.list" if length("deployments") == Some(0) => {
+            Some("no deployments; make one: `allod deployment apply FILE`".to_owned())
+        }
+        "deployment.commit" if length("released") == Some(0) => Some("nothing was to be let go".to_owned()),
+        "ip.release" | "owner.release" | "scope.release" | "deployment.commit" | "deployment.revert"
+        | "deployment.delete" => Some(match length("released").unwrap_or(0) {
             0 => "nothing was held".to_owned(),
             count => format!("released {}", counted(count, "reservation")),
         }),

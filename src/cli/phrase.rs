@@ -66,6 +66,20 @@ pub fn of(method: &str, params: &Value) -> String {
         }
         "reserved.add" => format!("reserve {}{in_network}", named("range", "")),
         "reserved.remove" => format!("end the reservation of {}{in_network}", named("range", "")),
+        "deployment.plan" => format!("plan deployment {}", named("deployment", "")),
+        "deployment.apply" => format!("apply deployment {}", named("deployment", "")),
+        "deployment.commit" | "deployment.revert" => {
+            let verb = method.trim_start_matches("deployment.");
+            let plan = params.get("plan").map_or_else(String::new, |plan| format!(" {plan}"));
+            let of = match params.get("instances").and_then(Value::as_array).map_or(0, Vec::len) {
+                0 => String::new(),
+                count => format!(" for {}", counted(count, "instance")),
+            };
+            format!("{verb} plan{plan} of deployment {}{of}", named("deployment", ""))
+        }
+        "deployment.get" => format!("show deployment {}", named("deployment", "")),
+        "deployment.list" => "list the deployments".to_owned(),
+        "deployment.delete" => format!("delete deployment {}", named("deployment", "")),
         "server.info" | "server.ping" => "ask the server".to_owned(),
         // Any other method is reached by `allod call`, where its name is what was typed.
         other => format!("call `{}`", shortened(other)),

@@ -84,8 +84,7 @@ fn parts(named: &str, counted: &[&Value], scopes: &[Value]) -> Vec<(u128, String
         ),
         (
             count("obsolete"),
-            "obsolete, until their deployment is committed: `allod call deployment.list` names those uncommitted"
-                .to_owned(),
+            "obsolete, until their deployment is committed: `allod deployment list` names those uncommitted".to_owned(),
         ),
         (
             count("cooling"),

@@ -25,6 +25,7 @@ pub use self::holding::{Decline, Filter, ListSlice, Release, ReservationPatch, T
 pub use self::sweep::{Binding, SweepLook};
 use super::address::{Address, Cidr, Range};
 use super::compact;
+use super::deployment::{Deploy, Settle};
 use super::state::{Entry, SubnetConfig};
 use super::types::{Claimant, Generation, Mac, Name, Owner, Scope, ShardTime, SubnetId, Version, WallTime};
 
@@ -111,6 +112,10 @@ pub enum Command {
     },
     /// Takes in what another network gave up, generations and all.
     MoveIn(Box<Moved>),
+    /// The part of `deployment.plan` or `deployment.apply` that falls here.
+    Deploy(Box<Deploy>),
+    /// The part of `deployment.commit` or `deployment.revert` that falls here.
+    Settle(Box<Settle>),
     /// Ends leases, cooldowns and probations that are due, at most [`crate::limits::EXPIRE_STEPS_MAX`].
     Expire,
 }
@@ -143,6 +148,8 @@ impl Command {
             | Command::Configure { .. }
             | Command::MoveOut { .. }
             | Command::MoveIn(_)
+            | Command::Deploy(_)
+            | Command::Settle(_)
             | Command::Expire => false,
         }
     }
@@ -158,6 +165,7 @@ impl Command {
                 | Command::Purge { .. }
                 | Command::Unbind(..)
                 | Command::Expire
+                | Command::Settle(_)
                 | Command::Configure { change: Configure::Delete { .. }, .. }
         ) || self.is_read()
     }

@@ -194,9 +194,16 @@ pub fn entries<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(Addres
 
 /// A refusal, and of which members of members it is: flat, because bytes could nest deeper than any stack.
 pub mod refusal {
-    use super::{Refusal, limits};
+    use super::{Owner, Refusal, limits};
     use serde::de::Error as _;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    /// Of what in a request a refusal is.
+    #[derive(Serialize, Deserialize)]
+    enum Place {
+        Item(usize),
+        Instance(Owner),
+    }
 
     /// Writes the places, outermost first, and the refusal inside.
     ///
@@ -204,9 +211,14 @@ pub mod refusal {
     /// What the format says.
     pub fn serialize<S: Serializer>(refusal: &Refusal, serializer: S) -> Result<S::Ok, S::Error> {
         let (mut places, mut inner) = (Vec::new(), refusal);
-        while let Refusal::OfItem { index, refusal } = inner {
-            places.push(*index);
-            inner = refusal;
+        loop {
+            match inner {
+                Refusal::OfItem { index, refusal } => (places.push(Place::Item(*index)), inner = refusal),
+                Refusal::OfInstance { instance, refusal } => {
+                    (places.push(Place::Instance(instance.clone())), inner = refusal)
+                }
+                _ => break,
+            };
         }
         (places, inner).serialize(serializer)
     }
@@ -216,11 +228,14 @@ pub mod refusal {
     /// # Errors
     /// What the format says, or nested deeper than any refusal is.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Refusal, D::Error> {
-        let (places, inner) = <(Vec<usize>, Refusal)>::deserialize(deserializer)?;
+        let (places, inner) = <(Vec<Place>, Refusal)>::deserialize(deserializer)?;
         if places.len() > limits::REFUSAL_DEPTH_MAX {
             return Err(D::Error::custom("a refusal nested too deep"));
         }
-        let wrap = |refusal, index| Refusal::OfItem { index, refusal: Box::new(refusal) };
+        let wrap = |refusal, place| match place {
+            Place::Item(index) => Refusal::OfItem { index, refusal: Box::new(refusal) },
+            Place::Instance(instance) => Refusal::OfInstance { instance, refusal: Box::new(refusal) },
+        };
         Ok(places.into_iter().rev().fold(inner, wrap))
     }
 }

@@ -7,6 +7,7 @@ pub mod address;
 pub mod catalog;
 pub mod command;
 pub mod compact;
+pub mod deployment;
 pub(crate) mod disjoint;
 pub mod network;
 pub mod outcome;

@@ -8,10 +8,11 @@ use serde::{Deserialize, Serialize};
 use super::address::{Address, Cidr, Range};
 use super::command::{Binding, Moved};
 use super::compact;
+use super::deployment::Deployed;
 use super::state::{
     Entry, EventKind, NetworkConfig, PoolKind, Reservation, ReservationKind, State, Step, SubnetConfig,
 };
-use super::types::{Claimant, Name, NetworkId, Scope, WallTime};
+use super::types::{Claimant, Name, NetworkId, Place, Scope, WallTime};
 
 /// What `decide` returns where it does not refuse.
 #[derive(Debug)]
@@ -174,6 +175,8 @@ pub struct UsageReport {
     pub counts: Counts,
     /// Subnets, in order.
     pub subnets: Vec<SubnetUsage>,
+    /// The last change that it shows: see [`Outcome::place`].
+    pub at: Option<Box<Place>>,
 }
 
 /// A pool drawn.
@@ -210,6 +213,8 @@ pub struct NetworkView {
     pub config: Arc<NetworkConfig>,
     /// Subnets, in order.
     pub subnets: Vec<Arc<SubnetConfig>>,
+    /// The last change that it shows: see [`Outcome::place`].
+    pub at: Option<Box<Place>>,
 }
 
 /// One scope of a network.
@@ -282,6 +287,8 @@ pub enum Outcome {
         count: u64,
         /// Where the next slice begins; none: this was the last.
         next: Option<Address>,
+        /// The last change that it shows: see [`Outcome::place`].
+        at: Option<Box<Place>>,
     },
     /// A slice of `owner.release` or `scope.release`.
     LetGo {
@@ -343,6 +350,22 @@ pub enum Outcome {
     Done,
     /// What [`super::command::Command::MoveOut`] gave up.
     MovedOut(Box<Moved>),
+    /// The part of `deployment.plan` or `deployment.apply`.
+    Deployed {
+        /// What became of each wish.
+        slots: Vec<Deployed>,
+        /// What of the deployment is obsolete then.
+        obsolete: Vec<View>,
+        /// Is anything granted, promised or made obsolete now?
+        changed: bool,
+    },
+    /// The part of `deployment.commit` or `deployment.revert`.
+    Settled {
+        /// What was let go.
+        released: Vec<Address>,
+        /// How much of the deployment still waits for a commit or revert.
+        left: u64,
+    },
     /// How many leases, cooldowns and probations ended, and whether more are due.
     Expired {
         /// Leases that ended.
@@ -350,6 +373,20 @@ pub enum Outcome {
         /// More are due now.
         more: bool,
     },
+}
+
+impl Outcome {
+    /// Where what is shown stands in the network's history, in the answers that tell it: who watches from there misses
+    /// nothing and is told nothing twice. The network notes the steps of the same commit that come before its answer; the
+    /// rest is known when that is durable.
+    pub fn place(&mut self) -> Option<&mut Option<Box<Place>>> {
+        match self {
+            Outcome::Network(view) => Some(&mut view.at),
+            Outcome::Usage(report) => Some(&mut report.at),
+            Outcome::Listed { at, .. } => Some(at),
+            _ => None, // A change is told by its own event, and other reads are of one address or of several networks.
+        }
+    }
 }
 
 /// A text for people, bounded by the protocol.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::address::{Address, Cidr, Range};
 use super::outcome::PoolUsage;
 use super::plural::counted;
-use super::types::{Claimant, Generation, InvalidText, Name, Scope, ShardTime, SlotKey, WallTime};
+use super::types::{Claimant, Generation, InvalidText, Name, Owner, Scope, ShardTime, SlotKey, WallTime};
 
 /// Who holds what somebody else wants.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,6 +66,8 @@ pub enum Missing {
     Reservation,
     /// Nobody was marked alive under this name.
     Sweep,
+    /// No such deployment.
+    Deployment,
 }
 
 impl Missing {
@@ -78,6 +80,7 @@ impl Missing {
             Missing::ReservedRange => "reserved range",
             Missing::Reservation => "reservation",
             Missing::Sweep => "sweep",
+            Missing::Deployment => "deployment",
         }
     }
 }
@@ -287,6 +290,28 @@ pub enum Refusal {
         /// How many the scope has where the sweep looks.
         reservations: u64,
     },
+    /// `plan` is not the latest, or ended the other way.
+    #[error("deployment `{deployment}`: {problem}")]
+    PlanConflict {
+        /// The deployment.
+        deployment: Scope,
+        /// The sentence.
+        problem: String,
+        /// The plan that was named.
+        expected: u64,
+        /// The latest.
+        actual: u64,
+    },
+    // What is skipped stands last: between nodes, variants are numbers.
+    /// A refusal of what one instance of a deployment wishes. Crosses between nodes by [`super::compact::refusal`].
+    #[serde(skip)]
+    #[error("instance `{instance}`: {refusal}")]
+    OfInstance {
+        /// The instance.
+        instance: Owner,
+        /// Why.
+        refusal: Box<Refusal>,
+    },
     /// A refusal of one member of an acquire. Crosses between nodes by [`super::compact::refusal`].
     #[serde(skip)]
     #[error("ips[{index}]: {refusal}")]
@@ -338,14 +363,14 @@ impl Refusal {
             Refusal::Overlap { .. } | Refusal::PoolOverlap { .. } => 4,
             Refusal::InUse { .. } | Refusal::TooMuchToMove { .. } | Refusal::Guarded { .. } => 5,
             Refusal::NotOwner { .. } => 6,
-            Refusal::GenerationConflict { .. } | Refusal::VersionConflict { .. } => 7,
+            Refusal::GenerationConflict { .. } | Refusal::VersionConflict { .. } | Refusal::PlanConflict { .. } => 7,
             Refusal::AlreadyInUse { .. } | Refusal::Taken { .. } => 8,
             Refusal::SlotTaken { .. } | Refusal::NameTaken { .. } => 9,
             Refusal::Reserved { .. } => 10,
             Refusal::QuotaExceeded { .. } => 11,
             Refusal::NotEnoughCapacity(_) => 12,
             Refusal::Brake { .. } => 13,
-            Refusal::OfItem { refusal, .. } => refusal.precedence(),
+            Refusal::OfItem { refusal, .. } | Refusal::OfInstance { refusal, .. } => refusal.precedence(),
         }
     }
 }

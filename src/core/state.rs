@@ -5,6 +5,7 @@
 //!
 //! Neighbours: `network` decides and applies steps, `store::codec` writes them down.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use compact_str::CompactString;
@@ -12,8 +13,10 @@ use serde::{Deserialize, Serialize};
 
 use super::address::{Address, Cidr, Range};
 use super::compact;
+use super::deployment::Deployment;
 use super::types::{
-    Claimant, Generation, Labels, Mac, Name, NetworkId, OwnerUid, ShardTime, SlotKey, SubnetId, Version, WallTime,
+    Claimant, Generation, Labels, Mac, Name, NetworkId, Owner, OwnerUid, ShardTime, Slot, SlotKey, SubnetId, Version,
+    WallTime,
 };
 
 /// What a network is for.
@@ -233,6 +236,28 @@ pub struct Obsolete {
     pub plan: u64,
 }
 
+/// For whom an address is kept until who holds it lets it go.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Promise {
+    /// By which plan.
+    pub plan: u64,
+    /// The instance that gets it, of the same scope.
+    pub owner: Owner,
+    /// For which of its slots.
+    pub slot: Slot,
+}
+
+/// What a deployment has in mind with a reservation.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Planned {
+    /// Its holder waits for an address that is promised to it, and lets this one go then: by which plan. Current until then.
+    pub leaving: Option<u64>,
+    /// Who gets the address when it is let go.
+    pub promise: Option<Promise>,
+    /// A transient one that a plan did not list for the first time: by which plan.
+    pub unlisted: Option<u64>,
+}
+
 /// What few reservations carry.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Details {
@@ -273,6 +298,10 @@ pub struct Reservation {
     pub claimant: Option<Claimant>,
     /// Let go by an uncommitted deployment.
     pub obsolete: Option<Obsolete>,
+    /// The plan of its deployment that granted it.
+    pub granted_by: Option<NonZeroU64>,
+    /// What its deployment has in mind with it.
+    pub planned: Option<Box<Planned>>,
     /// What few reservations carry.
     pub details: Option<Box<Details>>,
 }
@@ -320,6 +349,18 @@ pub enum Entry {
     Declined(Arc<Declined>),
 }
 
+impl Reservation {
+    /// Who gets the address when it is let go.
+    pub fn promise(&self) -> Option<&Promise> {
+        self.planned.as_ref()?.promise.as_ref()
+    }
+
+    /// The plan by which its holder lets it go when what is promised to it comes.
+    pub fn leaving(&self) -> Option<u64> {
+        self.planned.as_ref()?.leaving
+    }
+}
+
 impl Entry {
     /// Generation of the holding that it is or was: what a change of this address expects to find.
     pub fn generation(&self) -> Generation {
@@ -347,6 +388,8 @@ pub enum Key {
     Config,
     /// One subnet's.
     Subnet(SubnetId),
+    /// The record of a deployment, where a network has its configuration.
+    Deployment,
     /// One address, or the block that begins there.
     Address(Address),
 }
@@ -358,6 +401,8 @@ pub enum State {
     Config(Arc<NetworkConfig>),
     /// Of [`Key::Subnet`].
     Subnet(Arc<SubnetConfig>),
+    /// Of [`Key::Deployment`].
+    Deployment(Arc<Deployment>),
     /// Of [`Key::Address`].
     Entry(Entry),
 }
@@ -368,13 +413,14 @@ impl State {
         match self {
             State::Config(config) => config.version.0,
             State::Subnet(subnet) => subnet.version.0,
+            State::Deployment(deployment) => deployment.version.0,
             State::Entry(entry) => entry.generation().0,
         }
     }
 }
 
 /// Why a step happened, as the history tells it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum EventKind {
     /// An owner got the address.
     Granted,
@@ -388,7 +434,7 @@ pub enum EventKind {
     Updated,
     /// It went to another owner.
     Transferred,
-    /// A deployment let it go, not committed.
+    /// A deployment lets it go, not committed.
     Obsolete,
     /// Its owner, or somebody with force, let it go.
     Released,

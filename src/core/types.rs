@@ -256,6 +256,22 @@ impl ShardTime {
     }
 }
 
+/// A place in the history of a shard: behind a batch, or behind some of its steps. What is there is proved by the digest of
+/// the shard's line, so that a line that was cut off is told from the one that goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Place {
+    /// Number of the shard.
+    pub shard: u16,
+    /// Take-over of the owner that told it.
+    pub epoch: u64,
+    /// Number of the batch; 0: the beginning.
+    pub seq: u64,
+    /// Behind so many of its steps; none: behind all.
+    pub steps: Option<u32>,
+    /// Digest of the line up to that batch.
+    pub digest: u128,
+}
+
 /// A point of wall-clock time in milliseconds since 1970, UTC. For people to read; nothing is decided by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct WallTime(pub u64);

@@ -321,14 +321,14 @@ pub fn encode_answers(answered: Answered, max: usize, out: &mut Vec<u8>) {
             // A sentence fits: the least bound is that of the handshake.
             let _ = encode(&Answered::Replies(replies.iter().map(too_long).collect()), max, out);
         }
-        Answered::Job { ticket, answer: Ok(Done::Listed { mut views, count, next: _ }) } if views.len() > 1 => {
+        Answered::Job { ticket, answer: Ok(Done::Listed { mut views, count, next: _, cursor }) } if views.len() > 1 => {
             views.truncate(views.len() / 2);
             let next = views.last().map(|view| ListPlace {
                 name: view.network.name.clone(),
                 id: view.network.id,
                 address: Some(view.address),
             });
-            encode_answers(Answered::Job { ticket, answer: Ok(Done::Listed { views, count, next }) }, max, out);
+            encode_answers(Answered::Job { ticket, answer: Ok(Done::Listed { views, count, next, cursor }) }, max, out);
         }
         Answered::Job { ticket, .. } => {
             let _ = encode(&Answered::Job { ticket, answer: Err(too_long()) }, max, out);

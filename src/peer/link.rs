@@ -47,6 +47,12 @@ pub enum LinkState {
     Connected(Arc<Identity>),
 }
 
+impl LinkState {
+    fn is_up(&self) -> bool {
+        matches!(self, LinkState::Connected(_))
+    }
+}
+
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
 enum Broken {
@@ -121,6 +127,17 @@ impl Link {
     /// How it stands, and each change of it.
     pub fn state(&self) -> watch::Receiver<LinkState> {
         self.inner.state.subscribe()
+    }
+
+    /// Is it up now?
+    pub fn is_connected(&self) -> bool {
+        self.inner.state.borrow().is_up()
+    }
+
+    /// Waits until it is up, at most so long. Tells whether it is.
+    pub async fn connected(&self, within: Duration) -> bool {
+        let mut state = self.state();
+        timeout(within, state.wait_for(LinkState::is_up)).await.is_ok_and(|up| up.is_ok())
     }
 
     /// Requests that are not answered.

@@ -7,7 +7,8 @@
 //! out of the one outlet of the connection and writes what there is together.
 //!
 //! - **Bounds.** No more is read while as many requests are under way as may be, or while answers wait for a socket that
-//!   does not take them. Frames are bounded, and so are connections, known nodes and strangers apart.
+//!   does not take them. Frames are bounded, and so are nodes. Strangers are bounded apart, and keep no node out (see
+//!   `strangers`). What they do is logged the seldomer the more there is of it.
 //! - **One connection a node.** A node that connects again has given up what it asked before. Its earlier connection is
 //!   stopped, and has stopped, before the first frame of the new one is read: so nothing old takes effect after something
 //!   new.
@@ -21,6 +22,7 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -28,13 +30,15 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio::sync::{Notify, mpsc};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::frame::{Answered, Ask, FrameError, Frames, NetworkRef, SentItem, decode, encode_answers};
+use super::handshake::HandshakeError;
 use super::secret::Secret;
+use super::strangers::Strangers;
 use super::{BUFFER_BYTES_KEPT, Identity, NodeId, READ_BYTES, handshake};
 use crate::actors::coordinator::Order;
 use crate::actors::waits::Caller;
@@ -43,6 +47,7 @@ use crate::limits::{
     PEER_FRAME_BYTES_MAX, PEER_GOODBYE_MS, PEER_HANDSHAKE_FRAME_BYTES_MAX, PEER_IDLE_MS, PEER_IN_FLIGHT_REQUESTS_MAX,
     PEER_WRITE_BYTES, PEERS_MAX,
 };
+use crate::telemetry::Seldom;
 
 /// Frames that one turn hands on; then the others of this thread have theirs.
 const TURN_FRAMES_MAX: usize = 64;
@@ -50,6 +55,8 @@ const TURN_FRAMES_MAX: usize = 64;
 const FRAME_REPLIES: usize = 512;
 /// What a failed `accept` waits, as where there are no file descriptors left.
 const ACCEPT_PAUSE_MS: u64 = 100;
+/// How soon, and how seldom at the end, it is said again that somebody is refused.
+const SAID_EVERY: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(60);
 
 /// Who asks.
 #[derive(Debug, Clone)]
@@ -116,9 +123,11 @@ struct Listening {
     handler: Arc<dyn Serve>,
     stop: CancellationToken,
     /// Connections that have not introduced themselves.
-    strangers: Arc<Semaphore>,
-    peers: Arc<Semaphore>,
+    strangers: Arc<Strangers>,
     current: Mutex<HashMap<NodeId, Current>>,
+    /// How often it is said that a node was refused, and that there are too many.
+    refusals: Seldom,
+    crowds: Seldom,
 }
 
 /// Accepts nodes until `stop`, then answers what is under way. Whoever waits for its end sets the limit.
@@ -140,10 +149,12 @@ pub async fn serve(
         secret,
         handler,
         stop: stop.clone(),
-        strangers: Arc::new(Semaphore::new(PEERS_MAX)),
-        peers: Arc::new(Semaphore::new(PEERS_MAX)),
+        strangers: Arc::default(),
         current: Mutex::default(),
+        refusals: Seldom::new(SAID_EVERY),
+        crowds: Seldom::new(SAID_EVERY),
     });
+    let failures = Seldom::new(SAID_EVERY);
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => break,
@@ -154,7 +165,9 @@ pub async fn serve(
                 tasks.spawn(Arc::clone(&listening).welcome(stream, address));
             }
             Err(error) => {
-                tracing::warn!(%error, "a node cannot be accepted");
+                if let Some(unsaid) = failures.turn() {
+                    tracing::warn!(%error, unsaid, "a node cannot be accepted");
+                }
                 sleep(Duration::from_millis(ACCEPT_PAUSE_MS)).await;
             }
         }
@@ -168,30 +181,32 @@ pub async fn serve(
 impl Listening {
     /// From the first byte of a stranger to the last of a node.
     async fn welcome(self: Arc<Self>, mut stream: TcpStream, address: SocketAddr) {
-        let Ok(stranger) = Arc::clone(&self.strangers).try_acquire_owned() else {
-            return handshake::turn_away(&stream);
-        };
+        let stranger = self.strangers.enter(address);
         if let Err(error) = super::tune(&stream) {
             tracing::debug!(%address, %error, "the socket of a node");
         }
         let mut frames = Frames::new(PEER_HANDSHAKE_FRAME_BYTES_MAX);
         let peer = tokio::select! {
             () = self.stop.cancelled() => return,
+            () = stranger.gives_way() => return handshake::turn_away(&stream),
             peer = handshake::accept(&mut stream, &mut frames, &self.own, &self.secret) => peer,
         };
         drop(stranger);
         let peer = match peer {
             Ok(peer) => Arc::new(peer),
-            Err(error) if error.is_of_a_node() => return tracing::warn!(%address, "a node was refused: {error}"),
-            Err(error) => return tracing::debug!(%address, "a stranger: {error}"),
-        };
-        let Ok(_place) = Arc::clone(&self.peers).try_acquire_owned() else {
-            return tracing::warn!(%address, name = %peer.name, "{PEERS_MAX} nodes are connected; one more was turned away");
+            Err(error) => return self.refused(address, &error),
         };
         let (node, replaced, ended) = (peer.node, CancellationToken::new(), CancellationToken::new());
         let _ending = ended.clone().drop_guard();
-        if let Some(before) = self.replace(node, Current { replaced: replaced.clone(), ended }) {
-            before.cancelled().await;
+        match self.replace(node, Current { replaced: replaced.clone(), ended }) {
+            Ok(None) => {}
+            Ok(Some(before)) => before.cancelled().await,
+            Err(()) => {
+                if let Some(unsaid) = self.crowds.turn() {
+                    tracing::warn!(%address, name = %peer.name, unsaid, "{PEERS_MAX} nodes are connected; one more was turned away");
+                }
+                return;
+            }
         }
         tracing::info!(%address, %node, name = %peer.name, build = %peer.build, "a node connected");
         let conversation = Conversation::new(Arc::clone(&self.handler), peer, self.stop.clone());
@@ -206,13 +221,27 @@ impl Listening {
         }
     }
 
-    /// Notes a node's connection and stops the one before it; answers what tells that this one has stopped.
-    fn replace(&self, node: NodeId, mine: Current) -> Option<CancellationToken> {
+    fn refused(&self, address: SocketAddr, error: &HandshakeError) {
+        if !error.is_of_a_node() {
+            return tracing::debug!(%address, "a stranger: {error}");
+        }
+        match self.refusals.turn() {
+            Some(unsaid) => tracing::warn!(%address, unsaid, "a node was refused: {error}"),
+            None => tracing::debug!(%address, "a node was refused: {error}"),
+        }
+    }
+
+    /// Notes a node's connection and stops the one before it, if there is one; answers what tells that this one has
+    /// stopped. A node that has none yet needs a place.
+    fn replace(&self, node: NodeId, mine: Current) -> Result<Option<CancellationToken>, ()> {
         let mut current = self.current();
-        let before = current.insert(node, mine)?;
+        if current.len() >= PEERS_MAX && !current.contains_key(&node) {
+            return Err(());
+        }
+        let Some(before) = current.insert(node, mine) else { return Ok(None) };
         // Under the lock, so that the earlier one does not take out the entry of the later.
         before.replaced.cancel();
-        Some(before.ended)
+        Ok(Some(before.ended))
     }
 
     fn current(&self) -> std::sync::MutexGuard<'_, HashMap<NodeId, Current>> {
@@ -461,6 +490,8 @@ impl Conversation {
                     }
                     encode_answers(Answered::Waits(tickets), PEER_FRAME_BYTES_MAX, out);
                 }
+                // Subscriptions belong to the node that has the client.
+                Told::Notice(_) => {}
                 Told::Job(ticket, answer) => {
                     answered += usize::from(!waits.remove(&ticket));
                     if !run.is_empty() {

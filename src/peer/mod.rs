@@ -41,6 +41,7 @@
 //! | `link` | the dialing side: sends asks, hands answers on |
 //! | `outstanding` | what a link has under way, without its socket |
 //! | `listener` | the accepting side: hands asks on, sends answers |
+//! | `strangers` | connections that have not introduced themselves, bounded |
 //!
 //! Who owns what is not decided here. Neighbours: `server` asks, `serve` starts it, `actors` answer.
 //!
@@ -53,6 +54,7 @@ pub mod link;
 pub mod listener;
 mod outstanding;
 pub mod secret;
+mod strangers;
 #[cfg(test)]
 mod tests;
 
@@ -64,7 +66,7 @@ use serde::{Deserialize, Serialize};
 use tokio::net::TcpStream;
 
 /// Version of what nodes say to each other. Raised with every change of a type that crosses.
-pub const PROTOCOL_VERSION: u16 = 2;
+pub const PROTOCOL_VERSION: u16 = 3;
 
 /// What one call of a socket reads at most.
 const READ_BYTES: usize = 128 << 10;

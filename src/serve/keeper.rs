@@ -23,6 +23,7 @@
 
 use std::cell::Cell;
 use std::convert::Infallible;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,6 +41,7 @@ use crate::server::Server;
 use crate::server::cluster::Node;
 use crate::server::role::Role;
 use crate::store::{NodeCard, Store, StoreError, StoreHealth};
+use crate::telemetry::Seldom;
 
 /// How often a node that does not own the register tries to.
 const CONTENDS_EVERY: Duration = Duration::from_millis(500);
@@ -48,6 +50,8 @@ const CONTENDS_EVERY: Duration = Duration::from_millis(500);
 const FIRST_WAY_MS: u64 = 3 * NODE_LEASE_MS;
 /// How often it tells the others that it is here.
 const MEETS_EVERY: Duration = Duration::from_secs(1);
+/// How soon, and how seldom at the end, it is said again that the store does not do what it shall.
+const SAID_EVERY: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_secs(60);
 
 /// What a node does to own the register, and to know who does.
 pub struct Keeper {
@@ -90,13 +94,19 @@ impl Keeper {
             match self.contend().await {
                 Ok(()) => return Ok(()),
                 Err(CannotOwn::Held { .. }) => {}
+                Err(CannotOwn::Overtaken(problem)) => {
+                    // Who it was is known at the next attempt.
+                    if self.server.clock.lease_ms().saturating_sub(begun) > FIRST_WAY_MS {
+                        return Err(problem);
+                    }
+                    tokio::time::sleep(CONTENDS_EVERY).await;
+                    continue;
+                }
                 Err(CannotOwn::Unreachable(problem) | CannotOwn::Damaged(problem)) => return Err(problem),
             }
             let Role::Follower { link, .. } = &*self.server.seat.role() else { return Ok(()) };
             // Ready is a node that can answer. An owner that is not reached may be dead, and is followed by another one.
-            let mut state = link.state();
-            let connected = state.wait_for(|state| matches!(state, LinkState::Connected(_)));
-            if tokio::time::timeout(CONTENDS_EVERY, connected).await.is_ok() {
+            if link.connected(CONTENDS_EVERY).await {
                 return Ok(());
             }
             if self.server.clock.lease_ms().saturating_sub(begun) > FIRST_WAY_MS {
@@ -140,6 +150,7 @@ impl Keeper {
             metrics: Arc::clone(&self.server.metrics),
             reactors: self.server.reactors.clone(),
             hooks: self.hooks.clone(),
+            behind_bytes: self.server.bounds.behind_bytes,
             fatal,
         });
         // What takes longer to load than a lease lasts must not be taken away meanwhile, again and again.
@@ -181,8 +192,11 @@ impl Keeper {
                 return;
             }
             // Redis is not reached, but the owner is: it knows better.
-            (CannotOwn::Unreachable(_) | CannotOwn::Damaged(_), _) if is_connected(&role) => return,
+            (CannotOwn::Overtaken(_) | CannotOwn::Unreachable(_) | CannotOwn::Damaged(_), _) if is_connected(&role) => {
+                return;
+            }
             (CannotOwn::Held { .. }, _) => "another node owns the register, and there is no way to it without a secret",
+            (CannotOwn::Overtaken(_), _) => "another node took the register over while this one did",
             (CannotOwn::Unreachable(_), _) => "the store cannot be reached",
             (CannotOwn::Damaged(_), _) => "what is stored cannot be loaded",
         };
@@ -208,14 +222,14 @@ impl Keeper {
                     biased;
                     () = stop.cancelled() => return Ended::Stopped,
                     () = tokio::time::sleep(CONTENDS_EVERY) => {}
-                    () = &mut meeting => {}
+                    never = &mut meeting => match never {},
                 }
                 // The role says what came of it.
                 let contended = tokio::select! {
                     biased;
                     contended = self.contend() => contended,
                     () = stop.cancelled() => return Ended::Stopped,
-                    () = &mut meeting => continue,
+                    never = &mut meeting => match never {},
                 };
                 match contended {
                     Err(CannotOwn::Unreachable(problem) | CannotOwn::Damaged(problem)) if self.failed() => {
@@ -229,7 +243,7 @@ impl Keeper {
                 () = stop.cancelled() => return Ended::Stopped,
                 Some(Fatal(problem)) = self.fatals.recv() => problem,
                 problem = keep_lease(&self.server, &*self.store, &mut self.renewed_ms) => problem,
-                () = &mut meeting => continue,
+                never = &mut meeting => match never {},
             };
             if self.store.info().ownership_is_standing || self.failed() {
                 return Ended::Failed(problem);
@@ -254,11 +268,39 @@ impl Keeper {
         }
     }
 
-    /// Lets the next owner begin at once; tells what became of the last commits.
-    pub async fn end(&mut self) -> Ended {
-        if let Err(error) = self.store.release().await {
-            tracing::warn!(error = chain(&error), "the next owner waits for the end of the lease");
+    /// The server stops: waits until everything that was read is answered, at most so long, and lets the next owner begin
+    /// at once. Answers that wait for their clients to take them hold nobody up. Tells whether everything was answered.
+    pub async fn lay_down(&mut self, within: Duration) -> bool {
+        self.server.asking.close();
+        let (server, store) = (Arc::clone(&self.server), Arc::clone(&self.store));
+        let role = server.seat.role();
+        let answered = async {
+            server.asking.wait().await;
+            if let Some(shared) = role.actors() {
+                shared.quiet().await;
+            }
+        };
+        let answered = tokio::select! {
+            biased;
+            ended = tokio::time::timeout(within, answered) => ended.is_ok(),
+            // Whatever is still under way is answered as what was lost.
+            problem = keep_lease(&server, &*store, &mut self.renewed_ms), if role.actors().is_some() => {
+                tracing::warn!(problem, "another node takes over before everything was answered");
+                false
+            }
+        };
+        if role.actors().is_some() && !self.failed() {
+            self.server.metrics.owner.set(0);
+            self.wait("stopping", NotReadyReason::Moved);
+            if let Err(error) = self.store.release().await {
+                tracing::warn!(error = chain(&error), "the next owner waits for the end of the lease");
+            }
         }
+        answered
+    }
+
+    /// The others learn that this node is gone; tells what became of the last commits.
+    pub async fn end(&mut self) -> Ended {
         if let Err(error) = self.store.meet(false).await {
             tracing::debug!(error = chain(&error), "the other nodes learn of the end of this one a little later");
         }
@@ -270,7 +312,7 @@ impl Keeper {
 }
 
 fn is_connected(role: &Role) -> bool {
-    matches!(role, Role::Follower { link, .. } if matches!(*link.state().borrow(), LinkState::Connected(_)))
+    matches!(role, Role::Follower { link, .. } if link.is_connected())
 }
 
 fn node(card: &NodeCard, age_ms: u64) -> Node {
@@ -284,15 +326,18 @@ fn node(card: &NodeCard, age_ms: u64) -> Node {
 }
 
 /// Tells the others that this node is here and notes who else is, for ever.
-async fn meet_others(server: &Server, store: &dyn Store) {
+async fn meet_others(server: &Server, store: &dyn Store) -> Infallible {
     if store.info().ownership_is_standing {
-        std::future::pending::<()>().await;
+        return std::future::pending().await;
     }
+    let failures = Seldom::new(SAID_EVERY);
     loop {
         match store.meet(true).await {
             Ok(seen) => server.nodes.seen(seen.iter().map(|seen| node(&seen.card, seen.age_ms)).collect()),
             Err(error) => {
-                tracing::warn!(error = chain(&error), "the other nodes do not learn that this one is here");
+                if let Some(unsaid) = failures.turn() {
+                    tracing::warn!(error = chain(&error), unsaid, "the other nodes do not learn that this one is here");
+                }
             }
         }
         tokio::time::sleep(MEETS_EVERY).await;
@@ -313,7 +358,7 @@ async fn renew_while_loading(server: &Server, store: &dyn Store, renewed_ms: &Ce
 /// Renews the lease for as long as that works. Answers why it does not any more.
 async fn keep_lease(server: &Server, store: &dyn Store, renewed_ms: &mut u64) -> String {
     if store.info().ownership_is_standing {
-        std::future::pending::<()>().await;
+        return std::future::pending().await;
     }
     loop {
         let before = server.clock.lease_ms();

@@ -37,7 +37,9 @@ use crate::core::state::{Entry, Key, Lease, State, Step};
 use crate::core::types::{Generation, NetworkId, ShardTime};
 use crate::limits;
 use crate::store::moving::{LastOf, Movable, Notice, Opening, fingerprint};
-use crate::store::{Act, Batch, CommitError, Digest, Head, NetworkImage, NodeCard, ShardId, StoreError, Token, codec};
+use crate::store::{
+    Act, Batch, CommitError, Digest, Head, NetworkImage, NodeCard, ShardId, ShardImage, StoreError, Token, codec,
+};
 
 /// Name under which the mover is seen by servers that wait for a shard.
 const NAME: &str = "allod-migrate";
@@ -94,6 +96,8 @@ pub struct Tally {
     pub held: u64,
     /// Addresses that cool, or were declined.
     pub resting: u64,
+    /// Deployments.
+    pub deployments: u64,
     sum: u128,
 }
 
@@ -102,6 +106,7 @@ impl Tally {
         match state {
             State::Config(_) => self.networks += 1,
             State::Subnet(_) => self.subnets += 1,
+            State::Deployment(_) => self.deployments += 1,
             State::Entry(Entry::Held(_)) => self.held += 1,
             State::Entry(Entry::Released(_) | Entry::Declined(_)) => self.resting += 1,
         }
@@ -118,13 +123,14 @@ impl Tally {
 
     /// In words.
     pub fn words(&self) -> String {
-        let Self { networks, subnets, held, resting, sum: _ } = *self;
+        let Self { networks, subnets, held, resting, deployments, sum: _ } = *self;
         format!(
-            "{}, {}, {}, {} cooling or declined",
+            "{}, {}, {}, {} cooling or declined, {}",
             counted(networks, "network"),
             counted(subnets, "subnet"),
             counted(held, "reservation"),
-            counted(resting, "address")
+            counted(resting, "address"),
+            counted(deployments, "deployment")
         )
     }
 }
@@ -322,8 +328,8 @@ impl Copy {
             tell(done as u64, all);
             let image = source.load(shard, head.token).await?;
             let later = self.time.0 - head.time.0;
-            for network in image.networks {
-                self.network(target, clock, network, later, &mut there).await?;
+            for (id, states) in everything(image, later) {
+                self.copy(target, clock, (id, states), &mut there).await?;
             }
         }
         // Also what gets no network has to know the generations that were given.
@@ -360,12 +366,11 @@ impl Copy {
             if (image.head.seq, image.head.digest) != (waiting.head.seq, waiting.head.digest) {
                 return Err(CannotMove::Differs(format!("shard {at} ends at batch {}", image.head.seq.0)));
             }
-            for network in image.networks {
-                let id = network.config.id;
+            for (id, states) in everything(image, 0) {
                 if shard_of(id, target.info().shards) != shard {
                     return Err(CannotMove::Differs(format!("network {id} lies in shard {at}")));
                 }
-                for (key, state) in states(network, 0) {
+                for (key, state) in states {
                     tally.add(id, key, &state)?;
                 }
             }
@@ -373,20 +378,18 @@ impl Copy {
         Ok(tally)
     }
 
-    async fn network(
+    async fn copy(
         &mut self,
         target: &dyn Movable,
         clock: &dyn Clock,
-        network: NetworkImage,
-        later: u64,
+        (id, states): (NetworkId, States),
         tally: &mut Tally,
     ) -> Result<(), CannotMove> {
-        let id = network.config.id;
         let at = usize::from(shard_of(id, target.info().shards).0);
         let act =
             || Act { network: id, wall: clock.wall(), by: BY.into(), reason: None, transaction: None, steps: vec![] };
         let mut next = act();
-        for (key, state) in states(network, later) {
+        for (key, state) in states {
             tally.add(id, key, &state)?;
             let step = Step { key, expect: None, state: Some(state), event: None };
             let one = Act { steps: vec![step], ..act() };
@@ -429,6 +432,20 @@ impl Copy {
         target.confirm(vec![(ShardId(at as u16), token, seq, digest)]).await?;
         Ok(())
     }
+}
+
+/// Records that are stored under one id.
+type States = Box<dyn Iterator<Item = (Key, State)> + Send>;
+
+/// All records of a shard, by the id under which they are stored; their times so much later.
+fn everything(image: ShardImage, later: u64) -> impl Iterator<Item = (NetworkId, States)> {
+    let networks = image.networks.into_iter().map(move |network| {
+        let id = network.config.id;
+        (id, Box::new(states(network, later)) as States)
+    });
+    let record =
+        |(id, deployment)| (id, Box::new(std::iter::once((Key::Deployment, State::Deployment(deployment)))) as States);
+    networks.chain(image.deployments.into_iter().map(record))
 }
 
 /// The records of a network: configuration first, addresses ascending; its times so much later.

@@ -67,7 +67,8 @@ pub async fn serve(stream: TcpStream, peer: SocketAddr, server: Arc<Server>) {
         tracing::debug!(%peer, %error, "TCP_NODELAY");
     }
     let by = CompactString::const_new("anonymous");
-    let (session, inlet) = Session::new(Arc::clone(&server), by);
+    let (mut session, inlet) = Session::new(Arc::clone(&server), by);
+    session.allow_watches();
     let mut connection = Connection {
         stream,
         session,
@@ -150,8 +151,12 @@ impl Connection {
                 continue;
             }
             let backed_up = self.written < self.session.out.len();
-            if self.ended && self.session.in_flight() == 0 && !backed_up && !self.has_line() {
-                return End::Done;
+            let busy = self.session.in_flight() > 0 || self.session.is_watching();
+            if self.ended && !busy && !self.has_line() {
+                self.session.asks_no_more();
+                if !backed_up {
+                    return End::Done;
+                }
             }
             let may_read =
                 !self.ended && self.session.has_room() && !self.has_line() && self.waiting_bytes() < OUT_BYTES_MAX;
@@ -190,6 +195,7 @@ impl Connection {
                 () = stop.cancelled(), if !stopping => {
                     (self.ended, stopping) = (true, true);
                     self.session.leave();
+                    self.session.end_watches();
                 }
             }
         }
@@ -294,6 +300,7 @@ impl Connection {
             format!("the line is longer than {max} bytes (`server.max_line_bytes`); the connection is closed");
         self.session.refuse(&RpcError::new(ErrorKind::LineTooLong, message));
         self.session.flush();
+        self.session.end_watches();
         self.ended = true;
         self.input = Vec::new();
         (self.start, self.searched, self.line_began) = (0, 0, None);
@@ -316,6 +323,7 @@ impl Connection {
         if self.written == self.session.out.len() {
             self.session.out.clear();
             self.session.out.shrink_to(BUFFER_BYTES_KEPT);
+            self.session.written();
             self.written = 0;
             self.last_progress = Instant::now();
         } else if self.written > OUT_BYTES_MAX {
@@ -356,7 +364,8 @@ impl Connection {
         if self.line_began.is_some_and(|began| began.elapsed() > bounds.partial_line) && self.session.has_room() {
             return Some(End::Unfinished);
         }
-        let idle = self.session.in_flight() == 0 && !bounds.idle.is_zero() && self.last_request.elapsed() > bounds.idle;
+        let waits = self.session.in_flight() > 0 || self.session.is_watching();
+        let idle = !waits && !bounds.idle.is_zero() && self.last_request.elapsed() > bounds.idle;
         idle.then_some(End::Idle)
     }
 }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use compact_str::CompactString;
 
+use super::deployments;
 use super::input;
 use super::render::{Shape, cursor};
 use super::sweeping;
@@ -18,8 +19,9 @@ use crate::core::address::{Address, Range};
 use crate::core::command::{
     Acquire, Allocate, Claim, Command, Configure, Decline, MapFormat, PoolInput, PoolRemoval, Release, Transfer,
 };
-use crate::core::types::{NetworkId, Owner, Slot, Version};
+use crate::core::types::{NetworkId, Owner, Scope, Slot, Version};
 use crate::limits::LIST_PAGE_RECORDS_DEFAULT;
+use crate::wire::params::deployment::InstanceIds;
 use crate::wire::params::network::MapFormat as WireMap;
 use crate::wire::values::{NetworkRef, Serial};
 use crate::wire::{Method, Request, RpcError, params};
@@ -54,6 +56,8 @@ pub enum Here {
         /// From now on so, if it is given.
         redirect: Option<bool>,
     },
+    /// `events.unwatch` of a subscription.
+    Unwatch(u64),
     /// `rpc.discover`.
     Discover,
 }
@@ -157,6 +161,19 @@ fn plan_of(request: Request, shape: &mut Shape) -> Result<Plan, RpcError> {
         Request::ReservedRemove(ask) => configure(ask.network, Configure::ReservedRemove(ask.range), ask.if_version),
         Request::RealmList(_) => Plan::All(Job::Realms),
         Request::ScopeList(ask) => scope_list(*ask)?,
+        Request::DeploymentPlan(ask) => {
+            Plan::All(deployments::order(ask.deployment, ask.instances, ask.groups, false)?)
+        }
+        Request::DeploymentApply(ask) => {
+            Plan::All(deployments::order(ask.deployment, ask.instances, ask.groups, true)?)
+        }
+        Request::DeploymentCommit(ask) => settle(ask.deployment, ask.plan, ask.instances, false),
+        Request::DeploymentRevert(ask) => settle(ask.deployment, ask.plan, ask.instances, true),
+        Request::DeploymentGet(ask) => Plan::All(Job::Deployment(ask.deployment)),
+        Request::DeploymentList(ask) => Plan::All(deployments::list(*ask)?),
+        Request::DeploymentDelete(ask) => Plan::All(Job::DeleteDeployment(ask.deployment)),
+        Request::EventsWatch(ask) => Plan::All(events_watch(*ask)?),
+        Request::EventsUnwatch(ask) => Plan::Here(Here::Unwatch(ask.subscription)),
         Request::ServerInfo(_) => Plan::Here(Here::Info),
         Request::ServerPing(_) => Plan::Here(Here::Ping),
         Request::ClusterNodes(_) => Plan::Here(Here::Nodes),
@@ -415,6 +432,21 @@ fn reserved_add(ask: params::ReservedAdd) -> Result<Plan, RpcError> {
     Ok(configure(ask.network, Configure::ReservedAdd(input), ask.if_version))
 }
 
+/// What `events.watch` asks of the owner.
+///
+/// # Errors
+/// `invalid_argument` of a cursor that is none.
+pub fn events_watch(ask: params::EventsWatch) -> Result<Job, RpcError> {
+    let since = ask.since.as_ref().map(|since| event_cursor("since", since.as_str())).transpose()?;
+    let network = ask.network.as_ref().map(input::network_text);
+    Ok(Job::Watch { network, realm: ask.realm, scope: ask.scope, since })
+}
+
+fn event_cursor(field: &str, text: &str) -> Result<crate::actors::events::Cursor, RpcError> {
+    super::cursor::parse(text)
+        .ok_or_else(|| RpcError::invalid(field, format!("`{field}` is no cursor that this server gave out")))
+}
+
 fn scope_list(ask: params::ScopeList) -> Result<Plan, RpcError> {
     Ok(match ask.network {
         Some(network) => Plan::One(network, Command::Scopes),
@@ -422,11 +454,16 @@ fn scope_list(ask: params::ScopeList) -> Result<Plan, RpcError> {
     })
 }
 
+fn settle(deployment: Scope, plan: Serial, instances: Option<InstanceIds>, revert: bool) -> Plan {
+    let instances = instances.map(InstanceIds::into_vec);
+    Plan::All(Job::Settle { deployment, plan: plan.get(), instances, revert })
+}
+
 /// `ip.bind` and `ip.unbind` may leave the network out where address and scope are given.
 fn in_network_or_located(
     network: Option<NetworkRef>,
     address: Option<Address>,
-    scope: Option<crate::core::types::Scope>,
+    scope: Option<Scope>,
     command: Command,
 ) -> Result<Plan, RpcError> {
     match (network, address, scope) {

@@ -38,6 +38,12 @@ pub fn error_of(fault: &Fault) -> RpcError {
             })
         }
         Fault::Stopped { problem } => RpcError::new(ErrorKind::NetworkStopped, problem.clone()),
+        Fault::CursorLost { problem, last_common } => {
+            let message =
+                format!("{problem}; list what there is, and go on from the cursor of the list or from `last_common`");
+            RpcError::new(ErrorKind::CursorLost, message)
+                .with(|data| data.last_common = super::cursor::write(last_common).parse().ok())
+        }
         Fault::Internal { id } => {
             let message = format!("a bug in the server; its log has the story under {id}");
             RpcError::new(ErrorKind::Internal, message).with(|data| data.id = Some(id.clone()))
@@ -55,14 +61,16 @@ pub fn kind_of(refusal: &Refusal) -> ErrorKind {
         Refusal::Overlap { .. } | Refusal::PoolOverlap { .. } => ErrorKind::Overlap,
         Refusal::InUse { .. } | Refusal::TooMuchToMove { .. } | Refusal::Guarded { .. } => ErrorKind::InUse,
         Refusal::NotOwner { .. } => ErrorKind::NotOwner,
-        Refusal::GenerationConflict { .. } | Refusal::VersionConflict { .. } => ErrorKind::Conflict,
+        Refusal::GenerationConflict { .. } | Refusal::VersionConflict { .. } | Refusal::PlanConflict { .. } => {
+            ErrorKind::Conflict
+        }
         Refusal::AlreadyInUse { .. } | Refusal::Taken { .. } => ErrorKind::AlreadyInUse,
         Refusal::SlotTaken { .. } | Refusal::NameTaken { .. } => ErrorKind::AlreadyExists,
         Refusal::Reserved { .. } => ErrorKind::Reserved,
         Refusal::QuotaExceeded { .. } => ErrorKind::QuotaExceeded,
         Refusal::NotEnoughCapacity(_) => ErrorKind::NotEnoughCapacity,
         Refusal::Brake { .. } => ErrorKind::Brake,
-        Refusal::OfItem { refusal, .. } => kind_of(refusal),
+        Refusal::OfItem { refusal, .. } | Refusal::OfInstance { refusal, .. } => kind_of(refusal),
     }
 }
 
@@ -125,6 +133,14 @@ fn facts(refusal: &Refusal, data: &mut ErrorData) {
         }
         Refusal::NotEnoughCapacity(why) => no_capacity(why, data),
         Refusal::Brake { would_release, .. } => data.would_release = Some(*would_release),
+        Refusal::PlanConflict { expected, actual, .. } => {
+            data.expected = Some(*expected);
+            data.actual = Some(*actual);
+        }
+        Refusal::OfInstance { instance, refusal } => {
+            facts(refusal, data);
+            data.instance = Some(instance.clone());
+        }
         Refusal::OfItem { index, refusal } => {
             facts(refusal, data);
             data.index = Some(*index as u64);

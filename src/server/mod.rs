@@ -5,7 +5,8 @@
 //! | `connection` | the socket of one client: cuts lines, bounds, timeouts, coalesced writes |
 //! | `session` | one client's requests without its socket: order, batches, answers |
 //! | `dispatch` | the match: method → what is asked of which actor |
-//! | `input`, `sweeping`, `render`, `text` | wire → core; core → wire |
+//! | `input`, `sweeping`, `render`, `text`, `cursor` | wire → core; core → wire |
+//! | `watch` | subscriptions to events: asks page after page, here or at the owner |
 //! | `cluster` | what is known of the other nodes |
 //! | `forwarded` | what other nodes ask of this one |
 //! | `role` | what this node is to the register now, so where requests go |
@@ -16,6 +17,8 @@
 
 pub mod cluster;
 pub mod connection;
+pub mod cursor;
+mod deployments;
 pub mod dispatch;
 pub mod faults;
 pub mod forwarded;
@@ -26,6 +29,7 @@ pub mod session;
 mod sweeping;
 mod tally;
 pub mod text;
+pub mod watch;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -39,7 +43,6 @@ use self::role::{Role, Seat};
 use crate::actors::clock::Clock;
 use crate::limits;
 use crate::metrics::Metrics;
-use crate::peer::link::LinkState;
 use crate::wire::PROTOCOL_VERSION;
 use crate::wire::nouns::{ServerLimits, ServerStatus};
 
@@ -52,6 +55,8 @@ pub struct Bounds {
     pub body_bytes: usize,
     /// Open connections.
     pub connections: usize,
+    /// Bytes of changes that are kept in memory for those who watch.
+    pub behind_bytes: usize,
     /// A connection without a request for so long is closed; zero: never.
     pub idle: Duration,
     /// A client that takes nothing for so long is cut off.
@@ -85,6 +90,8 @@ pub struct Server {
     pub stop: CancellationToken,
     /// Connections and bodies under way.
     pub tasks: TaskTracker,
+    /// Sessions that may still ask something: once the server stops, those with requests that are not answered.
+    pub asking: TaskTracker,
     /// What other nodes ask of this one, under way.
     pub peers: TaskTracker,
     /// Nodes that share the register, this one included.
@@ -101,10 +108,9 @@ impl Server {
         }
         match &*self.seat.role() {
             Role::Owner(shared) => shared.unwilling(),
-            Role::Follower { link, .. } => match *link.state().borrow() {
-                LinkState::Connected(_) => None,
-                LinkState::Connecting(_) => Some("the node that owns the register is not reached".into()),
-            },
+            Role::Follower { link, .. } => {
+                (!link.is_connected()).then(|| "the node that owns the register is not reached".into())
+            }
             Role::Waiting { why, .. } => Some((*why).into()),
         }
     }

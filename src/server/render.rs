@@ -7,6 +7,8 @@
 //!
 //! Review notes: is a new member of the reservation in the order of the protocol's page? Is it left out when empty?
 
+mod deployments;
+pub(super) mod event;
 mod nouns;
 
 use std::sync::Arc;
@@ -17,6 +19,7 @@ use self::nouns::{dns, l2, map_pool, network, pool, reserved, scope_list, state_
 use super::sweeping::sweep_result;
 use super::text;
 use crate::actors::coordinator::{Done, ListPlace};
+use crate::actors::events::Cursor;
 use crate::core::outcome::{Grant, Lookup, NetworkView, Outcome, UsageReport, View};
 use crate::core::state::{NetworkConfig, ReservationKind, SubnetConfig};
 use crate::limits::ANSWER_BYTES_MAX;
@@ -265,7 +268,7 @@ impl Renderer {
                     None => out.extend_from_slice(b"null"),
                 }
             }
-            Outcome::Listed { views, count, .. } => self.listed(out, views, *count, None, shape),
+            Outcome::Listed { views, count, .. } => self.listed(out, views, *count, None, None, shape),
             Outcome::LetGo { released, more } => {
                 out.extend_from_slice(b"{\"released\":");
                 list(out, released, |out, address| text::address(out, *address));
@@ -273,9 +276,18 @@ impl Renderer {
                 text::boolean(out, *more);
                 out.push(b'}');
             }
-            Outcome::Network(view) => noun(out, &network(view, None, None)),
+            Outcome::Network(view) => {
+                let mut answer = network(view, None, None);
+                answer.cursor =
+                    view.at.as_deref().filter(|_| shape.method == Method::NetworkGet).map(event::place_text);
+                noun(out, &answer);
+            }
             Outcome::Deleted { id, holding } => noun(out, &wire_nouns::DeleteResult { id: *id, holding: *holding }),
-            Outcome::Usage(report) => noun(out, &usage(report)),
+            Outcome::Usage(report) => {
+                let mut answer = usage(report);
+                answer.cursor = report.at.as_deref().map(event::place_text);
+                noun(out, &answer);
+            }
             Outcome::Map(pools) => noun(out, &wire_nouns::MapResult { pools: pools.iter().map(map_pool).collect() }),
             Outcome::Scopes(scopes) => noun(out, &scope_list(scopes)),
             Outcome::Subnet { subnet: config, created } => {
@@ -297,8 +309,13 @@ impl Renderer {
             }
             Outcome::Done => out.extend_from_slice(b"{}"),
             // Inside the server only; nobody is answered with these.
-            Outcome::MovedOut(_) | Outcome::Expired { .. } | Outcome::SweepLooked { .. } | Outcome::Swept { .. } => {
-                out.extend_from_slice(b"{}")
+            Outcome::MovedOut(_)
+            | Outcome::Expired { .. }
+            | Outcome::SweepLooked { .. }
+            | Outcome::Swept { .. }
+            | Outcome::Deployed { .. }
+            | Outcome::Settled { .. } => {
+                out.extend_from_slice(b"{}");
             }
         }
     }
@@ -319,10 +336,19 @@ impl Renderer {
         out.push(b'}');
     }
 
-    fn listed(&mut self, out: &mut Vec<u8>, views: &[View], count: u64, next: Option<&ListPlace>, shape: Shape) {
+    fn listed(
+        &mut self,
+        out: &mut Vec<u8>,
+        views: &[View],
+        count: u64,
+        next: Option<&ListPlace>,
+        at: Option<&Cursor>,
+        shape: Shape,
+    ) {
         if shape.count_only {
             out.extend_from_slice(b"{\"count\":");
             text::number(out, count);
+            event_cursor(out, at);
             out.push(b'}');
             return;
         }
@@ -350,6 +376,7 @@ impl Renderer {
             text::key(out, "next");
             text::string(out, &cursor::write(&next));
         }
+        event_cursor(out, at);
         out.push(b'}');
     }
 
@@ -368,7 +395,13 @@ impl Renderer {
             }
             Done::Marked(marked) => noun(out, &wire_nouns::MarkResult { marked: *marked }),
             Done::Swept(swept) => noun(out, &sweep_result(swept)),
-            Done::Listed { views, count, next } => self.listed(out, views, *count, next.as_ref(), shape),
+            Done::Deployed(all) => self.deployed(out, all),
+            Done::Settled(released) => deployments::settled(out, released),
+            Done::Deployment(record, views) => self.deployment(out, record, views),
+            Done::Deployments { page, next } => deployments::deployments(out, page, next.as_ref()),
+            Done::Listed { views, count, next, cursor } => {
+                self.listed(out, views, *count, next.as_ref(), Some(cursor), shape);
+            }
             Done::Found(found) => match (shape.method, asked) {
                 (Method::IpGet, Some(address)) => match found.first() {
                     Some(lookup) => self.found(out, address, lookup),
@@ -393,9 +426,17 @@ impl Renderer {
                 noun(out, &wire_nouns::RealmListResult { realms: realms.collect() });
             }
             Done::Scopes(scopes) => noun(out, &scope_list(scopes)),
-            // Which node it is only the session's server knows.
-            Done::Located(_) => out.extend_from_slice(b"{}"),
+            // Which node it is only the session's server knows; subscriptions are the session's.
+            Done::Located(_) | Done::Watching { .. } | Done::Events(_) => out.extend_from_slice(b"{}"),
         }
+    }
+}
+
+/// Appends the cursor from which who watches misses nothing.
+fn event_cursor(out: &mut Vec<u8>, at: Option<&Cursor>) {
+    if let Some(at) = at {
+        text::key(out, "cursor");
+        text::string(out, &super::cursor::write(at));
     }
 }
 

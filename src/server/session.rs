@@ -30,12 +30,14 @@ use std::time::Instant;
 
 use compact_str::CompactString;
 use tokio::sync::mpsc;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::Server;
 use super::dispatch::{self, Plan, Planned};
 use super::faults::error_of;
 use super::render::{Renderer, Shape};
 use super::role::Role;
+use super::watch::{self, Watches};
 use crate::actors::coordinator::{self, Order};
 use crate::actors::routes::Route;
 use crate::actors::waits::{Caller, Wait};
@@ -143,6 +145,10 @@ pub struct Session {
     renderer: Renderer,
     tally: super::tally::Tally,
     read: Instant,
+    /// It may ask something.
+    asking: Option<TaskTrackerToken>,
+    /// Subscriptions to events; none where nothing can be sent that was not asked for.
+    watches: Option<Watches>,
     /// Bytes to be sent, each answer with its line end.
     pub out: Vec<u8>,
 }
@@ -160,6 +166,7 @@ impl Session {
         let tally = super::tally::Tally::new(Arc::clone(&server.metrics));
         let session = Self {
             role: server.seat.role(),
+            asking: Some(server.asking.token()),
             number: server.sessions.fetch_add(1, Ordering::Relaxed),
             moved: false,
             redirect: false,
@@ -181,6 +188,7 @@ impl Session {
             renderer: Renderer::default(),
             tally,
             read: Instant::now(),
+            watches: None,
             out: Vec::new(),
         };
         (session, inlet)
@@ -199,6 +207,11 @@ impl Session {
     /// Is there nothing in flight but what waits for capacity?
     pub fn only_waits(&self) -> bool {
         self.queue.is_empty() && self.sent == self.waiting
+    }
+
+    /// Nothing more is fed to it, and nothing of it is under way: what is left are bytes for its client to take.
+    pub fn asks_no_more(&mut self) {
+        self.asking = None;
     }
 
     /// May more be read?
@@ -264,6 +277,9 @@ impl Session {
                 Request::IpFind(ask) => Some(ask.address),
                 _ => None, // Only these answer with the address that was asked.
             };
+            if matches!(request, Request::EventsWatch(_)) && self.watches.is_none() {
+                return Err(watch::nowhere_to_tell());
+            }
             Ok((asked, dispatch::plan(request, self.read)?))
         });
         match planned {
@@ -492,6 +508,12 @@ impl Session {
                 for ticket in tickets {
                     self.waits_from_now(ticket);
                 }
+            }
+            Told::Notice(notice) => {
+                if let Some(watches) = &mut self.watches {
+                    watches.say(notice, &mut self.out);
+                }
+                return;
             }
         }
         self.pump();

@@ -10,7 +10,6 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::codec::{self, BatchHeader};
 use super::{Batch, CommitError, Committed, Digest, Epoch, Head, Seq, ShardId, StoreError, Token};
-use crate::core::types::{Generation, ShardTime};
 
 /// Batches of a shard that are recognised when they are sent again.
 const REMEMBERED_BATCHES_MAX: usize = 64;
@@ -44,16 +43,7 @@ pub(crate) enum Verdict {
 impl Line {
     /// The line of a shard that nobody ever took.
     pub(crate) fn new(shard: ShardId) -> Self {
-        let head = Head {
-            epoch: Epoch(0),
-            token: Token(0),
-            parent: Token(0),
-            seq: Seq(0),
-            digest: Digest(0),
-            time: ShardTime(0),
-            generation: Generation(0),
-        };
-        Self::at(shard, head)
+        Self::at(shard, Head::default())
     }
 
     /// The line of a shard that stands at a head.

@@ -1,7 +1,7 @@
 //! The register in memory only: for trials and tests. Everything is lost with the process.
 //!
 //! The same contract as a durable store, durability apart: token, seq, digest and expectations are compared exactly, so
-//! that a test of the fence against it is a real one. History is bounded by a count of batches.
+//! that a test of the fence against it is a real one. History is bounded by bytes.
 //!
 //! Neighbours: `fence` holds the rules, `codec` the bytes whose digests are chained.
 
@@ -9,15 +9,16 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::fence::{self, Line, Verdict};
+use super::history::{self, Recorded, Stretch};
 use super::{
-    Batch, CommitError, Committed, Digest, Head, Later, NetworkImage, Seq, ShardId, ShardImage, Store, StoreError,
+    Batch, CommitError, Committed, Digest, Head, Later, RecordImage, Seq, ShardId, ShardImage, Store, StoreError,
     StoreFigures, StoreHealth, StoreInfo, Token,
 };
-use crate::core::state::{Entry, Key, State, Step};
+use crate::core::state::{Key, State, Step};
 use crate::core::types::NetworkId;
 
-/// Batches of a shard that are kept as history.
-const HISTORY_BATCHES_MAX: usize = 10_000;
+/// Bytes of batches that are kept as history, where nothing else is said.
+const HISTORY_BYTES: u64 = 64 << 20;
 
 /// Keeps the register while the process lives.
 #[derive(Debug)]
@@ -37,14 +38,28 @@ struct Inner {
 struct Shard {
     line: Line,
     networks: BTreeMap<NetworkId, BTreeMap<Key, State>>,
-    history: VecDeque<Batch>,
+    history: VecDeque<Recorded>,
+    history_bytes: u64,
+    history_bytes_max: u64,
 }
 
 impl MemoryStore {
     /// An empty register of `shards` shards with a random identity.
     pub fn new(shards: u16) -> Self {
+        Self::keeping(shards, HISTORY_BYTES)
+    }
+
+    /// The same, with so many bytes of history, of all shards together. The last batch of a shard is always kept.
+    pub fn keeping(shards: u16, history_bytes: u64) -> Self {
+        let history_bytes_max = history_bytes / u64::from(shards.max(1));
         let shards = (0..shards)
-            .map(|shard| Shard { line: Line::new(ShardId(shard)), networks: BTreeMap::new(), history: VecDeque::new() })
+            .map(|shard| Shard {
+                line: Line::new(ShardId(shard)),
+                networks: BTreeMap::new(),
+                history: VecDeque::new(),
+                history_bytes: 0,
+                history_bytes_max,
+            })
             .collect();
         let inner = Inner { shards, closed: false, figures: StoreFigures::default() };
         Self { register: rand::random(), inner: Mutex::new(inner) }
@@ -79,20 +94,19 @@ impl Inner {
         self.open().map_err(|cause| CommitError::NotApplied { cause })?;
         fence::check_once_each(batches)?;
         let mut verdicts = Vec::with_capacity(batches.len());
-        let mut bytes = Vec::new();
         for batch in batches {
-            bytes.clear();
+            let mut bytes = Vec::new();
             fence::encode(batch, &mut bytes)?;
             let shard = self.shard(batch.shard).map_err(|cause| CommitError::NotApplied { cause })?;
             let verdict = shard.line.check(&fence::header_of(batch), &bytes)?;
             if let Verdict::Next(_) = verdict {
                 shard.check_expectations(batch)?;
             }
-            verdicts.push(verdict);
+            verdicts.push((verdict, bytes));
         }
         // Every check has passed. From here on there are only changes.
         let mut answers = Vec::with_capacity(batches.len());
-        for (batch, verdict) in batches.iter().zip(verdicts) {
+        for (batch, (verdict, bytes)) in batches.iter().zip(verdicts) {
             let header = fence::header_of(batch);
             answers.push(fence::committed(&header, verdict));
             if let Verdict::Next(digest) = verdict
@@ -100,6 +114,12 @@ impl Inner {
             {
                 shard.line.follow(&header, digest);
                 shard.apply(batch);
+                shard.record(Recorded {
+                    shard: batch.shard,
+                    seq: batch.seq,
+                    digest: Some(digest),
+                    bytes: bytes.into(),
+                });
             }
         }
         self.figures.flushes += 1;
@@ -110,34 +130,38 @@ impl Inner {
         self.open()?;
         let shard = self.shard(shard)?;
         let head = shard.line.check_owner(token)?;
-        let networks =
-            shard.networks.iter().map(|(&id, keys)| image(id, keys)).collect::<Result<Vec<_>, StoreError>>()?;
-        Ok(ShardImage { head, networks })
+        let mut image = ShardImage::new(head);
+        for (&id, keys) in &shard.networks {
+            let mut record = RecordImage::new(id);
+            for (key, state) in keys {
+                record.add(*key, state.clone()).map_err(StoreError::Damaged)?;
+            }
+            image.add(record).map_err(StoreError::Damaged)?;
+        }
+        Ok(image)
+    }
+}
+
+impl Inner {
+    fn recorded(&mut self, stretches: &[Stretch], bytes: usize) -> Result<Vec<Recorded>, StoreError> {
+        let (mut recorded, mut read_bytes) = (Vec::new(), 0);
+        for stretch in stretches {
+            let history = &self.shard(stretch.shard)?.history;
+            let begin = history.partition_point(|batch| batch.seq <= stretch.after);
+            for batch in history.range(begin..).take_while(|batch| batch.seq <= stretch.until) {
+                if history::is_full(&recorded, read_bytes, bytes) {
+                    return Ok(recorded);
+                }
+                read_bytes += batch.bytes.len();
+                recorded.push(batch.clone());
+            }
+        }
+        Ok(recorded)
     }
 }
 
 fn unknown_shard(shard: ShardId, count: usize) -> StoreError {
     StoreError::Invalid(format!("there is no shard {}: the register has {count}, from 0", shard.0).into())
-}
-
-fn image(id: NetworkId, keys: &BTreeMap<Key, State>) -> Result<NetworkImage, StoreError> {
-    let mut image_config = None;
-    let mut subnets = Vec::new();
-    let mut entries: Vec<(crate::core::address::Address, Entry)> = Vec::new();
-    for (key, state) in keys {
-        match (key, state) {
-            (Key::Config, State::Config(config)) => image_config = Some(config.clone()),
-            (Key::Subnet(_), State::Subnet(subnet)) => subnets.push(subnet.clone()),
-            (&Key::Address(address), State::Entry(entry)) => entries.push((address, entry.clone())),
-            // The encoder refuses such a pair before it is applied.
-            (Key::Config | Key::Subnet(_) | Key::Address(_), _) => {
-                return Err(StoreError::Damaged(format!("network {id} has a wrong record at {key:?}").into()));
-            }
-        }
-    }
-    let config = image_config
-        .ok_or_else(|| StoreError::Damaged(format!("network {id} has records but no configuration").into()))?;
-    Ok(NetworkImage { config, subnets, entries })
 }
 
 impl Shard {
@@ -178,10 +202,15 @@ impl Shard {
                 self.networks.remove(&act.network);
             }
         }
-        if self.history.len() == HISTORY_BATCHES_MAX {
-            self.history.pop_front();
+    }
+
+    fn record(&mut self, recorded: Recorded) {
+        self.history_bytes += recorded.bytes.len() as u64;
+        self.history.push_back(recorded);
+        while self.history_bytes > self.history_bytes_max && self.history.len() > 1 {
+            let Some(oldest) = self.history.pop_front() else { break };
+            self.history_bytes -= oldest.bytes.len() as u64;
         }
-        self.history.push_back(batch.clone());
     }
 }
 
@@ -232,13 +261,8 @@ impl Store for MemoryStore {
         }))
     }
 
-    fn history(&self, shard: ShardId, after: Seq, limit: usize) -> Later<Result<Vec<Batch>, StoreError>> {
-        let mut inner = self.inner();
-        ready(
-            inner
-                .shard(shard)
-                .map(|shard| shard.history.iter().filter(|batch| batch.seq > after).take(limit).cloned().collect()),
-        )
+    fn recorded(&self, stretches: Vec<Stretch>, bytes: usize) -> Later<Result<Vec<Recorded>, StoreError>> {
+        ready(self.inner().recorded(&stretches, bytes))
     }
 
     fn close(&self) -> Later<()> {

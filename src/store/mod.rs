@@ -25,6 +25,8 @@
 pub mod codec;
 pub mod embedded;
 mod fence;
+pub mod history;
+mod image;
 pub mod memory;
 pub mod moving;
 pub mod redis;
@@ -37,16 +39,19 @@ use std::sync::Arc;
 use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 
+use self::history::{Recorded, Stretch};
 use crate::core::address::Address;
+use crate::core::deployment::Deployment;
 use crate::core::state::{Entry, Key, NetworkConfig, State, Step, SubnetConfig};
 use crate::core::types::{Generation, NetworkId, ShardTime, WallTime};
+use image::RecordImage;
 
 /// Number of a shard, from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ShardId(pub u16);
 
-/// 128 random bits, drawn at each take-over and compared with every batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// 128 random bits, drawn at each take-over and compared with every batch. Zero: nobody's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Token(pub u128);
 
 /// Order of take-overs of a shard. Only orders; the token fences.
@@ -65,8 +70,8 @@ pub struct Digest(pub u128);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TransactionId(pub u128);
 
-/// Where a shard stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Where a shard stands. The default: nobody ever took it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Head {
     /// Its take-over.
     pub epoch: Epoch,
@@ -127,7 +132,7 @@ impl Batch {
         self.acts.iter().flat_map(|act| &act.steps).all(|step| match &step.state {
             None | Some(State::Entry(Entry::Released(_) | Entry::Declined(_))) => true,
             Some(State::Entry(Entry::Held(reservation))) => step.expect == Some(reservation.generation.0),
-            Some(State::Config(_) | State::Subnet(_)) => step.expect.is_some(),
+            Some(State::Config(_) | State::Subnet(_) | State::Deployment(_)) => step.expect.is_some(),
         })
     }
 }
@@ -290,6 +295,8 @@ pub struct ShardImage {
     pub head: Head,
     /// Its networks, by id.
     pub networks: Vec<NetworkImage>,
+    /// Records of deployments, by the id under which each is stored.
+    pub deployments: Vec<(NetworkId, Arc<Deployment>)>,
 }
 
 /// What a store is, for `server.info`, logs and the committer.
@@ -420,11 +427,23 @@ pub trait Store: Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// Batches of a shard from `after` on, oldest first, at most `limit`; the head tells where the line ends.
+    /// Batches of these stretches, as they were written: in order in each shard, and over the shards in the order of
+    /// commits as far as the store knows it. Ends behind the batch with which `bytes` are reached; who gets any asks again
+    /// behind them. What is older than retention is left out, so the first of a shard may be a later one than was asked for.
+    /// What was applied and not confirmed may be among them: `until` is the reader's.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] if a record cannot be trusted.
-    fn history(&self, shard: ShardId, after: Seq, limit: usize) -> Later<Result<Vec<Batch>, StoreError>>;
+    /// [`StoreError::Damaged`] if a record cannot be trusted, [`StoreError::Invalid`] for a shard that does not exist.
+    fn recorded(&self, stretches: Vec<Stretch>, bytes: usize) -> Later<Result<Vec<Recorded>, StoreError>>;
+
+    /// Batches of a shard behind `after`, oldest first, at most `limit`; the head tells where the line ends.
+    ///
+    /// # Errors
+    /// As of [`Store::recorded`].
+    fn history(&self, shard: ShardId, after: Seq, limit: usize) -> Later<Result<Vec<Batch>, StoreError>> {
+        let recorded = self.recorded(vec![history::next(shard, after, limit)], usize::MAX);
+        Box::pin(async move { recorded.await?.iter().take(limit).map(Recorded::decode).collect() })
+    }
 
     /// Everything is written and released; further commits are refused. Waits for what was begun.
     fn close(&self) -> Later<()>;

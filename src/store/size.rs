@@ -9,7 +9,8 @@
 use super::Act;
 use crate::core::address::Address;
 use crate::core::state::{
-    Entry, Event, Key, NetworkConfig, PastPool, PoolConfig, Reservation, ReservedRange, State, Step, SubnetConfig,
+    Entry, Event, Key, NetworkConfig, PastPool, PoolConfig, Promise, Reservation, ReservedRange, State, Step,
+    SubnetConfig,
 };
 use crate::core::types::{Labels, Slot, SlotKey};
 use crate::limits;
@@ -55,7 +56,7 @@ fn optional<T>(value: Option<&T>, as_str: impl Fn(&T) -> &str) -> usize {
 
 fn step(step: &Step) -> usize {
     let key = match step.key {
-        Key::Config => 1,
+        Key::Config | Key::Deployment => 1,
         Key::Address(Address::V4(_)) => 5,
         Key::Subnet(_) | Key::Address(Address::V6(_)) => 17,
     };
@@ -71,6 +72,7 @@ fn state(state: &State) -> usize {
     match state {
         State::Config(config) => network(config),
         State::Subnet(config) => subnet(config),
+        State::Deployment(deployment) => CONFIG + text(deployment.name.as_str()),
         State::Entry(Entry::Held(held)) => reservation(held),
         State::Entry(Entry::Released(released)) => {
             let uid = released.owner_uid.as_ref().map_or(0, |uid| text(uid.as_str()));
@@ -107,15 +109,26 @@ fn reservation(held: &Reservation) -> usize {
         let uid = details.owner_uid.as_ref().map_or(0, |uid| text(uid.as_str()));
         let labels = if details.labels.is_empty() { 0 } else { labels(&details.labels) };
         let mac = if details.mac.is_some() { 6 } else { 0 };
-        1 + uid + labels + written(&details.note) + written(&details.hostname) + mac
+        uid + labels + written(&details.note) + written(&details.hostname) + mac
     });
+    let planned = held.planned.as_ref().map_or(0, |planned| {
+        let promise =
+            |promise: &Promise| number(promise.plan) + text(promise.owner.as_str()) + text(promise.slot.as_str());
+        1 + planned.leaving.map_or(0, number)
+            + planned.promise.as_ref().map_or(0, promise)
+            + planned.unlisted.map_or(0, number)
+    });
+    let noted = usize::from(held.details.is_some() || held.granted_by.is_some() || held.planned.is_some());
     head(held.generation.0)
         + slot(&held.holder)
         + number(held.created_at.0)
         + held.lease.map_or(0, |lease| number(lease.ends.0) + number(lease.ttl_seconds))
         + held.claimant.as_ref().map_or(0, |claimant| text(claimant.as_str()))
         + held.obsolete.map_or(0, |obsolete| number(obsolete.since.0) + number(obsolete.plan))
+        + noted
         + details
+        + held.granted_by.map_or(0, |plan| number(plan.get()))
+        + planned
 }
 
 fn network(config: &NetworkConfig) -> usize {
@@ -152,13 +165,13 @@ fn subnet(config: &SubnetConfig) -> usize {
 const LABELS_MAX: usize =
     NUMBER + limits::LABEL_ENTRIES_MAX * (2 * NUMBER + limits::LABEL_KEY_BYTES_MAX + limits::LABEL_VALUE_BYTES_MAX);
 
-/// Bytes of the longest reservation that the limits allow: labels, note, host name; scope, owner, slot, claimant and
-/// owner_uid.
+/// Bytes of the longest reservation that the limits allow: labels, note, host name; scope, owner, slot, claimant,
+/// owner_uid, and whom it is promised to.
 pub const RESERVATION_BYTES_MAX: usize = ENTRY
     + LABELS_MAX
     + (NUMBER + limits::NOTE_BYTES_MAX)
     + (NUMBER + limits::HOSTNAME_BYTES_MAX)
-    + 5 * (NUMBER + limits::IDENTITY_BYTES_MAX);
+    + 7 * (NUMBER + limits::IDENTITY_BYTES_MAX);
 
 /// Bytes of the longest subnet: all ranges that its network may have are its own, with all that can be said of them.
 const SUBNET_BYTES_MAX: usize = CONFIG

@@ -247,6 +247,18 @@ methods! {
         ReservedRemove "reserved.remove" Write Network nouns::ReservedResult, "Ends the reservation of a range.";
         RealmList "realm.list" Read Several nouns::RealmListResult, "Lists realms.";
         ScopeList "scope.list" Read NetworkOrSeveral nouns::ScopeListResult, "Lists scopes and what they hold.";
+        DeploymentPlan "deployment.plan" Read Several nouns::DeploymentPlanResult, "Tells what an apply would do.";
+        DeploymentApply "deployment.apply" Write Several nouns::DeploymentPlanResult,
+            "Grants what a deployment wishes, and makes obsolete what it wishes no more.";
+        DeploymentCommit "deployment.commit" Write Several nouns::DeploymentSettled,
+            "Lets go what a plan made obsolete.";
+        DeploymentRevert "deployment.revert" Write Several nouns::DeploymentSettled, "Lets go what a plan granted.";
+        DeploymentGet "deployment.get" Read Several nouns::DeploymentResult, "Answers what a deployment holds.";
+        DeploymentList "deployment.list" Read Several nouns::DeploymentListResult, "Lists deployments.";
+        DeploymentDelete "deployment.delete" Write Several nouns::ReleaseAllResult,
+            "Lets go everything that a deployment holds.";
+        EventsWatch "events.watch" Read Several nouns::Subscription, "Sends events as they happen.";
+        EventsUnwatch "events.unwatch" Read Server nouns::Subscription, "Ends a subscription to events.";
         ServerInfo "server.info" Read Server nouns::ServerStatus, "Tells what server this is.";
         ServerPing "server.ping" Read Server nouns::Pong, "Answers.";
         ClusterNodes "cluster.nodes" Read Server nouns::ClusterNodesResult, "Lists the nodes that serve.";
@@ -255,16 +267,6 @@ methods! {
         RpcDiscover "rpc.discover" Read Server nouns::Document, "Answers this document.";
     }
     later {
-        DeploymentPlan "deployment.plan" Read Several "Tells what an apply would do.";
-        DeploymentApply "deployment.apply" Write Several
-            "Grants what a deployment wishes, and makes obsolete what it wishes no more.";
-        DeploymentCommit "deployment.commit" Write Several "Lets go what a plan made obsolete.";
-        DeploymentRevert "deployment.revert" Write Several "Lets go what a plan granted.";
-        DeploymentGet "deployment.get" Read Several "Answers what a deployment holds.";
-        DeploymentList "deployment.list" Read Several "Lists deployments.";
-        DeploymentDelete "deployment.delete" Write Several "Lets go everything that a deployment holds.";
-        EventsWatch "events.watch" Read Several "Sends events as they happen.";
-        EventsUnwatch "events.unwatch" Read Several "Ends a subscription to events.";
         EventsHistory "events.history" Read Several "Tells who held what, when, and why it ended.";
         InventoryCompare "inventory.compare" Read Several "Compares what is held with what is there.";
         ClusterDrain "cluster.drain" Write Server "Takes a node out of service in order.";

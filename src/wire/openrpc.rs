@@ -3,6 +3,8 @@
 //! Answered by `rpc.discover` and `GET /openrpc.json`. Schemas are JSON Schema draft 7, as OpenRPC 1.3 wants, under
 //! `components.schemas`. Objects are closed for params and results alike: what is not in the schema is not sent.
 //!
+//! What the server sends by itself is in `x-notifications`: name, what it says, and the schema of its params.
+//!
 //! Beyond OpenRPC each method says `x-access` (`read`, `write`) and `x-span`, and its params are there once more as one
 //! object in `x-params`, so that a request can be validated as a whole.
 
@@ -15,6 +17,7 @@ use serde_json::{Map, Value, json};
 use super::PROTOCOL_VERSION;
 use super::errors::{ErrorData, ErrorKind};
 use super::methods::{Access, Method, Span};
+use super::nouns::{BookmarkNotification, CursorLostNotification, EventNotification, LaggedNotification};
 
 const DESCRIPTION: &str = "A register of who holds which address. JSON-RPC 2.0 over TCP, one JSON value per line; \
     the same over POST /rpc. Params are by name; unknown members are refused.";
@@ -32,6 +35,7 @@ fn build() -> Value {
     settings.meta_schema = None;
     let mut generator = settings.into_generator();
     let methods: Vec<Value> = Method::ALL.iter().filter_map(|method| describe(*method, &mut generator)).collect();
+    let notifications = notifications(&mut generator);
     let data = generator.subschema_for::<ErrorData>();
     let schemas = generator.take_definitions(true);
     json!({
@@ -45,7 +49,27 @@ fn build() -> Value {
         "methods": methods,
         "components": { "schemas": schemas, "errors": errors() },
         "x-error-data": data,
+        "x-notifications": notifications,
     })
+}
+
+/// What is sent for a subscription.
+fn notifications(generator: &mut SchemaGenerator) -> Vec<Value> {
+    let one = |name: &str, summary: &str, params: schemars::Schema| json!({ "name": name, "summary": summary, "x-params": params });
+    vec![
+        one("event", "Something happened.", generator.subschema_for::<EventNotification>()),
+        one("bookmark", "Nothing else happened up to there.", generator.subschema_for::<BookmarkNotification>()),
+        one(
+            "lagged",
+            "The client is too far behind; the subscription has ended.",
+            generator.subschema_for::<LaggedNotification>(),
+        ),
+        one(
+            "cursor_lost",
+            "What comes next is not there any more; the subscription has ended.",
+            generator.subschema_for::<CursorLostNotification>(),
+        ),
+    ]
 }
 
 /// Every kind of error as a component, named by its kind.

@@ -117,6 +117,16 @@ fn flags_become_members() {
             "pool add lan --subnet 10.0.0.0/24 --name web",
             json!({"network": "lan", "subnet": "10.0.0.0/24", "name": "web"}),
         ),
+        ("deployment list --limit 3", json!({"limit": 3})),
+        ("deployment get shop", json!({"deployment": "shop"})),
+        (
+            "deployment commit shop --plan 7 --instance web/0 --instance web/1 --dry-run",
+            json!({"deployment": "shop", "plan": 7, "instances": ["web/0", "web/1"], "dry_run": true}),
+        ),
+        (
+            "deployment revert shop --plan 7 --yes --reason why",
+            json!({"deployment": "shop", "plan": 7, "reason": "why"}),
+        ),
         (
             "call ip.allocate network=lan owner=123 slot=0 labels.a.b=1",
             json!({"network": "lan", "owner": "123",
@@ -174,6 +184,8 @@ fn what_takes_away_is_refused_where_nobody_can_be_asked() {
         &["network", "delete", "lan", "--force"],
         &["subnet", "remove", "lan", "10.0.0.0/24"],
         &["pool", "remove", "lan", "web"],
+        &["deployment", "revert", "shop", "--plan", "7"],
+        &["deployment", "delete", "shop"],
     ] {
         let output = allod(&server.address, arguments);
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
@@ -204,6 +216,66 @@ fn apply_shows_differences_and_exits_with_2_when_dry() {
     assert_eq!(server.methods().pop().unwrap(), "network.update");
     write(&file, b"[[network]]\nname = \"lan\"\n");
     assert_eq!(allod(&server.address, &["network", "apply", path, "--dry-run"]).status.code(), Some(0));
+}
+
+#[test]
+fn a_deployment_is_applied_from_a_file_and_says_the_next_command() {
+    let held = |address: &str, owner: &str| json!({"network": "lan", "address": address, "prefix_length": 32, "owner": owner, "scope": "the shop", "slot": "0"});
+    let answer = json!({"plan": 1_795_000_000_007_u64, "instances": [
+        {"id": "web/0", "networks": [{"network": "lan", "slot": "0", "state": "new",
+            "reservation": held("10.0.0.50", "web/0"), "replaces": "10.0.0.2"}]},
+        {"id": "web/1", "networks": [{"network": "lan", "slot": "0", "state": "kept", "reservation": held("10.0.0.3", "web/1")}]},
+        {"id": "web/2", "networks": [{"network": "lan", "slot": "0", "state": "promised",
+            "reservation": held("10.0.0.2", "web/2")}]},
+        {"id": "web/3", "networks": [{"network": "cloud", "slot": "0", "state": "none"}]}],
+        "obsolete": [held("10.0.0.2", "web/0")]});
+    let server = Responder::start(move |_, _| Ok(answer.clone()));
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("shop.yaml");
+    write(&file, b"deployment: the shop\ninstances:\n- {id: web/0, networks: [{network: lan, address: 10.0.0.50}]}\n");
+    let path = file.to_str().unwrap();
+    let output = allod(&server.address, &["deployment", "apply", path, "--reason", "why"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(
+        text(&output.stdout),
+        "STATE     ADDRESS    NETWORK  INSTANCE  IN PLACE OF\n\
+         new       10.0.0.50  lan      web/0     10.0.0.2\n\
+         kept      10.0.0.3   lan      web/1\n\
+         promised  10.0.0.2   lan      web/2\n\
+         none                 cloud    web/3\n\
+         obsolete  10.0.0.2   lan      web/0\n"
+    );
+    assert_eq!(
+        text(&output.stderr),
+        "plan 1795000000007 of 4 instances: 1 new, 1 promised, 1 kept, 1 obsolete\n\
+         once they use what is theirs now:\n  `allod deployment commit 'the shop' --plan 1795000000007`\n\
+         to take it back: `allod deployment revert 'the shop' --plan 1795000000007`\n"
+    );
+    let wishes = json!({"deployment": "the shop", "instances": [
+        {"id": "web/0", "networks": [{"network": "lan", "address": "10.0.0.50"}]}]});
+    let mut applied = wishes.clone();
+    applied["reason"] = json!("why");
+    assert_eq!(server.asked().pop().unwrap(), ("deployment.apply".to_owned(), applied));
+    for line in [&["deployment", "plan", path][..], &["deployment", "apply", path, "--dry-run"]] {
+        let output = allod(&server.address, line);
+        assert!(text(&output.stderr).ends_with("1 obsolete; nothing was changed\n"), "{}", text(&output.stderr));
+    }
+    assert_eq!(server.asked()[1], ("deployment.plan".to_owned(), wishes));
+}
+
+#[test]
+fn a_wrong_deployment_file_is_refused_before_anything_is_asked() {
+    let server = Responder::start(|_, _| Ok(json!({})));
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("shop.toml");
+    write(&file, b"deployment = \"shop\"\n[[instances]]\nid = \"a\"\nnetworks = [{ network = \"lan\", adress = \"10.0.0.5\" }]\n");
+    let output = allod(&server.address, &["deployment", "apply", file.to_str().unwrap()]);
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(1), ""));
+    let said = text(&output.stderr);
+    assert!(said.contains("`instances[0].networks[0].adress` is not a member here; did you mean `address`?"), "{said}");
+    assert!(said.contains("\nhint: ") && server.asked().is_empty(), "{said}");
+    let missing = allod(&server.address, &["deployment", "plan", "no-such-file.toml"]);
+    assert!(text(&missing.stderr).contains("read the deployment of `no-such-file.toml`"), "{}", text(&missing.stderr));
 }
 
 #[test]

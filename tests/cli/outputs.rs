@@ -93,6 +93,27 @@ fn answers() -> Vec<(&'static str, Value)> {
             json!({"unbound": [{"network": "lan", "address": "10.0.0.5", "claimant": "vm-1"}],
             "released": [], "waiting": []}),
         ),
+        (
+            "deployment.apply",
+            json!({"plan": 1_795_000_000_000_u64, "instances": [{"id": "web/0", "networks": [
+                {"network": "lan", "slot": "0", "state": "promised", "reservation": reservation("10.0.0.5", "web/0"),
+                 "replaces": "10.0.0.6"},
+                {"network": "lan", "slot": "v6", "state": "new", "reservation": reservation("fd00::5", "web/0")}]}],
+                "obsolete": [reservation("10.0.0.7", "db/17")]}),
+        ),
+        (
+            "deployment.get",
+            json!({"deployment": "shop", "plan": 1_795_000_000_000_u64, "uncommitted_since": "2026-03-01T09:12:44.031Z",
+                "instances": [{"id": "web/0", "reservations": [reservation("10.0.0.5", "web/0")],
+                    "obsolete": [reservation("10.0.0.6", "web/0")]}]}),
+        ),
+        (
+            "deployment.list",
+            json!({"deployments": [
+                {"deployment": "prod", "plan": 1_795_000_000_001_u64},
+                {"deployment": "shop", "plan": 1_795_000_000_000_u64, "uncommitted_since": "2026-03-01T09:12:44.031Z"}]}),
+        ),
+        ("deployment.commit", json!({"released": [{"network": "lan", "address": "10.0.0.6"}]})),
         ("server.ping", json!("pong")),
         ("server.info", json!({"version": "0.1.0", "limits": {"max_line_bytes": 1048576}})),
     ]

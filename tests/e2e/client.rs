@@ -101,6 +101,20 @@ impl Client {
         answers
     }
 
+    /// The next line that was not asked for: a notification. None where the connection broke.
+    #[allow(dead_code, reason = "for tests that watch")]
+    pub async fn told(&mut self) -> Option<Value> {
+        let mut line = Vec::new();
+        let read = tokio::time::timeout(ANSWER_WAIT_MAX, self.reader.read_until(b'\n', &mut line)).await;
+        let read = read.expect("the server says something in time");
+        if !matches!(read, Ok(length) if length > 0) || !line.ends_with(b"\n") {
+            return None;
+        }
+        let told: Value = serde_json::from_slice(&line).unwrap();
+        PUBLISHED.judge_notification(&told).unwrap_or_else(|problem| panic!("{problem}: {told}"));
+        Some(told)
+    }
+
     /// All reservations, page by page.
     pub async fn list_all(&mut self) -> Vec<Value> {
         self.pages("ip.list", "reservations").await

@@ -23,6 +23,7 @@ mod ledger;
 mod migrate;
 mod plan;
 mod process;
+mod python;
 mod readme;
 mod recipes;
 #[allow(dead_code, reason = "shared with the tests of several nodes")]

@@ -1,13 +1,14 @@
 //! `allod migrate` as it is typed: a served register goes to Redis and back, is refused where it was, and a move that is
 //! killed at any moment is made again.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::client::Client;
 use crate::redis::Redis;
@@ -82,6 +83,37 @@ fn without_times(line: &str) -> String {
     text
 }
 
+/// Where a register goes from and to: a directory, Redis, another directory.
+struct Moving {
+    directory: TempDir,
+    redis: Redis,
+    first: String,
+    url: String,
+    last: String,
+    /// Where a server over Redis keeps its note.
+    beside: PathBuf,
+}
+
+impl Moving {
+    /// The first one was filled, and showed this. None where there is no `redis-server`.
+    async fn begin() -> Option<(Self, Server, Vec<String>)> {
+        let directory = tempfile::tempdir().unwrap();
+        let redis = Redis::start(directory.path(), &[])?;
+        let path = |name: &str| directory.path().join(name).display().to_string();
+        let (first, url, last) = (path("first"), redis.url(), path("last"));
+        let beside = directory.path().join("beside");
+        let server = serve(&first, &beside);
+        fill(&server).await;
+        let before = shown(&server);
+        Some((Self { directory, redis, first, url, last, beside }, server, before))
+    }
+
+    /// A directory that is not there yet.
+    fn elsewhere(&self) -> String {
+        self.directory.path().join("elsewhere").display().to_string()
+    }
+}
+
 /// Networks, subnets, pools, reserved ranges, blocks, both families, leases, cooldowns, MACs, and a network that was
 /// deleted while it held something.
 async fn fill(server: &Server) {
@@ -121,50 +153,43 @@ async fn fill(server: &Server) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_register_goes_to_redis_and_back_and_is_served_in_one_place_only() {
-    let directory = tempfile::tempdir().unwrap();
-    let Some(redis) = Redis::start(directory.path(), &[]) else { return };
-    let path = |name: &str| directory.path().join(name).display().to_string();
-    let (first, last, url) = (path("first"), path("last"), redis.url());
-    let beside = directory.path().join("beside");
-
-    let server = serve(&first, &beside);
-    fill(&server).await;
-    let before = shown(&server);
-    let words = refused(&["migrate", &first, &url, "--yes"]);
+    let Some((moving, server, before)) = Moving::begin().await else { return };
+    let Moving { first, last, url, beside, .. } = &moving;
+    let words = refused(&["migrate", first, url, "--yes"]);
     assert!(words.contains("in use by process") && words.contains("stop the server"), "{words}");
     server.stop();
 
     // Nobody is there to be asked.
-    let words = refused(&["migrate", &first, &url]);
+    let words = refused(&["migrate", first, url]);
     assert!(words.contains("--yes") && words.contains("--dry-run"), "{words}");
-    let words = said(&run(&["migrate", &first, &url, "--dry-run"]));
+    let words = said(&run(&["migrate", first, url, "--dry-run"]));
     assert!(words.contains("16 shards") && words.contains("nothing was changed"), "{words}");
 
-    let words = migrate(&first, &url);
+    let words = migrate(first, url);
     assert!(
         words.contains("moved and compared: 4 networks") && words.contains("584 reservations, 20 addresses cooling"),
         "{words}"
     );
     assert!(words.contains(&format!("allod serve --redis {url}")), "{words}");
-    let words = refused(&["serve", "--data", &first, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
+    let words = refused(&["serve", "--data", first, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
     assert!(
         words.contains("was moved to redis://127.0.0.1:") && words.contains("start the server on that one"),
         "{words}"
     );
 
-    let server = serve(&url, &beside);
+    let server = serve(url, beside);
     same(&shown(&server), &before);
-    let words = refused(&["migrate", &url, &last, "--yes"]);
+    let words = refused(&["migrate", url, last, "--yes"]);
     assert!(words.contains("node ") && words.contains("stop every server"), "{words}");
-    let words = refused(&["migrate", &first, &last, "--yes"]);
+    let words = refused(&["migrate", first, last, "--yes"]);
     assert!(words.contains("was moved to"), "{words}");
     server.stop();
 
     // Also from the directory that noted the register in Redis.
-    migrate(&url, &last);
-    let words = refused(&["serve", "--redis", &url, "--data", &path("other"), "--listen", "127.0.0.1:0"]);
+    migrate(url, last);
+    let words = refused(&["serve", "--redis", url, "--data", &moving.elsewhere(), "--listen", "127.0.0.1:0"]);
     assert!(words.contains("was moved to the directory") && words.contains("last"), "{words}");
-    let server = serve(&last, &beside);
+    let server = serve(last, beside);
     same(&shown(&server), &before);
     let granted: Value =
         serde_json::from_str(&server.allod_ok(&["ip", "allocate", "lan", "--owner", "new", "--format", "json"]))
@@ -177,17 +202,11 @@ async fn a_register_goes_to_redis_and_back_and_is_served_in_one_place_only() {
 /// Killed at random moments, the move is made again until it is whole; at no moment both are served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_move_that_is_killed_again_and_again_is_whole_in_the_end() {
-    let directory = tempfile::tempdir().unwrap();
-    let Some(redis) = Redis::start(directory.path(), &[]) else { return };
-    let path = |name: &str| directory.path().join(name).display().to_string();
-    let (first, last, url) = (path("first"), path("last"), redis.url());
-    let beside = directory.path().join("beside");
-    let server = serve(&first, &beside);
-    fill(&server).await;
-    let before = shown(&server);
+    let Some((moving, server, before)) = Moving::begin().await else { return };
+    let Moving { first, last, url, beside, redis, .. } = &moving;
     server.stop();
     let mut random = SmallRng::seed_from_u64(11);
-    for (from, to) in [(&first, &url), (&url, &last)] {
+    for (from, to) in [(first, url), (url, last)] {
         let mut killed = 0;
         for longest in [60, 120, 250, 400, 800, 1_500] {
             let mut child = Command::new(allod())
@@ -209,10 +228,10 @@ async fn a_move_that_is_killed_again_and_again_is_whole_in_the_end() {
         let output = run(&["migrate", from, to, "--yes"]);
         let words = said(&output);
         assert!(output.status.success() || words.contains("was moved to"), "{words}");
-        let server = serve(to, &beside);
+        let server = serve(to, beside);
         same(&shown(&server), &before);
         server.stop();
-        let words = refused(&["migrate", from, &path("elsewhere"), "--yes"]);
+        let words = refused(&["migrate", from, &moving.elsewhere(), "--yes"]);
         assert!(words.contains("was moved to"), "{words}");
     }
 }

@@ -33,7 +33,7 @@ fn path() -> std::ffi::OsString {
 }
 
 /// Tells what is not tested, to the reader and to `tests/run`.
-fn skip(what: &str) {
+pub fn skip(what: &str) {
     eprintln!("skipped: {what}");
     if let Some(path) = std::env::var_os("ALLOD_SKIPS_FILE") {
         let file = std::fs::OpenOptions::new().append(true).create(true).open(path);

@@ -1,14 +1,14 @@
 //! A primary, a replica and three sentinels, two nodes, and clients that work on while the primary is killed or stopped.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use super::checker::{Verdict, check};
 use super::client::Client;
 use super::load::{Load, make_networks};
 use super::nodes::Cluster;
-use super::redis::Redis;
+use super::redis::{Redis, process};
 
 /// Longest that clients may stand still: a failover, a lease, a take-over, and a debug build.
 const STANDSTILL_MAX: Duration = Duration::from_secs(60);
@@ -94,7 +94,7 @@ impl Drop for Watched {
 }
 
 fn sentinel(directory: &Path, primary: u16) -> (Child, u16) {
-    let port = super::redis::free_port();
+    let port = process::free_port();
     let file = directory.join("sentinel.conf");
     let text = format!(
         "bind 127.0.0.1\nport {port}\ndir {}\nsentinel monitor register 127.0.0.1 {primary} 2\n\
@@ -102,9 +102,7 @@ fn sentinel(directory: &Path, primary: u16) -> (Child, u16) {
         directory.display()
     );
     std::fs::write(&file, text).unwrap();
-    let mut command = Command::new("redis-server");
-    command.arg(&file).arg("--sentinel").stdout(Stdio::null()).stderr(Stdio::null());
-    (command.spawn().unwrap(), port)
+    (process::spawn(Command::new("redis-server").arg(&file).arg("--sentinel")), port)
 }
 
 fn text_at(port: u16, words: &[&str]) -> String {

@@ -26,5 +26,7 @@ mod nodes;
 mod one_node;
 mod record;
 mod redis;
+mod run;
 mod several_nodes;
 mod waits;
+mod watch;

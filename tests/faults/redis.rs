@@ -1,10 +1,12 @@
 //! A Redis server of a test's own: on a free loopback port, its files in a directory of its own, ended by its process id.
 
-use std::io::Write;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Child, Command};
+use std::time::Duration;
+
+#[path = "../store_contract/redis/server/process.rs"]
+#[allow(dead_code, reason = "shared with the tests of stores")]
+pub mod process;
 
 /// The process, and what it is started again with.
 pub struct Redis {
@@ -17,32 +19,23 @@ pub struct Redis {
 impl Redis {
     /// Starts one. None where there is no `redis-server`, which is told as a skip.
     pub fn start(directory: &Path, settings: &[&str]) -> Option<Self> {
-        if Command::new("redis-server").arg("--version").stdout(Stdio::null()).status().is_err() {
-            if let Some(path) = std::env::var_os("ALLOD_SKIPS_FILE") {
-                let mut file = std::fs::OpenOptions::new().append(true).create(true).open(path).unwrap();
-                let name = std::thread::current().name().unwrap_or("redis").to_owned();
-                writeln!(file, "{name}: there is no redis-server").unwrap();
-            }
+        if process::is_missing() {
             return None;
         }
-        let port = free_port();
+        let port = process::free_port();
         let settings: Vec<String> = settings.iter().map(|&setting| setting.to_owned()).collect();
-        let child = spawn(port, directory, &settings);
-        let redis = Self { child, port, directory: directory.to_owned(), settings };
-        redis.wait();
-        Some(redis)
+        let child = process::start(port, directory, &settings);
+        Some(Self { child, port, directory: directory.to_owned(), settings })
     }
 
     /// Kills it.
     pub fn end(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        process::kill(&mut self.child);
     }
 
     /// Starts it again.
     pub fn begin(&mut self) {
-        self.child = spawn(self.port, &self.directory, &self.settings);
-        self.wait();
+        self.child = process::start(self.port, &self.directory, &self.settings);
     }
 
     pub fn port(&self) -> u16 {
@@ -81,15 +74,6 @@ impl Redis {
         });
         command.query::<redis::Value>(&mut connection).unwrap();
     }
-
-    fn wait(&self) {
-        let end = Instant::now() + Duration::from_secs(20);
-        let client = redis::Client::open(self.url()).unwrap();
-        while client.get_connection().and_then(|mut c| redis::cmd("PING").query::<String>(&mut c)).is_err() {
-            assert!(Instant::now() < end, "redis-server does not answer");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
 }
 
 impl Drop for Redis {
@@ -98,18 +82,6 @@ impl Drop for Redis {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// A port that nobody has now.
-pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
-fn spawn(port: u16, directory: &Path, settings: &[String]) -> Child {
-    let mut command = Command::new("redis-server");
-    command.args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--daemonize", "no", "--save", ""]);
-    command.args(["--appendonly", "no", "--loglevel", "warning", "--dir"]).arg(directory).args(settings);
-    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
 /// Sends a signal to a process.

@@ -1,18 +1,14 @@
-//! Three nodes and one Redis.
+//! Several nodes and one Redis.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::checker::check;
 use super::client::{Answer, Client};
-use super::load::{Load, make_networks};
-use super::nodes::Cluster;
-use super::redis::Redis;
-
-/// Longest that clients may stand still: a lease, a take-over, and a debug build.
-const STANDSTILL_MAX: Duration = Duration::from_secs(60);
+use super::load::make_networks;
+use super::run::{Nodes, Run};
 
 /// Calls until an answer comes that is no "not now".
 async fn insist(client: &mut Client, method: &str, params: &Value) -> Value {
@@ -27,45 +23,30 @@ async fn insist(client: &mut Client, method: &str, params: &Value) -> Value {
     panic!("{method} {params}: never answered");
 }
 
-#[track_caller]
-fn judge(load: &Load) -> super::checker::Verdict {
-    let verdict = check(&load.record.all());
-    let first: Vec<_> = verdict.problems.iter().take(5).collect();
-    assert!(first.is_empty(), "{} problems: {first:#?}", verdict.problems.len());
-    assert!(verdict.sure_holdings > 500, "{} sure holdings", verdict.sure_holdings);
-    verdict
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whichever_node_is_killed_the_others_go_on_and_no_address_has_two_holders() {
-    let directory = tempfile::tempdir().unwrap();
-    let Some(redis) = Redis::start(directory.path(), &[]) else { return };
-    let mut cluster = Cluster::start(directory.path(), &redis, 3);
-    let networks = make_networks(&mut Client::connect(cluster.addresses()[1]).await.unwrap(), 4).await;
-    let load = Load::new(networks, cluster.addresses());
-    let clients = load.start(6, 1);
-    assert!(load.more(400, STANDSTILL_MAX).await, "clients of every node get on");
+    let Some(nodes) = Nodes::start(3, &[]) else { return };
+    let mut run = Run::begin(nodes, 6, 1).await;
+    run.gets_on(400, "clients of every node").await;
     for _ in 0..2 {
-        let owner = cluster.owner_but(None).await;
-        load.moved(owner, cluster.crash(owner));
-        assert!(load.more(400, STANDSTILL_MAX).await, "another node took over");
-        let follower = (cluster.owner_but(None).await + 1) % 3;
-        load.moved(follower, cluster.crash(follower));
-        assert!(load.more(200, STANDSTILL_MAX).await);
+        let owner = run.nodes.cluster.owner_but(None).await;
+        run.crash(owner);
+        run.gets_on(400, "the owner was killed").await;
+        let follower = (run.nodes.cluster.owner_but(None).await + 1) % 3;
+        run.crash(follower);
+        run.gets_on(200, "another node was killed").await;
     }
-    load.end(clients).await;
-    let verdict = judge(&load);
+    let verdict = run.end().await;
+    assert!(verdict.sure_holdings > 500, "{} sure holdings", verdict.sure_holdings);
     assert!(verdict.unknown > 0, "no kill met a request under way: nothing was tested");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_was_stopped_past_its_lease_and_woken_neither_grants_nor_repeats_a_grant() {
-    let directory = tempfile::tempdir().unwrap();
-    let Some(redis) = Redis::start(directory.path(), &[]) else { return };
-    let cluster = Cluster::start(directory.path(), &redis, 2);
+    let Some(nodes) = Nodes::start(2, &[]) else { return };
+    let cluster = &nodes.cluster;
     let owner = cluster.owner_but(None).await;
-    let mut old = Client::connect(cluster.addresses()[owner]).await.unwrap();
-    let mut new = Client::connect(cluster.addresses()[1 - owner]).await.unwrap();
+    let (mut old, mut new) = (nodes.client(owner).await, nodes.client(1 - owner).await);
     let network = json!({"name": "one", "subnets": [{"cidr": "10.9.0.0/29", "pools": [{"range": "10.9.0.2"}]}]});
     insist(&mut old, "network.create", &network).await;
     let (a, b) = (json!({"network": "one", "owner": "a"}), json!({"network": "one", "owner": "b"}));
@@ -87,7 +68,7 @@ async fn a_node_that_was_stopped_past_its_lease_and_woken_neither_grants_nor_rep
         assert_ne!(read["reservation"]["owner"], "a", "it shows what is over: {read}");
     }
     // It follows the new owner, and its clients are served again.
-    let mut again = Client::connect(cluster.addresses()[owner]).await.unwrap();
+    let mut again = nodes.client(owner).await;
     let repeated = insist(&mut again, "ip.allocate", &b).await;
     assert_eq!(repeated["generation"], second["generation"]);
     assert!(cluster.log(owner).contains("role=follower of"), "{}", cluster.log(owner));
@@ -95,12 +76,10 @@ async fn a_node_that_was_stopped_past_its_lease_and_woken_neither_grants_nor_rep
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_node_knows_who_owns_the_register_and_a_client_that_wishes_to_is_sent_there() {
-    let directory = tempfile::tempdir().unwrap();
-    let Some(redis) = Redis::start(directory.path(), &[]) else { return };
-    let cluster = Cluster::start(directory.path(), &redis, 2);
+    let Some(nodes) = Nodes::start(2, &[]) else { return };
+    let cluster = &nodes.cluster;
     let owner = cluster.owner_but(None).await;
-    let follower = cluster.addresses()[1 - owner];
-    let mut client = Client::connect(follower).await.unwrap();
+    let mut client = nodes.client(1 - owner).await;
     make_networks(&mut client, 1).await;
     let name = format!("node-{owner}");
     let address = cluster.addresses()[owner].to_string();
@@ -145,70 +124,71 @@ async fn every_node_knows_who_owns_the_register_and_a_client_that_wishes_to_is_s
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_are_restarted_one_after_the_other_and_no_answer_is_lost() {
-    let directory = tempfile::tempdir().unwrap();
-    let Some(redis) = Redis::start(directory.path(), &[]) else { return };
-    let mut cluster = Cluster::start(directory.path(), &redis, 3);
-    let networks = make_networks(&mut Client::connect(cluster.addresses()[0]).await.unwrap(), 4).await;
-    let load = Load::new(networks, cluster.addresses());
-    let clients = load.start(6, 2);
+    let Some(nodes) = Nodes::start(3, &[]) else { return };
+    let mut run = Run::begin(nodes, 6, 2).await;
     for node in [1, 0, 2] {
-        assert!(load.more(300, STANDSTILL_MAX).await);
-        let address = cluster.restart(node);
-        load.moved(node, address);
+        run.gets_on(300, "before a restart").await;
+        run.restart(node);
     }
-    assert!(load.more(300, STANDSTILL_MAX).await);
-    load.end(clients).await;
-    judge(&load);
+    run.gets_on(300, "after the last restart").await;
+    let load = Arc::clone(&run.load);
+    let verdict = run.end().await;
+    assert!(verdict.sure_holdings > 500, "{} sure holdings", verdict.sure_holdings);
     // What was sent to a node that reads no more is lost with its connection; what was read is answered for certain.
     assert_eq!(load.said_unknown.load(Ordering::Relaxed), 0, "answers that do not say what became of the request");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redis_that_stands_still_or_is_killed_loses_nothing_of_what_was_flushed() {
-    let directory = tempfile::tempdir().unwrap();
-    let settings = ["--appendonly", "yes", "--appendfsync", "always"];
-    let Some(mut redis) = Redis::start(directory.path(), &settings) else { return };
-    let cluster = Cluster::start(directory.path(), &redis, 2);
-    let networks = make_networks(&mut Client::connect(cluster.addresses()[0]).await.unwrap(), 4).await;
-    let load = Load::new(networks, cluster.addresses());
-    let clients = load.start(4, 3);
-    assert!(load.more(300, STANDSTILL_MAX).await);
-    redis.signal("-STOP");
-    tokio::time::sleep(Duration::from_millis(700)).await;
-    redis.signal("-CONT");
-    assert!(load.more(300, STANDSTILL_MAX).await, "after it stood still for a moment");
-    redis.signal("-STOP");
-    tokio::time::sleep(Duration::from_secs(6)).await;
-    redis.signal("-CONT");
-    assert!(load.more(300, STANDSTILL_MAX).await, "after it stood still for longer than a lease");
-    redis.crash();
-    assert!(load.more(300, STANDSTILL_MAX).await, "after it was killed and read its append-only file");
-    load.end(clients).await;
-    judge(&load);
+    let Some(nodes) = Nodes::start(2, &["--appendonly", "yes", "--appendfsync", "always"]) else { return };
+    let mut run = Run::begin(nodes, 4, 3).await;
+    run.gets_on(300, "before anything happened").await;
+    for (pause, why) in [(700, "it stood still for a moment"), (6_000, "it stood still for longer than a lease")] {
+        run.nodes.redis.signal("-STOP");
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+        run.nodes.redis.signal("-CONT");
+        run.gets_on(300, why).await;
+    }
+    run.nodes.redis.crash();
+    run.gets_on(300, "it was killed and read its append-only file").await;
+    let verdict = run.end().await;
+    assert!(verdict.sure_holdings > 500, "{} sure holdings", verdict.sure_holdings);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn from_a_redis_that_was_emptied_nothing_is_granted() {
-    let directory = tempfile::tempdir().unwrap();
-    let Some(redis) = Redis::start(directory.path(), &[]) else { return };
-    let cluster = Cluster::start(directory.path(), &redis, 2);
-    let networks = make_networks(&mut Client::connect(cluster.addresses()[0]).await.unwrap(), 2).await;
-    let load = Load::new(networks, cluster.addresses());
-    let clients = load.start(4, 4);
-    assert!(load.more(300, STANDSTILL_MAX).await);
-    redis.ask(&["FLUSHALL"]);
-    assert!(!load.more(50, Duration::from_secs(8)).await, "an emptied register grants");
-    load.end(clients).await;
-    assert_eq!(check(&load.record.all()).problems, Vec::<String>::new());
+    let Some(nodes) = Nodes::start(2, &[]) else { return };
+    let run = Run::begin(nodes, 4, 4).await;
+    run.gets_on(300, "before it was emptied").await;
+    run.nodes.redis.ask(&["FLUSHALL"]);
+    assert!(!run.load.more(50, Duration::from_secs(8)).await, "an emptied register grants");
+    run.end().await;
+}
+
+/// A commit is tried again a hundred times a second; nobody reads so many lines.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outage_is_logged_in_a_few_lines() {
+    let Some(mut nodes) = Nodes::start(1, &[]) else { return };
+    let mut client = nodes.client(0).await;
+    make_networks(&mut client, 1).await;
+    nodes.redis.end();
+    for owner in ["a", "b"] {
+        // Each is tried for as long as a commit may be.
+        let ask = json!({"network": "net-0", "owner": owner});
+        assert!(matches!(client.call("ip.allocate", ask).await, Answer::Refused(..)));
+    }
+    let log = nodes.cluster.log(0);
+    let lines = log.lines().filter(|line| line.contains("tried again")).count();
+    assert!(lines > 0 && lines < 20, "{lines} lines\n{log}");
+    let lines = log.lines().filter(|line| line.contains("cannot take the shard anew")).count();
+    assert!(lines < 20, "{lines} lines\n{log}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_with_another_secret_does_not_get_ready_and_says_why() {
-    let directory = tempfile::tempdir().unwrap();
-    let Some(redis) = Redis::start(directory.path(), &[]) else { return };
-    let cluster = Cluster::start(directory.path(), &redis, 1);
-    std::fs::write(directory.path().join("secret"), "another secret of that length").unwrap();
-    let said = cluster.fails(1);
+    let Some(nodes) = Nodes::start(1, &[]) else { return };
+    std::fs::write(nodes.directory.path().join("secret"), "another secret of that length").unwrap();
+    let said = nodes.cluster.fails(1);
     assert!(said.contains("cannot start the server"), "{said}");
     assert!(said.contains("secret"), "{said}");
     assert!(!said.contains("another secret of that length"), "{said}");

@@ -182,7 +182,7 @@ fn a_subnet_that_a_list_names_must_exist_whatever_realm_is_named_beside_it() {
     let mut client = server.with_lan();
     let ask = |subnet: &str| json!({"network": "lan", "realm": "other", "subnet": subnet});
     assert_eq!(client.kind("ip.list", ask("10.9.0.0/24")), "not_found");
-    assert_eq!(client.ok("ip.list", ask("10.0.0.0/24")), json!({"reservations": []}));
+    assert_eq!(client.ok("ip.list", ask("10.0.0.0/24"))["reservations"], json!([]));
 }
 
 #[test]
@@ -242,7 +242,10 @@ fn a_list_tells_deleted_networks_apart_and_their_noun_has_no_word_for_it() {
     assert_eq!(names(json!({"deleted": false})), ["dmz"]);
     assert_eq!(names(json!({"deleted": true})), ["lan"]);
     before["version"] = json!(before["version"].as_u64().unwrap() + 1);
-    assert_eq!(client.ok("network.get", json!({"network": id})), before);
+    let after = client.ok("network.get", json!({"network": id}));
+    // Something happened since.
+    before["cursor"] = after["cursor"].clone();
+    assert_eq!(after, before);
 }
 
 #[test]

@@ -237,6 +237,70 @@ fn a_create_in_doubt_is_found_out() {
     }
 }
 
+/// A refused move was decided under holds that have ended by then: it waits for what it saw as every other answer does.
+#[test]
+fn a_refused_move_of_a_subnet_leaves_when_what_it_saw_is_durable_or_not_at_all() {
+    for fault in [Fault::None, Fault::Full] {
+        let server = TestServer::new();
+        let mut client = server.with_lan();
+        client.ok("network.create", json!({"name": "dmz", "subnets": [{"cidr": "10.1.0.0/24"}]}));
+        client.ok("ip.allocate", json!({"network": "dmz", "owner": "a"}));
+        server.store.next([fault]);
+        server.store.hold();
+        // The slot is taken in both from here on, as far as memory knows.
+        ask(&mut client, "a");
+        assert!(client.silent_for(MOMENT));
+        let mut other = server.client();
+        other.send("subnet.move", json!({"network": "lan", "subnet": "10.0.0.0/24", "to": "dmz"}));
+        assert!(other.silent_for(MOMENT));
+        server.store.let_go();
+        let (granted, refused) = (client.answer(), other.answer());
+        if fault == Fault::None {
+            assert_eq!(granted["result"]["created"], true, "{granted}");
+            assert_eq!(refused["error"]["data"]["kind"], "already_exists", "{refused}");
+        } else {
+            assert_eq!(granted["error"]["data"]["applied"], false, "{granted}");
+            let data = &refused["error"]["data"];
+            assert_eq!((&data["kind"], &data["applied"]), (&json!("unavailable"), &json!(false)), "{refused}");
+            other.ok("subnet.move", json!({"network": "lan", "subnet": "10.0.0.0/24", "to": "dmz"}));
+        }
+    }
+}
+
+/// What was released stays so, whatever happens then, so nobody may be told that nothing was changed.
+#[test]
+fn an_act_over_several_networks_that_fails_midway_says_what_was_done() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    client.ok("network.create", json!({"name": "dmz", "subnets": [{"cidr": "10.1.0.0/30"}]}));
+    for ask in [json!({"owner": "a", "scope": "s"}), json!({"scope": "s"})] {
+        let method = if ask.get("owner").is_some() { "owner.release" } else { "scope.release" };
+        for network in ["lan", "dmz"] {
+            client.ok("ip.allocate", json!({"network": network, "owner": "a", "scope": "s"}));
+        }
+        // Nothing was done: that is said.
+        server.store.next([Fault::Full]);
+        assert_eq!(client.call(method, ask.clone())["error"]["data"]["applied"], false);
+        server.store.next([Fault::None, Fault::Full]);
+        let error = client.call(method, ask.clone())["error"].clone();
+        assert_eq!(error["data"]["applied"], "unknown", "{error}");
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains("1 address released") && message.contains("ask again"), "{message}");
+        assert_eq!(client.ok(method, ask.clone())["released"].as_array().map(Vec::len), Some(1));
+        assert_eq!(client.ok(method, ask)["released"], json!([]));
+    }
+    // A network that is deleted with all that it holds is closed first.
+    let id = client.ok("network.get", json!({"network": "dmz"}))["id"].clone();
+    client.ok("ip.allocate", json!({"network": "dmz", "owner": "a"}));
+    server.store.next([Fault::None, Fault::Full]);
+    let error = client.call("network.delete", json!({"network": "dmz", "purge": true}))["error"].clone();
+    assert_eq!(error["data"]["applied"], "unknown", "{error}");
+    assert!(error["message"].as_str().unwrap().contains(id.as_str().unwrap()), "{error}");
+    assert_eq!(client.kind("network.get", json!({"network": "dmz"})), "not_found");
+    client.ok("network.delete", json!({"network": id, "purge": true}));
+    assert_eq!(client.kind("network.get", json!({"network": id})), "not_found");
+}
+
 #[test]
 fn an_acquire_over_two_networks_is_all_or_nothing() {
     let server = TestServer::new();

@@ -65,7 +65,10 @@ fn scenes(kind: ErrorKind) -> Vec<Scene> {
                 "a method that does not exist",
                 Call("ip.alocate", allocate("web/0"), &["call", "ip.alocate", "network=lan", "owner=web/0"]),
             ),
-            scene("a method that is not served yet", Call("deployment.list", json!({}), &["call", "deployment.list"])),
+            scene(
+                "a method that is not served yet",
+                Call("inventory.compare", json!({}), &["call", "inventory.compare"]),
+            ),
         ],
         ErrorKind::InvalidArgument => vec![
             scene(

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex};
 
+use allod::store::history::{Recorded, Stretch};
 use allod::store::{
     Batch, CommitError, Committed, Digest, Epoch, Head, Later, NodeCard, Seen, Seq, ShardId, ShardImage, Store,
     StoreError, StoreFigures, StoreHealth, StoreInfo, Token,
@@ -48,6 +49,8 @@ pub struct FaultyStore {
     open: watch::Sender<bool>,
     /// While false, loads wait.
     loads: watch::Sender<bool>,
+    /// Loads find that somebody else took the shard.
+    pub overtaken: std::sync::atomic::AtomicBool,
 }
 
 impl FaultyStore {
@@ -64,6 +67,7 @@ impl FaultyStore {
             state: Mutex::new(state),
             open: watch::Sender::new(true),
             loads: watch::Sender::new(true),
+            overtaken: false.into(),
         })
     }
 
@@ -135,6 +139,9 @@ impl Store for FaultyStore {
     }
 
     fn load(&self, shard: ShardId, token: Token) -> Later<Result<ShardImage, StoreError>> {
+        if self.overtaken.load(std::sync::atomic::Ordering::SeqCst) {
+            return Box::pin(std::future::ready(Err(StoreError::Fenced { shard, current: Epoch(9) })));
+        }
         let (inner, mut loads) = (Arc::clone(&self.inner), self.loads.subscribe());
         Box::pin(async move {
             loads.wait_for(|open| *open).await.unwrap();
@@ -198,8 +205,8 @@ impl Store for FaultyStore {
         self.inner.release()
     }
 
-    fn history(&self, shard: ShardId, after: Seq, limit: usize) -> Later<Result<Vec<Batch>, StoreError>> {
-        self.inner.history(shard, after, limit)
+    fn recorded(&self, stretches: Vec<Stretch>, bytes: usize) -> Later<Result<Vec<Recorded>, StoreError>> {
+        self.inner.recorded(stretches, bytes)
     }
 
     fn close(&self) -> Later<()> {

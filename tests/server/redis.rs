@@ -1,16 +1,18 @@
 //! The server over Redis: what an owner may still say when another one has taken its shards.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use allod::core::address::Address;
 use allod::core::state::{Entry, Key, State, Step};
 use allod::core::types::Generation;
+use allod::serve::Ended;
 use allod::store::redis::RedisStore;
 use allod::store::{Act, Batch, Seq, ShardId, Store, Token};
 use serde_json::json;
 
 use crate::redis_server::Server;
-use crate::support::TestServer;
+use crate::support::{TestServer, line};
 
 fn wait<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(future)
@@ -103,4 +105,33 @@ fn one_act_over_networks_of_several_shards_is_made_whole() {
         let shown = client.ok("ip.get", json!({"network": format!("lan{n}"), "address": format!("10.0.{n}.1")}));
         assert_eq!(shown["reservation"]["owner"], "web/1", "{shown}");
     }
+}
+
+/// A client that takes its answers slowly holds nobody up: what was read is answered, and the register is free.
+#[test]
+fn a_stop_lets_the_next_owner_begin_before_slow_clients_have_taken_their_answers() {
+    let Some(redis) = Server::start(&[]) else { return };
+    let server = TestServer::over(Arc::new(redis.open().unwrap()), |options| {
+        options.config.server.shutdown_seconds = 300;
+        options.config.server.slow_client_seconds = 3_600;
+    });
+    let mut client = server.with_lan();
+    let mut slow = server.client();
+    // More than sockets take in.
+    slow.raw((0..400).map(|id| line(id, "rpc.discover", &json!({}))).collect::<String>());
+    let lease = || -> String { redis.ask(&["HGET", "allod:{0}:head", "lease"]) };
+    assert_eq!(client.allocate("before")["created"], true);
+    assert_ne!(lease(), "0");
+    server.running.stopper().cancel();
+    let end = Instant::now() + Duration::from_secs(20);
+    while lease() != "0" {
+        assert!(Instant::now() < end, "the server keeps the register while a client does not take its answers");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let next = TestServer::over(Arc::new(redis.open().unwrap()), |_| {});
+    assert_eq!(next.client().allocate("before")["created"], false);
+    // Its answers are still there for it, as many as were asked before the end, and whole.
+    let rest = slow.rest();
+    assert!(rest.ends_with("\n") && rest.lines().count() > 10, "{} lines", rest.lines().count());
+    assert_eq!(server.running.wait(), Ended::Stopped);
 }

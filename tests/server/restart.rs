@@ -4,11 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use allod::core::types::ShardTime;
+use allod::actors::clock::ManualClock;
+use allod::core::types::{ShardTime, WallTime};
 use allod::store::embedded::{self, EmbeddedStore};
 use allod::store::{Seq, ShardId};
 use serde_json::json;
 
+use crate::clock::RealLeases;
 use crate::stores;
 use crate::support::TestServer;
 
@@ -42,6 +44,29 @@ fn no_lease_ends_before_its_holder_could_renew_it_after_a_restart() {
     server.clock.advance_ms(11_000);
     assert!(!held(long));
     assert!(!held(short));
+}
+
+/// Whoever still holds a reservation of the first network must not be able to touch one of the second.
+#[test]
+fn a_network_that_is_made_again_after_the_clock_went_back_repeats_no_generation() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut given = 0;
+    for round in 0..8 {
+        let store = EmbeddedStore::open(directory.path(), 4, embedded::Options::default()).unwrap();
+        let server = TestServer::over(Arc::new(store), |options| {
+            // Other ids in each round, so that the network lives in another shard.
+            let clock = ManualClock::new(WallTime(1_772_356_364_031 - round * 86_400_000), round);
+            options.clock = Arc::new(RealLeases(Arc::new(clock)));
+        });
+        for again in 0..2 {
+            let mut client = server.with_lan();
+            let generation = client.allocate("a")["generation"].as_u64().unwrap();
+            assert!(generation > given, "round {round}.{again}: {generation} after {given}");
+            given = generation;
+            client.ok("network.delete", json!({"network": "lan", "purge": true}));
+        }
+        server.running.stop();
+    }
 }
 
 #[test]

@@ -7,11 +7,12 @@ use std::io::Write;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock};
-use std::time::{Duration, Instant};
 
 use allod::store::Store;
 use allod::store::memory::MemoryStore;
 use allod::store::redis::{Options, RedisStore};
+
+use super::redis_server::process;
 
 /// Ends `redis-server` when its stdin ends: with the process of the tests, however that ends.
 const WITH_US: &str = r#""$@" </dev/null & server=$!; cat >/dev/null; kill $server; wait $server"#;
@@ -25,23 +26,12 @@ struct Shared {
 }
 
 static REDIS: LazyLock<Shared> = LazyLock::new(|| {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = process::free_port();
     let directory = tempfile::tempdir().unwrap();
-    let shell = Command::new("sh")
-        .args(["-c", WITH_US, "sh", "redis-server", "--bind", "127.0.0.1", "--port", &port.to_string()])
-        .args(["--save", "", "--appendonly", "no", "--loglevel", "warning", "--dir"])
-        .arg(directory.path())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let client = redis::Client::open(format!("redis://127.0.0.1:{port}/")).unwrap();
-    let end = Instant::now() + Duration::from_secs(20);
-    while client.get_connection().and_then(|mut c| redis::cmd("PING").query::<String>(&mut c)).is_err() {
-        assert!(Instant::now() < end, "redis-server does not answer");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let mut shell = Command::new("sh");
+    shell.args(["-c", WITH_US, "sh", "redis-server"]).args(process::arguments(port, directory.path()));
+    let shell = process::spawn(shell.stdin(Stdio::piped()));
+    process::wait(port);
     Shared { port, _shell: shell, _directory: directory }
 });
 

@@ -114,6 +114,9 @@ impl Client {
         if let Value::Array(members) = answer {
             return members.iter().for_each(|member| self.judge(member));
         }
+        if answer.get("method").is_some() {
+            return PUBLISHED.judge_notification(answer).unwrap_or_else(|problem| panic!("{problem}: {answer}"));
+        }
         let Some((method, params)) = self.asked.remove(&answer["id"].to_string()) else { return };
         let unknown = answer["error"]["data"]["kind"] == "method_not_found";
         if !unknown

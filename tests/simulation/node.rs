@@ -119,6 +119,7 @@ impl Process {
                 line_bytes: 1 << 20,
                 body_bytes: 1 << 20,
                 connections: 64,
+                behind_bytes: allod::limits::BEHIND_BYTES_MAX,
                 idle: bound,
                 slow_client: bound,
                 partial_line: bound,
@@ -127,6 +128,7 @@ impl Process {
             started: std::time::Instant::now(),
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
+            asking: TaskTracker::new(),
             peers: TaskTracker::new(),
             nodes: Nodes::default(),
             sessions: AtomicU64::new(0),
@@ -182,13 +184,9 @@ async fn live(mut keeper: Keeper, server: Arc<Server>) {
         tokio::time::sleep(Duration::from_millis(700)).await;
     }
     keeper.keep(&server.stop).await;
+    keeper.lay_down(Duration::from_secs(2)).await;
     server.tasks.close();
-    // Bounded, as the real stop is.
-    let bound = Duration::from_secs(2);
-    let _ = tokio::time::timeout(bound, server.tasks.wait()).await;
-    if let Some(shared) = server.seat.role().actors() {
-        let _ = tokio::time::timeout(bound, shared.drained()).await;
-    }
+    let _ = tokio::time::timeout(Duration::from_secs(2), server.tasks.wait()).await;
     keeper.end().await;
 }
 

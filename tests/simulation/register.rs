@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use allod::core::state::{Entry, Key, State, Step};
-use allod::core::types::{Generation, NetworkId, ShardTime};
+use allod::core::types::NetworkId;
 use allod::limits::NODE_LEASE_MS;
 use allod::store::{
     Batch, CommitError, Committed, Digest, Epoch, Head, NetworkImage, Seq, ShardId, ShardImage, StoreError, Token,
@@ -111,16 +111,13 @@ pub fn digest(parent: Digest, bytes: &[u8]) -> Digest {
 
 impl Shard {
     fn new() -> Self {
-        let head = Head {
-            epoch: Epoch(0),
-            token: Token(0),
-            parent: Token(0),
-            seq: Seq(0),
-            digest: Digest(0),
-            time: ShardTime(0),
-            generation: Generation(0),
-        };
-        Self { head, owner: None, lease_ends_ms: 0, recent: VecDeque::new(), networks: BTreeMap::new() }
+        Self {
+            head: Head::default(),
+            owner: None,
+            lease_ends_ms: 0,
+            recent: VecDeque::new(),
+            networks: BTreeMap::new(),
+        }
     }
 
     fn judge(&self, rules: Rules, sealed: &Sealed) -> Result<Verdict, CommitError> {
@@ -309,7 +306,12 @@ impl Register {
             return Err(StoreError::Fenced { shard, current: present.head.epoch });
         }
         let networks = present.networks.values().filter_map(image).collect();
-        Ok(ShardImage { head: present.head, networks })
+        let record = |(id, keys): (&NetworkId, &BTreeMap<Key, State>)| match keys.get(&Key::Deployment) {
+            Some(State::Deployment(record)) => Some((*id, Arc::clone(record))),
+            _ => None,
+        };
+        let deployments = present.networks.iter().filter_map(record).collect();
+        Ok(ShardImage { head: present.head, networks, deployments })
     }
 
     /// All of them or none. Tells too whether any of them was applied before.

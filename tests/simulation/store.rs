@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use allod::store::codec::encode_batch;
+use allod::store::history::{Recorded, Stretch};
 use allod::store::{
     Batch, CommitError, Committed, Digest, Head, Later, Seq, ShardId, ShardImage, Store, StoreError, StoreFigures,
     StoreHealth, StoreInfo, Token,
@@ -233,7 +234,7 @@ impl Store for SimStore {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    fn history(&self, _: ShardId, _: Seq, _: usize) -> Later<Result<Vec<Batch>, StoreError>> {
+    fn recorded(&self, _: Vec<Stretch>, _: usize) -> Later<Result<Vec<Recorded>, StoreError>> {
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
 

@@ -13,6 +13,7 @@ use allod::core::state::*;
 use allod::core::types::*;
 use allod::serve::migrate::{self, CannotMove, Moved};
 use allod::store::embedded::{EmbeddedStore, Options as Files};
+use allod::store::history::{Recorded, Stretch};
 use allod::store::moving::{LastOf, Movable, Notice, Opening};
 use allod::store::redis::{Options as Keys, RedisStore};
 use allod::store::*;
@@ -169,7 +170,7 @@ fn served(place: &Place, shards: u16) -> (Model, Vec<Head>) {
                 }
                 State::Entry(Entry::Released(gone)) => left(&mut Arc::make_mut(gone).released_at),
                 State::Entry(Entry::Declined(declined)) => left(&mut Arc::make_mut(declined).until),
-                State::Config(_) | State::Subnet(_) => {}
+                State::Config(_) | State::Subnet(_) | State::Deployment(_) => {}
             }
             all.insert((id, key), state);
         }
@@ -358,8 +359,8 @@ impl Store for Breaking {
     fn release(&self) -> Later<Result<(), StoreError>> {
         self.inner.release()
     }
-    fn history(&self, shard: ShardId, after: Seq, limit: usize) -> Later<Result<Vec<Batch>, StoreError>> {
-        self.inner.history(shard, after, limit)
+    fn recorded(&self, stretches: Vec<Stretch>, bytes: usize) -> Later<Result<Vec<Recorded>, StoreError>> {
+        self.inner.recorded(stretches, bytes)
     }
     fn close(&self) -> Later<()> {
         self.inner.close()

@@ -40,6 +40,8 @@ pub fn plain_reservation(holder: SlotKey, generation: Generation, prefix_length:
         release_with_claimant: false,
         claimant: None,
         obsolete: None,
+        granted_by: None,
+        planned: None,
         details: None,
     }
 }

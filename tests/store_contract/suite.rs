@@ -1,10 +1,12 @@
 //! The contract. A store that is not in the list at the end does not exist.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use allod::store::embedded::EmbeddedStore;
+use allod::store::embedded::{EmbeddedStore, Options as Files};
+use allod::store::history::{Recorded, Stretch};
 use allod::store::memory::MemoryStore;
-use allod::store::redis::RedisStore;
+use allod::store::redis::{Options as Keys, RedisStore};
 use allod::store::*;
 
 use super::disk::SimDisk;
@@ -15,6 +17,8 @@ pub trait Subject {
     type Kept: Store;
     /// None where what it needs is missing on this machine, which the test has told.
     fn open(&self) -> Option<Arc<Self::Kept>>;
+    /// With so many bytes of history.
+    fn open_keeping(&self, bytes: u64) -> Option<Arc<Self::Kept>>;
 }
 
 pub struct Memory;
@@ -22,6 +26,9 @@ impl Subject for Memory {
     type Kept = MemoryStore;
     fn open(&self) -> Option<Arc<MemoryStore>> {
         Some(Arc::new(MemoryStore::new(SHARDS)))
+    }
+    fn open_keeping(&self, bytes: u64) -> Option<Arc<MemoryStore>> {
+        Some(Arc::new(MemoryStore::keeping(SHARDS, bytes)))
     }
 }
 
@@ -31,6 +38,10 @@ impl Subject for Embedded {
     fn open(&self) -> Option<Arc<EmbeddedStore>> {
         Some(Arc::new(open(&self.0).unwrap()))
     }
+    fn open_keeping(&self, bytes: u64) -> Option<Arc<EmbeddedStore>> {
+        let options = Files { history_bytes: bytes, ..options(&self.0) };
+        Some(Arc::new(EmbeddedStore::open(Path::new(DIR), SHARDS, options).unwrap()))
+    }
 }
 
 /// A server for each test, as every test begins with an empty register.
@@ -39,6 +50,10 @@ impl Subject for Redis {
     type Kept = RedisStore;
     fn open(&self) -> Option<Arc<RedisStore>> {
         self.0.as_ref().map(|server| Arc::new(server.open().unwrap()))
+    }
+    fn open_keeping(&self, bytes: u64) -> Option<Arc<RedisStore>> {
+        let server = self.0.as_ref()?;
+        Some(Arc::new(RedisStore::open(Keys { history_bytes: bytes, ..server.options() }).unwrap()))
     }
 }
 
@@ -62,6 +77,24 @@ fn what_was_committed_is_loaded(subject: &impl Subject) {
     let run = run(&*store, 40, 0x100);
     assert_eq!(run.acknowledged[0], 40);
     check(&*store, &run, 0x200, "same process");
+}
+
+/// Written, rewritten and taken away, beside networks and together with them.
+fn the_record_of_a_deployment_is_kept_as_what_networks_have(subject: &impl Subject) {
+    let Some(store) = subject.open() else { return };
+    let mut head = wait(store.take(ShardId(0), token(1))).unwrap();
+    let mut offered: Vec<Batch> = Vec::new();
+    for n in 0..40 {
+        let mut next = batch(&head, 0, rows(n, 0, &offered));
+        next.acts.push(record_act(n, 0, &offered));
+        let committed = wait(store.commit([next.clone()].into())).unwrap();
+        follow(&mut head, &next, &committed[0]);
+        offered.push(next);
+        if n % 7 == 0 {
+            let image = wait(store.load(ShardId(0), token(1))).unwrap();
+            assert_eq!(model_of(&image), model(&offered), "behind batch {n}");
+        }
+    }
 }
 
 fn a_take_over_fences_the_owner_before(subject: &impl Subject) {
@@ -215,6 +248,69 @@ fn history_is_read_in_pages(subject: &impl Subject) {
     assert_eq!(read, run.offered[0]);
 }
 
+/// All batches of some stretches, in calls of at most so many bytes.
+fn recorded(store: &dyn Store, mut stretches: Vec<Stretch>, bytes: usize) -> Vec<Recorded> {
+    let mut read = Vec::new();
+    loop {
+        let page = wait(store.recorded(stretches.clone(), bytes)).unwrap();
+        let longest = page.iter().map(|batch| batch.bytes.len()).max().unwrap_or(0);
+        // A frame of the log may hold a batch of each shard.
+        let all: usize = page.iter().map(|batch| batch.bytes.len()).sum();
+        assert!(all <= bytes.saturating_add(2 * longest), "{all} bytes, {bytes} were asked for");
+        for batch in &page {
+            let of = stretches.iter_mut().find(|stretch| stretch.shard == batch.shard).unwrap();
+            assert!(of.after < batch.seq && batch.seq <= of.until, "{:?} {:?}", of, batch.seq);
+            of.after = batch.seq;
+        }
+        if page.is_empty() {
+            return read;
+        }
+        read.extend(page);
+    }
+}
+
+fn what_is_recorded_follows_the_line(subject: &impl Subject) {
+    let Some(store) = subject.open() else { return };
+    let run = run(&*store, 120, 0x100);
+    let ends = [0, 1].map(|shard| wait(store.take(ShardId(shard), token(shard.into()))).unwrap());
+    let all = |shard: u16, until: u64| Stretch { shard: ShardId(shard), after: Seq(0), until: Seq(until) };
+    for bytes in [0, 1_000, usize::MAX] {
+        let read = recorded(&*store, vec![all(0, u64::MAX), all(1, u64::MAX)], bytes);
+        for shard in [0, 1] {
+            let of_shard: Vec<&Recorded> = read.iter().filter(|batch| batch.shard.0 == shard).collect();
+            let batches: Vec<Batch> = of_shard.iter().map(|batch| batch.decode().unwrap()).collect();
+            assert_eq!(batches, run.offered[usize::from(shard)]);
+            let digest = of_shard.iter().fold(Digest(0), |digest, batch| {
+                assert!(batch.follows(Digest(digest.0 ^ 1)).is_none(), "another line is told");
+                batch.follows(digest).expect("it follows")
+            });
+            assert_eq!(digest, ends[usize::from(shard)].digest);
+        }
+    }
+    let some = recorded(&*store, vec![Stretch { after: Seq(70), ..all(0, 77) }, all(1, 3)], 300);
+    let names: Vec<(u16, u64)> = some.iter().map(|batch| (batch.shard.0, batch.seq.0)).collect();
+    let of = |shard: u16| names.iter().filter(|name| name.0 == shard).map(|name| name.1).collect::<Vec<_>>();
+    assert_eq!((of(0), of(1)), ((71..=77).collect(), (1..=3).collect()));
+    assert!(recorded(&*store, vec![Stretch { after: Seq(77), ..all(0, 77) }], 300).is_empty());
+}
+
+fn history_ends_with_retention_and_never_in_the_middle(subject: &impl Subject) {
+    let Some(store) = subject.open_keeping(20_000) else { return };
+    let run = run(&*store, 600, 0x100);
+    let last = run.offered[0].len() as u64;
+    // What is removed is removed some time after it may be.
+    for _ in 0..200 {
+        let read = wait(store.history(ShardId(0), Seq(0), usize::MAX)).unwrap();
+        let first = read.first().expect("the last ones are kept").seq.0;
+        assert_eq!(read, run.offered[0][first as usize - 1..], "all from the first one that is kept");
+        if first > 1 && first < last {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    panic!("nothing was removed");
+}
+
 fn a_closed_store_refuses(subject: &impl Subject) {
     let Some(store) = subject.open() else { return };
     let head = wait(store.take(ShardId(0), token(1))).unwrap();
@@ -262,11 +358,13 @@ macro_rules! store_suite {
     };
     ($($store:ident: $subject:expr),* $(,)?) => {
         $(store_suite!($store, $subject,
+            the_record_of_a_deployment_is_kept_as_what_networks_have,
             a_new_register_is_empty, what_was_committed_is_loaded, a_take_over_fences_the_owner_before,
             taking_twice_with_one_token_is_taking_once, a_batch_sent_again_is_applied_once,
             other_content_under_a_used_seq_is_refused, a_gap_is_refused_and_named, the_digest_chains_the_line,
             calls_take_effect_in_their_order, a_joint_commit_is_all_or_nothing, what_cannot_be_read_back_is_refused,
-            time_and_generations_never_go_back, history_is_read_in_pages, a_closed_store_refuses,
+            time_and_generations_never_go_back, history_is_read_in_pages, what_is_recorded_follows_the_line,
+            history_ends_with_retention_and_never_in_the_middle, a_closed_store_refuses,
             a_shard_that_is_none_is_refused, an_expectation_that_fails_is_never_passed_on);)*
     };
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use allod::core::address::Address;
+use allod::core::deployment::{Deployment, Stage};
 use allod::core::state::*;
 use allod::core::types::*;
 use allod::store::embedded::{EmbeddedStore, Options};
@@ -129,7 +130,28 @@ pub fn model_of(image: &ShardImage) -> Model {
             model.insert((id, Key::Address(*address)), State::Entry(entry.clone()));
         }
     }
+    for (id, record) in &image.deployments {
+        model.insert((*id, Key::Deployment), State::Deployment(record.clone()));
+    }
     model
+}
+
+/// The record of a deployment as batch `n` leaves it: written, rewritten, and gone with every fourth.
+pub fn record_act(n: u64, shard: u16, before: &[Batch]) -> Act {
+    let id = network(0x900 + u128::from(shard));
+    let now = model(before);
+    let expect = now.get(&(id, Key::Deployment)).map(State::mark);
+    let record = Deployment {
+        name: "shop".parse().unwrap(),
+        plan: n,
+        wishes: u128::from(n) << 70,
+        stage: [Stage::Open, Stage::Committed, Stage::Reverted][n as usize % 3],
+        uncommitted_since: n.is_multiple_of(2).then_some(WallTime(n)),
+        version: Version(expect.unwrap_or(0) + 1),
+    };
+    let state = (n % 4 != 3 || expect.is_none()).then(|| State::Deployment(Arc::new(record)));
+    let steps = vec![Step { key: Key::Deployment, expect, state, event: None }];
+    Act { network: id, wall: WallTime(n), by: "token:test".into(), reason: None, transaction: None, steps }
 }
 
 /// Steps of batch `n` of a shard: four rows, granted and let go in turns, so that states and absences both occur.

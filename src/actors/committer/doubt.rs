@@ -11,7 +11,7 @@ use std::time::Duration;
 use actix::prelude::*;
 use tokio::time::Instant;
 
-use super::unit::{Reload, Unit, chain, class_of, disown, generation_floor, line_of};
+use super::unit::{Reload, Unit, chain, class_of, disown, line_of};
 use super::{COMMIT_DEADLINE, Committer, Group, RETRY_AFTER, RETRY_AFTER_MAX};
 use crate::actors::Applied;
 use crate::actors::network::Loaded;
@@ -43,7 +43,9 @@ impl Committer {
         };
         if again {
             if !self.retrying {
-                tracing::warn!(error = chain(error), "a commit is tried again");
+                if let Some(unsaid) = self.retries.turn() {
+                    tracing::warn!(error = chain(error), unsaid, "a commit is tried again");
+                }
                 self.retrying = true;
                 ctx.run_later(RETRY_AFTER, Self::send_again);
             }
@@ -64,11 +66,8 @@ impl Committer {
             .flat_map(|unit| unit.parts.iter().map(|part| part.lane.id))
             .collect();
         for group in stand {
-            for committed in group.result.iter().flatten().flatten() {
-                if let Some(line) = self.lines.get_mut(&committed.shard) {
-                    line.durable = (committed.seq, committed.digest);
-                }
-            }
+            let committed: Vec<_> = group.result.iter().flatten().flatten().copied().collect();
+            self.durable(&group, &committed);
             for unit in group.units {
                 self.leave(&unit, |standing| standing.in_flight -= 1);
                 if unit.parts.iter().any(|part| lost.contains(&part.lane.id)) {
@@ -137,7 +136,7 @@ impl Committer {
     /// Takes shards until it succeeds, each under one token: a take-over of which nobody knows is asked for again. What
     /// arrives meanwhile waits, at most [`COMMIT_DEADLINE`].
     fn take_anew(&mut self, shards: Vec<(ShardId, Token)>, pause: Duration, ctx: &mut Context<Self>) {
-        let store = Arc::clone(&self.shared.store);
+        let (store, failures) = (Arc::clone(&self.shared.store), Arc::clone(&self.failures));
         let take = async move {
             let mut taken = Vec::new();
             let mut left = Vec::new();
@@ -148,7 +147,14 @@ impl Committer {
                         return Err(chain(&error));
                     }
                     Ok(Err(error)) => {
-                        tracing::warn!(shard = shard.0, error = chain(&error), "cannot take the shard anew yet");
+                        if let Some(unsaid) = failures.turn() {
+                            tracing::warn!(
+                                shard = shard.0,
+                                error = chain(&error),
+                                unsaid,
+                                "cannot take the shard anew yet"
+                            );
+                        }
                         left.push((shard, token));
                     }
                     Err(_) => left.push((shard, token)),
@@ -165,6 +171,7 @@ impl Committer {
             for (shard, head) in taken {
                 act.lines.insert(shard, line_of(&head));
                 act.shared.note_epoch(shard, head.epoch);
+                act.shared.feed.stands(shard, &head);
             }
             if act.shared.store.health() == StoreHealth::Failed {
                 return act.stop("the store failed and cannot be taken anew");
@@ -216,9 +223,11 @@ impl Committer {
             act.loading.remove(&shard);
             match image {
                 Ok(image) => {
-                    let floor = generation_floor(image.head.generation.max(line.generation), act.shared.clock.wall());
+                    act.shared.note_generation(image.head.generation);
+                    let floor = act.shared.generation_floor();
                     let mut networks: HashMap<NetworkId, NetworkImage> =
                         image.networks.into_iter().map(|network| (network.config.id, network)).collect();
+                    let deployments: HashMap<NetworkId, _> = image.deployments.into_iter().collect();
                     let mut asked: HashMap<NetworkId, usize> = HashMap::new();
                     for reload in &reloads {
                         *asked.entry(reload.lane.id).or_default() += 1;
@@ -232,7 +241,8 @@ impl Committer {
                         });
                         let image =
                             if others > 0 { networks.get(&lane.id).cloned() } else { networks.remove(&lane.id) };
-                        let loaded = Loaded { image, floor, incarnation };
+                        let deployment = deployments.get(&lane.id).cloned();
+                        let loaded = Loaded { image, deployment, floor, incarnation };
                         if to.send(loaded).is_err() {
                             tracing::debug!(network = %lane.id, "nobody waits for the network any more");
                         }
@@ -242,7 +252,10 @@ impl Committer {
                 // Under another token than this one it is somebody else's, if only a late take-over of this node's own.
                 Err(error @ StoreError::Fenced { .. }) => act.stop(&chain(&error)),
                 Err(error) => {
-                    tracing::error!(shard = shard.0, error = chain(&error), "the shard cannot be loaded; tried again");
+                    if let Some(unsaid) = act.failures.turn() {
+                        let error = chain(&error);
+                        tracing::error!(shard = shard.0, error, unsaid, "the shard cannot be loaded; tried again");
+                    }
                     act.reloads.extend(reloads);
                     ctx.run_later(RETRY_AFTER_MAX, Self::kick_reloads);
                 }

@@ -10,7 +10,7 @@ use crate::actors::network::Loaded;
 use crate::actors::routes::Lane;
 use crate::actors::{Applied, Fault, Outlet, Reply, answer_all};
 use crate::core::state::{Entry, State};
-use crate::core::types::{Generation, NetworkId, ShardTime, WallTime};
+use crate::core::types::{Generation, NetworkId, Place, ShardTime, WallTime};
 use crate::store::{Act, CommitError, Digest, Epoch, Head, Seq, ShardId, Token};
 
 /// An answer that waits for durability, and whether its request changed something.
@@ -63,6 +63,8 @@ pub struct Unit {
     pub answers: Vec<Staged>,
     /// The store was given it, so that it may be durable.
     pub(super) sent: bool,
+    /// How many steps of its shard's batch come before it; none where that has none, or it stands behind all of them.
+    pub(super) behind: Option<u32>,
 }
 
 impl Drop for Unit {
@@ -82,7 +84,20 @@ impl Drop for Unit {
 impl Unit {
     /// Of what was decided, and not given to the store yet.
     pub fn new(parts: Vec<Part>, outlet: Option<Outlet>, answers: Vec<Staged>) -> Self {
-        Self { parts, outlet, answers, sent: false }
+        Self { parts, outlet, answers, sent: false, behind: None }
+    }
+
+    /// Tells its answers where in the history of their network they stand, now that it is durable up to `tip`.
+    pub(super) fn place(&mut self, tip: impl Fn(ShardId) -> Option<Place>) {
+        let Some(shard) = self.parts.first().map(|part| part.lane.shard) else { return };
+        for staged in &mut self.answers {
+            let Ok(outcome) = &mut staged.reply.answer else { continue };
+            let Some(place) = outcome.place() else { continue };
+            // What came before it in its own unit the network has noted.
+            let own = place.as_ref().and_then(|place| place.steps).unwrap_or(0);
+            let steps = self.behind.map(|behind| behind + own);
+            *place = tip(shard).map(|tip| Box::new(Place { steps, ..tip }));
+        }
     }
 
     /// Steps of all parts.
@@ -150,6 +165,14 @@ pub fn generation_floor(stored: Generation, wall: WallTime) -> Generation {
     Generation((stored.0 + 1).max((wall.0 / 1_000) << 20))
 }
 
+impl Line {
+    /// Behind what is durable of it.
+    pub(super) fn tip(&self, shard: ShardId) -> Place {
+        let (seq, digest) = self.durable;
+        Place { shard: shard.0, epoch: self.epoch.0, seq: seq.0, steps: None, digest: digest.0 }
+    }
+}
+
 /// A line that goes on from this head.
 pub(super) fn line_of(head: &Head) -> Line {
     let &Head { epoch, token, seq, digest, generation, time, parent: _ } = head;
@@ -161,9 +184,13 @@ pub(super) fn highest(acts: &[Act]) -> Generation {
     let steps = acts.iter().flat_map(|act| &act.steps);
     let granted = steps.filter_map(|step| match &step.state {
         Some(State::Entry(Entry::Held(reservation))) => Some(reservation.generation),
-        Some(State::Entry(Entry::Released(_) | Entry::Declined(_)) | State::Config(_) | State::Subnet(_)) | None => {
-            None
-        }
+        Some(
+            State::Entry(Entry::Released(_) | Entry::Declined(_))
+            | State::Config(_)
+            | State::Subnet(_)
+            | State::Deployment(_),
+        )
+        | None => None,
     });
     granted.max().unwrap_or_default()
 }

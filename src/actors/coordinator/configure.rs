@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::{Coordinator, Done, Outcomes, Tell, lost};
-use crate::actors::committer::{Enqueue, Part, Reload, Staged, Unit, generation_floor};
+use super::{Coordinator, Done, Outcomes, Tell, lost, no_directory};
+use crate::actors::committer::{Enqueue, Part, Reload, Staged, Unit};
 use crate::actors::directory::{Check, Gone, Intend, Lock, Settle, Standing, Unlock};
 use crate::actors::routes::{Lane, Route};
 use crate::actors::service::Shared;
-use crate::actors::{Answer, Applied, Fault, Reply, Told};
+use crate::actors::{Answer, Applied, Fault, Reply, only_answer};
 use crate::core::address::Cidr;
 use crate::core::catalog::{Intent, IntentId};
 use crate::core::command::{Command, Configure, Context, NetworkInput, SubnetRef};
@@ -34,18 +34,12 @@ pub(super) struct Act {
 
 impl Act {
     /// Checks and notes an intent.
-    pub(super) async fn intend(&mut self, check: Check, intent: Intent) -> Result<(), Refusal> {
+    pub(super) async fn intend(&mut self, check: Check, intent: Intent) -> Result<(), Box<Fault>> {
         let (decided, answer) = oneshot::channel();
-        let asked = self.shared.directory().try_send(Intend { check, intent, decided }).is_ok();
-        match answer.await {
-            Ok(Ok(id)) if asked => {
-                self.intent = Some(id);
-                Ok(())
-            }
-            Ok(Err(refusal)) => Err(refusal),
-            // The directory is no more, and the process is about to end.
-            Ok(Ok(_)) | Err(_) => Err(Refusal::Guarded { problem: "the server is stopping".to_owned() }),
-        }
+        // What cannot be sent is dropped, which ends the wait.
+        let _ = self.shared.directory().try_send(Intend { check, intent, decided });
+        self.intent = Some(answer.await.map_err(|_| no_directory(&self.shared))??);
+        Ok(())
     }
 
     async fn settle(&mut self, standing: Standing, created: Option<Generation>) {
@@ -63,21 +57,19 @@ impl Drop for Act {
         let networks = std::mem::take(&mut self.networks);
         let unlock = Unlock { networks, abandon: self.intent.take() };
         if self.shared.directory().try_send(unlock).is_err() {
-            tracing::error!("the directory is no more");
+            self.shared.misses_directory();
         }
     }
 }
 
 impl Coordinator {
     /// Locks networks against other acts.
-    pub(super) async fn lock(&self, networks: Vec<NetworkId>) -> Act {
+    pub(super) async fn lock(&self, networks: Vec<NetworkId>) -> Result<Act, Box<Fault>> {
         let (granted, locked) = oneshot::channel();
         let act = Act { shared: Arc::clone(&self.shared), networks: networks.clone(), intent: None };
-        if self.shared.directory().try_send(Lock { networks, granted }).is_ok() {
-            // An error is a directory that died, which ends the process.
-            let _ = locked.await;
-        }
-        act
+        let _ = self.shared.directory().try_send(Lock { networks, granted });
+        locked.await.map_err(|_| no_directory(&self.shared))?;
+        Ok(act)
     }
 
     /// `network.create`.
@@ -96,18 +88,21 @@ impl Coordinator {
             Err(refusal) => return tell.tell(self.refused_by_itself(input, if_absent, refusal).await),
         };
         let Outcome::Network(view) = outcome else { return tell.tell(Err(lost())) };
-        let NetworkView { config, subnets } = *view.clone();
-        let mut act = self.lock(vec![id]).await;
+        let NetworkView { config, subnets, .. } = *view.clone();
+        let mut act = match self.lock(vec![id]).await {
+            Ok(act) => act,
+            Err(fault) => return tell.tell(Err(fault)),
+        };
         let intent = Intent {
             network: id,
             realm: config.realm.clone(),
             name: Some(config.name.clone()),
             subnets: subnets.iter().map(|subnet| (subnet.id, subnet.cidr)).collect(),
         };
-        if let Err(refusal) = act.intend(Check::Create, intent).await {
-            let answer = match refusal {
-                Refusal::NameTaken { .. } if if_absent => self.compare(input, refusal).await,
-                refusal => Err(refusal.into()),
+        if let Err(fault) = act.intend(Check::Create, intent).await {
+            let answer = match *fault {
+                Fault::Refused(refusal @ Refusal::NameTaken { .. }) if if_absent => self.compare(input, refusal).await,
+                fault => Err(Box::new(fault)),
             };
             return tell.tell(answer);
         }
@@ -119,7 +114,7 @@ impl Coordinator {
         let record =
             Record { network: id, wall, by: self.by.clone(), reason: self.reason.clone(), transaction: None, steps };
         let committed = self.commit_alone(&lane, record).await;
-        let floor = generation_floor(Generation(0), wall);
+        let floor = self.shared.generation_floor();
         match committed {
             Ok(_) => {
                 act.settle(Standing { config, subnets }, Some(floor)).await;
@@ -154,7 +149,7 @@ impl Coordinator {
     async fn compare(&self, input: &NetworkInput, refusal: Refusal) -> Outcomes {
         let Some(route) = self.shared.routes.find(input.name.as_str()) else { return Err(refusal.into()) };
         let Outcome::Network(view) = self.ask(&route, Command::Show).await? else { return Err(lost()) };
-        let NetworkView { config, subnets } = *view.clone();
+        let NetworkView { config, subnets, .. } = *view.clone();
         let present = Network::load(config, subnets, Vec::new(), Generation(0), ShardTime(0)).map_err(|problem| {
             tracing::error!(network = %route.id, problem, "a network that is served cannot be compared");
             lost()
@@ -167,14 +162,11 @@ impl Coordinator {
     }
 
     async fn commit_alone(&self, lane: &Arc<Lane>, record: Record) -> Answer {
-        let (outlet, mut answers) = crate::actors::outlet();
+        let (outlet, answers) = crate::actors::outlet();
         let part = Part::new(Arc::clone(lane), 0, vec![record]);
         let staged = Staged { reply: Reply { ticket: 0, answer: Ok(Outcome::Done) }, wrote: true };
         self.shared.enqueue(Enqueue(Unit::new(vec![part], Some(outlet), vec![staged])));
-        match answers.recv().await {
-            Some(Told::Replies(mut replies)) => replies.pop().map_or_else(|| Err(lost()), |reply| reply.answer),
-            Some(Told::Job(..) | Told::Waits(_)) | None => Err(lost()),
-        }
+        only_answer(answers).await.unwrap_or_else(|| Err(lost()))
     }
 
     /// What the store has of a network, once everything of it is definite.
@@ -194,7 +186,10 @@ impl Coordinator {
         if_version: Option<Version>,
         tell: &mut Tell,
     ) {
-        let mut act = self.lock(vec![route.id]).await;
+        let mut act = match self.lock(vec![route.id]).await {
+            Ok(act) => act,
+            Err(fault) => return tell.tell(Err(fault)),
+        };
         let command = || Command::Configure { change: change.clone(), if_version };
         if let Some((check, intent)) = self.widens(route, &change).await {
             // Tried dry first: what the network itself refuses comes first where the protocol says so.
@@ -207,8 +202,8 @@ impl Coordinator {
                 Err(_) if self.is_there(route, &change).await => return tell.tell(dry.map(Done::Outcome)),
                 Ok(_) | Err(_) => {}
             }
-            if let Err(refusal) = act.intend(check, intent).await {
-                return tell.tell(Err(refusal.into()));
+            if let Err(fault) = act.intend(check, intent).await {
+                return tell.tell(Err(fault));
             }
             if dry.is_err() || self.dry_run {
                 return tell.tell(dry.map(Done::Outcome));
@@ -223,7 +218,9 @@ impl Coordinator {
             // Its name is free and its grants are refused from here on; what is held leaves in bounded steps.
             self.settle_as_is(&mut act, route).await;
             if let Err(fault) = self.purge(route).await {
-                answer = Err(fault);
+                let id = route.id;
+                let done = format!("the network was closed, and goes by its id ({id}): ask again by that for the rest");
+                answer = Err(Box::new(fault.after(&done)));
             } else {
                 *holding = 0;
             }
@@ -256,7 +253,7 @@ impl Coordinator {
     pub(super) async fn settle_as_is(&self, act: &mut Act, route: &Arc<Route>) {
         match self.ask_item(route, self.item(Command::Show, false)).await {
             Ok(Outcome::Network(view)) => {
-                let NetworkView { config, subnets } = *view;
+                let NetworkView { config, subnets, .. } = *view;
                 act.settle(Standing { config, subnets }, None).await;
             }
             Err(fault) if is_gone(&fault) => self.shared.gone(Gone { id: route.id }),
@@ -332,11 +329,12 @@ pub(super) fn comes_before_overlap(fault: &Fault) -> bool {
         | Fault::Unavailable { .. }
         | Fault::NotReady { .. }
         | Fault::Stopped { .. }
+        | Fault::CursorLost { .. }
         | Fault::Internal { .. } => true,
     }
 }
 
-/// The network is no more.
+/// It is not there: the network (any more), or what was named in it.
 pub(super) fn is_gone(fault: &Fault) -> bool {
     matches!(fault, Fault::Refused(Refusal::NotFound { .. }))
 }

@@ -14,7 +14,7 @@ use crate::actors::directory::Check;
 use crate::actors::network::{DEFERRED_MS_MAX, DecideHeld, Finish, Hold, HoldId, HoldRefused, Waiting};
 use crate::actors::routes::Route;
 use crate::actors::service::Shared;
-use crate::actors::{Applied, Fault, NotReadyReason, Reply, Told};
+use crate::actors::{Applied, Fault, NotReadyReason, Reply, only_answer};
 use crate::core::catalog::Intent;
 use crate::core::command::{Acquire, Command, Moved, SubnetRef};
 use crate::core::outcome::Outcome;
@@ -126,18 +126,12 @@ pub(super) async fn commit(
     parts: Vec<Part>,
     waited: Option<u64>,
 ) -> Result<(), Box<Fault>> {
-    let (outlet, mut answers) = crate::actors::outlet();
+    let (outlet, answers) = crate::actors::outlet();
     let wrote = parts.iter().any(|part| part.changes > 0);
     let answers_then = vec![Staged { reply: Reply { ticket: 0, answer: Ok(Outcome::Done) }, wrote }];
     shared.enqueue(Enqueue(Unit::new(parts, Some(outlet), answers_then)));
     holds.finish(true, |_| waited.map_or(Waiting::No, |arrival| Waiting::Ended { arrival }));
-    match answers.recv().await {
-        Some(Told::Replies(mut replies)) => match replies.pop() {
-            Some(reply) => reply.answer.map(drop),
-            None => Err(lost()),
-        },
-        Some(Told::Job(..) | Told::Waits(_)) | None => Err(lost()),
-    }
+    only_answer(answers).await.unwrap_or_else(|| Err(lost())).map(drop)
 }
 
 impl Coordinator {
@@ -228,7 +222,7 @@ impl Coordinator {
         let mut routes = vec![Arc::clone(&from), Arc::clone(&to)];
         routes.sort_by_key(|route| route.id);
         self.together(&routes, "to")?;
-        let mut act = self.lock(routes.iter().map(|route| route.id).collect()).await;
+        let mut act = self.lock(routes.iter().map(|route| route.id).collect()).await?;
         let holds = Holds::of(&self.shared, routes, None).await?;
         let transaction = self.transaction();
         let leaving = Command::MoveOut { subnet: subnet.clone(), if_version };
@@ -294,7 +288,7 @@ impl Coordinator {
         match arriving {
             Err(first) if comes_before_overlap(&first) => first,
             arriving => match (act.intend(Check::Space(Some((from.id, id))), intent).await, arriving) {
-                (Err(overlap), _) => overlap.into(),
+                (Err(overlap), _) => overlap,
                 (Ok(()), Err(refused)) if rank(&refused) < rank(&fault) => refused,
                 (Ok(()), _) => fault,
             },
@@ -345,6 +339,7 @@ pub(super) fn rank(fault: &Fault) -> (u8, usize) {
         | Fault::Unavailable { .. }
         | Fault::NotReady { .. }
         | Fault::Stopped { .. }
+        | Fault::CursorLost { .. }
         | Fault::Internal { .. } => (0, 0),
     }
 }

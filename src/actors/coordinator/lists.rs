@@ -11,15 +11,17 @@ use compact_str::CompactString;
 
 use super::configure::is_gone;
 use super::{Coordinator, Done, ListPlace, Outcomes};
-use crate::actors::directory::{Question, Told};
+use crate::actors::directory::Question;
+use crate::actors::events::Cursor;
 use crate::actors::routes::Route;
-use crate::actors::{Item, Reply, Told as Answers};
+use crate::actors::{Fault, Item, Reply, Told};
 use crate::core::address::Address;
 use crate::core::catalog::Listing;
 use crate::core::command::{Command, Filter, ListSlice};
 use crate::core::outcome::{Lookup, Outcome, ScopeUsage, UsageReport};
+use crate::core::plural::counted;
 use crate::core::refusal::{Missing, Refusal};
-use crate::core::types::{Name, NetworkId, Owner, Scope};
+use crate::core::types::{Name, NetworkId, Owner, Place, Scope};
 use crate::limits::{BATCH_CHANGES_MAX, LIST_SLICE_RECORDS_MAX, RELEASE_RECORDS_MAX};
 
 /// Listings asked for at once.
@@ -46,24 +48,20 @@ impl<'a> Walk<'a> {
         self
     }
 
-    pub(super) async fn next(&mut self) -> Option<Arc<Listing>> {
+    pub(super) async fn next(&mut self) -> Result<Option<Arc<Listing>>, Box<Fault>> {
         loop {
             if let Some(listing) = self.page.next() {
-                return Some(listing);
+                return Ok(Some(listing));
             }
             if self.ended {
-                return None;
+                return Ok(None);
             }
-            match self.coordinator.question(Question::Page(self.after.clone(), PAGE)).await {
-                Told::Networks(page) => {
-                    self.ended = page.len() < PAGE;
-                    if let Some(last) = page.last() {
-                        self.after = Some((last.name.clone(), last.id));
-                    }
-                    self.page = self.holders(page).await.into_iter();
-                }
-                Told::Realms(_) => return None,
+            let page = self.coordinator.listings(Question::Page(self.after.clone(), PAGE)).await?;
+            self.ended = page.len() < PAGE;
+            if let Some(last) = page.last() {
+                self.after = Some((last.name.clone(), last.id));
             }
+            self.page = self.holders(page).await.into_iter();
         }
     }
 
@@ -91,7 +89,7 @@ impl<'a> Walk<'a> {
         drop(outlet);
         let mut holds = vec![true; page.len()];
         while let Some(told) = answers.recv().await {
-            let Answers::Replies(replies) = told else { continue };
+            let Told::Replies(replies) = told else { continue };
             for Reply { ticket, answer } in replies {
                 if let Ok(Outcome::Listed { count: 0, .. }) = answer {
                     holds[ticket as usize] = false;
@@ -107,7 +105,8 @@ impl Coordinator {
         self.shared.routes.by_id(listing.id)
     }
 
-    /// Lets go in one network, or in each, at most [`RELEASE_RECORDS_MAX`] in all.
+    /// Lets go in one network, or in each, at most [`RELEASE_RECORDS_MAX`] in all. What goes wrong after something was let
+    /// go does not make that undone.
     pub(super) async fn release(
         &self,
         only: Option<&str>,
@@ -115,27 +114,54 @@ impl Coordinator {
         command: impl Fn(usize) -> Command,
     ) -> Outcomes {
         let mut released = Vec::new();
-        if let Some(text) = only {
-            let route = self.route(text)?;
-            let name = self.name_of(&route).await;
-            let more = self.release_in(&route, &name, &command, &mut released).await?;
-            return Ok(Done::Released { released, more });
+        let ended = match only {
+            Some(text) => self.release_in_one(text, &command, &mut released).await,
+            None => self.release_in_each(scope, owner, &command, &mut released).await,
+        };
+        match ended {
+            Ok(more) => Ok(Done::Released { released, more }),
+            Err(fault) if released.is_empty() || self.dry_run => Err(fault),
+            Err(fault) => {
+                let done =
+                    format!("{} released, which stays so (ask again for the rest)", counted(released.len(), "address"));
+                Err(Box::new(fault.after(&done)))
+            }
         }
+    }
+
+    async fn release_in_one(
+        &self,
+        text: &str,
+        command: &impl Fn(usize) -> Command,
+        released: &mut Vec<(Name, Address)>,
+    ) -> Result<bool, Box<Fault>> {
+        let route = self.route(text)?;
+        let name = self.name_of(&route).await;
+        self.release_in(&route, &name, command, released).await
+    }
+
+    async fn release_in_each(
+        &self,
+        scope: &Scope,
+        owner: Option<&Owner>,
+        command: &impl Fn(usize) -> Command,
+        released: &mut Vec<(Name, Address)>,
+    ) -> Result<bool, Box<Fault>> {
         let mut walk = Walk::after(self, None).holding(Some(scope), owner);
-        while let Some(listing) = walk.next().await {
+        while let Some(listing) = walk.next().await? {
             let Some(route) = self.route_of(&listing) else { continue };
             if released.len() >= RELEASE_RECORDS_MAX {
-                return Ok(Done::Released { released, more: true });
+                return Ok(true);
             }
-            match self.release_in(&route, &listing.name, &command, &mut released).await {
-                Ok(true) => return Ok(Done::Released { released, more: true }),
+            match self.release_in(&route, &listing.name, command, released).await {
+                Ok(true) => return Ok(true),
                 Ok(false) => {}
                 // Deleted while we walked: nothing is held there.
-                Err(fault) if matches!(*fault, super::Fault::Refused(Refusal::NotFound { .. })) => {}
+                Err(fault) if is_gone(&fault) => {}
                 Err(fault) => return Err(fault),
             }
         }
-        Ok(Done::Released { released, more: false })
+        Ok(false)
     }
 
     pub(super) async fn name_of(&self, route: &Arc<Route>) -> Name {
@@ -154,7 +180,7 @@ impl Coordinator {
         name: &Name,
         command: &impl Fn(usize) -> Command,
         released: &mut Vec<(Name, Address)>,
-    ) -> Result<bool, Box<super::Fault>> {
+    ) -> Result<bool, Box<Fault>> {
         loop {
             let room = RELEASE_RECORDS_MAX - released.len();
             if room == 0 {
@@ -183,15 +209,19 @@ impl Coordinator {
         (limit, count_only): (usize, bool),
     ) -> Outcomes {
         let only = only.map(|text| self.route(text)).transpose()?;
-        let mut page = Page { views: Vec::new(), count: 0, limit, count_only };
+        // Whatever is shown is shown as it is then, or later.
+        let begin = self.shared.feed.end();
+        let mut page = Page { views: Vec::new(), count: 0, limit, count_only, at: None };
+        let one = only.as_ref().map(|route| route.lane.shard);
         if let Some(route) = only {
             if realm.as_ref().is_none_or(|realm| *realm == route.realm) {
                 let after = after.filter(|after| after.id == route.id).and_then(|after| after.address);
                 self.list_in(&route, &filter, after, &mut page).await?;
             } else {
                 // In another realm nothing is listed, but a subnet or pool that is not there is still said to be missing.
-                let mut unseen = Page { views: Vec::new(), count: 0, limit: 0, count_only: false };
+                let mut unseen = Page { views: Vec::new(), count: 0, limit: 0, count_only: false, at: None };
                 self.list_in(&route, &filter, None, &mut unseen).await?;
+                page.at = unseen.at;
             }
         } else {
             // The network of the cursor itself comes first, unless it is gone.
@@ -204,7 +234,7 @@ impl Coordinator {
             }
             let mut walk = Walk::after(self, place).holding(filter.scope.as_ref(), filter.owner.as_ref());
             while !page.is_full()
-                && let Some(listing) = walk.next().await
+                && let Some(listing) = walk.next().await?
             {
                 if realm.as_ref().is_some_and(|realm| *realm != listing.realm) {
                     continue;
@@ -214,7 +244,11 @@ impl Coordinator {
             }
         }
         let next = page.cut();
-        Ok(Done::Listed { views: page.views, count: page.count, next })
+        let cursor = match one {
+            Some(shard) => Cursor::new(false, [page.at.unwrap_or_else(|| begin.place(shard))]),
+            None => begin,
+        };
+        Ok(Done::Listed { views: page.views, count: page.count, next, cursor })
     }
 
     /// The same for one of many networks.
@@ -224,10 +258,10 @@ impl Coordinator {
         filter: &Filter,
         after: Option<Address>,
         page: &mut Page,
-    ) -> Result<(), Box<super::Fault>> {
+    ) -> Result<(), Box<Fault>> {
         match self.list_in(route, filter, after, page).await {
             // A subnet or pool that only some networks have; or deleted while we walked.
-            Err(fault) if matches!(*fault, super::Fault::Refused(Refusal::NotFound { .. })) => Ok(()),
+            Err(fault) if is_gone(&fault) => Ok(()),
             listed => listed,
         }
     }
@@ -238,13 +272,14 @@ impl Coordinator {
         filter: &Filter,
         mut after: Option<Address>,
         page: &mut Page,
-    ) -> Result<(), Box<super::Fault>> {
+    ) -> Result<(), Box<Fault>> {
         while !page.is_full() {
             let room = if page.count_only { LIST_SLICE_RECORDS_MAX } else { page.limit + 1 - page.views.len() };
             let slice = ListSlice { filter: filter.clone(), after, limit: room, count_only: page.count_only };
-            let Outcome::Listed { views, count, next } = self.ask(route, Command::List(Box::new(slice))).await? else {
-                return Ok(());
-            };
+            let listed = self.ask(route, Command::List(Box::new(slice))).await?;
+            let Outcome::Listed { views, count, next, at } = listed else { return Ok(()) };
+            // What changes between two slices is told to who watches from the first.
+            page.at = page.at.or(at.map(|at| *at));
             page.views.extend(views);
             page.count += count;
             match next {
@@ -258,28 +293,21 @@ impl Coordinator {
     /// `ip.find`, and `ip.get` in a realm.
     pub(super) async fn find(&self, realm: Option<Name>, address: Address) -> Outcomes {
         let mut found: Vec<Lookup> = Vec::new();
-        for listing in self.holding(realm, address).await {
+        for listing in self.listings(Question::Holding(realm, address)).await? {
             let Some(route) = self.route_of(&listing) else { continue };
             match self.ask(&route, Command::Get(address)).await {
                 Ok(Outcome::Lookup(lookup)) => found.push(*lookup),
                 Ok(_) => {}
-                Err(fault) if matches!(*fault, super::Fault::Refused(Refusal::NotFound { .. })) => {}
+                Err(fault) if is_gone(&fault) => {}
                 Err(fault) => return Err(fault),
             }
         }
         Ok(Done::Found(found))
     }
 
-    async fn holding(&self, realm: Option<Name>, address: Address) -> Vec<Arc<Listing>> {
-        match self.question(Question::Holding(realm, address)).await {
-            Told::Networks(listings) => listings,
-            Told::Realms(_) => Vec::new(),
-        }
-    }
-
     /// A command for the network in which this scope holds an address.
     pub(super) async fn located(&self, address: Address, scope: &Scope, command: Command) -> Outcomes {
-        for listing in self.holding(None, address).await {
+        for listing in self.listings(Question::Holding(None, address)).await? {
             let Some(route) = self.route_of(&listing) else { continue };
             let lookup = match self.ask(&route, Command::Get(address)).await {
                 Ok(Outcome::Lookup(lookup)) => lookup,
@@ -309,7 +337,7 @@ impl Coordinator {
     ) -> Outcomes {
         let mut networks: Vec<(crate::core::outcome::NetworkView, Option<UsageReport>)> = Vec::new();
         let mut walk = Walk::after(self, after);
-        while let Some(listing) = walk.next().await {
+        while let Some(listing) = walk.next().await? {
             if listing.closed != deleted || realm.is_some_and(|realm| *realm != listing.realm) {
                 continue;
             }
@@ -347,7 +375,7 @@ impl Coordinator {
     pub(super) async fn scopes(&self) -> Outcomes {
         let mut scopes: BTreeMap<Scope, ScopeUsage> = BTreeMap::new();
         let mut walk = Walk::after(self, None);
-        while let Some(listing) = walk.next().await {
+        while let Some(listing) = walk.next().await? {
             let Some(route) = self.route_of(&listing) else { continue };
             let here = match self.ask(&route, Command::Scopes).await {
                 Ok(Outcome::Scopes(here)) => here,
@@ -375,6 +403,8 @@ struct Page {
     count: u64,
     limit: usize,
     count_only: bool,
+    /// Where the first slice stands in the history of its network.
+    at: Option<Place>,
 }
 
 impl Page {

@@ -16,6 +16,8 @@
 //! Review notes: does a new job answer in every path (`Tell`)? Are networks held in order of their ids?
 
 mod configure;
+mod deploy;
+mod events;
 mod joint;
 mod lists;
 pub mod sweep;
@@ -28,14 +30,19 @@ use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
+pub use deploy::{DeployOrder, DeployPart, DeployedAll, DeployedSlot};
+
 use super::directory::{Ask, Dead, Question};
+use super::events::{Cursor, Filter as Wanted, Page};
 use super::network::Work;
 use super::routes::Route;
 use super::service::Shared;
 use super::waits::Wait;
 use super::{Answer, Applied, Fault, Item, NotReadyReason, Outlet, Told, directory};
 use crate::core::address::Address;
+use crate::core::catalog::Listing;
 use crate::core::command::{Acquire, Command, Configure, Filter, NetworkInput, SubnetRef};
+use crate::core::deployment::Deployment;
 use crate::core::outcome::{Grant, Lookup, NetworkView, Outcome, ScopeUsage, UsageReport, View};
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::types::{Claimant, Name, NetworkId, Owner, Scope, Version};
@@ -122,6 +129,30 @@ pub enum Job {
     },
     /// `claimant.sweep`.
     Sweep(Box<sweep::Sweep>),
+    /// `deployment.plan`, `deployment.apply`.
+    Deploy(Box<DeployOrder>),
+    /// `deployment.commit`, `deployment.revert`.
+    Settle {
+        /// The deployment.
+        deployment: Scope,
+        /// Its latest plan.
+        plan: u64,
+        /// These instances only.
+        instances: Option<Vec<Owner>>,
+        /// Take it back.
+        revert: bool,
+    },
+    /// `deployment.get`.
+    Deployment(Scope),
+    /// `deployment.list`.
+    Deployments {
+        /// Behind this one.
+        after: Option<Scope>,
+        /// How many at most.
+        limit: usize,
+    },
+    /// `deployment.delete`.
+    DeleteDeployment(Scope),
     /// `ip.list`.
     List {
         /// Only here.
@@ -174,15 +205,43 @@ pub enum Job {
     Scopes,
     /// `cluster.locate`.
     Locate(CompactString),
+    /// `events.watch`: where it begins.
+    Watch {
+        /// Only of this network.
+        network: Option<CompactString>,
+        /// Only of networks in this realm.
+        realm: Option<Name>,
+        /// Only of holdings in this scope.
+        scope: Option<Scope>,
+        /// Behind this; none: from now on.
+        since: Option<Cursor>,
+    },
+    /// The next events of a subscription.
+    Events {
+        /// Which.
+        filter: Wanted,
+        /// Behind this.
+        cursor: Cursor,
+        /// How long to wait for one.
+        wait_ms: u64,
+    },
 }
 
 impl Job {
     /// Does it only read?
     pub fn is_read(&self) -> bool {
         match self {
-            Job::List { .. } | Job::Find { .. } | Job::Networks { .. } | Job::Realms | Job::Scopes | Job::Locate(_) => {
-                true
-            }
+            Job::List { .. }
+            | Job::Find { .. }
+            | Job::Networks { .. }
+            | Job::Realms
+            | Job::Scopes
+            | Job::Locate(_)
+            | Job::Deployment(_)
+            | Job::Deployments { .. }
+            | Job::Watch { .. }
+            | Job::Events { .. } => true,
+            Job::Deploy(order) => !order.apply,
             Job::Located { command, .. } => command.is_read(),
             Job::Create { .. }
             | Job::Configure { .. }
@@ -191,7 +250,9 @@ impl Job {
             | Job::ReleaseOwner { .. }
             | Job::ReleaseScope(_)
             | Job::Mark { .. }
-            | Job::Sweep(_) => false,
+            | Job::Sweep(_)
+            | Job::Settle { .. }
+            | Job::DeleteDeployment(_) => false,
         }
     }
 }
@@ -238,6 +299,19 @@ pub enum Done {
     Marked(u64),
     /// `claimant.sweep`.
     Swept(sweep::Swept),
+    /// `deployment.plan`, `deployment.apply`.
+    Deployed(Box<DeployedAll>),
+    /// `deployment.commit`, `deployment.revert`: what was let go.
+    Settled(Vec<(Name, Address)>),
+    /// `deployment.get`: the record, and what is held, obsolete ones too.
+    Deployment(Deployment, Vec<View>),
+    /// `deployment.list`.
+    Deployments {
+        /// The page.
+        page: Vec<Deployment>,
+        /// Where the next page begins.
+        next: Option<Scope>,
+    },
     /// `ip.list`.
     Listed {
         /// The page.
@@ -246,6 +320,8 @@ pub enum Done {
         count: u64,
         /// Where the next page begins.
         next: Option<ListPlace>,
+        /// Who watches from there misses nothing that is not shown.
+        cursor: Cursor,
     },
     /// `ip.find`, `ip.get`.
     Found(Vec<Lookup>),
@@ -262,6 +338,15 @@ pub enum Done {
     Scopes(Vec<ScopeUsage>),
     /// `cluster.locate`.
     Located(Located),
+    /// `events.watch`.
+    Watching {
+        /// Which events are wanted.
+        filter: Wanted,
+        /// Behind which cursor.
+        cursor: Cursor,
+    },
+    /// Events of a subscription.
+    Events(Box<Page>),
 }
 
 /// Where a network lives.
@@ -319,8 +404,10 @@ impl Drop for Tell {
 pub fn spawn(shared: &Arc<Shared>, ticket: u32, order: Order, outlet: Outlet) {
     let shared = Arc::clone(shared);
     let reactor = shared.reactors()[0].clone();
+    let unanswered = shared.jobs.token();
     let outlet = if shared.info.ownership_is_standing { outlet } else { proved(&shared, &order, outlet) };
     reactor.spawn(async move {
+        let _unanswered = unanswered;
         let mut tell = Tell { outlet, ticket, told: false };
         let Order { job, by, reason, deadline: _, dry_run, wait } = order;
         let coordinator = Coordinator { shared, by, reason, dry_run, wait };
@@ -338,7 +425,9 @@ fn proved(shared: &Arc<Shared>, order: &Order, outlet: Outlet) -> Outlet {
     let (to, mut answers) = crate::actors::outlet();
     let (shared, reads) = (Arc::clone(shared), order.dry_run || order.job.is_read());
     let reactor = shared.reactors()[0].clone();
+    let unanswered = shared.jobs.token();
     reactor.spawn(async move {
+        let _unanswered = unanswered;
         while let Some(told) = answers.recv().await {
             let told = match told {
                 Told::Job(ticket, answer) if !shared.is_proved_owner().await => {
@@ -396,6 +485,13 @@ impl Coordinator {
             }
             Job::Mark { scope, sweep, claimants } => self.mark(&scope, &sweep, claimants),
             Job::Sweep(ask) => self.sweep(*ask).await,
+            Job::Deploy(order) => self.deploy(*order).await,
+            Job::Settle { deployment, plan, instances, revert } => {
+                self.settle_deployment(deployment, plan, instances, revert).await
+            }
+            Job::Deployment(name) => self.deployment(name).await,
+            Job::Deployments { after, limit } => self.deployments(after, limit).await,
+            Job::DeleteDeployment(name) => self.delete_deployment(name).await,
             Job::List { network, realm, filter, after, limit, count_only } => {
                 self.list(network.as_deref(), realm, *filter, after, (limit, count_only)).await
             }
@@ -404,12 +500,11 @@ impl Coordinator {
             Job::Networks { realm, tag, usage, deleted, after, limit } => {
                 self.networks(realm.as_ref(), tag.as_ref(), (usage, deleted), after, limit).await
             }
-            Job::Realms => match self.question(Question::Realms).await {
-                directory::Told::Realms(realms) => Ok(Done::Realms(realms)),
-                directory::Told::Networks(_) => Ok(Done::Realms(Vec::new())),
-            },
+            Job::Realms => self.realms().await,
             Job::Scopes => self.scopes().await,
             Job::Locate(network) => self.locate(&network).await,
+            Job::Watch { network, realm, scope, since } => self.watch(network, (realm, scope), since).await,
+            Job::Events { filter, cursor, wait_ms } => self.events(&filter, &cursor, wait_ms).await,
         };
         tell.tell(answer);
     }
@@ -442,40 +537,48 @@ impl Coordinator {
     }
 
     async fn ask_item(&self, route: &Arc<Route>, item: Item) -> Answer {
-        self.ask_and_wait_telling(route, item, || {}).await
+        self.ask_telling(route, item, || {}).await
     }
 
     /// The same for a request that may wait: whoever asked is told that it does.
     async fn ask_and_wait(&self, route: &Arc<Route>, item: Item, tell: &Tell) -> Answer {
-        self.ask_and_wait_telling(route, item, || tell.waits()).await
+        self.ask_telling(route, item, || tell.waits()).await
     }
 
-    async fn ask_and_wait_telling(&self, route: &Arc<Route>, item: Item, waits: impl Fn()) -> Answer {
-        let (outlet, mut answers) = crate::actors::outlet();
+    async fn ask_telling(&self, route: &Arc<Route>, item: Item, waits: impl FnMut()) -> Answer {
+        let (outlet, answers) = crate::actors::outlet();
         send(&self.shared, route, false, vec![item], &outlet, Instant::now());
         drop(outlet);
-        loop {
-            return match answers.recv().await {
-                Some(Told::Waits(_)) => {
-                    waits();
-                    continue;
-                }
-                Some(Told::Replies(mut replies)) => match replies.pop() {
-                    Some(reply) => reply.answer,
-                    None => Err(lost()),
-                },
-                Some(Told::Job(..)) | None => Err(lost()),
-            };
+        crate::actors::only_answer_telling(answers, waits).await.unwrap_or_else(|| Err(lost()))
+    }
+
+    async fn question(&self, question: Question) -> Result<directory::Told, Box<Fault>> {
+        let (told, answer) = oneshot::channel();
+        // What cannot be sent is dropped, which ends the wait.
+        let _ = self.shared.directory().try_send(Ask { question, told });
+        answer.await.map_err(|_| no_directory(&self.shared))
+    }
+
+    async fn listings(&self, question: Question) -> Result<Vec<Arc<Listing>>, Box<Fault>> {
+        match self.question(question).await? {
+            directory::Told::Networks(listings) => Ok(listings),
+            directory::Told::Realms(_) => Err(lost()),
         }
     }
 
-    async fn question(&self, question: Question) -> directory::Told {
-        let (told, answer) = oneshot::channel();
-        if self.shared.directory().try_send(Ask { question, told }).is_err() {
-            return directory::Told::Networks(Vec::new());
+    async fn realms(&self) -> Outcomes {
+        match self.question(Question::Realms).await? {
+            directory::Told::Realms(realms) => Ok(Done::Realms(realms)),
+            directory::Told::Networks(_) => Err(lost()),
         }
-        answer.await.unwrap_or(directory::Told::Networks(Vec::new()))
     }
+}
+
+/// The tenure has ended: the register is another node's, or the process ends and is started again. Nothing was begun.
+fn no_directory(shared: &Shared) -> Box<Fault> {
+    let standing = shared.info.ownership_is_standing;
+    let reason = if standing { NotReadyReason::Restarting } else { NotReadyReason::Moved };
+    Box::new(Fault::NotReady { reason, retry_after_ms: 500 })
 }
 
 fn lost() -> Box<Fault> {
@@ -513,7 +616,7 @@ pub fn send(
         Err(actix::prelude::SendError::Closed(work)) => {
             // It crashed outside the wall that catches panics: the directory starts it again.
             if shared.directory().try_send(Dead { route: Arc::clone(route) }).is_err() {
-                tracing::error!("the directory is no more");
+                shared.misses_directory();
             }
             super::network::refuse(work, &Fault::NotReady { reason: NotReadyReason::Restarting, retry_after_ms: 200 });
         }

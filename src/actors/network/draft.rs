@@ -5,8 +5,9 @@ use compact_str::CompactString;
 use crate::actors::committer::Staged;
 use crate::actors::{Answer, Applied, Fault, Outlet, Reply, answer_all};
 use crate::core::command::Context as Moment;
+use crate::core::outcome::Outcome;
 use crate::core::state::Step;
-use crate::core::types::{Name, NetworkId};
+use crate::core::types::{Name, NetworkId, Place};
 use crate::store::{Act, Store, StoreHealth};
 
 /// It crashed too often.
@@ -84,8 +85,11 @@ impl Draft {
         self.current = Some(ticket);
     }
 
-    pub(super) fn answer(&mut self, ticket: u32, answer: Answer, wrote: bool) {
+    pub(super) fn answer(&mut self, ticket: u32, mut answer: Answer, wrote: bool) {
         self.current = None;
+        if let Some(place) = answer.as_mut().ok().and_then(Outcome::place) {
+            *place = Some(Box::new(Place { steps: Some(self.changes as u32), ..Place::default() }));
+        }
         self.answers.push(Staged { reply: Reply { ticket, answer }, wrote });
     }
 }

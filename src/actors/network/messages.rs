@@ -11,6 +11,7 @@ use crate::actors::committer::Part;
 use crate::actors::routes::{PermitGuard, Route};
 use crate::actors::{Fault, Item, NotReadyReason, Outlet, answer_all};
 use crate::core::command::Command;
+use crate::core::deployment::Deployment;
 use crate::core::outcome::Outcome;
 use crate::core::types::Generation;
 use crate::store::{NetworkImage, TransactionId};
@@ -185,11 +186,13 @@ pub struct Retire;
 #[rtype(result = "()")]
 pub struct Tick;
 
-/// The network as the store has it.
+/// The network, or the record of a deployment, as the store has it.
 #[derive(Debug)]
 pub struct Loaded {
     /// None: the store does not have it.
     pub image: Option<NetworkImage>,
+    /// The record of a deployment, where it is the lane of one.
+    pub deployment: Option<Arc<Deployment>>,
     /// Every later grant is above this.
     pub floor: Generation,
     /// What the memory is worth from now on.

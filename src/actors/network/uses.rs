@@ -77,7 +77,10 @@ impl NetworkActor {
                 let macs = moved.entries.iter().filter_map(|(_, entry)| mac_of(entry));
                 return macs.filter_map(|mac| Some((mac, self.elsewhere(mac, transaction)?))).next();
             }
-            Command::Release(_)
+            // A deployment's grants have no MAC.
+            Command::Deploy(_)
+            | Command::Settle(_)
+            | Command::Release(_)
             | Command::Renew(..)
             | Command::Bind(..)
             | Command::Unbind(..)
@@ -113,7 +116,7 @@ impl NetworkActor {
             let Key::Address(address) = step.key else { continue };
             let after = match &step.state {
                 Some(State::Entry(entry)) => mac_of(entry),
-                Some(State::Config(_) | State::Subnet(_)) | None => None,
+                Some(State::Config(_) | State::Subnet(_) | State::Deployment(_)) | None => None,
             };
             // What is put where nothing was, as most grants are, need not be looked up.
             let before = step.expect.and_then(|_| self.network.mac_at(address));

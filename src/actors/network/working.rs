@@ -17,7 +17,7 @@ use super::{Deferred, NetworkActor, Phase};
 use crate::actors::committer::{Enqueue, Part, Unit};
 use crate::actors::{Fault, Item, Told};
 use crate::core::command::Context as Moment;
-use crate::core::outcome::Decision;
+use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::{Missing, Refusal};
 use crate::limits::{UNIT_BYTES_MAX, UNIT_CHANGES_MAX};
 use crate::store::StoreHealth;
@@ -124,7 +124,15 @@ impl NetworkActor {
         let nothing_pending = self.lane.settled.load(Ordering::Acquire) == self.enqueued && self.stands();
         if unit.changes == 0 && nothing_pending && self.shared.info.ownership_is_standing {
             if let Some(outlet) = &unit.outlet {
-                let replies = std::mem::take(&mut unit.answers).into_iter().map(|staged| staged.reply).collect();
+                let replies = std::mem::take(&mut unit.answers).into_iter().map(|staged| {
+                    let mut reply = staged.reply;
+                    if let Some(place) = reply.answer.as_mut().ok().and_then(Outcome::place) {
+                        // All that it saw is durable, and whatever the network does next comes behind that.
+                        *place = Some(Box::new(self.shared.feed.tip(self.lane.shard)));
+                    }
+                    reply
+                });
+                let replies = replies.collect();
                 // A closed outlet is a client that hung up: nobody is left to tell.
                 let _ = outlet.send(Told::Replies(replies));
             }

@@ -4,12 +4,11 @@
 //! read by the protocol's own types, so a file is refused for the same reasons and in the same words as a request.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::io::Read;
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
+use crate::cli::document::{self, Form};
 use crate::wire;
 
 /// One network as the file wants it.
@@ -43,53 +42,7 @@ impl Table {
 /// # Errors
 /// What is wrong, a line for each network.
 pub fn read(path: &Path) -> Result<Vec<Table>, String> {
-    let from_stdin = path.as_os_str() == "-";
-    let text = if from_stdin {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).map_err(|error| error.to_string())?;
-        text
-    } else {
-        fs::read_to_string(path).map_err(|error| error.to_string())?
-    };
-    let is_yaml = path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
-    // Only stdin has no name that tells what it is.
-    parse(
-        &text,
-        if is_yaml {
-            Form::Yaml
-        } else if from_stdin {
-            Form::Either
-        } else {
-            Form::Toml
-        },
-    )
-}
-
-/// What a text is written in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
-    /// TOML.
-    Toml,
-    /// YAML, of which JSON is a part.
-    Yaml,
-    /// Whichever it can be read as, TOML first.
-    Either,
-}
-
-/// Brackets of YAML that may be open at once. The reader of YAML takes time with the square of it.
-const DEPTH_MAX: usize = 1_000;
-
-/// Are so many brackets open anywhere? Those inside of strings count too: no network file has that many.
-fn opens_deeper_than(text: &str, most: usize) -> bool {
-    let mut open = 0usize;
-    text.bytes().any(|byte| {
-        match byte {
-            b'[' | b'{' => open += 1,
-            b']' | b'}' => open = open.saturating_sub(1),
-            _ => {}
-        }
-        open > most
-    })
+    parse(&document::text(path)?, Form::of(path))
 }
 
 /// Reads and checks the text of a file.
@@ -97,19 +50,7 @@ fn opens_deeper_than(text: &str, most: usize) -> bool {
 /// # Errors
 /// What is wrong, a line for each network.
 pub fn parse(text: &str, form: Form) -> Result<Vec<Table>, String> {
-    let from_yaml = || {
-        if opens_deeper_than(text, DEPTH_MAX) {
-            return Err(format!("it opens more than {DEPTH_MAX} brackets at once; a network file has five"));
-        }
-        serde_yaml_ng::from_str::<Value>(text).map_err(|error| error.to_string())
-    };
-    let from_toml =
-        || toml::from_str::<Value>(text).map_err(|error| format!("it is no TOML\n{}", error.to_string().trim_end()));
-    tables(match form {
-        Form::Toml => from_toml()?,
-        Form::Yaml => from_yaml()?,
-        Form::Either => from_toml().or_else(|_| from_yaml())?,
-    })
+    tables(document::content(text, form)?)
 }
 
 /// Checks the content of a file.

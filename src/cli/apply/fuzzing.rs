@@ -2,10 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::file::{Form, Table, parse};
+use super::file::{Table, parse};
+use crate::cli::document::Form;
 use crate::wire::tests::mutation::Fuzzer;
 
-const FORMS: [Form; 3] = [Form::Toml, Form::Yaml, Form::Either];
+const FORMS: [Form; 4] = [Form::Toml, Form::Yaml, Form::Json, Form::Any];
 
 /// The same networks as TOML, as YAML and as JSON, which YAML reads too.
 fn corpus() -> Vec<String> {
@@ -57,6 +58,8 @@ fn a_file_that_is_too_deep_or_multiplies_is_refused() {
         let text = format!("network {sign} {}{}", open.repeat(depth), close.repeat(depth));
         assert!(!parse(&text, form).unwrap_err().trim().is_empty());
     }
+    let deep = format!("{{\"network\":{}{}}}", "[".repeat(50_000), "]".repeat(50_000));
+    assert!(!parse(&deep, Form::Json).unwrap_err().trim().is_empty());
     let nine = |of: &str| [of; 9].join(",");
     let mut bomb = String::from("a0: &a0 [x]\n");
     for level in 1..12 {

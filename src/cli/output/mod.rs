@@ -2,6 +2,7 @@
 //!
 //! What is printed here is data and goes to stdout; words about it go to stderr and are none of this module's business.
 
+mod deployments;
 pub mod env;
 pub mod map;
 mod show;

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::deployments;
 use super::map::{self, grouped};
 use super::table::{Table, fields};
 use super::{number_of, short_range, text_of};
@@ -19,6 +20,9 @@ pub fn render(method: &str, params: &Value, result: &Value, width: Option<usize>
         "scope.list" => scopes(result, width),
         "realm.list" => realms(result, width),
         "cluster.nodes" => nodes(result, width),
+        "deployment.plan" | "deployment.apply" => deployments::planned(result, width),
+        "deployment.get" => deployments::deployment(result, width),
+        "deployment.list" => deployments::deployments(result, width),
         "ip.get" => lookup(result),
         "ip.find" => found(params, result),
         "ip.decline" => declined(result),
@@ -34,11 +38,11 @@ pub fn render(method: &str, params: &Value, result: &Value, width: Option<usize>
     }
 }
 
-fn text(of: &Value, name: &str) -> String {
+pub(super) fn text(of: &Value, name: &str) -> String {
     of.get(name).map(text_of).unwrap_or_default()
 }
 
-fn list<'a>(of: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
+pub(super) fn list<'a>(of: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
     of.get(name).and_then(Value::as_array).into_iter().flatten()
 }
 
@@ -47,7 +51,7 @@ fn count(of: &Value, name: &str) -> String {
 }
 
 /// `10.0.0.5`, or `10.0.0.8/29` for a block.
-fn held_address(held: &Value) -> String {
+pub(super) fn held_address(held: &Value) -> String {
     let address = text(held, "address");
     let single = if address.contains(':') { 128 } else { 32 };
     match held.get("prefix_length").and_then(Value::as_u64) {

@@ -5,6 +5,7 @@
 //! frees is not used again in the same request.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use super::Network;
@@ -14,9 +15,10 @@ use crate::core::command::{Context, GrantOptions, MacWish};
 use crate::core::outcome::{Decision, Outcome, View};
 use crate::core::refusal::{HeldBy, Refusal};
 use crate::core::state::{
-    Declined, Details, Entry, Event, EventKind, Key, Lease, Released, Reservation, ReservationKind, State, Step,
+    Declined, Details, Entry, Event, EventKind, Key, Lease, Promise, Released, Reservation, ReservationKind, State,
+    Step,
 };
-use crate::core::types::{Generation, Mac, OwnerUid, SlotKey, WallTime};
+use crate::core::types::{Generation, Mac, Owner, OwnerUid, Scope, SlotKey, WallTime};
 use crate::limits;
 
 /// Steps that one grant may need to clear what cools in its way.
@@ -38,6 +40,12 @@ pub(super) struct Draft<'a> {
     next_generation: u64,
     /// Lease of the next grant in place of the one that its options ask for.
     pub(super) carried_lease: Option<Lease>,
+    /// The plan that grants.
+    pub(super) granted_by: Option<NonZeroU64>,
+    /// Holdings that became obsolete because a promise was kept.
+    pub(super) displaced: u64,
+    /// Everything of the deployment, or of one of its owners, is let go: promises among that end.
+    pub(super) letting_go: Option<(Scope, Option<Owner>)>,
 }
 
 impl<'a> Draft<'a> {
@@ -52,6 +60,9 @@ impl<'a> Draft<'a> {
             let_go: BTreeMap::new(),
             next_generation: network.next_generation.0,
             carried_lease: None,
+            granted_by: None,
+            displaced: 0,
+            letting_go: None,
         }
     }
 
@@ -131,8 +142,8 @@ impl<'a> Draft<'a> {
     /// Clears what cools or is declined in the way of `range` and returns what the grant itself will replace. What lies
     /// beside `range` goes on as it is. None: too much is there to be cleared in one batch.
     fn displace(&mut self, range: Range) -> Option<Option<Entry>> {
-        if self.steps.is_empty() && range.size() == 1 && self.network.holdings.covering(range.first()).is_none() {
-            // By far the most grants: one free address, and nothing else in the request.
+        if range.size() == 1 && self.network.holdings.covering(range.first()).is_none() {
+            // By far the most grants: one free address. Whatever this request let go, or cleared, was something there.
             return Some(None);
         }
         let standing = self.standing(range);
@@ -197,6 +208,8 @@ impl<'a> Draft<'a> {
             release_with_claimant: options.release_with_claimant,
             claimant: options.claimant.clone(),
             obsolete: None,
+            granted_by: self.granted_by,
+            planned: None,
             details: (details != Details::default()).then(|| Box::new(details)),
         });
         self.take(range);
@@ -222,6 +235,8 @@ impl<'a> Draft<'a> {
             generation,
             created_at: self.context.wall,
             obsolete: None,
+            granted_by: None,
+            planned: None,
             details: details.filter(|details| *details != Details::default()).map(Box::new),
             ..Reservation::clone(from)
         });
@@ -245,8 +260,70 @@ impl<'a> Draft<'a> {
         to
     }
 
-    /// Lets a holding go: it cools, or is gone at once.
+    /// Changes what is noted of a holding: nothing that the history tells.
+    pub(super) fn note(&mut self, address: Address, from: &Arc<Reservation>, to: Reservation) -> Arc<Reservation> {
+        let to = Arc::new(to);
+        self.put(address, Some(&Entry::Held(Arc::clone(from))), Some(Entry::Held(Arc::clone(&to))), None);
+        to
+    }
+
+    /// Makes a holding current again that was obsolete.
+    pub(super) fn restore(&mut self, address: Address, from: &Arc<Reservation>, to: Reservation) {
+        self.filled.push((to.holder.clone(), None));
+        self.change(address, from, to, EventKind::Reverted);
+    }
+
+    /// Is a slot filled here?
+    pub(super) fn fills(&self, holder: &SlotKey) -> bool {
+        self.filled.iter().any(|(filled, _)| filled == holder)
+    }
+
+    /// Gives an address that was promised to another slot of the deployment, as a new grant: nothing of what its holder
+    /// made of it goes along.
+    pub(super) fn give(&mut self, address: Address, from: &Arc<Reservation>, to: SlotKey, plan: u64) {
+        let generation = Generation(self.next_generation);
+        self.next_generation += 1;
+        self.filled.push((to.clone(), None));
+        let reservation = Arc::new(Reservation {
+            prefix_length: from.prefix_length,
+            holder: to,
+            generation,
+            kind: ReservationKind::Static,
+            created_at: self.context.wall,
+            lease: None,
+            transient: false,
+            release_with_claimant: false,
+            claimant: None,
+            obsolete: None,
+            granted_by: NonZeroU64::new(plan),
+            planned: None,
+            details: None,
+        });
+        let event = Event { kind: EventKind::Transferred, before: Some(Arc::clone(from)) };
+        self.put(address, Some(&Entry::Held(Arc::clone(from))), Some(Entry::Held(reservation)), Some(event));
+    }
+
+    /// Lets a holding go: to whom it is promised, or it cools, or is gone at once.
     pub(super) fn release(&mut self, address: Address, reservation: &Arc<Reservation>, kind: EventKind) {
+        match reservation.promise().filter(|promise| !self.ends(reservation, promise)) {
+            Some(promise) => {
+                let promise = promise.clone();
+                self.keep_promise(address, reservation, &promise, promise.plan, &BTreeMap::new());
+            }
+            None => self.release_for_good(address, reservation, kind),
+        }
+    }
+
+    /// Does a promise end with what this request lets go?
+    fn ends(&self, reservation: &Reservation, promise: &Promise) -> bool {
+        self.network.config.closed
+            || self.letting_go.as_ref().is_some_and(|(scope, owner)| {
+                *scope == reservation.holder.scope && owner.as_ref().is_none_or(|owner| *owner == promise.owner)
+            })
+    }
+
+    /// Lets a holding go, whoever it was promised to.
+    pub(super) fn release_for_good(&mut self, address: Address, reservation: &Arc<Reservation>, kind: EventKind) {
         let config = &self.network.config;
         let after = (config.cooldown_seconds > 0).then(|| {
             Entry::Released(Arc::new(Released {

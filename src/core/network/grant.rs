@@ -158,7 +158,7 @@ impl Network {
     }
 
     /// Gives the slot the address that it names, or finds that it holds it already.
-    fn claim_into(
+    pub(super) fn claim_into(
         &self,
         draft: &mut Draft<'_>,
         holder: &SlotKey,
@@ -238,7 +238,7 @@ impl Network {
     }
 
     /// Does the network take claims at all?
-    fn takes_claims(&self) -> Result<(), Refusal> {
+    pub(super) fn takes_claims(&self) -> Result<(), Refusal> {
         if self.config.kind == NetworkKind::Dynamic {
             let problem = format!("network `{}` is dynamic: the infrastructure picks its addresses", self.config.name);
             return Err(Refusal::WrongKind { problem, address: None });
@@ -275,7 +275,7 @@ impl Network {
     }
 
     /// Does a named address lie where subnet and zone beside it say?
-    fn claim_admitted(&self, address: Address, wanted: Option<usize>, wish: &Wish) -> Result<(), Refusal> {
+    pub(super) fn claim_admitted(&self, address: Address, wanted: Option<usize>, wish: &Wish) -> Result<(), Refusal> {
         let Some(subnet) = self.layout.subnet_of(address) else { return Ok(()) };
         let config = &self.subnets[subnet];
         let problem = if wanted.is_some_and(|wanted| wanted != subnet) {

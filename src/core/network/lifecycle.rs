@@ -310,6 +310,14 @@ impl Network {
         let (scope, owner, slot) = &ask.from;
         self.is_held_by(address, held, scope, owner, slot.as_ref())?;
         check_generation(address, Some(held), ask.if_generation)?;
+        if let Some(promise) = held.promise() {
+            let problem = format!(
+                "{address} is promised to instance `{}` of deployment `{}`; commit or revert its plan first",
+                promise.owner, held.holder.scope
+            );
+            let held_by = Some(Box::new(held_by(held)));
+            return Err(Refusal::Taken { problem, address: Some(address), held_by });
+        }
         let Some((other_address, other)) = other else {
             self.transfer_within_limits(held, &ask.to)?;
             let view = draft.hand_over(address, held, &ask.to);
@@ -431,7 +439,7 @@ impl Network {
     /// `owner.release`: everything, or the first `limit`.
     pub(super) fn release_owner(&self, scope: &Scope, owner: &Owner, limit: usize, context: Context) -> Decision {
         let held = self.holdings.of_owner(scope, owner).map(|(address, held)| (address, Arc::clone(held))).collect();
-        self.release_all(held, limit, context)
+        self.release_all(held, limit, (scope.clone(), Some(owner.clone())), context)
     }
 
     /// `scope.release`: everything, or the first `limit`.
@@ -439,14 +447,21 @@ impl Network {
         // One more than the limit tells whether more is held; the chain is not walked to its end.
         let held =
             self.holdings.of_scope(scope).take(limit + 1).map(|(address, held)| (address, Arc::clone(held))).collect();
-        self.release_all(held, limit, context)
+        self.release_all(held, limit, (scope.clone(), None), context)
     }
 
-    fn release_all(&self, mut held: Vec<(Address, Arc<Reservation>)>, limit: usize, context: Context) -> Decision {
+    fn release_all(
+        &self,
+        mut held: Vec<(Address, Arc<Reservation>)>,
+        limit: usize,
+        whose: (Scope, Option<Owner>),
+        context: Context,
+    ) -> Decision {
         let more = held.len() > limit;
         held.sort_unstable_by_key(|(address, _)| *address);
         held.truncate(limit);
         let mut draft = Draft::new(self, context);
+        draft.letting_go = Some(whose);
         for (address, held) in &held {
             draft.release(*address, held, EventKind::Released);
         }
@@ -461,7 +476,7 @@ impl Network {
         for (address, entry) in self.holdings.ascending(std::ops::Bound::Unbounded).take(limit) {
             match entry {
                 Entry::Held(held) => {
-                    draft.release(address, held, EventKind::Released);
+                    draft.release_for_good(address, held, EventKind::Released);
                     // Nothing of it comes back, so nothing need cool.
                     draft.steps.last_mut().expect("a release is a step").state = None;
                     released.push(address);

@@ -17,6 +17,7 @@
 
 mod configure;
 mod counting;
+mod deploy;
 mod draft;
 mod grant;
 mod holdings;
@@ -26,6 +27,7 @@ mod pick;
 mod pool_set;
 mod read;
 mod rested;
+mod settle;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -171,6 +173,8 @@ impl Network {
             Command::MoveOut { subnet, if_version } => self.decide_move_out(subnet, *if_version),
             Command::MoveIn(moved) => self.decide_move_in(moved, context),
             Command::Expire => Ok(self.expire(context)),
+            Command::Deploy(ask) => self.deploy(ask, context),
+            Command::Settle(ask) => Ok(self.settle(ask, context)),
         }
     }
 
@@ -183,7 +187,9 @@ impl Network {
                 let entry = match state {
                     Some(State::Entry(entry)) => Some(entry.clone()),
                     None => None,
-                    Some(State::Config(_) | State::Subnet(_)) => unreachable!("an address has an entry for a state"),
+                    Some(State::Config(_) | State::Subnet(_) | State::Deployment(_)) => {
+                        unreachable!("an address has an entry for a state")
+                    }
                 };
                 self.set_entry(address, entry, now);
             }
@@ -205,9 +211,10 @@ impl Network {
                 }
                 self.rebuild();
             }
-            (Key::Config, Some(State::Subnet(_) | State::Entry(_))) => {
+            (Key::Config, Some(State::Subnet(_) | State::Deployment(_) | State::Entry(_))) => {
                 unreachable!("a network has a configuration for a state")
             }
+            (Key::Deployment, _) => unreachable!("a network is no deployment"),
         }
     }
 

@@ -22,7 +22,7 @@ const MAP_RUNS_MAX: usize = 65_536;
 impl Network {
     /// Network and subnets, as its noun shows them.
     pub fn show(&self) -> NetworkView {
-        NetworkView { config: Arc::clone(&self.config), subnets: self.subnets.clone() }
+        NetworkView { config: Arc::clone(&self.config), subnets: self.subnets.clone(), at: None }
     }
 
     /// A reservation with what its noun shows of network and subnet.
@@ -122,7 +122,7 @@ impl Network {
                 }
             }
         }
-        Ok(read(Outcome::Listed { views, count, next }))
+        Ok(read(Outcome::Listed { views, count, next, at: None }))
     }
 
     /// First address of the block that covers an address, or the address itself.
@@ -177,7 +177,7 @@ impl Network {
                 .map(|pool| self.pool_usage(pool))
                 .collect(),
         });
-        UsageReport { counts: self.counts(), subnets: subnets.collect() }
+        UsageReport { counts: self.counts(), subnets: subnets.collect(), at: None }
     }
 
     /// `network.map`.

@@ -7,6 +7,7 @@
 //! `PROPTEST_CASES=20000 cargo test --lib tests_sequences`.
 
 mod asks;
+mod deploys;
 mod world;
 
 use proptest::prelude::*;

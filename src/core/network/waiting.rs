@@ -144,13 +144,13 @@ impl Network {
                 opened.slots.push(released.last.clone());
                 self.config.cooldown_yields
             }
-            Some(State::Entry(Entry::Declined(_)) | State::Config(_) | State::Subnet(_)) => false,
+            Some(State::Entry(Entry::Declined(_)) | State::Config(_) | State::Subnet(_) | State::Deployment(_)) => false,
         };
         let Some(before) = self.holdings.at(address) else { return };
         let range = covered(address, before.prefix_length());
         let shrinks = match &step.state {
             Some(State::Entry(entry)) => entry.prefix_length() > before.prefix_length(),
-            Some(State::Config(_) | State::Subnet(_)) | None => false,
+            Some(State::Config(_) | State::Subnet(_) | State::Deployment(_)) | None => false,
         };
         if yields || shrinks {
             self.layout.pools_over(range).for_each(|index| opened.pools.add(index));

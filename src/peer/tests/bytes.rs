@@ -11,22 +11,13 @@ use serde::de::DeserializeOwned;
 
 use super::generate::{self, Seen};
 use crate::actors::coordinator::Done;
+use crate::actors::events::Cursor;
 use crate::actors::{Applied, Fault, Reply};
 use crate::core::outcome::{Outcome, View};
 use crate::core::refusal::Refusal;
+use crate::fuzz;
 use crate::limits::{PEER_FRAME_BYTES_MAX, REFUSAL_DEPTH_MAX};
 use crate::peer::frame::*;
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().and_then(|text| text.parse().ok())
-}
-
-/// `ALLOD_SEED` replays.
-fn seeded() -> SmallRng {
-    let seed = number("ALLOD_SEED").unwrap_or_else(rand::random);
-    println!("replay with ALLOD_SEED={seed}");
-    SmallRng::seed_from_u64(seed)
-}
 
 fn framed<T: Serialize>(value: &T) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -56,7 +47,7 @@ fn crosses<T: Serialize + DeserializeOwned + PartialEq + Debug>(rng: &mut SmallR
 
 #[test]
 fn every_variant_of_asks_and_answers_crosses_unchanged() {
-    let (mut rng, mut seen) = (seeded(), Seen::new());
+    let (mut rng, mut seen) = (fuzz::seeded(), Seen::new());
     for _ in 0..30_000 {
         crosses::<Ask>(&mut rng, &mut seen);
         crosses::<Answered>(&mut rng, &mut seen);
@@ -98,11 +89,11 @@ fn page(views: usize) -> Vec<View> {
 #[test]
 fn what_all_records_of_a_page_show_crosses_once() {
     let views = page(1_000);
-    let one = framed(&Outcome::Listed { views: views[..1].to_vec(), count: 1, next: None }).len();
+    let one = framed(&Outcome::Listed { views: views[..1].to_vec(), count: 1, next: None, at: None }).len();
     let mut other = views.clone();
     // Equal, but another one: it is not taken for the same.
     other[500].network = Arc::new((*views[0].network).clone());
-    let listed = Outcome::Listed { views: other, count: 1_000, next: None };
+    let listed = Outcome::Listed { views: other, count: 1_000, next: None, at: None };
     let bytes = framed(&listed);
     let read: Outcome = decode(&bodies(&bytes)[0]).unwrap();
     assert_eq!(read, listed);
@@ -134,7 +125,7 @@ fn what_is_too_long_for_a_frame_is_halved_in_order() {
     // A page ends earlier and says where the next one begins.
     let views = page(100);
     let mut bytes = Vec::new();
-    let listed = Done::Listed { views: views.clone(), count: 100, next: None };
+    let listed = Done::Listed { views: views.clone(), count: 100, next: None, cursor: Cursor::default() };
     encode_answers(Answered::Job { ticket: 9, answer: Ok(listed) }, max, &mut bytes);
     let Answered::Job { ticket: 9, answer } = decode(&bodies(&bytes)[0]).unwrap() else { panic!() };
     let Ok(Done::Listed { views: shorter, next: Some(next), .. }) = answer else { panic!("{answer:?}") };
@@ -195,50 +186,29 @@ proptest! {
     }
 }
 
-/// The fuzzer: mutates what it has, for a time. `ALLOD_FUZZ_SECONDS` makes it longer, `ALLOD_SEED` replays.
+/// The fuzzer: mutates what it has, for a time.
 #[test]
 fn fuzzing_the_frames_of_nodes_finds_no_panic() {
-    let (mut rng, mut seen) = (seeded(), Seen::new());
+    let (mut rng, mut seen) = (fuzz::seeded(), Seen::new());
     let mut corpus: Vec<Vec<u8>> = Vec::new();
     for _ in 0..200 {
         corpus.push(bodies(&framed(&generate::any::<Ask>(&mut rng, &mut seen))).remove(0));
         corpus.push(bodies(&framed(&generate::any::<Answered>(&mut rng, &mut seen))).remove(0));
     }
     let begun = corpus.len();
-    let time = std::time::Duration::from_secs(number("ALLOD_FUZZ_SECONDS").unwrap_or(1));
-    let end = std::time::Instant::now() + time;
+    let end = fuzz::end(1);
     while std::time::Instant::now() < end {
         let mut body = corpus[rng.random_range(0..corpus.len())].clone();
         for _ in 0..rng.random_range(1..5) {
-            mutate(&mut rng, &mut body);
+            fuzz::mutate(&mut rng, &mut body);
         }
         let mut stream = (body.len() as u32).to_le_bytes().to_vec();
         stream.extend_from_slice(&body);
-        mutate(&mut rng, &mut stream);
+        fuzz::mutate(&mut rng, &mut stream);
         check_stream(&stream);
         if check(&body) && corpus.len() < 2_000 {
             corpus.push(body);
         }
     }
     assert!(corpus.len() > begun, "no mutation was accepted: the fuzzer does not reach behind the first check");
-}
-
-fn mutate(rng: &mut SmallRng, bytes: &mut Vec<u8>) {
-    if bytes.is_empty() {
-        bytes.push(rng.random());
-        return;
-    }
-    let at = rng.random_range(0..bytes.len());
-    match rng.random_range(0..5) {
-        0 => bytes[at] ^= 1 << rng.random_range(0..8),
-        1 => bytes[at] = [0, 1, 0x7f, 0x80, 0xff][rng.random_range(0..5)],
-        2 => drop(bytes.remove(at)),
-        3 => bytes.insert(at, rng.random()),
-        _ => {
-            let end = (at + rng.random_range(1..20)).min(bytes.len());
-            let piece = bytes[at..end].to_vec();
-            let to = rng.random_range(0..=bytes.len());
-            bytes.splice(to..to, piece);
-        }
-    }
 }

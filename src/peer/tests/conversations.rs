@@ -4,15 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 
 use super::nodes::*;
 use crate::actors::coordinator::{Done, Job};
 use crate::actors::{Answer, Applied, Fault, NotReadyReason, Reply, Told, outlet};
-use crate::limits::{PEER_HANDSHAKE_FRAME_BYTES_MAX, PEER_IN_FLIGHT_REQUESTS_MAX};
+use crate::limits::{
+    PEER_HANDSHAKE_FRAME_BYTES_MAX, PEER_IN_FLIGHT_REQUESTS_MAX, PEER_STRANGERS_MAX, PEER_STRANGERS_PER_ADDRESS_MAX,
+    PEERS_MAX,
+};
 use crate::peer::frame::{Answered, Ask, Frames, SentOrder, encode_answers, encode_asks};
 use crate::peer::handshake;
-use crate::peer::link::LinkState;
+use crate::peer::link::{Link, LinkState};
 
 type Inlet = tokio::sync::mpsc::UnboundedReceiver<Told>;
 
@@ -267,6 +270,7 @@ async fn an_answer_that_nobody_waits_for_reaches_nobody() {
     let mut told = BTreeSet::new();
     while let Some(one) = inlet.recv().await {
         match one {
+            Told::Notice(notice) => panic!("{notice:?}"),
             Told::Replies(replies) => replies.iter().for_each(|reply| assert!(told.insert(reply.ticket))),
             Told::Job(ticket, answer) => {
                 assert!(told.insert(ticket) && answer.is_err(), "an answer of the wrong sort is an error");
@@ -307,4 +311,40 @@ async fn a_node_that_stops_answers_what_it_took() {
     stop.cancel();
     assert!(answers(&mut inlet, 100).await.values().all(Result::is_ok));
     serving.await.unwrap().unwrap();
+}
+
+/// Neither those that connect and say nothing, nor as many nodes as may be, keep out a node that comes back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn neither_strangers_nor_a_full_house_keep_out_a_node_that_connects_again() {
+    let node = Node::ordinary(Owner::default());
+    let mut strangers = Vec::new();
+    for _ in 0..3 * PEER_STRANGERS_MAX {
+        strangers.push(TcpStream::connect(node.address).await.unwrap());
+    }
+    let mut links = Vec::new();
+    for at in 0..PEERS_MAX {
+        links.push(dial(node.address, identity(100 + at as u128), secret()));
+        up_at_once(&links[at]).await;
+    }
+    // Of the strangers only so many have a place; the others are told at once.
+    for stranger in &mut strangers[..3 * PEER_STRANGERS_MAX - PEER_STRANGERS_PER_ADDRESS_MAX] {
+        let mut said = Vec::new();
+        stranger.read_to_end(&mut said).await.unwrap();
+        assert!(!said.is_empty(), "it was only closed when it had been silent for too long");
+    }
+    let more = dial(node.address, identity(99), secret());
+    assert!(problem(&more).await.contains("was closed"), "there is no place for one more node");
+    // The same node as the first: its earlier connection is stopped.
+    let again = dial(node.address, identity(100), secret());
+    up_at_once(&again).await;
+    let (outlet, mut inlet) = outlet();
+    again.work(1, network(), vec![renew(1, 1)], &outlet);
+    assert!(answers(&mut inlet, 1).await[&1].is_ok());
+}
+
+/// The first attempt succeeds.
+async fn up_at_once(link: &Link) {
+    let mut state = link.state();
+    let first = state.wait_for(|state| *state != LinkState::Connecting(None)).await.unwrap();
+    assert!(matches!(*first, LinkState::Connected(_)), "{first:?}");
 }

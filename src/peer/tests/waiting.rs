@@ -36,7 +36,7 @@ async fn whoever_asked_is_told_that_it_waits_and_answered_later() {
         match inlet.recv().await.unwrap() {
             Told::Waits(tickets) => waits.extend(tickets),
             Told::Replies(replies) => assert!(replies.iter().all(|reply| reply.ticket == 6)),
-            Told::Job(..) => panic!(),
+            Told::Job(..) | Told::Notice(_) => panic!(),
         }
     }
     assert_eq!(waits, [5, 7]);

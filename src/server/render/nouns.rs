@@ -43,6 +43,22 @@ pub(super) fn l2(l2: &crate::core::state::L2) -> Option<nouns::L2> {
     })
 }
 
+pub(super) fn network_kind(kind: NetworkKind) -> params::network::NetworkKind {
+    match kind {
+        NetworkKind::Manual => params::network::NetworkKind::Manual,
+        NetworkKind::Dynamic => params::network::NetworkKind::Dynamic,
+        NetworkKind::Vip => params::network::NetworkKind::Vip,
+    }
+}
+
+pub(super) fn policy(policy: Policy) -> params::network::Policy {
+    match policy {
+        Policy::Lowest => params::network::Policy::Lowest,
+        Policy::Random => params::network::Policy::Random,
+        Policy::Oldest => params::network::Policy::Oldest,
+    }
+}
+
 pub(super) fn network(view: &NetworkView, report: Option<&UsageReport>, created: Option<bool>) -> nouns::Network {
     let config = &view.config;
     let limits = config.limits;
@@ -50,17 +66,9 @@ pub(super) fn network(view: &NetworkView, report: Option<&UsageReport>, created:
         id: config.id,
         name: config.name.clone(),
         realm: config.realm.clone(),
-        kind: match config.kind {
-            NetworkKind::Manual => params::network::NetworkKind::Manual,
-            NetworkKind::Dynamic => params::network::NetworkKind::Dynamic,
-            NetworkKind::Vip => params::network::NetworkKind::Vip,
-        },
+        kind: network_kind(config.kind),
         l2: l2(&config.l2),
-        policy: match config.policy {
-            Policy::Lowest => params::network::Policy::Lowest,
-            Policy::Random => params::network::Policy::Random,
-            Policy::Oldest => params::network::Policy::Oldest,
-        },
+        policy: policy(config.policy),
         cooldown_seconds: Number::new(config.cooldown_seconds)
             .unwrap_or_else(|| Number::new(0).expect("0 is in range")),
         cooldown_yields: config.cooldown_yields,

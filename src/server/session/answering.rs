@@ -1,4 +1,4 @@
-//! What is answered becomes bytes: results, errors, batches.
+//! A session's way out: answers, alone or as members of a batch, and what its subscriptions have to say.
 //!
 //! Review notes: is a batch's count lowered in every path?
 
@@ -11,10 +11,35 @@ use crate::actors::{Answer, Fault};
 use crate::server::dispatch::Here;
 use crate::server::faults::error_of;
 use crate::server::render::{Renderer, noun};
-use crate::wire::nouns::SessionSetResult;
+use crate::server::watch::{self, Watches};
+use crate::wire::nouns::{SessionSetResult, Subscription};
 use crate::wire::{self, Id, RpcError, answer};
 
 impl Session {
+    /// What is sent need not be an answer: events may be watched.
+    pub fn allow_watches(&mut self) {
+        self.watches = Some(Watches::new(Arc::clone(&self.server), self.number, self.outlet.clone()));
+    }
+
+    /// Are events watched?
+    pub fn is_watching(&self) -> bool {
+        self.watches.as_ref().is_some_and(|watches| !watches.is_empty())
+    }
+
+    /// Ends all subscriptions.
+    pub fn end_watches(&mut self) {
+        if let Some(watches) = &mut self.watches {
+            watches.clear();
+        }
+    }
+
+    /// All of `out` is written.
+    pub fn written(&mut self) {
+        if let Some(watches) = &mut self.watches {
+            watches.written();
+        }
+    }
+
     pub(super) fn replied(&mut self, ticket: u32, answer: Answer, now: Instant) {
         let Some(pending) = self.take(ticket) else { return };
         match answer {
@@ -34,6 +59,19 @@ impl Session {
                 self.tally.done(pending.shape.method, now - pending.read);
                 let result = self.server.located(&located);
                 self.finish(&pending, |_, out| noun(out, &result));
+            }
+            Ok(Done::Watching { filter, cursor }) => {
+                match self.watches.as_mut().map(|watches| watches.begin(filter, cursor)) {
+                    Some(Ok(begun)) => {
+                        self.tally.done(pending.shape.method, now - pending.read);
+                        let result = Subscription { subscription: begun.number };
+                        self.finish(&pending, |_, out| noun(out, &result));
+                        // Nothing is said before that.
+                        begun.start();
+                    }
+                    Some(Err(error)) => self.finish_error(pending, &error),
+                    None => self.finish_error(pending, &watch::nowhere_to_tell()),
+                }
             }
             Ok(done) => {
                 self.tally.done(pending.shape.method, now - pending.read);
@@ -63,6 +101,11 @@ impl Session {
             read: queued.read,
             waits: false,
         };
+        if let Here::Unwatch(number) = here
+            && !self.watches.as_mut().is_some_and(|watches| watches.end(number))
+        {
+            return self.finish_error(pending, &watch::no_subscription(number));
+        }
         self.tally.done(queued.planned.method, queued.read.elapsed());
         let server = Arc::clone(&self.server);
         if let Here::Set { redirect } = here {
@@ -74,6 +117,7 @@ impl Session {
             Here::Info => server.write_info(out),
             Here::Nodes => noun(out, &server.cluster_nodes()),
             Here::Set { .. } => noun(out, &SessionSetResult { redirect }),
+            Here::Unwatch(subscription) => noun(out, &Subscription { subscription }),
             Here::Discover => out.extend_from_slice(wire::openrpc::document().as_bytes()),
         });
     }

@@ -30,6 +30,7 @@ const BEFORE: u8 = 0x80;
 
 const KEY_CONFIG: u8 = 0;
 const KEY_SUBNET: u8 = 1;
+const KEY_DEPLOYMENT: u8 = 2;
 const KEY_V4: u8 = 4;
 const KEY_V6: u8 = 6;
 
@@ -41,6 +42,7 @@ pub(crate) fn put_key(out: &mut Vec<u8>, key: Key) {
             out.put_u8(KEY_SUBNET);
             out.put_u128(id.0);
         }
+        Key::Deployment => out.put_u8(KEY_DEPLOYMENT),
         Key::Address(address) => config::put_address(out, address),
     }
 }
@@ -50,6 +52,7 @@ pub(crate) fn key(reader: &mut Reader<'_>) -> Result<Key> {
     match reader.u8("key")? {
         KEY_CONFIG => Ok(Key::Config),
         KEY_SUBNET => Ok(Key::Subnet(SubnetId(reader.u128("key")?))),
+        KEY_DEPLOYMENT => Ok(Key::Deployment),
         KEY_V4 => Ok(Key::Address(Address::V4(reader.u32("key")?))),
         KEY_V6 => Ok(Key::Address(Address::V6(reader.u128("key")?))),
         tag => Err(CodecError::Tag { what: "key", tag }),
@@ -62,7 +65,9 @@ pub(crate) fn check_pair(network: NetworkId, key: Key, state: &State) -> Result<
         (Key::Config, State::Config(config)) => config.id == network,
         (Key::Subnet(id), State::Subnet(subnet)) => subnet.id == id,
         (Key::Address(address), State::Entry(entry)) => Cidr::new(address, entry.prefix_length()).is_some(),
-        (Key::Config | Key::Subnet(_) | Key::Address(_), _) => false,
+        // Its id is made of its name, which the store does not know how.
+        (Key::Deployment, State::Deployment(_)) => true,
+        (Key::Config | Key::Subnet(_) | Key::Deployment | Key::Address(_), _) => false,
     };
     if fits { Ok(()) } else { Err(CodecError::Range("state of a key")) }
 }

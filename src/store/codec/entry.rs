@@ -3,18 +3,22 @@
 //! ```text
 //! record   = version (1)  kind  mark  body          mark: generation, so that a merge compares without decoding
 //! held     = prefix  flags  scope owner [slot]  created_at  [lease: ends ttl]  [claimant]  [obsolete: since plan]  [details]
+//! details  = flags  [owner_uid]  [labels]  [note]  [hostname]  [mac]  [granted_by]  [planned]
 //! released = prefix  flags  scope owner [slot]  released_at  [owner_uid]
 //! declined = prefix  flags  scope owner [slot]  until  seen
 //! ```
 //!
 //! A reservation with an owner of 24 bytes and a scope of 12 takes 56 bytes. Owner and scope stay readable text.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use compact_str::CompactString;
 
 use super::bytes::{CodecError, MARK_MAX, Reader, Result, Write, capacity};
-use crate::core::state::{Declined, Details, Entry, Lease, Obsolete, Released, Reservation, ReservationKind};
+use crate::core::state::{
+    Declined, Details, Entry, Lease, Obsolete, Planned, Promise, Released, Reservation, ReservationKind,
+};
 use crate::core::types::{
     Claimant, Generation, Labels, Mac, Owner, OwnerUid, Scope, ShardTime, Slot, SlotKey, WallTime,
 };
@@ -42,6 +46,14 @@ const LABELS: u8 = 2;
 const NOTE: u8 = 4;
 const HOSTNAME: u8 = 8;
 const MAC: u8 = 16;
+const GRANTED_BY: u8 = 32;
+const PLANNED: u8 = 64;
+/// What says that there are details in memory, too.
+const OWN_DETAILS: u8 = OWNER_UID | LABELS | NOTE | HOSTNAME | MAC;
+
+const LEAVING: u8 = 1;
+const PROMISE: u8 = 2;
+const UNLISTED: u8 = 4;
 
 fn flag(condition: bool, bit: u8) -> u8 {
     if condition { bit } else { 0 }
@@ -160,8 +172,11 @@ pub(super) fn put_reservation(out: &mut Vec<u8>, reservation: &Reservation) -> R
         release_with_claimant,
         claimant,
         obsolete,
+        granted_by,
+        planned,
         details,
     } = reservation;
+    let has_details = details.is_some() || granted_by.is_some() || planned.is_some();
     put_prefix(out, *prefix_length)?;
     out.put_u8(
         flag(*kind == ReservationKind::Static, STATIC)
@@ -170,7 +185,7 @@ pub(super) fn put_reservation(out: &mut Vec<u8>, reservation: &Reservation) -> R
             | flag(*release_with_claimant, WITH_CLAIMANT)
             | flag(claimant.is_some(), CLAIMANT)
             | flag(obsolete.is_some(), OBSOLETE)
-            | flag(details.is_some(), DETAILS)
+            | flag(has_details, DETAILS)
             | slot_flag(holder),
     );
     put_holder(out, holder);
@@ -186,20 +201,23 @@ pub(super) fn put_reservation(out: &mut Vec<u8>, reservation: &Reservation) -> R
         out.put_varint(obsolete.since.0);
         out.put_varint(obsolete.plan);
     }
-    if let Some(details) = details {
-        put_details(out, details)?;
+    if has_details {
+        put_details(out, reservation)?;
     }
     Ok(())
 }
 
-fn put_details(out: &mut Vec<u8>, details: &Details) -> Result<()> {
-    let Details { owner_uid, labels, note, hostname, mac } = details;
+fn put_details(out: &mut Vec<u8>, reservation: &Reservation) -> Result<()> {
+    let none = Details::default();
+    let Details { owner_uid, labels, note, hostname, mac } = reservation.details.as_deref().unwrap_or(&none);
     out.put_u8(
         flag(owner_uid.is_some(), OWNER_UID)
             | flag(!labels.is_empty(), LABELS)
             | flag(!note.is_empty(), NOTE)
             | flag(!hostname.is_empty(), HOSTNAME)
-            | flag(mac.is_some(), MAC),
+            | flag(mac.is_some(), MAC)
+            | flag(reservation.granted_by.is_some(), GRANTED_BY)
+            | flag(reservation.planned.is_some(), PLANNED),
     );
     if let Some(uid) = owner_uid {
         out.put_text(uid.as_str());
@@ -219,7 +237,48 @@ fn put_details(out: &mut Vec<u8>, details: &Details) -> Result<()> {
         }
         out.put_bytes(&mac.0.to_be_bytes()[2..]);
     }
+    if let Some(plan) = reservation.granted_by {
+        out.put_varint(plan.get());
+    }
+    if let Some(planned) = &reservation.planned {
+        put_planned(out, planned);
+    }
     Ok(())
+}
+
+fn put_planned(out: &mut Vec<u8>, planned: &Planned) {
+    let Planned { leaving, promise, unlisted } = planned;
+    out.put_u8(
+        flag(leaving.is_some(), LEAVING) | flag(promise.is_some(), PROMISE) | flag(unlisted.is_some(), UNLISTED),
+    );
+    if let Some(plan) = leaving {
+        out.put_varint(*plan);
+    }
+    if let Some(Promise { plan, owner, slot }) = promise {
+        out.put_varint(*plan);
+        out.put_text(owner.as_str());
+        out.put_text(slot.as_str());
+    }
+    if let Some(plan) = unlisted {
+        out.put_varint(*plan);
+    }
+}
+
+fn planned(reader: &mut Reader<'_>) -> Result<Planned> {
+    let flags = reader.flags(LEAVING | PROMISE | UNLISTED, "planned")?;
+    let mut planned = Planned::default();
+    if flags & LEAVING != 0 {
+        planned.leaving = Some(reader.varint("plan")?);
+    }
+    if flags & PROMISE != 0 {
+        let plan = reader.varint("plan")?;
+        let owner = reader.checked("owner", Owner::new)?;
+        planned.promise = Some(Promise { plan, owner, slot: reader.checked("slot", Slot::new)? });
+    }
+    if flags & UNLISTED != 0 {
+        planned.unlisted = Some(reader.varint("plan")?);
+    }
+    Ok(planned)
 }
 
 /// A text that is written only where it is not empty.
@@ -227,8 +286,11 @@ fn written(reader: &mut Reader<'_>, what: &'static str) -> Result<CompactString>
     Some(reader.text(what)?).filter(|text| !text.is_empty()).ok_or(CodecError::Range(what))
 }
 
-fn details(reader: &mut Reader<'_>) -> Result<Details> {
-    let flags = reader.flags(OWNER_UID | LABELS | NOTE | HOSTNAME | MAC, "details")?;
+/// Details, and what deployments note.
+type Noted = (Option<Box<Details>>, Option<NonZeroU64>, Option<Box<Planned>>);
+
+fn details(reader: &mut Reader<'_>) -> Result<Noted> {
+    let flags = reader.flags(OWN_DETAILS | GRANTED_BY | PLANNED, "details")?;
     let mut details = Details::default();
     if flags & OWNER_UID != 0 {
         details.owner_uid = Some(reader.checked("owner_uid", OwnerUid::new)?);
@@ -247,7 +309,14 @@ fn details(reader: &mut Reader<'_>) -> Result<Details> {
         let bytes = reader.bytes(6, "mac")?;
         details.mac = Some(Mac(bytes.iter().fold(0, |value, &byte| value << 8 | u64::from(byte))));
     }
-    Ok(details)
+    let granted_by = if flags & GRANTED_BY != 0 {
+        Some(NonZeroU64::new(reader.varint("granted_by")?).ok_or(CodecError::Range("granted_by"))?)
+    } else {
+        None
+    };
+    let planned = if flags & PLANNED != 0 { Some(Box::new(planned(reader)?)) } else { None };
+    let own = flags & OWN_DETAILS != 0 || flags == 0;
+    Ok((own.then(|| Box::new(details)), granted_by, planned))
 }
 
 /// Reads the body of an entry of a kind.
@@ -297,7 +366,7 @@ pub(super) fn reservation(generation: Generation, reader: &mut Reader<'_>) -> Re
     } else {
         None
     };
-    let details = if flags & DETAILS != 0 { Some(Box::new(details(reader)?)) } else { None };
+    let (details, granted_by, planned) = if flags & DETAILS != 0 { details(reader)? } else { (None, None, None) };
     Ok(Reservation {
         prefix_length,
         holder,
@@ -309,6 +378,8 @@ pub(super) fn reservation(generation: Generation, reader: &mut Reader<'_>) -> Re
         release_with_claimant: flags & WITH_CLAIMANT != 0,
         claimant,
         obsolete,
+        granted_by,
+        planned,
         details,
     })
 }

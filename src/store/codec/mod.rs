@@ -15,6 +15,7 @@
 mod batch;
 mod bytes;
 mod config;
+mod deployment;
 mod entry;
 #[cfg(test)]
 pub(crate) mod samples;
@@ -37,6 +38,7 @@ pub const FORMAT: u8 = 1;
 
 const NETWORK: u8 = 4;
 const SUBNET: u8 = 5;
+const DEPLOYMENT: u8 = 6;
 
 fn put_header(out: &mut Vec<u8>, kind: u8, mark: u64) -> Result<()> {
     if mark > MARK_MAX {
@@ -69,6 +71,10 @@ pub fn encode_state(state: &State, out: &mut Vec<u8>) -> Result<()> {
             put_header(out, SUBNET, state.mark())?;
             config::put_subnet(out, subnet)
         }
+        State::Deployment(deployment) => {
+            put_header(out, DEPLOYMENT, state.mark())?;
+            deployment::put(out, deployment)
+        }
         State::Entry(entry) => {
             put_header(out, entry::kind_of(entry), state.mark())?;
             entry::put_entry(out, entry)
@@ -86,6 +92,7 @@ pub fn decode_state(bytes: &[u8]) -> Result<State> {
     let state = match kind {
         NETWORK => State::Config(Arc::new(config::network(mark, &mut reader)?)),
         SUBNET => State::Subnet(Arc::new(config::subnet(mark, &mut reader)?)),
+        DEPLOYMENT => State::Deployment(Arc::new(deployment::read(mark, &mut reader)?)),
         kind => State::Entry(entry::entry(kind, mark, &mut reader)?),
     };
     reader.finish()?;

@@ -1,5 +1,6 @@
 //! Records with every field in use, and random ones: for the tests of the codec.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use proptest::collection::{btree_map, vec};
@@ -7,6 +8,7 @@ use proptest::option;
 use proptest::prelude::*;
 
 use crate::core::address::{Address, Cidr, Range};
+use crate::core::deployment::{Deployment, Stage};
 use crate::core::state::*;
 use crate::core::types::*;
 use crate::store::*;
@@ -28,6 +30,8 @@ pub(crate) fn typical() -> Reservation {
         release_with_claimant: false,
         claimant: None,
         obsolete: None,
+        granted_by: None,
+        planned: None,
         details: None,
     }
 }
@@ -251,8 +255,9 @@ fn reservation(prefix_length: u8) -> impl Strategy<Value = Reservation> {
     let lease = option::of((any::<u64>(), any::<u64>()));
     let obsolete = option::of((any::<u64>(), any::<u64>()));
     let flags = (any::<bool>(), any::<bool>(), any::<bool>());
-    (holder(), mark(), any::<u64>(), lease, obsolete, option::of(identity()), option::of(details()), flags).prop_map(
-        move |(holder, generation, created_at, lease, obsolete, claimant, details, flags)| Reservation {
+    let let_go = (obsolete, option::of(1..u64::MAX), option::of(planned()));
+    (holder(), mark(), any::<u64>(), lease, let_go, option::of(identity()), option::of(details()), flags).prop_map(
+        move |(holder, generation, created_at, lease, let_go, claimant, details, flags)| Reservation {
             prefix_length,
             holder,
             generation: Generation(generation),
@@ -262,8 +267,38 @@ fn reservation(prefix_length: u8) -> impl Strategy<Value = Reservation> {
             transient: flags.1,
             release_with_claimant: flags.2,
             claimant: claimant.map(|claimant| claimant.parse().unwrap()),
-            obsolete: obsolete.map(|(since, plan)| Obsolete { since: WallTime(since), plan }),
-            details: details.map(Box::new),
+            obsolete: let_go.0.map(|(since, plan)| Obsolete { since: WallTime(since), plan }),
+            granted_by: let_go.1.and_then(NonZeroU64::new),
+            planned: let_go.2.clone().map(Box::new),
+            // Empty ones are written only where nothing else is written in their place.
+            details: details.filter(|it| *it != Details::default()).map(Box::new),
+        },
+    )
+}
+
+fn planned() -> impl Strategy<Value = Planned> {
+    let promise = option::of((any::<u64>(), holder()));
+    (option::of(any::<u64>()), promise, option::of(any::<u64>())).prop_map(|(leaving, promise, unlisted)| Planned {
+        leaving,
+        promise: promise.map(|(plan, SlotKey { owner, slot, .. })| Promise { plan, owner, slot }),
+        unlisted,
+    })
+}
+
+fn deployment_step() -> impl Strategy<Value = Step> {
+    let numbers = (any::<u64>(), any::<u128>(), mark());
+    (holder(), numbers, 0..3usize, option::of(0..u64::MAX)).prop_map(
+        |(SlotKey { scope, .. }, (plan, wishes, version), stage, since)| {
+            let deployment = Deployment {
+                name: scope,
+                plan,
+                wishes,
+                stage: [Stage::Open, Stage::Committed, Stage::Reverted][stage],
+                uncommitted_since: since.map(WallTime),
+                version: Version(version),
+            };
+            let state = Some(State::Deployment(Arc::new(deployment)));
+            Step { key: Key::Deployment, expect: None, state, event: None }
         },
     )
 }
@@ -371,7 +406,8 @@ fn subnet_step() -> impl Strategy<Value = Step> {
 }
 
 fn act() -> impl Strategy<Value = Act> {
-    let steps = vec(prop_oneof![4 => address_step(), 1 => subnet_step()], 0..4);
+    let steps =
+        vec(prop_oneof![4 => address_step().boxed(), 1 => subnet_step().boxed(), 1 => deployment_step().boxed()], 0..4);
     (0..3u128, any::<u64>(), "[a-b]", option::of(".{0,9}"), option::of(any::<u128>()), steps).prop_map(
         |(network, wall, by, reason, transaction, steps)| Act {
             network: NetworkId(network),

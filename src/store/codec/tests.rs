@@ -1,13 +1,13 @@
 //! What is written is read back; what is damaged is refused; what was written yesterday is read today.
 
 use proptest::prelude::*;
-use rand::rngs::SmallRng;
-use rand::{Rng, SeedableRng};
+use rand::Rng;
 
 use super::samples;
 use super::*;
 use crate::core::state::{Entry, Key, Reservation};
 use crate::core::types::{ShardTime, WallTime};
+use crate::fuzz;
 use crate::limits;
 use crate::store::{Batch, Digest, Epoch, Head, Seq, Token};
 
@@ -143,6 +143,14 @@ fn the_largest_legal_reservation_is_as_long_as_the_limits_say() {
     largest.claimant = Some(identity.parse().unwrap());
     largest.lease = Some(crate::core::state::Lease { ends: ShardTime(u64::MAX), ttl_seconds: u64::MAX });
     largest.obsolete = Some(crate::core::state::Obsolete { since: WallTime(u64::MAX), plan: u64::MAX });
+    largest.granted_by = std::num::NonZeroU64::new(u64::MAX);
+    let promise = crate::core::state::Promise {
+        plan: u64::MAX,
+        owner: identity.parse().unwrap(),
+        slot: identity.parse().unwrap(),
+    };
+    let (leaving, unlisted) = (Some(u64::MAX), Some(u64::MAX));
+    largest.planned = Some(Box::new(crate::core::state::Planned { leaving, promise: Some(promise), unlisted }));
     largest.details = Some(Box::new(crate::core::state::Details {
         owner_uid: Some(identity.parse().unwrap()),
         labels: (0..limits::LABEL_ENTRIES_MAX).map(label).map(|(key, value)| (key.into(), value.into())).collect(),
@@ -202,19 +210,15 @@ proptest! {
     }
 }
 
-/// The fuzzer: mutates what it has, for a time. `ALLOD_FUZZ_SECONDS` makes it longer, `ALLOD_SEED` replays.
+/// The fuzzer: mutates what it has, for a time.
 #[test]
 fn fuzzing_the_decoder_finds_no_panic() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let seed = number("ALLOD_SEED").unwrap_or_else(rand::random);
-    println!("replay with ALLOD_SEED={seed}");
-    let end = std::time::Instant::now() + std::time::Duration::from_secs(number("ALLOD_FUZZ_SECONDS").unwrap_or(1));
-    let mut rng = SmallRng::seed_from_u64(seed);
+    let (mut rng, end) = (fuzz::seeded(), fuzz::end(1));
     let mut corpus = vec![encoded(&samples::full_batch())];
     while std::time::Instant::now() < end {
         let mut bytes = corpus[rng.random_range(0..corpus.len())].clone();
         for _ in 0..rng.random_range(1..5) {
-            mutate(&mut rng, &mut bytes);
+            fuzz::mutate(&mut rng, &mut bytes);
         }
         check_one_spelling(&bytes);
         let _ = (decode_state(&bytes), decode_head(&bytes));
@@ -223,26 +227,6 @@ fn fuzzing_the_decoder_finds_no_panic() {
         }
     }
     assert!(corpus.len() > 1, "no mutation was accepted: the fuzzer does not reach behind the first check");
-}
-
-fn mutate(rng: &mut SmallRng, bytes: &mut Vec<u8>) {
-    if bytes.is_empty() {
-        bytes.push(rng.random());
-        return;
-    }
-    let at = rng.random_range(0..bytes.len());
-    match rng.random_range(0..5) {
-        0 => bytes[at] ^= 1 << rng.random_range(0..8),
-        1 => bytes[at] = [0, 1, 0x7f, 0x80, 0xff][rng.random_range(0..5)],
-        2 => drop(bytes.remove(at)),
-        3 => bytes.insert(at, rng.random()),
-        _ => {
-            let end = (at + rng.random_range(1..20)).min(bytes.len());
-            let piece = bytes[at..end].to_vec();
-            let to = rng.random_range(0..=bytes.len());
-            bytes.splice(to..to, piece);
-        }
-    }
 }
 
 /// Writes the golden files of a new format, when [`FORMAT`] was raised: `ALLOD_WRITE_GOLDEN=1 cargo test for_ever`, once.

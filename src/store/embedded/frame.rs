@@ -9,7 +9,8 @@
 //! 36  groups durable when this one was written (8)
 //! 44  payload: entries
 //!
-//! entry = 1 batch (sized)  |  2 shard, head after a take-over  |  3: the segment ends here
+//! entry = 4 digest of its shard's line before it (16), batch (sized)  |  2 shard, head after a take-over
+//!       | 3: the segment ends here  |  1 batch (sized), as the first versions wrote it
 //! ```
 //!
 //! A frame is written only after the one before it is durable. So whatever valid frame stands behind an unreadable place
@@ -21,16 +22,17 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::meta::{u32_at, u64_at, u128_at};
 use crate::store::codec::{self, CodecError, Reader, Write};
-use crate::store::{Head, ShardId};
+use crate::store::{Digest, Head, ShardId};
 
 const MAGIC: [u8; 4] = [0xf5, b'A', b'F', 0xff];
 pub(super) const HEADER_BYTES: usize = 44;
 /// Bytes of the frame that ends a segment.
 pub(super) const SEAL_BYTES: usize = HEADER_BYTES + 1;
 
-const BATCH: u8 = 1;
+const BARE_BATCH: u8 = 1;
 const TAKE: u8 = 2;
 const SEAL: u8 = 3;
+const BATCH: u8 = 4;
 
 /// A frame that was read and whose checksum fits.
 #[derive(Debug, Clone, Copy)]
@@ -63,6 +65,12 @@ impl<'a> Frame<'a> {
             length,
             bytes,
         })
+    }
+
+    /// How long the frame at the front of `bytes` says that it is, if it looks like one at all.
+    pub(super) fn announced(bytes: &[u8]) -> Option<usize> {
+        let header = bytes.get(..HEADER_BYTES).filter(|header| header[..4] == MAGIC)?;
+        HEADER_BYTES.checked_add(u32_at(header, 4) as usize)
     }
 
     /// What the next frame names as its parent.
@@ -107,7 +115,8 @@ pub(super) fn find(bytes: &[u8]) -> Option<usize> {
 /// One thing in a frame.
 #[derive(Debug)]
 pub(super) enum Entry<'a> {
-    Batch(&'a [u8]),
+    /// With the digest of its shard's line before it, unless an early version wrote it.
+    Batch(Option<Digest>, &'a [u8]),
     Take(ShardId, Head),
     Seal,
 }
@@ -118,8 +127,9 @@ pub(super) fn put_take(out: &mut Vec<u8>, shard: ShardId, head: &Head) -> Result
     codec::encode_head(head, out)
 }
 
-pub(super) fn put_batch(out: &mut Vec<u8>, bytes: &[u8]) {
+pub(super) fn put_batch(out: &mut Vec<u8>, parent: Digest, bytes: &[u8]) {
     out.put_u8(BATCH);
+    out.put_u128(parent.0);
     out.put_sized(bytes);
 }
 
@@ -135,7 +145,11 @@ pub(super) fn entries<'a, E: From<CodecError>>(
     let mut reader = Reader::new(payload);
     while !reader.is_empty() {
         let entry = match reader.u8("entry")? {
-            BATCH => Entry::Batch(reader.sized("batch")?),
+            BATCH => {
+                let parent = Digest(reader.u128("digest")?);
+                Entry::Batch(Some(parent), reader.sized("batch")?)
+            }
+            BARE_BATCH => Entry::Batch(None, reader.sized("batch")?),
             TAKE => {
                 let shard = ShardId(reader.varint_to(u16::MAX.into(), "shard")? as u16);
                 Entry::Take(shard, codec::head(&mut reader)?)

@@ -25,6 +25,7 @@ mod allocator;
 mod compactor;
 pub mod disk;
 mod frame;
+mod history;
 mod meta;
 mod moving;
 mod problem;
@@ -55,6 +56,7 @@ use self::shared::{Catalog, Kept, Shared};
 use self::snapshot::SNAP;
 use self::writer::{Active, Writer};
 use crate::limits;
+use crate::store::history::{Recorded, Stretch};
 use crate::store::moving::{Notice, Opening};
 use crate::store::{
     Batch, CommitError, Committed, Digest, Head, Later, Seq, ShardId, ShardImage, Store, StoreError, StoreFigures,
@@ -513,8 +515,8 @@ impl Store for EmbeddedStore {
         Box::pin(std::future::ready(confirmed))
     }
 
-    fn history(&self, shard: ShardId, after: Seq, limit: usize) -> Later<Result<Vec<Batch>, StoreError>> {
-        self.ask(|reply| reader::Job::History(shard, after, limit, reply))
+    fn recorded(&self, stretches: Vec<Stretch>, bytes: usize) -> Later<Result<Vec<Recorded>, StoreError>> {
+        self.ask(|reply| reader::Job::Recorded(stretches, bytes, reply))
     }
 
     fn close(&self) -> Later<()> {

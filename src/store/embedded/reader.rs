@@ -2,22 +2,23 @@
 //!
 //! Loads that wait together are read together, in one pass over the log for each core.
 //!
-//! Neighbours: `replay` merges snapshot and log; what comes out is decoded here, every record checked.
+//! Neighbours: `replay` merges snapshot and log; what comes out is decoded here, every record checked. `history` reads the
+//! log without merging.
 
-use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use hashbrown::HashMap;
 use tokio::sync::oneshot;
 
-use super::frame::{self, Entry};
-use super::replay::{View, segment_frames};
+use super::history;
+use super::replay::View;
 use super::shared::Shared;
-use crate::core::address::Address;
-use crate::core::state::{self, Key, State};
+use crate::core::state::Key;
 use crate::core::types::NetworkId;
 use crate::store::codec;
-use crate::store::{Batch, Head, NetworkImage, Seq, ShardId, ShardImage, StoreError, Token};
+use crate::store::history::{Recorded, Stretch};
+use crate::store::image::RecordImage;
+use crate::store::{Head, ShardId, ShardImage, StoreError, Token};
 
 /// Threads that load at once.
 const LOAD_THREADS_MAX: usize = 4;
@@ -25,7 +26,7 @@ const LOAD_THREADS_MAX: usize = 4;
 /// What the reader is asked for.
 pub(super) enum Job {
     Load(ShardId, Token, oneshot::Sender<Result<ShardImage, StoreError>>),
-    History(ShardId, Seq, usize, oneshot::Sender<Result<Vec<Batch>, StoreError>>),
+    Recorded(Vec<Stretch>, usize, oneshot::Sender<Result<Vec<Recorded>, StoreError>>),
 }
 
 type Load = (ShardId, Head, oneshot::Sender<Result<ShardImage, StoreError>>);
@@ -42,7 +43,7 @@ pub(super) fn run(shared: &Shared, jobs: &Receiver<Job>) {
                     Ok(head) => loads.push((shard, head, reply)),
                     Err(error) => drop(reply.send(Err(error))),
                 },
-                Job::History(shard, after, limit, reply) => drop(reply.send(history(shared, shard, after, limit))),
+                Job::Recorded(stretches, bytes, reply) => drop(reply.send(history::read(shared, stretches, bytes))),
             }
         }
         load_all(&view, loads);
@@ -96,28 +97,20 @@ fn load_some(view: &View, loads: Vec<Load>) {
                 );
                 return Err(StoreError::Damaged(text.into()));
             }
-            let mut builder = Builder::default();
+            let mut builder = Builder { image: ShardImage::new(head), current: None };
             overlay.merge(shard, view.snapshot.as_deref(), |network, key, record| {
                 builder.put(shard, network, key, record)
             })?;
-            Ok(ShardImage { head, networks: builder.finish(shard)? })
+            builder.finish(shard)
         });
         drop(reply.send(image));
     }
 }
 
-/// Gathers the records of a shard, ascending, into images.
-#[derive(Default)]
+/// Gathers the records of a shard, ascending, into its image.
 struct Builder {
-    done: Vec<NetworkImage>,
-    current: Option<Current>,
-}
-
-struct Current {
-    id: NetworkId,
-    config: Option<Arc<state::NetworkConfig>>,
-    subnets: Vec<Arc<state::SubnetConfig>>,
-    entries: Vec<(Address, state::Entry)>,
+    image: ShardImage,
+    current: Option<RecordImage>,
 }
 
 fn damaged(shard: ShardId, network: NetworkId, problem: impl std::fmt::Display) -> StoreError {
@@ -132,63 +125,23 @@ impl Builder {
         codec::check_pair(network, key, &state).map_err(bad)?;
         if self.current.as_ref().is_none_or(|current| current.id != network) {
             self.close(shard)?;
-            self.current = Some(Current { id: network, config: None, subnets: Vec::new(), entries: Vec::new() });
         }
-        let Some(current) = &mut self.current else { return Ok(()) };
-        match (key, state) {
-            (_, State::Config(config)) => current.config = Some(config),
-            (_, State::Subnet(subnet)) => current.subnets.push(subnet),
-            (Key::Address(address), State::Entry(entry)) => current.entries.push((address, entry)),
-            (Key::Config | Key::Subnet(_), State::Entry(_)) => return Err(bad(codec::CodecError::Range("key"))),
-        }
-        Ok(())
+        let current = self.current.get_or_insert_with(|| RecordImage::new(network));
+        current.add(key, state).map_err(|problem| damaged(shard, network, problem))
     }
 
     fn close(&mut self, shard: ShardId) -> Result<(), StoreError> {
-        if let Some(Current { id, config, subnets, entries }) = self.current.take() {
-            let config = config.ok_or_else(|| damaged(shard, id, "there are records but no configuration"))?;
-            self.done.push(NetworkImage { config, subnets, entries });
+        match self.current.take() {
+            Some(current) => {
+                let id = current.id;
+                self.image.add(current).map_err(|problem| damaged(shard, id, problem))
+            }
+            None => Ok(()),
         }
-        Ok(())
     }
 
-    fn finish(mut self, shard: ShardId) -> Result<Vec<NetworkImage>, StoreError> {
+    fn finish(mut self, shard: ShardId) -> Result<ShardImage, StoreError> {
         self.close(shard)?;
-        Ok(self.done)
+        Ok(self.image)
     }
-}
-
-/// Batches of a shard behind `after`. Begins in the last segment that can hold the first of them.
-fn history(shared: &Shared, shard: ShardId, after: Seq, limit: usize) -> Result<Vec<Batch>, StoreError> {
-    let segments = shared.catalog().segments.clone();
-    if usize::from(shard.0) >= usize::from(shared.meta.shards) {
-        return Err(super::unknown_shard(shard, shared.meta.shards.into()));
-    }
-    let first_in = |kept: &super::shared::Kept| {
-        kept.segment.firsts.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get(&shard).copied()
-    };
-    let begin =
-        segments.iter().rposition(|kept| first_in(kept).is_some_and(|first| first.0 <= after.0 + 1)).unwrap_or(0);
-    let mut batches = Vec::new();
-    let mut buffer = Vec::new();
-    for kept in &segments[begin..] {
-        if batches.len() >= limit {
-            break;
-        }
-        if first_in(kept).is_none() {
-            continue;
-        }
-        segment_frames(&kept.segment, kept.end, &mut buffer, |frame| {
-            frame::entries(frame.payload, |entry| {
-                if let Entry::Batch(bytes) = entry {
-                    let header = codec::batch_header(&mut codec::Reader::new(bytes))?;
-                    if header.shard == shard && header.seq > after && batches.len() < limit {
-                        batches.push(codec::decode_batch(bytes)?);
-                    }
-                }
-                Ok(())
-            })
-        })?;
-    }
-    Ok(batches)
 }

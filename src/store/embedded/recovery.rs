@@ -13,7 +13,7 @@
 //! Neighbours: `mod` opens with what comes out, `report` prints it.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use super::disk::{Disk, DiskFile};
 use super::frame::{self, Entry, Frame};
@@ -197,7 +197,7 @@ impl<'a> Scan<'a> {
             return Ok(());
         };
         self.check_header(&header, number, &path, bytes.len() as u64)?;
-        let segment = Arc::new(Segment { header, path, file, firsts: Mutex::default() });
+        let segment = Arc::new(Segment { header, path, file, marks: segment::Marks::default() });
         let end = self.frames(&segment, bytes)?;
         self.segments.push(Kept { segment, end });
         Ok(())
@@ -256,7 +256,7 @@ impl<'a> Scan<'a> {
                 return Err(problem::damaged_at(&segment.path, at as u64, text));
             }
             let sealed = self
-                .entries(segment, &frame)
+                .entries(segment, &frame, at as u64)
                 .map_err(|misfit| problem::damaged_at(&segment.path, at as u64, misfit))?;
             self.last = Some((frame.group, frame.digest()));
             self.last_frame = Some(at as u64);
@@ -270,16 +270,20 @@ impl<'a> Scan<'a> {
         }
     }
 
-    fn entries(&mut self, segment: &Segment, frame: &Frame<'_>) -> Result<bool, Misfit> {
+    fn entries(&mut self, segment: &Segment, frame: &Frame<'_>, at: u64) -> Result<bool, Misfit> {
         let mut sealed = false;
         let lines = &mut self.lines;
         let shards = lines.len();
         let unknown = |shard: ShardId| Misfit::Other(format!("shard {} is none of {shards}", shard.0));
-        let mut firsts = segment.firsts.lock().unwrap_or_else(PoisonError::into_inner);
         frame::entries(frame.payload, |entry| match entry {
-            Entry::Batch(bytes) => {
+            Entry::Batch(parent, bytes) => {
                 let header = codec::batch_header(&mut codec::Reader::new(bytes))?;
-                firsts.entry(header.shard).or_insert(header.seq);
+                segment.marks.note(header.shard, (header.seq, header.seq), at);
+                let known = lines.get(usize::from(header.shard.0)).and_then(Option::as_ref);
+                if known.zip(parent).is_some_and(|(line, parent)| line.head().digest != parent) {
+                    let text = format!("batch {} of shard {} is of another line", header.seq.0, header.shard.0);
+                    return Err(Misfit::Other(text));
+                }
                 match lines.get_mut(usize::from(header.shard.0)) {
                     None => Err(unknown(header.shard)),
                     Some(None) => Ok(()),

@@ -135,7 +135,7 @@ impl View {
         let mut overlays: HashMap<ShardId, Overlay> = shards.iter().map(empty).collect();
         self.frames(|frame| {
             frame::entries(frame.payload, |entry| match entry {
-                Entry::Batch(bytes) => {
+                Entry::Batch(_, bytes) => {
                     let header = codec::batch_header(&mut codec::Reader::new(bytes))?;
                     overlays.get_mut(&header.shard).map_or(Ok(()), |overlay| overlay.batch(bytes))
                 }

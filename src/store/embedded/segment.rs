@@ -13,7 +13,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::disk::{Disk, DiskFile, read_exact};
 use super::meta::{self, u32_at, u64_at, u128_at};
@@ -73,8 +73,48 @@ pub(super) struct Segment {
     pub header: Header,
     pub path: PathBuf,
     pub file: Arc<dyn DiskFile>,
-    /// First batch in it of each shard that has one: where history begins to read.
-    pub firsts: Mutex<HashMap<ShardId, Seq>>,
+    /// Where history begins to read.
+    pub marks: Marks,
+}
+
+/// Bytes between two places that are remembered of a shard.
+const MARK_STRIDE_BYTES: u64 = 256 << 10;
+
+/// Where in a segment a shard's batches lie.
+#[derive(Debug, Default)]
+struct Places {
+    /// A batch and the offset of its frame: the first one, and one further on in every so many bytes.
+    of: Vec<(Seq, u64)>,
+    /// The last batch.
+    last: Seq,
+}
+
+/// Where in a segment the batches of each shard lie.
+#[derive(Debug, Default)]
+pub(super) struct Marks(Mutex<HashMap<ShardId, Places>>);
+
+impl Marks {
+    /// The frame at this offset holds batches from `first` to `last`. Told in the order of the log.
+    pub(super) fn note(&self, shard: ShardId, (first, last): (Seq, Seq), at: u64) {
+        let mut marks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let places = marks.entry(shard).or_default();
+        if places.of.last().is_none_or(|&(_, offset)| at >= offset + MARK_STRIDE_BYTES) {
+            places.of.push((first, at));
+        }
+        places.last = last;
+    }
+
+    /// Offset of a frame, if there is one, behind which the first batch behind `after` lies; none if that is beyond `until`.
+    pub(super) fn offset_of(&self, shard: ShardId, after: Seq, until: Seq) -> Option<u64> {
+        let marks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Places { of, last } = marks.get(&shard)?;
+        let &(first, offset) = of.first()?;
+        if *last <= after || first > until {
+            return None;
+        }
+        let before = of.partition_point(|&(seq, _)| seq.0 <= after.0 + 1).checked_sub(1);
+        Some(before.map_or(offset, |before| of[before].1))
+    }
 }
 
 /// A segment that waits for its use: zeros only.

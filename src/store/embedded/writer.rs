@@ -22,7 +22,7 @@ use super::segment::{self, Header, Segment};
 use super::shared::{Kept, Shared, now_ms};
 use crate::core::types::Generation;
 use crate::store::fence::{self, Line, Verdict};
-use crate::store::{Batch, CommitError, Committed, Head, ShardId, StoreError, StoreHealth, Token};
+use crate::store::{Batch, CommitError, Committed, Head, Seq, ShardId, StoreError, StoreHealth, Token};
 
 /// A group is closed when it is longer than this.
 const GROUP_BYTES: usize = 4 << 20;
@@ -163,7 +163,7 @@ impl Writer {
         }
         if self.frame.len() > frame::HEADER_BYTES {
             match self.write() {
-                Ok(()) => self.publish(&touched),
+                Ok(at) => self.publish(&touched, at),
                 Err(cause) => {
                     tracing::error!(dir = %self.shared.dir.display(), error = ?cause,
                         "cannot write the log; nothing is taken any more, restart to read what is durable");
@@ -261,12 +261,13 @@ impl Writer {
             let count = self.lines.len();
             let line = self.lines.get(usize::from(batch.shard.0));
             let unknown = || CommitError::NotApplied { cause: super::unknown_shard(batch.shard, count) };
-            let verdict = line.ok_or_else(unknown)?.check(&header, &self.scratch)?;
+            let line = line.ok_or_else(unknown)?;
+            let verdict = line.check(&header, &self.scratch)?;
             if let Verdict::Next(_) = verdict {
                 if full && !batch.lets_go() {
                     return Err(CommitError::NotApplied { cause: StoreError::Full }.into());
                 }
-                frame::put_batch(&mut self.frame, &self.scratch);
+                frame::put_batch(&mut self.frame, line.head().digest, &self.scratch);
             }
             verdicts.push((header, verdict));
         }
@@ -311,8 +312,8 @@ impl Writer {
         Ok(head)
     }
 
-    /// One write and one flush.
-    fn write(&mut self) -> Result<(), StoreError> {
+    /// One write and one flush. Tells where the frame lies.
+    fn write(&mut self) -> Result<u64, StoreError> {
         let length = self.frame.len() as u64;
         if self.remaining() < length {
             self.rotate()?;
@@ -332,12 +333,13 @@ impl Writer {
             self.mark.put(self.group + 1, digest)
         };
         write().map_err(super::problem::io("writing", &segment.path))?;
-        active.at = active.at.max(segment::HEADER_BYTES as u64) + length;
+        let begin = active.at.max(segment::HEADER_BYTES as u64);
+        active.at = begin + length;
         self.group += 1;
         self.digest = digest;
         self.shared.counters.flushes.fetch_add(1, Ordering::Relaxed);
         self.shared.counters.log_bytes.fetch_add(length, Ordering::Relaxed);
-        Ok(())
+        Ok(begin)
     }
 
     /// Seals the active segment and goes on in the spare one.
@@ -367,21 +369,20 @@ impl Writer {
             created_ms: now_ms(),
             length: spare.length,
         };
-        let segment = Segment { header, path: spare.path, file: spare.file, firsts: Default::default() };
+        let segment = Segment { header, path: spare.path, file: spare.file, marks: Default::default() };
         self.active = Some(Active { segment: Arc::new(segment), at: 0 });
         Ok(())
     }
 
-    /// Shows the other threads what is durable now.
-    fn publish(&mut self, touched: &[ShardId]) {
+    /// Shows the other threads what is durable now: a frame at this offset.
+    fn publish(&mut self, touched: &[ShardId], at: u64) {
         let Some(active) = &self.active else { return };
         let mut catalog = self.shared.catalog();
-        let mut firsts = active.segment.firsts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         for &shard in touched {
             let head = self.lines[usize::from(shard.0)].head();
             let before = std::mem::replace(&mut catalog.heads[usize::from(shard.0)], head);
             if head.seq > before.seq {
-                firsts.entry(shard).or_insert(crate::store::Seq(before.seq.0 + 1));
+                active.segment.marks.note(shard, (Seq(before.seq.0 + 1), head.seq), at);
             }
         }
         match catalog.segments.last_mut() {

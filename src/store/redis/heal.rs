@@ -54,9 +54,10 @@ async fn settle(shared: &Shared, link: &mut Link) -> Result<(), StoreError> {
         return Ok(());
     }
     shared.sound()?;
-    // Before the heads are read: what Redis acknowledges meanwhile may be missing in them.
-    let standing = shared.journal().standing();
+    // Before the heads are read: what Redis acknowledges meanwhile may be missing in them. And in this order: what is
+    // acknowledged in a line was applied in the journal before.
     let lines = shared.lines();
+    let standing = shared.journal().standing();
     let mut heads = Vec::with_capacity(lines.len());
     for (shard, head) in read_heads(shared, link, lines.iter().map(|line| line.shard).collect()).await? {
         heads.push((shard, head.ok_or_else(|| shared.absent(shard))?));
@@ -71,10 +72,12 @@ async fn settle(shared: &Shared, link: &mut Link) -> Result<(), StoreError> {
     };
     let missing =
         found.map_err(|shard| gone_back(shard, "which is further back than this server remembers what it changed"))?;
-    let healed = |shard: ShardId| missing.iter().flat_map(|missing| &missing.moves).any(|one| one.shard == shard);
+    let moves = || missing.iter().flat_map(|missing| &missing.moves);
     for (line, (shard, head)) in lines.iter().zip(&heads) {
         let behind = head.token == line.token && head.seq < line.acknowledged;
-        if (behind || head.epoch < line.epoch) && line.owned && !healed(*shard) {
+        let healed =
+            || moves().filter(|one| one.shard == *shard).last().is_some_and(|one| one.after.seq >= line.acknowledged);
+        if (behind || head.epoch < line.epoch) && line.owned && !healed() {
             return Err(gone_back(*shard, "and what is missing is not known here"));
         }
     }

@@ -16,6 +16,8 @@ use crate::store::{Digest, Epoch, Head, Seq, ShardId, Token};
 const ENTRY_BYTES: usize = 256;
 /// Entries of which Redis may not have spoken yet, and more: only among these a call is looked for that is sent again.
 const RECENT: usize = 256;
+/// Take-overs of one shard that are kept where nothing else is.
+const TAKES_OF_SHARD: usize = 8;
 
 /// Where a shard stands: no two states of any line have the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +76,8 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Keeps the last so many bytes; 0: nothing.
+    /// Keeps the last so many bytes of calls; 0: none. The last take-overs are kept in any case: they take no room, and one
+    /// that was lost before anything was acknowledged under it needs nothing else.
     pub(super) fn new(bytes_max: usize) -> Self {
         Self { entries: VecDeque::new(), bytes: 0, bytes_max }
     }
@@ -115,8 +118,26 @@ impl Journal {
     /// A shard was taken over.
     pub(super) fn took(&mut self, taken: Move, epoch: Epoch) {
         let moves = vec![taken];
-        if self.bytes_max > 0 && !self.entries.iter().any(|entry| entry.moves == moves) {
-            self.push(Entry { deed: Deed::Take(epoch), moves, applied: true, bytes: ENTRY_BYTES });
+        if self.entries.iter().any(|entry| entry.moves == moves) {
+            return;
+        }
+        let entry = Entry { deed: Deed::Take(epoch), moves, applied: true, bytes: ENTRY_BYTES };
+        if self.bytes_max > 0 {
+            return self.push(entry);
+        }
+        let is_of_shard = |entry: &Entry| entry.moves.iter().any(|one| one.shard == taken.shard);
+        if self.entries.iter().filter(|&entry| is_of_shard(entry)).count() == TAKES_OF_SHARD
+            && let Some(oldest) = self.entries.iter().position(is_of_shard)
+        {
+            self.entries.remove(oldest);
+        }
+        self.entries.push_back(entry);
+    }
+
+    /// The tenure is over: a take-over of it is not to be repeated, unless what was acknowledged under it is.
+    pub(super) fn let_go(&mut self) {
+        if self.bytes_max == 0 {
+            self.entries.clear();
         }
     }
 
@@ -150,6 +171,9 @@ impl Journal {
         heads: &[(ShardId, Point)],
         standing: &[(ShardId, Point)],
     ) -> Result<Vec<Missing>, ShardId> {
+        if self.bytes_max == 0 {
+            return Ok(heads.iter().flat_map(|&(shard, head)| self.missing_takes(shard, head)).collect());
+        }
         let mut wanted = vec![false; self.entries.len()];
         for &(shard, goal) in standing {
             let Some(&(_, head)) = heads.iter().find(|(other, _)| *other == shard) else { continue };
@@ -172,6 +196,20 @@ impl Journal {
         }
         let wanted = self.entries.iter().zip(wanted).filter(|(_, wanted)| *wanted);
         Ok(wanted.map(|(entry, _)| Missing { deed: entry.deed.clone(), moves: entry.moves.clone() }).collect())
+    }
+}
+
+impl Journal {
+    /// The take-overs that are missing where nothing lies between them and the head.
+    fn missing_takes(&self, shard: ShardId, head: Point) -> Vec<Missing> {
+        let of_shard = |entry: &&Entry| entry.moves.iter().any(|one| one.shard == shard);
+        let takes: Vec<&Entry> = self.entries.iter().filter(of_shard).collect();
+        let Some(first) = takes.iter().rposition(|take| take.moves[0].before == head) else { return Vec::new() };
+        let missing = &takes[first..];
+        if !missing.windows(2).all(|pair| pair[0].moves[0].after == pair[1].moves[0].before) {
+            return Vec::new();
+        }
+        missing.iter().map(|take| Missing { deed: take.deed.clone(), moves: take.moves.clone() }).collect()
     }
 }
 
@@ -265,8 +303,29 @@ mod tests {
         assert!(journal.bytes <= 2_000 && journal.entries.len() > 2);
         assert_eq!(missing(&journal, point(2, 999)).unwrap(), [1_000]);
         assert_eq!(missing(&journal, point(2, 1)), Err(ShardId(0)));
-        let mut none = Journal::new(0);
-        none.sends(&call(), vec![step(0, 2, 1)]);
-        assert!(none.standing().is_empty());
+    }
+
+    #[test]
+    fn without_room_for_calls_the_take_overs_are_known_that_nothing_followed() {
+        let mut journal = Journal::new(0);
+        let take =
+            |from: u128, to: u128, seq| Move { shard: ShardId(0), before: point(from, seq), after: point(to, seq) };
+        journal.took(take(1, 2, 5), Epoch(2));
+        journal.sends(&call(), vec![step(0, 2, 6)]);
+        journal.took(take(2, 3, 6), Epoch(3));
+        journal.took(take(3, 4, 6), Epoch(4));
+        let missing = |head| journal.missing(&[(ShardId(0), head)], &journal.standing()).unwrap();
+        let tokens = |head| missing(head).iter().map(|missing| missing.moves[0].after.token.0).collect::<Vec<_>>();
+        assert_eq!(tokens(point(2, 6)), [3, 4]);
+        assert_eq!(tokens(point(3, 6)), [4]);
+        assert_eq!(tokens(point(4, 6)), [0u128; 0]);
+        assert_eq!(tokens(point(4, 9)), [0u128; 0], "it went on, and nobody remembers how");
+        assert_eq!(tokens(point(1, 5)), [0u128; 0], "a batch lies between");
+        for token in 4..40 {
+            journal.took(take(token, token + 1, 6), Epoch(token as u64));
+        }
+        assert_eq!(journal.entries.len(), TAKES_OF_SHARD);
+        journal.let_go();
+        assert!(journal.entries.is_empty());
     }
 }

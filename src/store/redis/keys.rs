@@ -6,7 +6,7 @@
 //! PREFIX:{S}:head               hash    where shard S stands: epoch, token, parent, seq, digest, time, generation, …
 //! PREFIX:{S}:log                stream  its batches, SEQ-0: digest, batch, at
 //! PREFIX:{S}:networks           set     its networks
-//! PREFIX:{S}:c:NETWORK          hash    configuration: `config`, `subnet:ID`
+//! PREFIX:{S}:c:NETWORK          hash    configuration: `config`, `subnet:ID`; or the record of a `deployment`
 //! PREFIX:{S}:4:NETWORK:LOW      hash    records of 64 IPv4 addresses from LOW (8 hex digits) on, by their last 6 bits
 //! PREFIX:{S}:6:NETWORK:LOW      hash    records of IPv6 addresses from LOW (32 hex digits) up to the next LOW, by address
 //! PREFIX:{S}:i4:NETWORK         zset    the LOWs that there are, in order
@@ -129,7 +129,7 @@ pub(super) struct Place {
 impl Place {
     pub(super) fn of(key: Key) -> Self {
         let (kind, low) = match key {
-            Key::Config | Key::Subnet(_) => (Kind::Config, None),
+            Key::Config | Key::Subnet(_) | Key::Deployment => (Kind::Config, None),
             Key::Address(Address::V4(bits)) => (Kind::V4, Some(bits & !(BUCKET_ADDRESSES - 1))),
             Key::Address(Address::V6(_)) => (Kind::V6, None),
         };
@@ -141,6 +141,7 @@ impl Place {
         match self.key {
             Key::Config => "config".to_owned(),
             Key::Subnet(id) => format!("subnet:{id}"),
+            Key::Deployment => "deployment".to_owned(),
             Key::Address(Address::V4(bits)) => (bits % BUCKET_ADDRESSES).to_string(),
             Key::Address(Address::V6(bits)) => format!("{bits:032x}"),
         }
@@ -156,6 +157,7 @@ pub(super) fn key_of(kind: Kind, low: &[u8], field: &[u8]) -> Option<Key> {
     let field = std::str::from_utf8(field).ok()?;
     let key = match kind {
         Kind::Config if field == "config" => Key::Config,
+        Kind::Config if field == "deployment" => Key::Deployment,
         Kind::Config => Key::Subnet(field.strip_prefix("subnet:")?.parse::<SubnetId>().ok()?),
         Kind::V4 => {
             let low = u32::from_str_radix(std::str::from_utf8(low).ok()?, 16).ok()?;
@@ -179,6 +181,7 @@ mod tests {
         let keys = [
             Key::Config,
             Key::Subnet(SubnetId(7)),
+            Key::Deployment,
             Key::Address(Address::V4(0)),
             Key::Address(Address::V4(0x0a00_0045)),
             Key::Address(Address::V4(u32::MAX)),

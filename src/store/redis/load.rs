@@ -1,4 +1,4 @@
-//! Loading a shard, and reading its history: in bounded pieces, on a connection of its own, beside commits.
+//! Loading a shard: in bounded pieces, on a connection of its own, beside commits. `history` reads on the same one.
 //!
 //! The pieces are read at different instants. Records are states, so whatever was committed meanwhile is played over what
 //! was read, from the log; the image is exact as of the head that is read last. A hash of IPv6 that is cut meanwhile gives
@@ -12,18 +12,21 @@ use std::time::{Duration, Instant};
 use redis::{Cmd, Pipeline, Value};
 use tokio::sync::{mpsc, oneshot};
 
-use super::heal;
 use super::keys::{Kind, key_of};
 use super::link::{self, Link};
 use super::scripts;
 use super::shared::Shared;
+use super::{heal, history};
 use crate::core::address::Address;
+use crate::core::deployment::Deployment;
 use crate::core::state::{Entry, Key, NetworkConfig, State, SubnetConfig};
 use crate::core::types::NetworkId;
-use crate::store::{Batch, Head, NetworkImage, Seq, ShardId, ShardImage, StoreError, Token, codec, fence};
+use crate::store::history::{Recorded, Stretch};
+use crate::store::image::RecordImage;
+use crate::store::{Batch, Head, Seq, ShardId, ShardImage, StoreError, Token, codec};
 
 /// How long one piece may take.
-const PIECE_WITHIN: Duration = Duration::from_secs(10);
+pub(super) const PIECE_WITHIN: Duration = Duration::from_secs(10);
 /// Networks whose configuration and first addresses are asked for at once.
 const NETWORKS_AT_ONCE: usize = 256;
 /// Hashes of one piece: some four thousand records.
@@ -32,15 +35,13 @@ const HASHES_AT_ONCE: usize = 64;
 const PIECES_UNDER_WAY: usize = 3;
 /// Names of hashes that are asked for at once.
 const LOWS_AT_ONCE: usize = 4_096;
-/// Batches of the log that are asked for at once.
-const BATCHES_AT_ONCE: usize = 64;
 /// A shard that changes its server while it is loaded is loaded again, so often.
 const TRIES: usize = 3;
 
-/// A call of `load` or `history`.
+/// A call of `load` or `recorded`.
 pub(super) enum Job {
     Load(ShardId, Token, oneshot::Sender<Result<ShardImage, StoreError>>),
-    History(ShardId, Seq, usize, oneshot::Sender<Result<Vec<Batch>, StoreError>>),
+    Recorded(Vec<Stretch>, usize, oneshot::Sender<Result<Vec<Recorded>, StoreError>>),
 }
 
 /// Runs until every sender is gone.
@@ -49,24 +50,20 @@ pub(super) async fn run(shared: Arc<Shared>, mut link: Link, mut jobs: mpsc::Rec
         // Nobody may wait any more: then what was read is nobody's.
         match job {
             Job::Load(shard, token, reply) => drop(reply.send(load(&shared, &mut link, shard, token).await)),
-            Job::History(shard, after, limit, reply) => {
-                let read = async {
-                    shared.sound()?;
-                    shared.line(shard, |_| ())?;
-                    history(&shared, &mut link, shard, after, limit).await
-                };
-                drop(reply.send(read.await));
+            Job::Recorded(stretches, bytes, reply) => {
+                drop(reply.send(history::read(&shared, &mut link, stretches, bytes).await));
             }
         }
     }
 }
 
-/// A network as far as it was read.
+/// A network, or the record of a deployment, as far as it was read.
 #[derive(Default)]
 struct Partial {
     config: Option<Arc<NetworkConfig>>,
     subnets: Vec<Arc<SubnetConfig>>,
     entries: Vec<(Address, Entry)>,
+    deployment: Option<Arc<Deployment>>,
     /// Hashes of IPv6 that were read.
     read: HashSet<Vec<u8>>,
 }
@@ -76,6 +73,7 @@ impl Partial {
         match (state, address) {
             (State::Config(config), _) => self.config = Some(config),
             (State::Subnet(subnet), _) => self.subnets.push(subnet),
+            (State::Deployment(deployment), _) => self.deployment = Some(deployment),
             (State::Entry(entry), Some(address)) => self.entries.push((address, entry)),
             // `check_pair` refused it.
             (State::Entry(_), None) => {}
@@ -136,20 +134,13 @@ async fn load(shared: &Shared, link: &mut Link, shard: ShardId, token: Token) ->
 }
 
 fn image(head: Head, networks: BTreeMap<NetworkId, Partial>) -> Result<ShardImage, StoreError> {
-    let mut images = Vec::with_capacity(networks.len());
+    let mut image = ShardImage::new(head);
     for (id, mut partial) in networks {
         partial.sort();
-        match partial.config {
-            Some(config) => {
-                images.push(NetworkImage { config, subnets: partial.subnets, entries: partial.entries });
-            }
-            None if partial.subnets.is_empty() && partial.entries.is_empty() => {}
-            None => {
-                return Err(StoreError::Damaged(format!("network {id} has records but no configuration").into()));
-            }
-        }
+        let Partial { config, subnets, entries, deployment, read: _ } = partial;
+        image.add(RecordImage { id, config, subnets, entries, deployment }).map_err(StoreError::Damaged)?;
     }
-    Ok(ShardImage { head, networks: images })
+    Ok(image)
 }
 
 async fn read_networks(
@@ -318,7 +309,8 @@ async fn play(
     networks: &mut BTreeMap<NetworkId, Partial>,
 ) -> Result<bool, StoreError> {
     let missed = usize::try_from(to.0 - from.0).unwrap_or(usize::MAX);
-    let batches = history(shared, link, shard, from, missed).await?;
+    let recorded = history::read(shared, link, vec![Stretch { shard, after: from, until: to }], usize::MAX).await?;
+    let batches = recorded.iter().map(Recorded::decode).collect::<Result<Vec<Batch>, StoreError>>()?;
     if batches.last().map(|batch| batch.seq) != Some(to) || batches.len() != missed {
         return Ok(false);
     }
@@ -332,6 +324,9 @@ async fn play(
         if changed.contains_key(&(id, Key::Config)) {
             partial.config = None;
         }
+        if changed.contains_key(&(id, Key::Deployment)) {
+            partial.deployment = None;
+        }
     }
     for ((id, key), state) in changed {
         if let Some(state) = state {
@@ -342,74 +337,20 @@ async fn play(
     Ok(true)
 }
 
-async fn history(
-    shared: &Shared,
-    link: &mut Link,
-    shard: ShardId,
-    after: Seq,
-    limit: usize,
-) -> Result<Vec<Batch>, StoreError> {
-    let key = shared.keys.log(shard);
-    let (mut after, mut batches, mut parent) = (after, Vec::new(), None);
-    while batches.len() < limit {
-        let count = BATCHES_AT_ONCE.min(limit - batches.len());
-        let mut command = Cmd::new();
-        command.arg("XRANGE").arg(&key).arg(format!("({}-0", after.0)).arg("+").arg("COUNT").arg(count);
-        let entries = list(shared, link.ask(command, PIECE_WITHIN).await?)?;
-        let last = entries.len() < count;
-        for entry in entries {
-            let (seq, digest, bytes) =
-                entry_of(entry).ok_or_else(|| damaged(shared, &key, "has an entry that is no batch"))?;
-            let at = |problem: &dyn std::fmt::Display| {
-                damaged(shared, &key, format!("has at {seq}-0 a batch that {problem}"))
-            };
-            let batch = codec::decode_batch(&bytes).map_err(|error| at(&error))?;
-            let follows = parent.is_none_or(|parent| scripts::hex(fence::digest(parent, &bytes).0) == digest);
-            if batch.seq.0 != seq || batch.shard != shard || !follows {
-                return Err(at(&"does not follow the one before"));
-            }
-            parent = u128::from_str_radix(&digest, 16).ok().map(crate::store::Digest);
-            after = batch.seq;
-            batches.push(batch);
-        }
-        if last {
-            break;
-        }
-    }
-    Ok(batches)
-}
-
-/// Number, digest and bytes of an entry of the log.
-fn entry_of(entry: Value) -> Option<(u64, String, Vec<u8>)> {
-    let Value::Array(parts) = entry else { return None };
-    let [Value::BulkString(id), Value::Array(fields)] = <[Value; 2]>::try_from(parts).ok()? else { return None };
-    let seq = std::str::from_utf8(&id).ok()?.strip_suffix("-0")?.parse().ok()?;
-    let mut fields = fields.into_iter();
-    let (mut digest, mut batch) = (None, None);
-    while let (Some(Value::BulkString(name)), Some(Value::BulkString(value))) = (fields.next(), fields.next()) {
-        match &name[..] {
-            b"digest" => digest = String::from_utf8(value).ok(),
-            b"batch" => batch = Some(value),
-            _ => {}
-        }
-    }
-    Some((seq, digest?, batch?))
-}
-
-fn list(shared: &Shared, value: Value) -> Result<Vec<Value>, StoreError> {
+pub(super) fn list(shared: &Shared, value: Value) -> Result<Vec<Value>, StoreError> {
     match value {
         Value::Array(values) | Value::Set(values) => Ok(values),
         _ => Err(link::strange(&shared.place, "an answer is no list")),
     }
 }
 
-fn bytes(shared: &Shared, value: Value) -> Result<Vec<u8>, StoreError> {
+pub(super) fn bytes(shared: &Shared, value: Value) -> Result<Vec<u8>, StoreError> {
     match value {
         Value::BulkString(bytes) => Ok(bytes),
         _ => Err(link::strange(&shared.place, "an answer is no text")),
     }
 }
 
-fn damaged(shared: &Shared, key: &str, problem: impl std::fmt::Display) -> StoreError {
+pub(super) fn damaged(shared: &Shared, key: &str, problem: impl std::fmt::Display) -> StoreError {
     StoreError::Damaged(format!("Redis at {}: `{key}` {problem}", shared.place).into())
 }

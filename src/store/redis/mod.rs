@@ -5,7 +5,7 @@
 //!  commit ──▶ commits ──▶ net, line ──▶ link ══▶ EVALSHA commit        in order, several under way
 //!          └▶ confirms ──────────────▶ link ══▶ EVALSHA confirm, WAIT  a round at a time, when it is applied
 //!  take, renew ──▶ checks ────────────▶ link ══▶ EVALSHA take, lease
-//!  load, history ──▶ load ────────────▶ link ══▶ HGETALL …, XRANGE …   in bounded pieces
+//!  load, recorded ─▶ load, history ───▶ link ══▶ HGETALL …, XRANGE …   in bounded pieces
 //! ```
 //!
 //! Four tasks with a connection each, on threads of the store's own: what is read in bulk never stands before a batch. `keys` names everything that lies in Redis, `scripts` everything that runs there.
@@ -34,6 +34,7 @@ mod checks;
 mod commits;
 mod confirms;
 mod heal;
+mod history;
 mod identity;
 mod journal;
 mod keys;
@@ -63,6 +64,7 @@ pub use self::moving::without_secret;
 use self::scripts::{Call, Initialised, Loaded, Shas};
 use self::server::Server;
 use self::shared::{Parts, Shared};
+use crate::store::history::{Recorded, Stretch};
 use crate::store::moving::{Notice, Opening};
 use crate::store::{
     Batch, CommitError, Committed, Digest, Head, Later, NodeCard, Seen, Seq, ShardId, ShardImage, Store, StoreError,
@@ -486,9 +488,9 @@ impl Store for RedisStore {
         })
     }
 
-    fn history(&self, shard: ShardId, after: Seq, limit: usize) -> Later<Result<Vec<Batch>, StoreError>> {
+    fn recorded(&self, stretches: Vec<Stretch>, bytes: usize) -> Later<Result<Vec<Recorded>, StoreError>> {
         let (reply, answer) = oneshot::channel();
-        let queued = self.queue(load::Job::History(shard, after, limit, reply), |senders| &senders.loads);
+        let queued = self.queue(load::Job::Recorded(stretches, bytes, reply), |senders| &senders.loads);
         Box::pin(async move {
             queued?;
             answer.await.unwrap_or_else(|_| Err(ended()))

@@ -129,6 +129,7 @@ impl Shared {
 
     /// The tenure is over. What was owned until now.
     pub(super) fn let_go(&self) -> Vec<(ShardId, Token)> {
+        self.journal().let_go();
         self.each(Line::let_go)
     }
 

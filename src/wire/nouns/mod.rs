@@ -4,6 +4,8 @@
 //! not know are passed over), so that an old client can talk to a new server; the published schemas are closed.
 
 pub mod answer;
+pub mod deployment;
+pub mod event;
 pub mod network;
 pub mod reservation;
 pub mod server;
@@ -13,6 +15,14 @@ pub use answer::{
     AcquireResult, ClaimantAt, DeclineResult, DeleteResult, Empty, FindResult, Found, HeldAt, ListResult, MarkResult,
     NetworkListResult, RealmEntry, RealmListResult, ReleaseAllResult, ReleaseResult, ReservedResult, ScopeEntry,
     ScopeListResult, SweepResult, TransferResult,
+};
+pub use deployment::{
+    DeployedInstance, DeploymentEntry, DeploymentListResult, DeploymentPlanResult, DeploymentResult, DeploymentSettled,
+    PlannedInstance, PlannedNetwork, WishState,
+};
+pub use event::{
+    BookmarkNotification, CursorLostNotification, Event, EventNotification, EventState, EventType, HistoryResult,
+    HoldingState, LaggedNotification, NetworkState, Subscription,
 };
 pub use network::{Dns, L2, Limits, Network, Pool, Reserved, Subnet};
 pub use reservation::{AddressState, BriefGrant, GrantResult, Granted, Obsolete, Reservation, Unbound};

@@ -6,6 +6,8 @@
 
 pub mod allocate;
 pub mod claimant;
+pub mod deployment;
+pub mod events;
 pub mod holding;
 pub mod input;
 pub mod network;
@@ -16,6 +18,11 @@ pub mod subnet;
 
 pub use allocate::{AcquireItem, IpAcquire, IpAllocate, IpClaim};
 pub use claimant::{ClaimantMark, ClaimantSweep};
+pub use deployment::{
+    DeploymentApply, DeploymentCommit, DeploymentDelete, DeploymentGet, DeploymentList, DeploymentPlan,
+    DeploymentRevert,
+};
+pub use events::{EventsHistory, EventsUnwatch, EventsWatch};
 pub use holding::{
     IpBind, IpDecline, IpRelease, IpRenew, IpTransfer, IpUnbind, IpUpdate, OwnerRelease, ReservationSet, ScopeRelease,
     TransferTo,

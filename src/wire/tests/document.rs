@@ -50,7 +50,8 @@ fn result_again(name: &str, result: &str) -> String {
     by_name!(IpAllocate IpClaim IpAcquire IpRelease IpRenew IpBind IpUnbind IpUpdate IpTransfer IpDecline IpGet IpFind
         IpList OwnerRelease ScopeRelease ClaimantMark ClaimantSweep NetworkCreate NetworkGet NetworkList NetworkUpdate
         NetworkDelete NetworkRestore NetworkUsage NetworkMap SubnetAdd SubnetModify SubnetMove SubnetRemove PoolAdd
-        PoolModify PoolRemove ReservedAdd ReservedRemove RealmList ScopeList ServerInfo ServerPing ClusterNodes
+        PoolModify PoolRemove ReservedAdd ReservedRemove RealmList ScopeList DeploymentPlan
+        DeploymentApply DeploymentCommit DeploymentRevert DeploymentGet DeploymentList DeploymentDelete EventsWatch EventsUnwatch ServerInfo ServerPing ClusterNodes
         ClusterLocate SessionSet RpcDiscover)
 }
 

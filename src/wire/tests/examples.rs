@@ -51,6 +51,16 @@ pub const EXAMPLES: &[(&str, &str, &str)] = &[
     ("reserved.remove", r#"{"network":"lan","range":"10.0.0.1-10.0.0.9"}"#, r#"{"reserved":[]}"#),
     ("realm.list", "{}", r#"{"realms":[{"realm":"default","networks":2}]}"#),
     ("scope.list", r#"{"network":"lan"}"#, r#"{"scopes":[{"scope":"s","reservations":2,"addresses":"3","obsolete":0,"unbound":1}]}"#),
+    ("deployment.plan", r#"{"deployment":"shop","instances":[{"id":"web/0","zone":"z1","fresh":true,"networks":[{"network":"lan","slot":"1","pool":"p"},{"network":"vip","address":"10.9.0.1"}]}]}"#, PLANNED),
+    ("deployment.apply", r#"{"deployment":"shop","groups":[{"name":"web","instances":["web/0"],"zones":["z1"],"networks":[{"network":"lan","slot":"1","static_ips":["10.0.0.10-10.0.0.19"]}]}],"dry_run":false,"reason":"why","deadline_ms":5}"#, PLANNED),
+    ("deployment.commit", r#"{"deployment":"shop","plan":3,"instances":["web/0"]}"#, r#"{"released":[{"network":"lan","address":"10.0.0.5"}]}"#),
+    ("deployment.revert", r#"{"deployment":"shop","plan":3}"#, r#"{"released":[]}"#),
+    ("deployment.get", r#"{"deployment":"shop"}"#,
+     r#"{"deployment":"shop","plan":3,"uncommitted_since":"2026-03-01T09:12:44.031Z","instances":[{"id":"web/0","reservations":[],"obsolete":[]}]}"#),
+    ("deployment.list", r#"{"after":"a","limit":1}"#, r#"{"deployments":[{"deployment":"shop","plan":3}],"next":"shop"}"#),
+    ("deployment.delete", r#"{"deployment":"shop"}"#, r#"{"released":[],"more":false}"#),
+    ("events.watch", r#"{"network":"lan","realm":"default","scope":"s","since":"c"}"#, r#"{"subscription":1}"#),
+    ("events.unwatch", r#"{"subscription":1}"#, r#"{"subscription":1}"#),
     ("server.info", "{}",
      r#"{"version":"0.1.0","protocol":1,"node":"a","store":"memory","durability":"none","limits":{"max_line_bytes":1,"max_body_bytes":2,"max_answer_bytes":3,"max_batch_members":4,"max_in_flight":5,"max_acquire_ips":6,"max_list_records":7,"max_waiting":8,"max_waiting_in_network":9,"max_wait_seconds":10},"time":"2026-03-01T09:12:44.031Z","uptime_seconds":3}"#),
     ("server.ping", "{}", r#""pong""#),
@@ -87,6 +97,11 @@ macro_rules! counts {
 pub const RESERVATION: &str = reservation!("}");
 /// A grant with every member.
 pub const GRANTED: &str = reservation!(r#","created":false,"previous_claimant":"vm0","replaced":"10.0.0.4"}"#);
+const PLANNED: &str = concat!(
+    r#"{"plan":3,"instances":[{"id":"web/0","networks":[{"network":"lan","slot":"0","state":"new","reservation":"#,
+    reservation!("}"),
+    r#","replaces":"10.0.0.4"},{"network":"cloud","slot":"0","state":"none"}]}],"obsolete":[]}"#
+);
 const UNBOUND: &str = reservation!(r#","released":true}"#);
 const SUBNET: &str = r#"{"id":"7c9e6679-7425-40de-944b-e07fc1f90ae7","name":"a","cidr":"10.0.0.0/24","gateway":"10.0.0.1","dhcp":false,"dns":{"servers":["10.0.0.2"]},"zones":["z1"],"tags":{"t":"1"},"draining":false,"pools":[{"range":"10.0.0.0-10.0.0.255","kind":"dynamic","draining":false}],"reserved":[{"range":"10.0.0.3-10.0.0.3"}],"created":true}"#;
 const NETWORK: &str = r#"{"id":"0f8fad5b-d9cb-469f-a165-70867728950e","name":"lan","realm":"default","kind":"manual","l2":{"mode":"bridge"},"policy":"lowest","cooldown_seconds":0,"cooldown_yields":false,"static_only":false,"protected":false,"limits":{"per_owner":4},"tags":{"t":"1"},"description":"d","subnets":[{"id":"7c9e6679-7425-40de-944b-e07fc1f90ae7","cidr":"10.0.0.0/24","dhcp":false,"draining":false}],"version":3,"cursor":"c"}"#;

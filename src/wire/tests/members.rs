@@ -135,7 +135,7 @@ fn params_of_any_depth_are_refused_and_never_crash() {
 fn an_unknown_method_is_met_with_the_nearest_known_one() {
     for (asked, part) in [
         ("ip.alocate", "did you mean `ip.allocate`"),
-        ("deployment.apply", "not served by this version"),
+        ("inventory.compare", "not served by this version"),
         ("", "there is no method ``"),
         ("xyz", "rpc.discover"),
         ("IP.ALLOCATE", "did you mean `ip.allocate`"),

@@ -4,6 +4,8 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Map, Value};
 
+use crate::fuzz;
+
 /// Values that a member is not expected to have, as JSON texts.
 const ODD_VALUES: &[&str] = &[
     "null",
@@ -57,14 +59,9 @@ impl Drop for Shown<'_> {
 }
 
 impl Fuzzer {
-    /// Begins with these texts. `ALLOD_FUZZ_SECONDS` makes it longer, `ALLOD_SEED` replays.
+    /// Begins with these texts.
     pub(crate) fn over(corpus: Vec<String>) -> Self {
-        let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-        let seed = number("ALLOD_SEED").unwrap_or_else(rand::random);
-        println!("replay with ALLOD_SEED={seed}");
-        let time = std::time::Duration::from_secs(number("ALLOD_FUZZ_SECONDS").unwrap_or(2));
-        let end = std::time::Instant::now() + time;
-        Self { rng: SmallRng::seed_from_u64(seed), end, seeds: corpus.len(), corpus }
+        Self { rng: fuzz::seeded(), end: fuzz::end(2), seeds: corpus.len(), corpus }
     }
 
     /// Shows mutations to `accepts` until the time is over; what it accepts is mutated further.

@@ -14,6 +14,8 @@ pub struct Published {
     /// Params and result by method.
     methods: HashMap<String, (Validator, Validator)>,
     error_data: Validator,
+    /// Params of what is sent without being asked for, by method.
+    notifications: HashMap<String, Validator>,
     /// Code by kind.
     codes: HashMap<String, i64>,
 }
@@ -29,11 +31,29 @@ impl Published {
             (method["name"].as_str().unwrap().to_owned(), (params, result))
         });
         let errors = components["errors"].as_object().unwrap().iter();
+        let notifications = document["x-notifications"].as_array().unwrap().iter();
+        let notifications = notifications.map(|notification| {
+            let name = notification["name"].as_str().unwrap().to_owned();
+            (name, validator(components, &notification["x-params"]))
+        });
         Self {
             methods: methods.collect(),
+            notifications: notifications.collect(),
             error_data: validator(components, &document["x-error-data"]),
             codes: errors.map(|(kind, error)| (kind.clone(), error["code"].as_i64().unwrap())).collect(),
         }
+    }
+
+    /// Judges a notification; the whole envelope is looked at.
+    #[allow(dead_code, reason = "not every suite watches")]
+    pub fn judge_notification(&self, envelope: &Value) -> Result<(), String> {
+        let members = envelope.as_object().map_or(0, serde_json::Map::len);
+        let method = envelope["method"].as_str().unwrap_or_default();
+        let of_params = self.notifications.get(method).ok_or(format!("{envelope} is not published"))?;
+        if members != 3 || envelope["jsonrpc"] != "2.0" {
+            return Err(format!("envelope {envelope}"));
+        }
+        valid(of_params, &envelope["params"], method)
     }
 
     /// Judges a request and its answer; the whole envelope is looked at.

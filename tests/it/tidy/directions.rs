@@ -9,6 +9,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("limits", &[]),
     ("metrics", &[]),
     ("telemetry", &["config"]),
+    // Of tests only.
+    ("fuzz", &[]),
     // Settings become the bounds that a server takes; the server does not know where they come from.
     ("config", &["server"]),
     // Values of the wire are parsed by the core's own types, so that there is one spelling of an address.
@@ -32,7 +34,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
 ];
 
 /// Everybody but `core` may use these, and `core` only `limits`.
-const LEAVES: &[&str] = &["limits", "metrics", "telemetry"];
+const LEAVES: &[&str] = &["limits", "metrics", "telemetry", "fuzz"];
 
 /// Parts that a module may not use although it may use what they are in.
 const NEVER: &[(&str, &[&str])] =

@@ -106,6 +106,34 @@ fn an_own_take_over_that_was_lost_is_repeated_from_exactly_that_head() {
     assert_eq!(begun.held().len(), 13);
 }
 
+/// It needs nothing of what was changed, so it does not depend on what is kept of that.
+#[test]
+fn an_own_take_over_that_was_lost_is_repeated_where_no_changes_are_kept() {
+    for acknowledged in [false, true] {
+        let Some(mut replicated) = begun(|options| Options { heal_bytes: 0, ..options }) else { return };
+        replicated.cut_off(0);
+        for n in 2..4 {
+            replicated.begun.head = wait(replicated.begun.store.take(ShardId(0), token(n))).unwrap();
+        }
+        if acknowledged {
+            lose(&mut replicated, 1);
+        }
+        replicated.fail_over();
+        let ended = insist(&mut replicated.begun, vec![put("10.0.2.2", 201, None)]);
+        let Replicated { begun, replicas, .. } = &replicated;
+        if acknowledged {
+            // What was acknowledged under it is nowhere any more.
+            assert!(matches!(ended, Err(CommitError::NotApplied { cause: StoreError::Damaged(_) })), "{ended:?}");
+            continue;
+        }
+        ended.unwrap();
+        assert_eq!((begun.head.epoch, begun.head.token), (Epoch(3), token(3)));
+        assert_eq!(replicas[0].ask::<String>(&["HGET", "allod:{0}:head", "epoch"]), "3");
+        assert_eq!(begun.held().len(), 11);
+        assert_eq!(begun.store.health(), StoreHealth::Ready);
+    }
+}
+
 /// The story of rule 9: another node takes over where the store went back to, and goes on beyond what this one had.
 #[test]
 fn where_somebody_else_came_in_between_nothing_is_played_and_the_store_stops() {

@@ -1,15 +1,16 @@
 //! A Redis server of a test's own: on a free port of the loopback address, its files in a directory of its own, stopped
 //! by its process id when the test ends.
 
-use std::io::Write;
-use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Child;
 
 use allod::store::StoreError;
 use allod::store::redis::{Options, RedisStore};
 use redis::{Client, Connection, FromRedisValue};
 use tempfile::TempDir;
+
+#[path = "server/process.rs"]
+#[allow(dead_code, reason = "shared with the tests of several nodes")]
+pub mod process;
 
 pub struct Server {
     pub child: Option<Child>,
@@ -21,15 +22,10 @@ pub struct Server {
 impl Server {
     /// Without persistence unless the settings say so. None where there is no `redis-server`, which is told as a skip.
     pub fn start(settings: &[&str]) -> Option<Server> {
-        if Command::new("redis-server").arg("--version").stdout(Stdio::null()).status().is_err() {
-            if let Some(path) = std::env::var_os("ALLOD_SKIPS_FILE") {
-                let mut file = std::fs::OpenOptions::new().append(true).create(true).open(path).unwrap();
-                let name = std::thread::current().name().unwrap_or("redis").to_owned();
-                writeln!(file, "{name}: there is no redis-server").unwrap();
-            }
+        if process::is_missing() {
             return None;
         }
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = process::free_port();
         let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
         let mut server = Server { child: None, port, directory: tempfile::tempdir().unwrap(), settings };
         server.begin();
@@ -38,23 +34,13 @@ impl Server {
 
     /// Starts the process, and waits until it answers.
     pub fn begin(&mut self) {
-        let mut command = Command::new("redis-server");
-        command.args(["--bind", "127.0.0.1", "--port", &self.port.to_string(), "--daemonize", "no", "--save", ""]);
-        command.args(["--appendonly", "no", "--loglevel", "warning", "--dir"]).arg(self.directory.path());
-        command.args(&self.settings).stdout(Stdio::null()).stderr(Stdio::null());
-        self.child = Some(command.spawn().unwrap());
-        let end = Instant::now() + Duration::from_secs(20);
-        while self.client().get_connection().and_then(|mut c| redis::cmd("PING").query::<String>(&mut c)).is_err() {
-            assert!(Instant::now() < end, "redis-server does not answer");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        self.child = Some(process::start(self.port, self.directory.path(), &self.settings));
     }
 
     /// Kills the process, as a crash does.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
-            child.kill().unwrap();
-            child.wait().unwrap();
+            process::kill(&mut child);
         }
     }
 

@@ -226,6 +226,28 @@ fn a_user_who_may_not_write_is_refused_at_the_start() {
     assert!(matches!(refused, StoreError::Io { .. }), "{refused:?}");
 }
 
+/// A script is not rolled back: what it wrote before it was refused something stays, so nobody may say that nothing was.
+#[test]
+fn a_right_that_is_taken_away_in_the_middle_of_a_script_leaves_its_outcome_unknown() {
+    let Some(mut begun) = Begun::new(&[]) else { return };
+    let () = begun.server.ask(&["ACL", "SETUSER", "allod", "on", ">secret", "~allod:*", "+@all"]);
+    wait(begun.store.release()).unwrap();
+    let url = begun.server.url().replace("redis://", "redis://allod:secret@");
+    begun.store = RedisStore::open(Options { url, ..begun.server.options() }).unwrap();
+    begun.head = wait(begun.store.take(ShardId(0), token(2))).unwrap();
+    begun.commit(vec![put("10.0.0.1", 5, None)]).unwrap();
+    // Records are put into their hash before it is noted that there is such a hash.
+    let () = begun.server.ask(&["ACL", "SETUSER", "allod", "-zadd"]);
+    let refused = begun.commit(vec![put("10.0.9.1", 6, None)]);
+    assert!(matches!(&refused, Err(CommitError::Unknown { .. })), "{refused:?}");
+    let key = "allod:{0}:4:00000000-0000-0000-0000-000000000001:0a000900";
+    assert_eq!(begun.server.ask::<u64>(&["HLEN", key]), 1, "it was refused before it wrote anything");
+    // Refused before the script begins: nothing was done, and that is said.
+    let () = begun.server.ask(&["ACL", "SETUSER", "allod", "-evalsha"]);
+    let refused = begun.commit(vec![put("10.0.9.1", 6, None)]);
+    assert!(matches!(&refused, Err(CommitError::NotApplied { cause: StoreError::Io { .. } })), "{refused:?}");
+}
+
 #[test]
 fn with_full_memory_nothing_is_granted_and_what_lets_go_is_taken() {
     let Some(mut begun) = Begun::new(&[]) else { return };

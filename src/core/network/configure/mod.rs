@@ -205,7 +205,10 @@ impl<'a> Draft<'a> {
         steps.extend(stored.into_values().map(|gone| subnet_step(gone.id, Some(gone), None)));
         steps.extend(changed);
         if steps.is_empty() && config == **network.config() {
-            return Ok(Finished { steps, view: NetworkView { config: Arc::clone(network.config()), subnets: now } });
+            return Ok(Finished {
+                steps,
+                view: NetworkView { config: Arc::clone(network.config()), subnets: now, at: None },
+            });
         }
         config.version = version;
         let config = Arc::new(config);
@@ -218,7 +221,7 @@ impl<'a> Draft<'a> {
                 event: Some(Event { kind: event, before: None }),
             },
         );
-        Ok(Finished { steps, view: NetworkView { config, subnets: now } })
+        Ok(Finished { steps, view: NetworkView { config, subnets: now, at: None } })
     }
 }
 

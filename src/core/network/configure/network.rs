@@ -63,7 +63,7 @@ pub fn create(input: &NetworkInput, id: NetworkId, ctx: Context) -> Result<Decis
     let state = Some(State::Config(Arc::clone(&config)));
     let mut steps = vec![Step { key: Key::Config, expect: None, state, event: Some(event) }];
     steps.extend(subnets.iter().map(|subnet| subnet_step(subnet.id, None, Some(subnet))));
-    Ok(Decision { steps, outcome: Outcome::Network(Box::new(NetworkView { config, subnets })) })
+    Ok(Decision { steps, outcome: Outcome::Network(Box::new(NetworkView { config, subnets, at: None })) })
 }
 
 fn new_subnets(input: &NetworkInput, ctx: Context, verdict: &mut Verdict) -> Vec<Arc<SubnetConfig>> {

@@ -135,7 +135,7 @@ fn loaded(steps: &[Step]) -> Network {
         match &step.state {
             Some(State::Config(state)) => config = Some(Arc::clone(state)),
             Some(State::Subnet(state)) => subnets.push(Arc::clone(state)),
-            Some(State::Entry(_)) | None => panic!("not a step of a new network: {step:?}"),
+            Some(State::Deployment(_) | State::Entry(_)) | None => panic!("not a step of a new network: {step:?}"),
         }
     }
     of_parts(config.unwrap(), subnets, Vec::new(), Generation(100))
@@ -169,6 +169,8 @@ fn held(network: &Network, at: &str, owner: &str) -> Network {
             release_with_claimant: false,
             claimant: None,
             obsolete: None,
+            granted_by: None,
+            planned: None,
             details: None,
         }))
     })
@@ -199,12 +201,14 @@ fn after(network: &Network, steps: &[Step]) -> Option<Network> {
             Key::Config => config.as_ref().map(|config| config.version.0),
             Key::Subnet(id) => subnets.iter().find(|subnet| subnet.id == id).map(|subnet| subnet.version.0),
             Key::Address(at) => entries.iter().find(|(found, _)| *found == at).map(|(_, entry)| entry.generation().0),
+            Key::Deployment => panic!("a network is no deployment"),
         };
         assert_eq!(step.expect, old, "{step:?}");
         match step.key {
             Key::Config => config = None,
             Key::Subnet(id) => subnets.retain(|subnet| subnet.id != id),
             Key::Address(at) => entries.retain(|(found, _)| *found != at),
+            Key::Deployment => panic!("a network is no deployment"),
         }
         match (&step.key, step.state.clone()) {
             (_, None) => {}
@@ -252,7 +256,7 @@ fn assert_step_rules(network: &Network, steps: &[Step]) {
         match &step.state {
             Some(State::Config(config)) => assert_eq!(config.version, network.next_version()),
             Some(State::Subnet(subnet)) => assert_eq!(subnet.version, network.next_version()),
-            Some(State::Entry(_)) | None => {}
+            Some(State::Deployment(_) | State::Entry(_)) | None => {}
         }
     }
 }

@@ -73,7 +73,7 @@ impl<'a> Dice<'a> {
     }
 
     /// Mostly one where something lies, now and then inside a block.
-    fn address(&mut self, network: &Network) -> Address {
+    pub(super) fn address(&mut self, network: &Network) -> Address {
         let entries = everything(network);
         if entries.is_empty() || self.once_in(4) {
             return self.place(network);
@@ -90,22 +90,22 @@ impl<'a> Dice<'a> {
         Cidr::containing(address, address.family().width() - host_bits)
     }
 
-    fn range(&mut self, network: &Network) -> Range {
+    pub(super) fn range(&mut self, network: &Network) -> Range {
         let first = self.place(network);
         let end = first.bits() | ((1 << HOST_BITS) - 1);
         let length = if self.once_in(6) { self.below(64) } else { self.below(9) } as u128;
         Range::of_bits(first.family(), first.bits(), (first.bits() + length).min(end))
     }
 
-    fn scope(&mut self) -> Scope {
+    pub(super) fn scope(&mut self) -> Scope {
         if self.once_in(4) { "tenant".parse().unwrap() } else { Scope::default() }
     }
 
-    fn owner(&mut self) -> Owner {
+    pub(super) fn owner(&mut self) -> Owner {
         self.of(&["a", "b", "c", "d", "e", "f"]).parse().unwrap()
     }
 
-    fn slot(&mut self) -> Slot {
+    pub(super) fn slot(&mut self) -> Slot {
         self.of(&["0", "0", "1", "2"]).parse().unwrap()
     }
 

@@ -28,6 +28,8 @@ pub(super) struct World {
     sides: [Side; 2],
     now: u64,
     draws: u128,
+    /// The latest plan.
+    plan: u64,
 }
 
 impl World {
@@ -35,7 +37,7 @@ impl World {
         let mut dice = beginnings.iter().map(|numbers| Dice::new(numbers));
         let mut side = |name: &str| Side::create(dice.next().expect("two beginnings").network(name), Generation(100));
         let sides = [side("lan"), side("wan")];
-        let mut world = Self { sides, now: 1_000_000, draws: 1 };
+        let mut world = Self { sides, now: 1_000_000, draws: 1, plan: 1 };
         for (at, numbers) in beginnings.iter().enumerate() {
             for first in 0..8 {
                 let input = Box::new(Dice::new(&numbers[first * 2 + 12..]).subnet());
@@ -60,9 +62,19 @@ impl World {
         let mut dice = Dice::new(numbers);
         let at = usize::from(dice.once_in(4));
         self.now += [0, 0, 0, 0, 0, 400, 1_000, 1_000, 3_000, 6_000, 30_000][dice.below(11)];
-        match dice.below(40) {
-            39 => self.move_subnet(at, &mut dice),
-            37 | 38 => self.turn_obsolete(at, &mut dice),
+        match dice.below(44) {
+            36..=39 => {
+                let plan = self.plan + usize::from(!dice.once_in(5)) as u64;
+                let ask = dice.deploy(&self.sides[at].network, plan);
+                if self.run(at, &Command::Deploy(Box::new(ask))).is_some() {
+                    self.plan = plan;
+                }
+            }
+            40..=42 => {
+                let ask = dice.settle(self.plan);
+                self.run(at, &Command::Settle(Box::new(ask)));
+            }
+            43 => self.move_subnet(at, &mut dice),
             _ => {
                 let command = dice.command(&self.sides[at].network);
                 self.run(at, &command);
@@ -94,6 +106,9 @@ impl World {
             Ok(decision) => {
                 assert!(!command.is_read() || decision.steps.is_empty());
                 side.take(command, &decision, context);
+                if !side.network.is_gone() {
+                    super::deploys::check(&side.network, command, &decision.outcome);
+                }
                 side.again_if_gone();
                 Some(decision.outcome)
             }
@@ -119,28 +134,6 @@ impl World {
         let highest = self.sides[from].highest.max(self.sides[1 - from].highest);
         self.sides[1 - from].highest = highest;
         assert!(self.sides[1 - from].network.next_generation() > highest, "generations go along with a subnet");
-    }
-
-    /// What a deployment does to a reservation between apply and commit, and when it is taken back.
-    fn turn_obsolete(&mut self, at: usize, dice: &mut Dice<'_>) {
-        self.expire(at);
-        let context = self.context();
-        let side = &mut self.sides[at];
-        let held: Vec<_> = everything(&side.network).into_iter().filter_map(held_of).collect();
-        let Some((address, held)) = held.get(dice.below(held.len())).cloned() else { return };
-        let obsolete = match held.obsolete {
-            None => Some(Obsolete { since: context.wall, plan: 1 }),
-            Some(_) if side.network.slot_holder(&held.holder).is_some() => return,
-            Some(_) => None,
-        };
-        let after = Reservation { obsolete, ..Reservation::clone(&held) };
-        let step = Step {
-            key: Key::Address(address),
-            expect: Some(held.generation.0),
-            state: Some(State::Entry(Entry::Held(Arc::new(after)))),
-            event: Some(Event { kind: EventKind::Obsolete, before: Some(held) }),
-        };
-        side.take(&Command::Expire, &Decision { steps: vec![step], outcome: Outcome::Done }, context);
     }
 
     /// Once everything is released and cooled, what the pools offer is given once and nothing else is.
@@ -433,7 +426,7 @@ fn load(stored: &BTreeMap<Key, State>, floor: Generation) -> Network {
     let Some(State::Config(config)) = stored.get(&Key::Config) else { panic!("no configuration is stored") };
     let subnet = |state: &State| match state {
         State::Subnet(subnet) => Some(Arc::clone(subnet)),
-        State::Config(_) | State::Entry(_) => None,
+        State::Config(_) | State::Deployment(_) | State::Entry(_) => None,
     };
     let subnets = stored.values().filter_map(subnet).collect();
     Network::load(Arc::clone(config), subnets, entries_of(stored), floor, ShardTime(0))

@@ -1,0 +1,259 @@
+"""A client of allod in one file, with nothing but the standard library (Python 3.9 and later).
+
+    from allod import Client, Refused
+
+    with Client("127.0.0.1:7400") as register:
+        held = register.call("ip.allocate", network="lan", owner="web/0")
+        print(held["interface"], held["gateway"])
+        try:
+            register.call("ip.claim", network="lan", owner="web/1", address=held["address"])
+        except Refused as refused:
+            print(refused.kind, refused.data["held_by"]["owner"])
+
+Any number of calls can be on their way at once (`begin`, then `wait` for each). A lost connection is made again, a
+server that says `moved` is followed, and what the protocol calls safe is repeated until the time is over. Everything
+else raises `Lost` with what is known: whether the change was made nobody can say then, so look first.
+
+One client is for one thread; several threads take a client each.
+"""
+
+import json
+import random
+import socket
+import time
+
+__all__ = ["Client", "Error", "Refused", "Lost", "NotSent", "TimedOut", "is_safe"]
+
+_SAFE = {
+    "ip.allocate", "ip.claim", "ip.acquire", "ip.renew", "ip.bind", "ip.update", "deployment.apply", "claimant.mark",
+    "ip.get", "ip.find", "ip.list", "network.get", "network.list", "network.usage", "network.map", "realm.list",
+    "scope.list", "deployment.plan", "deployment.get", "deployment.list", "events.history", "inventory.compare",
+    "server.info", "server.ping", "cluster.nodes", "cluster.locate", "cluster.conflicts", "session.set",
+    "auth.login", "rpc.discover",
+}
+_SAFE_WITH_GENERATION = {"ip.release", "ip.unbind", "ip.transfer"}
+_CONFIGURATION = ("network.", "subnet.", "pool.", "reserved.")
+_LINE_BYTES_MAX = (4 << 20) + (64 << 10)
+
+
+class Error(Exception):
+    """Everything that this module raises."""
+
+
+class Refused(Error):
+    """The server answered with an error."""
+
+    def __init__(self, method, error):
+        self.method = method
+        self.code = error.get("code")
+        self.data = error.get("data") or {}
+        self.kind = self.data.get("kind", "")
+        super().__init__(error.get("message", ""))
+
+
+class Lost(Error):
+    """The connection ended, or could not be made, before the answer came."""
+
+
+class NotSent(Lost):
+    """No server could be reached: nothing was asked of anybody."""
+
+
+class TimedOut(Error):
+    """No answer in the time that the call was given."""
+
+
+def is_safe(method, params):
+    """May this call be repeated although nobody knows what became of it?"""
+    if params.get("dry_run") or method in _SAFE:
+        return True
+    if method == "ip.decline":
+        return not params.get("again")
+    if method in _SAFE_WITH_GENERATION:
+        return "if_generation" in params
+    if method in ("deployment.commit", "deployment.revert"):
+        return True  # They name their plan.
+    if method.startswith(_CONFIGURATION):
+        return "if_version" in params or bool(params.get("if_absent"))
+    return False
+
+
+class Client:
+    """One connection to a server, or to one of several that share a register."""
+
+    def __init__(self, *servers, timeout=30.0, connect_timeout=5.0):
+        """Takes addresses as `host:port`; the first that answers is used. `timeout` is in seconds, for each call."""
+        if not servers:
+            servers = ("127.0.0.1:7400",)
+        self._servers = [_address(server) for server in servers]
+        self._timeout = timeout
+        self._connect_timeout = connect_timeout
+        self._socket = None
+        self._received = bytearray()
+        self._next_id = 1
+        self._answers = {}
+        self._events = []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self):
+        """Ends the connection. What is on its way is carried out, and nobody is told."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        self._received.clear()
+
+    def call(self, method, **params):
+        """Calls a method and returns its result. `from_` and the like stand for names that Python keeps for itself."""
+        params = {name.rstrip("_"): value for name, value in params.items()}
+        wait = params.get("wait_seconds") or 0
+        deadline = time.monotonic() + self._timeout + wait
+        pause = 0.05
+        while True:
+            try:
+                return self.wait(self.begin(method, params, deadline), deadline)
+            except Lost as lost:
+                if not (isinstance(lost, NotSent) or is_safe(method, params)) or time.monotonic() + pause > deadline:
+                    raise
+            except Refused as refused:
+                moved_to = refused.data.get("address") if refused.kind == "moved" else None
+                if moved_to:
+                    self.close()
+                    self._servers.insert(0, _address(moved_to))
+                    continue
+                if not self._may_repeat(refused, params) or time.monotonic() + pause > deadline:
+                    raise
+                pause = max(pause, refused.data.get("retry_after_ms", 0) / 1000)
+            time.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(pause * 2, 2.0)
+
+    @staticmethod
+    def _may_repeat(refused, params):
+        if refused.kind in ("not_ready", "overloaded", "rate_limited"):
+            return True  # It was not begun.
+        if refused.kind == "unavailable":
+            return refused.data.get("applied") is False or is_safe(refused.method, params)
+        return False
+
+    def begin(self, method, params=None, deadline=None):
+        """Sends a request and returns its number, for `wait`. Requests for one network take effect in the order sent."""
+        number = self._next_id
+        self._next_id += 1
+        request = {"jsonrpc": "2.0", "id": number, "method": method, "params": params or {}}
+        line = json.dumps(request, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+        connection = self._connected(method, deadline)
+        self._answers[number] = (method, None)
+        try:
+            connection.sendall(line)
+        except OSError as error:
+            self._answers.pop(number, None)
+            self._broken()
+            raise Lost(f"{method} could not be sent: {error}") from error
+        return number
+
+    def wait(self, number, deadline=None):
+        """Waits for the answer to a request. Answers to others that come first are kept."""
+        if deadline is None:
+            deadline = time.monotonic() + self._timeout
+        while True:
+            method, answer = self._answers.get(number, (None, None))
+            if method is None:
+                raise Lost(f"request {number} was lost with its connection, or is answered already")
+            if answer is not None:
+                del self._answers[number]
+                if "error" in answer:
+                    raise Refused(method, answer["error"])
+                return answer["result"]
+            self._read(method, deadline)
+
+    def events(self, idle=None, **params):
+        """Watches, and yields event after event. Ends when nothing comes for `idle` seconds, if that is given.
+
+        `bookmark` and `lagged` are yielded as well, as objects of that one member's name in `type`. Go on elsewhere
+        with `since=event["cursor"]`.
+        """
+        subscription = self.call("events.watch", **params)["subscription"]
+        while True:
+            while self._events:
+                told = self._events.pop(0)
+                if told["params"].get("subscription") == subscription:
+                    yield told["params"].get("event") or {"type": told["method"], **told["params"]}
+            deadline = time.monotonic() + (idle if idle is not None else 3600)
+            try:
+                self._read("events.watch", deadline)
+            except TimedOut:
+                if idle is not None:
+                    return
+
+    def _connected(self, method, deadline):
+        if self._socket is None:
+            failed = ""
+            for host, port in list(self._servers):
+                left = self._connect_timeout
+                if deadline is not None:
+                    left = max(0.05, min(left, deadline - time.monotonic()))
+                try:
+                    self._socket = socket.create_connection((host, port), timeout=left)
+                    self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    break
+                except OSError as error:
+                    failed = f"{host}:{port}: {error}"
+            else:
+                raise NotSent(f"{method}: no server can be reached ({failed})")
+        self._socket.settimeout(self._timeout)
+        return self._socket
+
+    def _broken(self):
+        """What is on its way will not be answered any more."""
+        self.close()
+        self._answers = {number: kept for number, kept in self._answers.items() if kept[1] is not None}
+
+    def _read(self, method, deadline):
+        """Takes in what comes next: at least one message, or raises."""
+        while True:
+            end = self._received.find(b"\n")
+            if end >= 0:
+                line = bytes(self._received[:end])
+                del self._received[: end + 1]
+                if line.strip():
+                    self._deliver(json.loads(line))
+                return
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimedOut(f"{method}: no answer in time")
+            if self._socket is None:
+                raise Lost(f"{method}: the connection ended before the answer came")
+            self._socket.settimeout(left)
+            try:
+                chunk = self._socket.recv(1 << 16)
+            except socket.timeout:
+                raise TimedOut(f"{method}: no answer in time") from None
+            except OSError as error:
+                self._broken()
+                raise Lost(f"{method}: {error}") from error
+            if not chunk or len(self._received) > _LINE_BYTES_MAX:
+                self._broken()
+                raise Lost(f"{method}: the connection ended before the answer came")
+            self._received += chunk
+
+    def _deliver(self, message):
+        if "method" in message:
+            self._events.append(message)
+            return
+        number = message.get("id")
+        if number is None:
+            self._broken()
+            raise Refused("", message["error"])
+        if number in self._answers:
+            self._answers[number] = (self._answers[number][0], message)
+
+
+def _address(text):
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit():
+        raise ValueError(f"`{text}` is no address of a server: that is a host and a port, as 127.0.0.1:7400")
+    return host.strip("[]"), int(port)

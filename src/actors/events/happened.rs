@@ -1,0 +1,206 @@
+//! One event as the history tells it, out of a step; and which events somebody wants to be told.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use compact_str::CompactString;
+use serde::{Deserialize, Serialize};
+
+use super::cursor::behind;
+use super::names::{Named, Names};
+use crate::core::address::Address;
+use crate::core::state::{Entry, EventKind, Key, NetworkConfig, Reservation, State, Step, SubnetConfig};
+use crate::core::types::{Name, NetworkId, Place, Scope, ShardTime, SubnetId, WallTime};
+use crate::store::{Act, Batch, Digest};
+
+/// An event.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Happened {
+    /// Behind it.
+    pub place: Place,
+    /// When, for people.
+    pub wall: WallTime,
+    /// When, by the time of its shard, in which leases are counted.
+    pub time: ShardTime,
+    /// What.
+    pub kind: EventKind,
+    /// The network.
+    pub network: NetworkId,
+    /// Its name then.
+    pub name: Name,
+    /// Its realm.
+    pub realm: Name,
+    /// Of what.
+    pub what: What,
+    /// Who asked for it.
+    pub by: CompactString,
+    /// Why.
+    pub reason: Option<CompactString>,
+}
+
+/// What an event is about.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum What {
+    /// A holding.
+    Holding {
+        /// Its address; of a block the first.
+        address: Address,
+        /// As it was before; none where there was none.
+        before: Option<Arc<Reservation>>,
+        /// As it is now; none where there is none any more.
+        after: Option<Arc<Reservation>>,
+    },
+    /// The configuration of the network.
+    Network {
+        /// As it is now; none: it is no more.
+        config: Option<Arc<NetworkConfig>>,
+        /// Subnets that came or changed.
+        subnets: Vec<Arc<SubnetConfig>>,
+        /// Subnets that went.
+        gone: Vec<SubnetId>,
+    },
+}
+
+impl What {
+    /// The holding that it tells of: as it is now, or as it was.
+    pub fn holding(&self) -> Option<&Arc<Reservation>> {
+        match self {
+            What::Holding { before, after, .. } => after.as_ref().or(before.as_ref()),
+            What::Network { .. } => None,
+        }
+    }
+
+    /// Was, or is, a holding so?
+    fn any(&self, is: impl Fn(&Reservation) -> bool) -> bool {
+        match self {
+            What::Holding { before, after, .. } => [before, after].into_iter().flatten().any(|held| is(held)),
+            What::Network { .. } => false,
+        }
+    }
+}
+
+/// Which events are wanted; what is not given excludes nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Filter {
+    /// Of this network.
+    pub network: Option<NetworkId>,
+    /// Of networks in this realm.
+    pub realm: Option<Name>,
+    /// Of holdings in this scope.
+    pub scope: Option<Scope>,
+}
+
+impl Filter {
+    /// Is an event wanted?
+    pub fn wants(&self, event: &Happened) -> bool {
+        self.realm.as_ref().is_none_or(|realm| *realm == event.realm)
+            && self.scope.as_ref().is_none_or(|scope| event.what.any(|held| held.holder.scope == *scope))
+    }
+}
+
+/// Takes batches apart: events in their order, from a place on.
+#[derive(Debug)]
+pub struct Teller<'a> {
+    filter: &'a Filter,
+    names: &'a Names,
+    /// Networks whose configuration was met on the way.
+    met: HashMap<NetworkId, Arc<Named>>,
+}
+
+impl<'a> Teller<'a> {
+    /// For those who want these.
+    pub fn new(filter: &'a Filter, names: &'a Names) -> Self {
+        Self { filter, names, met: HashMap::new() }
+    }
+
+    /// The events of a batch behind a place in its shard, at most `room` of them, each handed on. Moves the place behind
+    /// what was looked at. False: there was no room for all.
+    pub fn tell(
+        &mut self,
+        batch: &Batch,
+        digest: Digest,
+        place: &mut Place,
+        mut room: usize,
+        mut told: impl FnMut(Happened),
+    ) -> bool {
+        let end = behind(batch, digest);
+        let begin = if place.seq == end.seq { place.steps.unwrap_or(u32::MAX) } else { 0 };
+        let mut at = 0;
+        for act in &batch.acts {
+            for step in &act.steps {
+                at += 1;
+                self.meet(act, step);
+                let Some(event) = step.event.as_ref().filter(|_| at > begin) else { continue };
+                if self.filter.network.is_some_and(|network| network != act.network) {
+                    continue;
+                }
+                let here = Place { steps: Some(at), ..end };
+                let named = self.name_of(act.network, &here);
+                let happened = Happened {
+                    place: here,
+                    wall: act.wall,
+                    time: batch.time,
+                    kind: event.kind,
+                    network: act.network,
+                    name: named.name.clone(),
+                    realm: named.realm.clone(),
+                    what: what(act, step, event.before.as_ref()),
+                    by: act.by.clone(),
+                    reason: act.reason.clone(),
+                };
+                if self.filter.wants(&happened) {
+                    if room == 0 {
+                        *place = Place { steps: Some(at - 1), ..end };
+                        return false;
+                    }
+                    room -= 1;
+                    told(happened);
+                }
+            }
+        }
+        *place = end;
+        true
+    }
+
+    fn meet(&mut self, act: &Act, step: &Step) {
+        if let (Key::Config, Some(State::Config(config))) = (step.key, &step.state) {
+            self.met.insert(act.network, Arc::new(Named::of(config)));
+        }
+    }
+
+    fn name_of(&mut self, network: NetworkId, place: &Place) -> Arc<Named> {
+        let names = self.names;
+        Arc::clone(self.met.entry(network).or_insert_with(|| names.at(network, place)))
+    }
+}
+
+fn what(act: &Act, step: &Step, before: Option<&Arc<Reservation>>) -> What {
+    match step.key {
+        Key::Address(address) => What::Holding {
+            address,
+            before: before.map(Arc::clone),
+            after: match &step.state {
+                Some(State::Entry(Entry::Held(held))) => Some(Arc::clone(held)),
+                Some(State::Entry(Entry::Released(_) | Entry::Declined(_)))
+                | Some(State::Config(_) | State::Subnet(_) | State::Deployment(_))
+                | None => None,
+            },
+        },
+        // The record of a deployment tells nothing by itself: it never comes with an event.
+        Key::Config | Key::Subnet(_) | Key::Deployment => {
+            let config = match &step.state {
+                Some(State::Config(config)) => Some(Arc::clone(config)),
+                Some(State::Subnet(_) | State::Deployment(_) | State::Entry(_)) | None => None,
+            };
+            let (mut subnets, mut gone) = (Vec::new(), Vec::new());
+            for step in &act.steps {
+                match (step.key, &step.state) {
+                    (Key::Subnet(_), Some(State::Subnet(subnet))) => subnets.push(Arc::clone(subnet)),
+                    (Key::Subnet(id), None) => gone.push(id),
+                    (Key::Config | Key::Subnet(_) | Key::Deployment | Key::Address(_), _) => {}
+                }
+            }
+            What::Network { config, subnets, gone }
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Where to go on when a cursor leads nowhere: the last place of its line that is still there.
+//!
+//! What a line that was cut off had in common with the one that goes on ends before the take-over under which the cursor
+//! was told, at the latest; batches of earlier take-overs were before it on both.
+
+use super::Cursor;
+use super::cursor::{behind, told};
+use super::happened::Filter;
+use super::page::{CUT_OFF, TOO_OLD, shards_of, unread};
+use crate::actors::Fault;
+use crate::actors::service::Shared;
+use crate::core::types::Place;
+use crate::store::history::{Recorded, Stretch};
+use crate::store::{Digest, Seq, ShardId, StoreError};
+
+/// Is what a cursor says of the shards that a filter looks at a place of their lines, with everything behind it kept?
+///
+/// # Errors
+/// [`Fault::CursorLost`] if it is not.
+pub async fn check(shared: &Shared, filter: &Filter, cursor: &Cursor) -> Result<(), Box<Fault>> {
+    let shards = shards_of(filter, shared);
+    let common = last_common(shared, &shards, cursor).await.map_err(unread)?;
+    let moved = |shard: &&ShardId| common.place(**shard) != cursor.place(**shard);
+    let Some(&shard) = shards.iter().find(moved) else { return Ok(()) };
+    let older = cursor.place(shard).seq < common.place(shard).seq || common.place(shard).steps == Some(0);
+    let problem = if older { TOO_OLD } else { CUT_OFF };
+    Err(Box::new(Fault::CursorLost { problem: problem.to_owned(), last_common: common }))
+}
+
+/// The cursor with every place that leads nowhere put back to the last one that it has in common with what is there; where
+/// that is older than the history that is kept, to the beginning of that.
+pub(super) async fn last_common(shared: &Shared, shards: &[ShardId], cursor: &Cursor) -> Result<Cursor, StoreError> {
+    let mut common = cursor.clone();
+    for &shard in shards {
+        let line = Line { shared, shard, tip: shared.feed.tip(shard) };
+        let place = cursor.place(shard);
+        if !line.has(&place).await? {
+            common.advance(line.before(&place).await?);
+        }
+    }
+    Ok(common)
+}
+
+/// The line of a shard as it is.
+struct Line<'a> {
+    shared: &'a Shared,
+    shard: ShardId,
+    tip: Place,
+}
+
+impl Line<'_> {
+    /// The first batch behind a seq that is kept.
+    async fn next(&self, after: Seq) -> Result<Option<Recorded>, StoreError> {
+        let stretch = Stretch { shard: self.shard, after, until: Seq(self.tip.seq) };
+        if stretch.after >= stretch.until {
+            return Ok(None);
+        }
+        Ok(self.shared.store.recorded(vec![stretch], 0).await?.into_iter().next())
+    }
+
+    /// Is a place on it, and everything behind it kept?
+    async fn has(&self, place: &Place) -> Result<bool, StoreError> {
+        if place.seq >= self.tip.seq {
+            return Ok((place.seq, place.digest) == (self.tip.seq, self.tip.digest));
+        }
+        let after = told(place);
+        let Some(next) = self.next(after).await?.filter(|next| next.seq.0 == after.0 + 1) else { return Ok(false) };
+        let known = Digest(place.digest);
+        Ok(if next.seq.0 == place.seq {
+            next.digest.is_none_or(|it| it == known)
+        } else {
+            next.follows(known).is_some()
+        })
+    }
+
+    /// The last place before one that is not on it.
+    async fn before(&self, place: &Place) -> Result<Place, StoreError> {
+        let Some(first) = self.next(Seq(0)).await? else { return Ok(self.tip) };
+        let begin = Place { steps: Some(0), ..self.behind(&first)? };
+        // Epochs rise along the line: the last batch of an earlier take-over is found by halving.
+        let (mut low, mut high) = (first.seq.0, place.seq.min(self.tip.seq));
+        let mut last = begin;
+        while low <= high {
+            let middle = low + (high - low) / 2;
+            let Some(there) = self.next(Seq(middle - 1)).await? else { break };
+            let there = self.behind(&there)?;
+            if there.epoch < place.epoch {
+                (last, low) = (there, middle + 1);
+            } else {
+                high = middle - 1;
+            }
+        }
+        Ok(last)
+    }
+
+    fn behind(&self, recorded: &Recorded) -> Result<Place, StoreError> {
+        let batch = recorded.decode()?;
+        Ok(behind(&batch, recorded.digest.unwrap_or_default()))
+    }
+}

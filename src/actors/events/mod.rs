@@ -1,0 +1,189 @@
+//! What happened, told to those who want to know: from any cursor on, in order, without gaps.
+//!
+//! ```text
+//!  committer ──durable groups──▶ Feed ◀──pages── watch (`server::watch`, here or through another node)
+//!                                  │
+//!                                store: what is older than the feed's memory
+//! ```
+//!
+//! **Pulled, not pushed.** Who watches holds a [`Cursor`] and asks for the page of events behind it ([`page`]); when there is
+//! nothing it waits for the next group. So nothing is kept for anybody, a slow one slows nobody, and going on after a lost
+//! connection, a restart or a take-over is the same as going on: the cursor says from where, and its digest whether that
+//! is a place of this line. If it is not, it is `cursor_lost`, never a silent jump.
+//!
+//! **What is told is durable.** The feed knows of each shard how far it is durable as the store is set to; what may be
+//! written beyond is not told.
+//!
+//! **Cost.** A commit notes where its shards stand. While somebody watches, the last groups are kept in memory up to
+//! [`Feed::new`]'s bound, so that those who keep up never read from the store.
+//!
+//! | file | does |
+//! | --- | --- |
+//! | `cursor` | where somebody stands in the history |
+//! | `happened` | events out of batches, and who wants which |
+//! | `names` | what networks were called when |
+//! | `page` | the events behind a cursor |
+//! | `lost` | where to go on when a cursor leads nowhere |
+//!
+//! Review notes: is anything told beyond a tip? Is every batch that is told proved to follow the one before?
+
+pub mod cursor;
+pub mod happened;
+mod lost;
+pub mod names;
+pub mod page;
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+
+pub use self::cursor::Cursor;
+use self::cursor::{behind, end_of};
+pub use self::happened::{Filter, Happened, What};
+pub use self::lost::check;
+use self::names::Names;
+pub use self::page::{Page, page};
+use crate::core::types::Place;
+use crate::store::{Batch, Committed, Digest, Head, ShardId};
+
+/// How long groups are kept in memory for somebody who asked, and may ask again.
+const WANTED_FOR_MS: u64 = 30_000;
+
+/// A group that was made durable, for those who keep up.
+#[derive(Debug)]
+pub(super) struct Group {
+    batches: Arc<[Batch]>,
+    /// Of each batch: digest of its shard's line before and with it.
+    digests: Vec<(Digest, Digest)>,
+    bytes: usize,
+}
+
+/// The last groups.
+#[derive(Debug)]
+struct Kept {
+    /// Where the shards stood before the first of them.
+    base: Vec<Place>,
+    groups: VecDeque<Arc<Group>>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// Behind the last durable batch of each shard.
+    tips: Vec<Place>,
+    /// None while nobody watches.
+    kept: Option<Kept>,
+    closed: bool,
+}
+
+/// Where the history ends, and its last groups. One for each tenure.
+#[derive(Debug)]
+pub struct Feed {
+    /// Which tenure: a watch that goes on in another one is not behind only because nothing is kept yet.
+    tenure: u128,
+    /// Bytes of groups that are kept, by the committer's upper estimate.
+    bytes_max: usize,
+    /// What networks are called.
+    pub names: Names,
+    inner: Mutex<Inner>,
+    /// Boot time until which groups are kept.
+    wanted_until_ms: AtomicU64,
+    /// Counts changes of the above.
+    changed: watch::Sender<u64>,
+}
+
+impl Feed {
+    /// Over shards that stand at these heads.
+    pub fn new(tenure: u128, heads: &[(ShardId, Head)], bytes_max: usize) -> Self {
+        let mut tips: Vec<Place> = heads.iter().map(|(shard, head)| end_of(*shard, head)).collect();
+        tips.sort_by_key(|place| place.shard);
+        Self {
+            tenure,
+            bytes_max,
+            names: Names::default(),
+            inner: Mutex::new(Inner { tips, kept: None, closed: false }),
+            wanted_until_ms: AtomicU64::new(0),
+            changed: watch::Sender::new(0),
+        }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        // A panic inside leaves it whole: what is pushed and what is noted are single statements.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A group is durable. `bytes` is the committer's estimate of it.
+    pub(super) fn publish(&self, batches: &Arc<[Batch]>, committed: &[Committed], bytes: usize, now_ms: u64) {
+        let wanted = now_ms < self.wanted_until_ms.load(Ordering::Relaxed);
+        let mut inner = self.inner();
+        let mut digests = Vec::new();
+        for batch in &**batches {
+            self.names.read(batch);
+            let Some(done) = committed.iter().find(|done| done.shard == batch.shard) else { continue };
+            let Some(tip) = inner.tips.get_mut(usize::from(batch.shard.0)) else { continue };
+            if wanted {
+                digests.push((Digest(tip.digest), done.digest));
+            }
+            *tip = behind(batch, done.digest);
+        }
+        inner.kept = inner.kept.take().filter(|_| wanted);
+        if let Some(kept) = &mut inner.kept {
+            kept.push(Arc::new(Group { batches: Arc::clone(batches), digests, bytes }), self.bytes_max);
+        }
+        drop(inner);
+        self.wake();
+    }
+
+    /// A shard was taken anew and stands there: what was in doubt is decided.
+    pub(super) fn stands(&self, shard: ShardId, head: &Head) {
+        let mut inner = self.inner();
+        if let Some(tip) = inner.tips.get_mut(usize::from(shard.0)) {
+            *tip = end_of(shard, head);
+        }
+        // What became durable by itself is not among the groups.
+        inner.kept = None;
+        drop(inner);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        if self.changed.receiver_count() > 0 {
+            self.changed.send_modify(|count| *count += 1);
+        }
+    }
+
+    /// The tenure is over, or the server stops: who waits is told so.
+    pub fn close(&self) {
+        self.inner().closed = true;
+        self.changed.send_modify(|count| *count += 1);
+    }
+
+    /// Behind everything that is durable of a shard.
+    pub fn tip(&self, shard: ShardId) -> Place {
+        self.inner().tips.get(usize::from(shard.0)).copied().unwrap_or_default()
+    }
+
+    /// Behind everything that is durable.
+    pub fn end(&self) -> Cursor {
+        Cursor::new(true, self.inner().tips.iter().copied())
+    }
+}
+
+impl Kept {
+    fn push(&mut self, group: Arc<Group>, bytes_max: usize) {
+        self.bytes += group.bytes;
+        self.groups.push_back(group);
+        while self.bytes > bytes_max
+            && let Some(oldest) = self.groups.pop_front()
+        {
+            self.bytes -= oldest.bytes;
+            for (batch, (_, digest)) in oldest.batches.iter().zip(&oldest.digests) {
+                if let Some(base) = self.base.get_mut(usize::from(batch.shard.0)) {
+                    *base = behind(batch, *digest);
+                }
+            }
+        }
+    }
+}

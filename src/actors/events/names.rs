@@ -1,0 +1,94 @@
+//! What networks were called, and when: names change, and an event tells the name of its time.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use crate::core::state::{Key, NetworkConfig, State};
+use crate::core::types::{Name, NetworkId, Place};
+use crate::store::Batch;
+
+/// What a network is called, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Named {
+    /// Its name.
+    pub name: Name,
+    /// Its realm, which never changes.
+    pub realm: Name,
+}
+
+impl Named {
+    /// Out of its configuration.
+    pub fn of(config: &NetworkConfig) -> Self {
+        Self { name: config.name.clone(), realm: config.realm.clone() }
+    }
+}
+
+/// Of a network, from which batch and step on it had which name; ascending.
+type Times = Vec<((u64, u32), Arc<Named>)>;
+
+/// Names of all networks that were heard of.
+#[derive(Debug, Default)]
+pub struct Names(RwLock<HashMap<NetworkId, Times>>);
+
+impl Names {
+    /// From this batch on a network is called so.
+    pub fn note(&self, network: NetworkId, (seq, step): (u64, u32), named: Named) {
+        let mut names = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let times = names.entry(network).or_default();
+        let at = times.partition_point(|(when, _)| *when <= (seq, step));
+        let before = at.checked_sub(1).map(|before| &times[before].1);
+        if before.is_none_or(|before| **before != named) {
+            times.insert(at, ((seq, step), Arc::new(named)));
+        }
+    }
+
+    /// Notes what a batch says of names. Cost: a look at each of its steps.
+    pub fn read(&self, batch: &Batch) {
+        let mut at = 0;
+        for act in &batch.acts {
+            for step in &act.steps {
+                at += 1;
+                if let (Key::Config, Some(State::Config(config))) = (step.key, &step.state) {
+                    self.note(act.network, (batch.seq.0, at), Named::of(config));
+                }
+            }
+        }
+    }
+
+    /// What a network was called at a place of its shard. From before the first name that is known that name is told, and
+    /// of a network of which nothing is known its id.
+    pub fn at(&self, network: NetworkId, place: &Place) -> Arc<Named> {
+        let names = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let when = (place.seq, place.steps.unwrap_or(u32::MAX));
+        let found = names.get(&network).and_then(|times| {
+            let at = times.partition_point(|(since, _)| *since <= when);
+            times.get(at.saturating_sub(1)).map(|(_, named)| Arc::clone(named))
+        });
+        found.unwrap_or_else(|| {
+            let name = network.to_string().parse().unwrap_or_else(|_| Name::default_realm());
+            Arc::new(Named { name, realm: Name::default_realm() })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(name: &str) -> Named {
+        Named { name: name.parse().unwrap(), realm: Name::default_realm() }
+    }
+
+    #[test]
+    fn a_network_is_called_what_it_was_called_then() {
+        let names = Names::default();
+        let lan = NetworkId(1);
+        names.note(lan, (7, 3), named("new"));
+        names.note(lan, (2, 1), named("old"));
+        names.note(lan, (9, 1), named("new"));
+        let at = |seq, steps| names.at(lan, &Place { seq, steps, ..Place::default() }).name.to_string();
+        assert_eq!([at(1, None), at(2, Some(1)), at(7, Some(2))], ["old", "old", "old"]);
+        assert_eq!([at(7, Some(3)), at(7, None), at(8, None), at(10, Some(1))], ["new"; 4]);
+        assert_eq!(names.at(NetworkId(5), &Place::default()).name.as_str(), NetworkId(5).to_string());
+    }
+}

@@ -1,0 +1,222 @@
+//! The page of events behind a cursor: out of the feed's memory for those who keep up, out of the store for the others.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::cursor::told;
+use super::happened::{Filter, Happened, Teller};
+use super::{Cursor, Feed, Group, Inner, Kept, WANTED_FOR_MS, lost};
+use crate::actors::committer::chain;
+use crate::actors::service::Shared;
+use crate::actors::{Applied, Fault, NotReadyReason};
+use crate::limits::{EVENTS_PAGE_BYTES, EVENTS_PAGE_MAX, EVENTS_WAIT_MS_MAX};
+use crate::store::history::Stretch;
+use crate::store::{Batch, Digest, Seq, ShardId, StoreError};
+
+/// Events behind a cursor.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Page {
+    /// In order in each network.
+    pub events: Vec<Happened>,
+    /// Behind them, and behind whatever else was looked at.
+    pub cursor: Cursor,
+    /// It came out of memory, or there was nothing: who asked keeps up.
+    pub keeps_up: bool,
+    /// Which tenure told it.
+    pub tenure: u128,
+}
+
+/// Where what is behind a cursor is found.
+enum Source {
+    Nowhere,
+    Memory(Vec<Arc<Group>>),
+    Store(Vec<Stretch>),
+}
+
+/// Why there is no page.
+enum Trouble {
+    /// The cursor leads nowhere.
+    Lost(&'static str),
+    Fault(Box<Fault>),
+}
+
+pub(super) const CUT_OFF: &str =
+    "the cursor is of a line of history that a failover of the store, or a restore, cut off";
+pub(super) const TOO_OLD: &str = "what comes behind the cursor is older than the history that is kept";
+
+/// The events behind `cursor` that `filter` wants, as many as fit into a page. Where there are none, waits for some, at
+/// most `wait_ms`: then the page is empty, and its cursor may be further on.
+///
+/// # Errors
+/// [`Fault::CursorLost`]; [`Fault::NotReady`] when the tenure is over; [`Fault::Unavailable`] if the store cannot be read.
+pub async fn page(shared: &Shared, filter: &Filter, cursor: &Cursor, wait_ms: u64) -> Result<Page, Box<Fault>> {
+    match page_or_trouble(shared, filter, cursor, wait_ms).await {
+        Ok(page) => Ok(page),
+        Err(Trouble::Fault(fault)) => Err(fault),
+        Err(Trouble::Lost(problem)) => {
+            let last_common = lost::last_common(shared, &shards_of(filter, shared), cursor).await.map_err(unread)?;
+            Err(Box::new(Fault::CursorLost { problem: problem.to_owned(), last_common }))
+        }
+    }
+}
+
+async fn page_or_trouble(shared: &Shared, filter: &Filter, from: &Cursor, wait_ms: u64) -> Result<Page, Trouble> {
+    let feed = &shared.feed;
+    let mut changed = feed.changed.subscribe();
+    let until = tokio::time::Instant::now() + Duration::from_millis(wait_ms.min(EVENTS_WAIT_MS_MAX));
+    let shards = shards_of(filter, shared);
+    let mut cursor = from.clone();
+    loop {
+        changed.mark_unchanged();
+        let source = feed.source(&shards, &cursor, shared.clock.boot_ms())?;
+        let (waits, keeps_up) = (matches!(source, Source::Nowhere), !matches!(source, Source::Store(_)));
+        let events = match source {
+            Source::Nowhere => Vec::new(),
+            Source::Memory(groups) => from_memory(shared, filter, &shards, &mut cursor, &groups)?,
+            Source::Store(stretches) => from_store(shared, filter, &mut cursor, stretches).await?,
+        };
+        if !events.is_empty() || !keeps_up || tokio::time::Instant::now() >= until {
+            return Ok(Page { events, cursor, keeps_up, tenure: feed.tenure });
+        }
+        if waits {
+            // Its end is that of the wait; and the sender is part of what is shared, so it is there.
+            let _ = tokio::time::timeout_at(until, changed.changed()).await;
+        }
+    }
+}
+
+/// The shards that a filter looks at.
+pub(super) fn shards_of(filter: &Filter, shared: &Shared) -> Vec<ShardId> {
+    match filter.network {
+        Some(network) => vec![shared.shard_of(network)],
+        None => (0..shared.info.shards).map(ShardId).collect(),
+    }
+}
+
+impl Feed {
+    /// Where the next events are found. Keeps what comes from now on in memory.
+    fn source(&self, shards: &[ShardId], cursor: &Cursor, now_ms: u64) -> Result<Source, Trouble> {
+        self.wanted_until_ms.store(now_ms + WANTED_FOR_MS, Ordering::Relaxed);
+        let mut inner = self.inner();
+        let Inner { tips, kept, closed } = &mut *inner;
+        if *closed {
+            return Err(Trouble::Fault(Box::new(Fault::NotReady {
+                reason: NotReadyReason::Moved,
+                retry_after_ms: 100,
+            })));
+        }
+        let mut stretches = Vec::new();
+        for &shard in shards {
+            let (place, Some(tip)) = (cursor.place(shard), tips.get(usize::from(shard.0))) else { continue };
+            let other_end = place.seq == tip.seq && place.seq > 0 && place.digest != tip.digest;
+            if place.seq > tip.seq || other_end {
+                return Err(Trouble::Lost(CUT_OFF));
+            }
+            let (after, until) = (told(&place), Seq(tip.seq));
+            if after < until {
+                stretches.push(Stretch { shard, after, until });
+            }
+        }
+        let kept = kept.get_or_insert_with(|| Kept { base: tips.clone(), groups: VecDeque::new(), bytes: 0 });
+        if stretches.is_empty() {
+            return Ok(Source::Nowhere);
+        }
+        if stretches.iter().any(|stretch| kept.base[usize::from(stretch.shard.0)].seq > stretch.after.0) {
+            return Ok(Source::Store(stretches));
+        }
+        let news =
+            |batch: &Batch| stretches.iter().any(|stretch| stretch.shard == batch.shard && batch.seq > stretch.after);
+        let first = kept.groups.iter().position(|group| group.batches.iter().any(news)).unwrap_or(0);
+        let mut steps = 0;
+        let groups = kept.groups.iter().skip(first).take_while(|group| {
+            let room = steps < EVENTS_PAGE_MAX;
+            steps += group.batches.iter().flat_map(|batch| &batch.acts).map(|act| act.steps.len()).sum::<usize>();
+            room
+        });
+        Ok(Source::Memory(groups.map(Arc::clone).collect()))
+    }
+}
+
+/// Tells one batch, if it is the next one of its shard. `digest` is of the line with it, behind one of which `parent` is.
+/// False: the page is full.
+fn tell(
+    teller: &mut Teller<'_>,
+    cursor: &mut Cursor,
+    events: &mut Vec<Happened>,
+    batch: &Batch,
+    (parent, digest): (Digest, Digest),
+) -> Result<bool, Trouble> {
+    let mut place = cursor.place(batch.shard);
+    let next = told(&place).0 + 1;
+    if batch.seq.0 < next {
+        return Ok(true);
+    }
+    if batch.seq.0 > next {
+        return Err(Trouble::Lost(TOO_OLD));
+    }
+    let begun = place.seq == batch.seq.0;
+    if Digest(place.digest) != if begun { digest } else { parent } {
+        return Err(Trouble::Lost(CUT_OFF));
+    }
+    let room = EVENTS_PAGE_MAX - events.len();
+    let all = teller.tell(batch, digest, &mut place, room, |event| events.push(event));
+    cursor.advance(place);
+    Ok(all && events.len() < EVENTS_PAGE_MAX)
+}
+
+fn from_memory(
+    shared: &Shared,
+    filter: &Filter,
+    shards: &[ShardId],
+    cursor: &mut Cursor,
+    groups: &[Arc<Group>],
+) -> Result<Vec<Happened>, Trouble> {
+    let (mut events, mut teller) = (Vec::new(), Teller::new(filter, &shared.feed.names));
+    for group in groups {
+        let batches = group.batches.iter().zip(&group.digests).filter(|(batch, _)| shards.contains(&batch.shard));
+        for (batch, &digests) in batches {
+            if !tell(&mut teller, cursor, &mut events, batch, digests)? {
+                return Ok(events);
+            }
+        }
+    }
+    Ok(events)
+}
+
+async fn from_store(
+    shared: &Shared,
+    filter: &Filter,
+    cursor: &mut Cursor,
+    stretches: Vec<Stretch>,
+) -> Result<Vec<Happened>, Trouble> {
+    let unread = |error| Trouble::Fault(unread(error));
+    let recorded = shared.store.recorded(stretches, EVENTS_PAGE_BYTES).await.map_err(unread)?;
+    if recorded.is_empty() {
+        // It is durable: it was there.
+        return Err(Trouble::Lost(TOO_OLD));
+    }
+    let (mut events, mut teller) = (Vec::new(), Teller::new(filter, &shared.feed.names));
+    for one in &recorded {
+        let place = cursor.place(one.shard);
+        let known = Digest(place.digest);
+        let digest = if one.seq.0 == place.seq { one.digest.or(Some(known)) } else { one.follows(known) };
+        if one.seq.0 > told(&place).0 + 1 {
+            return Err(Trouble::Lost(TOO_OLD));
+        }
+        let digest = digest.ok_or(Trouble::Lost(CUT_OFF))?;
+        let batch = one.decode().map_err(unread)?;
+        if !tell(&mut teller, cursor, &mut events, &batch, (known, digest))? {
+            break;
+        }
+    }
+    Ok(events)
+}
+
+pub(super) fn unread(error: StoreError) -> Box<Fault> {
+    let problem = format!("the history cannot be read: {}", chain(&error));
+    Box::new(Fault::Unavailable { applied: Applied::No, problem })
+}

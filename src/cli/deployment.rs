@@ -1,0 +1,280 @@
+//! `allod deployment …`: what a deployment wishes, from a file; and how its plans end.
+//!
+//! ```text
+//! file ─read, checked whole─▶ deployment.plan │ deployment.apply ─▶ table, and the command that ends the plan
+//! ```
+//!
+//! A file holds the members of the request: `deployment`, `instances`, `groups`. It is read by the protocol's own types, so
+//! it is refused in the same words as a request. `plan` and `apply` are here; the other commands are one call each, which
+//! `perform` makes.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::args::{Ask, Change, params_of};
+use super::document::{self, Form};
+use super::exit::Exit;
+use super::failure::Failure;
+use super::output::table::wrapped;
+use super::quote::shell;
+use super::session::{Done, Session};
+use super::shown;
+use crate::core::plural::counted;
+use crate::wire;
+
+/// What `--help` says about files.
+const FILE_HELP: &str = "\
+A file holds all that the deployment wishes, as TOML, YAML or JSON:
+
+  deployment = \"shop\"
+
+  [[instances]]
+  id = \"web/0\"
+  zone = \"z1\"        # may be left out
+  fresh = true       # wants another address than before; may be left out
+  networks = [
+    { network = \"lan\", address = \"10.0.0.10\" },
+    { network = \"lan\", slot = \"v6\", family = 6 },  # or pool, or subnet
+  ]
+
+  [[groups]]
+  name = \"db\"
+  instances = [\"db/0\", \"db/1\"]
+  zones = [\"z1\", \"z2\"]
+  networks = [{ network = \"lan\", static_ips = [\"10.0.0.20-10.0.0.29\"] }]";
+
+/// Deployments: plan, apply, commit, revert what instances wish.
+#[derive(Debug, Subcommand)]
+pub enum DeploymentCommand {
+    /// Show what `apply` would do, and change nothing
+    #[command(after_long_help = FILE_HELP)]
+    Plan(Plan),
+    /// Grant what a file wishes (TOML, YAML or JSON), in all networks or none
+    ///
+    /// What is wished no more stays held until the plan is committed, so that
+    /// machines can be changed in between.
+    #[command(after_long_help = FILE_HELP)]
+    Apply(Apply),
+    /// Let go what a plan made obsolete, and keep its promises
+    Commit(Settle),
+    /// Let go what a plan granted, as if it had not been applied; asks first
+    Revert(Settle),
+    /// Show what the instances of a deployment hold
+    Get(Named),
+    /// List deployments, and since when a plan waits for its commit
+    List(List),
+    /// Release all that a deployment holds, and forget it; asks first
+    Delete(Delete),
+}
+
+/// `deployment.plan`.
+#[derive(Debug, Args)]
+pub struct Plan {
+    /// The file; `-` reads it from stdin
+    file: PathBuf,
+}
+
+/// `deployment.apply`.
+#[derive(Debug, Args)]
+pub struct Apply {
+    /// The file; `-` reads it from stdin
+    file: PathBuf,
+    #[command(flatten)]
+    change: Change,
+}
+
+/// `deployment.commit`, `deployment.revert`.
+#[derive(Debug, Args, Serialize)]
+pub struct Settle {
+    /// Name of the deployment
+    #[serde(rename = "deployment")]
+    name: String,
+    /// The number that `apply` answered
+    #[arg(long, value_name = "N")]
+    plan: u64,
+    /// Only this instance; may be repeated
+    #[arg(long = "instance", value_name = "ID")]
+    instances: Vec<String>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    change: Change,
+}
+
+/// `deployment.get`.
+#[derive(Debug, Args, Serialize)]
+pub struct Named {
+    /// Name of the deployment
+    #[serde(rename = "deployment")]
+    name: String,
+}
+
+/// `deployment.list`.
+#[derive(Debug, Args, Serialize)]
+pub struct List {
+    /// At most so many
+    #[arg(long)]
+    limit: Option<u64>,
+    /// Continue after this (`next` of an earlier answer)
+    #[arg(long, value_name = "NEXT")]
+    after: Option<String>,
+}
+
+/// `deployment.delete`.
+#[derive(Debug, Args, Serialize)]
+pub struct Delete {
+    /// Name of the deployment
+    #[serde(rename = "deployment")]
+    name: String,
+    #[command(flatten)]
+    #[serde(flatten)]
+    change: Change,
+}
+
+impl DeploymentCommand {
+    /// The call that it is, or the command itself where it reads a file.
+    pub fn ask(self) -> Result<Ask, Self> {
+        Ok(match self {
+            Self::Plan(_) | Self::Apply(_) => return Err(self),
+            Self::Commit(args) => Ask::new("deployment.commit", &args),
+            Self::Revert(args) => Ask::new("deployment.revert", &args).destructive(true),
+            Self::Get(args) => Ask::new("deployment.get", &args),
+            Self::List(args) => Ask::new("deployment.list", &args),
+            Self::Delete(args) => Ask::new("deployment.delete", &args).destructive(true),
+        })
+    }
+}
+
+/// `plan` and `apply`.
+pub async fn run(session: &mut Session, command: DeploymentCommand) -> Done<Exit> {
+    let (method, file, change) = match command {
+        DeploymentCommand::Plan(args) => ("deployment.plan", args.file, Change::default()),
+        DeploymentCommand::Apply(args) => ("deployment.apply", args.file, args.change),
+        // Each of them is a call.
+        DeploymentCommand::Commit(_)
+        | DeploymentCommand::Revert(_)
+        | DeploymentCommand::Get(_)
+        | DeploymentCommand::List(_)
+        | DeploymentCommand::Delete(_) => return Ok(Exit::Success),
+    };
+    let mut params = read(&file).map_err(|problem| {
+        let hint = "correct the file; `allod deployment apply --help` shows one that is right";
+        Failure::new(format!("read the deployment of {}", shown(&file)), problem, hint)
+    })?;
+    params.extend(params_of(&change));
+    let ask = Ask { method, params, destructive: false };
+    let result = session.make(&ask).await?;
+    session.print(method, &ask.params, &result)?;
+    session.say(&words(
+        ask.text("deployment").unwrap_or_default(),
+        &result,
+        method == "deployment.apply" && !change.dry_run,
+    ));
+    Ok(Exit::Success)
+}
+
+/// The params that a file holds; `-` is stdin.
+///
+/// # Errors
+/// What is wrong with it, in the protocol's words.
+pub fn read(path: &Path) -> Result<Map<String, Value>, String> {
+    parse(&document::text(path)?, Form::of(path))
+}
+
+/// The params that a text holds.
+///
+/// # Errors
+/// What is wrong with it, in the protocol's words.
+pub fn parse(text: &str, form: Form) -> Result<Map<String, Value>, String> {
+    let Value::Object(members) = document::content(text, form)? else {
+        return Err("it must hold `deployment`, the name, and `instances` or `groups`".to_owned());
+    };
+    // The params of a plan are those of an apply, without what belongs to one request; but this one.
+    if members.contains_key("deadline_ms") {
+        return Err("unknown member `deadline_ms`: it belongs to a request, not into a file".to_owned());
+    }
+    let request = wire::parse("deployment.plan", &Value::Object(members).to_string());
+    let refused = |message: &str| message.trim_start_matches("deployment.plan: ").to_owned();
+    let canonical =
+        request.map_err(|error| refused(&error.message))?.params_json().map_err(|error| error.to_string())?;
+    match serde_json::from_str(&canonical) {
+        Ok(Value::Object(members)) => Ok(members),
+        Ok(_) | Err(_) => Err("it cannot be written as JSON".to_owned()),
+    }
+}
+
+/// What became of the wishes, in a line; and the commands that end the plan.
+fn words(name: &str, result: &Value, applied: bool) -> String {
+    let list = |of: &Value, member: &str| of.get(member).and_then(Value::as_array).cloned().unwrap_or_default();
+    let slots = list(result, "instances").iter().flat_map(|instance| list(instance, "networks")).collect::<Vec<_>>();
+    let of = |state: &str| slots.iter().filter(|slot| slot["state"] == state).count();
+    let counts = ["new", "promised", "kept"].map(|state| (of(state), state));
+    let obsolete = (list(result, "obsolete").len(), "obsolete");
+    let counts = counts.into_iter().chain([obsolete]).filter(|(count, _)| *count > 0);
+    let counts: Vec<String> = counts.map(|(count, state)| format!("{count} {state}")).collect();
+    let counts = if counts.is_empty() { "nothing is wished or held".to_owned() } else { counts.join(", ") };
+    let Some(plan) = result.get("plan").and_then(Value::as_u64).filter(|_| applied) else {
+        return format!("{counts}; nothing was changed");
+    };
+    let instances = counted(list(result, "instances").len(), "instance");
+    let ends = format!("{} --plan {plan}", shell(name));
+    let lines = [
+        format!("plan {plan} of {instances}: {counts}"),
+        format!("once they use what is theirs now: `allod deployment commit {ends}`"),
+        format!("to take it back: `allod deployment revert {ends}`"),
+    ];
+    lines.map(|line| wrapped(&line, 78, 2)).join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_the_params_of_the_request_in_every_form() {
+        let expected = json!({"deployment": "shop", "instances": [
+            {"id": "web/0", "zone": "z1", "networks": [{"network": "lan", "address": "10.0.0.5"}]}]});
+        let toml = "deployment = \"shop\"\n[[instances]]\nid = \"web/0\"\nzone = \"z1\"\n\
+                    networks = [{ network = \"lan\", address = \"10.0.0.5\" }]\n";
+        let yaml =
+            "deployment: shop\ninstances:\n- {id: web/0, zone: z1, networks: [{network: lan, address: 10.0.0.5}]}\n";
+        for (text, form) in [
+            (toml.to_owned(), Form::Toml),
+            (yaml.to_owned(), Form::Yaml),
+            (expected.to_string(), Form::Json),
+            (yaml.to_owned(), Form::Any),
+        ] {
+            assert_eq!(Value::Object(parse(&text, form).unwrap()), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_file_that_the_help_shows_is_right() {
+        let (_, shown) = FILE_HELP.split_once("\n\n").unwrap();
+        let members = parse(shown, Form::Toml).unwrap();
+        assert_eq!(members.keys().collect::<Vec<_>>(), ["deployment", "instances", "groups"]);
+    }
+
+    #[test]
+    fn what_is_wrong_in_a_file_is_said_in_the_words_of_the_protocol() {
+        for (text, said) in [
+            ("instances: []", "`deployment` is missing"),
+            ("deployment: shop\ninstances: [{id: a}]", "`instances[0].networks` is missing"),
+            ("deployment: shop\ninstances: [{id: a, networks: [{network: lan, adress: 10.0.0.5}]}]", "`address`"),
+            ("deployment: shop\ninstances: [{id: a, networks: [{network: lan, address: 10.0.0.05}]}]", "leading zero"),
+            ("deployment: shop\ndry_run: true", "`dry_run`"),
+            ("deployment: shop\nreason: because", "`reason`"),
+            ("deployment: shop\ndeadline_ms: 3", "`deadline_ms`"),
+            ("deployment: shop\ndeployment: shop", "duplicate"),
+            ("", "it must hold `deployment`"),
+            ("- deployment: shop", "it must hold `deployment`"),
+        ] {
+            let problem = parse(text, Form::Yaml).unwrap_err();
+            assert!(problem.contains(said), "{text}: {problem}");
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Files that people write for the server, in TOML, YAML or JSON: text to one JSON value, whatever it was written in.
+//!
+//! What the value must hold is the business of its reader (`apply::file`, `deployment::file`), which has it judged by the
+//! protocol's own types.
+
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+
+use serde_json::Value;
+
+/// What a text is written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// TOML.
+    Toml,
+    /// YAML.
+    Yaml,
+    /// JSON.
+    Json,
+    /// Whichever it can be read as: TOML, JSON, YAML.
+    Any,
+}
+
+impl Form {
+    /// What the name of a file says; only stdin (`-`) has none that tells.
+    pub fn of(path: &Path) -> Self {
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        match extension {
+            Some("yaml" | "yml") => Self::Yaml,
+            Some("json") => Self::Json,
+            Some(_) | None if path.as_os_str() == "-" => Self::Any,
+            Some(_) | None => Self::Toml,
+        }
+    }
+}
+
+/// Brackets of YAML that may be open at once. The reader of YAML takes time with the square of it.
+const DEPTH_MAX: usize = 1_000;
+
+/// Are so many brackets open anywhere? Those inside of strings count too: no file of ours has that many.
+fn opens_deeper_than(text: &str, most: usize) -> bool {
+    let mut open = 0usize;
+    text.bytes().any(|byte| {
+        match byte {
+            b'[' | b'{' => open += 1,
+            b']' | b'}' => open = open.saturating_sub(1),
+            _ => {}
+        }
+        open > most
+    })
+}
+
+/// The text of a file, or of stdin for `-`.
+///
+/// # Errors
+/// Why it cannot be read.
+pub fn text(path: &Path) -> Result<String, String> {
+    if path.as_os_str() == "-" {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text).map_err(|error| error.to_string())?;
+        Ok(text)
+    } else {
+        fs::read_to_string(path).map_err(|error| error.to_string())
+    }
+}
+
+/// The content of a text. Nothing at all is null.
+///
+/// # Errors
+/// Where it is not written as it should be.
+pub fn content(text: &str, form: Form) -> Result<Value, String> {
+    let from_yaml = || {
+        if opens_deeper_than(text, DEPTH_MAX) {
+            return Err(format!("it opens more than {DEPTH_MAX} brackets at once; such a file has a handful"));
+        }
+        serde_yaml_ng::from_str(text).map_err(|error| error.to_string()).and_then(once)
+    };
+    let from_json = || serde_json::from_str(text).map_err(|error| format!("it is no JSON: {error}")).and_then(once);
+    let from_toml =
+        || toml::from_str::<Value>(text).map_err(|error| format!("it is no TOML\n{}", error.to_string().trim_end()));
+    match form {
+        Form::Toml => from_toml(),
+        Form::Yaml => from_yaml(),
+        Form::Json => from_json(),
+        Form::Any => from_toml().or_else(|_| from_json()).or_else(|_| from_yaml()),
+    }
+}
+
+/// The same in JSON's terms. It was read as a value of YAML, as that refuses a member that is there twice.
+fn once(value: serde_yaml_ng::Value) -> Result<Value, String> {
+    serde_json::to_value(value).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_same_content_is_read_from_every_form() {
+        let expected = json!({"a": [{"b": 1}]});
+        for (text, name) in [
+            ("[[a]]\nb = 1\n", "x.toml"),
+            ("a:\n- b: 1\n", "x.yaml"),
+            ("a:\n- b: 1\n", "x.yml"),
+            ("{\"a\":[{\"b\":1}]}", "x.json"),
+            ("{\"a\":[{\"b\":1}]}", "-"),
+            ("a:\n- b: 1\n", "-"),
+            ("[[a]]\nb = 1\n", "-"),
+        ] {
+            assert_eq!(content(text, Form::of(Path::new(name))).unwrap(), expected, "{name}");
+        }
+        assert_eq!(content("", Form::Yaml).unwrap(), Value::Null);
+    }
+
+    #[test]
+    fn a_member_that_is_there_twice_is_refused_in_every_form() {
+        for (text, form) in
+            [("a = 1\na = 2\n", Form::Toml), ("a: 1\na: 2\n", Form::Yaml), ("{\"a\":1,\"a\":2}", Form::Json)]
+        {
+            assert!(content(text, Form::Any).is_err(), "{text}");
+            assert!(content(text, form).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Deployments drawn for people: what became of each wish, and what is let go with the commit.
+
+use serde_json::Value;
+
+use super::show::{held_address, list, text};
+use super::table::{Table, fields};
+
+/// Columns in which nothing is said are left out.
+const PLAIN: [(&str, &str); 3] = [("SLOT", "0"), ("ADDRESS", ""), ("IN PLACE OF", "")];
+
+/// `deployment.plan`, `deployment.apply`: every wish by what became of it, then what is let go.
+pub(super) fn planned(result: &Value, width: Option<usize>) -> String {
+    let mut table = Table::new(&["STATE", "ADDRESS", "NETWORK", "INSTANCE", "SLOT", "IN PLACE OF"]);
+    for instance in list(result, "instances") {
+        for slot in list(instance, "networks") {
+            table.row(vec![
+                text(slot, "state"),
+                slot.get("reservation").map_or_else(String::new, held_address),
+                text(slot, "network"),
+                text(instance, "id"),
+                text(slot, "slot"),
+                text(slot, "replaces"),
+            ]);
+        }
+    }
+    for held in list(result, "obsolete") {
+        table.row(holding("obsolete", &text(held, "owner"), held));
+    }
+    drawn(table, width)
+}
+
+/// `deployment.get`.
+pub(super) fn deployment(result: &Value, width: Option<usize>) -> String {
+    let mut table = Table::new(&["STATE", "ADDRESS", "NETWORK", "INSTANCE", "SLOT", "IN PLACE OF"]);
+    for instance in list(result, "instances") {
+        let id = text(instance, "id");
+        list(instance, "reservations").for_each(|held| table.row(holding("held", &id, held)));
+        list(instance, "obsolete").for_each(|held| table.row(holding("obsolete", &id, held)));
+    }
+    let head = fields(&[
+        ("deployment", text(result, "deployment")),
+        ("plan", text(result, "plan")),
+        ("uncommitted since", text(result, "uncommitted_since")),
+    ]);
+    let table = drawn(table, width);
+    if table.is_empty() { head } else { format!("{head}\n{table}") }
+}
+
+/// `deployment.list`. A plan is a number to copy, so it is not grouped.
+pub(super) fn deployments(result: &Value, width: Option<usize>) -> String {
+    let mut table = Table::new(&["DEPLOYMENT", "#PLAN", "UNCOMMITTED SINCE"]);
+    for deployment in list(result, "deployments") {
+        table.row(vec![
+            text(deployment, "deployment"),
+            text(deployment, "plan"),
+            text(deployment, "uncommitted_since"),
+        ]);
+    }
+    if table.is_empty() { String::new() } else { table.render(width) }
+}
+
+fn holding(state: &str, instance: &str, held: &Value) -> Vec<String> {
+    let instance = instance.to_owned();
+    vec![state.to_owned(), held_address(held), text(held, "network"), instance, text(held, "slot"), String::new()]
+}
+
+fn drawn(table: Table, width: Option<usize>) -> String {
+    if table.is_empty() { String::new() } else { table.without_plain_columns(&PLAIN).render(width) }
+}

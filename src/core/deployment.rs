@@ -1,0 +1,167 @@
+//! Deployments: the record that outlives a run, what a run wishes of one network, and what became of each wish.
+//!
+//! A deployment `D` is the scope `D`; an instance's id is its owner. What is held is written in the reservations
+//! themselves: which plan granted one ([`Reservation::granted_by`]), which made it [obsolete], for whom it is kept
+//! ([`Planned`]). So a commit or revert needs no list of what a plan did, and whatever happens between (a release, a
+//! renewal, a transfer) is seen by it. The record says only which plan is the latest and how it ended.
+//!
+//! Neighbours: `network::deploy` and `network::settle` decide in one network; `actors::coordinator` joins the networks of
+//! a deployment and its record into one commit.
+//!
+//! [`Reservation::granted_by`]: crate::core::state::Reservation::granted_by
+//! [obsolete]: crate::core::state::Obsolete
+//! [`Planned`]: crate::core::state::Planned
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use compact_str::CompactString;
+use serde::{Deserialize, Serialize};
+
+use super::address::{Address, Range};
+use super::command::Wish;
+use super::outcome::View;
+use super::types::{NetworkId, Owner, Scope, Slot, Version, WallTime};
+
+/// Identity of a deployment's record: made of its name, so that two acts on one name meet before there is a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DeploymentId(pub u128);
+
+impl DeploymentId {
+    /// The id under which its record is stored: among those of the networks, of which it is none. Networks have random
+    /// ids (version 4 of UUID), these are version 8.
+    pub fn as_network(self) -> NetworkId {
+        NetworkId((self.0 & !(0xf << 76) & !(0b11 << 62)) | (0x8 << 76) | (0b10 << 62))
+    }
+}
+
+/// How the latest plan of a deployment ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Stage {
+    /// Neither committed nor reverted.
+    Open,
+    /// Committed, or it had nothing to commit.
+    Committed,
+    /// Reverted.
+    Reverted,
+}
+
+/// The record of a deployment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Deployment {
+    /// Its name, which is the scope of what it holds.
+    pub name: Scope,
+    /// The latest plan. Never given again, not even after the deployment was deleted and made anew.
+    pub plan: u64,
+    /// Hash of what that plan wished: the same wishes again are the same plan.
+    pub wishes: u128,
+    /// How that plan ended.
+    pub stage: Stage,
+    /// Since when something granted, promised or made obsolete is not committed.
+    pub uncommitted_since: Option<WallTime>,
+    /// Rises by one with each change of the record.
+    pub version: Version,
+}
+
+/// What one wish asks for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Wanted {
+    /// An address that the network picks.
+    Automatic(Box<Wish>),
+    /// This one.
+    Static(Address),
+    /// One of the list of its group, as it is dealt.
+    Dealt(usize),
+}
+
+/// What an instance wishes of a network, for one slot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeployWish {
+    /// Its place among all wishes of the request.
+    pub place: usize,
+    /// The instance.
+    pub owner: Owner,
+    /// For which slot.
+    pub slot: Slot,
+    /// Where the instance lives.
+    pub zone: Option<CompactString>,
+    /// What it holds is not to be kept.
+    pub fresh: bool,
+    /// What.
+    pub wanted: Wanted,
+}
+
+impl DeployWish {
+    /// The same where so many lists stand before its own.
+    pub fn behind(mut self, lists: usize) -> Self {
+        if let Wanted::Dealt(list) = &mut self.wanted {
+            *list += lists;
+        }
+        self
+    }
+}
+
+/// The part of a `deployment.plan` or `deployment.apply` that falls on one network.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Deploy {
+    /// The deployment.
+    pub scope: Scope,
+    /// Number of this plan.
+    pub plan: u64,
+    /// It is the latest plan again: what it granted is what it wished.
+    pub again: bool,
+    /// That plan was not committed yet: what it granted is new still.
+    pub open: bool,
+    /// What is wished here.
+    pub wishes: Vec<DeployWish>,
+    /// Addresses that a group deals to its instances here, in order.
+    pub lists: Vec<Vec<Range>>,
+    /// Every instance that the request names, here or elsewhere.
+    pub listed: Arc<BTreeSet<Owner>>,
+}
+
+/// What became of a wish.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SlotState {
+    /// What was held is what is wished.
+    Kept,
+    /// Granted by this plan.
+    New,
+    /// Kept for the instance until who holds it lets it go.
+    Promised,
+    /// The infrastructure picks the address.
+    None,
+}
+
+/// What became of a wish, and what stands for it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Deployed {
+    /// Place of the wish.
+    pub place: usize,
+    /// What became of it.
+    pub state: SlotState,
+    /// What is held or promised. A promise is shown as it will be, with the generation 0.
+    pub view: Option<View>,
+    /// The address that the instance held in this slot and lets go.
+    pub replaces: Option<Address>,
+}
+
+/// The part of a `deployment.commit` or `deployment.revert` that falls on one network.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settle {
+    /// The deployment.
+    pub scope: Scope,
+    /// Its latest plan.
+    pub plan: u64,
+    /// These instances only.
+    pub instances: Option<Arc<BTreeSet<Owner>>>,
+    /// Take it back, instead of letting go what it leaves.
+    pub revert: bool,
+}
+
+impl Settle {
+    /// Is this instance meant?
+    pub fn covers(&self, owner: &Owner) -> bool {
+        self.instances.as_ref().is_none_or(|instances| instances.contains(owner))
+    }
+}

@@ -1,0 +1,479 @@
+//! `deployment.plan` and `deployment.apply`, the part that falls on one network.
+//!
+//! ```text
+//! 1 keep      what is held and still fits; what a plan before made obsolete and is wished again, too
+//! 2 leave     the rest becomes obsolete; where the wish of its slot is only promised, it stays current and leaves later
+//! 3 promise   a named address that another instance lets go is kept for who wishes it
+//! 4 grant     named addresses, then automatic ones: nothing that this plan lets go is free before its commit
+//! ```
+//!
+//! All of it is decided before the first step is written down, so that a refusal changes nothing.
+//!
+//! Review notes: can a wish end in two reservations, or a reservation be kept by two wishes? Is a repeat without steps?
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use super::Network;
+use super::draft::{Draft, held_by};
+use crate::core::address::{Address, Range};
+use crate::core::command::{Context, GrantOptions, Wish};
+use crate::core::deployment::{Deploy, DeployWish, Deployed, SlotState, Wanted};
+use crate::core::outcome::{Decision, Outcome};
+use crate::core::refusal::Refusal;
+use crate::core::state::{
+    Entry, EventKind, NetworkKind, Obsolete, Planned, PoolKind, Promise, Reservation, ReservationKind,
+};
+use crate::core::types::{Generation, Owner, Slot, SlotKey};
+
+/// A holding of the deployment.
+type Holding<'a> = (Address, &'a Arc<Reservation>);
+
+/// What is to be done about a wish.
+enum Course<'a> {
+    /// It is held.
+    Keep(Holding<'a>),
+    /// It is held, obsolete.
+    Revive(Holding<'a>),
+    /// It is to be granted, in place of what the slot holds.
+    Grant(Option<Address>),
+    /// It is held by another instance, which lets it go; what the slot holds stays until then.
+    Await(Address, Option<Address>),
+    /// The infrastructure picks.
+    Nothing,
+}
+
+/// What the holdings of the deployment are from here on.
+#[derive(Default)]
+struct Fates {
+    /// Held on, by some wish.
+    kept: BTreeSet<Address>,
+    /// Slots of which the wish is only promised.
+    awaiting: BTreeSet<(Owner, Slot)>,
+    /// For whom an address is kept.
+    promises: BTreeMap<Address, (Owner, Slot)>,
+}
+
+impl Network {
+    /// Decides what a deployment wishes of this network.
+    pub(super) fn deploy(&self, ask: &Deploy, context: Context) -> Result<Decision, Refusal> {
+        let ask = &self.deal(ask)?;
+        self.wished_once(ask)?;
+        let mut refused = Refused::default();
+        let mut courses: Vec<Option<Course<'_>>> = Vec::with_capacity(ask.wishes.len());
+        let mut fates = Fates::default();
+        for wish in &ask.wishes {
+            let course = refused.note(wish, self.course(ask, wish));
+            if let Some(Course::Keep((address, _)) | Course::Revive((address, _))) = course {
+                fates.kept.insert(address);
+            }
+            courses.push(course);
+        }
+        // Only now is it known who lets what go.
+        for (wish, course) in ask.wishes.iter().zip(&mut courses) {
+            if let (Some(Course::Grant(replaces)), Wanted::Static(address)) = (&course, &wish.wanted)
+                && let Some(held) = self.let_go_by_another(ask, wish, *address, &fates)
+            {
+                if let Some((owner, slot)) = fates.promises.get(address) {
+                    let taker = SlotKey { scope: ask.scope.clone(), owner: owner.clone(), slot: slot.clone() };
+                    refused.note::<()>(wish, Err(self.wished_twice(*address, &taker, held)));
+                    continue;
+                }
+                fates.promises.insert(*address, (wish.owner.clone(), wish.slot.clone()));
+                fates.awaiting.insert((wish.owner.clone(), wish.slot.clone()));
+                *course = Some(Course::Await(*address, *replaces));
+            }
+        }
+        let mut draft = Draft::new(self, context);
+        draft.granted_by = NonZeroU64::new(ask.plan);
+        let (obsolete, mut changed) = self.leave(ask, &fates, &mut draft);
+        let mut deployed = Vec::with_capacity(courses.len());
+        // Named addresses come first: an automatic grant must not take what is named.
+        let named = |wish: &DeployWish| matches!(wish.wanted, Wanted::Static(_));
+        let both = ask.wishes.iter().zip(&courses);
+        for (wish, course) in both.clone().filter(|(w, _)| named(w)).chain(both.filter(|(w, _)| !named(w))) {
+            changed |= matches!(course, Some(Course::Grant(_)));
+            if let Some(course) = course
+                && let Some(done) = refused.note(wish, self.carry_out(ask, wish, course, &fates, &mut draft))
+            {
+                deployed.push(done);
+            }
+        }
+        refused.end()?;
+        let mut views = Vec::with_capacity(obsolete.len());
+        for (address, held) in obsolete {
+            views.push(draft.view(address, held));
+        }
+        Ok(draft.finish(Outcome::Deployed { slots: deployed, obsolete: views, changed }))
+    }
+
+    /// What is to be done about a wish, as far as it can be said without the others.
+    fn course<'a>(&'a self, ask: &Deploy, wish: &DeployWish) -> Result<Course<'a>, Refusal> {
+        self.is_open()?;
+        let holder = holder_of(ask, wish);
+        let current = self.holdings.slot(&holder);
+        let replaces = current.map(|(address, _)| address);
+        match &wish.wanted {
+            Wanted::Automatic(_) if self.config.kind == NetworkKind::Dynamic => Ok(Course::Nothing),
+            Wanted::Automatic(wanted) => {
+                let wanted = &with_zone(wanted, wish);
+                let selection = self.select(wanted)?;
+                let fits = |(address, held): &Holding<'_>| {
+                    let granted_by_it = ask.again && held.granted_by.map(NonZeroU64::get) == Some(ask.plan);
+                    if wish.fresh && !granted_by_it {
+                        return false;
+                    }
+                    let any = self.config.kind == NetworkKind::Vip && *wanted == with_zone(&Wish::default(), wish);
+                    any || self.may_stay(*address)
+                        && !self.is_static(*address)
+                        && self.differences(wanted, &selection, *address, held).is_empty()
+                };
+                if let Some(held) = current.filter(fits) {
+                    return Ok(Course::Keep(held));
+                }
+                let let_go = self.obsolete_of(&holder).filter(fits).max_by_key(|(_, held)| held.generation);
+                Ok(let_go.map_or(Course::Grant(replaces), Course::Revive))
+            }
+            Wanted::Static(address) => {
+                let wanted = &with_zone(&Wish::default(), wish);
+                let single = |held: &Reservation| held.prefix_length == address.family().width();
+                let own = current.filter(|(at, held)| at == address && single(held)).map(Course::Keep);
+                let let_go = || self.obsolete_of(&holder).find(|(at, held)| at == address && single(held));
+                if let Some(course) = own.or_else(|| let_go().map(Course::Revive)) {
+                    return self.claim_admitted(*address, None, wanted).map(|()| course);
+                }
+                match self.holdings.covering(*address) {
+                    // A block stays whole until the commit, also for who lets it go.
+                    Some((base, Entry::Held(held))) if held.holder == holder => {
+                        let (network, held_by) = (self.config.name.clone(), Box::new(held_by(held)));
+                        Err(Refusal::AlreadyInUse { network, address: base, held_by })
+                    }
+                    Some(_) | None => Ok(Course::Grant(replaces)),
+                }
+            }
+            // It was dealt by now.
+            Wanted::Dealt(_) => Ok(Course::Nothing),
+        }
+    }
+
+    /// What a slot held until a plan made it obsolete.
+    fn obsolete_of<'a>(&'a self, holder: &SlotKey) -> impl Iterator<Item = Holding<'a>> {
+        let slot = holder.slot.clone();
+        self.holdings
+            .of_owner(&holder.scope, &holder.owner)
+            .filter(move |(_, held)| held.obsolete.is_some() && held.holder.slot == slot)
+    }
+
+    /// May a holding go on for all that its subnet says?
+    fn may_stay(&self, address: Address) -> bool {
+        self.layout.subnet_of(address).is_some_and(|index| !self.subnets[index].draining)
+    }
+
+    fn is_static(&self, address: Address) -> bool {
+        self.layout.pool_of(address).is_some_and(|index| self.pool_config(index).kind == PoolKind::Static)
+    }
+
+    /// The holding at an address that another instance, or another slot, of the same deployment lets go by this plan.
+    fn let_go_by_another(
+        &self,
+        ask: &Deploy,
+        wish: &DeployWish,
+        address: Address,
+        fates: &Fates,
+    ) -> Option<&Arc<Reservation>> {
+        let Some(Entry::Held(held)) = self.holdings.at(address) else { return None };
+        let other = held.holder.owner != wish.owner || held.holder.slot != wish.slot;
+        let whole = held.prefix_length == address.family().width();
+        let goes = !fates.kept.contains(&address) && !self.stays_unlisted(ask, held);
+        (held.holder.scope == ask.scope && other && whole && goes).then_some(held)
+    }
+
+    /// A transient one that this plan is the first not to list: it stays.
+    fn stays_unlisted(&self, ask: &Deploy, held: &Reservation) -> bool {
+        let missed = held.planned.as_ref().and_then(|planned| planned.unlisted);
+        held.transient
+            && held.obsolete.is_none()
+            && !ask.listed.contains(&held.holder.owner)
+            && missed.is_none_or(|plan| plan >= ask.plan)
+    }
+
+    fn wished_twice(&self, address: Address, taker: &SlotKey, held: &Reservation) -> Refusal {
+        Refusal::Taken {
+            problem: format!("{address} of network `{}` is wished for {taker}, too", self.config.name),
+            address: Some(address),
+            held_by: Some(Box::new(held_by(held))),
+        }
+    }
+
+    /// Writes down what becomes of every holding of the deployment, wished or not. Answers those that are obsolete then,
+    /// and whether any was promised or let go only now.
+    fn leave(&self, ask: &Deploy, fates: &Fates, draft: &mut Draft<'_>) -> (Vec<(Address, Arc<Reservation>)>, bool) {
+        let mut all: Vec<Holding<'_>> = self.holdings.of_scope(&ask.scope).collect();
+        all.sort_unstable_by_key(|(address, _)| *address);
+        let (mut obsolete, mut changed) = (Vec::new(), false);
+        for (address, held) in all {
+            let before = held.planned.as_deref().cloned().unwrap_or_default();
+            let mut after = Reservation::clone(held);
+            let mut planned = Planned { promise: self.promise(ask, fates, address, &before), ..Planned::default() };
+            let kind = if fates.kept.contains(&address) {
+                after.obsolete = None;
+                EventKind::Updated
+            } else if held.obsolete.is_some() {
+                EventKind::Obsolete
+            } else if self.stays_unlisted(ask, held) {
+                planned.unlisted = before.unlisted.or(Some(ask.plan));
+                EventKind::Obsolete
+            } else if fates.awaiting.contains(&(held.holder.owner.clone(), held.holder.slot.clone())) {
+                planned.leaving = before.leaving.or(Some(ask.plan));
+                EventKind::Obsolete
+            } else {
+                after.obsolete = Some(Obsolete { since: draft.context.wall, plan: ask.plan });
+                // Its place within the limits is free.
+                draft.leaves(address, held);
+                EventKind::Obsolete
+            };
+            changed |= after.obsolete.is_some() && held.obsolete.is_none();
+            changed |= planned.promise.is_some() && planned.promise != before.promise;
+            changed |= planned.leaving.is_some() && before.leaving.is_none();
+            after.planned = (planned != Planned::default()).then(|| Box::new(planned));
+            let told = after.obsolete.is_some() != held.obsolete.is_some();
+            let now = if told {
+                draft.change(address, held, after, kind)
+            } else if after != **held {
+                draft.note(address, held, after)
+            } else {
+                Arc::clone(held)
+            };
+            if now.obsolete.is_some() {
+                obsolete.push((address, now));
+            }
+        }
+        (obsolete, changed)
+    }
+
+    /// For whom an address is kept from here on; as before, if it is the same one.
+    fn promise(&self, ask: &Deploy, fates: &Fates, address: Address, before: &Planned) -> Option<Promise> {
+        let (owner, slot) = fates.promises.get(&address)?;
+        let same = before.promise.as_ref().filter(|promise| promise.owner == *owner && promise.slot == *slot);
+        Some(same.cloned().unwrap_or_else(|| Promise { plan: ask.plan, owner: owner.clone(), slot: slot.clone() }))
+    }
+
+    fn carry_out(
+        &self,
+        ask: &Deploy,
+        wish: &DeployWish,
+        course: &Course<'_>,
+        fates: &Fates,
+        draft: &mut Draft<'_>,
+    ) -> Result<Deployed, Refusal> {
+        let holder = holder_of(ask, wish);
+        let place = wish.place;
+        match course {
+            Course::Nothing => Ok(Deployed { place, state: SlotState::None, view: None, replaces: None }),
+            Course::Keep((address, held)) | Course::Revive((address, held)) => {
+                let new = ask.again && ask.open && held.granted_by.map(NonZeroU64::get) == Some(ask.plan);
+                let mut now = Reservation::clone(held);
+                now.obsolete = None;
+                let view = draft.view(*address, Arc::new(now));
+                let replaced = self.obsolete_of(&holder).find(|(at, held)| {
+                    !fates.kept.contains(at) && held.obsolete.is_some_and(|obsolete| obsolete.plan == ask.plan)
+                });
+                let replaces = replaced.filter(|_| new).map(|(address, _)| address);
+                let state = if new { SlotState::New } else { SlotState::Kept };
+                Ok(Deployed { place, state, view: Some(view), replaces })
+            }
+            Course::Await(address, replaces) => {
+                self.claim_admitted(*address, None, &with_zone(&Wish::default(), wish))?;
+                let promised = promised(holder, draft.context, *address);
+                let view = draft.view(*address, Arc::new(promised));
+                Ok(Deployed { place, state: SlotState::Promised, view: Some(view), replaces: *replaces })
+            }
+            Course::Grant(replaces) => {
+                let options = GrantOptions::default();
+                let granted = match &wish.wanted {
+                    Wanted::Static(address) => {
+                        let wanted = with_zone(&Wish::default(), wish);
+                        self.claim_into(draft, &holder, *address, &wanted, false, &options)?
+                    }
+                    Wanted::Automatic(wanted) => {
+                        self.allocate_into(draft, &holder, &with_zone(wanted, wish), &options)?
+                    }
+                    Wanted::Dealt(_) => return Err(Refusal::invalid("groups", "has a wish that was not dealt")),
+                };
+                let view = Some(granted.view);
+                Ok(Deployed { place, state: SlotState::New, view, replaces: *replaces })
+            }
+        }
+    }
+
+    /// Every slot is wished for once, and every address.
+    fn wished_once(&self, ask: &Deploy) -> Result<(), Refusal> {
+        let mut refused = Refused::default();
+        let mut slots = BTreeSet::new();
+        let mut addresses: BTreeMap<Address, &DeployWish> = BTreeMap::new();
+        for wish in &ask.wishes {
+            if !slots.insert((&wish.owner, &wish.slot)) {
+                let what = format!(
+                    "a wish of instance `{}` for slot `{}` in network `{}`",
+                    wish.owner, wish.slot, self.config.name
+                );
+                refused.note::<()>(wish, Err(Refusal::NameTaken { what, differs: Vec::new() }));
+            }
+            if let Wanted::Static(address) = wish.wanted
+                && let Some(other) = addresses.insert(address, wish)
+            {
+                let problem = format!("{address} is wished for instance `{}`, too", other.owner);
+                refused.note::<()>(wish, Err(Refusal::Taken { problem, address: Some(address), held_by: None }));
+            }
+        }
+        refused.end()
+    }
+
+    /// Deals the addresses of groups: who holds one of the list keeps it, the others get the rest in order, each one in a
+    /// subnet that serves its zone.
+    fn deal(&self, ask: &Deploy) -> Result<Deploy, Refusal> {
+        let mut dealt = ask.clone();
+        for (list, ranges) in ask.lists.iter().enumerate() {
+            let of_list = |wish: &&mut DeployWish| wish.wanted == Wanted::Dealt(list);
+            let mut members: Vec<&mut DeployWish> = dealt.wishes.iter_mut().filter(of_list).collect();
+            let Some(first) = members.first().map(|wish| (**wish).clone()) else { continue };
+            let fault = |problem: String| {
+                let refusal = Refusal::invalid("static_ips", problem);
+                Err(Refusal::OfInstance { instance: first.owner.clone(), refusal: Box::new(refusal) })
+            };
+            if let Some((one, other)) = overlap(ranges) {
+                return fault(format!("lists {} twice, in {} and {}", one.first(), one.as_typed(), other.as_typed()));
+            }
+            let listed = ranges.iter().fold(0u128, |sum, range| sum.saturating_add(range.size()));
+            if listed < members.len() as u128 {
+                return fault(format!("has {listed} addresses for {} instances", members.len()));
+            }
+            if self.config.kind == NetworkKind::Dynamic {
+                let refusal = Box::new(self.takes_claims().err().unwrap_or_else(|| Refusal::invalid("static_ips", "")));
+                return Err(Refusal::OfInstance { instance: first.owner, refusal });
+            }
+            let mut kept = BTreeSet::new();
+            for wish in &mut members {
+                let holder = holder_of(ask, wish);
+                let held = self.holdings.slot(&holder).into_iter().chain(self.obsolete_of(&holder));
+                let mut listed = held.map(|(address, _)| address).filter(|address| {
+                    ranges.iter().any(|range| range.contains(*address)) && self.serves(*address, wish)
+                });
+                if let Some(address) = listed.find(|address| !kept.contains(address)) {
+                    kept.insert(address);
+                    wish.wanted = Wanted::Static(address);
+                }
+            }
+            let mut given = kept.clone();
+            // Where each zone's next address is looked for: what lies before it is given, or never serves that zone.
+            let mut cursors: BTreeMap<Option<String>, (usize, u128)> = BTreeMap::new();
+            for wish in members.into_iter().filter(|wish| wish.wanted == Wanted::Dealt(list)) {
+                let cursor = cursors.entry(wish.zone.as_ref().map(ToString::to_string)).or_insert((0, 0));
+                let Some(address) = self.next_in(ranges, cursor, &given, wish) else {
+                    let zone = wish.zone.as_deref().map_or_else(String::new, |zone| format!(" in zone `{zone}`"));
+                    return fault(format!("has too few addresses for instance `{}`{zone}", wish.owner));
+                };
+                given.insert(address);
+                wish.wanted = Wanted::Static(address);
+            }
+        }
+        Ok(dealt)
+    }
+
+    /// Does the subnet of an address serve the zone of an instance? What lies in no subnet is refused when it is claimed.
+    fn serves(&self, address: Address, wish: &DeployWish) -> bool {
+        let Some(zone) = &wish.zone else { return true };
+        self.layout.subnet_of(address).is_none_or(|index| self.subnets[index].serves(zone))
+    }
+
+    /// The next address of a list that nobody was dealt and that serves the instance. `cursor` is range and offset.
+    fn next_in(
+        &self,
+        ranges: &[Range],
+        cursor: &mut (usize, u128),
+        given: &BTreeSet<Address>,
+        wish: &DeployWish,
+    ) -> Option<Address> {
+        while let Some(range) = ranges.get(cursor.0) {
+            if cursor.1 >= range.size() {
+                *cursor = (cursor.0 + 1, 0);
+                continue;
+            }
+            let address = Address::new(range.family(), range.first().bits() + cursor.1);
+            if !self.serves(address, wish)
+                && let Some(index) = self.layout.subnet_of(address)
+            {
+                // None of the rest of this subnet does.
+                let rest = self.subnets[index].cidr.last().bits() - address.bits();
+                cursor.1 = cursor.1.saturating_add(rest).saturating_add(1);
+                continue;
+            }
+            cursor.1 += 1;
+            if !given.contains(&address) {
+                return Some(address);
+            }
+        }
+        None
+    }
+}
+
+/// Refusals of wishes: of several the first in the protocol's order, then by place, is answered.
+#[derive(Default)]
+struct Refused {
+    first: Option<(u8, usize, Refusal)>,
+}
+
+impl Refused {
+    fn note<T>(&mut self, wish: &DeployWish, result: Result<T, Refusal>) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(refusal) => {
+                let rank = (refusal.precedence(), wish.place);
+                if self.first.as_ref().is_none_or(|(precedence, place, _)| rank < (*precedence, *place)) {
+                    let refusal = Refusal::OfInstance { instance: wish.owner.clone(), refusal: Box::new(refusal) };
+                    self.first = Some((rank.0, rank.1, refusal));
+                }
+                None
+            }
+        }
+    }
+
+    fn end(self) -> Result<(), Refusal> {
+        self.first.map_or(Ok(()), |(_, _, refusal)| Err(refusal))
+    }
+}
+
+fn holder_of(ask: &Deploy, wish: &DeployWish) -> SlotKey {
+    SlotKey { scope: ask.scope.clone(), owner: wish.owner.clone(), slot: wish.slot.clone() }
+}
+
+fn with_zone(wanted: &Wish, wish: &DeployWish) -> Wish {
+    Wish { zone: wish.zone.clone(), ..wanted.clone() }
+}
+
+/// The first two ranges that share addresses.
+fn overlap(ranges: &[Range]) -> Option<(Range, Range)> {
+    let mut sorted: Vec<Range> = ranges.to_vec();
+    sorted.sort_unstable_by_key(|range| (range.first(), range.last()));
+    sorted.windows(2).find(|pair| pair[0].overlaps(pair[1])).map(|pair| (pair[0], pair[1]))
+}
+
+/// What a promise will be.
+fn promised(holder: SlotKey, context: Context, address: Address) -> Reservation {
+    Reservation {
+        prefix_length: address.family().width(),
+        holder,
+        generation: Generation(0),
+        kind: ReservationKind::Static,
+        created_at: context.wall,
+        lease: None,
+        transient: false,
+        release_with_claimant: false,
+        claimant: None,
+        obsolete: None,
+        granted_by: None,
+        planned: None,
+        details: None,
+    }
+}

@@ -1,0 +1,149 @@
+//! `deployment.commit` and `deployment.revert`, the part that falls on one network; and what keeping a promise means.
+//!
+//! Nothing is looked up in a list of what a plan did: the reservations say it themselves. So either can be repeated, and
+//! what was released or renewed meanwhile stays so.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use super::Network;
+use super::draft::Draft;
+use crate::core::address::Address;
+use crate::core::command::Context;
+use crate::core::deployment::Settle;
+use crate::core::outcome::{Decision, Outcome};
+use crate::core::state::{EventKind, Obsolete, Planned, Promise, Reservation};
+use crate::core::types::SlotKey;
+
+impl Network {
+    /// Commits a plan, or takes it back.
+    pub(super) fn settle(&self, ask: &Settle, context: Context) -> Decision {
+        let mut draft = Draft::new(self, context);
+        let mut all: Vec<(Address, &Arc<Reservation>)> = self.holdings.of_scope(&ask.scope).collect();
+        all.sort_unstable_by_key(|(address, _)| *address);
+        let released = if ask.revert { revert(self, ask, &all, &mut draft) } else { commit(ask, &all, &mut draft) };
+        let open = |held: &Reservation| {
+            !ask.covers(&held.holder.owner)
+                && (held.obsolete.is_some() || held.leaving().is_some() || granted_by(held, ask.plan))
+        };
+        // What becomes obsolete by a promise that was kept is not covered: then its own commit is to come.
+        let left = all.iter().filter(|(_, held)| open(held)).count() as u64 + draft.displaced;
+        self.and_vanish(draft, Outcome::Settled { released, left })
+    }
+}
+
+fn granted_by(held: &Reservation, plan: u64) -> bool {
+    held.granted_by.map(NonZeroU64::get) == Some(plan)
+}
+
+/// Lets go what covered instances leave: to whom it was promised, or for good.
+fn commit(ask: &Settle, all: &[(Address, &Arc<Reservation>)], draft: &mut Draft<'_>) -> Vec<Address> {
+    let network = draft.network;
+    let leaves =
+        |held: &Reservation| ask.covers(&held.holder.owner) && (held.obsolete.is_some() || held.leaving().is_some());
+    let mut leaving: BTreeMap<Address, &Arc<Reservation>> =
+        all.iter().filter(|(_, held)| leaves(held)).map(|(address, held)| (*address, *held)).collect();
+    // A deleted network grants nothing.
+    let promised = |held: &Reservation| held.promise().filter(|_| !network.config.closed).cloned();
+    // What a promise displaces that is kept goes too, if its holder is covered; and that may be promised in its turn.
+    let mut new: Vec<&Arc<Reservation>> = leaving.values().copied().collect();
+    while let Some(held) = new.pop() {
+        let Some(promise) = promised(held).filter(|promise| ask.covers(&promise.owner)) else { continue };
+        if let Some((at, has)) = network.holdings.slot(&taker_of(held, &promise))
+            && leaving.insert(at, has).is_none()
+        {
+            new.push(has);
+        }
+    }
+    let current = leaving.iter().filter(|(_, held)| held.obsolete.is_none());
+    let going: BTreeMap<SlotKey, Address> = current.map(|(address, held)| (held.holder.clone(), *address)).collect();
+    let mut released = Vec::new();
+    for (&address, &held) in &leaving {
+        match promised(held) {
+            Some(promise) => draft.keep_promise(address, held, &promise, ask.plan, &going),
+            None => {
+                draft.release(address, held, EventKind::Released);
+                released.push(address);
+            }
+        }
+    }
+    if ask.instances.is_some() {
+        // A revert of the others must not take it back.
+        let done = |held: &Reservation| granted_by(held, ask.plan) && ask.covers(&held.holder.owner);
+        for (address, held) in all.iter().filter(|(at, held)| done(held) && !leaving.contains_key(at)) {
+            draft.note(*address, held, Reservation { granted_by: None, ..Reservation::clone(held) });
+        }
+    }
+    released
+}
+
+/// Who gets an address that is promised.
+fn taker_of(held: &Reservation, promise: &Promise) -> SlotKey {
+    SlotKey { scope: held.holder.scope.clone(), owner: promise.owner.clone(), slot: promise.slot.clone() }
+}
+
+/// Lets go what the plan granted to covered instances, and makes current again what it made obsolete.
+fn revert(
+    network: &Network,
+    ask: &Settle,
+    all: &[(Address, &Arc<Reservation>)],
+    draft: &mut Draft<'_>,
+) -> Vec<Address> {
+    let covered = |held: &Reservation| ask.covers(&held.holder.owner);
+    let mut released = Vec::new();
+    for (address, held) in all.iter().filter(|(_, held)| covered(held) && granted_by(held, ask.plan)) {
+        draft.release_for_good(*address, held, EventKind::Reverted);
+        released.push(*address);
+    }
+    for (address, held) in all.iter().filter(|(_, held)| !(covered(held) && granted_by(held, ask.plan))) {
+        let mut after = Reservation::clone(held);
+        let mut planned = held.planned.as_deref().cloned().unwrap_or_default();
+        let ends = |promise: &Promise| promise.plan == ask.plan && (covered(held) || ask.covers(&promise.owner));
+        planned.promise = planned.promise.filter(|promise| !ends(promise));
+        if covered(held) {
+            planned.leaving = planned.leaving.filter(|plan| *plan != ask.plan);
+            planned.unlisted = planned.unlisted.filter(|plan| *plan != ask.plan);
+            let by_it = held.obsolete.is_some_and(|obsolete| obsolete.plan == ask.plan);
+            // Whoever got another one by himself meanwhile keeps that one.
+            let vacant = network.holdings.slot(&held.holder).is_none_or(|(at, _)| draft.has_let_go(at));
+            if by_it && vacant && !draft.fills(&held.holder) {
+                after.obsolete = None;
+            }
+        }
+        after.planned = (planned != Planned::default()).then(|| Box::new(planned));
+        if after.obsolete.is_some() != held.obsolete.is_some() {
+            draft.restore(*address, held, after);
+        } else if after != ***held {
+            draft.note(*address, held, after);
+        }
+    }
+    released
+}
+
+impl Draft<'_> {
+    /// The holder lets an address go that was promised: it becomes the taker's, and what the taker holds in that slot
+    /// becomes obsolete, unless it goes itself (`going`: by slot).
+    pub(super) fn keep_promise(
+        &mut self,
+        address: Address,
+        held: &Arc<Reservation>,
+        promise: &Promise,
+        plan: u64,
+        going: &BTreeMap<SlotKey, Address>,
+    ) {
+        let taker = taker_of(held, promise);
+        let holds = self.network.holdings.slot(&taker).filter(|(at, _)| going.get(&taker) != Some(at));
+        if let Some((at, has)) = holds.filter(|(at, _)| *at != address && !self.has_let_go(*at)) {
+            let mut after = Reservation::clone(has);
+            after.obsolete = Some(Obsolete { since: self.context.wall, plan });
+            let promise = has.promise().cloned();
+            after.planned = promise.map(|promise| Box::new(Planned { promise: Some(promise), ..Planned::default() }));
+            self.leaves(at, has);
+            self.change(at, has, after, EventKind::Obsolete);
+            self.displaced += 1;
+        }
+        self.leaves(address, held);
+        self.give(address, held, taker, plan);
+    }
+}

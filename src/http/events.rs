@@ -1,0 +1,124 @@
+//! `GET /events?network=…&realm=…&scope=…&since=…`: events as server-sent events, for browsers, curl and proxies.
+//!
+//! Each has its cursor as `id`, so a browser that lost its connection goes on by itself: it sends `Last-Event-ID`, which
+//! counts before `since`. `event` names what it is: `event`, `bookmark`, `lagged` or `cursor_lost`, as the notifications of
+//! the protocol; `data` is the event, or what the notification carries beside its subscription. After the last two the
+//! stream ends.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Query, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Map, Value, json};
+use tokio::io::{AsyncWriteExt, DuplexStream, duplex};
+use tokio_util::io::ReaderStream;
+
+use super::{App, json as json_body, plain};
+use crate::server::watch::{Next, Pages};
+use crate::wire::params::EventsWatch;
+use crate::wire::{self, ErrorKind, Request, RpcError};
+
+/// Streams at once; beyond it 503.
+pub(super) const STREAMS_MAX: usize = 256;
+/// Bytes that wait for a client; then nothing more is asked for.
+const PIPE_BYTES: usize = 64 << 10;
+/// What a browser waits before it connects again, in milliseconds.
+const RETRY_MS: u32 = 1_000;
+
+pub(super) async fn events(
+    State(app): State<App>,
+    Query(query): Query<Vec<(String, String)>>,
+    headers: HeaderMap,
+) -> Response {
+    if app.server.stop.is_cancelled() {
+        return plain(StatusCode::SERVICE_UNAVAILABLE, "the server is stopping");
+    }
+    let Ok(place) = Arc::clone(&app.streams).try_acquire_owned() else {
+        return plain(StatusCode::SERVICE_UNAVAILABLE, "too many streams at once; try again");
+    };
+    let pages = match asked(query, &headers) {
+        Ok(ask) => Pages::begin(&app.server, ask).await,
+        Err(error) => Err(error),
+    };
+    let pages = match pages {
+        Ok(pages) => pages,
+        Err(error) => return refused(&error),
+    };
+    let (to, from) = duplex(PIPE_BYTES);
+    let stop = app.server.stop.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = tell(pages, to) => {}
+        }
+        drop(place);
+    });
+    let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
+    (StatusCode::OK, headers, Body::from_stream(ReaderStream::new(from))).into_response()
+}
+
+/// The query as the params of `events.watch`.
+fn asked(query: Vec<(String, String)>, headers: &HeaderMap) -> Result<EventsWatch, RpcError> {
+    let mut params = Map::new();
+    for (name, value) in query {
+        if params.insert(name.clone(), Value::String(value)).is_some() {
+            return Err(RpcError::invalid(name.clone(), format!("`{name}` is given twice")));
+        }
+    }
+    if let Some(last) = headers.get("last-event-id") {
+        let last = last.to_str().map_err(|_| RpcError::invalid("since", "`Last-Event-ID` is no cursor"))?;
+        params.insert("since".to_owned(), Value::String(last.to_owned()));
+    }
+    match wire::parse("events.watch", &Value::Object(params).to_string())? {
+        Request::EventsWatch(ask) => Ok(*ask),
+        _ => Err(RpcError::new(ErrorKind::Internal, "the params of another method were read")),
+    }
+}
+
+fn refused(error: &RpcError) -> Response {
+    let status = match error.kind() {
+        ErrorKind::InvalidArgument => StatusCode::BAD_REQUEST,
+        ErrorKind::NotFound => StatusCode::NOT_FOUND,
+        ErrorKind::CursorLost => StatusCode::GONE,
+        _ => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    json_body(status, json!({ "error": error }).to_string().into_bytes())
+}
+
+/// Tells until the client is gone, or nothing comes any more.
+async fn tell(mut pages: Pages, mut to: DuplexStream) {
+    let mut text = format!("retry: {RETRY_MS}\n\n").into_bytes();
+    let mut ends = false;
+    // Whoever has taken the other end away is gone.
+    while to.write_all(&text).await.is_ok() && !ends {
+        text.clear();
+        ends = match pages.next().await {
+            Next::Events(events) => {
+                for event in &events {
+                    message(&mut text, "event", Some(event.cursor.as_str()), &json!(event));
+                }
+                false
+            }
+            Next::Bookmark(cursor) => {
+                message(&mut text, "bookmark", Some(cursor.as_str()), &json!({ "cursor": cursor }));
+                false
+            }
+            Next::Lagged(cursor) => {
+                message(&mut text, "lagged", Some(cursor.as_str()), &json!({ "cursor": cursor }));
+                true
+            }
+            Next::Lost { problem, last_common } => {
+                message(&mut text, "cursor_lost", None, &json!({ "problem": problem, "last_common": last_common }));
+                true
+            }
+        };
+    }
+}
+
+/// JSON has no line ends, so one line of data is enough.
+fn message(text: &mut Vec<u8>, name: &str, id: Option<&str>, data: &Value) {
+    let id = id.map_or_else(String::new, |id| format!("id: {id}\n"));
+    text.extend_from_slice(format!("{id}event: {name}\ndata: {data}\n\n").as_bytes());
+}

@@ -1,0 +1,186 @@
+//! Requests for deployments → jobs: what groups wish is dealt out to their instances, and everything that can be judged
+//! without a network is.
+
+use std::collections::{HashMap, HashSet};
+
+use compact_str::CompactString;
+
+use super::input;
+use crate::actors::coordinator::{DeployOrder, DeployPart, Job};
+use crate::core::address::Range;
+use crate::core::command::Wish;
+use crate::core::deployment::{DeployWish, Wanted};
+use crate::core::types::{Owner, Scope, Slot};
+use crate::limits::LIST_PAGE_RECORDS_DEFAULT;
+use crate::wire::params::deployment::{GroupNetwork, GroupWishes, Groups, InstanceNetwork, InstanceWishes, Instances};
+use crate::wire::values::NetworkRef;
+use crate::wire::{RpcError, params};
+
+/// What is known of an instance besides its wishes.
+#[derive(Default)]
+struct Place {
+    zone: Option<CompactString>,
+    fresh: bool,
+}
+
+/// The order in the making.
+#[derive(Default)]
+struct Building {
+    instances: Vec<Owner>,
+    places: HashMap<Owner, Place>,
+    parts: Vec<DeployPart>,
+    part_of: HashMap<CompactString, usize>,
+    wishes: usize,
+}
+
+/// `deployment.plan` and `deployment.apply`.
+///
+/// # Errors
+/// `invalid_argument`, naming the member.
+pub(super) fn order(
+    name: Scope,
+    instances: Option<Instances>,
+    groups: Option<Groups>,
+    apply: bool,
+) -> Result<Job, RpcError> {
+    let instances = instances.map(Instances::into_vec).unwrap_or_default();
+    let groups = groups.map(Groups::into_vec).unwrap_or_default();
+    let wishes = hash_of(&instances, &groups);
+    let mut building = Building::default();
+    for (at, instance) in instances.iter().enumerate() {
+        if building.places.contains_key(&instance.id) {
+            let field = format!("instances[{at}].id");
+            return Err(RpcError::invalid(field, format!("instance `{}` is listed twice", instance.id)));
+        }
+        building.know(instance);
+    }
+    for (at, group) in groups.iter().enumerate() {
+        building.place(at, group)?;
+    }
+    for (at, instance) in instances.into_iter().enumerate() {
+        for (which, network) in instance.networks.into_vec().into_iter().enumerate() {
+            let wanted = wanted(&network, &format!("instances[{at}].networks[{which}]"))?;
+            building.wish(&network.network, &instance.id, network.slot, |_| wanted);
+        }
+    }
+    for group in groups {
+        let members = group.instances.into_vec();
+        for network in group.networks.into_vec() {
+            building.wish_alike(&members, network);
+        }
+    }
+    let Building { instances, parts, .. } = building;
+    Ok(Job::Deploy(Box::new(DeployOrder { name, instances, parts, wishes, apply })))
+}
+
+/// The same wishes have the same hash, in whatever order the instances are listed.
+fn hash_of(instances: &[InstanceWishes], groups: &[GroupWishes]) -> u128 {
+    let mut sorted: Vec<&InstanceWishes> = instances.iter().collect();
+    sorted.sort_by(|a, b| a.id.cmp(&b.id));
+    // Nothing in it can fail to be written.
+    let text = serde_json::to_vec(&(sorted, groups)).unwrap_or_default();
+    xxhash_rust::xxh3::xxh3_128(&text)
+}
+
+/// What an instance asks of a network.
+fn wanted(network: &InstanceNetwork, field: &str) -> Result<Wanted, RpcError> {
+    let given = [
+        ("address", network.address.is_some()),
+        ("pool", network.pool.is_some()),
+        ("subnet", network.subnet.is_some()),
+        ("family", network.family.is_some()),
+    ];
+    let given: Vec<&str> = given.into_iter().filter(|(_, given)| *given).map(|(name, _)| name).collect();
+    if let [first, second, ..] = given[..] {
+        let message = format!("`{field}`: `{first}` and `{second}` exclude each other");
+        return Err(RpcError::invalid(format!("{field}.{second}"), message));
+    }
+    Ok(match network.address {
+        Some(address) => Wanted::Static(address),
+        None => Wanted::Automatic(Box::new(Wish {
+            family: network.family,
+            subnet: network.subnet.clone().map(input::subnet_ref),
+            pool: network.pool.clone().map(input::pool_ref),
+            ..Wish::default()
+        })),
+    })
+}
+
+impl Building {
+    fn know(&mut self, instance: &InstanceWishes) {
+        let zone = instance.zone.as_ref().map(|zone| CompactString::from(zone.as_str()));
+        self.places.insert(instance.id.clone(), Place { zone, fresh: instance.fresh.unwrap_or(false) });
+        self.instances.push(instance.id.clone());
+    }
+
+    /// Takes a group's instances in; those without a zone are dealt over its zones in turn.
+    fn place(&mut self, at: usize, group: &GroupWishes) -> Result<(), RpcError> {
+        let mut zones = group.zones.iter().flat_map(|zones| zones.iter()).cycle();
+        let mut members = HashSet::new();
+        for (which, id) in group.instances.iter().enumerate() {
+            if !members.insert(id) {
+                let field = format!("groups[{at}].instances[{which}]");
+                return Err(RpcError::invalid(field, format!("instance `{id}` is in group `{}` twice", group.name)));
+            }
+            if !self.places.contains_key(id) {
+                self.instances.push(id.clone());
+            }
+            let place = self.places.entry(id.clone()).or_default();
+            if place.zone.is_none() {
+                place.zone = zones.next().map(|zone| CompactString::from(zone.as_str()));
+            }
+        }
+        Ok(())
+    }
+
+    fn part(&mut self, network: &NetworkRef) -> &mut DeployPart {
+        let network = input::network_text(network);
+        let parts = &mut self.parts;
+        let at = *self.part_of.entry(network.clone()).or_insert_with(|| {
+            parts.push(DeployPart { network, wishes: Vec::new(), lists: Vec::new() });
+            parts.len() - 1
+        });
+        &mut self.parts[at]
+    }
+
+    fn wish(
+        &mut self,
+        network: &NetworkRef,
+        owner: &Owner,
+        slot: Option<Slot>,
+        wanted: impl FnOnce(&mut DeployPart) -> Wanted,
+    ) {
+        let (zone, fresh) = self.places.get(owner).map_or((None, false), |place| (place.zone.clone(), place.fresh));
+        let place = self.wishes;
+        self.wishes += 1;
+        let part = self.part(network);
+        let wanted = wanted(part);
+        let slot = slot.unwrap_or_default();
+        part.wishes.push(DeployWish { place, owner: owner.clone(), slot, zone, fresh, wanted });
+    }
+
+    /// What every instance of a group wishes of a network.
+    fn wish_alike(&mut self, members: &[Owner], network: GroupNetwork) {
+        let list: Option<Vec<Range>> = network.static_ips.map(|ranges| ranges.into_vec());
+        let dealt = list.map(|ranges| {
+            let part = self.part(&network.network);
+            part.lists.push(ranges);
+            part.lists.len() - 1
+        });
+        for id in members {
+            let automatic = || Wanted::Automatic(Box::default());
+            self.wish(&network.network, id, network.slot.clone(), |_| dealt.map_or_else(automatic, Wanted::Dealt));
+        }
+    }
+}
+
+/// `deployment.list`.
+///
+/// # Errors
+/// `invalid_argument` for an `after` that no page gave.
+pub(super) fn list(ask: params::DeploymentList) -> Result<Job, RpcError> {
+    let no_cursor = |_| RpcError::invalid("after", "`after` is no `next` of an earlier page of this list");
+    let after = ask.after.map(|after| Scope::new(after.as_str().into())).transpose().map_err(no_cursor)?;
+    let limit = ask.limit.map_or(LIST_PAGE_RECORDS_DEFAULT, |limit| limit.get() as usize);
+    Ok(Job::Deployments { after, limit })
+}

@@ -1,0 +1,109 @@
+//! What deployments are answered with.
+
+use std::collections::BTreeMap;
+
+use super::{Renderer, held_at, list, noun};
+use crate::actors::coordinator::{DeployedAll, DeployedSlot};
+use crate::core::address::Address;
+use crate::core::deployment::{Deployment, SlotState};
+use crate::core::outcome::View;
+use crate::core::types::{Name, Owner, Scope};
+use crate::server::text;
+use crate::wire::nouns;
+
+fn state_word(state: SlotState) -> &'static str {
+    match state {
+        SlotState::Kept => "kept",
+        SlotState::New => "new",
+        SlotState::Promised => "promised",
+        SlotState::None => "none",
+    }
+}
+
+impl Renderer {
+    /// `deployment.plan`, `deployment.apply`.
+    pub(super) fn deployed(&mut self, out: &mut Vec<u8>, all: &DeployedAll) {
+        out.push(b'{');
+        if let Some(plan) = all.plan {
+            out.extend_from_slice(b"\"plan\":");
+            text::number(out, plan);
+            out.push(b',');
+        }
+        out.extend_from_slice(b"\"instances\":");
+        list(out, &all.instances, |out, (id, slots)| {
+            out.extend_from_slice(b"{\"id\":");
+            text::string(out, id.as_str());
+            text::key(out, "networks");
+            list(out, slots, |out, slot| self.slot(out, slot));
+            out.push(b'}');
+        });
+        text::key(out, "obsolete");
+        list(out, &all.obsolete, |out, view| self.reservation(out, view));
+        out.push(b'}');
+    }
+
+    fn slot(&mut self, out: &mut Vec<u8>, slot: &DeployedSlot) {
+        out.extend_from_slice(b"{\"network\":");
+        text::string(out, slot.network.as_str());
+        text::key(out, "slot");
+        text::string(out, slot.slot.as_str());
+        text::key(out, "state");
+        text::string(out, state_word(slot.state));
+        if let Some(view) = &slot.view {
+            text::key(out, "reservation");
+            self.reservation(out, view);
+        }
+        if let Some(address) = slot.replaces {
+            text::key(out, "replaces");
+            text::address(out, address);
+        }
+        out.push(b'}');
+    }
+
+    /// `deployment.get`.
+    pub(super) fn deployment(&mut self, out: &mut Vec<u8>, record: &Deployment, views: &[View]) {
+        out.extend_from_slice(b"{\"deployment\":");
+        text::string(out, record.name.as_str());
+        text::key(out, "plan");
+        text::number(out, record.plan);
+        if let Some(since) = record.uncommitted_since {
+            text::key(out, "uncommitted_since");
+            text::time(out, since);
+        }
+        let mut instances: BTreeMap<&Owner, (Vec<&View>, Vec<&View>)> = BTreeMap::new();
+        for view in views {
+            let (held, obsolete) = instances.entry(&view.reservation.holder.owner).or_default();
+            if view.reservation.obsolete.is_some() { obsolete.push(view) } else { held.push(view) }
+        }
+        let instances: Vec<_> = instances.into_iter().collect();
+        text::key(out, "instances");
+        list(out, &instances, |out, (id, (held, obsolete))| {
+            out.extend_from_slice(b"{\"id\":");
+            text::string(out, id.as_str());
+            text::key(out, "reservations");
+            list(out, held, |out, view| self.reservation(out, view));
+            text::key(out, "obsolete");
+            list(out, obsolete, |out, view| self.reservation(out, view));
+            out.push(b'}');
+        });
+        out.push(b'}');
+    }
+}
+
+/// `deployment.commit`, `deployment.revert`.
+pub(super) fn settled(out: &mut Vec<u8>, released: &[(Name, Address)]) {
+    out.extend_from_slice(b"{\"released\":");
+    held_at(out, released);
+    out.push(b'}');
+}
+
+/// `deployment.list`.
+pub(super) fn deployments(out: &mut Vec<u8>, page: &[Deployment], next: Option<&Scope>) {
+    let entry = |record: &Deployment| nouns::DeploymentEntry {
+        deployment: record.name.clone(),
+        plan: record.plan,
+        uncommitted_since: record.uncommitted_since,
+    };
+    let next = next.and_then(|name| name.as_str().parse().ok());
+    noun(out, &nouns::DeploymentListResult { deployments: page.iter().map(entry).collect(), next });
+}

@@ -1,0 +1,345 @@
+//! Subscriptions to events: page after page, from the actors of this node or from the node that owns the register.
+//!
+//! ```text
+//!  events.watch ─▶ coordinator (where it begins) ─▶ Watches::begin ─▶ a task: Pages::next ─▶ lines ─▶ session ─▶ socket
+//!                                                            ▲             │
+//!                                                            └─ two places ┘ come back when the lines are written
+//! ```
+//!
+//! A subscription is a cursor and a task. It asks for the next page only while it has a place for lines that the client
+//! has not taken, so it holds two pages at most, however slow the client is. One that kept up once and is found behind
+//! what the owner keeps in memory is `lagged`, and ends. When the owner changes it goes on at the next one from its cursor;
+//! if that is no place of the line there, it ends as `cursor_lost`.
+//!
+//! Neighbours: `session` owns [`Watches`]; `http` tells [`Pages`] as server-sent events; `actors::events` has the pages.
+//!
+//! Review notes: is there a wait that the end of the session does not end?
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::Server;
+use super::dispatch;
+use super::faults::error_of;
+use super::render::event::{cursor_text, event};
+use super::render::noun;
+use super::role::Role;
+use crate::actors::coordinator::{self, Done, Job, Order};
+use crate::actors::events::{self, Cursor, Filter, Happened, Page};
+use crate::actors::{Applied, Fault, NotReadyReason, Notice, Outlet, Told};
+use crate::limits::{BOOKMARK_EVERY_MS, WATCHES_MAX};
+use crate::wire::nouns::{BookmarkNotification, CursorLostNotification, Event, EventNotification, LaggedNotification};
+use crate::wire::params::EventsWatch;
+use crate::wire::values::Cursor as CursorText;
+use crate::wire::{ErrorKind, RpcError};
+
+/// Pages of a subscription that the client has not taken.
+const PLACES: usize = 2;
+/// When to ask again where nobody can be asked now.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// What a client is told next.
+#[derive(Debug)]
+pub enum Next {
+    /// Events.
+    Events(Vec<Event>),
+    /// Nothing else happened up to there.
+    Bookmark(CursorText),
+    /// The client is too far behind. Nothing comes after it.
+    Lagged(CursorText),
+    /// What comes next is not there any more. Nothing comes after it.
+    Lost {
+        /// Why.
+        problem: String,
+        /// The last cursor that is still good.
+        last_common: CursorText,
+    },
+}
+
+/// The events behind a cursor, as they come.
+#[derive(Debug)]
+pub struct Pages {
+    server: Arc<Server>,
+    /// Number of the session, by which another node tells clients apart.
+    session: u64,
+    filter: Filter,
+    cursor: Cursor,
+    /// Which tenure told the last page, and did it come out of memory?
+    last: Option<(u128, bool)>,
+    told: Instant,
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        self.server.metrics.watches.dec();
+    }
+}
+
+impl Pages {
+    /// Behind a cursor.
+    fn new(server: Arc<Server>, session: u64, filter: Filter, cursor: Cursor) -> Self {
+        server.metrics.watches.inc();
+        Self { server, session, filter, cursor, last: None, told: Instant::now() }
+    }
+
+    /// What a client asked for that has no session.
+    ///
+    /// # Errors
+    /// What the owner of the register says against it.
+    pub async fn begin(server: &Arc<Server>, ask: EventsWatch) -> Result<Self, RpcError> {
+        let job = dispatch::events_watch(ask)?;
+        let (filter, cursor) = begin(server, job).await.map_err(|fault| error_of(&fault))?;
+        Ok(Self::new(Arc::clone(server), 0, filter, cursor))
+    }
+
+    fn ended(&self, how: &'static str) {
+        self.server.metrics.watches_ended.with_label_values(&[how]).inc();
+    }
+
+    /// What is told next.
+    pub async fn next(&mut self) -> Next {
+        loop {
+            let wait = Duration::from_millis(BOOKMARK_EVERY_MS).saturating_sub(self.told.elapsed());
+            match self.ask(wait.as_millis() as u64).await.map_err(|fault| *fault) {
+                Ok(page) => {
+                    let now = (page.tenure, page.keeps_up);
+                    if self.last == Some((page.tenure, true)) && !page.keeps_up {
+                        self.ended("lagged");
+                        return Next::Lagged(cursor_text(&self.cursor));
+                    }
+                    self.last = Some(now);
+                    let mut at = std::mem::replace(&mut self.cursor, page.cursor);
+                    let told = |happened: &Happened| {
+                        at.advance(happened.place);
+                        event(happened, &at)
+                    };
+                    let events: Vec<Event> = page.events.iter().map(told).collect();
+                    if !events.is_empty() {
+                        self.told = Instant::now();
+                        return Next::Events(events);
+                    }
+                    if self.told.elapsed() >= Duration::from_millis(BOOKMARK_EVERY_MS) {
+                        self.told = Instant::now();
+                        return Next::Bookmark(cursor_text(&self.cursor));
+                    }
+                }
+                Err(Fault::CursorLost { problem, last_common }) => {
+                    self.ended("cursor_lost");
+                    return Next::Lost { problem, last_common: cursor_text(&last_common) };
+                }
+                // Between two owners, or the store is not reached: the cursor says where to go on.
+                Err(fault) => {
+                    tracing::debug!(?fault, "events are asked for again");
+                    tokio::time::sleep(AGAIN).await;
+                }
+            }
+        }
+    }
+
+    async fn ask(&self, wait_ms: u64) -> Result<Page, Box<Fault>> {
+        let job = || Job::Events { filter: self.filter.clone(), cursor: self.cursor.clone(), wait_ms };
+        match &*self.server.seat.role() {
+            Role::Owner(shared) => events::page(shared, &self.filter, &self.cursor, wait_ms).await,
+            Role::Follower { link, .. } => {
+                let (outlet, mut told) = crate::actors::outlet();
+                let order = Order { job: job(), by: "watch".into(), reason: None, deadline: None, dry_run: false, wait: None };
+                self.server.metrics.forwarded.inc();
+                link.job(self.session, 0, order, &outlet);
+                drop(outlet);
+                match told.recv().await {
+                    Some(Told::Job(_, Ok(Done::Events(page)))) => Ok(*page),
+                    Some(Told::Job(_, Err(fault))) => Err(fault),
+                    _ => Err(other_answer()),
+                }
+            }
+            Role::Waiting { retry_after_ms, .. } => {
+                let reason = NotReadyReason::NoOwner;
+                Err(Box::new(Fault::NotReady { reason, retry_after_ms: *retry_after_ms }))
+            }
+        }
+    }
+}
+
+/// Where a subscription begins, as the owner of the register says.
+///
+/// # Errors
+/// What stands in the way.
+async fn begin(server: &Arc<Server>, job: Job) -> Result<(Filter, Cursor), Box<Fault>> {
+    let (outlet, mut told) = crate::actors::outlet();
+    let order = Order { job, by: "watch".into(), reason: None, deadline: None, dry_run: false, wait: None };
+    match &*server.seat.role() {
+        Role::Owner(shared) => coordinator::spawn(shared, 0, order, outlet),
+        Role::Follower { link, .. } => {
+            server.metrics.forwarded.inc();
+            link.job(0, 0, order, &outlet);
+            drop(outlet);
+        }
+        Role::Waiting { reason, retry_after_ms, .. } => {
+            return Err(Box::new(Fault::NotReady { reason: *reason, retry_after_ms: *retry_after_ms }));
+        }
+    }
+    match told.recv().await {
+        Some(Told::Job(_, Ok(Done::Watching { filter, cursor }))) => Ok((filter, cursor)),
+        Some(Told::Job(_, Err(fault))) => Err(fault),
+        _ => Err(other_answer()),
+    }
+}
+
+fn other_answer() -> Box<Fault> {
+    let problem = "the owner of the register answered something else".to_owned();
+    Box::new(Fault::Unavailable { applied: Applied::No, problem })
+}
+
+/// The subscriptions of one connection.
+#[derive(Debug)]
+pub struct Watches {
+    server: Arc<Server>,
+    session: u64,
+    outlet: Outlet,
+    last: u64,
+    live: HashMap<u64, DropGuard>,
+    /// Places of lines that wait to be written.
+    taken: Vec<OwnedSemaphorePermit>,
+}
+
+/// A subscription that is to be started once the client knows its number.
+#[derive(Debug)]
+pub struct Begun {
+    /// Its number.
+    pub number: u64,
+    pages: Pages,
+    to: Outlet,
+    stop: CancellationToken,
+}
+
+impl Watches {
+    /// None yet.
+    pub fn new(server: Arc<Server>, session: u64, outlet: Outlet) -> Self {
+        Self { server, session, outlet, last: 0, live: HashMap::new(), taken: Vec::new() }
+    }
+
+    /// Is there none?
+    pub fn is_empty(&self) -> bool {
+        self.live.is_empty()
+    }
+
+    /// One more.
+    ///
+    /// # Errors
+    /// `overloaded` beyond the bound.
+    pub fn begin(&mut self, filter: Filter, cursor: Cursor) -> Result<Begun, RpcError> {
+        if self.live.len() >= WATCHES_MAX {
+            let message = format!("a connection has {WATCHES_MAX} subscriptions at most; end one with events.unwatch");
+            return Err(RpcError::new(ErrorKind::Overloaded, message).with(|data| data.retry_after_ms = Some(1_000)));
+        }
+        self.last += 1;
+        let stop = CancellationToken::new();
+        self.live.insert(self.last, stop.clone().drop_guard());
+        let pages = Pages::new(Arc::clone(&self.server), self.session, filter, cursor);
+        Ok(Begun { number: self.last, pages, to: self.outlet.clone(), stop })
+    }
+
+    /// Ends one; false if there is none of that number.
+    pub fn end(&mut self, number: u64) -> bool {
+        self.live.remove(&number).is_some()
+    }
+
+    /// Ends all.
+    pub fn clear(&mut self) {
+        self.live.clear();
+    }
+
+    /// Appends what one has to say, unless it ended meanwhile.
+    pub fn say(&mut self, notice: Notice, out: &mut Vec<u8>) {
+        if self.live.contains_key(&notice.subscription) {
+            out.extend_from_slice(&notice.lines);
+            self.taken.push(notice.place);
+            if notice.ends {
+                self.live.remove(&notice.subscription);
+            }
+        }
+    }
+
+    /// Everything that was said is written.
+    pub fn written(&mut self) {
+        self.taken.clear();
+    }
+}
+
+impl Begun {
+    /// From now on it tells what happens.
+    pub fn start(self) {
+        tokio::spawn(async move {
+            let stop = self.stop.clone();
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = self.run() => {}
+            }
+        });
+    }
+
+    async fn run(self) {
+        let Self { number: subscription, mut pages, to, .. } = self;
+        let places = Arc::new(Semaphore::new(PLACES));
+        // The semaphore is never closed.
+        while let Ok(place) = Arc::clone(&places).acquire_owned().await {
+            let (lines, ends) = lines_of(subscription, pages.next().await);
+            // A closed outlet is a client that is gone: then this is dropped, too.
+            if to.send(Told::Notice(Notice { subscription, lines, ends, place })).is_err() || ends {
+                return;
+            }
+        }
+    }
+}
+
+/// What is told, as notifications; and whether nothing comes after it.
+fn lines_of(subscription: u64, next: Next) -> (Vec<u8>, bool) {
+    let mut lines = Vec::new();
+    let out = &mut lines;
+    let ends = match next {
+        Next::Events(events) => {
+            for event in events {
+                notify(out, "event", &EventNotification { subscription, event });
+            }
+            false
+        }
+        Next::Bookmark(cursor) => {
+            notify(out, "bookmark", &BookmarkNotification { subscription, cursor });
+            false
+        }
+        Next::Lagged(cursor) => {
+            notify(out, "lagged", &LaggedNotification { subscription, cursor });
+            true
+        }
+        Next::Lost { problem, last_common } => {
+            notify(out, "cursor_lost", &CursorLostNotification { subscription, problem, last_common });
+            true
+        }
+    };
+    (lines, ends)
+}
+
+fn notify(out: &mut Vec<u8>, method: &str, params: &impl Serialize) {
+    out.extend_from_slice(br#"{"jsonrpc":"2.0","method":""#);
+    out.extend_from_slice(method.as_bytes());
+    out.extend_from_slice(br#"","params":"#);
+    noun(out, params);
+    out.extend_from_slice(b"}\n");
+}
+
+/// For whom nothing can be sent that was not asked for.
+pub fn nowhere_to_tell() -> RpcError {
+    let message = "events.watch needs a connection that stays: use the JSON-RPC port, or `GET /events` over HTTP";
+    RpcError::new(ErrorKind::InvalidRequest, message)
+}
+
+/// For `events.unwatch`.
+pub fn no_subscription(number: u64) -> RpcError {
+    let message = format!("there is no subscription {number} on this connection; it may have ended");
+    RpcError::new(ErrorKind::NotFound, message)
+}

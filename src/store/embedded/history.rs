@@ -1,0 +1,118 @@
+//! The log as history: batches of some shards, out of the segments that are kept.
+//!
+//! Read in pieces, each frame compared with its checksum, and in the order of the log, so that batches of several shards
+//! come in the order of their commits. Marks of the segments say where to begin; what lies between two stretches that are
+//! far from each other is passed over.
+//!
+//! Neighbours: `reader` calls; `writer` and `recovery` set the marks.
+
+use super::frame::{self, Entry, Frame};
+use super::problem;
+use super::segment::{self, Segment};
+use super::shared::{Kept, Shared};
+use crate::store::history::{Recorded, Stretch, is_full};
+use crate::store::{StoreError, codec, fence};
+
+/// Bytes of one read. A frame that is longer is read by itself.
+const PIECE_BYTES: u64 = 256 << 10;
+
+struct Reading {
+    /// What is still wanted.
+    wanted: Vec<Stretch>,
+    recorded: Vec<Recorded>,
+    read_bytes: usize,
+    bytes: usize,
+}
+
+/// Batches of the stretches, in the order of the log.
+pub(super) fn read(shared: &Shared, stretches: Vec<Stretch>, bytes: usize) -> Result<Vec<Recorded>, StoreError> {
+    let shards = shared.meta.shards;
+    if let Some(stretch) = stretches.iter().find(|stretch| stretch.shard.0 >= shards) {
+        return Err(super::unknown_shard(stretch.shard, shards.into()));
+    }
+    let segments = shared.catalog().segments.clone();
+    let mut reading = Reading { wanted: stretches, recorded: Vec::new(), read_bytes: 0, bytes };
+    for kept in &segments {
+        if reading.is_done() {
+            break;
+        }
+        reading.segment(kept)?;
+    }
+    Ok(reading.recorded)
+}
+
+impl Reading {
+    fn is_done(&self) -> bool {
+        self.wanted.is_empty() || is_full(&self.recorded, self.read_bytes, self.bytes)
+    }
+
+    /// Where to read on, at `at` or behind it; none if nothing wanted is left in the segment.
+    fn next_of(&self, segment: &Segment, at: u64) -> Option<u64> {
+        let offset = |wanted: &Stretch| segment.marks.offset_of(wanted.shard, wanted.after, wanted.until);
+        Some(self.wanted.iter().filter_map(offset).min()?.max(at))
+    }
+
+    fn segment(&mut self, Kept { segment, end }: &Kept) -> Result<(), StoreError> {
+        let (mut at, mut piece, mut buffer) = (segment::HEADER_BYTES as u64, PIECE_BYTES, Vec::new());
+        while !self.is_done()
+            && let Some(next) = self.next_of(segment, at).filter(|next| next < end)
+        {
+            at = next;
+            buffer.resize(piece.min(end - at) as usize, 0);
+            super::disk::read_exact(&*segment.file, &mut buffer, at).map_err(problem::io("reading", &segment.path))?;
+            let read = self.piece(&buffer);
+            let (length, cut) =
+                read.map_err(|(place, problem)| problem::damaged_at(&segment.path, at + place as u64, problem))?;
+            if length == 0 && (cut <= buffer.len() || at + cut as u64 > *end) {
+                return Err(problem::damaged_at(&segment.path, at, "a frame does not fit its checksum"));
+            }
+            at += length as u64;
+            // A frame that was cut off is read as a whole next.
+            piece = PIECE_BYTES.max(cut as u64);
+        }
+        Ok(())
+    }
+
+    /// Reads frames. Tells how far they go, and how long the one is that is cut off.
+    fn piece(&mut self, bytes: &[u8]) -> Result<(usize, usize), (usize, String)> {
+        let mut place = 0;
+        while place < bytes.len() && !self.is_done() {
+            let rest = &bytes[place..];
+            let Some(frame) = Frame::parse(rest) else {
+                // Cut off, or damaged: read again from its beginning, it is known.
+                return match Frame::announced(rest) {
+                    None if rest.len() < frame::HEADER_BYTES => Ok((place, frame::HEADER_BYTES)),
+                    Some(length) if length > rest.len() => Ok((place, length)),
+                    None | Some(_) => Err((place, "a frame does not fit its checksum".to_owned())),
+                };
+            };
+            self.frame(&frame).map_err(|error| (place, format!("a record {error}")))?;
+            place += frame.length;
+        }
+        Ok((place, 0))
+    }
+
+    fn frame(&mut self, frame: &Frame<'_>) -> Result<(), codec::CodecError> {
+        let Self { wanted, recorded, read_bytes, .. } = self;
+        frame::entries(frame.payload, |entry| {
+            let Entry::Batch(parent, bytes) = entry else { return Ok(()) };
+            let header = codec::batch_header(&mut codec::Reader::new(bytes))?;
+            let Some(at) = wanted.iter().position(|stretch| stretch.shard == header.shard) else { return Ok(()) };
+            let stretch = &mut wanted[at];
+            if header.seq > stretch.after && header.seq <= stretch.until {
+                stretch.after = header.seq;
+                *read_bytes += bytes.len();
+                recorded.push(Recorded {
+                    shard: header.shard,
+                    seq: header.seq,
+                    digest: parent.map(|parent| fence::digest(parent, bytes)),
+                    bytes: bytes.into(),
+                });
+            }
+            if stretch.after >= stretch.until {
+                wanted.swap_remove(at);
+            }
+            Ok(())
+        })
+    }
+}

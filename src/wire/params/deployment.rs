@@ -1,0 +1,149 @@
+//! Params of the deployments: what instances wish, and how a plan ends.
+
+use crate::core::address::{Address, Family, Range};
+use crate::core::types::{Name, Owner, Scope, Slot};
+use crate::limits;
+use crate::wire::object::object;
+use crate::wire::params::params;
+use crate::wire::values::{BoundedList, Cursor, NetworkRef, PageLimit, PoolRef, Serial, SubnetRef, Word};
+
+/// Instances of one request.
+pub type Instances = BoundedList<InstanceWishes, 0, { limits::INSTANCES_MAX }>;
+/// Ids of instances.
+pub type InstanceIds = BoundedList<Owner, 0, { limits::INSTANCES_MAX }>;
+/// Groups of one request.
+pub type Groups = BoundedList<GroupWishes, 0, { limits::INSTANCES_MAX }>;
+/// Zones over which a group is dealt.
+pub type Zones = BoundedList<Word, 0, { limits::ZONES_MAX }>;
+
+object! { strict
+    /// What an instance wishes of a network: an address that is picked, or this one.
+    InstanceNetwork {
+        /// The network.
+        network: NetworkRef,
+        /// For which slot; `0` if left out.
+        slot?: Slot,
+        /// This address.
+        address?: Address,
+        /// Picked in this pool.
+        pool?: PoolRef,
+        /// Picked in this subnet.
+        subnet?: SubnetRef,
+        /// Picked of this family.
+        family?: Family,
+    }
+}
+
+object! { strict
+    /// An instance and what it wishes.
+    InstanceWishes {
+        /// Its id, which is the owner of what it holds.
+        id: Owner,
+        /// Where it lives.
+        zone?: Word,
+        /// What is picked for it shall be another address than before.
+        fresh?: bool,
+        /// What it wishes.
+        networks: BoundedList<InstanceNetwork, 0, { limits::ACQUIRE_IPS_MAX }>,
+    }
+}
+
+object! { strict
+    /// What every instance of a group wishes of a network.
+    GroupNetwork {
+        /// The network.
+        network: NetworkRef,
+        /// For which slot; `0` if left out.
+        slot?: Slot,
+        /// Dealt to the instances in this order; without them an address is picked.
+        static_ips?: BoundedList<Range, 1, { limits::INSTANCES_MAX }>,
+    }
+}
+
+object! { strict
+    /// Instances that wish alike.
+    GroupWishes {
+        /// Its name, for people.
+        name: Name,
+        /// Its instances; zone and `fresh` come from where they are listed themselves.
+        instances: InstanceIds,
+        /// Dealt in turn to instances that have no zone.
+        zones?: Zones,
+        /// What each of them wishes.
+        networks: BoundedList<GroupNetwork, 0, { limits::ACQUIRE_IPS_MAX }>,
+    }
+}
+
+params! { read
+    /// Params of `deployment.plan`: what an apply would do.
+    DeploymentPlan {
+        /// The deployment, which is the scope of what it holds.
+        deployment: Scope,
+        /// Its instances.
+        instances?: Instances,
+        /// Its groups.
+        groups?: Groups,
+    }
+}
+
+params! { write
+    /// Params of `deployment.apply`: all that the deployment wishes now.
+    DeploymentApply {
+        /// The deployment, which is the scope of what it holds.
+        deployment: Scope,
+        /// Its instances.
+        instances?: Instances,
+        /// Its groups.
+        groups?: Groups,
+    }
+}
+
+params! { write
+    /// Params of `deployment.commit`: lets go what the plan made obsolete.
+    DeploymentCommit {
+        /// The deployment.
+        deployment: Scope,
+        /// Its latest plan.
+        plan: Serial,
+        /// These instances only.
+        instances?: InstanceIds,
+    }
+}
+
+params! { write
+    /// Params of `deployment.revert`: lets go what the plan granted, and makes current again what it made obsolete.
+    DeploymentRevert {
+        /// The deployment.
+        deployment: Scope,
+        /// Its latest plan.
+        plan: Serial,
+        /// These instances only.
+        instances?: InstanceIds,
+    }
+}
+
+params! { read
+    /// Params of `deployment.get`.
+    DeploymentGet {
+        /// The deployment.
+        deployment: Scope,
+    }
+}
+
+params! { read
+    /// Params of `deployment.list`.
+    DeploymentList {
+        /// `next` of the page before.
+        after?: Cursor,
+        /// How many at most; 1 000 if left out.
+        limit?: PageLimit,
+    }
+}
+
+params! { write
+    /// Params of `deployment.delete`: lets go everything, obsolete ones and promises too.
+    DeploymentDelete {
+        /// The deployment.
+        deployment: Scope,
+    }
+}

@@ -1,0 +1,54 @@
+//! What a deployment is after a restart, and when the store fails in the middle.
+
+use allod::store::embedded::{EmbeddedStore, Options};
+use serde_json::json;
+use std::sync::Arc;
+
+use super::{Deployment, automatic, is, named, slots};
+use crate::faulty::Fault;
+use crate::support::TestServer;
+
+#[test]
+fn a_restart_knows_plans_promises_and_what_is_obsolete() {
+    let directory = tempfile::tempdir().unwrap();
+    let open =
+        || TestServer::over(Arc::new(EmbeddedStore::open(directory.path(), 4, Options::default()).unwrap()), |_| {});
+    let server = open();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&named(&[("a", "10.0.0.10"), ("b", "10.0.0.20"), ("c", "10.0.0.30")]));
+    shop.commit(&first);
+    let swap = shop.apply(&named(&[("a", "10.0.0.20"), ("b", "10.0.0.10")]));
+    let before = shop.get();
+    drop(client);
+    server.running.stop();
+    let server = open();
+    let mut client = server.client();
+    let mut shop = Deployment::of(&mut client, "shop");
+    assert_eq!(shop.get(), before);
+    let again = shop.apply(&named(&[("a", "10.0.0.20"), ("b", "10.0.0.10")]));
+    assert_eq!((&again["plan"], slots(&again)), (&swap["plan"], vec![is("promised", "20"), is("promised", "10")]));
+    assert_eq!(shop.commit(&again), ["10.0.0.30"]);
+    assert_eq!((shop.held("a").0, shop.held("b").0), (vec!["10.0.0.20".into()], vec!["10.0.0.10".into()]));
+}
+
+#[test]
+fn an_apply_that_the_store_did_not_take_leaves_nothing_and_can_be_repeated() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    client.ok("network.create", json!({"name": "two", "subnets": [{"cidr": "10.1.0.0/24"}]}));
+    let wishes = json!([{"id": "a", "networks": [{"network": "lan"}, {"network": "two"}]}]);
+    server.store.next([Fault::Full]);
+    let refused = client.call("deployment.apply", json!({"deployment": "shop", "instances": wishes}));
+    assert_eq!(refused["error"]["data"]["kind"], "unavailable", "{refused}");
+    assert_eq!(client.ok_soon("ip.list", json!({"scope": "shop", "count_only": true}))["count"], 0);
+    assert_eq!(client.kind("deployment.get", json!({"deployment": "shop"})), "not_found");
+    let mut shop = Deployment::of(&mut client, "shop");
+    let applied = shop.apply(&wishes);
+    assert_eq!(slots(&applied), [is("new", "2"), ("new".into(), "10.1.0.1".into())]);
+    assert_eq!(shop.apply(&wishes)["plan"], applied["plan"]);
+    shop.commit(&applied);
+    assert_eq!(shop.client.ok("deployment.list", json!({}))["deployments"].as_array().unwrap().len(), 1);
+    let next = shop.apply(&automatic(&["b"]));
+    assert!(next["plan"].as_u64() > applied["plan"].as_u64());
+}

@@ -1,0 +1,218 @@
+//! Plans: their numbers, what they refuse, what they leave alone.
+
+use serde_json::{Value, json};
+
+use super::{Deployment, automatic, is, named, slots};
+use crate::support::TestServer;
+
+#[test]
+fn a_plan_tells_what_an_apply_would_do_and_changes_nothing() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let planned = shop.plan(&automatic(&["web/0", "web/1"]));
+    assert_eq!(slots(&planned), [is("new", "2"), is("new", "3")]);
+    assert!(planned["plan"].is_null());
+    assert_eq!(shop.client.kind("deployment.get", json!({"deployment": "shop"})), "not_found");
+    let dry = shop.client.ok(
+        "deployment.apply",
+        json!({"deployment": "shop", "instances": automatic(&["web/0", "web/1"]), "dry_run": true}),
+    );
+    assert_eq!(dry["instances"], planned["instances"]);
+    let applied = shop.apply(&automatic(&["web/0", "web/1"]));
+    assert_eq!(slots(&applied), slots(&planned));
+}
+
+#[test]
+fn a_plan_number_rises_also_over_a_deletion_so_that_a_dead_run_never_harms_the_next() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&automatic(&["web/0"]));
+    let done = shop.client.ok("deployment.delete", json!({"deployment": "shop"}));
+    assert_eq!((super::addresses_of(&done["released"]), &done["more"]), (vec!["10.0.0.2".into()], &json!(false)));
+    let late = json!({"deployment": "shop", "plan": first["plan"]});
+    assert_eq!(shop.client.kind("deployment.commit", late.clone()), "not_found");
+    let next = shop.apply(&automatic(&["web/0"]));
+    assert!(next["plan"].as_u64() > first["plan"].as_u64());
+    for method in ["deployment.commit", "deployment.revert"] {
+        let answer = shop.client.call(method, late.clone());
+        let data = &answer["error"]["data"];
+        assert_eq!(
+            (&data["kind"], &data["expected"], &data["actual"]),
+            (&json!("conflict"), &first["plan"], &next["plan"])
+        );
+    }
+    assert_eq!(shop.held("web/0").0, ["10.0.0.2"]);
+}
+
+#[test]
+fn a_revert_lets_go_what_was_granted_and_makes_current_what_was_obsolete() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&automatic(&["web/0", "web/1"]));
+    shop.commit(&first);
+    let generation = shop.get()["instances"][1]["reservations"][0]["generation"].clone();
+    let next = shop.apply(&named(&[("web/0", "10.0.0.50"), ("db/0", "10.0.0.60")]));
+    assert_eq!(shop.revert(&next), ["10.0.0.50", "10.0.0.60"]);
+    let now = shop.get();
+    assert_eq!(now["instances"][1]["reservations"][0]["generation"], generation);
+    assert!(now["uncommitted_since"].is_null());
+    assert!(shop.revert(&next).is_empty(), "a repeat is answered as done");
+    assert_eq!(shop.client.kind("deployment.commit", json!({"deployment": "shop", "plan": next["plan"]})), "conflict");
+    // The same wishes after a revert are a new attempt.
+    let again = shop.apply(&named(&[("web/0", "10.0.0.50"), ("db/0", "10.0.0.60")]));
+    assert!(again["plan"].as_u64() > next["plan"].as_u64());
+    shop.commit(&again);
+    assert_eq!(shop.client.kind("deployment.revert", json!({"deployment": "shop", "plan": again["plan"]})), "conflict");
+}
+
+#[test]
+fn a_revert_of_some_instances_leaves_the_others_to_their_commit() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&automatic(&["a", "b"]));
+    shop.commit(&first);
+    let next = shop.apply(&named(&[("a", "10.0.0.50"), ("b", "10.0.0.60")]));
+    assert_eq!(shop.settle("deployment.revert", &next, Some(&["a"])), ["10.0.0.50"]);
+    assert_eq!(shop.held("a"), (vec!["10.0.0.2".into()], vec![]));
+    assert_eq!(shop.held("b"), (vec!["10.0.0.60".into()], vec!["10.0.0.3".into()]));
+    assert_eq!(shop.settle("deployment.commit", &next, Some(&["b"])), ["10.0.0.3"]);
+    assert!(shop.get()["uncommitted_since"].is_null());
+}
+
+#[test]
+fn what_a_plan_made_obsolete_is_current_again_where_it_is_wished_again() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&named(&[("a", "10.0.0.10")]));
+    shop.commit(&first);
+    let generation = first["instances"][0]["networks"][0]["reservation"]["generation"].clone();
+    shop.apply(&named(&[("a", "10.0.0.50")]));
+    let back = shop.apply(&named(&[("a", "10.0.0.10")]));
+    let kept = &back["instances"][0]["networks"][0];
+    assert_eq!((&kept["state"], &kept["reservation"]["generation"]), (&json!("kept"), &generation));
+    assert_eq!(shop.commit(&back), ["10.0.0.50"]);
+}
+
+#[test]
+fn an_apply_is_all_or_nothing_over_all_its_networks() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    client.ok("network.create", json!({"name": "tiny", "subnets": [{"cidr": "10.7.0.0/30"}]}));
+    let both = |id: &str| json!({"id": id, "networks": [{"network": "lan"}, {"network": "tiny"}]});
+    let mut shop = Deployment::of(&mut client, "shop");
+    let full = shop.refused(&json!([both("a"), both("b"), both("c")]));
+    assert_eq!((&full["data"]["kind"], &full["data"]["instance"]), (&json!("not_enough_capacity"), &json!("c")));
+    assert_eq!(shop.client.ok("ip.list", json!({"scope": "shop", "count_only": true}))["count"], 0);
+    assert_eq!(shop.client.kind("deployment.get", json!({"deployment": "shop"})), "not_found");
+    let fits = shop.apply(&json!([both("a"), both("b")]));
+    let addresses: Vec<String> = slots(&fits).into_iter().map(|(_, address)| address).collect();
+    assert_eq!(addresses, ["10.0.0.2", "10.7.0.1", "10.0.0.3", "10.7.0.2"]);
+}
+
+#[test]
+fn what_is_asked_wrongly_is_named() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let wish = |networks: Value| json!([{"id": "a", "networks": networks}]);
+    let group = |ips: Value| json!([{"name": "g", "instances": ["a", "b"], "networks": [{"network": "lan", "static_ips": ips}]}]);
+    for (member, value, kind, field) in [
+        (
+            "instances",
+            wish(json!([{"network": "lan", "address": "10.0.0.5", "family": 4}])),
+            "invalid_argument",
+            "instances[0].networks[0].family",
+        ),
+        (
+            "instances",
+            json!([{"id": "a", "networks": []}, {"id": "a", "networks": []}]),
+            "invalid_argument",
+            "instances[1].id",
+        ),
+        (
+            "groups",
+            json!([{"name": "g", "instances": ["a", "a"], "networks": []}]),
+            "invalid_argument",
+            "groups[0].instances[1]",
+        ),
+        ("groups", group(json!(["10.0.0.5"])), "invalid_argument", "static_ips"),
+        ("groups", group(json!(["10.0.0.5", "10.0.0.4-10.0.0.6"])), "invalid_argument", "static_ips"),
+        ("instances", wish(json!([{"network": "lan"}, {"network": "lan"}])), "already_exists", ""),
+        ("instances", wish(json!([{"network": "nowhere"}])), "not_found", ""),
+        ("instances", wish(json!([{"network": "lan", "address": "10.0.0.1"}])), "reserved", ""),
+        ("instances", wish(json!([{"network": "lan", "address": "10.4.0.1"}])), "out_of_range", ""),
+    ] {
+        let mut ask = json!({"deployment": "shop"});
+        ask[member] = value;
+        for method in ["deployment.plan", "deployment.apply"] {
+            let answer = client.call(method, ask.clone());
+            let data = &answer["error"]["data"];
+            assert_eq!(data["kind"], kind, "{ask}: {answer}");
+            if !field.is_empty() {
+                assert_eq!(data["field"], field, "{answer}");
+            }
+        }
+    }
+}
+
+#[test]
+fn two_slots_of_an_instance_in_one_network_are_two_reservations() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let both = json!([{"id": "a", "networks": [{"network": "lan"}, {"network": "lan", "slot": "backup", "address": "10.0.0.2"}]}]);
+    let applied = shop.apply(&both);
+    assert_eq!(slots(&applied), [is("new", "3"), is("new", "2")], "named addresses are taken first");
+    shop.commit(&applied);
+    // The two slots of one instance swap.
+    let swap = json!([{"id": "a", "networks": [{"network": "lan", "address": "10.0.0.2"}, {"network": "lan", "slot": "backup", "address": "10.0.0.3"}]}]);
+    let swapped = shop.apply(&swap);
+    assert_eq!(slots(&swapped), [is("promised", "2"), is("promised", "3")]);
+    shop.commit(&swapped);
+    let held = shop.get();
+    let of = |at: usize| {
+        (
+            held["instances"][0]["reservations"][at]["address"].clone(),
+            held["instances"][0]["reservations"][at]["slot"].clone(),
+        )
+    };
+    assert_eq!([of(0), of(1)], [(json!("10.0.0.2"), json!("0")), (json!("10.0.0.3"), json!("backup"))]);
+}
+
+#[test]
+fn deployments_are_listed_by_name_page_by_page() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    for name in ["c", "a", "b"] {
+        let applied = client.ok("deployment.apply", json!({"deployment": name, "instances": automatic(&["x"])}));
+        if name != "b" {
+            client.ok("deployment.commit", json!({"deployment": name, "plan": applied["plan"]}));
+        }
+    }
+    let first = client.ok("deployment.list", json!({"limit": 2}));
+    let rest = client.ok("deployment.list", json!({"after": first["next"]}));
+    let names = |page: &Value| {
+        page["deployments"].as_array().unwrap().iter().map(|d| d["deployment"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!((names(&first), names(&rest)), (vec![json!("a"), json!("b")], vec![json!("c")]));
+    assert!(rest["next"].is_null());
+    assert!(first["deployments"][0]["uncommitted_since"].is_null());
+    assert!(first["deployments"][1]["uncommitted_since"].is_string());
+}
+
+#[test]
+fn limits_count_what_is_current_and_not_what_is_obsolete() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    client.ok("network.update", json!({"network": "lan", "set": {"limits": {"per_scope": 2}}}));
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&automatic(&["a", "b"]));
+    shop.commit(&first);
+    let next = shop.apply(&automatic(&["c", "d"]));
+    assert_eq!(slots(&next), [is("new", "4"), is("new", "5")]);
+    assert_eq!(shop.refused(&automatic(&["c", "d", "e"]))["data"]["kind"], "quota_exceeded");
+}

@@ -1,0 +1,143 @@
+//! Promises: a named address that another instance lets go. Nobody else gets it, and it changes hands with the commit.
+
+use serde_json::{Value, json};
+
+use super::{Deployment, is, named, slots};
+use crate::support::{Client, TestServer};
+
+/// `a` at .10 and `b` at .20, committed; then a plan in which they swap.
+fn swapping<'a>(client: &'a mut Client) -> (Deployment<'a>, Value) {
+    let mut shop = Deployment::of(client, "shop");
+    let first = shop.apply(&named(&[("a", "10.0.0.10"), ("b", "10.0.0.20")]));
+    shop.commit(&first);
+    let swap = shop.apply(&named(&[("a", "10.0.0.20"), ("b", "10.0.0.10")]));
+    assert_eq!(slots(&swap), [is("promised", "20"), is("promised", "10")]);
+    assert_eq!(swap["instances"][0]["networks"][0]["replaces"], "10.0.0.10");
+    (shop, swap)
+}
+
+fn holder(client: &mut Client, address: &str) -> String {
+    let found = client.ok("ip.get", json!({"address": address}));
+    found["reservation"]["owner"].as_str().unwrap_or_else(|| found["state"].as_str().unwrap()).to_owned()
+}
+
+#[test]
+fn two_instances_swap_static_addresses_in_one_deploy() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let (mut shop, swap) = swapping(&mut client);
+    assert_eq!((shop.held("a").0, shop.held("b").0), (vec!["10.0.0.10".into()], vec!["10.0.0.20".into()]));
+    assert!(shop.commit(&swap).is_empty(), "neither is free");
+    assert_eq!((shop.held("a").0, shop.held("b").0), (vec!["10.0.0.20".into()], vec!["10.0.0.10".into()]));
+    assert!(shop.get()["uncommitted_since"].is_null());
+    let again = shop.apply(&named(&[("a", "10.0.0.20"), ("b", "10.0.0.10")]));
+    assert_eq!(slots(&again), [is("kept", "20"), is("kept", "10")]);
+    assert_eq!(again["plan"], swap["plan"]);
+}
+
+#[test]
+fn a_swap_is_committed_one_instance_after_the_other() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let (mut shop, swap) = swapping(&mut client);
+    // `a` is rebuilt: what it had becomes `b`'s, which holds both until its own commit.
+    shop.settle("deployment.commit", &swap, Some(&["a"]));
+    assert_eq!(shop.held("b"), (vec!["10.0.0.10".into()], vec!["10.0.0.20".into()]));
+    assert_eq!(shop.held("a"), (vec![], vec![]));
+    shop.settle("deployment.commit", &swap, Some(&["b"]));
+    assert_eq!((shop.held("a"), shop.held("b").0), ((vec!["10.0.0.20".into()], vec![]), vec!["10.0.0.10".into()]));
+    assert!(shop.get()["uncommitted_since"].is_null());
+}
+
+#[test]
+fn a_promised_address_goes_to_nobody_else() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let (shop, _) = swapping(&mut client);
+    for ask in [
+        json!({"network": "lan", "address": "10.0.0.10", "owner": "thief"}),
+        json!({"network": "lan", "address": "10.0.0.10", "owner": "thief", "force": true}),
+        json!({"network": "lan", "address": "10.0.0.10", "scope": "shop", "owner": "b", "replace": true}),
+    ] {
+        assert_eq!(shop.client.kind("ip.claim", ask), "already_in_use");
+    }
+    let hand =
+        json!({"network": "lan", "address": "10.0.0.10", "scope": "shop", "owner": "a", "to": {"owner": "thief"}});
+    assert_eq!(shop.client.kind("ip.transfer", hand), "already_in_use");
+    // Its holder lets it go by himself: it is the other one's all the same.
+    shop.client.ok("ip.release", json!({"network": "lan", "scope": "shop", "owner": "a"}));
+    assert_eq!(holder(shop.client, "10.0.0.10"), "b");
+}
+
+#[test]
+fn a_reverted_swap_leaves_everything_as_it_was() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let (mut shop, swap) = swapping(&mut client);
+    assert!(shop.revert(&swap).is_empty());
+    assert_eq!((shop.held("a"), shop.held("b").0), ((vec!["10.0.0.10".into()], vec![]), vec!["10.0.0.20".into()]));
+    assert_eq!(shop.client.kind("deployment.commit", json!({"deployment": "shop", "plan": swap["plan"]})), "conflict");
+    // The promise is over: what `a` lets go is free.
+    shop.client.ok("ip.release", json!({"network": "lan", "scope": "shop", "owner": "a"}));
+    assert_eq!(holder(shop.client, "10.0.0.10"), "free");
+}
+
+#[test]
+fn a_static_address_of_an_instance_that_is_gone_is_promised_and_what_the_taker_had_is_let_go() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&named(&[("gone", "10.0.0.10"), ("b", "10.0.0.20")]));
+    shop.commit(&first);
+    let next = shop.apply(&named(&[("b", "10.0.0.10")]));
+    assert_eq!(slots(&next), [is("promised", "10")]);
+    assert_eq!(shop.held("gone"), (vec![], vec!["10.0.0.10".into()]));
+    assert_eq!(shop.held("b"), (vec!["10.0.0.20".into()], vec![]));
+    assert_eq!(shop.commit(&next), ["10.0.0.20"]);
+    assert_eq!(shop.held("b"), (vec!["10.0.0.10".into()], vec![]));
+}
+
+#[test]
+fn a_chain_of_promises_is_kept_from_end_to_end() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&named(&[("a", "10.0.0.10"), ("b", "10.0.0.20"), ("c", "10.0.0.30")]));
+    shop.commit(&first);
+    let next = shop.apply(&named(&[("a", "10.0.0.20"), ("b", "10.0.0.30"), ("c", "10.0.0.40")]));
+    assert_eq!(slots(&next), [is("promised", "20"), is("promised", "30"), is("new", "40")]);
+    // From the middle: `b` has nothing until `c` goes, and `a` gets what `b` had.
+    assert!(shop.settle("deployment.commit", &next, Some(&["b"])).is_empty());
+    assert_eq!(shop.held("a"), (vec!["10.0.0.20".into()], vec!["10.0.0.10".into()]));
+    assert_eq!(shop.commit(&next), ["10.0.0.10"]);
+    assert_eq!(
+        (shop.held("a").0, shop.held("b").0, shop.held("c").0),
+        (vec!["10.0.0.20".into()], vec!["10.0.0.30".into()], vec!["10.0.0.40".into()])
+    );
+}
+
+#[test]
+fn an_address_that_its_holder_keeps_is_promised_to_nobody() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&named(&[("a", "10.0.0.10"), ("b", "10.0.0.20")]));
+    shop.commit(&first);
+    let twice = shop.refused(&named(&[("a", "10.0.0.10"), ("b", "10.0.0.10")]));
+    assert_eq!((&twice["data"]["kind"], &twice["data"]["instance"]), (&json!("already_in_use"), &json!("b")));
+    let mut other = Deployment::of(&mut client, "other");
+    let refused = other.refused(&named(&[("x", "10.0.0.10")]));
+    assert_eq!(refused["data"]["held_by"]["scope"], "shop", "another deployment's is no promise: {refused}");
+}
+
+#[test]
+fn a_plan_on_top_of_another_forgets_promises_that_are_wished_no_more() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let (mut shop, _) = swapping(&mut client);
+    let back = shop.apply(&named(&[("a", "10.0.0.10"), ("b", "10.0.0.20")]));
+    assert_eq!(slots(&back), [is("kept", "10"), is("kept", "20")]);
+    assert!(shop.commit(&back).is_empty());
+    shop.client.ok("ip.release", json!({"network": "lan", "scope": "shop", "owner": "a"}));
+    assert_eq!(holder(shop.client, "10.0.0.10"), "free");
+}

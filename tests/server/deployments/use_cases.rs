@@ -1,0 +1,353 @@
+//! The use cases of the documents, each as a test that carries its name.
+
+use serde_json::json;
+
+use super::{Deployment, automatic, is, named, slot, slots};
+use crate::support::TestServer;
+
+#[test]
+fn a_vm_deleted_behind_our_back_gets_the_same_address_with_the_next_deploy() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&automatic(&["web/0", "web/1"]));
+    assert_eq!(slots(&first), [is("new", "2"), is("new", "3")]);
+    shop.commit(&first);
+    // Who deletes a machine tells nobody: the instance owns its address all the same.
+    shop.client.ok("ip.allocate", json!({"network": "lan", "owner": "somebody"}));
+    let again = shop.apply(&automatic(&["web/0", "web/1"]));
+    assert_eq!(slots(&again), [is("kept", "2"), is("kept", "3")]);
+    assert_eq!(again["plan"], first["plan"], "the same wishes are the same plan");
+}
+
+#[test]
+fn an_instance_stopped_hard_and_started_has_its_address_again_and_nobody_else_had_it_meanwhile() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&automatic(&["web/0"]));
+    shop.commit(&first);
+    shop.client.ok("ip.bind", json!({"network": "lan", "address": "10.0.0.2", "scope": "shop", "claimant": "vm-1"}));
+    shop.client.ok("ip.unbind", json!({"network": "lan", "address": "10.0.0.2", "scope": "shop", "claimant": "vm-1"}));
+    assert_eq!(shop.client.allocate("other")["address"], "10.0.0.3");
+    let started =
+        shop.client.ok("ip.allocate", json!({"network": "lan", "scope": "shop", "owner": "web/0", "claimant": "vm-2"}));
+    assert_eq!((&started["address"], &started["created"]), (&json!("10.0.0.2"), &json!(false)));
+}
+
+#[test]
+fn an_instance_recreated_in_a_repair_has_its_address_again() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&automatic(&["web/0"]));
+    shop.commit(&first);
+    let generation = &first["instances"][0]["networks"][0]["reservation"]["generation"];
+    let repair = json!({"network": "lan", "scope": "shop", "owner": "web/0", "claimant": "vm-2"});
+    assert_eq!(shop.client.ok("ip.allocate", repair)["generation"], *generation);
+}
+
+#[test]
+fn what_is_scaled_down_is_let_go_with_the_commit_and_not_before() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&automatic(&["web/0", "web/1", "web/2"]));
+    shop.commit(&first);
+    let less = shop.apply(&automatic(&["web/0"]));
+    assert_eq!(super::addresses_of(&less["obsolete"]), ["10.0.0.3", "10.0.0.4"]);
+    assert_eq!(shop.client.allocate("other")["address"], "10.0.0.5", "what is obsolete is held");
+    let claim = json!({"network": "lan", "address": "10.0.0.3", "owner": "other", "slot": "1"});
+    assert_eq!(shop.client.kind("ip.claim", claim), "already_in_use");
+    assert_eq!(shop.commit(&less), ["10.0.0.3", "10.0.0.4"]);
+    assert_eq!(shop.client.ok("ip.get", json!({"address": "10.0.0.3"}))["state"], "free");
+    assert!(shop.commit(&less).is_empty(), "a repeat lets go nothing");
+}
+
+#[test]
+fn an_address_changed_by_a_static_one_is_held_from_the_beginning_and_the_old_one_released_after() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&automatic(&["web/0", "web/1"]));
+    shop.commit(&first);
+    let moved = shop.apply(&named(&[("web/0", "10.0.0.50"), ("web/1", "10.0.0.51")]));
+    assert_eq!(slots(&moved), [is("new", "50"), is("new", "51")]);
+    assert_eq!(moved["instances"][0]["networks"][0]["replaces"], "10.0.0.2");
+    assert_eq!(shop.held("web/0"), (vec!["10.0.0.50".into()], vec!["10.0.0.2".into()]));
+    // One instance after the other, as their machines come up.
+    assert_eq!(shop.settle("deployment.commit", &moved, Some(&["web/0"])), ["10.0.0.2"]);
+    assert_eq!(shop.held("web/1"), (vec!["10.0.0.51".into()], vec!["10.0.0.3".into()]));
+    assert!(shop.get()["uncommitted_since"].is_string());
+    assert_eq!(shop.settle("deployment.commit", &moved, Some(&["web/1"])), ["10.0.0.3"]);
+    assert!(shop.get()["uncommitted_since"].is_null(), "the last instance ends the plan");
+}
+
+#[test]
+fn an_address_changes_with_the_zone_of_its_instance() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    let subnets = json!([{"cidr": "10.0.0.0/24", "zones": ["z1"]}, {"cidr": "10.0.1.0/24", "zones": ["z2"]}]);
+    client.ok("network.create", json!({"name": "lan", "subnets": subnets}));
+    let mut shop = Deployment::of(&mut client, "shop");
+    let in_zone = |zone: &str| json!([{"id": "web/0", "zone": zone, "networks": [{"network": "lan"}]}]);
+    let first = shop.apply(&in_zone("z1"));
+    shop.commit(&first);
+    let moved = shop.apply(&in_zone("z2"));
+    assert_eq!(slot(&moved, 0, 0), ("new".into(), "10.0.1.1".into()));
+    assert_eq!(shop.commit(&moved), ["10.0.0.1"]);
+}
+
+#[test]
+fn an_address_changes_with_the_range_of_its_subnet_once_that_is_drained() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&automatic(&["web/0"]));
+    shop.commit(&first);
+    shop.client.ok("subnet.add", json!({"network": "lan", "cidr": "10.0.9.0/24"}));
+    let draining = json!({"network": "lan", "subnet": "10.0.0.0/24", "set": {"draining": true}});
+    shop.client.ok("subnet.modify", draining);
+    let moved = shop.apply(&automatic(&["web/0"]));
+    assert_eq!(slot(&moved, 0, 0), ("new".into(), "10.0.9.1".into()));
+    assert!(moved["plan"].as_u64() > first["plan"].as_u64(), "what a plan led to is not so any more: it is a new one");
+    assert_eq!(shop.commit(&moved), ["10.0.0.2"]);
+    shop.client.ok("subnet.remove", json!({"network": "lan", "subnet": "10.0.0.0/24"}));
+}
+
+#[test]
+fn a_change_of_gateway_or_dns_never_changes_an_address() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&automatic(&["web/0"]));
+    shop.commit(&first);
+    let set = json!({"gateway": "10.0.0.254", "dns": {"servers": ["10.0.0.253"]}, "dhcp": true, "tags": {"a": "b"}});
+    shop.client.ok("subnet.modify", json!({"network": "lan", "subnet": "10.0.0.0/24", "set": set}));
+    let again = shop.apply(&automatic(&["web/0"]));
+    assert_eq!(slots(&again), [is("kept", "2")]);
+    assert_eq!(again["instances"][0]["networks"][0]["reservation"]["gateway"], "10.0.0.254");
+}
+
+#[test]
+fn after_a_failed_creation_both_are_held_and_the_next_deploy_releases_the_old_one() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&automatic(&["web/0"]));
+    shop.commit(&first);
+    // The machine cannot be made: nobody commits.
+    let failed = shop.apply(&named(&[("web/0", "10.0.0.50")]));
+    assert_eq!(shop.held("web/0"), (vec!["10.0.0.50".into()], vec!["10.0.0.2".into()]));
+    let next = shop.apply(&named(&[("web/0", "10.0.0.60")]));
+    assert_eq!(shop.held("web/0"), (vec!["10.0.0.60".into()], vec!["10.0.0.2".into(), "10.0.0.50".into()]));
+    assert_eq!(
+        shop.client.kind("deployment.commit", json!({"deployment": "shop", "plan": failed["plan"]})),
+        "conflict"
+    );
+    assert_eq!(shop.commit(&next), ["10.0.0.2", "10.0.0.50"]);
+}
+
+#[test]
+fn a_renamed_network_keeps_its_addresses() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&automatic(&["web/0"]));
+    shop.commit(&first);
+    shop.client.ok("network.update", json!({"network": "lan", "set": {"name": "wan"}}));
+    let renamed = shop.apply(&json!([{"id": "web/0", "networks": [{"network": "wan"}]}]));
+    assert_eq!((slots(&renamed), renamed["obsolete"].as_array().unwrap().len()), (vec![is("kept", "2")], 0));
+}
+
+#[test]
+fn what_is_held_in_a_network_that_is_gone_takes_the_usual_path() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    client.ok("network.create", json!({"name": "other", "subnets": [{"cidr": "10.1.0.0/24"}]}));
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&automatic(&["web/0"]));
+    shop.commit(&first);
+    shop.client.ok("network.delete", json!({"network": "lan", "force": true}));
+    let refused = shop.refused(&automatic(&["web/0"]));
+    assert_eq!((&refused["data"]["kind"], &refused["data"]["instance"]), (&json!("not_found"), &json!("web/0")));
+    let moved = shop.apply(&json!([{"id": "web/0", "networks": [{"network": "other"}]}]));
+    assert_eq!(slot(&moved, 0, 0), ("new".into(), "10.1.0.1".into()));
+    assert_eq!(shop.commit(&moved), ["10.0.0.2"]);
+    let left = shop.client.ok("network.list", json!({"deleted": true}));
+    assert!(left["networks"].as_array().unwrap().is_empty(), "with its last reservation it is gone: {left}");
+}
+
+#[test]
+fn compilation_instances_survive_one_deploy_that_does_not_list_them_and_go_with_the_second() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let compile = json!({"network": "lan", "scope": "shop", "owner": "compile/1", "transient": true});
+    shop.client.ok("ip.allocate", compile);
+    let first = shop.apply(&automatic(&["web/0"]));
+    assert!(shop.commit(&first).is_empty());
+    shop.apply(&automatic(&["web/0"]));
+    assert_eq!(shop.held("compile/1").0, ["10.0.0.2"], "the same plan again is no second one");
+    // The run that compiled died. What it left over goes with the next deploy but one.
+    let second = shop.apply(&automatic(&["web/0", "web/1"]));
+    assert_eq!(super::addresses_of(&second["obsolete"]), ["10.0.0.2"]);
+    assert_eq!(shop.commit(&second), ["10.0.0.2"]);
+}
+
+#[test]
+fn of_two_deploys_at_once_on_one_network_both_succeed_or_exactly_one_fails_for_capacity() {
+    for (free, fit) in [(4, 2), (3, 1)] {
+        let server = TestServer::new();
+        let mut client = server.client();
+        let pool = format!("10.0.0.10+{free}");
+        let subnets = json!([{"cidr": "10.0.0.0/24", "pools": [{"range": pool}]}]);
+        client.ok("network.create", json!({"name": "lan", "subnets": subnets}));
+        let deploy = |name: &'static str| {
+            let mut client = server.client();
+            std::thread::spawn(move || {
+                let instances = automatic(&["a", "b"]);
+                client.call("deployment.apply", json!({"deployment": name, "instances": instances}))
+            })
+        };
+        let answers = [deploy("one"), deploy("two")].map(|thread| thread.join().unwrap());
+        let good: Vec<_> = answers.iter().filter(|answer| answer["result"].is_object()).collect();
+        assert_eq!(good.len(), fit, "{answers:?}");
+        for answer in answers.iter().filter(|answer| answer["error"].is_object()) {
+            assert_eq!(answer["error"]["data"]["kind"], "not_enough_capacity");
+        }
+        let mut all: Vec<_> = good.iter().flat_map(|answer| slots(&answer["result"])).collect();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), 2 * fit, "nothing was given twice");
+        let held = client.ok("ip.list", json!({"network": "lan", "count_only": true}));
+        assert_eq!(held["count"], 2 * fit, "who failed holds nothing");
+    }
+}
+
+#[test]
+fn an_address_freed_in_a_deploy_is_not_reused_in_the_same_deploy() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    let subnets = json!([{"cidr": "10.0.0.0/24", "pools": [{"range": "10.0.0.10+2"}]}]);
+    client.ok("network.create", json!({"name": "lan", "subnets": subnets}));
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&automatic(&["old/0"]));
+    shop.commit(&first);
+    let next = shop.apply(&automatic(&["new/0"]));
+    assert_eq!(slots(&next), [is("new", "11")], "10.0.0.10 is let go by this plan");
+    let full = shop.refused(&automatic(&["new/0", "new/1"]));
+    assert_eq!((&full["data"]["kind"], &full["data"]["instance"]), (&json!("not_enough_capacity"), &json!("new/1")));
+    assert_eq!(full["data"]["obsolete"], "1", "and it says why: {full}");
+}
+
+#[test]
+fn static_addresses_are_assigned_in_the_order_given_and_who_holds_one_keeps_it() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let group = |ids: &[&str], ips: &[&str]| json!([{"name": "web", "instances": ids, "networks": [{"network": "lan", "static_ips": ips}]}]);
+    let first = shop.groups(&group(&["web/0", "web/1"], &["10.0.0.20", "10.0.0.10-10.0.0.11"]));
+    assert_eq!(slots(&first), [is("new", "20"), is("new", "10")]);
+    shop.commit(&first);
+    // The list in another order, with one more instance in front.
+    let more = shop.groups(&group(&["web/2", "web/0", "web/1"], &["10.0.0.9", "10.0.0.10-10.0.0.11", "10.0.0.20"]));
+    assert_eq!(slots(&more), [is("new", "9"), is("kept", "20"), is("kept", "10")]);
+}
+
+#[test]
+fn an_automatic_address_becomes_static_and_automatic_again_without_changing() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    for wish in [automatic(&["web/0"]), named(&[("web/0", "10.0.0.2")]), automatic(&["web/0"])] {
+        let applied = shop.apply(&wish);
+        assert_eq!(slot(&applied, 0, 0).1, "10.0.0.2");
+        assert!(shop.commit(&applied).is_empty());
+    }
+    // In a static pool an automatic wish keeps nothing.
+    shop.client.ok("pool.remove", json!({"network": "lan", "range": "10.0.0.2"}));
+    shop.client.ok("pool.add", json!({"network": "lan", "range": "10.0.0.2", "kind": "static"}));
+    let moved = shop.apply(&automatic(&["web/0"]));
+    assert_eq!(slots(&moved), [is("new", "3")]);
+    assert_eq!(moved["instances"][0]["networks"][0]["replaces"], "10.0.0.2");
+}
+
+#[test]
+fn groups_are_dealt_over_their_zones_and_get_static_addresses_of_the_subnet_that_serves_them() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    let subnets = json!([{"cidr": "10.0.0.0/24", "zones": ["z1"]}, {"cidr": "10.0.1.0/24", "zones": ["z2"]}]);
+    client.ok("network.create", json!({"name": "lan", "subnets": subnets}));
+    let networks = json!([{"network": "lan", "static_ips": ["10.0.0.10+2", "10.0.1.10+2"]}]);
+    let group = json!({"name": "web", "instances": ["a", "b", "c", "d"], "zones": ["z1", "z2"], "networks": networks});
+    let instances = json!([{"id": "d", "zone": "z1", "networks": []}]);
+    let ask = json!({"deployment": "shop", "instances": instances, "groups": [group]});
+    let refused = client.call("deployment.apply", ask.clone());
+    assert_eq!(
+        refused["error"]["data"]["kind"], "invalid_argument",
+        "z1 has three instances and two addresses: {refused}"
+    );
+    let mut ask = ask;
+    ask["instances"] = json!([{"id": "d", "zone": "z2", "networks": []}]);
+    let applied = client.ok("deployment.apply", ask);
+    let of = |id: &str| {
+        let instances = applied["instances"].as_array().unwrap();
+        let found = instances.iter().find(|instance| instance["id"] == id).unwrap();
+        found["networks"][0]["reservation"]["address"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(["a", "b", "c", "d"].map(of), ["10.0.0.10", "10.0.1.10", "10.0.0.11", "10.0.1.11"]);
+}
+
+#[test]
+fn a_vip_is_kept_by_a_wish_without_address_and_taken_by_name() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let pools = json!([{"range": "10.9.0.10+4", "kind": "static"}]);
+    let subnets = json!([{"cidr": "10.9.0.0/24", "pools": pools}]);
+    client.ok("network.create", json!({"name": "vip", "kind": "vip", "subnets": subnets}));
+    let wish = |vip: serde_json::Value| json!([{"id": "web/0", "networks": [{"network": "lan"}, vip]}]);
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&wish(json!({"network": "vip", "address": "10.9.0.12"})));
+    shop.commit(&first);
+    let kept = shop.apply(&wish(json!({"network": "vip"})));
+    assert_eq!(slot(&kept, 0, 1), ("kept".into(), "10.9.0.12".into()));
+    // Without a dynamic pool nothing is picked.
+    let mut other = Deployment::of(&mut client, "other");
+    let refused = other.refused(&json!([{"id": "web/0", "networks": [{"network": "vip"}]}]));
+    assert_eq!(refused["data"]["kind"], "not_enough_capacity");
+    client.ok("pool.add", json!({"network": "vip", "range": "10.9.0.20+4"}));
+    let mut other = Deployment::of(&mut client, "other");
+    let picked = other.apply(&json!([{"id": "web/0", "networks": [{"network": "vip"}]}]));
+    assert_eq!(slot(&picked, 0, 0), ("new".into(), "10.9.0.20".into()));
+}
+
+#[test]
+fn a_dynamic_network_takes_automatic_wishes_only_and_carries_no_address() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    client.ok("network.create", json!({"name": "cloud", "kind": "dynamic"}));
+    let mut shop = Deployment::of(&mut client, "shop");
+    let applied = shop.apply(&json!([{"id": "web/0", "networks": [{"network": "cloud"}]}]));
+    assert_eq!(slot(&applied, 0, 0), ("none".into(), String::new()));
+    let refused = shop.refused(&json!([{"id": "web/0", "networks": [{"network": "cloud", "address": "10.0.0.5"}]}]));
+    assert_eq!(refused["data"]["kind"], "wrong_kind");
+}
+
+#[test]
+fn a_machine_whose_address_moved_into_a_reserved_range_is_moved_off_where_fresh_is_asked() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&automatic(&["web/0"]));
+    shop.commit(&first);
+    shop.client.ok("reserved.add", json!({"network": "lan", "range": "10.0.0.2-10.0.0.9"}));
+    assert_eq!(slots(&shop.apply(&automatic(&["web/0"]))), [is("kept", "2")], "what is held stays");
+    let fresh = json!([{"id": "web/0", "fresh": true, "networks": [{"network": "lan"}]}]);
+    let moved = shop.apply(&fresh);
+    assert_eq!(slots(&moved), [is("new", "10")]);
+    assert_eq!(shop.apply(&fresh), moved, "the same wishes again are the same plan");
+    assert_eq!(shop.commit(&moved), ["10.0.0.2"]);
+    assert_eq!(slots(&shop.apply(&fresh)), [is("kept", "10")]);
+    assert_eq!(shop.client.ok("ip.get", json!({"address": "10.0.0.2"}))["state"], "reserved");
+}

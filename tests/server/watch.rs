@@ -1,0 +1,399 @@
+//! Events as they happen: from any cursor, in order, each once; and what becomes of a client that cannot follow.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::support::{Client, TestServer, http};
+
+/// The next notification; answers to requests must have been read.
+pub fn notification(client: &mut Client) -> Value {
+    let line = client.answer();
+    assert!(line.get("method").is_some(), "{line}");
+    line
+}
+
+/// The next event, bookmarks passed over.
+pub fn event(client: &mut Client) -> Value {
+    loop {
+        let told = notification(client);
+        match told["method"].as_str() {
+            Some("event") => return told["params"]["event"].clone(),
+            Some("bookmark") => {}
+            _ => panic!("{told}"),
+        }
+    }
+}
+
+fn watch(client: &mut Client, params: Value) -> u64 {
+    client.ok("events.watch", params)["subscription"].as_u64().unwrap()
+}
+
+fn types(events: &[Value]) -> Vec<&str> {
+    events.iter().map(|event| event["type"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn who_watches_is_told_what_happens_and_who_did_it() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut watcher = server.client();
+    assert_eq!(watch(&mut watcher, json!({"network": "lan"})), 1);
+    let granted = client.ok(
+        "ip.allocate",
+        json!({"network": "lan", "owner": "web/0", "ttl_seconds": 60, "labels": {"a": "b"}, "reason": "a new machine"}),
+    );
+    let told = event(&mut watcher);
+    for (member, value) in [
+        ("type", json!("granted")),
+        ("network", json!("lan")),
+        ("network_id", granted["network_id"].clone()),
+        ("address", granted["address"].clone()),
+        ("prefix_length", json!(32)),
+        ("scope", json!("default")),
+        ("owner", json!("web/0")),
+        ("slot", json!("0")),
+        ("generation", granted["generation"].clone()),
+        ("kind", json!("dynamic")),
+        ("by", json!("anonymous")),
+        ("reason", json!("a new machine")),
+        ("time", granted["created_at"].clone()),
+    ] {
+        assert_eq!(told[member], value, "{member} of {told}");
+    }
+    assert!(told.get("before").is_none(), "{told}");
+    for member in ["owner", "labels", "created_at", "expires_at", "generation"] {
+        assert_eq!(told["after"][member], granted[member], "{member} of {told}");
+    }
+    client.ok("ip.bind", json!({"network": "lan", "owner": "web/0", "claimant": "vm-1"}));
+    client.ok("ip.renew", json!({"network": "lan", "owner": "web/0", "ttl_seconds": null}));
+    client.ok("ip.update", json!({"network": "lan", "owner": "web/0", "set": {"note": "n"}}));
+    client.ok("ip.unbind", json!({"network": "lan", "owner": "web/0", "claimant": "vm-1"}));
+    let transfer = json!({"network": "lan", "address": granted["address"], "owner": "web/0", "to": {"owner": "web/1"}});
+    client.ok("ip.transfer", transfer);
+    client.ok("network.update", json!({"network": "lan", "set": {"name": "lan2", "description": "d"}}));
+    client.ok("ip.release", json!({"network": "lan2", "owner": "web/1", "reason": "done"}));
+    client.ok("network.delete", json!({"network": "lan2"}));
+    let events: Vec<Value> = (0..8).map(|_| event(&mut watcher)).collect();
+    let expected =
+        ["bound", "renewed", "updated", "unbound", "transferred", "network_changed", "released", "network_deleted"];
+    assert_eq!(types(&events), expected);
+    assert_eq!(events[0]["claimant"], "vm-1");
+    assert!(events[1]["before"].get("expires_at").is_some() && events[1]["after"].get("expires_at").is_none());
+    assert_eq!((&events[4]["before"]["owner"], &events[4]["owner"]), (&json!("web/0"), &json!("web/1")));
+    assert_eq!(events[5]["after"]["name"], "lan2");
+    // The name of that time.
+    let names: Vec<&Value> = events.iter().map(|event| &event["network"]).collect();
+    assert_eq!(names, ["lan", "lan", "lan", "lan", "lan", "lan2", "lan2", "lan2"]);
+    assert!(events[6].get("after").is_none() && events[6]["before"]["owner"] == "web/1");
+    assert_eq!(events[6]["reason"], "done");
+}
+
+#[test]
+fn a_watch_goes_on_from_any_cursor_and_tells_each_event_once() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut watcher = server.client();
+    let begin = client.ok("network.get", json!({"network": "lan"}))["cursor"].clone();
+    watch(&mut watcher, json!({"network": "lan", "since": begin}));
+    let owners: Vec<String> = (0..20).map(|n| format!("web/{n}")).collect();
+    owners.iter().for_each(|owner| drop(client.allocate(owner)));
+    client.ok("owner.release", json!({"owner": "web/3"}));
+    let all: Vec<Value> = (0..21).map(|_| event(&mut watcher)).collect();
+    let told: Vec<&str> = all[..20].iter().map(|event| event["owner"].as_str().unwrap()).collect();
+    assert_eq!(told, owners);
+    for (at, event_before) in all.iter().enumerate() {
+        let mut again = server.client();
+        watch(&mut again, json!({"network": "lan", "since": event_before["cursor"]}));
+        let rest: Vec<Value> = (at + 1..21).map(|_| event(&mut again)).collect();
+        assert_eq!(rest, all[at + 1..], "from {at}");
+        assert!(again.silent_for(Duration::from_millis(20)));
+    }
+}
+
+#[test]
+fn a_cursor_stands_where_its_answer_saw_the_network_also_within_one_commit() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    // All in one write: decided in one turn, committed in one batch.
+    let mut lines = String::new();
+    for n in 0..40 {
+        let (id, owner) = (10 * n, format!("web/{n}"));
+        for (id, method, params) in [
+            (id + 1, "ip.allocate", json!({"network": "lan", "owner": owner})),
+            (id + 2, "ip.list", json!({"network": "lan"})),
+            (id + 3, "network.get", json!({"network": "lan"})),
+            (id + 4, "network.usage", json!({"network": "lan"})),
+        ] {
+            lines += &crate::support::line(id, method, &params);
+        }
+    }
+    client.raw(&lines);
+    let mut answers: BTreeMap<u64, Value> = BTreeMap::new();
+    while answers.len() < 160 {
+        let answer = client.answer();
+        answers.insert(answer["id"].as_u64().unwrap(), answer["result"].clone());
+    }
+    for n in 0..40 {
+        for (kind, shown) in [(2, n + 1), (3, n + 1), (4, n + 1)] {
+            let answer = &answers[&(10 * n + kind)];
+            if kind == 2 {
+                assert_eq!(answer["reservations"].as_array().unwrap().len() as u64, shown);
+            }
+            let mut watcher = server.client();
+            watch(&mut watcher, json!({"network": "lan", "since": answer["cursor"]}));
+            if n < 39 {
+                assert_eq!(event(&mut watcher)["owner"], format!("web/{}", n + 1), "answer {kind} of round {n}");
+            } else {
+                assert!(watcher.silent_for(Duration::from_millis(20)));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_watch_over_all_networks_or_a_realm_or_a_scope_is_told_what_it_asked_for() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    let (mut all, mut realm, mut scope) = (server.client(), server.client(), server.client());
+    watch(&mut all, json!({}));
+    watch(&mut realm, json!({"realm": "other"}));
+    watch(&mut scope, json!({"scope": "shop"}));
+    for n in 0..6 {
+        let in_realm = if n % 2 == 0 { "default" } else { "other" };
+        let subnets = json!([{"cidr": format!("10.0.{n}.0/24")}]);
+        client.ok("network.create", json!({"name": format!("n{n}"), "realm": in_realm, "subnets": subnets}));
+        let of = if n % 3 == 0 { "shop" } else { "default" };
+        client.ok("ip.allocate", json!({"network": format!("n{n}"), "owner": "a", "scope": of}));
+    }
+    let mut seen: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut cursors = Vec::new();
+    for _ in 0..12 {
+        let told = event(&mut all);
+        let (network, what) = (told["network"].as_str().unwrap(), told["type"].as_str().unwrap());
+        seen.entry(network.to_owned()).or_default().push(what.to_owned());
+        cursors.push(told["cursor"].clone());
+    }
+    assert_eq!(seen.len(), 6);
+    assert!(seen.values().all(|told| told == &["network_created", "granted"]), "{seen:?}");
+    let of_realm: Vec<Value> = (0..6).map(|_| event(&mut realm)["network"].clone()).collect();
+    assert!(of_realm.iter().all(|name| ["n1", "n3", "n5"].contains(&name.as_str().unwrap())), "{of_realm:?}");
+    let mut of_scope: Vec<Value> = (0..2).map(|_| event(&mut scope)["network"].clone()).collect();
+    of_scope.sort_by_key(ToString::to_string);
+    assert_eq!(of_scope, ["n0", "n3"]);
+    for watcher in [&mut all, &mut realm, &mut scope] {
+        assert!(watcher.silent_for(Duration::from_millis(20)));
+    }
+    // From any cursor in the middle the rest of all networks comes.
+    for (at, cursor) in cursors.iter().enumerate() {
+        let mut again = server.client();
+        watch(&mut again, json!({"since": cursor}));
+        (at + 1..12).for_each(|_| drop(event(&mut again)));
+        assert!(again.silent_for(Duration::from_millis(10)));
+    }
+    // One of all networks serves for one of them, and not the other way round.
+    let mut one = server.client();
+    watch(&mut one, json!({"network": "n5", "since": cursors[0]}));
+    assert_eq!(event(&mut one)["network"], "n5");
+    let of_one = client.ok("network.get", json!({"network": "n5"}))["cursor"].clone();
+    let refused = client.call("events.watch", json!({"since": of_one}));
+    assert_eq!(refused["error"]["data"]["kind"], "invalid_argument", "{refused}");
+    assert_eq!(refused["error"]["data"]["field"], "since", "{refused}");
+}
+
+#[test]
+fn unwatch_ends_one_subscription_and_nothing_of_it_comes_after_the_answer() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let (first, second) = (watch(&mut client, json!({"network": "lan"})), watch(&mut client, json!({})));
+    assert_eq!((first, second), (1, 2));
+    assert_eq!(client.ok("events.unwatch", json!({"subscription": first})), json!({"subscription": first}));
+    assert_eq!(client.kind("events.unwatch", json!({"subscription": first})), "not_found");
+    client.send("ip.allocate", json!({"network": "lan", "owner": "a"}));
+    let lines = [client.answer(), client.answer()];
+    let told: Vec<&Value> = lines.iter().filter(|line| line.get("method").is_some()).collect();
+    assert_eq!(told.len(), 1, "{lines:?}");
+    assert_eq!(told[0]["params"]["subscription"], second);
+}
+
+#[test]
+fn what_cannot_be_watched_is_said_at_once() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    assert_eq!(client.kind("events.watch", json!({"network": "no"})), "not_found");
+    assert_eq!(client.kind("events.watch", json!({"network": "00000000-0000-0000-0000-000000000009"})), "not_found");
+    assert_eq!(client.kind("events.watch", json!({"network": "lan", "since": "x"})), "invalid_argument");
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "events.watch", "params": {}}).to_string();
+    let (_, answer) = http(server.running.http, "POST /rpc", body.as_bytes());
+    assert!(answer.contains("GET /events"), "{answer}");
+    for _ in 0..64 {
+        watch(&mut client, json!({}));
+    }
+    assert_eq!(client.kind("events.watch", json!({})), "overloaded");
+}
+
+#[test]
+fn a_client_that_ended_its_input_is_told_on_until_it_is_gone() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut watcher = server.client();
+    watch(&mut watcher, json!({"network": "lan"}));
+    watcher.end_input();
+    client.allocate("a");
+    assert_eq!(event(&mut watcher)["owner"], "a");
+    let stopper = server.running.stopper();
+    stopper.cancel();
+    // The end of the server ends it.
+    assert_eq!(watcher.rest(), "");
+}
+
+#[test]
+fn an_expired_lease_is_told_with_the_server_as_who_did_it() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut watcher = server.client();
+    client.ok("ip.allocate", json!({"network": "lan", "owner": "a", "ttl_seconds": 40}));
+    watch(&mut watcher, json!({"network": "lan"}));
+    server.clock.advance_ms(41_000);
+    client.ok("network.usage", json!({"network": "lan"}));
+    let told = event(&mut watcher);
+    assert_eq!((&told["type"], &told["by"], &told["owner"]), (&json!("expired"), &json!("lease"), &json!("a")));
+}
+
+#[test]
+fn a_client_that_takes_nothing_is_lagged_and_goes_on_from_the_cursor_it_is_given() {
+    let server = TestServer::with(|options| options.config.server.max_behind_bytes = 200_000);
+    let mut client = server.client();
+    client.ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/16"}]}));
+    let mut watcher = server.client();
+    watch(&mut watcher, json!({"network": "lan"}));
+    // More than the sockets between take, and than is kept in memory.
+    let note = "n".repeat(1_000);
+    let count = 8_000;
+    let mut sent = 0;
+    while sent < count {
+        let lines: String = (sent..sent + 500)
+            .map(|n| {
+                let params = json!({"network": "lan", "owner": format!("web/{n}"), "note": note, "brief": true});
+                crate::support::line(n, "ip.allocate", &params)
+            })
+            .collect();
+        client.raw(&lines);
+        (0..500).for_each(|_| drop(client.answer()));
+        sent += 500;
+    }
+    let mut told = 0;
+    let cursor = loop {
+        let line = notification(&mut watcher);
+        match line["method"].as_str() {
+            Some("event") => {
+                assert_eq!(line["params"]["event"]["owner"], format!("web/{told}"));
+                told += 1;
+            }
+            Some("lagged") => break line["params"]["cursor"].clone(),
+            _ => panic!("{line}"),
+        }
+    };
+    assert!(told < count, "it lagged behind");
+    assert_eq!(watcher.kind("events.unwatch", json!({"subscription": 1})), "not_found");
+    watch(&mut watcher, json!({"network": "lan", "since": cursor}));
+    while told < count {
+        assert_eq!(event(&mut watcher)["owner"], format!("web/{told}"));
+        told += 1;
+    }
+}
+
+#[test]
+fn an_idle_watch_is_given_a_bookmark() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    let subnets = |n: u32| json!([{"cidr": format!("10.0.{n}.0/24")}]);
+    client.ok("network.create", json!({"name": "lan", "subnets": subnets(0)}));
+    client.ok("network.create", json!({"name": "other", "subnets": subnets(1)}));
+    let mut watcher = server.client();
+    watch(&mut watcher, json!({"network": "lan"}));
+    let begun = Instant::now();
+    client.ok("ip.allocate", json!({"network": "other", "owner": "a"}));
+    let told = notification(&mut watcher);
+    assert_eq!(told["method"], "bookmark", "{told}");
+    assert!(begun.elapsed() > Duration::from_secs(9), "not before its time");
+    watch(&mut client, json!({"network": "lan", "since": told["params"]["cursor"]}));
+    assert!(client.silent_for(Duration::from_millis(20)));
+}
+
+/// A stream of server-sent events.
+struct Stream(std::io::BufReader<std::net::TcpStream>);
+
+/// One of them: `id`, `event` and `data`.
+#[derive(Debug)]
+struct Sent {
+    id: Option<String>,
+    event: String,
+    data: Value,
+}
+
+impl Stream {
+    fn open(server: &TestServer, query: &str, header: &str) -> (u16, Self) {
+        use std::io::{BufRead, Write};
+        let mut socket = std::net::TcpStream::connect(server.running.http).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        write!(socket, "GET /events?{query} HTTP/1.1\r\nhost: test\r\n{header}\r\n").unwrap();
+        let mut reader = std::io::BufReader::new(socket);
+        let mut status = String::new();
+        reader.read_line(&mut status).unwrap();
+        let mut line = String::new();
+        while line != "\r\n" {
+            line.clear();
+            reader.read_line(&mut line).unwrap();
+        }
+        (status.split(' ').nth(1).unwrap().parse().unwrap(), Self(reader))
+    }
+
+    fn next(&mut self) -> Sent {
+        use std::io::BufRead;
+        let (mut id, mut event) = (None, String::new());
+        loop {
+            let mut line = String::new();
+            assert!(self.0.read_line(&mut line).unwrap() > 0, "the stream ended");
+            // What is none of these is the length of a chunk, or a blank line.
+            if let Some(text) = line.strip_prefix("id: ") {
+                id = Some(text.trim_end().to_owned());
+            } else if let Some(text) = line.strip_prefix("event: ") {
+                text.trim_end().clone_into(&mut event);
+            } else if let Some(text) = line.strip_prefix("data: ") {
+                return Sent { id, event, data: serde_json::from_str(text).unwrap() };
+            }
+        }
+    }
+}
+
+#[test]
+fn over_http_events_are_a_stream_that_goes_on_after_the_last_id() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let begin = client.ok("network.get", json!({"network": "lan"}))["cursor"].as_str().unwrap().to_owned();
+    let (status, mut stream) = Stream::open(&server, "network=lan", "");
+    assert_eq!(status, 200);
+    for n in 0..5 {
+        client.allocate(&format!("web {n}"));
+    }
+    let all: Vec<Sent> = (0..5).map(|_| stream.next()).collect();
+    for (n, sent) in all.iter().enumerate() {
+        assert_eq!((sent.event.as_str(), &sent.data["owner"]), ("event", &json!(format!("web {n}"))));
+        assert_eq!(sent.id.as_deref(), sent.data["cursor"].as_str());
+    }
+    // A browser that connects again asks as it did at first, and says how far it came.
+    let last = format!("Last-Event-ID: {}\r\n", all[2].id.as_ref().unwrap());
+    let (_, mut again) = Stream::open(&server, &format!("network=lan&since={begin}"), &last);
+    assert_eq!(again.next().data["owner"], "web 3");
+    let (_, mut since) = Stream::open(&server, &format!("scope=default&network=lan&since={begin}"), "");
+    assert_eq!(since.next().data["owner"], "web 0");
+    for (query, status) in
+        [("network=no", 404), ("netwrk=lan", 400), ("since=x", 400), ("network=lan&network=lan", 400)]
+    {
+        assert_eq!(Stream::open(&server, query, "").0, status, "{query}");
+    }
+    let metrics = http(server.running.http, "GET /metrics", b"").1;
+    assert!(metrics.contains("\nallod_watches "), "{metrics}");
+}
