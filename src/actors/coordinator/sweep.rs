@@ -32,6 +32,7 @@ use crate::actors::routes::Route;
 use crate::core::address::Address;
 use crate::core::command::{Binding, Command, SweepLook};
 use crate::core::outcome::{Outcome, UsedAddress};
+use crate::core::plural::counted;
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::types::{Claimant, Name, Scope};
 use crate::limits::{BATCH_CHANGES_MAX, SWEEP_LISTED_MAX};
@@ -210,9 +211,21 @@ impl Coordinator {
         }
     }
 
-    /// Lets go of what was due, network by network.
-    async fn act(&self, found: Found) -> Result<Swept, Box<Fault>> {
-        let mut swept = Swept { waiting: found.waiting, ..Swept::default() };
+    /// Lets go of what was due, network by network. What goes wrong after something was let go does not make that undone.
+    async fn act(&self, mut found: Found) -> Result<Swept, Box<Fault>> {
+        let mut swept = Swept { waiting: std::mem::take(&mut found.waiting), ..Swept::default() };
+        match self.act_on(found, &mut swept).await {
+            Ok(()) => Ok(swept),
+            Err(fault) if self.dry_run || (swept.unbound.is_empty() && swept.released.is_empty()) => Err(fault),
+            Err(fault) => {
+                let (unbound, released) = (swept.unbound.len(), swept.released.len());
+                let done = format!("{} unbound and {released} released, which stays so", counted(unbound, "address"));
+                Err(Box::new(fault.after(&done)))
+            }
+        }
+    }
+
+    async fn act_on(&self, found: Found, swept: &mut Swept) -> Result<(), Box<Fault>> {
         let mut due: Vec<(Arc<Route>, Name, Binding)> = found.to_unbind;
         due.extend(found.to_release);
         // By network name, then address, as the look went: both lists have that order already.
@@ -235,7 +248,7 @@ impl Coordinator {
                 Err(fault) => return Err(fault),
             }
         }
-        Ok(swept)
+        Ok(())
     }
 }
 
