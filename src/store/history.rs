@@ -86,7 +86,9 @@ impl Recorded {
                     Key::Address(_) => {
                         is(&Glance { network, wall, key: step.key, held: [held_of(before)?, held_of(step.state)?] })
                     }
-                    Key::Config | Key::Subnet(_) => is(&Glance { network, wall, key: step.key, held: [None, None] }),
+                    Key::Config | Key::Subnet(_) | Key::Deployment => {
+                        is(&Glance { network, wall, key: step.key, held: [None, None] })
+                    }
                 };
             }
             Ok::<(), CodecError>(())

@@ -12,6 +12,7 @@ use allod::core::command::{Configure, NetworkInput};
 use allod::core::types::WallTime;
 use allod::metrics::Metrics;
 use allod::store::Store;
+use allod::store::chapters::Chapters;
 use allod::store::memory::MemoryStore;
 use serde_json::json;
 use tokio::sync::mpsc::UnboundedSender;
@@ -27,6 +28,7 @@ fn parts(store: Arc<dyn Store>, fatal: UnboundedSender<allod::actors::Fatal>) ->
         reactors: vec![Arbiter::current()],
         hooks: Hooks::default(),
         behind_bytes: 1 << 20,
+        chapters: Arc::new(Chapters::open(None, 1)),
         fatal,
     }
 }

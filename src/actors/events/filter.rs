@@ -91,7 +91,7 @@ impl Filter {
                 Key::Address(address) => {
                     held.iter().flatten().any(|(length, scope, owner)| self.holds(*address, *length, (scope, owner)))
                 }
-                Key::Config | Key::Subnet(_) => false,
+                Key::Config | Key::Subnet(_) | Key::Deployment => false,
             };
             self.of_network(*network) && self.in_time(*wall) && (!self.is_of_holdings() || of_holding())
         })
