@@ -93,10 +93,6 @@ pub struct Store {
     /// What all keys in Redis begin with, in braces.
     pub prefix: String,
     /// See `config/server.toml`.
-    pub redis_history_seconds: u64,
-    /// See `config/server.toml`.
-    pub redis_history_bytes: u64,
-    /// See `config/server.toml`.
     pub redis_replicas: u64,
     /// See `config/server.toml`.
     pub redis_heal_bytes: u64,
@@ -116,12 +112,38 @@ impl Default for Store {
             shards: 16,
             redis: "redis://127.0.0.1:6379/0".to_owned(),
             prefix: "allod".to_owned(),
-            redis_history_seconds: 30 * 86_400,
-            redis_history_bytes: 1 << 30,
             redis_replicas: 0,
             redis_heal_bytes: 64 << 20,
             accept_restored: false,
             accept_new_store: false,
+        }
+    }
+}
+
+/// `[history]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct History {
+    /// Changes that were made longer ago may be forgotten.
+    pub keep_seconds: u64,
+    /// Changes beyond so many bytes may be forgotten; 0: what befits the store.
+    pub keep_bytes: u64,
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self { keep_seconds: 30 * 86_400, keep_bytes: 0 }
+    }
+}
+
+impl History {
+    /// How many bytes of changes a store keeps.
+    pub fn bytes_in(&self, store: StoreKind) -> u64 {
+        match (self.keep_bytes, store) {
+            (0, StoreKind::Embedded) => 10 << 30,
+            (0, StoreKind::Redis) => 1 << 30,
+            (0, StoreKind::Memory) => 64 << 20,
+            (bytes, _) => bytes,
         }
     }
 }
@@ -178,6 +200,8 @@ pub struct Config {
     pub server: Server,
     /// The store.
     pub store: Store,
+    /// What happened, and how much of that is kept.
+    pub history: History,
     /// Other nodes.
     pub cluster: Cluster,
     /// Logs.
@@ -196,10 +220,10 @@ const RANGES: &[(&str, u64, u64)] = &[
     ("server.partial_line_seconds", 1, 3_600),
     ("server.shutdown_seconds", 1, 300),
     ("store.shards", 1, 1_024),
-    ("store.redis_history_seconds", 0, 10 * 366 * 86_400),
-    ("store.redis_history_bytes", 0, 1 << 40),
     ("store.redis_replicas", 0, 16),
     ("store.redis_heal_bytes", 0, 4 << 30),
+    ("history.keep_seconds", 0, 100 * 366 * 86_400),
+    ("history.keep_bytes", 0, 1 << 44),
 ];
 
 /// Where the configuration comes from.

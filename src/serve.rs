@@ -229,13 +229,17 @@ pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, CannotStart> {
     match config.store.kind {
         StoreKind::Memory => {
             tracing::warn!("the memory store keeps nothing: everything is lost when the server ends");
-            Ok(Arc::new(MemoryStore::new(shards)))
+            Ok(Arc::new(MemoryStore::keeping(shards, config.history.bytes_in(StoreKind::Memory))))
         }
         StoreKind::Redis => connect(config, shards),
         StoreKind::Embedded => {
             let directory = &config.store.directory;
-            let options =
-                embedded::Options { accept_restored: config.store.accept_restored, ..embedded::Options::default() };
+            let options = embedded::Options {
+                accept_restored: config.store.accept_restored,
+                history_seconds: config.history.keep_seconds,
+                history_bytes: config.history.bytes_in(StoreKind::Embedded),
+                ..embedded::Options::default()
+            };
             let store = EmbeddedStore::open(directory, shards, options).map_err(|error| {
                 let problem = format!("cannot open the store in {}: {}", directory.display(), chain(&error));
                 CannotStart::store(problem, &error, StoreKind::Embedded)
@@ -259,8 +263,8 @@ fn connect(config: &Config, shards: u16) -> Result<Arc<dyn Store>, CannotStart> 
         owner: config.node(),
         directory: Some(settings.directory.clone()),
         accept_new_store: settings.accept_new_store,
-        history_seconds: settings.redis_history_seconds,
-        history_bytes: settings.redis_history_bytes,
+        history_seconds: config.history.keep_seconds,
+        history_bytes: config.history.bytes_in(StoreKind::Redis),
         heal_bytes: usize::try_from(settings.redis_heal_bytes).unwrap_or(usize::MAX),
         replicas: u32::try_from(settings.redis_replicas).unwrap_or(u32::MAX),
         ..RedisOptions::new(settings.redis.clone(), shards)

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use allod::store::history::{Recorded, Stretch};
@@ -203,6 +204,10 @@ impl Store for FaultyStore {
 
     fn release(&self) -> Later<Result<(), StoreError>> {
         self.inner.release()
+    }
+
+    fn directory(&self) -> Option<PathBuf> {
+        self.inner.directory()
     }
 
     fn recorded(&self, stretches: Vec<Stretch>, bytes: usize) -> Later<Result<Vec<Recorded>, StoreError>> {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use allod::store::embedded::{self, EmbeddedStore};
 use allod::store::memory::MemoryStore;
 use serde_json::{Value, json};
 
@@ -296,4 +297,67 @@ fn what_was_granted_before_the_history_that_is_kept_is_told_all_the_same() {
     assert_eq!(lost["error"]["data"]["kind"], "cursor_lost", "{lost}");
     let common = lost["error"]["data"]["last_common"].clone();
     client.ok("events.watch", json!({"network": "lan", "since": common}));
+}
+
+/// Whatever became of the file of the index while the server was away: it is there to be quick, and for nothing else.
+#[test]
+fn a_restart_tells_the_same_with_its_index_and_with_a_broken_one_and_without() {
+    let directory = tempfile::tempdir().unwrap();
+    let start = || {
+        let options = embedded::Options { segment_bytes: 256 << 10, ..embedded::Options::default() };
+        TestServer::over(Arc::new(EmbeddedStore::open(directory.path(), 2, options).unwrap()), |_| {})
+    };
+    let server = start();
+    let mut client = server.client();
+    for name in ["first", "second"] {
+        let subnets = json!([{"cidr": "10.0.0.0/16"}]);
+        client.ok("network.create", json!({"name": name, "realm": name, "subnets": subnets}));
+    }
+    client.ok("network.update", json!({"network": "first", "set": {"name": "renamed"}}));
+    let network = |n: usize| if n.is_multiple_of(2) { "renamed" } else { "second" };
+    let grants: Vec<(&str, Value)> = (0..10_000)
+        .map(|n| {
+            let owner = format!("o{}", n % 500);
+            ("ip.allocate", json!({"network": network(n), "owner": owner, "slot": n.to_string(), "brief": true}))
+        })
+        .collect();
+    all_at_once(&mut client, &grants);
+    client.ok("network.delete", json!({"network": "renamed", "purge": true}));
+    let index = directory.path().join("HISTORY");
+    let end = Instant::now() + Duration::from_secs(60);
+    // Two chapters of the first 10 000 events, and more of the others.
+    while std::fs::metadata(&index).unwrap().len() < 8_192 {
+        assert!(Instant::now() < end, "no chapter is written");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let asks = [
+        json!({"network": "first", "owner": "o2"}),
+        json!({"network": "renamed", "owner": "o2"}),
+        json!({"owner": "o7"}),
+        json!({"address": "10.0.1.77"}),
+        json!({"network": "first", "limit": 3}),
+    ];
+    let tell = |client: &mut Client| -> Vec<Vec<String>> {
+        asks.iter().map(|ask| in_order(&history(client, ask.clone()))).collect()
+    };
+    let told = tell(&mut client);
+    assert_eq!((told[0].len(), &told[0]), (40, &told[1]));
+    assert_eq!(told[2].len(), 20);
+    drop(client);
+    server.running.stop();
+
+    let length = std::fs::metadata(&index).unwrap().len();
+    let break_it: [&dyn Fn(); 4] = [
+        &|| (),
+        &|| std::fs::OpenOptions::new().write(true).open(&index).unwrap().set_len(length - 7).unwrap(),
+        &|| std::fs::write(&index, vec![7; 5_000]).unwrap(),
+        &|| std::fs::remove_file(&index).unwrap(),
+    ];
+    for (at, break_it) in break_it.iter().enumerate() {
+        break_it();
+        let server = start();
+        let again = tell(&mut server.client());
+        assert!(again == told, "other history after break {at}");
+        server.running.stop();
+    }
 }

@@ -66,7 +66,7 @@ impl Coordinator {
         after: Option<Cursor>,
         limit: usize,
     ) -> Outcomes {
-        let filter = self.of_networks(network, filter)?;
+        let filter = self.of_networks(network, filter).await?;
         let past = self.aside(move |shared| async move { history::past(&shared, &filter, after, limit).await });
         Ok(Done::Past(past.await?))
     }
@@ -79,7 +79,7 @@ impl Coordinator {
         at: WallTime,
         (after, limit): (Option<ListPlace>, usize),
     ) -> Outcomes {
-        let filter = self.of_networks(network, filter)?;
+        let filter = self.of_networks(network, filter).await?;
         let now = self.held_now(&filter).await?;
         let held = self.aside(move |shared| async move { history::held_at(&shared, &filter, at, now).await });
         let mut events = held.await?;
@@ -98,7 +98,8 @@ impl Coordinator {
     }
 
     /// The same for the networks that were named.
-    fn of_networks(&self, network: Option<CompactString>, mut filter: Filter) -> Result<Filter, Box<Fault>> {
+    async fn of_networks(&self, network: Option<CompactString>, mut filter: Filter) -> Result<Filter, Box<Fault>> {
+        self.shared.feed.read_up().await?;
         if let Some(text) = network {
             let networks = history::networks_of(&self.shared, &text);
             if networks.is_empty() {

@@ -43,6 +43,7 @@ pub(super) mod scribe;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -54,11 +55,14 @@ pub use self::happened::{Happened, What};
 pub use self::lost::check;
 use self::names::Names;
 pub use self::page::{Page, page};
+use super::{Fault, NotReadyReason};
 use crate::core::types::Place;
 use crate::store::{Batch, Committed, Digest, Head, ShardId};
 
 /// How long groups are kept in memory for somebody who asked, and may ask again.
 const WANTED_FOR_MS: u64 = 30_000;
+/// How long somebody waits for the names of networks, who asks for history just after a start.
+const READ_UP_WITHIN: Duration = Duration::from_secs(2);
 
 /// A group that was made durable, for those who keep up.
 #[derive(Debug)]
@@ -103,6 +107,8 @@ pub struct Feed {
     changed: watch::Sender<u64>,
     /// Cancelled when the tenure is over.
     closing: CancellationToken,
+    /// Cancelled when what was there as the tenure began has been read: from then on it is known what networks were called.
+    is_read_up: CancellationToken,
 }
 
 impl Drop for Feed {
@@ -124,6 +130,7 @@ impl Feed {
             wanted_until_ms: AtomicU64::new(0),
             changed: watch::Sender::new(0),
             closing: CancellationToken::new(),
+            is_read_up: CancellationToken::new(),
         }
     }
 
@@ -182,6 +189,23 @@ impl Feed {
     /// Cancelled when the tenure is over.
     pub(super) fn closing(&self) -> CancellationToken {
         self.closing.clone()
+    }
+
+    /// Waits a moment until it is known what all networks were called, which is so soon after a start.
+    ///
+    /// # Errors
+    /// [`Fault::NotReady`].
+    pub(super) async fn read_up(&self) -> Result<(), Box<Fault>> {
+        let read_up = tokio::time::timeout(READ_UP_WITHIN, self.is_read_up.cancelled());
+        let reason = tokio::select! {
+            biased;
+            () = self.closing.cancelled() => NotReadyReason::Moved,
+            read_up = read_up => match read_up {
+                Ok(()) => return Ok(()),
+                Err(_) => NotReadyReason::Loading,
+            },
+        };
+        Err(Box::new(Fault::NotReady { reason, retry_after_ms: 1_000 }))
     }
 
     /// Behind everything that is durable of a shard.

@@ -14,7 +14,7 @@ use crate::actors::committer::chain;
 use crate::actors::service::Shared;
 use crate::core::types::Place;
 use crate::limits::EVENTS_PAGE_BYTES;
-use crate::store::chapters::{Chapter, Draft, Range};
+use crate::store::chapters::{Chapter, Draft, NameNote, Range};
 use crate::store::history::{Recorded, Stretch};
 use crate::store::{Digest, Seq, ShardId, StoreError};
 
@@ -49,6 +49,8 @@ pub(in crate::actors) fn start(shared: &Arc<Shared>) {
 struct Scribe {
     ends: Vec<Place>,
     draft: Draft,
+    /// Where the history stood when the tenure began. Up to there it has read, once it has.
+    begun: Vec<Place>,
 }
 
 async fn run(shared: &Weak<Shared>) {
@@ -92,10 +94,7 @@ async fn run(shared: &Weak<Shared>) {
 
 /// Keeps the chapters of the line that goes on, and goes on behind them.
 async fn begin(shared: &Shared) -> Result<Scribe, StoreError> {
-    for note in shared.chapters.names() {
-        let named = Named { name: note.name, realm: note.realm };
-        shared.feed.names.note(note.network, note.since, named);
-    }
+    shared.chapters.names().iter().for_each(|note| tell(shared, note));
     let chapters = shared.chapters.all();
     let mut good = chapters.len();
     for shard in (0..shared.info.shards).map(ShardId) {
@@ -119,7 +118,14 @@ async fn begin(shared: &Shared) -> Result<Scribe, StoreError> {
         let end = shared.chapters.end(ShardId(shard));
         end.map_or(Place { shard, ..Place::default() }, |range| place_of(&range))
     });
-    Ok(Scribe { ends: ends.collect(), draft: Draft::default() })
+    let begun = (0..shared.info.shards).map(|shard| shared.feed.tip(ShardId(shard))).collect();
+    Ok(Scribe { ends: ends.collect(), draft: Draft::default(), begun })
+}
+
+/// A network was called so.
+fn tell(shared: &Shared, note: &NameNote) {
+    let named = Named { name: note.name.clone(), realm: note.realm.clone() };
+    shared.feed.names.note(note.network, note.since, named);
 }
 
 fn place_of(range: &Range) -> Place {
@@ -145,6 +151,9 @@ async fn is_on_line(shared: &Shared, range: &Range) -> Result<bool, StoreError> 
 impl Scribe {
     /// Reads on. True: there may be more at once.
     async fn round(&mut self, shared: &Shared) -> Result<bool, StoreError> {
+        if self.begun.iter().zip(&self.ends).all(|(begun, end)| end.seq >= begun.seq) {
+            shared.feed.is_read_up.cancel();
+        }
         let tips = shared.feed.end();
         let behind = self.ends.iter().filter_map(|end| {
             let until = Seq(tips.place(ShardId(end.shard)).seq);
@@ -176,13 +185,12 @@ impl Scribe {
             let text = format!("batch {} of shard {} does not follow the one before it", one.seq.0, one.shard.0);
             StoreError::Damaged(text.into())
         })?;
+        let known = self.draft.names().len();
         self.draft.add(one, digest)?;
+        self.draft.names()[known..].iter().for_each(|note| tell(shared, note));
         *end = one.place(digest)?;
         if self.draft.is_full() {
-            for note in shared.chapters.add(std::mem::take(&mut self.draft)) {
-                let named = Named { name: note.name, realm: note.realm };
-                shared.feed.names.note(note.network, note.since, named);
-            }
+            shared.chapters.add(std::mem::take(&mut self.draft));
         }
         Ok(())
     }

@@ -200,6 +200,11 @@ impl Draft {
         self.ranges.is_empty()
     }
 
+    /// What networks are called in it, in its order.
+    pub fn names(&self) -> &[NameNote] {
+        &self.names
+    }
+
     /// Adds a batch that follows those of its shard in it; `digest` is of the line with it.
     ///
     /// # Errors

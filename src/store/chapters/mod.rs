@@ -23,6 +23,8 @@
 mod chapter;
 mod file;
 mod filter;
+#[cfg(test)]
+mod tests;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -102,8 +104,8 @@ impl Chapters {
         self.inner().chapters.iter().rev().find_map(|chapter| chapter.range(shard)).copied()
     }
 
-    /// One more. What networks were called in it is answered.
-    pub fn add(&self, draft: Draft) -> Vec<NameNote> {
+    /// One more.
+    pub fn add(&self, draft: Draft) {
         let (mut chapter, filters, names) = draft.finish();
         let mut inner = self.inner();
         let kept = match &mut inner.shelf {
@@ -118,9 +120,8 @@ impl Chapters {
         if inner.shelf.is_none() {
             chapter.keep(filters);
         }
-        inner.names.extend(names.iter().cloned());
+        inner.names.extend(names);
         Arc::make_mut(&mut inner.chapters).push(Arc::new(chapter));
-        names
     }
 
     /// Forgets all but the first so many: what comes behind is of a line that was cut off.

@@ -1,0 +1,158 @@
+use std::fs::OpenOptions;
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::core::state::{Entry, Key, State};
+use crate::store::codec::{encode_batch, samples};
+use crate::store::history::Recorded;
+use crate::store::{Batch, Digest, Seq};
+
+const REGISTER: u128 = 7;
+
+fn recorded(batch: &Batch) -> Recorded {
+    let mut bytes = Vec::new();
+    encode_batch(batch, &mut bytes).unwrap();
+    Recorded { shard: batch.shard, seq: batch.seq, digest: None, bytes: bytes.into() }
+}
+
+fn draft(batches: &[Batch]) -> Draft {
+    let mut draft = Draft::default();
+    for batch in batches {
+        draft.add(&recorded(batch), Digest(batch.seq.0.into())).unwrap();
+    }
+    draft
+}
+
+/// One batch with every field, as so many batches of shard 1.
+fn some(seqs: std::ops::Range<u64>) -> Vec<Batch> {
+    seqs.map(|seq| Batch { shard: ShardId(1), seq: Seq(seq), ..samples::full_batch() }).collect()
+}
+
+fn open(directory: &Path) -> Chapters {
+    Chapters::open(Some(directory), REGISTER)
+}
+
+fn lasts(chapters: &Chapters) -> Vec<u64> {
+    chapters.all().iter().map(|chapter| chapter.range(ShardId(1)).unwrap().last.0).collect()
+}
+
+/// Does the index lead to every event of these batches, whatever is asked for it?
+fn leads_to_all(chapters: &Chapters, batches: &[Batch]) {
+    let all = chapters.all();
+    let [chapter] = &all[..] else { panic!("{} chapters", all.len()) };
+    let found = |wanted: Wanted<'_>| assert!(chapters.may_have(chapter, &wanted), "{wanted:?}");
+    for act in batches.iter().flat_map(|batch| &batch.acts) {
+        for step in &act.steps {
+            let Some(event) = &step.event else { continue };
+            let (networks, wall) = ([NetworkId(3), act.network], Some(act.wall));
+            found(Wanted { networks: Some(&networks), from: wall, to: wall, ..Wanted::default() });
+            let Key::Address(address) = step.key else { continue };
+            let now = match &step.state {
+                Some(State::Entry(Entry::Held(held))) => Some(held),
+                _ => None,
+            };
+            for held in event.before.iter().chain(now) {
+                let (owner, scope) = (Some(&held.holder.owner), Some(&held.holder.scope));
+                found(Wanted { address: Some(address), owner, scope, ..Wanted::default() });
+                // Any address of a block.
+                let block = Cidr::containing(address, held.prefix_length);
+                found(Wanted { address: Some(block.last()), ..Wanted::default() });
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_index_leads_to_every_event_also_when_it_is_read_again(batches in proptest::collection::vec(samples::batch(), 1..6)) {
+        let directory = tempfile::tempdir().unwrap();
+        let (kept, written) = (Chapters::open(None, REGISTER), open(directory.path()));
+        kept.add(draft(&batches));
+        written.add(draft(&batches));
+        let (all, names) = (written.all(), written.names());
+        leads_to_all(&kept, &batches);
+        leads_to_all(&written, &batches);
+        drop(written);
+        let again = open(directory.path());
+        prop_assert_eq!((again.all(), again.names()), (all, names));
+        leads_to_all(&again, &batches);
+    }
+}
+
+#[test]
+fn what_is_not_in_a_chapter_is_mostly_known_not_to_be() {
+    let chapters = Chapters::open(None, REGISTER);
+    chapters.add(draft(&some(1..3)));
+    let chapter = &chapters.all()[0];
+    let owners: Vec<Owner> = (0..1_000).map(|n| Owner::new(format!("stranger-{n}").into()).unwrap()).collect();
+    let wrong = owners.iter().filter(|owner| {
+        let wanted = Wanted { owner: Some(owner), ..Wanted::default() };
+        chapters.may_have(chapter, &wanted)
+    });
+    assert!(wrong.count() < 50);
+    let before = WallTime(chapter.wall.0.0 - 1);
+    assert!(!chapters.may_have(chapter, &Wanted { to: Some(before), ..Wanted::default() }));
+    let after = WallTime(chapter.wall.1.0 + 1);
+    assert!(!chapters.may_have(chapter, &Wanted { from: Some(after), ..Wanted::default() }));
+}
+
+#[test]
+fn a_file_that_was_broken_off_is_good_up_to_there_and_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let chapters = open(directory.path());
+    (0..3).for_each(|n| chapters.add(draft(&some(n * 10 + 1..n * 10 + 11))));
+    assert_eq!(lasts(&chapters), [10, 20, 30]);
+    drop(chapters);
+    let path = directory.path().join(FILE);
+    let length = path.metadata().unwrap().len();
+    for cut in [length - 1, length - 200] {
+        OpenOptions::new().write(true).open(&path).unwrap().set_len(cut).unwrap();
+        let chapters = open(directory.path());
+        assert_eq!(lasts(&chapters), [10, 20]);
+        assert_eq!(chapters.end(ShardId(1)).unwrap().last, Seq(20));
+        chapters.add(draft(&some(21..31)));
+        drop(chapters);
+        assert_eq!(lasts(&open(directory.path())), [10, 20, 30]);
+    }
+    // A bit of the second chapter that is another one.
+    let mut bytes = std::fs::read(&path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    assert_eq!(lasts(&open(directory.path())), [10]);
+}
+
+#[test]
+fn the_index_of_another_register_is_not_taken() {
+    let directory = tempfile::tempdir().unwrap();
+    open(directory.path()).add(draft(&some(1..3)));
+    let other = Chapters::open(Some(directory.path()), REGISTER + 1);
+    assert!(other.all().is_empty() && other.names().is_empty());
+    other.add(draft(&some(1..2)));
+    drop(other);
+    assert!(open(directory.path()).all().is_empty());
+}
+
+#[test]
+fn what_was_cut_off_and_what_is_too_old_does_not_come_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let chapters = open(directory.path());
+    let batches: Vec<Vec<Batch>> = (0..6).map(|n| some(n * 10 + 1..n * 10 + 11)).collect();
+    batches.iter().for_each(|batches| chapters.add(draft(batches)));
+    chapters.truncate(5);
+    assert_eq!(lasts(&chapters), [10, 20, 30, 40, 50]);
+    drop(chapters);
+    let chapters = open(directory.path());
+    assert_eq!(lasts(&chapters), [10, 20, 30, 40, 50]);
+    let length = || directory.path().join(FILE).metadata().unwrap().len();
+    let before = length();
+    chapters.forget(4);
+    assert_eq!(lasts(&chapters), [50]);
+    assert!(length() < before, "most of the file was waste");
+    drop(chapters);
+    let chapters = open(directory.path());
+    assert_eq!(lasts(&chapters), [50]);
+    leads_to_all(&chapters, &batches[4]);
+}
