@@ -368,7 +368,11 @@ impl Coordinator {
         }
         match record.stage {
             Stage::Open => {}
-            Stage::Committed => return conflict(format!("plan {plan} is committed, and cannot be reverted any more")),
+            Stage::Committed => {
+                return conflict(format!(
+                    "plan {plan} is committed, and cannot be reverted any more; apply what was wished before it"
+                ));
+            }
             Stage::Reverted => return conflict(format!("plan {plan} was reverted; apply the wishes again")),
         }
         let networks = self.networks_of(&name).await?;

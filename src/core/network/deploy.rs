@@ -342,10 +342,7 @@ impl Network {
         let mut addresses: BTreeMap<Address, &DeployWish> = BTreeMap::new();
         for wish in &ask.wishes {
             if !slots.insert((&wish.owner, &wish.slot)) {
-                let what = format!(
-                    "a wish of instance `{}` for slot `{}` in network `{}`",
-                    wish.owner, wish.slot, self.config.name
-                );
+                let what = format!("another wish for slot `{}` in network `{}`", wish.slot, self.config.name);
                 refused.note::<()>(wish, Err(Refusal::NameTaken { what, differs: Vec::new() }));
             }
             if let Wanted::Static(address) = wish.wanted
