@@ -116,7 +116,12 @@ fn reason_of(error: &RpcError) -> String {
         let of_scope = fact("scope").filter(|&scope| scope != "default");
         let of_scope = of_scope.map_or_else(String::new, |scope| format!(" of scope `{scope}`"));
         let used_by = fact("claimant").map_or_else(String::new, |claimant| format!(", used by `{claimant}`"));
-        return format!("held by `{owner}`{of_scope} since {since}{used_by}");
+        // Of several that were asked for, it says which.
+        let data = |name: &str| error.data.get(name).map(text_of);
+        let instance = data("instance").map(|instance| format!("instance `{instance}`: "));
+        let which = instance.or_else(|| data("index").map(|index| format!("ips[{index}]: ")));
+        let which = which.map_or_else(String::new, |which| which + &data("address").unwrap_or_default() + " is ");
+        return format!("{which}held by `{owner}`{of_scope} since {since}{used_by}");
     }
     match (error.message.is_empty(), error.kind.is_empty()) {
         (false, _) => error.message.clone() + &pools_of(error),

@@ -38,7 +38,7 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
             format!("{} tells what takes the space and what frees it", in_network("network why-full"))
         }
         ErrorKind::OutOfRange => format!("{} shows its subnets and pools", in_network("network get")),
-        ErrorKind::Reserved => reserved(error, network.as_deref(), &address),
+        ErrorKind::Reserved => reserved(method, error, network.as_deref(), &address),
         ErrorKind::Overlap => overlap(data),
         ErrorKind::InUse if method == "cluster.drain" => {
             "start another node on the same register first; `allod cluster nodes` shows those there are".to_owned()
@@ -179,6 +179,10 @@ fn already_exists(method: &str, params: &Value, data: &Value, network: Option<&s
                  `allod ip release {network} {address} --owner {owner}`"
             )
         }
+        _ if method.starts_with("deployment.") => {
+            "give each wish of an instance in one network its own `slot`: `allod deployment apply --help` shows a file"
+                .to_owned()
+        }
         _ if method == "network.create" => {
             let name = text(params, "name").map_or("NETWORK".to_owned(), shell);
             format!("`allod network get {name}` shows what is there; `allod network apply FILE` changes it")
@@ -200,7 +204,10 @@ fn already_in_use(data: &Value, network: Option<&str>, address: &str) -> String 
     }
 }
 
-fn reserved(error: &RpcError, network: Option<&str>, address: &str) -> String {
+fn reserved(method: &str, error: &RpcError, network: Option<&str>, address: &str) -> String {
+    if method.starts_with("deployment.") {
+        return format!("`allod who {address}` tells why; wish another address, or one that is picked");
+    }
     // The server's sentence says so where force helps; for a gateway, a network address or what is draining nothing does.
     if error.message.contains("`force`") {
         return format!("`allod who {address}` tells why; `--force` claims it all the same");

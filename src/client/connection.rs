@@ -8,8 +8,9 @@ use tokio::sync::mpsc;
 use super::{CLOSED, ClientError, RpcError, Waiting, plain};
 use crate::limits;
 
-/// Longest line that is read: an answer, its envelope included. What is longer does not come from our server.
-const ANSWER_LINE_BYTES_MAX: u64 = limits::ANSWER_BYTES_MAX as u64 + (64 << 10);
+/// Longest line that is read: as long as what a body may ask for. An answer has at most [`limits::ANSWER_BYTES_MAX`], but
+/// for plans, which tell what became of each instance at once. What is longer does not come from our server.
+const ANSWER_LINE_BYTES_MAX: u64 = limits::BODY_BYTES_MAX as u64;
 
 /// Writes lines until all clients are gone or the socket fails. What is there already is gathered into one write.
 pub(super) async fn write(write: OwnedWriteHalf, mut lines: mpsc::Receiver<Vec<u8>>, waiting: Waiting) {

@@ -30,7 +30,7 @@ impl Decision {
             let granted = step.event.as_ref().is_some_and(|event| event.kind == EventKind::Granted);
             let chosen = |state: &State| matches!(state, State::Entry(Entry::Held(held)) if held.kind == ReservationKind::Dynamic);
             granted && step.state.as_ref().is_some_and(chosen)
-        })
+        }) || matches!(self.outcome, Outcome::Deployed { dealt: true, .. })
     }
 }
 
@@ -358,13 +358,17 @@ pub enum Outcome {
         obsolete: Vec<View>,
         /// Is anything granted, promised or made obsolete now?
         changed: bool,
+        /// Was an address chosen out of the list of a group?
+        dealt: bool,
     },
     /// The part of `deployment.commit` or `deployment.revert`.
     Settled {
         /// What was let go.
         released: Vec<Address>,
-        /// How much of the deployment still waits for a commit or revert.
+        /// How much of the deployment still waits for a commit or revert of the plan.
         left: u64,
+        /// After a revert: is something obsolete still, that earlier plans left?
+        earlier: bool,
     },
     /// How many leases, cooldowns and probations ended, and whether more are due.
     Expired {

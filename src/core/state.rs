@@ -256,6 +256,10 @@ pub struct Planned {
     pub promise: Option<Promise>,
     /// A transient one that a plan did not list for the first time: by which plan.
     pub unlisted: Option<u64>,
+    /// Granted by this plan, which was committed for its holder alone: a revert for others does not take it back.
+    pub settled: Option<u64>,
+    /// Obsolete until this plan made it current again, and what it was then: a revert makes it that again.
+    pub revived: Option<(u64, Obsolete)>,
 }
 
 /// What few reservations carry.

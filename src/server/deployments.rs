@@ -10,6 +10,7 @@ use crate::actors::coordinator::{DeployOrder, DeployPart, Job};
 use crate::core::address::Range;
 use crate::core::command::Wish;
 use crate::core::deployment::{DeployWish, Wanted};
+use crate::core::plural::counted;
 use crate::core::types::{Owner, Scope, Slot};
 use crate::limits::LIST_PAGE_RECORDS_DEFAULT;
 use crate::wire::params::deployment::{GroupNetwork, GroupWishes, Groups, InstanceNetwork, InstanceWishes, Instances};
@@ -63,9 +64,12 @@ pub(super) fn order(
             building.wish(&network.network, &instance.id, network.slot, |_| wanted);
         }
     }
-    for group in groups {
+    for (at, group) in groups.into_iter().enumerate() {
         let members = group.instances.into_vec();
-        for network in group.networks.into_vec() {
+        for (which, network) in group.networks.into_vec().into_iter().enumerate() {
+            if let Some(ranges) = &network.static_ips {
+                enough(ranges, members.len(), || format!("groups[{at}].networks[{which}].static_ips"))?;
+            }
             building.wish_alike(&members, network);
         }
     }
@@ -104,6 +108,23 @@ fn wanted(network: &InstanceNetwork, field: &str) -> Result<Wanted, RpcError> {
             ..Wish::default()
         })),
     })
+}
+
+/// Lists a group each address once, and one for each instance?
+fn enough(ranges: &[Range], instances: usize, field: impl Fn() -> String) -> Result<(), RpcError> {
+    let mut sorted = ranges.to_vec();
+    sorted.sort_unstable_by_key(|range| (range.first(), range.last()));
+    if let Some(pair) = sorted.windows(2).find(|pair| pair[0].overlaps(pair[1])) {
+        let (one, other) = (pair[0], pair[1]);
+        let problem = format!("lists {} twice, in {} and {}", other.first(), one.as_typed(), other.as_typed());
+        return Err(RpcError::invalid(field(), format!("`{}` {problem}", field())));
+    }
+    let listed = ranges.iter().fold(0u128, |sum, range| sum.saturating_add(range.size()));
+    if listed < instances as u128 {
+        let problem = format!("has {} for {}", counted(listed, "address"), counted(instances, "instance"));
+        return Err(RpcError::invalid(field(), format!("`{}` {problem}", field())));
+    }
+    Ok(())
 }
 
 impl Building {

@@ -117,6 +117,8 @@ fn reservation(held: &Reservation) -> usize {
         1 + planned.leaving.map_or(0, number)
             + planned.promise.as_ref().map_or(0, promise)
             + planned.unlisted.map_or(0, number)
+            + planned.settled.map_or(0, number)
+            + planned.revived.map_or(0, |(plan, was)| number(plan) + number(was.since.0) + number(was.plan))
     });
     let noted = usize::from(held.details.is_some() || held.granted_by.is_some() || held.planned.is_some());
     head(held.generation.0)

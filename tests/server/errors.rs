@@ -87,6 +87,15 @@ fn scenes(kind: ErrorKind) -> Vec<Scene> {
                     &["call", "ip.allocate", "network=lan", "owner=web/0", "pol=front"],
                 ),
             ),
+            scene(
+                "a group with fewer static addresses than instances",
+                Call(
+                    "deployment.apply",
+                    json!({"deployment": "shop", "groups": [{"name": "web", "instances": ["web/0", "web/1"],
+                        "networks": [{"network": "lan", "static_ips": ["10.0.0.20"]}]}]}),
+                    &["call", "deployment.apply", "deployment=shop", GROUP],
+                ),
+            ),
         ],
         ErrorKind::Internal => vec![scene(
             "a bug: the decision panics",
@@ -109,6 +118,10 @@ fn scenes(kind: ErrorKind) -> Vec<Scene> {
                     &["ip", "renew", "lan", "--owner", "web/9", "--permanent"],
                 ),
             ),
+            scene(
+                "a deployment that does not exist",
+                Call("deployment.get", json!({"deployment": "shop"}), &["deployment", "get", "shop"]),
+            ),
         ],
         ErrorKind::AlreadyExists => vec![
             scene(
@@ -123,19 +136,38 @@ fn scenes(kind: ErrorKind) -> Vec<Scene> {
                     &["ip", "claim", "lan", "10.0.0.7", "--owner", "web/0"],
                 ),
             ),
-        ],
-        ErrorKind::AlreadyInUse => vec![scene(
-            "an address that somebody else holds",
-            Call("ip.claim", claim("10.0.0.2"), &["ip", "claim", "lan", "10.0.0.2", "--owner", "db/0"]),
-        )],
-        ErrorKind::NotEnoughCapacity => vec![scene(
-            "a network that is full",
-            Call(
-                "ip.allocate",
-                json!({"network": "tiny", "owner": "web/1"}),
-                &["ip", "allocate", "tiny", "--owner", "web/1"],
+            wish(
+                "two wishes of an instance for one slot",
+                json!([{"network": "lan"}, {"network": "lan"}]),
+                r#"instances=[{"id":"web/0","networks":[{"network":"lan"},{"network":"lan"}]}]"#,
             ),
-        )],
+        ],
+        ErrorKind::AlreadyInUse => vec![
+            scene(
+                "an address that somebody else holds",
+                Call("ip.claim", claim("10.0.0.2"), &["ip", "claim", "lan", "10.0.0.2", "--owner", "db/0"]),
+            ),
+            wish(
+                "an address that an instance wishes and somebody else holds",
+                json!([{"network": "lan", "address": "10.0.0.2"}]),
+                r#"instances=[{"id":"web/0","networks":[{"network":"lan","address":"10.0.0.2"}]}]"#,
+            ),
+        ],
+        ErrorKind::NotEnoughCapacity => vec![
+            scene(
+                "a network that is full",
+                Call(
+                    "ip.allocate",
+                    json!({"network": "tiny", "owner": "web/1"}),
+                    &["ip", "allocate", "tiny", "--owner", "web/1"],
+                ),
+            ),
+            wish(
+                "a deployment of which an instance finds no room",
+                json!([{"network": "lan"}, {"network": "tiny"}]),
+                r#"instances=[{"id":"web/0","networks":[{"network":"lan"},{"network":"tiny"}]}]"#,
+            ),
+        ],
         ErrorKind::OutOfRange => vec![scene(
             "an address outside every subnet",
             Call("ip.claim", claim("10.9.0.7"), &["ip", "claim", "lan", "10.9.0.7", "--owner", "db/0"]),
@@ -156,6 +188,11 @@ fn scenes(kind: ErrorKind) -> Vec<Scene> {
                     json!({"network": "lan", "address": "10.0.0.0", "owner": "db/0", "force": true}),
                     &["ip", "claim", "lan", "10.0.0.0", "--owner", "db/0", "--force"],
                 ),
+            ),
+            wish(
+                "an address inside a reserved range that an instance wishes",
+                json!([{"network": "lan", "address": "10.0.0.200"}]),
+                r#"instances=[{"id":"web/0","networks":[{"network":"lan","address":"10.0.0.200"}]}]"#,
             ),
         ],
         ErrorKind::Overlap => vec![scene(
@@ -203,6 +240,29 @@ fn scenes(kind: ErrorKind) -> Vec<Scene> {
                     &["call", "network.update", "network=lan", "set={\"protected\":true}", "if_version=7"],
                 ),
             ),
+            scene(
+                "a commit of another plan than the latest",
+                Call(
+                    "deployment.commit",
+                    json!({"deployment": "shop", "plan": 4}),
+                    &["deployment", "commit", "shop", "--plan", "4"],
+                ),
+            )
+            .given(|_, client| {
+                client.ok("deployment.apply", json!({"deployment": "shop", "instances": []}));
+            }),
+            scene(
+                "a revert of a plan that is committed",
+                Call(
+                    "deployment.revert",
+                    json!({"deployment": "shop", "plan": PLAN}),
+                    &["deployment", "revert", "shop", "--plan", "1772356364031", "--yes"],
+                ),
+            )
+            .given(|_, client| {
+                client.ok("deployment.apply", json!({"deployment": "shop", "instances": []}));
+                client.ok("deployment.commit", json!({"deployment": "shop", "plan": PLAN}));
+            }),
         ],
         ErrorKind::QuotaExceeded => vec![scene(
             "one more than an owner may hold",
@@ -274,6 +334,20 @@ fn scenes(kind: ErrorKind) -> Vec<Scene> {
         | ErrorKind::Unauthenticated
         | ErrorKind::PermissionDenied => Vec::new(),
     }
+}
+
+/// The first plan of a test: the time of its clock.
+const PLAN: u64 = 1_772_356_364_031;
+
+/// Two instances, and one address for them.
+const GROUP: &str = r#"groups=[{"name":"web","instances":["web/0","web/1"],"networks":[{"network":"lan","static_ips":["10.0.0.20"]}]}]"#;
+
+/// What instance `web/0` of deployment `shop` wishes of these networks, and the argument that says the same.
+fn wish(title: &'static str, networks: Value, argument: &'static str) -> Scene {
+    let params = json!({"deployment": "shop", "instances": [{"id": "web/0", "networks": networks}]});
+    let arguments: &'static [&'static str] =
+        Box::leak(Box::new(["call", "deployment.apply", "deployment=shop", argument]));
+    scene(title, Ask::Call("deployment.apply", params, arguments))
 }
 
 /// A command whose request is as long as a line may not be: its last argument is repeated.

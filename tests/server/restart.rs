@@ -8,11 +8,11 @@ use allod::actors::clock::ManualClock;
 use allod::core::types::{ShardTime, WallTime};
 use allod::store::embedded::{self, EmbeddedStore};
 use allod::store::{Seq, ShardId};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::clock::RealLeases;
 use crate::stores;
-use crate::support::TestServer;
+use crate::support::{Client, TestServer};
 
 fn on(directory: &Path, accept_restored: bool) -> TestServer {
     let options = embedded::Options { accept_restored, ..embedded::Options::default() };
@@ -132,6 +132,24 @@ fn a_restored_register_chooses_no_address_until_it_is_accepted() {
     assert_eq!(again["address"], before["address"]);
     client.ok("ip.claim", json!({"network": "lan", "owner": "b", "address": "10.0.0.77"}));
     client.ok("ip.release", json!({"network": "lan", "owner": "a"}));
+    // A deployment names its addresses, too; from the list of a group they would be chosen.
+    let deploy = |client: &mut Client, wishes: Value| {
+        let mut ask = wishes;
+        ask["deployment"] = json!("shop");
+        client.call("deployment.apply", ask)
+    };
+    let group = |ids: &[&str]| {
+        json!({"groups": [{"name": "g", "instances": ids,
+        "networks": [{"network": "lan", "static_ips": ["10.0.0.50-10.0.0.59"]}]}]})
+    };
+    for chosen in [json!({"instances": [{"id": "x", "networks": [{"network": "lan"}]}]}), group(&["x"])] {
+        assert_eq!(deploy(&mut client, chosen)["error"]["data"]["kind"], "unavailable");
+    }
+    let named = json!({"instances": [{"id": "x", "networks": [{"network": "lan", "address": "10.0.0.55"}]}]});
+    let applied = deploy(&mut client, named)["result"]["plan"].clone();
+    client.ok("deployment.commit", json!({"deployment": "shop", "plan": applied}));
+    let kept = deploy(&mut client, group(&["x"]));
+    assert_eq!(kept["result"]["instances"][0]["networks"][0]["state"], "kept", "{kept}");
     drop(client);
     server.running.stop();
 

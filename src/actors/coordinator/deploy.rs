@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use super::configure::Act as Locked;
-use super::joint::{Holds, commit, rank, seen_of};
+use super::joint::{Holds, Seen, commit, rank, seen_of};
 use super::lists::Walk;
 use super::{Coordinator, Done, Outcomes, lost};
 use crate::actors::committer::{Part, Reload};
@@ -101,15 +101,25 @@ struct Wished {
     lists: Vec<Vec<Range>>,
 }
 
+/// The networks of a plan.
+struct AllWished {
+    /// By id.
+    networks: Vec<Wished>,
+    /// The first in the request that does not exist: its place, and what is answered if nothing comes before it.
+    missing: Option<(usize, Box<Fault>)>,
+}
+
 /// What networks decided about one plan.
 struct Decided {
+    plan: u64,
     parts: Vec<Part>,
     outcomes: Vec<(Name, Outcome)>,
 }
 
 impl Decided {
-    fn changes(&self) -> bool {
-        self.parts.iter().any(|part| part.changes > 0)
+    /// Is anything granted, promised or made obsolete? A note about what is not listed is no change.
+    fn changed(&self) -> bool {
+        self.outcomes.iter().any(|(_, outcome)| matches!(outcome, Outcome::Deployed { changed: true, .. }))
     }
 }
 
@@ -156,13 +166,14 @@ impl Coordinator {
         Part::new(Arc::clone(&known.lane), known.incarnation, vec![act])
     }
 
-    /// Commits the networks' parts and the record, if it changes, and notes it.
+    /// Commits the networks' parts and the record, if it changes, and notes it. More than one commit holds is refused, with
+    /// `fewer` for what to do.
     async fn conclude(
         &self,
         seat: &Seat,
-        holds: Holds,
+        (holds, seen): (Holds, Seen),
         mut parts: Vec<Part>,
-        record: Option<Arc<Deployment>>,
+        (record, fewer): (Option<Arc<Deployment>>, &str),
     ) -> Result<(), Box<Fault>> {
         let known = &seat.known;
         let name = record.as_ref().or(known.record.as_ref()).map(|record| record.name.clone());
@@ -173,11 +184,12 @@ impl Coordinator {
         let bytes: usize = parts.iter().map(|part| part.bytes).sum();
         let max = self.shared.info.act_bytes_max;
         if bytes > max {
-            let problem = format!(
-                "changes {bytes} bytes, and what becomes durable at once is at most {max}; apply fewer instances at a time"
-            );
-            return Err(Refusal::invalid("instances", problem).into());
+            let problem = format!("change {bytes} bytes, and what becomes durable at once is at most {max}; {fewer}");
+            drop(holds);
+            return Err(self.seen_durably(seen, Refusal::invalid("instances", problem).into()).await);
         }
+        let name = record.as_ref().or(known.record.as_ref()).map(|record| record.name.clone());
+        let (Some(name), true) = (name, changed) else { return commit(&self.shared, holds, parts).await };
         // Its lane must be found again, whatever becomes of the commit.
         self.shared.deployments.put(&name, known.clone());
         commit(&self.shared, holds, parts, None).await?;
@@ -206,56 +218,70 @@ impl Coordinator {
     /// `deployment.plan` and `deployment.apply`.
     pub(super) async fn deploy(&self, order: DeployOrder) -> Outcomes {
         let seat = self.seat(&order.name).await?;
-        let networks = self.wished(&order).await?;
-        let routes: Vec<Arc<Route>> = networks.iter().map(|network| Arc::clone(&network.route)).collect();
+        let mut wished = self.wished(&order).await?;
+        let routes: Vec<Arc<Route>> = wished.networks.iter().map(|network| Arc::clone(&network.route)).collect();
         self.together(&routes, "deployment")?;
         let seen = seen_of(&routes);
         let holds = match Holds::of(&self.shared, routes, None).await {
             Ok(holds) => holds,
             Err(fault) => return Err(self.seen_durably(seen, fault).await),
         };
-        let before = seat.known.record.clone();
+        let before = seat.known.record.as_ref();
         let wall = self.shared.clock.wall();
-        let next = self.shared.deployments.next_plan(before.as_ref().map(|record| record.plan), wall.0);
-        let again = before.as_ref().filter(|it| it.wishes == order.wishes && it.stage != Stage::Reverted);
-        let plan = again.map_or(next, |record| record.plan);
-        let mut decided =
-            match self.decide_plan(&holds, &order, &networks, (plan, again.map(|record| record.stage))).await {
-                Ok(decided) => decided,
-                Err(fault) => {
-                    drop(holds);
-                    return Err(self.seen_durably(seen, fault).await);
-                }
-            };
-        let mut plan = plan;
-        if decided.changes() && again.is_some_and(|record| record.stage != Stage::Open) {
-            // It ended, and what it led to is not so any more.
-            plan = next;
-            decided = self.decide_plan(&holds, &order, &networks, (plan, None)).await?;
-        }
-        let changed =
-            decided.outcomes.iter().any(|(_, outcome)| matches!(outcome, Outcome::Deployed { changed: true, .. }));
-        let record = recorded(before.as_ref(), &order, plan, changed, wall);
-        let answer = answered(&order, decided.outcomes, plan);
+        let decided = match self.decide(&holds, &order, &mut wished, (before, wall)).await {
+            Ok(decided) => decided,
+            Err(fault) => {
+                drop(holds);
+                return Err(self.seen_durably(seen, fault).await);
+            }
+        };
+        let record = recorded(before, &order, decided.plan, decided.changed(), wall);
+        let answer = answered(&order, decided.outcomes, decided.plan);
         if order.apply && !self.dry_run {
-            self.conclude(&seat, holds, decided.parts, Some(Arc::new(record))).await?;
+            let record = (Some(Arc::new(record)), "make several deployments of it");
+            self.conclude(&seat, (holds, seen), decided.parts, record).await?;
+        } else {
+            drop(holds);
+            self.durable(seen).await?;
         }
         Ok(Done::Deployed(Box::new(answer)))
     }
 
-    /// The networks of a plan by id: those of which something is wished, and those in which the deployment holds something.
-    async fn wished(&self, order: &DeployOrder) -> Result<Vec<Wished>, Box<Fault>> {
+    /// Decides under the number that the plan has. The same wishes again are the same plan, unless it ended and what it led to
+    /// is not so any more: then they are a new one.
+    async fn decide(
+        &self,
+        holds: &Holds,
+        order: &DeployOrder,
+        wished: &mut AllWished,
+        (before, wall): (Option<&Arc<Deployment>>, WallTime),
+    ) -> Result<Decided, Box<Fault>> {
+        let next = self.shared.deployments.next_plan(before.map(|record| record.plan), wall.0);
+        let again = before.filter(|record| record.wishes == order.wishes && record.stage != Stage::Reverted);
+        let Some(record) = again else { return self.decide_plan(holds, order, wished, (next, None)).await };
+        let decided = self.decide_plan(holds, order, wished, (record.plan, Some(record.stage))).await?;
+        if record.stage == Stage::Open || !decided.changed() {
+            return Ok(decided);
+        }
+        self.decide_plan(holds, order, wished, (next, None)).await
+    }
+
+    /// The networks of a plan: those of which something is wished, and those in which the deployment holds something.
+    async fn wished(&self, order: &DeployOrder) -> Result<AllWished, Box<Fault>> {
         let mut held = self.networks_of(&order.name).await?;
         let mut networks: BTreeMap<NetworkId, Wished> = BTreeMap::new();
+        let mut missing = None;
         for part in &order.parts {
             let Some(route) = self.shared.routes.find(&part.network) else {
                 let refusal = Refusal::not_found(Missing::Network, &part.network);
-                return Err(match part.wishes.first() {
+                missing.get_or_insert_with(|| match part.wishes.first() {
                     Some(wish) => {
-                        Refusal::OfInstance { instance: wish.owner.clone(), refusal: Box::new(refusal) }.into()
+                        let (instance, refusal) = (wish.owner.clone(), Box::new(refusal));
+                        (wish.place, Refusal::OfInstance { instance, refusal }.into())
                     }
-                    None => refusal.into(),
+                    None => (0, refusal.into()),
                 });
+                continue;
             };
             let name = match held.remove(&route.id) {
                 Some((_, name)) => name,
@@ -275,7 +301,7 @@ impl Coordinator {
         for (id, (route, name)) in held {
             networks.entry(id).or_insert_with(|| Wished { route, name, wishes: Vec::new(), lists: Vec::new() });
         }
-        Ok(networks.into_values().collect())
+        Ok(AllWished { networks: networks.into_values().collect(), missing })
     }
 
     /// Lets every network decide. Of several refusals the first in the protocol's order, then of the request, is answered.
@@ -283,14 +309,15 @@ impl Coordinator {
         &self,
         holds: &Holds,
         order: &DeployOrder,
-        networks: &[Wished],
+        wished: &mut AllWished,
         (plan, again): (u64, Option<Stage>),
     ) -> Result<Decided, Box<Fault>> {
         let listed: Arc<BTreeSet<Owner>> = Arc::new(order.instances.iter().cloned().collect());
         let transaction = self.transaction();
-        let mut decided = Decided { parts: Vec::new(), outcomes: Vec::new() };
-        let mut first: Option<((u8, usize), Box<Fault>)> = None;
-        for network in networks {
+        let mut decided = Decided { plan, parts: Vec::new(), outcomes: Vec::new() };
+        // The others may refuse what comes before that.
+        let mut first = wished.missing.take().map(|(place, fault)| ((rank(&fault).0, place), fault));
+        for network in &wished.networks {
             let ask = Deploy {
                 scope: order.name.clone(),
                 plan,
@@ -306,13 +333,7 @@ impl Coordinator {
                     decided.outcomes.push((network.name.clone(), outcome));
                 }
                 Err(fault) => {
-                    let of = match &*fault {
-                        Fault::Refused(Refusal::OfInstance { instance, .. }) => {
-                            order.instances.iter().position(|other| other == instance)
-                        }
-                        _ => None,
-                    };
-                    let place = (rank(&fault).0, of.unwrap_or_default());
+                    let place = (rank(&fault).0, place_of(&fault, network));
                     if first.as_ref().is_none_or(|(before, _)| place < *before) {
                         first = Some((place, fault));
                     }
@@ -348,7 +369,11 @@ impl Coordinator {
         }
         match record.stage {
             Stage::Open => {}
-            Stage::Committed => return conflict(format!("plan {plan} is committed, and cannot be reverted any more")),
+            Stage::Committed => {
+                return conflict(format!(
+                    "plan {plan} is committed, and cannot be reverted any more; apply what was wished before it"
+                ));
+            }
             Stage::Reverted => return conflict(format!("plan {plan} was reverted; apply the wishes again")),
         }
         let networks = self.networks_of(&name).await?;
@@ -363,7 +388,7 @@ impl Coordinator {
         let instances = instances.map(|instances| Arc::new(instances.into_iter().collect::<BTreeSet<Owner>>()));
         let ask = Settle { scope: name.clone(), plan, instances, revert };
         let transaction = self.transaction();
-        let (mut parts, mut let_go, mut waiting) = (Vec::new(), Vec::new(), 0);
+        let (mut parts, mut let_go, mut waiting, mut earlier) = (Vec::new(), Vec::new(), 0, false);
         for (route, network) in networks.values() {
             let command = Command::Settle(Box::new(ask.clone()));
             let (part, outcome) = match holds.decide(self, route, command, transaction).await {
@@ -374,21 +399,28 @@ impl Coordinator {
                 }
             };
             parts.push(part);
-            if let Outcome::Settled { released, left } = outcome {
+            if let Outcome::Settled { released, left, earlier: waits } = outcome {
                 let_go.extend(released.into_iter().map(|address| (network.clone(), address)));
                 waiting += left;
+                earlier |= waits;
             }
         }
         // The last of many partial ones ends the plan as one for all would.
         let over = !partial || waiting == 0;
         let record = if over {
             let version = Version(record.version.0 + 1);
-            Arc::new(Deployment { stage: ended, uncommitted_since: None, version, ..Deployment::clone(&record) })
+            // What an earlier plan left, which was never committed, waits for its commit still.
+            let uncommitted_since = record.uncommitted_since.filter(|_| earlier);
+            Arc::new(Deployment { stage: ended, uncommitted_since, version, ..Deployment::clone(&record) })
         } else {
             record
         };
-        if !self.dry_run {
-            self.conclude(&seat, holds, parts, Some(record)).await?;
+        if self.dry_run {
+            drop(holds);
+            self.durable(seen).await?;
+        } else {
+            let record = (Some(record), "name some instances at a time");
+            self.conclude(&seat, (holds, seen), parts, record).await?;
         }
         let_go.sort_unstable();
         Ok(Done::Settled(let_go))
@@ -447,6 +479,13 @@ impl Coordinator {
         }
         Ok(done)
     }
+}
+
+/// Place of a refusal in the request: of the first wish of its instance there.
+fn place_of(fault: &Fault, network: &Wished) -> usize {
+    let Fault::Refused(Refusal::OfInstance { instance, .. }) = fault else { return 0 };
+    let of_it = network.wishes.iter().filter(|wish| wish.owner == *instance);
+    of_it.map(|wish| wish.place).min().unwrap_or_default()
 }
 
 /// The record behind a plan.

@@ -154,19 +154,24 @@ impl Coordinator {
         if !matches!(*refusal, Fault::Refused(_)) {
             return refusal;
         }
+        self.durable(seen).await.err().unwrap_or(refusal)
+    }
+
+    /// The same for what was only looked at under holds, and changes nothing: a plan, a dry run.
+    pub(super) async fn durable(&self, seen: Seen) -> Result<(), Box<Fault>> {
         for (route, incarnation) in seen {
             match self.ask_item(&route, self.item(Command::Show, false)).await {
                 Ok(_) if route.lane.incarnation.load(Ordering::Acquire) == incarnation => {}
                 Ok(_) => {
                     let problem = "a network was loaded again before anything was changed".to_owned();
-                    return Box::new(Fault::Unavailable { applied: Applied::No, problem });
+                    return Err(Box::new(Fault::Unavailable { applied: Applied::No, problem }));
                 }
                 // It was deleted: that is durable, too.
                 Err(fault) if matches!(*fault, Fault::Refused(_)) => {}
-                Err(fault) => return fault,
+                Err(fault) => return Err(fault),
             }
         }
-        refusal
+        Ok(())
     }
 
     /// What is asked of each network, however it was named: by name here, by id there.

@@ -7,7 +7,8 @@
 //! 4 grant     named addresses, then automatic ones: nothing that this plan lets go is free before its commit
 //! ```
 //!
-//! All of it is decided before the first step is written down, so that a refusal changes nothing.
+//! All of it is decided before the first step is written down, so that a refusal changes nothing. What groups deal is dealt
+//! before (`deal`). Refusals are gathered over all wishes, and the first in the protocol's order is answered.
 //!
 //! Review notes: can a wish end in two reservations, or a reservation be kept by two wishes? Is a repeat without steps?
 
@@ -34,12 +35,12 @@ type Holding<'a> = (Address, &'a Arc<Reservation>);
 enum Course<'a> {
     /// It is held.
     Keep(Holding<'a>),
-    /// It is held, obsolete.
-    Revive(Holding<'a>),
+    /// It is held, obsolete; with what the slot holds.
+    Revive(Holding<'a>, Option<Address>),
     /// It is to be granted, in place of what the slot holds.
     Grant(Option<Address>),
     /// It is held by another instance, which lets it go; what the slot holds stays until then.
-    Await(Address, Option<Address>),
+    Await(Holding<'a>, Option<Address>),
     /// The infrastructure picks.
     Nothing,
 }
@@ -58,14 +59,15 @@ struct Fates {
 impl Network {
     /// Decides what a deployment wishes of this network.
     pub(super) fn deploy(&self, ask: &Deploy, context: Context) -> Result<Decision, Refusal> {
-        let ask = &self.deal(ask)?;
-        self.wished_once(ask)?;
         let mut refused = Refused::default();
+        let (ask, dealt) = self.deal(ask, &mut refused);
+        let ask = &ask;
+        self.wished_once(ask, &mut refused);
         let mut courses: Vec<Option<Course<'_>>> = Vec::with_capacity(ask.wishes.len());
         let mut fates = Fates::default();
         for wish in &ask.wishes {
             let course = refused.note(wish, self.course(ask, wish));
-            if let Some(Course::Keep((address, _)) | Course::Revive((address, _))) = course {
+            if let Some(Course::Keep((address, _)) | Course::Revive((address, _), _)) = course {
                 fates.kept.insert(address);
             }
             courses.push(course);
@@ -82,7 +84,7 @@ impl Network {
                 }
                 fates.promises.insert(*address, (wish.owner.clone(), wish.slot.clone()));
                 fates.awaiting.insert((wish.owner.clone(), wish.slot.clone()));
-                *course = Some(Course::Await(*address, *replaces));
+                *course = Some(Course::Await((*address, held), *replaces));
             }
         }
         let mut draft = Draft::new(self, context);
@@ -105,22 +107,25 @@ impl Network {
         for (address, held) in obsolete {
             views.push(draft.view(address, held));
         }
-        Ok(draft.finish(Outcome::Deployed { slots: deployed, obsolete: views, changed }))
+        Ok(draft.finish(Outcome::Deployed { slots: deployed, obsolete: views, changed, dealt }))
     }
 
     /// What is to be done about a wish, as far as it can be said without the others.
     fn course<'a>(&'a self, ask: &Deploy, wish: &DeployWish) -> Result<Course<'a>, Refusal> {
-        self.is_open()?;
         let holder = holder_of(ask, wish);
         let current = self.holdings.slot(&holder);
         let replaces = current.map(|(address, _)| address);
         match &wish.wanted {
-            Wanted::Automatic(_) if self.config.kind == NetworkKind::Dynamic => Ok(Course::Nothing),
+            Wanted::Automatic(_) if self.config.kind == NetworkKind::Dynamic => {
+                self.is_open().map(|()| Course::Nothing)
+            }
             Wanted::Automatic(wanted) => {
                 let wanted = &with_zone(wanted, wish);
                 let selection = self.select(wanted)?;
+                let by_plan = |plan: Option<u64>| ask.again && plan == Some(ask.plan);
                 let fits = |(address, held): &Holding<'_>| {
-                    let granted_by_it = ask.again && held.granted_by.map(NonZeroU64::get) == Some(ask.plan);
+                    let settled = held.planned.as_ref().and_then(|planned| planned.settled);
+                    let granted_by_it = by_plan(held.granted_by.map(NonZeroU64::get)) || by_plan(settled);
                     if wish.fresh && !granted_by_it {
                         return false;
                     }
@@ -129,36 +134,45 @@ impl Network {
                         && !self.is_static(*address)
                         && self.differences(wanted, &selection, *address, held).is_empty()
                 };
-                if let Some(held) = current.filter(fits) {
-                    return Ok(Course::Keep(held));
+                let let_go = || self.obsolete_of(&holder).filter(fits).max_by_key(|(_, held)| held.generation);
+                let own = current.filter(fits).map(Course::Keep);
+                match own.or_else(|| let_go().map(|held| Course::Revive(held, replaces))) {
+                    Some(course) => self.is_open().map(|()| course),
+                    None => Ok(Course::Grant(replaces)),
                 }
-                let let_go = self.obsolete_of(&holder).filter(fits).max_by_key(|(_, held)| held.generation);
-                Ok(let_go.map_or(Course::Grant(replaces), Course::Revive))
             }
             Wanted::Static(address) => {
                 let wanted = &with_zone(&Wish::default(), wish);
                 let single = |held: &Reservation| held.prefix_length == address.family().width();
                 let own = current.filter(|(at, held)| at == address && single(held)).map(Course::Keep);
                 let let_go = || self.obsolete_of(&holder).find(|(at, held)| at == address && single(held));
-                if let Some(course) = own.or_else(|| let_go().map(Course::Revive)) {
-                    return self.claim_admitted(*address, None, wanted).map(|()| course);
+                if let Some(course) = own.or_else(|| let_go().map(|held| Course::Revive(held, replaces))) {
+                    self.takes_claims()?;
+                    self.claim_admitted(*address, None, wanted)?;
+                    self.is_open()?;
+                    if !self.may_stay(*address) {
+                        // It drains: not to be kept, and not to be claimed anew.
+                        self.claimable_address(Range::single(*address), &holder, None)?;
+                    }
+                    return Ok(course);
                 }
                 match self.holdings.covering(*address) {
                     // A block stays whole until the commit, also for who lets it go.
                     Some((base, Entry::Held(held))) if held.holder == holder => {
+                        self.claimable_here(*address, wanted)?;
                         let (network, held_by) = (self.config.name.clone(), Box::new(held_by(held)));
                         Err(Refusal::AlreadyInUse { network, address: base, held_by })
                     }
                     Some(_) | None => Ok(Course::Grant(replaces)),
                 }
             }
-            // It was dealt by now.
-            Wanted::Dealt(_) => Ok(Course::Nothing),
+            // It could not be dealt: refused already, or a network that carries no address.
+            Wanted::Dealt(_) => self.takes_claims().map(|()| Course::Nothing),
         }
     }
 
     /// What a slot held until a plan made it obsolete.
-    fn obsolete_of<'a>(&'a self, holder: &SlotKey) -> impl Iterator<Item = Holding<'a>> {
+    pub(super) fn obsolete_of<'a>(&'a self, holder: &SlotKey) -> impl Iterator<Item = Holding<'a>> {
         let slot = holder.slot.clone();
         self.holdings
             .of_owner(&holder.scope, &holder.owner)
@@ -217,7 +231,13 @@ impl Network {
             let mut after = Reservation::clone(held);
             let mut planned = Planned { promise: self.promise(ask, fates, address, &before), ..Planned::default() };
             let kind = if fates.kept.contains(&address) {
-                after.obsolete = None;
+                let again = |plan: &u64| *plan == ask.plan;
+                planned.settled = before.settled.filter(again);
+                planned.revived = before.revived.filter(|(plan, _)| again(plan));
+                if let Some(was) = after.obsolete.take() {
+                    planned.revived = Some((ask.plan, was));
+                    draft.fills(&held.holder);
+                }
                 EventKind::Updated
             } else if held.obsolete.is_some() {
                 EventKind::Obsolete
@@ -271,7 +291,11 @@ impl Network {
         let place = wish.place;
         match course {
             Course::Nothing => Ok(Deployed { place, state: SlotState::None, view: None, replaces: None }),
-            Course::Keep((address, held)) | Course::Revive((address, held)) => {
+            Course::Keep((address, held)) | Course::Revive((address, held), _) => {
+                if matches!(course, Course::Revive(_, None)) {
+                    // It was counted when it became current.
+                    self.within_limits(draft, &holder, 0)?;
+                }
                 let new = ask.again && ask.open && held.granted_by.map(NonZeroU64::get) == Some(ask.plan);
                 let mut now = Reservation::clone(held);
                 now.obsolete = None;
@@ -283,9 +307,14 @@ impl Network {
                 let state = if new { SlotState::New } else { SlotState::Kept };
                 Ok(Deployed { place, state, view: Some(view), replaces })
             }
-            Course::Await(address, replaces) => {
-                self.claim_admitted(*address, None, &with_zone(&Wish::default(), wish))?;
-                let promised = promised(holder, draft.context, *address);
+            Course::Await((address, held), replaces) => {
+                self.claimable_here(*address, &with_zone(&Wish::default(), wish))?;
+                self.claimable_address(Range::single(*address), &holder, None)?;
+                if replaces.is_none() {
+                    self.within_limits(draft, &holder, 1)?;
+                    draft.fills(&holder);
+                }
+                let promised = promised(holder, held);
                 let view = draft.view(*address, Arc::new(promised));
                 Ok(Deployed { place, state: SlotState::Promised, view: Some(view), replaces: *replaces })
             }
@@ -294,7 +323,7 @@ impl Network {
                 let granted = match &wish.wanted {
                     Wanted::Static(address) => {
                         let wanted = with_zone(&Wish::default(), wish);
-                        self.claim_into(draft, &holder, *address, &wanted, false, &options)?
+                        self.claim_into(draft, &holder, *address, &wanted, None, &options)?
                     }
                     Wanted::Automatic(wanted) => {
                         self.allocate_into(draft, &holder, &with_zone(wanted, wish), &options)?
@@ -308,16 +337,12 @@ impl Network {
     }
 
     /// Every slot is wished for once, and every address.
-    fn wished_once(&self, ask: &Deploy) -> Result<(), Refusal> {
-        let mut refused = Refused::default();
+    fn wished_once(&self, ask: &Deploy, refused: &mut Refused) {
         let mut slots = BTreeSet::new();
         let mut addresses: BTreeMap<Address, &DeployWish> = BTreeMap::new();
         for wish in &ask.wishes {
             if !slots.insert((&wish.owner, &wish.slot)) {
-                let what = format!(
-                    "a wish of instance `{}` for slot `{}` in network `{}`",
-                    wish.owner, wish.slot, self.config.name
-                );
+                let what = format!("another wish for slot `{}` in network `{}`", wish.slot, self.config.name);
                 refused.note::<()>(wish, Err(Refusal::NameTaken { what, differs: Vec::new() }));
             }
             if let Wanted::Static(address) = wish.wanted
@@ -327,105 +352,17 @@ impl Network {
                 refused.note::<()>(wish, Err(Refusal::Taken { problem, address: Some(address), held_by: None }));
             }
         }
-        refused.end()
-    }
-
-    /// Deals the addresses of groups: who holds one of the list keeps it, the others get the rest in order, each one in a
-    /// subnet that serves its zone.
-    fn deal(&self, ask: &Deploy) -> Result<Deploy, Refusal> {
-        let mut dealt = ask.clone();
-        for (list, ranges) in ask.lists.iter().enumerate() {
-            let of_list = |wish: &&mut DeployWish| wish.wanted == Wanted::Dealt(list);
-            let mut members: Vec<&mut DeployWish> = dealt.wishes.iter_mut().filter(of_list).collect();
-            let Some(first) = members.first().map(|wish| (**wish).clone()) else { continue };
-            let fault = |problem: String| {
-                let refusal = Refusal::invalid("static_ips", problem);
-                Err(Refusal::OfInstance { instance: first.owner.clone(), refusal: Box::new(refusal) })
-            };
-            if let Some((one, other)) = overlap(ranges) {
-                return fault(format!("lists {} twice, in {} and {}", one.first(), one.as_typed(), other.as_typed()));
-            }
-            let listed = ranges.iter().fold(0u128, |sum, range| sum.saturating_add(range.size()));
-            if listed < members.len() as u128 {
-                return fault(format!("has {listed} addresses for {} instances", members.len()));
-            }
-            if self.config.kind == NetworkKind::Dynamic {
-                let refusal = Box::new(self.takes_claims().err().unwrap_or_else(|| Refusal::invalid("static_ips", "")));
-                return Err(Refusal::OfInstance { instance: first.owner, refusal });
-            }
-            let mut kept = BTreeSet::new();
-            for wish in &mut members {
-                let holder = holder_of(ask, wish);
-                let held = self.holdings.slot(&holder).into_iter().chain(self.obsolete_of(&holder));
-                let mut listed = held.map(|(address, _)| address).filter(|address| {
-                    ranges.iter().any(|range| range.contains(*address)) && self.serves(*address, wish)
-                });
-                if let Some(address) = listed.find(|address| !kept.contains(address)) {
-                    kept.insert(address);
-                    wish.wanted = Wanted::Static(address);
-                }
-            }
-            let mut given = kept.clone();
-            // Where each zone's next address is looked for: what lies before it is given, or never serves that zone.
-            let mut cursors: BTreeMap<Option<String>, (usize, u128)> = BTreeMap::new();
-            for wish in members.into_iter().filter(|wish| wish.wanted == Wanted::Dealt(list)) {
-                let cursor = cursors.entry(wish.zone.as_ref().map(ToString::to_string)).or_insert((0, 0));
-                let Some(address) = self.next_in(ranges, cursor, &given, wish) else {
-                    let zone = wish.zone.as_deref().map_or_else(String::new, |zone| format!(" in zone `{zone}`"));
-                    return fault(format!("has too few addresses for instance `{}`{zone}", wish.owner));
-                };
-                given.insert(address);
-                wish.wanted = Wanted::Static(address);
-            }
-        }
-        Ok(dealt)
-    }
-
-    /// Does the subnet of an address serve the zone of an instance? What lies in no subnet is refused when it is claimed.
-    fn serves(&self, address: Address, wish: &DeployWish) -> bool {
-        let Some(zone) = &wish.zone else { return true };
-        self.layout.subnet_of(address).is_none_or(|index| self.subnets[index].serves(zone))
-    }
-
-    /// The next address of a list that nobody was dealt and that serves the instance. `cursor` is range and offset.
-    fn next_in(
-        &self,
-        ranges: &[Range],
-        cursor: &mut (usize, u128),
-        given: &BTreeSet<Address>,
-        wish: &DeployWish,
-    ) -> Option<Address> {
-        while let Some(range) = ranges.get(cursor.0) {
-            if cursor.1 >= range.size() {
-                *cursor = (cursor.0 + 1, 0);
-                continue;
-            }
-            let address = Address::new(range.family(), range.first().bits() + cursor.1);
-            if !self.serves(address, wish)
-                && let Some(index) = self.layout.subnet_of(address)
-            {
-                // None of the rest of this subnet does.
-                let rest = self.subnets[index].cidr.last().bits() - address.bits();
-                cursor.1 = cursor.1.saturating_add(rest).saturating_add(1);
-                continue;
-            }
-            cursor.1 += 1;
-            if !given.contains(&address) {
-                return Some(address);
-            }
-        }
-        None
     }
 }
 
 /// Refusals of wishes: of several the first in the protocol's order, then by place, is answered.
 #[derive(Default)]
-struct Refused {
+pub(super) struct Refused {
     first: Option<(u8, usize, Refusal)>,
 }
 
 impl Refused {
-    fn note<T>(&mut self, wish: &DeployWish, result: Result<T, Refusal>) -> Option<T> {
+    pub(super) fn note<T>(&mut self, wish: &DeployWish, result: Result<T, Refusal>) -> Option<T> {
         match result {
             Ok(value) => Some(value),
             Err(refusal) => {
@@ -444,7 +381,7 @@ impl Refused {
     }
 }
 
-fn holder_of(ask: &Deploy, wish: &DeployWish) -> SlotKey {
+pub(super) fn holder_of(ask: &Deploy, wish: &DeployWish) -> SlotKey {
     SlotKey { scope: ask.scope.clone(), owner: wish.owner.clone(), slot: wish.slot.clone() }
 }
 
@@ -452,21 +389,14 @@ fn with_zone(wanted: &Wish, wish: &DeployWish) -> Wish {
     Wish { zone: wish.zone.clone(), ..wanted.clone() }
 }
 
-/// The first two ranges that share addresses.
-fn overlap(ranges: &[Range]) -> Option<(Range, Range)> {
-    let mut sorted: Vec<Range> = ranges.to_vec();
-    sorted.sort_unstable_by_key(|range| (range.first(), range.last()));
-    sorted.windows(2).find(|pair| pair[0].overlaps(pair[1])).map(|pair| (pair[0], pair[1]))
-}
-
-/// What a promise will be.
-fn promised(holder: SlotKey, context: Context, address: Address) -> Reservation {
+/// What a promise will be. It looks the same as long as the address is held as it is.
+fn promised(holder: SlotKey, held: &Reservation) -> Reservation {
     Reservation {
-        prefix_length: address.family().width(),
+        prefix_length: held.prefix_length,
         holder,
         generation: Generation(0),
         kind: ReservationKind::Static,
-        created_at: context.wall,
+        created_at: held.created_at,
         lease: None,
         transient: false,
         release_with_claimant: false,

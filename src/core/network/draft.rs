@@ -4,12 +4,17 @@
 //! what it has taken already, so that two grants of one request never meet, and gives out generations. What a request
 //! frees is not used again in the same request.
 
-use std::collections::BTreeMap;
+mod sum;
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
+use self::sum::Sum;
 use super::Network;
 use super::holdings::covered;
+use super::rested::Rank;
 use crate::core::address::{Address, Cidr, Family, Range};
 use crate::core::command::{Context, GrantOptions, MacWish};
 use crate::core::outcome::{Decision, Outcome, View};
@@ -24,19 +29,39 @@ use crate::limits;
 /// Steps that one grant may need to clear what cools in its way.
 const DISPLACED_MAX: usize = limits::BATCH_CHANGES_MAX / 2;
 
+/// Steps from which on what they come to is looked up, and not searched for among all of them.
+const STEPS_SEARCHED_MAX: usize = 32;
+
+/// Freed addresses that are looked through in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Freed {
+    /// Past their cooldown.
+    Rested,
+    /// Cooling.
+    Cooling,
+}
+
 /// Steps so far.
 pub(super) struct Draft<'a> {
     pub(super) network: &'a Network,
     pub(super) context: Context,
     pub(super) steps: Vec<Step>,
+    /// The same by address, once there are many.
+    sum: Option<Box<Sum>>,
     /// Ranges granted here, ascending: no two of them meet.
     taken: Vec<Range>,
     /// The same, joined where there is nothing between them.
     runs: Vec<Range>,
-    /// Slots filled here, with the MAC that came with each.
-    filled: Vec<(SlotKey, Option<Mac>)>,
-    /// Reservations let go here, by address.
-    let_go: BTreeMap<Address, SlotKey>,
+    /// MACs that came with what was granted here.
+    macs: Vec<Mac>,
+    /// Reservations let go here.
+    let_go: BTreeSet<Address>,
+    /// Change of the number of current reservations, by owner and by scope; counted where the network limits them.
+    owners: BTreeMap<(Scope, Owner), i64>,
+    scopes: BTreeMap<Scope, i64>,
+    /// How far the freed addresses of a pool were looked through, in the order in which they were freed: up to there this
+    /// request has taken them all. Without it, each of many grants would look at what the ones before it took.
+    searched: RefCell<BTreeMap<(Address, Freed), (Rank, u128)>>,
     next_generation: u64,
     /// Lease of the next grant in place of the one that its options ask for.
     pub(super) carried_lease: Option<Lease>,
@@ -54,10 +79,14 @@ impl<'a> Draft<'a> {
             network,
             context,
             steps: Vec::new(),
+            sum: None,
             taken: Vec::new(),
             runs: Vec::new(),
-            filled: Vec::new(),
-            let_go: BTreeMap::new(),
+            macs: Vec::new(),
+            let_go: BTreeSet::new(),
+            owners: BTreeMap::new(),
+            scopes: BTreeMap::new(),
+            searched: RefCell::new(BTreeMap::new()),
             next_generation: network.next_generation.0,
             carried_lease: None,
             granted_by: None,
@@ -97,6 +126,16 @@ impl<'a> Draft<'a> {
         self.runs.splice(replaced, [joined]);
     }
 
+    /// The last place of a pool's freed addresses, by its first address, at which nothing is left for this request.
+    pub(super) fn searched(&self, pool: Address, freed: Freed) -> Option<(Rank, u128)> {
+        self.searched.borrow().get(&(pool, freed)).copied()
+    }
+
+    /// Nothing is left at this place, nor at those before it. That stays so: a request only takes.
+    pub(super) fn nothing_left(&self, pool: Address, freed: Freed, place: (Rank, u128)) {
+        self.searched.borrow_mut().insert((pool, freed), place);
+    }
+
     /// Grants made here so far.
     pub(super) fn granted(&self) -> usize {
         self.taken.len()
@@ -104,29 +143,59 @@ impl<'a> Draft<'a> {
 
     /// Was this reservation let go here?
     pub(super) fn has_let_go(&self, address: Address) -> bool {
-        self.let_go.contains_key(&address)
+        self.let_go.contains(&address)
     }
 
-    /// Change of the number of current reservations of those that `belongs` tells.
-    pub(super) fn balance(&self, belongs: impl Fn(&SlotKey) -> bool) -> i64 {
-        let filled = self.filled.iter().filter(|(holder, _)| belongs(holder)).count() as i64;
-        filled - self.let_go.values().filter(|holder| belongs(holder)).count() as i64
+    /// Change of the number of current reservations of this owner. Known where the network limits it.
+    pub(super) fn balance_of_owner(&self, holder: &SlotKey) -> i64 {
+        self.owners.get(&(holder.scope.clone(), holder.owner.clone())).copied().unwrap_or_default()
+    }
+
+    /// Change of the number of current reservations of this scope. Known where the network limits it.
+    pub(super) fn balance_of_scope(&self, scope: &Scope) -> i64 {
+        self.scopes.get(scope).copied().unwrap_or_default()
+    }
+
+    /// Notes that a slot holds something more, or less, once this request is done.
+    fn count(&mut self, holder: &SlotKey, change: i64) {
+        let limits = self.network.config.limits;
+        if limits.per_owner.is_some() {
+            *self.owners.entry((holder.scope.clone(), holder.owner.clone())).or_default() += change;
+        }
+        if limits.per_scope.is_some() {
+            *self.scopes.entry(holder.scope.clone()).or_default() += change;
+        }
+    }
+
+    /// Notes that a slot holds something once this request is done, or by a promise of it: it counts within the limits.
+    pub(super) fn fills(&mut self, holder: &SlotKey) {
+        self.count(holder, 1);
     }
 
     /// Appends a step that puts an entry, or none, in place of `before`.
     pub(super) fn put(&mut self, address: Address, before: Option<&Entry>, after: Option<Entry>, event: Option<Event>) {
-        self.steps.push(Step {
-            key: Key::Address(address),
-            expect: before.map(|entry| entry.generation().0),
-            state: after.map(State::Entry),
-            event,
-        });
+        let expect = before.map(|entry| entry.generation().0);
+        let step = Step { key: Key::Address(address), expect, state: after.map(State::Entry), event };
+        if let Some(sum) = &mut self.sum {
+            sum.add(&step);
+        }
+        self.steps.push(step);
     }
 
     /// What covers addresses of `range` once the steps so far are done.
-    fn standing(&self, range: Range) -> BTreeMap<Address, Entry> {
+    fn standing(&mut self, range: Range) -> BTreeMap<Address, Entry> {
+        if self.sum.is_none() && self.steps.len() > STEPS_SEARCHED_MAX {
+            let mut sum = Box::new(Sum::default());
+            self.steps.iter().for_each(|step| sum.add(step));
+            self.sum = Some(sum);
+        }
         let there = self.network.holdings.overlapping(range).take(DISPLACED_MAX + 1);
         let mut standing: BTreeMap<Address, Entry> = there.map(|(address, entry)| (address, entry.clone())).collect();
+        if let Some(sum) = &self.sum {
+            standing.retain(|address, _| !sum.knows(*address));
+            standing.extend(sum.overlapping(range).map(|(address, entry)| (*address, entry.clone())));
+            return standing;
+        }
         for step in &self.steps {
             let Key::Address(address) = step.key else { continue };
             match &step.state {
@@ -213,7 +282,8 @@ impl<'a> Draft<'a> {
             details: (details != Details::default()).then(|| Box::new(details)),
         });
         self.take(range);
-        self.filled.push((holder.clone(), mac));
+        self.fills(holder);
+        self.macs.extend(mac);
         let event = Event { kind: EventKind::Granted, before: None };
         self.put(range.first(), replaced.as_ref(), Some(Entry::Held(Arc::clone(&reservation))), Some(event));
         Ok(self.view(range.first(), reservation))
@@ -269,13 +339,8 @@ impl<'a> Draft<'a> {
 
     /// Makes a holding current again that was obsolete.
     pub(super) fn restore(&mut self, address: Address, from: &Arc<Reservation>, to: Reservation) {
-        self.filled.push((to.holder.clone(), None));
+        self.fills(&to.holder);
         self.change(address, from, to, EventKind::Reverted);
-    }
-
-    /// Is a slot filled here?
-    pub(super) fn fills(&self, holder: &SlotKey) -> bool {
-        self.filled.iter().any(|(filled, _)| filled == holder)
     }
 
     /// Gives an address that was promised to another slot of the deployment, as a new grant: nothing of what its holder
@@ -283,7 +348,7 @@ impl<'a> Draft<'a> {
     pub(super) fn give(&mut self, address: Address, from: &Arc<Reservation>, to: SlotKey, plan: u64) {
         let generation = Generation(self.next_generation);
         self.next_generation += 1;
-        self.filled.push((to.clone(), None));
+        self.fills(&to);
         let reservation = Arc::new(Reservation {
             prefix_length: from.prefix_length,
             holder: to,
@@ -361,8 +426,8 @@ impl<'a> Draft<'a> {
 
     /// Notes, once or again, that a holding ends with this request: its MAC and its place within the limits are free.
     pub(super) fn leaves(&mut self, address: Address, reservation: &Reservation) {
-        if reservation.obsolete.is_none() {
-            self.let_go.entry(address).or_insert_with(|| reservation.holder.clone());
+        if reservation.obsolete.is_none() && self.let_go.insert(address) {
+            self.count(&reservation.holder, -1);
         }
     }
 
@@ -382,7 +447,7 @@ impl<'a> Draft<'a> {
     /// `already_in_use` if somebody else carries it; `invalid_argument` if one shall be made and there is no prefix.
     pub(super) fn mac_for(&self, wish: Option<MacWish>, own: Option<Address>) -> Result<Option<Mac>, Refusal> {
         let taken = |mac: Mac| {
-            let here = self.filled.iter().any(|(_, filled)| *filled == Some(mac));
+            let here = self.macs.contains(&mac);
             let there = self
                 .network
                 .holdings

@@ -30,7 +30,7 @@ impl Network {
     pub(super) fn claim(&self, ask: &Claim, context: Context) -> Result<Decision, Refusal> {
         let mut draft = Draft::new(self, context);
         let wish = Wish { prefix_length: ask.prefix_length, ..Wish::default() };
-        let grant = self.claim_into(&mut draft, &ask.holder, ask.address, &wish, ask.force, &ask.options)?;
+        let grant = self.claim_into(&mut draft, &ask.holder, ask.address, &wish, Some(ask.force), &ask.options)?;
         Ok(draft.finish(Outcome::Granted(Box::new(grant))))
     }
 
@@ -86,7 +86,7 @@ impl Network {
     ) -> Result<Grant, Refusal> {
         let holder = SlotKey { scope: ask.scope.clone(), owner: ask.owner.clone(), slot: item.slot.clone() };
         match item.address {
-            Some(address) => self.claim_into(draft, &holder, address, &item.wish, false, options),
+            Some(address) => self.claim_into(draft, &holder, address, &item.wish, None, options),
             None => self.allocate_into(draft, &holder, &item.wish, options),
         }
     }
@@ -157,14 +157,15 @@ impl Network {
         self.grant_picked(draft, holder, wish, &selection, options, None)
     }
 
-    /// Gives the slot the address that it names, or finds that it holds it already.
+    /// Gives the slot the address that it names, or finds that it holds it already. `force` is none where the request has no
+    /// such member.
     pub(super) fn claim_into(
         &self,
         draft: &mut Draft<'_>,
         holder: &SlotKey,
         address: Address,
         wish: &Wish,
-        force: bool,
+        force: Option<bool>,
         options: &GrantOptions,
     ) -> Result<Grant, Refusal> {
         let width = address.family().width();
@@ -235,6 +236,17 @@ impl Network {
             grant.replaced = Some(*held_address);
         }
         Ok(grant)
+    }
+
+    /// Could this address be claimed, were it free and not reserved?
+    ///
+    /// # Errors
+    /// In the order of a claim: `wrong_kind`, `out_of_range`, `in_use`.
+    pub(super) fn claimable_here(&self, address: Address, wish: &Wish) -> Result<(), Refusal> {
+        self.takes_claims()?;
+        self.claimable_place(Range::single(address), address)?;
+        self.claim_admitted(address, None, wish)?;
+        self.is_open()
     }
 
     /// Does the network take claims at all?
@@ -330,7 +342,7 @@ impl Network {
     }
 
     /// Reserved, unusable, draining or declined addresses.
-    fn claimable_address(&self, block: Range, holder: &SlotKey, force: bool) -> Result<(), Refusal> {
+    pub(super) fn claimable_address(&self, block: Range, holder: &SlotKey, force: Option<bool>) -> Result<(), Refusal> {
         let first = block.first();
         let Some(index) = self.layout.subnet_of(first) else { return Ok(()) };
         let subnet = &self.subnets[index];
@@ -346,14 +358,17 @@ impl Network {
                 why: format!("in {what}, which is draining: nothing new is granted there, by no flag"),
             });
         }
-        if force {
-            return Ok(());
-        }
+        let instead = match force {
+            Some(true) => return Ok(()),
+            Some(false) => "use `force`",
+            // Not to be told to who has no such member.
+            None => "name another address",
+        };
         let not_mine = |reserved: &&ReservedRange| reserved.range.overlaps(block) && !reserved.is_for(holder);
         if let Some(reserved) = subnet.reserved.iter().find(not_mine) {
             let note = if reserved.note.is_empty() { String::new() } else { format!(" ({})", reserved.note) };
             let why = format!(
-                "inside the reserved range {}{note}; use `force`, or reserved.remove it",
+                "inside the reserved range {}{note}; {instead}, or reserved.remove it",
                 reserved.range.as_typed()
             );
             return Err(Refusal::Reserved { address: first, why });
@@ -363,8 +378,7 @@ impl Network {
         {
             return Err(Refusal::Reserved {
                 address,
-                why: "declined: somebody else answers there; use `force`, or wait for the end of its probation"
-                    .to_owned(),
+                why: format!("declined: somebody else answers there; {instead}, or wait for the end of its probation"),
             });
         }
         Ok(())
@@ -434,12 +448,12 @@ impl Network {
         };
         if limits.per_owner.is_some() {
             let held = self.holdings.owner_count(&holder.scope, &holder.owner);
-            let change = more + draft.balance(|other| other.owner == holder.owner && other.scope == holder.scope);
+            let change = more + draft.balance_of_owner(holder);
             check("per_owner", limits.per_owner, held, change, format!("owner `{}`", holder.owner))?;
         }
         if limits.per_scope.is_some() {
             let held = self.holdings.scope_count(&holder.scope);
-            let change = more + draft.balance(|other| other.scope == holder.scope);
+            let change = more + draft.balance_of_scope(&holder.scope);
             check("per_scope", limits.per_scope, held, change, format!("scope `{}`", holder.scope))?;
         }
         Ok(())

@@ -17,6 +17,7 @@
 
 mod configure;
 mod counting;
+mod deal;
 mod deploy;
 mod draft;
 mod grant;

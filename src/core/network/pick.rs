@@ -7,12 +7,13 @@
 //! Blocks follow the same order with two simplifications: under `oldest` a block of never used addresses goes first, else
 //! the lowest; where cooling addresses yield, the lowest block that holds nothing but free and cooling ones.
 
+use std::ops::Bound;
 use std::sync::Arc;
 
 use compact_str::CompactString;
 
 use super::Network;
-use super::draft::{Draft, block};
+use super::draft::{Draft, Freed, block};
 use super::holdings::covered;
 use super::layout::PoolSpace;
 use super::pool_set::PoolSet;
@@ -309,8 +310,14 @@ impl Network {
             if !drawn || selection.order(pool.range.family()) != Some(0) {
                 continue;
             }
-            let candidate = pool.cooling.iter().find_map(|&(released_at, bits)| {
-                self.yielding_address(draft, pool, bits).map(|address| (released_at, index, address))
+            let place = draft.searched(pool.range.first(), Freed::Cooling);
+            let from = place.map_or(Bound::Unbounded, |((released_at, _), bits)| Bound::Excluded((released_at, bits)));
+            let candidate = pool.cooling.range((from, Bound::Unbounded)).find_map(|&(released_at, bits)| {
+                let found = self.yielding_address(draft, pool, bits);
+                if found.is_none() {
+                    draft.nothing_left(pool.range.first(), Freed::Cooling, ((released_at, 0), bits));
+                }
+                found.map(|address| (released_at, index, address))
             });
             longest = longest.into_iter().chain(candidate).min();
         }
@@ -460,6 +467,13 @@ fn oldest(pool: &PoolSpace, draft: &Draft<'_>, order: u8) -> Option<u128> {
         if order > 0 {
             return lowest(&pool.free, draft, family, order, first);
         }
-        pool.rested.iter().find_map(|(_, start, end)| lowest_within(&pool.free, draft, family, start, end))
+        let place = draft.searched(pool.range.first(), Freed::Rested);
+        pool.rested.behind(place).find_map(|(rank, start, end)| {
+            let found = lowest_within(&pool.free, draft, family, start, end);
+            if found.is_none() {
+                draft.nothing_left(pool.range.first(), Freed::Rested, (rank, start));
+            }
+            found
+        })
     })
 }

@@ -4,6 +4,7 @@
 //! freed block costs what an address costs.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use crate::core::types::ShardTime;
 use crate::limits;
@@ -51,7 +52,13 @@ impl Rested {
 
     /// Ranges, freed longest ago first.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Rank, u128, u128)> {
-        self.by_rank.iter().map(|(&(rank, first), &last)| (rank, first, last))
+        self.behind(None)
+    }
+
+    /// Those behind one of them, or all.
+    pub(super) fn behind(&self, place: Option<(Rank, u128)>) -> impl Iterator<Item = (Rank, u128, u128)> {
+        let from = place.map_or(Bound::Unbounded, Bound::Excluded);
+        self.by_rank.range((from, Bound::Unbounded)).map(|(&(rank, first), &last)| (rank, first, last))
     }
 
     /// Forgets the range freed longest ago if there are more than the bound, and returns it.

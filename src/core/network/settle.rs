@@ -1,9 +1,10 @@
 //! `deployment.commit` and `deployment.revert`, the part that falls on one network; and what keeping a promise means.
 //!
 //! Nothing is looked up in a list of what a plan did: the reservations say it themselves. So either can be repeated, and
-//! what was released or renewed meanwhile stays so.
+//! what was released or renewed meanwhile stays so. Who waits for an address that will not come (its holder was reverted,
+//! or declined it) keeps its own: nobody is left with none by a promise.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
@@ -14,22 +15,26 @@ use crate::core::command::Context;
 use crate::core::deployment::Settle;
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::state::{EventKind, Obsolete, Planned, Promise, Reservation};
-use crate::core::types::SlotKey;
+use crate::core::types::{Owner, Slot, SlotKey};
+
+/// A holding of the deployment.
+type Holding<'a> = (Address, &'a Arc<Reservation>);
 
 impl Network {
     /// Commits a plan, or takes it back.
     pub(super) fn settle(&self, ask: &Settle, context: Context) -> Decision {
         let mut draft = Draft::new(self, context);
-        let mut all: Vec<(Address, &Arc<Reservation>)> = self.holdings.of_scope(&ask.scope).collect();
+        let mut all: Vec<Holding<'_>> = self.holdings.of_scope(&ask.scope).collect();
         all.sort_unstable_by_key(|(address, _)| *address);
-        let released = if ask.revert { revert(self, ask, &all, &mut draft) } else { commit(ask, &all, &mut draft) };
+        let (released, earlier) =
+            if ask.revert { revert(self, ask, &all, &mut draft) } else { (commit(ask, &all, &mut draft), false) };
         let open = |held: &Reservation| {
             !ask.covers(&held.holder.owner)
                 && (held.obsolete.is_some() || held.leaving().is_some() || granted_by(held, ask.plan))
         };
         // What becomes obsolete by a promise that was kept is not covered: then its own commit is to come.
         let left = all.iter().filter(|(_, held)| open(held)).count() as u64 + draft.displaced;
-        self.and_vanish(draft, Outcome::Settled { released, left })
+        self.and_vanish(draft, Outcome::Settled { released, left, earlier })
     }
 }
 
@@ -37,13 +42,38 @@ fn granted_by(held: &Reservation, plan: u64) -> bool {
     held.granted_by.map(NonZeroU64::get) == Some(plan)
 }
 
+/// What is current and waits for an address that is promised to it by nobody who lets it go. It stays, so what it was to
+/// leave to others does not come to them either.
+fn stranded<'a>(all: impl Iterator<Item = (Address, &'a Reservation)>) -> BTreeSet<Address> {
+    let mut promised: BTreeSet<(&Owner, &Slot)> = BTreeSet::new();
+    let mut waiting: BTreeMap<(&Owner, &Slot), (Address, Option<&Promise>)> = BTreeMap::new();
+    for (address, held) in all {
+        let leaves = held.obsolete.is_none() && held.leaving().is_some();
+        if held.obsolete.is_some() || leaves {
+            promised.extend(held.promise().map(|promise| (&promise.owner, &promise.slot)));
+        }
+        if leaves {
+            waiting.insert((&held.holder.owner, &held.holder.slot), (address, held.promise()));
+        }
+    }
+    let mut stranded = BTreeSet::new();
+    let mut next: Vec<_> = waiting.keys().copied().filter(|slot| !promised.contains(slot)).collect();
+    while let Some((address, promise)) = next.pop().and_then(|slot| waiting.remove(&slot)) {
+        stranded.insert(address);
+        next.extend(promise.map(|promise| (&promise.owner, &promise.slot)));
+    }
+    stranded
+}
+
 /// Lets go what covered instances leave: to whom it was promised, or for good.
-fn commit(ask: &Settle, all: &[(Address, &Arc<Reservation>)], draft: &mut Draft<'_>) -> Vec<Address> {
+fn commit(ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> Vec<Address> {
     let network = draft.network;
-    let leaves =
-        |held: &Reservation| ask.covers(&held.holder.owner) && (held.obsolete.is_some() || held.leaving().is_some());
-    let mut leaving: BTreeMap<Address, &Arc<Reservation>> =
-        all.iter().filter(|(_, held)| leaves(held)).map(|(address, held)| (*address, *held)).collect();
+    let stranded = stranded(all.iter().map(|(address, held)| (*address, held.as_ref())));
+    let leaves = |(address, held): &Holding<'_>| {
+        ask.covers(&held.holder.owner)
+            && (held.obsolete.is_some() || held.leaving().is_some() && !stranded.contains(address))
+    };
+    let mut leaving: BTreeMap<Address, &Arc<Reservation>> = all.iter().copied().filter(leaves).collect();
     // A deleted network grants nothing.
     let promised = |held: &Reservation| held.promise().filter(|_| !network.config.closed).cloned();
     // What a promise displaces that is kept goes too, if its holder is covered; and that may be promised in its turn.
@@ -68,11 +98,26 @@ fn commit(ask: &Settle, all: &[(Address, &Arc<Reservation>)], draft: &mut Draft<
             }
         }
     }
-    if ask.instances.is_some() {
-        // A revert of the others must not take it back.
-        let done = |held: &Reservation| granted_by(held, ask.plan) && ask.covers(&held.holder.owner);
-        for (address, held) in all.iter().filter(|(at, held)| done(held) && !leaving.contains_key(at)) {
-            draft.note(*address, held, Reservation { granted_by: None, ..Reservation::clone(held) });
+    for (address, held) in all.iter().filter(|(at, _)| !leaving.contains_key(at)) {
+        if draft.has_let_go(*address) {
+            // It was displaced by a promise.
+            continue;
+        }
+        let mut after = Reservation::clone(held);
+        let mut planned = held.planned.as_deref().cloned().unwrap_or_default();
+        if stranded.contains(address) {
+            (planned.leaving, planned.promise) = (None, None);
+        }
+        if ask.covers(&held.holder.owner) {
+            planned.revived = None;
+            if ask.instances.is_some() && granted_by(held, ask.plan) {
+                // A revert of the others must not take it back.
+                planned.settled = after.granted_by.take().map(NonZeroU64::get);
+            }
+        }
+        after.planned = noted(planned);
+        if after != ***held {
+            draft.note(*address, held, after);
         }
     }
     released
@@ -83,20 +128,21 @@ fn taker_of(held: &Reservation, promise: &Promise) -> SlotKey {
     SlotKey { scope: held.holder.scope.clone(), owner: promise.owner.clone(), slot: promise.slot.clone() }
 }
 
-/// Lets go what the plan granted to covered instances, and makes current again what it made obsolete.
-fn revert(
-    network: &Network,
-    ask: &Settle,
-    all: &[(Address, &Arc<Reservation>)],
-    draft: &mut Draft<'_>,
-) -> Vec<Address> {
+fn noted(planned: Planned) -> Option<Box<Planned>> {
+    (planned != Planned::default()).then(|| Box::new(planned))
+}
+
+/// Lets go what the plan granted to covered instances, and makes current again what it made obsolete. Answers what was let
+/// go, and whether something waits still for a commit: what earlier plans left.
+fn revert(network: &Network, ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> (Vec<Address>, bool) {
     let covered = |held: &Reservation| ask.covers(&held.holder.owner);
     let mut released = Vec::new();
     for (address, held) in all.iter().filter(|(_, held)| covered(held) && granted_by(held, ask.plan)) {
         draft.release_for_good(*address, held, EventKind::Reverted);
         released.push(*address);
     }
-    for (address, held) in all.iter().filter(|(_, held)| !(covered(held) && granted_by(held, ask.plan))) {
+    let mut rest: Vec<(Holding<'_>, Reservation)> = Vec::new();
+    for &(address, held) in all.iter().filter(|(_, held)| !(covered(held) && granted_by(held, ask.plan))) {
         let mut after = Reservation::clone(held);
         let mut planned = held.planned.as_deref().cloned().unwrap_or_default();
         let ends = |promise: &Promise| promise.plan == ask.plan && (covered(held) || ask.covers(&promise.owner));
@@ -104,21 +150,45 @@ fn revert(
         if covered(held) {
             planned.leaving = planned.leaving.filter(|plan| *plan != ask.plan);
             planned.unlisted = planned.unlisted.filter(|plan| *plan != ask.plan);
-            let by_it = held.obsolete.is_some_and(|obsolete| obsolete.plan == ask.plan);
-            // Whoever got another one by himself meanwhile keeps that one.
-            let vacant = network.holdings.slot(&held.holder).is_none_or(|(at, _)| draft.has_let_go(at));
-            if by_it && vacant && !draft.fills(&held.holder) {
-                after.obsolete = None;
+            if let Some((plan, was)) = planned.revived
+                && plan == ask.plan
+            {
+                planned.revived = None;
+                after.obsolete = after.obsolete.or(Some(was));
+                draft.leaves(address, held);
             }
         }
-        after.planned = (planned != Planned::default()).then(|| Box::new(planned));
-        if after.obsolete.is_some() != held.obsolete.is_some() {
-            draft.restore(*address, held, after);
-        } else if after != ***held {
-            draft.note(*address, held, after);
+        after.planned = noted(planned);
+        rest.push(((address, held), after));
+    }
+    let mut restored = BTreeSet::new();
+    for (holding, after) in &mut rest {
+        let (_, held) = *holding;
+        let by_it = held.obsolete.is_some_and(|obsolete| obsolete.plan == ask.plan);
+        // Whoever got another one by himself meanwhile keeps that one.
+        let vacant = || network.holdings.slot(&held.holder).is_none_or(|(at, _)| draft.has_let_go(at));
+        if covered(held) && by_it && vacant() && restored.insert(&held.holder) {
+            after.obsolete = None;
         }
     }
-    released
+    let stranded = stranded(rest.iter().map(|((address, _), after)| (*address, after)));
+    let mut earlier = false;
+    for ((address, held), mut after) in rest {
+        if stranded.contains(&address)
+            && let Some(mut planned) = after.planned.take()
+        {
+            (planned.leaving, planned.promise) = (None, None);
+            after.planned = noted(*planned);
+        }
+        earlier |= after.obsolete.is_some() || after.leaving().is_some();
+        match (held.obsolete.is_some(), after.obsolete.is_some()) {
+            (true, false) => draft.restore(address, held, after),
+            (false, true) => drop(draft.change(address, held, after, EventKind::Obsolete)),
+            _ if after != **held => drop(draft.note(address, held, after)),
+            _ => {}
+        }
+    }
+    (released, earlier)
 }
 
 impl Draft<'_> {

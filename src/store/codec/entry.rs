@@ -54,6 +54,8 @@ const OWN_DETAILS: u8 = OWNER_UID | LABELS | NOTE | HOSTNAME | MAC;
 const LEAVING: u8 = 1;
 const PROMISE: u8 = 2;
 const UNLISTED: u8 = 4;
+const SETTLED: u8 = 8;
+const REVIVED: u8 = 16;
 
 fn flag(condition: bool, bit: u8) -> u8 {
     if condition { bit } else { 0 }
@@ -247,9 +249,13 @@ fn put_details(out: &mut Vec<u8>, reservation: &Reservation) -> Result<()> {
 }
 
 fn put_planned(out: &mut Vec<u8>, planned: &Planned) {
-    let Planned { leaving, promise, unlisted } = planned;
+    let Planned { leaving, promise, unlisted, settled, revived } = planned;
     out.put_u8(
-        flag(leaving.is_some(), LEAVING) | flag(promise.is_some(), PROMISE) | flag(unlisted.is_some(), UNLISTED),
+        flag(leaving.is_some(), LEAVING)
+            | flag(promise.is_some(), PROMISE)
+            | flag(unlisted.is_some(), UNLISTED)
+            | flag(settled.is_some(), SETTLED)
+            | flag(revived.is_some(), REVIVED),
     );
     if let Some(plan) = leaving {
         out.put_varint(*plan);
@@ -259,13 +265,18 @@ fn put_planned(out: &mut Vec<u8>, planned: &Planned) {
         out.put_text(owner.as_str());
         out.put_text(slot.as_str());
     }
-    if let Some(plan) = unlisted {
+    for plan in [unlisted, settled].into_iter().flatten() {
         out.put_varint(*plan);
+    }
+    if let Some((plan, was)) = revived {
+        out.put_varint(*plan);
+        out.put_varint(was.since.0);
+        out.put_varint(was.plan);
     }
 }
 
 fn planned(reader: &mut Reader<'_>) -> Result<Planned> {
-    let flags = reader.flags(LEAVING | PROMISE | UNLISTED, "planned")?;
+    let flags = reader.flags(LEAVING | PROMISE | UNLISTED | SETTLED | REVIVED, "planned")?;
     let mut planned = Planned::default();
     if flags & LEAVING != 0 {
         planned.leaving = Some(reader.varint("plan")?);
@@ -277,6 +288,14 @@ fn planned(reader: &mut Reader<'_>) -> Result<Planned> {
     }
     if flags & UNLISTED != 0 {
         planned.unlisted = Some(reader.varint("plan")?);
+    }
+    if flags & SETTLED != 0 {
+        planned.settled = Some(reader.varint("plan")?);
+    }
+    if flags & REVIVED != 0 {
+        let plan = reader.varint("plan")?;
+        let since = WallTime(reader.varint("since")?);
+        planned.revived = Some((plan, Obsolete { since, plan: reader.varint("plan")? }));
     }
     Ok(planned)
 }

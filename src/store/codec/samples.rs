@@ -278,10 +278,14 @@ fn reservation(prefix_length: u8) -> impl Strategy<Value = Reservation> {
 
 fn planned() -> impl Strategy<Value = Planned> {
     let promise = option::of((any::<u64>(), holder()));
-    (option::of(any::<u64>()), promise, option::of(any::<u64>())).prop_map(|(leaving, promise, unlisted)| Planned {
+    let plans = (option::of(any::<u64>()), option::of(any::<u64>()), option::of(any::<u64>()));
+    let revived = option::of((any::<u64>(), any::<u64>(), any::<u64>()));
+    (plans, promise, revived).prop_map(|((leaving, unlisted, settled), promise, revived)| Planned {
         leaving,
         promise: promise.map(|(plan, SlotKey { owner, slot, .. })| Promise { plan, owner, slot }),
         unlisted,
+        settled,
+        revived: revived.map(|(by, since, plan)| (by, Obsolete { since: WallTime(since), plan })),
     })
 }
 

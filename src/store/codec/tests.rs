@@ -149,8 +149,11 @@ fn the_largest_legal_reservation_is_as_long_as_the_limits_say() {
         owner: identity.parse().unwrap(),
         slot: identity.parse().unwrap(),
     };
-    let (leaving, unlisted) = (Some(u64::MAX), Some(u64::MAX));
-    largest.planned = Some(Box::new(crate::core::state::Planned { leaving, promise: Some(promise), unlisted }));
+    let plan = Some(u64::MAX);
+    let revived = Some((u64::MAX, crate::core::state::Obsolete { since: WallTime(u64::MAX), plan: u64::MAX }));
+    let planned =
+        crate::core::state::Planned { leaving: plan, promise: Some(promise), unlisted: plan, settled: plan, revived };
+    largest.planned = Some(Box::new(planned));
     largest.details = Some(Box::new(crate::core::state::Details {
         owner_uid: Some(identity.parse().unwrap()),
         labels: (0..limits::LABEL_ENTRIES_MAX).map(label).map(|(key, value)| (key.into(), value.into())).collect(),

@@ -3,10 +3,15 @@
 use allod::store::embedded::{EmbeddedStore, Options};
 use serde_json::json;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{Deployment, automatic, is, named, slots};
 use crate::faulty::Fault;
+use crate::stores;
 use crate::support::TestServer;
+
+/// Long enough for an answer that does not wait.
+const MOMENT: Duration = Duration::from_millis(150);
 
 #[test]
 fn a_restart_knows_plans_promises_and_what_is_obsolete() {
@@ -51,4 +56,43 @@ fn an_apply_that_the_store_did_not_take_leaves_nothing_and_can_be_repeated() {
     assert_eq!(shop.client.ok("deployment.list", json!({}))["deployments"].as_array().unwrap().len(), 1);
     let next = shop.apply(&automatic(&["b"]));
     assert!(next["plan"].as_u64() > applied["plan"].as_u64());
+}
+
+#[test]
+fn no_answer_of_a_deployment_shows_what_is_not_durable() {
+    if stores::only_with_memory(stores::PROOF_WAITS) {
+        return;
+    }
+    let server = TestServer::new();
+    let mut client = server.client();
+    let subnets = json!([{"cidr": "10.0.0.0/24", "pools": [{"range": "10.0.0.10+4"}]}]);
+    client.ok("network.create", json!({"name": "lan", "subnets": subnets}));
+    let wishes = json!([{"id": "a", "fresh": true, "networks": [{"network": "lan"}]},
+        {"id": "b", "networks": [{"network": "lan"}]}]);
+    let applied = client.ok("deployment.apply", json!({"deployment": "shop", "instances": wishes}));
+    client.ok("deployment.commit", json!({"deployment": "shop", "plan": applied["plan"]}));
+    client.ok("ip.allocate", json!({"network": "lan", "owner": "other"}));
+    let third = json!([{"id": "c", "networks": [{"network": "lan"}]}]);
+    let open = client.ok("deployment.apply", json!({"deployment": "open", "instances": third}));
+    server.store.hold();
+    client.send("ip.release", json!({"network": "lan", "scope": "shop", "owner": "b"}));
+    assert!(client.silent_for(MOMENT));
+    let mut others: Vec<_> = (0..4).map(|_| server.client()).collect();
+    let one = json!([wishes[1]]);
+    others[0].send("deployment.plan", json!({"deployment": "shop", "instances": one}));
+    others[1].send("deployment.apply", json!({"deployment": "shop", "instances": one, "dry_run": true}));
+    others[2].send("deployment.revert", json!({"deployment": "open", "plan": open["plan"], "dry_run": true}));
+    // What the plan led to is not so any more, and there is no room to do all of it again: refused, also behind it.
+    others[3].send("deployment.apply", json!({"deployment": "shop", "instances": wishes}));
+    for (at, other) in others.iter_mut().enumerate() {
+        assert!(other.silent_for(MOMENT), "{at}");
+    }
+    server.store.let_go();
+    assert_eq!(client.answer()["result"]["released"], json!(["10.0.0.11"]));
+    for other in &mut others[..2] {
+        let slot = other.answer()["result"]["instances"][0]["networks"][0].clone();
+        assert_eq!(slot["reservation"]["address"], "10.0.0.11");
+    }
+    assert_eq!(others[2].answer()["result"]["released"][0]["address"], "10.0.0.13");
+    assert_eq!(others[3].answer()["error"]["data"]["kind"], "not_enough_capacity");
 }

@@ -1,8 +1,11 @@
 //! Deployments over real sockets: the use cases that the documents promise, and what else the protocol's page says.
 
 mod durable;
+mod ends;
+mod large;
 mod plans;
 mod promises;
+mod refusals;
 mod use_cases;
 
 use serde_json::{Value, json};

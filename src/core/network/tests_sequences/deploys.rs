@@ -91,6 +91,23 @@ pub(super) fn check(network: &Network, command: &Command, outcome: &Outcome) {
         }
         _ => {}
     }
+    if matches!(command, Command::Deploy(_) | Command::Settle(_)) && !network.config().closed {
+        let goes = |held: &Reservation| held.obsolete.is_some() || held.leaving().is_some();
+        for (at, waits) in held.iter().filter(|(_, held)| held.leaving().is_some()) {
+            let to_it = |held: &Reservation| {
+                let slot = |promise: &Promise| (promise.owner.clone(), promise.slot.clone());
+                held.holder.scope == waits.holder.scope
+                    && held.promise().map(slot) == Some((waits.holder.owner.clone(), waits.holder.slot.clone()))
+            };
+            let comes = held.iter().any(|(_, held)| goes(held) && to_it(held));
+            let asked = match command {
+                Command::Deploy(ask) => ask.scope == waits.holder.scope,
+                Command::Settle(ask) => ask.scope == waits.holder.scope,
+                _ => false,
+            };
+            assert!(comes || !asked, "{at} is let go for an address that nobody lets go: {command:?}");
+        }
+    }
     for (at, held) in &held {
         if let Some(promise) = held.promise() {
             let to =

@@ -322,6 +322,13 @@ impl Side {
                 (_, Some(State::Entry(Entry::Held(held))), Some(EventKind::Transferred)) => {
                     self.raise(held.generation, command);
                 }
+                (_, Some(State::Entry(Entry::Held(held))), Some(EventKind::Updated)) if held.obsolete.is_none() => {
+                    let before = step.event.as_ref().and_then(|event| event.before.as_ref());
+                    let empty = self.network.slot_holder(&held.holder).is_none();
+                    if empty && before.is_some_and(|before| before.obsolete.is_some()) {
+                        self.check_limit(decision, held, command);
+                    }
+                }
                 (Key::Address(at), _, Some(EventKind::Released)) => replaces.push(*at),
                 _ => {}
             }

@@ -1,0 +1,134 @@
+//! The addresses of a group, dealt to its instances: who holds one of the list keeps it, the others get the rest in order,
+//! each one in a subnet that serves its zone.
+//!
+//! Before: `server::deployments`, which has judged the lists by themselves. After: `deploy`, for which a dealt address is
+//! named like any other.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use compact_str::CompactString;
+
+use super::Network;
+use super::deploy::{Refused, holder_of};
+use crate::core::address::{Address, Range};
+use crate::core::deployment::{Deploy, DeployWish, Wanted};
+use crate::core::refusal::Refusal;
+use crate::core::state::NetworkKind;
+
+/// The list of a group, looked up and dealt from.
+struct List<'a> {
+    /// As it was given.
+    ranges: &'a [Range],
+    /// The same, ascending and apart.
+    sorted: Vec<Range>,
+    /// What was dealt, or is kept.
+    given: BTreeSet<Address>,
+    /// Where each zone's next address is looked for, range and offset: what lies before it is given, or never serves it.
+    cursors: BTreeMap<Option<CompactString>, (usize, u128)>,
+}
+
+impl<'a> List<'a> {
+    fn new(ranges: &'a [Range]) -> Self {
+        let mut ascending = ranges.to_vec();
+        ascending.sort_unstable_by_key(|range| range.first());
+        let mut sorted: Vec<Range> = Vec::with_capacity(ascending.len());
+        for range in ascending {
+            match sorted.last_mut().filter(|last| last.overlaps(range)) {
+                Some(last) => {
+                    let end = last.last().max(range.last()).bits();
+                    *last = Range::of_bits(last.family(), last.first().bits(), end);
+                }
+                None => sorted.push(range),
+            }
+        }
+        Self { ranges, sorted, given: BTreeSet::new(), cursors: BTreeMap::new() }
+    }
+
+    fn contains(&self, address: Address) -> bool {
+        let at = self.sorted.partition_point(|range| range.last() < address);
+        self.sorted.get(at).is_some_and(|range| range.contains(address))
+    }
+}
+
+impl Network {
+    /// Deals. Answers the wishes with named addresses in place of dealt ones, and whether any of them was chosen here and not
+    /// held before. What cannot be dealt is refused.
+    pub(super) fn deal(&self, ask: &Deploy, refused: &mut Refused) -> (Deploy, bool) {
+        let mut dealt = ask.clone();
+        let mut members: Vec<Vec<&mut DeployWish>> = ask.lists.iter().map(|_| Vec::new()).collect();
+        // In a network that carries no address nothing can be dealt; that is said of each wish by itself.
+        for wish in dealt.wishes.iter_mut().filter(|_| self.config.kind != NetworkKind::Dynamic) {
+            if let Wanted::Dealt(list) = wish.wanted
+                && let Some(members) = members.get_mut(list)
+            {
+                members.push(wish);
+            }
+        }
+        let mut chose = false;
+        for (ranges, members) in ask.lists.iter().zip(members) {
+            let mut list = List::new(ranges);
+            let mut rest = Vec::new();
+            for wish in members {
+                match self.kept_of(&list, ask, wish) {
+                    Some(address) => {
+                        list.given.insert(address);
+                        wish.wanted = Wanted::Static(address);
+                    }
+                    None => rest.push(wish),
+                }
+            }
+            for wish in rest {
+                let next = self.next_of(&mut list, wish).ok_or_else(|| {
+                    let zone = wish.zone.as_deref().map_or_else(String::new, |zone| format!(" in zone `{zone}`"));
+                    let problem = format!("has too few addresses of network `{}`{zone}", self.config.name);
+                    Refusal::invalid("static_ips", problem)
+                });
+                if let Some(address) = refused.note(wish, next) {
+                    chose = true;
+                    list.given.insert(address);
+                    wish.wanted = Wanted::Static(address);
+                }
+            }
+        }
+        (dealt, chose)
+    }
+
+    /// What an instance holds of a list, or held until a plan made it obsolete.
+    fn kept_of(&self, list: &List<'_>, ask: &Deploy, wish: &DeployWish) -> Option<Address> {
+        let holder = holder_of(ask, wish);
+        let held = self.holdings.slot(&holder).into_iter().chain(self.obsolete_of(&holder));
+        held.map(|(address, _)| address)
+            .find(|address| list.contains(*address) && !list.given.contains(address) && self.serves(*address, wish))
+    }
+
+    /// Does the subnet of an address serve the zone of an instance? What lies in no subnet is refused when it is claimed.
+    fn serves(&self, address: Address, wish: &DeployWish) -> bool {
+        let Some(zone) = &wish.zone else { return true };
+        self.layout.subnet_of(address).is_none_or(|index| self.subnets[index].serves(zone))
+    }
+
+    /// The next address of a list that nobody was dealt and that serves the instance.
+    fn next_of(&self, list: &mut List<'_>, wish: &DeployWish) -> Option<Address> {
+        let cursor = list.cursors.entry(wish.zone.clone()).or_insert((0, 0));
+        while let Some(range) = list.ranges.get(cursor.0) {
+            if cursor.1 >= range.size() {
+                *cursor = (cursor.0 + 1, 0);
+                continue;
+            }
+            let address = Address::new(range.family(), range.first().bits() + cursor.1);
+            if !self.serves(address, wish)
+                && let Some(index) = self.layout.subnet_of(address)
+            {
+                // None of the rest of this subnet does.
+                let rest = self.subnets[index].cidr.last().bits() - address.bits();
+                cursor.1 = cursor.1.saturating_add(rest).saturating_add(1);
+                continue;
+            }
+            cursor.1 += 1;
+            if !list.given.contains(&address) {
+                return Some(address);
+            }
+        }
+        None
+    }
+}

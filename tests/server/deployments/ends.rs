@@ -1,0 +1,125 @@
+//! How plans end: for some instances and for all, on top of each other, and when something happened in between.
+
+use serde_json::{Value, json};
+
+use super::{Deployment, automatic, is, named, slots};
+use crate::support::TestServer;
+
+fn fresh(ids: &[&str]) -> Value {
+    ids.iter().map(|id| json!({"id": id, "fresh": true, "networks": [{"network": "lan"}]})).collect()
+}
+
+#[test]
+fn a_fresh_instance_that_was_committed_alone_is_not_moved_again_by_a_repeat() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&automatic(&["a", "b"]));
+    shop.commit(&first);
+    let moved = shop.apply(&fresh(&["a", "b"]));
+    assert_eq!(slots(&moved), [is("new", "4"), is("new", "5")]);
+    assert_eq!(shop.settle("deployment.commit", &moved, Some(&["a"])), ["10.0.0.2"]);
+    let again = shop.apply(&fresh(&["a", "b"]));
+    assert_eq!((slots(&again), &again["plan"]), (vec![is("kept", "4"), is("new", "5")], &moved["plan"]));
+    assert_eq!(shop.settle("deployment.revert", &moved, Some(&["b"])), ["10.0.0.5"]);
+    assert_eq!((shop.held("a").0, shop.held("b").0), (vec!["10.0.0.4".into()], vec!["10.0.0.3".into()]));
+}
+
+#[test]
+fn a_revert_makes_obsolete_again_what_its_plan_had_made_current() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&named(&[("a", "10.0.0.10")]));
+    shop.commit(&first);
+    shop.apply(&named(&[("a", "10.0.0.50")]));
+    let before = shop.get()["instances"].clone();
+    let back = shop.apply(&named(&[("a", "10.0.0.10")]));
+    assert_eq!(slots(&back), [is("kept", "10")]);
+    assert!(shop.revert(&back).is_empty(), "it granted nothing");
+    assert_eq!(shop.held("a"), (vec!["10.0.0.50".into()], vec!["10.0.0.10".into()]));
+    assert_eq!(shop.get()["instances"], before, "all is as it was before that plan");
+}
+
+#[test]
+fn after_a_revert_what_an_earlier_plan_left_is_uncommitted_still() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&named(&[("a", "10.0.0.10")]));
+    shop.commit(&first);
+    shop.apply(&named(&[("a", "10.0.0.50")]));
+    let since = shop.get()["uncommitted_since"].clone();
+    let third = shop.apply(&named(&[("a", "10.0.0.60")]));
+    assert_eq!(shop.revert(&third), ["10.0.0.60"]);
+    let now = shop.get();
+    assert!(since.is_string());
+    assert_eq!(now["uncommitted_since"], since, "10.0.0.10 waits for a commit: {now}");
+    let again = shop.apply(&named(&[("a", "10.0.0.50")]));
+    assert_eq!(shop.commit(&again), ["10.0.0.10"]);
+    assert!(shop.get()["uncommitted_since"].is_null());
+}
+
+/// `a` at .10, `b` at .20, `c` at .30, committed; then each is to have the next one's.
+fn turning(shop: &mut Deployment<'_>) -> Value {
+    let first = shop.apply(&named(&[("a", "10.0.0.10"), ("b", "10.0.0.20"), ("c", "10.0.0.30")]));
+    shop.commit(&first);
+    let turn = shop.apply(&named(&[("a", "10.0.0.20"), ("b", "10.0.0.30"), ("c", "10.0.0.10")]));
+    assert_eq!(slots(&turn), [is("promised", "20"), is("promised", "30"), is("promised", "10")]);
+    turn
+}
+
+#[test]
+fn who_waits_for_an_address_that_is_not_let_go_any_more_keeps_its_own() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let turn = turning(&mut shop);
+    // `b` stays where it is, so `a` cannot have that; nor `c` what `a` has.
+    assert!(shop.settle("deployment.revert", &turn, Some(&["b"])).is_empty());
+    assert!(shop.settle("deployment.commit", &turn, Some(&["a"])).is_empty());
+    assert!(shop.settle("deployment.commit", &turn, Some(&["c"])).is_empty());
+    for (id, address) in [("a", "10.0.0.10"), ("b", "10.0.0.20"), ("c", "10.0.0.30")] {
+        assert_eq!(shop.held(id), (vec![address.into()], vec![]), "{id}");
+    }
+    assert!(shop.get()["uncommitted_since"].is_null());
+}
+
+#[test]
+fn who_waits_for_an_address_that_was_declined_keeps_its_own() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let turn = turning(&mut shop);
+    shop.client.ok("ip.decline", json!({"network": "lan", "address": "10.0.0.20", "scope": "shop", "owner": "b"}));
+    assert!(shop.commit(&turn).is_empty());
+    assert_eq!(
+        (shop.held("a"), shop.held("c")),
+        ((vec!["10.0.0.10".into()], vec![]), (vec!["10.0.0.30".into()], vec![]))
+    );
+}
+
+#[test]
+fn what_is_promised_looks_the_same_when_it_is_asked_again() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let turn = turning(&mut shop);
+    server.clock.advance_ms(5_000);
+    let again = shop.apply(&named(&[("a", "10.0.0.20"), ("b", "10.0.0.30"), ("c", "10.0.0.10")]));
+    assert_eq!(again, turn);
+}
+
+#[test]
+fn a_compilation_instance_that_is_noted_makes_no_new_plan() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&automatic(&["web/0"]));
+    shop.commit(&first);
+    let compile = json!({"network": "lan", "scope": "shop", "owner": "compile/1", "transient": true});
+    shop.client.ok("ip.allocate", compile);
+    assert_eq!(shop.apply(&automatic(&["web/0"]))["plan"], first["plan"]);
+    let second = shop.apply(&automatic(&["web/0", "web/1"]));
+    assert_eq!(super::addresses_of(&second["obsolete"]), ["10.0.0.3"], "the second plan that does not list it");
+}
