@@ -109,6 +109,10 @@ fn scenes(kind: ErrorKind) -> Vec<Scene> {
                     &["ip", "renew", "lan", "--owner", "web/9", "--permanent"],
                 ),
             ),
+            scene(
+                "a node that was not seen",
+                Call("cluster.drain", json!({"node": "elsewhere"}), &["cluster", "drain", "elsewhere"]),
+            ),
         ],
         ErrorKind::AlreadyExists => vec![
             scene(
