@@ -96,6 +96,7 @@
 //!   [`actors::committer`] (proofs) and [`serve`] (tenures). Shown by
 //!   `a_node_that_was_stopped_past_its_lease_and_woken_neither_grants_nor_repeats_a_grant`,
 //!   `an_owner_that_was_replaced_repeats_no_answer_from_its_memory`,
+//!   `a_node_is_drained_under_load_and_no_client_is_put_off`,
 //!   `whichever_node_is_killed_the_others_go_on_and_no_address_has_two_holders`.
 //!
 //! Queues are bounded ([`actors`] has the table), waits are limited, and every bound has its name in [`limits`].

@@ -17,6 +17,7 @@ mod handover;
 pub mod keeper;
 pub mod migrate;
 mod peers;
+mod warm;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

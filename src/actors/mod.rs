@@ -18,6 +18,8 @@
 //! | directory | jobs of the coordinator, bounded by connections × in-flight | nothing can |
 //! | answers to a connection | its requests in flight, at most [`crate::limits::IN_FLIGHT_REQUESTS_MAX`] | it stops reading |
 //!
+//! A node that is to own the register in a moment has its networks ready without actors: [`standby`].
+//!
 //! What happens when one dies: a network actor is started afresh by the directory and loads its network from the store;
 //! a committer or the directory takes the process with it (see [`Fatal`]), because what they hold in memory is not
 //! known to agree with the store any more, and the supervisor of the process restarts it.
@@ -36,6 +38,7 @@ pub mod network;
 pub mod nodes;
 pub mod routes;
 pub mod service;
+pub mod standby;
 pub mod sweeps;
 pub mod timers;
 pub mod waits;

@@ -288,6 +288,7 @@ impl Handler<Retire> for NetworkActor {
         let problem = "this node does not own the network any more; ask again".to_owned();
         self.refuse_deferred(&Fault::Unavailable { applied: Applied::No, problem });
         self.refuse_waiters(&Fault::NotReady { reason: NotReadyReason::Moved, retry_after_ms: 200 });
+        self.forget();
         ctx.stop();
     }
 }

@@ -21,11 +21,13 @@ use super::events::{Feed, scribe};
 use super::macs::Macs;
 use super::network::{Birth, NetworkActor};
 use super::routes::{Lane, Permits, Published, Route, Routes};
+use super::standby::{Beside, Standby};
 use super::sweeps::Sweeps;
 use super::timers::{self, Timers};
 use super::waits::Waits;
 use super::{Fatal, Outlet, Reply, shard_of};
 use crate::core::command::Command;
+use crate::core::deployment::Deployment;
 use crate::core::network::Network;
 use crate::core::outcome::Outcome;
 use crate::core::state::{NetworkConfig, SubnetConfig};
@@ -311,6 +313,8 @@ pub struct Parts {
     pub chapters: Arc<Chapters>,
     /// Told when the process can not go on.
     pub fatal: mpsc::UnboundedSender<Fatal>,
+    /// What is ready of the register, if anything is.
+    pub standby: Option<Standby>,
 }
 
 /// Why the actors cannot be started.
@@ -338,11 +342,10 @@ pub enum CannotOwn {
 /// # Errors
 /// Who owns the register, or what cannot be loaded.
 pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
-    let Parts { store, clock, metrics, reactors, hooks, behind_bytes, chapters, fatal } = parts;
+    let Parts { store, clock, metrics, reactors, hooks, behind_bytes, chapters, fatal, standby } = parts;
     let info = store.info();
-    let mut images = take_and_load(&*store, &*clock, info.shards).await?;
-    let records = images.iter_mut().flat_map(|(_, image)| std::mem::take(&mut image.deployments)).collect();
-    let heads: Vec<(ShardId, Head)> = images.iter().map(|(shard, image)| (*shard, image.head)).collect();
+    let taken = take_and_load(&*store, &*clock, info.shards, standby).await?;
+    let heads: Vec<(ShardId, Head)> = taken.iter().map(|(shard, taken)| (*shard, taken.head())).collect();
     let shards = heads.iter().map(|(_, head)| ShardClock::new(head.time, &*clock)).collect();
     let timers: Vec<Arc<Timers>> = reactors.iter().map(|_| Arc::new(Timers::new(Arc::clone(&clock)))).collect();
     for (reactor, timers) in reactors.iter().zip(&timers) {
@@ -385,20 +388,10 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
         })
         .collect();
     let _ = shared.committers.set(committers); // Set once: `shared` was made above.
-    let floor = shared.generation_floor();
-    let few = images.iter().map(|(_, image)| image.networks.len()).sum::<usize>() < NETWORKS_A_THREAD_MIN;
-    let built = if few {
-        Ok(networks_of(images, floor))
-    } else {
-        // Elsewhere than on this thread, which has a lease to keep.
-        tokio::task::spawn_blocking(move || networks_of(images, floor)).await
-    };
+    let (networks, records) = networks_and_records(taken, shared.generation_floor()).await;
     let filled = shared.deployments.fill(records, |id| shared.shard_of(id));
-    let built = filled.and(
-        built
-            .unwrap_or_else(|_| Err("the thread that builds the networks crashed".to_owned()))
-            .and_then(|networks| Ok((Directory::new(Arc::clone(&shared), &networks)?, networks))),
-    );
+    let built =
+        filled.and(networks.and_then(|networks| Ok((Directory::new(Arc::clone(&shared), &networks)?, networks))));
     let (directory, networks) = match built {
         Ok(built) => built,
         Err(problem) => {
@@ -426,13 +419,32 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
     Ok(shared)
 }
 
-/// Takes all shards, then loads all. Each is asked for before the first is waited for: the store takes them with one flush
-/// and reads its log once for many. The first one alone decides between nodes: whoever has it takes the others.
+/// A shard that was taken.
+enum Taken {
+    /// As it was loaded.
+    Loaded(ShardImage),
+    /// As it was ready, with what was committed last.
+    Ready(Beside),
+}
+
+impl Taken {
+    fn head(&self) -> Head {
+        match self {
+            Taken::Loaded(image) => image.head,
+            Taken::Ready(beside) => beside.head,
+        }
+    }
+}
+
+/// Takes all shards, then loads all that are not ready. Each is asked for before the first is waited for: the store takes
+/// them with one flush and reads its log once for many. The first one alone decides between nodes: whoever has it takes the
+/// others.
 async fn take_and_load(
     store: &dyn Store,
     clock: &dyn Clock,
     shards: u16,
-) -> Result<Vec<(ShardId, ShardImage)>, CannotOwn> {
+    standby: Option<Standby>,
+) -> Result<Vec<(ShardId, Taken)>, CannotOwn> {
     let describe = |shard: ShardId, error: StoreError| match error {
         StoreError::Held { owner, address, left_ms, .. } => CannotOwn::Held { owner, address, left_ms },
         StoreError::Fenced { .. } => CannotOwn::Overtaken(chain(&error)),
@@ -448,19 +460,77 @@ async fn take_and_load(
     for (shard, taken) in taking {
         taken.await.map_err(|error| describe(shard, error))?;
     }
-    let loading: Vec<_> = tokens.iter().map(|&(shard, token)| (shard, store.load(shard, token))).collect();
-    let mut images = Vec::with_capacity(loading.len());
-    for (shard, image) in loading {
-        images.push((shard, image.await.map_err(|error| describe(shard, error))?));
+    let ready = standby.map(Standby::into_shards).unwrap_or_default();
+    let mut ready: Vec<Option<Beside>> = ready.into_iter().map(Some).collect();
+    ready.resize_with(tokens.len(), || None);
+    let mut loading = Vec::with_capacity(tokens.len());
+    for (&(shard, token), ready) in tokens.iter().zip(ready) {
+        let ready = match ready {
+            Some(beside) => beside.caught_up(store, shard, token).await.map_err(|error| describe(shard, error))?,
+            None => None,
+        };
+        loading.push((
+            shard,
+            match ready {
+                Some(beside) => Ok(beside),
+                None => Err(store.load(shard, token)),
+            },
+        ));
     }
-    Ok(images)
+    let mut taken = Vec::with_capacity(loading.len());
+    for (shard, ready) in loading {
+        let of_shard = match ready {
+            Ok(beside) => Taken::Ready(beside),
+            Err(image) => Taken::Loaded(image.await.map_err(|error| describe(shard, error))?),
+        };
+        taken.push((shard, of_shard));
+    }
+    Ok(taken)
+}
+
+/// The records of deployments, each with the id under which it is stored.
+type Records = Vec<(NetworkId, Arc<Deployment>)>;
+
+/// Everything that was taken, ready to be served: networks by id.
+async fn networks_and_records(
+    taken: Vec<(ShardId, Taken)>,
+    floor: Generation,
+) -> (Result<Vec<Network>, String>, Records) {
+    let (mut images, mut networks, mut records) = (Vec::new(), Vec::new(), Vec::new());
+    for (shard, taken) in taken {
+        match taken {
+            Taken::Loaded(mut image) => {
+                records.append(&mut image.deployments);
+                images.push((shard, image));
+            }
+            Taken::Ready(beside) => {
+                let (mut ready, mut of_shard) = beside.served(floor);
+                networks.append(&mut ready);
+                records.append(&mut of_shard);
+            }
+        }
+    }
+    let few = images.iter().map(|(_, image)| image.networks.len()).sum::<usize>() < NETWORKS_A_THREAD_MIN;
+    let built = if few {
+        Ok(networks_of(images, floor))
+    } else {
+        // Elsewhere than on this thread, which has a lease to keep.
+        tokio::task::spawn_blocking(move || networks_of(images, floor)).await
+    };
+    let crashed = || Err("the thread that builds the networks crashed".to_owned());
+    let networks = built.unwrap_or_else(|_| crashed()).map(|mut built| {
+        networks.append(&mut built);
+        networks.sort_unstable_by_key(|network| network.config().id);
+        networks
+    });
+    (networks, records)
 }
 
 /// So many networks are worth a thread of their own when they are built: for fewer it costs more than it saves.
 const NETWORKS_A_THREAD_MIN: usize = 64;
 
 /// Builds the networks of all images, on as many threads as there are processors; by id.
-fn networks_of(images: Vec<(ShardId, ShardImage)>, floor: Generation) -> Result<Vec<Network>, String> {
+pub(super) fn networks_of(images: Vec<(ShardId, ShardImage)>, floor: Generation) -> Result<Vec<Network>, String> {
     let of_shard = |(_, image): (ShardId, ShardImage)| {
         let time = image.head.time;
         image.networks.into_iter().map(move |network| (time, network))

@@ -12,6 +12,7 @@ use compact_str::CompactString;
 
 use super::handover::{self, Handover, Unhanded, guarded};
 use super::keeper::{Keeper, keep_lease, meet};
+use super::warm::Warm;
 use crate::actors::committer::chain;
 use crate::actors::coordinator::{Job, Order};
 use crate::actors::nodes::{NodeJob, NodeStanding};
@@ -35,7 +36,7 @@ impl Keeper {
             Ok(_) => {
                 let since_ms = *self.ownerless_ms.get_or_insert(now_ms);
                 if !self.another_can() || now_ms.saturating_sub(since_ms) > NODE_LEASE_MS {
-                    return self.contend().await;
+                    return self.contend_with(None).await;
                 }
                 return Ok(());
             }
@@ -87,7 +88,12 @@ impl Keeper {
                 let problem = "this node owns the register itself".to_owned();
                 order.answer(Err(guarded(problem)));
             }
-            NodeJob::Prepare | NodeJob::GoOn => order.answer(Ok(self.standing())),
+            NodeJob::Prepare => {
+                // What was ready before is forgotten first: there is room for one.
+                self.warm = None;
+                self.warm = Some(Warm::begin(Arc::clone(&self.store), order, self.standing()));
+            }
+            NodeJob::GoOn => order.answer(Ok(self.standing())),
             NodeJob::Hold { successor } => self.hold(order, &successor).await,
         }
         None
@@ -178,7 +184,7 @@ impl Keeper {
     /// Could another node own the register? Answers which one would be asked first.
     async fn may_drain(&self, is_owner: bool) -> Result<CompactString, Box<Fault>> {
         if self.store.info().ownership_is_standing {
-            let problem = "this server keeps its register in files of its own, so no other node can take it over; stop it \
+            let problem = "this server keeps its register for itself, so no other node can take it over; stop it \
                            instead: it answers all that it has read";
             return Err(guarded(problem.to_owned()));
         }

@@ -247,9 +247,14 @@ impl Keeper {
                 Ok(None) if is_successor => {
                     let released_ms = begun.elapsed().as_millis() as u64;
                     // Somebody may be faster, or the store be away: then the role says so, and is taken up as ever.
-                    if self.contend().await.is_ok() {
+                    let standby = match self.warm.take() {
+                        Some(warm) => warm.give().await,
+                        None => None,
+                    };
+                    let ready = standby.is_some();
+                    if self.contend_with(standby).await.is_ok() {
                         let pause_ms = begun.elapsed().as_millis() as u64;
-                        tracing::info!(released_ms, pause_ms, "took the register over from its owner");
+                        tracing::info!(ready, released_ms, pause_ms, "took the register over from its owner");
                     }
                     return;
                 }

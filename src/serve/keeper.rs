@@ -13,6 +13,9 @@
 //!
 //! A store that failed for good ends the process too: see [`StoreHealth::Failed`].
 //!
+//! A tenure that is given away in order does not end so: see `handover`. What the node itself is asked, and what it does
+//! while it is out of service, is in `draining`.
+//!
 //! Where holding the store open is itself the proof of ownership (files of this machine), there is one tenure: what ends
 //! it ends the process.
 //!
@@ -32,8 +35,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::Ended;
 use super::peers::Peers;
+use super::warm::Warm;
 use crate::actors::committer::chain;
 use crate::actors::service::{self, CannotOwn, Hooks, Parts, Shared};
+use crate::actors::standby::Standby;
 use crate::actors::{Fatal, NotReadyReason, outlet};
 use crate::limits::{NODE_LEASE_LAPSES_MS, NODE_LEASE_MS, NODE_LEASE_RENEWED_EVERY_MS};
 use crate::peer::link::LinkState;
@@ -75,6 +80,8 @@ pub struct Keeper {
     pub(super) renewed_ms: Cell<u64>,
     /// Boot time since which nobody owns the register, as this node saw while it was out of service.
     pub(super) ownerless_ms: Option<u64>,
+    /// The register in memory, where its owner is about to give it to this node.
+    pub(super) warm: Option<Warm>,
 }
 
 impl Keeper {
@@ -101,6 +108,7 @@ impl Keeper {
             fatals,
             renewed_ms,
             ownerless_ms: None,
+            warm: None,
         }
     }
 
@@ -169,7 +177,12 @@ impl Keeper {
     }
 
     /// Tries to own the register. The role says what came of it.
-    pub(super) async fn contend(&mut self) -> Result<(), CannotOwn> {
+    async fn contend(&mut self) -> Result<(), CannotOwn> {
+        self.contend_with(None).await
+    }
+
+    /// The same, with what is ready of it.
+    pub(super) async fn contend_with(&mut self, standby: Option<Standby>) -> Result<(), CannotOwn> {
         let (fatal, fatals) = outlet();
         let renewed_ms = Cell::new(self.server.clock.lease_ms());
         let starting = service::start(Parts {
@@ -181,6 +194,7 @@ impl Keeper {
             behind_bytes: self.server.bounds.behind_bytes,
             chapters: Arc::clone(&self.chapters),
             fatal,
+            standby,
         });
         // What takes longer to load than a lease lasts must not be taken away meanwhile, again and again.
         let started = tokio::select! {

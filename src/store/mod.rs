@@ -373,6 +373,9 @@ pub struct StoreFigures {
     pub healed_batches: u64,
 }
 
+/// Batches, and the head behind the last of them.
+pub type Followed = (Vec<Batch>, Head);
+
 /// An answer that comes later.
 pub type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -405,6 +408,25 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// [`StoreError::Damaged`] if a record cannot be trusted.
     fn load(&self, shard: ShardId, token: Token) -> Later<Result<ShardImage, StoreError>>;
+
+    /// Loads a shard beside its owner, whoever that is: all that was committed up to the head of the image.
+    ///
+    /// # Errors
+    /// As [`Store::load`]; [`StoreError::Invalid`] where a store has one owner as long as it is open.
+    fn beside(&self, shard: ShardId) -> Later<Result<ShardImage, StoreError>> {
+        let text = format!("shard {} cannot be read beside its owner: nobody else opens this store", shard.0);
+        Box::pin(std::future::ready(Err(StoreError::Invalid(text.into()))))
+    }
+
+    /// What was committed behind a head, oldest first, and the head as it is now. None if what is there does not continue
+    /// that head, or is not all kept any more: then the shard is to be loaded.
+    ///
+    /// # Errors
+    /// As [`Store::history`].
+    fn follow(&self, shard: ShardId, from: Head) -> Later<Result<Option<Followed>, StoreError>> {
+        let _ = (shard, from);
+        Box::pin(std::future::ready(Ok(None)))
+    }
 
     /// Commits one batch for each of several shards. The order of calls is the order of effect; the caller may have
     /// several calls under way.

@@ -127,6 +127,11 @@ fn flags_become_members() {
             "deployment revert shop --plan 7 --yes --reason why",
             json!({"deployment": "shop", "plan": 7, "reason": "why"}),
         ),
+        ("cluster drain", json!({})),
+        (
+            "cluster drain node-1 --undo --reason upgrade",
+            json!({"node": "node-1", "reason": "upgrade", "drain": false}),
+        ),
         (
             "call ip.allocate network=lan owner=123 slot=0 labels.a.b=1",
             json!({"network": "lan", "owner": "123",

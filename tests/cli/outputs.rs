@@ -114,6 +114,15 @@ fn answers() -> Vec<(&'static str, Value)> {
                 {"deployment": "shop", "plan": 1_795_000_000_000_u64, "uncommitted_since": "2026-03-01T09:12:44.031Z"}]}),
         ),
         ("deployment.commit", json!({"released": [{"network": "lan", "address": "10.0.0.6"}]})),
+        (
+            "cluster.nodes",
+            json!({"nodes": [
+                {"name": "north", "id": "0f", "version": "0.1.0", "address": "10.0.0.1:7400", "owner": true,
+                 "draining": false, "seen_ms": 120},
+                {"name": "south", "id": "1f", "version": "0.1.0", "owner": false, "draining": true, "seen_ms": 1_031},
+            ]}),
+        ),
+        ("cluster.drain", json!({"node": "south", "draining": true, "owner": "north"})),
         ("server.ping", json!("pong")),
         ("server.info", json!({"version": "0.1.0", "limits": {"max_line_bytes": 1048576}})),
     ]

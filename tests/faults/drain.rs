@@ -87,18 +87,28 @@ async fn a_drained_node_leaves_the_register_to_others_while_there_are_any() {
     run.end().await;
 }
 
-/// Reservations of the large register, unless `ALLOD_MANY` says how many.
+/// Reservations of the large register, unless `ALLOD_MANY` says how many; and small networks beside, `ALLOD_NETWORKS`.
 const MANY: usize = 20_000;
+const NETWORKS: usize = 200;
 /// Those of one request, and requests that are under way at once.
 const EACH: usize = 256;
 const AT_ONCE: usize = 32;
 
-/// Fills a network, and returns how much it holds.
-async fn fill(run: &Run, many: usize) -> usize {
+fn number(variable: &str, otherwise: usize) -> usize {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+}
+
+/// Makes small networks, fills a large one, and returns how much that holds.
+async fn fill(run: &Run, many: usize, networks: usize) -> usize {
     let mut client = run.nodes.client(0).await;
     let subnet = json!({"cidr": "10.128.0.0/9"});
     client.call("network.create", json!({"name": "large", "subnets": [subnet]})).await.ok();
     let mut calls = Vec::new();
+    for at in 0..networks {
+        let subnet = json!({"cidr": format!("172.{}.{}.0/27", 16 + at / 256 % 16, at % 256)});
+        let params = json!({"name": format!("small-{at}"), "realm": format!("r{}", at / 4_096), "subnets": [subnet]});
+        calls.push(("network.create".to_owned(), params));
+    }
     for at in 0..many.div_ceil(EACH) {
         let ips: Vec<Value> = (0..EACH).map(|_| json!({"network": "large"})).collect();
         calls.push(("ip.acquire".to_owned(), json!({"owner": format!("host/{at}"), "ips": ips, "brief": true})));
@@ -116,8 +126,7 @@ async fn fill(run: &Run, many: usize) -> usize {
 async fn a_large_register_is_handed_over_whole() {
     let Some(nodes) = Nodes::start(2, &[]) else { return };
     let run = Run::begin(nodes, 4, 9).await;
-    let many = std::env::var("ALLOD_MANY").ok().and_then(|text| text.parse().ok()).unwrap_or(MANY);
-    let held = fill(&run, many).await;
+    let held = fill(&run, number("ALLOD_MANY", MANY), number("ALLOD_NETWORKS", NETWORKS)).await;
     let mut owner = run.nodes.cluster.owner_but(None).await;
     run.load.longest_pause();
     for _ in 0..2 {

@@ -20,7 +20,7 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use crate::faulty::FaultyStore;
 
-fn parts(store: Arc<dyn Store>, fatal: UnboundedSender<allod::actors::Fatal>) -> Parts {
+pub fn parts(store: Arc<dyn Store>, fatal: UnboundedSender<allod::actors::Fatal>) -> Parts {
     Parts {
         store,
         clock: Arc::new(ManualClock::new(WallTime(1_772_356_364_031), 7)),
@@ -30,10 +30,11 @@ fn parts(store: Arc<dyn Store>, fatal: UnboundedSender<allod::actors::Fatal>) ->
         behind_bytes: 1 << 20,
         chapters: Arc::new(Chapters::open(None, 1)),
         fatal,
+        standby: None,
     }
 }
 
-async fn ask(shared: &Arc<Shared>, job: Job) -> Result<Done, Box<Fault>> {
+pub async fn ask(shared: &Arc<Shared>, job: Job) -> Result<Done, Box<Fault>> {
     let order = Order { job, by: "test".into(), reason: None, deadline: None, dry_run: false, wait: None };
     let (outlet, mut answers) = outlet();
     coordinator::spawn(shared, 7, order, outlet);

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use allod::store::history::{Recorded, Stretch};
 use allod::store::{
-    Batch, CommitError, Committed, Digest, Epoch, Head, Later, NodeCard, Seen, Seq, ShardId, ShardImage, Store,
-    StoreError, StoreFigures, StoreHealth, StoreInfo, Token,
+    Batch, CommitError, Committed, Digest, Epoch, Followed, Head, Holder, Later, NodeCard, Seen, Seq, ShardId,
+    ShardImage, Store, StoreError, StoreFigures, StoreHealth, StoreInfo, Token,
 };
 use tokio::sync::watch;
 
@@ -184,6 +184,18 @@ impl Store for FaultyStore {
                 _ => Err(CommitError::Unknown { cause: io_error() }),
             }
         })
+    }
+
+    fn beside(&self, shard: ShardId) -> Later<Result<ShardImage, StoreError>> {
+        self.inner.beside(shard)
+    }
+
+    fn follow(&self, shard: ShardId, from: Head) -> Later<Result<Option<Followed>, StoreError>> {
+        self.inner.follow(shard, from)
+    }
+
+    fn holder(&self) -> Later<Result<Option<Holder>, StoreError>> {
+        self.inner.holder()
     }
 
     fn confirm(&self, batches: Vec<(ShardId, Token, Seq, Digest)>) -> Later<Result<(), CommitError>> {

@@ -26,6 +26,7 @@ mod redis_server;
 mod restart;
 mod rules;
 mod spread;
+mod standby;
 mod stop;
 mod stores;
 mod support;

@@ -6,9 +6,27 @@ use super::NetworkActor;
 use super::draft::Draft;
 use crate::actors::directory::Gone;
 use crate::actors::{Outlet, Told};
+use crate::core::network::Network;
 use crate::core::outcome::Outcome;
+use crate::core::types::{Generation, ShardTime};
+
+/// Entries that are let go of on the thread of the actor. More would hold up the connections of that thread, which have
+/// another node to ask by now.
+const FORGOTTEN_HERE_MAX: usize = 10_000;
 
 impl NetworkActor {
+    /// What it knows is worth nothing any more.
+    pub(super) fn forget(&mut self) {
+        let config = Arc::clone(self.network.config());
+        if self.network.entries() > FORGOTTEN_HERE_MAX
+            && let Ok(empty) = Network::load(config, Vec::new(), Vec::new(), Generation(0), ShardTime(0))
+        {
+            let large = std::mem::replace(&mut self.network, empty);
+            // Where there is no thread for it, it goes with the actor.
+            let _ = std::thread::Builder::new().name("forgetting".to_owned()).spawn(move || drop(large));
+        }
+    }
+
     /// An outlet for the unit that ends the network. Its answers leave once the directory was told, so that whoever reads
     /// them may ask for the space that was freed.
     pub(super) fn after_the_end(&self, unit: &mut Draft) -> Option<Outlet> {

@@ -74,6 +74,19 @@ impl Holdings {
         Self { served_since: since, ..Self::default() }
     }
 
+    /// Served from a later time on than was thought.
+    pub(super) fn serve_from(&mut self, since: ShardTime) {
+        // Of a lease that ends later, the end is its own.
+        let late = (since.after_seconds(LEASE_GRACE_SECONDS), RecordId::MIN);
+        let soon: Vec<(ShardTime, RecordId)> = self.leases.range(..late).copied().collect();
+        self.served_since = self.served_since.max(since);
+        for (ends, id) in soon {
+            let lease = self.record(id).held().and_then(|held| held.lease);
+            self.leases.remove(&(ends, id));
+            self.leases.extend(lease.map(|lease| (self.end_of(lease), id)));
+        }
+    }
+
     /// When a lease ends: never before its holder had some time to renew it here.
     pub(super) fn end_of(&self, lease: Lease) -> ShardTime {
         lease.ends.max(self.served_since.after_seconds(lease.ttl_seconds.min(LEASE_GRACE_SECONDS)))

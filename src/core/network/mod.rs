@@ -129,6 +129,14 @@ impl Network {
         Ok(Self { config, subnets, holdings, layout, next_generation, freed: 0, gone: false })
     }
 
+    /// It is served here from `since` on, by what was loaded and applied before: as if it had been loaded just now.
+    ///
+    /// Cost: O(log) of what it holds, for each lease that would end within [`crate::limits::LEASE_GRACE_SECONDS`].
+    pub fn serve_from(&mut self, floor: Generation, since: ShardTime) {
+        self.next_generation = self.next_generation.max(Generation(floor.0 + 1));
+        self.holdings.serve_from(since);
+    }
+
     /// A network as it was stored, for tests.
     #[cfg(test)]
     fn of_parts(

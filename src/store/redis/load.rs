@@ -5,6 +5,7 @@
 //! its upper addresses to hashes that are not read yet, because they are read in ascending order, or are new, and are
 //! looked for at the end.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,7 +25,7 @@ use crate::core::state::{Entry, Key, NetworkConfig, State, SubnetConfig};
 use crate::core::types::NetworkId;
 use crate::store::history::{Recorded, Stretch};
 use crate::store::image::RecordImage;
-use crate::store::{Batch, Head, Seq, ShardId, ShardImage, StoreError, Token, codec};
+use crate::store::{Batch, Followed, Head, Seq, ShardId, ShardImage, StoreError, Token, codec};
 
 /// How long one piece may take.
 pub(super) const PIECE_WITHIN: Duration = Duration::from_secs(10);
@@ -39,9 +40,14 @@ const LOWS_AT_ONCE: usize = 4_096;
 /// A shard that changes its server while it is loaded is loaded again, so often.
 const TRIES: usize = 3;
 
-/// A call of `load` or `recorded`.
+/// A shard that goes on faster than it can be followed is loaded anew.
+const FOLLOWED_BATCHES_MAX: u64 = 100_000;
+
+/// A call of `load`, `beside`, `follow` or `recorded`.
 pub(super) enum Job {
     Load(ShardId, Token, oneshot::Sender<Result<ShardImage, StoreError>>),
+    Beside(ShardId, oneshot::Sender<Result<ShardImage, StoreError>>),
+    Follow(ShardId, Head, oneshot::Sender<Result<Option<Followed>, StoreError>>),
     Recorded(Vec<Stretch>, usize, oneshot::Sender<Result<Vec<Recorded>, StoreError>>),
 }
 
@@ -50,7 +56,9 @@ pub(super) async fn run(shared: Arc<Shared>, mut link: Link, mut jobs: mpsc::Rec
     while let Some(job) = jobs.recv().await {
         // Nobody may wait any more: then what was read is nobody's.
         match job {
-            Job::Load(shard, token, reply) => drop(reply.send(load(&shared, &mut link, shard, token).await)),
+            Job::Load(shard, token, reply) => drop(reply.send(load(&shared, &mut link, shard, Some(token)).await)),
+            Job::Beside(shard, reply) => drop(reply.send(load(&shared, &mut link, shard, None).await)),
+            Job::Follow(shard, from, reply) => drop(reply.send(follow(&shared, &mut link, shard, &from).await)),
             Job::Recorded(stretches, bytes, reply) => {
                 drop(reply.send(history::read(&shared, &mut link, stretches, bytes).await));
             }
@@ -92,7 +100,8 @@ impl Partial {
     }
 }
 
-async fn head(shared: &Shared, link: &mut Link, shard: ShardId, token: Token) -> Result<Head, StoreError> {
+/// The head, which must be the owner's of this token; or whoever's.
+async fn head(shared: &Shared, link: &mut Link, shard: ShardId, token: Option<Token>) -> Result<Head, StoreError> {
     // Before it is asked: what is acknowledged meanwhile may be missing in the answer.
     let known = shared.line(shard, |line| line.known(shard))?;
     let mut command = Cmd::new();
@@ -100,6 +109,7 @@ async fn head(shared: &Shared, link: &mut Link, shard: ShardId, token: Token) ->
     let value = link.ask(command, PIECE_WITHIN).await?;
     let head = scripts::head(value).ok_or_else(|| damaged(shared, &shared.keys.head(shard), "is no head"))?;
     let Some(head) = head else { return Err(shared.absent(shard)) };
+    let Some(token) = token else { return Ok(head) };
     if known.token == token && (head.epoch < known.epoch || (head.token == token && head.seq < known.acknowledged)) {
         return Err(heal::behind(shared));
     }
@@ -109,7 +119,12 @@ async fn head(shared: &Shared, link: &mut Link, shard: ShardId, token: Token) ->
     Ok(head)
 }
 
-async fn load(shared: &Shared, link: &mut Link, shard: ShardId, token: Token) -> Result<ShardImage, StoreError> {
+async fn load(
+    shared: &Shared,
+    link: &mut Link,
+    shard: ShardId,
+    token: Option<Token>,
+) -> Result<ShardImage, StoreError> {
     shared.sound()?;
     shared.line(shard, |_| ())?;
     let begun = Instant::now();
@@ -121,7 +136,12 @@ async fn load(shared: &Shared, link: &mut Link, shard: ShardId, token: Token) ->
             read_cuts(shared, link, shard, &mut networks).await?;
         }
         let after = head(shared, link, shard, token).await?;
-        if after.seq > before.seq && !play(shared, link, shard, (before.seq, after.seq), &mut networks).await? {
+        let whole = match after.seq.cmp(&before.seq) {
+            Ordering::Less => false,
+            Ordering::Equal => after.digest == before.digest,
+            Ordering::Greater => play(shared, link, shard, (before.seq, after.seq), &mut networks).await?,
+        };
+        if !whole {
             continue;
         }
         if link.connected().await.map_err(link::Failed::into_error)?.1 == connection {
@@ -352,6 +372,28 @@ async fn play(
         }
     }
     Ok(true)
+}
+
+/// What lies behind a head, if it is the same line.
+async fn follow(shared: &Shared, link: &mut Link, shard: ShardId, from: &Head) -> Result<Option<Followed>, StoreError> {
+    shared.sound()?;
+    heal::ready(shared, link).await.map_err(link::Failed::into_error)?;
+    let now = head(shared, link, shard, None).await?;
+    let Some(behind) = now.seq.0.checked_sub(from.seq.0).filter(|&behind| behind <= FOLLOWED_BATCHES_MAX) else {
+        return Ok(None);
+    };
+    let stretch = Stretch { shard, after: from.seq, until: now.seq };
+    let recorded = history::read(shared, link, vec![stretch], usize::MAX).await?;
+    let mut digest = from.digest;
+    let mut batches = Vec::with_capacity(recorded.len());
+    for recorded in &recorded {
+        // None where it was cut off and written anew, or some of it is not kept.
+        let Some(next) = recorded.follows(digest) else { return Ok(None) };
+        digest = next;
+        batches.push(recorded.decode()?);
+    }
+    let whole = batches.len() as u64 == behind && digest == now.digest;
+    Ok(whole.then_some((batches, now)))
 }
 
 pub(super) fn list(shared: &Shared, value: Value) -> Result<Vec<Value>, StoreError> {

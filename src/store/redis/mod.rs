@@ -74,8 +74,8 @@ use self::shared::{Parts, Shared};
 use crate::store::history::{Recorded, Stretch};
 use crate::store::moving::{Notice, Opening};
 use crate::store::{
-    Batch, CommitError, Committed, Digest, Head, Holder, Later, NodeCard, Seen, Seq, ShardId, ShardImage, Store,
-    StoreError, StoreFigures, StoreHealth, StoreInfo, Token,
+    Batch, CommitError, Committed, Digest, Followed, Head, Holder, Later, NodeCard, Seen, Seq, ShardId, ShardImage,
+    Store, StoreError, StoreFigures, StoreHealth, StoreInfo, Token,
 };
 
 /// Calls that wait for a task. A shard's committer has a few under way, so this is never reached in order.
@@ -468,6 +468,24 @@ impl Store for RedisStore {
     fn load(&self, shard: ShardId, token: Token) -> Later<Result<ShardImage, StoreError>> {
         let (reply, answer) = oneshot::channel();
         let queued = self.queue(load::Job::Load(shard, token, reply), |senders| &senders.loads);
+        Box::pin(async move {
+            queued?;
+            answer.await.unwrap_or_else(|_| Err(ended()))
+        })
+    }
+
+    fn beside(&self, shard: ShardId) -> Later<Result<ShardImage, StoreError>> {
+        let (reply, answer) = oneshot::channel();
+        let queued = self.queue(load::Job::Beside(shard, reply), |senders| &senders.loads);
+        Box::pin(async move {
+            queued?;
+            answer.await.unwrap_or_else(|_| Err(ended()))
+        })
+    }
+
+    fn follow(&self, shard: ShardId, from: Head) -> Later<Result<Option<Followed>, StoreError>> {
+        let (reply, answer) = oneshot::channel();
+        let queued = self.queue(load::Job::Follow(shard, from, reply), |senders| &senders.loads);
         Box::pin(async move {
             queued?;
             answer.await.unwrap_or_else(|_| Err(ended()))

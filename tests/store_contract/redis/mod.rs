@@ -1,8 +1,9 @@
 //! What happens to Redis servers, and what the store says then.
 //!
 //! `stories` are those of the fence and of expectations, `blocks` those of blocks, `trouble` what operators, crashes and
-//! full memories do, `replicas` what is waited for, `cluster` what a Redis cluster does, `healing` what was lost, `layout` what lies there, `whole` what is gone, `differential` compares with the memory store.
+//! full memories do, `replicas` what is waited for, `beside` what another node reads, `cluster` what a Redis cluster does, `healing` what was lost, `layout` what lies there, `whole` what is gone, `differential` compares with the memory store.
 
+mod beside;
 mod blocks;
 mod cluster;
 pub mod clustered;
@@ -18,6 +19,7 @@ mod whole;
 
 pub use server::{Server, Server as RedisServer, process};
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use allod::core::address::Address;

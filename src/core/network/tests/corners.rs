@@ -327,3 +327,38 @@ fn counts_of_all_of_ipv6_end_at_the_largest_number() {
     let net = Net::new(&["::/1", "8000::/1"]);
     assert_eq!(net.network.counts().size, u128::MAX);
 }
+
+/// What was loaded and followed beside the owner is served later: leases end as if it had been loaded then.
+#[test]
+fn what_was_ready_before_it_is_served_is_as_if_it_had_been_loaded_then() {
+    let mut net = Net::new(&["10.0.0.0/24"]);
+    for (at, ttl) in [1, 5, 29, 30, 31, 60, 60, 3_600].into_iter().enumerate() {
+        let mut ask = wish(&format!("o{at}"));
+        ask.options.ttl_seconds = Some(ttl);
+        net.now = 1_000;
+        net.ask(ask).unwrap();
+    }
+    let (config, subnets) = (Arc::clone(net.network.config()), net.network.subnets().to_vec());
+    let entries = net.network.entries_in("10.0.0.0/24".parse().unwrap());
+    assert_eq!(entries.len(), 8);
+    let ends = |network: &Network| {
+        let mut ends: Vec<_> = network.holdings.leases().collect();
+        ends.sort_unstable();
+        ends
+    };
+    for since_ms in [0, 1_000, 1_500, 20_000, 31_000, 33_000, 61_000, 4_000_000] {
+        let (floor, since) = (Generation(500), ShardTime(since_ms));
+        let mut ready = net.network.clone();
+        ready.serve_from(floor, since);
+        let loaded = Network::load(Arc::clone(&config), subnets.clone(), entries.clone(), floor, since).unwrap();
+        assert_eq!(ends(&ready), ends(&loaded), "served since {since_ms}");
+        assert_eq!((ready.next_due(), ready.next_generation()), (loaded.next_due(), loaded.next_generation()));
+        ready.check().unwrap();
+        // It goes on: every index is in step.
+        let mut served = Net { network: ready, now: since_ms.max(1_000), draws: 0 };
+        for at in 0..8 {
+            served.release(&format!("o{at}"));
+        }
+        assert_eq!((served.network.entries(), served.network.next_due()), (0, None));
+    }
+}

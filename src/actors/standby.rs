@@ -1,0 +1,157 @@
+//! The register in memory beside its owner: what a node prepares that is to own it in a moment.
+//!
+//! Every shard is loaded as it is, whoever owns it, and then followed batch by batch in the words of its log: by the same
+//! `apply` by which the owner changes its memory. When this node takes the register over, only what was committed since
+//! the last look is left to be read, however large the register is (CONSISTENCY 14).
+//!
+//! A shard's log is a line of digests. What does not continue exactly where this memory stands (Redis went back, the log
+//! was trimmed) is not followed, and the shard is loaded as ever. Nothing of it is served before the take-over.
+//!
+//! Neighbours: `serve::warm` keeps it up to date, `service::start` takes it.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use super::committer::chain;
+use super::service::networks_of;
+use crate::core::deployment::Deployment;
+use crate::core::network::Network;
+use crate::core::state::{Key, State, Step};
+use crate::core::types::{Generation, NetworkId, ShardTime};
+use crate::store::{Act, Batch, Head, ShardId, ShardImage, Store, StoreError, Token};
+
+/// All shards.
+#[derive(Debug)]
+pub struct Standby {
+    shards: Vec<Beside>,
+}
+
+/// One shard in memory, as of its head.
+#[derive(Debug)]
+pub struct Beside {
+    /// Up to where it is known.
+    pub head: Head,
+    networks: BTreeMap<NetworkId, Network>,
+    deployments: BTreeMap<NetworkId, Arc<Deployment>>,
+}
+
+impl Standby {
+    /// Loads every shard beside whoever owns it.
+    ///
+    /// # Errors
+    /// A sentence that says what cannot be read.
+    pub async fn load(store: &dyn Store, shards: u16) -> Result<Self, String> {
+        let mut standby = Self { shards: Vec::with_capacity(shards.into()) };
+        // One after the other: the image of a shard is as large as what is made of it.
+        for shard in (0..shards).map(ShardId) {
+            let image = store.beside(shard).await.map_err(|error| chain(&error))?;
+            let built = tokio::task::spawn_blocking(move || Beside::of(shard, image)).await;
+            standby
+                .shards
+                .push(built.unwrap_or_else(|_| Err("the thread that builds the networks crashed".to_owned()))?);
+        }
+        Ok(standby)
+    }
+
+    /// Takes in what was committed since. Answers how many batches that was.
+    ///
+    /// # Errors
+    /// A sentence: this memory is worthless.
+    pub async fn follow(&mut self, store: &dyn Store) -> Result<usize, String> {
+        let mut taken = 0;
+        let asked: Vec<_> = (0..).map(ShardId).zip(&self.shards).map(|(id, at)| store.follow(id, at.head)).collect();
+        for (beside, followed) in self.shards.iter_mut().zip(asked) {
+            let (batches, head) = followed
+                .await
+                .map_err(|error| chain(&error))?
+                .ok_or("what was committed since does not continue what is known")?;
+            taken += batches.len();
+            beside.take_in(&batches, head)?;
+        }
+        Ok(taken)
+    }
+
+    /// The shards, by number.
+    pub(super) fn into_shards(self) -> Vec<Beside> {
+        self.shards
+    }
+}
+
+impl Beside {
+    fn of(shard: ShardId, image: ShardImage) -> Result<Self, String> {
+        let (head, deployments) = (image.head, image.deployments.iter().cloned().collect());
+        // What is not to be given again, and since when it is served, is known when it is taken over.
+        let networks = networks_of(vec![(shard, image)], Generation(0))?;
+        let networks = networks.into_iter().map(|network| (network.config().id, network)).collect();
+        Ok(Self { head, networks, deployments })
+    }
+
+    /// Takes the shard's last batches in, under the token by which it was taken over. None: it has to be loaded.
+    ///
+    /// # Errors
+    /// As of a load.
+    pub(super) async fn caught_up(
+        mut self,
+        store: &dyn Store,
+        shard: ShardId,
+        token: Token,
+    ) -> Result<Option<Self>, StoreError> {
+        let Some((batches, head)) = store.follow(shard, self.head).await? else {
+            tracing::warn!(shard = shard.0, "what was prepared of it does not fit any more; it is loaded");
+            return Ok(None);
+        };
+        if head.token != token {
+            return Err(StoreError::Fenced { shard, current: head.epoch });
+        }
+        match self.take_in(&batches, head) {
+            Ok(()) => Ok(Some(self)),
+            Err(problem) => {
+                tracing::error!(shard = shard.0, problem, "what was prepared of it is worthless; it is loaded");
+                Ok(None)
+            }
+        }
+    }
+
+    /// Its networks, served from now on: by id; and the records of its deployments.
+    pub(super) fn served(self, floor: Generation) -> (Vec<Network>, Vec<(NetworkId, Arc<Deployment>)>) {
+        let since = self.head.time;
+        let served = |mut network: Network| {
+            network.serve_from(floor, since);
+            network
+        };
+        (self.networks.into_values().map(served).collect(), self.deployments.into_iter().collect())
+    }
+
+    fn take_in(&mut self, batches: &[Batch], head: Head) -> Result<(), String> {
+        let taken = catch_unwind(AssertUnwindSafe(|| {
+            let acts = batches.iter().flat_map(|batch| batch.acts.iter().map(move |act| (act, batch.time)));
+            acts.into_iter().try_for_each(|(act, time)| self.apply(act, time))
+        }));
+        taken.unwrap_or_else(|_| Err("what was committed since does not fit what is known".to_owned()))?;
+        self.head = head;
+        Ok(())
+    }
+
+    fn apply(&mut self, act: &Act, time: ShardTime) -> Result<(), String> {
+        let id = act.network;
+        for step in &act.steps {
+            match (step, self.networks.get_mut(&id)) {
+                (Step { key: Key::Deployment, state: Some(State::Deployment(record)), .. }, _) => {
+                    self.deployments.insert(id, Arc::clone(record));
+                }
+                (Step { key: Key::Deployment, state: None, .. }, _) => drop(self.deployments.remove(&id)),
+                (step, Some(network)) => network.apply(step, time),
+                (Step { key: Key::Config, state: Some(State::Config(config)), .. }, None) => {
+                    let made = Network::load(Arc::clone(config), Vec::new(), Vec::new(), Generation(0), time)?;
+                    self.networks.insert(id, made);
+                }
+                (step, None) => return Err(format!("network {id} is changed at {:?} and is not there", step.key)),
+            }
+        }
+        if self.networks.get(&id).is_some_and(Network::is_gone) {
+            self.networks.remove(&id);
+        }
+        Ok(())
+    }
+}

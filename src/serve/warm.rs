@@ -1,0 +1,85 @@
+//! Keeps the register ready in memory for a while, beside its owner, until this node takes it over.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout};
+
+use crate::actors::nodes::NodeStanding;
+use crate::actors::standby::Standby;
+use crate::actors::{Applied, Fault};
+use crate::server::steward::NodeOrder;
+use crate::store::Store;
+
+/// How often what the owner commits is taken in.
+const FOLLOWS_EVERY: Duration = Duration::from_millis(20);
+/// For how long it is kept when nobody asks for it: it is as large as the register.
+const KEPT: Duration = Duration::from_secs(60);
+/// How long whoever asks for it waits.
+const GIVEN_WITHIN: Duration = Duration::from_secs(1);
+
+/// The register, as far as it is ready. Dropped, it is forgotten.
+#[derive(Debug)]
+pub(super) struct Warm {
+    wanted: oneshot::Sender<oneshot::Sender<Standby>>,
+}
+
+impl Warm {
+    /// Begins to get ready, and answers the order when it is.
+    pub(super) fn begin(store: Arc<dyn Store>, order: NodeOrder, standing: NodeStanding) -> Self {
+        let (wanted, asked) = oneshot::channel();
+        actix::spawn(keep(store, order, standing, asked));
+        Self { wanted }
+    }
+
+    /// What is ready, if it still is.
+    pub(super) async fn give(self) -> Option<Standby> {
+        let (to, given) = oneshot::channel();
+        self.wanted.send(to).ok()?;
+        timeout(GIVEN_WITHIN, given).await.ok()?.ok()
+    }
+}
+
+async fn keep(
+    store: Arc<dyn Store>,
+    order: NodeOrder,
+    standing: NodeStanding,
+    mut asked: oneshot::Receiver<oneshot::Sender<Standby>>,
+) {
+    let begun = Instant::now();
+    let ready = async {
+        let mut standby = Standby::load(&*store, store.info().shards).await?;
+        // Until little is left: loading took its time, and so did what was committed meanwhile.
+        while standby.follow(&*store).await? > 0 && begun.elapsed() < KEPT {}
+        Ok(standby)
+    };
+    let mut standby = match ready.await {
+        Ok(standby) => standby,
+        Err(problem) => return order.answer(Err(unready(problem))),
+    };
+    tracing::info!(took_ms = begun.elapsed().as_millis() as u64, "ready to take the register over");
+    order.answer(Ok(standing));
+    let end = Instant::now() + KEPT;
+    while Instant::now() < end {
+        tokio::select! {
+            biased;
+            asked = &mut asked => {
+                if let Ok(to) = asked {
+                    // Who asked may not wait any more.
+                    let _ = to.send(standby);
+                }
+                return;
+            }
+            () = sleep(FOLLOWS_EVERY) => {}
+        }
+        if let Err(problem) = standby.follow(&*store).await {
+            return tracing::warn!(problem, "what was ready of the register is forgotten");
+        }
+    }
+    tracing::info!("what was ready of the register is forgotten: nobody has handed it over");
+}
+
+fn unready(problem: String) -> Box<Fault> {
+    Box::new(Fault::Unavailable { applied: Applied::No, problem })
+}

@@ -1,0 +1,105 @@
+//! A shard is read beside its owner, and followed: what another node does that is to own it in a moment.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+
+#[test]
+fn a_shard_is_read_beside_its_owner_and_followed_batch_by_batch() {
+    let Some(mut begun) = Begun::new(&[]) else { return };
+    for n in 0..20 {
+        begun
+            .commit(vec![put(&format!("10.0.0.{n}"), 5 + n, None), put(&format!("2001:db8::{n:x}"), 5 + n, None)])
+            .unwrap();
+    }
+    let other = begun.server.open().unwrap();
+    let image = wait(other.beside(ShardId(0))).unwrap();
+    assert_eq!((image.head, model_of(&image)), (begun.head, begun.load()));
+    assert_eq!(wait(other.follow(ShardId(0), image.head)).unwrap(), Some((Vec::new(), begun.head)));
+    // More than one piece of the log.
+    let mut sent = Vec::new();
+    for n in 0..150 {
+        let next = batch(&begun.head, 0, vec![put(&format!("10.0.1.{n}"), 100 + n, None)]);
+        let committed = wait(begun.store.commit([next.clone()].into())).unwrap();
+        follow(&mut begun.head, &next, &committed[0]);
+        sent.push(next);
+    }
+    assert_eq!(wait(other.follow(ShardId(0), image.head)).unwrap(), Some((sent, begun.head)));
+    // Over a take-over: it is the same line.
+    wait(begun.store.release()).unwrap();
+    let taken = wait(other.take(ShardId(0), token(2))).unwrap();
+    assert_eq!(wait(other.follow(ShardId(0), begun.head)).unwrap(), Some((Vec::new(), taken)));
+    // A shard that nobody ever had, and one that is not there.
+    let never = wait(other.beside(ShardId(2))).unwrap();
+    assert_eq!((never.head, never.networks.len()), (Head::default(), 0));
+    assert!(matches!(wait(other.beside(ShardId(3))), Err(StoreError::Invalid(_))));
+}
+
+#[test]
+fn what_does_not_continue_what_is_known_is_not_followed() {
+    let Some(mut begun) = Begun::new(&[]) else { return };
+    let mut heads = vec![begun.head];
+    for n in 0..10 {
+        begun.commit(vec![put(&format!("10.0.0.{n}"), 5 + n, None)]).unwrap();
+        heads.push(begun.head);
+    }
+    let follows = |from: Head| wait(begun.store.follow(ShardId(0), from)).unwrap();
+    assert_eq!(follows(heads[0]).map(|(batches, _)| batches.len()), Some(10));
+    for at in [3, 10] {
+        assert_eq!(follows(Head { digest: Digest(7), ..heads[at] }), None, "another line, {at} batches on");
+    }
+    assert_eq!(follows(Head { seq: Seq(heads[10].seq.0 + 1), ..heads[10] }), None, "it went back");
+    let _: u64 = begun.server.ask(&["XTRIM", "allod:{0}:log", "MINID", &format!("{}-0", heads[5].seq.0 + 1)]);
+    assert_eq!(follows(heads[4]), None, "it is not kept any more");
+    assert_eq!(follows(heads[5]).map(|(batches, _)| batches.len()), Some(5));
+}
+
+/// Nothing is torn: whatever is committed meanwhile is in the image, or behind it.
+#[test]
+fn what_is_read_while_the_owner_writes_is_whole() {
+    let Some(mut begun) = Begun::new(&[]) else { return };
+    for n in 0..200 {
+        let steps = (0..10).map(|k| put(&format!("10.{}.{}.{}", n % 4, n, k), 5, None)).collect();
+        begun.commit(steps).unwrap();
+    }
+    let other = begun.server.open().unwrap();
+    let done = AtomicBool::new(false);
+    let last = std::thread::scope(|scope| {
+        let reading = scope.spawn(|| {
+            let mut followed = Vec::new();
+            while !done.load(Ordering::Acquire) {
+                let image = wait(other.beside(ShardId(0))).unwrap();
+                let (batches, head) = wait(other.follow(ShardId(0), image.head)).unwrap().expect("one line");
+                let mut model = model_of(&image);
+                for step in batches.iter().flat_map(|batch| &batch.acts).flat_map(|act| &act.steps) {
+                    match &step.state {
+                        Some(state) => drop(model.insert((network(1), step.key), state.clone())),
+                        None => drop(model.remove(&(network(1), step.key))),
+                    }
+                }
+                followed.push((head, model));
+            }
+            followed
+        });
+        let mut models = BTreeMap::from([(begun.head.seq, begun.load())]);
+        for n in 0..300u64 {
+            let (address, generation) = (format!("10.9.0.{}", n % 50), 1_000 + n);
+            let expect = (n >= 50).then(|| generation - 50);
+            let next = batch(&begun.head, 0, vec![put(&address, generation, expect)]);
+            let committed = wait(begun.store.commit([next.clone()].into())).unwrap();
+            let mut model = models[&begun.head.seq].clone();
+            for step in &next.acts[0].steps {
+                model.insert((network(1), step.key), step.state.clone().unwrap());
+            }
+            follow(&mut begun.head, &next, &committed[0]);
+            models.insert(begun.head.seq, model);
+        }
+        done.store(true, Ordering::Release);
+        (reading.join().unwrap(), models)
+    });
+    let (followed, models) = last;
+    assert!(followed.len() > 1, "nothing was read meanwhile");
+    for (head, model) in followed {
+        assert!(models[&head.seq] == model, "torn at batch {}", head.seq.0);
+    }
+}
