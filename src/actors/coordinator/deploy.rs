@@ -176,11 +176,10 @@ impl Coordinator {
         (record, fewer): (Option<Arc<Deployment>>, &str),
     ) -> Result<(), Box<Fault>> {
         let known = &seat.known;
-        let name = record.as_ref().or(known.record.as_ref()).map(|record| record.name.clone());
-        let (Some(name), true) = (name, record != known.record) else {
-            return commit(&self.shared, holds, parts, None).await;
-        };
-        parts.push(self.record_part(known, record.as_ref()));
+        let changed = record != known.record;
+        if changed {
+            parts.push(self.record_part(known, record.as_ref()));
+        }
         let bytes: usize = parts.iter().map(|part| part.bytes).sum();
         let max = self.shared.info.act_bytes_max;
         if bytes > max {
@@ -189,7 +188,7 @@ impl Coordinator {
             return Err(self.seen_durably(seen, Refusal::invalid("instances", problem).into()).await);
         }
         let name = record.as_ref().or(known.record.as_ref()).map(|record| record.name.clone());
-        let (Some(name), true) = (name, changed) else { return commit(&self.shared, holds, parts).await };
+        let (Some(name), true) = (name, changed) else { return commit(&self.shared, holds, parts, None).await };
         // Its lane must be found again, whatever becomes of the commit.
         self.shared.deployments.put(&name, known.clone());
         commit(&self.shared, holds, parts, None).await?;
@@ -469,7 +468,7 @@ impl Coordinator {
             && !self.dry_run
         {
             let holds = Holds::of(&self.shared, Vec::new(), None).await?;
-            self.conclude(&seat, holds, Vec::new(), None).await.map_err(|fault| match *fault {
+            self.conclude(&seat, (holds, Vec::new()), Vec::new(), (None, "")).await.map_err(|fault| match *fault {
                 // What it held was let go all the same.
                 Fault::Unavailable { problem, .. } => {
                     Box::new(Fault::Unavailable { applied: Applied::Unknown, problem })

@@ -153,7 +153,10 @@ impl Coordinator {
             }
         }
         match first {
-            None if self.dry_run => Ok(outcomes),
+            None if self.dry_run => {
+                drop(holds);
+                self.durable(seen).await.map(|()| outcomes).map_err(Lacks::Refused)
+            }
             None => match super::joint::commit(&self.shared, holds, decided, turn).await {
                 Ok(()) => Ok(outcomes),
                 Err(fault) => Err(Lacks::Refused(fault)),
