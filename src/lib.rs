@@ -57,7 +57,7 @@
 //!    refusals and faults: [`server::faults`]).
 //! 8. [`server::connection`] writes all that was answered with one call.
 //!
-//! What concerns several networks, or names and space, takes the way of [`actors::coordinator`] and [`actors::directory`]
+//! What concerns several networks, deployments, or names and space, takes the way of [`actors::coordinator`] and [`actors::directory`]
 //! instead of step 3, and is committed by the same committer.
 //!
 //! # What always holds
@@ -98,6 +98,14 @@
 //!   `an_owner_that_was_replaced_repeats_no_answer_from_its_memory`,
 //!   `a_node_is_drained_under_load_and_no_client_is_put_off`,
 //!   `whichever_node_is_killed_the_others_go_on_and_no_address_has_two_holders`.
+//! - **I-10** A deployment changes in all of its networks or in none, together with the record of its plan. Only its latest
+//!   plan can be ended, and no plan's number is given twice, so a late commit or revert of a run that died never harms the
+//!   next; whoever repeats what was not answered goes on from there. Kept by [`actors::coordinator`] (one commit) and
+//!   [`core::network`] (what a plan did is written in the reservations). Shown by
+//!   `an_apply_is_all_or_nothing_over_all_its_networks`,
+//!   `an_apply_that_the_store_did_not_take_leaves_nothing_and_can_be_repeated`,
+//!   `a_plan_number_rises_also_over_a_deletion_so_that_a_dead_run_never_harms_the_next`,
+//!   `between_apply_and_commit_a_kill_leaves_all_of_a_deployment_or_nothing`.
 //!
 //! Queues are bounded ([`actors`] has the table), waits are limited, and every bound has its name in [`limits`].
 

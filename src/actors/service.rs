@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use actix::ArbiterHandle;
 use actix::prelude::*;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::task::TaskTracker;
 
 use super::clock::{Clock, ShardClock};
@@ -87,6 +87,8 @@ pub struct Shared {
     over: AtomicBool,
     /// It was said that the directory is no more.
     missed: AtomicBool,
+    /// The register is about to be given away, in order.
+    given_away: watch::Sender<bool>,
     /// Jobs that are not answered.
     pub(super) jobs: TaskTracker,
     /// How often each shard was taken over.
@@ -247,8 +249,10 @@ impl Shared {
         }
     }
 
-    /// Waits until everything that was asked is answered. Whoever calls it has seen to it that nothing more is asked.
+    /// Waits until everything that was asked is answered. Whoever calls it has seen to it that nothing more is asked. What
+    /// waits for capacity in several networks is answered that it is to be asked elsewhere.
     pub async fn quiet(&self) {
+        self.given_away.send_replace(true);
         self.jobs.close();
         self.jobs.wait().await;
         for route in self.routes.all() {
@@ -258,6 +262,17 @@ impl Shared {
             }
         }
         self.drained().await;
+    }
+
+    /// It is not given away after all.
+    pub fn is_kept(&self) {
+        self.given_away.send_replace(false);
+    }
+
+    /// Waits until the register is about to be given away.
+    pub(super) async fn is_given_away(&self) {
+        // An error is a sender that is gone, and it is part of this.
+        let _ = self.given_away.subscribe().wait_for(|given_away| *given_away).await;
     }
 
     /// Waits until everything that was enqueued is definite.
@@ -372,6 +387,7 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
         fatal,
         over: AtomicBool::new(false),
         missed: AtomicBool::new(false),
+        given_away: watch::Sender::new(false),
         jobs: TaskTracker::new(),
         epochs: heads.iter().map(|(_, head)| AtomicU64::new(head.epoch.0)).collect(),
         generation: AtomicU64::new(heads.iter().map(|(_, head)| head.generation.0).max().unwrap_or_default()),

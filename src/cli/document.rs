@@ -83,7 +83,12 @@ pub fn content(text: &str, form: Form) -> Result<Value, String> {
         Form::Toml => from_toml(),
         Form::Yaml => from_yaml(),
         Form::Json => from_json(),
-        Form::Any => from_toml().or_else(|_| from_json()).or_else(|_| from_yaml()),
+        Form::Any => from_toml().or_else(|wrong| {
+            // To YAML any text is a value: a string. No file of ours is one.
+            let is_file = |value: &Value| matches!(value, Value::Object(_) | Value::Array(_) | Value::Null);
+            let read = from_json().or_else(|_| from_yaml())?;
+            if is_file(&read) { Ok(read) } else { Err(wrong) }
+        }),
     }
 }
 

@@ -140,7 +140,7 @@ impl Link {
         timeout(within, state.wait_for(LinkState::is_up)).await.is_ok_and(|up| up.is_ok())
     }
 
-    /// Requests about the register that are not answered.
+    /// Requests that are not answered, and will be soon: those that wait for capacity or for events do not count.
     pub fn under_way(&self) -> usize {
         self.inner.with(|outstanding| outstanding.under_way())
     }

@@ -28,8 +28,8 @@ const RETRY_AFTER_MS: u64 = 200;
 enum Sort {
     Item,
     Job,
-    /// Of the node itself.
-    Order,
+    /// A job that is of the node itself, or waits for something to happen.
+    Aside,
 }
 
 /// One request that is not answered yet.
@@ -38,8 +38,8 @@ struct Asked {
     outlet: Outlet,
     ticket: u32,
     is_job: bool,
-    /// It is asked of the node itself.
-    of_node: bool,
+    /// It may take its time, and nothing stands behind it.
+    aside: bool,
     /// It changes nothing.
     reads: bool,
     /// In which buffer its bytes are.
@@ -75,9 +75,9 @@ pub(super) struct Outstanding {
 }
 
 impl Outstanding {
-    /// Requests about the register that are not answered.
+    /// Requests that are not answered, and will be soon.
     pub fn under_way(&self) -> usize {
-        self.asked.values().filter(|asked| !asked.of_node).count()
+        self.asked.values().filter(|asked| !asked.aside && !asked.waits).count()
     }
 
     /// From now on asks are taken.
@@ -107,7 +107,7 @@ impl Outstanding {
             return false;
         }
         let reads = order.dry_run || order.job.is_read();
-        let sort = if matches!(order.job, Job::Node(_)) { Sort::Order } else { Sort::Job };
+        let sort = if matches!(order.job, Job::Node(_) | Job::Events { .. }) { Sort::Aside } else { Sort::Job };
         let ticket = self.number(ticket, sort, reads, outlet);
         self.append(Ask::Job { conn, ticket, order: Box::new(SentOrder::new(order, now)) })
     }
@@ -142,9 +142,9 @@ impl Outstanding {
         }
         let number = self.next;
         self.next = self.next.wrapping_add(1);
-        let (is_job, of_node) = (!matches!(sort, Sort::Item), matches!(sort, Sort::Order));
+        let (is_job, aside) = (!matches!(sort, Sort::Item), matches!(sort, Sort::Aside));
         let outlet = outlet.clone();
-        self.asked.insert(number, Asked { outlet, ticket, is_job, of_node, reads, buffer: self.taken, waits: false });
+        self.asked.insert(number, Asked { outlet, ticket, is_job, aside, reads, buffer: self.taken, waits: false });
         number
     }
 

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Before anything is given up the successor has said that it is ready, and every node that is reached holds what its
-//! clients ask and has nothing under way at the owner. So between two owners clients see a pause and no refusal. What goes
-//! wrong before the owner lets go leaves the register with it; after that, with whoever takes it: the lease is over, and
+//! clients ask and has nothing under way at the owner. So between two owners clients see a pause and no refusal; but for
+//! those whose requests wait for capacity, which are told to ask again. What goes wrong before the owner lets go leaves the register with it; after that, with whoever takes it: the lease is over, and
 //! tokens decide who may write, as always.
 //!
 //! Neighbours: `keeper` has the roles and calls; `peers` has the ways to the other nodes.
@@ -112,6 +112,7 @@ impl Handover<'_> {
         let role = self.server.seat.role();
         self.server.seat.become_role(Role::Between);
         if timeout(Duration::from_millis(HANDOVER_QUIET_MS), shared.quiet()).await.is_err() {
+            shared.is_kept();
             self.server.seat.become_same(role);
             self.tell(NodeJob::GoOn, &links).await;
             let problem = "what this node was asked before is not answered in time, so it keeps the register";

@@ -39,9 +39,9 @@ fn networks() -> [Value; 4] {
 }
 
 /// Where the register of the killed server is.
-struct Ground {
-    data: PathBuf,
-    redis: Option<Redis>,
+pub struct Ground {
+    pub data: PathBuf,
+    pub redis: Option<Redis>,
 }
 
 impl Ground {
@@ -57,7 +57,7 @@ impl Ground {
     }
 
     /// Waits until it is ready, and owns the register.
-    async fn start(&self) -> Server {
+    pub async fn start(&self) -> Server {
         let server = self.begin().ready();
         let end = Instant::now() + Duration::from_secs(30);
         while !http_get(server.http, "/readyz").starts_with("HTTP/1.1 200") {
@@ -68,7 +68,7 @@ impl Ground {
     }
 
     /// Lets the time pass in which a dead node is waited for.
-    fn bury(&self) {
+    pub fn bury(&self) {
         let Some(redis) = &self.redis else { return };
         redis.ask(&["DEL", "{allod}:nodes"]);
         for shard in 0..allod::config::Config::default().store.shards {
@@ -132,7 +132,7 @@ async fn kill_again_and_again(ground: &Ground, kills: usize) {
 
 /// From the environment, or from the clock.
 #[expect(clippy::disallowed_methods, reason = "a seed that is printed")]
-fn seed() -> u64 {
+pub fn seed() -> u64 {
     let given = std::env::var("ALLOD_SEED").ok().map(|text| text.parse().expect("ALLOD_SEED is a number"));
     let of_clock = || std::time::SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.subsec_nanos().into());
     given.unwrap_or_else(of_clock)

@@ -19,6 +19,7 @@ mod redis;
 mod client;
 mod deploy;
 mod kills;
+mod kills_deploy;
 mod ledger;
 mod migrate;
 mod plan;

@@ -62,6 +62,8 @@ fn shown(server: &Server) -> Vec<String> {
     }
     let list = server.allod_ok(&["ip", "list", "--format", "json"]);
     lines.push(serde_json::from_str::<Value>(&list).unwrap().to_string());
+    lines.push(server.allod_ok(&["deployment", "get", "shop", "--format", "json"]));
+    lines.push(server.allod_ok(&["deployment", "list", "--format", "json"]));
     lines.into_iter().map(|line| without_times(&line)).collect()
 }
 
@@ -71,11 +73,11 @@ fn same(now: &[String], before: &[String]) {
     assert!(differs.is_none() && now.len() == before.len(), "{differs:#?}");
 }
 
-/// Without when a lease ends and what is left of it: it ran while the servers ran.
+/// Without when a lease ends and what is left of it, which ran while the servers ran, and without where the history stood.
 fn without_times(line: &str) -> String {
     let end = |rest: &str| rest.find([',', '}']).unwrap_or(rest.len());
     let mut text = line.to_owned();
-    for name in ["\"expires_at\":", "\"expires_in_seconds\":"] {
+    for name in ["\"expires_at\":", "\"expires_in_seconds\":", "\"cursor\":"] {
         let mut parts = text.split(name);
         let first = parts.next().unwrap_or_default().to_owned();
         text = parts.fold(first, |text, part| text + name + &part[end(part)..]);
@@ -114,8 +116,8 @@ impl Moving {
     }
 }
 
-/// Networks, subnets, pools, reserved ranges, blocks, both families, leases, cooldowns, MACs, and a network that was
-/// deleted while it held something.
+/// Networks, subnets, pools, reserved ranges, blocks, both families, leases, cooldowns, MACs, a network that was deleted
+/// while it held something, and a deployment of which a plan waits for its commit: promised, obsolete and new addresses.
 async fn fill(server: &Server) {
     let mut client = Client::connect(server.address).await.unwrap();
     for network in [
@@ -149,6 +151,37 @@ async fn fill(server: &Server) {
         client.call("ip.release", release).await.ok();
     }
     client.call("network.delete", json!({"network": "old", "force": true})).await.ok();
+    let first = client.call("deployment.apply", deployment(["10.9.0.10", "10.9.0.20", "10.9.0.30"])).await.ok();
+    client.call("deployment.commit", json!({"deployment": "shop", "plan": first["plan"]})).await.ok();
+    client.call("deployment.apply", deployment(["10.9.0.20", "10.9.0.10", "10.9.0.40"])).await.ok();
+}
+
+/// Three instances with these addresses, and one that is picked.
+fn deployment(addresses: [&str; 3]) -> Value {
+    let named =
+        |(at, address)| json!({"id": format!("web/{at}"), "networks": [{"network": "lan", "address": address}]});
+    let picked = json!({"id": "db/0", "networks": [{"network": "six"}]});
+    let instances: Vec<Value> = addresses.into_iter().enumerate().map(named).chain([picked]).collect();
+    json!({"deployment": "shop", "instances": instances})
+}
+
+/// The plan that was not committed is known, and committed now: two swap, and what the third had is let go.
+async fn commits_what_was_applied_before(server: &Server) {
+    let mut client = Client::connect(server.address).await.unwrap();
+    let before = client.call("deployment.get", json!({"deployment": "shop"})).await.ok();
+    assert!(before["uncommitted_since"].is_string(), "{before}");
+    let again = client.call("deployment.apply", deployment(["10.9.0.20", "10.9.0.10", "10.9.0.40"])).await.ok();
+    assert_eq!(again["plan"], before["plan"], "the same wishes are the same plan");
+    let commit = json!({"deployment": "shop", "plan": before["plan"]});
+    let released = client.call("deployment.commit", commit).await.ok()["released"].clone();
+    assert_eq!(released, json!([{"network": "lan", "address": "10.9.0.30"}]));
+    let now = client.call("deployment.get", json!({"deployment": "shop"})).await.ok();
+    let of = |id: &str| {
+        let found = now["instances"].as_array().unwrap().iter().find(|instance| instance["id"] == id).unwrap();
+        (found["reservations"][0]["address"].clone(), found["obsolete"].as_array().unwrap().len())
+    };
+    assert_eq!(["web/0", "web/1", "web/2"].map(of), ["10.9.0.20", "10.9.0.10", "10.9.0.40"].map(|at| (json!(at), 0)));
+    assert!(now["uncommitted_since"].is_null(), "{now}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -167,7 +200,8 @@ async fn a_register_goes_to_redis_and_back_and_is_served_in_one_place_only() {
 
     let words = migrate(first, url);
     assert!(
-        words.contains("moved and compared: 4 networks") && words.contains("584 reservations, 20 addresses cooling"),
+        words.contains("moved and compared: 4 networks")
+            && words.contains("589 reservations, 20 addresses cooling or declined, 1 deployment"),
         "{words}"
     );
     assert!(words.contains(&format!("allod serve --redis {url}")), "{words}");
@@ -191,6 +225,7 @@ async fn a_register_goes_to_redis_and_back_and_is_served_in_one_place_only() {
     assert!(words.contains("was moved to the directory") && words.contains("last"), "{words}");
     let server = serve(last, beside);
     same(&shown(&server), &before);
+    commits_what_was_applied_before(&server).await;
     let granted: Value =
         serde_json::from_str(&server.allod_ok(&["ip", "allocate", "lan", "--owner", "new", "--format", "json"]))
             .unwrap();

@@ -25,7 +25,7 @@ fn the_readme_does_what_it_says() {
     if let Some(missing) = USES.into_iter().find(|program| !there(program)) {
         return skip(&format!("readme::the_readme_does_what_it_says: there is no {missing}"));
     }
-    story::run_page(&page(), 4, "embedded");
+    story::run_page(&page(), 6, "embedded");
 }
 
 fn path() -> std::ffi::OsString {

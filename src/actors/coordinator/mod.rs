@@ -29,6 +29,7 @@ use std::time::Instant;
 use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 pub use deploy::{DeployOrder, DeployPart, DeployedAll, DeployedSlot};
 
@@ -446,7 +447,7 @@ impl Drop for Tell {
 pub fn spawn(shared: &Arc<Shared>, ticket: u32, order: Order, outlet: Outlet) {
     let shared = Arc::clone(shared);
     let reactor = shared.reactors()[0].clone();
-    let unanswered = shared.jobs.token();
+    let unanswered = token(&shared, &order.job);
     let outlet = if shared.info.ownership_is_standing { outlet } else { proved(&shared, &order, outlet) };
     reactor.spawn(async move {
         let _unanswered = unanswered;
@@ -461,13 +462,18 @@ pub fn spawn(shared: &Arc<Shared>, ticket: u32, order: Order, outlet: Outlet) {
     });
 }
 
+/// Whoever waits for the end of all jobs waits for this one; but for one that waits for events itself.
+fn token(shared: &Shared, job: &Job) -> Option<TaskTrackerToken> {
+    (!matches!(job, Job::Events { .. })).then(|| shared.jobs.token())
+}
+
 /// An outlet whose answers leave when it is proved that this node still owns the register: a job asks the catalog and the
 /// routing table, which prove nothing, and finds little in those of a tenure that is over.
 fn proved(shared: &Arc<Shared>, order: &Order, outlet: Outlet) -> Outlet {
     let (to, mut answers) = crate::actors::outlet();
     let (shared, reads) = (Arc::clone(shared), order.dry_run || order.job.is_read());
     let reactor = shared.reactors()[0].clone();
-    let unanswered = shared.jobs.token();
+    let unanswered = token(&shared, &order.job);
     reactor.spawn(async move {
         let _unanswered = unanswered;
         while let Some(told) = answers.recv().await {

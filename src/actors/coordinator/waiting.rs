@@ -200,6 +200,10 @@ impl Coordinator {
         loop {
             let looks = tokio::select! {
                 () = wait.caller.left() => return Err(stopping()),
+                () = self.shared.is_given_away() => {
+                    let reason = NotReadyReason::Moved;
+                    return Err(Box::new(Fault::NotReady { reason, retry_after_ms: RETRY_AFTER_MS }));
+                }
                 () = listed.rooms.woken() => true,
                 () = tokio::time::sleep(LOOKS_EVERY) => again,
             };
