@@ -156,6 +156,12 @@ impl Metrics {
                 &["reason"],
             ),
         };
+        metrics.register();
+        metrics
+    }
+
+    /// Puts all of them into the registry.
+    fn register(&self) {
         let build = Gauge::with_opts(
             Opts::new("allod_build_info", "Always 1; the labels tell what runs.")
                 .const_label("version", env!("CARGO_PKG_VERSION")),
@@ -163,30 +169,29 @@ impl Metrics {
         .expect("names are constants");
         build.set(1.0);
         let all: Vec<Box<dyn Collector>> = vec![
-            Box::new(metrics.requests.clone()),
-            Box::new(metrics.request_seconds.clone()),
-            Box::new(metrics.queue_seconds.clone()),
-            Box::new(metrics.batch_changes.clone()),
-            Box::new(metrics.commit_seconds.clone()),
-            Box::new(metrics.commits.clone()),
-            Box::new(metrics.commit_failures.clone()),
-            Box::new(metrics.restarts.clone()),
-            Box::new(metrics.panics.clone()),
-            Box::new(metrics.owner.clone()),
-            Box::new(metrics.tenures.clone()),
-            Box::new(metrics.forwarded.clone()),
-            Box::new(metrics.connections.clone()),
-            Box::new(metrics.connections_accepted.clone()),
-            Box::new(metrics.connections_closed.clone()),
-            Box::new(metrics.watches.clone()),
-            Box::new(metrics.watches_ended.clone()),
+            Box::new(self.requests.clone()),
+            Box::new(self.request_seconds.clone()),
+            Box::new(self.queue_seconds.clone()),
+            Box::new(self.batch_changes.clone()),
+            Box::new(self.commit_seconds.clone()),
+            Box::new(self.commits.clone()),
+            Box::new(self.commit_failures.clone()),
+            Box::new(self.restarts.clone()),
+            Box::new(self.panics.clone()),
+            Box::new(self.owner.clone()),
+            Box::new(self.tenures.clone()),
+            Box::new(self.forwarded.clone()),
+            Box::new(self.connections.clone()),
+            Box::new(self.connections_accepted.clone()),
+            Box::new(self.connections_closed.clone()),
+            Box::new(self.watches.clone()),
+            Box::new(self.watches_ended.clone()),
             Box::new(build),
             Box::new(prometheus::process_collector::ProcessCollector::for_self()),
         ];
         for collector in all {
-            metrics.registry.register(collector).expect("each name is registered once");
+            self.registry.register(collector).expect("each name is registered once");
         }
-        metrics
     }
 
     /// The text that a scrape gets.

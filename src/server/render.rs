@@ -7,6 +7,7 @@
 //!
 //! Review notes: is a new member of the reservation in the order of the protocol's page? Is it left out when empty?
 
+pub mod cursor;
 mod deployments;
 pub(super) mod event;
 mod nouns;
@@ -580,27 +581,4 @@ fn parts_of(view: &View) -> Parts {
         noun(&mut middle, &l2);
     }
     Parts { network: Arc::clone(config), subnet: view.subnet.clone(), pool: view.pool, head, middle }
-}
-
-/// `next` of lists: opaque to clients, readable for us. Name, id, and the last address shown.
-pub mod cursor {
-    use super::ListPlace;
-
-    /// As text.
-    pub fn write(place: &ListPlace) -> String {
-        let address = place.address.map(|address| address.to_string()).unwrap_or_default();
-        // Names have no blanks, nor have ids and addresses.
-        format!("{} {} {address}", place.name, place.id).trim_end().to_owned()
-    }
-
-    /// From text.
-    pub fn parse(text: &str) -> Option<ListPlace> {
-        let mut parts = text.split(' ');
-        let (name, id) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
-        let address = match parts.next() {
-            Some(address) => Some(address.parse().ok()?),
-            None => None,
-        };
-        parts.next().is_none().then_some(ListPlace { name, id, address })
-    }
 }

@@ -1,3 +1,5 @@
+//! The index of the history: what it leads to is what the whole history has.
+
 use std::fs::OpenOptions;
 use std::path::Path;
 

@@ -1,0 +1,372 @@
+//! What the coordinator is asked and what it answers: the vocabulary of jobs. It crosses between nodes as it is.
+
+use std::time::Instant;
+
+use compact_str::CompactString;
+use serde::{Deserialize, Serialize};
+
+use super::{DeployOrder, DeployedAll, sweep};
+use crate::actors::events::history::Past;
+use crate::actors::events::{Cursor, Filter as Wanted, Happened, Page};
+use crate::actors::nodes::{NodeJob, NodeStanding};
+use crate::actors::waits::Wait;
+use crate::core::address::Address;
+use crate::core::command::{Acquire, Command, Configure, Filter, NetworkInput, SubnetRef};
+use crate::core::deployment::Deployment;
+use crate::core::outcome::{Grant, Lookup, NetworkView, Outcome, ScopeUsage, UsageReport, View};
+use crate::core::types::{Claimant, Name, NetworkId, Owner, Scope, Version, WallTime};
+use crate::store::ShardId;
+
+/// Where a page of `ip.list` goes on: behind this address of this network.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListPlace {
+    /// Name of the network.
+    pub name: Name,
+    /// Its id.
+    pub id: NetworkId,
+    /// The last address shown.
+    pub address: Option<Address>,
+}
+
+/// What an `ip.acquire` asks of a network under one of its names.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AcquirePart {
+    /// As the client named it.
+    pub network: CompactString,
+    /// What is asked.
+    pub ask: Acquire,
+    /// Places in the request of what names no slot, and has its position within the network for one.
+    pub by_position: Vec<usize>,
+}
+
+/// What is to be done. Networks are named as the client named them.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Job {
+    /// `network.create`.
+    Create {
+        /// What.
+        input: Box<NetworkInput>,
+        /// What is there already and equal is answered.
+        if_absent: bool,
+    },
+    /// A change of one network that concerns names or space.
+    Configure {
+        /// Which.
+        network: CompactString,
+        /// What.
+        change: Configure,
+        /// Refused where the network has moved on.
+        if_version: Option<Version>,
+    },
+    /// `subnet.move`.
+    Move {
+        /// From where.
+        from: CompactString,
+        /// What.
+        subnet: SubnetRef,
+        /// Where to.
+        to: CompactString,
+        /// Refused where the network that has it has moved on.
+        if_version: Option<Version>,
+    },
+    /// `ip.acquire`.
+    Acquire {
+        /// The part of each network, as it was named.
+        parts: Vec<AcquirePart>,
+        /// Slots that are not named are this and their position.
+        slot_prefix: CompactString,
+    },
+    /// `owner.release`.
+    ReleaseOwner {
+        /// Scope of the owner.
+        scope: Scope,
+        /// The owner.
+        owner: Owner,
+        /// Only here.
+        network: Option<CompactString>,
+    },
+    /// `scope.release`.
+    ReleaseScope(Scope),
+    /// `deployment.plan`, `deployment.apply`.
+    Deploy(Box<DeployOrder>),
+    /// `deployment.commit`, `deployment.revert`.
+    Settle {
+        /// The deployment.
+        deployment: Scope,
+        /// Its latest plan.
+        plan: u64,
+        /// These instances only.
+        instances: Option<Vec<Owner>>,
+        /// Take it back.
+        revert: bool,
+    },
+    /// `deployment.get`.
+    Deployment(Scope),
+    /// `deployment.list`.
+    Deployments {
+        /// Behind this one.
+        after: Option<Scope>,
+        /// How many at most.
+        limit: usize,
+    },
+    /// `deployment.delete`.
+    DeleteDeployment(Scope),
+    /// `claimant.mark`.
+    Mark {
+        /// Of these reservations.
+        scope: Scope,
+        /// Name of the sweep.
+        sweep: CompactString,
+        /// Who is alive.
+        claimants: Vec<Claimant>,
+    },
+    /// `claimant.sweep`.
+    Sweep(Box<sweep::Sweep>),
+    /// `ip.list`.
+    List {
+        /// Only here.
+        network: Option<CompactString>,
+        /// Only in this realm.
+        realm: Option<Name>,
+        /// What to show.
+        filter: Box<Filter>,
+        /// Where to go on.
+        after: Option<ListPlace>,
+        /// How many at most.
+        limit: usize,
+        /// Only how many there are.
+        count_only: bool,
+    },
+    /// `ip.get` in a realm, `ip.find` in all.
+    Find {
+        /// The realm; none: all.
+        realm: Option<Name>,
+        /// The address.
+        address: Address,
+    },
+    /// A command for the network in which an address lies, whose holder lives in a scope.
+    Located {
+        /// The address.
+        address: Address,
+        /// Scope of the holder.
+        scope: Scope,
+        /// The command.
+        command: Command,
+    },
+    /// `network.list`.
+    Networks {
+        /// Only in this realm.
+        realm: Option<Name>,
+        /// Only with this tag.
+        tag: Option<(CompactString, Option<CompactString>)>,
+        /// Each with its usage.
+        usage: bool,
+        /// Closed ones and no others.
+        deleted: bool,
+        /// Where to go on.
+        after: Option<(Name, NetworkId)>,
+        /// How many at most.
+        limit: usize,
+    },
+    /// `realm.list`.
+    Realms,
+    /// `scope.list` over all networks.
+    Scopes,
+    /// `cluster.locate`.
+    Locate(CompactString),
+    /// `events.watch`: where it begins.
+    Watch {
+        /// Only of this network.
+        network: Option<CompactString>,
+        /// Only of networks in this realm.
+        realm: Option<Name>,
+        /// Only of holdings in this scope.
+        scope: Option<Scope>,
+        /// Behind this; none: from now on.
+        since: Option<Cursor>,
+    },
+    /// The next events of a subscription.
+    Events {
+        /// Which.
+        filter: Wanted,
+        /// Behind this.
+        cursor: Cursor,
+        /// How long to wait for one.
+        wait_ms: u64,
+    },
+    /// `events.history`.
+    History {
+        /// Only of this network, or of those that had the name.
+        network: Option<CompactString>,
+        /// What is wanted.
+        filter: Wanted,
+        /// Behind this.
+        after: Option<Cursor>,
+        /// How many at most.
+        limit: usize,
+    },
+    /// `events.history` with `at`.
+    HeldAt {
+        /// Only of this network, or of those that had the name.
+        network: Option<CompactString>,
+        /// What is wanted.
+        filter: Wanted,
+        /// When.
+        at: WallTime,
+        /// Where to go on.
+        after: Option<ListPlace>,
+        /// How many at most.
+        limit: usize,
+    },
+    /// What is asked of a node, on its way there. Not for actors: see `server::steward`.
+    Node(NodeJob),
+}
+
+impl Job {
+    /// Does it only read?
+    pub fn is_read(&self) -> bool {
+        match self {
+            Job::List { .. }
+            | Job::Find { .. }
+            | Job::Networks { .. }
+            | Job::Realms
+            | Job::Scopes
+            | Job::Locate(_)
+            | Job::Deployment(_)
+            | Job::Deployments { .. }
+            | Job::Watch { .. }
+            | Job::Events { .. }
+            | Job::History { .. }
+            | Job::HeldAt { .. } => true,
+            Job::Deploy(order) => !order.apply,
+            Job::Located { command, .. } => command.is_read(),
+            Job::Node(job) => job.is_read(),
+            Job::Create { .. }
+            | Job::Configure { .. }
+            | Job::Move { .. }
+            | Job::Acquire { .. }
+            | Job::ReleaseOwner { .. }
+            | Job::Settle { .. }
+            | Job::DeleteDeployment(_)
+            | Job::ReleaseScope(_)
+            | Job::Mark { .. }
+            | Job::Sweep(_) => false,
+        }
+    }
+}
+
+/// A job and what goes with every request.
+#[derive(Debug)]
+pub struct Order {
+    /// What.
+    pub job: Job,
+    /// Who asks.
+    pub by: CompactString,
+    /// Why.
+    pub reason: Option<CompactString>,
+    /// Not begun by then, it is refused.
+    pub deadline: Option<Instant>,
+    /// Change nothing.
+    pub dry_run: bool,
+    /// Where it finds no capacity, it may wait for some.
+    pub wait: Option<Wait>,
+}
+
+/// What a job answers.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Done {
+    /// What one network answered.
+    Outcome(Outcome),
+    /// `network.create`; with `if_absent`, whether it was made.
+    Network(Box<NetworkView>, Option<bool>),
+    /// `ip.acquire`.
+    Acquired {
+        /// By place in the request.
+        grants: Vec<(usize, Grant)>,
+        /// Let go by `exact`; none where it was not asked.
+        released: Option<Vec<(Name, Address)>>,
+    },
+    /// `owner.release`, `scope.release`.
+    Released {
+        /// What was let go.
+        released: Vec<(Name, Address)>,
+        /// More is held.
+        more: bool,
+    },
+    /// `deployment.plan`, `deployment.apply`.
+    Deployed(Box<DeployedAll>),
+    /// `deployment.commit`, `deployment.revert`: what was let go.
+    Settled(Vec<(Name, Address)>),
+    /// `deployment.get`: the record, and what is held, obsolete ones too.
+    Deployment(Deployment, Vec<View>),
+    /// `deployment.list`.
+    Deployments {
+        /// The page.
+        page: Vec<Deployment>,
+        /// Where the next page begins.
+        next: Option<Scope>,
+    },
+    /// `claimant.mark`: how many are marked under this name now.
+    Marked(u64),
+    /// `claimant.sweep`.
+    Swept(sweep::Swept),
+    /// `ip.list`.
+    Listed {
+        /// The page.
+        views: Vec<View>,
+        /// How many matched.
+        count: u64,
+        /// Where the next page begins.
+        next: Option<ListPlace>,
+        /// Who watches from there misses nothing that is not shown.
+        cursor: Cursor,
+    },
+    /// `ip.find`, `ip.get`.
+    Found(Vec<Lookup>),
+    /// `network.list`.
+    Networks {
+        /// The page.
+        networks: Vec<(NetworkView, Option<UsageReport>)>,
+        /// Where the next page begins.
+        next: Option<(Name, NetworkId)>,
+    },
+    /// `realm.list`.
+    Realms(Vec<(Name, u64)>),
+    /// `scope.list`.
+    Scopes(Vec<ScopeUsage>),
+    /// `cluster.locate`.
+    Located(Located),
+    /// `events.watch`.
+    Watching {
+        /// Which events are wanted.
+        filter: Wanted,
+        /// Behind which cursor.
+        cursor: Cursor,
+    },
+    /// Events of a subscription.
+    Events(Box<Page>),
+    /// `events.history`.
+    Past(Past),
+    /// `events.history` with `at`.
+    HeldAt {
+        /// What was held, each with the cursor behind the event.
+        events: Vec<(Happened, Cursor)>,
+        /// Where the next page begins.
+        next: Option<ListPlace>,
+    },
+    /// What a node answers.
+    Node(NodeStanding),
+}
+
+/// Where a network lives.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Located {
+    /// Its name.
+    pub network: Name,
+    /// Its id.
+    pub id: NetworkId,
+    /// Its shard.
+    pub shard: ShardId,
+    /// How often that was taken over.
+    pub epoch: u64,
+}
