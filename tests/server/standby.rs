@@ -130,7 +130,7 @@ fn what_cannot_be_followed_is_loaded() {
         server.running.stop();
         for shard in 0..store.info().shards {
             // All but the last batch.
-            let _: u64 = redis.ask(&["XTRIM", &format!("allod:{{{shard}}}:log"), "MAXLEN", "0"]);
+            let _: u64 = redis.ask(&["XTRIM", &format!("{{allod}}:{shard}:log"), "MAXLEN", "0"]);
         }
         let shown = shown(Arc::clone(&store), Some(standby)).await.unwrap();
         let Done::Networks { networks, .. } = &shown[0] else { panic!("{:?}", shown[0]) };

@@ -49,7 +49,7 @@ fn what_does_not_continue_what_is_known_is_not_followed() {
         assert_eq!(follows(Head { digest: Digest(7), ..heads[at] }), None, "another line, {at} batches on");
     }
     assert_eq!(follows(Head { seq: Seq(heads[10].seq.0 + 1), ..heads[10] }), None, "it went back");
-    let _: u64 = begun.server.ask(&["XTRIM", "allod:{0}:log", "MINID", &format!("{}-0", heads[5].seq.0 + 1)]);
+    let _: u64 = begun.server.ask(&["XTRIM", "{allod}:0:log", "MINID", &format!("{}-0", heads[5].seq.0 + 1)]);
     assert_eq!(follows(heads[4]), None, "it is not kept any more");
     assert_eq!(follows(heads[5]).map(|(batches, _)| batches.len()), Some(5));
 }
