@@ -13,6 +13,7 @@
 //! | Redis | `several_nodes`, `rollback`: killed, stopped, emptied, back to older data, once, twice, past a take-over; `slow`: asleep, paused; `settings`: full, evicting; `disk`: a full disk |
 //! | its replicas and slots | `failover`: sentinels; `redis_cluster`: a failover, a moved slot |
 //! | clocks | `clocks`: those of Redis and of nodes, forward and back |
+#![allow(clippy::duplicate_mod, reason = "what starts a Redis is shared by stores and by processes")]
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,

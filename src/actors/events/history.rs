@@ -3,6 +3,7 @@
 //! Reads the store and the index on a thread for work that blocks, never on one of the reactors.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -41,7 +42,7 @@ pub struct Past {
 /// What happened behind a cursor, or from the beginning, at most so many events.
 ///
 /// # Errors
-/// As of [`super::page`].
+/// As of [`super::page()`].
 pub async fn past(shared: &Shared, filter: &Filter, after: Option<Cursor>, limit: usize) -> Result<Past, Box<Fault>> {
     let begun = Instant::now();
     let mut scan = Scan::new(shared, filter, after);
@@ -96,7 +97,7 @@ enum Known {
 /// history that is kept is told by what is known of it since; `now` is what is held now and may be such.
 ///
 /// # Errors
-/// As of [`super::page`]; `overloaded` beyond [`HISTORY_AT_MAX`] addresses.
+/// As of [`super::page()`]; `overloaded` beyond [`HISTORY_AT_MAX`] addresses.
 pub async fn held_at(
     shared: &Shared,
     filter: &Filter,
@@ -115,7 +116,7 @@ pub async fn held_at(
             let key = (event.network, *address);
             if event.wall <= at {
                 known.insert(key, Known::Event(Box::new(event), cursor.clone()));
-            } else if !known.contains_key(&key) {
+            } else if let Entry::Vacant(unknown) = known.entry(key) {
                 let was = before.as_ref().filter(|held| held.created_at <= at);
                 let was = was.map(|held| {
                     Box::new(grant_of(
@@ -123,7 +124,7 @@ pub async fn held_at(
                         What::Holding { address: *address, before: None, after: Some(std::sync::Arc::clone(held)) },
                     ))
                 });
-                known.insert(key, Known::Before(was));
+                unknown.insert(Known::Before(was));
             }
             if known.len() > HISTORY_AT_MAX {
                 let problem =

@@ -6,7 +6,7 @@
 //!                                store: what is older than the feed's memory
 //! ```
 //!
-//! **Pulled, not pushed.** Who watches holds a [`Cursor`] and asks for the page of events behind it ([`page`]); when there is
+//! **Pulled, not pushed.** Who watches holds a [`Cursor`] and asks for the page of events behind it ([`page()`]); when there is
 //! nothing it waits for the next group. So nothing is kept for anybody, a slow one slows nobody, and going on after a lost
 //! connection, a restart or a take-over is the same as going on: the cursor says from where, and its digest whether that
 //! is a place of this line. If it is not, it is `cursor_lost`, never a silent jump.

@@ -82,6 +82,9 @@ pub fn number_in(reply: &Reply) -> u32 {
     }
 }
 
+/// A request that waits: its connection, its ticket, for whom, and where its answer goes.
+pub type WaitingHere = (u64, u32, Arc<Caller>, Outlet);
+
 /// What a node under test is asked, and how it answers.
 #[derive(Default)]
 pub struct Owner {
@@ -97,7 +100,7 @@ pub struct Owner {
     /// How many realms a job is answered with, besides one.
     pub more_realms: usize,
     /// What may wait does, until somebody answers it: connection, ticket and for whom.
-    pub waiting: Mutex<Vec<(u64, u32, Arc<Caller>, Outlet)>>,
+    pub waiting: Mutex<Vec<WaitingHere>>,
 }
 
 impl Owner {

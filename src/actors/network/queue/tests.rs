@@ -62,9 +62,8 @@ impl Dice<'_> {
 
     /// A request that may wait.
     fn grant(&mut self) -> Command {
-        let mut options = GrantOptions::default();
-        options.ttl_seconds = self.once_in(6).then_some(30);
-        options.replace = self.once_in(8);
+        let ttl_seconds = self.once_in(6).then_some(30);
+        let options = GrantOptions { ttl_seconds, replace: self.once_in(8), ..GrantOptions::default() };
         if self.once_in(4) {
             let (alike, all_alike, both) = (self.wish(), self.once_in(2), self.once_in(2));
             let of_family = |family| Wish { family: Some(family), ..Wish::default() };
@@ -198,7 +197,7 @@ fn is_greedy(command: &Command) -> bool {
     let alike = ask.items.windows(2).all(|pair| pair[0].wish == pair[1].wish);
     let by_family = ask.items.iter().all(|item| item.wish == Wish { family: item.wish.family, ..Wish::default() });
     ask.items.iter().any(|item| item.optional)
-        || !alike && !(by_family && ask.items.iter().all(|i| i.wish.family.is_some()))
+        || !(alike || by_family && ask.items.iter().all(|i| i.wish.family.is_some()))
 }
 
 struct World {
