@@ -228,5 +228,5 @@ fn without_confirmation_something_acknowledged_is_lost() {
 
 #[test]
 fn without_the_check_of_answers_something_stale_is_told() {
-    found_without(Rules { check: false, ..Rules::ALL }, 1_000);
+    found_without(Rules { check: false, ..Rules::ALL }, 4_000);
 }
