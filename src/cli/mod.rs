@@ -227,7 +227,11 @@ fn options(global: Global) -> Result<Options, Failure> {
     })
 }
 
-/// Refuses what cannot be the address of a server, before a name server is asked about it.
+/// Refuses what cannot be addresses of servers, before a name server is asked about them.
+fn check_servers(servers: &str) -> Result<(), Failure> {
+    servers.split(',').try_for_each(check_server)
+}
+
 fn check_server(server: &str) -> Result<(), Failure> {
     let wrong = |reason: &str, hint: String| {
         Err(Failure::usage("ask a server", format!("`{server}` {reason}"), format!("{hint} (or ALLOD_SERVER)")))
@@ -257,7 +261,7 @@ fn online(command: Command, options: Options) -> Done<Exit> {
         )
         .into());
     }
-    check_server(&options.server)?;
+    check_servers(&options.server)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut session = Session::new(options);
     runtime.block_on(dispatch(command, &mut session))
