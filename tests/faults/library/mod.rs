@@ -1,8 +1,9 @@
 //! The client library, against real nodes that are killed, stopped and cut off while calls are in flight.
 //!
-//! `calls`: one server; `nodes`: several on one Redis; `events`: a watch over kills.
+//! `calls`, `command`: one server; `nodes`: several on one Redis; `events`: a watch over kills.
 
 mod calls;
+mod command;
 mod events;
 mod nodes;
 
