@@ -26,7 +26,7 @@
 //! | [`peer`] | node to node: what another node owns is asked of it, and what others ask is answered | the protocol, stores |
 //! | [`http`] | `/rpc`, `/metrics`, `/healthz`, `/readyz`, `/openrpc.json` | actors |
 //! | [`serve`], [`config`] | starting and stopping; what can be set | |
-//! | [`client`], [`cli`] | calls over TCP; what was typed, and what is printed | actors, the rules |
+//! | [`client`], [`cli`] | calls over TCP that outlive connections; what was typed, and what is printed | actors, the rules |
 //!
 //! [`limits`], [`metrics`] and [`telemetry`] are leaves that all may use, the core only `limits`; tests have `fuzz`. The directions are a
 //! table in `tests/it/tidy/directions.rs`, and a test.

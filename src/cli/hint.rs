@@ -136,6 +136,7 @@ fn command_of(method: &str) -> String {
         "cluster",
     ];
     match method.split_once('.') {
+        _ if method == "events.watch" => "allod watch".to_owned(),
         Some((noun, verb)) if known.contains(&noun) => format!("allod {noun} {verb}"),
         _ => "allod call".to_owned(),
     }

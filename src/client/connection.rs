@@ -244,5 +244,4 @@ impl Inner {
 }
 
 #[cfg(test)]
-#[path = "connection_tests.rs"]
 mod tests;

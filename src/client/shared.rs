@@ -279,5 +279,4 @@ async fn listen(weak: Weak<Shared>, link: u64, silence: Duration) {
 }
 
 #[cfg(test)]
-#[path = "shared_tests.rs"]
 mod tests;

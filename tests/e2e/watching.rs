@@ -82,9 +82,8 @@ fn text(bytes: &[u8]) -> String {
 fn served(directory: &Path) -> (Server, String) {
     let server = Server::start(&directory.join("data"));
     server.allod_ok(&["network", "create", "lan", "--subnet", "10.0.0.0/24,gateway=10.0.0.1,dhcp,dns=10.0.0.2"]);
-    let network: Value =
-        serde_json::from_str(&server.allod_ok(&["network", "get", "lan", "--format", "json"])).unwrap();
-    (server, network["cursor"].as_str().unwrap().to_owned())
+    let listed: Value = serde_json::from_str(&server.allod_ok(&["ip", "list", "--format", "json"])).unwrap();
+    (server, listed["cursor"].as_str().unwrap().to_owned())
 }
 
 fn allocate(server: &Server, owners: &[&str]) {
@@ -115,10 +114,12 @@ fn events_are_lines_for_people_and_json_for_programs() {
     // What it says is where to go on.
     let next = cursor_in(&text(&printed.stderr));
     allocate(&server, &["web/2"]);
-    let printed = watch(&server, &["--since", &next, "--count", "1", "--format", "json"], directory.path());
+    let printed =
+        watch(&server, &["--network", "lan", "--since", &next, "--count", "1", "--format", "json"], directory.path());
     let event: Value = serde_json::from_str(text(&printed.stdout).trim_end()).unwrap();
     assert_eq!((&event["type"], &event["owner"]), (&"granted".into(), &"web/2".into()));
-    let printed = watch(&server, &["--since", &next, "--count", "1", "--format", "env"], directory.path());
+    let printed =
+        watch(&server, &["--network", "lan", "--since", &next, "--count", "1", "--format", "env"], directory.path());
     assert!(text(&printed.stdout).contains("EVENT_OWNER='web/2'\n"), "{}", text(&printed.stdout));
     assert!(text(&printed.stdout).contains("NETWORK_SUBNET_0='10.0.0.0/24'\n"), "{}", text(&printed.stdout));
 }
@@ -137,7 +138,7 @@ fn a_watch_tells_from_now_on_and_ends_well_when_it_is_asked_to() {
                 "allocate",
                 "lan",
                 "--owner",
-                &format!("{signal}/{}", owner % 100),
+                &format!("o{signal}/{}", owner % 100),
                 "--scope",
                 "shop",
             ]);
@@ -146,7 +147,7 @@ fn a_watch_tells_from_now_on_and_ends_well_when_it_is_asked_to() {
                 "release",
                 "lan",
                 "--owner",
-                &format!("{signal}/{}", owner % 100),
+                &format!("o{signal}/{}", owner % 100),
                 "--scope",
                 "shop",
             ]);
