@@ -13,6 +13,7 @@ mod published;
 mod answers;
 mod barrier;
 mod bounds;
+mod claimers;
 mod deployments;
 mod ended;
 mod errors;
