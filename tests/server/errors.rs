@@ -471,7 +471,7 @@ fn every_kind_of_error_is_sent_and_printed_as_written_down() {
     for &kind in ErrorKind::ALL {
         let path = directory.join(format!("{kind}.txt"));
         if kind == ErrorKind::Unavailable
-            && stores::only_with_memory(
+            && stores::not_over_redis(
                 "a commit that is fenced ends the tenure, and the next command says so: `not_ready`",
             )
         {

@@ -13,6 +13,7 @@ use allod::core::types::WallTime;
 use allod::serve::{Options, Running, start};
 use allod::store::Store;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::clock::RealLeases;
 use crate::faulty::FaultyStore;
@@ -24,6 +25,8 @@ pub struct TestServer {
     pub running: Running,
     pub store: Arc<FaultyStore>,
     pub clock: Arc<ManualClock>,
+    /// Removed after the server has ended.
+    _files: Option<TempDir>,
 }
 
 impl TestServer {
@@ -32,7 +35,8 @@ impl TestServer {
     }
 
     pub fn with(change: impl FnOnce(&mut Options)) -> Self {
-        Self::over(stores::store(4), change)
+        let (store, files) = stores::store(4);
+        Self { _files: files, ..Self::over(store, change) }
     }
 
     pub fn over(inner: Arc<dyn Store>, change: impl FnOnce(&mut Options)) -> Self {
@@ -42,7 +46,7 @@ impl TestServer {
         options.clock = Arc::new(RealLeases(Arc::clone(&clock)));
         options.config.server.threads = 1;
         change(&mut options);
-        Self { running: start(options).unwrap(), store, clock }
+        Self { running: start(options).unwrap(), store, clock, _files: None }
     }
 
     pub fn hooked(hooks: Hooks) -> Self {
