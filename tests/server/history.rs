@@ -335,7 +335,7 @@ fn a_restart_tells_the_same_with_its_index_and_with_a_broken_one_and_without() {
         json!({"network": "renamed", "owner": "o2"}),
         json!({"owner": "o7"}),
         json!({"address": "10.0.1.77"}),
-        json!({"network": "first", "limit": 3}),
+        json!({"network": "first", "limit": 700}),
     ];
     let tell = |client: &mut Client| -> Vec<Vec<String>> {
         asks.iter().map(|ask| in_order(&history(client, ask.clone()))).collect()
