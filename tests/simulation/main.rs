@@ -28,6 +28,7 @@ mod record;
 mod register;
 mod schedule;
 mod store;
+mod truth;
 mod world;
 
 use std::sync::Arc;
@@ -35,7 +36,7 @@ use std::sync::Arc;
 use allod::metrics::Metrics;
 
 use self::register::Rules;
-use self::world::{Coverage, Plan};
+use self::world::{Cast, Coverage, Plan};
 
 /// What a run of the suite must have met, or it tested nothing.
 const MUST_OCCUR: &[&str] = &[
@@ -148,7 +149,7 @@ fn schedules_keep_every_promise() {
     }
     if let Some((seed, problems)) = failed.first() {
         for (seed, problems) in &failed {
-            println!("seed {seed}: {}", problems[0]);
+            println!("seed {seed}: {}", problems[0].chars().take(400).collect::<String>());
         }
         panic!("{}", tell(*seed, Rules::ALL, &metrics, problems));
     }
@@ -168,6 +169,18 @@ fn a_schedule_is_its_seed() {
         let (one, other) = (run(), run());
         let differs = one.trace.iter().zip(&other.trace).find(|(one, other)| one != other);
         assert!(differs.is_none() && one.trace.len() == other.trace.len(), "seed {seed}: {differs:#?}");
+    }
+}
+
+/// Runs changed schedules in which nothing may be wrong.
+#[track_caller]
+fn keeps_every_promise_in(seeds: u64, change: impl Fn(&mut Plan)) {
+    let metrics = Arc::new(Metrics::new());
+    for seed in 1..=seeds {
+        let mut plan = Plan::of(seed, Rules::ALL);
+        change(&mut plan);
+        let outcome = schedule::run(plan, &metrics, false);
+        assert!(outcome.problems.is_empty(), "seed {seed}: {:#?}", outcome.problems);
     }
 }
 
@@ -194,39 +207,61 @@ fn found_in(rules: Rules, seeds: u64, change: impl Fn(&mut Plan)) {
     panic!("{rules:?}: nothing found in {seeds} seeds");
 }
 
+/// Nobody but the admin and the holders.
+const ALONE: Cast = Cast { runs: false, waiters: 0, sweeper: false, watchers: 0 };
+
+/// The rare thing against which a batch's digest stands: numbers that are used again, and a batch that comes late.
+fn refusing(plan: &mut Plan) {
+    (plan.refusing, plan.shards, plan.together, plan.cast) = (true, 1, true, ALONE);
+}
+
+/// Two owners at a time, the earlier of which does not know for a second or two.
+///
+/// An owner that merely slept is no longer one by the time that it answers: the timer of its lease is due in the same
+/// moment in which it wakes, and the end of its tenure overtakes nearly every answer. That is how this node is scheduled
+/// here, not a promise; so the proof of ownership looked nearly redundant (one schedule in two thousand needed it). Where the
+/// store's clock leaps ahead, as after a failover to a machine whose clock is wrong, the lease is over although every timer
+/// of the owner says otherwise, until its next renewal is refused: that is long enough to be asked.
+fn leaping(plan: &mut Plan) {
+    plan.leaping = true;
+}
+
 #[test]
 fn without_the_token_something_is_wrong() {
-    found_without(Rules { token: false, ..Rules::ALL }, 1_000);
+    found_without(Rules { token: false, ..Rules::ALL }, 300);
 }
 
 #[test]
 fn without_token_and_expectations_an_address_has_two_holders() {
-    found_without(Rules { token: false, expectations: false, ..Rules::ALL }, 1_000);
+    found_without(Rules { token: false, expectations: false, ..Rules::ALL }, 300);
 }
 
 #[test]
 fn a_register_that_refuses_for_long_confuses_nobody() {
-    let metrics = Arc::new(Metrics::new());
-    for seed in 1..100 {
-        let plan = Plan { refusing: true, shards: 1, together: true, ..Plan::of(seed, Rules::ALL) };
-        let outcome = schedule::run(plan, &metrics, false);
-        assert!(outcome.problems.is_empty(), "seed {seed}: {:#?}", outcome.problems);
-    }
+    keeps_every_promise_in(30, refusing);
+}
+
+#[test]
+fn a_register_whose_clock_leaps_confuses_nobody() {
+    keeps_every_promise_in(30, leaping);
 }
 
 #[test]
 fn without_the_digest_something_is_wrong() {
-    // What it stands against is rare: numbers that are used again, and a batch that comes late.
-    let rare = |plan: &mut Plan| (plan.refusing, plan.shards, plan.together) = (true, 1, true);
-    found_in(Rules { digest: false, ..Rules::ALL }, 3_000, rare);
+    found_in(Rules { digest: false, ..Rules::ALL }, 300, refusing);
 }
 
 #[test]
 fn without_confirmation_something_acknowledged_is_lost() {
-    found_without(Rules { confirmation: false, ..Rules::ALL }, 1_000);
+    found_in(Rules { confirmation: false, ..Rules::ALL }, 300, |plan| plan.cast.watchers = 0);
 }
 
 #[test]
 fn without_the_check_of_answers_something_stale_is_told() {
-    found_without(Rules { check: false, ..Rules::ALL }, 4_000);
+    found_in(Rules { check: false, ..Rules::ALL }, 300, leaping);
+}
+
+#[test]
+fn without_whole_commits_half_of_an_act_is_there() {
+    found_without(Rules { whole: false, ..Rules::ALL }, 300);
 }

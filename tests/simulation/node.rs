@@ -200,11 +200,17 @@ async fn serve(
     outbox: Arc<Outbox>,
 ) {
     let _under_way = server.tasks.token();
-    let stop = server.stop.clone();
+    let (stop, mut roles) = (server.stop.clone(), server.seat.changes());
     let (mut session, mut inlet) = Session::new(server, "simulated".into());
+    session.allow_watches();
+    let mut stopping = false;
     loop {
         if !session.out.is_empty() {
             outbox.put(Out::Lines(connection, std::mem::take(&mut session.out)));
+            session.written();
+        }
+        if stopping && session.in_flight() == 0 {
+            return;
         }
         tokio::select! {
             biased;
@@ -214,14 +220,19 @@ async fn serve(
                     session.absorb(told);
                 }
             }
-            () = stop.cancelled(), if session.in_flight() == 0 => return,
-            lines = requests.recv(), if !stop.is_cancelled() => {
+            _ = roles.changed(), if session.waits_for_role() => session.role_changed(),
+            lines = requests.recv(), if !stopping => {
                 let Some(lines) = lines else { return };
                 session.begin(std::time::Instant::now());
                 for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
                     session.feed(line);
                 }
                 session.flush();
+            }
+            () = stop.cancelled(), if !stopping => {
+                stopping = true;
+                session.end_watches();
+                session.leave();
             }
         }
     }

@@ -7,7 +7,8 @@ use allod::metrics::Metrics;
 use rand::Rng;
 
 use super::checker;
-use super::clients::Clients;
+use super::clients::{Clients, DEPLOYMENT};
+use super::truth::Truth;
 use super::world::{Coverage, Plan, World};
 
 /// What became of a schedule.
@@ -42,6 +43,8 @@ pub fn run(plan: Plan, metrics: &Arc<Metrics>, traced: bool) -> Outcome {
             world.clients.problems.push("a client waits at the end".to_owned());
         }
         Clients::judge_the_end(&mut world);
+        catch_up(&mut world);
+        judge(&mut world);
     } else {
         world.clients.problems.push("the networks could not be made".to_owned());
     }
@@ -57,12 +60,45 @@ pub fn run(plan: Plan, metrics: &Arc<Metrics>, traced: bool) -> Outcome {
     Outcome { problems, coverage: std::mem::take(&mut world.coverage), trace }
 }
 
+/// Until whoever watches knows everything.
+fn catch_up(world: &mut World) {
+    for _ in 0..60 {
+        let truth = Truth::new(&world.register, world.clients.networks());
+        if world.clients.watched_all(&truth) {
+            return;
+        }
+        let until = world.now_ms + 250;
+        world.run(until, |_| false);
+    }
+}
+
+/// Holds what was shown against what happened.
+fn judge(world: &mut World) {
+    let truth = Truth::new(&world.register, world.clients.networks());
+    let mut problems = Vec::new();
+    if world.plan.rules.confirmation {
+        world.clients.judge_by(&truth, &mut problems);
+    }
+    world.clients.judge_watchers(&truth, &mut problems);
+    if world.plan.cast.runs {
+        truth.judge_alike(DEPLOYMENT, ["net-0", "net-1"], &mut problems);
+    }
+    truth.judge_transactions(&mut problems);
+    world.clients.problems.extend(problems);
+}
+
 /// Everything that befalls nodes and register. Mostly the node that owns.
 fn draw_faults(world: &mut World) {
     let (begins, ends) = (world.now_ms, world.plan.ends_ms);
     if world.plan.refusing {
         for at_ms in (begins + 400..ends).step_by(3_300) {
             world.at(at_ms, |world| world.busy(2_300));
+        }
+        return;
+    }
+    if world.plan.leaping {
+        for at_ms in (begins + 600..ends).step_by(2_600) {
+            world.at(at_ms, World::leap);
         }
         return;
     }

@@ -5,9 +5,10 @@ use std::net::IpAddr;
 use rand::Rng;
 use serde_json::Value;
 
-use super::{Ask, Client, Clients, EXTRAS, Kind, LEASE_SURE_PERMILLE, Lingering, Look, Open};
+use super::{Ask, Client, Clients, EXTRAS, Kind, LEASE_SURE_PERMILLE, Lingering, Open};
 use crate::belief::{Belief, Held};
 use crate::record::{Asked, Call, Holder, Span, Told};
+use crate::truth::Shown;
 use crate::world::World;
 
 /// What came back.
@@ -34,6 +35,9 @@ impl Clients {
                 && *awaited == connection
             {
                 *told = Some(answer);
+                continue;
+            }
+            if Self::watched(world, connection, &answer) {
                 continue;
             }
             let id = answer["id"].as_u64();
@@ -117,6 +121,7 @@ impl Clients {
                 return;
             }
             Ask::Acquire(pair) => (pair.to_vec(), true, false),
+            Ask::Sweep { dead, .. } => (dead.clone(), false, true),
             _ => return,
         };
         for slot in slots {
@@ -145,6 +150,7 @@ impl Clients {
     /// A node is no more: who waited for it learns nothing.
     pub fn node_gone(world: &mut World, node: usize) {
         let now_ns = world.stamp_ns();
+        world.clients.watchers.iter_mut().for_each(|watcher| watcher.node_gone(node));
         world.clients.over(now_ns, |_, at| at == node);
         for at in 0..world.clients.all.len() {
             let client = &mut world.clients.all[at];
@@ -224,15 +230,35 @@ impl Clients {
                     let network = clients.bases[base].name.clone();
                     let generation = result["reservation"]["generation"].as_u64();
                     let address = u128::from(address);
-                    clients.looks.push(Look { network, address, sent_ns, told_ns, generation });
+                    clients.looks.push(Shown { network, address, sent_ns, told_ns, generation });
                 }
+            }
+            Ask::List(base) => {
+                if let Answer::Result(result) = answer {
+                    clients.listed(base, (sent_ns, told_ns), result);
+                }
+            }
+            Ask::Apply(variant) => clients.told_apply(at, variant, (sent_ns, told_ns), answer),
+            Ask::Settle { plan, revert } => clients.told_settle(at, (plan, revert), (sent_ns, told_ns), answer),
+            Ask::Deployment => {
+                if let Answer::Result(result) = answer {
+                    clients.told_deployment(result, (sent_ns, told_ns));
+                }
+            }
+            Ask::Sweep { dead, grace_seconds } => {
+                clients.told_sweep(at, &dead, grace_seconds, (sent_ns, told_ns), answer);
             }
             Ask::Networks => {
                 if let Answer::Result(result) = answer {
                     clients.told_networks(result);
                 }
             }
-            Ask::Make(base) => clients.bases[base].made |= matches!(answer, Answer::Result(_)),
+            Ask::Make(base) => {
+                if let Answer::Result(result) = answer {
+                    clients.bases[base].made = true;
+                    clients.bases[base].id = result["id"].as_str().map(str::to_owned);
+                }
+            }
             Ask::Create(extra) => clients.told_create(extra, (sent_ns, told_ns), answer),
             Ask::Delete(extra) => clients.told_delete(extra, (sent_ns, told_ns), answer),
             Ask::Rename { extra, back } => clients.told_rename(extra, back, told_ns, answer),
@@ -241,7 +267,7 @@ impl Clients {
         }
     }
 
-    fn record(&mut self, holder: Holder, asked: Asked, (sent_ns, told_ns): (u64, u64), told: Told) {
+    pub(super) fn record(&mut self, holder: Holder, asked: Asked, (sent_ns, told_ns): (u64, u64), told: Told) {
         let told_ns = match self.given_up {
             Some((id, node)) => {
                 self.under_way.push((id, node, self.calls.len()));
@@ -260,9 +286,13 @@ impl Clients {
         let one = &mut self.all[at].slots[slot];
         let until_ns = match one.kind {
             Kind::Lease(seconds) => Some(times.0 + seconds * 1_000_000 * LEASE_SURE_PERMILLE),
-            Kind::Plain | Kind::Block(_) | Kind::Pair(_) => None,
+            Kind::Plain | Kind::Block(_) | Kind::Pair(_) | Kind::Wait(_) | Kind::Used => None,
         };
+        // Whoever uses it was heard of.
+        one.missed_ns = None;
         let holder = one.holder.clone();
+        let (network, address, (sent_ns, told_ns)) = (holder.network.clone(), span.0, times);
+        self.shown.push(Shown { network, address, sent_ns, told_ns, generation: Some(generation) });
         let held = Held { generation, span, until_ns };
         let before = one.belief.held.filter(|before| before.generation != generation);
         if replaces && created {
@@ -315,6 +345,9 @@ impl Clients {
                 };
                 if kind == "not_enough_capacity" {
                     one.belief = Belief::default();
+                    if claim.is_none() {
+                        self.told_full(at, slot, times, error);
+                    }
                 }
                 if let Some(wrong) = wrong {
                     self.problem(format!("{holder:?} was refused {error}, but {wrong}"));
@@ -557,6 +590,12 @@ fn name_of(ask: &Ask) -> &'static str {
         Ask::Transfer { .. } => "transfer",
         Ask::Acquire(_) => "acquire over two networks",
         Ask::Look { .. } => "get",
+        Ask::List(_) => "list",
+        Ask::Apply(_) => "apply",
+        Ask::Settle { revert: false, .. } => "deployment commit",
+        Ask::Settle { revert: true, .. } => "deployment revert",
+        Ask::Deployment => "deployment get",
+        Ask::Sweep { .. } => "sweep",
         Ask::Networks => "network list",
         Ask::Make(_) | Ask::Create(_) => "network create",
         Ask::Delete(_) => "network delete",
