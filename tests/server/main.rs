@@ -32,6 +32,7 @@ mod stop;
 mod stores;
 mod support;
 mod sweeps;
+mod transcripts;
 mod waits;
 mod waits_together;
 mod waits_trouble;

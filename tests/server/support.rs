@@ -146,6 +146,13 @@ impl Client {
         line.trim_end_matches('\n').to_owned()
     }
 
+    /// The same, held against what is published.
+    pub fn judged_line(&mut self) -> String {
+        let line = self.text_line();
+        self.judge(&serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}")));
+        line
+    }
+
     pub fn line(&mut self) -> Option<Value> {
         let mut line = String::new();
         match self.reader.read_line(&mut line) {
