@@ -74,11 +74,21 @@ impl Failure {
                 "report this, with the output of `allod --version`".to_owned(),
             ),
             ClientError::Lost { cause } => {
-                unreachable(format!("the server was lost: {cause}"), hint::after_lost(method))
+                unreachable(format!("the server was lost: {cause}"), hint::after_lost(method, params))
             }
             ClientError::TimedOut { seconds, .. } => unreachable(
                 format!("no answer within {seconds} s"),
-                format!("{}; `--timeout DURATION` waits longer", hint::after_lost(method)),
+                format!("{}; `--timeout DURATION` waits longer", hint::after_lost(method, params)),
+            ),
+            // What a repeat was refused with is no answer to what was asked.
+            ClientError::Unknown { cause, .. } if cause.rpc().is_some_and(|error| error.kind != "unavailable") => {
+                unreachable(format!("the answer was lost, and a repeat was refused: {cause}"), hint::look(method))
+            }
+            ClientError::Unknown { cause, .. } => Self::of_method(method, params, cause),
+            ClientError::NotForClient { .. } => Self::new(
+                &*asked,
+                "it is about one connection, and a command makes as many as it needs",
+                "`allod watch` tells events; `allod cluster locate NETWORK` tells which node serves a network",
             ),
             ClientError::Malformed { cause } => unreachable(
                 format!("the answer is no JSON-RPC: {cause}"),

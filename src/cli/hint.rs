@@ -2,13 +2,13 @@
 //!
 //! The match is exhaustive over the protocol's kinds: a new kind does not compile until it has a hint.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::output::number_of;
 use super::phrase::text;
 use super::quote::shell;
-use crate::client::RpcError;
-use crate::wire::{Access, ErrorKind, Method};
+use crate::client::{RpcError, safety};
+use crate::wire::ErrorKind;
 
 /// The hint for a refusal of `method` with `params`.
 pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
@@ -59,13 +59,13 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
         }
         ErrorKind::CursorLost => {
             let cursor = text(data, "last_common").map_or("CURSOR".to_owned(), shell);
-            format!("read the state anew, then watch from there: `allod call events.watch since={cursor}`")
+            format!("read the state anew, then watch from there: `allod watch --since {cursor}`")
         }
         ErrorKind::Unavailable => {
             if data.get("applied") == Some(&Value::Bool(false)) {
                 "nothing was changed; see to the store, then try again: `allod server info`".to_owned()
             } else {
-                format!("{}; see to the store: `allod server info`", after_lost(method))
+                format!("{}; see to the store: `allod server info`", after_lost(method, params))
             }
         }
         ErrorKind::Overloaded => {
@@ -90,34 +90,26 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
 }
 
 /// What to do when nobody knows whether a call took effect.
-pub fn after_lost(method: &str) -> String {
-    const SAFE: [&str; 11] = [
-        "ip.allocate",
-        "ip.claim",
-        "ip.acquire",
-        "ip.renew",
-        "ip.bind",
-        "ip.update",
-        "ip.decline",
-        "deployment.apply",
-        "deployment.commit",
-        "deployment.revert",
-        "claimant.mark",
-    ];
-    let reads = Method::from_name(method).is_some_and(|method| method.access() == Access::Read);
-    if SAFE.contains(&method) || reads {
+pub fn after_lost(method: &str, params: &Value) -> String {
+    let no_params = Map::new();
+    if safety::may_be_repeated(method, params.as_object().unwrap_or(&no_params)) {
         "it is safe to repeat the command: nothing is granted twice; `allod server ping` tells when the server is back"
             .to_owned()
     } else if method == "cluster.drain" {
         "it is safe to repeat the command; `allod cluster nodes` shows how far it is".to_owned()
     } else {
-        let look = if method == "deployment.delete" {
-            "`allod deployment get NAME`"
-        } else {
-            "`allod ip list` or `allod network get NETWORK`"
-        };
-        format!("whether it took effect is unknown; look first, with {look}")
+        look(method)
     }
+}
+
+/// Where to look when nobody knows whether a call took effect.
+pub fn look(method: &str) -> String {
+    let look = if method.starts_with("deployment.") {
+        "`allod deployment get NAME`"
+    } else {
+        "`allod ip list` or `allod network get NETWORK`"
+    };
+    format!("whether it took effect is unknown; look first, with {look}")
 }
 
 fn retry_after(data: &Value) -> String {

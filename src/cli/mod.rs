@@ -7,7 +7,7 @@
 //!
 //! Data goes to stdout and words go to stderr; how a command ends is in [`exit`], how it fails in [`failure`]. Commands
 //! that are one call are tables of flags; those that are more have a file each: `apply`, `deployment`, `who`,
-//! `why_full`, `archive`.
+//! `why_full`, `watch`, `archive`.
 //!
 //! Review notes: does a new command that takes something away ask first, and refuse where nobody can be asked? Is every
 //! line of its help within 80 columns? Does its failure end with a command or a setting?
@@ -38,6 +38,7 @@ pub mod serve_args;
 pub mod session;
 pub mod subnet;
 pub mod try_out;
+pub mod watch;
 pub mod who;
 pub mod why_full;
 
@@ -71,14 +72,14 @@ pub struct Cli {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of all commands")]
 struct Global {
-    /// Where the server is
+    /// Where the server is; of several nodes the first that answers: A,B
     #[arg(long, global = true, env = "ALLOD_SERVER", value_name = "HOST:PORT", default_value = "127.0.0.1:7400")]
     #[arg(hide_env_values = true)]
     server: String,
     /// How answers are printed: table, json or env
     #[arg(long, global = true, value_enum, default_value_t, hide_default_value = true, hide_possible_values = true)]
     format: Format,
-    /// With --format env: put this in front of each variable
+    /// With --format env or watch --exec: put this in front of each variable
     #[arg(long, global = true, value_name = "TEXT", default_value = "", hide_default_value = true)]
     prefix: String,
     /// Do not ask before something is taken away
@@ -128,6 +129,8 @@ enum Command {
     Claimant(holders::ClaimantCommand),
     /// Who holds an address, or why nobody does, and what to type next
     Who(who::Who),
+    /// Events as they happen, or a command for each of them
+    Watch(watch::Watch),
     /// Call any method of the protocol
     Call(call::Call),
     /// Ask the server about itself
@@ -227,7 +230,11 @@ fn options(global: Global) -> Result<Options, Failure> {
     })
 }
 
-/// Refuses what cannot be the address of a server, before a name server is asked about it.
+/// Refuses what cannot be addresses of servers, before a name server is asked about them.
+fn check_servers(servers: &str) -> Result<(), Failure> {
+    servers.split(',').try_for_each(check_server)
+}
+
 fn check_server(server: &str) -> Result<(), Failure> {
     let wrong = |reason: &str, hint: String| {
         Err(Failure::usage("ask a server", format!("`{server}` {reason}"), format!("{hint} (or ALLOD_SERVER)")))
@@ -257,7 +264,7 @@ fn online(command: Command, options: Options) -> Done<Exit> {
         )
         .into());
     }
-    check_server(&options.server)?;
+    check_servers(&options.server)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut session = Session::new(options);
     runtime.block_on(dispatch(command, &mut session))
@@ -284,6 +291,7 @@ async fn dispatch(command: Command, session: &mut Session) -> Done<Exit> {
             Err(command) => return deployment::run(session, command).await,
         },
         Command::Who(args) => return who::run(session, &args).await,
+        Command::Watch(args) => return watch::run(session, &args).await,
         Command::Call(args) => return call::run(session, &args).await,
         Command::Export(args) => return archive::export(session, &args).await,
         Command::Import(args) => return archive::import(session, &args).await,

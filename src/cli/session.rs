@@ -1,21 +1,22 @@
 //! One run of a command against a server: connects when it must, calls, asks people, prints.
 
 use std::io::{self, BufRead, IsTerminal, Write};
-use std::time::Duration;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
 
 use super::args::Ask;
 use super::failure::{Failure, of_output};
 use super::output::{self, Style};
-use crate::client::{Client, ClientError};
+use crate::client::{self, Client, ClientError, Trouble};
 
 /// What the global options say.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where the server is.
+    /// Where the server is, or several nodes, with commas between them.
     pub server: String,
-    /// How long a call may take.
+    /// How long a call may take, with all that it tries.
     pub timeout: Duration,
     /// Do not ask.
     pub yes: bool,
@@ -30,7 +31,39 @@ pub struct Options {
 pub struct Session {
     /// The options.
     pub options: Options,
-    client: Option<Client>,
+    client: Client,
+}
+
+/// So long a command tries in silence before it says why.
+const SILENT_TRIES: Duration = Duration::from_secs(2);
+
+impl Options {
+    /// A client of that server. It waits for no server that was never there, but for one that it lost.
+    pub fn client(&self, trouble: Option<Trouble>) -> Client {
+        let options = client::Options {
+            timeout: self.timeout,
+            token: self.token.clone(),
+            wait_for_server: false,
+            trouble,
+            ..client::Options::default()
+        };
+        Client::new(self.server.split(','), options)
+    }
+}
+
+/// Says once why a command takes so long.
+fn patience(timeout: Duration) -> Trouble {
+    let first: Mutex<Option<Instant>> = Mutex::default();
+    let said = std::sync::atomic::AtomicBool::new(false);
+    Trouble::told_to(move |error| {
+        let Ok(mut first) = first.lock() else { return };
+        let since = first.get_or_insert_with(Instant::now).elapsed();
+        if since >= SILENT_TRIES && !said.swap(true, std::sync::atomic::Ordering::Relaxed) {
+            let limit = timeout.as_secs();
+            // A stderr that is gone hears nothing; the command goes on.
+            let _ = writeln!(anstream::stderr(), "{error}; trying again, for {limit} s at most (`--timeout`)");
+        }
+    })
 }
 
 /// How a command ended that did not fail. `Quiet` is a reader of stdout that hung up.
@@ -60,26 +93,18 @@ impl From<io::Error> for Stop {
 impl Session {
     /// A session that has not connected yet.
     pub fn new(options: Options) -> Self {
-        Self { options, client: None }
+        let client = options.client(Some(patience(options.timeout)));
+        Self { options, client }
     }
 
-    /// The connection; made, and logged in, at the first call.
-    pub async fn client(&mut self) -> Result<Client, ClientError> {
-        if let Some(client) = &self.client {
-            return Ok(client.clone());
-        }
-        let client = Client::connect_with(&self.options.server, self.options.timeout).await?;
-        if let Some(token) = &self.options.token {
-            let params = Map::from_iter([("token".to_owned(), Value::String(token.clone()))]);
-            client.call("auth.login", params).await?;
-        }
-        self.client = Some(client.clone());
-        Ok(client)
+    /// The client: connected, and logged in, at the first call.
+    pub fn client(&self) -> Client {
+        self.client.clone()
     }
 
     /// Calls any method; the error is left to the caller.
     pub async fn try_call(&mut self, method: &str, params: Map<String, Value>) -> Result<Value, ClientError> {
-        self.client().await?.call(method, params).await
+        self.client.call(method, params).await
     }
 
     /// Calls any method.

@@ -74,6 +74,24 @@ pub enum ClientError {
     /// The server refused. Nothing changed, unless `data.applied` says `"unknown"`.
     #[error("{0}")]
     Rpc(RpcError),
+    /// The call may have taken effect, and repeating it is not safe: nobody but a look at the server can tell.
+    #[error("whether `{method}` took effect is unknown: {cause}; {look}")]
+    Unknown {
+        /// The method.
+        method: String,
+        /// What happened: how the answer was lost, or what a repeat was refused with that may speak of the first try.
+        cause: Box<ClientError>,
+        /// What to look at.
+        look: &'static str,
+    },
+    /// This client does not make such calls. Nothing was sent.
+    #[error("cannot call `{method}`: {hint}")]
+    NotForClient {
+        /// The method.
+        method: String,
+        /// What to use instead.
+        hint: &'static str,
+    },
 }
 
 impl ClientError {
@@ -85,7 +103,19 @@ impl ClientError {
             | Self::NotSent { .. }
             | Self::Lost { .. }
             | Self::TimedOut { .. }
+            | Self::Unknown { .. }
+            | Self::NotForClient { .. }
             | Self::Malformed { .. } => None,
+        }
+    }
+
+    /// Whether the call may have taken effect all the same. An [`Rpc`](Self::Rpc) refusal changed nothing, but for one that
+    /// says otherwise.
+    pub fn is_unknown(&self) -> bool {
+        match self {
+            Self::Lost { .. } | Self::TimedOut { .. } | Self::Malformed { .. } | Self::Unknown { .. } => true,
+            Self::Connect { .. } | Self::NotSent { .. } | Self::NotForClient { .. } => false,
+            Self::Rpc(error) => error.kind == "internal" || error.data.get("applied").is_some_and(|it| it == "unknown"),
         }
     }
 

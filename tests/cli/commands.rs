@@ -383,6 +383,31 @@ fn call_reads_params_from_stdin() {
 }
 
 #[test]
+fn what_is_about_one_connection_is_refused_and_says_what_to_type() {
+    let server = Responder::start(|_, _| Ok(json!({})));
+    for method in ["events.watch", "session.set"] {
+        let output = allod(&server.address, &["call", method]);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(text(&output.stderr).contains("hint: `allod watch`"), "{}", text(&output.stderr));
+    }
+    assert!(server.asked().is_empty());
+}
+
+#[test]
+fn a_command_asks_again_what_was_put_off() {
+    let asked = std::sync::atomic::AtomicU32::new(0);
+    let server = Responder::start(move |_, _| match asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
+        0..3 => Err(refusal(ErrorKind::NotReady, "loading", json!({"reason": "loading", "retry_after_ms": 1}))),
+        _ => Ok(json!({"released": ["10.0.0.5"]})),
+    });
+    let output = allod(&server.address, &["ip", "release", "lan", "--owner", "web/0"]);
+    assert_eq!((output.status.code(), server.asked().len()), (Some(0), 4));
+    // Of several addresses the first that answers is asked.
+    let servers = format!("127.0.0.1:1,{}", server.address);
+    assert_eq!(allod(&servers, &["ip", "release", "lan", "--owner", "web/0"]).status.code(), Some(0));
+}
+
+#[test]
 fn who_tells_what_to_type_next() {
     let server = Responder::start(|method, _| match method {
         "ip.find" => Ok(json!({"found": [

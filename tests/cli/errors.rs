@@ -149,6 +149,11 @@ fn every_kind_is_printed_with_a_hint_that_names_a_command_or_a_setting() {
     golden("errors.txt", &text);
 }
 
+/// What the client says where nobody can tell.
+fn unknown(cause: ClientError) -> ClientError {
+    ClientError::Unknown { method: "ip.release".into(), cause: Box::new(cause), look: "look with `ip.get`" }
+}
+
 #[test]
 fn every_way_to_lose_a_server_is_printed() {
     let errors = [
@@ -157,6 +162,12 @@ fn every_way_to_lose_a_server_is_printed() {
         ClientError::Lost { cause: "the connection was closed".into() },
         ClientError::TimedOut { method: "ip.release".into(), seconds: 30 },
         ClientError::Malformed { cause: "`HTTP/1.1 400 Bad Request`".into() },
+        unknown(ClientError::Lost { cause: "the connection was closed".into() }),
+        unknown(ClientError::Rpc(RpcError::from_value(&refusal(
+            ErrorKind::Conflict,
+            "10.0.0.7 is at generation 9, not 4: it changed hands since",
+            json!({}),
+        )))),
     ];
     let mut text = String::new();
     for error in errors {

@@ -18,6 +18,7 @@ mod redis;
 
 mod client;
 mod deploy;
+mod example;
 mod kills;
 mod kills_deploy;
 mod ledger;
@@ -30,3 +31,4 @@ mod recipes;
 #[allow(dead_code, reason = "shared with the tests of several nodes")]
 mod server;
 mod story;
+mod watching;

@@ -12,6 +12,7 @@
 //! | what is between them | `network`: held one way or both, late or lost; `slow`: a long way |
 //! | Redis | `several_nodes`, `rollback`: killed, stopped, emptied, back to older data, once, twice, past a take-over; `slow`: asleep, paused; `settings`: full, evicting; `disk`: a full disk |
 //! | its replicas and slots | `failover`: sentinels; `redis_cluster`: a failover, a moved slot |
+//! | what the client library asks | `library`: answers lost, nodes killed and stopped |
 //! | clocks | `clocks`: those of Redis and of nodes, forward and back |
 #![allow(clippy::duplicate_mod, reason = "what starts a Redis is shared by stores and by processes")]
 #![allow(
@@ -44,6 +45,7 @@ mod clustered;
 mod disk;
 mod drain;
 mod failover;
+mod library;
 mod load;
 mod names;
 mod network;

@@ -186,6 +186,11 @@ impl Cluster {
         send_signal(self.node(at).pid(), signal);
     }
 
+    /// Where it serves HTTP.
+    pub fn http(&self, at: usize) -> SocketAddr {
+        self.node(at).http
+    }
+
     /// What a scrape of its `/metrics` gets.
     pub fn metrics(&self, at: usize) -> String {
         http_get(self.node(at).http, "/metrics")

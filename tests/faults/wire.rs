@@ -110,7 +110,7 @@ impl Wire {
         let (Ok(()), Ok(())) = (near.set_nodelay(true), far.set_nodelay(true)) else { return };
         let ((near_in, near_out), (far_in, far_out)) = (near.into_split(), far.into_split());
         let both = async {
-            tokio::join!(self.pass(0, near_in, far_out), self.pass(1, far_in, near_out));
+            tokio::join!(self.pass(0, generation, near_in, far_out), self.pass(1, generation, far_in, near_out));
         };
         // Dropping both ends breaks them.
         tokio::select! {
@@ -122,6 +122,7 @@ impl Wire {
     async fn pass(
         &self,
         way: usize,
+        generation: u64,
         mut from: tokio::net::tcp::OwnedReadHalf,
         mut to: tokio::net::tcp::OwnedWriteHalf,
     ) {
@@ -141,7 +142,9 @@ impl Wire {
                 if now.holds[way] || now.delay > Duration::ZERO {
                     self.held.fetch_add(bytes.len() as u64, Ordering::Relaxed);
                     tokio::time::sleep_until(came + now.delay).await;
-                    if state.wait_for(|state| !state.holds[way]).await.is_err() {
+                    // Broken, it is whole for the next, and what was held here is lost.
+                    let whole = state.wait_for(|state| !state.holds[way] || state.generation != generation).await;
+                    if !whole.is_ok_and(|state| state.generation == generation) {
                         return;
                     }
                 }

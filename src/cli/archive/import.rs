@@ -139,7 +139,7 @@ async fn claim_all(session: &mut Session, claims: &[Claim], dry_run: bool) -> Do
         return Ok(claimed);
     }
     let no_params = Value::Object(Map::new());
-    let client = session.client().await.map_err(|error| Failure::of_method("ip.claim", &no_params, &error))?;
+    let client = session.client();
     let progress = Progress::towards(if dry_run { "checking" } else { "importing" }, claims.len() as u64);
     let mut under_way = JoinSet::new();
     let mut rest = claims.iter();

@@ -12,6 +12,16 @@ use super::text_of;
 
 /// The assignments of an answer, one a line.
 pub fn render(result: &Value, prefix: &str) -> String {
+    assignments(&variables(result, prefix))
+}
+
+/// Variables as shell assignments.
+pub fn assignments(variables: &[(String, String)]) -> String {
+    variables.iter().map(|(name, value)| format!("{name}={}\n", quote::always(value))).collect()
+}
+
+/// The variables of an answer, each with the prefix in front.
+pub fn variables(result: &Value, prefix: &str) -> Vec<(String, String)> {
     let mut lines = Vec::new();
     if let Some(list) = result.get("reservations").and_then(Value::as_array) {
         reservations(&mut lines, &list.iter().collect::<Vec<_>>());
@@ -30,7 +40,7 @@ pub fn render(result: &Value, prefix: &str) -> String {
     } else {
         flatten(&mut lines, "", result);
     }
-    lines.iter().map(|(name, value)| format!("{prefix}{name}={}\n", quote::always(value))).collect()
+    lines.into_iter().map(|(name, value)| (format!("{prefix}{name}"), value)).collect()
 }
 
 fn reservations(lines: &mut Vec<(String, String)>, list: &[&Value]) {

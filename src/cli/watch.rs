@@ -1,0 +1,261 @@
+//! `allod watch`: events as they happen, a line each, or a command for each.
+//!
+//! The library's watch keeps the order and loses nothing over lost connections; this prints, and knows up to which event
+//! everything is done. However it ends, the next `allod watch --since` begins with what is not.
+
+mod hook;
+mod line;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::args::params_of;
+use super::exit::Exit;
+use super::failure::Failure;
+use super::output::{Format, print};
+use super::quote::shell;
+use super::session::{Done, Session, Stop};
+use crate::client::{Client, ClientError, Told, Trouble, Watch as Events};
+use hook::Hook;
+
+/// How often it is looked whether anybody still reads what is printed.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// `allod watch`.
+#[derive(Debug, Args, Serialize)]
+#[command(after_help = AFTER_HELP)]
+pub struct Watch {
+    /// Of this network only (name or id)
+    #[arg(long)]
+    network: Option<String>,
+    /// Of networks in this realm only
+    #[arg(long)]
+    realm: Option<String>,
+    /// Of holdings in this scope only
+    #[arg(long)]
+    scope: Option<String>,
+    /// Behind this cursor, of an event or a list; otherwise from now on
+    #[arg(long, value_name = "CURSOR")]
+    since: Option<String>,
+    /// End after so many events
+    #[arg(long, value_name = "COUNT")]
+    #[serde(skip)]
+    count: Option<u64>,
+    /// Run this by `sh -c` for each event, one after the other
+    #[arg(long, value_name = "CMD")]
+    #[serde(skip)]
+    exec: Option<String>,
+    /// What to do when it fails: stop, skip the event, or retry
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t, hide_possible_values = true, requires = "exec")]
+    #[serde(skip)]
+    on_failure: OnFailure,
+}
+
+/// What a failed command means for its event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+enum OnFailure {
+    /// End; the event is the first of the next watch from the cursor that is told.
+    #[default]
+    Stop,
+    /// Go on with the next event.
+    Skip,
+    /// Run it again until it succeeds.
+    Retry,
+}
+
+const AFTER_HELP: &str = "\
+With --exec nothing is printed. The command gets the event as JSON on stdin, and
+in its environment: EVENT_TYPE, EVENT_TIME, EVENT_CURSOR, EVENT_NETWORK,
+EVENT_NETWORK_ID, EVENT_SCOPE, EVENT_OWNER, EVENT_SLOT, EVENT_CLAIMANT,
+EVENT_GENERATION, EVENT_KIND, EVENT_BY, EVENT_REASON; and Ganeti's variables of
+the address: IP_COUNT, IP_0, PREFIX_LENGTH_0, INTERFACE_0, NETWORK_NAME_0,
+NETWORK_SUBNET_0, NETWORK_GATEWAY_0, NETWORK_DHCP_0, NETWORK_DNS_0, MAC_0, each
+behind --prefix (as INSTANCE_NIC0_). Values of the subnet are those of now.
+Of an event of a network they are NETWORK_NAME, NETWORK_SUBNET_0, ….
+
+An event whose command was ended with it is told again by --since: a command
+must bear to be run twice for one event.";
+
+/// Watches until it is told to end, nobody reads any more, or a command fails.
+pub async fn run(session: &mut Session, args: &Watch) -> Done<Exit> {
+    let params = params_of(args);
+    let troubled = Arc::new(AtomicBool::new(false));
+    let client = session.options.client(Some(told_once(&troubled)));
+    let refused = |error: &ClientError| Stop::from(Failure::of_method("events.watch", &shown(&params), error));
+    let mut ends = Ends::new()?;
+    let begun = tokio::select! {
+        begun = client.watch(params.clone()) => begun.map_err(|error| refused(&error))?,
+        () = ends.asked() => return Ok(Exit::Success),
+    };
+    let mut teller = Teller::new(session, args, client)?;
+    let mut watch = begun.with_bookmarks();
+    // Up to here everything is printed, or its command has succeeded.
+    let mut done = watch.cursor().to_owned();
+    let mut left = args.count.unwrap_or(u64::MAX);
+    let ended = loop {
+        if left == 0 {
+            break Ok(());
+        }
+        let told = tokio::select! {
+            told = watch.next() => told,
+            () = ends.asked() => break Ok(()),
+        };
+        if troubled.swap(false, Ordering::Relaxed) {
+            session.say("connected again");
+        }
+        let event = match told {
+            Ok(Told::Event(event)) => event,
+            Ok(Told::Bookmark(cursor)) => {
+                done = cursor;
+                continue;
+            }
+            Err(error) => break Err(refused(&error)),
+        };
+        match teller.tell(&event, &mut ends).await {
+            Ok(Handled::Yes) => watch.cursor().clone_into(&mut done),
+            Ok(Handled::Last) => {
+                watch.cursor().clone_into(&mut done);
+                break Ok(());
+            }
+            Ok(Handled::NotYet) => break Ok(()),
+            Err(stop) => break Err(stop),
+        }
+        left -= 1;
+    };
+    finish(session, &params, &watch, &done, ended)
+}
+
+/// Says where the next watch begins.
+fn finish(
+    session: &Session,
+    params: &Map<String, Value>,
+    watch: &Events,
+    done: &str,
+    ended: Result<(), Stop>,
+) -> Done<Exit> {
+    let filters = ["network", "realm", "scope"].into_iter().filter_map(|name| {
+        let value = params.get(name)?.as_str()?;
+        Some(format!(" --{name} {}", shell(value)))
+    });
+    let again = format!("allod watch{} --since {}", filters.collect::<String>(), shell(done));
+    match ended {
+        Ok(()) => {
+            session.say(&format!("to go on from here: `{again}`"));
+            Ok(Exit::Success)
+        }
+        Err(Stop::Failed(mut failure)) => {
+            if done != watch.cursor() {
+                failure.hint = format!("{}; `{again}` begins with this event", failure.hint);
+            }
+            Err(Stop::Failed(failure))
+        }
+        Err(Stop::Quiet) => Err(Stop::Quiet),
+    }
+}
+
+fn shown(params: &Map<String, Value>) -> Value {
+    Value::Object(params.clone())
+}
+
+/// Says once that the server is lost, until somebody notes that it is back.
+fn told_once(troubled: &Arc<AtomicBool>) -> Trouble {
+    let (troubled, connected) = (Arc::clone(troubled), AtomicBool::new(false));
+    Trouble::told_to(move |error| {
+        // That the first connection cannot be made is the command's failure, and said so.
+        let is_first = matches!(error, ClientError::Connect { .. }) && !connected.load(Ordering::Relaxed);
+        connected.store(!is_first, Ordering::Relaxed);
+        if !is_first && !troubled.swap(true, Ordering::Relaxed) {
+            use std::io::Write;
+            // A stderr that is gone hears nothing; the events still count.
+            let _ = writeln!(anstream::stderr(), "{error}; trying again until the server is back");
+        }
+    })
+}
+
+/// What ends a watch from outside: Ctrl-C, SIGTERM, or that nobody reads stdout any more.
+struct Ends {
+    interrupt: Signal,
+    terminate: Signal,
+    look: tokio::time::Interval,
+}
+
+impl Ends {
+    fn new() -> std::io::Result<Self> {
+        let (interrupt, terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        Ok(Self { interrupt, terminate, look: tokio::time::interval(LOOK_EVERY) })
+    }
+
+    /// Waits until one of them happens. Given up, nothing is lost.
+    async fn asked(&mut self) {
+        loop {
+            tokio::select! {
+                _ = self.interrupt.recv() => return,
+                _ = self.terminate.recv() => return,
+                _ = self.look.tick() => {
+                    if is_closed() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Has whoever read our stdout hung up?
+fn is_closed() -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let stdout = std::io::stdout();
+    let mut asked = [PollFd::new(&stdout, PollFlags::empty())];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    // What cannot be asked about, as a file, is never closed by somebody else.
+    poll(&mut asked, Some(&at_once)).is_ok() && asked[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
+}
+
+/// Is an event done with?
+enum Handled {
+    Yes,
+    /// It is, and this is to end.
+    Last,
+    /// This was to end before it was.
+    NotYet,
+}
+
+/// What is done with each event.
+enum Teller {
+    Run(Box<Hook>),
+    Print { format: Format, hook: Box<Hook> },
+}
+
+impl Teller {
+    fn new(session: &Session, args: &Watch, client: Client) -> Done<Self> {
+        let style = &session.options.style;
+        let command = args.exec.clone().unwrap_or_default();
+        let hook = Box::new(Hook::new(client, command, style.prefix.clone(), args.on_failure));
+        if args.exec.is_some() {
+            return Ok(Self::Run(hook));
+        }
+        if style.format == Format::Table {
+            print(line::HEAD)?;
+        }
+        Ok(Self::Print { format: style.format, hook })
+    }
+
+    async fn tell(&mut self, event: &Value, ends: &mut Ends) -> Done<Handled> {
+        match self {
+            Self::Run(hook) => return hook.run(event, ends).await,
+            Self::Print { format: Format::Table, .. } => print(&line::of(event))?,
+            Self::Print { format: Format::Env, hook } => {
+                let variables = hook.variables(event).await?;
+                print(&(super::output::env::assignments(&variables) + "\n"))?;
+            }
+            Self::Print { .. } => print(&format!("{event}\n"))?,
+        }
+        Ok(Handled::Yes)
+    }
+}

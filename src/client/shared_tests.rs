@@ -1,0 +1,339 @@
+//! The client against listeners that answer as they like.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::json;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::*;
+use crate::client::{ClientError, Options};
+
+/// What a listener does with a request on its `connection`th connection.
+enum Does {
+    Answers(Value),
+    Refuses(Value),
+    /// Says this about the connection, and hangs up.
+    Ends(Value),
+    HangsUp,
+    Nothing,
+}
+
+/// What a listener was asked: connection, method, params.
+type Heard = Arc<Mutex<Vec<(usize, String, Value)>>>;
+
+async fn listener(does: impl Fn(usize, &str, &Value) -> Does + Send + Sync + 'static) -> (String, Heard) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (heard, does) = (Heard::default(), Arc::new(does));
+    let said = heard.clone();
+    tokio::spawn(async move {
+        for connection in 0.. {
+            let (stream, _) = listener.accept().await.unwrap();
+            tokio::spawn(serve(stream, connection, said.clone(), does.clone()));
+        }
+    });
+    (address, heard)
+}
+
+async fn serve(stream: TcpStream, connection: usize, heard: Heard, does: Arc<impl Fn(usize, &str, &Value) -> Does>) {
+    let (read, mut write) = stream.into_split();
+    let mut lines = BufReader::new(read).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        let request: Value = serde_json::from_str(&line).unwrap();
+        let method = request["method"].as_str().unwrap().to_owned();
+        let what = does(connection, &method, &request["params"]);
+        heard.lock().unwrap().push((connection, method, request["params"].clone()));
+        let id = &request["id"];
+        let (answer, ends) = match what {
+            Does::Answers(result) => (json!({"jsonrpc": "2.0", "id": id, "result": result}), false),
+            Does::Refuses(error) => (json!({"jsonrpc": "2.0", "id": id, "error": error}), false),
+            Does::Ends(error) => (json!({"jsonrpc": "2.0", "id": null, "error": error}), true),
+            Does::HangsUp => return,
+            Does::Nothing => continue,
+        };
+        write.write_all(format!("{answer}\n").as_bytes()).await.unwrap();
+        if ends {
+            return;
+        }
+    }
+}
+
+fn refusal(kind: &str, mut data: Value) -> Value {
+    data["kind"] = json!(kind);
+    json!({"code": -32000, "message": kind, "data": data})
+}
+
+fn members(object: Value) -> Map<String, Value> {
+    object.as_object().cloned().unwrap()
+}
+
+fn methods(heard: &Heard) -> Vec<String> {
+    heard.lock().unwrap().iter().map(|(_, method, _)| method.clone()).collect()
+}
+
+const RELEASE: &str = r#"{"network": "lan", "owner": "a"}"#;
+
+fn release() -> Map<String, Value> {
+    serde_json::from_str(RELEASE).unwrap()
+}
+
+#[tokio::test]
+async fn what_was_put_off_is_asked_again_until_it_is_carried_out() {
+    for error in [
+        refusal("not_ready", json!({"retry_after_ms": 1})),
+        refusal("overloaded", json!({"retry_after_ms": 1})),
+        refusal("rate_limited", json!({})),
+        refusal("unavailable", json!({"applied": false})),
+    ] {
+        let tries = AtomicUsize::new(0);
+        let (address, heard) = listener(move |_, _, _| match tries.fetch_add(1, Ordering::Relaxed) {
+            0..5 => Does::Refuses(error.clone()),
+            _ => Does::Answers(json!({"released": []})),
+        })
+        .await;
+        let client = Client::new([address], Options::default());
+        client.call("ip.release", release()).await.unwrap();
+        assert_eq!(heard.lock().unwrap().len(), 6);
+    }
+}
+
+#[tokio::test]
+async fn a_lost_release_is_not_repeated_and_reported_unknown_but_one_by_generation_is_repeated() {
+    let (address, heard) = listener(|connection, method, params| match (connection, method) {
+        (0, "ip.release") if params.get("if_generation").is_some() => Does::HangsUp,
+        (0, _) => Does::Nothing,
+        _ => Does::Answers(params.clone()),
+    })
+    .await;
+    let client = Client::new([address], Options::default());
+    let guarded = members(json!({"network": "lan", "address": "10.0.0.5", "if_generation": 4}));
+    let grant = members(json!({"network": "lan", "owner": "b"}));
+    let (plain, grant, guarded) = tokio::join!(
+        client.call("ip.release", release()),
+        client.call("ip.allocate", grant),
+        client.call("ip.release", guarded),
+    );
+    let Err(ClientError::Unknown { method, look, .. }) = plain else { panic!("{plain:?}") };
+    assert_eq!(method, "ip.release");
+    assert!(look.contains("ip.get"), "{look}");
+    assert_eq!((grant.unwrap()["owner"].clone(), guarded.unwrap()["if_generation"].clone()), (json!("b"), json!(4)));
+    assert_eq!(methods(&heard), ["ip.release", "ip.allocate", "ip.release", "ip.allocate", "ip.release"]);
+}
+
+#[tokio::test]
+async fn a_refusal_of_a_repeat_that_the_first_try_may_have_caused_is_reported_unknown() {
+    let (address, _) = listener(|connection, _, _| match connection {
+        0 => Does::HangsUp,
+        _ => Does::Refuses(refusal("conflict", json!({}))),
+    })
+    .await;
+    let client = Client::new([address], Options::default());
+    let change = members(json!({"network": "lan", "set": {"name": "office"}, "if_version": 4}));
+    let error = client.call("network.update", change).await.unwrap_err();
+    let ClientError::Unknown { cause, .. } = &error else { panic!("{error:?}") };
+    assert_eq!(cause.kind(), "conflict");
+    // Asked for the first time, a refusal is an answer.
+    let change = members(json!({"network": "lan", "set": {"name": "office"}, "if_version": 4}));
+    assert_eq!(client.call("network.update", change).await.unwrap_err().kind(), "conflict");
+}
+
+#[tokio::test]
+async fn calls_are_sent_in_the_order_first_polled_and_over_a_new_connection_again() {
+    let (address, heard) = listener(|connection, _, params| match (connection, params["n"].as_u64().unwrap()) {
+        (0, 29) => Does::HangsUp,
+        (0, _) => Does::Nothing,
+        _ => Does::Answers(params["n"].clone()),
+    })
+    .await;
+    let client = Client::new([address], Options::default());
+    let mut calls = tokio::task::JoinSet::new();
+    // They are first polled in this order: each notes when it is.
+    for n in 0..60u64 {
+        let client = client.clone();
+        calls.spawn(async move { client.call("ip.update", members(json!({"network": "lan", "n": n}))).await.unwrap() });
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(calls.join_all().await.len(), 60);
+    let heard = heard.lock().unwrap();
+    let on = |connection: usize| -> Vec<u64> {
+        let there = heard.iter().filter(|(number, _, _)| *number == connection);
+        there.map(|(_, _, params)| params["n"].as_u64().unwrap()).collect()
+    };
+    assert_eq!(on(0), (0..30).collect::<Vec<_>>());
+    assert_eq!(on(1), (0..60).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_line_that_is_too_long_ends_only_its_own_call() {
+    let (address, _) = listener(|connection, _, params| match (connection, params["note"].as_str().unwrap().len()) {
+        (0, 1_000..) => Does::Ends(refusal("line_too_long", json!({}))),
+        (0, _) => Does::Nothing,
+        _ => Does::Answers(json!({})),
+    })
+    .await;
+    let client = Client::new([address], Options::default());
+    let ask = |length: usize| members(json!({"network": "lan", "owner": "a", "note": "x".repeat(length)}));
+    let (short, long) = tokio::join!(client.call("ip.allocate", ask(10)), client.call("ip.allocate", ask(2_000)));
+    assert_eq!((short.unwrap(), long.unwrap_err().kind()), (json!({}), "line_too_long"));
+}
+
+#[tokio::test]
+async fn a_client_that_is_turned_away_comes_again_also_with_what_may_not_be_repeated() {
+    let (address, _) = listener(|connection, _, _| match connection {
+        0..3 => Does::Ends(refusal("overloaded", json!({"retry_after_ms": 1}))),
+        _ => Does::Answers(json!({"released": ["10.0.0.5"]})),
+    })
+    .await;
+    let client = Client::new([address], Options::default());
+    assert_eq!(client.call("ip.release", release()).await.unwrap()["released"], json!(["10.0.0.5"]));
+}
+
+#[tokio::test]
+async fn each_connection_logs_in_before_its_first_call() {
+    let (address, heard) = listener(|connection, method, _| match (connection, method) {
+        (_, "auth.login") => Does::Answers(json!({})),
+        (0, _) => Does::HangsUp,
+        _ => Does::Answers(json!("pong")),
+    })
+    .await;
+    let options = Options { token: Some("secret".to_owned()), ..Options::default() };
+    Client::new([address], options).call("server.ping", Map::new()).await.unwrap();
+    let heard = heard.lock().unwrap();
+    let told: Vec<(usize, &str)> = heard.iter().map(|(number, method, _)| (*number, method.as_str())).collect();
+    assert_eq!(told, [(0, "auth.login"), (0, "server.ping"), (1, "auth.login"), (1, "server.ping")]);
+    assert_eq!(heard[0].2, json!({"token": "secret"}));
+}
+
+#[tokio::test]
+async fn who_may_not_log_in_is_told_at_once() {
+    let (address, _) = listener(|_, _, _| Does::Refuses(refusal("unauthenticated", json!({})))).await;
+    let options = Options { token: Some("wrong".to_owned()), ..Options::default() };
+    let error = Client::new([address], options).call("server.ping", Map::new()).await.unwrap_err();
+    assert_eq!(error.kind(), "unauthenticated");
+}
+
+#[tokio::test]
+async fn where_nobody_listens_is_told_at_once_if_wished_and_else_the_next_address_is_asked() {
+    let (address, _) = listener(|_, _, _| Does::Answers(json!("pong"))).await;
+    let options = Options { wait_for_server: false, ..Options::default() };
+    let error = Client::new(["127.0.0.1:1"], options.clone()).call("server.ping", Map::new()).await.unwrap_err();
+    assert!(matches!(error, ClientError::Connect { .. }), "{error:?}");
+    let client = Client::new(["127.0.0.1:1".to_owned(), address], options);
+    assert_eq!(client.call("server.ping", Map::new()).await.unwrap(), json!("pong"));
+    // With the default it tries until its time is over, and says why.
+    let options = Options { timeout: Duration::from_millis(100), ..Options::default() };
+    let error = Client::new(["127.0.0.1:1"], options).call("server.ping", Map::new()).await.unwrap_err();
+    assert!(matches!(error, ClientError::Connect { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_redirect_is_followed_remembered_and_forgotten_when_nobody_answers_there() {
+    let owner_asked = Arc::new(AtomicUsize::new(0));
+    let counted = owner_asked.clone();
+    let (owner, _) = listener(move |_, method, _| {
+        let is_call = method != "session.set";
+        match if is_call { counted.fetch_add(1, Ordering::Relaxed) } else { 0 } {
+            // The third call finds it dying.
+            2 => Does::HangsUp,
+            _ => Does::Answers(json!("owner")),
+        }
+    })
+    .await;
+    let first_asked = Arc::new(AtomicUsize::new(0));
+    let (counted, there) = (first_asked.clone(), owner.clone());
+    let (first, _) = listener(move |_, method, _| match method {
+        "session.set" => Does::Answers(json!({"redirect": true})),
+        _ => match counted.fetch_add(1, Ordering::Relaxed) {
+            0 => Does::Refuses(refusal("moved", json!({"node": "b", "address": there}))),
+            _ => Does::Answers(json!("first")),
+        },
+    })
+    .await;
+    let client = Client::new([first], Options { redirect: true, ..Options::default() });
+    let ask = || members(json!({"network": "lan", "owner": "a"}));
+    assert_eq!(client.call("ip.allocate", ask()).await.unwrap(), json!("owner"));
+    assert_eq!(client.call("ip.allocate", ask()).await.unwrap(), json!("owner"));
+    assert_eq!(first_asked.load(Ordering::Relaxed), 1, "the route is remembered");
+    // What was lost with the owner is asked at home, which serves by now.
+    assert_eq!(client.call("ip.allocate", ask()).await.unwrap(), json!("first"));
+    assert_eq!(owner_asked.load(Ordering::Relaxed), 3);
+}
+
+#[tokio::test]
+async fn nodes_that_send_a_client_in_a_circle_are_asked_until_its_time_is_over() {
+    let (first, _) = listener(|_, method, _| match method {
+        "session.set" => Does::Answers(json!({})),
+        _ => Does::Refuses(refusal("moved", json!({"node": "b"}))),
+    })
+    .await;
+    let options = Options { redirect: true, timeout: Duration::from_secs(1), ..Options::default() };
+    let error =
+        Client::new([first], options).call("ip.get", members(json!({"address": "10.0.0.1"}))).await.unwrap_err();
+    assert_eq!(error.kind(), "moved");
+}
+
+#[tokio::test]
+async fn a_connection_that_shows_no_sign_of_life_is_given_up() {
+    let (address, heard) = listener(|connection, _, _| match connection {
+        0 => Does::Nothing,
+        _ => Does::Answers(json!("here")),
+    })
+    .await;
+    let client = Client::new([address], Options { silence: Duration::from_millis(40), ..Options::default() });
+    assert_eq!(client.call("server.info", Map::new()).await.unwrap(), json!("here"));
+    assert_eq!(methods(&heard)[..2], ["server.info", "server.ping"]);
+}
+
+#[tokio::test]
+async fn a_slow_answer_is_waited_for_as_long_as_the_server_shows_that_it_lives() {
+    let pings = Arc::new(AtomicUsize::new(0));
+    let counted = pings.clone();
+    let (address, heard) = listener(move |_, method, _| match method {
+        "server.ping" if counted.fetch_add(1, Ordering::Relaxed) >= 3 => Does::HangsUp,
+        "server.ping" => Does::Answers(json!("pong")),
+        _ => Does::Nothing,
+    })
+    .await;
+    let client = Client::new([address], Options { silence: Duration::from_millis(500), ..Options::default() });
+    let lost = client.call("scope.release", members(json!({"scope": "s"}))).await.unwrap_err();
+    // Not before the server hung up.
+    assert!(matches!(&lost, ClientError::Unknown { cause, .. } if cause.to_string().contains("closed")), "{lost:?}");
+    assert_eq!(methods(&heard), ["scope.release", "server.ping", "server.ping", "server.ping", "server.ping"]);
+}
+
+#[tokio::test]
+async fn a_call_that_is_given_up_is_forgotten_and_the_next_is_served() {
+    let (address, _) = listener(|_, method, _| match method {
+        "ip.get" => Does::Nothing,
+        _ => Does::Answers(json!("pong")),
+    })
+    .await;
+    let client = Client::new([address], Options { timeout: Duration::from_millis(500), ..Options::default() });
+    let error = client.call("ip.get", members(json!({"address": "10.0.0.1"}))).await.unwrap_err();
+    assert!(matches!(error, ClientError::TimedOut { .. }), "{error:?}");
+    assert!(!client.shared.table().is_needed());
+    assert_eq!(client.call("server.ping", Map::new()).await.unwrap(), json!("pong"));
+}
+
+#[tokio::test]
+async fn what_is_about_one_connection_is_not_called() {
+    let client = Client::new(["127.0.0.1:1"], Options::default());
+    for method in ["events.watch", "events.unwatch", "session.set"] {
+        let error = client.call(method, Map::new()).await.unwrap_err();
+        assert!(matches!(error, ClientError::NotForClient { .. }), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_is_gone_leaves_no_connection() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = Client::new([listener.local_addr().unwrap().to_string()], Options::default());
+    let asked = tokio::spawn(async move { client.call("server.ping", Map::new()).await });
+    let (stream, _) = listener.accept().await.unwrap();
+    let mut lines = BufReader::new(stream).lines();
+    assert!(lines.next_line().await.unwrap().is_some());
+    asked.abort();
+    // The end of input, or a reset.
+    assert!(!matches!(lines.next_line().await, Ok(Some(_))));
+}

@@ -1,0 +1,526 @@
+//! The calls of a client that are not answered, the connections they are under way on, and what is to be done next.
+//!
+//! ```text
+//!            begin          dispatch                    answered
+//!  call ──▶ Queued ──────────────────────▶ Sent(link) ──────────▶ the caller
+//!             ▲  ▲                            │  │ moved, lost and safe to repeat
+//!             │  └────────────────────────────┘──┘
+//!             └──── Delayed ◀─── not now (`not_ready`, …)
+//! ```
+//!
+//! A state machine without I/O, under one lock: whoever changes something dispatches what can be sent now, and carries
+//! out the [`Todo`]s outside of the lock. Owned by `client`.
+//!
+//! Order: what is queued is sent in the order of its numbers. A call is sent on a connection only when no earlier call that
+//! it must not overtake is queued, or unanswered on another connection. Delayed ones, and those that wait on the server's
+//! side, stand in nobody's way.
+//!
+//! Review notes: is there a way for a call to be neither queued, nor sent on a live link, nor delayed with a timer?
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value};
+use tokio::sync::{mpsc, oneshot};
+
+use super::asked::{Asked, Next};
+use super::line::Answer;
+use super::routes::Routes;
+use super::{ClientError, backoff};
+use crate::limits::IN_FLIGHT_REQUESTS_MAX;
+
+/// Calls in flight on one connection: one less than the server reads, so that a ping always gets through.
+const IN_FLIGHT_MAX: usize = IN_FLIGHT_REQUESTS_MAX - 1;
+/// A connection over which so many calls in a row were put off is left for the next address.
+const PUT_OFF_MAX: u32 = 3;
+/// Redirects that one call follows at once; then it waits before each.
+const HOPS_MAX: u32 = 4;
+/// Number of the ping that asks for a sign of life. Calls begin at 1.
+pub(super) const PING: u64 = 0;
+
+/// Where a call is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// To be sent as soon as it may.
+    Queued,
+    /// Under way on this link.
+    Sent(u64),
+    /// A timer will queue it.
+    Delayed,
+}
+
+#[derive(Debug)]
+struct Entry {
+    asked: Asked,
+    stage: Stage,
+    reply: oneshot::Sender<Answer>,
+    /// An earlier try may have taken effect.
+    in_doubt: bool,
+    /// Why it is still trying.
+    last: Option<ClientError>,
+    tries: u32,
+    hops: u32,
+}
+
+/// A connection as the table knows it.
+#[derive(Debug)]
+struct Link {
+    /// Where it leads; empty as long as the way home is looked for.
+    address: String,
+    /// None: it is being made.
+    up: Option<Up>,
+    /// Unanswered there, those included that nobody waits for any more: the server counts them too.
+    sent: BTreeSet<u64>,
+    /// Calls put off in a row.
+    put_off: u32,
+    /// Whether anything was ever answered.
+    answered: bool,
+    heard: Instant,
+}
+
+/// What a live connection is used by. Dropped, it is closed.
+#[derive(Debug)]
+pub(super) struct Up {
+    pub lines: mpsc::Sender<Vec<u8>>,
+    /// The socket once more, for how it is closed.
+    pub socket: Option<socket2::Socket>,
+    pub tasks: Vec<tokio::task::AbortHandle>,
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(tokio::task::AbortHandle::abort);
+    }
+}
+
+/// What is to be done outside of the lock.
+#[derive(Debug)]
+pub(super) enum Todo {
+    /// Make link `link`, home or to an address.
+    Connect { link: u64, to: Option<String> },
+    /// Queue the call after this time.
+    Wake { call: u64, after: Duration },
+    /// Tell why a call goes on trying.
+    Tell(ClientError),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Table {
+    addresses: usize,
+    redirect: bool,
+    entries: BTreeMap<u64, Entry>,
+    queued: BTreeSet<u64>,
+    links: BTreeMap<u64, Link>,
+    home: Option<u64>,
+    /// Which of the addresses is asked next for the way home.
+    at: usize,
+    /// Connections in a row that ended before they answered anything.
+    failures: u32,
+    was_connected: bool,
+    routes: Routes,
+    last_call: u64,
+    last_link: u64,
+    trouble: Option<ClientError>,
+}
+
+impl Table {
+    pub(super) fn new(addresses: usize, redirect: bool) -> Self {
+        Self {
+            addresses,
+            redirect,
+            entries: BTreeMap::new(),
+            queued: BTreeSet::new(),
+            links: BTreeMap::new(),
+            home: None,
+            at: 0,
+            failures: 0,
+            was_connected: false,
+            routes: Routes::default(),
+            last_call: PING,
+            last_link: 0,
+            trouble: None,
+        }
+    }
+
+    /// A call that is polled for the first time: its number, and where its answer comes.
+    ///
+    /// # Errors
+    /// What cannot be sent at all.
+    pub(super) fn begin(
+        &mut self,
+        method: &str,
+        params: &Map<String, Value>,
+    ) -> Result<(u64, oneshot::Receiver<Answer>), ClientError> {
+        let asked = Asked::new(self.last_call + 1, method, params)?;
+        self.last_call += 1;
+        let (reply, answer) = oneshot::channel();
+        let stage = Stage::Queued;
+        let entry = Entry { asked, stage, reply, in_doubt: false, last: None, tries: 0, hops: 0 };
+        self.entries.insert(self.last_call, entry);
+        self.queued.insert(self.last_call);
+        Ok((self.last_call, answer))
+    }
+
+    /// Nobody waits for it any more.
+    pub(super) fn forget(&mut self, call: u64) {
+        self.queued.remove(&call);
+        if let Some(Entry { stage: Stage::Sent(link), asked, .. }) = self.entries.remove(&call)
+            && asked.waits
+        {
+            self.note_waits(link);
+        }
+    }
+
+    /// What is known of a call whose time is over.
+    pub(super) fn give_up(&mut self, call: u64, seconds: u64) -> ClientError {
+        let Some(entry) = self.entries.get(&call) else {
+            return ClientError::Lost { cause: super::CLOSED.to_owned() };
+        };
+        if entry.in_doubt || matches!(entry.stage, Stage::Sent(_)) {
+            return entry.asked.timed_out(seconds);
+        }
+        let known = entry.last.clone().or_else(|| self.trouble.clone());
+        known.unwrap_or_else(|| ClientError::Connect {
+            address: self.home.and_then(|home| self.links.get(&home)).map_or_else(String::new, |it| it.address.clone()),
+            cause: format!("no answer within {seconds} s"),
+        })
+    }
+
+    /// Its timer has run down.
+    pub(super) fn due(&mut self, call: u64) {
+        if let Some(entry) = self.entries.get_mut(&call).filter(|entry| entry.stage == Stage::Delayed) {
+            entry.stage = Stage::Queued;
+            self.queued.insert(call);
+        }
+    }
+
+    /// Something is waited for.
+    pub(super) fn is_needed(&self) -> bool {
+        !self.entries.is_empty()
+    }
+
+    /// The address to be tried next for the way home.
+    pub(super) fn at(&self) -> usize {
+        self.at % self.addresses.max(1)
+    }
+
+    /// Connections in a row that were of no use.
+    pub(super) fn failures(&self) -> u32 {
+        self.failures
+    }
+
+    /// Was any connection ever made?
+    pub(super) fn was_connected(&self) -> bool {
+        self.was_connected
+    }
+
+    /// A link is made. It is dropped where it is not wanted any more.
+    pub(super) fn connected(&mut self, link: u64, address: &str, up: Up, now: Instant) {
+        let Some(it) = self.links.get_mut(&link) else { return };
+        address.clone_into(&mut it.address);
+        (it.up, it.heard) = (Some(up), now);
+        (self.was_connected, self.trouble) = (true, None);
+    }
+
+    /// An address on the way home did not answer: the next one is tried.
+    pub(super) fn not_home(&mut self, error: &ClientError) {
+        self.at = self.at.wrapping_add(1);
+        self.trouble = Some(error.clone());
+        for call in &self.queued {
+            if let Some(entry) = self.entries.get_mut(call) {
+                entry.last = Some(error.clone());
+            }
+        }
+    }
+
+    /// Nobody waits for this link, or it cannot be made: whoever is queued for it goes home.
+    pub(super) fn not_connected(&mut self, link: u64) {
+        let Some(it) = self.links.remove(&link) else { return };
+        self.routes.forget_address(&it.address);
+        self.home = self.home.filter(|&home| home != link);
+    }
+
+    /// Every call that is not under way ends with this.
+    pub(super) fn fail_queued(&mut self, error: &ClientError) {
+        for call in std::mem::take(&mut self.queued) {
+            if let Some(entry) = self.entries.remove(&call) {
+                let error = if entry.in_doubt { entry.asked.unknown(error.clone()) } else { error.clone() };
+                let _ = entry.reply.send(Err(error));
+            }
+        }
+    }
+
+    /// Something was read from a link.
+    pub(super) fn heard(&mut self, link: u64, now: Instant) {
+        if let Some(link) = self.links.get_mut(&link) {
+            link.heard = now;
+        }
+    }
+
+    /// How long a link has said nothing, and whether anything is due there. None: it is no more.
+    pub(super) fn silence(&self, link: u64, now: Instant) -> Option<(Duration, bool)> {
+        let link = self.links.get(&link)?;
+        Some((now.saturating_duration_since(link.heard), !link.sent.is_empty()))
+    }
+
+    /// Asks a link for a sign of life. Where even that cannot be sent it is not heard either.
+    pub(super) fn ping(&self, link: u64, line: Vec<u8>) {
+        if let Some(up) = self.links.get(&link).and_then(|link| link.up.as_ref()) {
+            let _ = up.lines.try_send(line);
+        }
+    }
+
+    /// A call is answered.
+    pub(super) fn answered(&mut self, link: u64, call: u64, answer: Answer, now: Instant) -> Vec<Todo> {
+        let Some(it) = self.links.get_mut(&link) else { return Vec::new() };
+        it.heard = now;
+        let first = !std::mem::replace(&mut it.answered, true);
+        if !it.sent.remove(&call) {
+            return Vec::new();
+        }
+        if first {
+            self.failures = 0;
+        }
+        let mut todo = Vec::new();
+        let waits = self.entries.get(&call).is_some_and(|entry| entry.asked.waits);
+        match answer {
+            Ok(result) => {
+                it.put_off = 0;
+                if let Some(entry) = self.entries.remove(&call) {
+                    // Nobody waits any more where the call was given up meanwhile.
+                    let _ = entry.reply.send(Ok(result));
+                }
+            }
+            Err(error) => self.refused(link, call, error, &mut todo),
+        }
+        if waits {
+            self.note_waits(link);
+        }
+        self.drop_idle(link);
+        todo
+    }
+
+    /// A call is answered by an error.
+    fn refused(&mut self, link: u64, call: u64, error: ClientError, todo: &mut Vec<Todo>) {
+        let Some(entry) = self.entries.get_mut(&call) else { return };
+        let next = entry.asked.next(&error, entry.tries);
+        match next {
+            Next::Deliver | Next::Unknown => {
+                if let Some(it) = self.links.get_mut(&link) {
+                    it.put_off = 0;
+                }
+                let Some(entry) = self.entries.remove(&call) else { return };
+                let error = match next {
+                    Next::Unknown => entry.asked.unknown(error),
+                    _ if entry.in_doubt => entry.asked.refused_again(error),
+                    _ => error,
+                };
+                let _ = entry.reply.send(Err(error));
+            }
+            Next::Later(after) | Next::Repeat(after) => {
+                entry.in_doubt |= matches!(next, Next::Repeat(_));
+                self.put_off(link);
+                self.delay(call, error, after, todo);
+            }
+            Next::Elsewhere(address) => {
+                entry.hops += 1;
+                let hops = entry.hops;
+                let route = entry.asked.touches.route().map(str::to_owned);
+                let here = self.links.get(&link).map(|link| link.address.clone()).unwrap_or_default();
+                match (route, address.filter(|address| *address != here)) {
+                    (Some(route), Some(address)) if hops <= HOPS_MAX => {
+                        self.routes.learn(&route, &address);
+                        entry.stage = Stage::Queued;
+                        entry.last = Some(error);
+                        self.queued.insert(call);
+                    }
+                    // The node that was named is not known yet, or they send us in a circle: it changes hands just now.
+                    (route, _) => {
+                        route.iter().for_each(|route| self.routes.forget(route));
+                        self.delay(call, error, backoff::wait(hops), todo);
+                    }
+                }
+            }
+        }
+    }
+
+    fn delay(&mut self, call: u64, error: ClientError, after: Duration, todo: &mut Vec<Todo>) {
+        let Some(entry) = self.entries.get_mut(&call) else { return };
+        entry.tries += 1;
+        entry.stage = Stage::Delayed;
+        todo.push(Todo::Tell(error.clone()));
+        entry.last = Some(error);
+        todo.push(Todo::Wake { call, after });
+    }
+
+    /// Another address may do better: what is under way stays where it is, what comes goes there.
+    fn put_off(&mut self, link: u64) {
+        let Some(it) = self.links.get_mut(&link) else { return };
+        it.put_off += 1;
+        if self.home == Some(link) && self.addresses > 1 && it.put_off >= PUT_OFF_MAX {
+            self.home = None;
+            self.at = self.at.wrapping_add(1);
+        }
+        let address = it.address.clone();
+        if self.home != Some(link) {
+            self.routes.forget_address(&address);
+        }
+    }
+
+    /// A link that nobody is sent to any more is closed once everything there is answered.
+    fn drop_idle(&mut self, link: u64) {
+        let Some(it) = self.links.get(&link).filter(|it| it.sent.is_empty() && self.home != Some(link)) else { return };
+        if !self.routes.lead_to(&it.address) {
+            self.links.remove(&link);
+        }
+    }
+
+    /// A link that was not used for a while is closed, before the server does.
+    pub(super) fn close_unused(&mut self, link: u64) {
+        if self.links.get(&link).is_some_and(|it| it.sent.is_empty()) {
+            self.not_connected(link);
+        }
+    }
+
+    /// A link has ended.
+    pub(super) fn ended(&mut self, link: u64, reason: &ClientError) -> Vec<Todo> {
+        let Some(it) = self.links.remove(&link) else { return Vec::new() };
+        if self.home == Some(link) {
+            self.home = None;
+            self.at = self.at.wrapping_add(1);
+            self.failures = if it.answered { 0 } else { self.failures.saturating_add(1) };
+        }
+        self.routes.forget_address(&it.address);
+        let length = |call: &u64| self.entries.get(call).map_or(0, |entry| entry.asked.line.len());
+        let longest = it.sent.iter().copied().max_by_key(length);
+        let too_long = reason.kind() == "line_too_long";
+        let lost = ClientError::Lost { cause: super::CLOSED.to_owned() };
+        let mut todo = vec![Todo::Tell(reason.clone())];
+        for &call in &it.sent {
+            // One line was too long, and it is among these; the others only lost their connection.
+            let error = if too_long && longest != Some(call) { &lost } else { reason };
+            let Some(entry) = self.entries.get_mut(&call) else { continue };
+            match entry.asked.next(error, entry.tries) {
+                Next::Repeat(after) if after.is_zero() => {
+                    (entry.in_doubt, entry.stage, entry.last) = (true, Stage::Queued, Some(error.clone()));
+                    self.queued.insert(call);
+                }
+                // Turned away: nothing was read.
+                Next::Later(after) => self.delay(call, error.clone(), after, &mut todo),
+                Next::Deliver | Next::Unknown | Next::Repeat(_) | Next::Elsewhere(_) => {
+                    let Some(entry) = self.entries.remove(&call) else { continue };
+                    let is_known = error.rpc().is_some() && !entry.in_doubt;
+                    let error = error.clone();
+                    let error = if is_known { error } else { entry.asked.lost(error) };
+                    let _ = entry.reply.send(Err(error));
+                }
+            }
+        }
+        todo
+    }
+
+    /// Sends what can be sent now, in order.
+    pub(super) fn dispatch(&mut self) -> Vec<Todo> {
+        let mut todo = Vec::new();
+        if !self.redirect {
+            while let Some(&call) = self.queued.first() {
+                if !self.send(call, &mut todo) {
+                    break;
+                }
+            }
+            return todo;
+        }
+        let queued: Vec<u64> = self.queued.iter().take(IN_FLIGHT_MAX).copied().collect();
+        for call in queued {
+            self.send(call, &mut todo);
+        }
+        todo
+    }
+
+    /// Sends a call, if it may be sent now.
+    fn send(&mut self, call: u64, todo: &mut Vec<Todo>) -> bool {
+        let Some(link) = self.link_for(call, todo) else { return false };
+        if self.would_overtake(call, link) {
+            return false;
+        }
+        let (Some(entry), Some(it)) = (self.entries.get_mut(&call), self.links.get_mut(&link)) else { return false };
+        let Some(up) = it.up.as_ref().filter(|_| it.sent.len() < IN_FLIGHT_MAX) else { return false };
+        if up.lines.try_send(entry.asked.line.clone()).is_err() {
+            // The connection is about to be told ended.
+            return false;
+        }
+        if it.sent.is_empty() {
+            // From now on an answer is due.
+            it.heard = Instant::now();
+        }
+        entry.stage = Stage::Sent(link);
+        let waits = entry.asked.waits;
+        it.sent.insert(call);
+        self.queued.remove(&call);
+        if waits {
+            self.note_waits(link);
+        }
+        true
+    }
+
+    /// The live link that a call goes to; one is begun where there is none.
+    fn link_for(&mut self, call: u64, todo: &mut Vec<Todo>) -> Option<u64> {
+        let entry = self.entries.get(&call)?;
+        let route = entry.asked.touches.route().filter(|_| self.redirect).and_then(|route| self.routes.of(route));
+        let home = self.home.and_then(|home| self.links.get(&home));
+        let to = route.filter(|&route| home.is_none_or(|home| home.address != route)).map(str::to_owned);
+        let known = match &to {
+            None => self.home,
+            Some(address) => self
+                .links
+                .iter()
+                .find(|(link, it)| Some(**link) != self.home && it.address == *address && it.put_off < PUT_OFF_MAX)
+                .map(|(link, _)| *link),
+        };
+        match known {
+            Some(link) => self.links.get(&link)?.up.is_some().then_some(link),
+            None => {
+                self.last_link += 1;
+                let address = to.clone().unwrap_or_default();
+                let (sent, heard) = (BTreeSet::new(), Instant::now());
+                let it = Link { address, up: None, sent, put_off: 0, answered: false, heard };
+                self.links.insert(self.last_link, it);
+                if to.is_none() {
+                    self.home = Some(self.last_link);
+                }
+                todo.push(Todo::Connect { link: self.last_link, to });
+                None
+            }
+        }
+    }
+
+    /// Is there an earlier call that it must not overtake, and would on this link?
+    fn would_overtake(&self, call: u64, link: u64) -> bool {
+        let Some(entry) = self.entries.get(&call) else { return false };
+        // On one link the order of sending is the order.
+        let elsewhere = self.links.iter().any(|(other, it)| *other != link && !it.sent.is_empty());
+        if !elsewhere && self.queued.first() == Some(&call) {
+            return false;
+        }
+        self.entries.range(..call).any(|(_, earlier)| {
+            let stands = match earlier.stage {
+                Stage::Queued => true,
+                Stage::Sent(other) => other != link && !earlier.asked.waits,
+                Stage::Delayed => false,
+            };
+            stands && earlier.asked.touches.conflicts(&entry.asked.touches)
+        })
+    }
+
+    /// As long as a call waits on the server's side, a connection that is closed in whatever way, that of a program that was
+    /// ended included, is *reset*: mere end of input is no hang-up, and the server would go on waiting and grant to nobody.
+    fn note_waits(&self, link: u64) {
+        let Some(it) = self.links.get(&link) else { return };
+        let waits = it.sent.iter().any(|call| self.entries.get(call).is_some_and(|entry| entry.asked.waits));
+        if let Some(socket) = it.up.as_ref().and_then(|up| up.socket.as_ref()) {
+            // Failing, the server learns it when it answers.
+            let _ = socket.set_linger(waits.then_some(Duration::ZERO));
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! How a connection of a client is made: the socket, then what is said before the first call (who asks, and whether it
+//! follows redirects).
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use tokio::io::{AsyncWriteExt, BufReader};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+
+use super::options::Options;
+use super::{ClientError, line, open, request_line};
+
+/// An address of several that does not answer in this time is passed over.
+const CONNECT_OF_SEVERAL_MAX: Duration = Duration::from_secs(5);
+
+/// A connection on which everything is said that comes before a call.
+#[derive(Debug)]
+pub(super) struct Made {
+    pub reader: BufReader<OwnedReadHalf>,
+    pub writer: OwnedWriteHalf,
+    pub socket: Option<socket2::Socket>,
+}
+
+/// Connects to one of so many addresses.
+///
+/// # Errors
+/// [`ClientError::Connect`], or what the server says against who asks.
+pub(super) async fn make(address: &str, of: usize, options: &Options) -> Result<Made, ClientError> {
+    let limit = if of > 1 { options.timeout.min(CONNECT_OF_SEVERAL_MAX) } else { options.timeout };
+    let stream = open(address, limit).await?;
+    let socket = socket2::SockRef::from(&stream).try_clone().ok();
+    let (read, writer) = stream.into_split();
+    let mut made = Made { reader: line::reader(read), writer, socket };
+    let mut asks = Vec::new();
+    if let Some(token) = &options.token {
+        asks.push(("auth.login", json!({ "token": token })));
+    }
+    if options.redirect {
+        asks.push(("session.set", json!({ "redirect": true })));
+    }
+    for (method, params) in asks {
+        let params = params.as_object().cloned().unwrap_or_default();
+        match tokio::time::timeout(limit, made.ask(1, method, &params)).await {
+            Ok(answer) => drop(answer?),
+            Err(_) => {
+                let cause = format!("no answer to `{method}` within {} s", limit.as_secs());
+                return Err(ClientError::Connect { address: address.to_owned(), cause });
+            }
+        }
+    }
+    Ok(made)
+}
+
+impl Made {
+    /// Asks, and waits for the next line, which must be the answer.
+    ///
+    /// # Errors
+    /// The refusal; or what ended the connection.
+    pub(super) async fn ask(
+        &mut self,
+        number: u64,
+        method: &str,
+        params: &Map<String, Value>,
+    ) -> Result<Value, ClientError> {
+        let line = request_line(number, method, params)?;
+        let lost = |error: std::io::Error| ClientError::Lost { cause: super::plain(&error) };
+        self.writer.write_all(&line).await.map_err(lost)?;
+        let mut message = line::next(&mut self.reader, &mut Vec::new()).await?;
+        let no_answer = || ClientError::Malformed { cause: "neither `result` nor `error`".to_owned() };
+        line::answer_of(&mut message).ok_or_else(no_answer)?
+    }
+}
+
+/// Is it worth while to go on looking for a way after this?
+pub(super) fn is_passing(error: &ClientError) -> bool {
+    match error {
+        ClientError::Connect { .. } | ClientError::Lost { .. } => true,
+        ClientError::Rpc(error) => {
+            matches!(error.kind.as_str(), "overloaded" | "not_ready" | "unavailable" | "rate_limited" | "moved")
+        }
+        ClientError::NotSent { .. }
+        | ClientError::TimedOut { .. }
+        | ClientError::Malformed { .. }
+        | ClientError::Unknown { .. }
+        | ClientError::NotForClient { .. } => false,
+    }
+}

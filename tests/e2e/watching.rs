@@ -1,0 +1,279 @@
+//! `allod watch`, against the real program: what it prints, what its commands are told, and how it ends.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::server::{Server, allod};
+
+/// Longest that a watch may take, on whatever machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A watch that is ended with its test.
+struct Watch {
+    child: Child,
+    lines: mpsc::Receiver<String>,
+    words: mpsc::Receiver<String>,
+}
+
+fn lines_of(stream: impl Read + Send + 'static) -> mpsc::Receiver<String> {
+    let (sender, lines) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(stream).lines().map_while(Result::ok) {
+            let _ = sender.send(line);
+        }
+    });
+    lines
+}
+
+fn command(server: &Server, arguments: &[&str], directory: &Path) -> Command {
+    let mut command = Command::new(allod());
+    command.arg("watch").args(arguments).current_dir(directory).env("ALLOD_SERVER", server.address.to_string());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+impl Watch {
+    fn start(server: &Server, arguments: &[&str], directory: &Path) -> Self {
+        let mut child = command(server, arguments, directory).spawn().unwrap();
+        let (lines, words) = (lines_of(child.stdout.take().unwrap()), lines_of(child.stderr.take().unwrap()));
+        Self { child, lines, words }
+    }
+
+    #[track_caller]
+    fn line(&self) -> String {
+        self.lines.recv_timeout(PATIENCE).expect("a line is printed")
+    }
+
+    fn signal(&self, signal: &str) {
+        assert!(Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap().success());
+    }
+
+    /// How it ended, and what it said.
+    fn ended(mut self) -> (Option<i32>, Vec<String>) {
+        let words = self.words.iter().collect();
+        (self.child.wait().unwrap().code(), words)
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        // Both fail only where it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A watch that ends by itself.
+#[track_caller]
+fn watch(server: &Server, arguments: &[&str], directory: &Path) -> Output {
+    command(server, arguments, directory).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A server with a network, and the cursor before all that is granted there.
+fn served(directory: &Path) -> (Server, String) {
+    let server = Server::start(&directory.join("data"));
+    server.allod_ok(&["network", "create", "lan", "--subnet", "10.0.0.0/24,gateway=10.0.0.1,dhcp,dns=10.0.0.2"]);
+    let network: Value =
+        serde_json::from_str(&server.allod_ok(&["network", "get", "lan", "--format", "json"])).unwrap();
+    (server, network["cursor"].as_str().unwrap().to_owned())
+}
+
+fn allocate(server: &Server, owners: &[&str]) {
+    for owner in owners {
+        server.allod_ok(&["ip", "allocate", "lan", "--owner", owner]);
+    }
+}
+
+/// The cursor after `--since` in the last words.
+fn cursor_in(words: &str) -> String {
+    let (_, rest) = words.split_once("--since ").unwrap_or_else(|| panic!("{words}"));
+    rest.split([' ', '`']).next().unwrap().trim_matches('\'').to_owned()
+}
+
+#[test]
+fn events_are_lines_for_people_and_json_for_programs() {
+    let directory = tempfile::tempdir().unwrap();
+    let (server, since) = served(directory.path());
+    allocate(&server, &["web/0", "web/1"]);
+    server.allod_ok(&["ip", "release", "lan", "--owner", "web/0", "--reason", "TICKET-1", "--yes"]);
+    let printed = watch(&server, &["--network", "lan", "--since", &since, "--count", "3"], directory.path());
+    assert_eq!(printed.status.code(), Some(0), "{}", text(&printed.stderr));
+    let lines: Vec<String> =
+        text(&printed.stdout).lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    assert_eq!(lines[0], "TIME TYPE ADDRESS NETWORK OWNER");
+    assert!(lines[1].ends_with("Z granted 10.0.0.2 lan web/0"), "{lines:?}");
+    assert!(lines[3].ends_with("Z released 10.0.0.2 lan web/0 reason=TICKET-1"), "{lines:?}");
+    // What it says is where to go on.
+    let next = cursor_in(&text(&printed.stderr));
+    allocate(&server, &["web/2"]);
+    let printed = watch(&server, &["--since", &next, "--count", "1", "--format", "json"], directory.path());
+    let event: Value = serde_json::from_str(text(&printed.stdout).trim_end()).unwrap();
+    assert_eq!((&event["type"], &event["owner"]), (&"granted".into(), &"web/2".into()));
+    let printed = watch(&server, &["--since", &next, "--count", "1", "--format", "env"], directory.path());
+    assert!(text(&printed.stdout).contains("EVENT_OWNER='web/2'\n"), "{}", text(&printed.stdout));
+    assert!(text(&printed.stdout).contains("NETWORK_SUBNET_0='10.0.0.0/24'\n"), "{}", text(&printed.stdout));
+}
+
+#[test]
+fn a_watch_tells_from_now_on_and_ends_well_when_it_is_asked_to() {
+    let directory = tempfile::tempdir().unwrap();
+    let (server, _) = served(directory.path());
+    for signal in ["-INT", "-TERM"] {
+        let watch = Watch::start(&server, &["--scope", "shop", "--format", "json"], directory.path());
+        // It may not have begun yet: what is granted is told from some owner on, and then each.
+        let mut first = None;
+        for owner in 0..1_000 {
+            server.allod_ok(&[
+                "ip",
+                "allocate",
+                "lan",
+                "--owner",
+                &format!("{signal}/{}", owner % 100),
+                "--scope",
+                "shop",
+            ]);
+            server.allod_ok(&[
+                "ip",
+                "release",
+                "lan",
+                "--owner",
+                &format!("{signal}/{}", owner % 100),
+                "--scope",
+                "shop",
+            ]);
+            if let Ok(line) = watch.lines.try_recv() {
+                first = Some(line);
+                break;
+            }
+        }
+        let event: Value = serde_json::from_str(&first.expect("it begins")).unwrap();
+        assert_eq!(event["scope"], "shop");
+        watch.signal(signal);
+        let (code, words) = watch.ended();
+        assert_eq!(code, Some(0), "{words:?}");
+        assert!(
+            words.last().unwrap().starts_with("to go on from here: `allod watch --scope shop --since "),
+            "{words:?}"
+        );
+    }
+}
+
+#[test]
+fn a_watch_ends_when_nobody_reads_it_any_more() {
+    let directory = tempfile::tempdir().unwrap();
+    let (server, since) = served(directory.path());
+    allocate(&server, &["web/0"]);
+    let mut child = command(&server, &["--since", &since], directory.path()).spawn().unwrap();
+    let mut reader = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    reader.read_line(&mut line).unwrap();
+    // No event comes that it could fail to print.
+    drop(reader);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_command_is_run_for_each_event_in_order_with_the_event_in_its_environment() {
+    let directory = tempfile::tempdir().unwrap();
+    let (server, since) = served(directory.path());
+    allocate(&server, &["web/0", "web/1"]);
+    server.allod_ok(&["subnet", "add", "lan", "10.1.0.0/24"]);
+    server.allod_ok(&["ip", "release", "lan", "--owner", "web/1", "--yes"]);
+    let script = r#"cat > stdin.$EVENT_TYPE.$EVENT_OWNER_FILE; echo "$EVENT_TYPE $EVENT_OWNER $EVENT_SCOPE $IP_COUNT $INSTANCE_NIC0_IP_0 $INSTANCE_NIC0_NETWORK_SUBNET_0 $INSTANCE_NIC0_NETWORK_GATEWAY_0 $INSTANCE_NIC0_NETWORK_DHCP_0 $INSTANCE_NIC0_INTERFACE_0 $INSTANCE_NIC0_NETWORK_NAME $INSTANCE_NIC0_NETWORK_SUBNET_1" >> told"#;
+    let arguments = ["--since", &since, "--count", "4", "--prefix", "INSTANCE_NIC0_", "--exec", script];
+    let ran = watch(&server, &arguments, directory.path());
+    assert_eq!((ran.status.code(), text(&ran.stdout).as_str()), (Some(0), ""), "{}", text(&ran.stderr));
+    let told = std::fs::read_to_string(directory.path().join("told")).unwrap();
+    let told: Vec<String> = told.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    assert_eq!(
+        told,
+        [
+            "granted web/0 default 10.0.0.2 10.0.0.0/24 10.0.0.1 true 10.0.0.2/24",
+            "granted web/1 default 10.0.0.3 10.0.0.0/24 10.0.0.1 true 10.0.0.3/24",
+            "network_changed 10.0.0.0/24 10.0.0.1 true lan 10.1.0.0/24",
+            "released web/1 default 10.0.0.3 10.0.0.0/24 10.0.0.1 true 10.0.0.3/24",
+        ]
+    );
+    let stdin = std::fs::read_to_string(directory.path().join("stdin.released.")).unwrap();
+    let event: Value = serde_json::from_str(&stdin).unwrap();
+    assert_eq!((&event["type"], &event["address"]), (&"released".into(), &"10.0.0.3".into()));
+}
+
+#[test]
+fn a_command_that_fails_stops_the_watch_and_its_event_is_the_first_of_the_next() {
+    let directory = tempfile::tempdir().unwrap();
+    let (server, since) = served(directory.path());
+    allocate(&server, &["web/0", "web/1", "web/2"]);
+    let run = |since: &str, more: &[&str]| {
+        let script = r#"echo $EVENT_OWNER >> told; test $EVENT_OWNER != web/1 -o -e mended || exit 7"#;
+        let arguments = [&["--since", since, "--exec", script], more].concat();
+        watch(&server, &arguments, directory.path())
+    };
+    let told = || std::fs::read_to_string(directory.path().join("told")).unwrap().replace('\n', " ");
+    let stopped = run(&since, &[]);
+    let words = text(&stopped.stderr);
+    assert_eq!(stopped.status.code(), Some(1), "{words}");
+    assert!(words.contains("the command for `granted` of 10.0.0.3 ended with exit status: 7"), "{words}");
+    assert_eq!(told(), "web/0 web/1 ");
+    let next = cursor_in(&words);
+    let skipped = run(&next, &["--on-failure", "skip", "--count", "2"]);
+    assert_eq!(skipped.status.code(), Some(0), "{}", text(&skipped.stderr));
+    assert!(text(&skipped.stderr).contains("exit status: 7; skipped"), "{}", text(&skipped.stderr));
+    assert_eq!(told(), "web/0 web/1 web/1 web/2 ");
+    // Retried until somebody mends what is wrong.
+    let retried = Watch::start(
+        &server,
+        &[
+            "--since",
+            &next,
+            "--count",
+            "2",
+            "--on-failure",
+            "retry",
+            "--exec",
+            r#"echo again $EVENT_OWNER >> told; test $EVENT_OWNER != web/1 -o -e mended"#,
+        ],
+        directory.path(),
+    );
+    let word = retried.words.recv_timeout(PATIENCE).unwrap();
+    assert!(word.contains("again in 1 s"), "{word}");
+    std::fs::File::create(directory.path().join("mended")).unwrap();
+    assert_eq!(retried.ended().0, Some(0));
+    let told = told();
+    assert!(told.ends_with("again web/1 again web/2 "), "{told}");
+}
+
+#[test]
+fn a_cursor_that_leads_nowhere_says_where_to_go_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let (first, _) = served(directory.path());
+    allocate(&first, &["web/0"]);
+    let listed: Value = serde_json::from_str(&first.allod_ok(&["ip", "list", "--format", "json"])).unwrap();
+    let other = tempfile::tempdir().unwrap();
+    let (second, _) = served(other.path());
+    let lost = watch(&second, &["--since", listed["cursor"].as_str().unwrap()], other.path());
+    let words = text(&lost.stderr);
+    assert_eq!(lost.status.code(), Some(1), "{words}");
+    assert!(words.contains("hint: read the state anew, then watch from there: `allod watch --since "), "{words}");
+    let nobody = Command::new(allod()).args(["--server", "127.0.0.1:1", "watch"]).output().unwrap();
+    assert_eq!(nobody.status.code(), Some(3), "{}", text(&nobody.stderr));
+}
+
+#[test]
+fn a_watch_begins_where_a_line_is_expected() {
+    let directory = tempfile::tempdir().unwrap();
+    let (server, since) = served(directory.path());
+    let watch = Watch::start(&server, &["--since", &since, "--network", "lan"], directory.path());
+    assert!(watch.line().starts_with("TIME "));
+    allocate(&server, &["web/0"]);
+    assert!(watch.line().contains("granted"), "as it happens");
+}

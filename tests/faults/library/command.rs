@@ -1,0 +1,52 @@
+//! `allod watch` over kills: a line for each event, and none twice.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use super::super::server::{Server, allod};
+use super::super::wire::Wire;
+use super::{client, make_lan, members};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_command_prints_each_event_once_over_kills_and_says_that_it_tries_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let mut server = Server::start(&data);
+    make_lan(server.address).await;
+    let wire = Wire::to(server.address);
+    let client = client(&[wire.address]);
+    let network = client.call("network.get", members(json!({"network": "lan"}))).await.unwrap();
+    let mut child = Command::new(allod())
+        .args(["watch", "--format", "json", "--count", "90", "--since", network["cursor"].as_str().unwrap()])
+        .env("ALLOD_SERVER", wire.address.to_string())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let stdout = BufReader::new(child.stdout.take().unwrap());
+    let read = tokio::task::spawn_blocking(move || {
+        let lines: Vec<Value> = stdout.lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect();
+        (lines, child.wait_with_output().unwrap())
+    });
+    for round in 0..3 {
+        for owner in 0..30 {
+            let ask = json!({"network": "lan", "owner": format!("{round}/{owner}")});
+            client.call("ip.allocate", members(ask)).await.unwrap();
+        }
+        if round < 2 {
+            server.kill();
+            server = Server::start(&data);
+            wire.lead_to(server.address);
+        }
+    }
+    let (events, output) = read.await.unwrap();
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{words}");
+    let owners: Vec<&str> = events.iter().map(|event| event["owner"].as_str().unwrap()).collect();
+    let expected: Vec<String> = (0..3).flat_map(|round| (0..30).map(move |owner| format!("{round}/{owner}"))).collect();
+    assert_eq!(owners, expected);
+    assert!(words.contains("trying again until the server is back"), "{words}");
+}
