@@ -21,6 +21,7 @@ mod faulty;
 mod history;
 mod isolation;
 mod macs;
+mod moved;
 mod redis;
 #[path = "../store_contract/redis/server.rs"]
 mod redis_server;

@@ -150,7 +150,6 @@ pub fn queries(places: &Places) -> Vec<Query> {
             json!({"network": "load-00", "after": places.far_in_busy}),
             Told::Many,
         ),
-        ask("everything at a time", json!({"at": at}), Told::Something),
         ask("busy network at a time", json!({"network": "load-00", "at": at}), Told::Something),
     ]
 }
