@@ -73,6 +73,8 @@ pub struct Birth {
     pub jump_ms: i64,
     pub shards: u16,
     pub together: bool,
+    /// Is what the register does not answer taken for not applied?
+    pub concludes: bool,
     pub metrics: Arc<Metrics>,
 }
 
@@ -91,7 +93,7 @@ pub struct Process {
 
 impl Process {
     pub fn start(birth: Birth) -> Self {
-        let Birth { who, now_ms, seed, drift_ppm, jump_ms, shards, together, metrics } = birth;
+        let Birth { who, now_ms, seed, drift_ppm, jump_ms, shards, together, concludes, metrics } = birth;
         let runtime =
             || tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         let runner = System::with_tokio_rt(runtime);
@@ -107,7 +109,7 @@ impl Process {
             drawn: AtomicU64::new(0),
         });
         let outbox = Arc::new(Outbox::default());
-        let store = Arc::new(SimStore::new(who.clone(), shards, together, Arc::clone(&outbox)));
+        let store = Arc::new(SimStore::new(who.clone(), shards, together, concludes, Arc::clone(&outbox)));
         let bound = Duration::from_secs(60);
         let server = Arc::new(Server {
             seat: Seat::default(),

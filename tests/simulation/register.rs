@@ -114,8 +114,8 @@ pub struct Register {
     pub expired: u64,
     /// The line of each shard.
     lines: Vec<Vec<Written>>,
-    /// Places of lines that a failover cut off: shard, number and digest.
-    cut: BTreeSet<(u16, u64, u128)>,
+    /// Batches that a failover cut off: shard and number.
+    cut: BTreeSet<(u16, u64)>,
     /// The networks that each act over several was meant to change.
     meant: BTreeMap<u128, BTreeSet<NetworkId>>,
 }
@@ -277,9 +277,9 @@ impl Register {
         &self.meant
     }
 
-    /// Did a failover cut this place off?
-    pub fn was_cut(&self, shard: u16, seq: u64, digest: u128) -> bool {
-        self.cut.contains(&(shard, seq, digest))
+    /// Did a failover cut anything off there, or behind it?
+    pub fn was_cut_behind(&self, shard: u16, seq: u64) -> bool {
+        self.cut.range((shard, seq)..=(shard, u64::MAX)).next().is_some()
     }
 
     /// Batches of the stretches, in the order in which they were written, until there are so many bytes.
@@ -352,7 +352,7 @@ impl Register {
             while let Some(last) =
                 line.pop_if(|last| (last.batch.seq, last.digest) != (shard.head.seq, shard.head.digest))
             {
-                self.cut.insert((last.batch.shard.0, last.batch.seq.0, last.digest.0));
+                self.cut.insert((last.batch.shard.0, last.batch.seq.0));
             }
         }
         writes
@@ -398,6 +398,17 @@ impl Register {
         };
         let deployments = present.networks.iter().filter_map(record).collect();
         Ok(ShardImage { head: present.head, networks, deployments })
+    }
+
+    /// Is there an act over several networks among them?
+    pub fn is_joint(&self, sealed: &[Sealed]) -> bool {
+        let mut networks: BTreeMap<u128, BTreeSet<NetworkId>> = BTreeMap::new();
+        for act in sealed.iter().flat_map(|one| &one.batch.acts).filter(|act| !act.steps.is_empty()) {
+            if let Some(TransactionId(transaction)) = act.transaction {
+                networks.entry(transaction).or_default().insert(act.network);
+            }
+        }
+        networks.values().any(|networks| networks.len() > 1)
     }
 
     /// Notes which networks an act over several is meant to change.

@@ -9,7 +9,7 @@ use rand::Rng;
 use super::checker;
 use super::clients::{Clients, DEPLOYMENT};
 use super::truth::Truth;
-use super::world::{Coverage, Plan, World};
+use super::world::{Coverage, Plan, Weather, World};
 
 /// What became of a schedule.
 pub struct Outcome {
@@ -79,7 +79,7 @@ fn judge(world: &mut World) {
     if world.plan.rules.confirmation {
         world.clients.judge_by(&truth, &mut problems);
     }
-    world.clients.judge_watchers(&truth, &mut problems);
+    world.clients.judge_watchers(&truth, !world.plan.rules.confirmation, &mut problems);
     if world.plan.cast.runs {
         truth.judge_alike(DEPLOYMENT, ["net-0", "net-1"], &mut problems);
     }
@@ -90,17 +90,27 @@ fn judge(world: &mut World) {
 /// Everything that befalls nodes and register. Mostly the node that owns.
 fn draw_faults(world: &mut World) {
     let (begins, ends) = (world.now_ms, world.plan.ends_ms);
-    if world.plan.refusing {
-        for at_ms in (begins + 400..ends).step_by(3_300) {
-            world.at(at_ms, |world| world.busy(2_300));
+    match world.plan.weather {
+        Weather::Mixed => {}
+        Weather::Refusing => {
+            (begins + 400..ends).step_by(3_300).for_each(|at_ms| world.at(at_ms, |world| world.busy(2_300)));
+            return;
         }
-        return;
-    }
-    if world.plan.leaping {
-        for at_ms in (begins + 600..ends).step_by(2_600) {
-            world.at(at_ms, World::leap);
+        Weather::Leaping => {
+            (begins + 600..ends).step_by(2_600).for_each(|at_ms| world.at(at_ms, World::leap));
+            return;
         }
-        return;
+        Weather::Failing => {
+            for at_ms in (begins + 300..ends).step_by(700) {
+                // With something to lose.
+                world.at(at_ms, |world| world.lag(200));
+                world.at(at_ms + 190, |world| {
+                    let lost = world.draws.random_range(1..5);
+                    world.fail_over(lost);
+                });
+            }
+            return;
+        }
     }
     for _ in 0..world.draws.random_range(1..=6) {
         let at_ms = world.draws.random_range(begins..ends);
@@ -116,11 +126,11 @@ fn draw_faults(world: &mut World) {
                 5..8 => {
                     world.kill_node(victim);
                     let after = world.draws.random_range(100..5_000);
-                    world.after(after, move |world| start_again(world, victim));
+                    world.after(after, move |world| world.start_again(victim));
                 }
                 8 => {
                     world.stop_node(victim);
-                    world.after(7_000, move |world| start_again(world, victim));
+                    world.after(7_000, move |world| world.start_again(victim));
                 }
                 9..13 => {
                     let lost = world.draws.random_range(0..8);
@@ -159,12 +169,6 @@ fn draw_faults(world: &mut World) {
     }
 }
 
-fn start_again(world: &mut World, at: usize) {
-    if world.nodes[at].process.is_none() {
-        world.start_node(at);
-    }
-}
-
 /// The faults are over: sleepers wake, the dead come back.
 fn calm_down(world: &mut World) {
     world.calm = true;
@@ -175,6 +179,6 @@ fn calm_down(world: &mut World) {
         if stops {
             world.kill_node(at);
         }
-        start_again(world, at);
+        world.start_again(at);
     }
 }

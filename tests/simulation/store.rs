@@ -121,12 +121,14 @@ pub struct SimStore {
     info: StoreInfo,
     outbox: Arc<Outbox>,
     lines: Arc<Mutex<HashMap<ShardId, Line>>>,
+    /// What is not answered is taken for not applied.
+    concludes: bool,
     /// The one on which the node lives, in time that the world moves.
     thread: ThreadId,
 }
 
 impl SimStore {
-    pub fn new(who: Who, shards: u16, together: bool, outbox: Arc<Outbox>) -> Self {
+    pub fn new(who: Who, shards: u16, together: bool, concludes: bool, outbox: Arc<Outbox>) -> Self {
         let info = StoreInfo {
             kind: "simulated",
             durability: "confirmed by simulated replicas".to_owned(),
@@ -138,7 +140,7 @@ impl SimStore {
             act_bytes_max: allod::limits::ACT_BYTES_MAX,
             restored_from: None,
         };
-        Self { who, info, outbox, lines: Arc::default(), thread: std::thread::current().id() }
+        Self { who, info, outbox, lines: Arc::default(), concludes, thread: std::thread::current().id() }
     }
 
     fn lines(&self) -> MutexGuard<'_, HashMap<ShardId, Line>> {
@@ -221,7 +223,9 @@ impl Store for SimStore {
         }
         let (to, answer) = oneshot::channel();
         let asked = self.ask(Ask::Commit { sealed: sealed.into(), again_ms: None, to: Some(to) }, answer);
-        Box::pin(async move { asked.await.unwrap_or_else(|| Err(unknown())) })
+        let concludes = self.concludes;
+        let unanswered = move || if concludes { CommitError::NotApplied { cause: lost() } } else { unknown() };
+        Box::pin(async move { asked.await.unwrap_or_else(|| Err(unanswered())) })
     }
 
     fn confirm(&self, names: Vec<(ShardId, Token, Seq, Digest)>) -> Later<Result<(), CommitError>> {

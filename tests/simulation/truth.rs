@@ -153,6 +153,11 @@ impl<'a> Truth<'a> {
         (written.digest.0 == place.digest).then_some(Some(written))
     }
 
+    /// Is it a place of the line of a network?
+    pub fn has(&self, network: &str, place: &Place) -> bool {
+        self.ids.get(network).is_some_and(|&id| self.on_line(id, place).is_some())
+    }
+
     /// What is held at a place; without one at the end.
     pub fn held(&self, network: &str, place: Option<&Place>) -> Held {
         let mut held = Held::new();

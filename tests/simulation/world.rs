@@ -93,7 +93,22 @@ pub struct Cast {
     pub runs: bool,
     pub waiters: usize,
     pub sweeper: bool,
-    pub watchers: usize,
+    /// One at most: the order in which those who watch at one node are woken is tokio's chance.
+    pub watcher: bool,
+}
+
+/// What befalls nodes and register.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Weather {
+    /// A few faults of any kind.
+    Mixed,
+    /// The register refuses everything for longer than a commit is tried, again and again, and nothing else happens.
+    Refusing,
+    /// The register's clock leaps ahead, again and again: leases are over, and others take over, before their owners know, who
+    /// renew slowly. Nothing else happens.
+    Leaping,
+    /// The register fails over, again and again, and nothing else happens.
+    Failing,
 }
 
 /// How a schedule goes.
@@ -107,11 +122,7 @@ pub struct Plan {
     /// How many of a thousand messages meet with a fault.
     pub faults_permille: u32,
     pub ends_ms: u64,
-    /// The register refuses everything for longer than a commit is tried, again and again, and nothing else befalls anybody.
-    pub refusing: bool,
-    /// The register's clock leaps ahead, again and again: leases are over, and others take over, before their owners know, who
-    /// renew slowly. Nothing else befalls anybody.
-    pub leaping: bool,
+    pub weather: Weather,
     pub cast: Cast,
     /// What is wrong at the edge of the nodes, in negative controls.
     pub flaw: Option<Flaw>,
@@ -120,6 +131,8 @@ pub struct Plan {
 /// A rule of the product that is broken where its nodes meet the world, to show that the judge sees what happens without it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flaw {
+    /// What the register does not answer is taken for not applied, and its number is used again.
+    Concludes,
     /// Cursors name no line: one of a line that was cut off is taken for one of the line that goes on.
     CursorsAreNumbers,
     /// An event is told to nobody, now and then.
@@ -146,15 +159,14 @@ impl Plan {
             together,
             faults_permille: [0, 10, 40, 120][draws.random_range(0..4)],
             ends_ms: draws.random_range(5_000..12_000),
-            refusing: false,
-            leaping: false,
+            weather: Weather::Mixed,
             flaw: None,
             cast: Cast {
                 // Where shards are not committed together, nothing spans them.
                 runs: draws.random_bool(0.5) && together,
                 waiters: [0, 0, 1, 3][draws.random_range(0..4)],
                 sweeper: draws.random_bool(0.3),
-                watchers: draws.random_range(0..=2),
+                watcher: draws.random_bool(0.6),
             },
         }
     }
@@ -381,7 +393,7 @@ impl World {
                 }
             }
         }
-        if self.plan.leaping && matches!(ask, Ask::Renew { .. }) {
+        if self.plan.weather == Weather::Leaping && matches!(ask, Ask::Renew { .. }) {
             arrives += RENEWS_SLOWLY_MS;
         }
         if is_commit {
@@ -415,7 +427,7 @@ impl World {
     /// A message is at the register.
     fn arrive(&mut self, who: Who, from: (usize, u64), ask: Ask, answered: bool, late: bool) {
         let is_commit = matches!(ask, Ask::Commit { .. });
-        let stuck_one_in = if self.plan.refusing { 20 } else { 150 };
+        let stuck_one_in = if self.plan.weather == Weather::Refusing { 100 } else { 150 };
         if self.now_ms < self.busy_until_ms && is_commit && self.draws.random_ratio(1, stuck_one_in) {
             self.hit("stuck before a busy register");
             self.note(|| format!("stuck before the busy register: {} of {}", describe(&ask), who.name));
@@ -507,6 +519,12 @@ impl World {
         to: Option<tokio::sync::oneshot::Sender<Result<Vec<allod::store::Committed>, CommitError>>>,
         late: bool,
     ) -> bool {
+        let joint = !self.calm && self.register.is_joint(sealed);
+        let worst = joint && self.draws.random_ratio(3 * self.plan.faults_permille, 1_000);
+        if worst && self.draws.random_bool(0.3) {
+            self.hit("killed before a joint commit");
+            self.kill_for_a_while(at);
+        }
         let committed = self.register.commit(sealed);
         self.note(|| {
             let what: Vec<String> = sealed.iter().map(describe_batch).collect();
@@ -522,6 +540,10 @@ impl World {
             Err(CommitError::Mismatch { .. }) => self.hit("mismatch"),
             Err(_) => self.hit("gap"),
         }
+        if worst && matches!(committed, Ok((_, false))) {
+            // Behind all that happens at this moment: a failover breaks the connection on which the answer would come.
+            self.after(0, move |world| world.worst_moment(at));
+        }
         let back = self.draws.random_range(1..4);
         let applied = committed.is_ok();
         let Some(to) = to else {
@@ -536,6 +558,36 @@ impl World {
             }),
         }
         applied
+    }
+
+    /// A commit over several networks was applied just now, and its owner does not know yet.
+    fn worst_moment(&mut self, at: usize) {
+        let long = self.draws.random_range(5_000..9_000);
+        match self.draws.random_range(0..5) {
+            0 => {
+                self.hit("killed behind a joint commit");
+                self.kill_for_a_while(at);
+            }
+            1 | 2 => {
+                self.hit("joint commit rolled back");
+                self.fail_over(1);
+            }
+            3 => self.pause_node(at, long),
+            _ => self.cut_node(at, long),
+        }
+    }
+
+    fn kill_for_a_while(&mut self, at: usize) {
+        self.kill_node(at);
+        let after = self.draws.random_range(100..5_000);
+        self.after(after, move |world| world.start_again(at));
+    }
+
+    /// It runs from now on, if it does not.
+    pub fn start_again(&mut self, at: usize) {
+        if self.nodes[at].process.is_none() {
+            self.start_node(at);
+        }
     }
 
     /// Tells when everything up to now cannot be lost any more.
@@ -605,6 +657,7 @@ impl World {
             jump_ms: node.jump_ms,
             shards: self.plan.shards,
             together: self.plan.together,
+            concludes: self.plan.flaw == Some(Flaw::Concludes),
             metrics: Arc::clone(&self.metrics),
         };
         (node.process, node.paused, node.owned, node.commits_until_ms) = (Some(Process::start(birth)), false, false, 0);

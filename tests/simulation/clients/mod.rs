@@ -28,7 +28,7 @@ use self::watcher::Watcher;
 use super::belief::Belief;
 use super::record::{Call, Holder, Span};
 use super::truth::{Full, Listed, Shown, Truth};
-use super::world::{Cast, World};
+use super::world::{Cast, Flaw, World};
 
 /// A lease is sure for so many thousandths of its length: clocks drift.
 const LEASE_SURE_PERMILLE: u64 = 980;
@@ -156,6 +156,13 @@ enum Ask {
     Sweep {
         dead: Vec<usize>,
         grace_seconds: u64,
+        by_mark: Option<String>,
+    },
+    /// Who is alive, in two halves.
+    Mark {
+        name: String,
+        half: usize,
+        alive: Vec<usize>,
     },
     Networks,
     Make(usize),
@@ -185,7 +192,8 @@ enum Trade {
     /// Deploys, as others do at the same time: with the number of its last plan.
     Run(Option<u64>),
     Waiter,
-    Sweeper,
+    /// How many halves of the living it has marked for its next sweep.
+    Sweeper(usize),
 }
 
 #[derive(Default)]
@@ -230,6 +238,8 @@ pub struct Clients {
     lists: Vec<Listed>,
     refusals: Vec<Full>,
     runs: Runs,
+    /// Sweeps by marks so far.
+    sweeps: u64,
     watchers: Vec<Watcher>,
     pub problems: Vec<String>,
     /// Who was told of which generation.
@@ -266,7 +276,7 @@ impl Clients {
         all.extend((0..runs).map(|_| Client { trade: Trade::Run(None), ..Client::default() }));
         all.extend((0..cast.waiters).map(|number| waiters::new(number, bases.len(), draws)));
         all.extend((0..usize::from(cast.sweeper)).map(|_| sweeper::new(bases.len(), draws)));
-        let watchers = (0..cast.watchers).map(|number| Watcher::new(number % bases.len())).collect();
+        let watchers = (0..usize::from(cast.watcher)).map(|_| Watcher::new(draws.random_range(0..2))).collect();
         Self {
             bases,
             all,
@@ -277,6 +287,7 @@ impl Clients {
             lists: Vec::new(),
             refusals: Vec::new(),
             runs: Runs::default(),
+            sweeps: 0,
             watchers,
             problems: Vec::new(),
             generations: HashMap::new(),
@@ -346,7 +357,7 @@ impl Clients {
             Trade::Holder => Self::asks(world, at),
             Trade::Run(plan) => Self::run_asks(world, plan),
             Trade::Waiter => Self::waiter_asks(world, at),
-            Trade::Sweeper => Self::sweeper_asks(world, at),
+            Trade::Sweeper(marked) => Self::sweeper_asks(world, at, marked),
         };
         if asks.is_empty() {
             return world.after(200, move |world| Self::turn(world, at));
@@ -560,10 +571,19 @@ impl Clients {
             Ask::Apply(variant) => ("deployment.apply", runs::wishes(*variant)),
             Ask::Settle { plan, revert } => {
                 let method = if *revert { "deployment.revert" } else { "deployment.commit" };
+                let flawed = world.plan.flaw == Some(Flaw::AnyPlan);
+                let plan = &clients.runs.latest().filter(|_| flawed).unwrap_or(*plan);
                 (method, json!({"deployment": runs::DEPLOYMENT, "plan": plan}))
             }
             Ask::Deployment => ("deployment.get", json!({"deployment": runs::DEPLOYMENT})),
-            Ask::Sweep { dead, grace_seconds } => ("claimant.sweep", sweeper::params(slots, dead, *grace_seconds)),
+            Ask::Mark { name, alive, .. } => {
+                let alive: Vec<String> = alive.iter().copied().map(sweeper::user).collect();
+                ("claimant.mark", json!({"scope": sweeper::SCOPE, "sweep": name, "claimants": alive}))
+            }
+            Ask::Sweep { dead, grace_seconds, by_mark } => {
+                let forgets = usize::from(world.plan.flaw == Some(Flaw::LivingForgotten));
+                ("claimant.sweep", sweeper::params(slots, (dead, forgets), *grace_seconds, by_mark.as_deref()))
+            }
             Ask::Networks => ("network.list", json!({})),
             Ask::Make(base) => {
                 let Base { name, first, size, policy, cooldown_seconds, .. } = &clients.bases[*base];

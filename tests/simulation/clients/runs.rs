@@ -27,6 +27,13 @@ pub struct Runs {
     ended: BTreeMap<u64, (bool, u64)>,
 }
 
+impl Runs {
+    /// The highest plan that anybody was told of.
+    pub(super) fn latest(&self) -> Option<u64> {
+        self.applied.keys().next_back().copied()
+    }
+}
+
 /// One of the wishes.
 pub(super) fn wishes(variant: usize) -> Value {
     let (kept, fresh) = WISHES[variant];

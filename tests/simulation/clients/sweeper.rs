@@ -1,6 +1,7 @@
 //! Whoever knows which machines are alive, and has what the dead left let go.
 //!
-//! Nothing of the living is ever let go, and of the dead nothing before they were missed by two sweeps, far enough apart.
+//! Nothing of the living is ever let go, and of the dead nothing before they were missed by two sweeps, far enough apart. The
+//! living are listed, or marked in two halves first, between which the owner may change, and forget the one that it knew.
 
 use std::net::Ipv4Addr;
 
@@ -16,6 +17,7 @@ use crate::world::World;
 /// Of everything that is swept.
 pub(super) const SCOPE: &str = "swept";
 const SLOTS: usize = 3;
+const HALVES: usize = 2;
 
 pub(super) fn user(slot: usize) -> String {
     format!("machine-{slot}")
@@ -27,18 +29,44 @@ pub(super) fn new(bases: usize, draws: &mut SmallRng) -> Client {
         let (network, owner) = (format!("net-{base}"), format!("swept-{number}"));
         Slot::new(Holder { network, owner, slot: "0".to_owned() }, base, Kind::Used)
     };
-    Client { slots: (0..SLOTS).map(slot).collect(), trade: Trade::Sweeper, ..Client::default() }
+    Client { slots: (0..SLOTS).map(slot).collect(), trade: Trade::Sweeper(0), ..Client::default() }
 }
 
-pub(super) fn params(slots: &[Slot], dead: &[usize], grace_seconds: u64) -> Value {
-    let alive: Vec<String> = (0..slots.len()).filter(|slot| !dead.contains(slot)).map(user).collect();
-    json!({"scope": SCOPE, "alive": alive, "grace_seconds": grace_seconds, "max_share": 1.0})
+/// Of a sweep that forgets so many of the living.
+pub(super) fn params(
+    slots: &[Slot],
+    (dead, forgets): (&[usize], usize),
+    grace_seconds: u64,
+    by_mark: Option<&str>,
+) -> Value {
+    let mut params = json!({"scope": SCOPE, "grace_seconds": grace_seconds, "max_share": 1.0});
+    let alive = (0..slots.len()).filter(|slot| !dead.contains(slot)).skip(forgets).map(user);
+    match by_mark {
+        Some(name) => params["sweep"] = json!(name),
+        None => params["alive"] = json!(alive.collect::<Vec<_>>()),
+    }
+    params
 }
 
 impl Clients {
-    pub(super) fn sweeper_asks(world: &mut World, at: usize) -> Vec<Ask> {
+    pub(super) fn sweeper_asks(world: &mut World, at: usize, marked: usize) -> Vec<Ask> {
         let draws = &mut world.draws;
-        let slots = &mut world.clients.all[at].slots;
+        let client = &mut world.clients.all[at];
+        let slots = &mut client.slots;
+        let dead: Vec<usize> = (0..slots.len()).filter(|slot| slots[*slot].dead_user).collect();
+        let grace_seconds = draws.random_range(0..2);
+        // Nobody dies or lives again between the marks and their sweep, and one name is of one sweep.
+        let name = format!("sweep-{}", world.clients.sweeps);
+        if marked == HALVES {
+            world.clients.sweeps += 1;
+            client.trade = Trade::Sweeper(0);
+            return vec![Ask::Sweep { dead, grace_seconds, by_mark: Some(name) }];
+        }
+        if marked > 0 || draws.random_bool(0.2) {
+            let of_half = |slot: &usize| slot % HALVES == marked && !dead.contains(slot);
+            let alive = (0..slots.len()).filter(of_half).collect();
+            return vec![Ask::Mark { name, half: marked, alive }];
+        }
         let one = draws.random_range(0..slots.len());
         let ask = match draws.random_range(0..10) {
             0..3 if !slots[one].dead_user => Ask::Allocate(one),
@@ -48,12 +76,16 @@ impl Clients {
                 let base = slots[one].base;
                 Ask::List(base)
             }
-            _ => {
-                let dead = (0..slots.len()).filter(|slot| slots[*slot].dead_user).collect();
-                Ask::Sweep { dead, grace_seconds: draws.random_range(0..2) }
-            }
+            _ => Ask::Sweep { dead, grace_seconds, by_mark: None },
         };
         vec![ask]
+    }
+
+    /// Whatever was not answered is marked again.
+    pub(super) fn told_mark(&mut self, at: usize, half: usize, answer: &Answer) {
+        if matches!(answer, Answer::Result(_)) {
+            self.all[at].trade = Trade::Sweeper(half + 1);
+        }
     }
 
     pub(super) fn told_sweep(
@@ -99,13 +131,13 @@ impl Clients {
         times: (u64, u64),
         (swept, one): (&str, &Value),
     ) {
+        if swept == "waiting" {
+            return; // Also somebody alive, where half of the marks were forgotten.
+        }
         let of = |slot: &usize| one["claimant"].as_str() == Some(&user(*slot));
         let Some(slot) = dead.iter().copied().find(of) else {
             return self.problem(format!("somebody alive is {swept}: {one}, and dead are only {dead:?}"));
         };
-        if swept == "waiting" {
-            return;
-        }
         let place = &mut self.all[at].slots[slot];
         let missed_ns = place.missed_ns;
         let early = missed_ns.is_none_or(|missed_ns| missed_ns + grace_seconds * 980_000_000 > times.1);

@@ -3,13 +3,13 @@
 use std::net::IpAddr;
 
 use rand::Rng;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::{Ask, Client, Clients, EXTRAS, Kind, LEASE_SURE_PERMILLE, Lingering, Open};
+use super::{Ask, Client, Clients, EXTRAS, Kind, LEASE_SURE_PERMILLE, Lingering, Open, Trade};
 use crate::belief::{Belief, Held};
 use crate::record::{Asked, Call, Holder, Span, Told};
 use crate::truth::Shown;
-use crate::world::World;
+use crate::world::{Flaw, World};
 
 /// What came back.
 pub(super) enum Answer {
@@ -48,11 +48,19 @@ impl Clients {
                 world.clients.over(now_ns, |lingers, _| Some(lingers) == id);
                 continue;
             };
+            let (flaw, now_ms, is_waiter) =
+                (world.plan.flaw, world.now_ms, world.clients.all[at].trade == Trade::Waiter);
             let open = &mut world.clients.all[at].open;
             let Some(place) = open.iter().position(|open| Some(open.id) == id) else {
                 world.clients.problem(format!("an answer that nobody asked for: {answer}"));
                 continue;
             };
+            let waits = matches!(&open[place].ask, Ask::Allocate(_))
+                && is_waiter
+                && now_ms > open[place].sent_ns / 1_000_000 + 300;
+            if waits && flaw == Some(Flaw::WaiterForgotten) {
+                continue;
+            }
             let open = open.remove(place);
             world.note(|| format!("client {at} is told {}", String::from_utf8_lossy(line)));
             let answer = match answer.get("error") {
@@ -173,14 +181,19 @@ impl Clients {
     pub(super) fn told(world: &mut World, at: usize, open: Open, answer: Answer) {
         let told_ns = world.stamp_ns();
         let Open { ask, sent_ns, .. } = open;
+        let waited = world.clients.all[at].trade == Trade::Waiter && told_ns > sent_ns + 400_000_000;
         world.hit(match &answer {
+            Answer::Result(_) if waited && matches!(ask, Ask::Allocate(_)) => "served after a wait",
+            Answer::Result(result) if matches!(ask, Ask::Sweep { .. }) && result["released"] != json!([]) => "swept",
             Answer::Result(_) => name_of(&ask),
-            Answer::Refused(kind, _) => match kind.as_str() {
+            Answer::Refused(kind, error) => match kind.as_str() {
                 "unavailable" => "refused: unavailable",
                 "not_ready" => "refused: not ready",
+                "not_enough_capacity" if error["data"]["waited_ms"].is_u64() => "refused: waited in vain",
                 "not_enough_capacity" => "refused: full",
                 "already_in_use" | "already_exists" | "overlap" | "in_use" => "refused: taken",
                 "conflict" | "not_owner" => "refused: stale",
+                "brake" => "refused: brake",
                 _ => "refused otherwise",
             },
             Answer::Lost => "outcome unknown",
@@ -245,7 +258,8 @@ impl Clients {
                     clients.told_deployment(result, (sent_ns, told_ns));
                 }
             }
-            Ask::Sweep { dead, grace_seconds } => {
+            Ask::Mark { half, .. } => clients.told_mark(at, half, answer),
+            Ask::Sweep { dead, grace_seconds, .. } => {
                 clients.told_sweep(at, &dead, grace_seconds, (sent_ns, told_ns), answer);
             }
             Ask::Networks => {
@@ -595,6 +609,8 @@ fn name_of(ask: &Ask) -> &'static str {
         Ask::Settle { revert: false, .. } => "deployment commit",
         Ask::Settle { revert: true, .. } => "deployment revert",
         Ask::Deployment => "deployment get",
+        Ask::Mark { .. } => "mark",
+        Ask::Sweep { by_mark: Some(_), .. } => "sweep by marks",
         Ask::Sweep { .. } => "sweep",
         Ask::Networks => "network list",
         Ask::Make(_) | Ask::Create(_) => "network create",

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use allod::actors::events::Cursor;
 use allod::core::types::Place;
 use allod::server::cursor;
 use rand::Rng;
@@ -12,8 +13,9 @@ use serde_json::{Value, json};
 
 use super::told::span_of;
 use super::{Clients, Route};
+use crate::register::Register;
 use crate::truth::{Event, Listed, Truth};
-use crate::world::World;
+use crate::world::{Flaw, World};
 
 /// How often it looks after its connection.
 const LOOKS_EVERY_MS: u64 = 250;
@@ -60,6 +62,14 @@ fn place_of(text: &Value) -> Option<Place> {
         [] => Some(Place::default()),
         _ => None,
     }
+}
+
+/// The cursor of the same number on the line that there is now, whatever line it was of.
+fn renamed(place: Place, register: &Register) -> String {
+    let line = &register.lines()[usize::from(place.shard)];
+    let there = line.iter().find(|written| written.batch.seq.0 == place.seq);
+    let (epoch, digest) = there.map_or((place.epoch, place.digest), |there| (there.batch.epoch.0, there.digest.0));
+    cursor::write(&Cursor::new(false, [Place { epoch, digest, ..place }]))
 }
 
 impl Watcher {
@@ -133,9 +143,13 @@ impl Clients {
         let (watcher, sent_ms) = (&mut world.clients.watchers[at], world.now_ms);
         watcher.asked = Some(Asked { id, sent_ns, sent_ms });
         let network = &world.clients.bases[watcher.base].name;
+        let flawed = world.plan.flaw == Some(Flaw::CursorsAreNumbers);
         let (method, params) = match &watcher.trail {
             None => ("ip.list", json!({"network": network})),
-            Some(trail) => ("events.watch", json!({"network": network, "since": trail.cursor})),
+            Some(trail) => {
+                let since = if flawed { renamed(trail.at, &world.register) } else { trail.cursor.clone() };
+                ("events.watch", json!({"network": network, "since": since}))
+            }
         };
         let line = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string();
         world.note(|| format!("watcher {at} asks {line}"));
@@ -208,6 +222,9 @@ impl Clients {
 
     fn told_event(world: &mut World, at: usize, event: &Value, now_ns: u64) {
         world.hit("event");
+        if world.plan.flaw == Some(Flaw::EventForgotten) && world.draws.random_ratio(1, 40) {
+            return;
+        }
         let span = event["address"].as_str().and_then(|text| text.parse::<std::net::Ipv4Addr>().ok());
         let address = span.map(|address| u128::from(u32::from(address)));
         let generation = event["after"]["generation"].as_u64();
@@ -234,17 +251,19 @@ impl Clients {
         }
     }
 
-    /// Only what was really cut off is lost, and the last common place is one of the line.
+    /// Only what was really cut off is lost: nothing, where it is told when it is certain. A subscription may be further on
+    /// than the last event that it told; what follows there may be cut off, too. The last common place is one of the line.
     fn told_lost(world: &mut World, at: usize, common: &Value) {
         world.hit("cursor lost");
         let Some(mut trail) = world.clients.watchers[at].trail.take() else { return };
-        if !world.register.was_cut(trail.at.shard, trail.at.seq, trail.at.digest) {
+        let certain = world.plan.rules.confirmation;
+        if certain || !world.register.was_cut_behind(trail.at.shard, trail.at.seq) {
             world.clients.problem(format!("a cursor is lost, and its line was not cut off: {:?}", trail.at));
         }
         let stands = |place: Place| {
             let line = &world.register.lines()[usize::from(trail.at.shard)];
             let there = line.iter().find(|written| written.batch.seq.0 == place.seq);
-            place.seq <= trail.at.seq && (place.seq == 0 || there.is_some_and(|there| there.digest.0 == place.digest))
+            place.seq == 0 || there.is_some_and(|there| there.digest.0 == place.digest)
         };
         if !place_of(common).is_some_and(stands) {
             let problem = format!("the last common place of {:?} is none of the line: {common}", trail.at);
@@ -260,19 +279,21 @@ impl Clients {
     pub fn watched_all(&self, truth: &Truth<'_>) -> bool {
         self.watchers.iter().all(|watcher| {
             let network = &self.bases[watcher.base].name;
-            let knows = |trail: &Trail| truth.events(network, &trail.at).is_empty();
+            let knows = |trail: &Trail| truth.has(network, &trail.at) && truth.events(network, &trail.at).is_empty();
             watcher.trail.as_ref().is_some_and(knows)
         })
     }
 
     /// What watchers were told must be what happened.
-    pub fn judge_watchers(&self, truth: &Truth<'_>, problems: &mut Vec<String>) {
+    ///
+    /// Of a picture that was given up before anybody said that its line was cut off, only where nothing is cut off.
+    pub fn judge_watchers(&self, truth: &Truth<'_>, cuts: bool, problems: &mut Vec<String>) {
         for (number, watcher) in self.watchers.iter().enumerate() {
             let network = &self.bases[watcher.base].name;
             if watcher.trail.is_none() {
                 problems.push(format!("watcher {number} of {network} has no picture in the end"));
             }
-            for trail in watcher.ended.iter().filter(|trail| !trail.lost).chain(&watcher.trail) {
+            for trail in watcher.ended.iter().filter(|trail| !trail.lost && !cuts).chain(&watcher.trail) {
                 let happened = truth.events(network, &trail.begin);
                 for (at, (told, told_ns)) in trail.told.iter().enumerate() {
                     let Some(event) =
@@ -290,6 +311,12 @@ impl Clients {
                 }
             }
             let Some(trail) = &watcher.trail else { continue };
+            if !truth.has(network, &trail.at) {
+                problems.push(format!(
+                    "watcher {number} of {network} was never told that its line was cut off: {:?}",
+                    trail.at
+                ));
+            }
             let left = truth.events(network, &trail.at);
             if !left.is_empty() {
                 problems.push(format!("watcher {number} of {network} was never told of {left:?}"));
