@@ -106,6 +106,21 @@
 //!   `an_apply_that_the_store_did_not_take_leaves_nothing_and_can_be_repeated`,
 //!   `a_plan_number_rises_also_over_a_deletion_so_that_a_dead_run_never_harms_the_next`,
 //!   `between_apply_and_commit_a_kill_leaves_all_of_a_deployment_or_nothing`.
+//! - **I-11** Who waits for capacity is served in turn, or told why not; nobody is who hung up, and nobody who came later
+//!   takes what fits one before him. Kept by [`actors::network`] (its queue). Shown by
+//!   `a_freed_address_goes_to_who_waits_for_longest`, `who_comes_behind_a_release_does_not_overtake_who_waits`,
+//!   `a_client_that_hangs_up_waits_no_more_and_one_that_ends_its_input_does`,
+//!   `who_waits_for_a_network_that_crashes_waits_on_when_it_is_loaded_again`.
+//! - **I-12** Who watches is told each event that is durable, once and in order, from any cursor on; where that cannot be, it
+//!   is said and never jumped. Kept by `actors::events`. Shown by
+//!   `a_watch_goes_on_from_any_cursor_and_tells_each_event_once`,
+//!   `a_cursor_stands_where_its_answer_saw_the_network_also_within_one_commit`,
+//!   `with_the_index_and_without_it_the_same_is_told`.
+//! - **I-13** A claimant loses what it uses only if two sweeps missed it at least the grace apart, and no sweep lets go of more
+//!   than its share. Kept by [`core::network`] and [`actors::coordinator`]. Shown by
+//!   `a_claimant_is_let_go_when_two_sweeps_missed_it_at_least_the_grace_apart`,
+//!   `a_sweep_that_would_let_go_of_too_much_does_nothing`,
+//!   `a_claimant_of_a_rebuilt_machine_is_not_swept_because_of_a_stale_binding`.
 //!
 //! Queues are bounded ([`actors`] has the table), waits are limited, and every bound has its name in [`limits`].
 

@@ -1,7 +1,7 @@
 //! `allod-load`: how fast a server hands out addresses, and whether it ever hands out one twice.
 //!
 //! Code map: `driver` (closed loop over epoll) asks a `fill` (what to ask, what the answers mean), which keeps an
-//! `audit` (who holds what) and reads answers with `scan`; `report` prints. `echo` and `isolation` are scenarios of
+//! `audit` (who holds what) and reads answers with `scan`; `report` prints. `echo`, `history` and `isolation` are scenarios of
 //! their own; `control` makes networks, `server` starts a server. How to read the figures: README.md beside this.
 
 mod audit;
@@ -9,6 +9,7 @@ mod control;
 mod driver;
 mod echo;
 mod fill;
+mod history;
 mod isolation;
 mod report;
 mod scan;
@@ -47,6 +48,8 @@ enum Scenario {
     Echo(ShapeArguments),
     /// The p99 of network B alone, and beside a flood of network A.
     P99Isolation(IsolationArguments),
+    /// How long a page of `events.history` takes over a long history: cold, warm, and to its last page.
+    History(history::HistoryArguments),
 }
 
 #[derive(Args)]
@@ -148,6 +151,7 @@ fn main() -> ExitCode {
         Scenario::Fill(arguments) => fill(&arguments),
         Scenario::Echo(arguments) => echo(&arguments),
         Scenario::P99Isolation(arguments) => p99_isolation(&arguments),
+        Scenario::History(arguments) => history::run(&arguments),
     };
     match faulty {
         Ok(false) => ExitCode::SUCCESS,

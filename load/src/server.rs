@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, BufReader};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -29,11 +29,11 @@ impl Store {
     }
 }
 
-/// A running server. Dropping it stops it and removes its data.
+/// A running server. Dropping it stops it, and removes its data if they are its own.
 pub struct Server {
     child: Child,
     pub address: SocketAddr,
-    _data: TempDir,
+    data: Option<TempDir>,
 }
 
 impl Server {
@@ -43,11 +43,23 @@ impl Server {
     /// There is no such binary, or it ended before it was ready; what it said is on standard error.
     pub fn start(store: Store) -> io::Result<Self> {
         let data = tempfile::tempdir()?;
+        let mut server = Self::start_in(data.path(), &["--store", store.flag()], &[])?;
+        server.data = Some(data);
+        Ok(server)
+    }
+
+    /// The same with data that stay, these flags of `allod serve`, and these settings of its environment.
+    ///
+    /// # Errors
+    /// As of [`Server::start`].
+    pub fn start_in(data: &Path, flags: &[&str], settings: &[(&str, &str)]) -> io::Result<Self> {
         let mut child = Command::new(beside_this("allod")?)
             .arg("serve")
-            .args(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--store", store.flag()])
+            .args(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"])
+            .args(flags)
             .arg("--data")
-            .arg(data.path())
+            .arg(data)
+            .envs(settings.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()?;
@@ -56,7 +68,7 @@ impl Server {
         for line in BufReader::new(stdout).lines() {
             let line = line?;
             if let Some(address) = ready_address(&line) {
-                return Ok(Self { child, address, _data: data });
+                return Ok(Self { child, address, data: None });
             }
             said.push_str(&line);
             said.push('\n');

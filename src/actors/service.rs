@@ -179,18 +179,37 @@ impl Shared {
     /// Answers what was decided by the catalog or the routing table alone: when it is proved that this node still owns the
     /// register. Where holding the store open is that proof, at once.
     pub fn answer_proved(&self, outlet: Outlet, replies: Vec<Reply>) {
+        self.answer_proved_for(ShardId(0), outlet, replies);
+    }
+
+    fn answer_proved_for(&self, shard: ShardId, outlet: Outlet, replies: Vec<Reply>) {
         let answers = replies.into_iter().map(|reply| Staged { reply, wrote: false }).collect();
-        self.enqueue(Enqueue(Unit::new(vec![Part::proof(ShardId(0))], Some(outlet), answers)));
+        self.enqueue(Enqueue(Unit::new(vec![Part::proof(shard)], Some(outlet), answers)));
     }
 
     /// Is this node, after this was asked, proved to own the register still?
     pub async fn is_proved_owner(&self) -> bool {
+        self.is_proved_owner_of(&[ShardId(0)]).await
+    }
+
+    /// The same of these shards, each of which stands on the line that this node knows of it.
+    pub(super) async fn is_proved_owner_of(&self, shards: &[ShardId]) -> bool {
         if self.info.ownership_is_standing {
             return true;
         }
-        let (outlet, told) = super::outlet();
-        self.answer_proved(outlet, vec![Reply { ticket: 0, answer: Ok(Outcome::Done) }]);
-        super::only_answer(told).await.is_some_and(|answer| answer.is_ok())
+        let proof = |&shard: &ShardId| {
+            let (outlet, told) = super::outlet();
+            self.answer_proved_for(shard, outlet, vec![Reply { ticket: 0, answer: Ok(Outcome::Done) }]);
+            super::only_answer(told)
+        };
+        // All are asked before the first is waited for: one check answers them together.
+        let proofs: Vec<_> = shards.iter().map(proof).collect();
+        for proof in proofs {
+            if proof.await.is_none_or(|answer| answer.is_err()) {
+                return false;
+            }
+        }
+        true
     }
 
     /// Asks a network's committer to load it again.

@@ -59,6 +59,9 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
         }
         ErrorKind::CursorLost => {
             let cursor = text(data, "last_common").map_or("CURSOR".to_owned(), shell);
+            if method == "events.history" {
+                return format!("go on from the last one that is good: `allod history --after {cursor}`");
+            }
             format!("read the state anew, then watch from there: `allod watch --since {cursor}`")
         }
         ErrorKind::Unavailable => {

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Data goes to stdout and words go to stderr; how a command ends is in [`exit`], how it fails in [`failure`]. Commands
-//! that are one call are tables of flags; those that are more have a file each: `apply`, `deployment`, `who`,
-//! `why_full`, `watch`, `archive`.
+//! that are one call are tables of flags; those that are more have a file each: `apply`, `deployment`, `history`,
+//! `who`, `why_full`, `watch`, `archive`.
 //!
 //! Review notes: does a new command that takes something away ask first, and refuse where nobody can be asked? Is every
 //! line of its help within 80 columns? Does its failure end with a command or a setting?
@@ -23,6 +23,7 @@ pub mod document;
 pub mod exit;
 pub mod failure;
 pub mod hint;
+pub mod history;
 pub mod holders;
 pub mod ip;
 pub mod map;
@@ -37,6 +38,7 @@ pub mod schema;
 pub mod serve_args;
 pub mod session;
 pub mod subnet;
+pub mod time;
 pub mod try_out;
 pub mod watch;
 pub mod who;
@@ -127,8 +129,10 @@ enum Command {
     /// Claimants: machines and interfaces that use addresses now
     #[command(subcommand)]
     Claimant(holders::ClaimantCommand),
-    /// Who holds an address, or why nobody does, and what to type next
+    /// Who holds an address, or held it at a time, or why nobody does
     Who(who::Who),
+    /// What happened to an address, an owner, a network, and why
+    History(history::History),
     /// Events as they happen, or a command for each of them
     Watch(watch::Watch),
     /// Call any method of the protocol
@@ -291,6 +295,7 @@ async fn dispatch(command: Command, session: &mut Session) -> Done<Exit> {
             Err(command) => return deployment::run(session, command).await,
         },
         Command::Who(args) => return who::run(session, &args).await,
+        Command::History(args) => return history::run(session, &args).await,
         Command::Watch(args) => return watch::run(session, &args).await,
         Command::Call(args) => return call::run(session, &args).await,
         Command::Export(args) => return archive::export(session, &args).await,

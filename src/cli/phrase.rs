@@ -80,6 +80,10 @@ pub fn of(method: &str, params: &Value) -> String {
         "deployment.get" => format!("show deployment {}", named("deployment", "")),
         "deployment.list" => "list the deployments".to_owned(),
         "deployment.delete" => format!("delete deployment {}", named("deployment", "")),
+        "events.history" => match quoted("address").or_else(|| quoted("owner")).or_else(|| quoted("network")) {
+            Some(of) => format!("tell the history of {of}"),
+            None => "tell the history".to_owned(),
+        },
         "cluster.drain" => {
             let back = params.get("drain") == Some(&Value::Bool(false));
             format!("take {} {} service", named("node", "the node"), if back { "back into" } else { "out of" })

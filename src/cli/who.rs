@@ -1,23 +1,37 @@
-//! `allod who ADDRESS`: who holds it, since when, by whom; or why nobody does; and what to type next.
+//! `allod who ADDRESS`: who holds it, since when, by whom; or why nobody does; and what to type next. With `--at TIME` the
+//! same of a time that is past, out of the history (`then`).
+
+mod then;
 
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::exit::Exit;
+use super::history::Pages;
 use super::output::table::fields;
 use super::output::{Format, print, text_of};
 use super::quote::shell;
 use super::session::{Done, Session};
+use super::time::{self, Time};
+
+/// Events that are asked for at once.
+const PAGE: u64 = 1_000;
 
 /// `allod who`.
 #[derive(Debug, Args)]
 pub struct Who {
     /// The address
     address: String,
+    /// Who held it then (2026-03-01T09:12:44Z, or so long ago: 2h)
+    #[arg(long, value_name = "TIME", value_parser = time::parse, allow_hyphen_values = true)]
+    at: Option<Time>,
 }
 
 /// Looks an address up in all realms.
 pub async fn run(session: &mut Session, args: &Who) -> Done<Exit> {
+    if let Some(at) = args.at {
+        return then::run(session, &args.address, at).await;
+    }
     let params = json!({"address": args.address});
     let result = session.call("ip.find", params.clone()).await?;
     if session.options.style.format != Format::Table {
@@ -44,15 +58,17 @@ pub async fn run(session: &mut Session, args: &Who) -> Done<Exit> {
 /// not be ours to read: the rest of the answer is good without it.
 async fn granted_by(session: &mut Session, address: &str, found: &Value) -> Option<Value> {
     let network = found.get("network").or_else(|| found.get("reservation")?.get("network"))?;
-    let params = json!({"network": network, "address": address, "limit": 100});
-    let history = session.try_call("events.history", params.as_object()?.clone()).await.ok()?;
+    let params = Map::from_iter([("network".to_owned(), network.clone()), ("address".to_owned(), address.into())]);
     let generation = found.get("reservation").and_then(|held| held.get("generation"));
-    let mut events = history.get("events")?.as_array()?.iter().rev();
-    let event = match generation {
-        Some(generation) => events.find(|event| event.get("generation") == Some(generation) && is_grant(event)),
-        None => events.next(),
-    };
-    event.cloned()
+    let (mut pages, mut last) = (Pages::new(params), None);
+    loop {
+        let events = pages.next(session, PAGE).await.ok()?;
+        if events.is_empty() {
+            return last;
+        }
+        let is = |event: &Value| generation.is_none_or(|it| event.get("generation") == Some(it) && is_grant(event));
+        last = events.into_iter().rfind(is).or(last);
+    }
 }
 
 fn is_grant(event: &Value) -> bool {

@@ -455,7 +455,7 @@ fn events_history(ask: params::EventsHistory) -> Result<Job, RpcError> {
     let limit = ask.limit.map_or(HISTORY_PAGE_DEFAULT, |limit| limit.get() as usize);
     let network = ask.network.as_ref().map(input::network_text);
     let (realm, address, owner, scope) = (ask.realm, ask.address, ask.owner, ask.scope);
-    let filter = Wanted { networks: None, realm, address, owner, scope, from: ask.from, to: ask.to };
+    let filter = Wanted { networks: None, realm, address, owner, scope, from: ask.from, to: ask.to, of_realm: None };
     let after = ask.after.as_ref().map(|after| after.as_str());
     match ask.at {
         Some(_) if ask.from.is_some() || ask.to.is_some() => {

@@ -48,6 +48,10 @@ fn the_first_screen() {
     command.build();
     let ip = command.find_subcommand_mut("ip").unwrap().find_subcommand_mut("allocate").unwrap();
     golden("help-ip-allocate.txt", &ip.render_long_help().to_string());
+    for name in ["history", "who"] {
+        let inner = command.find_subcommand_mut(name).unwrap();
+        golden(&format!("help-{name}.txt"), &inner.render_help().to_string());
+    }
     let deployment = command.find_subcommand_mut("deployment").unwrap();
     golden("help-deployment.txt", &deployment.render_help().to_string());
     let apply = deployment.find_subcommand_mut("apply").unwrap();

@@ -10,6 +10,7 @@
 mod commands;
 mod errors;
 mod help;
+mod history;
 mod outputs;
 mod responder;
 mod try_out;

@@ -14,6 +14,8 @@
 //! | its replicas and slots | `failover`: sentinels; `redis_cluster`: a failover, a moved slot |
 //! | what the client library asks | `library`: answers lost, nodes killed and stopped |
 //! | clocks | `clocks`: those of Redis and of nodes, forward and back |
+//!
+//! `watch` follows events, `deploys` runs that compete and `waits` those who wait, over faults of nodes and of Redis.
 #![allow(clippy::duplicate_mod, reason = "what starts a Redis is shared by stores and by processes")]
 #![allow(
     clippy::unwrap_used,
@@ -42,6 +44,7 @@ mod clocks;
 #[path = "../store_contract/redis/clustered.rs"]
 #[allow(dead_code, reason = "shared with the tests of the store")]
 mod clustered;
+mod deploys;
 mod disk;
 mod drain;
 mod failover;

@@ -1,7 +1,8 @@
-//! Requests that wait for capacity while their client talks to another node than the owner.
+//! Requests that wait for capacity while their client talks to another node than the owner, and over take-overs.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -54,7 +55,7 @@ impl Wire {
 }
 
 fn until_waits(cluster: &Cluster, owner: usize, network: &str, count: usize) {
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + Duration::from_secs(60);
     let name = format!("allod_network_waiting_requests{{network=\"{network}\",realm=\"default\"}} {count}");
     while !cluster.metrics(owner).lines().any(|line| line == name) {
         assert!(Instant::now() < end, "{count} do not wait");
@@ -144,4 +145,85 @@ async fn who_waits_is_told_when_its_node_stops_and_when_the_owner_is_gone() {
     });
     assert_eq!(waiter.insist("ip.allocate", &waiting("w"))["result"]["address"], "10.9.0.2");
     assert!(releasing.join().unwrap().get("result").is_some());
+}
+
+/// Waits at one node after the other until it is served; how often it was told to ask again, or was cut off.
+fn wait_until_served(owner: &str, nodes: &Mutex<Vec<SocketAddr>>, first: usize) -> (String, usize) {
+    let end = Instant::now() + Duration::from_secs(60);
+    for attempt in 0.. {
+        assert!(Instant::now() < end, "{owner} is never served");
+        let address = {
+            let nodes = nodes.lock().unwrap();
+            nodes[(first + attempt) % nodes.len()]
+        };
+        let Ok(stream) = TcpStream::connect(address) else {
+            std::thread::sleep(Duration::from_millis(20));
+            continue;
+        };
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let mut wire = Wire { lines: BufReader::new(stream.try_clone().unwrap()), stream };
+        let ask = json!({"jsonrpc": "2.0", "id": 1, "method": "ip.allocate", "params": waiting(owner)});
+        let mut line = String::new();
+        let sent = wire.stream.write_all(format!("{ask}\n").as_bytes());
+        if sent.is_err() || !wire.lines.read_line(&mut line).is_ok_and(|length| length > 0) {
+            // Its node is gone: the connection broke. A silent one would have ended the wait.
+            continue;
+        }
+        let told: Value = serde_json::from_str(&line).unwrap();
+        if let Some(address) = told["result"]["address"].as_str() {
+            return (address.to_owned(), attempt);
+        }
+        let kind = told["error"]["data"]["kind"].as_str().unwrap_or_default();
+        assert!(["not_ready", "unavailable"].contains(&kind), "{owner}: {told}");
+        std::thread::sleep(Duration::from_millis(30));
+    }
+    unreachable!("it goes on until it is served");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_of_those_who_wait_is_served_once_over_crashes_and_stops_of_their_owner() {
+    const WAITERS: usize = 9;
+    let directory = tempfile::tempdir().unwrap();
+    let Some(redis) = Redis::start(directory.path(), &[]) else { return };
+    let mut cluster = Cluster::start(directory.path(), &redis, 3);
+    let mut there = Wire::to(cluster.address(0));
+    let subnets = json!([{"cidr": "10.9.0.0/27", "pools": [{"range": format!("10.9.0.2-10.9.0.{}", 1 + WAITERS)}]}]);
+    there.insist("network.create", &json!({"name": "one", "subnets": subnets}));
+    for at in 0..WAITERS {
+        there.insist("ip.allocate", &json!({"network": "one", "owner": format!("before-{at}")}));
+    }
+    let nodes = Arc::new(Mutex::new(cluster.addresses()));
+    let start = |at: usize| {
+        let nodes = Arc::clone(&nodes);
+        std::thread::spawn(move || wait_until_served(&format!("waiter-{at}"), &nodes, at))
+    };
+    let waiters: Vec<_> = (0..WAITERS).map(start).collect();
+    for round in 0..3 {
+        let owner = cluster.owner_but(None).await;
+        // Some have been served by then.
+        until_waits(&cluster, owner, "one", WAITERS - 2 * round);
+        let address = if round == 1 { cluster.restart(owner) } else { cluster.crash(owner) };
+        nodes.lock().unwrap()[owner] = address;
+        let owner = cluster.owner_but(None).await;
+        let mut wire = Wire::to(cluster.address(owner));
+        for at in 2 * round..2 * (round + 1) {
+            wire.insist("ip.release", &json!({"network": "one", "owner": format!("before-{at}")}));
+        }
+    }
+    let owner = cluster.owner_but(None).await;
+    let mut wire = Wire::to(cluster.address(owner));
+    for at in 6..WAITERS {
+        wire.insist("ip.release", &json!({"network": "one", "owner": format!("before-{at}")}));
+    }
+    let served: Vec<(String, usize)> = waiters.into_iter().map(|waiter| waiter.join().unwrap()).collect();
+    let again: usize = served.iter().map(|(_, attempts)| attempts).sum();
+    assert!(again >= WAITERS, "all of them waited over the first crash, and only {again} attempts were in vain");
+    let listed = wire.insist("ip.list", &json!({"network": "one"}));
+    let held = listed["result"]["reservations"].as_array().unwrap();
+    let text = |held: &Value, member: &str| held[member].as_str().unwrap().to_owned();
+    let mut found: Vec<_> = held.iter().map(|held| (text(held, "owner"), text(held, "address"))).collect();
+    found.sort();
+    let told = served.into_iter().enumerate().map(|(at, (address, _))| (format!("waiter-{at}"), address));
+    assert_eq!(found, told.collect::<Vec<_>>(), "each holds what it was told, and nothing else is held");
+    until_waits(&cluster, owner, "one", 0);
 }

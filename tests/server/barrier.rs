@@ -50,7 +50,7 @@ fn no_answer_shows_what_is_not_durable() {
 
 #[test]
 fn a_network_with_nothing_pending_answers_while_another_waits_for_the_store() {
-    if stores::only_with_memory(stores::PROOF_WAITS) {
+    if stores::not_over_redis(stores::PROOF_WAITS) {
         return;
     }
     let server = TestServer::new();

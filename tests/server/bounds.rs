@@ -109,7 +109,7 @@ fn the_largest_legal_changes_are_committed_in_groups_that_a_store_can_write() {
 /// have in flight is not read, let alone decided; what others ask of another network is answered meanwhile.
 #[test]
 fn a_client_far_beyond_its_bounds_is_not_read_and_other_networks_answer() {
-    if stores::only_with_memory(stores::PROOF_WAITS) {
+    if stores::not_over_redis(stores::PROOF_WAITS) {
         return;
     }
     const CROWD: usize = 3;

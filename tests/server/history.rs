@@ -295,7 +295,11 @@ fn what_was_granted_before_the_history_that_is_kept_is_told_all_the_same() {
     // A cursor from before is refused, with one that is good.
     let lost = client.call("events.watch", json!({"network": "lan", "since": told_of[0]["cursor"]}));
     assert_eq!(lost["error"]["data"]["kind"], "cursor_lost", "{lost}");
+    assert_eq!(client.kind("events.history", json!({"network": "lan", "after": told_of[0]["cursor"]})), "cursor_lost");
+    // One of a network alone says nothing of others.
+    assert_eq!(client.kind("events.history", json!({"after": told_of[0]["cursor"]})), "invalid_argument");
     let common = lost["error"]["data"]["last_common"].clone();
+    assert!(!history(&mut client, json!({"network": "lan", "after": common})).is_empty());
     client.ok("events.watch", json!({"network": "lan", "since": common}));
 }
 
@@ -335,7 +339,7 @@ fn a_restart_tells_the_same_with_its_index_and_with_a_broken_one_and_without() {
         json!({"network": "renamed", "owner": "o2"}),
         json!({"owner": "o7"}),
         json!({"address": "10.0.1.77"}),
-        json!({"network": "first", "limit": 3}),
+        json!({"network": "first", "limit": 700}),
     ];
     let tell = |client: &mut Client| -> Vec<Vec<String>> {
         asks.iter().map(|ask| in_order(&history(client, ask.clone()))).collect()

@@ -89,7 +89,7 @@ fn an_idle_spell_before_a_clean_stop_counts() {
 
 #[test]
 fn the_time_of_an_idle_shard_is_written_down_while_something_waits_for_it() {
-    let inner = stores::store(1);
+    let (inner, _files) = stores::store(1);
     let server = TestServer::over(Arc::clone(&inner), |_| {});
     let mut client = server.with_lan();
     let last_time = || {

@@ -1,7 +1,8 @@
-//! The store under a test that is not about stores: memory, or with `ALLOD_TEST_STORE=redis` a Redis server.
+//! The store under a test that is not about stores: the embedded one, as is the default of the product, or with
+//! `ALLOD_TEST_STORE` `memory` or a server of `redis`.
 //!
-//! One server for the process, and a prefix for each register: what is there is nobody else's. `tests/run` runs the suite
-//! with both. A test that is about the embedded store, or brings a store of its own, is the same in both.
+//! One Redis for the process, and a prefix for each register: what is there is nobody else's. `tests/run` runs the suite
+//! over files and over Redis. A test that is about a store, or brings one of its own, is the same with all.
 
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
@@ -9,6 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use allod::store::Store;
+use allod::store::embedded::{self, EmbeddedStore};
 use allod::store::memory::MemoryStore;
 use allod::store::redis::{Options, RedisStore};
 
@@ -37,24 +39,44 @@ static REDIS: LazyLock<Shared> = LazyLock::new(|| {
 
 static REGISTERS: AtomicU32 = AtomicU32::new(0);
 
-/// Do the tests run over Redis?
-pub fn over_redis() -> bool {
+/// What the tests run over.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Embedded,
+    Memory,
+    Redis,
+}
+
+fn kind() -> Kind {
     match std::env::var("ALLOD_TEST_STORE").as_deref() {
-        Err(_) | Ok("" | "memory") => false,
-        Ok("redis") => true,
-        Ok(other) => panic!("ALLOD_TEST_STORE is `{other}`; it may be `memory` or `redis`"),
+        Err(_) | Ok("" | "embedded") => Kind::Embedded,
+        Ok("memory") => Kind::Memory,
+        Ok("redis") => Kind::Redis,
+        Ok(other) => panic!("ALLOD_TEST_STORE is `{other}`; it may be `embedded`, `memory` or `redis`"),
     }
 }
 
-/// An empty register.
-pub fn store(shards: u16) -> Arc<dyn Store> {
-    if !over_redis() {
-        return Arc::new(MemoryStore::new(shards));
+/// Do the tests run over Redis?
+pub fn over_redis() -> bool {
+    kind() == Kind::Redis
+}
+
+/// An empty register, and its files: to be kept for as long as it is used.
+pub fn store(shards: u16) -> (Arc<dyn Store>, Option<tempfile::TempDir>) {
+    match kind() {
+        Kind::Memory => (Arc::new(MemoryStore::new(shards)), None),
+        Kind::Embedded => {
+            let directory = tempfile::tempdir().unwrap();
+            let store = EmbeddedStore::open(directory.path(), shards, embedded::Options::default()).unwrap();
+            (Arc::new(store), Some(directory))
+        }
+        Kind::Redis => {
+            let number = REGISTERS.fetch_add(1, Ordering::Relaxed);
+            let mut options = Options::new(format!("redis://127.0.0.1:{}/", REDIS.port), shards);
+            options.prefix = format!("test-{number}");
+            (Arc::new(RedisStore::open(options).unwrap()), None)
+        }
     }
-    let number = REGISTERS.fetch_add(1, Ordering::Relaxed);
-    let mut options = Options::new(format!("redis://127.0.0.1:{}/", REDIS.port), shards);
-    options.prefix = format!("test-{number}");
-    Arc::new(RedisStore::open(options).unwrap())
 }
 
 /// The proof that an answer without a change waits for goes out in the same order as commits, so a commit that hangs holds
@@ -63,7 +85,7 @@ pub fn store(shards: u16) -> Arc<dyn Store> {
 pub const PROOF_WAITS: &str = "an answer's proof waits behind a commit that hangs, also one of another network";
 
 /// Is the test about something that the store under it does not have? Then it says what, and the test ends.
-pub fn only_with_memory(why: &str) -> bool {
+pub fn not_over_redis(why: &str) -> bool {
     let exempt = over_redis();
     if exempt {
         // Not a skip: it runs with the other store.

@@ -13,6 +13,7 @@ use allod::core::types::WallTime;
 use allod::serve::{Options, Running, start};
 use allod::store::Store;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::clock::RealLeases;
 use crate::faulty::FaultyStore;
@@ -24,6 +25,8 @@ pub struct TestServer {
     pub running: Running,
     pub store: Arc<FaultyStore>,
     pub clock: Arc<ManualClock>,
+    /// Removed after the server has ended.
+    _files: Option<TempDir>,
 }
 
 impl TestServer {
@@ -32,7 +35,8 @@ impl TestServer {
     }
 
     pub fn with(change: impl FnOnce(&mut Options)) -> Self {
-        Self::over(stores::store(4), change)
+        let (store, files) = stores::store(4);
+        Self { _files: files, ..Self::over(store, change) }
     }
 
     pub fn over(inner: Arc<dyn Store>, change: impl FnOnce(&mut Options)) -> Self {
@@ -42,7 +46,7 @@ impl TestServer {
         options.clock = Arc::new(RealLeases(Arc::clone(&clock)));
         options.config.server.threads = 1;
         change(&mut options);
-        Self { running: start(options).unwrap(), store, clock }
+        Self { running: start(options).unwrap(), store, clock, _files: None }
     }
 
     pub fn hooked(hooks: Hooks) -> Self {
@@ -140,6 +144,13 @@ impl Client {
         let mut line = String::new();
         self.reader.read_line(&mut line).unwrap();
         line.trim_end_matches('\n').to_owned()
+    }
+
+    /// The same, held against what is published.
+    pub fn judged_line(&mut self) -> String {
+        let line = self.text_line();
+        self.judge(&serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}")));
+        line
     }
 
     pub fn line(&mut self) -> Option<Value> {

@@ -10,7 +10,7 @@ use allod::store::StoreHealth;
 use serde_json::{Value, json};
 
 use crate::faulty::Fault;
-use crate::stores::{PROOF_WAITS, only_with_memory};
+use crate::stores::{PROOF_WAITS, not_over_redis};
 use crate::support::{Client, TestServer, is_between_tenures};
 
 fn full(server: &TestServer) -> Client {
@@ -101,7 +101,7 @@ fn a_network_that_is_stopped_tells_who_waits() {
 
 #[test]
 fn what_a_waiter_was_granted_leaves_when_the_release_before_it_is_durable() {
-    if only_with_memory(PROOF_WAITS) {
+    if not_over_redis(PROOF_WAITS) {
         return;
     }
     let server = TestServer::new();

@@ -7,10 +7,19 @@
 //! ```
 //!
 //! `world` moves time and carries messages, `node` is a process, `store` its way to the `register`; `clients` ask and judge
-//! with `belief` and the interval checker of `tests/faults`; `schedule` runs one from beginning to end.
+//! with `belief` and the interval checker of `tests/faults`; `truth` holds what they were shown against the register's lines;
+//! `schedule` runs one from beginning to end.
 //!
-//! `ALLOD_SCHEDULES=100000 ALLOD_SEED=1 cargo test --release --test simulation` is the long run; a failing seed alone is
-//! `ALLOD_SCHEDULES=1 ALLOD_SEED=…`, and prints its trace.
+//! The suite is to take a minute of one core, debug build. `ALLOD_SCHEDULES=100000 ALLOD_SEED=1 cargo test --release --test
+//! simulation` is the long run; a failing seed alone is `ALLOD_SCHEDULES=1 ALLOD_SEED=…`, and prints its trace.
+//!
+//! | who | what is judged |
+//! | --- | --- |
+//! | holders | holdings, blocks, leases, transfers, acquires: `belief`, `checker`; everything shown: `truth` |
+//! | `runs` | a deployment that several runs apply, commit and revert at a time: whole, alike in its networks, in order |
+//! | `waiters` | each is served once, or told that its time is over, and that rightly |
+//! | `sweeper` | who is alive loses nothing, who is dead nothing before the second miss |
+//! | `watcher` | a list, what is told behind its cursor, and the last list agree; none of it in doubt, nothing lost |
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,
@@ -28,6 +37,7 @@ mod record;
 mod register;
 mod schedule;
 mod store;
+mod truth;
 mod world;
 
 use std::sync::Arc;
@@ -35,12 +45,13 @@ use std::sync::Arc;
 use allod::metrics::Metrics;
 
 use self::register::Rules;
-use self::world::{Coverage, Plan};
+use self::world::{Cast, Coverage, Flaw, Plan, Weather};
 
 /// What a run of the suite must have met, or it tested nothing.
 const MUST_OCCUR: &[&str] = &[
     "a node owns",
     "a node steps down",
+    "a watch went on at another node",
     "acquire over two networks",
     "allocate",
     "an owner of yesterday is asked",
@@ -48,6 +59,7 @@ const MUST_OCCUR: &[&str] = &[
     "applied after its node was killed",
     "applied before",
     "applied late",
+    "apply",
     "check",
     "check fenced",
     "claim",
@@ -57,13 +69,23 @@ const MUST_OCCUR: &[&str] = &[
     "commit rolled back",
     "connection broke",
     "cut off from the register",
+    "deployment commit",
+    "deployment get",
+    "deployment revert",
     "double rollback",
+    "event",
     "failover",
     "gap",
     "get",
+    "history read",
+    "joint commit rolled back",
+    "killed before a joint commit",
+    "killed behind a joint commit",
     "lease ended",
     "lease rolled back",
+    "list",
     "load",
+    "mark",
     "network create",
     "network delete",
     "network list",
@@ -80,6 +102,7 @@ const MUST_OCCUR: &[&str] = &[
     "refused: stale",
     "refused: taken",
     "refused: unavailable",
+    "refused: waited in vain",
     "register busy",
     "release",
     "release of what is over",
@@ -93,16 +116,21 @@ const MUST_OCCUR: &[&str] = &[
     "request doubled",
     "request lost",
     "request slow",
+    "served after a wait",
+    "stuck before a busy register",
     "subnet add",
     "subnet remove",
-    "stuck before a busy register",
     "sure holding",
+    "sweep",
+    "sweep by marks",
+    "swept",
     "take",
     "take refused: fenced",
     "take refused: held",
     "take-over rolled back",
     "transfer",
     "wall clock jumped",
+    "watch",
 ];
 
 /// So many seeds that fail are enough for one run; the first is told in full.
@@ -113,10 +141,10 @@ fn number(name: &str) -> Option<u64> {
 }
 
 /// Runs a schedule again with its trace, and tells all of it.
-fn tell(seed: u64, rules: Rules, metrics: &Arc<Metrics>, problems: &[String]) -> String {
-    let again = schedule::run(Plan::of(seed, rules), metrics, true);
+fn tell(plan: Plan, metrics: &Arc<Metrics>, problems: &[String]) -> String {
+    let again = schedule::run(plan.clone(), metrics, true);
     let mut text = again.trace.join("\n");
-    text.push_str(&format!("\n\nseed {seed}: {:?}\n", Plan::of(seed, rules)));
+    text.push_str(&format!("\n\n{plan:?}\n"));
     for problem in problems {
         text.push_str(&format!("- {problem}\n"));
     }
@@ -129,7 +157,7 @@ fn tell(seed: u64, rules: Rules, metrics: &Arc<Metrics>, problems: &[String]) ->
 #[test]
 fn schedules_keep_every_promise() {
     let first = number("ALLOD_SEED").unwrap_or(1);
-    let count = number("ALLOD_SCHEDULES").unwrap_or(1_000);
+    let count = number("ALLOD_SCHEDULES").unwrap_or(300);
     let metrics = Arc::new(Metrics::new());
     let mut coverage = Coverage::new();
     let begun = std::time::Instant::now();
@@ -148,45 +176,62 @@ fn schedules_keep_every_promise() {
     }
     if let Some((seed, problems)) = failed.first() {
         for (seed, problems) in &failed {
-            println!("seed {seed}: {}", problems[0]);
+            println!("seed {seed}: {}", problems[0].chars().take(400).collect::<String>());
         }
-        panic!("{}", tell(*seed, Rules::ALL, &metrics, problems));
+        panic!("{}", tell(Plan::of(*seed, Rules::ALL), &metrics, problems));
     }
     println!("{count} schedules in {:?}", begun.elapsed());
     for (what, times) in &coverage {
         println!("{times:>9}  {what}");
     }
     let missing: Vec<_> = MUST_OCCUR.iter().filter(|what| !coverage.contains_key(*what)).collect();
-    assert!(count < 500 || missing.is_empty(), "never met: {missing:?}");
+    assert!(count < 300 || missing.is_empty(), "never met: {missing:?}");
 }
 
 #[test]
 fn a_schedule_is_its_seed() {
     let metrics = Arc::new(Metrics::new());
     for seed in 1..40 {
-        let run = || schedule::run(Plan::of(seed, Rules::ALL), &metrics, true);
+        let everybody = Cast { runs: true, waiters: 2, sweeper: true, watcher: true };
+        let plan = Plan::of(seed, Rules::ALL);
+        let rules = Rules { confirmation: seed % 4 > 0, ..Rules::ALL };
+        let cast = if plan.together { everybody } else { plan.cast };
+        let weather = if seed % 4 > 0 { Weather::Mixed } else { Weather::Failing };
+        let run = || schedule::run(Plan { rules, cast, weather, ..plan.clone() }, &metrics, true);
         let (one, other) = (run(), run());
         let differs = one.trace.iter().zip(&other.trace).find(|(one, other)| one != other);
         assert!(differs.is_none() && one.trace.len() == other.trace.len(), "seed {seed}: {differs:#?}");
     }
 }
 
+/// Runs changed schedules in which nothing may be wrong.
+#[track_caller]
+fn keeps_every_promise_in(seeds: u64, change: impl Fn(&mut Plan)) {
+    let metrics = Arc::new(Metrics::new());
+    for seed in 1..=seeds {
+        let mut plan = Plan::of(seed, Rules::ALL);
+        change(&mut plan);
+        let outcome = schedule::run(plan.clone(), &metrics, false);
+        assert!(outcome.problems.is_empty(), "{}", tell(plan, &metrics, &outcome.problems));
+    }
+}
+
 /// Finds a violation where a rule of the store is switched off; tells after how many seeds.
 #[track_caller]
 fn found_without(rules: Rules, seeds: u64) {
-    found_in(rules, seeds, |_| {});
+    found_in(rules, seeds, "", |_| {});
 }
 
-/// The same in schedules that are changed.
+/// The same in schedules that are changed, where what is found says so.
 #[track_caller]
-fn found_in(rules: Rules, seeds: u64, change: impl Fn(&mut Plan)) {
+fn found_in(rules: Rules, seeds: u64, says: &str, change: impl Fn(&mut Plan)) {
     let metrics = Arc::new(Metrics::new());
     let seeds = number("ALLOD_SEEDS").unwrap_or(seeds);
     for seed in 1..=seeds {
         let mut plan = Plan::of(seed, rules);
         change(&mut plan);
         let outcome = schedule::run(plan, &metrics, false);
-        if let Some(problem) = outcome.problems.first() {
+        if let Some(problem) = outcome.problems.iter().find(|problem| problem.contains(says)) {
             println!("{rules:?}: found after {seed} seeds: {problem}");
             return;
         }
@@ -194,39 +239,149 @@ fn found_in(rules: Rules, seeds: u64, change: impl Fn(&mut Plan)) {
     panic!("{rules:?}: nothing found in {seeds} seeds");
 }
 
+/// Nobody but the admin and the holders.
+const ALONE: Cast = Cast { runs: false, waiters: 0, sweeper: false, watcher: false };
+
+/// The rare thing against which a batch's digest stands: numbers that are used again, and a batch that comes late.
+fn refusing(plan: &mut Plan) {
+    (plan.weather, plan.shards, plan.together, plan.cast) = (Weather::Refusing, 1, true, ALONE);
+}
+
+/// Two owners at a time, the earlier of which does not know for a second or two.
+///
+/// An owner that merely slept is no longer one by the time that it answers: the timer of its lease is due in the same
+/// moment in which it wakes, and the end of its tenure overtakes nearly every answer. That is how this node is scheduled
+/// here, not a promise; so the proof of ownership looked nearly redundant (one schedule in two thousand needed it). Where the
+/// store's clock leaps ahead, as after a failover to a machine whose clock is wrong, the lease is over although every timer
+/// of the owner says otherwise, until its next renewal is refused: that is long enough to be asked.
+fn leaping(plan: &mut Plan) {
+    plan.weather = Weather::Leaping;
+}
+
 #[test]
 fn without_the_token_something_is_wrong() {
-    found_without(Rules { token: false, ..Rules::ALL }, 1_000);
+    found_without(Rules { token: false, ..Rules::ALL }, 300);
 }
 
 #[test]
 fn without_token_and_expectations_an_address_has_two_holders() {
-    found_without(Rules { token: false, expectations: false, ..Rules::ALL }, 1_000);
+    found_in(Rules { token: false, expectations: false, ..Rules::ALL }, 300, "two holders", |_| {});
 }
 
 #[test]
 fn a_register_that_refuses_for_long_confuses_nobody() {
+    keeps_every_promise_in(30, refusing);
+}
+
+#[test]
+fn a_register_that_fails_over_again_and_again_confuses_nobody() {
+    keeps_every_promise_in(30, |plan| plan.weather = Weather::Failing);
+}
+
+#[test]
+fn a_register_whose_clock_leaps_confuses_nobody() {
+    keeps_every_promise_in(30, leaping);
+}
+
+/// The story of CONSISTENCY 1: a batch is not answered, its owner concludes that it was not applied, and gives its number to
+/// another one; then the first one comes. By itself the product never concludes so: whatever is in doubt is taken anew,
+/// under another token. So the digest is the second line of defence, which is met only where the first one is broken.
+const TOLD_OF_WHAT_IS_NOT: &str = "was shown as Some";
+
+#[test]
+fn without_the_digest_a_number_that_was_used_twice_is_taken_for_one_batch() {
+    found_in(Rules { digest: false, ..Rules::ALL }, 300, TOLD_OF_WHAT_IS_NOT, |plan| {
+        refusing(plan);
+        plan.flaw = Some(Flaw::Concludes);
+    });
+}
+
+#[test]
+fn with_the_digest_nobody_holds_what_was_taken_for_another_batch() {
     let metrics = Arc::new(Metrics::new());
-    for seed in 1..100 {
-        let plan = Plan { refusing: true, shards: 1, together: true, ..Plan::of(seed, Rules::ALL) };
-        let outcome = schedule::run(plan, &metrics, false);
-        assert!(outcome.problems.is_empty(), "seed {seed}: {:#?}", outcome.problems);
+    for seed in 1..=40 {
+        let mut plan = Plan::of(seed, Rules::ALL);
+        refusing(&mut plan);
+        plan.flaw = Some(Flaw::Concludes);
+        let outcome = schedule::run(plan.clone(), &metrics, false);
+        // That something is there of which it was said that it is not is the price of concluding.
+        let wrong = outcome.problems.iter().any(|problem| problem.contains(TOLD_OF_WHAT_IS_NOT));
+        assert!(!wrong, "{}", tell(plan, &metrics, &outcome.problems));
     }
 }
 
 #[test]
-fn without_the_digest_something_is_wrong() {
-    // What it stands against is rare: numbers that are used again, and a batch that comes late.
-    let rare = |plan: &mut Plan| (plan.refusing, plan.shards, plan.together) = (true, 1, true);
-    found_in(Rules { digest: false, ..Rules::ALL }, 3_000, rare);
-}
-
-#[test]
 fn without_confirmation_something_acknowledged_is_lost() {
-    found_without(Rules { confirmation: false, ..Rules::ALL }, 1_000);
+    found_in(Rules { confirmation: false, ..Rules::ALL }, 300, "", |plan| plan.cast.watcher = false);
 }
 
 #[test]
 fn without_the_check_of_answers_something_stale_is_told() {
-    found_without(Rules { check: false, ..Rules::ALL }, 4_000);
+    found_in(Rules { check: false, ..Rules::ALL }, 300, "was shown as", leaping);
+}
+
+#[test]
+fn without_whole_commits_half_of_an_act_is_there() {
+    found_in(Rules { whole: false, ..Rules::ALL }, 300, "half of transaction", |_| {});
+    // The same without a look behind the scenes: in what the deployment holds.
+    let runs = |plan: &mut Plan| (plan.cast, plan.together) = (Cast { runs: true, ..ALONE }, true);
+    found_in(Rules { whole: false, ..Rules::ALL }, 300, "half of shop", runs);
+}
+
+/// Finds what a flaw does in schedules that have so much of who meets it.
+#[track_caller]
+fn found_with(flaw: Flaw, rules: Rules, cast: Cast, says: &str) {
+    found_in(rules, 300, says, |plan| {
+        let together = plan.shards == 1 || cast.runs || plan.together;
+        (plan.flaw, plan.cast, plan.together) = (Some(flaw), cast, together);
+        if !rules.confirmation {
+            plan.weather = Weather::Failing;
+        }
+    });
+}
+
+#[test]
+fn whoever_watches_is_told_that_a_line_was_cut_off_and_nothing_else_is_lost() {
+    // What is told before it is certain may be cut off; then nobody goes on as if nothing had been, and nobody else is told so.
+    let metrics = Arc::new(Metrics::new());
+    let mut lost = 0;
+    for seed in 1..=40 {
+        let rules = Rules { confirmation: false, ..Rules::ALL };
+        let plan = Plan { weather: Weather::Failing, cast: Cast { watcher: true, ..ALONE }, ..Plan::of(seed, rules) };
+        let outcome = schedule::run(plan.clone(), &metrics, false);
+        lost += outcome.coverage.get("cursor lost").copied().unwrap_or_default();
+        let of_lines = ["what happened next is", "was never told", " sees ", "a cursor is lost", "last common"];
+        let wrong = |problem: &&String| of_lines.iter().any(|text| problem.contains(text));
+        let wrong = outcome.problems.iter().any(|problem| wrong(&problem));
+        assert!(!wrong, "{}", tell(plan, &metrics, &outcome.problems));
+    }
+    assert!(lost > 5, "{lost} cursors were lost");
+}
+
+#[test]
+fn with_cursors_that_name_no_line_a_watch_goes_on_where_nothing_follows() {
+    // What was told is lost only where it is told too early. Then every watcher must hear that its line was cut off.
+    let rules = Rules { confirmation: false, ..Rules::ALL };
+    let cast = Cast { watcher: true, ..ALONE };
+    found_with(Flaw::CursorsAreNumbers, rules, cast, "and what happened next is");
+}
+
+#[test]
+fn where_an_event_is_forgotten_a_picture_is_wrong() {
+    found_with(Flaw::EventForgotten, Rules::ALL, Cast { watcher: true, ..ALONE }, "and what happened next is");
+}
+
+#[test]
+fn where_somebody_who_waits_is_forgotten_it_waits_at_the_end() {
+    found_with(Flaw::WaiterForgotten, Rules::ALL, Cast { waiters: 4, ..ALONE }, "waits at the end");
+}
+
+#[test]
+fn where_a_sweep_forgets_the_living_they_lose_what_they_have() {
+    found_with(Flaw::LivingForgotten, Rules::ALL, Cast { sweeper: true, ..ALONE }, "somebody alive is released");
+}
+
+#[test]
+fn where_any_plan_is_ended_a_run_that_died_harms_the_next() {
+    found_with(Flaw::AnyPlan, Rules::ALL, Cast { runs: true, ..ALONE }, "was settled after");
 }

@@ -73,6 +73,8 @@ pub struct Birth {
     pub jump_ms: i64,
     pub shards: u16,
     pub together: bool,
+    /// Is what the register does not answer taken for not applied?
+    pub concludes: bool,
     pub metrics: Arc<Metrics>,
 }
 
@@ -91,7 +93,7 @@ pub struct Process {
 
 impl Process {
     pub fn start(birth: Birth) -> Self {
-        let Birth { who, now_ms, seed, drift_ppm, jump_ms, shards, together, metrics } = birth;
+        let Birth { who, now_ms, seed, drift_ppm, jump_ms, shards, together, concludes, metrics } = birth;
         let runtime =
             || tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         let runner = System::with_tokio_rt(runtime);
@@ -107,7 +109,7 @@ impl Process {
             drawn: AtomicU64::new(0),
         });
         let outbox = Arc::new(Outbox::default());
-        let store = Arc::new(SimStore::new(who.clone(), shards, together, Arc::clone(&outbox)));
+        let store = Arc::new(SimStore::new(who.clone(), shards, together, concludes, Arc::clone(&outbox)));
         let bound = Duration::from_secs(60);
         let server = Arc::new(Server {
             seat: Seat::default(),
@@ -200,11 +202,17 @@ async fn serve(
     outbox: Arc<Outbox>,
 ) {
     let _under_way = server.tasks.token();
-    let stop = server.stop.clone();
+    let (stop, mut roles) = (server.stop.clone(), server.seat.changes());
     let (mut session, mut inlet) = Session::new(server, "simulated".into());
+    session.allow_watches();
+    let mut stopping = false;
     loop {
         if !session.out.is_empty() {
             outbox.put(Out::Lines(connection, std::mem::take(&mut session.out)));
+            session.written();
+        }
+        if stopping && session.in_flight() == 0 {
+            return;
         }
         tokio::select! {
             biased;
@@ -214,14 +222,19 @@ async fn serve(
                     session.absorb(told);
                 }
             }
-            () = stop.cancelled(), if session.in_flight() == 0 => return,
-            lines = requests.recv(), if !stop.is_cancelled() => {
+            _ = roles.changed(), if session.waits_for_role() => session.role_changed(),
+            lines = requests.recv(), if !stopping => {
                 let Some(lines) = lines else { return };
                 session.begin(std::time::Instant::now());
                 for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
                     session.feed(line);
                 }
                 session.flush();
+            }
+            () = stop.cancelled(), if !stopping => {
+                stopping = true;
+                session.end_watches();
+                session.leave();
             }
         }
     }

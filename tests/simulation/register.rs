@@ -3,16 +3,20 @@
 //!
 //! Pure: the world says what time it is and when something is confirmed. [`Rules`] can be switched off one by one, to show
 //! that the judge sees what happens without them.
+//!
+//! It keeps each shard's line of batches from its beginning on: for those who watch, and for `truth`, which judges answers.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use allod::core::state::{Entry, Key, State, Step};
 use allod::core::types::NetworkId;
 use allod::limits::NODE_LEASE_MS;
+use allod::store::history::{Recorded, Stretch};
 use allod::store::{
-    Batch, CommitError, Committed, Digest, Epoch, Head, NetworkImage, Seq, ShardId, ShardImage, StoreError, Token,
+    Act, Batch, CommitError, Committed, Digest, Epoch, Head, NetworkImage, Seq, ShardId, ShardImage, StoreError, Token,
+    TransactionId,
 };
 use xxhash_rust::xxh3::Xxh3;
 
@@ -33,10 +37,13 @@ pub struct Rules {
     pub check: bool,
     /// What is stored is compared with what is expected.
     pub expectations: bool,
+    /// A commit is all of its acts or none. Without it an act over several networks changes the first of them only.
+    pub whole: bool,
 }
 
 impl Rules {
-    pub const ALL: Rules = Rules { token: true, digest: true, confirmation: true, check: true, expectations: true };
+    pub const ALL: Rules =
+        Rules { token: true, digest: true, confirmation: true, check: true, expectations: true, whole: true };
 }
 
 /// A process that talks to the register.
@@ -74,6 +81,19 @@ struct Shard {
     networks: BTreeMap<NetworkId, BTreeMap<Key, State>>,
 }
 
+/// A batch of a shard's line.
+#[derive(Debug, Clone)]
+pub struct Written {
+    /// Of the line with it.
+    pub digest: Digest,
+    pub batch: Batch,
+    bytes: Arc<[u8]>,
+    /// Which write of the register it was.
+    position: u64,
+    /// When it could not be lost any more, by the stamps of the world.
+    pub confirmed_ns: Option<u64>,
+}
+
 /// What stood before a write that is not confirmed.
 #[derive(Debug)]
 struct Version {
@@ -92,6 +112,12 @@ pub struct Register {
     position: u64,
     /// Steps that ended leases, and those that gave or took blocks: for the counters.
     pub expired: u64,
+    /// The line of each shard.
+    lines: Vec<Vec<Written>>,
+    /// Batches that a failover cut off: shard and number.
+    cut: BTreeSet<(u16, u64)>,
+    /// The networks that each act over several was meant to change.
+    meant: BTreeMap<u128, BTreeSet<NetworkId>>,
 }
 
 enum Verdict {
@@ -189,6 +215,15 @@ impl Shard {
     }
 }
 
+/// Without what acts over several networks do in any but the first.
+fn halved(batch: &Batch, meant: &BTreeMap<u128, BTreeSet<NetworkId>>) -> Batch {
+    let is_first = |act: &Act| {
+        let networks = act.transaction.and_then(|TransactionId(transaction)| meant.get(&transaction));
+        networks.and_then(BTreeSet::first).is_none_or(|first| *first == act.network)
+    };
+    Batch { acts: batch.acts.iter().filter(|act| is_first(act)).cloned().collect(), ..batch.clone() }
+}
+
 fn put(keys: &mut BTreeMap<Key, State>, step: &Step) {
     match &step.state {
         Some(state) => keys.insert(step.key, state.clone()),
@@ -226,8 +261,46 @@ fn image(keys: &BTreeMap<Key, State>) -> Option<NetworkImage> {
 
 impl Register {
     pub fn new(shards: u16, rules: Rules) -> Self {
+        let lines = (0..shards).map(|_| Vec::new()).collect();
         let shards = (0..shards).map(|_| Rc::new(Shard::new())).collect();
-        Self { rules, shards, unconfirmed: VecDeque::new(), position: 0, expired: 0 }
+        let (cut, meant) = (BTreeSet::new(), BTreeMap::new());
+        Self { rules, shards, unconfirmed: VecDeque::new(), position: 0, expired: 0, lines, cut, meant }
+    }
+
+    /// The line of each shard, as it is now.
+    pub fn lines(&self) -> &[Vec<Written>] {
+        &self.lines
+    }
+
+    /// The networks that each act over several was meant to change, whatever became of it.
+    pub fn meant(&self) -> &BTreeMap<u128, BTreeSet<NetworkId>> {
+        &self.meant
+    }
+
+    /// Did a failover cut anything off there, or behind it?
+    pub fn was_cut_behind(&self, shard: u16, seq: u64) -> bool {
+        self.cut.range((shard, seq)..=(shard, u64::MAX)).next().is_some()
+    }
+
+    /// Batches of the stretches, in the order in which they were written, until there are so many bytes.
+    pub fn recorded(&self, stretches: &[Stretch], bytes: usize) -> Vec<Recorded> {
+        let of = |stretch: &Stretch| {
+            let line = &self.lines[usize::from(stretch.shard.0)];
+            let (after, until) = (stretch.after, stretch.until);
+            line.iter().filter(move |written| written.batch.seq > after && written.batch.seq <= until)
+        };
+        let mut wanted: Vec<&Written> = stretches.iter().flat_map(of).collect();
+        wanted.sort_by_key(|written| (written.position, written.batch.shard));
+        let (mut recorded, mut read) = (Vec::new(), 0);
+        for written in wanted {
+            if !recorded.is_empty() && read >= bytes {
+                break;
+            }
+            let Batch { shard, seq, .. } = written.batch;
+            read += written.bytes.len();
+            recorded.push(Recorded { shard, seq, digest: Some(written.digest), bytes: Arc::clone(&written.bytes) });
+        }
+        recorded
     }
 
     /// How many writes there were: an answer waits until this one is confirmed.
@@ -253,8 +326,14 @@ impl Register {
         Rc::make_mut(&mut self.shards[usize::from(shard.0)])
     }
 
-    /// Everything up to here survives a failover.
-    pub fn confirm(&mut self, position: u64) {
+    /// Everything up to here survives a failover, from now on.
+    pub fn confirm(&mut self, position: u64, now_ns: u64) {
+        for line in &mut self.lines {
+            let fresh = line.iter_mut().rev().take_while(|written| written.confirmed_ns.is_none());
+            for written in fresh.filter(|written| written.position <= position) {
+                written.confirmed_ns = Some(now_ns);
+            }
+        }
         while self.unconfirmed.front().is_some_and(|version| version.position <= position) {
             self.unconfirmed.pop_front();
         }
@@ -267,6 +346,13 @@ impl Register {
             if let Some(version) = self.unconfirmed.pop_back() {
                 self.shards = version.before;
                 writes.push(version.write);
+            }
+        }
+        for (shard, line) in self.shards.iter().zip(&mut self.lines) {
+            while let Some(last) =
+                line.pop_if(|last| (last.batch.seq, last.digest) != (shard.head.seq, shard.head.digest))
+            {
+                self.cut.insert((last.batch.shard.0, last.batch.seq.0));
             }
         }
         writes
@@ -314,8 +400,29 @@ impl Register {
         Ok(ShardImage { head: present.head, networks, deployments })
     }
 
+    /// Is there an act over several networks among them?
+    pub fn is_joint(&self, sealed: &[Sealed]) -> bool {
+        let mut networks: BTreeMap<u128, BTreeSet<NetworkId>> = BTreeMap::new();
+        for act in sealed.iter().flat_map(|one| &one.batch.acts).filter(|act| !act.steps.is_empty()) {
+            if let Some(TransactionId(transaction)) = act.transaction {
+                networks.entry(transaction).or_default().insert(act.network);
+            }
+        }
+        networks.values().any(|networks| networks.len() > 1)
+    }
+
+    /// Notes which networks an act over several is meant to change.
+    fn note_meant(&mut self, sealed: &[Sealed]) {
+        for act in sealed.iter().flat_map(|one| &one.batch.acts).filter(|act| !act.steps.is_empty()) {
+            if let Some(TransactionId(transaction)) = act.transaction {
+                self.meant.entry(transaction).or_default().insert(act.network);
+            }
+        }
+    }
+
     /// All of them or none. Tells too whether any of them was applied before.
     pub fn commit(&mut self, sealed: &[Sealed]) -> Result<(Vec<Committed>, bool), CommitError> {
+        self.note_meant(sealed);
         let mut verdicts = Vec::with_capacity(sealed.len());
         for one in sealed {
             let shard = self.shard(one.batch.shard);
@@ -330,11 +437,13 @@ impl Register {
             self.write(Write::Commit);
         }
         let mut committed = Vec::with_capacity(sealed.len());
-        for (Sealed { batch, .. }, verdict) in sealed.iter().zip(verdicts) {
+        let position = self.position;
+        for (Sealed { batch, bytes, .. }, verdict) in sealed.iter().zip(verdicts) {
             let (shard, seq) = (batch.shard, batch.seq);
             if !matches!(verdict, Verdict::Applied(_)) {
                 self.expired += batch.acts.iter().filter(|act| act.by == "lease").count() as u64;
             }
+            let whole = if self.rules.whole { batch.clone() } else { halved(batch, &self.meant) };
             let present = self.change(shard);
             let digest = match verdict {
                 Verdict::Applied(digest) => digest,
@@ -343,13 +452,17 @@ impl Register {
                     present.head.digest
                 }
                 Verdict::Next(digest) => {
-                    present.apply(batch);
+                    let batch = whole;
+                    present.apply(&batch);
                     if present.recent.len() == REMEMBERED_BATCHES_MAX {
                         present.recent.pop_front();
                     }
                     present.recent.push_back((batch.token, seq, present.head.digest, digest));
-                    let Batch { time, generation, .. } = *batch;
+                    let Batch { time, generation, .. } = batch;
                     present.head = Head { seq, digest, time, generation, ..present.head };
+                    let (bytes, confirmed_ns) = (Arc::clone(bytes), None);
+                    let written = Written { digest, batch, bytes, position, confirmed_ns };
+                    self.lines[usize::from(shard.0)].push(written);
                     digest
                 }
             };

@@ -7,8 +7,9 @@ use allod::metrics::Metrics;
 use rand::Rng;
 
 use super::checker;
-use super::clients::Clients;
-use super::world::{Coverage, Plan, World};
+use super::clients::{Clients, DEPLOYMENT};
+use super::truth::Truth;
+use super::world::{Coverage, Plan, Weather, World};
 
 /// What became of a schedule.
 pub struct Outcome {
@@ -42,6 +43,8 @@ pub fn run(plan: Plan, metrics: &Arc<Metrics>, traced: bool) -> Outcome {
             world.clients.problems.push("a client waits at the end".to_owned());
         }
         Clients::judge_the_end(&mut world);
+        catch_up(&mut world);
+        judge(&mut world);
     } else {
         world.clients.problems.push("the networks could not be made".to_owned());
     }
@@ -57,14 +60,57 @@ pub fn run(plan: Plan, metrics: &Arc<Metrics>, traced: bool) -> Outcome {
     Outcome { problems, coverage: std::mem::take(&mut world.coverage), trace }
 }
 
+/// Until whoever watches knows everything.
+fn catch_up(world: &mut World) {
+    for _ in 0..60 {
+        let truth = Truth::new(&world.register, world.clients.networks());
+        if world.clients.watched_all(&truth) {
+            return;
+        }
+        let until = world.now_ms + 250;
+        world.run(until, |_| false);
+    }
+}
+
+/// Holds what was shown against what happened.
+fn judge(world: &mut World) {
+    let truth = Truth::new(&world.register, world.clients.networks());
+    let mut problems = Vec::new();
+    if world.plan.rules.confirmation {
+        world.clients.judge_by(&truth, &mut problems);
+    }
+    world.clients.judge_watchers(&truth, !world.plan.rules.confirmation, &mut problems);
+    if world.plan.cast.runs {
+        truth.judge_alike(DEPLOYMENT, ["net-0", "net-1"], &mut problems);
+    }
+    truth.judge_transactions(&mut problems);
+    world.clients.problems.extend(problems);
+}
+
 /// Everything that befalls nodes and register. Mostly the node that owns.
 fn draw_faults(world: &mut World) {
     let (begins, ends) = (world.now_ms, world.plan.ends_ms);
-    if world.plan.refusing {
-        for at_ms in (begins + 400..ends).step_by(3_300) {
-            world.at(at_ms, |world| world.busy(2_300));
+    match world.plan.weather {
+        Weather::Mixed => {}
+        Weather::Refusing => {
+            (begins + 400..ends).step_by(3_300).for_each(|at_ms| world.at(at_ms, |world| world.busy(2_300)));
+            return;
         }
-        return;
+        Weather::Leaping => {
+            (begins + 600..ends).step_by(2_600).for_each(|at_ms| world.at(at_ms, World::leap));
+            return;
+        }
+        Weather::Failing => {
+            for at_ms in (begins + 300..ends).step_by(700) {
+                // With something to lose.
+                world.at(at_ms, |world| world.lag(200));
+                world.at(at_ms + 190, |world| {
+                    let lost = world.draws.random_range(1..5);
+                    world.fail_over(lost);
+                });
+            }
+            return;
+        }
     }
     for _ in 0..world.draws.random_range(1..=6) {
         let at_ms = world.draws.random_range(begins..ends);
@@ -80,11 +126,11 @@ fn draw_faults(world: &mut World) {
                 5..8 => {
                     world.kill_node(victim);
                     let after = world.draws.random_range(100..5_000);
-                    world.after(after, move |world| start_again(world, victim));
+                    world.after(after, move |world| world.start_again(victim));
                 }
                 8 => {
                     world.stop_node(victim);
-                    world.after(7_000, move |world| start_again(world, victim));
+                    world.after(7_000, move |world| world.start_again(victim));
                 }
                 9..13 => {
                     let lost = world.draws.random_range(0..8);
@@ -123,12 +169,6 @@ fn draw_faults(world: &mut World) {
     }
 }
 
-fn start_again(world: &mut World, at: usize) {
-    if world.nodes[at].process.is_none() {
-        world.start_node(at);
-    }
-}
-
 /// The faults are over: sleepers wake, the dead come back.
 fn calm_down(world: &mut World) {
     world.calm = true;
@@ -139,6 +179,6 @@ fn calm_down(world: &mut World) {
         if stops {
             world.kill_node(at);
         }
-        start_again(world, at);
+        world.start_again(at);
     }
 }

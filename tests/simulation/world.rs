@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use allod::limits::NODE_LEASE_MS;
 use allod::metrics::Metrics;
 use allod::store::{CommitError, StoreError};
 use rand::rngs::SmallRng;
@@ -19,6 +20,9 @@ use super::clients::Clients;
 use super::node::{Birth, Process};
 use super::register::{Register, Rules, Sealed, Who, Write};
 use super::store::{Ask, Out, lost};
+
+/// How long a renewal is on its way where the register's clock leaps. Less than a store waits for an answer.
+const RENEWS_SLOWLY_MS: u64 = 1_300;
 
 /// Counts what happened, so that a run can prove that it tested something.
 pub type Coverage = BTreeMap<&'static str, u64>;
@@ -82,6 +86,31 @@ struct Waiting {
     tell: Tell,
 }
 
+/// Who is there beside the admin and the holders.
+#[derive(Debug, Clone, Copy)]
+pub struct Cast {
+    /// Runs of a deployment that race.
+    pub runs: bool,
+    pub waiters: usize,
+    pub sweeper: bool,
+    /// One at most: the order in which those who watch at one node are woken is tokio's chance.
+    pub watcher: bool,
+}
+
+/// What befalls nodes and register.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Weather {
+    /// A few faults of any kind.
+    Mixed,
+    /// The register refuses everything for longer than a commit is tried, again and again, and nothing else happens.
+    Refusing,
+    /// The register's clock leaps ahead, again and again: leases are over, and others take over, before their owners know, who
+    /// renew slowly. Nothing else happens.
+    Leaping,
+    /// The register fails over, again and again, and nothing else happens.
+    Failing,
+}
+
 /// How a schedule goes.
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -93,23 +122,52 @@ pub struct Plan {
     /// How many of a thousand messages meet with a fault.
     pub faults_permille: u32,
     pub ends_ms: u64,
-    /// The register refuses everything for longer than a commit is tried, again and again, and nothing else befalls anybody.
-    pub refusing: bool,
+    pub weather: Weather,
+    pub cast: Cast,
+    /// What is wrong at the edge of the nodes, in negative controls.
+    pub flaw: Option<Flaw>,
+}
+
+/// A rule of the product that is broken where its nodes meet the world, to show that the judge sees what happens without it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flaw {
+    /// What the register does not answer is taken for not applied, and its number is used again.
+    Concludes,
+    /// Cursors name no line: one of a line that was cut off is taken for one of the line that goes on.
+    CursorsAreNumbers,
+    /// An event is told to nobody, now and then.
+    EventForgotten,
+    /// Somebody who waits is forgotten, now and then.
+    WaiterForgotten,
+    /// A sweep forgets one of those who are alive.
+    LivingForgotten,
+    /// A commit or a revert is of whichever plan is the latest.
+    AnyPlan,
 }
 
 impl Plan {
     pub fn of(seed: u64, rules: Rules) -> Self {
         let mut draws = SmallRng::seed_from_u64(seed);
         let shards = draws.random_range(1..=3);
+        let nodes = if draws.random_bool(0.7) { 3 } else { 2 };
+        let together = shards == 1 || draws.random_bool(0.6);
         Self {
             seed,
             rules,
-            nodes: if draws.random_bool(0.7) { 3 } else { 2 },
+            nodes,
             shards,
-            together: shards == 1 || draws.random_bool(0.6),
+            together,
             faults_permille: [0, 10, 40, 120][draws.random_range(0..4)],
             ends_ms: draws.random_range(5_000..12_000),
-            refusing: false,
+            weather: Weather::Mixed,
+            flaw: None,
+            cast: Cast {
+                // Where shards are not committed together, nothing spans them.
+                runs: draws.random_bool(0.5) && together,
+                waiters: [0, 0, 1, 3][draws.random_range(0..4)],
+                sweeper: draws.random_bool(0.3),
+                watcher: draws.random_bool(0.6),
+            },
         }
     }
 }
@@ -130,6 +188,8 @@ pub struct World {
     made: u64,
     stamps: u64,
     waiting: Vec<Waiting>,
+    /// When the last lines of each connection are at its client.
+    lines_until_ms: BTreeMap<u64, u64>,
     /// Writes are confirmed in order, not before this.
     confirmed_at_ms: u64,
     busy_until_ms: u64,
@@ -156,7 +216,7 @@ impl World {
                 owned_since_ms: 0,
             })
             .collect();
-        let clients = Clients::new(&mut draws);
+        let clients = Clients::new(plan.cast, &mut draws);
         Self {
             register: Register::new(plan.shards, plan.rules),
             plan,
@@ -171,6 +231,7 @@ impl World {
             made: 0,
             stamps: 0,
             waiting: Vec::new(),
+            lines_until_ms: BTreeMap::new(),
             confirmed_at_ms: 0,
             busy_until_ms: 0,
             lag_until_ms: 0,
@@ -270,7 +331,10 @@ impl World {
             match out {
                 Out::Ask(ask) => self.send(at, who.clone(), moment, ask),
                 Out::Lines(connection, bytes) => {
-                    let arrives = moment + self.draws.random_range(1..4);
+                    // A connection keeps the order of what is sent on it.
+                    let before = self.lines_until_ms.entry(connection).or_default();
+                    let arrives = (moment + self.draws.random_range(1..4)).max(*before);
+                    *before = arrives;
                     self.at(arrives, move |world| Clients::receive(world, connection, &bytes));
                 }
             }
@@ -329,6 +393,9 @@ impl World {
                 }
             }
         }
+        if self.plan.weather == Weather::Leaping && matches!(ask, Ask::Renew { .. }) {
+            arrives += RENEWS_SLOWLY_MS;
+        }
         if is_commit {
             arrives = arrives.max(self.nodes[at].commits_until_ms + 1);
             self.nodes[at].commits_until_ms = arrives;
@@ -351,6 +418,7 @@ impl World {
                 Ask::Commit { to, .. } => drop(to.map(|to| to.send(Err(CommitError::NotApplied { cause: busy() })))),
                 Ask::Check { to, .. } => drop(to.send(Err(CommitError::NotApplied { cause: busy() }))),
                 Ask::Renew { to, .. } => drop(to.send(Err(busy()))),
+                Ask::Read { to, .. } => drop(to.send(Err(busy()))),
                 Ask::Release(_) => {}
             }
         });
@@ -359,7 +427,8 @@ impl World {
     /// A message is at the register.
     fn arrive(&mut self, who: Who, from: (usize, u64), ask: Ask, answered: bool, late: bool) {
         let is_commit = matches!(ask, Ask::Commit { .. });
-        if self.now_ms < self.busy_until_ms && is_commit && self.draws.random_ratio(1, 150) {
+        let stuck_one_in = if self.plan.weather == Weather::Refusing { 100 } else { 150 };
+        if self.now_ms < self.busy_until_ms && is_commit && self.draws.random_ratio(1, stuck_one_in) {
             self.hit("stuck before a busy register");
             self.note(|| format!("stuck before the busy register: {} of {}", describe(&ask), who.name));
             let until = self.busy_until_ms + self.draws.random_range(0..1_500);
@@ -432,6 +501,13 @@ impl World {
                 self.register.release(&shards);
                 self.confirm_later();
             }
+            Ask::Read { stretches, bytes, to } => {
+                let recorded = self.register.recorded(&stretches, bytes);
+                self.hit("history read");
+                if answered {
+                    self.after(back, move |_| drop(to.send(Ok(recorded))));
+                }
+            }
         }
     }
 
@@ -443,6 +519,12 @@ impl World {
         to: Option<tokio::sync::oneshot::Sender<Result<Vec<allod::store::Committed>, CommitError>>>,
         late: bool,
     ) -> bool {
+        let joint = !self.calm && self.register.is_joint(sealed);
+        let worst = joint && self.draws.random_ratio(3 * self.plan.faults_permille, 1_000);
+        if worst && self.draws.random_bool(0.3) {
+            self.hit("killed before a joint commit");
+            self.kill_for_a_while(at);
+        }
         let committed = self.register.commit(sealed);
         self.note(|| {
             let what: Vec<String> = sealed.iter().map(describe_batch).collect();
@@ -458,6 +540,10 @@ impl World {
             Err(CommitError::Mismatch { .. }) => self.hit("mismatch"),
             Err(_) => self.hit("gap"),
         }
+        if worst && matches!(committed, Ok((_, false))) {
+            // Behind all that happens at this moment: a failover breaks the connection on which the answer would come.
+            self.after(0, move |world| world.worst_moment(at));
+        }
         let back = self.draws.random_range(1..4);
         let applied = committed.is_ok();
         let Some(to) = to else {
@@ -472,6 +558,36 @@ impl World {
             }),
         }
         applied
+    }
+
+    /// A commit over several networks was applied just now, and its owner does not know yet.
+    fn worst_moment(&mut self, at: usize) {
+        let long = self.draws.random_range(5_000..9_000);
+        match self.draws.random_range(0..5) {
+            0 => {
+                self.hit("killed behind a joint commit");
+                self.kill_for_a_while(at);
+            }
+            1 | 2 => {
+                self.hit("joint commit rolled back");
+                self.fail_over(1);
+            }
+            3 => self.pause_node(at, long),
+            _ => self.cut_node(at, long),
+        }
+    }
+
+    fn kill_for_a_while(&mut self, at: usize) {
+        self.kill_node(at);
+        let after = self.draws.random_range(100..5_000);
+        self.after(after, move |world| world.start_again(at));
+    }
+
+    /// It runs from now on, if it does not.
+    pub fn start_again(&mut self, at: usize) {
+        if self.nodes[at].process.is_none() {
+            self.start_node(at);
+        }
     }
 
     /// Tells when everything up to now cannot be lost any more.
@@ -495,7 +611,8 @@ impl World {
             if world.now_ms < world.lag_until_ms {
                 return world.confirm_later();
             }
-            world.register.confirm(position);
+            let now_ns = world.stamp_ns();
+            world.register.confirm(position, now_ns);
             let (told, waiting) = std::mem::take(&mut world.waiting).into_iter().partition(|w| w.position <= position);
             world.waiting = waiting;
             let told: Vec<Waiting> = told;
@@ -540,6 +657,7 @@ impl World {
             jump_ms: node.jump_ms,
             shards: self.plan.shards,
             together: self.plan.together,
+            concludes: self.plan.flaw == Some(Flaw::Concludes),
             metrics: Arc::clone(&self.metrics),
         };
         (node.process, node.paused, node.owned, node.commits_until_ms) = (Some(Process::start(birth)), false, false, 0);
@@ -636,6 +754,13 @@ impl World {
         self.busy_until_ms = self.now_ms + ms;
     }
 
+    /// By its clock, all leases are over.
+    pub fn leap(&mut self) {
+        self.hit("register's clock leaps");
+        self.note(|| "the register's clock leaps ahead".to_owned());
+        self.skew_ms += NODE_LEASE_MS as i64 + 1_000;
+    }
+
     pub fn lag(&mut self, ms: u64) {
         self.hit("replicas lag");
         self.note(|| format!("the replicas lag for {ms} ms"));
@@ -669,6 +794,7 @@ fn describe(ask: &Ask) -> String {
         }
         Ask::Check { names, .. } => format!("check {} shards", names.len()),
         Ask::Renew { .. } => "renew".to_owned(),
+        Ask::Read { .. } => "read".to_owned(),
         Ask::Release(_) => "release".to_owned(),
     }
 }

@@ -67,6 +67,10 @@ impl Coordinator {
         limit: usize,
     ) -> Outcomes {
         let filter = self.of_networks(network, filter).await?;
+        if filter.networks.is_none() && after.as_ref().is_some_and(|after| !after.whole) {
+            let problem = "is of one network; name that `network`, or take a cursor over all networks";
+            return Err(Refusal::invalid("after", problem).into());
+        }
         let past = self.aside(move |shared| async move { history::past(&shared, &filter, after, limit).await });
         Ok(Done::Past(past.await?))
     }
@@ -107,6 +111,7 @@ impl Coordinator {
             }
             filter.networks = Some(networks);
         }
+        filter.of_realm = filter.realm.as_ref().map(|realm| self.shared.feed.names.in_realm(realm));
         Ok(filter)
     }
 

@@ -305,8 +305,10 @@ impl Coordinator {
         Ok(Done::Found(found))
     }
 
-    /// A command for the network in which this scope holds an address.
+    /// A command for the one network in which this scope holds an address. Networks of different realms may hold the same:
+    /// which of them is meant is not guessed.
     pub(super) async fn located(&self, address: Address, scope: &Scope, command: Command) -> Outcomes {
+        let mut found: Option<(Arc<Route>, Name)> = None;
         for listing in self.listings(Question::Holding(None, address)).await? {
             let Some(route) = self.route_of(&listing) else { continue };
             let lookup = match self.ask(&route, Command::Get(address)).await {
@@ -316,8 +318,18 @@ impl Coordinator {
             };
             let holder = lookup.reservation.as_ref().filter(|view| view.address == address);
             if holder.is_some_and(|view| view.reservation.holder.scope == *scope) {
-                return self.ask(&route, command).await.map(Done::Outcome);
+                if let Some((_, first)) = found {
+                    let problem = format!(
+                        "must be given: scope `{scope}` holds {address} in network `{first}` and in network `{}`",
+                        listing.name
+                    );
+                    return Err(Refusal::invalid("network", problem).into());
+                }
+                found = Some((route, listing.name.clone()));
             }
+        }
+        if let Some((route, _)) = found {
+            return self.ask(&route, command).await.map(Done::Outcome);
         }
         let mut refusal = Refusal::not_found(Missing::Reservation, address);
         if let Refusal::NotFound { hint, .. } = &mut refusal {

@@ -133,8 +133,9 @@ fn proved(shared: &Arc<Shared>, order: &Order, outlet: Outlet) -> Outlet {
 /// What is answered in place of what cannot be proved.
 fn unproved(answer: Outcomes, reads: bool) -> Outcomes {
     match answer {
-        // It says itself what is known of it.
-        Err(fault) if !matches!(*fault, Fault::Refused(_)) => Err(fault),
+        // It says itself what is known of it. A refusal is an answer like any other, and so is that a cursor leads nowhere:
+        // one that the present owner gave is ahead of all that the owner before knows.
+        Err(fault) if !matches!(*fault, Fault::Refused(_) | Fault::CursorLost { .. }) => Err(fault),
         Ok(_) if !reads => {
             let problem = "another node owns the register by now".to_owned();
             Err(Box::new(Fault::Unavailable { applied: Applied::Unknown, problem }))
@@ -327,6 +328,25 @@ pub fn send(
                 shared.misses_directory();
             }
             super::network::refuse(work, &Fault::NotReady { reason: NotReadyReason::Restarting, retry_after_ms: 200 });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::actors::events::Cursor;
+
+    #[test]
+    fn an_owner_of_yesterday_refuses_nothing_and_calls_no_cursor_lost() {
+        let lost = || Fault::CursorLost {
+            problem: "is of a line that was cut off".to_owned(),
+            last_common: Cursor::default(),
+        };
+        let refused = || Fault::Refused(Refusal::not_found(Missing::Network, "lan"));
+        for fault in [lost(), refused()] {
+            let told = unproved(Err(Box::new(fault)), true);
+            assert!(matches!(told.as_ref().map_err(|fault| &**fault), Err(Fault::NotReady { .. })), "{told:?}");
         }
     }
 }

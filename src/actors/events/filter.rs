@@ -27,6 +27,10 @@ pub struct Filter {
     pub from: Option<WallTime>,
     /// Not after.
     pub to: Option<WallTime>,
+    /// The networks that are, or were, in the realm, ascending: known where the history is read. A realm has no index of its
+    /// own, but networks have.
+    #[serde(skip)]
+    pub of_realm: Option<Vec<NetworkId>>,
 }
 
 impl Filter {
@@ -46,6 +50,7 @@ impl Filter {
     /// Of this network, as far as that is said?
     pub fn of_network(&self, network: NetworkId) -> bool {
         self.networks.as_ref().is_none_or(|networks| networks.contains(&network))
+            && self.of_realm.as_ref().is_none_or(|networks| networks.binary_search(&network).is_ok())
     }
 
     fn is_of_holdings(&self) -> bool {
@@ -84,7 +89,7 @@ impl Filter {
             && (!self.is_of_holdings() || of_holding())
     }
 
-    /// May a batch have an event that is wanted? A no is certain. The realm is not looked at.
+    /// May a batch have an event that is wanted? A no is certain. The realm is looked at only where its networks are known.
     pub(super) fn may_want(&self, recorded: &Recorded) -> Result<bool, StoreError> {
         recorded.any(|Glance { network, wall, key, held }| {
             let of_holding = || match key {
@@ -100,7 +105,7 @@ impl Filter {
     /// What the index of the history is asked for.
     pub(super) fn wanted(&self) -> Wanted<'_> {
         Wanted {
-            networks: self.networks.as_deref(),
+            networks: self.networks.as_deref().or(self.of_realm.as_deref()),
             address: self.address,
             owner: self.owner.as_ref(),
             scope: self.scope.as_ref(),

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::Cursor;
 use super::cursor::beginning;
 use super::filter::Filter;
 use super::happened::{Happened, What};
 use super::scan::{Piece, Scan};
+use super::{Cursor, lost};
 use crate::actors::Fault;
 use crate::actors::service::Shared;
 use crate::core::address::Address;
@@ -45,7 +45,8 @@ pub struct Past {
 /// As of [`super::page()`].
 pub async fn past(shared: &Shared, filter: &Filter, after: Option<Cursor>, limit: usize) -> Result<Past, Box<Fault>> {
     let begun = Instant::now();
-    let mut scan = Scan::new(shared, filter, after);
+    let start = lost::start(shared, filter, after).await?;
+    let mut scan = Scan::new(shared, filter, Some(start));
     let (mut runs, mut room) = (Runs::new(), limit);
     while let Some(piece) = scan.next().await? {
         let Piece { span: (begin, end), mut events } = piece;

@@ -4,7 +4,7 @@
 //! was told, at the latest; batches of earlier take-overs were before it on both.
 
 use super::Cursor;
-use super::cursor::told;
+use super::cursor::{beginning, told};
 use super::filter::Filter;
 use super::page::{CUT_OFF, TOO_OLD, unread};
 use crate::actors::Fault;
@@ -22,9 +22,32 @@ pub async fn check(shared: &Shared, filter: &Filter, cursor: &Cursor) -> Result<
     let common = last_common(shared, &shards, cursor).await.map_err(unread)?;
     let moved = |shard: &&ShardId| common.place(**shard) != cursor.place(**shard);
     let Some(&shard) = shards.iter().find(moved) else { return Ok(()) };
-    let older = cursor.place(shard).seq < common.place(shard).seq || common.place(shard).steps == Some(0);
+    let (place, kept) = (cursor.place(shard), common.place(shard));
+    // Where it is put back to the beginning of what is kept, something between may be gone; or its line is another one.
+    let older = place.seq < kept.seq && (kept.steps.is_none() || told(&place).0 + 1 < kept.seq);
     let problem = if older { TOO_OLD } else { CUT_OFF };
     Err(Box::new(Fault::CursorLost { problem: problem.to_owned(), last_common: common }))
+}
+
+/// Where a walk over the history starts: behind a cursor, or where what is kept of each shard begins. So each cursor on the way
+/// tells exactly how far it came, and what retention takes from behind it meanwhile is noticed.
+///
+/// # Errors
+/// [`Fault::CursorLost`] if the cursor is no place of the line; [`Fault::Unavailable`] if the store cannot be read.
+pub(super) async fn start(shared: &Shared, filter: &Filter, after: Option<Cursor>) -> Result<Cursor, Box<Fault>> {
+    let shards = filter.shards(shared.info.shards);
+    let mut cursor = after.clone().unwrap_or_else(|| Cursor::new(shards.len() > 1, []));
+    for &shard in &shards {
+        // A network of that name may have come since, on another shard.
+        if after.as_ref().is_none_or(|after| after.of_shard(shard).is_none()) {
+            let line = Line { shared, shard, tip: shared.feed.tip(shard) };
+            cursor.advance(line.begin().await.map_err(unread)?);
+        }
+    }
+    if after.is_some() {
+        check(shared, filter, &cursor).await?;
+    }
+    Ok(cursor)
 }
 
 /// The cursor with every place that leads nowhere put back to the last one that it has in common with what is there; where
@@ -71,6 +94,15 @@ impl Line<'_> {
         } else {
             next.follows(known).is_some()
         })
+    }
+
+    /// Before everything that is kept.
+    async fn begin(&self) -> Result<Place, StoreError> {
+        let Some(first) = self.next(Seq(0)).await? else { return Ok(self.tip) };
+        if first.seq == Seq(1) {
+            return Ok(beginning(self.shard));
+        }
+        Ok(Place { steps: Some(0), ..first.place(first.digest.unwrap_or_default())? })
     }
 
     /// The last place before one that is not on it.

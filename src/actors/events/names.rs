@@ -64,6 +64,15 @@ impl Names {
         found
     }
 
+    /// Networks that are, or were, in a realm, ascending.
+    pub fn in_realm(&self, realm: &Name) -> Vec<NetworkId> {
+        let names = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let of_it = |times: &Times| times.iter().any(|(_, named)| named.realm == *realm);
+        let mut found: Vec<NetworkId> = names.iter().filter(|(_, times)| of_it(times)).map(|(&id, _)| id).collect();
+        found.sort_unstable();
+        found
+    }
+
     /// Was it ever heard of?
     pub fn knows(&self, network: NetworkId) -> bool {
         self.0.read().unwrap_or_else(PoisonError::into_inner).contains_key(&network)

@@ -53,14 +53,18 @@ pub(super) const TOO_OLD: &str = "what comes behind the cursor is older than the
 /// most `wait_ms`: then the page is empty, and its cursor may be further on.
 ///
 /// # Errors
-/// [`Fault::CursorLost`]; [`Fault::NotReady`] when the tenure is over; [`Fault::Unavailable`] if the store cannot be read.
+/// [`Fault::CursorLost`], when it is proved that this node owns the register; [`Fault::NotReady`] when the tenure is over; [`Fault::Unavailable`] if the store cannot be read.
 pub async fn page(shared: &Shared, filter: &Filter, cursor: &Cursor, wait_ms: u64) -> Result<Page, Box<Fault>> {
     match page_or_trouble(shared, filter, cursor, wait_ms).await {
         Ok(page) => Ok(page),
         Err(Trouble::Fault(fault)) => Err(fault),
         Err(Trouble::Lost(problem)) => {
-            let last_common =
-                lost::last_common(shared, &filter.shards(shared.info.shards), cursor).await.map_err(unread)?;
+            let shards = filter.shards(shared.info.shards);
+            let last_common = lost::last_common(shared, &shards, cursor).await.map_err(unread)?;
+            // Or is it the line of this owner that was cut off, who does not know yet? The next one finds the cursor.
+            if !shared.is_proved_owner_of(&shards).await {
+                return Err(moved());
+            }
             Err(Box::new(Fault::CursorLost { problem: problem.to_owned(), last_common }))
         }
     }
@@ -98,10 +102,7 @@ impl Feed {
         let mut inner = self.inner();
         let Inner { tips, kept, closed } = &mut *inner;
         if *closed {
-            return Err(Trouble::Fault(Box::new(Fault::NotReady {
-                reason: NotReadyReason::Moved,
-                retry_after_ms: 100,
-            })));
+            return Err(Trouble::Fault(moved()));
         }
         let mut stretches = Vec::new();
         for &shard in shards {
@@ -212,6 +213,11 @@ async fn from_store(
         }
     }
     Ok(events)
+}
+
+/// The tenure is over.
+fn moved() -> Box<Fault> {
+    Box::new(Fault::NotReady { reason: NotReadyReason::Moved, retry_after_ms: 100 })
 }
 
 pub(super) fn unread(error: StoreError) -> Box<Fault> {

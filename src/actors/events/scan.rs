@@ -16,6 +16,9 @@ use crate::store::chapters::Chapter;
 use crate::store::history::{Recorded, Stretch};
 use crate::store::{Digest, Seq, ShardId};
 
+/// Chapters that are passed over before who asks can look at the time. The filters of one take some microseconds.
+const PASSED_AT_ONCE: usize = 512;
+
 /// A part of the history that was looked at.
 #[derive(Debug)]
 pub(super) struct Piece {
@@ -48,11 +51,13 @@ impl<'a> Scan<'a> {
         Self { shared, filter, end: shared.feed.end(), chapters, cursor, shards }
     }
 
-    /// The next part with something wanted, or some of what has no index; none at the end.
+    /// The next part that was read, or passed over: some thousand events at most are read for it, so that who waits can be
+    /// told how far it is. None at the end.
     ///
     /// # Errors
     /// [`Fault::CursorLost`] if it began on another line; [`Fault::Unavailable`] if the store cannot be read.
     pub(super) async fn next(&mut self) -> Result<Option<Piece>, Box<Fault>> {
+        let (begin, mut passed) = (self.cursor.clone(), 0);
         while let Some(chapter) = self.chapters.next() {
             let stretches = self.stretches(|shard| {
                 let range = chapter.range(shard)?;
@@ -66,14 +71,15 @@ impl<'a> Scan<'a> {
                     let (shard, seq, epoch) = (range.shard.0, range.last.0, range.epoch.0);
                     self.advance(Place { shard, epoch, seq, steps: None, digest: range.digest.0 });
                 }
-                continue;
+                passed += 1;
+                if passed < PASSED_AT_ONCE {
+                    continue;
+                }
+                return Ok(Some(Piece { span: (begin, self.cursor.clone()), events: Vec::new() }));
             }
             // A chapter is bounded; what is older than retention is not there any more.
             let recorded = self.shared.store.recorded(stretches, usize::MAX).await.map_err(unread)?;
-            let piece = self.piece(&recorded).await?;
-            if !piece.events.is_empty() {
-                return Ok(Some(piece));
-            }
+            return self.piece(&recorded).await.map(Some);
         }
         let stretches = self.stretches(|_| Some((Seq(0), Seq(u64::MAX))));
         if stretches.is_empty() {

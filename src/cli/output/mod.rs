@@ -4,6 +4,7 @@
 
 mod deployments;
 pub mod env;
+pub mod events;
 pub mod map;
 mod show;
 pub mod table;

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::deployments;
+use super::events;
 use super::map::{self, grouped};
 use super::table::{Table, fields};
 use super::{number_of, short_range, text_of};
@@ -27,6 +28,9 @@ pub fn render(method: &str, params: &Value, result: &Value, width: Option<usize>
         "ip.find" => found(params, result),
         "ip.decline" => declined(result),
         "claimant.sweep" => swept(result, width),
+        "events.history" if result.get("next").is_none() => {
+            events::table(&list(result, "events").cloned().collect::<Vec<_>>()).render(width)
+        }
         "ip.list" if result.get("count").is_some() => format!("{}\n", text(result, "count")),
         _ if result.get("reservations").is_some() => reservations(result, width),
         _ if result.get("address").is_some() && result.get("owner").is_some() => reservation(result),

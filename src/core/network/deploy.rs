@@ -235,7 +235,8 @@ impl Network {
                 planned.settled = before.settled.filter(again);
                 planned.revived = before.revived.filter(|(plan, _)| again(plan));
                 if let Some(was) = after.obsolete.take() {
-                    planned.revived = Some((ask.plan, was));
+                    // What this very plan had made obsolete is as it was before it.
+                    planned.revived = planned.revived.or((was.plan != ask.plan).then_some((ask.plan, was)));
                     draft.fills(&held.holder);
                 }
                 EventKind::Updated

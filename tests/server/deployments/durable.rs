@@ -60,7 +60,7 @@ fn an_apply_that_the_store_did_not_take_leaves_nothing_and_can_be_repeated() {
 
 #[test]
 fn no_answer_of_a_deployment_shows_what_is_not_durable() {
-    if stores::only_with_memory(stores::PROOF_WAITS) {
+    if stores::not_over_redis(stores::PROOF_WAITS) {
         return;
     }
     let server = TestServer::new();

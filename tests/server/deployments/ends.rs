@@ -42,6 +42,27 @@ fn a_revert_makes_obsolete_again_what_its_plan_had_made_current() {
 }
 
 #[test]
+fn a_revert_of_a_plan_that_took_back_what_it_had_made_obsolete_leaves_that_current() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    client.ok("subnet.add", json!({"network": "lan", "cidr": "10.0.1.0/24"}));
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&automatic(&["a"]));
+    shop.commit(&first);
+    let draining = |draining: bool| json!({"network": "lan", "subnet": "10.0.0.0/24", "set": {"draining": draining}});
+    shop.client.ok("subnet.modify", draining(true));
+    let moved = shop.apply(&automatic(&["a"]));
+    assert_eq!(shop.held("a"), (vec!["10.0.1.1".into()], vec!["10.0.0.2".into()]));
+    // Before the end of that plan it is wished again, and what it had left serves again.
+    shop.client.ok("ip.release", json!({"network": "lan", "address": "10.0.1.1", "owner": "a", "scope": "shop"}));
+    shop.client.ok("subnet.modify", draining(false));
+    let again = shop.apply(&automatic(&["a"]));
+    assert_eq!((slots(&again), &again["plan"]), (vec![is("kept", "2")], &moved["plan"]));
+    assert!(shop.revert(&again).is_empty(), "what it granted is released already");
+    assert_eq!(shop.held("a"), (vec!["10.0.0.2".into()], vec![]));
+}
+
+#[test]
 fn after_a_revert_what_an_earlier_plan_left_is_uncommitted_still() {
     let server = TestServer::new();
     let mut client = server.with_lan();

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use super::runs::DEPLOYMENT;
 use super::told::span_of;
-use super::{Clients, EXTRAS, Extra, Kind, Look, Slot};
+use super::{Clients, EXTRAS, Extra, Kind, Slot};
 use crate::checker::Sure;
 use crate::record::{Holder, Span};
+use crate::truth::Shown;
 use crate::world::World;
 
 /// Network, owner and slot.
@@ -49,6 +51,9 @@ impl Clients {
             };
             for one in result["reservations"].as_array().cloned().unwrap_or_default() {
                 let Some(shown) = span_of(&one) else { continue };
+                if one["scope"] == DEPLOYMENT {
+                    continue; // The runs' own judge has it.
+                }
                 let text = |member: &str| one[member].as_str().unwrap_or_default().to_owned();
                 listed.insert((name.clone(), text("owner"), text("slot")), shown);
             }
@@ -136,7 +141,7 @@ impl Clients {
                     && sure.until_ns.is_none_or(|until| until > look.told_ns)
             });
             if let Some(there) = there.filter(|there| look.generation != Some(there.generation)) {
-                let Look { address, sent_ns, generation, .. } = look;
+                let Shown { address, sent_ns, generation, .. } = look;
                 problems.push(format!("{address} was shown as {generation:?} at {sent_ns} while {there:?}"));
             }
         }

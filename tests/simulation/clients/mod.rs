@@ -2,21 +2,33 @@
 //!
 //! A client has some requests under way, each for another holder, and goes on when all are answered or it lost patience.
 //! It asks the node that believes to own the register, mostly, or any other, the sleeping ones too. Everything that it is
-//! told goes into the record of the interval checker, and is held against what it may believe.
+//! told goes into the record of the interval checker, and is held against what it may believe; in the end also against what
+//! really happened (`truth`).
+//!
+//! `runs` deploy, the `sweeper` lets go of what the dead left, `waiters` have time, and each `watcher` has a picture of a network.
 
 mod end;
+mod runs;
+mod sweeper;
 mod told;
+mod waiters;
+mod watcher;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
+use allod::core::types::NetworkId;
 use rand::Rng;
 use rand::rngs::SmallRng;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
+pub use self::runs::DEPLOYMENT;
+use self::runs::Runs;
+use self::watcher::Watcher;
 use super::belief::Belief;
 use super::record::{Call, Holder, Span};
-use super::world::World;
+use super::truth::{Full, Listed, Shown, Truth};
+use super::world::{Cast, Flaw, World};
 
 /// A lease is sure for so many thousandths of its length: clocks drift.
 const LEASE_SURE_PERMILLE: u64 = 980;
@@ -33,6 +45,7 @@ pub struct Base {
     policy: &'static str,
     cooldown_seconds: u64,
     made: bool,
+    id: Option<String>,
     /// Of the subnet that comes and goes: may it be there, may it be absent?
     extra: (bool, bool),
 }
@@ -46,6 +59,10 @@ enum Kind {
     Block(u8),
     /// One of two that are acquired together: the other one.
     Pair(usize),
+    /// Where there is no room it waits for so many seconds.
+    Wait(u64),
+    /// Somebody uses it; it is let go when he is dead.
+    Used,
 }
 
 #[derive(Debug, Clone)]
@@ -60,6 +77,9 @@ struct Slot {
     joint_doubt: bool,
     /// Requests that nobody waits for any more, and that a node may still carry out.
     lingering: Vec<Lingering>,
+    /// Of what is used: is its user dead, and when was the first sweep sent that missed him?
+    dead_user: bool,
+    missed_ns: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -73,6 +93,20 @@ struct Lingering {
 }
 
 impl Slot {
+    fn new(holder: Holder, base: usize, kind: Kind) -> Self {
+        Self {
+            holder,
+            base,
+            kind,
+            belief: Belief::default(),
+            dead: None,
+            joint_doubt: false,
+            lingering: Vec::new(),
+            dead_user: false,
+            missed_ns: None,
+        }
+    }
+
     /// What is on its way may take effect after an answer to what was sent at that time.
     fn linger(&mut self, sent_ns: u64, now_ns: u64) {
         self.lingering.retain(|lingering| lingering.over_ns > sent_ns);
@@ -93,18 +127,51 @@ impl Slot {
 #[derive(Debug, Clone)]
 enum Ask {
     Allocate(usize),
-    Claim { slot: usize, address: u32, replace: bool },
+    Claim {
+        slot: usize,
+        address: u32,
+        replace: bool,
+    },
     Release(usize),
     ReleaseDead(usize),
     Renew(usize),
-    Transfer { from: usize, to: usize },
+    Transfer {
+        from: usize,
+        to: usize,
+    },
     Acquire([usize; 2]),
-    Look { base: usize, address: u32 },
+    Look {
+        base: usize,
+        address: u32,
+    },
+    List(usize),
+    /// A wish for some instances, by number of the variant.
+    Apply(usize),
+    Settle {
+        plan: u64,
+        revert: bool,
+    },
+    Deployment,
+    /// Who is dead, by slot.
+    Sweep {
+        dead: Vec<usize>,
+        grace_seconds: u64,
+        by_mark: Option<String>,
+    },
+    /// Who is alive, in two halves.
+    Mark {
+        name: String,
+        half: usize,
+        alive: Vec<usize>,
+    },
     Networks,
     Make(usize),
     Create(usize),
     Delete(usize),
-    Rename { extra: usize, back: bool },
+    Rename {
+        extra: usize,
+        back: bool,
+    },
     AddSubnet(usize),
     RemoveSubnet(usize),
 }
@@ -115,11 +182,24 @@ struct Open {
     sent_ns: u64,
 }
 
+/// What a client does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Trade {
+    /// Cares for networks, not for addresses.
+    Admin,
+    #[default]
+    Holder,
+    /// Deploys, as others do at the same time: with the number of its last plan.
+    Run(Option<u64>),
+    Waiter,
+    /// How many halves of the living it has marked for its next sweep.
+    Sweeper(usize),
+}
+
 #[derive(Default)]
 struct Client {
     slots: Vec<Slot>,
-    /// Cares for networks, not for addresses.
-    is_admin: bool,
+    trade: Trade,
     route: Option<Route>,
     /// Connections that it does not use any more; their last answers are still heard.
     ghosts: Vec<Route>,
@@ -145,22 +225,22 @@ struct Extra {
     renamed: bool,
 }
 
-/// An address that was looked at, and under which generation it was held then.
-struct Look {
-    network: String,
-    address: u128,
-    sent_ns: u64,
-    told_ns: u64,
-    generation: Option<u64>,
-}
-
 /// All clients, and what they were told.
 pub struct Clients {
     pub bases: Vec<Base>,
     all: Vec<Client>,
     extras: Vec<Extra>,
     pub calls: Vec<Call>,
-    looks: Vec<Look>,
+    /// Addresses that were looked at, and under which generation each was held then.
+    looks: Vec<Shown>,
+    /// The same of what was granted.
+    shown: Vec<Shown>,
+    lists: Vec<Listed>,
+    refusals: Vec<Full>,
+    runs: Runs,
+    /// Sweeps by marks so far.
+    sweeps: u64,
+    watchers: Vec<Watcher>,
     pub problems: Vec<String>,
     /// Who was told of which generation.
     generations: HashMap<(String, u64), (Holder, Span)>,
@@ -175,28 +255,40 @@ pub struct Clients {
 }
 
 impl Clients {
-    pub fn new(draws: &mut SmallRng) -> Self {
+    pub fn new(cast: Cast, draws: &mut SmallRng) -> Self {
         let bases: Vec<Base> = (0..draws.random_range(2..=3))
             .map(|at: usize| Base {
                 name: format!("net-{at}"),
                 first: u32::from_be_bytes([10, at as u8, 0, 4]),
-                size: draws.random_range(2..=6),
+                size: draws.random_range(2..=if cast.runs { 8 } else { 6 }),
                 policy: ["lowest", "random", "oldest"][draws.random_range(0..3)],
                 cooldown_seconds: if draws.random_bool(0.2) { 1 } else { 0 },
                 made: false,
+                id: None,
                 extra: (false, true),
             })
             .collect();
-        let mut all = vec![Client { is_admin: true, ..Client::default() }];
+        let mut all = vec![Client { trade: Trade::Admin, ..Client::default() }];
         for number in 0..draws.random_range(2..=3) {
             all.push(Client { slots: slots_of(number, bases.len(), draws), ..Client::default() });
         }
+        let runs = if cast.runs { 2 } else { 0 };
+        all.extend((0..runs).map(|_| Client { trade: Trade::Run(None), ..Client::default() }));
+        all.extend((0..cast.waiters).map(|number| waiters::new(number, bases.len(), draws)));
+        all.extend((0..usize::from(cast.sweeper)).map(|_| sweeper::new(bases.len(), draws)));
+        let watchers = (0..usize::from(cast.watcher)).map(|_| Watcher::new(draws.random_range(0..2))).collect();
         Self {
             bases,
             all,
             extras: vec![Extra::default(); EXTRAS.len()],
             calls: Vec::new(),
             looks: Vec::new(),
+            shown: Vec::new(),
+            lists: Vec::new(),
+            refusals: Vec::new(),
+            runs: Runs::default(),
+            sweeps: 0,
+            watchers,
             problems: Vec::new(),
             generations: HashMap::new(),
             next_id: 0,
@@ -215,6 +307,20 @@ impl Clients {
         self.all.iter().all(|client| client.ended)
     }
 
+    /// Names of the networks that are always there, and their ids.
+    pub fn networks(&self) -> BTreeMap<String, NetworkId> {
+        let id = |base: &Base| Some((base.name.clone(), base.id.as_ref()?.parse().ok()?));
+        self.bases.iter().filter_map(id).collect()
+    }
+
+    /// Holds everything that was shown against what happened.
+    pub fn judge_by(&self, truth: &Truth<'_>, problems: &mut Vec<String>) {
+        truth.judge_shown(&self.looks, problems);
+        truth.judge_shown(&self.shown, problems);
+        truth.judge_lists(&self.lists, problems);
+        truth.judge_full(&self.refusals, problems);
+    }
+
     fn problem(&mut self, problem: String) {
         self.problems.push(problem);
     }
@@ -223,6 +329,10 @@ impl Clients {
 
     /// Every client but the admin begins; the admin, who made the networks, goes on.
     pub fn begin(world: &mut World) {
+        for at in 0..world.clients.watchers.len() {
+            let think = world.draws.random_range(0..2_000);
+            world.after(think, move |world| Self::watch(world, at));
+        }
         for at in 1..world.clients.all.len() {
             let think = world.draws.random_range(0..300);
             world.after(think, move |world| Self::turn(world, at));
@@ -242,7 +352,13 @@ impl Clients {
         if !Self::route(world, at) {
             return world.after(150, move |world| Self::turn(world, at));
         }
-        let asks = if world.clients.all[at].is_admin { Self::admin_asks(world) } else { Self::asks(world, at) };
+        let asks = match world.clients.all[at].trade {
+            Trade::Admin => Self::admin_asks(world),
+            Trade::Holder => Self::asks(world, at),
+            Trade::Run(plan) => Self::run_asks(world, plan),
+            Trade::Waiter => Self::waiter_asks(world, at),
+            Trade::Sweeper(marked) => Self::sweeper_asks(world, at, marked),
+        };
         if asks.is_empty() {
             return world.after(200, move |world| Self::turn(world, at));
         }
@@ -268,7 +384,11 @@ impl Clients {
                 let _ = route.lines.send(text);
             }
         });
-        let patience = world.draws.random_range(300..4_000);
+        let mut patience = world.draws.random_range(300..4_000);
+        if world.clients.all[at].trade == Trade::Waiter && world.draws.random_bool(0.85) {
+            // Whoever waits is answered, sooner or later, or its node is no more.
+            patience = u64::MAX / 2;
+        }
         world.after(patience, move |world| Self::lose_patience(world, at, turn));
     }
 
@@ -317,8 +437,9 @@ impl Clients {
                 }
                 _ if is_stale => Ask::Look { base: slot.base, address },
                 (_, 0..6) => Ask::Look { base: slot.base, address },
-                (_, 6..8) => Ask::Networks,
-                (_, 8..12) if slot.dead.is_some() => Ask::ReleaseDead(one),
+                (_, 6..8) => Ask::List(slot.base),
+                (_, 8..9) => Ask::Networks,
+                (_, 9..12) if slot.dead.is_some() => Ask::ReleaseDead(one),
                 (Kind::Pair(other), 12..70) => Ask::Acquire([one.min(other), one.max(other)]),
                 (Kind::Plain, 12..22) => Ask::Claim { slot: one, address, replace: draw > 17 },
                 (Kind::Plain, 22..34) if slot.belief.surely(now_ns).is_some() => {
@@ -340,7 +461,7 @@ impl Clients {
             let concerned = match &ask {
                 Ask::Transfer { from, to } => vec![*from, *to],
                 Ask::Acquire(pair) => pair.to_vec(),
-                Ask::Look { .. } | Ask::Networks => Vec::new(),
+                Ask::Look { .. } | Ask::List(_) | Ask::Networks => Vec::new(),
                 _ => vec![one],
             };
             if concerned.iter().any(|slot| taken.contains(slot)) {
@@ -386,11 +507,23 @@ impl Clients {
             if let Kind::Lease(seconds) = kind {
                 params["ttl_seconds"] = json!(seconds);
             }
+            if let Kind::Wait(seconds) = kind {
+                params["wait_seconds"] = json!(seconds);
+            }
+            if *kind == Kind::Used {
+                params["scope"] = json!(sweeper::SCOPE);
+                params["claimant"] = json!(sweeper::user(slot));
+                params["release_with_claimant"] = json!(true);
+            }
             params
         };
         let plain = |slot: usize| {
-            let holder = &slots[slot].holder;
-            json!({"network": holder.network, "owner": holder.owner, "slot": holder.slot})
+            let Slot { holder, kind, .. } = &slots[slot];
+            let mut params = json!({"network": holder.network, "owner": holder.owner, "slot": holder.slot});
+            if *kind == Kind::Used {
+                params["scope"] = json!(sweeper::SCOPE);
+            }
+            params
         };
         match ask {
             Ask::Allocate(slot) => {
@@ -434,6 +567,23 @@ impl Clients {
             Ask::Look { base, address } => {
                 ("ip.get", json!({"network": clients.bases[*base].name, "address": text(*address)}))
             }
+            Ask::List(base) => ("ip.list", json!({"network": clients.bases[*base].name})),
+            Ask::Apply(variant) => ("deployment.apply", runs::wishes(*variant)),
+            Ask::Settle { plan, revert } => {
+                let method = if *revert { "deployment.revert" } else { "deployment.commit" };
+                let flawed = world.plan.flaw == Some(Flaw::AnyPlan);
+                let plan = &clients.runs.latest().filter(|_| flawed).unwrap_or(*plan);
+                (method, json!({"deployment": runs::DEPLOYMENT, "plan": plan}))
+            }
+            Ask::Deployment => ("deployment.get", json!({"deployment": runs::DEPLOYMENT})),
+            Ask::Mark { name, alive, .. } => {
+                let alive: Vec<String> = alive.iter().copied().map(sweeper::user).collect();
+                ("claimant.mark", json!({"scope": sweeper::SCOPE, "sweep": name, "claimants": alive}))
+            }
+            Ask::Sweep { dead, grace_seconds, by_mark } => {
+                let forgets = usize::from(world.plan.flaw == Some(Flaw::LivingForgotten));
+                ("claimant.sweep", sweeper::params(slots, (dead, forgets), *grace_seconds, by_mark.as_deref()))
+            }
             Ask::Networks => ("network.list", json!({})),
             Ask::Make(base) => {
                 let Base { name, first, size, policy, cooldown_seconds, .. } = &clients.bases[*base];
@@ -474,15 +624,7 @@ fn slots_of(client: usize, bases: usize, draws: &mut SmallRng) -> Vec<Slot> {
     let mut add = |base: usize, owner: &str, kind: Kind| {
         let holder =
             Holder { network: format!("net-{base}"), owner: format!("c{client}/{owner}"), slot: "0".to_owned() };
-        slots.push(Slot {
-            holder,
-            base,
-            kind,
-            belief: Belief::default(),
-            dead: None,
-            joint_doubt: false,
-            lingering: Vec::new(),
-        });
+        slots.push(Slot::new(holder, base, kind));
     };
     for number in 0..3 {
         add(draws.random_range(0..bases), &format!("o{number}"), Kind::Plain);

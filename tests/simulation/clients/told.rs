@@ -3,12 +3,13 @@
 use std::net::IpAddr;
 
 use rand::Rng;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::{Ask, Client, Clients, EXTRAS, Kind, LEASE_SURE_PERMILLE, Lingering, Look, Open};
+use super::{Ask, Client, Clients, EXTRAS, Kind, LEASE_SURE_PERMILLE, Lingering, Open, Trade};
 use crate::belief::{Belief, Held};
 use crate::record::{Asked, Call, Holder, Span, Told};
-use crate::world::World;
+use crate::truth::Shown;
+use crate::world::{Flaw, World};
 
 /// What came back.
 pub(super) enum Answer {
@@ -36,6 +37,9 @@ impl Clients {
                 *told = Some(answer);
                 continue;
             }
+            if Self::watched(world, connection, &answer) {
+                continue;
+            }
             let id = answer["id"].as_u64();
             let of = |client: &Client| client.route.as_ref().is_some_and(|route| route.connection == connection);
             let Some(at) = world.clients.all.iter().position(of) else {
@@ -44,11 +48,19 @@ impl Clients {
                 world.clients.over(now_ns, |lingers, _| Some(lingers) == id);
                 continue;
             };
+            let (flaw, now_ms, is_waiter) =
+                (world.plan.flaw, world.now_ms, world.clients.all[at].trade == Trade::Waiter);
             let open = &mut world.clients.all[at].open;
             let Some(place) = open.iter().position(|open| Some(open.id) == id) else {
                 world.clients.problem(format!("an answer that nobody asked for: {answer}"));
                 continue;
             };
+            let waits = matches!(&open[place].ask, Ask::Allocate(_))
+                && is_waiter
+                && now_ms > open[place].sent_ns / 1_000_000 + 300;
+            if waits && flaw == Some(Flaw::WaiterForgotten) {
+                continue;
+            }
             let open = open.remove(place);
             world.note(|| format!("client {at} is told {}", String::from_utf8_lossy(line)));
             let answer = match answer.get("error") {
@@ -117,6 +129,7 @@ impl Clients {
                 return;
             }
             Ask::Acquire(pair) => (pair.to_vec(), true, false),
+            Ask::Sweep { dead, .. } => (dead.clone(), false, true),
             _ => return,
         };
         for slot in slots {
@@ -145,6 +158,7 @@ impl Clients {
     /// A node is no more: who waited for it learns nothing.
     pub fn node_gone(world: &mut World, node: usize) {
         let now_ns = world.stamp_ns();
+        world.clients.watchers.iter_mut().for_each(|watcher| watcher.node_gone(node));
         world.clients.over(now_ns, |_, at| at == node);
         for at in 0..world.clients.all.len() {
             let client = &mut world.clients.all[at];
@@ -167,14 +181,19 @@ impl Clients {
     pub(super) fn told(world: &mut World, at: usize, open: Open, answer: Answer) {
         let told_ns = world.stamp_ns();
         let Open { ask, sent_ns, .. } = open;
+        let waited = world.clients.all[at].trade == Trade::Waiter && told_ns > sent_ns + 400_000_000;
         world.hit(match &answer {
+            Answer::Result(_) if waited && matches!(ask, Ask::Allocate(_)) => "served after a wait",
+            Answer::Result(result) if matches!(ask, Ask::Sweep { .. }) && result["released"] != json!([]) => "swept",
             Answer::Result(_) => name_of(&ask),
-            Answer::Refused(kind, _) => match kind.as_str() {
+            Answer::Refused(kind, error) => match kind.as_str() {
                 "unavailable" => "refused: unavailable",
                 "not_ready" => "refused: not ready",
+                "not_enough_capacity" if error["data"]["waited_ms"].is_u64() => "refused: waited in vain",
                 "not_enough_capacity" => "refused: full",
                 "already_in_use" | "already_exists" | "overlap" | "in_use" => "refused: taken",
                 "conflict" | "not_owner" => "refused: stale",
+                "brake" => "refused: brake",
                 _ => "refused otherwise",
             },
             Answer::Lost => "outcome unknown",
@@ -224,15 +243,36 @@ impl Clients {
                     let network = clients.bases[base].name.clone();
                     let generation = result["reservation"]["generation"].as_u64();
                     let address = u128::from(address);
-                    clients.looks.push(Look { network, address, sent_ns, told_ns, generation });
+                    clients.looks.push(Shown { network, address, sent_ns, told_ns, generation });
                 }
+            }
+            Ask::List(base) => {
+                if let Answer::Result(result) = answer {
+                    clients.listed(base, (sent_ns, told_ns), result);
+                }
+            }
+            Ask::Apply(variant) => clients.told_apply(at, variant, (sent_ns, told_ns), answer),
+            Ask::Settle { plan, revert } => clients.told_settle(at, (plan, revert), (sent_ns, told_ns), answer),
+            Ask::Deployment => {
+                if let Answer::Result(result) = answer {
+                    clients.told_deployment(result, (sent_ns, told_ns));
+                }
+            }
+            Ask::Mark { half, .. } => clients.told_mark(at, half, answer),
+            Ask::Sweep { dead, grace_seconds, .. } => {
+                clients.told_sweep(at, &dead, grace_seconds, (sent_ns, told_ns), answer);
             }
             Ask::Networks => {
                 if let Answer::Result(result) = answer {
                     clients.told_networks(result);
                 }
             }
-            Ask::Make(base) => clients.bases[base].made |= matches!(answer, Answer::Result(_)),
+            Ask::Make(base) => {
+                if let Answer::Result(result) = answer {
+                    clients.bases[base].made = true;
+                    clients.bases[base].id = result["id"].as_str().map(str::to_owned);
+                }
+            }
             Ask::Create(extra) => clients.told_create(extra, (sent_ns, told_ns), answer),
             Ask::Delete(extra) => clients.told_delete(extra, (sent_ns, told_ns), answer),
             Ask::Rename { extra, back } => clients.told_rename(extra, back, told_ns, answer),
@@ -241,7 +281,7 @@ impl Clients {
         }
     }
 
-    fn record(&mut self, holder: Holder, asked: Asked, (sent_ns, told_ns): (u64, u64), told: Told) {
+    pub(super) fn record(&mut self, holder: Holder, asked: Asked, (sent_ns, told_ns): (u64, u64), told: Told) {
         let told_ns = match self.given_up {
             Some((id, node)) => {
                 self.under_way.push((id, node, self.calls.len()));
@@ -260,9 +300,13 @@ impl Clients {
         let one = &mut self.all[at].slots[slot];
         let until_ns = match one.kind {
             Kind::Lease(seconds) => Some(times.0 + seconds * 1_000_000 * LEASE_SURE_PERMILLE),
-            Kind::Plain | Kind::Block(_) | Kind::Pair(_) => None,
+            Kind::Plain | Kind::Block(_) | Kind::Pair(_) | Kind::Wait(_) | Kind::Used => None,
         };
+        // Whoever uses it was heard of.
+        one.missed_ns = None;
         let holder = one.holder.clone();
+        let (network, address, (sent_ns, told_ns)) = (holder.network.clone(), span.0, times);
+        self.shown.push(Shown { network, address, sent_ns, told_ns, generation: Some(generation) });
         let held = Held { generation, span, until_ns };
         let before = one.belief.held.filter(|before| before.generation != generation);
         if replaces && created {
@@ -315,6 +359,9 @@ impl Clients {
                 };
                 if kind == "not_enough_capacity" {
                     one.belief = Belief::default();
+                    if claim.is_none() {
+                        self.told_full(at, slot, times, error);
+                    }
                 }
                 if let Some(wrong) = wrong {
                     self.problem(format!("{holder:?} was refused {error}, but {wrong}"));
@@ -557,6 +604,14 @@ fn name_of(ask: &Ask) -> &'static str {
         Ask::Transfer { .. } => "transfer",
         Ask::Acquire(_) => "acquire over two networks",
         Ask::Look { .. } => "get",
+        Ask::List(_) => "list",
+        Ask::Apply(_) => "apply",
+        Ask::Settle { revert: false, .. } => "deployment commit",
+        Ask::Settle { revert: true, .. } => "deployment revert",
+        Ask::Deployment => "deployment get",
+        Ask::Mark { .. } => "mark",
+        Ask::Sweep { by_mark: Some(_), .. } => "sweep by marks",
+        Ask::Sweep { .. } => "sweep",
         Ask::Networks => "network list",
         Ask::Make(_) | Ask::Create(_) => "network create",
         Ask::Delete(_) => "network delete",

@@ -1,0 +1,295 @@
+//! How long a page of `events.history` takes over a long history.
+//!
+//! Fills a register with many events of many networks: lanes that allocate and release, as `fill` does, each address drawn
+//! from a whole 10.0.0.0/8. At its beginning, middle and end one network, `needle`, has two events: what is looked for among
+//! all the others. Then the server is started anew, with files that no cache of the machine has, and asked.
+//!
+//! Each answer is judged: what there is of the needle is known, and has to be told, neither more nor less.
+//!
+//! Neighbours: `queries` has what is asked; `driver` and `fill` make the bulk; `server` starts and ends the server.
+
+mod queries;
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use rustix::fs::{Advice, fadvise};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use self::queries::{Places, Query, queries};
+use crate::control::Control;
+use crate::driver::{self, Shape, Stop};
+use crate::fill::{Fill, Plan};
+use crate::server::Server;
+
+/// Nothing of a history of any length is forgotten while it is measured.
+const KEEP: (&str, &str) = ("ALLOD_HISTORY__KEEP_BYTES", "17592186044416");
+/// How long a server that was just started may take until it tells its history.
+const READ_UP_WITHIN: Duration = Duration::from_secs(600);
+/// Pages after which nobody turns over any more.
+const PAGES_MAX: usize = 200;
+
+/// `allod-load history`.
+#[derive(Args)]
+pub struct HistoryArguments {
+    /// So many events are made first; 0: the history is there already (`--directory`, `--redis`).
+    #[arg(long, default_value_t = 10_000_000, value_name = "N")]
+    events: u64,
+    /// Keep the data here, and leave them there. By default they are removed afterwards.
+    #[arg(long, value_name = "DIR")]
+    directory: Option<PathBuf>,
+    /// The history is in this Redis server, which is started and emptied by who measures.
+    #[arg(long, value_name = "URL")]
+    redis: Option<String>,
+    /// Networks among which the events are divided, each in a realm of its own.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    networks: u16,
+    /// How often each page is asked for while it is warm.
+    #[arg(long, default_value_t = 20, value_name = "N")]
+    repeat: usize,
+    /// Fail (exit code 1) if a first page took longer than this, cold or warm.
+    #[arg(long, value_name = "MS")]
+    at_most: Option<f64>,
+    /// Ask only what has this in its name.
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was measured of one query.
+#[derive(Debug, Serialize)]
+struct Row {
+    query: String,
+    /// The first page, after everything that the machine kept of the files was dropped.
+    cold_ms: f64,
+    /// The first page again and again: half of them took longer, and all of them at most.
+    warm_ms: f64,
+    warm_max_ms: f64,
+    /// Until the last page was there.
+    whole_ms: f64,
+    pages: usize,
+    events: usize,
+    /// What was told that is not so.
+    wrong: Option<String>,
+}
+
+/// All of it. Member names are stable: scripts read `--json`.
+#[derive(Debug, Serialize)]
+struct Report {
+    store: String,
+    /// Events that this run made, and how long that took.
+    filled: u64,
+    fill_seconds: f64,
+    /// Bytes in the directory.
+    directory_bytes: u64,
+    /// From the start of the server until it was ready, and until it told its history.
+    ready_seconds: f64,
+    told_seconds: f64,
+    rows: Vec<Row>,
+}
+
+/// Fills, asks, reports. True: something that was told is not so, or it took too long.
+///
+/// # Errors
+/// A server cannot be started or asked.
+pub fn run(arguments: &HistoryArguments) -> io::Result<bool> {
+    let own = if arguments.directory.is_some() { None } else { Some(tempfile::tempdir()?) };
+    let directory = match (&arguments.directory, &own) {
+        (Some(directory), _) => directory.clone(),
+        (None, Some(own)) => own.path().to_path_buf(),
+        (None, None) => return Err(io::Error::other("there is no directory")),
+    };
+    let place = Place { directory, redis: arguments.redis.clone() };
+    let begun = Instant::now();
+    if arguments.events > 0 {
+        fill(&place, arguments)?;
+    }
+    let fill_seconds = begun.elapsed().as_secs_f64();
+    // The index is written behind the commits: a server that tells its history has caught up, and leaves it to the next.
+    let (server, _) = place.start()?;
+    told(&server)?;
+    drop(server);
+    place.forget_cached()?;
+    let (server, ready) = place.start()?;
+    let told = told(&server)?;
+    let mut control = Control::connect(server.address)?;
+    let places = Places::find(&mut control)?;
+    let mut rows = Vec::new();
+    for query in queries(&places) {
+        if arguments.only.as_ref().is_none_or(|only| query.name.contains(only.as_str())) {
+            place.forget_cached()?;
+            rows.push(measure(&mut control, &query, arguments.repeat)?);
+        }
+    }
+    let report = Report {
+        store: if arguments.redis.is_some() { "redis" } else { "embedded" }.to_owned(),
+        filled: arguments.events,
+        fill_seconds: if arguments.events > 0 { fill_seconds } else { 0.0 },
+        directory_bytes: place.files()?.iter().map(|(_, bytes)| bytes).sum(),
+        ready_seconds: ready.as_secs_f64(),
+        told_seconds: told.as_secs_f64(),
+        rows,
+    };
+    report.print(arguments.json)?;
+    let slow = |row: &Row| arguments.at_most.is_some_and(|most| row.cold_ms.max(row.warm_max_ms) > most);
+    Ok(report.rows.iter().any(|row| row.wrong.is_some() || slow(row)))
+}
+
+/// Where the register is.
+struct Place {
+    directory: PathBuf,
+    redis: Option<String>,
+}
+
+impl Place {
+    fn start(&self) -> io::Result<(Server, Duration)> {
+        let begun = Instant::now();
+        let flags: Vec<&str> = match &self.redis {
+            Some(url) => vec!["--redis", url],
+            None => vec!["--store", "embedded"],
+        };
+        let server = Server::start_in(&self.directory, &flags, &[KEEP])?;
+        Ok((server, begun.elapsed()))
+    }
+
+    fn files(&self) -> io::Result<Vec<(PathBuf, u64)>> {
+        let (mut files, mut left) = (Vec::new(), vec![self.directory.clone()]);
+        while let Some(directory) = left.pop() {
+            for entry in std::fs::read_dir(directory)? {
+                let entry = entry?;
+                let facts = entry.metadata()?;
+                if facts.is_dir() {
+                    left.push(entry.path());
+                } else {
+                    files.push((entry.path(), facts.len()));
+                }
+            }
+        }
+        Ok(files)
+    }
+
+    /// The machine drops what it keeps of the files in memory.
+    fn forget_cached(&self) -> io::Result<()> {
+        self.files()?.iter().try_for_each(|(path, _)| forget(path))
+    }
+}
+
+fn forget(path: &Path) -> io::Result<()> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        // It was temporary.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    // Only what is on the disk can be dropped.
+    file.sync_all()?;
+    fadvise(&file, 0, None, Advice::DontNeed)?;
+    Ok(())
+}
+
+fn fill(place: &Place, arguments: &HistoryArguments) -> io::Result<()> {
+    let (server, _) = place.start()?;
+    let mut control = Control::connect(server.address)?;
+    let networks: Vec<String> = (0..arguments.networks).map(|number| format!("load-{number:02}")).collect();
+    for network in &networks {
+        control.create_network(network, "10.0.0.0/8", "random")?;
+    }
+    queries::make_needle(&mut control)?;
+    let shape = |stop| Shape { server: server.address, connections: 32, depth: 32, warmup: Duration::ZERO, stop };
+    let half = shape(Stop::Requests((arguments.events / 2).max(1)));
+    let mut fill = Fill::new(Plan { networks, brief: true, hold: Some(1), seed: 0 }, half.lanes());
+    for _ in 0..2 {
+        queries::needle(&mut control)?;
+        let measured = driver::run(half, &mut fill)?;
+        eprintln!("{} events in {:.0} s", measured.answers, measured.elapsed.as_secs_f64());
+    }
+    queries::needle(&mut control)
+}
+
+/// Waits until the history is told; how long that took.
+fn told(server: &Server) -> io::Result<Duration> {
+    let (mut control, begun) = (Control::connect(server.address)?, Instant::now());
+    while let Err(error) = control.call("events.history", &json!({"limit": 1})) {
+        if begun.elapsed() > READ_UP_WITHIN || !error.to_string().contains("not_ready") {
+            return Err(error);
+        }
+    }
+    Ok(begun.elapsed())
+}
+
+fn measure(control: &mut Control, query: &Query, repeat: usize) -> io::Result<Row> {
+    let mut ask = |params: &Value| {
+        let begun = Instant::now();
+        let answer = control.call("events.history", params)?;
+        Ok::<_, io::Error>((answer, begun.elapsed().as_secs_f64() * 1e3))
+    };
+    let (_, cold_ms) = ask(&query.params)?;
+    let mut warm = Vec::new();
+    for _ in 0..repeat.max(1) {
+        warm.push(ask(&query.params)?.1);
+    }
+    warm.sort_by(f64::total_cmp);
+    let (mut params, mut told, mut pages, mut whole_ms) = (query.params.clone(), Vec::new(), 0, 0.0);
+    loop {
+        let (mut page, ms) = ask(&params)?;
+        whole_ms += ms;
+        pages += 1;
+        if let Some(events) = page["events"].as_array_mut() {
+            told.append(events);
+        }
+        match page.get("next") {
+            Some(next) if pages < PAGES_MAX => params["after"] = next.clone(),
+            _ => break,
+        }
+    }
+    Ok(Row {
+        query: query.name.clone(),
+        cold_ms,
+        warm_ms: warm[warm.len() / 2],
+        warm_max_ms: warm[warm.len() - 1],
+        whole_ms,
+        pages,
+        events: told.len(),
+        wrong: query.wrong(&told, pages < PAGES_MAX),
+    })
+}
+
+impl Report {
+    fn print(&self, json: bool) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        if json {
+            return writeln!(out, "{}", serde_json::to_string(self)?);
+        }
+        writeln!(
+            out,
+            "{}: {} events made in {:.0} s; {:.1} MB of files; ready after {:.1} s, history told after {:.1} s",
+            self.store,
+            self.filled,
+            self.fill_seconds,
+            self.directory_bytes as f64 / 1e6,
+            self.ready_seconds,
+            self.told_seconds
+        )?;
+        writeln!(out, "| asked for | cold | warm | warm, slowest | to the end | pages | events |")?;
+        writeln!(out, "|---|---:|---:|---:|---:|---:|---:|")?;
+        for row in &self.rows {
+            let Row { query, cold_ms, warm_ms, warm_max_ms, whole_ms, pages, events, wrong } = row;
+            // Who turns no more pages says so.
+            let more = if *pages < PAGES_MAX { "" } else { "+" };
+            writeln!(
+                out,
+                "| {query} | {cold_ms:.0} | {warm_ms:.1} | {warm_max_ms:.0} | {whole_ms:.0}{more} | {pages}{more} | {events}{more} |"
+            )?;
+            if let Some(wrong) = wrong {
+                writeln!(out, "  WRONG: {wrong}")?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,155 @@
+//! What is asked of a long history, and what has to be told.
+
+use std::io;
+
+use serde_json::{Value, json};
+
+use crate::control::Control;
+
+/// The network, realm, owner and scope of what is looked for.
+const NEEDLE: &str = "needle";
+/// Its address.
+const ADDRESS: &str = "192.0.2.77";
+/// Events of the needle: twice at each of the beginning, the middle and the end.
+const NEEDLES: usize = 6;
+/// Events of a page where nothing else is asked.
+const PAGE: usize = 100;
+
+/// Makes the network of the needle.
+///
+/// # Errors
+/// As of [`Control::call`].
+pub fn make_needle(control: &mut Control) -> io::Result<()> {
+    control.create_network(NEEDLE, "192.0.2.0/24", "lowest")
+}
+
+/// Two events: somebody comes, and goes.
+///
+/// # Errors
+/// As of [`Control::call`].
+pub fn needle(control: &mut Control) -> io::Result<()> {
+    let params = json!({"network": NEEDLE, "scope": NEEDLE, "owner": NEEDLE, "address": ADDRESS});
+    let granted = control.call("ip.claim", &params)?["created_at"].clone();
+    // There is a time at which it is held.
+    while control.call("server.info", &json!({}))?["time"].as_str() <= granted.as_str() {}
+    control.call("ip.release", &params)?;
+    Ok(())
+}
+
+/// One question.
+pub struct Query {
+    pub name: String,
+    pub params: Value,
+    told: Told,
+}
+
+/// What the answer has to be.
+#[derive(Clone, Copy)]
+enum Told {
+    /// Of the needle, so many events; without the creation of its network.
+    Needles(usize),
+    /// A full page at least.
+    Many,
+    /// Anything.
+    Something,
+}
+
+impl Query {
+    /// What was told that is not so; `all`: it was told to the end.
+    pub fn wrong(&self, told: &[Value], all: bool) -> Option<String> {
+        let of_needle =
+            told.iter().filter(|event| event["network"] == NEEDLE && event.get("address").is_some()).count();
+        let right = match self.told {
+            Told::Needles(expected) => of_needle == expected && all,
+            Told::Many => told.len() >= PAGE,
+            Told::Something => true,
+        };
+        let name = &self.name;
+        (!right).then(|| format!("{name}: {} events were told, {of_needle} of them of the needle", told.len()))
+    }
+}
+
+/// Places in the history.
+pub struct Places {
+    /// When the second needle was granted, in the middle of everything, and the moment of its release.
+    middle: (Value, Value),
+    /// Cursors over all networks behind the second and behind the third of its needles.
+    far: (Value, Value),
+    /// Behind an event of a busy network in the middle.
+    far_in_busy: Value,
+}
+
+impl Places {
+    /// Looks for the needle.
+    ///
+    /// # Errors
+    /// As of [`Control::call`]; the history has no needle.
+    pub fn find(control: &mut Control) -> io::Result<Self> {
+        let (mut needles, mut params) = (Vec::new(), json!({"owner": NEEDLE}));
+        loop {
+            let mut page = control.call("events.history", &params)?;
+            needles.append(page["events"].as_array_mut().unwrap_or(&mut Vec::new()));
+            match page.get("next") {
+                Some(next) => params["after"] = next.clone(),
+                None => break,
+            }
+        }
+        if needles.len() != NEEDLES {
+            let text =
+                format!("the history has {} events of `{NEEDLE}`, not {NEEDLES}; let this make it", needles.len());
+            return Err(io::Error::other(text));
+        }
+        let time = |at: usize| needles[at]["time"].clone();
+        let busy = json!({"network": "load-00", "from": time(2), "limit": 1});
+        let page = control.call("events.history", &busy)?;
+        Ok(Self {
+            middle: (time(2), time(3)),
+            far: (needles[2]["cursor"].clone(), needles[4]["cursor"].clone()),
+            far_in_busy: page["events"][0]["cursor"].clone(),
+        })
+    }
+}
+
+/// All that is asked.
+pub fn queries(places: &Places) -> Vec<Query> {
+    let (at, to) = (&places.middle.0, &places.middle.1);
+    let ask = |name: &str, params: Value, told: Told| Query { name: name.to_owned(), params, told };
+    let needles = Told::Needles;
+    vec![
+        ask("nothing: the beginning", json!({}), Told::Many),
+        ask("rare network", json!({"network": NEEDLE}), needles(6)),
+        ask("rare realm", json!({"realm": NEEDLE}), needles(6)),
+        ask("rare owner", json!({"owner": NEEDLE}), needles(6)),
+        ask("rare scope", json!({"scope": NEEDLE}), needles(6)),
+        ask("rare address", json!({"address": ADDRESS}), needles(6)),
+        ask("address, owner and network", json!({"address": ADDRESS, "owner": NEEDLE, "network": NEEDLE}), needles(6)),
+        ask("owner that never was", json!({"owner": "never"}), needles(0)),
+        ask("address that never was", json!({"address": "198.51.100.1"}), needles(0)),
+        ask("scope that never was", json!({"scope": "never"}), needles(0)),
+        ask("realm that never was", json!({"realm": "never"}), needles(0)),
+        ask("busy network", json!({"network": "load-00"}), Told::Many),
+        ask("busy realm", json!({"realm": "load-00"}), Told::Many),
+        ask("busy scope", json!({"scope": "default"}), Told::Many),
+        ask("address of a busy network", json!({"network": "load-00", "address": "10.1.2.3"}), Told::Something),
+        ask("address at a time", json!({"address": ADDRESS, "at": at}), needles(1)),
+        ask("owner at a time", json!({"owner": NEEDLE, "at": at}), needles(1)),
+        ask("scope at a time", json!({"scope": NEEDLE, "at": at}), needles(1)),
+        ask("rare network at a time", json!({"network": NEEDLE, "at": at}), needles(1)),
+        ask("rare realm at a time", json!({"realm": NEEDLE, "at": at}), needles(1)),
+        ask("address that never was, at a time", json!({"address": "198.51.100.1", "at": at}), needles(0)),
+        ask("from a time", json!({"from": at}), Told::Many),
+        ask("up to a time", json!({"to": at}), Told::Many),
+        ask("between two times", json!({"from": at, "to": to}), Told::Something),
+        ask("rare owner from a time", json!({"owner": NEEDLE, "from": at}), needles(4)),
+        ask("busy network from a time", json!({"network": "load-00", "from": at}), Told::Many),
+        ask("after, in the middle", json!({"after": places.far.0}), Told::Many),
+        ask("after, at the end", json!({"after": places.far.1}), Told::Needles(1)),
+        ask("rare owner, after, in the middle", json!({"owner": NEEDLE, "after": places.far.0}), needles(3)),
+        ask(
+            "busy network, after, in the middle",
+            json!({"network": "load-00", "after": places.far_in_busy}),
+            Told::Many,
+        ),
+        ask("busy network at a time", json!({"network": "load-00", "at": at}), Told::Something),
+    ]
+}

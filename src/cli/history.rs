@@ -1,0 +1,135 @@
+//! `allod history`: what happened, page after page.
+
+use clap::Args;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::args::params_of;
+use super::exit::Exit;
+use super::output::{Format, events, print};
+use super::session::{Done, Session};
+use super::time::{self, Time};
+
+/// Events that are asked for at once, and shown in one table.
+const PAGE: u64 = 1_000;
+
+/// `allod history`.
+#[derive(Debug, Args)]
+pub struct History {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    filter: Filter,
+    /// Not before this time (2026-03-01T09:12:44Z, or so long ago: 2h)
+    #[arg(long, value_name = "TIME", value_parser = time::parse, allow_hyphen_values = true, conflicts_with = "at")]
+    from: Option<Time>,
+    /// Not after this time
+    #[arg(long, value_name = "TIME", value_parser = time::parse, allow_hyphen_values = true, conflicts_with = "at")]
+    to: Option<Time>,
+    /// What was held at this time: of each address the event that made it so
+    #[arg(long, value_name = "TIME", value_parser = time::parse, allow_hyphen_values = true)]
+    at: Option<Time>,
+    /// Go on behind this cursor, which a list with --limit tells
+    #[arg(long, value_name = "CURSOR")]
+    after: Option<String>,
+    /// No more than so many; without it all of them
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    limit: Option<u64>,
+}
+
+/// What is wanted: all of it must hold.
+#[derive(Debug, Args, Serialize)]
+struct Filter {
+    /// Only of this address, and of blocks around it
+    address: Option<String>,
+    /// Only of this network (name or id), also of one that is no more
+    #[arg(long)]
+    network: Option<String>,
+    /// Only of networks of this realm
+    #[arg(long)]
+    realm: Option<String>,
+    /// Only of this scope
+    #[arg(long)]
+    scope: Option<String>,
+    /// Only of this owner
+    #[arg(long)]
+    owner: Option<String>,
+}
+
+/// Pages of `events.history`, one after the other.
+#[derive(Debug)]
+pub struct Pages {
+    params: Map<String, Value>,
+    ended: bool,
+}
+
+impl Pages {
+    /// From the first on.
+    pub fn new(params: Map<String, Value>) -> Self {
+        Self { params, ended: false }
+    }
+
+    /// The next events, at most so many, from one page or several; none at the end.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub async fn next(&mut self, session: &mut Session, most: u64) -> Done<Vec<Value>> {
+        let mut events = Vec::new();
+        while !self.ended && (events.len() as u64) < most {
+            self.params.insert("limit".to_owned(), json!(most - events.len() as u64));
+            let mut page = session.call("events.history", Value::Object(self.params.clone())).await?;
+            if let Some(Value::Array(more)) = page.get_mut("events") {
+                events.append(more);
+            }
+            match page.get("next") {
+                Some(next) => drop(self.params.insert("after".to_owned(), next.clone())),
+                None => self.ended = true,
+            }
+        }
+        Ok(events)
+    }
+
+    /// Where to go on, if there is more.
+    fn after(&self) -> Option<&str> {
+        self.params.get("after").and_then(Value::as_str).filter(|_| !self.ended)
+    }
+}
+
+/// Shows it.
+pub async fn run(session: &mut Session, args: &History) -> Done<Exit> {
+    let mut params = params_of(&args.filter);
+    for (member, time) in [("from", args.from), ("to", args.to), ("at", args.at)] {
+        if let Some(time) = time {
+            params.insert(member.to_owned(), time.text(session).await?.into());
+        }
+    }
+    if let Some(after) = &args.after {
+        params.insert("after".to_owned(), after.clone().into());
+    }
+    let (mut pages, mut told, mut all) = (Pages::new(params), 0, Vec::new());
+    loop {
+        let room = args.limit.map_or(PAGE, |limit| PAGE.min(limit - told));
+        let found = if room == 0 { Vec::new() } else { pages.next(session, room).await? };
+        if found.is_empty() {
+            break;
+        }
+        told += found.len() as u64;
+        match session.options.style.format {
+            // One line for each, as soon as it is there: a history may be longer than memory.
+            Format::Json | Format::Toml | Format::Yaml => {
+                print(&found.iter().map(|event| format!("{event}\n")).collect::<String>())?;
+            }
+            Format::Table => print(&events::table(&found).render(session.options.style.width))?,
+            Format::Env => all.extend(found),
+        }
+    }
+    if session.options.style.format == Format::Env {
+        session.print("events.history", &Map::new(), &json!({ "events": all }))?;
+    }
+    if told == 0 {
+        session.say(if args.at.is_some() { "nothing was held" } else { "nothing happened" });
+    }
+    if let Some(after) = pages.after() {
+        session.say(&format!("\nnext: the same command with `--after {after}`"));
+    }
+    Ok(Exit::Success)
+}

@@ -1,0 +1,60 @@
+//! Events as rows.
+
+use serde_json::Value;
+
+use super::show::{held_address, text};
+use super::table::Table;
+
+/// Values that go without saying.
+const PLAIN: [(&str, &str); 6] =
+    [("ADDRESS", ""), ("OWNER", ""), ("SCOPE", "default"), ("SLOT", "0"), ("DETAILS", ""), ("REASON", "")];
+
+/// A row for each event.
+pub fn table(events: &[Value]) -> Table {
+    let mut table =
+        Table::new(&["TIME", "EVENT", "ADDRESS", "NETWORK", "OWNER", "SCOPE", "SLOT", "BY", "DETAILS", "REASON"]);
+    for event in events {
+        table.row(vec![
+            text(event, "time"),
+            text(event, "type"),
+            held_address(event),
+            text(event, "network"),
+            text(event, "owner"),
+            // An event of a network is of no scope.
+            event.get("scope").map_or_else(|| "default".to_owned(), super::text_of),
+            event.get("slot").map_or_else(|| "0".to_owned(), super::text_of),
+            text(event, "by"),
+            details(event),
+            text(event, "reason"),
+        ]);
+    }
+    table.without_plain_columns(&PLAIN)
+}
+
+/// What more there is to say of this type of event.
+pub fn details(event: &Value) -> String {
+    let state = |of: &str, member: &str| event.get(of).map(|state| text(state, member)).unwrap_or_default();
+    let lease = |permanent: &str| match state("after", "expires_at") {
+        until if until.is_empty() => permanent.to_owned(),
+        until => format!("until {until}"),
+    };
+    match text(event, "type").as_str() {
+        "granted" => lease(""),
+        "renewed" => lease("for good"),
+        "transferred" => format!("from `{}`", state("before", "owner")),
+        "bound" => format!("by `{}`", state("after", "claimant")),
+        "unbound" => format!("from `{}`", state("before", "claimant")),
+        "updated" => changed(event),
+        _ => String::new(),
+    }
+}
+
+/// Names of the members that are others than before.
+fn changed(event: &Value) -> String {
+    let members = |of: &str| event.get(of).and_then(Value::as_object);
+    let (Some(before), Some(after)) = (members("before"), members("after")) else { return String::new() };
+    let differs = |name: &&String| before.get(*name) != after.get(*name) && *name != "generation";
+    let gone = before.keys().filter(|name| !after.contains_key(*name));
+    let names: Vec<&str> = after.keys().chain(gone).filter(differs).map(String::as_str).collect();
+    names.join(", ")
+}

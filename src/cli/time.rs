@@ -1,0 +1,82 @@
+//! Times as people type them: RFC 3339, or so long ago.
+
+use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp};
+
+use super::failure::Failure;
+use super::session::{Done, Session};
+use crate::core::types::WallTime;
+
+const FORM: &str = "a time is written as 2026-03-01T09:12:44Z, or so long ago: 90m, -2h, `1 day ago`";
+
+/// A time that was typed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Time {
+    /// This one.
+    Then(Timestamp),
+    /// So long before the server's now.
+    Ago(SignedDuration),
+}
+
+/// Reads a time: `2026-03-01T09:12:44Z`, with any offset; `now`; or a past one as `90m`, `-2h`, `2h ago`, `1 day 6 hours`.
+/// A day has 24 hours.
+///
+/// # Errors
+/// How it is written.
+pub fn parse(text: &str) -> Result<Time, String> {
+    if text == "now" {
+        return Ok(Time::Ago(SignedDuration::ZERO));
+    }
+    if let Ok(time) = text.parse() {
+        return Ok(Time::Then(time));
+    }
+    let span: Span = text.parse().map_err(|_| FORM.to_owned())?;
+    let ago = span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| FORM.to_owned())?;
+    // What happened is behind us, with or without the sign.
+    Ok(Time::Ago(ago.abs()))
+}
+
+impl Time {
+    /// As the protocol writes it. So long ago is counted from the server's clock, which stamps what happens.
+    ///
+    /// # Errors
+    /// The server does not tell its time, or there is no such one.
+    pub async fn text(self, session: &mut Session) -> Done<String> {
+        let time = match self {
+            Self::Then(time) => Some(time),
+            Self::Ago(ago) => {
+                let info = session.call("server.info", serde_json::json!({})).await?;
+                let now = info.get("time").and_then(|time| time.as_str()?.parse::<Timestamp>().ok());
+                now.and_then(|now| now.checked_sub(ago).ok())
+            }
+        };
+        let millisecond = time.and_then(|time| u64::try_from(time.as_millisecond()).ok());
+        let wall = millisecond.map(WallTime).ok_or_else(|| {
+            Failure::usage("tell what was then", "there was no such time in the register".to_owned(), FORM)
+        })?;
+        Ok(serde_json::to_value(wall).ok().and_then(|time| Some(time.as_str()?.to_owned())).unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_as_people_write_them() {
+        let minutes = |minutes| Ok(Time::Ago(SignedDuration::from_mins(minutes)));
+        for text in ["90m", "-90m", "90m ago", "1h30m", "-1h 30m", "1 hour, 30 minutes ago", "PT90M", "90 min"] {
+            assert_eq!(parse(text), minutes(90), "{text}");
+        }
+        for text in ["2d", "-2d", "2 days ago", "48h"] {
+            assert_eq!(parse(text), minutes(2 * 24 * 60), "{text}");
+        }
+        assert_eq!(parse("now"), minutes(0));
+        for text in ["2026-03-01T09:12:44.031Z", "2026-03-01T10:12:44.031+01:00", "2026-03-01 09:12:44.031Z"] {
+            assert_eq!(parse(text), Ok(Time::Then(Timestamp::from_millisecond(1_772_356_364_031).unwrap())), "{text}");
+        }
+        for text in ["", "h", "90", "90x", "yesterday", "2026-03-01", "2026-03-01T09:12:44", "1 month ago", "2h later"]
+        {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! `allod history` and `allod who --at`: what is asked of the server, and what is printed.
+
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::golden;
+use crate::responder::Responder;
+
+const NOW: &str = "2026-03-01T12:00:00.000Z";
+
+fn allod(server: &Responder, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_allod"));
+    command.args(arguments).env("ALLOD_SERVER", &server.address).env_remove("ALLOD_TOKEN").stdin(Stdio::null());
+    command.output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let (out, err, code) = (text(&output.stdout), text(&output.stderr), output.status.code().unwrap());
+    format!("{out}-- stderr, exit {code}\n{err}\n")
+}
+
+fn event(minute: u32, kind: &str, owner: &str, more: Value) -> Value {
+    let state = |owner: &str| {
+        json!({"scope": "default", "owner": owner, "slot": "0", "kind": "dynamic", "release_with_claimant": false,
+            "transient": false, "created_at": "2026-03-01T09:10:00.000Z", "generation": 12})
+    };
+    let mut event = json!({"cursor": format!("c{minute}"), "time": format!("2026-03-01T09:{minute}:00.000Z"), "type": kind,
+        "network": "lan", "network_id": "00000000-0000-4000-8000-000000000001", "address": "10.0.0.5",
+        "prefix_length": 32, "scope": "default", "owner": owner, "slot": "0", "generation": 12, "kind": "dynamic",
+        "by": "anonymous", "after": state(owner)});
+    for (member, value) in more.as_object().unwrap() {
+        event[member] = value.clone();
+    }
+    event
+}
+
+/// Some minutes of 10.0.0.5.
+fn events() -> Vec<Value> {
+    let mut transferred = event(14, "transferred", "web/1", json!({"generation": 13, "reason": "TICKET-2"}));
+    transferred["before"] = transferred["after"].clone();
+    transferred["before"]["owner"] = json!("web/0");
+    transferred["after"]["generation"] = json!(13);
+    let mut bound = event(12, "bound", "web/0", json!({"claimant": "vm-1"}));
+    bound["after"]["claimant"] = json!("vm-1");
+    let network = json!({"time": "2026-03-01T09:09:00.000Z", "type": "network_created", "network": "lan",
+        "network_id": "00000000-0000-4000-8000-000000000001", "by": "admin", "cursor": "c9"});
+    let mut released = event(16, "released", "web/1", json!({"reason": "gone"}));
+    released.as_object_mut().unwrap().remove("after");
+    vec![
+        network,
+        event(10, "granted", "web/0", json!({"reason": "a new machine", "by": "token:ci"})),
+        bound,
+        transferred,
+        released,
+        event(18, "granted", "db/0", json!({"scope": "shop", "slot": "1", "generation": 15})),
+    ]
+}
+
+/// Answers pages of two, as asked.
+fn historian() -> Responder {
+    Responder::start(|method, params| {
+        if method == "server.info" {
+            return Ok(json!({"time": NOW}));
+        }
+        let text = |member: &str| params[member].as_str();
+        let wanted = |event: &&Value| {
+            let time = event["time"].as_str().unwrap();
+            text("from").is_none_or(|from| time >= from)
+                && text("to").is_none_or(|to| time <= to)
+                && text("address").is_none_or(|address| event["address"] == address)
+                && text("after").is_none_or(|after| time > &format!("2026-03-01T09:{:0>2}:30.000Z", &after[1..])[..])
+        };
+        let mut found: Vec<Value> = events().iter().filter(wanted).cloned().collect();
+        if let Some(at) = text("at") {
+            found.retain(|event| event["time"].as_str().unwrap() <= at && event.get("address").is_some());
+            let last = found.pop().filter(|event| event.get("after").is_some());
+            return Ok(json!({"events": last.into_iter().collect::<Vec<_>>()}));
+        }
+        let page = usize::try_from(params["limit"].as_u64().unwrap()).unwrap().min(2);
+        if found.len() <= page {
+            return Ok(json!({"events": found}));
+        }
+        found.truncate(page);
+        Ok(json!({"next": found[page - 1]["cursor"].clone(), "events": found}))
+    })
+}
+
+#[test]
+fn the_history_is_told_to_its_end_and_in_every_format() {
+    let server = historian();
+    let mut text = String::new();
+    for line in [
+        "history",
+        "history 10.0.0.5 --from 2026-03-01T09:13:00Z",
+        "history 10.0.0.5 --limit 3",
+        "history 10.0.0.5 --after c14",
+        "history --to 2026-03-01T08:00:00+00:00",
+        "history 10.0.0.5 --at 2026-03-01T10:15:00+01:00",
+        "history 10.0.0.5 --at 9h",
+        "history 10.0.0.5 --limit 1 --format json",
+        "history 10.0.0.5 --limit 1 --format env",
+        "call events.history address=10.0.0.5 after=c14 limit=5",
+    ] {
+        let arguments: Vec<&str> = line.split(' ').collect();
+        text.push_str(&format!("$ allod {line}\n{}", said(&allod(&server, &arguments))));
+    }
+    golden("history.txt", &text);
+}
+
+#[test]
+fn filters_and_times_become_members() {
+    let server = historian();
+    let line = "history 10.0.0.5 --network lan --realm r --scope s --owner o --from -2h --to 90m --limit 7";
+    allod(&server, &line.split(' ').collect::<Vec<_>>());
+    let asked = server.asked();
+    let (method, params) = asked.last().unwrap();
+    assert_eq!(method, "events.history");
+    assert_eq!(
+        params,
+        &json!({"address": "10.0.0.5", "network": "lan", "realm": "r", "scope": "s", "owner": "o",
+            "from": "2026-03-01T10:00:00.000Z", "to": "2026-03-01T10:30:00.000Z", "limit": 7})
+    );
+    for line in ["history --at 1h --from 2h", "history --at yesterday", "who 10.0.0.5 --at soon", "history --limit 0"] {
+        let output = allod(&server, &line.split(' ').collect::<Vec<_>>());
+        assert_eq!(output.status.code(), Some(64), "{line}: {}", said(&output));
+    }
+}
+
+#[test]
+fn who_held_it_then_is_told_with_the_grant_and_nobody_with_what_was_before_and_after() {
+    let server = historian();
+    let mut text = String::new();
+    for line in [
+        "who 10.0.0.5 --at 2026-03-01T09:11:00Z",
+        "who 10.0.0.5 --at 2026-03-01T09:13:00Z",
+        "who 10.0.0.5 --at 2026-03-01T09:15:00Z",
+        "who 10.0.0.5 --at 2026-03-01T09:17:00Z",
+        "who 10.0.0.5 --at 2026-03-01T09:09:30Z",
+        "who 10.0.0.5 --at 2026-03-01T09:00:00Z",
+        "who 10.0.0.9 --at 1h",
+        "who 10.0.0.5 --at 2026-03-01T09:17:00Z --format json",
+        "who 10.0.0.5 --at 2026-03-01T09:11:00Z --format env",
+    ] {
+        let arguments: Vec<&str> = line.split(' ').collect();
+        text.push_str(&format!("$ allod {line}\n{}", said(&allod(&server, &arguments))));
+    }
+    golden("who-at.txt", &text);
+}

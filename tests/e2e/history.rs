@@ -1,0 +1,57 @@
+//! The past as the command line tells it, over a restart and from a network that is no more.
+
+use serde_json::Value;
+
+use crate::server::Starting;
+
+fn lines(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// What a command prints on stdout.
+fn told(server: &crate::server::Server, arguments: &[&str]) -> String {
+    server.allod_ok(arguments)
+}
+
+#[test]
+fn who_held_an_address_is_told_after_its_network_was_deleted_and_the_server_started_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let server = Starting::new(&data).ready();
+    told(&server, &["network", "create", "lan", "--subnet", "10.0.0.0/24,gateway=10.0.0.1"]);
+    told(&server, &["ip", "allocate", "lan", "--owner", "web/0", "--reason", "a new machine"]);
+    // More than the server tells at once, of the same address.
+    for _ in 0..60 {
+        told(&server, &["ip", "renew", "lan", "--owner", "web/0", "--ttl", "1h"]);
+        told(&server, &["ip", "renew", "lan", "--owner", "web/0", "--permanent"]);
+    }
+    let held = lines(&told(&server, &["history", "--owner", "web/0", "--format", "json"]));
+    assert_eq!(held.len(), 121);
+    let then = held[60]["time"].as_str().unwrap().to_owned();
+    assert!(told(&server, &["who", "10.0.0.2"]).contains("granted by  anonymous"));
+    told(&server, &["ip", "release", "lan", "--owner", "web/0", "--reason", "moved away", "--yes"]);
+    told(&server, &["network", "delete", "lan", "--yes"]);
+    server.stop();
+
+    let server = Starting::new(&data).ready();
+    let who = told(&server, &["who", "10.0.0.2", "--at", &then]);
+    for fact in ["network     lan", "held by     `web/0`", "why         a new machine", "granted by  anonymous"] {
+        assert!(who.contains(fact), "{fact}: {who}");
+    }
+    let nobody = told(&server, &["who", "10.0.0.2", "--at", "now"]);
+    for fact in ["held by  nobody", "before   released at ", "in lan (`web/0`) by anonymous: moved away"] {
+        assert!(nobody.contains(fact), "{fact}: {nobody}");
+    }
+    let all = lines(&told(&server, &["history", "--network", "lan", "--format", "json"]));
+    let types: Vec<&str> = all.iter().map(|event| event["type"].as_str().unwrap()).collect();
+    assert_eq!((types[0], types[1], types[types.len() - 1]), ("network_created", "granted", "network_deleted"));
+    assert_eq!(all.len(), 124);
+    // Some of it, and the rest from where that ended.
+    let some = lines(&told(&server, &["history", "--network", "lan", "--limit", "101", "--format", "json"]));
+    let last = some[100]["cursor"].as_str().unwrap();
+    let rest = lines(&told(&server, &["history", "--network", "lan", "--after", last, "--format", "json"]));
+    assert_eq!([some, rest].concat(), all);
+    let at = lines(&told(&server, &["history", "10.0.0.2", "--at", &then, "--format", "json"]));
+    assert_eq!(at.len(), 1);
+    assert!(told(&server, &["history", "10.0.0.2", "--from", "1h", "--to", "now"]).lines().count() == 123);
+}

@@ -1,0 +1,239 @@
+//! Every method that the server publishes, as it goes over the wire: `tests/golden/methods/METHOD.txt`, and
+//! `METHOD-WORD.txt` where another server is needed.
+//!
+//! Each file is played against a fresh server, its requests as they stand there, and what the server sends is held against
+//! the file, byte for byte, with names in place of what differs from run to run (see `names`). The same files hold over any
+//! store. A published method without a file fails, and so does a file of no method.
+//!
+//! ```text
+//! # text          for readers
+//! ~ given lan     makes the network `lan`, 10.0.0.0/24 with a gateway at .1
+//! ~ pass 60       so many seconds go by
+//! ~ set KEY N     a setting of the server, before it starts
+//! ~ only redis    the file is played over Redis only; `only memory`: whatever is tested, over the memory store
+//! ~ until 1 wait in lan      so many requests of that network
+//! ~ …             what another client does: see `Play::act`
+//! > LINE          the client sends this
+//! < LINE          and is sent that; 2> and 2< are of a second client
+//! ```
+//!
+//! `ALLOD_BLESS=1 cargo test --test server transcripts` writes what is sent into the files, a line for each `<` that stands
+//! there; read the difference before you commit it.
+
+mod names;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use allod::store::Store;
+use allod::store::memory::MemoryStore;
+use allod::wire::openrpc;
+use serde_json::{Value, json};
+
+use self::names::Names;
+use crate::stores;
+use crate::support::{Client, TestServer, line};
+
+fn directory() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/methods")
+}
+
+/// A file that is played.
+struct Play {
+    server: TestServer,
+    clients: [Option<Client>; 2],
+    /// What was read of a client's connection and is not told yet.
+    ahead: [Option<String>; 2],
+    names: Names,
+    /// What was asked and is not answered, by client and id.
+    asked: BTreeMap<(usize, String), String>,
+    /// Methods that were answered with a result, and notifications.
+    heard: BTreeSet<String>,
+    /// Methods that were answered.
+    answered: BTreeSet<String>,
+    /// Events that were made only to be many.
+    many: u64,
+}
+
+impl Play {
+    fn new(text: &str) -> Self {
+        let settings = text.lines().filter_map(|line| line.strip_prefix("~ set "));
+        let settings: BTreeMap<&str, u64> = settings
+            .map(|setting| setting.split_once(' ').map(|(key, n)| (key, n.parse().unwrap())).unwrap())
+            .collect();
+        // A history that is soon forgotten: in whatever store it would be another one.
+        let store: Arc<dyn Store> = match settings.get("history.keep_bytes") {
+            Some(bytes) => Arc::new(MemoryStore::keeping(1, *bytes)),
+            None if text.lines().any(|line| line == "~ only memory") => Arc::new(MemoryStore::new(1)),
+            None => stores::store(1),
+        };
+        let server = TestServer::over(store, |options| {
+            options.config.server.node = "north".to_owned();
+            if let Some(bytes) = settings.get("server.max_behind_bytes") {
+                options.config.server.max_behind_bytes = *bytes;
+            }
+        });
+        Self {
+            server,
+            clients: [None, None],
+            ahead: [None, None],
+            names: Names::default(),
+            asked: BTreeMap::new(),
+            heard: BTreeSet::new(),
+            answered: BTreeSet::new(),
+            many: 0,
+        }
+    }
+
+    fn client(&mut self, number: usize) -> &mut Client {
+        let server = &self.server;
+        self.clients[number].get_or_insert_with(|| {
+            let client = server.client();
+            client.stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
+            client
+        })
+    }
+
+    /// Plays the lines; answers them as they went.
+    fn run(&mut self, text: &str) -> String {
+        let mut played = String::new();
+        for line in text.lines() {
+            let (number, rest) = line.strip_prefix('2').map_or((0, line), |rest| (1, rest));
+            let mark = &line[..line.len() - rest.len()];
+            if let Some(request) = rest.strip_prefix("> ") {
+                self.send(number, request);
+                played.push_str(line);
+            } else if rest.starts_with('<') {
+                let received = self.ahead[number].take().unwrap_or_else(|| self.client(number).judged_line());
+                self.hear(number, &received);
+                // It is long, and what it says is looked at elsewhere (`src/wire/tests/document.rs`).
+                let received = received.replace(openrpc::document(), "\"<document>\"");
+                played.push_str(&format!("{mark}< {}", self.names.named(&received)));
+            } else {
+                line.strip_prefix("~ ").into_iter().for_each(|act| self.act(act));
+                played.push_str(line);
+            }
+            played.push('\n');
+        }
+        played
+    }
+
+    fn send(&mut self, number: usize, request: &str) {
+        let request = self.names.filled_in(request);
+        if let Ok(request) = serde_json::from_str::<Value>(&request) {
+            let method = request["method"].as_str().unwrap_or_default().to_owned();
+            self.asked.insert((number, request["id"].to_string()), method);
+        }
+        self.client(number).raw(format!("{request}\n"));
+    }
+
+    fn hear(&mut self, number: usize, received: &str) {
+        let received: Value = serde_json::from_str(received).unwrap();
+        let notification = received["method"].as_str();
+        self.heard.extend(notification.map(ToOwned::to_owned));
+        if let Some(method) = self.asked.remove(&(number, received["id"].to_string())) {
+            if received.get("result").is_some() {
+                self.heard.insert(method.clone());
+            }
+            self.answered.insert(method);
+        }
+    }
+
+    fn act(&mut self, act: &str) {
+        match act.split(' ').collect::<Vec<&str>>()[..] {
+            ["given", "lan"] => drop(self.server.with_lan()),
+            ["pass", seconds] => self.server.clock.advance_ms(seconds.parse::<u64>().unwrap() * 1_000),
+            ["set", ..] | ["only", "memory" | "redis"] => {}
+            ["until", count, "wait", "in", network] => self.server.until_waits(network, count.parse().unwrap()),
+            ["make", "many", "events"] => self.make_many_events(),
+            ["2", "reads", "all", "events"] => self.read_all_events(1),
+            _ => panic!("nobody knows how to `{act}`"),
+        }
+    }
+
+    /// More than the sockets between take.
+    fn make_many_events(&mut self) {
+        let (mut busy, note) = (self.server.client(), "n".repeat(1_000));
+        for _ in 0..16 {
+            let ask = |n: u64| json!({"network": "wide", "owner": format!("web/{n}"), "note": note, "brief": true});
+            let lines: String = (self.many..self.many + 500).map(|n| line(n, "ip.allocate", &ask(n))).collect();
+            busy.raw(&lines);
+            (0..500).for_each(|_| drop(busy.answer()));
+            self.many += 500;
+        }
+    }
+
+    /// Up to the first line that is no event, which is left to be told.
+    fn read_all_events(&mut self, number: usize) {
+        loop {
+            let received = self.client(number).judged_line();
+            let is_event = serde_json::from_str::<Value>(&received).unwrap()["method"] == "event";
+            if !is_event {
+                self.ahead[number] = Some(received);
+                return;
+            }
+        }
+    }
+}
+
+/// Plays a file, and says what is wrong with it.
+fn play(path: &Path, text: &str) -> Result<Play, String> {
+    // Where a client waits in vain, this is the file that it waits in.
+    eprintln!("{}", path.display());
+    let mut play = Play::new(text);
+    let played = play.run(text);
+    if std::env::var_os("ALLOD_BLESS").is_some() {
+        std::fs::write(path, played).unwrap();
+    } else if let Some((at, (stands, sent))) = text.lines().zip(played.lines()).enumerate().find(|(_, (a, b))| a != b) {
+        return Err(format!("{}:{}\n  stands there: {stands}\n  is sent now:  {sent}", path.display(), at + 1));
+    }
+    Ok(play)
+}
+
+/// What the files are about.
+fn published() -> Vec<String> {
+    let document: Value = serde_json::from_str(openrpc::document()).unwrap();
+    document["methods"].as_array().unwrap().iter().map(|method| method["name"].as_str().unwrap().to_owned()).collect()
+}
+
+/// The method that a file is about.
+fn method_of(path: &Path) -> String {
+    let stem = path.file_stem().unwrap().to_str().unwrap();
+    stem.split('-').next().unwrap().to_owned()
+}
+
+#[test]
+fn every_published_method_goes_over_the_wire_as_written_down() {
+    let (mut wrong, mut heard, published) = (Vec::new(), BTreeSet::new(), published());
+    let mut files: Vec<PathBuf> = std::fs::read_dir(directory()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    for path in &files {
+        let name = method_of(path);
+        if !published.contains(&name) {
+            wrong.push(format!("{} is of no published method", path.display()));
+            continue;
+        }
+        let text = std::fs::read_to_string(path).unwrap();
+        if text.lines().any(|line| line == "~ only redis") && !stores::over_redis() {
+            continue;
+        }
+        match play(path, &text) {
+            // What a node alone cannot do is refused.
+            Ok(play) if !play.answered.contains(&name) => wrong.push(format!("{} never asks for it", path.display())),
+            Ok(play) => heard.extend(play.heard),
+            Err(problem) => wrong.push(problem),
+        }
+    }
+    let is_there = |name: &&String| files.iter().any(|path| method_of(path) == **name);
+    wrong.extend(published.iter().filter(|name| !is_there(name)).map(|name| format!("{name} has no transcript")));
+    let words: Vec<String> = ["event", "bookmark", "lagged", "cursor_lost"].map(ToOwned::to_owned).to_vec();
+    // A node alone is never drained.
+    let wanted = published.iter().filter(|name| *name != "cluster.drain").chain(&words);
+    if wrong.is_empty() {
+        wrong.extend(wanted.filter(|name| !heard.contains(*name)).map(|name| format!("{name} never succeeds")));
+    }
+    let how = "see `ALLOD_BLESS=1 cargo test --test server transcripts && git diff`";
+    assert!(wrong.is_empty(), "{how}\n\n{}", wrong.join("\n"));
+}
