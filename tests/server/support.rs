@@ -36,17 +36,22 @@ impl TestServer {
 
     pub fn with(change: impl FnOnce(&mut Options)) -> Self {
         let (store, files) = stores::store(4);
-        Self { _files: files, ..Self::over(store, change) }
+        Self::over_files(store, files, change)
     }
 
     pub fn over(inner: Arc<dyn Store>, change: impl FnOnce(&mut Options)) -> Self {
+        Self::over_files(inner, None, change)
+    }
+
+    /// Over a store whose files are removed with the server.
+    pub fn over_files(inner: Arc<dyn Store>, files: Option<TempDir>, change: impl FnOnce(&mut Options)) -> Self {
         let store = FaultyStore::around(inner);
         let clock = Arc::new(ManualClock::new(WallTime(1_772_356_364_031), 7));
         let mut options = Options::new(Config::default(), Arc::clone(&store) as Arc<dyn Store>).on_free_ports();
         options.clock = Arc::new(RealLeases(Arc::clone(&clock)));
         options.config.server.threads = 1;
         change(&mut options);
-        Self { running: start(options).unwrap(), store, clock, _files: None }
+        Self { running: start(options).unwrap(), store, clock, _files: files }
     }
 
     pub fn hooked(hooks: Hooks) -> Self {

@@ -64,12 +64,12 @@ impl Play {
             .map(|setting| setting.split_once(' ').map(|(key, n)| (key, n.parse().unwrap())).unwrap())
             .collect();
         // A history that is soon forgotten: in whatever store it would be another one.
-        let store: Arc<dyn Store> = match settings.get("history.keep_bytes") {
-            Some(bytes) => Arc::new(MemoryStore::keeping(1, *bytes)),
-            None if text.lines().any(|line| line == "~ only memory") => Arc::new(MemoryStore::new(1)),
+        let (store, files): (Arc<dyn Store>, _) = match settings.get("history.keep_bytes") {
+            Some(bytes) => (Arc::new(MemoryStore::keeping(1, *bytes)), None),
+            None if text.lines().any(|line| line == "~ only memory") => (Arc::new(MemoryStore::new(1)), None),
             None => stores::store(1),
         };
-        let server = TestServer::over(store, |options| {
+        let server = TestServer::over_files(store, files, |options| {
             options.config.server.node = "north".to_owned();
             if let Some(bytes) = settings.get("server.max_behind_bytes") {
                 options.config.server.max_behind_bytes = *bytes;
