@@ -14,6 +14,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::MissedTickBehavior;
 
 use super::args::params_of;
 use super::exit::Exit;
@@ -188,7 +189,9 @@ struct Ends {
 impl Ends {
     fn new() -> std::io::Result<Self> {
         let (interrupt, terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-        Ok(Self { interrupt, terminate, look: tokio::time::interval(LOOK_EVERY) })
+        let mut look = tokio::time::interval_at(tokio::time::Instant::now() + LOOK_EVERY, LOOK_EVERY);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Ok(Self { interrupt, terminate, look })
     }
 
     /// Waits until one of them happens. Given up, nothing is lost.

@@ -93,7 +93,8 @@ async fn what_is_repeated_takes_effect_in_its_old_order() {
     for n in 0..2 * CALLS {
         // The second half is polled for the first time when the first was lost, and before it was repeated.
         if n == CALLS {
-            until_held(server.address, |held| held[0]["note"] == (CALLS - 1).to_string()).await;
+            let last = (CALLS - 1).to_string();
+            until_held(server.address, |held| held[0]["note"] == *last).await;
             wire.cut();
         }
         let (client, ask) = (client.clone(), note(n));

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::super::server::{Server, allod};
 use super::super::wire::Wire;
-use super::{client, make_lan, members};
+use super::{PATIENCE, client, make_lan, members};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_command_prints_each_event_once_over_kills_and_says_that_it_tries_again() {
@@ -19,7 +19,8 @@ async fn the_command_prints_each_event_once_over_kills_and_says_that_it_tries_ag
     let client = client(&[wire.address]);
     let network = client.call("network.get", members(json!({"network": "lan"}))).await.unwrap();
     let mut child = Command::new(allod())
-        .args(["watch", "--format", "json", "--count", "90", "--since", network["cursor"].as_str().unwrap()])
+        .args(["watch", "--network", "lan", "--format", "json", "--count", "90"])
+        .args(["--since", network["cursor"].as_str().unwrap()])
         .env("ALLOD_SERVER", wire.address.to_string())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -27,14 +28,25 @@ async fn the_command_prints_each_event_once_over_kills_and_says_that_it_tries_ag
         .spawn()
         .unwrap();
     let stdout = BufReader::new(child.stdout.take().unwrap());
+    let (first, begun) = tokio::sync::oneshot::channel();
+    let mut first = Some(first);
     let read = tokio::task::spawn_blocking(move || {
-        let lines: Vec<Value> = stdout.lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect();
+        let read = |line: std::io::Result<String>| {
+            first.take().map(|first| first.send(()));
+            serde_json::from_str(&line.unwrap()).unwrap()
+        };
+        let lines: Vec<Value> = stdout.lines().map(read).collect();
         (lines, child.wait_with_output().unwrap())
     });
+    let mut begun = Some(begun);
     for round in 0..3 {
         for owner in 0..30 {
             let ask = json!({"network": "lan", "owner": format!("{round}/{owner}")});
             client.call("ip.allocate", members(ask)).await.unwrap();
+        }
+        // It is connected before the first kill.
+        if let Some(begun) = begun.take() {
+            tokio::time::timeout(PATIENCE, begun).await.expect("it begins").unwrap();
         }
         if round < 2 {
             server.kill();
