@@ -70,7 +70,7 @@ pub struct Pages {
     session: u64,
     filter: Filter,
     cursor: Cursor,
-    /// Which tenure told the last page, and did it come out of memory?
+    /// Which memory told the last page, and did it come out of it?
     last: Option<(u128, bool)>,
     told: Instant,
 }
@@ -108,8 +108,8 @@ impl Pages {
             let wait = Duration::from_millis(BOOKMARK_EVERY_MS).saturating_sub(self.told.elapsed());
             match self.ask(wait.as_millis() as u64).await.map_err(|fault| *fault) {
                 Ok(page) => {
-                    let now = (page.tenure, page.keeps_up);
-                    if self.last == Some((page.tenure, true)) && !page.keeps_up {
+                    let now = (page.memory, page.keeps_up);
+                    if self.last == Some((page.memory, true)) && !page.keeps_up {
                         self.ended("lagged");
                         return Next::Lagged(cursor_text(&self.cursor));
                     }

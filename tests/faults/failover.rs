@@ -9,6 +9,7 @@ use super::client::Client;
 use super::load::{Load, make_networks};
 use super::nodes::Cluster;
 use super::redis::{Redis, process};
+use super::watch::Watching;
 
 /// Longest that clients may stand still: a failover, a lease, a take-over, and a debug build.
 const STANDSTILL_MAX: Duration = Duration::from_secs(60);
@@ -156,12 +157,23 @@ impl Run {
         self.load.end(self.clients).await;
         check(&self.load.record.all())
     }
+
+    /// The same, with those who watch meanwhile.
+    async fn end_with(mut self, watching: Watching) -> Verdict {
+        self.load.end(std::mem::take(&mut self.clients)).await;
+        let owner = self.cluster.owner_but(None).await;
+        let (told, connections) = watching.judge(self.cluster.address(owner)).await;
+        assert!(told > 300, "{told} events over {connections} connections");
+        self.end().await
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_replicas_waited_for_no_failover_loses_what_was_acknowledged() {
     let directory = tempfile::tempdir().unwrap();
     let Some(mut run) = Run::begin(directory.path(), "redis_replicas = 1").await else { return };
+    // What was told is not lost either: whoever listed before and watched has the picture of whoever lists at the end.
+    let watching = Watching::start(&run.load.networks, run.cluster.addresses());
     run.watched.redis[0].end();
     run.watched.promoted(1);
     run.watched.redis[0].begin();
@@ -171,7 +183,7 @@ async fn with_replicas_waited_for_no_failover_loses_what_was_acknowledged() {
     run.watched.promoted(1 - primary);
     run.watched.redis[primary].signal("-CONT");
     assert!(run.load.more(300, STANDSTILL_MAX).await, "after the primary stood still\n{}", run.cluster.log(0));
-    let verdict = run.end().await;
+    let verdict = run.end_with(watching).await;
     assert!(verdict.problems.is_empty(), "{:#?}", &verdict.problems[..verdict.problems.len().min(5)]);
     assert!(verdict.unknown > 0, "no failover met a request under way: nothing was tested");
 }

@@ -118,13 +118,14 @@ async fn paint(network: String, nodes: Arc<Mutex<Vec<SocketAddr>>>, first: usize
     }
 }
 
-struct Watching {
+/// Somebody watches each of some networks.
+pub struct Watching {
     nodes: Arc<Mutex<Vec<SocketAddr>>>,
     painters: Vec<tokio::task::JoinHandle<Picture>>,
 }
 
 impl Watching {
-    fn start(networks: &[String], nodes: Vec<SocketAddr>) -> Self {
+    pub fn start(networks: &[String], nodes: Vec<SocketAddr>) -> Self {
         let nodes = Arc::new(Mutex::new(nodes));
         let paint = |(at, network): (usize, &String)| tokio::spawn(paint(network.clone(), Arc::clone(&nodes), at));
         let painters = networks.iter().enumerate().map(paint).collect();
@@ -136,7 +137,7 @@ impl Watching {
     }
 
     /// The load has ended: what was seen must be what there is. How many events were told, and over how many connections.
-    async fn judge(self, server: SocketAddr) -> (usize, usize) {
+    pub async fn judge(self, server: SocketAddr) -> (usize, usize) {
         let mut client = Client::connect(server).await.unwrap();
         let (mut told, mut connections) = (0, 0);
         for (at, painter) in self.painters.into_iter().enumerate() {

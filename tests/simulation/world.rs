@@ -503,6 +503,10 @@ impl World {
             }
             Ask::Read { stretches, bytes, to } => {
                 let recorded = self.register.recorded(&stretches, bytes);
+                self.note(|| {
+                    let seqs: Vec<(u16, u64)> = recorded.iter().map(|one| (one.shard.0, one.seq.0)).collect();
+                    format!("register: {} reads {stretches:?}: {seqs:?}", who.name)
+                });
                 self.hit("history read");
                 if answered {
                     self.after(back, move |_| drop(to.send(Ok(recorded))));

@@ -88,14 +88,23 @@ struct Inner {
     tips: Vec<Place>,
     /// None while nobody watches.
     kept: Option<Kept>,
+    /// Which memory it is: another one with each tenure, and wherever something became durable that is not among the groups.
+    /// Whoever kept up with the memory before is not behind because of that.
+    memory: u128,
     closed: bool,
+}
+
+impl Inner {
+    /// What became durable is not among the groups.
+    fn forget(&mut self) {
+        self.kept = None;
+        self.memory = self.memory.wrapping_add(1);
+    }
 }
 
 /// Where the history ends, and its last groups. One for each tenure.
 #[derive(Debug)]
 pub struct Feed {
-    /// Which tenure: a watch that goes on in another one is not behind only because nothing is kept yet.
-    tenure: u128,
     /// Bytes of groups that are kept, by the committer's upper estimate.
     bytes_max: usize,
     /// What networks are called.
@@ -118,15 +127,15 @@ impl Drop for Feed {
 }
 
 impl Feed {
-    /// Over shards that stand at these heads.
+    /// Over shards that stand at these heads. A watch that goes on in another tenure is not behind only because nothing is kept
+    /// there yet.
     pub fn new(tenure: u128, heads: &[(ShardId, Head)], bytes_max: usize) -> Self {
         let mut tips: Vec<Place> = heads.iter().map(|(shard, head)| end_of(*shard, head)).collect();
         tips.sort_by_key(|place| place.shard);
         Self {
-            tenure,
             bytes_max,
             names: Names::default(),
-            inner: Mutex::new(Inner { tips, kept: None, closed: false }),
+            inner: Mutex::new(Inner { tips, kept: None, memory: tenure, closed: false }),
             wanted_until_ms: AtomicU64::new(0),
             changed: watch::Sender::new(0),
             closing: CancellationToken::new(),
@@ -143,7 +152,7 @@ impl Feed {
     pub(super) fn publish(&self, batches: &Arc<[Batch]>, committed: &[Committed], bytes: usize, now_ms: u64) {
         let wanted = now_ms < self.wanted_until_ms.load(Ordering::Relaxed);
         let mut inner = self.inner();
-        let mut digests = Vec::new();
+        let (mut digests, mut gap) = (Vec::new(), false);
         for batch in &**batches {
             self.names.read(batch);
             let Some(done) = committed.iter().find(|done| done.shard == batch.shard) else { continue };
@@ -151,9 +160,14 @@ impl Feed {
             if wanted {
                 digests.push((Digest(tip.digest), done.digest));
             }
+            // What stands although the answer to what is before it was lost proves that that stands, too.
+            gap |= batch.seq.0 != tip.seq + 1;
             *tip = behind(batch, done.digest);
         }
         inner.kept = inner.kept.take().filter(|_| wanted);
+        if gap {
+            inner.forget();
+        }
         if let Some(kept) = &mut inner.kept {
             kept.push(Arc::new(Group { batches: Arc::clone(batches), digests, bytes }), self.bytes_max);
         }
@@ -168,7 +182,7 @@ impl Feed {
             *tip = end_of(shard, head);
         }
         // What became durable by itself is not among the groups.
-        inner.kept = None;
+        inner.forget();
         drop(inner);
         self.wake();
     }
@@ -233,5 +247,50 @@ impl Kept {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::page::Source;
+    use super::*;
+    use crate::core::types::{Generation, ShardTime};
+    use crate::store::{Epoch, Seq, Token};
+
+    const SHARD: ShardId = ShardId(0);
+
+    fn publish(feed: &Feed, seq: u64) {
+        let (time, generation) = (ShardTime(seq), Generation(0));
+        let (epoch, token) = (Epoch(1), Token(1));
+        let batch = Batch { shard: SHARD, epoch, token, seq: Seq(seq), time, generation, acts: Vec::new() };
+        let done = Committed { shard: SHARD, seq: Seq(seq), digest: Digest(u128::from(seq)) };
+        feed.publish(&Arc::from([batch]), &[done], 1, 0);
+    }
+
+    /// Somebody keeps up with batch 1; what it is told next, and by which memory.
+    fn behind_the_first(then: impl FnOnce(&Feed)) -> (Source, bool) {
+        let feed = Feed::new(7, &[(SHARD, Head::default())], 1_000);
+        let place = |seq: u64| Place { shard: 0, epoch: 1, seq, steps: None, digest: u128::from(seq) };
+        assert!(feed.source(&[SHARD], &Cursor::new(false, [place(0)]), 0).is_ok());
+        publish(&feed, 1);
+        let before = feed.inner().memory;
+        then(&feed);
+        let source = feed.source(&[SHARD], &Cursor::new(false, [place(1)]), 0);
+        let (source, memory) = source.unwrap_or_else(|_| panic!("the cursor is good"));
+        (source, memory == before)
+    }
+
+    #[test]
+    fn who_keeps_up_is_told_from_memory() {
+        let (source, same) = behind_the_first(|feed| publish(feed, 2));
+        assert!(matches!(source, Source::Memory(groups) if groups.len() == 1) && same);
+    }
+
+    #[test]
+    fn what_stands_before_the_answer_to_the_batch_before_it_came_is_read_from_the_store_and_nobody_is_lagged() {
+        let (source, same) = behind_the_first(|feed| publish(feed, 3));
+        assert!(matches!(source, Source::Store(_)) && !same);
+        let (source, same) = behind_the_first(|feed| feed.stands(SHARD, &Head { seq: Seq(3), ..Head::default() }));
+        assert!(matches!(source, Source::Store(_)) && !same);
     }
 }

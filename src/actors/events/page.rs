@@ -27,19 +27,20 @@ pub struct Page {
     pub cursor: Cursor,
     /// It came out of memory, or there was nothing: who asked keeps up.
     pub keeps_up: bool,
-    /// Which tenure told it.
-    pub tenure: u128,
+    /// Which memory would have told it: another one in each tenure, and where something in doubt was decided.
+    pub memory: u128,
 }
 
 /// Where what is behind a cursor is found.
-enum Source {
+#[derive(Debug)]
+pub(super) enum Source {
     Nowhere,
     Memory(Vec<Arc<Group>>),
     Store(Vec<Stretch>),
 }
 
 /// Why there is no page.
-enum Trouble {
+pub(super) enum Trouble {
     /// The cursor leads nowhere.
     Lost(&'static str),
     Fault(Box<Fault>),
@@ -53,7 +54,8 @@ pub(super) const TOO_OLD: &str = "what comes behind the cursor is older than the
 /// most `wait_ms`: then the page is empty, and its cursor may be further on.
 ///
 /// # Errors
-/// [`Fault::CursorLost`], when it is proved that this node owns the register; [`Fault::NotReady`] when the tenure is over; [`Fault::Unavailable`] if the store cannot be read.
+/// [`Fault::CursorLost`], when it is proved that this node owns the register; [`Fault::NotReady`] when the tenure is over;
+/// [`Fault::Unavailable`] if the store cannot be read.
 pub async fn page(shared: &Shared, filter: &Filter, cursor: &Cursor, wait_ms: u64) -> Result<Page, Box<Fault>> {
     match page_or_trouble(shared, filter, cursor, wait_ms).await {
         Ok(page) => Ok(page),
@@ -78,7 +80,7 @@ async fn page_or_trouble(shared: &Shared, filter: &Filter, from: &Cursor, wait_m
     let mut cursor = from.clone();
     loop {
         changed.mark_unchanged();
-        let source = feed.source(&shards, &cursor, shared.clock.boot_ms())?;
+        let (source, memory) = feed.source(&shards, &cursor, shared.clock.boot_ms())?;
         let (waits, keeps_up) = (matches!(source, Source::Nowhere), !matches!(source, Source::Store(_)));
         let events = match source {
             Source::Nowhere => Vec::new(),
@@ -86,7 +88,7 @@ async fn page_or_trouble(shared: &Shared, filter: &Filter, from: &Cursor, wait_m
             Source::Store(stretches) => from_store(shared, filter, &mut cursor, stretches).await?,
         };
         if !events.is_empty() || !keeps_up || tokio::time::Instant::now() >= until {
-            return Ok(Page { events, cursor, keeps_up, tenure: feed.tenure });
+            return Ok(Page { events, cursor, keeps_up, memory });
         }
         if waits {
             // Its end is that of the wait; and the sender is part of what is shared, so it is there.
@@ -96,11 +98,11 @@ async fn page_or_trouble(shared: &Shared, filter: &Filter, from: &Cursor, wait_m
 }
 
 impl Feed {
-    /// Where the next events are found. Keeps what comes from now on in memory.
-    fn source(&self, shards: &[ShardId], cursor: &Cursor, now_ms: u64) -> Result<Source, Trouble> {
+    /// Where the next events are found, and which memory says so. Keeps what comes from now on in memory.
+    pub(super) fn source(&self, shards: &[ShardId], cursor: &Cursor, now_ms: u64) -> Result<(Source, u128), Trouble> {
         self.wanted_until_ms.store(now_ms + WANTED_FOR_MS, Ordering::Relaxed);
         let mut inner = self.inner();
-        let Inner { tips, kept, closed } = &mut *inner;
+        let Inner { tips, kept, memory, closed } = &mut *inner;
         if *closed {
             return Err(Trouble::Fault(moved()));
         }
@@ -118,10 +120,10 @@ impl Feed {
         }
         let kept = kept.get_or_insert_with(|| Kept { base: tips.clone(), groups: VecDeque::new(), bytes: 0 });
         if stretches.is_empty() {
-            return Ok(Source::Nowhere);
+            return Ok((Source::Nowhere, *memory));
         }
         if stretches.iter().any(|stretch| kept.base[usize::from(stretch.shard.0)].seq > stretch.after.0) {
-            return Ok(Source::Store(stretches));
+            return Ok((Source::Store(stretches), *memory));
         }
         let news =
             |batch: &Batch| stretches.iter().any(|stretch| stretch.shard == batch.shard && batch.seq > stretch.after);
@@ -132,7 +134,7 @@ impl Feed {
             steps += group.batches.iter().flat_map(|batch| &batch.acts).map(|act| act.steps.len()).sum::<usize>();
             room
         });
-        Ok(Source::Memory(groups.map(Arc::clone).collect()))
+        Ok((Source::Memory(groups.map(Arc::clone).collect()), *memory))
     }
 }
 

@@ -91,12 +91,17 @@ impl Clients {
     pub(super) fn told_sweep(
         &mut self,
         at: usize,
-        dead: &[usize],
+        (dead, by_mark): (&[usize], bool),
         grace_seconds: u64,
         (sent_ns, told_ns): (u64, u64),
         answer: &Answer,
     ) {
         let times = (sent_ns, told_ns);
+        if by_mark && matches!(answer, Answer::Lost) {
+            for slot in &mut self.all[at].slots {
+                slot.missed_ns.get_or_insert(sent_ns);
+            }
+        }
         match answer {
             Answer::Result(result) => {
                 for swept in ["released", "unbound", "waiting"] {
@@ -104,8 +109,14 @@ impl Clients {
                         self.told_swept(at, dead, grace_seconds, times, (swept, &one));
                     }
                 }
+                let waiting = |slot: &usize| {
+                    let waiting = result["waiting"].as_array().into_iter().flatten();
+                    waiting.into_iter().any(|one| one["claimant"].as_str() == Some(&user(*slot)))
+                };
                 for slot in (0..SLOTS).filter(|slot| !dead.contains(slot)) {
-                    self.all[at].slots[slot].missed_ns = None;
+                    // Where half of the marks were forgotten, somebody who lives is missed for the first time.
+                    let missed_ns = &mut self.all[at].slots[slot].missed_ns;
+                    *missed_ns = waiting(&slot).then(|| missed_ns.unwrap_or(sent_ns));
                 }
             }
             Answer::Lost => {

@@ -259,8 +259,8 @@ impl Clients {
                 }
             }
             Ask::Mark { half, .. } => clients.told_mark(at, half, answer),
-            Ask::Sweep { dead, grace_seconds, .. } => {
-                clients.told_sweep(at, &dead, grace_seconds, (sent_ns, told_ns), answer);
+            Ask::Sweep { dead, grace_seconds, by_mark } => {
+                clients.told_sweep(at, (&dead, by_mark.is_some()), grace_seconds, (sent_ns, told_ns), answer);
             }
             Ask::Networks => {
                 if let Answer::Result(result) = answer {

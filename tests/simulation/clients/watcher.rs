@@ -184,7 +184,8 @@ impl Clients {
             match method {
                 "event" => Self::told_event(world, at, &line["params"]["event"], now_ns),
                 "bookmark" => Self::told_bookmark(world, at, &line["params"]["cursor"]),
-                "lagged" => world.clients.watchers[at].subscription = None,
+                // It takes what it is told as it comes.
+                "lagged" => world.clients.problem(format!("a watcher that keeps up is lagged: {line}")),
                 "cursor_lost" => Self::told_lost(world, at, &line["params"]["last_common"]),
                 _ => world.clients.problem(format!("what is that? {line}")),
             }
