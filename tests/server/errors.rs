@@ -330,11 +330,7 @@ fn scenes(kind: ErrorKind) -> Vec<Scene> {
         ErrorKind::CursorLost => vec![
             scene(
                 "a subscription from a cursor that is no place of the history",
-                Call(
-                    "events.watch",
-                    json!({"since": NOWHERE}),
-                    &["call", "events.watch", "since=AQEBAAGPTgAAAAAAAAAAAAAAAAAAAAAA"],
-                ),
+                Call("events.watch", json!({"since": NOWHERE}), &["watch", "--since", NOWHERE]),
             ),
             scene(
                 "a page of the history behind it",
