@@ -1,18 +1,20 @@
-//! Calls outside the measured path: networks are made, counted and removed, one request at a time.
+//! Calls outside the measured path: networks are made, counted and removed, one request at a time, by the client library.
 
-use std::io::{self, BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
+use allod::client::{Client, Options};
 use serde_json::{Value, json};
+use tokio::runtime::{Builder, Runtime};
 
-/// Longest wait for one answer.
+/// Longest wait for one answer, with all that it tries.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// One connection, one request at a time.
+/// One client, one request at a time.
 pub struct Control {
-    reader: BufReader<TcpStream>,
-    id: u64,
+    runtime: Runtime,
+    client: Client,
 }
 
 impl Control {
@@ -21,29 +23,21 @@ impl Control {
     /// # Errors
     /// Nobody listens there.
     pub fn connect(server: SocketAddr) -> io::Result<Self> {
-        let stream = TcpStream::connect(server)?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(ANSWER_WAIT_MAX))?;
-        Ok(Self { reader: BufReader::new(stream), id: 0 })
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let options = Options { timeout: ANSWER_WAIT_MAX, wait_for_server: false, ..Options::default() };
+        let mut control = Self { runtime, client: Client::new([server.to_string()], options) };
+        control.call("server.ping", &json!({}))?;
+        Ok(control)
     }
 
     /// Calls and waits for the result.
     ///
     /// # Errors
-    /// The connection failed, or the server refused; the message names the method and what it said.
+    /// The server was lost, or it refused; the message names the method and what it said.
     pub fn call(&mut self, method: &str, params: &Value) -> io::Result<Value> {
-        self.id += 1;
-        let request = json!({"jsonrpc": "2.0", "id": self.id, "method": method, "params": params});
-        self.reader.get_mut().write_all(format!("{request}\n").as_bytes())?;
-        let mut line = String::new();
-        if self.reader.read_line(&mut line)? == 0 {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, format!("no answer to {method}")));
-        }
-        let mut answer: Value = serde_json::from_str(&line)?;
-        match answer.get_mut("result") {
-            Some(result) => Ok(result.take()),
-            None => Err(io::Error::other(format!("{method} was refused: {}", line.trim_end()))),
-        }
+        let params = params.as_object().cloned().unwrap_or_default();
+        let answer = self.runtime.block_on(self.client.call(method, params));
+        answer.map_err(|error| io::Error::other(format!("{method}: {error}")))
     }
 
     /// Makes a network with one subnet in a realm of its own, or finds it there.
