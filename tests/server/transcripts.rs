@@ -43,8 +43,6 @@ fn directory() -> PathBuf {
 /// A file that is played.
 struct Play {
     server: TestServer,
-    /// Of its store, if it has any.
-    _files: Option<tempfile::TempDir>,
     clients: [Option<Client>; 2],
     /// What was read of a client's connection and is not told yet.
     ahead: [Option<String>; 2],
@@ -79,7 +77,6 @@ impl Play {
         });
         Self {
             server,
-            _files: files,
             clients: [None, None],
             ahead: [None, None],
             names: Names::default(),
