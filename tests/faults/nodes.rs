@@ -130,9 +130,13 @@ impl Cluster {
         self.nodes[at].take().unwrap().kill();
     }
 
-    /// Does it own the register, by what it logged last of its role?
+    /// Does it own the register, by what it logged last of its role, and is it still there? A node whose store gave up
+    /// ends by itself.
     fn owns(&self, at: usize) -> bool {
         let Some(node) = &self.nodes[at] else { return false };
+        if std::net::TcpStream::connect(node.address).is_err() {
+            return false;
+        }
         let log = node.log_text();
         let role = log.lines().rev().find_map(|line| line.split_once("this node's role role="));
         role.is_some_and(|(_, role)| role.trim() == "owner")

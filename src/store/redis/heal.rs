@@ -132,7 +132,9 @@ async fn play(shared: &Shared, link: &mut Link, missing: &[Missing]) -> Result<(
         match deed {
             Deed::Commit(call) => {
                 let value = link.call(call, ANSWER_WITHIN).await.map_err(later)?;
-                if scripts::verdict(value) != Some(Verdict::Done) {
+                let verdict = scripts::verdict(value);
+                if verdict != Some(Verdict::Done) {
+                    tracing::warn!(shard = first.shard.0, ?verdict, "Redis does not take what is missing there");
                     return Err(Unplayed::Never(first.shard));
                 }
                 shared.heals(moves.len() as u64);
@@ -162,7 +164,10 @@ async fn take(shared: &Shared, link: &mut Link, taken: &Move, epoch: Epoch) -> R
             shared.heals(0);
             Ok(())
         }
-        _ => Err(Unplayed::Never(shard)),
+        other => {
+            tracing::warn!(shard = shard.0, ?other, "Redis does not take a take-over that is missing there");
+            Err(Unplayed::Never(shard))
+        }
     }
 }
 
