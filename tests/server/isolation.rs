@@ -9,6 +9,7 @@ use allod::core::command::Command;
 use allod::limits::NETWORK_QUEUE_REQUESTS_MAX;
 use serde_json::{Value, json};
 
+use crate::stores;
 use crate::support::{Client, TestServer, line};
 
 /// Panics at each allocation by an owner `bomb`.
@@ -151,12 +152,15 @@ fn a_network_that_is_swamped_refuses_and_its_neighbours_answer() {
     // Metrics are served beside the reactors, so they tell it even now.
     let waiting = server.queued("lan");
     assert!((1..=NETWORK_QUEUE_REQUESTS_MAX).contains(&waiting), "{waiting} in the queue");
-    let mut others: Vec<_> = (0..32).map(|_| server.client()).collect();
-    for (at, other) in others.iter_mut().enumerate() {
-        other.send("ip.get", json!({"network": format!("n{}", at / 2), "address": "10.1.0.9"}));
+    // Over Redis each answer is proved by the committer, which is on one of the two threads as well.
+    if !stores::not_over_redis("the thread that is stuck may be the one that proves answers") {
+        let mut others: Vec<_> = (0..32).map(|_| server.client()).collect();
+        for (at, other) in others.iter_mut().enumerate() {
+            other.send("ip.get", json!({"network": format!("n{}", at / 2), "address": "10.1.0.9"}));
+        }
+        let answers = answers_of_some(&mut others);
+        assert!(answers.iter().all(|answer| answer.get("result").is_some()), "{answers:?}");
     }
-    let answers = answers_of_some(&mut others);
-    assert!(answers.iter().all(|answer| answer.get("result").is_some()), "{answers:?}");
     drop(gate);
     assert_eq!(client.answer()["result"]["address"], "10.0.0.2");
 }
