@@ -67,8 +67,9 @@ pub fn store(shards: u16) -> (Arc<dyn Store>, Option<tempfile::TempDir>) {
         Kind::Memory => (Arc::new(MemoryStore::new(shards)), None),
         Kind::Embedded => {
             let directory = tempfile::tempdir().unwrap();
-            let store = EmbeddedStore::open(directory.path(), shards, embedded::Options::default()).unwrap();
-            (Arc::new(store), Some(directory))
+            // Hundreds of registers are made here, and hold little.
+            let options = embedded::Options { segment_bytes: 8 << 20, ..embedded::Options::default() };
+            (Arc::new(EmbeddedStore::open(directory.path(), shards, options).unwrap()), Some(directory))
         }
         Kind::Redis => {
             let number = REGISTERS.fetch_add(1, Ordering::Relaxed);
