@@ -5,7 +5,6 @@
 //!  Client::call ─▶ table (what is not answered, in order) ─▶ connections ─▶ nodes
 //!                    └ asked, safety: may it be sent again? ◀─ errors, lost connections, `moved`
 //!  Watch::next ──▶ a connection of its own, and the cursor behind the last event
-//!  Connection::call ─▶ one connection, nothing repeated
 //! ```
 //!
 //! ```no_run
@@ -49,7 +48,6 @@
 
 mod asked;
 mod backoff;
-mod connection;
 mod error;
 mod line;
 mod options;
@@ -64,7 +62,6 @@ use std::time::Duration;
 
 use tokio::net::TcpStream;
 
-pub use connection::Connection;
 pub use error::{ClientError, RpcError};
 pub use options::{Options, Trouble};
 pub use shared::Client;

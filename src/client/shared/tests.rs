@@ -337,3 +337,67 @@ async fn a_client_that_is_gone_leaves_no_connection() {
     // The end of input, or a reset.
     assert!(!matches!(lines.next_line().await, Ok(Some(_))));
 }
+
+/// A listener that reads `count` requests of one connection, writes what `answer` makes of them, and hangs up.
+async fn once(count: usize, answer: impl Fn(Vec<Value>) -> String + Send + 'static) -> Client {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        let (read, mut write) = stream.into_split();
+        let mut lines = BufReader::new(read).lines();
+        let mut requests = Vec::new();
+        while requests.len() < count {
+            requests.push(serde_json::from_str(&lines.next_line().await.unwrap().unwrap()).unwrap());
+        }
+        write.write_all(answer(requests).as_bytes()).await.unwrap();
+    });
+    Client::new([address], Options::default())
+}
+
+#[tokio::test]
+async fn answers_in_another_order_reach_the_calls_that_they_are_for() {
+    let client = once(3, |requests| {
+        let answer = |request: &Value| {
+            let answer = json!({"jsonrpc": "2.0", "id": request["id"], "result": request["params"]["n"]});
+            format!("{answer}\n")
+        };
+        requests.iter().rev().map(answer).collect()
+    })
+    .await;
+    let call = |n: u64| client.call("x", members(json!({ "n": n })));
+    let (first, second, third) = tokio::join!(call(1), call(2), call(3));
+    assert_eq!([first.unwrap(), second.unwrap(), third.unwrap()], [json!(1), json!(2), json!(3)]);
+}
+
+#[tokio::test]
+async fn a_refusal_keeps_code_kind_message_and_data() {
+    let client = once(1, |requests| {
+        let error = json!({"code": -32001, "message": "no such network",
+            "data": {"kind": "not_found", "retry": "never", "field": "network"}});
+        format!("{}\n", json!({"jsonrpc": "2.0", "id": requests[0]["id"], "error": error}))
+    })
+    .await;
+    let error = client.call("x", Map::new()).await.unwrap_err();
+    let rpc = error.rpc().unwrap();
+    assert_eq!((rpc.code, rpc.kind.as_str(), rpc.message.as_str()), (-32001, "not_found", "no such network"));
+    assert_eq!(rpc.data["field"], "network");
+}
+
+#[tokio::test]
+async fn what_is_no_json_rpc_is_told_from_a_lost_connection() {
+    let client = once(1, |_| "HTTP/1.1 400 Bad Request\r\n\r\n".to_owned()).await;
+    let error = client.call("ip.get", members(json!({"address": "10.0.0.1"}))).await.unwrap_err();
+    assert!(matches!(&error, ClientError::Malformed { cause } if cause.contains("HTTP")), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_connection_that_ends_wakes_every_call_that_may_not_be_repeated() {
+    let client = once(2, |_| String::new()).await;
+    let (first, second) =
+        tokio::join!(client.call("scope.release", Map::new()), client.call("scope.release", Map::new()));
+    for ended in [first, second] {
+        let Err(ClientError::Unknown { cause, .. }) = &ended else { panic!("{ended:?}") };
+        assert!(matches!(**cause, ClientError::Lost { .. }), "{ended:?}");
+    }
+}
