@@ -495,22 +495,21 @@ async fn take_and_load(
     for (shard, taken) in taking {
         taken.await.map_err(|error| describe(shard, error))?;
     }
-    let ready = standby.map(Standby::into_shards).unwrap_or_default();
-    let mut ready: Vec<Option<Beside>> = ready.into_iter().map(Some).collect();
-    ready.resize_with(tokens.len(), || None);
-    let mut loading = Vec::with_capacity(tokens.len());
-    for (&(shard, token), ready) in tokens.iter().zip(ready) {
+    let mut ready = standby.map(Standby::into_shards).unwrap_or_default().into_iter();
+    let catching_up: Vec<_> = tokens
+        .into_iter()
+        .map(|(shard, token)| (shard, token, ready.next().map(|beside| (store.follow(shard, beside.head), beside))))
+        .collect();
+    let mut loading = Vec::with_capacity(catching_up.len());
+    for (shard, token, ready) in catching_up {
         let ready = match ready {
-            Some(beside) => beside.caught_up(store, shard, token).await.map_err(|error| describe(shard, error))?,
+            Some((followed, beside)) => {
+                let followed = followed.await.map_err(|error| describe(shard, error))?;
+                beside.caught_up(followed, shard, token).map_err(|error| describe(shard, error))?
+            }
             None => None,
         };
-        loading.push((
-            shard,
-            match ready {
-                Some(beside) => Ok(beside),
-                None => Err(store.load(shard, token)),
-            },
-        ));
+        loading.push((shard, ready.ok_or_else(|| store.load(shard, token))));
     }
     let mut taken = Vec::with_capacity(loading.len());
     for (shard, ready) in loading {

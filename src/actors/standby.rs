@@ -19,7 +19,7 @@ use crate::core::deployment::Deployment;
 use crate::core::network::Network;
 use crate::core::state::{Key, State, Step};
 use crate::core::types::{Generation, NetworkId, ShardTime};
-use crate::store::{Act, Batch, Head, ShardId, ShardImage, Store, StoreError, Token};
+use crate::store::{Act, Batch, Followed, Head, ShardId, ShardImage, Store, StoreError, Token};
 
 /// All shards.
 #[derive(Debug)]
@@ -87,17 +87,18 @@ impl Beside {
         Ok(Self { head, networks, deployments })
     }
 
-    /// Takes the shard's last batches in, under the token by which it was taken over. None: it has to be loaded.
+    /// Takes the shard's last batches in, as the store answered, under the token by which it was taken over. None: it has to
+    /// be loaded.
     ///
     /// # Errors
-    /// As of a load.
-    pub(super) async fn caught_up(
+    /// [`StoreError::Fenced`] if somebody else has taken it since.
+    pub(super) fn caught_up(
         mut self,
-        store: &dyn Store,
+        followed: Option<Followed>,
         shard: ShardId,
         token: Token,
     ) -> Result<Option<Self>, StoreError> {
-        let Some((batches, head)) = store.follow(shard, self.head).await? else {
+        let Some((batches, head)) = followed else {
             tracing::warn!(shard = shard.0, "what was prepared of it does not fit any more; it is loaded");
             return Ok(None);
         };
