@@ -11,7 +11,7 @@ use super::session::{Done, Session};
 use super::time::{self, Time};
 
 /// Events that are asked for at once, and shown in one table.
-const PAGE: u64 = 1_000;
+pub(super) const PAGE: u64 = 1_000;
 
 /// `allod history`.
 #[derive(Debug, Args)]

@@ -7,15 +7,12 @@ use clap::Args;
 use serde_json::{Map, Value, json};
 
 use super::exit::Exit;
-use super::history::Pages;
+use super::history::{PAGE, Pages};
 use super::output::table::fields;
 use super::output::{Format, print, text_of};
 use super::quote::shell;
 use super::session::{Done, Session};
 use super::time::{self, Time};
-
-/// Events that are asked for at once.
-const PAGE: u64 = 1_000;
 
 /// `allod who`.
 #[derive(Debug, Args)]

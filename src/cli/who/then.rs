@@ -2,10 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::PAGE;
 use super::is_grant;
 use crate::cli::exit::Exit;
-use crate::cli::history::Pages;
+use crate::cli::history::{PAGE, Pages};
 use crate::cli::output::table::fields;
 use crate::cli::output::{Format, print, text_of};
 use crate::cli::quote::shell;
@@ -67,10 +66,9 @@ async fn ask(session: &mut Session, address: &str, at: &str) -> Done<Then> {
     }
     let mut pages = ask(&[("to", at)]);
     loop {
-        let mut events = pages.next(session, PAGE).await?;
-        let Some(last) = events.pop() else { break };
-        events.push(last.clone());
-        then.before = Some(last);
+        let events = pages.next(session, PAGE).await?;
+        let Some(last) = events.last() else { break };
+        then.before = Some(last.clone());
         for (event, grant) in &mut then.held {
             let same = |one: &Value| one.get("generation") == event.get("generation") && is_same_network(one, event);
             *grant = events.iter().rfind(|one| is_grant(one) && same(one)).cloned().or_else(|| grant.take());
