@@ -136,8 +136,10 @@ pub const EVENTS_PAGE_MAX: usize = 256;
 pub const EVENTS_PAGE_BYTES: usize = 1 << 20;
 /// Events of one page of `events.history` where the request does not say.
 pub const HISTORY_PAGE_DEFAULT: usize = 100;
-/// Addresses that `events.history` with `at` looks at.
+/// Addresses that `events.history` with `at` tells of.
 pub const HISTORY_AT_MAX: usize = 100_000;
+/// Questions of what was held at a time that are answered at once; each may take [`HISTORY_AT_MAX`] events of memory.
+pub const HISTORY_WALKS_MAX: usize = 4;
 /// How long an owner lets somebody wait for events before it says that there are none.
 pub const EVENTS_WAIT_MS_MAX: u64 = 10_000;
 /// How often who watches is told where they stand, if nothing else is.

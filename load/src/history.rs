@@ -48,10 +48,13 @@ pub struct HistoryArguments {
     /// Networks among which the events are divided, each in a realm of its own.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     networks: u16,
+    /// Addresses that each of the 1 024 lanes holds before it lets the oldest go.
+    #[arg(long, default_value_t = 64, value_name = "N")]
+    hold: usize,
     /// How often each page is asked for while it is warm.
     #[arg(long, default_value_t = 20, value_name = "N")]
     repeat: usize,
-    /// Fail (exit code 1) if a first page took longer than this, cold or warm.
+    /// Fail (exit code 1) if a page took longer than this, cold or warm.
     #[arg(long, value_name = "MS")]
     at_most: Option<f64>,
     /// Ask only what has this in its name.
@@ -68,10 +71,11 @@ struct Row {
     query: String,
     /// The first page, after everything that the machine kept of the files was dropped.
     cold_ms: f64,
-    /// The first page again and again: half of them took longer, and all of them at most.
+    /// The first page again and again: half of them took longer.
     warm_ms: f64,
-    warm_max_ms: f64,
-    /// Until the last page was there.
+    /// The slowest of all pages that were asked for.
+    slowest_ms: f64,
+    /// From the cold one on until the last page was there.
     whole_ms: f64,
     pages: usize,
     events: usize,
@@ -137,7 +141,7 @@ pub fn run(arguments: &HistoryArguments) -> io::Result<bool> {
         rows,
     };
     report.print(arguments.json)?;
-    let slow = |row: &Row| arguments.at_most.is_some_and(|most| row.cold_ms.max(row.warm_max_ms) > most);
+    let slow = |row: &Row| arguments.at_most.is_some_and(|most| row.slowest_ms > most);
     Ok(report.rows.iter().any(|row| row.wrong.is_some() || slow(row)))
 }
 
@@ -203,7 +207,7 @@ fn fill(place: &Place, arguments: &HistoryArguments) -> io::Result<()> {
     queries::make_needle(&mut control)?;
     let shape = |stop| Shape { server: server.address, connections: 32, depth: 32, warmup: Duration::ZERO, stop };
     let half = shape(Stop::Requests((arguments.events / 2).max(1)));
-    let mut fill = Fill::new(Plan { networks, brief: true, hold: Some(1), seed: 0 }, half.lanes());
+    let mut fill = Fill::new(Plan { networks, brief: true, hold: Some(arguments.hold), seed: 0 }, half.lanes());
     for _ in 0..2 {
         queries::needle(&mut control)?;
         let measured = driver::run(half, &mut fill)?;
@@ -229,15 +233,14 @@ fn measure(control: &mut Control, query: &Query, repeat: usize) -> io::Result<Ro
         let answer = control.call("events.history", params)?;
         Ok::<_, io::Error>((answer, begun.elapsed().as_secs_f64() * 1e3))
     };
-    let (_, cold_ms) = ask(&query.params)?;
-    let mut warm = Vec::new();
-    for _ in 0..repeat.max(1) {
-        warm.push(ask(&query.params)?.1);
-    }
-    warm.sort_by(f64::total_cmp);
     let (mut params, mut told, mut pages, mut whole_ms) = (query.params.clone(), Vec::new(), 0, 0.0);
+    let (mut cold_ms, mut slowest_ms) = (0.0, 0.0_f64);
     loop {
         let (mut page, ms) = ask(&params)?;
+        if pages == 0 {
+            cold_ms = ms;
+        }
+        slowest_ms = slowest_ms.max(ms);
         whole_ms += ms;
         pages += 1;
         if let Some(events) = page["events"].as_array_mut() {
@@ -248,11 +251,16 @@ fn measure(control: &mut Control, query: &Query, repeat: usize) -> io::Result<Ro
             _ => break,
         }
     }
+    let mut warm = Vec::new();
+    for _ in 0..repeat.max(1) {
+        warm.push(ask(&query.params)?.1);
+    }
+    warm.sort_by(f64::total_cmp);
     Ok(Row {
         query: query.name.clone(),
         cold_ms,
         warm_ms: warm[warm.len() / 2],
-        warm_max_ms: warm[warm.len() - 1],
+        slowest_ms: warm[warm.len() - 1].max(slowest_ms),
         whole_ms,
         pages,
         events: told.len(),
@@ -276,15 +284,15 @@ impl Report {
             self.ready_seconds,
             self.told_seconds
         )?;
-        writeln!(out, "| asked for | cold | warm | warm, slowest | to the end | pages | events |")?;
+        writeln!(out, "| asked for | cold | warm | slowest page | to the end | pages | events |")?;
         writeln!(out, "|---|---:|---:|---:|---:|---:|---:|")?;
         for row in &self.rows {
-            let Row { query, cold_ms, warm_ms, warm_max_ms, whole_ms, pages, events, wrong } = row;
+            let Row { query, cold_ms, warm_ms, slowest_ms, whole_ms, pages, events, wrong } = row;
             // Who turns no more pages says so.
             let more = if *pages < PAGES_MAX { "" } else { "+" };
             writeln!(
                 out,
-                "| {query} | {cold_ms:.0} | {warm_ms:.1} | {warm_max_ms:.0} | {whole_ms:.0}{more} | {pages}{more} | {events}{more} |"
+                "| {query} | {cold_ms:.0} | {warm_ms:.1} | {slowest_ms:.0} | {whole_ms:.0}{more} | {pages}{more} | {events}{more} |"
             )?;
             if let Some(wrong) = wrong {
                 writeln!(out, "  WRONG: {wrong}")?;

@@ -16,8 +16,7 @@ use super::clock::{Clock, ShardClock};
 use super::committer::{self, Committer, Drained, Enqueue, Part, Reload, Staged, Unit, chain, generation_floor};
 use super::deployments::Deployments;
 use super::directory::{self, Directory, Gone, Reloaded};
-use super::events::names::Named;
-use super::events::{Feed, scribe};
+use super::events::{Feed, held::Walks, names::Named, scribe};
 use super::macs::Macs;
 use super::network::{Birth, NetworkActor};
 use super::routes::{Lane, Permits, Published, Route, Routes};
@@ -73,6 +72,8 @@ pub struct Shared {
     pub waits: Arc<Waits>,
     /// The index of what happened, for those who ask.
     pub chapters: Arc<Chapters>,
+    /// What is being read for those who ask what was held at a time.
+    pub walks: Walks,
     /// Figures for `/metrics`.
     pub metrics: Arc<Metrics>,
     /// What tests hang in.
@@ -399,6 +400,7 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
         deployments: Deployments::default(),
         sweeps: Arc::default(),
         waits: Arc::default(),
+        walks: Walks::default(),
         metrics,
         hooks,
         reactors,

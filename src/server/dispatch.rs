@@ -16,6 +16,7 @@ use super::render::{Shape, cursor};
 use super::sweeping;
 use crate::actors::coordinator::{AcquirePart, Job, ListPlace};
 use crate::actors::events::Filter as Wanted;
+use crate::actors::events::held::HeldPlace;
 use crate::actors::nodes::NodeJob;
 use crate::core::address::{Address, Range};
 use crate::core::command::{
@@ -462,7 +463,7 @@ fn events_history(ask: params::EventsHistory) -> Result<Job, RpcError> {
             Err(RpcError::invalid("at", "`at` excludes `from` and `to`: it is one time"))
         }
         Some(at) => {
-            let after = after.map(list_cursor).transpose()?;
+            let after = after.map(held_cursor).transpose()?;
             Ok(Job::HeldAt { network, filter, at, after, limit })
         }
         None => {
@@ -569,6 +570,10 @@ fn no_cursor() -> RpcError {
 fn network_cursor(text: &str) -> Result<(crate::core::types::Name, NetworkId), RpcError> {
     let place = list_cursor(text)?;
     if place.address.is_some() { Err(no_cursor()) } else { Ok((place.name, place.id)) }
+}
+
+fn held_cursor(text: &str) -> Result<HeldPlace, RpcError> {
+    cursor::parse_held(text).ok_or_else(no_cursor)
 }
 
 fn list_cursor(text: &str) -> Result<ListPlace, RpcError> {

@@ -20,7 +20,7 @@ use self::nouns::{dns, l2, map_pool, network, pool, reserved, scope_list, state_
 use super::sweeping::sweep_result;
 use super::text;
 use crate::actors::coordinator::{Done, ListPlace};
-use crate::actors::events::{Cursor, Happened, history};
+use crate::actors::events::{Cursor, Happened, held, history};
 use crate::core::outcome::{Grant, Lookup, NetworkView, Outcome, UsageReport, View};
 use crate::core::state::{NetworkConfig, ReservationKind, SubnetConfig};
 use crate::limits::ANSWER_BYTES_MAX;
@@ -433,13 +433,10 @@ impl Renderer {
                 let next = past.next.as_ref().map(super::cursor::write);
                 events_page(out, history::cursors(past.runs.clone()), next, |_, at| super::cursor::write(at));
             }
-            Done::HeldAt { events, next } => {
-                let next = next.as_ref().map(cursor::write);
-                let behind = |event: &Happened, _: &Cursor| {
-                    let (name, id, address) = history::order_of(event);
-                    cursor::write(&ListPlace { name: name.clone(), id, address })
-                };
-                events_page(out, events.iter().cloned(), next, behind);
+            Done::HeldAt(page) => {
+                let next = page.next.clone().map(cursor::write_held);
+                let behind = |event: &Happened, _: &Cursor| cursor::write_held(held::place_of(event));
+                events_page(out, page.events.iter().cloned(), next, behind);
             }
         }
     }

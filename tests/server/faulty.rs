@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use allod::store::history::{Recorded, Stretch};
 use allod::store::{
@@ -52,6 +54,8 @@ pub struct FaultyStore {
     loads: watch::Sender<bool>,
     /// Loads find that somebody else took the shard.
     pub overtaken: std::sync::atomic::AtomicBool,
+    /// Each reading of the past takes so long.
+    pub past_takes_ms: std::sync::atomic::AtomicU64,
 }
 
 impl FaultyStore {
@@ -69,6 +73,7 @@ impl FaultyStore {
             open: watch::Sender::new(true),
             loads: watch::Sender::new(true),
             overtaken: false.into(),
+            past_takes_ms: 0.into(),
         })
     }
 
@@ -223,7 +228,12 @@ impl Store for FaultyStore {
     }
 
     fn recorded(&self, stretches: Vec<Stretch>, bytes: usize) -> Later<Result<Vec<Recorded>, StoreError>> {
-        self.inner.recorded(stretches, bytes)
+        let recorded = self.inner.recorded(stretches, bytes);
+        let takes = Duration::from_millis(self.past_takes_ms.load(Ordering::Relaxed));
+        Box::pin(async move {
+            tokio::time::sleep(takes).await;
+            recorded.await
+        })
     }
 
     fn close(&self) -> Later<()> {

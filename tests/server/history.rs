@@ -1,12 +1,15 @@
 //! What happened: who held an address, what an owner held, when, and why it ended; also of networks that are no more.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use allod::actors::clock::Clock;
 use allod::store::embedded::{self, EmbeddedStore};
 use allod::store::memory::MemoryStore;
 use serde_json::{Value, json};
 
+use crate::faulty::FaultyStore;
 use crate::support::{Client, TestServer, line};
 
 /// All events, page by page.
@@ -266,6 +269,83 @@ fn in_order(events: &[Value]) -> Vec<String> {
         .collect();
     told.sort_by_key(|(network, _)| *network);
     told.into_iter().map(|(_, event)| event).collect()
+}
+
+/// Grants and releases of some hundred addresses, more than are read at once; and a time in the middle of it.
+fn busy(server: &TestServer, client: &mut Client) -> (Value, usize) {
+    client.ok("network.create", json!({"name": "lan", "cooldown_seconds": 0, "subnets": [{"cidr": "10.0.0.0/16"}]}));
+    let ask = |n: usize| json!({"network": "lan", "owner": format!("o{n}")});
+    let grant = |n: usize| {
+        let mut ask = ask(n);
+        ask["note"] = json!("x".repeat(1_000));
+        ("ip.allocate", ask)
+    };
+    all_at_once(client, &(0..3_000).map(grant).collect::<Vec<_>>());
+    all_at_once(client, &(0..3_000).step_by(3).map(|n| ("ip.release", ask(n))).collect::<Vec<_>>());
+    server.clock.advance_ms(10_000);
+    let then = client.ok("server.info", json!({}))["time"].clone();
+    server.clock.advance_ms(10_000);
+    all_at_once(client, &(1..3_000).step_by(3).map(|n| ("ip.release", ask(n))).collect::<Vec<_>>());
+    all_at_once(client, &(0..2_000).map(|n| grant(10_000 + n)).collect::<Vec<_>>());
+    (then, 2_000)
+}
+
+#[test]
+fn what_was_held_is_told_when_all_was_read_and_no_page_waits_for_that() {
+    let store = FaultyStore::around(Arc::new(MemoryStore::new(2)));
+    let server = TestServer::over(Arc::clone(&store) as _, |_| {});
+    let mut client = server.client();
+    let (then, held) = busy(&server, &mut client);
+    let at_once = history(&mut client, json!({"network": "lan", "at": then, "limit": 10_000}));
+    assert_eq!(at_once.len(), held);
+    store.past_takes_ms.store(70, Ordering::Relaxed);
+    let mut ask = json!({"owner": "o1", "at": then, "limit": 300});
+    let first = client.ok("events.history", ask.clone());
+    assert_eq!((first["events"].as_array().unwrap().len(), first["next"].is_string()), (0, true), "more is to be read");
+    ask["after"] = first["next"].clone();
+    assert_eq!(told(&history(&mut client, ask)), ["granted o1"]);
+    let slowly = history(&mut client, json!({"network": "lan", "at": then, "limit": 300}));
+    assert!(slowly == at_once);
+}
+
+#[test]
+fn so_many_read_what_was_held_at_once_and_who_comes_next_is_told_to_ask_later() {
+    let store = FaultyStore::around(Arc::new(MemoryStore::new(2)));
+    let server = TestServer::over(Arc::clone(&store) as _, |_| {});
+    let mut client = server.client();
+    let (then, _) = busy(&server, &mut client);
+    store.past_takes_ms.store(70, Ordering::Relaxed);
+    let mut asks: Vec<Value> = (0..4).map(|n| json!({"at": then, "owner": format!("o{n}")})).collect();
+    for ask in &mut asks {
+        ask["after"] = client.ok("events.history", ask.clone())["next"].clone();
+    }
+    assert_eq!(client.kind("events.history", json!({"at": then, "owner": "o9"})), "overloaded");
+    // What needs no second page needs no room.
+    store.past_takes_ms.store(0, Ordering::Relaxed);
+    let never = json!({"at": then, "owner": "o10005"});
+    let end = Instant::now() + Duration::from_secs(20);
+    while client.call("events.history", never.clone()).get("result").is_none() {
+        assert!(Instant::now() < end, "it needs a moment without another's work");
+    }
+    store.past_takes_ms.store(70, Ordering::Relaxed);
+    let told: Vec<usize> = asks.into_iter().map(|ask| history(&mut client, ask).len()).collect();
+    assert_eq!(told, [0, 1, 1, 0]);
+    assert!(history(&mut client, json!({"at": then, "owner": "o9"})).is_empty(), "there is room again");
+}
+
+#[test]
+fn what_will_be_held_at_a_time_to_come_is_read_again_when_it_came() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    client.allocate("a");
+    let now = server.clock.wall();
+    server.clock.advance_ms(10_000);
+    let soon = client.ok("server.info", json!({}))["time"].clone();
+    server.clock.set_wall(now);
+    let ask = json!({"network": "lan", "at": soon});
+    assert_eq!(told(&history(&mut client, ask.clone())), ["granted a"]);
+    client.allocate("b");
+    assert_eq!(told(&history(&mut client, ask)), ["granted a", "granted b"]);
 }
 
 #[test]

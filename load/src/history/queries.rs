@@ -151,5 +151,6 @@ pub fn queries(places: &Places) -> Vec<Query> {
             Told::Many,
         ),
         ask("busy network at a time", json!({"network": "load-00", "at": at}), Told::Something),
+        ask("everything at a time", json!({"at": at}), Told::Many),
     ]
 }

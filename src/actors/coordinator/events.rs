@@ -1,18 +1,20 @@
 //! What is asked of the history: where a subscription begins, and the page behind a cursor.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use compact_str::CompactString;
 
-use super::{Coordinator, Done, ListPlace, Outcomes, lost};
+use super::{Coordinator, Done, Outcomes, lost};
 use crate::actors::Fault;
+use crate::actors::events::held::{HeldPage, HeldPlace, Question};
 use crate::actors::events::{self, Cursor, Filter, history};
 use crate::actors::service::Shared;
 use crate::core::command::Filter as Holdings;
 use crate::core::outcome::View;
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::types::{Name, NetworkId, Scope, WallTime};
-use crate::limits::HISTORY_AT_MAX;
+use crate::limits::{HISTORY_AT_MAX, HISTORY_WALKS_MAX};
 
 impl Coordinator {
     /// `events.watch`: which events are wanted, and from where on.
@@ -81,24 +83,44 @@ impl Coordinator {
         network: Option<CompactString>,
         filter: Filter,
         at: WallTime,
-        (after, limit): (Option<ListPlace>, usize),
+        (after, limit): (Option<HeldPlace>, usize),
     ) -> Outcomes {
-        let filter = self.of_networks(network, filter).await?;
-        let now = self.held_now(&filter).await?;
-        let held = self.aside(move |shared| async move { history::held_at(&shared, &filter, at, now).await });
-        let mut events = held.await?;
-        if let Some(ListPlace { name, id, address }) = &after {
-            events.retain(|(event, _)| history::order_of(event) > (name, *id, *address));
+        let begun = Instant::now();
+        let walks = &self.shared.walks;
+        let question = Question { network: network.clone(), filter: filter.clone(), at };
+        let (walk, is_kept) = walks.of(&question);
+        let page = async {
+            let mut walking = Arc::clone(&walk).lock_owned().await;
+            if walking.begins(at, after.as_ref()) {
+                let filter = self.of_networks(network, filter).await?;
+                let now = self.held_now(&filter).await?;
+                walking.begin(&self.shared, filter, at, now);
+                self.sweep_walks();
+            }
+            self.aside(move |shared| async move { walking.page(&shared, begun, (after, limit)).await }).await
+        };
+        let page = page.await;
+        if !matches!(&page, Ok(HeldPage { next: Some(_), .. })) {
+            walks.forget(&walk);
+        } else if !is_kept {
+            let problem =
+                format!("{HISTORY_WALKS_MAX} others are reading what was held at some time, and this takes long");
+            return Err(Box::new(Fault::Overloaded { problem, retry_after_ms: 1_000 }));
         }
-        let mut next = None;
-        if events.len() > limit {
-            events.truncate(limit);
-            next = events.last().map(|(event, _)| {
-                let (name, id, address) = history::order_of(event);
-                ListPlace { name: name.clone(), id, address }
-            });
-        }
-        Ok(Done::HeldAt { events, next })
+        Ok(Done::HeldAt(page?))
+    }
+
+    /// Forgets what was read for those who do not ask any more.
+    fn sweep_walks(&self) {
+        let shared = Arc::downgrade(&self.shared);
+        actix::spawn(async move {
+            while let Some(shared) = shared.upgrade()
+                && let Some(more) = shared.walks.sweep()
+            {
+                drop(shared);
+                tokio::time::sleep(more).await;
+            }
+        });
     }
 
     /// The same for the networks that were named.

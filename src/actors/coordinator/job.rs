@@ -6,8 +6,9 @@ use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 
 use super::{DeployOrder, DeployedAll, sweep};
+use crate::actors::events::held::{HeldPage, HeldPlace};
 use crate::actors::events::history::Past;
-use crate::actors::events::{Cursor, Filter as Wanted, Happened, Page};
+use crate::actors::events::{Cursor, Filter as Wanted, Page};
 use crate::actors::nodes::{NodeJob, NodeStanding};
 use crate::actors::waits::Wait;
 use crate::core::address::Address;
@@ -214,7 +215,7 @@ pub enum Job {
         /// When.
         at: WallTime,
         /// Where to go on.
-        after: Option<ListPlace>,
+        after: Option<HeldPlace>,
         /// How many at most.
         limit: usize,
     },
@@ -348,12 +349,7 @@ pub enum Done {
     /// `events.history`.
     Past(Past),
     /// `events.history` with `at`.
-    HeldAt {
-        /// What was held, each with the cursor behind the event.
-        events: Vec<(Happened, Cursor)>,
-        /// Where the next page begins.
-        next: Option<ListPlace>,
-    },
+    HeldAt(HeldPage),
     /// What a node answers.
     Node(NodeStanding),
 }

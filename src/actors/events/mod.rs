@@ -25,7 +25,9 @@
 //! | `names` | what networks were called when |
 //! | `page` | the events behind a cursor |
 //! | `lost` | where to go on when a cursor leads nowhere |
-//! | `history`, `scan` | what happened from the beginning on, and what was held at a time |
+//! | `history` | what happened from the beginning on, page by page |
+//! | `held` | what was held at a time |
+//! | `scan` | the way of both through the store, by the index |
 //! | `scribe` | writes the index that they use, behind the commits |
 //!
 //! Review notes: is anything told beyond a tip? Is every batch that is told proved to follow the one before?
@@ -33,6 +35,7 @@
 pub mod cursor;
 pub mod filter;
 pub mod happened;
+pub mod held;
 pub mod history;
 mod lost;
 pub mod names;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::cursor::{beginning, told};
+use super::cursor::told;
 use super::filter::Filter;
 use super::happened::{Happened, Teller};
 use super::page::{CUT_OFF, unread};
@@ -41,14 +41,12 @@ pub(super) struct Scan<'a> {
 }
 
 impl<'a> Scan<'a> {
-    /// From a cursor, or from the beginning.
-    pub(super) fn new(shared: &'a Shared, filter: &'a Filter, after: Option<Cursor>) -> Self {
+    /// From a cursor to another.
+    pub(super) fn new(shared: &'a Shared, filter: &'a Filter, cursor: Cursor, end: Cursor) -> Self {
         let shards = filter.shards(shared.info.shards);
-        let begin = || Cursor::new(shards.len() > 1, shards.iter().map(|&shard| beginning(shard)));
-        let cursor = after.unwrap_or_else(begin);
         // The chapters first: what is in none of them comes after the last one, and before the end.
         let chapters = shared.chapters.all().to_vec().into_iter();
-        Self { shared, filter, end: shared.feed.end(), chapters, cursor, shards }
+        Self { shared, filter, end, chapters, cursor, shards }
     }
 
     /// The next part that was read, or passed over: some thousand events at most are read for it, so that who waits can be

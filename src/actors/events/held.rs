@@ -1,0 +1,318 @@
+//! `events.history` with `at`: what was held at a time.
+//!
+//! All of the history is read for it that may tell of it: what happened until then says what was granted, and what happened
+//! since says what was there before, of holdings that are older than the history that is kept. That can take longer than
+//! anybody should wait for a page, so a *walk* is kept for some time: each page reads on for a moment, and tells nothing
+//! until all is read. Whoever asks the same goes on with the same walk. When it is not kept any more, it begins again.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use compact_str::CompactString;
+use serde::{Deserialize, Serialize};
+
+use super::Cursor;
+use super::cursor::beginning;
+use super::filter::Filter;
+use super::happened::{Happened, What};
+use super::history::PAGE_WITHIN;
+use super::scan::{Piece, Scan};
+use crate::actors::Fault;
+use crate::actors::service::Shared;
+use crate::core::address::Address;
+use crate::core::outcome::View;
+use crate::core::state::{EventKind, Reservation};
+use crate::core::types::{Name, NetworkId, Place, ShardTime, WallTime};
+use crate::limits::{HISTORY_AT_MAX, HISTORY_WALKS_MAX};
+
+/// How long a walk is kept for who asked last.
+const KEPT_FOR: Duration = Duration::from_secs(30);
+/// How long who asked last is waited for, while somebody else wants to walk and there is no room.
+const WAITED_FOR: Duration = Duration::from_secs(5);
+/// Who granted what was granted before the history that is kept.
+const UNKNOWN: &str = "unknown";
+
+/// Where a page goes on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HeldPlace {
+    /// Nothing was told yet.
+    First,
+    /// Behind this address of this network.
+    Behind(Name, NetworkId, Option<Address>),
+}
+
+/// What was held, in order of [`order_of`], each with the cursor behind the event that made it so.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldPage {
+    /// Each holding as of the event that is the last one of it until then.
+    pub events: Vec<(Happened, Cursor)>,
+    /// Where to go on, if that was not all; nothing need have been told.
+    pub next: Option<HeldPlace>,
+}
+
+/// An address of a network; of a block the first.
+type Key = (NetworkId, Address);
+
+/// What is known of an address that was held at the time: its event, and a cursor somewhere before it.
+type Known = (Box<Happened>, Arc<Cursor>);
+
+/// The way through the history for one question. See the module.
+#[derive(Debug, Default)]
+pub enum Walk {
+    /// Nothing was read.
+    #[default]
+    New,
+    /// Some was read.
+    Reading(Box<Reading>),
+    /// All was read, when the time was that: what was held, in order.
+    Read(WallTime, Vec<Known>),
+}
+
+/// A walk on its way.
+#[derive(Debug)]
+pub struct Reading {
+    filter: Filter,
+    at: WallTime,
+    from: Cursor,
+    end: Cursor,
+    known: BTreeMap<Key, Known>,
+    /// What was held when the walk began.
+    now: Vec<View>,
+}
+
+/// What is asked, as it was asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Question {
+    /// The network's name, or its id.
+    pub network: Option<CompactString>,
+    /// What is wanted.
+    pub filter: Filter,
+    /// When.
+    pub at: WallTime,
+}
+
+/// A walk that several may share.
+pub type SharedWalk = Arc<tokio::sync::Mutex<Walk>>;
+
+#[derive(Debug)]
+struct Kept {
+    question: Question,
+    walk: SharedWalk,
+    asked: Instant,
+}
+
+/// The walks that are kept.
+#[derive(Debug, Default)]
+pub struct Walks(Mutex<Vec<Kept>>);
+
+impl Walks {
+    fn kept(&self) -> MutexGuard<'_, Vec<Kept>> {
+        // A panic inside leaves walks that are all good.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The walk for a question, a new one where none is kept; and whether this one is: it is not where there is no room.
+    pub fn of(&self, question: &Question) -> (SharedWalk, bool) {
+        let mut kept = self.kept();
+        if let Some(one) = kept.iter_mut().find(|one| one.question == *question) {
+            one.asked = Instant::now();
+            return (Arc::clone(&one.walk), true);
+        }
+        let walk = SharedWalk::default();
+        if kept.len() >= HISTORY_WALKS_MAX {
+            let oldest = kept.iter().enumerate().min_by_key(|(_, one)| one.asked).map_or(0, |(place, _)| place);
+            if kept[oldest].asked.elapsed() < WAITED_FOR {
+                return (walk, false);
+            }
+            kept.remove(oldest);
+        }
+        kept.push(Kept { question: question.clone(), walk: Arc::clone(&walk), asked: Instant::now() });
+        (walk, true)
+    }
+
+    /// Forgets one.
+    pub fn forget(&self, walk: &SharedWalk) {
+        self.kept().retain(|one| !Arc::ptr_eq(&one.walk, walk));
+    }
+
+    /// Forgets those that nobody asked for any more. How long until there may be more of them; none: none are kept.
+    pub fn sweep(&self) -> Option<Duration> {
+        let mut kept = self.kept();
+        kept.retain(|one| one.asked.elapsed() < KEPT_FOR);
+        kept.iter().map(|one| KEPT_FOR.saturating_sub(one.asked.elapsed())).min()
+    }
+}
+
+impl Walk {
+    /// Must it begin? Also when the time was still to come as it ended, and somebody asks from the beginning.
+    pub fn begins(&self, at: WallTime, after: Option<&HeldPlace>) -> bool {
+        match self {
+            Self::New => true,
+            Self::Reading(_) => false,
+            Self::Read(when, _) => *when <= at && after.is_none(),
+        }
+    }
+
+    /// Begins: `now` is what was held just before.
+    pub fn begin(&mut self, shared: &Shared, filter: Filter, at: WallTime, now: Vec<View>) {
+        // A holding that somebody else took over, or that ended, is told by the holder before: time is judged by the walk.
+        let filter = Filter { from: None, to: None, ..filter };
+        let shards = filter.shards(shared.info.shards);
+        let from = Cursor::new(shards.len() > 1, shards.iter().map(|&shard| beginning(shard)));
+        let end = shared.feed.end();
+        *self = Self::Reading(Box::new(Reading { filter, at, from, end, known: BTreeMap::new(), now }));
+    }
+
+    /// The page behind a place, asked for at `begun`. Reads on for a moment first, if not all is read.
+    ///
+    /// # Errors
+    /// As of [`super::page()`]; `overloaded` beyond [`HISTORY_AT_MAX`] addresses.
+    pub async fn page(
+        &mut self,
+        shared: &Shared,
+        begun: Instant,
+        (after, limit): (Option<HeldPlace>, usize),
+    ) -> Result<HeldPage, Box<Fault>> {
+        if let Self::Reading(reading) = self {
+            if !reading.read_on(shared, begun).await? {
+                return Ok(HeldPage { events: Vec::new(), next: Some(after.unwrap_or(HeldPlace::First)) });
+            }
+            let held = std::mem::take(&mut reading.known).into_values();
+            let mut held: Vec<Known> = held.collect();
+            held.sort_by(|(one, _), (other, _)| order_of(one).cmp(&order_of(other)));
+            *self = Self::Read(shared.clock.wall(), held);
+        }
+        let Self::Read(_, held) = &*self else {
+            return Ok(HeldPage { events: Vec::new(), next: Some(HeldPlace::First) });
+        };
+        let first = match &after {
+            Some(HeldPlace::Behind(name, id, address)) => {
+                held.partition_point(|(event, _)| order_of(event) <= (name, *id, *address))
+            }
+            Some(HeldPlace::First) | None => 0,
+        };
+        let last = held.len().min(first.saturating_add(limit));
+        let events = held[first..last].iter().map(|(event, before)| {
+            let mut cursor = (**before).clone();
+            cursor.advance(event.place);
+            ((**event).clone(), cursor)
+        });
+        let events: Vec<(Happened, Cursor)> = events.collect();
+        let next = events.last().filter(|_| last < held.len()).map(|(event, _)| place_of(event));
+        Ok(HeldPage { events, next })
+    }
+}
+
+impl Reading {
+    /// Reads for a moment, some in any case. True: that was all, and what is known is what was held.
+    async fn read_on(&mut self, shared: &Shared, begun: Instant) -> Result<bool, Box<Fault>> {
+        let Self { filter, at, from, end, known, now } = self;
+        let at = *at;
+        let mut scan = Scan::new(shared, filter, from.clone(), end.clone());
+        while let Some(Piece { span: (begin, _), events }) = scan.next().await? {
+            let begin = Arc::new(begin);
+            for event in events {
+                learn(known, event, &begin, at);
+            }
+            if known.len() > HISTORY_AT_MAX {
+                let problem =
+                    format!("more than {HISTORY_AT_MAX} addresses were held; name the network, owner or address");
+                return Err(Box::new(Fault::Overloaded { problem, retry_after_ms: 0 }));
+            }
+            if begun.elapsed() > PAGE_WITHIN {
+                *from = scan.cursor;
+                return Ok(false);
+            }
+        }
+        for view in std::mem::take(now) {
+            let key = (view.network.id, view.address);
+            if view.reservation.created_at <= at
+                && let Entry::Vacant(unknown) = known.entry(key)
+            {
+                let shard = shared.shard_of(view.network.id);
+                let grant = grant_of_view(view, beginning(shard));
+                unknown.insert((Box::new(grant), Arc::new(Cursor::default())));
+            }
+        }
+        known.retain(|_, (event, _)| match &event.what {
+            What::Holding { address, after: Some(after), .. } => filter.wants_holding(*address, after),
+            What::Holding { after: None, .. } | What::Network { .. } => false,
+        });
+        Ok(true)
+    }
+}
+
+/// What an event tells of a time.
+fn learn(known: &mut BTreeMap<Key, Known>, event: Happened, begin: &Arc<Cursor>, at: WallTime) {
+    let What::Holding { address, before, after } = &event.what else { return };
+    let (key, address) = ((event.network, *address), *address);
+    if event.wall <= at {
+        // What was let go until then is known by not being there.
+        match after {
+            Some(_) => drop(known.insert(key, (Box::new(event), Arc::clone(begin)))),
+            None => drop(known.remove(&key)),
+        }
+    } else if let Some(was) = before.as_ref().filter(|held| held.created_at <= at)
+        && let Entry::Vacant(unknown) = known.entry(key)
+    {
+        let grant = grant_of(&event, address, Arc::clone(was));
+        unknown.insert((Box::new(grant), Arc::new(Cursor::default())));
+    }
+}
+
+/// By name of the network, then by address.
+fn order_of(event: &Happened) -> (&Name, NetworkId, Option<Address>) {
+    let address = match &event.what {
+        What::Holding { address, .. } => Some(*address),
+        What::Network { .. } => None,
+    };
+    (&event.name, event.network, address)
+}
+
+/// The place behind an event.
+pub fn place_of(event: &Happened) -> HeldPlace {
+    let (name, id, address) = order_of(event);
+    HeldPlace::Behind(name.clone(), id, address)
+}
+
+/// The grant of what was there before an event, as far as the holding itself tells it.
+fn grant_of(event: &Happened, address: Address, held: Arc<Reservation>) -> Happened {
+    let created = held.created_at;
+    // Its lease is counted from the event that is known.
+    let since = event.wall.0.saturating_sub(created.0);
+    Happened {
+        place: Place { seq: 0, steps: None, digest: 0, ..event.place },
+        wall: created,
+        time: ShardTime(event.time.0.saturating_sub(since)),
+        kind: EventKind::Granted,
+        network: event.network,
+        name: event.name.clone(),
+        realm: event.realm.clone(),
+        what: What::Holding { address, before: None, after: Some(held) },
+        by: UNKNOWN.into(),
+        reason: None,
+    }
+}
+
+/// The same of what is held now.
+fn grant_of_view(view: View, place: Place) -> Happened {
+    let held = view.reservation;
+    let lease_at = |ends: ShardTime| {
+        let left = view.expires.map(|(wall, _)| wall.0.saturating_sub(held.created_at.0));
+        left.map_or(ends, |left| ShardTime(ends.0.saturating_sub(left)))
+    };
+    Happened {
+        place,
+        wall: held.created_at,
+        time: held.lease.map_or(ShardTime(0), |lease| lease_at(lease.ends)),
+        kind: EventKind::Granted,
+        network: view.network.id,
+        name: view.network.name.clone(),
+        realm: view.network.realm.clone(),
+        what: What::Holding { address: view.address, before: None, after: Some(held) },
+        by: UNKNOWN.into(),
+        reason: None,
+    }
+}
