@@ -13,7 +13,7 @@ use crate::faulty::FaultyStore;
 use crate::support::{Client, TestServer, line};
 
 /// All events, page by page.
-fn history(client: &mut Client, mut ask: Value) -> Vec<Value> {
+pub fn history(client: &mut Client, mut ask: Value) -> Vec<Value> {
     let mut all = Vec::new();
     loop {
         let mut page = client.ok("events.history", ask.clone());
@@ -26,7 +26,7 @@ fn history(client: &mut Client, mut ask: Value) -> Vec<Value> {
 }
 
 /// `granted a`, `released a`, … in order.
-fn told(events: &[Value]) -> Vec<String> {
+pub fn told(events: &[Value]) -> Vec<String> {
     let text = |event: &Value, member: &str| event[member].as_str().unwrap_or("-").to_owned();
     events.iter().map(|event| format!("{} {}", text(event, "type"), text(event, "owner"))).collect()
 }
@@ -100,6 +100,59 @@ fn who_held_an_address_at_a_time_is_told_and_that_nobody_did() {
     assert!(who(&mut client, json!({"owner": "a", "at": times[3]})).is_empty());
     assert_eq!(who(&mut client, json!({"network": "lan", "at": times[4]})), ["granted b", "granted b"]);
     assert_eq!(client.kind("events.history", json!({"at": times[0], "from": times[0]})), "invalid_argument");
+}
+
+#[test]
+fn what_moves_with_its_subnet_ends_in_one_network_and_begins_in_the_other() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    client.ok("network.create", json!({"name": "a", "subnets": [{"cidr": "10.0.0.0/24"}, {"cidr": "10.0.1.0/24"}]}));
+    client.ok("network.create", json!({"name": "b"}));
+    let mut times = Vec::new();
+    let mut pass = |server: &TestServer, client: &mut Client| {
+        server.clock.advance_ms(10_000);
+        times.push(client.ok("server.info", json!({}))["time"].clone());
+        server.clock.advance_ms(10_000);
+    };
+    client.ok("ip.claim", json!({"network": "a", "owner": "x", "address": "10.0.0.9"}));
+    client.ok("ip.claim", json!({"network": "a", "owner": "stays", "address": "10.0.1.9"}));
+    let mut watcher = server.client();
+    watcher.ok("events.watch", json!({}));
+    pass(&server, &mut client);
+    client.ok("subnet.move", json!({"network": "a", "subnet": "10.0.0.0/24", "to": "b", "reason": "split"}));
+    pass(&server, &mut client);
+    client.ok("ip.release", json!({"network": "b", "owner": "x"}));
+    pass(&server, &mut client);
+
+    let mut at = |n: usize| {
+        let held = history(&mut client, json!({"address": "10.0.0.9", "at": times[n]}));
+        held.iter().map(|event| (event["network"].clone(), event["type"].clone())).collect::<Vec<_>>()
+    };
+    assert_eq!(at(0), [(json!("a"), json!("granted"))]);
+    assert_eq!(at(1), [(json!("b"), json!("transferred"))]);
+    assert!(at(2).is_empty());
+    let all = history(&mut client, json!({"network": "a", "at": times[2]}));
+    assert_eq!(told(&all), ["granted stays"]);
+    let events = history(&mut client, json!({"owner": "x"}));
+    let mut told = told(&events);
+    told.sort();
+    assert_eq!(told, ["granted x", "released x", "transferred x", "transferred x"]);
+    let left = events.iter().find(|event| event["type"] == "transferred" && event["network"] == "a").unwrap();
+    let came = events.iter().find(|event| event["type"] == "transferred" && event["network"] == "b").unwrap();
+    assert_eq!(
+        (left["before"]["owner"].as_str(), left.get("after"), &left["reason"]),
+        (Some("x"), None, &json!("split"))
+    );
+    assert_eq!((came.get("before"), came["after"]["owner"].as_str()), (None, Some("x")));
+    assert_eq!(left["generation"], came["generation"], "it is the same holding");
+
+    // Who watches hears of the holding, and not only of the networks.
+    let mut heard: Vec<String> = (0..5)
+        .map(|_| crate::watch::event(&mut watcher))
+        .map(|event| format!("{} {}", event["network"].as_str().unwrap(), event["type"].as_str().unwrap()))
+        .collect();
+    heard.sort();
+    assert_eq!(heard, ["a network_changed", "a transferred", "b network_changed", "b released", "b transferred"]);
 }
 
 #[test]
@@ -346,41 +399,6 @@ fn what_will_be_held_at_a_time_to_come_is_read_again_when_it_came() {
     assert_eq!(told(&history(&mut client, ask.clone())), ["granted a"]);
     client.allocate("b");
     assert_eq!(told(&history(&mut client, ask)), ["granted a", "granted b"]);
-}
-
-#[test]
-fn what_was_granted_before_the_history_that_is_kept_is_told_all_the_same() {
-    let server = TestServer::over(Arc::new(MemoryStore::keeping(1, 30_000)), |_| {});
-    let mut client = server.with_lan();
-    let kept = client.allocate("kept");
-    client.allocate("changed");
-    server.clock.advance_ms(10_000);
-    let then = client.ok("server.info", json!({}))["time"].clone();
-    server.clock.advance_ms(10_000);
-    for n in 0..300 {
-        let (owner, slot) = ("busy", n.to_string());
-        client.ok("ip.allocate", json!({"network": "lan", "owner": owner, "slot": slot, "note": "x".repeat(200)}));
-        client.ok("ip.release", json!({"network": "lan", "owner": owner, "slot": slot}));
-    }
-    client.ok("ip.release", json!({"network": "lan", "owner": "changed"}));
-    assert!(history(&mut client, json!({"owner": "kept"})).is_empty(), "it is older than what is kept");
-    let at = |client: &mut Client, ask: Value| history(client, ask);
-    let told_of = at(&mut client, json!({"address": kept["address"], "at": then}));
-    assert_eq!(told(&told_of), ["granted kept"]);
-    assert_eq!((&told_of[0]["time"], &told_of[0]["by"]), (&kept["created_at"], &json!("unknown")));
-    assert_eq!(told(&at(&mut client, json!({"owner": "changed", "at": then}))), ["granted changed"]);
-    assert!(at(&mut client, json!({"owner": "busy", "at": then})).is_empty());
-    let both = at(&mut client, json!({"network": "lan", "at": then}));
-    assert_eq!(told(&both), ["granted kept", "granted changed"]);
-    // A cursor from before is refused, with one that is good.
-    let lost = client.call("events.watch", json!({"network": "lan", "since": told_of[0]["cursor"]}));
-    assert_eq!(lost["error"]["data"]["kind"], "cursor_lost", "{lost}");
-    assert_eq!(client.kind("events.history", json!({"network": "lan", "after": told_of[0]["cursor"]})), "cursor_lost");
-    // One of a network alone says nothing of others.
-    assert_eq!(client.kind("events.history", json!({"after": told_of[0]["cursor"]})), "invalid_argument");
-    let common = lost["error"]["data"]["last_common"].clone();
-    assert!(!history(&mut client, json!({"network": "lan", "after": common})).is_empty());
-    client.ok("events.watch", json!({"network": "lan", "since": common}));
 }
 
 /// Whatever became of the file of the index while the server was away: it is there to be quick, and for nothing else.

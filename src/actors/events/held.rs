@@ -58,6 +58,9 @@ type Key = (NetworkId, Address);
 /// What is known of an address that was held at the time: its event, and a cursor somewhere before it.
 type Known = (Box<Happened>, Arc<Cursor>);
 
+/// By address what was held; none where it is known that nothing was, although what came later is older than the time.
+type Holdings = BTreeMap<Key, Option<Known>>;
+
 /// The way through the history for one question. See the module.
 #[derive(Debug, Default)]
 pub enum Walk {
@@ -77,7 +80,7 @@ pub struct Reading {
     at: WallTime,
     from: Cursor,
     end: Cursor,
-    known: BTreeMap<Key, Known>,
+    known: Holdings,
     /// What was held when the walk began.
     now: Vec<View>,
 }
@@ -160,9 +163,9 @@ impl Walk {
         // A holding that somebody else took over, or that ended, is told by the holder before: time is judged by the walk.
         let filter = Filter { from: None, to: None, ..filter };
         let shards = filter.shards(shared.info.shards);
-        let from = Cursor::new(shards.len() > 1, shards.iter().map(|&shard| beginning(shard)));
+        let from = Cursor::new(filter.is_whole(&shards), shards.iter().map(|&shard| beginning(shard)));
         let end = shared.feed.end();
-        *self = Self::Reading(Box::new(Reading { filter, at, from, end, known: BTreeMap::new(), now }));
+        *self = Self::Reading(Box::new(Reading { filter, at, from, end, known: Holdings::new(), now }));
     }
 
     /// The page behind a place, asked for at `begun`. Reads on for a moment first, if not all is read.
@@ -180,7 +183,7 @@ impl Walk {
                 return Ok(HeldPage { events: Vec::new(), next: Some(after.unwrap_or(HeldPlace::First)) });
             }
             let held = std::mem::take(&mut reading.known).into_values();
-            let mut held: Vec<Known> = held.collect();
+            let mut held: Vec<Known> = held.flatten().collect();
             held.sort_by(|(one, _), (other, _)| order_of(one).cmp(&order_of(other)));
             *self = Self::Read(shared.clock.wall(), held);
         }
@@ -233,32 +236,37 @@ impl Reading {
             {
                 let shard = shared.shard_of(view.network.id);
                 let grant = grant_of_view(view, beginning(shard));
-                unknown.insert((Box::new(grant), Arc::new(Cursor::default())));
+                unknown.insert(Some((Box::new(grant), Arc::new(Cursor::default()))));
             }
         }
-        known.retain(|_, (event, _)| match &event.what {
-            What::Holding { address, after: Some(after), .. } => filter.wants_holding(*address, after),
-            What::Holding { after: None, .. } | What::Network { .. } => false,
+        known.retain(|_, known| match known.as_ref().map(|(event, _)| &event.what) {
+            Some(What::Holding { address, after: Some(after), .. }) => filter.wants_holding(*address, after),
+            Some(What::Holding { after: None, .. } | What::Network { .. }) | None => false,
         });
         Ok(true)
     }
 }
 
 /// What an event tells of a time.
-fn learn(known: &mut BTreeMap<Key, Known>, event: Happened, begin: &Arc<Cursor>, at: WallTime) {
+fn learn(known: &mut Holdings, event: Happened, begin: &Arc<Cursor>, at: WallTime) {
     let What::Holding { address, before, after } = &event.what else { return };
     let (key, address) = ((event.network, *address), *address);
     if event.wall <= at {
         // What was let go until then is known by not being there.
         match after {
-            Some(_) => drop(known.insert(key, (Box::new(event), Arc::clone(begin)))),
+            Some(_) => drop(known.insert(key, Some((Box::new(event), Arc::clone(begin))))),
             None => drop(known.remove(&key)),
         }
-    } else if let Some(was) = before.as_ref().filter(|held| held.created_at <= at)
-        && let Entry::Vacant(unknown) = known.entry(key)
-    {
+        return;
+    }
+    let was_then = |held: &&Arc<Reservation>| held.created_at <= at;
+    let Entry::Vacant(unknown) = known.entry(key) else { return };
+    if let Some(was) = before.as_ref().filter(was_then) {
         let grant = grant_of(&event, address, Arc::clone(was));
-        unknown.insert((Box::new(grant), Arc::new(Cursor::default())));
+        unknown.insert(Some((Box::new(grant), Arc::new(Cursor::default()))));
+    } else if before.is_none() && after.as_ref().is_some_and(|after| was_then(&after)) {
+        // It was held then, in another network, and came with its subnet.
+        unknown.insert(None);
     }
 }
 

@@ -41,6 +41,9 @@ pub fn details(event: &Value) -> String {
     match text(event, "type").as_str() {
         "granted" => lease(""),
         "renewed" => lease("for good"),
+        // With its subnet: the network that it leaves tells its end, the other one its beginning.
+        "transferred" if event.get("after").is_none() => "to another network".to_owned(),
+        "transferred" if event.get("before").is_none() => "from another network".to_owned(),
         "transferred" => format!("from `{}`", state("before", "owner")),
         "bound" => format!("by `{}`", state("after", "claimant")),
         "unbound" => format!("from `{}`", state("before", "claimant")),

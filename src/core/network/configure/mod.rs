@@ -249,8 +249,13 @@ fn subnet_step(id: SubnetId, old: Option<&Arc<SubnetConfig>>, new: Option<&Arc<S
     }
 }
 
+/// What is held leaves only with its subnet, for another network: of this one it is the end.
 fn leaving_step(address: Address, entry: &Entry) -> Step {
-    Step { key: Key::Address(address), expect: Some(entry.generation().0), state: None, event: None }
+    let event = match entry {
+        Entry::Held(held) => Some(Event { kind: EventKind::Transferred, before: Some(Arc::clone(held)) }),
+        Entry::Released(_) | Entry::Declined(_) => None,
+    };
+    Step { key: Key::Address(address), expect: Some(entry.generation().0), state: None, event }
 }
 
 /// How much of what is bounded a network has.

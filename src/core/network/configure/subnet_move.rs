@@ -12,7 +12,7 @@ use crate::core::command::{Context, Moved, SubnetRef};
 use crate::core::network::Network;
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::Refusal;
-use crate::core::state::{Entry, EventKind, Key, State, Step, SubnetConfig};
+use crate::core::state::{Entry, Event, EventKind, Key, State, Step, SubnetConfig};
 use crate::core::types::Version;
 
 impl Network {
@@ -78,7 +78,7 @@ impl Network {
                 key: Key::Address(*address),
                 expect: left.remove(address).map(|old| old.generation().0),
                 state: Some(State::Entry(entry.clone())),
-                event: None,
+                event: matches!(entry, Entry::Held(_)).then_some(Event { kind: EventKind::Transferred, before: None }),
             })
             .collect();
         done.steps.extend(left.iter().map(|(address, entry)| leaving_step(*address, entry)));

@@ -21,7 +21,7 @@ use crate::core::network::Network;
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::state::{
-    Entry, EventKind, Key, NetworkConfig, Released, Reservation, ReservationKind, State, Step, SubnetConfig,
+    Entry, Event, EventKind, Key, NetworkConfig, Released, Reservation, ReservationKind, State, Step, SubnetConfig,
 };
 use crate::core::types::{Generation, Name, NetworkId, ShardTime, SlotKey, Version, WallTime};
 use crate::limits;
@@ -245,14 +245,22 @@ fn refusal(network: &Network, wanted: &Configure) -> Refusal {
     decide(network, wanted).expect_err("this change must be refused")
 }
 
-/// All steps of a change carry the next version, and one of them the one event.
+/// All steps of a change carry the next version, and one of them the one event of the network; what is held and moves with
+/// its subnet has one each.
 fn assert_step_rules(network: &Network, steps: &[Step]) {
     if steps.is_empty() {
         return;
     }
     assert_eq!(steps[0].key, Key::Config);
-    assert_eq!(steps.iter().filter(|step| step.event.is_some()).count(), 1);
-    for step in steps {
+    assert!(steps[0].event.is_some());
+    for step in &steps[1..] {
+        let moves = |event: &Event| {
+            let held = |held: &&Arc<Reservation>| step.expect == Some(held.generation.0) && step.state.is_none();
+            event.kind == EventKind::Transferred
+                && (event.before.as_ref().is_some_and(|before| held(&before))
+                    || matches!(step.state, Some(State::Entry(Entry::Held(_)))))
+        };
+        assert!(step.event.as_ref().is_none_or(moves), "{step:?}");
         match &step.state {
             Some(State::Config(config)) => assert_eq!(config.version, network.next_version()),
             Some(State::Subnet(subnet)) => assert_eq!(subnet.version, network.next_version()),

@@ -319,7 +319,10 @@ impl Side {
                     self.raise(held.generation, command);
                     granted.push((*at, Arc::clone(held)));
                 }
-                (_, Some(State::Entry(Entry::Held(held))), Some(EventKind::Transferred)) => {
+                // What comes with its subnet keeps its generation.
+                (_, Some(State::Entry(Entry::Held(held))), Some(EventKind::Transferred))
+                    if !matches!(command, Command::MoveIn(_)) =>
+                {
                     self.raise(held.generation, command);
                 }
                 (_, Some(State::Entry(Entry::Held(held))), Some(EventKind::Updated)) if held.obsolete.is_none() => {
