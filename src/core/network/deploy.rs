@@ -130,9 +130,9 @@ impl Network {
                         return false;
                     }
                     let any = self.config.kind == NetworkKind::Vip && *wanted == with_zone(&Wish::default(), wish);
-                    any || self.may_stay(*address)
-                        && !self.is_static(*address)
-                        && self.differences(wanted, &selection, *address, held).is_empty()
+                    let as_wished =
+                        || !self.is_static(*address) && self.differences(wanted, &selection, *address, held).is_empty();
+                    self.may_stay(*address) && (any || as_wished())
                 };
                 let let_go = || self.obsolete_of(&holder).filter(fits).max_by_key(|(_, held)| held.generation);
                 let own = current.filter(fits).map(Course::Keep);

@@ -323,6 +323,25 @@ fn a_vip_is_kept_by_a_wish_without_address_and_taken_by_name() {
 }
 
 #[test]
+fn a_vip_in_a_subnet_that_drains_is_moved_by_the_next_deploy() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    let subnets = json!([{"cidr": "10.8.0.0/24"}, {"cidr": "10.9.0.0/24"}]);
+    client.ok("network.create", json!({"name": "vip", "kind": "vip", "subnets": subnets}));
+    let wish = json!([{"id": "web/0", "networks": [{"network": "vip"}]}]);
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&wish);
+    assert_eq!(slot(&first, 0, 0), ("new".into(), "10.8.0.1".into()));
+    shop.commit(&first);
+    client.ok("subnet.update", json!({"network": "vip", "subnet": "10.8.0.0/24", "set": {"draining": true}}));
+    let mut shop = Deployment::of(&mut client, "shop");
+    let moved = shop.apply(&wish);
+    assert_eq!(slot(&moved, 0, 0), ("new".into(), "10.9.0.1".into()));
+    assert_eq!(shop.commit(&moved), ["10.8.0.1"]);
+    client.ok("subnet.remove", json!({"network": "vip", "subnet": "10.8.0.0/24"}));
+}
+
+#[test]
 fn a_dynamic_network_takes_automatic_wishes_only_and_carries_no_address() {
     let server = TestServer::new();
     let mut client = server.client();
