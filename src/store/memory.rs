@@ -15,7 +15,7 @@ use super::{
     StoreFigures, StoreHealth, StoreInfo, Token,
 };
 use crate::core::state::{Key, State, Step};
-use crate::core::types::NetworkId;
+use crate::core::types::{NetworkId, ShardTime};
 
 /// Bytes of batches that are kept as history, where nothing else is said.
 const HISTORY_BYTES: u64 = 64 << 20;
@@ -39,8 +39,11 @@ struct Shard {
     line: Line,
     networks: BTreeMap<NetworkId, BTreeMap<Key, State>>,
     history: VecDeque<Recorded>,
+    /// When each of them was written, by the shard's time.
+    times: VecDeque<ShardTime>,
     history_bytes: u64,
     history_bytes_max: u64,
+    history_seconds_max: u64,
 }
 
 impl MemoryStore {
@@ -51,14 +54,21 @@ impl MemoryStore {
 
     /// The same, with so many bytes of history, of all shards together. The last batch of a shard is always kept.
     pub fn keeping(shards: u16, history_bytes: u64) -> Self {
+        Self::keeping_for(shards, history_bytes, u64::MAX)
+    }
+
+    /// The same, and none that was written so many seconds before the last one of its shard.
+    pub fn keeping_for(shards: u16, history_bytes: u64, history_seconds: u64) -> Self {
         let history_bytes_max = history_bytes / u64::from(shards.max(1));
         let shards = (0..shards)
             .map(|shard| Shard {
                 line: Line::new(ShardId(shard)),
                 networks: BTreeMap::new(),
                 history: VecDeque::new(),
+                times: VecDeque::new(),
                 history_bytes: 0,
                 history_bytes_max,
+                history_seconds_max: history_seconds,
             })
             .collect();
         let inner = Inner { shards, closed: false, figures: StoreFigures::default() };
@@ -114,12 +124,8 @@ impl Inner {
             {
                 shard.line.follow(&header, digest);
                 shard.apply(batch);
-                shard.record(Recorded {
-                    shard: batch.shard,
-                    seq: batch.seq,
-                    digest: Some(digest),
-                    bytes: bytes.into(),
-                });
+                let (digest, bytes) = (Some(digest), bytes.into());
+                shard.record(Recorded { shard: batch.shard, seq: batch.seq, digest, bytes }, batch.time);
             }
         }
         self.figures.flushes += 1;
@@ -204,11 +210,16 @@ impl Shard {
         }
     }
 
-    fn record(&mut self, recorded: Recorded) {
+    /// `time` is that of the batch.
+    fn record(&mut self, recorded: Recorded, time: ShardTime) {
         self.history_bytes += recorded.bytes.len() as u64;
         self.history.push_back(recorded);
-        while self.history_bytes > self.history_bytes_max && self.history.len() > 1 {
-            let Some(oldest) = self.history.pop_front() else { break };
+        self.times.push_back(time);
+        let is_old = |oldest: Option<&ShardTime>| {
+            oldest.is_some_and(|oldest| time.0.saturating_sub(oldest.0) / 1_000 > self.history_seconds_max)
+        };
+        while (self.history_bytes > self.history_bytes_max || is_old(self.times.front())) && self.history.len() > 1 {
+            let (Some(oldest), Some(_)) = (self.history.pop_front(), self.times.pop_front()) else { break };
             self.history_bytes -= oldest.bytes.len() as u64;
         }
     }

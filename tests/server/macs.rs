@@ -45,6 +45,23 @@ fn a_mac_of_one_network_is_refused_in_another_of_its_realm_until_it_is_let_go() 
 }
 
 #[test]
+fn after_a_restart_a_mac_is_refused_in_another_network_of_its_realm_still() {
+    let open = crate::stores::reopened(2);
+    let mac = "52:54:00:12:34:56";
+    let server = TestServer::over(open(), |_| {});
+    let mut client = three_networks(&server);
+    client.ok("ip.allocate", with_mac("one", "a", mac));
+    drop(client);
+    server.stop();
+    let server = TestServer::over(open(), |_| {});
+    let mut client = server.client();
+    assert_eq!(client.kind("ip.allocate", with_mac("two", "b", mac)), "already_in_use");
+    client.ok("ip.allocate", with_mac("other", "b", mac));
+    client.ok("ip.release", json!({"network": "one", "owner": "a"}));
+    client.ok("ip.allocate", with_mac("two", "b", mac));
+}
+
+#[test]
 fn a_dry_run_takes_no_mac() {
     let server = TestServer::new();
     let mut client = three_networks(&server);

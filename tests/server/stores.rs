@@ -71,13 +71,30 @@ pub fn store(shards: u16) -> (Arc<dyn Store>, Option<tempfile::TempDir>) {
             let options = embedded::Options { segment_bytes: 8 << 20, ..embedded::Options::default() };
             (Arc::new(EmbeddedStore::open(directory.path(), shards, options).unwrap()), Some(directory))
         }
-        Kind::Redis => {
-            let number = REGISTERS.fetch_add(1, Ordering::Relaxed);
-            let mut options = Options::new(format!("redis://127.0.0.1:{}/", REDIS.port), shards);
-            options.prefix = format!("test-{number}");
-            (Arc::new(RedisStore::open(options).unwrap()), None)
-        }
+        Kind::Redis => (Arc::new(RedisStore::open(redis_options(shards)).unwrap()), None),
     }
+}
+
+/// An empty register that can be opened again and again, once whoever had it has stopped. What is in memory cannot: it is in
+/// files then.
+pub fn reopened(shards: u16) -> Box<dyn Fn() -> Arc<dyn Store>> {
+    if kind() == Kind::Redis {
+        let options = redis_options(shards);
+        return Box::new(move || Arc::new(RedisStore::open(options.clone()).unwrap()));
+    }
+    let directory = tempfile::tempdir().unwrap();
+    Box::new(move || {
+        let options = embedded::Options { segment_bytes: 8 << 20, ..embedded::Options::default() };
+        Arc::new(EmbeddedStore::open(directory.path(), shards, options).unwrap())
+    })
+}
+
+/// An empty register in the Redis of this process.
+pub fn redis_options(shards: u16) -> Options {
+    let number = REGISTERS.fetch_add(1, Ordering::Relaxed);
+    let mut options = Options::new(format!("redis://127.0.0.1:{}/", REDIS.port), shards);
+    options.prefix = format!("test-{number}");
+    options
 }
 
 /// The proof that an answer without a change waits for goes out in the same order as commits, so a commit that hangs holds

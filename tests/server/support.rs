@@ -58,6 +58,11 @@ impl TestServer {
         Self::with(|options| options.hooks = hooks)
     }
 
+    /// Ends it, and lets go of its store: files are open as long as anybody has them.
+    pub fn stop(self) {
+        self.running.stop();
+    }
+
     pub fn client(&self) -> Client {
         Client::to(TcpStream::connect(self.running.tcp).unwrap())
     }

@@ -1,9 +1,5 @@
 //! Garbage collection of claimants: who is swept, when, and what holds a sweep back.
 
-use std::sync::Arc;
-
-use allod::store::Store;
-use allod::store::embedded::{EmbeddedStore, Options};
 use serde_json::{Value, json};
 
 use crate::support::{Client, TestServer};
@@ -335,18 +331,14 @@ fn a_network_that_was_deleted_with_force_is_swept_too() {
 
 #[test]
 fn after_a_restart_everybody_is_missed_for_the_first_time() {
-    let dir = tempfile::tempdir().unwrap();
-    let open = || -> Arc<dyn Store> { Arc::new(EmbeddedStore::open(dir.path(), 2, Options::default()).unwrap()) };
+    let open = crate::stores::reopened(2);
     let before = TestServer::over(open(), |_| {});
     let mut client = with_networks(&before, &["lan"]);
     use_one(&mut client, "lan", "web/0", "vm-0");
     sweep(&mut client, &[], 0);
     client.ok("claimant.mark", json!({"scope": "prod", "sweep": "x", "claimants": ["vm-9"]}));
     drop(client);
-    let TestServer { running, store, .. } = before;
-    running.stop();
-    // Its files are open as long as anybody has it.
-    drop(store);
+    before.stop();
     let after = TestServer::over(open(), |_| {});
     let mut client = after.client();
     assert_eq!(client.kind("claimant.sweep", json!({"scope": "prod", "sweep": "x"})), "not_found");

@@ -90,6 +90,76 @@ fn who_watches_is_told_what_happens_and_who_did_it() {
     assert_eq!(events[6]["reason"], "done");
 }
 
+/// Type, owner, and whose it was before and is now.
+fn seen(event: &Value) -> String {
+    let of = |state: &str| event.get(state).map_or("-", |state| state["owner"].as_str().unwrap_or("?"));
+    format!(
+        "{} {} {}>{}",
+        event["type"].as_str().unwrap(),
+        event["address"].as_str().unwrap_or("-"),
+        of("before"),
+        of("after")
+    )
+}
+
+#[test]
+fn what_deployments_sweeps_declines_and_deletions_do_is_told_as_what_it_is() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut watcher = server.client();
+    watch(&mut watcher, json!({"network": "lan"}));
+    let mut told = |count: usize| -> Vec<Value> { (0..count).map(|_| event(&mut watcher)).collect() };
+    let all = |events: &[Value]| events.iter().map(seen).collect::<Vec<_>>();
+    let named = |wishes: &[(&str, &str)]| -> Value {
+        let instance = |(id, at): &(&str, &str)| json!({"id": id, "networks": [{"network": "lan", "address": at}]});
+        json!({"deployment": "shop", "reason": "deploy", "instances": wishes.iter().map(instance).collect::<Vec<_>>()})
+    };
+    let (one, two) = ("10.0.0.11", "10.0.0.12");
+    let applied = client.ok("deployment.apply", named(&[("a", one), ("b", two)]));
+    client.ok("deployment.commit", json!({"deployment": "shop", "plan": applied["plan"]}));
+    let granted = told(2);
+    assert_eq!(all(&granted), ["granted 10.0.0.11 ->a", "granted 10.0.0.12 ->b"]);
+    assert!(granted.iter().all(|event| event["scope"] == "shop" && event["reason"] == "deploy"));
+
+    // What a plan lets go is obsolete until it ends one way or the other.
+    let applied = client.ok("deployment.apply", named(&[("a", one)]));
+    let obsolete = told(1).remove(0);
+    assert_eq!(seen(&obsolete), "obsolete 10.0.0.12 b>b");
+    let since = |event: &Value, state: &str| event[state].get("obsolete").map(|obsolete| obsolete["plan"].clone());
+    assert_eq!((since(&obsolete, "before"), since(&obsolete, "after")), (None, Some(applied["plan"].clone())));
+    client.ok("deployment.revert", json!({"deployment": "shop", "plan": applied["plan"], "reason": "failed"}));
+    let reverted = told(1).remove(0);
+    assert_eq!((seen(&reverted).as_str(), &reverted["reason"]), ("reverted 10.0.0.12 b>b", &json!("failed")));
+    assert!(since(&reverted, "before").is_some() && since(&reverted, "after").is_none());
+
+    // A swap is promised by the plan, which is nobody's business, and kept by the commit.
+    let applied = client.ok("deployment.apply", named(&[("a", two), ("b", one)]));
+    client.ok("deployment.commit", json!({"deployment": "shop", "plan": applied["plan"]}));
+    assert_eq!(all(&told(2)), ["transferred 10.0.0.11 a>b", "transferred 10.0.0.12 b>a"]);
+
+    client.ok(
+        "ip.claim",
+        json!({"network": "lan", "scope": "vms", "owner": "v", "address": "10.0.0.20", "claimant": "vm-1",
+        "release_with_claimant": true}),
+    );
+    for _ in 0..2 {
+        client.ok("claimant.sweep", json!({"scope": "vms", "alive": ["vm-2"], "grace_seconds": 0, "max_share": 1}));
+    }
+    client.ok(
+        "ip.decline",
+        json!({"network": "lan", "scope": "shop", "owner": "a", "address": two, "seen": "52:54:00:00:00:01"}),
+    );
+    assert_eq!(all(&told(3)), ["granted 10.0.0.20 ->v", "swept 10.0.0.20 v>-", "declined 10.0.0.12 a>-"]);
+    let id = client.ok("network.get", json!({"network": "lan"}))["id"].clone();
+    client.ok("network.delete", json!({"network": "lan", "force": true}));
+    client.ok("network.restore", json!({"network": id}));
+    assert_eq!(types(&told(2)), ["network_deleted", "network_restored"]);
+    client.ok("network.delete", json!({"network": "lan", "purge": true, "reason": "gone"}));
+    let gone = told(2);
+    assert_eq!(types(&gone), ["network_deleted", "released"]);
+    assert_eq!((seen(&gone[1]).as_str(), &gone[1]["reason"]), ("released 10.0.0.11 b>-", &json!("gone")));
+}
+
 #[test]
 fn a_watch_goes_on_from_any_cursor_and_tells_each_event_once() {
     let server = TestServer::new();
@@ -323,7 +393,7 @@ fn an_idle_watch_is_given_a_bookmark() {
 }
 
 /// A stream of server-sent events.
-struct Stream(std::io::BufReader<std::net::TcpStream>);
+pub struct Stream(std::io::BufReader<std::net::TcpStream>);
 
 /// One of them: `id`, `event` and `data`.
 #[derive(Debug)]
@@ -334,7 +404,7 @@ struct Sent {
 }
 
 impl Stream {
-    fn open(server: &TestServer, query: &str, header: &str) -> (u16, Self) {
+    pub fn open(server: &TestServer, query: &str, header: &str) -> (u16, Self) {
         use std::io::{BufRead, Write};
         let mut socket = std::net::TcpStream::connect(server.running.http).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();

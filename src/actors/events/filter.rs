@@ -47,6 +47,11 @@ impl Filter {
         }
     }
 
+    /// Is a cursor of these shards, in which wanted events may be, one of all networks? Also where there is one shard only.
+    pub(super) fn is_whole(&self, shards: &[ShardId]) -> bool {
+        self.networks.is_none() || shards.len() > 1
+    }
+
     /// Of this network, as far as that is said?
     pub fn of_network(&self, network: NetworkId) -> bool {
         self.networks.as_ref().is_none_or(|networks| networks.contains(&network))

@@ -36,7 +36,7 @@ pub async fn check(shared: &Shared, filter: &Filter, cursor: &Cursor) -> Result<
 /// [`Fault::CursorLost`] if the cursor is no place of the line; [`Fault::Unavailable`] if the store cannot be read.
 pub(super) async fn start(shared: &Shared, filter: &Filter, after: Option<Cursor>) -> Result<Cursor, Box<Fault>> {
     let shards = filter.shards(shared.info.shards);
-    let mut cursor = after.clone().unwrap_or_else(|| Cursor::new(shards.len() > 1, []));
+    let mut cursor = after.clone().unwrap_or_else(|| Cursor::new(filter.is_whole(&shards), []));
     for &shard in &shards {
         // A network of that name may have come since, on another shard.
         if after.as_ref().is_none_or(|after| after.of_shard(shard).is_none()) {

@@ -1,0 +1,149 @@
+//! The history ends somewhere: by size and by age, over every store, and whoever asks beyond is told so.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use allod::store::Store;
+use allod::store::embedded::{self, EmbeddedStore};
+use allod::store::memory::MemoryStore;
+use allod::store::redis::RedisStore;
+use serde_json::{Value, json};
+
+use crate::history::{history, told};
+use crate::redis_server::process;
+use crate::stores;
+use crate::support::{Client, TestServer};
+use crate::watch::Stream;
+
+/// What is kept.
+#[derive(Clone, Copy)]
+struct Kept {
+    bytes: u64,
+    seconds: u64,
+}
+
+const LITTLE: Kept = Kept { bytes: 60_000, seconds: 1 << 30 };
+const SHORT: Kept = Kept { bytes: 1 << 30, seconds: 1 };
+
+fn files(kept: Kept) -> (Arc<dyn Store>, Option<tempfile::TempDir>) {
+    let directory = tempfile::tempdir().unwrap();
+    let options = embedded::Options {
+        segment_bytes: 32 << 10,
+        snapshot_log_bytes: 32 << 10,
+        history_bytes: kept.bytes,
+        history_seconds: kept.seconds,
+        ..embedded::Options::default()
+    };
+    (Arc::new(EmbeddedStore::open(directory.path(), 1, options).unwrap()), Some(directory))
+}
+
+fn memory(kept: Kept) -> (Arc<dyn Store>, Option<tempfile::TempDir>) {
+    (Arc::new(MemoryStore::keeping_for(1, kept.bytes, kept.seconds)), None)
+}
+
+fn redis(kept: Kept) -> (Arc<dyn Store>, Option<tempfile::TempDir>) {
+    let options = stores::redis_options(1);
+    let options = allod::store::redis::Options { history_bytes: kept.bytes, history_seconds: kept.seconds, ..options };
+    (Arc::new(RedisStore::open(options).unwrap()), None)
+}
+
+/// Grants and releases until the history does not reach back to an owner any more.
+fn until_forgotten(server: &TestServer, client: &mut Client, owner: &str) {
+    let end = Instant::now() + Duration::from_secs(60);
+    let mut n = 0;
+    while !history(client, json!({"owner": owner})).is_empty() {
+        assert!(Instant::now() < end, "it is never forgotten");
+        for _ in 0..50 {
+            let (owner, slot) = ("busy", n.to_string());
+            client.ok("ip.allocate", json!({"network": "lan", "owner": owner, "slot": slot, "note": "x".repeat(200)}));
+            client.ok("ip.release", json!({"network": "lan", "owner": owner, "slot": slot}));
+            n += 1;
+        }
+        // The memory store has no time but this one.
+        server.clock.advance_ms(1_000);
+    }
+}
+
+fn what_was_granted_before_the_history_that_is_kept_is_told_all_the_same(
+    (store, files): (Arc<dyn Store>, Option<tempfile::TempDir>),
+) {
+    let server = TestServer::over_files(store, files, |_| {});
+    let mut client = server.with_lan();
+    let kept = client.allocate("kept");
+    client.allocate("changed");
+    let first = history(&mut client, json!({"owner": "kept"})).remove(0);
+    server.clock.advance_ms(10_000);
+    let then = client.ok("server.info", json!({}))["time"].clone();
+    server.clock.advance_ms(10_000);
+    until_forgotten(&server, &mut client, "kept");
+    client.ok("ip.release", json!({"network": "lan", "owner": "changed"}));
+    let told_of = history(&mut client, json!({"address": kept["address"], "at": then}));
+    assert_eq!(told(&told_of), ["granted kept"]);
+    assert_eq!((&told_of[0]["time"], &told_of[0]["by"]), (&kept["created_at"], &json!("unknown")));
+    assert_eq!(told(&history(&mut client, json!({"owner": "changed", "at": then}))), ["granted changed"]);
+    assert!(history(&mut client, json!({"owner": "busy", "at": then})).is_empty());
+    let both = history(&mut client, json!({"network": "lan", "at": then}));
+    assert_eq!(told(&both), ["granted kept", "granted changed"]);
+    // A cursor from before is refused, with one that is good: never a silent jump.
+    let of_lan = told_of[0]["cursor"].clone();
+    for cursor in [&of_lan, &first["cursor"]] {
+        let network = if *cursor == of_lan { json!("lan") } else { Value::Null };
+        let ask = |since: &Value| match &network {
+            Value::Null => json!({"since": since}),
+            network => json!({"network": network, "since": since}),
+        };
+        let lost = client.call("events.watch", ask(cursor));
+        assert_eq!(lost["error"]["data"]["kind"], "cursor_lost", "{lost}");
+        let common = lost["error"]["data"]["last_common"].clone();
+        server.client().ok("events.watch", ask(&common));
+        let mut query = format!("since={}", url(cursor.as_str().unwrap()));
+        if !network.is_null() {
+            query += "&network=lan";
+        }
+        assert_eq!(Stream::open(&server, &query, "").0, 410, "over HTTP");
+    }
+    assert_eq!(client.kind("events.history", json!({"network": "lan", "after": of_lan})), "cursor_lost");
+    // One of a network alone says nothing of others.
+    assert_eq!(client.kind("events.history", json!({"after": of_lan})), "invalid_argument");
+}
+
+/// A cursor as part of a query.
+fn url(text: &str) -> String {
+    text.bytes()
+        .map(|byte| if byte.is_ascii_alphanumeric() { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
+}
+
+#[test]
+fn beyond_its_bytes_memory_forgets_the_oldest_and_tells_what_is_held_all_the_same() {
+    what_was_granted_before_the_history_that_is_kept_is_told_all_the_same(memory(LITTLE));
+}
+
+#[test]
+fn beyond_their_bytes_files_forget_the_oldest_and_tell_what_is_held_all_the_same() {
+    what_was_granted_before_the_history_that_is_kept_is_told_all_the_same(files(LITTLE));
+}
+
+#[test]
+fn beyond_its_bytes_redis_forgets_the_oldest_and_tells_what_is_held_all_the_same() {
+    if !process::is_missing() {
+        what_was_granted_before_the_history_that_is_kept_is_told_all_the_same(redis(LITTLE));
+    }
+}
+
+#[test]
+fn what_is_too_old_is_forgotten_by_memory_although_there_is_room() {
+    what_was_granted_before_the_history_that_is_kept_is_told_all_the_same(memory(SHORT));
+}
+
+#[test]
+fn what_is_too_old_is_forgotten_by_files_although_there_is_room() {
+    what_was_granted_before_the_history_that_is_kept_is_told_all_the_same(files(SHORT));
+}
+
+#[test]
+fn what_is_too_old_is_forgotten_by_redis_although_there_is_room() {
+    if !process::is_missing() {
+        what_was_granted_before_the_history_that_is_kept_is_told_all_the_same(redis(SHORT));
+    }
+}
