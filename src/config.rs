@@ -120,6 +120,20 @@ impl Default for Store {
     }
 }
 
+/// `[metrics]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Figures {
+    /// Networks that have rows of their own in a scrape: those with the least free space.
+    pub networks_max: usize,
+}
+
+impl Default for Figures {
+    fn default() -> Self {
+        Self { networks_max: 10_000 }
+    }
+}
+
 /// `[history]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -204,6 +218,8 @@ pub struct Config {
     pub history: History,
     /// Other nodes.
     pub cluster: Cluster,
+    /// What `/metrics` shows.
+    pub metrics: Figures,
     /// Logs.
     pub log: Log,
 }
@@ -222,6 +238,7 @@ const RANGES: &[(&str, u64, u64)] = &[
     ("store.shards", 1, 1_024),
     ("store.redis_replicas", 0, 16),
     ("store.redis_heal_bytes", 0, 4 << 30),
+    ("metrics.networks_max", 0, 1_000_000),
     ("history.keep_seconds", 0, 100 * 366 * 86_400),
     ("history.keep_bytes", 0, 1 << 44),
 ];

@@ -230,7 +230,8 @@ pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, CannotStart> {
     match config.store.kind {
         StoreKind::Memory => {
             tracing::warn!("the memory store keeps nothing: everything is lost when the server ends");
-            Ok(Arc::new(MemoryStore::keeping(shards, config.history.bytes_in(StoreKind::Memory))))
+            let (bytes, seconds) = (config.history.bytes_in(StoreKind::Memory), config.history.keep_seconds);
+            Ok(Arc::new(MemoryStore::keeping_for(shards, bytes, seconds)))
         }
         StoreKind::Redis => connect(config, shards),
         StoreKind::Embedded => {
@@ -366,7 +367,8 @@ async fn bring_up(
         sessions: AtomicU64::new(0),
     });
     let present = Arc::downgrade(&server);
-    figures::watch(&server.metrics, Box::new(move || present.upgrade()?.seat.role().actors().cloned()));
+    let present = Box::new(move || present.upgrade()?.seat.role().actors().cloned());
+    figures::watch(&server.metrics, present, config.metrics.networks_max);
     if let Some(peers) = &mut peers {
         peers.listen(Forwarded::of(&server), server.stop.clone(), &server.peers);
     }

@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 
 use super::routes::Lane;
 use crate::core::deployment::{Deployment, DeploymentId};
-use crate::core::types::{NetworkId, Scope};
+use crate::core::types::{NetworkId, Scope, WallTime};
 use crate::store::ShardId;
 
 /// A record as it is known, and how much that is worth.
@@ -110,6 +110,15 @@ impl Deployments {
             table.range::<Scope, _>((from, Bound::Unbounded)).filter_map(|(_, known)| known.record.clone());
         let page = records.by_ref().take(limit).collect();
         (page, records.next().is_some())
+    }
+
+    /// How many are not committed, and since when the oldest of them is not.
+    pub fn uncommitted(&self) -> (usize, Option<WallTime>) {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let since = table.values().filter_map(|known| known.record.as_ref()?.uncommitted_since);
+        since.fold((0, None), |(count, oldest), since| {
+            (count + 1, Some(oldest.map_or(since, |oldest: WallTime| oldest.min(since))))
+        })
     }
 
     /// Names of those whose record must be loaded again before it may be shown.

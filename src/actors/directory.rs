@@ -23,7 +23,8 @@ use tokio::sync::oneshot;
 
 use super::committer::Reload;
 use super::network::NetworkActor;
-use super::routes::{Lane, Published, Route};
+use super::published::Published;
+use super::routes::{Lane, Route};
 use super::service::Shared;
 use crate::core::address::{Address, Cidr, Range};
 use crate::core::catalog::{Catalog, Intent, IntentId, Listing};

@@ -36,11 +36,13 @@ pub mod figures;
 pub mod macs;
 pub mod network;
 pub mod nodes;
+pub mod published;
 pub mod routes;
 pub mod service;
 pub mod standby;
 pub mod sweeps;
 pub mod timers;
+mod trend;
 pub mod waits;
 
 use std::time::Instant;

@@ -63,7 +63,8 @@ use super::clock::Draws;
 use super::committer::Reload;
 use super::directory::Gone;
 use super::macs::Claimed;
-use super::routes::{Lane, Published};
+use super::published::Published;
+use super::routes::Lane;
 use super::service::Shared;
 use super::{Applied, Fault, NotReadyReason};
 use crate::core::command::Context as Moment;
@@ -308,7 +309,7 @@ impl Handler<Tick> for NetworkActor {
                 self.send(unit);
                 self.end_waits(ctx);
                 if matches!(self.phase, Phase::Serving) {
-                    self.published.publish_figures(&self.network);
+                    self.published.publish_figures(&self.network, self.shared.clock.boot_ms());
                     if self.lane.settled.load(Ordering::Acquire) == self.enqueued {
                         // Only what is durable: a release in doubt may turn out not to have happened.
                         self.publish_scopes();

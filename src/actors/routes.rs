@@ -4,22 +4,20 @@
 //! copies one stripe (a 256th) and creating 100 000 networks is not quadratic.
 //!
 //! Beside the address of its actor a route carries what is shared by all who deal with the network: the bound on its
-//! queue ([`Permits`]), the line between its memory and what is durable ([`Lane`]), and its published figures.
+//! queue ([`Permits`]), the line between its memory and what is durable ([`Lane`]), and what it published ([`Published`]).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hash};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 
 use actix::Addr;
-use arc_swap::{ArcSwap, ArcSwapOption};
+use arc_swap::ArcSwap;
 use xxhash_rust::xxh3::Xxh3Default;
 
 use super::network::NetworkActor;
-use crate::core::network::Network;
-use crate::core::outcome::Counts;
-use crate::core::state::SubnetConfig;
-use crate::core::types::{Name, NetworkId, Scope};
+use super::published::Published;
+use crate::core::types::{Name, NetworkId};
 use crate::limits::NETWORK_QUEUE_REQUESTS_MAX;
 use crate::store::ShardId;
 
@@ -85,73 +83,6 @@ pub struct PermitGuard {
 impl Drop for PermitGuard {
     fn drop(&mut self) {
         self.permits.taken.fetch_sub(self.count, Ordering::Relaxed);
-    }
-}
-
-/// Figures of one subnet, as its actor published them last.
-#[derive(Debug, Clone)]
-pub struct SubnetFigures {
-    /// The subnet.
-    pub subnet: Arc<SubnetConfig>,
-    /// Its counts.
-    pub counts: Counts,
-}
-
-/// Figures of a network for `/metrics`.
-#[derive(Debug, Clone, Default)]
-pub struct Figures {
-    /// Per subnet, in order.
-    pub subnets: Vec<SubnetFigures>,
-}
-
-/// What a network's actor tells the world without being asked.
-#[derive(Debug, Default)]
-pub struct Published {
-    /// Counts: there before the route is, and anew after each tick.
-    pub figures: ArcSwapOption<Figures>,
-    /// Requests decided.
-    pub decided: AtomicU64,
-    /// Times that its memory was loaded again.
-    pub reloads: AtomicU64,
-    waiting: AtomicUsize,
-    waiting_since_ms: AtomicU64,
-    scopes: RwLock<HashSet<Scope>>,
-}
-
-impl Published {
-    /// May it hold something of this scope? A no is certain, whatever is under way: a scope is noted before the answer to
-    /// its first grant leaves.
-    pub fn may_hold_of(&self, scope: &Scope) -> bool {
-        self.scopes.read().unwrap_or_else(PoisonError::into_inner).contains(scope)
-    }
-
-    /// So many requests wait for capacity, the oldest since then (boot time).
-    pub(super) fn note_waiting(&self, count: usize, since_ms: Option<u64>) {
-        self.waiting.store(count, Ordering::Relaxed);
-        self.waiting_since_ms.store(since_ms.unwrap_or(0), Ordering::Relaxed);
-    }
-
-    /// How many requests wait for capacity, and since when the oldest of them does (boot time).
-    pub fn waiting(&self) -> (usize, Option<u64>) {
-        let since = self.waiting_since_ms.load(Ordering::Relaxed);
-        (self.waiting.load(Ordering::Relaxed), (since > 0).then_some(since))
-    }
-
-    /// What it holds now.
-    pub fn publish_figures(&self, network: &Network) {
-        let figure = |(subnet, counts)| SubnetFigures { subnet: Arc::clone(subnet), counts };
-        let subnets = network.subnet_counts().map(figure).collect();
-        self.figures.store(Some(Arc::new(Figures { subnets })));
-    }
-
-    /// Something of this scope is granted.
-    pub fn note_scope(&self, scope: &Scope) {
-        self.scopes.write().unwrap_or_else(PoisonError::into_inner).insert(scope.clone());
-    }
-
-    /// All scopes that hold something.
-    pub fn set_scopes(&self, scopes: HashSet<Scope>) {
-        *self.scopes.write().unwrap_or_else(PoisonError::into_inner) = scopes;
     }
 }
 

@@ -19,7 +19,8 @@ use super::directory::{self, Directory, Gone, Reloaded};
 use super::events::{Feed, held::Walks, names::Named, scribe};
 use super::macs::Macs;
 use super::network::{Birth, NetworkActor};
-use super::routes::{Lane, Permits, Published, Route, Routes};
+use super::published::Published;
+use super::routes::{Lane, Permits, Route, Routes};
 use super::standby::{Beside, Standby};
 use super::sweeps::Sweeps;
 use super::timers::{self, Timers};
@@ -312,7 +313,7 @@ impl Shared {
         // Before anybody can look for its holders.
         published.set_scopes(network.scope_names().into_iter().collect());
         // The first scrape that sees the network sees its figures.
-        published.publish_figures(&network);
+        published.publish_figures(&network, self.clock.boot_ms());
         self.macs.add(&config.realm, config.id, network.macs());
         let birth = Birth { network, lane: Arc::clone(&lane), published: Arc::clone(&published) };
         let shared = Arc::clone(self);

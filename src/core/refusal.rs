@@ -331,6 +331,24 @@ pub fn members(names: Vec<&'static str>) -> Vec<Cow<'static, str>> {
     names.into_iter().map(Cow::Borrowed).collect()
 }
 
+/// What the protocol calls the refusals, in its order of precedence.
+pub const KINDS: [&str; 14] = [
+    "invalid_argument",
+    "not_found",
+    "wrong_kind",
+    "out_of_range",
+    "overlap",
+    "in_use",
+    "not_owner",
+    "conflict",
+    "already_in_use",
+    "already_exists",
+    "reserved",
+    "quota_exceeded",
+    "not_enough_capacity",
+    "brake",
+];
+
 impl Refusal {
     /// An `invalid_argument` of this member.
     pub fn invalid(field: impl Into<String>, problem: impl Into<String>) -> Self {
@@ -356,7 +374,7 @@ impl Refusal {
         }
     }
 
-    /// Place in the protocol's order of precedence: where several apply, the lowest is answered.
+    /// Place in the protocol's order of precedence, and in [`KINDS`]: where several apply, the lowest is answered.
     pub fn precedence(&self) -> u8 {
         match self {
             Refusal::InvalidArgument { .. } => 0,

@@ -1,6 +1,8 @@
 //! What `deploy/` ships fits the program: the unit's command starts a server, and its pages name metrics that exist.
 
 use std::collections::BTreeSet;
+use std::io::Write;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::server::{Server, Starting, http_get};
@@ -68,6 +70,34 @@ fn metrics_that_are_named_are_served() {
         assert!(begun.elapsed() < FIGURES_WAIT_MAX, "not served: {missing:?}");
         std::thread::sleep(Duration::from_millis(50));
     }
+}
+
+/// A real scrape, held against Prometheus' own rules for names, units and types.
+#[test]
+fn what_is_scraped_is_what_prometheus_wants() {
+    let mut check = Command::new("promtool");
+    check.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let Ok(mut check) = check.spawn() else {
+        return crate::readme::skip("what_is_scraped_is_what_prometheus_wants: there is no promtool");
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let server: Server = Starting::with_store(&directory.path().join("data"), "embedded").ready();
+    server.allod_ok(&["network", "create", "lan", "--subnet", "10.0.0.0/30,gateway=10.0.0.1"]);
+    for owner in ["a", "a"] {
+        server.allod_ok(&["ip", "allocate", "lan", "--owner", owner]);
+    }
+    server.allod_ok(&["ip", "release", "lan", "--owner", "a", "--yes"]);
+    let begun = Instant::now();
+    let mut scraped = http_get(server.http, "/metrics");
+    while !scraped.contains("allod_network_releases_total") {
+        assert!(begun.elapsed() < FIGURES_WAIT_MAX, "{scraped}");
+        scraped = http_get(server.http, "/metrics");
+    }
+    let body = scraped.split_once("\r\n\r\n").map_or(scraped.as_str(), |(_, body)| body);
+    check.stdin.take().unwrap().write_all(body.as_bytes()).unwrap();
+    let checked = check.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&checked.stdout).into_owned() + &String::from_utf8_lossy(&checked.stderr);
+    assert!(checked.status.success() && said.trim().is_empty(), "{said}");
 }
 
 /// Counters by label, which are not there before the first count.

@@ -18,6 +18,7 @@ mod deployments;
 mod ended;
 mod errors;
 mod faulty;
+mod figures;
 mod history;
 mod isolation;
 mod macs;
@@ -26,6 +27,7 @@ mod redis;
 #[path = "../store_contract/redis/server.rs"]
 mod redis_server;
 mod restart;
+mod retention;
 mod rules;
 mod spread;
 mod standby;

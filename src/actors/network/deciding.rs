@@ -24,7 +24,10 @@ impl NetworkActor {
         Ok(match self.decide(command, moment)? {
             Ok(decision) if self.shared.info.restored_from.is_some() && decision.chooses() => Err(Box::new(restored())),
             Ok(decision) => Ok(decision),
-            Err(refusal) => Err(refusal.into()),
+            Err(refusal) => {
+                self.published.deeds.note_refusal(&refusal);
+                Err(refusal.into())
+            }
         })
     }
 
@@ -54,6 +57,7 @@ impl NetworkActor {
             self.phase = Phase::Gone;
         }
         self.note_scopes(steps);
+        self.published.deeds.note(steps);
         self.claimants_stepped(steps);
         Ok(())
     }

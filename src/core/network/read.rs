@@ -161,23 +161,26 @@ impl Network {
         sum
     }
 
-    /// Counts of each subnet, in drawing order.
-    pub fn subnet_counts(&self) -> impl Iterator<Item = (&Arc<super::SubnetConfig>, Counts)> {
-        self.subnets.iter().zip(self.layout.subnets.iter().map(|subnet| subnet.counts))
-    }
-
     /// `network.usage`.
     pub fn usage(&self) -> UsageReport {
-        let subnets = self.subnets.iter().enumerate().map(|(index, subnet)| SubnetUsage {
+        UsageReport { counts: self.counts(), subnets: self.usage_of_subnets(true), at: None }
+    }
+
+    /// Counts of each subnet, in drawing order, and of their pools where they are wanted. Cost: O(subnets + pools).
+    pub fn usage_of_subnets(&self, with_pools: bool) -> Vec<SubnetUsage> {
+        let subnets = self.subnets.iter().zip(&self.layout.subnets).map(|(subnet, space)| SubnetUsage {
             cidr: subnet.cidr,
             name: subnet.name.clone(),
-            counts: self.layout.subnets[index].counts,
-            pools: (0..self.layout.pools.len())
-                .filter(|&pool| self.layout.pools[pool].subnet == index)
-                .map(|pool| self.pool_usage(pool))
-                .collect(),
+            counts: space.counts,
+            pools: Vec::new(),
         });
-        UsageReport { counts: self.counts(), subnets: subnets.collect(), at: None }
+        let mut subnets: Vec<SubnetUsage> = subnets.collect();
+        if with_pools {
+            for (index, pool) in self.layout.pools.iter().enumerate() {
+                subnets[pool.subnet].pools.push(self.pool_usage(index));
+            }
+        }
+        subnets
     }
 
     /// `network.map`.

@@ -1,0 +1,310 @@
+//! How much space there is, and how it is used: by realm, network, subnet and pool.
+//!
+//! Every address counts in exactly one of `held`, `reserved`, `cooling`, `declined` and `free`; together they are `size`. The
+//! rows of networks, subnets and pools are bounded: those with the least free space are kept. Realms sum up all.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::families::{Families, Named, counter, gauge};
+use crate::actors::published::{Figures, SubnetFigures};
+use crate::actors::routes::Route;
+use crate::core::address::Family;
+use crate::core::outcome::{Counts, PoolUsage};
+use crate::core::state::PoolKind;
+
+/// Rows of subnets and pools in one scrape.
+pub const ROWS_MAX: usize = 50_000;
+/// Realms in one scrape; the others are summed up in one.
+const REALMS_MAX: usize = 1_000;
+/// What the others are called: no realm has such a name.
+const OTHERS: &str = "(others)";
+
+const REALM: &[&str] = &["family", "realm"];
+const NETWORK: &[&str] = &["family", "network", "realm"];
+const ONE: &[&str] = &["network", "realm"];
+const SUBNET: &[&str] = &["family", "network", "realm", "subnet"];
+const POOL: &[&str] = &["family", "kind", "network", "pool", "realm", "subnet"];
+
+pub(super) const METRICS: &[Named] = &[
+    gauge("allod_realm_networks", &["realm"], "Networks of the realm."),
+    gauge("allod_realm_addresses_size", REALM, "Per realm and family. All addresses of its subnets."),
+    gauge("allod_realm_addresses_held", REALM, "Per realm and family. Held addresses."),
+    gauge("allod_realm_addresses_reserved", REALM, "Per realm and family. Addresses kept from automatic grants."),
+    gauge("allod_realm_addresses_cooling", REALM, "Per realm and family. Addresses let go a short time ago."),
+    gauge("allod_realm_addresses_declined", REALM, "Per realm and family. Addresses at which somebody else answered."),
+    gauge("allod_realm_addresses_free", REALM, "Per realm and family. Free addresses."),
+    gauge(
+        "allod_network_addresses_size",
+        NETWORK,
+        "Per network and family. All addresses of the subnets. A rise means subnets were added.",
+    ),
+    gauge(
+        "allod_network_addresses_held",
+        NETWORK,
+        "Per network and family. Held addresses. Compare with size: full networks refuse.",
+    ),
+    gauge(
+        "allod_network_addresses_held_static",
+        NETWORK,
+        "Per network and family. Of the held ones those that were claimed by address.",
+    ),
+    gauge(
+        "allod_network_addresses_obsolete",
+        NETWORK,
+        "Per network and family. Of the held ones those that a deployment lets go once it is committed. A steady value means a deployment that nobody commits.",
+    ),
+    gauge(
+        "allod_network_addresses_reserved",
+        NETWORK,
+        "Per network and family. Addresses kept from automatic grants: reserved ranges, unusable ones, draining ones.",
+    ),
+    gauge(
+        "allod_network_addresses_cooling",
+        NETWORK,
+        "Per network and family. Addresses let go a short time ago. A rise means churn.",
+    ),
+    gauge(
+        "allod_network_addresses_declined",
+        NETWORK,
+        "Per network and family. Addresses at which somebody else answered. Any rise means machines that use addresses they do not hold.",
+    ),
+    gauge(
+        "allod_network_addresses_free",
+        NETWORK,
+        "Per network and family. Free addresses. A fall towards 0 means not_enough_capacity soon.",
+    ),
+    gauge(
+        "allod_network_largest_free_block_addresses",
+        NETWORK,
+        "Per network and family. Addresses of the largest block that could be granted. Small beside the free ones means that these are scattered.",
+    ),
+    gauge(
+        "allod_network_exhausted_in_seconds",
+        NETWORK,
+        "Per network and family. When nothing is free any more if it goes on as in the last ten minutes; absent if it does not fill, or not within a year.",
+    ),
+    gauge("allod_network_reservations", ONE, "Reservations held; a block is one."),
+    counter("allod_network_grants_total", ONE, "Reservations granted since this node serves the network."),
+    counter(
+        "allod_network_releases_total",
+        &["network", "realm", "reason"],
+        "Reservations ended since this node serves the network, by reason. A rise of declined means addresses in use by strangers.",
+    ),
+    counter(
+        "allod_network_refusals_total",
+        &["kind", "network", "realm"],
+        "Requests refused since this node serves the network, by kind. A rise of not_enough_capacity means that it is full for what is asked.",
+    ),
+    gauge("allod_network_queue_requests", ONE, "Requests that wait for the network. Near 8192 it refuses: overloaded."),
+    gauge(
+        "allod_network_waiting_requests",
+        ONE,
+        "Requests that wait for capacity of the network. A rise means it is full: add a pool, or look at who holds.",
+    ),
+    gauge(
+        "allod_network_waiting_oldest_seconds",
+        ONE,
+        "How long the oldest of them waits. A rise means that nothing comes free that fits it.",
+    ),
+    gauge("allod_subnet_addresses_size", SUBNET, "Per subnet. All its addresses."),
+    gauge("allod_subnet_addresses_held", SUBNET, "Per subnet. Held addresses."),
+    gauge("allod_subnet_addresses_reserved", SUBNET, "Per subnet. Addresses kept from automatic grants."),
+    gauge("allod_subnet_addresses_cooling", SUBNET, "Per subnet. Addresses let go a short time ago."),
+    gauge("allod_subnet_addresses_declined", SUBNET, "Per subnet. Addresses at which somebody else answered."),
+    gauge("allod_subnet_addresses_free", SUBNET, "Per subnet. Free addresses."),
+    gauge("allod_pool_addresses_size", POOL, "Per pool, by its name or range. All its addresses."),
+    gauge("allod_pool_addresses_held", POOL, "Per pool. Held addresses."),
+    gauge("allod_pool_addresses_reserved", POOL, "Per pool. Addresses kept from automatic grants."),
+    gauge("allod_pool_addresses_cooling", POOL, "Per pool. Addresses let go a short time ago."),
+    gauge("allod_pool_addresses_declined", POOL, "Per pool. Addresses at which somebody else answered."),
+    gauge("allod_pool_addresses_free", POOL, "Per pool. Free addresses. At 0 the next pool or subnet is drawn from."),
+    gauge(
+        "allod_pool_largest_free_block_addresses",
+        POOL,
+        "Per pool. Addresses of the largest block that could be granted from it.",
+    ),
+    gauge(
+        "allod_metrics_networks_dropped",
+        &[],
+        "Networks left out of this scrape because there are too many; the realms count them.",
+    ),
+    gauge(
+        "allod_metrics_rows_dropped",
+        &[],
+        "Subnets and pools left out of this scrape because there are too many; their networks count them.",
+    ),
+];
+
+/// Puts the six counts of something.
+fn put_counts(families: &mut Families, of: [&'static str; 6], labels: &[&str], counts: &Counts) {
+    let Counts { size, held, reserved, cooling, declined, free, .. } = *counts;
+    for (name, count) in of.into_iter().zip([size, held, reserved, cooling, declined, free]) {
+        // Above 2^53 a gauge is no longer exact; network.usage is.
+        families.put(name, labels, count as f64);
+    }
+}
+
+macro_rules! six {
+    ($of:literal) => {
+        [
+            concat!("allod_", $of, "_addresses_size"),
+            concat!("allod_", $of, "_addresses_held"),
+            concat!("allod_", $of, "_addresses_reserved"),
+            concat!("allod_", $of, "_addresses_cooling"),
+            concat!("allod_", $of, "_addresses_declined"),
+            concat!("allod_", $of, "_addresses_free"),
+        ]
+    };
+}
+
+fn number(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "4",
+        Family::V6 => "6",
+    }
+}
+
+/// Addresses of the largest block among pools.
+fn largest<'a>(family: Family, pools: impl IntoIterator<Item = &'a PoolUsage>) -> f64 {
+    let lengths = pools.into_iter().filter_map(|pool| pool.largest_free_block);
+    lengths.min().map_or(0.0, |length| f64::from(family.width() - length).exp2())
+}
+
+/// A network that has a name, and what it published.
+struct Shown {
+    route: Arc<Route>,
+    figures: Arc<Figures>,
+}
+
+impl Shown {
+    fn free(&self) -> u128 {
+        self.figures.subnets.iter().fold(0, |free, subnet| free.saturating_add(subnet.counts.free))
+    }
+}
+
+/// Puts what all networks published. `now_ms` is boot time; so many networks get rows of their own.
+pub(super) fn fill(families: &mut Families, routes: Vec<Arc<Route>>, now_ms: u64, networks_max: usize) {
+    let shown = routes.into_iter().filter(|route| route.name.is_some()).map(|route| {
+        let figures = route.published.figures.load_full().unwrap_or_default();
+        Shown { route, figures }
+    });
+    let mut shown: Vec<Shown> = shown.collect();
+    families.put("allod_networks", &[], shown.len() as f64);
+    put_realms(families, &shown);
+    let dropped = shown.len().saturating_sub(networks_max);
+    families.put("allod_metrics_networks_dropped", &[], dropped as f64);
+    shown.sort_by_cached_key(Shown::free);
+    shown.truncate(networks_max);
+    let (mut rows, mut rows_dropped) = (0, 0);
+    for network in &shown {
+        put_network(families, network, now_ms);
+        for subnet in &network.figures.subnets {
+            if rows < ROWS_MAX {
+                rows += 1 + put_subnet(families, &network.route, subnet, ROWS_MAX - rows - 1);
+            } else {
+                rows_dropped += 1 + subnet.pools.len();
+            }
+        }
+        rows_dropped += network.figures.pools_left_out;
+    }
+    families.put("allod_metrics_rows_dropped", &[], rows_dropped as f64);
+}
+
+fn put_realms(families: &mut Families, shown: &[Shown]) {
+    let mut realms: BTreeMap<&str, (u64, [Counts; 2])> = BTreeMap::new();
+    for Shown { route, figures } in shown {
+        let (networks, counts) = realms.entry(route.realm.as_str()).or_default();
+        *networks += 1;
+        for subnet in &figures.subnets {
+            counts[usize::from(subnet.subnet.cidr.family() == Family::V6)] += subnet.counts;
+        }
+    }
+    let mut largest: Vec<(&str, u64, [Counts; 2])> =
+        realms.into_iter().map(|(realm, (networks, counts))| (realm, networks, counts)).collect();
+    if largest.len() > REALMS_MAX {
+        largest.sort_by_key(|(_, networks, _)| std::cmp::Reverse(*networks));
+        let mut others = (OTHERS, 0, [Counts::default(); 2]);
+        for (_, networks, [v4, v6]) in largest.drain(REALMS_MAX..) {
+            others.1 += networks;
+            others.2[0] += v4;
+            others.2[1] += v6;
+        }
+        largest.push(others);
+    }
+    for (realm, networks, counts) in largest {
+        families.put("allod_realm_networks", &[realm], networks as f64);
+        for (family, counts) in Family::ALL.into_iter().zip(counts) {
+            if counts.size > 0 {
+                put_counts(families, six!("realm"), &[number(family), realm], &counts);
+            }
+        }
+    }
+}
+
+fn put_network(families: &mut Families, Shown { route, figures }: &Shown, now_ms: u64) {
+    let (Some(name), realm) = (&route.name, route.realm.as_str()) else { return };
+    let (name, published) = (name.as_str(), &route.published);
+    families.put("allod_network_queue_requests", &[name, realm], route.permits.waiting() as f64);
+    let (waiting, since_ms) = published.waiting();
+    families.put("allod_network_waiting_requests", &[name, realm], waiting as f64);
+    if let Some(since_ms) = since_ms {
+        let waited = now_ms.saturating_sub(since_ms) as f64 / 1_000.0;
+        families.put("allod_network_waiting_oldest_seconds", &[name, realm], waited);
+    }
+    families.put("allod_network_grants_total", &[name, realm], published.deeds.grants() as f64);
+    for (reason, count) in published.deeds.ends() {
+        // The others only where they occur: they would multiply what each scrape carries.
+        if count > 0 || reason == "released" {
+            families.put("allod_network_releases_total", &[name, realm, reason], count as f64);
+        }
+    }
+    for (kind, count) in published.deeds.refusals() {
+        if count > 0 || kind == "not_enough_capacity" {
+            families.put("allod_network_refusals_total", &[kind, name, realm], count as f64);
+        }
+    }
+    let mut reservations = 0;
+    for family in Family::ALL {
+        let counts = figures.counts(family);
+        reservations += counts.reservations;
+        let of_family = || figures.subnets.iter().filter(|subnet| subnet.subnet.cidr.family() == family);
+        if of_family().next().is_none() {
+            continue;
+        }
+        let labels = [number(family), name, realm];
+        put_counts(families, six!("network"), &labels, &counts);
+        families.put("allod_network_addresses_held_static", &labels, counts.held_static as f64);
+        families.put("allod_network_addresses_obsolete", &labels, counts.obsolete as f64);
+        if figures.pools_left_out == 0 {
+            let largest = largest(family, of_family().flat_map(|subnet| &subnet.pools));
+            families.put("allod_network_largest_free_block_addresses", &labels, largest);
+        }
+        if let Some(seconds) = published.exhausted_in_seconds(family, counts.free, now_ms) {
+            families.put("allod_network_exhausted_in_seconds", &labels, seconds);
+        }
+    }
+    families.put("allod_network_reservations", &[name, realm], reservations as f64);
+}
+
+/// Answers how many pools got a row; there is room for so many.
+fn put_subnet(families: &mut Families, route: &Route, figures: &SubnetFigures, room: usize) -> usize {
+    let (Some(name), realm) = (&route.name, route.realm.as_str()) else { return 0 };
+    let SubnetFigures { subnet, counts, pools } = figures;
+    let (family, cidr) = (number(subnet.cidr.family()), subnet.cidr.to_string());
+    put_counts(families, six!("subnet"), &[family, name.as_str(), realm, &cidr], counts);
+    let shown = pools.len().min(room);
+    for pool in &pools[..shown] {
+        let kind = match pool.kind {
+            PoolKind::Dynamic => "dynamic",
+            PoolKind::Static => "static",
+        };
+        // Several pools may share a name; no two have one range.
+        let range = pool.range.to_string();
+        let labels = [family, kind, name.as_str(), &range, realm, &cidr];
+        put_counts(families, six!("pool"), &labels, &pool.counts);
+        let largest = largest(subnet.cidr.family(), [pool]);
+        families.put("allod_pool_largest_free_block_addresses", &labels, largest);
+    }
+    shown
+}

@@ -1,0 +1,79 @@
+//! The store, the shards and the deployments of the register.
+
+use super::families::{Families, Named, counter, gauge};
+use crate::actors::service::Shared;
+use crate::store::{ShardId, StoreHealth};
+
+pub(super) const METRICS: &[Named] = &[
+    gauge("allod_networks", &[], "Networks served."),
+    gauge(
+        "allod_shard_epoch",
+        &["shard"],
+        "How often the shard was taken over. A rise without a restart means that its owner was not heard of for a time.",
+    ),
+    gauge(
+        "allod_deployments_uncommitted",
+        &[],
+        "Deployments that were applied and are neither committed nor reverted: what they let go is still held.",
+    ),
+    gauge(
+        "allod_deployments_uncommitted_oldest_seconds",
+        &[],
+        "Since when the oldest of them is not. Hours mean a deploy that died: deployment.list names it, commit or revert it.",
+    ),
+    gauge(
+        "allod_store_ready",
+        &[],
+        "1 while the store takes changes, 0 when it is full, hindered or failed: act at once, /readyz says why.",
+    ),
+    gauge("allod_store_replicas_wanted", &[], "Replicas of Redis that must have a change before it is acknowledged."),
+    gauge(
+        "allod_store_replicas_answering",
+        &[],
+        "How many of them answered last. Below the wanted ones nothing is acknowledged: act at once.",
+    ),
+    gauge(
+        "allod_store_disk_bytes",
+        &[],
+        "Bytes that the store takes on disk. A steady rise means compaction does not keep up.",
+    ),
+    counter("allod_store_flushes_total", &[], "Groups flushed by the store."),
+    counter("allod_store_log_bytes_total", &[], "Bytes written to the store's log."),
+    counter("allod_store_compactions_total", &[], "Compactions finished."),
+    counter(
+        "allod_store_compaction_failures_total",
+        &[],
+        "Compactions that failed. A rise means a full or failing disk.",
+    ),
+    counter(
+        "allod_store_healed_batches_total",
+        &[],
+        "Batches that Redis had lost and was given again. Any rise means that Redis went back: look at its failover.",
+    ),
+];
+
+/// Puts what is so now.
+pub(super) fn fill(families: &mut Families, shared: &Shared) {
+    for shard in (0..shared.info.shards).map(ShardId) {
+        families.put("allod_shard_epoch", &[&shard.0.to_string()], shared.epoch(shard) as f64);
+    }
+    let (uncommitted, since) = shared.deployments.uncommitted();
+    families.put("allod_deployments_uncommitted", &[], uncommitted as f64);
+    let oldest_ms = since.map_or(0, |since| shared.clock.wall().0.saturating_sub(since.0));
+    families.put("allod_deployments_uncommitted_oldest_seconds", &[], oldest_ms as f64 / 1_000.0);
+    let figures = shared.store.figures();
+    let is_ready = shared.store.health() == StoreHealth::Ready;
+    for (name, value) in [
+        ("allod_store_ready", u64::from(is_ready)),
+        ("allod_store_replicas_wanted", figures.replicas_wanted),
+        ("allod_store_replicas_answering", figures.replicas_answering),
+        ("allod_store_disk_bytes", figures.disk_bytes),
+        ("allod_store_flushes_total", figures.flushes),
+        ("allod_store_log_bytes_total", figures.log_bytes),
+        ("allod_store_compactions_total", figures.compactions),
+        ("allod_store_compaction_failures_total", figures.compaction_failures),
+        ("allod_store_healed_batches_total", figures.healed_batches),
+    ] {
+        families.put(name, &[], value as f64);
+    }
+}

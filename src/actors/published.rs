@@ -1,0 +1,184 @@
+//! What a network's actor tells the world without being asked: whoever wants it reads it here, and sends no message.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use arc_swap::ArcSwapOption;
+
+use super::trend::Trend;
+use crate::core::address::Family;
+use crate::core::network::Network;
+use crate::core::outcome::{Counts, PoolUsage};
+use crate::core::refusal::{KINDS, Refusal};
+use crate::core::state::{EventKind, Step, SubnetConfig};
+use crate::core::types::Scope;
+
+/// Pools of a network up to which their figures are published: they are copied with every tick in which it is busy.
+pub const POOLS_MAX: usize = 1_024;
+
+/// Figures of one subnet.
+#[derive(Debug, Clone)]
+pub struct SubnetFigures {
+    /// The subnet.
+    pub subnet: Arc<SubnetConfig>,
+    /// Its counts.
+    pub counts: Counts,
+    /// Its pools, in order; none where the network has more than [`POOLS_MAX`].
+    pub pools: Vec<PoolUsage>,
+}
+
+/// Figures of a network for `/metrics`.
+#[derive(Debug, Clone, Default)]
+pub struct Figures {
+    /// Per subnet, in order.
+    pub subnets: Vec<SubnetFigures>,
+    /// Pools that were left out.
+    pub pools_left_out: usize,
+}
+
+impl Figures {
+    fn of(network: &Network) -> Self {
+        let pools: usize = network.subnets().iter().map(|subnet| subnet.pools.len()).sum();
+        let with_pools = pools <= POOLS_MAX;
+        let usage = network.usage_of_subnets(with_pools);
+        let figures = network.subnets().iter().zip(usage).map(|(subnet, usage)| SubnetFigures {
+            subnet: Arc::clone(subnet),
+            counts: usage.counts,
+            pools: usage.pools,
+        });
+        Self { subnets: figures.collect(), pools_left_out: if with_pools { 0 } else { pools } }
+    }
+
+    /// Counts of one family.
+    pub fn counts(&self, family: Family) -> Counts {
+        let mut sum = Counts::default();
+        for subnet in self.subnets.iter().filter(|subnet| subnet.subnet.cidr.family() == family) {
+            sum += subnet.counts;
+        }
+        sum
+    }
+}
+
+/// Why an address is not held any more, as `/metrics` tells it.
+pub const ENDS: [(&str, EventKind); 5] = [
+    ("released", EventKind::Released),
+    ("expired", EventKind::Expired),
+    ("swept", EventKind::Swept),
+    ("reverted", EventKind::Reverted),
+    ("declined", EventKind::Declined),
+];
+
+/// What a network did since this node serves it.
+#[derive(Debug, Default)]
+pub struct Deeds {
+    grants: AtomicU64,
+    ends: [AtomicU64; ENDS.len()],
+    refusals: [AtomicU64; KINDS.len()],
+}
+
+impl Deeds {
+    /// Steps were decided and carried out.
+    pub(super) fn note(&self, steps: &[Step]) {
+        let mut grants = 0;
+        for event in steps.iter().filter_map(|step| step.event.as_ref()) {
+            if event.kind == EventKind::Granted {
+                grants += 1;
+            } else if let Some(at) = ENDS.iter().position(|(_, kind)| *kind == event.kind) {
+                self.ends[at].fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        if grants > 0 {
+            self.grants.fetch_add(grants, Ordering::Relaxed);
+        }
+    }
+
+    /// A request was refused.
+    pub(super) fn note_refusal(&self, refusal: &Refusal) {
+        if let Some(count) = self.refusals.get(usize::from(refusal.precedence())) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Reservations that were granted.
+    pub fn grants(&self) -> u64 {
+        self.grants.load(Ordering::Relaxed)
+    }
+
+    /// Reservations that ended, by reason.
+    pub fn ends(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        ENDS.iter().zip(&self.ends).map(|((reason, _), count)| (*reason, count.load(Ordering::Relaxed)))
+    }
+
+    /// Requests that were refused, by kind.
+    pub fn refusals(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        KINDS.iter().zip(&self.refusals).map(|(kind, count)| (*kind, count.load(Ordering::Relaxed)))
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Published {
+    /// Counts: there before the route is, and anew after each tick.
+    pub figures: ArcSwapOption<Figures>,
+    /// Requests decided.
+    pub decided: AtomicU64,
+    /// Times that its memory was loaded again.
+    pub reloads: AtomicU64,
+    /// What it did.
+    pub deeds: Deeds,
+    /// How fast its addresses of IPv4, and of IPv6, are used up.
+    trends: Mutex<[Trend; 2]>,
+    waiting: AtomicUsize,
+    waiting_since_ms: AtomicU64,
+    scopes: RwLock<HashSet<Scope>>,
+}
+
+impl Published {
+    /// May it hold something of this scope? A no is certain, whatever is under way: a scope is noted before the answer to
+    /// its first grant leaves.
+    pub fn may_hold_of(&self, scope: &Scope) -> bool {
+        self.scopes.read().unwrap_or_else(PoisonError::into_inner).contains(scope)
+    }
+
+    /// So many requests wait for capacity, the oldest since then (boot time).
+    pub(super) fn note_waiting(&self, count: usize, since_ms: Option<u64>) {
+        self.waiting.store(count, Ordering::Relaxed);
+        self.waiting_since_ms.store(since_ms.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// How many requests wait for capacity, and since when the oldest of them does (boot time).
+    pub fn waiting(&self) -> (usize, Option<u64>) {
+        let since = self.waiting_since_ms.load(Ordering::Relaxed);
+        (self.waiting.load(Ordering::Relaxed), (since > 0).then_some(since))
+    }
+
+    /// What it holds now. `now_ms` is boot time.
+    pub fn publish_figures(&self, network: &Network, now_ms: u64) {
+        let figures = Figures::of(network);
+        let mut trends = self.trends.lock().unwrap_or_else(PoisonError::into_inner);
+        for (trend, family) in trends.iter_mut().zip(Family::ALL) {
+            let counts = figures.counts(family);
+            trend.note((counts.held + counts.cooling + counts.declined) as f64, now_ms);
+        }
+        drop(trends);
+        self.figures.store(Some(Arc::new(figures)));
+    }
+
+    /// In how many seconds nothing is free any more if it goes on as of late; none if it does not.
+    pub fn exhausted_in_seconds(&self, family: Family, free: u128, now_ms: u64) -> Option<f64> {
+        let trends = self.trends.lock().unwrap_or_else(PoisonError::into_inner);
+        let trend = trends.iter().zip(Family::ALL).find(|(_, of)| *of == family)?.0;
+        trend.reaches(free as f64, now_ms)
+    }
+
+    /// Something of this scope is granted.
+    pub fn note_scope(&self, scope: &Scope) {
+        self.scopes.write().unwrap_or_else(PoisonError::into_inner).insert(scope.clone());
+    }
+
+    /// All scopes that hold something.
+    pub fn set_scopes(&self, scopes: HashSet<Scope>) {
+        *self.scopes.write().unwrap_or_else(PoisonError::into_inner) = scopes;
+    }
+}

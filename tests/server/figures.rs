@@ -1,0 +1,177 @@
+//! What `/metrics` tells of space, and of what networks do.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::support::{Client, TestServer, http};
+
+/// All values by name and labels, as they are written.
+fn scrape(server: &TestServer) -> BTreeMap<String, f64> {
+    let text = http(server.running.http, "GET /metrics", b"").1;
+    let values = text.lines().filter(|line| !line.starts_with('#'));
+    values
+        .map(|line| line.rsplit_once(' ').unwrap())
+        .map(|(name, value)| (name.to_owned(), value.parse().unwrap()))
+        .collect()
+}
+
+/// Waits until the figures that were published are these.
+fn shows(server: &TestServer, expected: &[(&str, f64)]) -> BTreeMap<String, f64> {
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        let found = scrape(server);
+        let wrong: Vec<_> = expected
+            .iter()
+            .filter(|(name, value)| found.get(*name) != Some(value))
+            .map(|(name, value)| (name, value, found.get(*name)))
+            .collect();
+        if wrong.is_empty() {
+            return found;
+        }
+        assert!(Instant::now() < end, "{wrong:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn lan(client: &mut Client) {
+    let pools = json!([
+        {"range": "10.0.0.0-10.0.0.127", "name": "machines"},
+        {"range": "10.0.0.128-10.0.0.191", "kind": "static"},
+    ]);
+    let reserved = json!([{"range": "10.0.0.100-10.0.0.103"}]);
+    let subnets = json!([
+        {"cidr": "10.0.0.0/24", "gateway": "10.0.0.1", "pools": pools, "reserved": reserved},
+        {"cidr": "2001:db8::/120"},
+    ]);
+    client.ok("network.create", json!({"name": "lan", "realm": "blue", "cooldown_seconds": 600, "subnets": subnets}));
+}
+
+#[test]
+fn every_address_counts_once_and_what_networks_do_is_counted() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    lan(&mut client);
+    for owner in ["a", "b", "c"] {
+        client.ok("ip.allocate", json!({"network": "lan", "owner": owner, "family": 4}));
+    }
+    client.ok("ip.claim", json!({"network": "lan", "owner": "s", "address": "10.0.0.130"}));
+    client.ok("ip.allocate", json!({"network": "lan", "owner": "block", "prefix_length": 28, "family": 4}));
+    client.ok("ip.allocate", json!({"network": "lan", "owner": "six", "family": 6}));
+    client.ok("ip.release", json!({"network": "lan", "owner": "a"}));
+    client.ok("ip.decline", json!({"network": "lan", "address": "10.0.0.3", "owner": "b", "seen": "somebody"}));
+    for _ in 0..2 {
+        assert_eq!(
+            client.kind("ip.allocate", json!({"network": "lan", "owner": "z", "prefix_length": 24, "family": 4})),
+            "not_enough_capacity"
+        );
+    }
+    assert_eq!(
+        client.kind("ip.claim", json!({"network": "lan", "owner": "z", "address": "10.0.0.130"})),
+        "already_in_use"
+    );
+    let labels = "family=\"4\",network=\"lan\",realm=\"blue\"";
+    let of = |name: &str| format!("allod_network_addresses_{name}{{{labels}}}");
+    // c, the claim, and sixteen of the block; the network, broadcast and gateway addresses, and the four reserved ones.
+    let expected: Vec<(String, f64)> = [
+        ("size", 256.0),
+        ("held", 18.0),
+        ("held_static", 1.0),
+        ("reserved", 7.0),
+        ("cooling", 1.0),
+        ("declined", 1.0),
+        ("free", 229.0),
+    ]
+    .map(|(name, value)| (of(name), value))
+    .into();
+    let expected: Vec<(&str, f64)> = expected.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+    let found = shows(&server, &expected);
+    let value = |name: &str| found.get(name).copied().unwrap_or_else(|| panic!("{name} is missing in {found:#?}"));
+    let parts = ["held", "reserved", "cooling", "declined", "free"].map(|part| value(&of(part)));
+    assert_eq!(parts.iter().sum::<f64>(), value(&of("size")));
+    let one = "network=\"lan\",realm=\"blue\"";
+    assert_eq!(value(&format!("allod_network_grants_total{{{one}}}")), 6.0);
+    assert_eq!(value(&format!("allod_network_releases_total{{{one},reason=\"released\"}}")), 1.0);
+    assert_eq!(value(&format!("allod_network_releases_total{{{one},reason=\"declined\"}}")), 1.0);
+    assert_eq!(value(&format!("allod_network_refusals_total{{kind=\"not_enough_capacity\",{one}}}")), 2.0);
+    assert_eq!(value(&format!("allod_network_refusals_total{{kind=\"already_in_use\",{one}}}")), 1.0);
+    assert!(
+        !found.contains_key(&format!("allod_network_refusals_total{{kind=\"reserved\",{one}}}")),
+        "it never occurred"
+    );
+    assert_eq!(value(&format!("allod_network_reservations{{{one}}}")), 4.0);
+    let pool = "family=\"4\",kind=\"dynamic\",network=\"lan\",pool=\"10.0.0.0-10.0.0.127\",realm=\"blue\",subnet=\"10.0.0.0/24\"";
+    assert_eq!(value(&format!("allod_pool_addresses_held{{{pool}}}")), 17.0);
+    assert_eq!(value(&format!("allod_pool_largest_free_block_addresses{{{pool}}}")), 32.0);
+    let fixed = pool.replace("dynamic", "static").replace("10.0.0.0-10.0.0.127", "10.0.0.128-10.0.0.191");
+    assert_eq!(value(&format!("allod_pool_addresses_held{{{fixed}}}")), 1.0);
+    assert_eq!(
+        value("allod_subnet_addresses_held{family=\"6\",network=\"lan\",realm=\"blue\",subnet=\"2001:db8::/120\"}"),
+        1.0
+    );
+    assert_eq!(value("allod_realm_addresses_held{family=\"4\",realm=\"blue\"}"), 18.0);
+    assert_eq!(value("allod_realm_networks{realm=\"blue\"}"), 1.0);
+}
+
+#[test]
+fn the_fullest_networks_are_shown_and_the_realms_count_all() {
+    let server = TestServer::with(|options| options.config.metrics.networks_max = 2);
+    let mut client = server.client();
+    for (at, name) in ["full", "fuller", "empty", "large"].iter().enumerate() {
+        let cidr = if *name == "large" { "10.8.0.0/16".to_owned() } else { format!("10.{at}.0.0/29") };
+        client.ok("network.create", json!({"name": name, "subnets": [{"cidr": cidr}]}));
+    }
+    for (name, count) in [("full", 3), ("fuller", 5)] {
+        for n in 0..count {
+            client.ok("ip.allocate", json!({"network": name, "owner": format!("o{n}")}));
+        }
+    }
+    let found = shows(
+        &server,
+        &[
+            ("allod_network_addresses_held{family=\"4\",network=\"fuller\",realm=\"default\"}", 5.0),
+            ("allod_network_addresses_held{family=\"4\",network=\"full\",realm=\"default\"}", 3.0),
+            ("allod_realm_addresses_held{family=\"4\",realm=\"default\"}", 8.0),
+            ("allod_realm_addresses_size{family=\"4\",realm=\"default\"}", 65_560.0),
+            ("allod_realm_networks{realm=\"default\"}", 4.0),
+            ("allod_networks", 4.0),
+            ("allod_metrics_networks_dropped", 2.0),
+        ],
+    );
+    assert!(found.keys().all(|name| !name.contains("network=\"large\"") && !name.contains("network=\"empty\"")));
+}
+
+#[test]
+fn when_a_network_will_be_full_is_told_while_it_fills() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let name = "allod_network_exhausted_in_seconds{family=\"4\",network=\"lan\",realm=\"default\"}";
+    assert_eq!(scrape(&server).get(name), None, "nothing was granted");
+    let held = "allod_network_addresses_held{family=\"4\",network=\"lan\",realm=\"default\"}";
+    for n in 0..10 {
+        server.clock.advance_ms(10_000);
+        client.allocate(&format!("o{n}"));
+        shows(&server, &[(held, f64::from(n + 1))]);
+    }
+    // One in ten seconds, and 243 of 253 are left.
+    let seconds = scrape(&server)[name];
+    assert!((2_000.0..3_000.0).contains(&seconds), "{seconds}");
+    // Not for ever: it ended.
+    server.clock.advance_ms(3_600_000);
+    let later = scrape(&server).get(name).copied();
+    assert!(later.is_none_or(|later| later > 10.0 * seconds), "{later:?}");
+}
+
+#[test]
+fn a_deployment_that_nobody_commits_is_told_with_its_age() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    shows(&server, &[("allod_deployments_uncommitted", 0.0), ("allod_deployments_uncommitted_oldest_seconds", 0.0)]);
+    let instances = json!([{"id": "web/0", "networks": [{"network": "lan"}]}]);
+    let applied = client.ok("deployment.apply", json!({"deployment": "shop", "instances": instances}));
+    server.clock.advance_ms(90_000);
+    shows(&server, &[("allod_deployments_uncommitted", 1.0), ("allod_deployments_uncommitted_oldest_seconds", 90.0)]);
+    client.ok("deployment.commit", json!({"deployment": "shop", "plan": applied["plan"]}));
+    shows(&server, &[("allod_deployments_uncommitted", 0.0), ("allod_deployments_uncommitted_oldest_seconds", 0.0)]);
+}
