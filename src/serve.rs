@@ -399,7 +399,7 @@ async fn bring_up(
         listener.local_addr().map_err(|error| CannotStart::of_machine(error.to_string()))
     };
     let (tcp_at, http_at) = (address(&tcp)?, address(&http)?);
-    card.address = tcp_at.to_string();
+    card.address = peers::reached_at(tcp_at, &config.cluster.advertise);
     keeper.introduce(card);
     serve_http(http, Arc::clone(&server))?;
     let accepting = Arc::clone(&server);

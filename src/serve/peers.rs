@@ -49,6 +49,11 @@ pub(super) fn introduce(config: &Config, info: &StoreInfo) -> Result<(NodeCard, 
     })?;
     let listener = bind(&settings.listen, "cluster.listen")?;
     let at: SocketAddr = listener.local_addr().map_err(|error| CannotStart::of_machine(error.to_string()))?;
+    if settings.advertise.is_empty() && at.ip().is_unspecified() {
+        let problem = format!("`cluster.listen` is {at}, which tells other nodes no address of this one");
+        let hint = "say where they reach it, as `--advertise 10.0.0.7:7402` (`cluster.advertise`)";
+        return Err(CannotStart::new(problem, hint));
+    }
     let address = if settings.advertise.is_empty() { at.to_string() } else { settings.advertise.clone() };
     card.peer_address.clone_from(&address);
     let own = Identity {
@@ -60,6 +65,15 @@ pub(super) fn introduce(config: &Config, info: &StoreInfo) -> Result<(NodeCard, 
         build: CompactString::from(&card.version),
     };
     Ok((card, Some(Peers { own: Arc::new(own), secret, address, listener: Some(listener), links: Mutex::default() })))
+}
+
+/// Where clients reach a node that listens here. One that listens on all addresses names none of them: then it is the host
+/// that other nodes reach it at.
+pub(super) fn reached_at(listens: SocketAddr, advertise: &str) -> String {
+    match advertise.rsplit_once(':') {
+        Some((host, _)) if listens.ip().is_unspecified() => format!("{host}:{}", listens.port()),
+        _ => listens.to_string(),
+    }
 }
 
 impl Peers {
@@ -89,5 +103,22 @@ impl Peers {
         let link = Link::start(&on, address.to_owned(), Arc::clone(&self.own), self.secret.clone());
         links.insert(address.to_owned(), Arc::downgrade(&link));
         link
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_are_told_an_address_that_leads_to_the_node() {
+        for (listens, advertise, told) in [
+            ("0.0.0.0:7400", "node-1:7402", "node-1:7400"),
+            ("[::]:7400", "[2001:db8::7]:7402", "[2001:db8::7]:7400"),
+            ("10.0.0.7:7400", "node-1:7402", "10.0.0.7:7400"),
+            ("127.0.0.1:7400", "", "127.0.0.1:7400"),
+        ] {
+            assert_eq!(reached_at(listens.parse().unwrap(), advertise), told);
+        }
     }
 }
