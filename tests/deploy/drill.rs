@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use crate::server::{Server, allod};
-use crate::tools::{files, here, needs, ok};
+use crate::tools::{here, needs, ok};
 
 fn drill(server: &Server, programs: &Path, arguments: &[&str]) -> Output {
     let mut path = OsString::from(programs);
@@ -79,11 +79,11 @@ fn a_copy_of_the_files_is_proved_unless_it_is_damaged() {
     let proved = drill(&server, &programs, &["--copy", copy_text]);
     let wanted = format!("proved: networks 1, reservations 4, of {copy_text}\n");
     assert_eq!(text(&proved.stdout), wanted, "{}", text(&proved.stderr));
-    let largest = files(&copy).into_iter().max_by_key(|path| path.metadata().unwrap().len()).unwrap();
-    let mut bytes = std::fs::read(&largest).unwrap();
+    let segment = copy.join("log/00000001.seg");
+    let mut bytes = std::fs::read(&segment).unwrap();
     let middle = bytes.iter().rposition(|byte| *byte != 0).unwrap() / 2;
     bytes[middle] ^= 0x10;
-    std::fs::write(&largest, bytes).unwrap();
+    std::fs::write(&segment, bytes).unwrap();
     let refused = drill(&server, &programs, &["--copy", copy_text]);
     assert_eq!(refused.status.code(), Some(1), "{}{}", text(&refused.stdout), text(&refused.stderr));
     assert_eq!(text(&refused.stdout), "");
