@@ -14,6 +14,7 @@ mod drill;
 mod image;
 mod kubernetes;
 mod package;
+mod page;
 #[path = "../e2e/server.rs"]
 #[allow(dead_code, reason = "shared with the tests of one process")]
 mod server;

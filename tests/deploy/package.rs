@@ -8,8 +8,8 @@ use crate::tools::{facts, here, needs, ok, on_a_machine};
 
 const BUILDS_WITH: [&str; 4] = ["dpkg-deb", "dpkg-shlibdeps", "objcopy", "gzip"];
 
-/// Packed fast: how small it gets is not what is tested.
-fn build(revision: &str, output: &Path) -> PathBuf {
+/// Makes the package, packed fast: how small it gets is not what is tested.
+pub fn build(revision: &str, output: &Path) -> PathBuf {
     let said = ok(Command::new(here("deploy/debian/build"))
         .arg("--binary")
         .arg(allod())
