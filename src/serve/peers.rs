@@ -47,13 +47,15 @@ pub(super) fn introduce(config: &Config, info: &StoreInfo) -> Result<(NodeCard, 
             "make one by `head -c 32 /dev/urandom | base64 > FILE`, the same for all nodes (`cluster.secret_file`)";
         CannotStart::new(error.to_string(), hint)
     })?;
-    let listener = bind(&settings.listen, "cluster.listen")?;
-    let at: SocketAddr = listener.local_addr().map_err(|error| CannotStart::of_machine(error.to_string()))?;
-    if settings.advertise.is_empty() && at.ip().is_unspecified() {
-        let problem = format!("`cluster.listen` is {at}, which tells other nodes no address of this one");
+    let everywhere = settings.listen.parse().is_ok_and(|at: SocketAddr| at.ip().is_unspecified());
+    if everywhere && settings.advertise.is_empty() {
+        let problem =
+            format!("`cluster.listen` is {}, which tells other nodes no address of this one", settings.listen);
         let hint = "say where they reach it, as `--advertise 10.0.0.7:7402` (`cluster.advertise`)";
         return Err(CannotStart::new(problem, hint));
     }
+    let listener = bind(&settings.listen, "cluster.listen")?;
+    let at: SocketAddr = listener.local_addr().map_err(|error| CannotStart::of_machine(error.to_string()))?;
     let address = if settings.advertise.is_empty() { at.to_string() } else { settings.advertise.clone() };
     card.peer_address.clone_from(&address);
     let own = Identity {
@@ -120,5 +122,23 @@ mod tests {
         ] {
             assert_eq!(reached_at(listens.parse().unwrap(), advertise), told);
         }
+    }
+
+    #[test]
+    fn a_node_that_listens_on_all_addresses_says_which_of_them_leads_to_it() {
+        use std::io::Write;
+        let mut secret = tempfile::NamedTempFile::new().unwrap();
+        secret.write_all(b"0123456789abcdef").unwrap();
+        let store = crate::store::memory::MemoryStore::keeping(1, 0);
+        let info = StoreInfo { ownership_is_standing: false, ..crate::store::Store::info(&store) };
+        let mut config = Config::default();
+        config.cluster.listen = "0.0.0.0:7402".to_owned();
+        config.cluster.secret_file = secret.path().to_owned();
+        let Err(refused) = introduce(&config, &info) else { panic!("no address leads to it") };
+        assert!(refused.problem.contains("`cluster.listen` is 0.0.0.0:7402,"), "{refused:?}");
+        config.cluster.listen = "127.0.0.1:0".to_owned();
+        config.cluster.advertise = "node-1:7402".to_owned();
+        let (card, _) = introduce(&config, &info).unwrap_or_else(|refused| panic!("{refused:?}"));
+        assert_eq!(card.peer_address, "node-1:7402");
     }
 }

@@ -104,7 +104,7 @@ mod tests {
     #[actix::test]
     async fn no_sign_is_given_while_a_reactor_is_stuck() {
         let (_one, other, handles) = two_reactors();
-        let (release, stuck) = std::sync::mpsc::channel::<()>();
+        let (release, stuck) = std::sync::mpsc::sync_channel::<()>(1);
         let (began, begun) = tokio::sync::oneshot::channel();
         other.spawn(async move {
             began.send(()).expect("the test waits for it");
