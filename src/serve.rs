@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! check configuration ▶ open store ▶ take and load shards ▶ start actors ▶ apply network files ▶ open ports ▶ `ready …`
+//!         ▶ tell the supervisor
 //! SIGTERM ▶ accept nothing ▶ read nothing ▶ answer what was read ▶ drain commits ▶ let the next owner begin
 //!         ▶ wait for clients that are slow to take their answers ▶ close connections ▶ close store
 //! ```
@@ -17,6 +18,7 @@ mod handover;
 pub mod keeper;
 pub mod migrate;
 mod peers;
+mod supervisor;
 mod warm;
 
 use std::net::SocketAddr;
@@ -121,6 +123,8 @@ pub struct Running {
     pub tcp: SocketAddr,
     /// Where HTTP is served.
     pub http: SocketAddr,
+    /// The threads without which nothing is served.
+    reactors: Vec<actix::ArbiterHandle>,
     stop: CancellationToken,
     thread: Option<std::thread::JoinHandle<Ended>>,
 }
@@ -187,7 +191,10 @@ pub fn run(args: ServeArgs) -> u8 {
     };
     stop_on_signals(running.stopper());
     println!("ready tcp={} http={}", running.tcp, running.http);
-    match running.wait() {
+    let watched = supervisor::watch(&running);
+    let ended = running.wait();
+    watched.end();
+    match ended {
         Ended::Stopped => 0,
         Ended::Failed(problem) => {
             let hint = "start it again with `allod serve`: it reads what the store has";
@@ -295,7 +302,7 @@ pub fn start(options: Options) -> Result<Running, CannotStart> {
         })
         .map_err(|error| CannotStart::of_machine(format!("no thread for the server: {error}")))?;
     match ready.recv() {
-        Ok(Ok((tcp, http))) => Ok(Running { tcp, http, stop, thread: Some(thread) }),
+        Ok(Ok(Up { tcp, http, reactors })) => Ok(Running { tcp, http, reactors, stop, thread: Some(thread) }),
         Ok(Err(cannot)) => Err(cannot),
         Err(_) => {
             let problem = "the server's main thread crashed while it started";
@@ -304,21 +311,31 @@ pub fn start(options: Options) -> Result<Running, CannotStart> {
     }
 }
 
-type Ready = std::sync::mpsc::SyncSender<Result<(SocketAddr, SocketAddr), CannotStart>>;
+/// What is known of a server once it is ready.
+struct Up {
+    tcp: SocketAddr,
+    http: SocketAddr,
+    reactors: Vec<actix::ArbiterHandle>,
+}
+
+type Ready = std::sync::mpsc::SyncSender<Result<Up, CannotStart>>;
 
 async fn live(options: Options, stop: CancellationToken, ready: Ready) -> Ended {
     // A reactor thread runs connections and a share of the networks.
     let arbiters: Vec<actix::Arbiter> = (0..options.config.threads()).map(|_| actix::Arbiter::new()).collect();
     let store = Arc::clone(&options.store);
     let shutdown = Duration::from_secs(options.config.server.shutdown_seconds);
-    let ended = match bring_up(options, stop.clone(), arbiters.iter().map(actix::Arbiter::handle).collect()).await {
+    let mut reactors: Vec<_> = arbiters.iter().map(actix::Arbiter::handle).collect();
+    let ended = match bring_up(options, stop.clone(), reactors.clone()).await {
         Err(cannot) => {
             // Nobody waits any more only if the caller died.
             let _ = ready.send(Err(cannot.clone()));
             Ended::Failed(cannot.problem)
         }
         Ok((server, mut keeper, tcp, http)) => {
-            let _ = ready.send(Ok((tcp, http)));
+            // This thread keeps the node's role.
+            reactors.push(System::current().arbiter().clone());
+            let _ = ready.send(Ok(Up { tcp, http, reactors }));
             let ended = keeper.keep(&stop).await;
             take_down(&server, &mut keeper, &stop, shutdown).await;
             match ended {
@@ -384,7 +401,7 @@ async fn bring_up(
         listener.local_addr().map_err(|error| CannotStart::of_machine(error.to_string()))
     };
     let (tcp_at, http_at) = (address(&tcp)?, address(&http)?);
-    card.address = tcp_at.to_string();
+    card.address = peers::reached_at(tcp_at, &config.cluster.advertise);
     keeper.introduce(card);
     serve_http(http, Arc::clone(&server))?;
     let accepting = Arc::clone(&server);

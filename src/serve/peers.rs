@@ -47,6 +47,13 @@ pub(super) fn introduce(config: &Config, info: &StoreInfo) -> Result<(NodeCard, 
             "make one by `head -c 32 /dev/urandom | base64 > FILE`, the same for all nodes (`cluster.secret_file`)";
         CannotStart::new(error.to_string(), hint)
     })?;
+    let everywhere = settings.listen.parse().is_ok_and(|at: SocketAddr| at.ip().is_unspecified());
+    if everywhere && settings.advertise.is_empty() {
+        let problem =
+            format!("`cluster.listen` is {}, which tells other nodes no address of this one", settings.listen);
+        let hint = "say where they reach it, as `--advertise 10.0.0.7:7402` (`cluster.advertise`)";
+        return Err(CannotStart::new(problem, hint));
+    }
     let listener = bind(&settings.listen, "cluster.listen")?;
     let at: SocketAddr = listener.local_addr().map_err(|error| CannotStart::of_machine(error.to_string()))?;
     let address = if settings.advertise.is_empty() { at.to_string() } else { settings.advertise.clone() };
@@ -60,6 +67,15 @@ pub(super) fn introduce(config: &Config, info: &StoreInfo) -> Result<(NodeCard, 
         build: CompactString::from(&card.version),
     };
     Ok((card, Some(Peers { own: Arc::new(own), secret, address, listener: Some(listener), links: Mutex::default() })))
+}
+
+/// Where clients reach a node that listens here. One that listens on all addresses names none of them: then it is the host
+/// that other nodes reach it at.
+pub(super) fn reached_at(listens: SocketAddr, advertise: &str) -> String {
+    match advertise.rsplit_once(':') {
+        Some((host, _)) if listens.ip().is_unspecified() => format!("{host}:{}", listens.port()),
+        _ => listens.to_string(),
+    }
 }
 
 impl Peers {
@@ -89,5 +105,40 @@ impl Peers {
         let link = Link::start(&on, address.to_owned(), Arc::clone(&self.own), self.secret.clone());
         links.insert(address.to_owned(), Arc::downgrade(&link));
         link
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_are_told_an_address_that_leads_to_the_node() {
+        for (listens, advertise, told) in [
+            ("0.0.0.0:7400", "node-1:7402", "node-1:7400"),
+            ("[::]:7400", "[2001:db8::7]:7402", "[2001:db8::7]:7400"),
+            ("10.0.0.7:7400", "node-1:7402", "10.0.0.7:7400"),
+            ("127.0.0.1:7400", "", "127.0.0.1:7400"),
+        ] {
+            assert_eq!(reached_at(listens.parse().unwrap(), advertise), told);
+        }
+    }
+
+    #[test]
+    fn a_node_that_listens_on_all_addresses_says_which_of_them_leads_to_it() {
+        use std::io::Write;
+        let mut secret = tempfile::NamedTempFile::new().unwrap();
+        secret.write_all(b"0123456789abcdef").unwrap();
+        let store = crate::store::memory::MemoryStore::keeping(1, 0);
+        let info = StoreInfo { ownership_is_standing: false, ..crate::store::Store::info(&store) };
+        let mut config = Config::default();
+        config.cluster.listen = "0.0.0.0:7402".to_owned();
+        config.cluster.secret_file = secret.path().to_owned();
+        let Err(refused) = introduce(&config, &info) else { panic!("no address leads to it") };
+        assert!(refused.problem.contains("`cluster.listen` is 0.0.0.0:7402,"), "{refused:?}");
+        config.cluster.listen = "127.0.0.1:0".to_owned();
+        config.cluster.advertise = "node-1:7402".to_owned();
+        let (card, _) = introduce(&config, &info).unwrap_or_else(|refused| panic!("{refused:?}"));
+        assert_eq!(card.peer_address, "node-1:7402");
     }
 }

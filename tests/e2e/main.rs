@@ -32,4 +32,5 @@ mod recipes;
 #[allow(dead_code, reason = "shared with the tests of several nodes")]
 mod server;
 mod story;
+mod supervised;
 mod watching;

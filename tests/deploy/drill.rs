@@ -1,0 +1,90 @@
+//! `deploy/drill` proves a backup, and does not prove one that lost something.
+
+use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use crate::server::{Server, allod};
+use crate::tools::{here, needs, ok};
+
+fn drill(server: &Server, programs: &Path, arguments: &[&str]) -> Output {
+    let mut path = OsString::from(programs);
+    path.push(":");
+    path.push(std::env::var_os("PATH").unwrap_or_default());
+    let address = server.address.to_string();
+    Command::new(here("deploy/drill")).args(arguments).env("PATH", path).env("ALLOD_SERVER", address).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A server with a network, two leases, a fixed address and an IPv6 one.
+fn with_reservations(data: &Path) -> Server {
+    let server = Server::start(data);
+    server.allod_ok(&["network", "apply", here("config/first-network.toml").to_str().unwrap(), "--yes"]);
+    server.allod_ok(&["ip", "allocate", "lan", "--owner", "web/0", "--ttl", "2h", "--claimant", "vm-1"]);
+    server.allod_ok(&["ip", "allocate", "lan", "--owner", "web/1", "--ttl", "3d"]);
+    server.allod_ok(&["ip", "allocate", "lan", "--owner", "web/0", "--slot", "v6", "--family", "6"]);
+    server.allod_ok(&["ip", "claim", "lan", "10.0.0.10", "--owner", "db/0", "--scope", "shop"]);
+    server
+}
+
+#[test]
+fn a_backup_of_a_running_server_is_restored_and_compared() {
+    needs!(["diff", "mkfifo"]);
+    let directory = tempfile::tempdir().unwrap();
+    let server = with_reservations(&directory.path().join("data"));
+    let programs = allod().parent().unwrap().to_owned();
+    let kept = directory.path().join("kept.jsonl");
+    let kept_text = kept.to_str().unwrap();
+    let proved = drill(&server, &programs, &["--keep", kept_text]);
+    let wanted = format!("proved: networks 1, reservations 4, kept in {kept_text}\n");
+    assert_eq!(text(&proved.stdout), wanted, "{}", text(&proved.stderr));
+    assert!(proved.status.success());
+    let backup = std::fs::read_to_string(&kept).unwrap();
+    assert_eq!(backup.lines().filter(|line| line.starts_with("{\"reservation\"")).count(), 4);
+    assert_eq!(std::fs::metadata(&kept).unwrap().permissions().mode() & 0o077, 0, "others cannot read it");
+
+    // A restore that loses one is found out, and the backup before is kept. The last line is the IPv6 address.
+    let lossy = directory.path().join("lossy");
+    std::fs::create_dir(&lossy).unwrap();
+    let real = allod().display().to_string();
+    let short = directory.path().join("short").display().to_string();
+    let script = format!(
+        "#!/bin/bash\ncase \" $* \" in\n*' import '*)\n  head -n -1 \"${{@: -2:1}}\" >'{short}'\n  \
+         set -- \"${{@:1:$#-2}}\" '{short}' --yes ;;\nesac\nexec '{real}' \"$@\"\n"
+    );
+    std::fs::write(lossy.join("allod"), script).unwrap();
+    std::fs::set_permissions(lossy.join("allod"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    server.allod_ok(&["ip", "allocate", "lan", "--owner", "web/2"]);
+    let refused = drill(&server, &lossy, &["--keep", kept_text]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).contains("not what was backed up: 1 lines differ"), "{}", text(&refused.stderr));
+    assert_eq!(std::fs::read_to_string(&kept).unwrap(), backup);
+}
+
+#[test]
+fn a_copy_of_the_files_is_proved_unless_it_is_damaged() {
+    needs!(["diff", "mkfifo"]);
+    let directory = tempfile::tempdir().unwrap();
+    let (data, copy) = (directory.path().join("data"), directory.path().join("copy"));
+    with_reservations(&data).stop();
+    ok(Command::new(allod()).arg("backup").arg(&copy).arg("--data").arg(&data));
+    // Where it is asked does not matter: there is a server, of another register.
+    let server = Server::start(&directory.path().join("other"));
+    let programs = allod().parent().unwrap().to_owned();
+    let copy_text = copy.to_str().unwrap();
+    let proved = drill(&server, &programs, &["--copy", copy_text]);
+    let wanted = format!("proved: networks 1, reservations 4, of {copy_text}\n");
+    assert_eq!(text(&proved.stdout), wanted, "{}", text(&proved.stderr));
+    let segment = copy.join("log/00000001.seg");
+    let mut bytes = std::fs::read(&segment).unwrap();
+    let middle = bytes.iter().rposition(|byte| *byte != 0).unwrap() / 2;
+    bytes[middle] ^= 0x10;
+    std::fs::write(&segment, bytes).unwrap();
+    let refused = drill(&server, &programs, &["--copy", copy_text]);
+    assert_eq!(refused.status.code(), Some(1), "{}{}", text(&refused.stdout), text(&refused.stderr));
+    assert_eq!(text(&refused.stdout), "");
+}

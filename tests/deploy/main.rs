@@ -1,0 +1,22 @@
+//! What `deploy/` ships, judged by the tools that read it and by running it.
+//!
+//! `machine` (a script) makes a machine for a story of `stories`: the package lives through its life under a real systemd, and
+//! the compose set-up runs with a host for each container, real Redis servers and sentinels, and a real Prometheus. No
+//! container engine takes part: the image itself and its base are judged by `image` as far as they can be without one.
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a failed unwrap is how a test fails; tests wait on real processes and files"
+)]
+
+mod compose;
+mod drill;
+mod image;
+mod kubernetes;
+mod package;
+mod page;
+#[path = "../e2e/server.rs"]
+#[allow(dead_code, reason = "shared with the tests of one process")]
+mod server;
+mod tools;
+mod unit;

@@ -1,0 +1,43 @@
+//! The Debian package: made from the binary of the tests, judged by lintian, and really installed.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::server::allod;
+use crate::tools::{facts, here, needs, ok, on_a_machine};
+
+const BUILDS_WITH: [&str; 4] = ["dpkg-deb", "dpkg-shlibdeps", "objcopy", "gzip"];
+
+/// Makes the package, packed fast: how small it gets is not what is tested.
+pub fn build(revision: &str, output: &Path) -> PathBuf {
+    let said = ok(Command::new(here("deploy/debian/build"))
+        .arg("--binary")
+        .arg(allod())
+        .args(["--revision", revision, "--output"])
+        .arg(output)
+        .envs([("DPKG_DEB_COMPRESSOR_TYPE", "gzip"), ("DPKG_DEB_COMPRESSOR_LEVEL", "1")]));
+    said.trim_end().into()
+}
+
+#[test]
+fn the_package_installs_serves_upgrades_and_leaves_nothing() {
+    needs!(BUILDS_WITH);
+    let share = tempfile::tempdir().unwrap();
+    for (revision, name) in [("1", "first.deb"), ("2", "second.deb")] {
+        std::fs::rename(build(revision, share.path()), share.path().join(name)).unwrap();
+    }
+    if on_a_machine(share.path(), "package") {
+        assert_eq!(facts(share.path()), 10);
+    }
+}
+
+#[test]
+fn lintian_finds_nothing_in_the_package() {
+    needs!(BUILDS_WITH);
+    needs!(["lintian"]);
+    let directory = tempfile::tempdir().unwrap();
+    let package = build("1", directory.path());
+    // Root may, in a test.
+    let said = ok(Command::new("lintian").args(["--allow-root", "--fail-on", "error,warning"]).arg(package));
+    assert_eq!(said, "");
+}

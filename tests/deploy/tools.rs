@@ -1,0 +1,97 @@
+//! Programs that the tests here call, and skipping loudly where one is missing.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+pub const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+/// Ends the test, told to the reader and to `tests/run`, where one of these programs is missing: `needs!(["kubectl"])`.
+macro_rules! needs {
+    ($programs:expr) => {
+        if let Some(missing) = $programs.into_iter().find(|program| !$crate::tools::is_there(program)) {
+            return $crate::tools::skip(module_path!(), &format!("there is no {missing}"));
+        }
+    };
+}
+pub(crate) use needs;
+
+/// Is it in the path?
+pub fn is_there(program: &str) -> bool {
+    std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).any(|place| place.join(program).is_file())
+}
+
+/// Tells what is not tested.
+pub fn skip(module: &str, why: &str) {
+    let test = std::thread::current().name().unwrap_or_default().to_owned();
+    eprintln!("skipped: {module} {test}: {why}");
+    if let Some(path) = std::env::var_os("ALLOD_SKIPS_FILE") {
+        let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
+        writeln!(file.unwrap(), "deploy {test}: {why}").unwrap();
+    }
+}
+
+pub fn here(path: &str) -> PathBuf {
+    Path::new(ROOT).join(path)
+}
+
+pub fn read(path: &str) -> String {
+    std::fs::read_to_string(here(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// What a command prints that succeeds.
+#[track_caller]
+pub fn ok(command: &mut Command) -> String {
+    let output = command.current_dir(ROOT).output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{command:?}: {said}{}", String::from_utf8_lossy(&output.stderr));
+    said
+}
+
+/// All documents of a YAML text, anchors and merges resolved.
+#[track_caller]
+pub fn yaml(text: &str) -> Vec<Value> {
+    use serde::Deserialize;
+    let documents = serde_yaml_ng::Deserializer::from_str(text).map(|document| {
+        let mut value = serde_yaml_ng::Value::deserialize(document).unwrap();
+        value.apply_merge().unwrap();
+        serde_json::to_value(value).unwrap()
+    });
+    documents.collect()
+}
+
+/// The texts of a list.
+pub fn texts(list: &Value) -> Vec<String> {
+    list.as_array().into_iter().flatten().map(|text| text.as_str().unwrap().to_owned()).collect()
+}
+
+/// All files below a directory.
+pub fn files(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+}
+
+/// Runs a story on a machine of its own that shares this directory; false where there can be none, which is told.
+#[track_caller]
+pub fn on_a_machine(share: &Path, story: &str) -> bool {
+    let place = share.join("story");
+    std::fs::copy(here(&format!("tests/deploy/stories/{story}")), &place).unwrap();
+    let output = Command::new(here("tests/deploy/machine")).arg(share).arg("/run/share/story").output().unwrap();
+    let told = std::fs::read_to_string(share.join("told")).unwrap_or_default();
+    match output.status.code() {
+        Some(0) => true,
+        Some(77) => {
+            skip(story, String::from_utf8_lossy(&output.stdout).trim());
+            false
+        }
+        _ => panic!("{story}: {}\n{told}{}", output.status, String::from_utf8_lossy(&output.stderr)),
+    }
+}
+
+/// How many facts a story told: one that ended early told fewer.
+pub fn facts(share: &Path) -> usize {
+    let told = std::fs::read_to_string(share.join("told")).unwrap();
+    told.lines().filter(|line| line.starts_with("fact: ")).count()
+}

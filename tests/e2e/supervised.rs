@@ -1,0 +1,94 @@
+//! The process under systemd's protocol for services (`Type=notify`): a real socket of datagrams takes what it says.
+
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::server::Starting;
+
+/// Longest wait for a message: a debug build on a busy machine.
+const MESSAGE_WAIT_MAX: Duration = Duration::from_secs(60);
+
+struct Supervisor(UnixDatagram);
+
+impl Supervisor {
+    fn at(socket: &Path) -> Self {
+        let socket = UnixDatagram::bind(socket).unwrap();
+        socket.set_read_timeout(Some(MESSAGE_WAIT_MAX)).unwrap();
+        Self(socket)
+    }
+
+    /// The next message's lines.
+    #[track_caller]
+    fn hears(&self) -> Vec<String> {
+        let mut bytes = [0; 4_096];
+        let length = self.0.recv(&mut bytes).expect("a message");
+        std::str::from_utf8(&bytes[..length]).unwrap().lines().map(str::to_owned).collect()
+    }
+}
+
+fn starting(directory: &Path, environment: &[(&str, &str)]) -> Starting {
+    let data = directory.join("data");
+    let arguments = ["serve".to_owned(), "--data".to_owned(), data.display().to_string()];
+    let mut environment: Vec<_> = environment.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+    environment.push(("NOTIFY_SOCKET".to_owned(), directory.join("notify").display().to_string()));
+    Starting::with_environment(&data, &arguments, environment)
+}
+
+#[test]
+fn the_supervisor_hears_when_it_is_ready_that_it_lives_and_that_it_stops() {
+    let directory = tempfile::tempdir().unwrap();
+    let supervisor = Supervisor::at(&directory.path().join("notify"));
+    let server = starting(directory.path(), &[("WATCHDOG_USEC", "400000")]).ready();
+    let first = supervisor.hears();
+    let status = format!("STATUS=serving: JSON-RPC {}, HTTP {}", server.address, server.http);
+    assert_eq!(first, ["READY=1", &status]);
+    for _ in 0..3 {
+        assert_eq!(supervisor.hears(), ["WATCHDOG=1"]);
+    }
+    server.allod_ok(&["server", "ping"]);
+    server.stop();
+    let last = loop {
+        let heard = supervisor.hears();
+        if heard != ["WATCHDOG=1"] {
+            break heard;
+        }
+    };
+    assert_eq!(last, ["STOPPING=1", "STATUS=stopping: answers what was read"]);
+    supervisor.0.set_nonblocking(true).unwrap();
+    assert!(supervisor.0.recv(&mut [0; 64]).is_err(), "nothing is said after the end");
+}
+
+#[test]
+fn without_a_watchdog_there_are_no_signs_of_life_and_a_foreign_one_is_not_obeyed() {
+    for environment in [&[][..], &[("WATCHDOG_USEC", "1000"), ("WATCHDOG_PID", "1")][..]] {
+        let directory = tempfile::tempdir().unwrap();
+        let supervisor = Supervisor::at(&directory.path().join("notify"));
+        let server = starting(directory.path(), environment).ready();
+        server.allod_ok(&["server", "ping"]);
+        server.stop();
+        assert_eq!(supervisor.hears()[0], "READY=1");
+        assert_eq!(supervisor.hears()[0], "STOPPING=1");
+    }
+}
+
+#[test]
+fn a_start_that_cannot_be_is_never_said_to_be_ready() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::create_dir(directory.path().join("data")).unwrap();
+    std::fs::write(directory.path().join("data/letters.txt"), "dear").unwrap();
+    let supervisor = Supervisor::at(&directory.path().join("notify"));
+    starting(directory.path(), &[]).failed();
+    supervisor.0.set_nonblocking(true).unwrap();
+    assert!(supervisor.0.recv(&mut [0; 64]).is_err());
+}
+
+#[test]
+fn a_supervisor_that_is_gone_harms_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = starting(directory.path(), &[("WATCHDOG_USEC", "1000000")]).ready();
+    server.allod_ok(&["server", "ping"]);
+    server.stop();
+    let log = std::fs::read_to_string(directory.path().join("data.log")).unwrap();
+    assert!(log.contains("the supervisor cannot be told"), "{log}");
+}
