@@ -1,0 +1,4 @@
+//! placeholder
+pub fn page(_: &[super::document::Document]) -> String {
+    String::new()
+}
