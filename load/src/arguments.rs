@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::arrivals::{Rate, Spread};
 use crate::compare::CompareArguments;
-use crate::driver::{Shape, Stop};
+use crate::driver::{PATIENCE_DEFAULT, Shape, Stop};
 use crate::history::HistoryArguments;
 use crate::scenario::{Name, Settings};
 use crate::session::Listing;
@@ -75,6 +75,9 @@ pub struct ShapeArguments {
     /// How the arrivals of --rate are spread.
     #[arg(long, default_value = "poisson", requires = "rate")]
     pub arrivals: Spread,
+    /// Requests count as lost when nothing was answered for so many seconds.
+    #[arg(long, default_value_t = PATIENCE_DEFAULT.as_secs(), value_name = "SECONDS")]
+    pub patience: u64,
     /// Ask for short answers.
     #[arg(long)]
     pub brief: bool,
@@ -206,7 +209,17 @@ impl ShapeArguments {
             None => None,
         };
         let (connections, depth) = (usize::from(self.connections), usize::from(self.depth));
-        Ok(Shape { servers, connections, depth, warmup: duration(self.warmup)?, stop, rate, seed, token: None })
+        Ok(Shape {
+            servers,
+            connections,
+            depth,
+            warmup: duration(self.warmup)?,
+            stop,
+            rate,
+            seed,
+            token: None,
+            patience: Duration::from_secs(self.patience),
+        })
     }
 }
 

@@ -28,9 +28,8 @@ use connection::Connection;
 
 /// Bytes of one read. An answer is 100 to 600 bytes, a connection has at most its depth of them waiting.
 const READ_BYTES: usize = 64 << 10;
-/// How long outstanding answers are awaited when no answer comes.
-const DRAIN_MAX: Duration = Duration::from_secs(30);
-/// How long what arrived in an open loop may be sent after the end, when the server is behind.
+/// How long what arrived in an open loop may be sent after the end, when the server is behind: as long as the run, within these.
+const BEHIND_MIN: Duration = Duration::from_secs(5);
 const BEHIND_MAX: Duration = Duration::from_secs(30);
 /// Longest sleep without an event.
 const TICK: Duration = Duration::from_millis(50);
@@ -81,7 +80,12 @@ pub struct Shape {
     pub seed: u32,
     /// Each connection logs in with it.
     pub token: Option<String>,
+    /// Requests count as lost when nothing was sent or answered for so long.
+    pub patience: Duration,
 }
+
+/// As of [`Shape::patience`], unless said otherwise.
+pub const PATIENCE_DEFAULT: Duration = Duration::from_secs(30);
 
 impl Shape {
     /// Requests that may be outstanding at once.
@@ -204,7 +208,7 @@ impl<W: Workload> Run<'_, W> {
             if self.outstanding == 0 && over {
                 break;
             }
-            if self.outstanding > 0 && now.saturating_sub(self.progress) > DRAIN_MAX {
+            if self.outstanding > 0 && now.saturating_sub(self.progress) > self.shape.patience {
                 self.measured.lost = self.outstanding as u64;
                 break;
             }
@@ -323,8 +327,9 @@ impl<W: Workload> Run<'_, W> {
 
     /// The end is long over, and the server has not taken what arrived before.
     fn is_too_far_behind(&self, next: Duration, now: Duration) -> bool {
-        let end = self.measuring_since.unwrap_or_default() + self.shape.expected().unwrap_or(Duration::MAX / 4);
-        next < end && now > end + BEHIND_MAX
+        let expected = self.shape.expected().unwrap_or(Duration::MAX / 4);
+        let end = self.measuring_since.unwrap_or_default() + expected;
+        next < end && now > end + expected.clamp(BEHIND_MIN, BEHIND_MAX)
     }
 
     /// Puts the lane's next request into its connection's buffer; its latency counts from `from` on.

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 use self::queries::{Places, Query, queries};
 use crate::control::Control;
-use crate::driver::{self, Shape, Stop};
+use crate::driver::{self, PATIENCE_DEFAULT, Shape, Stop};
 use crate::meter::Meter;
 use crate::scenario::{Name, Settings};
 use crate::session;
@@ -212,6 +212,7 @@ fn fill(place: &Place, arguments: &HistoryArguments) -> io::Result<()> {
         rate: None,
         seed: 0,
         token: None,
+        patience: PATIENCE_DEFAULT,
     };
     let settings = Settings {
         lanes: shape.lanes(),

@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::control::Control;
-use crate::driver::{self, Shape, Stop};
+use crate::driver::{self, PATIENCE_DEFAULT, Shape, Stop};
 use crate::meter::Meter;
 use crate::report::Report;
 use crate::scenario::{Name, Settings};
@@ -81,7 +81,17 @@ impl Isolation {
 
     fn shape(&self, connections: usize, depth: usize, time: Duration, warmup: Duration) -> Shape {
         let (servers, token) = (self.target.servers.clone(), self.target.token.clone());
-        Shape { servers, connections, depth, warmup, stop: Stop::After(time), rate: None, seed: self.seed, token }
+        Shape {
+            servers,
+            connections,
+            depth,
+            warmup,
+            stop: Stop::After(time),
+            rate: None,
+            seed: self.seed,
+            token,
+            patience: PATIENCE_DEFAULT,
+        }
     }
 }
 

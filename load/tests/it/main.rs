@@ -1,0 +1,11 @@
+//! `allod-load` as people run it: the program itself, against real servers, and against one that lies.
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a failed unwrap is how a test fails; tests wait on real processes and files"
+)]
+
+mod auditor;
+mod liar;
+mod program;
+mod scenarios;
