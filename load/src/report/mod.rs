@@ -2,6 +2,8 @@
 
 pub mod document;
 pub mod page;
+mod plot;
+mod scale;
 mod text;
 
 use std::collections::BTreeMap;
@@ -201,11 +203,11 @@ fn kinds(measured: &Measured) -> Vec<KindReport> {
     measured.meter.kinds().map(report).collect()
 }
 
-/// Points at equal distances where each step to the right leaves a tenth of the answers: 0, 50, 90, 99, 99.9 %, with ten
+/// Points at equal distances where each step to the right leaves a tenth of the answers: 0, 90, 99, 99.9 %, with nine
 /// between each, as far as there are answers to tell them apart.
 pub fn distribution(latency: &Histogram<u64>) -> Vec<Quantile> {
-    let decades = (latency.len().max(1) as f64).log10().ceil().clamp(1.0, 7.0);
-    let steps = (decades * 10.0) as u32;
+    let decades = (latency.len().max(1) as f64).log10().clamp(1.0, 7.0);
+    let steps = (decades * 10.0).round() as u32;
     let mut points: Vec<Quantile> = (0..=steps)
         .map(|step| 1.0 - 10f64.powf(-f64::from(step) / 10.0))
         .map(|quantile| Quantile { quantile, ms: milliseconds(latency.value_at_quantile(quantile)) })

@@ -7,5 +7,6 @@
 
 mod auditor;
 mod liar;
+mod page;
 mod program;
 mod scenarios;
