@@ -18,7 +18,8 @@ const WAITING: usize = 4;
 
 /// A display that draws until it is dropped.
 pub struct Live {
-    sender: Option<SyncSender<Glance>>,
+    /// Nothing means that the run is over.
+    sender: SyncSender<Option<Glance>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -37,18 +38,19 @@ impl Live {
         let title = format!("{scenario}, {target}");
         let draw = move || draw(&title, &receiver);
         let thread = std::thread::Builder::new().name("live".into()).spawn(draw)?;
-        Ok(Self { sender: Some(sender), thread: Some(thread) })
+        Ok(Self { sender, thread: Some(thread) })
     }
 
     /// Where windows are handed over.
-    pub fn sender(&self) -> SyncSender<Glance> {
-        self.sender.clone().expect("it is taken only when dropped")
+    pub fn sender(&self) -> SyncSender<Option<Glance>> {
+        self.sender.clone()
     }
 }
 
 impl Drop for Live {
     fn drop(&mut self) {
-        self.sender = None;
+        // It fails only where the display has ended by itself. Closing would not do: the meter has a sender too.
+        let _ = self.sender.send(None);
         if let Some(thread) = self.thread.take() {
             // A display that panicked has said so.
             let _ = thread.join();
@@ -56,15 +58,12 @@ impl Drop for Live {
     }
 }
 
-fn draw(title: &str, receiver: &Receiver<Glance>) {
+fn draw(title: &str, receiver: &Receiver<Option<Glance>>) {
     let mut screen = Screen::new(title);
     let mut out = io::stderr();
     let mut drawn = 0;
-    while let Ok(glance) = receiver.recv() {
+    while let Ok(Some(glance)) = receiver.recv() {
         screen.note(glance);
-        while let Ok(glance) = receiver.try_recv() {
-            screen.note(glance);
-        }
         let text = screen.text();
         // Back to where the last drawing began, and clear from there on.
         let back = if drawn > 0 { format!("\x1b[{drawn}A\x1b[J") } else { String::new() };

@@ -111,7 +111,7 @@ pub struct Meter {
     window_length: Duration,
     pub windows: Vec<Window>,
     pub refused: u64,
-    display: Option<SyncSender<Glance>>,
+    display: Option<SyncSender<Option<Glance>>>,
 }
 
 /// An empty histogram at three digits.
@@ -126,7 +126,7 @@ pub fn milliseconds(nanos: u64) -> f64 {
 
 impl Meter {
     /// A meter for a run of about this length, if it has one.
-    pub fn new(expected: Option<Duration>, display: Option<SyncSender<Glance>>) -> Self {
+    pub fn new(expected: Option<Duration>, display: Option<SyncSender<Option<Glance>>>) -> Self {
         let window_length = (expected.unwrap_or(Duration::from_secs(60)) / WINDOWS).max(WINDOW_MIN);
         Self {
             latency: histogram(),
@@ -185,7 +185,7 @@ impl Meter {
                 waiting: outside.waiting,
             };
             // A display that is behind misses a window; the measurement does not wait for a terminal.
-            let _ = display.try_send(glance);
+            let _ = display.try_send(Some(glance));
         }
         self.windows.push(window);
         self.window.reset();

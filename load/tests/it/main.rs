@@ -7,6 +7,7 @@
 
 mod auditor;
 mod liar;
+mod live;
 mod page;
 mod program;
 mod scenarios;
