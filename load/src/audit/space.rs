@@ -5,6 +5,7 @@
 //! which an overlap of blocks is found.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
 
 use super::address;
 use super::ground::Span;
@@ -49,11 +50,29 @@ impl Holder {
     }
 }
 
+/// Spreads page numbers over a table. Nobody chooses them to do harm, so one multiplication is enough.
+#[derive(Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u32(u32::from(*byte)));
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.0 = (self.0 ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    }
+}
+
 /// The holdings of one network.
 #[derive(Default)]
 pub struct Space {
     /// By the upper 24 bits of an IPv4 address.
-    pages: HashMap<u32, Box<Page>>,
+    pages: HashMap<u32, Box<Page>, BuildHasherDefault<Spread>>,
     /// By its first address: the last, and the word of its holder.
     ranges: BTreeMap<u128, (u128, u64)>,
     /// Blocks of IPv4 are held here, so single addresses have to be in the tree too.

@@ -6,6 +6,7 @@
 )]
 
 mod auditor;
+mod compare;
 mod liar;
 mod live;
 mod page;
