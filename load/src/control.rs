@@ -11,6 +11,14 @@ use tokio::runtime::{Builder, Runtime};
 /// Longest wait for one answer, with all that it tries.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(60);
 
+/// Counts of a network.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Usage {
+    pub held: u64,
+    /// Addresses that can be held; of a large IPv6 network as many as can be counted.
+    pub capacity: u64,
+}
+
 /// One client, one request at a time.
 pub struct Control {
     runtime: Runtime,
@@ -18,14 +26,15 @@ pub struct Control {
 }
 
 impl Control {
-    /// Connects.
+    /// Connects to the first that answers.
     ///
     /// # Errors
     /// Nobody listens there.
-    pub fn connect(server: SocketAddr) -> io::Result<Self> {
+    pub fn connect(servers: &[SocketAddr], token: Option<&str>) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        let options = Options { timeout: ANSWER_WAIT_MAX, wait_for_server: false, ..Options::default() };
-        let mut control = Self { runtime, client: Client::new([server.to_string()], options) };
+        let token = token.map(str::to_owned);
+        let options = Options { timeout: ANSWER_WAIT_MAX, wait_for_server: false, token, ..Options::default() };
+        let mut control = Self { runtime, client: Client::new(servers.iter().map(SocketAddr::to_string), options) };
         control.call("server.ping", &json!({}))?;
         Ok(control)
     }
@@ -52,16 +61,19 @@ impl Control {
         self.call("network.create", &params).map(|_| ())
     }
 
-    /// Addresses of the network that are held.
+    /// Counts of the network's addresses: held, and those that can be held.
     ///
     /// # Errors
-    /// As [`Control::call`], or the answer has no such count.
-    pub fn held(&mut self, name: &str) -> io::Result<u64> {
+    /// As [`Control::call`], or the answer has no such counts.
+    pub fn usage(&mut self, name: &str) -> io::Result<Usage> {
         let usage = self.call("network.usage", &json!({"network": name}))?;
-        usage["held"]
-            .as_str()
-            .and_then(|count| count.parse().ok())
-            .ok_or_else(|| io::Error::other(format!("network.usage answered no `held`: {usage}")))
+        let count = |member: &str| {
+            let count = usage[member].as_str().and_then(|count| count.parse::<u128>().ok());
+            count.ok_or_else(|| io::Error::other(format!("network.usage answered no `{member}`: {usage}")))
+        };
+        let small = |count: u128| u64::try_from(count).unwrap_or(u64::MAX);
+        let capacity = small(count("size")?.saturating_sub(count("reserved")?));
+        Ok(Usage { held: small(count("held")?), capacity })
     }
 
     /// Removes the network with everything in it.

@@ -7,10 +7,16 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+
+use crate::audit::{Auditor, Ground};
+use crate::audited::Audited;
+use crate::scenario::Scenario;
 
 /// A request as far as `ip.allocate` goes. Borrowed, as a server would.
 #[derive(Deserialize)]
@@ -49,6 +55,14 @@ struct Reservation<'a> {
     owner: Option<&'a str>,
     generation: u32,
     created: bool,
+}
+
+/// The scenario, with nothing to hold the answers against: this server has no networks, and counts up.
+pub fn audited(scenario: Box<dyn Scenario>, lanes: usize) -> Audited {
+    let mut audit = Auditor::new(lanes, 1);
+    let everything = json!({"cidr": "0.0.0.0/0", "pools": [{"range": "0.0.0.0/0", "kind": "dynamic"}]});
+    audit.add("load-00", Ground::read(&json!({"subnets": [everything]})), Duration::ZERO, false);
+    Audited { scenario, audit, capacity: u64::from(u32::MAX), held_before: 0, refused: Default::default() }
 }
 
 /// Serves in a thread of its own until the process ends; answers where it listens.

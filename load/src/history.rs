@@ -6,7 +6,7 @@
 //!
 //! Each answer is judged: what there is of the needle is known, and has to be told, neither more nor less.
 //!
-//! Neighbours: `queries` has what is asked; `driver` and `fill` make the bulk; `server` starts and ends the server.
+//! Neighbours: `queries` has what is asked; `driver` and `scenario` make the bulk; `target` starts and ends the server.
 
 mod queries;
 
@@ -22,9 +22,11 @@ use serde_json::{Value, json};
 
 use self::queries::{Places, Query, queries};
 use crate::control::Control;
-use crate::driver::{self, Shape, Stop};
-use crate::fill::{Fill, Plan};
-use crate::server::Server;
+use crate::driver::{self, PATIENCE_DEFAULT, Shape, Stop};
+use crate::meter::Meter;
+use crate::scenario::{Name, Settings};
+use crate::session;
+use crate::target::Server;
 
 /// Nothing of a history of any length is forgotten while it is measured.
 const KEEP: (&str, &str) = ("ALLOD_HISTORY__KEEP_BYTES", "17592186044416");
@@ -122,7 +124,7 @@ pub fn run(arguments: &HistoryArguments) -> io::Result<bool> {
     place.forget_cached()?;
     let (server, ready) = place.start()?;
     let told = told(&server)?;
-    let mut control = Control::connect(server.address)?;
+    let mut control = Control::connect(&[server.address], None)?;
     let places = Places::find(&mut control)?;
     let mut rows = Vec::new();
     for query in queries(&places) {
@@ -199,18 +201,34 @@ fn forget(path: &Path) -> io::Result<()> {
 
 fn fill(place: &Place, arguments: &HistoryArguments) -> io::Result<()> {
     let (server, _) = place.start()?;
-    let mut control = Control::connect(server.address)?;
-    let networks: Vec<String> = (0..arguments.networks).map(|number| format!("load-{number:02}")).collect();
-    for network in &networks {
-        control.create_network(network, "10.0.0.0/8", "random")?;
-    }
+    let mut control = Control::connect(&[server.address], None)?;
     queries::make_needle(&mut control)?;
-    let shape = |stop| Shape { server: server.address, connections: 32, depth: 32, warmup: Duration::ZERO, stop };
-    let half = shape(Stop::Requests((arguments.events / 2).max(1)));
-    let mut fill = Fill::new(Plan { networks, brief: true, hold: Some(arguments.hold), seed: 0 }, half.lanes());
+    let shape = Shape {
+        servers: vec![server.address],
+        connections: 32,
+        depth: 32,
+        warmup: Duration::ZERO,
+        stop: Stop::Requests((arguments.events / 2).max(1)),
+        rate: None,
+        seed: 0,
+        token: None,
+        patience: PATIENCE_DEFAULT,
+    };
+    let settings = Settings {
+        lanes: shape.lanes(),
+        brief: true,
+        networks: Some(usize::from(arguments.networks)),
+        policy: Some("random".to_owned()),
+        hold: Some(arguments.hold),
+        ..Settings::default()
+    };
+    let scenario = Name::Fill.build(&settings);
+    let networks = scenario.networks();
+    let mut audited = session::prepare(&mut control, scenario, &networks, shape.lanes(), true)?;
+    audited.scenario.begin();
     for _ in 0..2 {
         queries::needle(&mut control)?;
-        let measured = driver::run(half, &mut fill)?;
+        let measured = driver::run(&shape, &mut audited, Meter::new(None, None))?;
         eprintln!("{} events in {:.0} s", measured.answers, measured.elapsed.as_secs_f64());
     }
     queries::needle(&mut control)
@@ -218,7 +236,7 @@ fn fill(place: &Place, arguments: &HistoryArguments) -> io::Result<()> {
 
 /// Waits until the history is told; how long that took.
 fn told(server: &Server) -> io::Result<Duration> {
-    let (mut control, begun) = (Control::connect(server.address)?, Instant::now());
+    let (mut control, begun) = (Control::connect(&[server.address], None)?, Instant::now());
     while let Err(error) = control.call("events.history", &json!({"limit": 1})) {
         if begun.elapsed() > READ_UP_WITHIN || !error.to_string().contains("not_ready") {
             return Err(error);

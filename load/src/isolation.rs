@@ -5,16 +5,18 @@
 //! the ratio contains that; run `echo` beside it for the ceiling.
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::mpsc;
 use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::control::Control;
-use crate::driver::{self, Shape, Stop};
-use crate::fill::{Fill, Plan};
+use crate::driver::{self, PATIENCE_DEFAULT, Shape, Stop};
+use crate::meter::Meter;
 use crate::report::Report;
+use crate::scenario::{Name, Settings};
+use crate::session;
+use crate::target::Target;
 
 /// Network that is flooded.
 const FLOODED: &str = "load-flooded";
@@ -24,9 +26,8 @@ const QUIET: &str = "load-quiet";
 const FLOOD_MARGIN: Duration = Duration::from_secs(1);
 
 /// What was asked.
-#[derive(Debug, Clone)]
 pub struct Isolation {
-    pub server: SocketAddr,
+    pub target: Target,
     /// The flood.
     pub connections: usize,
     pub depth: usize,
@@ -52,25 +53,21 @@ impl Isolation {
     /// # Errors
     /// The server cannot be reached or closes a connection.
     pub fn run(&self) -> io::Result<Found> {
-        let mut control = Control::connect(self.server)?;
-        for network in [FLOODED, QUIET] {
-            control.create_network(network, &self.cidr, "lowest")?;
-        }
         // The quiet client keeps one address and exchanges it, so that its pool never fills.
         let quiet = |scenario: &str, seed| {
             let shape = self.shape(1, 1, Duration::from_secs(self.seconds), Duration::from_millis(200));
-            measure(scenario, shape, QUIET, seed)
+            measure(scenario, &shape, QUIET, &self.cidr, seed)
         };
         let alone = quiet("B alone", self.seed)?;
         let (started, has_started) = mpsc::sync_channel(1);
         let flood_shape =
             self.shape(self.connections, self.depth, Duration::from_secs(self.seconds) + FLOOD_MARGIN, Duration::ZERO);
-        let seed = self.seed;
+        let (seed, cidr) = (self.seed, self.cidr.clone());
         let flood = std::thread::spawn(move || {
             // The receiver is gone only if the measuring thread has failed, which it reports itself.
             let _ = started.send(());
             let _alive = started;
-            measure("flood of A", flood_shape, FLOODED, seed)
+            measure("flood of A", &flood_shape, FLOODED, &cidr, seed)
         });
         let _ = has_started.recv();
         // Nobody sends a second time: this waits until the flood is at full height.
@@ -83,16 +80,40 @@ impl Isolation {
     }
 
     fn shape(&self, connections: usize, depth: usize, time: Duration, warmup: Duration) -> Shape {
-        Shape { server: self.server, connections, depth, warmup, stop: Stop::After(time) }
+        let (servers, token) = (self.target.servers.clone(), self.target.token.clone());
+        Shape {
+            servers,
+            connections,
+            depth,
+            warmup,
+            stop: Stop::After(time),
+            rate: None,
+            seed: self.seed,
+            token,
+            patience: PATIENCE_DEFAULT,
+        }
     }
 }
 
 /// One run of allocations and releases in one network.
-fn measure(scenario: &str, shape: Shape, network: &str, seed: u32) -> io::Result<Report> {
-    let plan = Plan { networks: vec![network.to_owned()], brief: true, hold: Some(1), seed };
-    let mut fill = Fill::new(plan, shape.lanes());
-    let measured = driver::run(shape, &mut fill)?;
-    Ok(Report::new(scenario, &shape, 1, &measured, &fill))
+fn measure(name: &str, shape: &Shape, network: &str, cidr: &str, seed: u32) -> io::Result<Report> {
+    let settings = Settings {
+        lanes: shape.lanes(),
+        seed,
+        brief: true,
+        network_name: Some(network.to_owned()),
+        cidr: Some(cidr.to_owned()),
+        hold: Some(1),
+        ..Settings::default()
+    };
+    let scenario = Name::Fill.build(&settings);
+    let mut control = Control::connect(&shape.servers, shape.token.as_deref())?;
+    let networks = scenario.networks();
+    let mut audited = session::prepare(&mut control, scenario, &networks, shape.lanes(), true)?;
+    audited.scenario.begin();
+    let measured = driver::run(shape, &mut audited, Meter::new(shape.expected(), None))?;
+    session::note_lost(&mut audited.audit, measured.lost, measured.unexpected);
+    Ok(Report::measured(name, "", shape, 1, &measured).audited(&audited))
 }
 
 impl Found {

@@ -4,7 +4,7 @@
 //! escaped; so a search for the bytes is exact as long as no nested object has a member of that name. The answers
 //! of `ip.allocate` and `ip.release` have none (`network_id` does not match: the quote comes first).
 //!
-//! Used by `driver` for every answer. Refusals take the slow path through serde_json, in `fill`.
+//! Used by `driver` for every answer. Refusals take the slow path through serde_json, in `refusal`.
 
 use memchr::memmem;
 
@@ -56,6 +56,13 @@ pub fn released(line: &[u8]) -> Option<&[u8]> {
     Some(&line[start..end])
 }
 
+/// The generation of a grant.
+pub fn generation(line: &[u8]) -> Option<u64> {
+    let start = memmem::find(line, br#""generation":"#)? + br#""generation":"#.len();
+    let digits = line[start..].iter().take_while(|byte| byte.is_ascii_digit()).take(19);
+    Some(digits.fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0')))
+}
+
 /// An IPv4 address in canonical text as its number.
 pub fn ipv4(text: &[u8]) -> Option<u32> {
     let (mut bits, mut part, mut digits, mut dots) = (0u32, 0u32, 0, 0);
@@ -88,6 +95,11 @@ mod tests {
         let read = answer(GRANT).unwrap();
         assert_eq!((read.id, read.ok, address(GRANT)), (17, true, Some(&b"10.0.0.5"[..])));
         assert!(created(GRANT));
+        assert_eq!(
+            generation(br#"{"id":1,"result":{"generation":1882548449837057,"created":true}}"#),
+            Some(1882548449837057)
+        );
+        assert_eq!(generation(GRANT), None);
         let turned = br#"{"result":{"address":"10.0.0.5"},"id":3,"jsonrpc":"2.0"}"#;
         assert_eq!(answer(turned).unwrap().id, 3);
         assert!(answer(turned).unwrap().ok);

@@ -17,14 +17,17 @@ pub enum Store {
     /// Memory only.
     #[value(alias = "MEMORY")]
     Memory,
+    /// A Redis server, which is started too.
+    Redis,
 }
 
 impl Store {
     /// As the server's flag spells it.
-    fn flag(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Store::Embedded => "embedded",
             Store::Memory => "memory",
+            Store::Redis => "redis",
         }
     }
 }
@@ -33,7 +36,11 @@ impl Store {
 pub struct Server {
     child: Child,
     pub address: SocketAddr,
-    data: Option<TempDir>,
+    data: PathBuf,
+    flags: Vec<String>,
+    settings: Vec<(String, String)>,
+    /// Removed with the server.
+    _own: Option<TempDir>,
 }
 
 impl Server {
@@ -42,40 +49,73 @@ impl Server {
     /// # Errors
     /// There is no such binary, or it ended before it was ready; what it said is on standard error.
     pub fn start(store: Store) -> io::Result<Self> {
-        let data = tempfile::tempdir()?;
-        let mut server = Self::start_in(data.path(), &["--store", store.flag()], &[])?;
-        server.data = Some(data);
-        Ok(server)
+        Self::start_with(vec!["--store".to_owned(), store.name().to_owned()])
     }
 
-    /// The same with data that stay, these flags of `allod serve`, and these settings of its environment.
+    /// The same with these flags of `allod serve`.
+    ///
+    /// # Errors
+    /// As of [`Server::start`].
+    pub fn start_with(flags: Vec<String>) -> io::Result<Self> {
+        let own = tempfile::tempdir()?;
+        let (child, address) = spawn(own.path(), &flags, &[])?;
+        let data = own.path().to_path_buf();
+        Ok(Self { child, address, data, flags, settings: Vec::new(), _own: Some(own) })
+    }
+
+    /// The same with data that stay, and these settings of its environment.
     ///
     /// # Errors
     /// As of [`Server::start`].
     pub fn start_in(data: &Path, flags: &[&str], settings: &[(&str, &str)]) -> io::Result<Self> {
-        let mut child = Command::new(beside_this("allod")?)
-            .arg("serve")
-            .args(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"])
-            .args(flags)
-            .arg("--data")
-            .arg(data)
-            .envs(settings.iter().copied())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let stdout = child.stdout.take().ok_or_else(|| io::Error::other("the server has no standard output"))?;
-        let mut said = String::new();
-        for line in BufReader::new(stdout).lines() {
-            let line = line?;
-            if let Some(address) = ready_address(&line) {
-                return Ok(Self { child, address, data: None });
-            }
-            said.push_str(&line);
-            said.push('\n');
-        }
-        let status = child.wait()?;
-        Err(io::Error::other(format!("the server ended ({status}) before it was ready; it said: {said}")))
+        let flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
+        let settings: Vec<(String, String)> =
+            settings.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let (child, address) = spawn(data, &flags, &settings)?;
+        Ok(Self { child, address, data: data.to_path_buf(), flags, settings, _own: None })
     }
+
+    /// Ends it without a warning.
+    pub fn kill(&mut self) {
+        // Both fail only where it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Starts it again on its data; it listens elsewhere.
+    ///
+    /// # Errors
+    /// As of [`Server::start`].
+    pub fn restart(&mut self) -> io::Result<()> {
+        (self.child, self.address) = spawn(&self.data, &self.flags, &self.settings)?;
+        Ok(())
+    }
+}
+
+/// Starts the process, and waits until it says where it listens.
+fn spawn(data: &Path, flags: &[String], settings: &[(String, String)]) -> io::Result<(Child, SocketAddr)> {
+    let mut child = Command::new(beside_this("allod")?)
+        .arg("serve")
+        .args(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"])
+        .args(flags)
+        .arg("--data")
+        .arg(data)
+        .envs(settings.iter().map(|(name, value)| (name, value)))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let stdout = child.stdout.take().ok_or_else(|| io::Error::other("the server has no standard output"))?;
+    let mut said = String::new();
+    for line in BufReader::new(stdout).lines() {
+        let line = line?;
+        if let Some(address) = ready_address(&line) {
+            return Ok((child, address));
+        }
+        said.push_str(&line);
+        said.push('\n');
+    }
+    let status = child.wait()?;
+    Err(io::Error::other(format!("the server ended ({status}) before it was ready; it said: {said}")))
 }
 
 impl Drop for Server {

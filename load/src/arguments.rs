@@ -1,0 +1,247 @@
+//! What can be typed.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::arrivals::{Rate, Spread};
+use crate::compare::CompareArguments;
+use crate::driver::{PATIENCE_DEFAULT, Shape, Stop};
+use crate::history::HistoryArguments;
+use crate::scenario::{Name, Settings};
+use crate::session::Listing;
+use crate::target::TargetArguments;
+
+/// Load for an allod server: throughput, latency percentiles, and an audit of every address handed out.
+///
+/// Ends with 0, with 1 if the server was found to be wrong (an address handed out twice, an answer that does not
+/// fit, a count or a listing that differs), and with 2 if the run could not be made.
+#[derive(Parser)]
+#[command(version)]
+pub struct Arguments {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Runs a scenario; without a name the canonical one, `mixed`.
+    Run(RunCommand),
+    /// Allocates addresses as fast as the server answers; with --hold, releases them too. The same as `run fill`.
+    Fill(RunArguments),
+    /// The same client against a server that only parses and serialises: the ceiling of this machine.
+    Echo(ShapeArguments),
+    /// The p99 of network B alone, and beside a flood of network A.
+    P99Isolation(IsolationArguments),
+    /// How long a page of `events.history` takes over a long history: cold, warm, and to its last page.
+    History(HistoryArguments),
+    /// allod beside what people would use instead: Redis scripts, PostgreSQL, Kea; in turns on this machine.
+    Compare(CompareArguments),
+    /// A page of one or more runs, with plots.
+    Report(ReportArguments),
+}
+
+#[derive(Args)]
+pub struct RunCommand {
+    #[arg(value_enum, default_value = "mixed")]
+    pub scenario: Name,
+    #[command(flatten)]
+    pub arguments: RunArguments,
+}
+
+#[derive(Args, Clone)]
+pub struct ShapeArguments {
+    /// Connections.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
+    pub connections: u16,
+    /// Requests outstanding on each connection.
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1_024))]
+    pub depth: u16,
+    /// Stop after so many answers.
+    #[arg(long, conflicts_with = "seconds", value_name = "N")]
+    pub requests: Option<u64>,
+    /// Stop after this time; 3 by default.
+    #[arg(long)]
+    pub seconds: Option<f64>,
+    /// Drive this long before measuring, in seconds.
+    #[arg(long, default_value_t = 0.0, default_missing_value = "1", num_args = 0..=1, value_name = "SECONDS")]
+    pub warmup: f64,
+    /// Open loop: so many requests arrive in a second, and latency counts from their arrival.
+    #[arg(long, value_name = "PER_SECOND")]
+    pub rate: Option<f64>,
+    /// How the arrivals of --rate are spread.
+    #[arg(long, default_value = "poisson", requires = "rate")]
+    pub arrivals: Spread,
+    /// Requests count as lost when nothing was answered for so many seconds.
+    #[arg(long, default_value_t = PATIENCE_DEFAULT.as_secs(), value_name = "SECONDS")]
+    pub patience: u64,
+    /// Ask for short answers.
+    #[arg(long)]
+    pub brief: bool,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args, Clone)]
+pub struct RunArguments {
+    #[command(flatten)]
+    pub target: TargetArguments,
+    #[command(flatten)]
+    pub shape: ShapeArguments,
+    /// Networks, `load-00` and on, each in a realm of its own.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    pub networks: Option<u16>,
+    /// The networks are there already.
+    #[arg(long)]
+    pub no_create: bool,
+    /// Remove the networks and what they hold at the end.
+    #[arg(long)]
+    pub delete: bool,
+    /// Prefix of each network that is made.
+    #[arg(long)]
+    pub cidr: Option<String>,
+    /// Policy of each network that is made: lowest, random or oldest.
+    #[arg(long)]
+    pub policy: Option<String>,
+    /// Cooldown of each network that is made; the audit checks that nothing comes back within it.
+    #[arg(long, value_name = "SECONDS")]
+    pub cooldown: Option<u64>,
+    /// Allocate so many addresses, unmeasured, before anything else; they stay held.
+    #[arg(long, value_name = "N")]
+    pub prefill: Option<u64>,
+    /// Fill the pools to this share before measuring, as 0.95; several, with commas, are run one after the other.
+    #[arg(long, value_name = "SHARE", value_delimiter = ',', conflicts_with = "prefill")]
+    pub fill_level: Vec<f64>,
+    /// Churn: each outstanding request keeps so many addresses, then releases its oldest before the next.
+    #[arg(long, value_name = "N")]
+    pub hold: Option<usize>,
+    /// Owners of a restart storm.
+    #[arg(long, value_name = "N")]
+    pub owners: Option<u64>,
+    /// Instances of a deployment.
+    #[arg(long, value_name = "N")]
+    pub instances: Option<u16>,
+    /// Size of blocks.
+    #[arg(long, value_name = "LENGTH")]
+    pub prefix_length: Option<u8>,
+    /// Of `contended`: who finds no room waits so long for a turn.
+    #[arg(long, value_name = "SECONDS")]
+    pub wait: Option<u64>,
+    /// Kill the server that was started, and start it again, before measuring.
+    #[arg(long, requires = "start")]
+    pub kill: bool,
+    /// Makes the owners of this run its own. By default taken from the clock.
+    #[arg(long)]
+    pub seed: Option<u32>,
+    /// Compare every reservation with the server's listing at the end.
+    #[arg(long, default_value = "auto")]
+    pub listing: Listing,
+    /// What to call this run in a page.
+    #[arg(long, value_name = "TEXT")]
+    pub label: Option<String>,
+    /// Write the report to this file, as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub save: Option<PathBuf>,
+    /// Write a page with plots to this file.
+    #[arg(long, value_name = "FILE")]
+    pub page: Option<PathBuf>,
+    /// Draw nothing while it runs.
+    #[arg(long)]
+    pub quiet: bool,
+}
+
+#[derive(Args)]
+pub struct IsolationArguments {
+    #[command(flatten)]
+    pub target: TargetArguments,
+    /// Connections of the flood.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
+    pub connections: u16,
+    /// Requests outstanding on each of them.
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1_024))]
+    pub depth: u16,
+    /// Time of each of the two measurements.
+    #[arg(long, default_value_t = 5)]
+    pub seconds: u64,
+    /// Prefix of each of the two networks.
+    #[arg(long, default_value = "10.0.0.0/8")]
+    pub cidr: String,
+    /// Fail (exit code 1) if the ratio is above this.
+    #[arg(long, value_name = "RATIO")]
+    pub at_most: Option<f64>,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct ReportArguments {
+    /// What `--save` wrote, or `--json` printed.
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// The page.
+    #[arg(long, short, value_name = "FILE")]
+    pub output: PathBuf,
+}
+
+impl ShapeArguments {
+    /// The shape of a run against these servers.
+    ///
+    /// # Errors
+    /// A time or a rate is none.
+    pub fn shape(&self, servers: Vec<SocketAddr>, seed: u32) -> io::Result<Shape> {
+        let refused = |text: String| io::Error::new(io::ErrorKind::InvalidInput, text);
+        let duration =
+            |seconds| Duration::try_from_secs_f64(seconds).map_err(|error| refused(format!("{seconds} s: {error}")));
+        let stop = match self.requests {
+            Some(count) => Stop::Requests(count),
+            None => Stop::After(duration(self.seconds.unwrap_or(3.0))?),
+        };
+        let rate = match self.rate {
+            Some(per_second) if per_second.is_finite() && per_second > 0.0 => {
+                Some(Rate { per_second, spread: self.arrivals })
+            }
+            Some(per_second) => return Err(refused(format!("--rate {per_second}: it has to be above 0"))),
+            None => None,
+        };
+        let (connections, depth) = (usize::from(self.connections), usize::from(self.depth));
+        Ok(Shape {
+            servers,
+            connections,
+            depth,
+            warmup: duration(self.warmup)?,
+            stop,
+            rate,
+            seed,
+            token: None,
+            patience: Duration::from_secs(self.patience),
+        })
+    }
+}
+
+impl RunArguments {
+    /// What the scenario is told; `fill_level` is one of those that were typed.
+    pub fn settings(&self, lanes: usize, seed: u32, fill_level: Option<f64>) -> Settings {
+        Settings {
+            lanes,
+            seed,
+            brief: self.shape.brief,
+            networks: self.networks.map(usize::from),
+            network_name: None,
+            cidr: self.cidr.clone(),
+            policy: self.policy.clone(),
+            cooldown_seconds: self.cooldown,
+            fill_level,
+            prefill: self.prefill,
+            hold: self.hold,
+            owners: self.owners,
+            instances: self.instances.map(usize::from),
+            prefix_length: self.prefix_length,
+            wait_seconds: self.wait,
+        }
+    }
+}

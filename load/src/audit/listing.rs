@@ -1,0 +1,101 @@
+//! At the end: what the server lists and counts, beside what its answers said.
+
+use std::io;
+
+use serde_json::{Value, json};
+
+use super::{Auditor, Holder, Rule, address, holder_name};
+use crate::control::Control;
+use crate::names::Who;
+
+/// Reservations of one page of the listing.
+const PAGE: u64 = 10_000;
+
+/// One reservation of a listing.
+struct Listed {
+    span: Option<super::Span>,
+    owner: Option<Who>,
+    text: String,
+}
+
+impl Auditor {
+    /// Notes everything that the network holds before the run.
+    ///
+    /// # Errors
+    /// As of [`Control::call`].
+    pub fn read_before(&mut self, control: &mut Control, network: usize) -> io::Result<()> {
+        let name = self.networks[network].name.clone();
+        pages(control, &name, |listed| {
+            if let Some(span) = listed.span {
+                self.held_before(network, span);
+            }
+        })
+    }
+
+    /// Compares everything that the server lists with what is held; each difference is a fault.
+    ///
+    /// # Errors
+    /// As of [`Control::call`].
+    pub fn compare_listing(&mut self, control: &mut Control) -> io::Result<u64> {
+        let mut count = 0;
+        for number in 0..self.networks.len() {
+            let name = self.networks[number].name.clone();
+            pages(control, &name, |listed| {
+                count += 1;
+                self.compare_one(number, &listed);
+            })?;
+            let Self { networks, faults, unknown, .. } = self;
+            for (address, holder) in networks[number].space.unlisted() {
+                if !matches!(holder, Holder::Ours(who) if unknown.contains(&who)) {
+                    let (address, holder) = (address::name(address), holder_name(holder));
+                    faults
+                        .add(Rule::ListingAgrees, || format!("{address} of {holder} in {name} is not in the listing"));
+                }
+            }
+        }
+        Ok(count)
+    }
+
+    fn compare_one(&mut self, number: usize, listed: &Listed) {
+        let Self { networks, faults, unknown, .. } = self;
+        let network = &mut networks[number];
+        let holder = listed.span.and_then(|span| network.space.list(span));
+        let agrees = match (holder, listed.owner) {
+            (Some(Holder::Ours(held)), Some(owner)) => held == owner,
+            (Some(Holder::Stranger), _) => true,
+            (None, Some(owner)) => unknown.contains(&owner),
+            (Some(Holder::Ours(_)) | None, None) => false,
+        };
+        if !agrees {
+            let ours = holder.map_or_else(|| "nobody".to_owned(), holder_name);
+            let Listed { text, .. } = listed;
+            faults.add(Rule::ListingAgrees, || {
+                format!("listed in {}: {text}; by its answers {ours} has it", network.name)
+            });
+        }
+    }
+}
+
+/// Goes through all pages of a network's listing.
+fn pages(control: &mut Control, network: &str, mut each: impl FnMut(Listed)) -> io::Result<()> {
+    let mut params = json!({"network": network, "limit": PAGE});
+    loop {
+        let page = control.call("ip.list", &params)?;
+        for reservation in page["reservations"].as_array().map_or(&[][..], Vec::as_slice) {
+            each(listed(reservation));
+        }
+        match page.get("next") {
+            Some(next) if !next.is_null() => params["after"] = next.clone(),
+            _ => return Ok(()),
+        }
+    }
+}
+
+fn listed(reservation: &Value) -> Listed {
+    let text = |name: &str| reservation[name].as_str().unwrap_or_default();
+    let first = address::number(text("address").as_bytes());
+    let length = reservation["prefix_length"].as_u64().and_then(|length| u8::try_from(length).ok());
+    let span = first.zip(length).and_then(|(first, length)| address::block(first, length));
+    let owner = Who::read(text("owner"));
+    Listed { span, owner, text: format!("{} of `{}`", text("address"), text("owner")) }
+}

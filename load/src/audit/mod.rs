@@ -1,0 +1,266 @@
+//! The auditor: who holds what, as far as the answers said, and whether the server kept its rules.
+//!
+//! An address is held from the answer that granted it until the *sending* of its release: the server may hand it to
+//! somebody else as soon as the release is applied, and that answer may overtake the release's own on another connection.
+//! So nothing is called a fault that could have been in order. In turn a cooldown is counted from the sending: what comes
+//! back within it came back too early, whenever the server applied the release.
+//!
+//! `faults` has the rules, `ground` what a network may hand out, `space` who holds what, `listing` compares it with the
+//! server's own at the end. Told by the scenarios of each answer; knows nothing of lanes, connections or time of day.
+
+pub mod address;
+mod faults;
+mod ground;
+mod listing;
+mod space;
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+pub use faults::{Faults, Rule};
+pub use ground::{Ground, Span};
+pub use space::Holder;
+use space::Space;
+
+use crate::names::Who;
+
+/// Where a network's generations are remembered per lane; beyond it that rule is not checked, to bound the memory.
+const GENERATIONS_MAX: usize = 16 << 20;
+
+/// One network under audit.
+struct Network {
+    name: String,
+    ground: Ground,
+    space: Space,
+    cooldown: Duration,
+    /// What was let go less than the cooldown ago: by whom, and when it was sent. Empty without a cooldown.
+    cooling: HashMap<u128, (Who, Duration)>,
+}
+
+/// A grant, as the answer says it.
+#[derive(Debug, Clone, Copy)]
+pub struct Grant<'a> {
+    pub network: usize,
+    pub who: Who,
+    /// The address, or the first of a block, as it was written.
+    pub address: &'a [u8],
+    /// Of the block that was asked for.
+    pub prefix_length: Option<u8>,
+    pub created: bool,
+    pub generation: Option<u64>,
+    /// Out of a pool, not by a claim.
+    pub automatic: bool,
+}
+
+/// What was granted and not given back, and what was wrong.
+#[derive(Default)]
+pub struct Auditor {
+    networks: Vec<Network>,
+    pub faults: Faults,
+    /// Requests whose fate nobody knows: these owners may hold something or not.
+    unknown: HashSet<Who>,
+    /// Of each lane and network, the latest generation; `lane * networks + network`.
+    generations: Vec<u64>,
+    held: u64,
+    /// Grants that said the owner had its address before.
+    pub existed: u64,
+    /// Addresses of owners of an earlier run that were met again; the server counted them before the run.
+    pub taken_over: u64,
+    /// Grants that were checked.
+    pub checked: u64,
+}
+
+impl Auditor {
+    /// An auditor for so many lanes.
+    pub fn new(lanes: usize, networks: usize) -> Self {
+        let cells = lanes.saturating_mul(networks);
+        Self { generations: vec![0; if cells <= GENERATIONS_MAX { cells } else { 0 }], ..Self::default() }
+    }
+
+    /// Adds the next network; `blocks`: blocks and single addresses meet in it.
+    pub fn add(&mut self, name: &str, ground: Ground, cooldown: Duration, blocks: bool) {
+        let space = if blocks { Space::of_blocks() } else { Space::default() };
+        self.networks.push(Network { name: name.to_owned(), ground, space, cooldown, cooling: HashMap::new() });
+    }
+
+    /// Notes what was held before the run.
+    pub fn held_before(&mut self, network: usize, span: Span) {
+        // Twice in one listing is found when the listing is compared.
+        let _ = self.networks[network].space.take(span, Holder::Stranger);
+    }
+
+    /// Notes a grant and judges it. The span that is held by it, or none if that cannot be said.
+    pub fn granted(&mut self, lane: usize, grant: &Grant<'_>, now: Duration) -> Option<Span> {
+        self.checked += 1;
+        let Grant { network, who, created, automatic, .. } = *grant;
+        let name = || format!("{} of {}", String::from_utf8_lossy(grant.address), who.name());
+        let first = address::number(grant.address);
+        let whole = first.and_then(|first| match grant.prefix_length {
+            Some(length) => address::block(first, length),
+            None => Some((first, first)),
+        });
+        let Some(span) = whole else {
+            self.faults.add(Rule::AsAsked, || format!("{} is no address, or no block as asked", name()));
+            return None;
+        };
+        if created {
+            self.generation(lane, grant);
+        } else {
+            self.existed += 1;
+        }
+        let Self { networks, faults, .. } = self;
+        let Network { name: network, ground, space, cooldown, cooling } = &mut networks[network];
+        if let Some(why) = ground.forbids(span, automatic) {
+            faults.add(Rule::InsidePools, || format!("{} in {network} {why}", name()));
+        }
+        if !cooldown.is_zero()
+            && let Some((before, at)) = cooling.remove(&span.0)
+            && (automatic && created && before != who && now < at + *cooldown)
+        {
+            let after = (now - at).as_secs_f64();
+            faults.add(Rule::Cooldown, || {
+                format!("{} in {network}: {} let it go {after:.3} s ago", name(), before.name())
+            });
+        }
+        match space.take(span, Holder::Ours(who)) {
+            Ok(()) => self.held += span_size(span),
+            // Owners of an earlier run are met again, and hold what they held.
+            Err(Holder::Stranger) if !created => {
+                space.free(span);
+                let _ = space.take(span, Holder::Ours(who));
+                self.held += span_size(span);
+                self.taken_over += span_size(span);
+            }
+            Err(Holder::Ours(other)) if other == who && !created => {}
+            Err(other) => {
+                let other = holder_name(other);
+                faults.add(Rule::NoAddressTwice, || format!("{} in {network} is held by {other}", name()));
+            }
+        }
+        Some(span)
+    }
+
+    /// The owner held `before` and was granted `again` for the same slot.
+    pub fn repeated(&mut self, network: usize, who: Who, before: Span, again: Option<Span>) {
+        if again.is_some_and(|again| again != before) {
+            let Self { networks, faults, .. } = self;
+            let shown = again.map_or_else(String::new, |span| address::name(span.0).to_string());
+            faults.add(Rule::SameSlotSameAddress, || {
+                let before = address::name(before.0);
+                format!("{} in {} held {before} and was given {shown}", who.name(), networks[network].name)
+            });
+        }
+    }
+
+    /// What was asked for by name has to be what is granted.
+    pub fn as_asked(&mut self, asked: Span, granted: Option<Span>) {
+        if granted.is_some_and(|granted| granted != asked) {
+            let shown = granted.map_or_else(String::new, |span| address::name(span.0).to_string());
+            self.faults.add(Rule::AsAsked, || format!("{} was asked for, {shown} was granted", address::name(asked.0)));
+        }
+    }
+
+    /// Notes that this is about to be given back.
+    pub fn letting_go(&mut self, network: usize, who: Who, span: Span, now: Duration) {
+        let network = &mut self.networks[network];
+        if network.space.free(span).is_some() {
+            self.held -= span_size(span);
+        }
+        if !network.cooldown.is_zero() {
+            network.cooling.insert(span.0, (who, now));
+        }
+    }
+
+    /// The release was refused: it is still held.
+    pub fn kept(&mut self, network: usize, who: Who, span: Span) {
+        let network = &mut self.networks[network];
+        network.cooling.remove(&span.0);
+        match network.space.take(span, Holder::Ours(who)) {
+            Ok(()) => self.held += span_size(span),
+            Err(other) => {
+                let other = holder_name(other);
+                self.faults.add(Rule::NoAddressTwice, || {
+                    format!("{} was kept by {} and is held by {other}", address::name(span.0), who.name())
+                });
+            }
+        }
+    }
+
+    /// Compares what a release should let go with what its answer says: addresses in any order.
+    pub fn let_go(&mut self, who: Who, should: &[Span], said: &[Option<u128>]) {
+        let mut should: Vec<u128> = should.iter().map(|span| span.0).collect();
+        let mut said: Vec<u128> = said.iter().map(|number| number.unwrap_or(0)).collect();
+        should.sort_unstable();
+        said.sort_unstable();
+        if should != said {
+            let list = |numbers: &[u128]| {
+                let names: Vec<String> = numbers.iter().take(3).map(|n| address::name(*n).to_string()).collect();
+                format!("{} ({})", numbers.len(), names.join(", "))
+            };
+            self.faults.add(Rule::ReleasesWhatWasHeld, || {
+                format!("{} let go {}, the answer says {}", who.name(), list(&should), list(&said))
+            });
+        }
+    }
+
+    /// An address was looked up while its owner held it.
+    pub fn shown(&mut self, who: Who, span: Span, line: &[u8]) {
+        let name = who.name();
+        if memchr::memmem::find(line, name.as_bytes()).is_none() {
+            self.faults.add(Rule::SameSlotSameAddress, || {
+                let line = String::from_utf8_lossy(line);
+                format!("{} of {name} was looked up, and is shown without it: {line}", address::name(span.0))
+            });
+        }
+    }
+
+    /// An answer has to tell of so many.
+    pub fn complete(&mut self, told: usize, asked: usize, what: &str) {
+        if told != asked {
+            self.faults.add(Rule::AsAsked, || format!("{what} {told} of {asked} that were asked for"));
+        }
+    }
+
+    /// Nobody knows whether the last request of this owner took effect.
+    pub fn fate_unknown(&mut self, who: Who) {
+        self.unknown.insert(who);
+    }
+
+    /// Addresses held now by owners of this run.
+    pub fn held(&self) -> u64 {
+        self.held
+    }
+
+    /// How many requests have a fate that nobody knows.
+    pub fn unknown(&self) -> usize {
+        self.unknown.len()
+    }
+
+    /// Requests of one lane take effect in the order in which they are sent, and each waits for the one before.
+    fn generation(&mut self, lane: usize, grant: &Grant<'_>) {
+        let Some(generation) = grant.generation else { return };
+        let cell = lane * self.networks.len() + grant.network;
+        let Some(latest) = self.generations.get_mut(cell) else { return };
+        if generation <= *latest {
+            let latest = *latest;
+            self.faults.add(Rule::GenerationsRise, || {
+                let address = String::from_utf8_lossy(grant.address);
+                format!("{address} of {} has generation {generation}, after {latest}", grant.who.name())
+            });
+        }
+        *latest = generation.max(*latest);
+    }
+}
+
+/// Addresses of a span.
+fn span_size((first, last): Span) -> u64 {
+    u64::try_from(last - first).unwrap_or(u64::MAX).saturating_add(1)
+}
+
+/// Who it is, for people.
+fn holder_name(holder: Holder) -> String {
+    match holder {
+        Holder::Ours(who) => who.name(),
+        Holder::Stranger => "an owner of before the run".to_owned(),
+    }
+}

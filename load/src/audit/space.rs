@@ -1,0 +1,197 @@
+//! Who holds what in one network, by number.
+//!
+//! Single IPv4 addresses, the bulk of any run, lie in pages of one word an address, which go when nothing in them is held:
+//! a dense network takes eight bytes an address, a sparse one a page for each. Anything else lies in a tree of ranges, in
+//! which an overlap of blocks is found.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
+
+use super::address;
+use super::ground::Span;
+use crate::names::Who;
+
+/// Addresses of one page.
+const PAGE_ADDRESSES: usize = 256;
+
+/// Words of 256 addresses, and how many of them are held.
+struct Page {
+    words: [u64; PAGE_ADDRESSES],
+    held: usize,
+}
+/// The server's listing named it.
+const LISTED: u64 = 1 << 63;
+/// Who held it before the run, and is none of ours.
+const STRANGER: u64 = 1 << 62;
+
+/// Who holds an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Holder {
+    Ours(Who),
+    /// It was held before the run, by an owner that this run does not name.
+    Stranger,
+}
+
+impl Holder {
+    /// Zero is nobody.
+    fn word(self) -> u64 {
+        match self {
+            Holder::Ours(who) => who.number() + 1,
+            Holder::Stranger => STRANGER,
+        }
+    }
+
+    fn of_word(word: u64) -> Option<Self> {
+        match word & !LISTED {
+            0 => None,
+            STRANGER => Some(Holder::Stranger),
+            number => Some(Holder::Ours(Who::from_number(number - 1))),
+        }
+    }
+}
+
+/// Spreads page numbers over a table. Nobody chooses them to do harm, so one multiplication is enough.
+#[derive(Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u32(u32::from(*byte)));
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.0 = (self.0 ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    }
+}
+
+/// The holdings of one network.
+#[derive(Default)]
+pub struct Space {
+    /// By the upper 24 bits of an IPv4 address.
+    pages: HashMap<u32, Box<Page>, BuildHasherDefault<Spread>>,
+    /// By its first address: the last, and the word of its holder.
+    ranges: BTreeMap<u128, (u128, u64)>,
+    /// Blocks of IPv4 are held here, so single addresses have to be in the tree too.
+    only_ranges: bool,
+}
+
+impl Space {
+    /// A space in which blocks and single addresses meet.
+    pub fn of_blocks() -> Self {
+        Self { only_ranges: true, ..Self::default() }
+    }
+
+    /// Takes it, or tells who has it, or a part of it, already.
+    pub fn take(&mut self, span: Span, holder: Holder) -> Result<(), Holder> {
+        if let Some((page, offset)) = self.place(span) {
+            let page = self.pages.entry(page).or_insert_with(|| Box::new(Page { words: [0; PAGE_ADDRESSES], held: 0 }));
+            return match Holder::of_word(page.words[offset]) {
+                Some(other) => Err(other),
+                None => {
+                    page.words[offset] = holder.word();
+                    page.held += 1;
+                    Ok(())
+                }
+            };
+        }
+        let overlapping = self.ranges.range(..=span.1).next_back().filter(|(_, (last, _))| *last >= span.0);
+        match overlapping.and_then(|(_, (_, word))| Holder::of_word(*word)) {
+            Some(other) => Err(other),
+            None => {
+                self.ranges.insert(span.0, (span.1, holder.word()));
+                Ok(())
+            }
+        }
+    }
+
+    /// Frees exactly this; who had it.
+    pub fn free(&mut self, span: Span) -> Option<Holder> {
+        if let Some((number, offset)) = self.place(span) {
+            let page = self.pages.get_mut(&number)?;
+            let holder = Holder::of_word(std::mem::take(&mut page.words[offset]))?;
+            page.held -= 1;
+            if page.held == 0 {
+                self.pages.remove(&number);
+            }
+            return Some(holder);
+        }
+        let exact = self.ranges.get(&span.0).is_some_and(|(last, _)| *last == span.1);
+        let (_, word) = exact.then(|| self.ranges.remove(&span.0))??;
+        Holder::of_word(word)
+    }
+
+    /// Notes that the server lists it; who has it according to the answers.
+    pub fn list(&mut self, span: Span) -> Option<Holder> {
+        if let Some((page, offset)) = self.place(span) {
+            let word = self.pages.get_mut(&page)?.words.get_mut(offset)?;
+            let holder = Holder::of_word(*word)?;
+            *word |= LISTED;
+            return Some(holder);
+        }
+        let (_, word) = self.ranges.get_mut(&span.0).filter(|(last, _)| *last == span.1)?;
+        *word |= LISTED;
+        Holder::of_word(*word)
+    }
+
+    /// What is held and was not listed.
+    pub fn unlisted(&self) -> impl Iterator<Item = (u128, Holder)> {
+        let paged = self.pages.iter().flat_map(|(number, page)| {
+            let first = 0xffff_0000_0000 | u128::from(*number) * PAGE_ADDRESSES as u128;
+            page.words.iter().zip(first..).map(|(word, number)| (number, *word))
+        });
+        let ranged = self.ranges.iter().map(|(first, (_, word))| (*first, *word));
+        paged
+            .chain(ranged)
+            .filter(|(_, word)| word & LISTED == 0)
+            .filter_map(|(n, word)| Some((n, Holder::of_word(word)?)))
+    }
+
+    /// Page and word of a single IPv4 address, where those have pages.
+    fn place(&self, (first, last): Span) -> Option<(u32, usize)> {
+        let paged = !self.only_ranges && first == last && address::is_v4(first);
+        paged.then_some(((first as u32) >> 8, first as usize % PAGE_ADDRESSES))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn span(text: &str) -> Span {
+        address::range(text).unwrap()
+    }
+
+    #[test]
+    fn what_overlaps_is_refused_and_what_was_freed_is_not() {
+        let who = |count| Holder::Ours(Who::new(3, count, 0));
+        for mut space in [Space::default(), Space::of_blocks()] {
+            for text in ["10.1.2.3", "2001:db8::5", "2001:db8:0:1::/64"] {
+                assert_eq!(space.take(span(text), who(1)), Ok(()));
+                assert_eq!(space.take(span(text), who(2)), Err(who(1)), "{text}");
+                assert_eq!(space.free(span(text)), Some(who(1)));
+                assert_eq!(space.free(span(text)), None);
+                assert_eq!(space.take(span(text), who(2)), Ok(()));
+            }
+            assert_eq!(space.take(span("2001:db8:0:1::7"), who(3)), Err(who(2)), "inside a block");
+            assert_eq!(space.take(span("2001:db8::/48"), who(3)), Err(who(2)), "around what is held");
+        }
+    }
+
+    #[test]
+    fn what_is_held_and_not_listed_is_found() {
+        let mut space = Space::default();
+        for text in ["10.1.2.3", "10.9.0.0", "2001:db8::5", "2001:db8::6"] {
+            space.take(span(text), Holder::Stranger).unwrap();
+        }
+        assert_eq!(space.list(span("10.1.2.3")), Some(Holder::Stranger));
+        assert_eq!(space.list(span("2001:db8::6")), Some(Holder::Stranger));
+        assert_eq!(space.list(span("10.1.2.4")), None);
+        let mut left: Vec<String> = space.unlisted().map(|(number, _)| address::name(number).to_string()).collect();
+        left.sort();
+        assert_eq!(left, ["10.9.0.0", "2001:db8::5"]);
+    }
+}

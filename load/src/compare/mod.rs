@@ -1,0 +1,341 @@
+//! allod beside what people would use instead: on the same machine, in the same run, in turns.
+//!
+//! Every subject hands out single addresses of a pool of one size, as fast as it answers. What a subject promises with an
+//! answer differs, and is told beside its figures. What is not installed is named, and not measured.
+
+mod kea;
+mod postgres;
+mod redis_scripts;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::driver::{PATIENCE_DEFAULT, Shape, Stop};
+use crate::report::Report;
+use crate::report::document::{Document, write_file};
+use crate::scenario::{Name, Settings};
+use crate::session::{Listing, Session};
+use crate::target::{Flush, Store, Target};
+
+/// `allod-load compare`.
+#[derive(Args)]
+pub struct CompareArguments {
+    /// Beside what; all by default.
+    #[arg(long, value_delimiter = ',', value_name = "WHAT")]
+    with: Vec<Rival>,
+    /// Time of each measurement.
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+    /// Each subject is measured so often, in turns; the median counts.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=99))]
+    rounds: u16,
+    /// Connections.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=500))]
+    connections: u16,
+    /// Requests outstanding on each connection, where a subject can have more than one.
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1_024))]
+    depth: u16,
+    /// Addresses of the pool, as the prefix length of an IPv4 network.
+    #[arg(long, default_value_t = 11, value_parser = clap::value_parser!(u8).range(8..=20))]
+    pool: u8,
+    /// When Redis flushes its file, below allod and below the scripts.
+    #[arg(long, default_value = "everysec", value_name = "WHEN")]
+    appendfsync: Flush,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+    /// Write the reports to this file, as JSON.
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+    /// Write a page with plots to this file.
+    #[arg(long, value_name = "FILE")]
+    page: Option<PathBuf>,
+}
+
+/// What people would use instead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Rival {
+    /// Scripts in a Redis server: a bitmap, a sorted set, or a list of free addresses.
+    Redis,
+    /// A table in PostgreSQL, drawn from with SKIP LOCKED.
+    Postgres,
+    /// ISC Kea DHCPv4, asked by perfdhcp; needs root.
+    Kea,
+}
+
+/// What a measurement is given.
+struct Plan {
+    seconds: f64,
+    connections: usize,
+    depth: usize,
+    /// Prefix length of the pool.
+    pool: u8,
+    flush: Flush,
+}
+
+impl Plan {
+    /// Addresses of the pool.
+    fn addresses(&self) -> u64 {
+        1 << (32 - u32::from(self.pool))
+    }
+
+    /// Of those who are driven over connections of ours.
+    fn shape(&self) -> io::Result<Shape> {
+        let stop = Stop::After(Duration::try_from_secs_f64(self.seconds).map_err(io::Error::other)?);
+        Ok(Shape {
+            servers: Vec::new(),
+            connections: self.connections,
+            depth: self.depth,
+            warmup: Duration::ZERO,
+            stop,
+            rate: None,
+            seed: 0,
+            token: None,
+            patience: PATIENCE_DEFAULT,
+        })
+    }
+}
+
+/// One that is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Subject {
+    AllodEmbedded,
+    AllodRedis,
+    Script(redis_scripts::Script),
+    Postgres,
+    Kea,
+}
+
+impl Subject {
+    /// All that are asked for; allod first, whom the others are compared with.
+    fn all(rivals: &[Rival]) -> Vec<Self> {
+        let asks = |rival| rivals.is_empty() || rivals.contains(&rival);
+        let mut subjects = vec![Subject::AllodEmbedded];
+        if asks(Rival::Redis) {
+            subjects.push(Subject::AllodRedis);
+            subjects.extend(redis_scripts::SCRIPTS.map(Subject::Script));
+        }
+        subjects.extend(asks(Rival::Postgres).then_some(Subject::Postgres));
+        subjects.extend(asks(Rival::Kea).then_some(Subject::Kea));
+        subjects
+    }
+
+    fn name(self, plan: &Plan) -> String {
+        match self {
+            Subject::AllodEmbedded => "allod, embedded".to_owned(),
+            Subject::AllodRedis => format!("allod, redis ({})", plan.flush.name()),
+            Subject::Script(script) => format!("redis script, {} ({})", script.name(), plan.flush.name()),
+            Subject::Postgres => "postgresql, skip locked".to_owned(),
+            Subject::Kea => "kea dhcp4, memfile".to_owned(),
+        }
+    }
+
+    /// What an answer promises.
+    fn promise(self, plan: &Plan) -> &'static str {
+        let redis = match plan.flush {
+            Flush::Off => "nothing is kept",
+            Flush::Everysec => "flushed within a second",
+            Flush::Always => "flushed before the answer",
+        };
+        match self {
+            Subject::AllodEmbedded | Subject::Postgres => "flushed before the answer",
+            Subject::AllodRedis | Subject::Script(_) => redis,
+            Subject::Kea => "written, not flushed; an offer and an acknowledgement each",
+        }
+    }
+
+    /// Why it cannot be measured here, if so.
+    fn missing(self) -> Option<String> {
+        match self {
+            Subject::AllodEmbedded => None,
+            Subject::AllodRedis | Subject::Script(_) => missing(&["redis-server"]),
+            Subject::Postgres => postgres::missing(),
+            Subject::Kea => kea::missing(),
+        }
+    }
+
+    fn measure(self, plan: &Plan) -> io::Result<Report> {
+        let report = match self {
+            Subject::AllodEmbedded => allod(Store::Embedded, plan),
+            Subject::AllodRedis => allod(Store::Redis, plan),
+            Subject::Script(script) => redis_scripts::measure(script, plan),
+            Subject::Postgres => postgres::measure(plan),
+            Subject::Kea => kea::measure(plan),
+        };
+        let name = self.name(plan);
+        let mut report = report.map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))?;
+        (report.label, report.target) = (name, self.promise(plan).to_owned());
+        // Who ran out of addresses goes on answering; that is not what is compared.
+        if self != Subject::Kea {
+            report.per_second = report.held as f64 / report.elapsed_seconds.max(f64::MIN_POSITIVE);
+        }
+        Ok(report)
+    }
+}
+
+/// The first of these programs that is not installed, in words.
+fn missing(programs: &[&str]) -> Option<String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_there = |program: &&str| std::env::split_paths(&path).any(|directory| directory.join(program).exists());
+    programs.iter().find(|program| !is_there(program)).map(|program| format!("there is no {program}"))
+}
+
+/// The median of a subject's measurements, with its ratio to allod's.
+#[derive(Debug, Serialize)]
+struct Row {
+    subject: String,
+    promise: String,
+    /// Addresses a second: the median, and the least and most of all rounds.
+    per_second: f64,
+    per_second_least: f64,
+    per_second_most: f64,
+    p50_ms: f64,
+    p99_ms: f64,
+    /// allod over its embedded store, over this.
+    allod_is_times: f64,
+    duplicates: u64,
+    /// Answers without an address: the pool was too small for the time.
+    refused: u64,
+}
+
+/// All of it. Member names are stable: scripts read `--json`.
+#[derive(Debug, Serialize)]
+struct Comparison {
+    rounds: u16,
+    connections: u16,
+    depth: u16,
+    addresses: u64,
+    rows: Vec<Row>,
+    /// What is not here, and why.
+    not_measured: Vec<String>,
+}
+
+/// Measures in turns and prints ratios. True: somebody handed out an address twice.
+///
+/// # Errors
+/// Something that is installed cannot be started or driven.
+pub fn run(arguments: &CompareArguments) -> io::Result<bool> {
+    let plan = Plan {
+        seconds: arguments.seconds,
+        connections: usize::from(arguments.connections),
+        depth: usize::from(arguments.depth),
+        pool: arguments.pool,
+        flush: arguments.appendfsync,
+    };
+    let (mut subjects, mut not_measured) = (Vec::new(), Vec::new());
+    for subject in Subject::all(&arguments.with) {
+        match subject.missing() {
+            Some(why) => not_measured.push(format!("{}: {why}", subject.name(&plan))),
+            None => subjects.push((subject, Vec::new())),
+        }
+    }
+    for round in 1..=arguments.rounds {
+        for (subject, reports) in &mut subjects {
+            eprintln!("round {round} of {}: {}", arguments.rounds, subject.name(&plan));
+            reports.push(subject.measure(&plan)?);
+        }
+    }
+    let medians: Vec<(Subject, Report, f64, f64)> = subjects.into_iter().filter_map(median).collect();
+    let ours = medians.first().map_or(0.0, |(_, report, ..)| report.per_second);
+    let row = |(subject, report, least, most): &(Subject, Report, f64, f64)| Row {
+        subject: subject.name(&plan),
+        promise: subject.promise(&plan).to_owned(),
+        per_second: report.per_second,
+        per_second_least: *least,
+        per_second_most: *most,
+        p50_ms: report.p50_ms,
+        p99_ms: report.p99_ms,
+        allod_is_times: ours / report.per_second.max(f64::MIN_POSITIVE),
+        duplicates: report.duplicates,
+        refused: report.refused.values().sum(),
+    };
+    let comparison = Comparison {
+        rounds: arguments.rounds,
+        connections: arguments.connections,
+        depth: arguments.depth,
+        addresses: plan.addresses(),
+        rows: medians.iter().map(row).collect(),
+        not_measured,
+    };
+    comparison.print(arguments.json)?;
+    let reports: Vec<Report> = medians.into_iter().map(|(_, report, ..)| report).collect();
+    let faulty = reports.iter().any(Report::is_faulty);
+    let document = Document::of(reports);
+    if let Some(path) = &arguments.save {
+        document.write(path)?;
+    }
+    if let Some(path) = &arguments.page {
+        write_file(path, &crate::report::page::page(&[document]))?;
+    }
+    Ok(faulty)
+}
+
+/// The report in the middle by its rate, and the least and the most.
+fn median((subject, mut reports): (Subject, Vec<Report>)) -> Option<(Subject, Report, f64, f64)> {
+    reports.sort_by(|a, b| a.per_second.total_cmp(&b.per_second));
+    let (least, most) = (reports.first()?.per_second, reports.last()?.per_second);
+    let middle = reports.len() / 2;
+    Some((subject, reports.swap_remove(middle), least, most))
+}
+
+/// allod with a store, on a server of its own.
+fn allod(store: Store, plan: &Plan) -> io::Result<Report> {
+    let mut target = Target::start(store, 1, plan.flush)?;
+    let shape = plan.shape()?;
+    let cidr = format!("10.0.0.0/{}", plan.pool);
+    let settings =
+        Settings { lanes: shape.lanes(), brief: true, cidr: Some(cidr), networks: Some(1), ..Settings::default() };
+    let session = Session {
+        name: "fill".to_owned(),
+        label: None,
+        shape,
+        stop_is_default: false,
+        create: true,
+        delete: false,
+        kill: false,
+        listing: Listing::Never,
+        live: false,
+    };
+    session.run(Name::Fill.build(&settings), &mut target)
+}
+
+impl Comparison {
+    fn print(&self, json: bool) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        if json {
+            return writeln!(out, "{}", serde_json::to_string(self)?);
+        }
+        let Self { rounds, connections, depth, addresses, .. } = self;
+        writeln!(
+            out,
+            "single addresses of {addresses}, {connections} connections x {depth}, median of {rounds} rounds in turns"
+        )?;
+        writeln!(out, "| what | addresses/s | least to most | p50 ms | p99 ms | allod is | an answer is |")?;
+        writeln!(out, "|---|---:|---:|---:|---:|---:|---|")?;
+        for row in &self.rows {
+            let Row { subject, promise, per_second, per_second_least: least, per_second_most: most, .. } = row;
+            // Who measured only means has no percentiles.
+            let ms = |value: f64| if value > 0.0 { format!("{value:.2}") } else { "–".to_owned() };
+            let (p50, p99, times) = (ms(row.p50_ms), ms(row.p99_ms), row.allod_is_times);
+            writeln!(
+                out,
+                "| {subject} | {per_second:.0} | {least:.0} to {most:.0} | {p50} | {p99} | {times:.2}× | {promise} |"
+            )?;
+            if row.refused > 0 {
+                writeln!(
+                    out,
+                    "  ran out of addresses, {} times: take a larger --pool, or fewer --seconds",
+                    row.refused
+                )?;
+            }
+            if row.duplicates > 0 {
+                writeln!(out, "  WRONG: {} addresses were handed out twice", row.duplicates)?;
+            }
+        }
+        self.not_measured.iter().try_for_each(|what| writeln!(out, "not measured: {what}"))
+    }
+}

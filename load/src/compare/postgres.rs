@@ -1,0 +1,191 @@
+//! What somebody builds with PostgreSQL: a row for each address, and whoever wants one locks the first free row that nobody
+//! else has locked. Driven by pgbench, which has a client for each connection and one transaction outstanding on each.
+
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use rustix::process::geteuid;
+use tempfile::TempDir;
+
+use super::Plan;
+use crate::driver::Measured;
+use crate::meter::{Kind, Meter, Outside};
+use crate::report::Report;
+
+/// PostgreSQL refuses to run as root, and its packages bring this user.
+const USER: &str = "postgres";
+/// Rows of the table at most: making a row takes longer than allocating it.
+const ROWS_MAX: u64 = 1 << 20;
+
+/// Why it cannot be measured here, if so.
+pub fn missing() -> Option<String> {
+    let Some(programs) = programs() else { return Some("there is no PostgreSQL (initdb, pg_ctl)".to_owned()) };
+    if !programs.join("pgbench").exists() {
+        return Some("there is no pgbench".to_owned());
+    }
+    if geteuid().is_root() {
+        return super::missing(&["setpriv"]);
+    }
+    None
+}
+
+/// Where the newest server's programs are; Debian does not put them into the path.
+fn programs() -> Option<PathBuf> {
+    let installed = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let mut places: Vec<PathBuf> = installed.map(|entry| entry.path().join("bin")).collect();
+    places.sort_by_key(|place| {
+        let version =
+            place.parent().and_then(|version| version.file_name()).map(|name| name.to_string_lossy().into_owned());
+        version.and_then(|version| version.parse::<u32>().ok())
+    });
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let candidates = places.into_iter().rev().chain(std::env::split_paths(&path).collect::<Vec<_>>());
+    candidates.into_iter().find(|place| place.join("initdb").exists() && place.join("pg_ctl").exists())
+}
+
+/// A server of its own, without a port: it listens in its directory. Dropping it stops it.
+struct Server {
+    programs: PathBuf,
+    files: TempDir,
+}
+
+impl Server {
+    fn start(connections: usize) -> io::Result<Self> {
+        let programs = programs().ok_or_else(|| io::Error::other("there is no PostgreSQL"))?;
+        let files = tempfile::tempdir()?;
+        // The server's user has to reach what is made here.
+        std::fs::set_permissions(files.path(), std::fs::Permissions::from_mode(0o777))?;
+        let server = Self { programs, files };
+        let data = server.data();
+        let made = ["-D", &data, "-A", "trust", "-U", USER, "--locale=C", "--encoding=UTF8"];
+        server.run("initdb", &made)?;
+        let directory = server.files.path().display();
+        let settings = format!(
+            "-c listen_addresses= -c unix_socket_directories={directory} -c shared_buffers=256MB -c max_wal_size=8GB \
+             -c checkpoint_timeout=30min -c max_connections={}",
+            connections + 20
+        );
+        let log = format!("{directory}/log");
+        server.run("pg_ctl", &["-D", &data, "-l", &log, "-w", "-o", &settings, "start"])?;
+        Ok(server)
+    }
+
+    fn data(&self) -> String {
+        self.files.path().join("data").display().to_string()
+    }
+
+    /// Runs one of its programs as a user that it accepts.
+    fn run(&self, program: &str, words: &[&str]) -> io::Result<Output> {
+        let path = self.programs.join(program);
+        let mut command = if geteuid().is_root() {
+            let mut command = Command::new("setpriv");
+            command.args([&format!("--reuid={USER}"), &format!("--regid={USER}"), "--init-groups"]).arg(path);
+            command
+        } else {
+            Command::new(path)
+        };
+        // Output goes to a file: a server that pg_ctl started keeps what it inherits, and a pipe would never end.
+        let said = self.files.path().join("said");
+        let file = std::fs::File::create(&said)?;
+        let status = command
+            .args(words)
+            .current_dir(self.files.path())
+            .stdin(Stdio::null())
+            .stdout(file.try_clone()?)
+            .stderr(file)
+            .status()?;
+        let text = std::fs::read(&said)?;
+        if !status.success() {
+            return Err(io::Error::other(format!("{program} ({status}): {}", String::from_utf8_lossy(&text))));
+        }
+        Ok(Output { status, stdout: text, stderr: Vec::new() })
+    }
+
+    fn sql(&self, text: &str) -> io::Result<String> {
+        let directory = self.files.path().display().to_string();
+        let words = ["-qAt", "-v", "ON_ERROR_STOP=1", "-h", &directory, "-U", USER, "-d", "postgres", "-c", text];
+        Ok(String::from_utf8_lossy(&self.run("psql", &words)?.stdout).trim().to_owned())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It fails only where it was never started.
+        let _ = self.run("pg_ctl", &["-D", &self.data(), "-m", "immediate", "-w", "stop"]);
+    }
+}
+
+/// The table, its index of free addresses, and the function that takes one.
+fn tables(rows: u64) -> [String; 4] {
+    [
+        format!(
+            "create table address (network int, number bigint, owner text, record jsonb, at timestamptz, \
+             primary key (network, number)) with (fillfactor = 70); \
+             insert into address (network, number) select 1, n from generate_series(0, {}) n",
+            rows - 1
+        ),
+        "create index free on address (network, number) where owner is null; \
+         create index owned on address (owner) where owner is not null"
+            .to_owned(),
+        "create function take(wanted int, who text, what jsonb) returns bigint language sql as $$ \
+         update address set owner = who, record = what, at = now() where (network, number) = \
+         (select network, number from address where network = wanted and owner is null \
+         order by number limit 1 for update skip locked) returning number $$"
+            .to_owned(),
+        "analyze address".to_owned(),
+    ]
+}
+
+/// Runs pgbench against a server of its own.
+///
+/// # Errors
+/// The server cannot be made or driven.
+pub fn measure(plan: &Plan) -> io::Result<Report> {
+    let server = Server::start(plan.connections)?;
+    let rows = plan.addresses().min(ROWS_MAX);
+    tables(rows).iter().try_for_each(|text| server.sql(text).map(drop))?;
+    let script = server.files.path().join("take.sql");
+    let record = r#"{"kind":"dynamic","claimant":"vm-17","labels":{"zone":"z1","tenant":"t-17"}}"#;
+    let mut file = std::fs::File::create(&script)?;
+    writeln!(file, "\\set n random(1, 1000000000)\nselect take(1, 'node-' || :n, '{record}');")?;
+    drop(file);
+    let directory = server.files.path().display().to_string();
+    let (log, script) = (format!("{directory}/transactions"), script.display().to_string());
+    let (clients, seconds) = (plan.connections.to_string(), plan.seconds.ceil().max(1.0).to_string());
+    let options = ["-h", &directory, "-U", USER, "-n", "-M", "prepared", "-j", "1", "-c", &clients, "-T", &seconds];
+    server.run("pgbench", &[&options[..], &["-l", "--log-prefix", &log, "-f", &script, "postgres"]].concat())?;
+    let mut measured = read_log(server.files.path(), "transactions")?;
+    let taken: u64 =
+        server.sql("select count(*) from address where owner is not null")?.parse().map_err(io::Error::other)?;
+    let shape = super::Shape { depth: 1, ..plan.shape()? };
+    measured.meter.end_window(measured.elapsed, Outside { held: taken, capacity: rows, ..Outside::default() });
+    let mut report = Report::measured("postgresql", "", &shape, 1, &measured);
+    (report.held, report.capacity) = (taken, rows);
+    Ok(report)
+}
+
+/// What pgbench wrote of each transaction: client, number, microseconds, script, and when it ended.
+fn read_log(directory: &Path, prefix: &str) -> io::Result<Measured> {
+    let mut meter = Meter::new(None, None);
+    let (mut answers, mut first, mut last) = (0, f64::INFINITY, 0.0f64);
+    for entry in std::fs::read_dir(directory)? {
+        let path = entry?.path();
+        if !path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix)) {
+            continue;
+        }
+        for line in std::fs::read_to_string(path)?.lines() {
+            let numbers: Vec<f64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
+            let [_, _, micros, _, seconds, fraction, ..] = numbers[..] else { continue };
+            let end = seconds + fraction / 1e6;
+            (first, last) = (first.min(end - micros / 1e6), last.max(end));
+            meter.record(Kind::Allocate, Duration::from_secs_f64(micros / 1e6), false);
+            answers += 1;
+        }
+    }
+    let elapsed = Duration::try_from_secs_f64(last - first).unwrap_or_default();
+    let (bytes_sent, bytes_received) = (0, 0);
+    Ok(Measured { meter, answers, elapsed, lost: 0, unexpected: 0, never_sent: 0, bytes_sent, bytes_received })
+}

@@ -1,0 +1,201 @@
+//! What is measured while a run is driven: latencies over all, by kind of request, and window by window.
+
+use std::sync::mpsc::SyncSender;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+/// Longest latency that is recorded, in nanoseconds; longer ones count as this.
+const LATENCY_NANOS_MAX: u64 = 60_000_000_000;
+/// Windows of a run, about; a plot has no more room.
+const WINDOWS: u32 = 200;
+/// Shortest window: below it a percentile is that of a handful.
+const WINDOW_MIN: Duration = Duration::from_millis(100);
+
+/// What a request asks, as far as its cost differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Allocate,
+    Release,
+    /// An allocation that was granted before.
+    Repeat,
+    Claim,
+    Renew,
+    Get,
+    Sweep,
+    Apply,
+    Commit,
+    Revert,
+}
+
+/// All kinds.
+pub const KINDS: [Kind; 10] = [
+    Kind::Allocate,
+    Kind::Release,
+    Kind::Repeat,
+    Kind::Claim,
+    Kind::Renew,
+    Kind::Get,
+    Kind::Sweep,
+    Kind::Apply,
+    Kind::Commit,
+    Kind::Revert,
+];
+
+impl Kind {
+    /// As the report names it; stable.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Allocate => "allocate",
+            Kind::Release => "release",
+            Kind::Repeat => "repeat",
+            Kind::Claim => "claim",
+            Kind::Renew => "renew",
+            Kind::Get => "get",
+            Kind::Sweep => "sweep",
+            Kind::Apply => "apply",
+            Kind::Commit => "commit",
+            Kind::Revert => "revert",
+        }
+    }
+}
+
+/// One window of a run. Member names are stable.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Window {
+    /// Its end, from the beginning of the measurement.
+    pub at_seconds: f64,
+    pub seconds: f64,
+    pub answers: u64,
+    pub refused: u64,
+    pub p50_ms: f64,
+    pub p99_ms: f64,
+    pub max_ms: f64,
+    /// Addresses held at its end, and their share of all that can be held; one is full.
+    pub held: u64,
+    pub fill: f64,
+}
+
+/// What the display shows of the latest window.
+#[derive(Debug, Clone)]
+pub struct Glance {
+    pub window: Window,
+    pub answers: u64,
+    pub refused: u64,
+    pub faults: u64,
+    pub p50_ms: f64,
+    pub p99_ms: f64,
+    pub p999_ms: f64,
+    pub max_ms: f64,
+    /// Of an open loop: requests that arrived and could not be sent yet.
+    pub waiting: u64,
+}
+
+/// Counts of the world outside, at the end of a window.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Outside {
+    pub held: u64,
+    pub capacity: u64,
+    pub faults: u64,
+    pub waiting: u64,
+}
+
+/// Latencies in nanoseconds, and windows.
+pub struct Meter {
+    /// Of all windows that have ended.
+    pub latency: Histogram<u64>,
+    kinds: [Option<Histogram<u64>>; KINDS.len()],
+    window: Histogram<u64>,
+    window_refused: u64,
+    window_began: Duration,
+    window_length: Duration,
+    pub windows: Vec<Window>,
+    pub refused: u64,
+    display: Option<SyncSender<Option<Glance>>>,
+}
+
+/// An empty histogram at three digits.
+pub fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LATENCY_NANOS_MAX, 3).expect("the bounds are in order, and three digits are allowed")
+}
+
+/// Nanoseconds as milliseconds.
+pub fn milliseconds(nanos: u64) -> f64 {
+    nanos as f64 / 1e6
+}
+
+impl Meter {
+    /// A meter for a run of about this length, if it has one.
+    pub fn new(expected: Option<Duration>, display: Option<SyncSender<Option<Glance>>>) -> Self {
+        let window_length = (expected.unwrap_or(Duration::from_secs(60)) / WINDOWS).max(WINDOW_MIN);
+        Self {
+            latency: histogram(),
+            kinds: Default::default(),
+            window: histogram(),
+            window_refused: 0,
+            window_began: Duration::ZERO,
+            window_length,
+            windows: Vec::new(),
+            refused: 0,
+            display,
+        }
+    }
+
+    /// An answer.
+    pub fn record(&mut self, kind: Kind, latency: Duration, refused: bool) {
+        let nanos = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX).max(1);
+        self.window.saturating_record(nanos);
+        self.kinds[kind as usize].get_or_insert_with(histogram).saturating_record(nanos);
+        self.refused += u64::from(refused);
+        self.window_refused += u64::from(refused);
+    }
+
+    /// Is the window over? `since` the measurement began.
+    pub fn is_due(&self, since: Duration) -> bool {
+        since.saturating_sub(self.window_began) >= self.window_length
+    }
+
+    /// Ends the window.
+    pub fn end_window(&mut self, since: Duration, outside: Outside) {
+        let seconds = since.saturating_sub(self.window_began).as_secs_f64();
+        // Here and not with each answer: at a million a second that is felt. Both have the same bounds, so it cannot fail.
+        let _ = self.latency.add(&self.window);
+        let at = |quantile| milliseconds(self.window.value_at_quantile(quantile));
+        let window = Window {
+            at_seconds: since.as_secs_f64(),
+            seconds,
+            answers: self.window.len(),
+            refused: self.window_refused,
+            p50_ms: at(0.5),
+            p99_ms: at(0.99),
+            max_ms: milliseconds(self.window.max()),
+            held: outside.held,
+            fill: outside.held as f64 / outside.capacity.max(1) as f64,
+        };
+        if let Some(display) = &self.display {
+            let at = |quantile| milliseconds(self.latency.value_at_quantile(quantile));
+            let glance = Glance {
+                window: window.clone(),
+                answers: self.latency.len(),
+                refused: self.refused,
+                faults: outside.faults,
+                p50_ms: at(0.5),
+                p99_ms: at(0.99),
+                p999_ms: at(0.999),
+                max_ms: milliseconds(self.latency.max()),
+                waiting: outside.waiting,
+            };
+            // A display that is behind misses a window; the measurement does not wait for a terminal.
+            let _ = display.try_send(Some(glance));
+        }
+        self.windows.push(window);
+        self.window.reset();
+        (self.window_refused, self.window_began) = (0, since);
+    }
+
+    /// The kinds that were asked, with their latencies.
+    pub fn kinds(&self) -> impl Iterator<Item = (Kind, &Histogram<u64>)> {
+        KINDS.into_iter().filter_map(|kind| Some((kind, self.kinds[kind as usize].as_ref()?)))
+    }
+}

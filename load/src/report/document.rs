@@ -1,0 +1,109 @@
+//! Reports as a file: what was run, where and when.
+
+use std::fs::File;
+use std::io::{self, BufReader, Write};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::Report;
+
+/// Rises when a member changes its meaning.
+const FORMAT: u32 = 1;
+
+/// A file of reports. Member names are stable.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Document {
+    pub format: u32,
+    /// Program and version.
+    pub made_by: String,
+    pub made_at: String,
+    pub machine: Machine,
+    pub runs: Vec<Report>,
+}
+
+/// The machine on which it ran. Figures of two machines are not to be compared.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Machine {
+    pub processor: String,
+    pub processors: usize,
+    pub memory_bytes: u64,
+    pub kernel: String,
+}
+
+impl Document {
+    /// A document of these runs, made here and now.
+    pub fn of(runs: Vec<Report>) -> Self {
+        Self {
+            format: FORMAT,
+            made_by: concat!("allod-load ", env!("CARGO_PKG_VERSION")).to_owned(),
+            made_at: jiff::Timestamp::now().round(jiff::Unit::Second).map_or_else(|_| String::new(), |t| t.to_string()),
+            machine: Machine::here(),
+            runs,
+        }
+    }
+
+    /// Reads a file that [`Document::write`] wrote, or what `--json` printed.
+    ///
+    /// # Errors
+    /// It cannot be read, or is neither.
+    pub fn read(path: &Path) -> io::Result<Self> {
+        let named = |text: String| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {text}", path.display()));
+        let file =
+            File::open(path).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
+        let value: Value = serde_json::from_reader(BufReader::new(file)).map_err(|error| named(error.to_string()))?;
+        if value["runs"].is_array() {
+            let document: Self = serde_json::from_value(value).map_err(|error| named(error.to_string()))?;
+            if document.format > FORMAT {
+                return Err(named(format!("format {} is newer than this program's, {FORMAT}", document.format)));
+            }
+            return Ok(document);
+        }
+        let runs = if value.is_array() {
+            serde_json::from_value(value)
+        } else {
+            serde_json::from_value(value).map(|run| vec![run])
+        };
+        let runs = runs.map_err(|error| named(format!("no report of `allod-load run`: {error}")))?;
+        Ok(Self { made_at: String::new(), machine: Machine::default(), ..Self::of(runs) })
+    }
+
+    /// Writes the file.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write(&self, path: &Path) -> io::Result<()> {
+        let text = serde_json::to_string_pretty(self)?;
+        write_file(path, &text)
+    }
+}
+
+/// Writes a text that a run made; it can be made again, so it is not synced.
+///
+/// # Errors
+/// It cannot be written.
+pub fn write_file(path: &Path, text: &str) -> io::Result<()> {
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+    let mut file = File::create(path).map_err(named)?;
+    file.write_all(text.as_bytes()).and_then(|()| file.write_all(b"\n")).map_err(named)
+}
+
+impl Machine {
+    /// This one, as far as it tells.
+    pub fn here() -> Self {
+        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let after = |text: &str, name: &str| {
+            let line = text.lines().find(|line| line.starts_with(name))?;
+            Some(line.split_once(':')?.1.trim().to_owned())
+        };
+        let memory = after(&read("/proc/meminfo"), "MemTotal").unwrap_or_default();
+        let kibibytes: u64 = memory.split_whitespace().next().and_then(|count| count.parse().ok()).unwrap_or(0);
+        Self {
+            processor: after(&read("/proc/cpuinfo"), "model name").unwrap_or_default(),
+            processors: std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
+            memory_bytes: kibibytes * 1024,
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! What a run found: one object with stable member names, of which people get lines (`text`) or a page (`page`).
+
+pub mod document;
+pub mod page;
+mod plot;
+mod scale;
+mod text;
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+use crate::audit::Rule;
+use crate::audited::Audited;
+use crate::driver::{Measured, Shape};
+use crate::meter::{Window, milliseconds};
+
+/// One point of a latency distribution: this share of the answers took at most so long.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Quantile {
+    pub quantile: f64,
+    pub ms: f64,
+}
+
+/// The requests of one kind.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct KindReport {
+    pub kind: String,
+    pub answers: u64,
+    pub p50_ms: f64,
+    pub p99_ms: f64,
+    pub max_ms: f64,
+}
+
+/// A rule that was broken, in words.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct FaultExample {
+    pub rule: String,
+    pub what: String,
+}
+
+/// The figures of one run. Member names are stable: scripts read `--json`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Report {
+    pub scenario: String,
+    /// What people call this run; a page shows it.
+    #[serde(default)]
+    pub label: String,
+    /// What was driven, as `allod, embedded`.
+    #[serde(default)]
+    pub target: String,
+    pub connections: usize,
+    pub depth: usize,
+    pub networks: usize,
+    /// Of an open loop: requests that arrived in a second.
+    #[serde(default)]
+    pub arrivals_per_second: Option<f64>,
+    pub elapsed_seconds: f64,
+    /// Answers of the measured time, refusals included.
+    pub answers: u64,
+    pub per_second: f64,
+    pub p50_ms: f64,
+    #[serde(default)]
+    pub p90_ms: f64,
+    pub p99_ms: f64,
+    pub p999_ms: f64,
+    pub max_ms: f64,
+    pub bytes_per_request: f64,
+    pub bytes_per_answer: f64,
+    /// Answers that said the owner had its address before.
+    pub existed: u64,
+    pub refused: BTreeMap<String, u64>,
+    /// Answers that do not fit their request, or fit none, and requests without one.
+    pub wrong: u64,
+    pub lost: u64,
+    /// Of an open loop: requests that arrived and were never sent, because the server was too far behind.
+    #[serde(default)]
+    pub never_sent: u64,
+    /// Addresses that the client holds at the end, and those of the server's own count where it was asked.
+    pub held: u64,
+    pub held_by_server: Option<u64>,
+    pub duplicates: u64,
+    pub duplicate_examples: Vec<String>,
+    /// How often each rule of the audit was broken, and the first of them in words.
+    #[serde(default)]
+    pub faults: BTreeMap<String, u64>,
+    #[serde(default)]
+    pub fault_examples: Vec<FaultExample>,
+    /// Grants that the audit checked, and reservations of the server's listing that it compared.
+    #[serde(default)]
+    pub checked: u64,
+    #[serde(default)]
+    pub listed: Option<u64>,
+    /// Addresses that all pools together can hold, and the share of them that was held when measuring began.
+    #[serde(default)]
+    pub capacity: u64,
+    #[serde(default)]
+    pub fill_level: f64,
+    #[serde(default)]
+    pub kinds: Vec<KindReport>,
+    #[serde(default)]
+    pub windows: Vec<Window>,
+    #[serde(default)]
+    pub distribution: Vec<Quantile>,
+}
+
+impl Report {
+    /// The figures of what was measured, without an audit.
+    pub fn measured(scenario: &str, target: &str, shape: &Shape, networks: usize, measured: &Measured) -> Self {
+        let latency = &measured.meter.latency;
+        let at = |quantile| milliseconds(latency.value_at_quantile(quantile));
+        let seconds = measured.elapsed.as_secs_f64();
+        let each = |bytes: u64| bytes as f64 / measured.answers.max(1) as f64;
+        Self {
+            scenario: scenario.to_owned(),
+            label: scenario.to_owned(),
+            target: target.to_owned(),
+            connections: shape.connections,
+            depth: shape.depth,
+            networks,
+            arrivals_per_second: shape.rate.map(|rate| rate.per_second),
+            elapsed_seconds: seconds,
+            answers: measured.answers,
+            per_second: if seconds > 0.0 { measured.answers as f64 / seconds } else { 0.0 },
+            p50_ms: at(0.5),
+            p90_ms: at(0.9),
+            p99_ms: at(0.99),
+            p999_ms: at(0.999),
+            max_ms: milliseconds(latency.max()),
+            bytes_per_request: each(measured.bytes_sent),
+            bytes_per_answer: each(measured.bytes_received),
+            existed: 0,
+            refused: BTreeMap::new(),
+            wrong: measured.unexpected,
+            lost: measured.lost,
+            never_sent: measured.never_sent,
+            held: 0,
+            held_by_server: None,
+            duplicates: 0,
+            duplicate_examples: Vec::new(),
+            faults: BTreeMap::new(),
+            fault_examples: Vec::new(),
+            checked: 0,
+            listed: None,
+            capacity: 0,
+            fill_level: 0.0,
+            kinds: kinds(measured),
+            windows: measured.meter.windows.clone(),
+            distribution: distribution(latency),
+        }
+    }
+
+    /// The same with what the audit found.
+    pub fn audited(mut self, audited: &Audited) -> Self {
+        let audit = &audited.audit;
+        let faults = &audit.faults;
+        self.existed = audit.existed;
+        self.refused = audited.refused.clone();
+        self.held = audit.held();
+        self.duplicates = faults.count(Rule::NoAddressTwice);
+        let about_answers = faults.total() - self.duplicates - faults.count(Rule::CountAgrees);
+        self.wrong = about_answers.saturating_sub(self.lost);
+        self.faults = faults.counts();
+        self.checked = audit.checked;
+        self.capacity = audited.capacity;
+        for (rule, text) in faults.examples() {
+            if rule == Rule::NoAddressTwice {
+                self.duplicate_examples.push(text.to_owned());
+            }
+            self.fault_examples.push(FaultExample { rule: rule.name().to_owned(), what: text.to_owned() });
+        }
+        self
+    }
+
+    /// Did the run show that the server is wrong? Refusals are no fault: a full pool is full.
+    pub fn is_faulty(&self) -> bool {
+        self.duplicates > 0 || self.wrong > 0 || self.lost > 0 || self.faults.values().any(|count| *count > 0)
+    }
+
+    /// Prints it.
+    ///
+    /// # Errors
+    /// Standard output is closed.
+    pub fn print(&self, json: bool) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        if json {
+            return writeln!(out, "{}", serde_json::to_string(self)?);
+        }
+        out.write_all(self.text().as_bytes())
+    }
+}
+
+fn kinds(measured: &Measured) -> Vec<KindReport> {
+    let report = |(kind, latency): (crate::meter::Kind, &Histogram<u64>)| KindReport {
+        kind: kind.name().to_owned(),
+        answers: latency.len(),
+        p50_ms: milliseconds(latency.value_at_quantile(0.5)),
+        p99_ms: milliseconds(latency.value_at_quantile(0.99)),
+        max_ms: milliseconds(latency.max()),
+    };
+    measured.meter.kinds().map(report).collect()
+}
+
+/// Points at equal distances where each step to the right leaves a tenth of the answers: 0, 90, 99, 99.9 %, with nine
+/// between each, as far as there are answers to tell them apart.
+pub fn distribution(latency: &Histogram<u64>) -> Vec<Quantile> {
+    let decades = (latency.len().max(1) as f64).log10().clamp(1.0, 7.0);
+    let steps = (decades * 10.0).round() as u32;
+    let mut points: Vec<Quantile> = (0..=steps)
+        .map(|step| 1.0 - 10f64.powf(-f64::from(step) / 10.0))
+        .map(|quantile| Quantile { quantile, ms: milliseconds(latency.value_at_quantile(quantile)) })
+        .collect();
+    points.push(Quantile { quantile: 1.0, ms: milliseconds(latency.max()) });
+    points
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_distribution_ends_at_the_slowest_answer() {
+        let mut latency = crate::meter::histogram();
+        for nanos in 1..=1_000u64 {
+            latency.saturating_record(nanos * 1_000_000);
+        }
+        let points = distribution(&latency);
+        assert!(points.windows(2).all(|pair| pair[0].quantile < pair[1].quantile && pair[0].ms <= pair[1].ms));
+        assert_eq!((points[0].quantile, points.last().unwrap().quantile), (0.0, 1.0));
+        assert_eq!(points.last().unwrap().ms, milliseconds(latency.max()));
+    }
+}

@@ -1,0 +1,199 @@
+//! Deployments: each lane is one, of some instances in two networks. An apply makes a third of its instances anew; then it
+//! is committed, or, one time of four, reverted. What is let go by it is known to the address.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::{Desk, NetworkPlan, Scenario, Settings};
+use crate::audit::{Grant, Span, address};
+use crate::meter::Kind;
+use crate::names::Who;
+use crate::refusal::Refusal;
+
+/// Instances of a deployment, unless said otherwise.
+const INSTANCES_DEFAULT: usize = 6;
+/// Each instance wishes an address in so many networks.
+const NETWORKS: usize = 2;
+
+/// An instance's address in a network.
+type Place = (usize, usize);
+
+#[derive(Clone, Copy, PartialEq)]
+enum Asked {
+    Nothing,
+    Apply,
+    Commit,
+    Revert,
+}
+
+struct Lane {
+    asked: Asked,
+    current: BTreeMap<Place, Span>,
+    /// What the latest apply granted, and what that made obsolete.
+    new: BTreeMap<Place, Span>,
+    obsolete: BTreeMap<Place, Span>,
+    /// The plan that is neither committed nor reverted.
+    plan: Option<u64>,
+    round: usize,
+}
+
+/// Deployments as scopes, instances as owners.
+pub struct Deployments {
+    networks: Vec<NetworkPlan>,
+    lanes: Vec<Lane>,
+    instances: usize,
+    seed: u32,
+}
+
+impl Deployments {
+    pub fn new(settings: &Settings) -> Self {
+        let networks = NetworkPlan::several(settings, NETWORKS, "10.0.0.0/12", "lowest");
+        let lane = |_| Lane {
+            asked: Asked::Nothing,
+            current: BTreeMap::new(),
+            new: BTreeMap::new(),
+            obsolete: BTreeMap::new(),
+            plan: None,
+            round: 0,
+        };
+        let instances = settings.instances.unwrap_or(INSTANCES_DEFAULT).max(1);
+        Self { networks, lanes: (0..settings.lanes).map(lane).collect(), instances, seed: settings.seed }
+    }
+
+    fn who(&self, lane: usize, instance: usize) -> Who {
+        Who::new(lane, instance as u32, self.seed)
+    }
+
+    fn wishes(&self, number: usize) -> Value {
+        let names: Vec<Value> = self.networks.iter().map(|network| json!({"network": network.name})).collect();
+        let round = self.lanes[number].round;
+        let wish = |at: usize| {
+            let mut wish = json!({"id": self.who(number, at).name(), "networks": names});
+            if round > 0 && (at + round).is_multiple_of(3) {
+                wish["fresh"] = json!(true);
+            }
+            wish
+        };
+        (0..self.instances).map(wish).collect()
+    }
+
+    /// What an apply answered: each instance, each network.
+    fn applied(&mut self, number: usize, desk: &mut Desk<'_>, result: &Value) {
+        let mut seen = 0;
+        for instance in result["instances"].as_array().map_or(&[][..], Vec::as_slice) {
+            let Some(at) = (0..self.instances).find(|at| instance["id"] == self.who(number, *at).name()) else {
+                continue;
+            };
+            let who = self.who(number, at);
+            for wish in instance["networks"].as_array().map_or(&[][..], Vec::as_slice) {
+                let network = self.networks.iter().position(|network| wish["network"] == network.name);
+                let Some(network) = network else { continue };
+                let reservation = &wish["reservation"];
+                let kept = wish["state"] == "kept";
+                let grant = Grant {
+                    network,
+                    who,
+                    address: reservation["address"].as_str().unwrap_or_default().as_bytes(),
+                    prefix_length: None,
+                    created: !kept,
+                    // Within one apply, nothing is said about the order of its grants.
+                    generation: None,
+                    automatic: true,
+                };
+                let span = desk.audit.granted(number, &grant, desk.now);
+                let lane = &mut self.lanes[number];
+                let before = lane.current.get(&(network, at)).copied();
+                match (kept, before, span) {
+                    (true, Some(before), span) => desk.audit.repeated(network, who, before, span),
+                    (_, before, Some(span)) => {
+                        lane.new.insert((network, at), span);
+                        lane.current.insert((network, at), span);
+                        lane.obsolete.extend(before.map(|before| ((network, at), before)));
+                    }
+                    (_, _, None) => {}
+                }
+                seen += 1;
+            }
+        }
+        desk.audit.complete(seen, self.instances * self.networks.len(), "an apply answered");
+        self.lanes[number].plan = result["plan"].as_u64();
+    }
+
+    fn letting_go(&self, number: usize, places: &BTreeMap<Place, Span>, desk: &mut Desk<'_>) {
+        for ((network, at), span) in places {
+            desk.audit.letting_go(*network, self.who(number, *at), *span, desk.now);
+        }
+    }
+}
+
+impl Scenario for Deployments {
+    fn networks(&self) -> Vec<NetworkPlan> {
+        self.networks.clone()
+    }
+
+    fn request(&mut self, number: usize, desk: &mut Desk<'_>, out: &mut Vec<u8>) -> Option<Kind> {
+        let deployment = format!("load-{:08x}-{number:04}", self.seed);
+        let lane = &self.lanes[number];
+        let reverts = lane.round % 4 == 3;
+        let (asked, kind, method, params) = match lane.plan {
+            None => {
+                let params = json!({"deployment": deployment, "instances": self.wishes(number)});
+                (Asked::Apply, Kind::Apply, "deployment.apply", params)
+            }
+            Some(plan) if reverts => {
+                self.letting_go(number, &lane.new, desk);
+                (Asked::Revert, Kind::Revert, "deployment.revert", json!({"deployment": deployment, "plan": plan}))
+            }
+            Some(plan) => {
+                self.letting_go(number, &lane.obsolete, desk);
+                (Asked::Commit, Kind::Commit, "deployment.commit", json!({"deployment": deployment, "plan": plan}))
+            }
+        };
+        self.lanes[number].asked = asked;
+        let line = json!({"jsonrpc": "2.0", "id": number, "method": method, "params": params});
+        out.extend_from_slice(line.to_string().as_bytes());
+        out.push(b'\n');
+        Some(kind)
+    }
+
+    fn answer(&mut self, number: usize, desk: &mut Desk<'_>, answer: Result<&[u8], &Refusal>) {
+        let asked = std::mem::replace(&mut self.lanes[number].asked, Asked::Nothing);
+        let lane = &mut self.lanes[number];
+        let going = match asked {
+            Asked::Commit => lane.obsolete.clone(),
+            Asked::Revert => lane.new.clone(),
+            Asked::Apply | Asked::Nothing => BTreeMap::new(),
+        };
+        match answer {
+            Ok(line) => {
+                let said: Value = serde_json::from_slice(line).unwrap_or_default();
+                if asked == Asked::Apply {
+                    return self.applied(number, desk, &said["result"]);
+                }
+                let released = said["result"]["released"].as_array().map_or(&[][..], Vec::as_slice);
+                let addresses = released.iter().map(|one| one["address"].as_str());
+                let said: Vec<Option<u128>> = addresses.map(|text| address::number(text?.as_bytes())).collect();
+                let should: Vec<Span> = going.values().copied().collect();
+                desk.audit.let_go(Who::new(number, 0, 0), &should, &said);
+                if asked == Asked::Revert {
+                    // What was granted is gone, and what it had replaced is current again.
+                    let (new, obsolete) = (std::mem::take(&mut lane.new), std::mem::take(&mut lane.obsolete));
+                    lane.current.retain(|place, _| !new.contains_key(place));
+                    lane.current.extend(obsolete);
+                }
+                lane.new.clear();
+                lane.obsolete.clear();
+                (lane.plan, lane.round) = (None, lane.round + 1);
+            }
+            Err(refusal) if refusal.unknown => (0..self.instances).for_each(|at| {
+                desk.audit.fate_unknown(self.who(number, at));
+            }),
+            Err(_) => {
+                for ((network, at), span) in going {
+                    desk.audit.kept(network, self.who(number, at), span);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Addresses that lanes take and give back: what most scenarios do.
+//!
+//! Owners are `node-0007/pod-7f9c4d` (see `names`); an owner has one address and is not met again. With `hold`, a lane that
+//! keeps so many addresses releases its oldest before it asks for another; without, it keeps all.
+
+use std::collections::VecDeque;
+
+use super::{Desk, Settings};
+use crate::audit::{Grant, Span, address};
+use crate::meter::Kind;
+use crate::names::{Who, push_decimal};
+use crate::refusal::Refusal;
+use crate::scan;
+
+/// An address that a lane holds.
+#[derive(Debug, Clone, Copy)]
+pub struct Held {
+    pub network: usize,
+    pub who: Who,
+    pub span: Span,
+}
+
+/// What a lane asked last.
+enum Asked {
+    Nothing,
+    Allocate { network: usize, who: Who },
+    Release(Held),
+}
+
+struct Lane {
+    asked: Asked,
+    holds: VecDeque<Held>,
+    /// Allocations asked so far.
+    count: u32,
+}
+
+/// The lanes, and how they ask.
+pub struct Exchange {
+    /// Everything of an allocate request up to the owner, by network; the same of a release.
+    allocate: Vec<Vec<u8>>,
+    release: Vec<Vec<u8>>,
+    /// Everything behind the owner.
+    allocate_end: Vec<u8>,
+    lanes: Vec<Lane>,
+    hold: Option<usize>,
+    prefix_length: Option<u8>,
+    seed: u32,
+}
+
+impl Exchange {
+    /// Lanes that keep all they are granted, until [`Exchange::hold`] says otherwise.
+    pub fn new(settings: &Settings, networks: &[String]) -> Self {
+        let start = |method: &str, network: &String| {
+            format!(r#","method":"{method}","params":{{"network":"{network}","owner":""#).into_bytes()
+        };
+        let brief: &[u8] = if settings.brief { br#"","brief":true}}"# } else { br#""}}"# };
+        Self {
+            allocate: networks.iter().map(|network| start("ip.allocate", network)).collect(),
+            release: networks.iter().map(|network| start("ip.release", network)).collect(),
+            allocate_end: [brief, b"\n"].concat(),
+            lanes: (0..settings.lanes)
+                .map(|_| Lane { asked: Asked::Nothing, holds: VecDeque::new(), count: 0 })
+                .collect(),
+            hold: None,
+            prefix_length: None,
+            seed: settings.seed,
+        }
+    }
+
+    /// Each allocation has this too: `"wait_seconds":3`.
+    pub fn with_member(mut self, member: &str) -> Self {
+        // Behind the quote that ends the owner.
+        let end = self.allocate_end.split_off(1);
+        self.allocate_end.push(b',');
+        self.allocate_end.extend_from_slice(member.as_bytes());
+        self.allocate_end.extend_from_slice(&end);
+        self
+    }
+
+    /// Blocks of this size.
+    pub fn with_blocks(mut self, prefix_length: u8) -> Self {
+        self.prefix_length = Some(prefix_length);
+        self.with_member(&format!(r#""prefix_length":{prefix_length}"#))
+    }
+
+    /// From now on lanes keep so many addresses and exchange them; what they were granted before stays.
+    pub fn hold(&mut self, hold: Option<usize>) {
+        self.hold = hold;
+    }
+
+    /// What the lane holds and would release, the oldest first.
+    pub fn holds(&self, lane: usize) -> &VecDeque<Held> {
+        &self.lanes[lane].holds
+    }
+
+    /// Allocations that the lane has asked so far.
+    pub fn count(&self, lane: usize) -> usize {
+        self.lanes[lane].count as usize
+    }
+
+    /// Releases the lane's oldest address if it has enough of them, else allocates in this network.
+    pub fn next(&mut self, lane: usize, network: usize, desk: &mut Desk<'_>, out: &mut Vec<u8>) -> Kind {
+        let has_enough = self.hold.is_some_and(|hold| self.lanes[lane].holds.len() >= hold);
+        if has_enough && let Some(kind) = self.release(lane, desk, out) {
+            return kind;
+        }
+        self.allocate(lane, network, out)
+    }
+
+    /// Asks for an address for an owner that is new.
+    pub fn allocate(&mut self, number: usize, network: usize, out: &mut Vec<u8>) -> Kind {
+        let lane = &mut self.lanes[number];
+        let who = Who::new(number, lane.count, self.seed);
+        lane.count += 1;
+        push_request(out, number, &self.allocate[network], who, &self.allocate_end);
+        lane.asked = Asked::Allocate { network, who };
+        Kind::Allocate
+    }
+
+    /// Gives the lane's oldest address back, if it has one.
+    pub fn release(&mut self, number: usize, desk: &mut Desk<'_>, out: &mut Vec<u8>) -> Option<Kind> {
+        let lane = &mut self.lanes[number];
+        let held = lane.holds.pop_front()?;
+        desk.audit.letting_go(held.network, held.who, held.span, desk.now);
+        push_request(out, number, &self.release[held.network], held.who, b"\"}}\n");
+        lane.asked = Asked::Release(held);
+        Some(Kind::Release)
+    }
+
+    /// Takes the answer to what the lane asked last.
+    pub fn answer(&mut self, number: usize, desk: &mut Desk<'_>, answer: Result<&[u8], &Refusal>) {
+        let lane = &mut self.lanes[number];
+        match (std::mem::replace(&mut lane.asked, Asked::Nothing), answer) {
+            (Asked::Allocate { network, who }, Ok(line)) => {
+                let grant = grant(network, who, line, self.prefix_length);
+                let span = desk.audit.granted(number, &grant, desk.now);
+                if let (Some(span), true) = (span, self.hold.is_some()) {
+                    lane.holds.push_back(Held { network, who, span });
+                }
+            }
+            (Asked::Release(held), Ok(line)) => {
+                desk.audit.let_go(held.who, &[held.span], &released(line));
+            }
+            (Asked::Release(held), Err(refusal)) if refusal.unknown => desk.audit.fate_unknown(held.who),
+            (Asked::Release(held), Err(_)) => {
+                // Refused: it is still ours, and tried again when its turn comes.
+                desk.audit.kept(held.network, held.who, held.span);
+                lane.holds.push_back(held);
+            }
+            (Asked::Allocate { who, .. }, Err(refusal)) if refusal.unknown => desk.audit.fate_unknown(who),
+            (Asked::Allocate { .. } | Asked::Nothing, _) => {}
+        }
+    }
+}
+
+/// What the line of a grant says; an address that is not there is judged as one that is none.
+pub fn grant(network: usize, who: Who, line: &[u8], prefix_length: Option<u8>) -> Grant<'_> {
+    Grant {
+        network,
+        who,
+        address: scan::address(line).unwrap_or_default(),
+        prefix_length,
+        created: scan::created(line),
+        generation: scan::generation(line),
+        automatic: true,
+    }
+}
+
+/// The addresses that a release says it let go: one, or none.
+pub fn released(line: &[u8]) -> Vec<Option<u128>> {
+    scan::released(line).map(address::number).into_iter().collect()
+}
+
+/// One request line. By hand: at a million a second a formatter is a tenth of the client's time.
+pub fn push_request(out: &mut Vec<u8>, lane: usize, middle: &[u8], who: Who, end: &[u8]) {
+    out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
+    push_decimal(out, lane as u64);
+    out.extend_from_slice(middle);
+    who.push(out);
+    out.extend_from_slice(end);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::audit::{Auditor, Ground, Rule};
+
+    fn auditor() -> Auditor {
+        let mut audit = Auditor::new(10, 1);
+        let pool = serde_json::json!({"range": "10.0.0.0/8", "kind": "dynamic"});
+        let network = serde_json::json!({"subnets": [{"cidr": "10.0.0.0/8", "pools": [pool]}]});
+        audit.add("load-00", Ground::read(&network), Duration::ZERO, false);
+        audit
+    }
+
+    #[test]
+    fn a_lane_with_enough_releases_its_oldest_and_a_wrong_answer_is_noticed() {
+        let settings = Settings { lanes: 10, brief: true, ..Settings::default() };
+        let mut exchange = Exchange::new(&settings, &["load-00".to_owned()]);
+        exchange.hold(Some(1));
+        let mut audit = auditor();
+        let mut desk = Desk { audit: &mut audit, now: Duration::ZERO };
+        let ask = |exchange: &mut Exchange, desk: &mut Desk<'_>| -> serde_json::Value {
+            let mut line = Vec::new();
+            exchange.next(3, 0, desk, &mut line);
+            assert_eq!(line.pop(), Some(b'\n'));
+            serde_json::from_slice(&line).unwrap()
+        };
+        let granted = ask(&mut exchange, &mut desk);
+        assert_eq!((&granted["id"], &granted["params"]["brief"]), (&3.into(), &true.into()));
+        exchange.answer(3, &mut desk, Ok(br#"{"id":3,"result":{"address":"10.0.0.9","created":true,"generation":1}}"#));
+        let released = ask(&mut exchange, &mut desk);
+        assert_eq!(
+            (&released["method"], &released["params"]["owner"]),
+            (&"ip.release".into(), &granted["params"]["owner"])
+        );
+        assert_eq!(desk.audit.held(), 0);
+        exchange.answer(3, &mut desk, Ok(br#"{"id":3,"result":{"released":["10.0.0.2"]}}"#));
+        assert_eq!(audit.faults.count(Rule::ReleasesWhatWasHeld), 1);
+    }
+
+    #[test]
+    fn members_stand_behind_the_owner() {
+        for brief in [false, true] {
+            let settings = Settings { lanes: 1, brief, ..Settings::default() };
+            let mut exchange =
+                Exchange::new(&settings, &["load-00".to_owned()]).with_blocks(28).with_member(r#""note":"x""#);
+            let mut line = Vec::new();
+            exchange.allocate(0, 0, &mut line);
+            let request: serde_json::Value = serde_json::from_slice(&line).unwrap();
+            assert_eq!((&request["params"]["prefix_length"], &request["params"]["note"]), (&28.into(), &"x".into()));
+            assert_eq!(request["params"].get("brief").is_some(), brief);
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! One hot network: nine of ten requests go to one of many. Do its neighbours still get their turn?
+
+use super::churn::Churn;
+use super::{Desk, NetworkPlan, Scenario, Settings};
+use crate::arrivals::Chance;
+use crate::meter::Kind;
+use crate::refusal::Refusal;
+
+/// Networks, unless said otherwise.
+const NETWORKS: usize = 64;
+/// Requests of a hundred that go to the first of them.
+const HOT: u64 = 90;
+
+/// Lanes draw the network of each allocation.
+pub struct HotNetwork {
+    churn: Churn,
+    chance: Chance,
+    networks: u64,
+    measuring: bool,
+}
+
+impl HotNetwork {
+    pub fn new(settings: &Settings) -> Self {
+        let churn = Churn::with(settings, NETWORKS, "10.0.0.0/20", 0.5);
+        let networks = churn.networks().len() as u64;
+        Self { churn, chance: Chance::new(settings.seed), networks, measuring: false }
+    }
+}
+
+impl Scenario for HotNetwork {
+    fn networks(&self) -> Vec<NetworkPlan> {
+        self.churn.networks()
+    }
+
+    fn prefill(&self, capacity: u64) -> u64 {
+        self.churn.prefill(capacity)
+    }
+
+    fn begin(&mut self) {
+        self.churn.begin();
+        self.measuring = true;
+    }
+
+    fn request(&mut self, lane: usize, desk: &mut Desk<'_>, out: &mut Vec<u8>) -> Option<Kind> {
+        let network = match self.chance.below(100) {
+            // What comes before measuring fills all networks alike.
+            _ if !self.measuring => self.churn.in_turn(lane),
+            drawn if drawn < HOT => 0,
+            _ => self.chance.below(self.networks) as usize,
+        };
+        Some(self.churn.ask(lane, network, desk, out))
+    }
+
+    fn answer(&mut self, lane: usize, desk: &mut Desk<'_>, answer: Result<&[u8], &Refusal>) {
+        self.churn.answer(lane, desk, answer);
+    }
+}

@@ -1,0 +1,209 @@
+//! Each rule of the audit: a server that breaks it is caught, by its name; one that breaks none is not.
+
+use std::collections::HashMap;
+
+use serde_json::{Value, json};
+
+use crate::liar::Liar;
+
+const FILL: &[&str] = &["run", "fill", "--requests", "200", "--brief"];
+const CHURN: &[&str] = &["run", "churn", "--cidr", "10.0.0.0/24", "--fill-level", "0.3", "--requests", "200"];
+
+/// Changes the answer to the `nth` success of a method that `applies`; the function gets what was answered to all before.
+fn once(
+    method: &'static str,
+    nth: usize,
+    change: impl Fn(&mut Value, &[Value]) + Send + 'static,
+) -> impl FnMut(&Value, Value) -> Vec<Value> + Send + 'static {
+    let mut before: Vec<Value> = Vec::new();
+    move |request, mut answer| {
+        if request["method"] == method && answer.get("result").is_some() {
+            if before.len() == nth {
+                change(&mut answer["result"], &before);
+            }
+            before.push(answer["result"].clone());
+        }
+        vec![answer]
+    }
+}
+
+/// The rule is among those that were broken.
+#[track_caller]
+fn assert_caught(rule: &str, liar: &Liar, words: &[&str]) -> HashMap<String, u64> {
+    let faults = liar.found_by(words);
+    assert!(faults.contains_key(rule), "{rule} is not among {faults:?}");
+    faults
+}
+
+#[test]
+fn a_server_that_tells_the_truth_breaks_no_rule() {
+    let liar = Liar::who(|_, answer| vec![answer]);
+    assert_eq!(liar.found_by(FILL), HashMap::new());
+    assert_eq!(liar.found_by(FILL), HashMap::new(), "on a network that is there and holds something");
+}
+
+#[test]
+fn an_address_that_is_handed_out_twice_is_caught() {
+    let liar = Liar::who(once("ip.allocate", 100, |result, before| result["address"] = before[3]["address"].clone()));
+    assert_caught("no_address_twice", &liar, FILL);
+}
+
+#[test]
+fn an_address_inside_a_held_block_is_caught() {
+    // The lanes hold blocks and single addresses; one of these lies in one of those.
+    let mut block = None;
+    let mut lied = false;
+    let liar = Liar::who(move |request, mut answer| {
+        let is_block = request["params"]["prefix_length"] == 28;
+        if request["method"] == "ip.allocate" && answer.get("result").is_some() {
+            let first: std::net::Ipv4Addr = answer["result"]["address"].as_str().unwrap().parse().unwrap();
+            match block {
+                None if is_block => block = Some(u32::from(first)),
+                Some(first) if !is_block && !lied => {
+                    lied = true;
+                    answer["result"]["address"] = json!(std::net::Ipv4Addr::from(first + 5));
+                }
+                _ => {}
+            }
+        }
+        vec![answer]
+    });
+    assert_caught("no_address_twice", &liar, &["run", "blocks", "--requests", "100", "--hold", "100"]);
+}
+
+#[test]
+fn another_address_for_the_same_owner_is_caught() {
+    let storm = ["run", "restart-storm", "--owners", "100"];
+    let liar = Liar::who(once("ip.allocate", 150, |result, _| result["address"] = json!("10.0.77.77")));
+    assert_caught("same_slot_same_address", &liar, &storm);
+    let shows_another = |result: &mut Value, _: &[Value]| result["reservation"]["owner"] = json!("somebody/else");
+    let mixed = ["run", "mixed", "--networks", "2", "--prefill", "10", "--requests", "300"];
+    assert_caught("same_slot_same_address", &Liar::who(once("ip.get", 5, shows_another)), &mixed);
+}
+
+#[test]
+fn an_address_that_comes_back_before_its_cooldown_is_over_is_caught() {
+    let mut released: Option<Value> = None;
+    let mut lied = false;
+    let liar = Liar::who(move |request, mut answer| {
+        match request["method"].as_str() {
+            Some("ip.release") if released.is_none() => released = answer["result"]["released"].get(0).cloned(),
+            Some("ip.allocate") if !lied && answer.get("result").is_some() => {
+                if let Some(address) = &released {
+                    answer["result"]["address"] = address.clone();
+                    lied = true;
+                }
+            }
+            _ => {}
+        }
+        vec![answer]
+    });
+    let faults = assert_caught("cooldown", &liar, &[CHURN, &["--cooldown", "3600"]].concat());
+    assert!(!faults.contains_key("no_address_twice"), "it was let go, so nobody held it: {faults:?}");
+}
+
+#[test]
+fn an_address_that_nobody_may_get_is_caught() {
+    for (address, why) in [
+        ("10.0.0.1", "the gateway"),
+        ("10.0.0.5", "a reserved range"),
+        ("10.0.0.0", "the network address"),
+        ("192.0.2.7", "outside every subnet"),
+    ] {
+        let liar = Liar::who(once("ip.allocate", 50, move |result, _| result["address"] = json!(address)));
+        let faults = liar.found_by(FILL);
+        assert!(faults.contains_key("inside_pools"), "{why}: {faults:?}");
+    }
+}
+
+#[test]
+fn what_was_not_asked_for_is_caught() {
+    let sweep = ["run", "claim-and-sweep", "--requests", "200"];
+    let other = |result: &mut Value, _: &[Value]| result["address"] = json!("10.9.9.9");
+    assert_caught("as_asked", &Liar::who(once("ip.claim", 20, other)), &sweep);
+    let no_block = |result: &mut Value, _: &[Value]| result["address"] = json!("10.0.9.9");
+    assert_caught("as_asked", &Liar::who(once("ip.allocate", 20, no_block)), &["run", "blocks", "--requests", "100"]);
+    let fewer = |result: &mut Value, _: &[Value]| drop(result["instances"].as_array_mut().unwrap().pop());
+    let deployments = ["run", "deployments", "--requests", "40"];
+    assert_caught("as_asked", &Liar::who(once("deployment.apply", 5, fewer)), &deployments);
+}
+
+#[test]
+fn a_release_that_lets_go_something_else_is_caught() {
+    for released in [json!([]), json!(["10.0.0.77"])] {
+        let change = move |result: &mut Value, _: &[Value]| result["released"] = released.clone();
+        assert_caught("releases_what_was_held", &Liar::who(once("ip.release", 10, change)), CHURN);
+    }
+    let sweep = ["run", "claim-and-sweep", "--requests", "200"];
+    let forgets = |request: &Value, mut answer: Value| {
+        if request["method"] == "claimant.sweep" && answer["result"]["released"].get(0).is_some() {
+            answer["result"]["released"].as_array_mut().unwrap().pop();
+        }
+        vec![answer]
+    };
+    assert_caught("releases_what_was_held", &Liar::who(forgets), &sweep);
+    let commit = once("deployment.commit", 7, |result, _| {
+        result["released"] = json!([{"network": "load-00", "address": "10.0.0.99"}])
+    });
+    assert_caught("releases_what_was_held", &Liar::who(commit), &["run", "deployments", "--requests", "60"]);
+}
+
+#[test]
+fn a_generation_that_does_not_rise_is_caught() {
+    let liar =
+        Liar::who(once("ip.allocate", 100, |result, before| result["generation"] = before[0]["generation"].clone()));
+    assert_caught("generations_rise", &liar, FILL);
+}
+
+#[test]
+fn a_refusal_of_what_is_right_is_caught_and_one_for_want_of_room_is_none() {
+    let mut answered = 0;
+    let liar = Liar::who(move |request, mut answer| {
+        answered += usize::from(request["method"] == "ip.allocate");
+        if answered == 50 && request["method"] == "ip.allocate" {
+            let error = json!({"code": -32603, "message": "a bug", "data": {"kind": "internal", "retry": "later"}});
+            answer = json!({"jsonrpc": "2.0", "id": answer["id"], "error": error});
+        }
+        vec![answer]
+    });
+    assert_caught("refuses_nothing_right", &liar, FILL);
+    let honest = Liar::who(|_, answer| vec![answer]);
+    let full = ["run", "fill", "--cidr", "10.0.0.0/26", "--requests", "200"];
+    assert_eq!(honest.found_by(&full), HashMap::new());
+}
+
+#[test]
+fn an_answer_that_comes_twice_or_never_is_caught() {
+    for times in [2, 0] {
+        let mut answered = 0;
+        let liar = Liar::who(move |request, answer| {
+            answered += usize::from(request["method"] == "ip.allocate");
+            let is_it = answered == 50 && request["method"] == "ip.allocate";
+            vec![answer; if is_it { times } else { 1 }]
+        });
+        assert_caught("answers_once", &liar, FILL);
+    }
+}
+
+#[test]
+fn a_listing_that_differs_is_caught() {
+    let without = |result: &mut Value, _: &[Value]| drop(result["reservations"].as_array_mut().unwrap().pop());
+    assert_caught("listing_agrees", &Liar::who(once("ip.list", 0, without)), FILL);
+    let other_owner =
+        |result: &mut Value, _: &[Value]| result["reservations"][0]["owner"] = json!("node-0000/pod-abcdef");
+    assert_caught("listing_agrees", &Liar::who(once("ip.list", 0, other_owner)), FILL);
+    let one_more = |result: &mut Value, _: &[Value]| {
+        let mut more = result["reservations"][0].clone();
+        more["address"] = json!("10.200.0.1");
+        result["reservations"].as_array_mut().unwrap().push(more);
+    };
+    assert_caught("listing_agrees", &Liar::who(once("ip.list", 0, one_more)), FILL);
+}
+
+#[test]
+fn a_count_that_differs_is_caught() {
+    // The first is asked before the run.
+    let liar = Liar::who(once("network.usage", 1, |result, _| result["held"] = json!("199")));
+    let faults = assert_caught("count_agrees", &liar, FILL);
+    assert_eq!(faults.len(), 1, "{faults:?}");
+}

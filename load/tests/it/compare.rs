@@ -1,0 +1,64 @@
+//! allod beside others: each subject hands out addresses, and its ratio is told.
+
+use serde_json::Value;
+
+use crate::program::{is_there, load, said, skipped};
+
+const SMALL: &[&str] =
+    &["--seconds", "0.4", "--rounds", "1", "--connections", "2", "--depth", "4", "--pool", "18", "--json"];
+
+/// The rows of a comparison with this, without the first, which is allod.
+fn rows(rival: &str, more: &[&str]) -> Vec<Value> {
+    let output = load().args(["compare", "--with", rival]).args(SMALL).args(more).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let mut comparison: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(comparison["not_measured"], serde_json::json!([]), "{comparison}");
+    let rows: Vec<Value> = serde_json::from_value(comparison["rows"].take()).unwrap();
+    assert_eq!((&rows[0]["subject"], &rows[0]["allod_is_times"]), (&"allod, embedded".into(), &1.0.into()));
+    for row in &rows {
+        let (rate, ratio) = (row["per_second"].as_f64().unwrap(), row["allod_is_times"].as_f64().unwrap());
+        assert!(rate > 0.0 && (rows[0]["per_second"].as_f64().unwrap() / rate - ratio).abs() < 1e-6 * ratio, "{row}");
+        assert_eq!(row["duplicates"], 0, "{row}");
+    }
+    rows[1..].to_vec()
+}
+
+#[test]
+fn redis_scripts_hand_out_addresses_and_none_twice() {
+    if !is_there("redis-server") {
+        return skipped("there is no redis-server");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (file, page) = (directory.path().join("compared.json"), directory.path().join("compared.html"));
+    let more = ["--appendfsync", "off", "--save", file.to_str().unwrap(), "--page", page.to_str().unwrap()];
+    let subjects: Vec<String> = rows("redis", &more).iter().map(|row| row["subject"].to_string()).collect();
+    for subject in ["allod, redis", "bitmap", "sorted set", "free list"] {
+        assert!(subjects.iter().any(|name| name.contains(subject)), "{subject}: {subjects:?}");
+    }
+    let saved: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    assert_eq!(saved["runs"].as_array().unwrap().len(), 5);
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(subjects.iter().all(|subject| page.contains(subject.trim_matches('"'))), "{subjects:?}");
+}
+
+#[test]
+fn postgresql_hands_out_addresses_by_skipping_what_is_locked() {
+    if !is_there("pgbench") {
+        return skipped("there is no PostgreSQL with pgbench");
+    }
+    let rows = rows("postgres", &[]);
+    assert_eq!(rows.len(), 1);
+    let (p50, p99) = (rows[0]["p50_ms"].as_f64().unwrap(), rows[0]["p99_ms"].as_f64().unwrap());
+    assert!(p50 > 0.0 && p50 <= p99, "{rows:?}");
+}
+
+#[test]
+fn what_is_not_installed_is_named_and_not_measured() {
+    // Only its own directory, where `allod` is.
+    let output = load().args(["compare", "--with", "redis,kea"]).args(SMALL).env("PATH", "").output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let comparison: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let named = comparison["not_measured"].to_string();
+    assert!(named.contains("there is no redis-server") && named.contains("kea"), "{named}");
+    assert_eq!(comparison["rows"].as_array().unwrap().len(), 1);
+}

@@ -1,0 +1,85 @@
+//! A server that lies: between the load and a real server, it hands on what is asked, and changes what is answered.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use serde_json::Value;
+
+use crate::program::{Server, report};
+
+/// What becomes of an answer: the request, the true answer, and what is answered in its place.
+type Lie = Box<dyn FnMut(&Value, Value) -> Vec<Value> + Send>;
+
+/// The liar, and the server behind it.
+pub struct Liar {
+    pub address: SocketAddr,
+    _server: Server,
+}
+
+impl Liar {
+    /// A server that answers what this function makes of the truth.
+    pub fn who(lie: impl FnMut(&Value, Value) -> Vec<Value> + Send + 'static) -> Self {
+        let server = Server::start();
+        let behind = server.address;
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let lie: Arc<Mutex<Lie>> = Arc::new(Mutex::new(Box::new(lie)));
+        // Ends with the process of the test.
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let (lie, server) = (Arc::clone(&lie), TcpStream::connect(behind).unwrap());
+                hand_on(&client.unwrap(), &server, lie);
+            }
+        });
+        Self { address, _server: server }
+    }
+
+    /// Runs a scenario against it; which rules it was found to break, and how often.
+    #[track_caller]
+    pub fn found_by(&self, words: &[&str]) -> HashMap<String, u64> {
+        let server = self.address.to_string();
+        let shape = ["--connections", "2", "--depth", "2", "--patience", "3", "--server", &server];
+        let (code, report) = report(&[words, &shape].concat());
+        let faults: HashMap<String, u64> = serde_json::from_value(report["faults"].clone()).unwrap();
+        assert_eq!(code, i32::from(!faults.is_empty()), "the exit code tells of faults: {report}");
+        assert_eq!(faults.is_empty(), report["fault_examples"].as_array().unwrap().is_empty(), "{report}");
+        faults
+    }
+}
+
+fn hand_on(client: &TcpStream, server: &TcpStream, lie: Arc<Mutex<Lie>>) {
+    for stream in [client, server] {
+        stream.set_nodelay(true).unwrap();
+    }
+    let asked = Arc::new(Mutex::new(HashMap::new()));
+    let (from_client, mut to_server) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+    let noted = Arc::clone(&asked);
+    thread::spawn(move || {
+        for line in BufReader::new(from_client).lines() {
+            let Ok(line) = line else { break };
+            let request: Value = serde_json::from_str(&line).unwrap();
+            noted.lock().unwrap().insert(request["id"].to_string(), request);
+            if to_server.write_all(format!("{line}\n").as_bytes()).is_err() {
+                break;
+            }
+        }
+        // The load has gone; so does its connection behind the liar.
+        let _ = to_server.shutdown(Shutdown::Write);
+    });
+    let (mut to_client, from_server) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+    thread::spawn(move || {
+        for line in BufReader::new(from_server).lines() {
+            let Ok(line) = line else { break };
+            let answer: Value = serde_json::from_str(&line).unwrap();
+            let request = asked.lock().unwrap().remove(&answer["id"].to_string()).unwrap_or_default();
+            let answers = lie.lock().unwrap()(&request, answer);
+            let lines: String = answers.iter().map(|answer| format!("{answer}\n")).collect();
+            if to_client.write_all(lines.as_bytes()).is_err() {
+                break;
+            }
+        }
+    });
+}

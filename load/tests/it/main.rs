@@ -1,0 +1,14 @@
+//! `allod-load` as people run it: the program itself, against real servers, and against one that lies.
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a failed unwrap is how a test fails; tests wait on real processes and files"
+)]
+
+mod auditor;
+mod compare;
+mod liar;
+mod live;
+mod page;
+mod program;
+mod scenarios;

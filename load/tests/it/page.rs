@@ -1,0 +1,170 @@
+//! The page of a report, as a browser shows it.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::program::{is_there, load, said, skipped};
+
+/// Longest wait for a browser.
+const BROWSER_MAX: Duration = Duration::from_secs(120);
+
+/// Measures what is drawn, and leaves it in an element that `--dump-dom` prints.
+const MEASURE: &str = r#"<script>
+addEventListener("load", () => {
+  const sticksOut = [];
+  for (const svg of document.querySelectorAll("section > svg")) {
+    const frame = svg.getBoundingClientRect();
+    for (const text of svg.querySelectorAll("text, polyline, circle")) {
+      const box = text.getBoundingClientRect();
+      if (box.left < frame.left - 1 || box.right > frame.right + 1 || box.top < frame.top - 1 || box.bottom > frame.bottom + 1)
+        sticksOut.push(text.outerHTML);
+    }
+  }
+  const lines = [...document.querySelectorAll("section > svg polyline")];
+  const drawn = lines.filter((line) => line.getBoundingClientRect().width > 10);
+  const found = {
+    sticksOut, plots: [...document.querySelectorAll("section h2")].map((title) => title.textContent),
+    lines: lines.length, drawn: drawn.length, colours: [...new Set(lines.map((line) => getComputedStyle(line).stroke))].length,
+    background: getComputedStyle(document.body).backgroundColor, rows: document.querySelectorAll("table tr").length,
+    wider: document.documentElement.scrollWidth - document.documentElement.clientWidth,
+    loaded: performance.getEntriesByType("resource").map((entry) => entry.name),
+    verdict: document.querySelector(".verdict").textContent,
+  };
+  const out = document.createElement("pre");
+  out.id = "found";
+  out.textContent = "FOUND" + btoa(JSON.stringify(found)) + "END";
+  document.body.append(out);
+});
+</script>"#;
+
+/// Opens a file headless; what the browser wrote to its standard output.
+fn browse(browser: &str, directory: &Path, page: &Path, words: &[&str]) -> String {
+    let out = directory.join("browser-out");
+    let mut child = Command::new(browser)
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"])
+        .arg(format!("--user-data-dir={}", directory.join("profile").display()))
+        .args(words)
+        .arg(format!("file://{}", page.display()))
+        .stdin(Stdio::null())
+        .stdout(fs::File::create(&out).unwrap())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let begun = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if begun.elapsed() > BROWSER_MAX {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            panic!("{browser} did not end");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    fs::read_to_string(out).unwrap()
+}
+
+/// What the page looks like in a window of this size.
+fn look(browser: &str, directory: &Path, page: &Path, words: &[&str]) -> Value {
+    let measured = directory.join("measured.html");
+    let text = fs::read_to_string(page).unwrap();
+    fs::write(&measured, text.replace("</body>", &format!("{MEASURE}</body>"))).unwrap();
+    let dom = browse(browser, directory, &measured, &[words, &["--dump-dom"]].concat());
+    let found =
+        dom.rsplit_once("FOUND").and_then(|(_, rest)| rest.split_once("END")).unwrap_or_else(|| panic!("{dom}")).0;
+    let json =
+        Command::new("base64").arg("-d").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().and_then(|mut child| {
+            std::io::Write::write_all(&mut child.stdin.take().unwrap(), found.as_bytes())?;
+            child.wait_with_output()
+        });
+    serde_json::from_slice(&json.unwrap().stdout).unwrap()
+}
+
+#[test]
+fn a_browser_shows_the_page_of_several_runs_in_light_and_dark_and_loads_nothing() {
+    let Some(browser) = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|name| is_there(name))
+    else {
+        return skipped("there is no chromium");
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let (levels, fill, page) = (at("levels.json"), at("fill.json"), at("page.html"));
+    let small =
+        ["--start", "memory", "--connections", "2", "--depth", "8", "--cidr", "10.0.0.0/22", "--quiet", "--save"];
+    let churn = ["run", "churn", "--fill-level", "0.2,0.9", "--requests", "20000"];
+    // A label that is more than a page should take for its own.
+    let filled = ["run", "fill", "--requests", "1100", "--rate", "3000", "--label", "to the <brim> & over"];
+    for (run, file) in [(&churn[..], &levels), (&filled[..], &fill)] {
+        let output = load().args(run).args(small).arg(file).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    }
+    let output = load().arg("report").args([&levels, &fill]).arg("-o").arg(&page).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+
+    let light = look(browser, directory.path(), &page, &["--window-size=1280,1600"]);
+    let dark = ["--window-size=420,900", "--blink-settings=preferredColorScheme=0"];
+    let dark = look(browser, directory.path(), &page, &dark);
+    for found in [&light, &dark] {
+        assert_eq!(found["sticksOut"].as_array().unwrap().len(), 0, "{found}");
+        assert_eq!(found["loaded"].as_array().unwrap().len(), 0, "{found}");
+        assert_eq!((&found["wider"], &found["lines"]), (&0.into(), &found["drawn"]), "{found}");
+        let plots: Vec<&str> = found["plots"].as_array().unwrap().iter().map(|title| title.as_str().unwrap()).collect();
+        for plot in ["Throughput over time", "Latency over time", "Latency distribution", "Cost against fill level"] {
+            assert!(plots.iter().any(|title| title.starts_with(plot)), "{plot}: {found}");
+        }
+        assert_eq!(found["colours"], 3, "a colour for each run: {found}");
+        assert!(found["verdict"].as_str().unwrap().starts_with("No rule was broken"), "{found}");
+    }
+    assert_ne!(light["background"], dark["background"]);
+    let text = fs::read_to_string(&page).unwrap();
+    assert!(text.contains("to the &lt;brim&gt; &amp; over") && !text.contains("<brim>"));
+    assert!(!text.contains("<script") && !text.contains("http:") && !text.contains("https:"), "a page of its own");
+
+    let picture = at("page.png");
+    browse(
+        browser,
+        directory.path(),
+        &page,
+        &["--window-size=1280,1600", &format!("--screenshot={}", picture.display())],
+    );
+    assert_eq!(&fs::read(&picture).unwrap()[1..4], b"PNG");
+}
+
+#[test]
+fn a_page_of_a_server_that_lied_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, page) = (directory.path().join("run.json"), directory.path().join("page.html"));
+    let words =
+        ["run", "fill", "--start", "memory", "--requests", "50", "--connections", "1", "--depth", "1", "--quiet"];
+    let output = load().args(words).arg("--json").output().unwrap();
+    let mut report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    report["faults"] = serde_json::json!({"no_address_twice": 3});
+    report["duplicates"] = 3.into();
+    report["fault_examples"] = serde_json::json!([{"rule": "no_address_twice", "what": "10.0.0.9 of <somebody>"}]);
+    fs::write(&file, report.to_string()).unwrap();
+    let output = load().arg("report").arg(&file).arg("-o").arg(&page).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "what `--json` printed is read too: {}", said(&output));
+    let text = fs::read_to_string(&page).unwrap();
+    for shown in ["The server broke its rules", "no_address_twice", "3 times", "10.0.0.9 of &lt;somebody&gt;"] {
+        assert!(text.contains(shown), "{shown}");
+    }
+}
+
+#[test]
+fn a_file_that_is_no_report_is_refused_by_its_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("other.json");
+    for text in [
+        "{",
+        "{}",
+        "[1]",
+        r#"{"format": 99, "runs": [], "made_by": "", "made_at": "", "machine": {"processor": "", "processors": 1, "memory_bytes": 1, "kernel": ""}}"#,
+    ] {
+        fs::write(&file, text).unwrap();
+        let output = load().arg("report").arg(&file).args(["-o", "/dev/null"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{text}: {}", said(&output));
+        assert!(said(&output).contains("other.json"), "{}", said(&output));
+    }
+}

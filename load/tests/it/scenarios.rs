@@ -1,0 +1,128 @@
+//! Every scenario runs against a real server, closed and open, and finds nothing wrong; what is started is ended.
+
+use serde_json::Value;
+
+use crate::program::{Server, is_there, load, report, said, skipped};
+
+const SMALL: &[&str] = &["--connections", "2", "--depth", "4"];
+
+/// A run that has to be in order.
+#[track_caller]
+fn sound(words: &[&str]) -> Value {
+    let (code, report) = report(words);
+    assert_eq!((code, report["faults"].as_object().unwrap().len()), (0, 0), "{words:?}: {report}");
+    assert!(report["answers"].as_u64().unwrap() > 0, "{words:?}: {report}");
+    report
+}
+
+#[test]
+fn every_scenario_finds_a_right_server_right() {
+    for scenario in [
+        &["mixed", "--networks", "3", "--cidr", "10.0.0.0/24"][..],
+        &["fill", "--networks", "2"],
+        &["churn", "--cidr", "10.0.0.0/24", "--fill-level", "0.9"],
+        &["contended", "--cidr", "10.0.0.0/24"],
+        &["claim-and-sweep"],
+        &["deployments"],
+        &["blocks"],
+        &["ipv6"],
+        &["many-networks", "--networks", "20"],
+        &["hot-network", "--networks", "5", "--cidr", "10.0.0.0/24"],
+        &["restart-storm", "--owners", "100"],
+    ] {
+        let server = Server::start();
+        let address = server.address.to_string();
+        let words = [&["run"], scenario, SMALL, &["--server", &address, "--requests", "300"]].concat();
+        let report = sound(&words);
+        assert_eq!(report["scenario"], scenario[0]);
+        assert_eq!(report["held_by_server"], report["held"], "{words:?}: {report}");
+        assert!(report["listed"].as_u64().unwrap() > 0, "{words:?}: {report}");
+    }
+}
+
+#[test]
+fn in_an_open_loop_everybody_who_arrives_is_counted_from_their_arrival() {
+    let server = Server::start();
+    let address = server.address.to_string();
+    // Two lanes and thirty thousand a second: most wait for a lane. Their latency is that of the queue, not of an answer.
+    let open = ["run", "fill", "--connections", "1", "--depth", "2", "--server", &address, "--requests", "2000"];
+    let report = sound(&[&open[..], &["--rate", "30000", "--arrivals", "even"]].concat());
+    assert_eq!((&report["answers"], &report["never_sent"]), (&2000.into(), &0.into()));
+    let (p50, elapsed) = (report["p50_ms"].as_f64().unwrap(), report["elapsed_seconds"].as_f64().unwrap());
+    // In time for all, two thirtieths of a second would do; the last of those who came later have waited for all before them.
+    let behind = elapsed - 2_000.0 / 30_000.0;
+    let max = report["max_ms"].as_f64().unwrap();
+    assert!(max >= behind * 1e3 * 0.9 && p50 <= max, "{report}");
+    let slow = sound(&["run", "fill", "--server", &address, "--requests", "20", "--rate", "100", "--arrivals", "even"]);
+    assert!(slow["elapsed_seconds"].as_f64().unwrap() >= 0.15, "arrivals are not hurried: {slow}");
+}
+
+#[test]
+fn after_a_kill_every_owner_is_given_what_it_held() {
+    let storm = ["run", "restart-storm", "--owners", "200", "--start", "embedded", "--kill"];
+    let report = sound(&[&storm[..], SMALL].concat());
+    assert_eq!((&report["answers"], &report["existed"]), (&200.into(), &200.into()));
+    let output = load().args(["run", "restart-storm", "--kill", "--server", "127.0.0.1:1"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "only a server of its own is killed: {}", said(&output));
+}
+
+#[test]
+fn several_nodes_over_a_redis_of_its_own_are_driven_at_once() {
+    if !is_there("redis-server") {
+        return skipped("there is no redis-server");
+    }
+    let words = ["run", "mixed", "--start", "redis", "--nodes", "2", "--networks", "2", "--cidr", "10.0.0.0/24"];
+    let report = sound(&[&words[..], SMALL, &["--requests", "300"]].concat());
+    assert!(report["target"].as_str().unwrap().contains("2 nodes"), "{report}");
+}
+
+#[test]
+fn fill_echo_and_isolation_keep_the_members_that_scripts_read() {
+    let (_, fill) = report(&[&["fill", "--start", "memory", "--requests", "200", "--hold", "1"], SMALL].concat());
+    let output = load().args(["echo", "--requests", "200", "--json"]).args(SMALL).output().unwrap();
+    let echo: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", said(&output)));
+    let isolation = ["p99-isolation", "--start", "memory", "--seconds", "1", "--connections", "1", "--json"];
+    let output = load().args(isolation).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let isolation: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(isolation["p99_ratio"].as_f64().unwrap() > 0.0);
+    for report in [&fill, &echo, &isolation["alone"], &isolation["beside"], &isolation["flood"]] {
+        for member in [
+            "scenario",
+            "connections",
+            "depth",
+            "networks",
+            "elapsed_seconds",
+            "answers",
+            "per_second",
+            "p50_ms",
+            "p99_ms",
+            "p999_ms",
+            "max_ms",
+            "bytes_per_request",
+            "bytes_per_answer",
+            "existed",
+            "refused",
+            "wrong",
+            "lost",
+            "held",
+            "held_by_server",
+            "duplicates",
+            "duplicate_examples",
+        ] {
+            assert!(report.get(member).is_some(), "{member}: {report}");
+        }
+    }
+    assert_eq!(fill["held_by_server"], fill["held"]);
+}
+
+#[test]
+fn a_long_history_is_asked_and_every_answer_is_right() {
+    let words =
+        ["history", "--events", "4000", "--networks", "4", "--hold", "2", "--repeat", "1", "--only", "owner", "--json"];
+    let output = load().args(words).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    assert!(rows.len() > 3 && rows.iter().all(|row| row["wrong"].is_null()), "{report}");
+}
