@@ -506,7 +506,7 @@ impl Store for RedisStore {
 
     fn confirm(&self, batches: Vec<(ShardId, Token, Seq, Digest)>) -> Later<Result<(), CommitError>> {
         let (reply, answer) = oneshot::channel();
-        let job = confirms::Job { names: batches, since: None, reply };
+        let job = confirms::Job { names: batches, since: None, tells: true, reply };
         let queued = self.queue(job, |senders| &senders.confirms);
         Box::pin(async move {
             queued.map_err(|cause| CommitError::NotApplied { cause })?;

@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::journal::Journal;
+use super::journal::{Journal, Point};
 use super::keys::Keys;
 use super::line::Line;
 use super::scripts::Shas;
 use super::server::Waiting;
-use crate::store::{Epoch, NodeCard, Seq, ShardId, StoreError, StoreHealth, StoreInfo, Token};
+use crate::store::{CommitError, Epoch, NodeCard, ShardId, StoreError, StoreHealth, StoreInfo, Token};
 
 /// For how long grants are refused without asking after Redis had no memory left.
 const FULL_RETRY: Duration = Duration::from_secs(1);
@@ -60,8 +60,13 @@ pub(super) struct Known {
     pub(super) shard: ShardId,
     pub(super) epoch: Epoch,
     pub(super) token: Token,
-    pub(super) acknowledged: Seq,
+    /// The last that somebody was told of.
+    pub(super) told: Point,
+    /// The take-over under which that stood.
+    pub(super) told_epoch: Epoch,
     pub(super) owned: bool,
+    /// The token of the tenure that was cut off.
+    pub(super) cut: Option<Token>,
 }
 
 /// How a store is described to its tasks.
@@ -148,6 +153,18 @@ impl Shared {
         let unknown =
             || StoreError::Invalid(format!("there is no shard {}: the register has {count}, from 0", shard.0).into());
         lines.get_mut(usize::from(shard.0)).map(with).ok_or_else(unknown)
+    }
+
+    /// Somebody is told that this stands.
+    ///
+    /// # Errors
+    /// It was cut off meanwhile: nobody may be told.
+    pub(super) fn tells(&self, shard: ShardId, stands: Point) -> Result<(), CommitError> {
+        let told = self.line(shard, |line| (line.tells(stands), line.known(shard).epoch));
+        match told.map_err(|cause| CommitError::NotApplied { cause })? {
+            (true, _) => Ok(()),
+            (false, current) => Err(CommitError::Fenced { shard, current }),
+        }
     }
 
     /// Can what is in Redis still be trusted?
