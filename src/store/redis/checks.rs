@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::confirms;
 use super::heal;
 use super::journal::{Move, Point};
+use super::late;
 use super::link::{self, Failed, Link};
 use super::moving;
 use super::scripts::{self, Call, Loaded, Taken, Verdict};
@@ -28,7 +29,7 @@ pub(super) enum Lease {
     Ended,
 }
 
-/// A call of `take`, `renew`, `release`, `post`, `holder` or `meet`.
+/// A call of `take`, `renew`, `release`, `post`, `holder`, `review` or `meet`.
 pub(super) enum Job {
     Take(ShardId, Token, oneshot::Sender<Result<Head, StoreError>>),
     /// What is owned when its turn comes: a take-over before it may have drawn new tokens.
@@ -37,6 +38,8 @@ pub(super) enum Job {
     Post(Option<Notice>, Vec<LastOf>, oneshot::Sender<Result<(), StoreError>>),
     /// Who owns the register?
     Holder(oneshot::Sender<Result<Option<Holder>, StoreError>>),
+    /// Is everything that somebody was told of where the shards are owned now?
+    Review(oneshot::Sender<Result<(), StoreError>>),
     /// This node is here, or gone.
     Meet(bool, oneshot::Sender<Result<Vec<Seen>, StoreError>>),
 }
@@ -62,6 +65,13 @@ pub(super) async fn run(
                 drop(reply.send(moving::post(&shared, &mut link, notice.as_ref(), &shards).await));
             }
             Job::Holder(reply) => drop(reply.send(holder(&shared, &mut link).await)),
+            Job::Review(reply) => {
+                let reviewed = match heal::ready(&shared, &mut link).await {
+                    Ok(_) => late::review(&shared, &mut link).await,
+                    Err(failed) => Err(failed.into_error()),
+                };
+                drop(reply.send(reviewed));
+            }
             Job::Meet(here, reply) => drop(reply.send(meet(&shared, &mut link, here).await)),
         }
     }
@@ -90,6 +100,7 @@ async fn proved(
 async fn take(shared: &Shared, link: &mut Link, shard: ShardId, token: Token) -> Result<Head, StoreError> {
     shared.sound()?;
     heal::ready(shared, link).await.map_err(Failed::into_error)?;
+    late::review(shared, link).await?;
     match take_once(shared, link, shard, token).await? {
         Some(head) => Ok(head),
         None if heal::again(shared, link).await? => {

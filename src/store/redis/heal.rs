@@ -20,7 +20,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, Value};
 
-use super::journal::{Deed, Missing, Move, Point};
+use super::journal::{Deed, Found, Missing, Move, Point};
 use super::link::{self, Failed, Link};
 use super::scripts::{self, Call, Loaded, Taken, Verdict};
 use super::shared::{Known, Shared};
@@ -98,11 +98,16 @@ async fn mend(shared: &Shared, link: &mut Link) -> Result<(), Unplayed> {
     let standing = shared.journal().standing();
     let heads = heads_of(shared, link, &lines).await?;
     let points: Vec<(ShardId, Point)> = heads.iter().map(|(shard, head)| (*shard, Point::of(head))).collect();
-    let (missing, elsewhere) = shared.journal().missing(&points, &standing);
+    let Found { missing, elsewhere, held_up } = shared.journal().missing(&points, &standing);
     let mut cut = Vec::new();
     for (line, &(shard, head)) in lines.iter().zip(&heads) {
         let given = missing.iter().flat_map(|missing| &missing.moves).rfind(|one| one.shard == shard);
         let (own, behind) = (shared.journal().is_own(shard, head.token) || head.token == line.token, head.epoch < line.epoch);
+        if held_up.contains(&shard) {
+            // It was changed together with one that is another owner's now, so that is what becomes of it, too.
+            part(shared, shard, &head).map_err(Unplayed::Later)?;
+            continue;
+        }
         let is_cut = match given {
             Some(_) => false,
             // Of another owner's line the fence speaks wherever it matters.
@@ -110,11 +115,15 @@ async fn mend(shared: &Shared, link: &mut Link) -> Result<(), Unplayed> {
             None => elsewhere.contains(&shard) || behind || (head.token == line.told.token && head.seq < line.told.seq),
         };
         if is_cut {
-            if !has_told(shared, link, line, &head).await? {
-                let why = if own { "further back than this server remembers what it changed" } else { "another owner's" };
-                return Err(Unplayed::Later(gone_back(shared, shard, Some(head), why)));
+            match has_told(shared, link, line, &head).await? {
+                true => cut.push(shard),
+                false if own => {
+                    let why = "which is further back than this server remembers what it changed";
+                    return Err(Unplayed::Later(gone_back(shared, shard, Some(head), why)));
+                }
+                // The owner before goes on: what it lacks is put aside when the tenure is over.
+                false => part(shared, shard, &head).map_err(Unplayed::Later)?,
             }
-            cut.push(shard);
         }
     }
     if cut.is_empty() {
@@ -122,14 +131,21 @@ async fn mend(shared: &Shared, link: &mut Link) -> Result<(), Unplayed> {
     }
     // Of the other shards, too, only what somebody was told of is given back: what was sent for several goes with those.
     let told: Vec<(ShardId, Point)> = lines.iter().map(|line| (line.shard, line.told)).collect();
-    let (missing, _) = shared.journal().missing(&points, &told);
-    play(shared, link, &missing).await?;
+    let found = shared.journal().missing(&points, &told);
+    play(shared, link, &found.missing).await?;
     for (line, (shard, head)) in lines.iter().zip(heads_of(shared, link, &lines).await?) {
         let own = shared.journal().is_own(shard, head.token);
         if cut.contains(&shard) || (own && head.token != line.token) {
             cut_off(shared, line, &head).map_err(Unplayed::Later)?;
         }
     }
+    Ok(())
+}
+
+/// The tenure is over for a shard that goes on as another owner's.
+fn part(shared: &Shared, shard: ShardId, head: &Head) -> Result<(), StoreError> {
+    shared.line(shard, |line| line.part(head))?;
+    shared.heals(0);
     Ok(())
 }
 
@@ -193,7 +209,7 @@ async fn heads_of(shared: &Shared, link: &mut Link, lines: &[Known]) -> Result<V
     read.into_iter().map(there).collect::<Result<Vec<_>, StoreError>>().map_err(Unplayed::Later)
 }
 
-async fn read_heads(
+pub(super) async fn read_heads(
     shared: &Shared,
     link: &mut Link,
     shards: Vec<ShardId>,

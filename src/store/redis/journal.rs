@@ -67,6 +67,17 @@ pub(super) struct Missing {
     pub(super) moves: Vec<Move>,
 }
 
+/// What there is to be played again, and what not.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// In order.
+    pub(super) missing: Vec<Missing>,
+    /// Shards that do not stand on the way to where they stood.
+    pub(super) elsewhere: Vec<ShardId>,
+    /// Shards that lack something which was sent together with something of those.
+    pub(super) held_up: Vec<ShardId>,
+}
+
 /// See the module's text.
 #[derive(Debug)]
 pub(super) struct Journal {
@@ -162,13 +173,8 @@ impl Journal {
         standing
     }
 
-    /// What is missing in Redis, where shards stand so, of what leads to where each stood at least ([`Self::standing`]); and
-    /// the shards that do not stand on the way there.
-    pub(super) fn missing(
-        &self,
-        heads: &[(ShardId, Point)],
-        standing: &[(ShardId, Point)],
-    ) -> (Vec<Missing>, Vec<ShardId>) {
+    /// What is missing in Redis, where shards stand so, of what leads to where each stood at least ([`Self::standing`]).
+    pub(super) fn missing(&self, heads: &[(ShardId, Point)], standing: &[(ShardId, Point)]) -> Found {
         let mut wanted = vec![false; self.entries.len()];
         let mut elsewhere = Vec::new();
         for &(shard, goal) in standing {
@@ -189,14 +195,37 @@ impl Journal {
                 None => elsewhere.push(shard),
             }
         }
-        let wanted = self.entries.iter().zip(wanted).filter(|(_, wanted)| *wanted);
-        let missing = wanted.map(|(entry, _)| Missing { deed: entry.deed.clone(), moves: entry.moves.clone() });
-        (missing.collect(), elsewhere)
+        let mut closed = elsewhere.clone();
+        let mut missing = Vec::new();
+        for (entry, _) in self.entries.iter().zip(wanted).filter(|(_, wanted)| *wanted) {
+            if entry.moves.iter().any(|one| closed.contains(&one.shard)) {
+                // Nor what follows it.
+                closed.extend(entry.moves.iter().map(|one| one.shard));
+            } else {
+                missing.push(Missing { deed: entry.deed.clone(), moves: entry.moves.clone() });
+            }
+        }
+        closed.retain(|shard| !elsewhere.contains(shard));
+        Found { missing, elsewhere, held_up: closed }
     }
 
     /// Does a shard come from one point to another by what was sent?
     pub(super) fn leads(&self, shard: ShardId, from: Point, to: Point) -> bool {
         self.way(shard, from, to).is_some()
+    }
+
+    /// All that is remembered of how a shard came to a point, oldest first.
+    pub(super) fn way_to(&self, shard: ShardId, to: Point) -> Vec<Missing> {
+        let (mut way, mut stands) = (Vec::new(), to);
+        for (at, one) in self.of_shard(shard).rev() {
+            if one.after == stands {
+                let Entry { deed, moves, .. } = &self.entries[at];
+                way.push(Missing { deed: deed.clone(), moves: moves.clone() });
+                stands = one.before;
+            }
+        }
+        way.reverse();
+        way
     }
 
     /// Is it a token of this process's, as far as is remembered?
@@ -281,8 +310,8 @@ mod tests {
 
     /// Of what is missing, how far each goes; none where the shard stands elsewhere.
     fn missing(journal: &Journal, head: Point) -> Option<Vec<u64>> {
-        let (missing, elsewhere) = journal.missing(&[(ShardId(0), head)], &journal.standing());
-        assert!(missing.is_empty() || elsewhere.is_empty());
+        let Found { missing, elsewhere, held_up } = journal.missing(&[(ShardId(0), head)], &journal.standing());
+        assert!(held_up.is_empty() && (missing.is_empty() || elsewhere.is_empty()));
         elsewhere.is_empty().then(|| missing.iter().map(|missing| missing.moves[0].after.seq.0).collect())
     }
 
@@ -352,7 +381,12 @@ mod tests {
             journal.applied(&moves);
         }
         let heads = [(ShardId(0), point(2, 1)), (ShardId(1), point(3, 1))];
-        assert_eq!(journal.missing(&heads, &journal.standing()).0.len(), 2);
+        assert_eq!(journal.missing(&heads, &journal.standing()).missing.len(), 2);
+        // One of them is another owner's: what was sent for both is played nowhere, nor what follows it.
+        let heads = [(ShardId(0), point(2, 1)), (ShardId(1), point(9, 1))];
+        let found = journal.missing(&heads, &journal.standing());
+        assert!(found.missing.is_empty());
+        assert_eq!((found.elsewhere, found.held_up.contains(&ShardId(0))), (vec![ShardId(1)], true));
     }
 
     #[test]
@@ -376,7 +410,7 @@ mod tests {
         journal.sends(&call(), vec![step(0, 2, 6)]);
         journal.took(take(2, 3, 6), Epoch(3));
         journal.took(take(3, 4, 6), Epoch(4));
-        let missing = |head| journal.missing(&[(ShardId(0), head)], &journal.standing()).0;
+        let missing = |head| journal.missing(&[(ShardId(0), head)], &journal.standing()).missing;
         let tokens = |head| missing(head).iter().map(|missing| missing.moves[0].after.token.0).collect::<Vec<_>>();
         assert_eq!(tokens(point(2, 6)), [3, 4]);
         assert_eq!(tokens(point(3, 6)), [4]);

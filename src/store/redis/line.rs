@@ -37,6 +37,8 @@ pub(super) struct Line {
     owned: Option<Token>,
     /// The token of the tenure that was cut off.
     cut: Option<Token>,
+    /// Whose line, as another one's, has everything that somebody was told of.
+    reviewed: Option<Token>,
 }
 
 /// What a batch is sent with.
@@ -56,7 +58,7 @@ impl Line {
     /// A shard that was not taken yet.
     pub(super) fn new() -> Self {
         let (epoch, token, known) = (Epoch(0), Token(0), VecDeque::new());
-        Self { epoch, token, known, told: (NOTHING, epoch), left: None, owned: None, cut: None }
+        Self { epoch, token, known, told: (NOTHING, epoch), left: None, owned: None, cut: None, reviewed: None }
     }
 
     /// Follows a take-over. Tells if the shard is behind what somebody was told of: Redis went back.
@@ -73,7 +75,7 @@ impl Line {
             (self.epoch, self.token) = (head.epoch, head.token);
             self.known = VecDeque::from([(head.seq, head.digest)]);
         }
-        (self.owned, self.cut) = (Some(self.token), None);
+        (self.owned, self.cut, self.reviewed) = (Some(self.token), None, None);
         Ok(())
     }
 
@@ -114,7 +116,7 @@ impl Line {
         if stands.token == self.token && self.cut != Some(stands.token) {
             let told = self.told.0;
             if told.token != stands.token || told.seq < stands.seq {
-                (self.told, self.left) = ((stands, self.epoch), None);
+                (self.told, self.left, self.reviewed) = ((stands, self.epoch), None, None);
             }
         }
         self.cut != Some(stands.token)
@@ -130,6 +132,24 @@ impl Line {
         self.owned = self.owned.map(|_| Token(0));
     }
 
+    /// Another owner's goes on from further back than somebody was told: the tenure is over.
+    pub(super) fn part(&mut self, head: &Head) {
+        let token = self.token;
+        self.cut(head);
+        // What was told is still looked for on that line (see `late`).
+        self.token = token;
+    }
+
+    /// The line of the owner of this token has everything that somebody was told of.
+    pub(super) fn review(&mut self, token: Token) {
+        self.reviewed = Some(token);
+    }
+
+    /// It has not, and that was put aside: nobody need look for it there any more.
+    pub(super) fn forget(&mut self, token: Token) {
+        (self.told, self.left, self.reviewed) = ((NOTHING, Epoch(0)), None, Some(token));
+    }
+
     /// The token under which the shard is owned, if it is; one that nobody has if it was cut off.
     pub(super) fn mine(&mut self) -> Option<Token> {
         self.owned
@@ -142,8 +162,8 @@ impl Line {
 
     /// What is known of it.
     pub(super) fn known(&self, shard: ShardId) -> Known {
-        let &Self { epoch, token, told: (told, told_epoch), owned, cut, .. } = self;
-        Known { shard, epoch, token, told, told_epoch, owned: owned.is_some(), cut }
+        let &Self { epoch, token, told: (told, told_epoch), owned, cut, reviewed, .. } = self;
+        Known { shard, epoch, token, told, told_epoch, owned: owned.is_some(), cut, reviewed }
     }
 }
 

@@ -9,6 +9,7 @@ use super::keys::Keys;
 use super::line::Line;
 use super::scripts::Shas;
 use super::server::Waiting;
+use crate::store::late::Lates;
 use crate::store::{CommitError, Epoch, NodeCard, ShardId, StoreError, StoreHealth, StoreInfo, Token};
 
 /// For how long grants are refused without asking after Redis had no memory left.
@@ -45,6 +46,8 @@ pub(super) struct Shared {
     /// What is being done to Redis that keeps it from changing anything.
     moving: Mutex<Option<Arc<str>>>,
     journal: Mutex<Journal>,
+    /// What somebody was told of and is not on the line of those who own it now.
+    pub(super) lates: Lates,
     /// One heals, the others wait for it.
     pub(super) healing: tokio::sync::Mutex<()>,
     /// How often it was in doubt whether Redis has everything, and up to which doubt that is settled.
@@ -67,6 +70,8 @@ pub(super) struct Known {
     pub(super) owned: bool,
     /// The token of the tenure that was cut off.
     pub(super) cut: Option<Token>,
+    /// Whose line has everything that somebody was told of.
+    pub(super) reviewed: Option<Token>,
 }
 
 /// How a store is described to its tasks.
@@ -81,6 +86,7 @@ pub(super) struct Parts {
     pub(super) replicas: u32,
     pub(super) waiting: Waiting,
     pub(super) heal_bytes: usize,
+    pub(super) lates: Lates,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -90,7 +96,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Shared {
     pub(super) fn new(parts: Parts) -> Self {
-        let Parts { keys, shas, info, place, card, keep_seconds, keep_bytes, replicas, waiting, heal_bytes } = parts;
+        let Parts { keys, shas, info, place, card, keep_seconds, keep_bytes, replicas, waiting, heal_bytes, lates } =
+            parts;
         let lines = Mutex::new(vec![Line::new(); usize::from(info.shards)]);
         Self {
             keys,
@@ -113,6 +120,7 @@ impl Shared {
             evicting: Mutex::new(None),
             moving: Mutex::new(None),
             journal: Mutex::new(Journal::new(heal_bytes)),
+            lates,
             healing: tokio::sync::Mutex::new(()),
             doubts: AtomicU64::new(0),
             settled: AtomicU64::new(0),
