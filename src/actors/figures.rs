@@ -116,6 +116,14 @@ impl Families {
         let others = [
             ("reservations", gauges("allod_network_reservations", "Reservations held.", &["realm", "network"])),
             (
+                "conflicts",
+                gauges(
+                    "allod_network_conflicts",
+                    "Addresses that two claim since a failover. Above 0 nothing new is granted: allod cluster conflicts.",
+                    &["realm", "network"],
+                ),
+            ),
+            (
                 "queue",
                 gauges(
                     "allod_network_queue_requests",
@@ -230,6 +238,9 @@ impl Families {
                 vec.with_label_values(&labels).set(waited_ms as f64 / 1_000.0);
             }
             let Some(figures) = route.published.figures.load_full() else { continue };
+            if let Some(vec) = self.others.get("conflicts") {
+                vec.with_label_values(&labels).set(figures.conflicts as f64);
+            }
             let mut reservations = 0;
             for subnet in &figures.subnets {
                 let family = if subnet.subnet.cidr.family().number() == 4 { "4" } else { "6" };

@@ -102,6 +102,8 @@ pub struct SubnetFigures {
 pub struct Figures {
     /// Per subnet, in order.
     pub subnets: Vec<SubnetFigures>,
+    /// Addresses that two claim.
+    pub conflicts: usize,
 }
 
 /// What a network's actor tells the world without being asked.
@@ -141,7 +143,7 @@ impl Published {
     pub fn publish_figures(&self, network: &Network) {
         let figure = |(subnet, counts)| SubnetFigures { subnet: Arc::clone(subnet), counts };
         let subnets = network.subnet_counts().map(figure).collect();
-        self.figures.store(Some(Arc::new(Figures { subnets })));
+        self.figures.store(Some(Arc::new(Figures { subnets, conflicts: network.config().conflicts.len() })));
     }
 
     /// Something of this scope is granted.

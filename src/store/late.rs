@@ -6,14 +6,20 @@
 //!
 //! Used by `redis`, which finds them; `actors` and `serve` hand them over.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Batch, Digest, ShardId, StoreError, codec};
+use crate::core::address::Address;
+use crate::core::state::{Entry, Key, State};
+use crate::core::types::NetworkId;
 
 const TITLE: &str = "allod: changes that were acknowledged and that the register lacks";
 const PREFIX: &str = "LATE-";
+/// Of those that were dealt with.
+const PAST: &str = "PAST-";
 
 /// What was acknowledged of one shard, behind the last that the register has.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +30,49 @@ pub struct Late {
     pub digest: Digest,
     /// In order.
     pub batches: Vec<Batch>,
+}
+
+impl Late {
+    /// What was granted in it and is held at its end, by network: what is to be claimed again.
+    pub fn claims(&self) -> BTreeMap<NetworkId, Vec<(Address, Entry)>> {
+        let mut claims: BTreeMap<NetworkId, Vec<(Address, Entry)>> = BTreeMap::new();
+        for ((network, address), entry) in self.reduced().0 {
+            claims.entry(network).or_default().push((address, entry));
+        }
+        claims
+    }
+
+    /// How many changes in it were none of these: what let go, renewed, bound or changed something that was there before, and
+    /// configuration.
+    pub fn others(&self) -> usize {
+        self.reduced().1
+    }
+
+    fn reduced(&self) -> (BTreeMap<(NetworkId, Address), Entry>, usize) {
+        let (mut held, mut others) = (BTreeMap::new(), 0);
+        let acts = self.batches.iter().flat_map(|batch| &batch.acts);
+        for (network, step) in acts.flat_map(|act| act.steps.iter().map(|step| (act.network, step))) {
+            let Key::Address(address) = step.key else {
+                others += 1;
+                continue;
+            };
+            let place = (network, address);
+            match &step.state {
+                Some(State::Entry(entry @ Entry::Held(reservation))) => {
+                    // Under a generation that was given in it, or on something that was.
+                    if step.expect != Some(reservation.generation.0) || held.contains_key(&place) {
+                        held.insert(place, entry.clone());
+                    } else {
+                        others += 1;
+                    }
+                }
+                Some(_) | None if held.remove(&place).is_some() => {}
+                // What was granted over something that cooled, or cools no more, is nothing by itself.
+                Some(_) | None => others += usize::from(step.event.is_some()),
+            }
+        }
+        (held, others)
+    }
 }
 
 /// Those of which nobody has disposed yet.
@@ -94,13 +143,14 @@ impl Lates {
         self.locked().clone()
     }
 
-    /// Somebody has dealt with all of it.
+    /// Somebody has dealt with all of it. Its file stays under another name, for people.
     ///
     /// # Errors
-    /// Its file cannot be removed: it is dealt with again after a restart, which does no harm.
+    /// It cannot be named so: it is dealt with again after a restart, which does no harm.
     pub fn remove(&self, late: &Late) -> Result<(), StoreError> {
         if let Some(path) = self.path(late.shard, late.digest) {
-            std::fs::remove_file(&path).map_err(io("removing", &path))?;
+            let past = path.with_file_name(format!("{PAST}{}-{:032x}", late.shard.0, late.digest.0));
+            std::fs::rename(&path, past).map_err(io("renaming", &path))?;
         }
         self.locked().retain(|other| **other != *late);
         Ok(())
