@@ -94,6 +94,10 @@ pub const HANDOVER_QUIET_MS: u64 = 5_000;
 pub const HANDOVER_HOLD_MS: u64 = 10_000;
 /// After a start or an outage every lease lasts at least so long, or its whole length if that is shorter.
 pub const LEASE_GRACE_SECONDS: u64 = 30;
+/// Conflicts that a network keeps for an operator; more wait at the node that has the late claims.
+pub const CONFLICTS_MAX: usize = 256;
+/// Late claims of one network that are brought at once.
+pub const LATE_CLAIMS_MAX: usize = 256;
 /// How often the time of a shard with running leases or cooldowns is written down, if nothing else is.
 pub const TIME_MARK_SECONDS: u64 = 60;
 /// Longest lease, cooldown or probation: a hundred years.

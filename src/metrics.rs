@@ -41,6 +41,10 @@ pub struct Metrics {
     pub owner: IntGauge,
     /// How often it came to own it.
     pub tenures: IntCounter,
+    /// Batches that were acknowledged here, that the register lacks, and that are not given back yet.
+    pub late_batches: IntGauge,
+    /// What became of late claims that this node brought.
+    pub late_claims: IntCounterVec,
     /// Requests handed to the node that owns the register.
     pub forwarded: IntCounter,
     /// Open connections.
@@ -134,6 +138,16 @@ impl Metrics {
                 "allod_tenures_total",
                 "How often this node came to own the register. Over all nodes a rise without restarts means that the store or a node stands still at times.",
             ),
+            late_batches: IntGauge::new(
+                "allod_late_batches",
+                "Batches that this node acknowledged and that a failover of Redis cut off, not given back yet. Above 0 for long: the log says why.",
+            )
+            .expect("names are constants"),
+            late_claims: counters(
+                "allod_late_claims_total",
+                "Reservations that a failover of Redis cut off and this node brought back, by what became of them. Any conflict has an operator decide: allod cluster conflicts.",
+                &["became"],
+            ),
             forwarded: counter(
                 "allod_forwarded_requests_total",
                 "Requests handed to the node that owns the register. Clients that ask that node itself save a hop.",
@@ -180,6 +194,8 @@ impl Metrics {
             Box::new(self.panics.clone()),
             Box::new(self.owner.clone()),
             Box::new(self.tenures.clone()),
+            Box::new(self.late_batches.clone()),
+            Box::new(self.late_claims.clone()),
             Box::new(self.forwarded.clone()),
             Box::new(self.connections.clone()),
             Box::new(self.connections_accepted.clone()),

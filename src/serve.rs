@@ -16,6 +16,7 @@ mod draining;
 pub mod from_cli;
 mod handover;
 pub mod keeper;
+mod late;
 pub mod migrate;
 mod peers;
 mod supervisor;

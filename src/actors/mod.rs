@@ -79,6 +79,8 @@ pub enum NotReadyReason {
     Moved,
     /// The server stops, and what waits is not waited for.
     Stopping,
+    /// Two claim an address since a failover, and an operator has not decided: nothing new is granted.
+    Conflicts,
 }
 
 impl NotReadyReason {
@@ -90,6 +92,7 @@ impl NotReadyReason {
             NotReadyReason::NoOwner => "no_owner",
             NotReadyReason::Moved => "moved",
             NotReadyReason::Stopping => "stopping",
+            NotReadyReason::Conflicts => "conflicts",
         }
     }
 }

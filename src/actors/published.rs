@@ -35,6 +35,8 @@ pub struct Figures {
     pub subnets: Vec<SubnetFigures>,
     /// Pools that were left out.
     pub pools_left_out: usize,
+    /// Addresses that two claim.
+    pub conflicts: usize,
 }
 
 impl Figures {
@@ -47,7 +49,8 @@ impl Figures {
             counts: usage.counts,
             pools: usage.pools,
         });
-        Self { subnets: figures.collect(), pools_left_out: if with_pools { 0 } else { pools } }
+        let conflicts = network.config().conflicts.len();
+        Self { subnets: figures.collect(), pools_left_out: if with_pools { 0 } else { pools }, conflicts }
     }
 
     /// Counts of one family.

@@ -47,6 +47,26 @@ pub enum ClusterCommand {
     },
     /// Take a node out of service in order, or back into it
     Drain(ClusterDrain),
+    /// Addresses that two claim since a failover
+    Conflicts {
+        /// Only in this network
+        network: Option<String>,
+    },
+    /// Decide such conflicts: what is present stays, and the network grants again
+    Accept(ClusterAccept),
+}
+
+/// `cluster.accept`.
+#[derive(Debug, Args, Serialize)]
+pub struct ClusterAccept {
+    /// Name or id of the network
+    network: String,
+    /// Only the conflict over this address
+    #[serde(skip_serializing_if = "Option::is_none")]
+    address: Option<String>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    change: Change,
 }
 
 /// `cluster.drain`.
@@ -70,6 +90,11 @@ impl ClusterCommand {
             Self::Nodes => Ask::new("cluster.nodes", &()),
             Self::Drain(args) if args.undo => Ask::new("cluster.drain", &args).with("drain", false),
             Self::Drain(args) => Ask::new("cluster.drain", &args),
+            Self::Conflicts { network: None } => Ask::new("cluster.conflicts", &()),
+            Self::Conflicts { network: Some(network) } => {
+                Ask::new("cluster.conflicts", &serde_json::json!({ "network": network }))
+            }
+            Self::Accept(args) => Ask::new("cluster.accept", &args),
             Self::Locate { network } => Ask::new("cluster.locate", &serde_json::json!({ "network": network })),
         }
     }

@@ -88,6 +88,8 @@ pub fn of(method: &str, params: &Value) -> String {
             let back = params.get("drain") == Some(&Value::Bool(false));
             format!("take {} {} service", named("node", "the node"), if back { "back into" } else { "out of" })
         }
+        "cluster.conflicts" => "list the conflicts".to_owned(),
+        "cluster.accept" => format!("accept what is present in network {}", named("network", "")),
         "events.watch" => "watch events".to_owned(),
         "server.info" | "server.ping" => "ask the server".to_owned(),
         // Any other method is reached by `allod call`, where its name is what was typed.

@@ -116,6 +116,12 @@ pub enum Command {
     Deploy(Box<Deploy>),
     /// The part of `deployment.commit` or `deployment.revert` that falls here.
     Settle(Box<Settle>),
+    /// What was acknowledged on a line that a failover cut off.
+    Heal(Box<Heal>),
+    /// `cluster.conflicts`.
+    Conflicts,
+    /// `cluster.accept`: of this address, or of all.
+    Accept(Option<Address>),
     /// Ends leases, cooldowns and probations that are due, at most [`crate::limits::EXPIRE_STEPS_MAX`].
     Expire,
 }
@@ -130,6 +136,7 @@ impl Command {
             | Command::Show
             | Command::Usage
             | Command::Map { .. }
+            | Command::Conflicts
             | Command::Scopes => true,
             Command::Allocate(_)
             | Command::Claim(_)
@@ -150,6 +157,8 @@ impl Command {
             | Command::MoveIn(_)
             | Command::Deploy(_)
             | Command::Settle(_)
+            | Command::Heal(_)
+            | Command::Accept(_)
             | Command::Expire => false,
         }
     }
@@ -189,6 +198,14 @@ impl Moved {
         let held = || self.entries.iter().filter(|(_, entry)| matches!(entry, Entry::Held(_))).map(|(at, _)| *at);
         (held().count() as u64, held().take(10).collect())
     }
+}
+
+/// Claims that were acknowledged and are not in the register: see `core::network::heal`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Heal {
+    /// What is held, as its holder was told, by first address; at most [`crate::limits::LATE_CLAIMS_MAX`].
+    #[serde(deserialize_with = "compact::entries")]
+    pub claims: Vec<(Address, Entry)>,
 }
 
 /// How `network.map` draws.

@@ -10,7 +10,7 @@ use super::command::{Binding, Moved};
 use super::compact;
 use super::deployment::Deployed;
 use super::state::{
-    Entry, EventKind, NetworkConfig, PoolKind, Reservation, ReservationKind, State, Step, SubnetConfig,
+    Conflict, Entry, EventKind, NetworkConfig, PoolKind, Reservation, ReservationKind, State, Step, SubnetConfig,
 };
 use super::types::{Claimant, Name, NetworkId, Place, Scope, WallTime};
 
@@ -24,6 +24,11 @@ pub struct Decision {
 }
 
 impl Decision {
+    /// Is anything given to somebody who had it not? What is given back does not count.
+    pub fn grants(&self) -> bool {
+        self.steps.iter().any(|step| step.event.as_ref().is_some_and(|event| event.kind == EventKind::Granted))
+    }
+
     /// Does it give anybody an address that the server chose?
     pub fn chooses(&self) -> bool {
         self.steps.iter().any(|step| {
@@ -370,6 +375,12 @@ pub enum Outcome {
         /// After a revert: is something obsolete still, that earlier plans left?
         earlier: bool,
     },
+    /// What became of late claims.
+    Healed(Healing),
+    /// `cluster.conflicts`.
+    Conflicts(Vec<Contested>),
+    /// `cluster.accept`: what was decided.
+    Accepted(Vec<Contested>),
     /// How many leases, cooldowns and probations ended, and whether more are due.
     Expired {
         /// Leases that ended.
@@ -391,6 +402,32 @@ impl Outcome {
             _ => None, // A change is told by its own event, and other reads are of one address or of several networks.
         }
     }
+}
+
+/// What became of late claims, each counted once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Healing {
+    /// Held again.
+    pub healed: u64,
+    /// Held by whom they name, or let go by him since.
+    pub standing: u64,
+    /// Kept as conflicts.
+    pub conflicts: u64,
+    /// Conflicts for which there is no room: they are to be brought again.
+    pub left: u64,
+}
+
+/// A conflict, and who has what stands in its way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Contested {
+    /// Name of the network.
+    pub network: Name,
+    /// Its id.
+    pub network_id: NetworkId,
+    /// The late claim.
+    pub conflict: Conflict,
+    /// The present holding; none where nobody holds anything there.
+    pub present: Option<(Address, Arc<Reservation>)>,
 }
 
 /// A text for people, bounded by the protocol.

@@ -70,6 +70,8 @@ pub enum Missing {
     Sweep,
     /// No node of that name was seen.
     Node,
+    /// Nobody claims it twice.
+    Conflict,
 }
 
 impl Missing {
@@ -84,6 +86,7 @@ impl Missing {
             Missing::Deployment => "deployment",
             Missing::Sweep => "sweep",
             Missing::Node => "node",
+            Missing::Conflict => "conflict",
         }
     }
 }

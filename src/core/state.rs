@@ -97,6 +97,39 @@ pub struct NetworkConfig {
     pub created_at: WallTime,
     /// Deleted but remembered: no grants, its space stays guarded until nothing is held any more.
     pub closed: bool,
+    /// Claims that a failover cut off and that could not be given back; nothing new is granted before an operator has decided.
+    /// Bounded by [`crate::limits::CONFLICTS_MAX`].
+    pub conflicts: Vec<Conflict>,
+}
+
+/// A claim that was acknowledged, that a failover cut off, and that could not be given back (CONSISTENCY 9).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Conflict {
+    /// What was held: the first address.
+    pub address: Address,
+    /// Of one address 32 or 128.
+    pub prefix_length: u8,
+    /// Who was told that it was his.
+    pub holder: SlotKey,
+    /// Under which generation.
+    pub generation: Generation,
+    /// When he was told so.
+    pub granted_at: WallTime,
+    /// When it was found.
+    pub found_at: WallTime,
+}
+
+impl Conflict {
+    /// A claim of this, found now.
+    pub fn of(address: Address, late: &Reservation, now: WallTime) -> Self {
+        let &Reservation { prefix_length, ref holder, generation, created_at, .. } = late;
+        Self { address, prefix_length, holder: holder.clone(), generation, granted_at: created_at, found_at: now }
+    }
+
+    /// Is it the conflict over this claim?
+    pub fn is_of(&self, address: Address, late: &Reservation) -> bool {
+        (self.address, self.generation) == (address, late.generation) && self.holder == late.holder
+    }
 }
 
 /// DNS settings of a subnet.

@@ -28,6 +28,10 @@ impl Keeper {
     /// although it could.
     pub(super) async fn look(&mut self) -> Result<(), CannotOwn> {
         let now_ms = self.server.clock.lease_ms();
+        // Who tries to own it does so there.
+        if let Err(error) = self.store.review().await {
+            tracing::debug!(error = chain(&error), "it is not known whether all that was acknowledged is there");
+        }
         let cannot = match self.store.holder().await {
             Ok(Some(holder)) if *holder.name != *self.server.node => {
                 self.ownerless_ms = None;

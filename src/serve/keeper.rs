@@ -34,6 +34,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::Ended;
+use super::late;
 use super::peers::Peers;
 use super::warm::Warm;
 use crate::actors::committer::chain;
@@ -258,7 +259,8 @@ impl Keeper {
     pub async fn keep(&mut self, stop: &CancellationToken) -> Ended {
         let (server, store) = (Arc::clone(&self.server), Arc::clone(&self.store));
         let meeting = meet_others(&server, &*store);
-        tokio::pin!(meeting);
+        let bringing = late::bring(&server, &*store);
+        tokio::pin!(meeting, bringing);
         loop {
             let step = async {
                 match self.tenure.clone() {
@@ -271,6 +273,7 @@ impl Keeper {
                 () = stop.cancelled() => return Ended::Stopped,
                 failed = step => failed,
                 never = &mut meeting => match never {},
+                never = &mut bringing => match never {},
             };
             if let Some(problem) = failed {
                 return Ended::Failed(problem);

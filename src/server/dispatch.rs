@@ -191,6 +191,11 @@ fn plan_of(request: Request, shape: &mut Shape) -> Result<Plan, RpcError> {
             node: ask.node.map(|node| node.into_inner()),
             drain: ask.drain.unwrap_or(true),
         }),
+        Request::ClusterConflicts(ask) => match ask.network {
+            Some(network) => Plan::One(network, Command::Conflicts),
+            None => Plan::All(Job::Conflicts),
+        },
+        Request::ClusterAccept(ask) => Plan::One(ask.network, Command::Accept(ask.address)),
         Request::SessionSet(ask) => Plan::Here(Here::Set { redirect: ask.redirect }),
         Request::RpcDiscover(_) => Plan::Here(Here::Discover),
     })

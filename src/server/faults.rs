@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use crate::actors::{Applied, Fault};
+use crate::actors::{Applied, Fault, NotReadyReason};
 use crate::core::outcome::PoolUsage;
 use crate::core::refusal::{HeldBy, NoCapacity, Refusal};
 use crate::wire::errors::{self, ErrorData, ErrorKind, OverlapWith, PoolFill, Retry, RpcError};
@@ -30,10 +30,14 @@ pub fn error_of(fault: &Fault) -> RpcError {
             RpcError::new(ErrorKind::Unavailable, message).with(|data| data.applied = Some(word))
         }
         Fault::NotReady { reason, retry_after_ms } => {
-            let reason = reason.word();
-            let message = format!("the network is not ready ({reason}); ask again in a moment");
+            let message = match reason {
+                NotReadyReason::Conflicts => "since a failover two claim one address of this network, so nothing new is granted \
+                                              in it until an operator has decided (cluster.conflicts, cluster.accept)"
+                    .to_owned(),
+                _ => format!("the network is not ready ({}); ask again in a moment", reason.word()),
+            };
             RpcError::new(ErrorKind::NotReady, message).with(|data| {
-                data.reason = Some(reason.to_owned());
+                data.reason = Some(reason.word().to_owned());
                 data.retry_after_ms = Some(*retry_after_ms);
             })
         }

@@ -291,6 +291,8 @@ impl Renderer {
             }
             Outcome::Map(pools) => noun(out, &wire_nouns::MapResult { pools: pools.iter().map(map_pool).collect() }),
             Outcome::Scopes(scopes) => noun(out, &scope_list(scopes)),
+            Outcome::Conflicts(contested) => noun(out, &nouns::conflicts(contested)),
+            Outcome::Accepted(contested) => noun(out, &nouns::accepted(contested)),
             Outcome::Subnet { subnet: config, created } => {
                 let mut answer = subnet(config);
                 answer.created = shape.if_absent.then_some(*created);
@@ -311,6 +313,7 @@ impl Renderer {
             Outcome::Done => out.extend_from_slice(b"{}"),
             // Inside the server only; nobody is answered with these.
             Outcome::MovedOut(_)
+            | Outcome::Healed(_)
             | Outcome::Expired { .. }
             | Outcome::SweepLooked { .. }
             | Outcome::Swept { .. }
@@ -427,6 +430,7 @@ impl Renderer {
                 noun(out, &wire_nouns::RealmListResult { realms: realms.collect() });
             }
             Done::Scopes(scopes) => noun(out, &scope_list(scopes)),
+            Done::Conflicts(contested) => noun(out, &nouns::conflicts(contested)),
             // Which node it is only the session's server knows; subscriptions are the session's.
             Done::Located(_) | Done::Node(_) | Done::Watching { .. } | Done::Events(_) => out.extend_from_slice(b"{}"),
             Done::Past(past) => {

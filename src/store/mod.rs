@@ -28,6 +28,7 @@ pub mod embedded;
 mod fence;
 pub mod history;
 mod image;
+pub mod late;
 pub mod memory;
 pub mod moving;
 pub mod redis;
@@ -42,6 +43,7 @@ use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 
 use self::history::{Recorded, Stretch};
+use self::late::Late;
 use crate::core::address::Address;
 use crate::core::deployment::Deployment;
 use crate::core::state::{Entry, Key, NetworkConfig, State, Step, SubnetConfig};
@@ -435,6 +437,29 @@ pub trait Store: Send + Sync + 'static {
     /// Proves that the batches named are durable as configured (replicas, append-only file) and that the tokens are
     /// still the owners'. Stores that confirm with the commit answer at once.
     fn confirm(&self, batches: Vec<(ShardId, Token, Seq, Digest)>) -> Later<Result<(), CommitError>>;
+
+    /// Looks whether everything that this node acknowledged is in the register, which others own now. What is not is put
+    /// aside (see [`Store::late`]).
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] if something is missing and nobody knows what.
+    fn review(&self) -> Later<Result<(), StoreError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// What was put aside and nobody has dealt with, over restarts; oldest first.
+    fn late(&self) -> Vec<Arc<Late>> {
+        Vec::new()
+    }
+
+    /// All of it was given to the owner of the register, which has it durably.
+    ///
+    /// # Errors
+    /// It stays put aside.
+    fn dealt_with(&self, late: &Late) -> Result<(), StoreError> {
+        let _ = late;
+        Ok(())
+    }
 
     /// How this node is known to the others from now on.
     fn introduce(&self, card: NodeCard) {

@@ -267,13 +267,14 @@ methods! {
         ClusterLocate "cluster.locate" Read Network nouns::ClusterLocateResult, "Tells which node serves a network.";
         ClusterDrain "cluster.drain" Write Server nouns::ClusterDrainResult,
             "Takes a node out of service in order, or back into it.";
+        ClusterConflicts "cluster.conflicts" Read NetworkOrSeveral nouns::ClusterConflictsResult,
+            "Lists addresses with two claims after a failover.";
+        ClusterAccept "cluster.accept" Write Network nouns::ClusterAcceptResult, "Decides such conflicts.";
         SessionSet "session.set" Read Server nouns::SessionSetResult, "Sets how this connection is served.";
         RpcDiscover "rpc.discover" Read Server nouns::Document, "Answers this document.";
     }
     later {
         InventoryCompare "inventory.compare" Read Several "Compares what is held with what is there.";
-        ClusterConflicts "cluster.conflicts" Read Server "Lists addresses with two claims after a failover.";
-        ClusterAccept "cluster.accept" Write Server "Decides such a conflict.";
         AuthLogin "auth.login" Read Server "Tells who you are and what you may do.";
     }
 }

@@ -130,16 +130,22 @@ impl Cluster {
         self.nodes[at].take().unwrap().kill();
     }
 
-    /// Does it own the register, by what it logged last of its role, and is it still there? A node whose store gave up
-    /// ends by itself.
+    /// Does it own the register, by what it logged last of its role?
     fn owns(&self, at: usize) -> bool {
         let Some(node) = &self.nodes[at] else { return false };
-        if std::net::TcpStream::connect(node.address).is_err() {
-            return false;
-        }
         let log = node.log_text();
         let role = log.lines().rev().find_map(|line| line.split_once("this node's role role="));
-        role.is_some_and(|(_, role)| role.trim() == "owner")
+        let owns = role.is_some_and(|(_, role)| role.trim() == "owner");
+        if owns {
+            self.serves_still(at);
+        }
+        owns
+    }
+
+    /// A node does not end by itself.
+    pub fn serves_still(&self, at: usize) {
+        let ended = std::net::TcpStream::connect(self.node(at).address).is_err();
+        assert!(!ended, "node {at} ended by itself\n{}", self.log(at));
     }
 
     /// Waits until another node than this one owns the register.

@@ -14,7 +14,7 @@ use crate::actors::waits::Wait;
 use crate::core::address::Address;
 use crate::core::command::{Acquire, Command, Configure, Filter, NetworkInput, SubnetRef};
 use crate::core::deployment::Deployment;
-use crate::core::outcome::{Grant, Lookup, NetworkView, Outcome, ScopeUsage, UsageReport, View};
+use crate::core::outcome::{Contested, Grant, Lookup, NetworkView, Outcome, ScopeUsage, UsageReport, View};
 use crate::core::types::{Claimant, Name, NetworkId, Owner, Scope, Version, WallTime};
 use crate::store::ShardId;
 
@@ -173,6 +173,8 @@ pub enum Job {
     Realms,
     /// `scope.list` over all networks.
     Scopes,
+    /// `cluster.conflicts` over all networks.
+    Conflicts,
     /// `cluster.locate`.
     Locate(CompactString),
     /// `events.watch`: where it begins.
@@ -232,6 +234,7 @@ impl Job {
             | Job::Networks { .. }
             | Job::Realms
             | Job::Scopes
+            | Job::Conflicts
             | Job::Locate(_)
             | Job::Deployment(_)
             | Job::Deployments { .. }
@@ -335,6 +338,8 @@ pub enum Done {
     Realms(Vec<(Name, u64)>),
     /// `scope.list`.
     Scopes(Vec<ScopeUsage>),
+    /// `cluster.conflicts`.
+    Conflicts(Vec<Contested>),
     /// `cluster.locate`.
     Located(Located),
     /// `events.watch`.

@@ -408,6 +408,21 @@ impl Coordinator {
         }
         Ok(Done::Scopes(scopes.into_values().collect()))
     }
+
+    /// `cluster.conflicts` over all networks.
+    pub(super) async fn conflicts(&self) -> Outcomes {
+        let mut conflicts = Vec::new();
+        let mut walk = Walk::after(self, None);
+        while let Some(listing) = walk.next().await? {
+            let Some(route) = self.route_of(&listing) else { continue };
+            match self.ask(&route, Command::Conflicts).await {
+                Ok(Outcome::Conflicts(here)) => conflicts.extend(here),
+                Err(fault) if !is_gone(&fault) => return Err(fault),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        Ok(Done::Conflicts(conflicts))
+    }
 }
 
 struct Page {

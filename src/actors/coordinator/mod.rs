@@ -191,6 +191,7 @@ impl Coordinator {
             }
             Job::Realms => self.realms().await,
             Job::Scopes => self.scopes().await,
+            Job::Conflicts => self.conflicts().await,
             Job::Locate(network) => self.locate(&network).await,
             Job::Watch { network, realm, scope, since } => self.watch(network, (realm, scope), since).await,
             Job::Events { filter, cursor, wait_ms } => self.events(&filter, &cursor, wait_ms).await,

@@ -85,6 +85,11 @@ pub(super) const METRICS: &[Named] = &[
         "Per network and family. When nothing is free any more if it goes on as in the last ten minutes; absent if it does not fill, or not within a year.",
     ),
     gauge("allod_network_reservations", ONE, "Reservations held; a block is one."),
+    gauge(
+        "allod_network_conflicts",
+        ONE,
+        "Addresses that two claim since a failover. Above 0 nothing new is granted: allod cluster conflicts.",
+    ),
     counter("allod_network_grants_total", ONE, "Reservations granted since this node serves the network."),
     counter(
         "allod_network_releases_total",
@@ -285,6 +290,7 @@ fn put_network(families: &mut Families, Shown { route, figures }: &Shown, now_ms
         }
     }
     families.put("allod_network_reservations", &[name, realm], reservations as f64);
+    families.put("allod_network_conflicts", &[name, realm], figures.conflicts as f64);
 }
 
 /// Answers how many pools got a row; there is room for so many.

@@ -11,18 +11,25 @@ use tokio::time::Instant;
 
 use super::draft::{Draft, restored};
 use super::{NetworkActor, PANIC_WINDOW, PANICS_MAX, Phase, Tick};
-use crate::actors::Fault;
+use crate::actors::{Fault, NotReadyReason};
 use crate::core::command::{Command, Context as Moment};
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::Refusal;
 use crate::core::state::{Entry, State, Step};
 use crate::core::types::ShardTime;
 
+/// When to ask again where an operator is to decide.
+const CONFLICTS_RETRY_AFTER_MS: u64 = 10_000;
+
 impl NetworkActor {
-    /// Decides, but chooses no address in a register that was restored and not accepted yet.
+    /// Decides, but grants nothing while two claim an address here, and chooses no address in a register that was restored and not accepted yet.
     pub(super) fn decide_wary(&self, command: &Command, moment: Moment) -> Result<Result<Decision, Box<Fault>>, ()> {
         Ok(match self.decide(command, moment)? {
             Ok(decision) if self.shared.info.restored_from.is_some() && decision.chooses() => Err(Box::new(restored())),
+            Ok(decision) if decision.grants() && !self.network.config().conflicts.is_empty() => {
+                let reason = NotReadyReason::Conflicts;
+                Err(Box::new(Fault::NotReady { reason, retry_after_ms: CONFLICTS_RETRY_AFTER_MS }))
+            }
             Ok(decision) => Ok(decision),
             Err(refusal) => {
                 self.published.deeds.note_refusal(&refusal);

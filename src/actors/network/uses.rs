@@ -77,6 +77,10 @@ impl NetworkActor {
                 let macs = moved.entries.iter().filter_map(|(_, entry)| mac_of(entry));
                 return macs.filter_map(|mac| Some((mac, self.elsewhere(mac, transaction)?))).next();
             }
+            Command::Heal(ask) => {
+                let macs = ask.claims.iter().filter_map(|(_, entry)| mac_of(entry));
+                return macs.filter_map(|mac| Some((mac, self.elsewhere(mac, transaction)?))).next();
+            }
             // A deployment's grants have no MAC.
             Command::Deploy(_)
             | Command::Settle(_)
@@ -100,6 +104,8 @@ impl NetworkActor {
             | Command::Scopes
             | Command::Configure { .. }
             | Command::MoveOut { .. }
+            | Command::Conflicts
+            | Command::Accept(_)
             | Command::Expire => None,
         };
         mac.and_then(|mac| Some((mac, self.elsewhere(mac, transaction)?)))

@@ -21,6 +21,8 @@ pub fn render(method: &str, params: &Value, result: &Value, width: Option<usize>
         "scope.list" => scopes(result, width),
         "realm.list" => realms(result, width),
         "cluster.nodes" => nodes(result, width),
+        "cluster.conflicts" => conflicts(list(result, "conflicts"), width),
+        "cluster.accept" => conflicts(list(result, "accepted"), width),
         "deployment.plan" | "deployment.apply" => deployments::planned(result, width),
         "deployment.get" => deployments::deployment(result, width),
         "deployment.list" => deployments::deployments(result, width),
@@ -168,6 +170,23 @@ fn nodes(result: &Value, width: Option<usize>) -> String {
         let role = if node["draining"] == true { format!("{role}, draining") } else { role.to_owned() };
         let seen = count(node, "seen_ms");
         table.row(vec![text(node, "name"), role, text(node, "address"), text(node, "version"), seen]);
+    }
+    if table.is_empty() { String::new() } else { table.render(width) }
+}
+
+fn conflicts<'a>(conflicts: impl Iterator<Item = &'a Value>, width: Option<usize>) -> String {
+    let mut table = Table::new(&["NETWORK", "ADDRESS", "LATE CLAIM OF", "PRESENT", "HELD BY", "FOUND AT"]);
+    let holder = |of: &Value| [text(of, "scope"), text(of, "owner"), text(of, "slot")].join(" ");
+    for conflict in conflicts {
+        let present = conflict.get("present");
+        table.row(vec![
+            text(conflict, "network"),
+            held_address(conflict),
+            holder(&conflict["late"]),
+            present.map_or_else(String::new, held_address),
+            present.map_or_else(String::new, holder),
+            text(conflict, "found_at"),
+        ]);
     }
     if table.is_empty() { String::new() } else { table.render(width) }
 }

@@ -21,6 +21,7 @@ mod deal;
 mod deploy;
 mod draft;
 mod grant;
+mod heal;
 mod holdings;
 mod layout;
 mod lifecycle;
@@ -181,6 +182,9 @@ impl Network {
             Command::Configure { change, if_version } => self.decide_configure(change, *if_version, context),
             Command::MoveOut { subnet, if_version } => self.decide_move_out(subnet, *if_version),
             Command::MoveIn(moved) => self.decide_move_in(moved, context),
+            Command::Heal(ask) => Ok(self.heal(ask, context)),
+            Command::Conflicts => Ok(self.conflicts()),
+            Command::Accept(address) => self.accept(*address),
             Command::Expire => Ok(self.expire(context)),
             Command::Deploy(ask) => self.deploy(ask, context),
             Command::Settle(ask) => Ok(self.settle(ask, context)),

@@ -1,6 +1,7 @@
 //! Facts about grants, releases and what follows them.
 
 mod corners;
+mod heal;
 mod policies;
 mod sweeps;
 
@@ -67,6 +68,7 @@ fn config() -> NetworkConfig {
         version: Version(1),
         created_at: WallTime(0),
         closed: false,
+        conflicts: Vec::new(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Configuration, usage, maps and scopes of the core as the nouns of the protocol.
 
-use crate::core::outcome::{AddressState, Counts, Drawing, NetworkView, PoolMap, ScopeUsage, UsageReport};
+use crate::core::outcome::{AddressState, Contested, Counts, Drawing, NetworkView, PoolMap, ScopeUsage, UsageReport};
 use crate::core::state::{NetworkKind, Policy, PoolConfig, PoolKind, ReservedRange, SubnetConfig};
 use crate::wire::values::{LabelMap, Number, Share};
 use crate::wire::{nouns, params, values};
@@ -186,6 +186,43 @@ pub(super) fn scope_list(scopes: &[ScopeUsage]) -> nouns::ScopeListResult {
         unbound: usage.unbound,
     };
     nouns::ScopeListResult { scopes: scopes.iter().map(entry).collect() }
+}
+
+fn conflict(contested: &Contested) -> nouns::Conflict {
+    let Contested { network, network_id, conflict, present } = contested;
+    let (late, since) = (conflict.holder.clone(), conflict.granted_at);
+    let present = present.as_ref().map(|(address, held)| nouns::PresentClaim {
+        address: *address,
+        prefix_length: held.prefix_length,
+        scope: held.holder.scope.clone(),
+        owner: held.holder.owner.clone(),
+        slot: held.holder.slot.clone(),
+        generation: held.generation,
+        since: held.created_at,
+    });
+    nouns::Conflict {
+        network: network.clone(),
+        network_id: *network_id,
+        address: conflict.address,
+        prefix_length: conflict.prefix_length,
+        late: nouns::LateClaim {
+            scope: late.scope,
+            owner: late.owner,
+            slot: late.slot,
+            generation: conflict.generation,
+            since,
+        },
+        present,
+        found_at: conflict.found_at,
+    }
+}
+
+pub(super) fn conflicts(contested: &[Contested]) -> nouns::ClusterConflictsResult {
+    nouns::ClusterConflictsResult { conflicts: contested.iter().map(conflict).collect() }
+}
+
+pub(super) fn accepted(contested: &[Contested]) -> nouns::ClusterAcceptResult {
+    nouns::ClusterAcceptResult { accepted: contested.iter().map(conflict).collect() }
 }
 
 pub(super) fn map_pool(pool: &PoolMap) -> nouns::MapPool {

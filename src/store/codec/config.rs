@@ -8,10 +8,10 @@ use super::bytes::{CodecError, MARK_MAX, Reader, Result, Write, capacity};
 use super::entry::{labels, put_labels};
 use crate::core::address::{Address, Cidr, Range};
 use crate::core::state::{
-    Dns, L2, Limits, NetworkConfig, NetworkKind, PastPool, Policy, PoolConfig, PoolKind, ReservedFor, ReservedRange,
+    Conflict, Dns, L2, Limits, NetworkConfig, NetworkKind, PastPool, Policy, PoolConfig, PoolKind, ReservedFor, ReservedRange,
     SubnetConfig,
 };
-use crate::core::types::{Generation, Name, NetworkId, Owner, Scope, Slot, SubnetId, Version, WallTime};
+use crate::core::types::{Generation, Name, NetworkId, Owner, Scope, Slot, SlotKey, SubnetId, Version, WallTime};
 use crate::limits;
 
 const V4: u8 = 4;
@@ -139,6 +139,7 @@ pub(super) fn put_network(out: &mut Vec<u8>, config: &NetworkConfig) -> Result<(
         version: _,
         created_at,
         closed,
+        conflicts,
     } = config;
     out.put_u128(id.0);
     out.put_text(name.as_str());
@@ -165,7 +166,38 @@ pub(super) fn put_network(out: &mut Vec<u8>, config: &NetworkConfig) -> Result<(
     put_labels(out, tags)?;
     out.put_text(description);
     out.put_varint(created_at.0);
-    Ok(())
+    if conflicts.is_empty() {
+        // As it was written before there were any.
+        return Ok(());
+    }
+    put_list(out, conflicts, limits::CONFLICTS_MAX, "conflicts", |out, conflict| {
+        let Conflict { address, prefix_length, holder, generation, granted_at, found_at } = conflict;
+        put_address(out, *address);
+        out.put_u8(*prefix_length);
+        for text in [holder.scope.as_str(), holder.owner.as_str(), holder.slot.as_str()] {
+            out.put_text(text);
+        }
+        put_generation(out, *generation)?;
+        out.put_varint(granted_at.0);
+        out.put_varint(found_at.0);
+        Ok(())
+    })
+}
+
+fn conflict(reader: &mut Reader<'_>) -> Result<Conflict> {
+    let address = address(reader)?;
+    let prefix_length = reader.u8("prefix length")?;
+    if Cidr::new(address, prefix_length).is_none() {
+        return Err(CodecError::Range("prefix length"));
+    }
+    let holder = SlotKey {
+        scope: reader.checked("scope", Scope::new)?,
+        owner: reader.checked("owner", Owner::new)?,
+        slot: reader.checked("slot", Slot::new)?,
+    };
+    let generation = generation(reader)?;
+    let (granted_at, found_at) = (WallTime(reader.varint("granted_at")?), WallTime(reader.varint("found_at")?));
+    Ok(Conflict { address, prefix_length, holder, generation, granted_at, found_at })
 }
 
 pub(super) fn network(mark: u64, reader: &mut Reader<'_>) -> Result<NetworkConfig> {
@@ -197,6 +229,10 @@ pub(super) fn network(mark: u64, reader: &mut Reader<'_>) -> Result<NetworkConfi
     let tags = labels(reader)?;
     let description = reader.text("description")?;
     let created_at = WallTime(reader.varint("created_at")?);
+    let conflicts = match reader.is_empty() {
+        true => Vec::new(),
+        false => list(reader, limits::CONFLICTS_MAX, "conflicts", conflict)?,
+    };
     Ok(NetworkConfig {
         id,
         name,
@@ -214,6 +250,7 @@ pub(super) fn network(mark: u64, reader: &mut Reader<'_>) -> Result<NetworkConfi
         version: Version(mark),
         created_at,
         closed,
+        conflicts,
     })
 }
 
@@ -344,4 +381,43 @@ pub(super) fn subnet(mark: u64, reader: &mut Reader<'_>) -> Result<SubnetConfig>
         position,
         version: Version(mark),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::core::state::State;
+    use crate::store::codec::{decode_state, encode_state, samples};
+
+    #[test]
+    fn conflicts_are_read_as_they_were_written_and_where_there_are_none_nothing_is_written() {
+        let plain = samples::sample_config(NetworkId(7));
+        let conflict = Conflict {
+            address: "2001:db8::8".parse().unwrap(),
+            prefix_length: 125,
+            holder: SlotKey { scope: Scope::default(), owner: "web/0".parse().unwrap(), slot: "a".parse().unwrap() },
+            generation: Generation(1 << 50),
+            granted_at: WallTime(7),
+            found_at: WallTime(9),
+        };
+        let with = |conflicts| State::Config(Arc::new(NetworkConfig { conflicts, ..plain.clone() }));
+        let bytes_of = |state: &State| {
+            let mut bytes = Vec::new();
+            encode_state(state, &mut bytes).unwrap();
+            assert_eq!(decode_state(&bytes).unwrap(), *state);
+            bytes
+        };
+        let (none, two) = (bytes_of(&with(Vec::new())), bytes_of(&with(vec![conflict.clone(), conflict.clone()])));
+        assert!(two.starts_with(&none), "an older version reads what has none");
+        for length in none.len() + 1..two.len() {
+            assert!(decode_state(&two[..length]).is_err(), "{length} bytes");
+        }
+        // One that begins where no such block does.
+        let crooked = Conflict { address: "2001:db8::9".parse().unwrap(), ..conflict };
+        let mut bytes = Vec::new();
+        encode_state(&with(vec![crooked]), &mut bytes).unwrap();
+        assert!(decode_state(&bytes).is_err());
+    }
 }

@@ -45,7 +45,7 @@ fn at(text: &str) -> Address {
 }
 
 /// A network with every field set.
-fn sample_config(network: NetworkId) -> NetworkConfig {
+pub(crate) fn sample_config(network: NetworkId) -> NetworkConfig {
     NetworkConfig {
         id: network,
         name: "lan".parse().unwrap(),
@@ -63,6 +63,7 @@ fn sample_config(network: NetworkId) -> NetworkConfig {
         version: Version(7),
         created_at: WallTime(1_795_262_400_000),
         closed: false,
+        conflicts: Vec::new(),
     }
 }
 

@@ -4,19 +4,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, Pipeline, Value};
+use redis::{Pipeline, Value};
 use tokio::sync::{mpsc, oneshot};
 
 use super::confirms;
 use super::heal;
 use super::journal::{Move, Point};
+use super::late;
 use super::link::{self, Failed, Link};
 use super::moving;
 use super::scripts::{self, Call, Loaded, Taken, Verdict};
 use super::shared::Shared;
 use crate::limits::NODE_LEASE_MS;
 use crate::store::moving::{LastOf, Notice};
-use crate::store::{CommitError, Digest, Epoch, Head, Holder, NodeCard, Seen, Seq, ShardId, StoreError, Token};
+use crate::store::{CommitError, Epoch, Head, Holder, NodeCard, Seen, Seq, ShardId, StoreError, Token};
 
 /// How long an answer may take.
 const ANSWER_WITHIN: Duration = Duration::from_millis(1_500);
@@ -28,7 +29,7 @@ pub(super) enum Lease {
     Ended,
 }
 
-/// A call of `take`, `renew`, `release`, `post`, `holder` or `meet`.
+/// A call of `take`, `renew`, `release`, `post`, `holder`, `review` or `meet`.
 pub(super) enum Job {
     Take(ShardId, Token, oneshot::Sender<Result<Head, StoreError>>),
     /// What is owned when its turn comes: a take-over before it may have drawn new tokens.
@@ -37,6 +38,8 @@ pub(super) enum Job {
     Post(Option<Notice>, Vec<LastOf>, oneshot::Sender<Result<(), StoreError>>),
     /// Who owns the register?
     Holder(oneshot::Sender<Result<Option<Holder>, StoreError>>),
+    /// Is everything that somebody was told of where the shards are owned now?
+    Review(oneshot::Sender<Result<(), StoreError>>),
     /// This node is here, or gone.
     Meet(bool, oneshot::Sender<Result<Vec<Seen>, StoreError>>),
 }
@@ -53,15 +56,22 @@ pub(super) async fn run(
         match job {
             Job::Take(shard, token, reply) => {
                 let taken = take(&shared, &mut link, shard, token).await;
-                let confirms = shared.waits().then(|| confirms.clone());
+                let (shared, confirms) = (Arc::clone(&shared), shared.waits().then(|| confirms.clone()));
                 // Beside the next one: their proofs go together.
-                tokio::spawn(async move { drop(reply.send(proved(taken, shard, confirms).await)) });
+                tokio::spawn(async move { drop(reply.send(proved(&shared, taken, shard, confirms).await)) });
             }
             Job::Lease(what, reply) => drop(reply.send(lease(&shared, &mut link, what).await)),
             Job::Post(notice, shards, reply) => {
                 drop(reply.send(moving::post(&shared, &mut link, notice.as_ref(), &shards).await));
             }
             Job::Holder(reply) => drop(reply.send(holder(&shared, &mut link).await)),
+            Job::Review(reply) => {
+                let reviewed = match heal::ready(&shared, &mut link).await {
+                    Ok(_) => late::review(&shared, &mut link).await,
+                    Err(failed) => Err(failed.into_error()),
+                };
+                drop(reply.send(reviewed));
+            }
             Job::Meet(here, reply) => drop(reply.send(meet(&shared, &mut link, here).await)),
         }
     }
@@ -69,6 +79,7 @@ pub(super) async fn run(
 
 /// A take-over counts when as many replicas have it as are wanted: nothing is loaded before.
 async fn proved(
+    shared: &Shared,
     taken: Result<Head, StoreError>,
     shard: ShardId,
     confirms: Option<mpsc::Sender<confirms::Job>>,
@@ -82,12 +93,14 @@ async fn proved(
             error @ CommitError::Mismatch { .. } => StoreError::Invalid(error.to_string().into()),
         })?;
     }
+    shared.line(shard, |line| line.counts(head.token))?;
     Ok(head)
 }
 
 async fn take(shared: &Shared, link: &mut Link, shard: ShardId, token: Token) -> Result<Head, StoreError> {
     shared.sound()?;
     heal::ready(shared, link).await.map_err(Failed::into_error)?;
+    late::review(shared, link).await?;
     match take_once(shared, link, shard, token).await? {
         Some(head) => Ok(head),
         None if heal::again(shared, link).await? => {
@@ -99,14 +112,17 @@ async fn take(shared: &Shared, link: &mut Link, shard: ShardId, token: Token) ->
 
 /// None if the shard is further back than it was.
 async fn take_once(shared: &Shared, link: &mut Link, shard: ShardId, token: Token) -> Result<Option<Head>, StoreError> {
-    let (mine, known, acknowledged) =
-        shared.line(shard, |line| (line.mine(), line.known(shard), line.acknowledged_digest()))?;
+    let (mine, known) = shared.line(shard, |line| (line.mine(), line.known(shard)))?;
+    if known.cut == Some(token) {
+        // It was taken, and went on from elsewhere.
+        return Err(StoreError::Fenced { shard, current: known.epoch });
+    }
     let hex_or_none = |token: Option<Token>| token.map_or_else(String::new, |token| scripts::hex(token.0));
     let last = Some(known.token).filter(|_| known.epoch > Epoch(0));
     let mut call = Call::new(&shared.shas, Loaded::Take, &[shared.keys.head(shard)]);
     let card = shared.card();
     call.arg(scripts::hex(token.0)).arg(&card.name).arg(scripts::hex(card.process)).arg(&card.peer_address);
-    call.number(NODE_LEASE_MS).arg(hex_or_none(mine)).arg(hex_or_none(last)).number(known.acknowledged.0).arg("");
+    call.number(NODE_LEASE_MS).arg(hex_or_none(mine)).arg(hex_or_none(last)).number(known.told.seq.0).arg("");
     let value = link.call(&call, ANSWER_WITHIN).await.map_err(Failed::into_error)?;
     let strange = || link::strange(&shared.place, "the script answered something else");
     let head = match scripts::taken(value).ok_or_else(strange)? {
@@ -120,12 +136,15 @@ async fn take_once(shared: &Shared, link: &mut Link, shard: ShardId, token: Toke
         Taken::Absent => return Err(shared.absent(shard)),
         Taken::Moved(notice) => return Err(moving::moved(&shared.place, shared.keys.prefix(), &notice)),
     };
-    if let Err(acknowledged) = shared.line(shard, |line| line.take(&head))? {
+    if let Err(told) = shared.line(shard, |line| line.take(&head))? {
         let found = format!("at batch {} in epoch {}, after epoch {}", head.seq.0, head.epoch.0, known.epoch.0);
-        return Err(shared.went_back(shard, acknowledged.0, &found));
+        return Err(shared.went_back(shard, told.0, &found));
     }
-    if known.epoch > Epoch(0) && head.parent != known.token && head.token != known.token {
-        still_on_its_line(shared, link, shard, acknowledged).await?;
+    // Another owner was there in between: did it go on from what this one had, or from further back? Then its changes are
+    // elsewhere than those that somebody was told of here, and no number tells.
+    let other = known.epoch > Epoch(0) && head.parent != known.token && head.token != known.token;
+    if other && known.told.seq > Seq(0) && !heal::is_on_line(shared, link, shard, known.told, &head).await? {
+        return Err(shared.went_back(shard, known.told.seq.0, "another owner's, who went on from further back"));
     }
     if head.token != known.token {
         let after = Point::of(&head);
@@ -133,30 +152,6 @@ async fn take_once(shared: &Shared, link: &mut Link, shard: ShardId, token: Toke
         shared.journal().took(Move { shard, before, after }, head.epoch);
     }
     Ok(Some(head))
-}
-
-/// Another owner was there in between: did it go on from what this one had, or from further back? Then its changes are
-/// elsewhere than those that this one acknowledged, and no number tells.
-async fn still_on_its_line(
-    shared: &Shared,
-    link: &mut Link,
-    shard: ShardId,
-    acknowledged: Option<(Seq, Digest)>,
-) -> Result<(), StoreError> {
-    let Some((seq, digest)) = acknowledged.filter(|(seq, _)| seq.0 > 0) else { return Ok(()) };
-    let mut command = Cmd::new();
-    let id = format!("{}-0", seq.0);
-    command.arg("XRANGE").arg(shared.keys.log(shard)).arg(&id).arg(&id);
-    let strange = || link::strange(&shared.place, "the log of a shard is none");
-    let Value::Array(entries) = link.ask(command, ANSWER_WITHIN).await? else { return Err(strange()) };
-    // What is no longer kept is older than any doubt.
-    let Some(Value::Array(entry)) = entries.first() else { return Ok(()) };
-    let Some(Value::Array(fields)) = entry.get(1) else { return Err(strange()) };
-    let Some(Value::BulkString(there)) = fields.get(1) else { return Err(strange()) };
-    if *there == scripts::hex(digest.0).as_bytes() {
-        return Ok(());
-    }
-    Err(shared.went_back(shard, seq.0, "another owner's, who went on from further back"))
 }
 
 async fn lease(shared: &Shared, link: &mut Link, what: Lease) -> Result<(), StoreError> {

@@ -149,8 +149,8 @@ async fn confirmed(
         })?;
     }
     for (batch, done) in with_tokens() {
-        let acknowledge = |line: &mut line::Line| line.acknowledge(batch.token, done.seq);
-        shared.line(batch.shard, acknowledge).map_err(|cause| CommitError::NotApplied { cause })?;
+        let stands = Point { token: batch.token, seq: done.seq, digest: done.digest };
+        shared.tells(batch.shard, stands)?;
     }
     Ok(committed)
 }
@@ -209,7 +209,7 @@ fn judge(
         }
         Verdict::Gap(at, last) => {
             let (batch, link) = of(at)?;
-            if last < link.acknowledged {
+            if last < link.told {
                 return Err(refused(heal::behind(shared)));
             }
             Err(refused(StoreError::Gap { shard: batch.shard, last }))

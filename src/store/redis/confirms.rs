@@ -15,6 +15,7 @@ use redis::{Cmd, Value};
 use tokio::sync::{mpsc, oneshot};
 
 use super::heal;
+use super::journal::Point;
 use super::link::{self, Failed, Link};
 use super::scripts::{self, Call, Loaded, Verdict};
 use super::server::Waiting;
@@ -36,6 +37,8 @@ pub(super) struct Job {
     pub(super) names: Vec<Name>,
     /// The connection of this task that stood before what is named was written; none: it may be any.
     pub(super) since: Option<u64>,
+    /// Answers leave under it: what it names is told.
+    pub(super) tells: bool,
     pub(super) reply: oneshot::Sender<Result<(), CommitError>>,
 }
 
@@ -43,7 +46,7 @@ pub(super) struct Job {
 pub(super) async fn ask(jobs: &mpsc::Sender<Job>, names: Vec<Name>, since: Option<u64>) -> Result<(), CommitError> {
     let (reply, answer) = oneshot::channel();
     let ended = || CommitError::Unknown { cause: super::ended() };
-    jobs.send(Job { names, since, reply }).await.map_err(|_| ended())?;
+    jobs.send(Job { names, since, tells: false, reply }).await.map_err(|_| ended())?;
     answer.await.unwrap_or_else(|_| Err(ended()))
 }
 
@@ -97,7 +100,11 @@ async fn prove(shared: &Shared, link: &mut Link, round: Vec<Job>) {
     }
     let alone = matches!(proved, Err(CommitError::Fenced { .. })) && round.len() > 1;
     for job in round {
-        let proved = if alone { confirm(shared, link, &job.names).await } else { proved.clone() };
+        let mut proved = if alone { confirm(shared, link, &job.names).await } else { proved.clone() };
+        if job.tells && proved.is_ok() {
+            let told = |&(shard, token, seq, digest): &Name| shared.tells(shard, Point { token, seq, digest });
+            proved = job.names.iter().try_for_each(told);
+        }
         // Nobody may wait any more.
         drop(job.reply.send(proved));
     }

@@ -7,20 +7,25 @@
 //! Only on one's own line (CONSISTENCY 9): a head that the journal remembers, by token, seq and digest, or the very head
 //! that a take-over of this process replaced. Then the missing calls are sent once more, byte for byte, and take-overs
 //! again on condition of exactly that head. The script refuses each of them if somebody else came in between. A head of
-//! another owner is left alone, for the fence speaks for itself; whatever else does not fit stops the store.
+//! another owner is left alone, for the fence speaks for itself.
+//!
+//! **A fork.** A failover that is taken back within seconds: the primary before has a batch of which nobody knew, and the shard
+//! was taken anew on the other one from before it. The two do not fit behind one another. If whatever somebody was told
+//! of lies on the line that is there, nothing is lost but the tenure: this process's line is cut, everything under its tokens is
+//! fenced from then on, and the shard is taken anew from where it stands. If not, the store stops.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::Pipeline;
 use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Pipeline, Value};
 
-use super::journal::{Deed, Missing, Move, Point};
+use super::journal::{Deed, Found, Missing, Move, Point};
 use super::link::{self, Failed, Link};
 use super::scripts::{self, Call, Loaded, Taken, Verdict};
-use super::shared::Shared;
+use super::shared::{Known, Shared};
 use crate::limits::NODE_LEASE_MS;
-use crate::store::{Epoch, Head, ShardId, StoreError};
+use crate::store::{Epoch, Head, Seq, ShardId, StoreError};
 
 /// How long an answer may take.
 const ANSWER_WITHIN: Duration = Duration::from_millis(1_500);
@@ -54,43 +59,157 @@ async fn settle(shared: &Shared, link: &mut Link) -> Result<(), StoreError> {
         return Ok(());
     }
     shared.sound()?;
-    // Before the heads are read: what Redis acknowledges meanwhile may be missing in them. And in this order: what is
-    // acknowledged in a line was applied in the journal before.
-    let lines = shared.lines();
-    let standing = shared.journal().standing();
-    let mut heads = Vec::with_capacity(lines.len());
-    for (shard, head) in read_heads(shared, link, lines.iter().map(|line| line.shard).collect()).await? {
-        heads.push((shard, head.ok_or_else(|| shared.absent(shard))?));
-    }
-    let points: Vec<(ShardId, Point)> = heads.iter().map(|(shard, head)| (*shard, Point::of(head))).collect();
-    let found = shared.journal().missing(&points, &standing);
-    let gone_back = |shard: ShardId, why: &str| {
-        let head = heads.iter().find(|(other, _)| *other == shard).map(|(_, head)| head);
-        let acknowledged = lines.iter().find(|line| line.shard == shard).map_or(0, |line| line.acknowledged.0);
-        let at = head.map_or_else(String::new, |head| format!("at batch {} in epoch {}", head.seq.0, head.epoch.0));
-        shared.went_back(shard, acknowledged, &format!("{at}, {why}"))
-    };
-    let missing =
-        found.map_err(|shard| gone_back(shard, "which is further back than this server remembers what it changed"))?;
-    let moves = || missing.iter().flat_map(|missing| &missing.moves);
-    for (line, (shard, head)) in lines.iter().zip(&heads) {
-        let behind = head.token == line.token && head.seq < line.acknowledged;
-        let healed = || moves().rfind(|one| one.shard == *shard).is_some_and(|one| one.after.seq >= line.acknowledged);
-        if (behind || head.epoch < line.epoch) && line.owned && !healed() {
-            return Err(gone_back(*shard, "and what is missing is not known here"));
+    for _ in 1..TRIES {
+        match mend(shared, link).await {
+            // What was under way on an old connection may have come in between.
+            Err(Unplayed::Never(shard)) => tracing::warn!(shard = shard.0, "where it stands is looked at once more"),
+            Err(Unplayed::Later(error)) => return Err(error),
+            Ok(()) => {
+                shared.settled(raised);
+                return Ok(());
+            }
         }
     }
-    if !missing.is_empty() {
-        play(shared, link, &missing).await.map_err(|error| match error {
-            Unplayed::Later(error) => error,
-            Unplayed::Never(shard) => gone_back(shard, "where what is missing does not fit any more"),
-        })?;
+    match mend(shared, link).await {
+        Ok(()) => shared.settled(raised),
+        Err(Unplayed::Later(error)) => return Err(error),
+        Err(Unplayed::Never(shard)) => {
+            let head = read_heads(shared, link, vec![shard]).await?.pop().and_then(|(_, head)| head);
+            return Err(gone_back(shared, shard, head, "where what is missing does not fit any more"));
+        }
     }
-    shared.settled(raised);
     Ok(())
 }
 
-async fn read_heads(
+/// How often it is looked where the shards stand, when what is missing does not fit there.
+const TRIES: u32 = 3;
+
+fn gone_back(shared: &Shared, shard: ShardId, head: Option<Head>, why: &str) -> StoreError {
+    let told = shared.line(shard, |line| line.known(shard).told.seq).unwrap_or_default();
+    let at = head.map_or_else(String::new, |head| format!("at batch {} in epoch {}", head.seq.0, head.epoch.0));
+    shared.went_back(shard, told.0, &format!("{at}, {why}"))
+}
+
+/// Looks where the shards stand, and mends what does not stand where it should.
+async fn mend(shared: &Shared, link: &mut Link) -> Result<(), Unplayed> {
+    // Before the heads are read: what Redis acknowledges meanwhile may be missing in them. And in this order: what somebody
+    // is told of a line was applied in the journal before.
+    let lines = shared.lines();
+    let standing = shared.journal().standing();
+    let heads = heads_of(shared, link, &lines).await?;
+    let points: Vec<(ShardId, Point)> = heads.iter().map(|(shard, head)| (*shard, Point::of(head))).collect();
+    let Found { missing, elsewhere, held_up } = shared.journal().missing(&points, &standing);
+    let mut cut = Vec::new();
+    for (line, &(shard, head)) in lines.iter().zip(&heads) {
+        let given = missing.iter().flat_map(|missing| &missing.moves).rfind(|one| one.shard == shard);
+        let (own, behind) = (shared.journal().is_own(shard, head.token) || head.token == line.token, head.epoch < line.epoch);
+        if held_up.contains(&shard) {
+            // It was changed together with one that is another owner's now, so that is what becomes of it, too.
+            part(shared, shard, &head).map_err(Unplayed::Later)?;
+            continue;
+        }
+        let is_cut = match given {
+            Some(_) => false,
+            // Of another owner's line the fence speaks wherever it matters.
+            None if !own => behind && line.owned,
+            None => elsewhere.contains(&shard) || behind || (head.token == line.told.token && head.seq < line.told.seq),
+        };
+        if is_cut {
+            match has_told(shared, link, line, &head).await? {
+                true => cut.push(shard),
+                false if own => {
+                    let why = "which is further back than this server remembers what it changed";
+                    return Err(Unplayed::Later(gone_back(shared, shard, Some(head), why)));
+                }
+                // The owner before goes on: what it lacks is put aside when the tenure is over.
+                false => part(shared, shard, &head).map_err(Unplayed::Later)?,
+            }
+        }
+    }
+    if cut.is_empty() {
+        return play(shared, link, &missing).await;
+    }
+    // Of the other shards, too, only what somebody was told of is given back: what was sent for several goes with those.
+    let told: Vec<(ShardId, Point)> = lines.iter().map(|line| (line.shard, line.told)).collect();
+    let found = shared.journal().missing(&points, &told);
+    play(shared, link, &found.missing).await?;
+    for (line, (shard, head)) in lines.iter().zip(heads_of(shared, link, &lines).await?) {
+        let own = shared.journal().is_own(shard, head.token);
+        if cut.contains(&shard) || (own && head.token != line.token) {
+            cut_off(shared, line, &head).map_err(Unplayed::Later)?;
+        }
+    }
+    Ok(())
+}
+
+/// The tenure is over for a shard that goes on as another owner's.
+fn part(shared: &Shared, shard: ShardId, head: &Head) -> Result<(), StoreError> {
+    shared.line(shard, |line| line.part(head))?;
+    shared.heals(0);
+    Ok(())
+}
+
+/// The tenure is over for a shard, which goes on from its head.
+fn cut_off(shared: &Shared, line: &Known, head: &Head) -> Result<(), StoreError> {
+    if line.owned && line.cut.is_none() {
+        tracing::warn!(
+            redis = %shared.place,
+            shard = line.shard.0,
+            batch = head.seq.0,
+            told = line.told.seq.0,
+            "Redis went on from elsewhere than this server; nobody was told of what is not there, so it is taken anew"
+        );
+    }
+    shared.line(line.shard, |line| line.cut(head))?;
+    shared.journal().cut(line.shard, Point::of(head));
+    shared.heals(0);
+    Ok(())
+}
+
+/// Is everything that somebody was told of on the line that is there?
+async fn has_told(shared: &Shared, link: &mut Link, line: &Known, head: &Head) -> Result<bool, Unplayed> {
+    let (shard, told, point) = (line.shard, line.told, Point::of(head));
+    if told.seq == Seq(0) {
+        return Ok(true);
+    }
+    // Take-overs of one line rise. What was answered under a later one, or under another of the same number, is not on this.
+    let before = head.epoch < line.told_epoch || (head.epoch == line.told_epoch && head.token != told.token);
+    if before || shared.journal().leads(shard, told, point) {
+        return Ok(!before);
+    }
+    is_on_line(shared, link, shard, told, head).await.map_err(Unplayed::Later)
+}
+
+/// Does the line of a shard go through this batch? What is no longer kept is older than any doubt.
+pub(super) async fn is_on_line(
+    shared: &Shared,
+    link: &mut Link,
+    shard: ShardId,
+    batch: Point,
+    head: &Head,
+) -> Result<bool, StoreError> {
+    if head.seq <= batch.seq {
+        return Ok((head.seq, head.digest) == (batch.seq, batch.digest));
+    }
+    let mut command = Cmd::new();
+    let id = format!("{}-0", batch.seq.0);
+    command.arg("XRANGE").arg(shared.keys.log(shard)).arg(&id).arg(&id);
+    let strange = || link::strange(&shared.place, "the log of a shard is none");
+    let Value::Array(entries) = link.ask(command, ANSWER_WITHIN).await? else { return Err(strange()) };
+    let Some(Value::Array(entry)) = entries.first() else { return Ok(true) };
+    let Some(Value::Array(fields)) = entry.get(1) else { return Err(strange()) };
+    let Some(Value::BulkString(there)) = fields.get(1) else { return Err(strange()) };
+    Ok(*there == scripts::hex(batch.digest.0).as_bytes())
+}
+
+/// The heads of shards that were taken, in the order of their lines.
+async fn heads_of(shared: &Shared, link: &mut Link, lines: &[Known]) -> Result<Vec<(ShardId, Head)>, Unplayed> {
+    let read = read_heads(shared, link, lines.iter().map(|line| line.shard).collect()).await.map_err(Unplayed::Later)?;
+    let there = |(shard, head): (ShardId, Option<Head>)| Ok((shard, head.ok_or_else(|| shared.absent(shard))?));
+    read.into_iter().map(there).collect::<Result<Vec<_>, StoreError>>().map_err(Unplayed::Later)
+}
+
+pub(super) async fn read_heads(
     shared: &Shared,
     link: &mut Link,
     shards: Vec<ShardId>,
@@ -117,6 +236,9 @@ enum Unplayed {
 }
 
 async fn play(shared: &Shared, link: &mut Link, missing: &[Missing]) -> Result<(), Unplayed> {
+    if missing.is_empty() {
+        return Ok(());
+    }
     let batches: usize = missing
         .iter()
         .map(|missing| if matches!(missing.deed, Deed::Commit(_)) { missing.moves.len() } else { 0 })

@@ -67,6 +67,17 @@ pub(super) struct Missing {
     pub(super) moves: Vec<Move>,
 }
 
+/// What there is to be played again, and what not.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// In order.
+    pub(super) missing: Vec<Missing>,
+    /// Shards that do not stand on the way to where they stood.
+    pub(super) elsewhere: Vec<ShardId>,
+    /// Shards that lack something which was sent together with something of those.
+    pub(super) held_up: Vec<ShardId>,
+}
+
 /// See the module's text.
 #[derive(Debug)]
 pub(super) struct Journal {
@@ -162,54 +173,109 @@ impl Journal {
         standing
     }
 
-    /// What is missing in Redis, where shards stand so, of what is known to have been done (an earlier [`Self::standing`]).
-    ///
-    /// # Errors
-    /// A shard whose head is on this process's line, but nowhere that it remembers.
-    pub(super) fn missing(
-        &self,
-        heads: &[(ShardId, Point)],
-        standing: &[(ShardId, Point)],
-    ) -> Result<Vec<Missing>, ShardId> {
-        if self.bytes_max == 0 {
-            return Ok(heads.iter().flat_map(|&(shard, head)| self.missing_takes(shard, head)).collect());
-        }
+    /// What is missing in Redis, where shards stand so, of what leads to where each stood at least ([`Self::standing`]).
+    pub(super) fn missing(&self, heads: &[(ShardId, Point)], standing: &[(ShardId, Point)]) -> Found {
         let mut wanted = vec![false; self.entries.len()];
+        let mut elsewhere = Vec::new();
         for &(shard, goal) in standing {
             let Some(&(_, head)) = heads.iter().find(|(other, _)| *other == shard) else { continue };
-            let of_shard = || {
-                let moves = |entry: &Entry| entry.moves.iter().find(|one| one.shard == shard).copied();
-                self.entries.iter().enumerate().filter_map(move |(at, entry)| Some((at, moves(entry)?)))
-            };
-            // Trimmed since: then it is neither.
-            let Some((last, _)) = of_shard().rfind(|(_, one)| one.after == goal) else { continue };
-            let at_head = of_shard().rfind(|(_, one)| one.after == head).map(|(at, _)| at + 1);
-            let before_all = of_shard().next().filter(|(_, one)| one.before == head).map(|_| 0);
-            match at_head.or(before_all) {
-                Some(from) => {
-                    of_shard().filter(|(at, _)| (from..=last).contains(at)).for_each(|(at, _)| wanted[at] = true)
-                }
-                // Another owner's line: its tokens are none of this process's. The fence says so wherever it matters.
-                None if !of_shard().any(|(_, one)| one.after.token == head.token) => {}
-                None => return Err(shard),
+            if head == goal {
+                continue;
+            }
+            // Trimmed since: then nothing is known of it.
+            let is_known = self.of_shard(shard).any(|(_, one)| one.after == goal);
+            // Without calls nobody remembers how it went on.
+            let went_on = self.bytes_max == 0 && head.token == goal.token && head.seq >= goal.seq;
+            if !is_known || went_on {
+                continue;
+            }
+            match self.way(shard, head, goal) {
+                Some(way) => way.into_iter().for_each(|at| wanted[at] = true),
+                None if self.leads(shard, goal, head) => {}
+                None => elsewhere.push(shard),
             }
         }
-        let wanted = self.entries.iter().zip(wanted).filter(|(_, wanted)| *wanted);
-        Ok(wanted.map(|(entry, _)| Missing { deed: entry.deed.clone(), moves: entry.moves.clone() }).collect())
-    }
-}
-
-impl Journal {
-    /// The take-overs that are missing where nothing lies between them and the head.
-    fn missing_takes(&self, shard: ShardId, head: Point) -> Vec<Missing> {
-        let of_shard = |entry: &&Entry| entry.moves.iter().any(|one| one.shard == shard);
-        let takes: Vec<&Entry> = self.entries.iter().filter(of_shard).collect();
-        let Some(first) = takes.iter().rposition(|take| take.moves[0].before == head) else { return Vec::new() };
-        let missing = &takes[first..];
-        if !missing.windows(2).all(|pair| pair[0].moves[0].after == pair[1].moves[0].before) {
-            return Vec::new();
+        let mut closed = elsewhere.clone();
+        let mut missing = Vec::new();
+        for (entry, _) in self.entries.iter().zip(wanted).filter(|(_, wanted)| *wanted) {
+            if entry.moves.iter().any(|one| closed.contains(&one.shard)) {
+                // Nor what follows it.
+                closed.extend(entry.moves.iter().map(|one| one.shard));
+            } else {
+                missing.push(Missing { deed: entry.deed.clone(), moves: entry.moves.clone() });
+            }
         }
-        missing.iter().map(|take| Missing { deed: take.deed.clone(), moves: take.moves.clone() }).collect()
+        closed.retain(|shard| !elsewhere.contains(shard));
+        Found { missing, elsewhere, held_up: closed }
+    }
+
+    /// Does a shard come from one point to another by what was sent?
+    pub(super) fn leads(&self, shard: ShardId, from: Point, to: Point) -> bool {
+        self.way(shard, from, to).is_some()
+    }
+
+    /// All that is remembered of how a shard came to a point, oldest first.
+    pub(super) fn way_to(&self, shard: ShardId, to: Point) -> Vec<Missing> {
+        let (mut way, mut stands) = (Vec::new(), to);
+        for (at, one) in self.of_shard(shard).rev() {
+            if one.after == stands {
+                let Entry { deed, moves, .. } = &self.entries[at];
+                way.push(Missing { deed: deed.clone(), moves: moves.clone() });
+                stands = one.before;
+            }
+        }
+        way.reverse();
+        way
+    }
+
+    /// Is it a token of this process's, as far as is remembered?
+    pub(super) fn is_own(&self, shard: ShardId, token: Token) -> bool {
+        self.of_shard(shard).any(|(_, one)| one.after.token == token)
+    }
+
+    /// A shard goes on from here: what was sent and does not lead here is nothing to be played again.
+    pub(super) fn cut(&mut self, shard: ShardId, head: Point) {
+        let mut stands = head;
+        let mut kept = Vec::with_capacity(self.entries.len());
+        for mut entry in std::mem::take(&mut self.entries).into_iter().rev() {
+            match entry.moves.iter().find(|one| one.shard == shard) {
+                Some(one) if one.after == stands => {
+                    stands = one.before;
+                    entry.applied = true;
+                }
+                Some(_) => {
+                    self.bytes = self.bytes.saturating_sub(entry.bytes);
+                    continue;
+                }
+                None => {}
+            }
+            kept.push(entry);
+        }
+        self.entries = kept.into_iter().rev().collect();
+    }
+
+    fn of_shard(&self, shard: ShardId) -> impl DoubleEndedIterator<Item = (usize, Move)> + '_ {
+        let of_shard = move |entry: &Entry| entry.moves.iter().find(|one| one.shard == shard).copied();
+        self.entries.iter().enumerate().filter_map(move |(at, entry)| Some((at, of_shard(entry)?)))
+    }
+
+    /// The entries by which a shard comes from one point to another.
+    fn way(&self, shard: ShardId, from: Point, to: Point) -> Option<Vec<usize>> {
+        let (mut way, mut stands) = (Vec::new(), to);
+        if stands == from {
+            return Some(way);
+        }
+        // Each was sent after the one that it follows.
+        for (at, one) in self.of_shard(shard).rev() {
+            if one.after == stands {
+                way.push(at);
+                stands = one.before;
+                if stands == from {
+                    return Some(way);
+                }
+            }
+        }
+        None
     }
 }
 
@@ -242,9 +308,11 @@ mod tests {
         journal
     }
 
-    fn missing(journal: &Journal, head: Point) -> Result<Vec<u64>, ShardId> {
-        let missing = journal.missing(&[(ShardId(0), head)], &journal.standing())?;
-        Ok(missing.iter().map(|missing| missing.moves[0].after.seq.0).collect())
+    /// Of what is missing, how far each goes; none where the shard stands elsewhere.
+    fn missing(journal: &Journal, head: Point) -> Option<Vec<u64>> {
+        let Found { missing, elsewhere, held_up } = journal.missing(&[(ShardId(0), head)], &journal.standing());
+        assert!(held_up.is_empty() && (missing.is_empty() || elsewhere.is_empty()));
+        elsewhere.is_empty().then(|| missing.iter().map(|missing| missing.moves[0].after.seq.0).collect())
     }
 
     #[test]
@@ -259,13 +327,36 @@ mod tests {
     }
 
     #[test]
-    fn a_head_of_another_line_is_left_alone_and_one_that_is_not_remembered_is_told() {
+    fn a_head_of_another_line_and_one_that_is_not_remembered_are_told() {
         let journal = begun();
-        assert_eq!(missing(&journal, point(9, 6)).unwrap(), [0u64; 0]);
-        // The owner before went on after this one's take-over was lost.
-        assert_eq!(missing(&journal, point(1, 6)).unwrap(), [0u64; 0]);
-        assert_eq!(missing(&journal, point(2, 4)), Err(ShardId(0)));
-        assert_eq!(missing(&journal, Point { digest: Digest(1), ..point(2, 6) }), Err(ShardId(0)));
+        // Another owner's; the owner before, who went on after this one's take-over was lost; too far back; something else.
+        let other = Point { digest: Digest(1), ..point(2, 6) };
+        for elsewhere in [point(9, 6), point(1, 6), point(2, 4), other] {
+            assert_eq!(missing(&journal, elsewhere), None, "{elsewhere:?}");
+        }
+    }
+
+    /// A failover that is taken back: the old primary has a batch of which nobody knew, and the take-over was elsewhere.
+    #[test]
+    fn a_fork_of_the_own_line_is_told_and_what_does_not_lead_to_where_it_goes_on_is_forgotten() {
+        let mut journal = begun();
+        journal.applied(&[step(0, 2, 8)]);
+        journal.sends(&call(), vec![step(0, 2, 9)]);
+        journal.took(Move { shard: ShardId(0), before: point(2, 8), after: point(3, 8) }, Epoch(3));
+        journal.sends(&call(), vec![step(0, 3, 9), step(1, 4, 1)]);
+        journal.applied(&[step(0, 3, 9), step(1, 4, 1)]);
+        let fork = point(2, 9);
+        assert_eq!(missing(&journal, fork), None);
+        // What was never known to be applied is not on the way from before it.
+        assert_eq!(missing(&journal, point(2, 8)).unwrap(), [8, 9]);
+        assert!(journal.leads(ShardId(0), point(2, 8), fork));
+        assert!(!journal.leads(ShardId(0), point(3, 8), fork));
+        assert!(journal.is_own(ShardId(0), Token(3)) && !journal.is_own(ShardId(0), Token(9)));
+        journal.cut(ShardId(0), fork);
+        assert_eq!(journal.standing(), [(ShardId(0), fork)]);
+        assert_eq!(missing(&journal, fork).unwrap(), [0u64; 0]);
+        assert_eq!(missing(&journal, point(2, 7)).unwrap(), [8, 9]);
+        assert_eq!(journal.bytes, journal.entries.iter().map(|entry| entry.bytes).sum::<usize>());
     }
 
     #[test]
@@ -290,7 +381,12 @@ mod tests {
             journal.applied(&moves);
         }
         let heads = [(ShardId(0), point(2, 1)), (ShardId(1), point(3, 1))];
-        assert_eq!(journal.missing(&heads, &journal.standing()).unwrap().len(), 2);
+        assert_eq!(journal.missing(&heads, &journal.standing()).missing.len(), 2);
+        // One of them is another owner's: what was sent for both is played nowhere, nor what follows it.
+        let heads = [(ShardId(0), point(2, 1)), (ShardId(1), point(9, 1))];
+        let found = journal.missing(&heads, &journal.standing());
+        assert!(found.missing.is_empty());
+        assert_eq!((found.elsewhere, found.held_up.contains(&ShardId(0))), (vec![ShardId(1)], true));
     }
 
     #[test]
@@ -302,7 +398,7 @@ mod tests {
         }
         assert!(journal.bytes <= 2_000 && journal.entries.len() > 2);
         assert_eq!(missing(&journal, point(2, 999)).unwrap(), [1_000]);
-        assert_eq!(missing(&journal, point(2, 1)), Err(ShardId(0)));
+        assert_eq!(missing(&journal, point(2, 1)), None);
     }
 
     #[test]
@@ -314,7 +410,7 @@ mod tests {
         journal.sends(&call(), vec![step(0, 2, 6)]);
         journal.took(take(2, 3, 6), Epoch(3));
         journal.took(take(3, 4, 6), Epoch(4));
-        let missing = |head| journal.missing(&[(ShardId(0), head)], &journal.standing()).unwrap();
+        let missing = |head| journal.missing(&[(ShardId(0), head)], &journal.standing()).missing;
         let tokens = |head| missing(head).iter().map(|missing| missing.moves[0].after.token.0).collect::<Vec<_>>();
         assert_eq!(tokens(point(2, 6)), [3, 4]);
         assert_eq!(tokens(point(3, 6)), [4]);

@@ -1,15 +1,26 @@
-//! What this process knows of a shard's line: digests of the last batches that it sent, and how far they were acknowledged.
+//! What this process knows of a shard's line: digests of the last batches that it sent, and what somebody was told of it.
 //!
 //! The head is Redis's; here is only what a script cannot compute (the digest of a batch follows from the one before, which
 //! may still be under way) and what tells that Redis went back.
+//!
+//! **Told** is what was answered: a commit that was acknowledged, or a proof under which answers left. A take-over alone tells
+//! nobody anything. But what another owner left is taken for told to somebody, once the take-over counts (as many replicas
+//! have it as are wanted): who knows what that owner said.
+//!
+//! A line that went on elsewhere, without anything that was told on this one, is *cut*: the tenure is over for it, and the
+//! shard is taken anew from where it stands (see `heal`).
 
 use std::collections::VecDeque;
 
+use super::journal::Point;
 use super::shared::Known;
 use crate::store::{Batch, Digest, Epoch, Head, Seq, ShardId, Token, fence};
 
 /// Batches whose digests are remembered. More than can be under way and sent again.
 const REMEMBERED_BATCHES_MAX: usize = 64;
+
+/// Nothing.
+const NOTHING: Point = Point { token: Token(0), seq: Seq(0), digest: Digest(0) };
 
 /// One shard.
 #[derive(Debug, Clone)]
@@ -18,9 +29,16 @@ pub(super) struct Line {
     token: Token,
     /// Digest of the line up to a batch, ascending and dense; the first is the head that was taken, or older.
     known: VecDeque<(Seq, Digest)>,
-    acknowledged: Seq,
-    /// It was taken in the present tenure.
-    owned: bool,
+    /// The last that somebody was told of, and the take-over under which it stood.
+    told: (Point, Epoch),
+    /// What another owner left, while its take-over does not count.
+    left: Option<Point>,
+    /// The token under which it is owned in the present tenure.
+    owned: Option<Token>,
+    /// The token of the tenure that was cut off.
+    cut: Option<Token>,
+    /// Whose line, as another one's, has everything that somebody was told of.
+    reviewed: Option<Token>,
 }
 
 /// What a batch is sent with.
@@ -30,8 +48,8 @@ pub(super) struct Link {
     pub(super) parent: Option<Digest>,
     /// Digest with it.
     pub(super) digest: Digest,
-    /// What was acknowledged when it was sent: Redis must have at least that.
-    pub(super) acknowledged: Seq,
+    /// What somebody was told of when it was sent: Redis must have at least that.
+    pub(super) told: Seq,
     /// The take-over that was known when it was sent: Redis must have at least that.
     pub(super) epoch: Epoch,
 }
@@ -39,31 +57,42 @@ pub(super) struct Link {
 impl Line {
     /// A shard that was not taken yet.
     pub(super) fn new() -> Self {
-        Self { epoch: Epoch(0), token: Token(0), known: VecDeque::new(), acknowledged: Seq(0), owned: false }
+        let (epoch, token, known) = (Epoch(0), Token(0), VecDeque::new());
+        Self { epoch, token, known, told: (NOTHING, epoch), left: None, owned: None, cut: None, reviewed: None }
     }
 
-    /// Follows a take-over. Tells if the shard is behind what it was: Redis went back.
+    /// Follows a take-over. Tells if the shard is behind what somebody was told of: Redis went back.
     pub(super) fn take(&mut self, head: &Head) -> Result<(), Seq> {
-        if head.seq < self.acknowledged || head.epoch < self.epoch {
-            return Err(self.acknowledged);
+        let told = self.told.0.seq;
+        if head.seq < told {
+            return Err(told);
         }
         if self.token != head.token {
-            *self = Self {
-                epoch: head.epoch,
-                token: head.token,
-                known: VecDeque::from([(head.seq, head.digest)]),
-                acknowledged: head.seq,
-                owned: true,
-            };
+            let left = Point { token: head.parent, ..Point::of(head) };
+            // What this process itself did last, told or not, is not another owner's.
+            let own = head.parent == self.token && self.epoch > Epoch(0);
+            self.left = if own { self.left } else { Some(left) };
+            (self.epoch, self.token) = (head.epoch, head.token);
+            self.known = VecDeque::from([(head.seq, head.digest)]);
         }
-        self.owned = true;
+        (self.owned, self.cut, self.reviewed) = (Some(self.token), None, None);
         Ok(())
+    }
+
+    /// The take-over under this token counts: what it found is to stay.
+    pub(super) fn counts(&mut self, token: Token) {
+        if token == self.token
+            && let Some(left) = self.left.take()
+        {
+            // Whoever left it stood under the take-over before at most.
+            self.told = (left, Epoch(self.epoch.0.saturating_sub(1)));
+        }
     }
 
     /// The digests of a batch that is about to be sent, in the order of sending.
     pub(super) fn link(&mut self, batch: &Batch, bytes: &[u8]) -> Link {
-        let Self { acknowledged, epoch, .. } = *self;
-        let unlinked = Link { parent: None, digest: Digest(0), acknowledged, epoch };
+        let Self { told: (Point { seq: told, .. }, _), epoch, .. } = *self;
+        let unlinked = Link { parent: None, digest: Digest(0), told, epoch };
         if batch.token != self.token {
             return unlinked;
         }
@@ -79,36 +108,125 @@ impl Line {
             }
             self.known.push_back((batch.seq, digest));
         }
-        Link { parent: Some(parent), digest, acknowledged, epoch }
+        Link { parent: Some(parent), digest, told, epoch }
     }
 
-    /// A batch was acknowledged.
-    pub(super) fn acknowledge(&mut self, token: Token, seq: Seq) {
-        if token == self.token {
-            self.acknowledged = self.acknowledged.max(seq);
+    /// Somebody is told that this stands. May he be? Not of a line that was cut off meanwhile.
+    pub(super) fn tells(&mut self, stands: Point) -> bool {
+        if stands.token == self.token && self.cut != Some(stands.token) {
+            let told = self.told.0;
+            if told.token != stands.token || told.seq < stands.seq {
+                (self.told, self.left, self.reviewed) = ((stands, self.epoch), None, None);
+            }
         }
+        self.cut != Some(stands.token)
     }
 
-    /// The token under which the shard is owned, if it is.
+    /// It goes on from here, without what this process sent last, of which nobody was told: the tenure is over.
+    pub(super) fn cut(&mut self, head: &Head) {
+        self.cut = self.cut.or(Some(self.token));
+        (self.epoch, self.token, self.left) = (head.epoch, head.token, None);
+        // Nothing that is still to be sent follows it.
+        self.known.clear();
+        // Whoever asks under the token of the tenure is refused.
+        self.owned = self.owned.map(|_| Token(0));
+    }
+
+    /// Another owner's goes on from further back than somebody was told: the tenure is over.
+    pub(super) fn part(&mut self, head: &Head) {
+        let token = self.token;
+        self.cut(head);
+        // What was told is still looked for on that line (see `late`).
+        self.token = token;
+    }
+
+    /// The line of the owner of this token has everything that somebody was told of.
+    pub(super) fn review(&mut self, token: Token) {
+        self.reviewed = Some(token);
+    }
+
+    /// It has not, and that was put aside: nobody need look for it there any more.
+    pub(super) fn forget(&mut self, token: Token) {
+        (self.told, self.left, self.reviewed) = ((NOTHING, Epoch(0)), None, Some(token));
+    }
+
+    /// The token under which the shard is owned, if it is; one that nobody has if it was cut off.
     pub(super) fn mine(&mut self) -> Option<Token> {
-        self.owned.then_some(self.token)
+        self.owned
     }
 
-    /// The tenure is over. What was acknowledged in it is still remembered.
+    /// The tenure is over. What was told in it is still remembered.
     pub(super) fn let_go(&mut self) -> Option<Token> {
-        let mine = self.mine();
-        self.owned = false;
-        mine
-    }
-
-    /// The last batch that was acknowledged, if its digest is still remembered.
-    pub(super) fn acknowledged_digest(&self) -> Option<(Seq, Digest)> {
-        self.known.iter().find(|(seq, _)| *seq == self.acknowledged).copied()
+        self.owned.take()
     }
 
     /// What is known of it.
     pub(super) fn known(&self, shard: ShardId) -> Known {
-        let &Self { epoch, token, acknowledged, owned, .. } = self;
-        Known { shard, epoch, token, acknowledged, owned }
+        let &Self { epoch, token, told: (told, told_epoch), owned, cut, reviewed, .. } = self;
+        Known { shard, epoch, token, told, told_epoch, owned: owned.is_some(), cut, reviewed }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(epoch: u64, token: u128, parent: u128, seq: u64) -> Head {
+        let digest = Digest(u128::from(seq) * 7);
+        Head { epoch: Epoch(epoch), token: Token(token), parent: Token(parent), seq: Seq(seq), digest, ..Head::default() }
+    }
+
+    fn told(line: &Line) -> (u128, u64, u64) {
+        let Known { told, told_epoch, .. } = line.known(ShardId(0));
+        (told.token.0, told.seq.0, told_epoch.0)
+    }
+
+    #[test]
+    fn a_take_over_alone_tells_nobody_and_what_another_owner_left_is_told_when_it_counts() {
+        let mut line = Line::new();
+        line.take(&head(3, 2, 1, 5)).unwrap();
+        assert_eq!(told(&line), (0, 0, 0), "it may be lost again");
+        line.counts(Token(9));
+        assert_eq!(told(&line), (0, 0, 0), "another one counts");
+        line.counts(Token(2));
+        assert_eq!(told(&line), (1, 5, 2));
+        // An own one: what is found there was this process's, and nobody was told of it.
+        line.take(&head(4, 3, 2, 6)).unwrap();
+        line.counts(Token(3));
+        assert_eq!(told(&line), (1, 5, 2));
+        assert!(line.tells(Point::of(&head(4, 3, 2, 6))));
+        assert_eq!(told(&line), (3, 6, 4));
+        // What is told late of a tenure before is no news.
+        assert!(line.tells(Point::of(&head(3, 2, 1, 9))));
+        assert_eq!(told(&line), (3, 6, 4));
+        assert_eq!(line.take(&head(5, 4, 3, 5)), Err(Seq(6)));
+    }
+
+    #[test]
+    fn what_was_cut_off_is_owned_by_nobody_tells_nothing_and_links_nothing() {
+        let mut line = Line::new();
+        line.take(&head(3, 2, 1, 5)).unwrap();
+        line.counts(Token(2));
+        let batch = Batch {
+            shard: ShardId(0),
+            epoch: Epoch(3),
+            token: Token(2),
+            seq: Seq(7),
+            time: crate::core::types::ShardTime(0),
+            generation: crate::core::types::Generation(0),
+            acts: Vec::new(),
+        };
+        // Also where it goes on under the very token: a take-over of which only one of two servers knew when.
+        for token in [1, 2] {
+            let mut line = line.clone();
+            line.cut(&head(2, token, 1, 6));
+            assert_eq!((line.mine(), told(&line)), (Some(Token(0)), (1, 5, 2)));
+            assert!(line.link(&batch, b"bytes").parent.is_none());
+            assert!(!line.tells(Point::of(&head(3, 2, 1, 6))));
+            assert_eq!((line.let_go(), line.mine()), (Some(Token(0)), None));
+            line.take(&head(3, 5, token, 6)).unwrap();
+            assert_eq!((line.mine(), told(&line)), (Some(Token(5)), (1, 5, 2)));
+            assert!(line.tells(Point::of(&head(3, 5, token, 6))));
+        }
     }
 }

@@ -110,7 +110,7 @@ async fn head(shared: &Shared, link: &mut Link, shard: ShardId, token: Option<To
     let head = scripts::head(value).ok_or_else(|| damaged(shared, &shared.keys.head(shard), "is no head"))?;
     let Some(head) = head else { return Err(shared.absent(shard)) };
     let Some(token) = token else { return Ok(head) };
-    if known.token == token && (head.epoch < known.epoch || (head.token == token && head.seq < known.acknowledged)) {
+    if known.token == token && (head.epoch < known.epoch || (head.token == token && head.seq < known.told.seq)) {
         return Err(heal::behind(shared));
     }
     if head.token != token || head.epoch.0 == 0 {

@@ -44,6 +44,7 @@ mod history;
 mod identity;
 mod journal;
 mod keys;
+mod late;
 mod line;
 mod link;
 mod load;
@@ -72,6 +73,7 @@ use self::scripts::{Call, Initialised, Loaded, Shas};
 use self::server::Server;
 use self::shared::{Parts, Shared};
 use crate::store::history::{Recorded, Stretch};
+use crate::store::late::{Late, Lates};
 use crate::store::moving::{Notice, Opening};
 use crate::store::{
     Batch, CommitError, Committed, Digest, Followed, Head, Holder, Later, NodeCard, Seen, Seq, ShardId, ShardImage,
@@ -227,6 +229,7 @@ impl RedisStore {
             replicas: options.replicas,
             waiting: server.waiting(),
             heal_bytes: options.heal_bytes,
+            lates: Lates::open(options.directory.as_deref(), register)?,
         };
         let (url, notice) = (moving::without_secret(&options.url), Arc::new(Mutex::new(notice)));
         let mut store = Self::start(Arc::new(Shared::new(parts)), place, (url, notice), link, runtimes);
@@ -506,12 +509,29 @@ impl Store for RedisStore {
 
     fn confirm(&self, batches: Vec<(ShardId, Token, Seq, Digest)>) -> Later<Result<(), CommitError>> {
         let (reply, answer) = oneshot::channel();
-        let job = confirms::Job { names: batches, since: None, reply };
+        let job = confirms::Job { names: batches, since: None, tells: true, reply };
         let queued = self.queue(job, |senders| &senders.confirms);
         Box::pin(async move {
             queued.map_err(|cause| CommitError::NotApplied { cause })?;
             answer.await.unwrap_or_else(|_| Err(CommitError::Unknown { cause: ended() }))
         })
+    }
+
+    fn review(&self) -> Later<Result<(), StoreError>> {
+        let (reply, answer) = oneshot::channel();
+        let queued = self.queue(checks::Job::Review(reply), |senders| &senders.checks);
+        Box::pin(async move {
+            queued?;
+            answer.await.unwrap_or_else(|_| Err(ended()))
+        })
+    }
+
+    fn late(&self) -> Vec<Arc<Late>> {
+        self.shared.lates.all()
+    }
+
+    fn dealt_with(&self, late: &Late) -> Result<(), StoreError> {
+        self.shared.lates.remove(late)
     }
 
     fn introduce(&self, card: NodeCard) {

@@ -4,12 +4,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::journal::Journal;
+use super::journal::{Journal, Point};
 use super::keys::Keys;
 use super::line::Line;
 use super::scripts::Shas;
 use super::server::Waiting;
-use crate::store::{Epoch, NodeCard, Seq, ShardId, StoreError, StoreHealth, StoreInfo, Token};
+use crate::store::late::Lates;
+use crate::store::{CommitError, Epoch, NodeCard, ShardId, StoreError, StoreHealth, StoreInfo, Token};
 
 /// For how long grants are refused without asking after Redis had no memory left.
 const FULL_RETRY: Duration = Duration::from_secs(1);
@@ -45,6 +46,8 @@ pub(super) struct Shared {
     /// What is being done to Redis that keeps it from changing anything.
     moving: Mutex<Option<Arc<str>>>,
     journal: Mutex<Journal>,
+    /// What somebody was told of and is not on the line of those who own it now.
+    pub(super) lates: Lates,
     /// One heals, the others wait for it.
     pub(super) healing: tokio::sync::Mutex<()>,
     /// How often it was in doubt whether Redis has everything, and up to which doubt that is settled.
@@ -60,8 +63,15 @@ pub(super) struct Known {
     pub(super) shard: ShardId,
     pub(super) epoch: Epoch,
     pub(super) token: Token,
-    pub(super) acknowledged: Seq,
+    /// The last that somebody was told of.
+    pub(super) told: Point,
+    /// The take-over under which that stood.
+    pub(super) told_epoch: Epoch,
     pub(super) owned: bool,
+    /// The token of the tenure that was cut off.
+    pub(super) cut: Option<Token>,
+    /// Whose line has everything that somebody was told of.
+    pub(super) reviewed: Option<Token>,
 }
 
 /// How a store is described to its tasks.
@@ -76,6 +86,7 @@ pub(super) struct Parts {
     pub(super) replicas: u32,
     pub(super) waiting: Waiting,
     pub(super) heal_bytes: usize,
+    pub(super) lates: Lates,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -85,7 +96,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Shared {
     pub(super) fn new(parts: Parts) -> Self {
-        let Parts { keys, shas, info, place, card, keep_seconds, keep_bytes, replicas, waiting, heal_bytes } = parts;
+        let Parts { keys, shas, info, place, card, keep_seconds, keep_bytes, replicas, waiting, heal_bytes, lates } =
+            parts;
         let lines = Mutex::new(vec![Line::new(); usize::from(info.shards)]);
         Self {
             keys,
@@ -108,6 +120,7 @@ impl Shared {
             evicting: Mutex::new(None),
             moving: Mutex::new(None),
             journal: Mutex::new(Journal::new(heal_bytes)),
+            lates,
             healing: tokio::sync::Mutex::new(()),
             doubts: AtomicU64::new(0),
             settled: AtomicU64::new(0),
@@ -148,6 +161,18 @@ impl Shared {
         let unknown =
             || StoreError::Invalid(format!("there is no shard {}: the register has {count}, from 0", shard.0).into());
         lines.get_mut(usize::from(shard.0)).map(with).ok_or_else(unknown)
+    }
+
+    /// Somebody is told that this stands.
+    ///
+    /// # Errors
+    /// It was cut off meanwhile: nobody may be told.
+    pub(super) fn tells(&self, shard: ShardId, stands: Point) -> Result<(), CommitError> {
+        let told = self.line(shard, |line| (line.tells(stands), line.known(shard).epoch));
+        match told.map_err(|cause| CommitError::NotApplied { cause })? {
+            (true, _) => Ok(()),
+            (false, current) => Err(CommitError::Fenced { shard, current }),
+        }
     }
 
     /// Can what is in Redis still be trusted?

@@ -1,6 +1,7 @@
 //! What the server says about itself.
 
-use crate::core::types::{Name, NetworkId};
+use crate::core::address::Address;
+use crate::core::types::{Generation, Name, NetworkId, Owner, Scope, Slot};
 use crate::wire::object::{object, words};
 use crate::wire::values::Time;
 
@@ -58,6 +59,78 @@ object! { open
         address?: String,
         /// How often the shard was taken over.
         epoch: u64,
+    }
+}
+
+object! { open
+    /// A claim that was acknowledged, and that a failover cut off.
+    LateClaim {
+        /// Scope of the owner.
+        scope: Scope,
+        /// The owner.
+        owner: Owner,
+        /// Its slot.
+        slot: Slot,
+        /// Under which generation it was told so.
+        generation: Generation,
+        /// Since when.
+        since: Time,
+    }
+}
+
+object! { open
+    /// What stands in its way: who has the address, or what its holder has instead.
+    PresentClaim {
+        /// The address, or the first of a block.
+        address: Address,
+        /// 32 or 128 for one address.
+        prefix_length: u8,
+        /// Scope of the owner.
+        scope: Scope,
+        /// The owner.
+        owner: Owner,
+        /// Its slot.
+        slot: Slot,
+        /// Generation of this holding.
+        generation: Generation,
+        /// Since when.
+        since: Time,
+    }
+}
+
+object! { open
+    /// An address with two claims after a failover.
+    Conflict {
+        /// Name of the network.
+        network: Name,
+        /// Its id.
+        network_id: NetworkId,
+        /// The address, or the first of a block.
+        address: Address,
+        /// 32 or 128 for one address.
+        prefix_length: u8,
+        /// Who was told that it was his, and has it no more.
+        late: LateClaim,
+        /// Who has it now, or what the other has instead; nobody has it where this is left out.
+        present?: PresentClaim,
+        /// When it was found.
+        found_at: Time,
+    }
+}
+
+object! { open
+    /// Answer of `cluster.conflicts`.
+    ClusterConflictsResult {
+        /// By name of the network.
+        conflicts: Vec<Conflict>,
+    }
+}
+
+object! { open
+    /// Answer of `cluster.accept`.
+    ClusterAcceptResult {
+        /// Those that were decided: what is present stays, the late claims are given up.
+        accepted: Vec<Conflict>,
     }
 }
 

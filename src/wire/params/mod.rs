@@ -34,7 +34,10 @@ pub use network::{
 };
 pub use patch::{DnsPatch, L2Patch, LimitsPatch, NetworkSet, PoolSet, SubnetSet};
 pub use query::{IpFind, IpGet, IpList};
-pub use server::{ClusterDrain, ClusterLocate, ClusterNodes, RpcDiscover, ServerInfo, ServerPing, SessionSet};
+pub use server::{
+    ClusterAccept, ClusterConflicts, ClusterDrain, ClusterLocate, ClusterNodes, RpcDiscover, ServerInfo, ServerPing,
+    SessionSet,
+};
 pub use subnet::{
     PoolAdd, PoolModify, PoolRemove, ReservedAdd, ReservedRemove, SubnetAdd, SubnetModify, SubnetMove, SubnetRemove,
 };

@@ -1,5 +1,6 @@
 //! Params of the methods about the server itself.
 
+use crate::core::address::Address;
 use crate::wire::params::params;
 use crate::wire::values::{NetworkRef, NodeName};
 
@@ -33,6 +34,24 @@ params! { write
         node?: NodeName,
         /// `false` takes it back into service.
         drain?: bool,
+    }
+}
+
+params! { read
+    /// Params of `cluster.conflicts`.
+    ClusterConflicts {
+        /// Only in this network.
+        network?: NetworkRef,
+    }
+}
+
+params! { write
+    /// Params of `cluster.accept`.
+    ClusterAccept {
+        /// Name or id of the network.
+        network: NetworkRef,
+        /// Only the conflict over this address; all of the network where it is left out.
+        address?: Address,
     }
 }
 

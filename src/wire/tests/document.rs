@@ -52,7 +52,7 @@ fn result_again(name: &str, result: &str) -> String {
         NetworkDelete NetworkRestore NetworkUsage NetworkMap SubnetAdd SubnetModify SubnetMove SubnetRemove PoolAdd
         PoolModify PoolRemove ReservedAdd ReservedRemove RealmList ScopeList DeploymentPlan
         DeploymentApply DeploymentCommit DeploymentRevert DeploymentGet DeploymentList DeploymentDelete EventsWatch EventsUnwatch EventsHistory ServerInfo ServerPing ClusterNodes
-        ClusterLocate ClusterDrain SessionSet RpcDiscover)
+        ClusterLocate ClusterDrain ClusterConflicts ClusterAccept SessionSet RpcDiscover)
 }
 
 #[test]

@@ -72,6 +72,10 @@ pub const EXAMPLES: &[(&str, &str, &str)] = &[
     ("cluster.locate", r#"{"network":"lan"}"#,
      r#"{"network":"lan","network_id":"00000000-0000-0000-0000-000000000001","shard":3,"node":"a","address":"127.0.0.1:7400","epoch":2}"#),
     ("cluster.drain", r#"{"node":"a","drain":true}"#, r#"{"node":"a","draining":true,"owner":"b"}"#),
+    ("cluster.conflicts", r#"{"network":"lan"}"#,
+     r#"{"conflicts":[{"network":"lan","network_id":"00000000-0000-0000-0000-000000000001","address":"10.0.0.5","prefix_length":32,"late":{"scope":"s","owner":"web/0","slot":"0","generation":7,"since":"2026-11-22T10:00:00.000Z"},"present":{"address":"10.0.0.5","prefix_length":32,"scope":"s","owner":"db/0","slot":"0","generation":9,"since":"2026-11-22T10:01:00.000Z"},"found_at":"2026-11-22T10:02:00.000Z"}]}"#),
+    ("cluster.accept", r#"{"network":"lan","address":"10.0.0.5"}"#,
+     r#"{"accepted":[{"network":"lan","network_id":"00000000-0000-0000-0000-000000000001","address":"10.0.0.5","prefix_length":32,"late":{"scope":"s","owner":"web/0","slot":"0","generation":7,"since":"2026-11-22T10:00:00.000Z"},"present":{"address":"10.0.0.5","prefix_length":32,"scope":"s","owner":"db/0","slot":"0","generation":9,"since":"2026-11-22T10:01:00.000Z"},"found_at":"2026-11-22T10:02:00.000Z"}]}"#),
     ("session.set", r#"{"redirect":true}"#, r#"{"redirect":true}"#),
     ("rpc.discover", "{}", r#"{"openrpc":"1.3.2"}"#),
 ];

@@ -136,10 +136,25 @@ fn an_own_take_over_that_was_lost_is_repeated_where_no_changes_are_kept() {
 
 /// The story of rule 9: another node takes over where the store went back to, and goes on beyond what this one had.
 #[test]
-fn where_somebody_else_came_in_between_nothing_is_played_and_the_store_stops() {
-    let Some(mut replicated) = begun(|options| options) else { return };
+fn where_somebody_else_came_in_between_nothing_is_played_and_what_is_missing_is_put_aside() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path().to_owned();
+    let Some(mut replicated) = begun(|options| Options { directory: Some(place), ..options }) else { return };
+    let second = wait(replicated.begun.store.take(ShardId(1), token(7))).unwrap();
+    until("the replica has the second shard", || {
+        replicated.replicas[0].ask::<String>(&["HGET", "{allod}:1:head", "epoch"]) == "1"
+    });
     replicated.cut_off(0);
-    lose(&mut replicated, 5);
+    let common = replicated.begun.head;
+    lose(&mut replicated, 4);
+    // Of two shards at once.
+    let both = [
+        batch(&replicated.begun.head, 0, vec![put("10.0.1.4", 104, None)]),
+        batch(&second, 1, vec![config_step(network(2))]),
+    ];
+    wait(replicated.begun.store.commit(both.clone().into())).unwrap();
+    let lost = wait(replicated.begun.store.history(ShardId(0), common.seq, 100)).unwrap();
+    assert_eq!(lost.len(), 5);
     replicated.promote();
     let other = replicated.replicas[0].open().unwrap();
     replicated.replicas[0].lapse();
@@ -156,11 +171,48 @@ fn where_somebody_else_came_in_between_nothing_is_played_and_the_store_stops() {
     assert_eq!(begun.store.figures().healed_batches, 0);
     let image = wait(other.load(ShardId(0), token(9))).unwrap();
     assert_eq!(image.head, head);
-    // When it is its turn again it sees that its line was cut off, although nothing is further back than it was.
+    // When its tenure has ended it sees that its line was cut off, although nothing is further back than it was.
     wait(begun.store.release()).ok();
+    wait(begun.store.review()).unwrap();
+    let late = begun.store.late();
+    // The other shard nobody has taken; but what was changed in both at once is given back in neither.
+    let found: Vec<_> = late.iter().map(|late| (late.shard, &late.batches[..])).collect();
+    assert_eq!(found, [(ShardId(0), &lost[..]), (ShardId(1), &both[1..])]);
+    assert_eq!((begun.store.health(), begun.store.figures().healed_batches), (StoreHealth::Ready, 0));
+    // It is there until somebody has dealt with it, also in the next process.
+    wait(begun.store.review()).unwrap();
+    let options = Options { directory: Some(directory.path().to_owned()), ..replicated.replicas[0].options() };
+    let again = RedisStore::open(options.clone()).unwrap();
+    assert_eq!(again.late(), late);
+    late.iter().for_each(|late| again.dealt_with(late).unwrap());
+    assert!(again.late().is_empty() && RedisStore::open(options).unwrap().late().is_empty());
+    // And the shard is taken as it is.
     replicated.replicas[0].lapse();
-    let refused = wait(replicated.begun.store.take(ShardId(0), token(10))).unwrap_err();
-    assert!(matches!(&refused, StoreError::Damaged(text) if text.contains("went back")), "{refused:?}");
+    let taken = wait(replicated.begun.store.take(ShardId(0), token(10))).unwrap();
+    assert_eq!((taken.seq, taken.digest), (head.seq, head.digest));
+    assert_eq!(wait(replicated.begun.store.take(ShardId(1), token(11))).unwrap().seq, Seq(0));
+}
+
+/// The negative control: where it is not known what is missing, the store stops.
+#[test]
+fn where_somebody_else_came_in_between_and_not_all_is_remembered_the_store_stops() {
+    for heal_bytes in [0, 2_000] {
+        let Some(mut replicated) = begun(|options| Options { heal_bytes, ..options }) else { return };
+        replicated.cut_off(0);
+        lose(&mut replicated, 20);
+        replicated.promote();
+        let other = replicated.replicas[0].open().unwrap();
+        replicated.replicas[0].lapse();
+        let head = wait(other.take(ShardId(0), token(9))).unwrap();
+        let next = batch(&head, 0, vec![put("10.0.1.1", 300, None)]);
+        wait(other.commit([next].into())).unwrap();
+        replicated.switch();
+        let store = &replicated.begun.store;
+        until("it is reached", || !matches!(wait(store.release()), Err(StoreError::Io { .. })));
+        let refused = wait(store.review()).unwrap_err();
+        assert!(matches!(&refused, StoreError::Damaged(text) if text.contains("went back")), "{refused:?}");
+        assert!(store.late().is_empty());
+    }
 }
 
 /// The negative control: without healing the same failover ends it, and what was acknowledged is not there.

@@ -49,13 +49,13 @@ pub fn until(what: &str, is_so: impl Fn() -> bool) {
 
 /// One address for whichever server is the primary, as a service in front of them has.
 pub struct Front {
-    port: u16,
+    pub port: u16,
     to: Arc<AtomicU16>,
     open: Arc<Mutex<Vec<TcpStream>>>,
 }
 
 impl Front {
-    fn to(server: &Server) -> Self {
+    pub fn to(server: &Server) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let front = Self { port, to: Arc::new(AtomicU16::new(server.port)), open: Arc::new(Mutex::new(Vec::new())) };
@@ -77,7 +77,7 @@ impl Front {
         front
     }
 
-    fn switch(&self, server: &Server) {
+    pub fn switch(&self, server: &Server) {
         self.to.store(server.port, Ordering::Release);
         for socket in self.open.lock().unwrap().drain(..) {
             // It may have ended already.
@@ -90,7 +90,7 @@ impl Front {
 pub struct Replicated {
     pub begun: Begun,
     pub replicas: Vec<Server>,
-    front: Front,
+    pub front: Front,
 }
 
 impl Replicated {

@@ -55,6 +55,7 @@ pub fn create(input: &NetworkInput, id: NetworkId, ctx: Context) -> Result<Decis
         version: Version(1),
         created_at: ctx.wall,
         closed: false,
+        conflicts: Vec::new(),
     });
     check_cooldown(config.cooldown_seconds, "cooldown_seconds", &mut verdict);
     let subnets = new_subnets(input, ctx, &mut verdict);

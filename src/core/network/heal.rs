@@ -1,0 +1,190 @@
+//! What was acknowledged on a line that a failover cut off comes back as claims on a condition (CONSISTENCY 9): what is free
+//! is held again, as it was, under the generation that its holder knows. What is not is a *conflict*: it is kept with the
+//! network's configuration until an operator has decided, and nothing new is granted here before.
+//!
+//! Nobody is ever put out: between the cut and now, somebody else may have been given the address, or its holder another one.
+//!
+//! Review notes: is the same claim, once more, the same?
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::Network;
+use super::draft::Draft;
+use super::holdings::covered;
+use crate::core::address::{Address, Cidr, Range};
+use crate::core::command::{Context, Heal};
+use crate::core::outcome::{Contested, Decision, Healing, Outcome};
+use crate::core::refusal::{Missing, Refusal};
+use crate::core::state::{Conflict, Entry, Event, EventKind, Key, NetworkConfig, Reservation, State, Step};
+use crate::core::types::{SlotKey, Version};
+use crate::limits::{CONFLICTS_MAX, LEASE_GRACE_SECONDS};
+
+/// What becomes of a late claim.
+enum Fate<'a> {
+    /// Its holder has it, or had it and let it go.
+    Stands,
+    /// Nobody has it: these cooling entries make way.
+    Free(Vec<(Address, &'a Entry)>),
+    /// It cannot be given back; who stands in the way, if that is anybody.
+    Contested(Option<(Address, &'a Arc<Reservation>)>),
+}
+
+impl Network {
+    /// Gives back what can be, and notes what cannot.
+    pub(super) fn heal(&self, ask: &Heal, context: Context) -> Decision {
+        let mut draft = Draft::new(self, context);
+        let mut conflicts = self.config.conflicts.clone();
+        let mut done = Healing::default();
+        let (mut taken, mut slots): (Vec<Range>, BTreeSet<&SlotKey>) = (Vec::new(), BTreeSet::new());
+        let mut unheld = false;
+        for (address, late) in claims_of(ask) {
+            let range = covered(address, late.prefix_length);
+            let asked_before = taken.iter().any(|other| other.overlaps(range)) || slots.contains(&late.holder);
+            let fate = if asked_before { Fate::Contested(None) } else { self.fate_of(address, late, context) };
+            match fate {
+                Fate::Stands => done.standing += 1,
+                Fate::Free(cooling) => {
+                    for (other, entry) in cooling.iter().filter(|(other, _)| *other != address) {
+                        draft.put(*other, Some(*entry), None, None);
+                    }
+                    let replaced = cooling.iter().find(|(other, _)| *other == address).map(|(_, entry)| *entry);
+                    let event = Event { kind: EventKind::Healed, before: None };
+                    draft.put(address, replaced, Some(Entry::Held(Arc::new(as_it_was(late, context)))), Some(event));
+                    taken.push(range);
+                    slots.insert(&late.holder);
+                    done.healed += 1;
+                }
+                Fate::Contested(_) if conflicts.iter().any(|known| known.is_of(address, late)) => done.conflicts += 1,
+                Fate::Contested(_) if conflicts.len() == CONFLICTS_MAX => done.left += 1,
+                Fate::Contested(present) => {
+                    conflicts.push(Conflict::of(address, late, context.wall));
+                    done.conflicts += 1;
+                    match present {
+                        Some((at, held)) => {
+                            // As it is: the history tells of both.
+                            let event = Event { kind: EventKind::Conflict, before: Some(Arc::clone(late)) };
+                            let entry = Entry::Held(Arc::clone(held));
+                            draft.put(at, Some(&entry), Some(entry.clone()), Some(event));
+                        }
+                        None => unheld = true,
+                    }
+                }
+            }
+        }
+        if conflicts != self.config.conflicts {
+            let event = unheld.then_some(Event { kind: EventKind::Conflict, before: None });
+            draft.steps.push(self.with_conflicts(conflicts, event));
+        }
+        draft.finish(Outcome::Healed(done))
+    }
+
+    fn fate_of(&self, address: Address, late: &Reservation, context: Context) -> Fate<'_> {
+        let range = covered(address, late.prefix_length);
+        let mut cooling = Vec::new();
+        for (at, entry) in self.holdings.overlapping(range) {
+            match entry {
+                Entry::Held(held) if at == address && held.holder == late.holder && is_as_long(held, late) => {
+                    return Fate::Stands;
+                }
+                Entry::Held(held) => return Fate::Contested(Some((at, held))),
+                // Of this very holding: it was known here, and was let go.
+                Entry::Released(released) if at == address && released.generation == late.generation => {
+                    return Fate::Stands;
+                }
+                Entry::Released(_) if range.contains(at) && covered(at, entry.prefix_length()).last() <= range.last() => {
+                    cooling.push((at, entry));
+                }
+                Entry::Released(_) | Entry::Declined(_) => return Fate::Contested(None),
+            }
+        }
+        if let Some((at, held)) = self.holdings.slot(&late.holder) {
+            return Fate::Contested(Some((at, held)));
+        }
+        if let Some(mac) = late.details.as_ref().and_then(|details| details.mac) {
+            if let Some((at, held)) = self.holdings.mac(mac) {
+                return Fate::Contested(Some((at, held)));
+            }
+            if context.mac_elsewhere.is_some_and(|(used, _)| used == mac) {
+                return Fate::Contested(None);
+            }
+        }
+        let has_place = self.layout.subnet_of(address).is_some_and(|index| {
+            let inside = self.subnets[index].cidr.range();
+            inside.contains(range.last()) && !self.layout.subnets[index].has_unusable(range)
+        });
+        let is_block = Cidr::new(address, late.prefix_length).is_some();
+        if has_place && is_block && !self.config.closed { Fate::Free(cooling) } else { Fate::Contested(None) }
+    }
+
+    fn with_conflicts(&self, conflicts: Vec<Conflict>, event: Option<Event>) -> Step {
+        let version = self.config.version;
+        let config = NetworkConfig { conflicts, version: Version(version.0 + 1), ..(*self.config).clone() };
+        Step { key: Key::Config, expect: Some(version.0), state: Some(State::Config(Arc::new(config))), event }
+    }
+
+    /// `cluster.conflicts`: each late claim, and who has the address, or something else instead.
+    pub(super) fn conflicts(&self) -> Decision {
+        let contested = |conflict: &Conflict| Contested {
+            network: self.config.name.clone(),
+            network_id: self.config.id,
+            conflict: conflict.clone(),
+            present: self.present(conflict),
+        };
+        super::read::read(Outcome::Conflicts(self.config.conflicts.iter().map(contested).collect()))
+    }
+
+    fn present(&self, conflict: &Conflict) -> Option<(Address, Arc<Reservation>)> {
+        let held = self.holdings.overlapping(covered(conflict.address, conflict.prefix_length)).find_map(|(at, entry)| {
+            match entry {
+                Entry::Held(held) => Some((at, Arc::clone(held))),
+                Entry::Released(_) | Entry::Declined(_) => None,
+            }
+        });
+        held.or_else(|| self.holdings.slot(&conflict.holder).map(|(at, held)| (at, Arc::clone(held))))
+    }
+
+    /// `cluster.accept`: what is there stays; the late claims are given up.
+    pub(super) fn accept(&self, address: Option<Address>) -> Result<Decision, Refusal> {
+        let is_meant = |conflict: &Conflict| address.is_none_or(|address| conflict.address == address);
+        let (accepted, left): (Vec<Conflict>, Vec<Conflict>) =
+            self.config.conflicts.iter().cloned().partition(|conflict| is_meant(conflict));
+        if let Some(address) = address.filter(|_| accepted.is_empty()) {
+            let what = format!("at {address} in network `{}`", self.config.name);
+            return Err(Refusal::NotFound { missing: Missing::Conflict, what, hint: None });
+        }
+        let steps = if accepted.is_empty() {
+            Vec::new()
+        } else {
+            vec![self.with_conflicts(left, Some(Event { kind: EventKind::NetworkChanged, before: None }))]
+        };
+        let contested = |conflict: Conflict| Contested {
+            network: self.config.name.clone(),
+            network_id: self.config.id,
+            present: self.present(&conflict),
+            conflict,
+        };
+        let outcome = Outcome::Accepted(accepted.into_iter().map(contested).collect());
+        Ok(Decision { steps, outcome })
+    }
+}
+
+fn claims_of(ask: &Heal) -> impl Iterator<Item = (Address, &Arc<Reservation>)> {
+    ask.claims.iter().filter_map(|(address, entry)| match entry {
+        Entry::Held(late) => Some((*address, late)),
+        Entry::Released(_) | Entry::Declined(_) => None,
+    })
+}
+
+fn is_as_long(held: &Reservation, late: &Reservation) -> bool {
+    held.prefix_length == late.prefix_length
+}
+
+/// As its holder knows it. What a deployment had in mind with it is not known here, and its lease ends late rather than early.
+fn as_it_was(late: &Reservation, context: Context) -> Reservation {
+    let lease = late.lease.map(|mut lease| {
+        lease.ends = lease.ends.max(context.now.after_seconds(lease.ttl_seconds.min(LEASE_GRACE_SECONDS)));
+        lease
+    });
+    Reservation { lease, obsolete: None, granted_by: None, planned: None, ..late.clone() }
+}

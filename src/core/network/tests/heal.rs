@@ -1,0 +1,151 @@
+//! Facts about claims that a failover cut off.
+
+use super::*;
+use crate::core::outcome::Healing;
+use crate::limits::CONFLICTS_MAX;
+
+/// What somebody was told on the line that was cut off.
+fn late(at: &str, owner: &str, generation: u64) -> (Address, Entry) {
+    let prefix_length = address(at).family().width();
+    late_block(at, prefix_length, owner, generation)
+}
+
+fn late_block(at: &str, prefix_length: u8, owner: &str, generation: u64) -> (Address, Entry) {
+    let reservation = Reservation {
+        prefix_length,
+        holder: holder(owner),
+        generation: Generation(generation),
+        kind: ReservationKind::Dynamic,
+        created_at: WallTime(5),
+        lease: None,
+        transient: false,
+        release_with_claimant: false,
+        claimant: None,
+        obsolete: None,
+        granted_by: None,
+        planned: None,
+        details: None,
+    };
+    (address(at), Entry::Held(Arc::new(reservation)))
+}
+
+fn heal(net: &mut Net, claims: &[(Address, Entry)]) -> Healing {
+    match net.run(&Command::Heal(Box::new(Heal { claims: claims.to_vec() }))).unwrap() {
+        Outcome::Healed(done) => done,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn healing(healed: u64, standing: u64, conflicts: u64) -> Healing {
+    Healing { healed, standing, conflicts, left: 0 }
+}
+
+fn held_at(net: &Net, at: &str) -> Option<(String, u64)> {
+    match net.network.holdings.at(address(at)) {
+        Some(Entry::Held(held)) => Some((held.holder.owner.as_str().to_owned(), held.generation.0)),
+        _ => None,
+    }
+}
+
+#[test]
+fn what_is_free_is_held_again_as_its_holder_knows_it_and_the_same_once_more_is_the_same() {
+    let mut net = Net::new(&["10.0.0.0/24"]);
+    let claims = [late("10.0.0.5", "web", 50), late("10.0.0.6", "db", 5_000)];
+    assert_eq!(heal(&mut net, &claims), healing(2, 0, 0));
+    assert_eq!(held_at(&net, "10.0.0.5"), Some(("web".to_owned(), 50)));
+    assert_eq!(heal(&mut net, &claims), healing(0, 2, 0));
+    // A generation that was given there is never given again.
+    assert!(net.network.next_generation() > Generation(5_000));
+    // Let go since, by its holder: it stays so.
+    assert_eq!(net.release("web"), 1);
+    assert_eq!(net.network.config().conflicts, []);
+}
+
+#[test]
+fn what_cools_after_its_very_holding_was_let_go_is_not_given_back_and_after_another_one_it_is() {
+    let mut net = Net::with(|config| config.cooldown_seconds = 100, vec![subnet("10.0.0.0/24", 0)]);
+    assert_eq!(heal(&mut net, &[late("10.0.0.5", "web", 50)]), healing(1, 0, 0));
+    assert_eq!(net.release("web"), 1);
+    assert_eq!(heal(&mut net, &[late("10.0.0.5", "web", 50)]), healing(0, 1, 0));
+    assert_eq!(held_at(&net, "10.0.0.5"), None);
+    assert_eq!(heal(&mut net, &[late("10.0.0.5", "db", 60)]), healing(1, 0, 0));
+    assert_eq!(held_at(&net, "10.0.0.5"), Some(("db".to_owned(), 60)));
+    // A block over what cools in pieces.
+    assert_eq!(net.release("db"), 1);
+    assert_eq!(heal(&mut net, &[late_block("10.0.0.4", 30, "pod", 70)]), healing(1, 0, 0));
+    assert_eq!(held_at(&net, "10.0.0.4"), Some(("pod".to_owned(), 70)));
+}
+
+#[test]
+fn what_cannot_be_given_back_is_a_conflict_that_puts_nobody_out_and_is_noted_once() {
+    let mut net = Net::new(&["10.0.0.0/24"]);
+    assert_eq!(heal(&mut net, &[late("10.0.0.5", "web", 50), late("10.0.0.9", "db", 51)]), healing(2, 0, 0));
+    let before = net.network.entries();
+    let claims = [
+        // Held by another; inside a block; around what is held; its slot has something else; no usable address; no place.
+        late("10.0.0.5", "other", 60),
+        late_block("10.0.0.4", 30, "pod", 61),
+        late("10.0.0.20", "db", 62),
+        late("10.0.0.0", "zero", 63),
+        late("10.9.0.1", "far", 64),
+        // Twice within one journal that is none.
+        late("10.0.0.30", "a", 65),
+        late("10.0.0.30", "b", 66),
+    ];
+    assert_eq!(heal(&mut net, &claims), healing(1, 0, 6));
+    assert_eq!(heal(&mut net, &claims), healing(0, 1, 6));
+    assert_eq!(net.network.entries(), before + 1);
+    assert_eq!(held_at(&net, "10.0.0.5"), Some(("web".to_owned(), 50)));
+    let Outcome::Conflicts(contested) = net.run(&Command::Conflicts).unwrap() else { panic!() };
+    let present = |at: usize| contested[at].present.as_ref().map(|(at, held)| (*at, held.generation.0));
+    assert_eq!(contested.len(), 6);
+    assert_eq!((present(0), present(1)), (Some((address("10.0.0.5"), 50)), Some((address("10.0.0.5"), 50))));
+    assert_eq!((present(2), present(3)), (Some((address("10.0.0.9"), 51)), None));
+    // An operator decides, one by one or all; who has it keeps it.
+    let accept = |at: Option<&str>| Command::Accept(at.map(address));
+    let Outcome::Accepted(one) = net.run(&accept(Some("10.0.0.20"))).unwrap() else { panic!() };
+    assert_eq!(one.iter().map(|one| one.conflict.generation.0).collect::<Vec<_>>(), [62]);
+    refused!(net.run(&accept(Some("10.0.0.20"))), Refusal::NotFound { missing: Missing::Conflict, .. });
+    let Outcome::Accepted(rest) = net.run(&accept(None)).unwrap() else { panic!() };
+    assert_eq!(rest.len(), 5);
+    assert_eq!(net.run(&accept(None)).unwrap(), Outcome::Accepted(Vec::new()));
+    assert_eq!(held_at(&net, "10.0.0.5"), Some(("web".to_owned(), 50)));
+}
+
+#[test]
+fn the_history_tells_of_both_claims_and_of_what_was_given_back() {
+    let mut net = Net::new(&["10.0.0.0/24"]);
+    heal(&mut net, &[late("10.0.0.5", "web", 50)]);
+    let context = net.context();
+    let ask = Heal { claims: vec![late("10.0.0.5", "other", 60), late("10.0.0.6", "db", 61)] };
+    let decision = net.network.decide(&Command::Heal(Box::new(ask)), context).unwrap();
+    let told: Vec<_> = decision.steps.iter().filter_map(|step| Some((step.key, step.event.as_ref()?))).collect();
+    assert_eq!(told.iter().map(|(_, event)| event.kind).collect::<Vec<_>>(), [EventKind::Conflict, EventKind::Healed]);
+    assert_eq!(told[0].0, Key::Address(address("10.0.0.5")));
+    assert_eq!(told[0].1.before.as_ref().unwrap().holder, holder("other"));
+    assert!(!decision.grants());
+}
+
+#[test]
+fn a_network_keeps_so_many_conflicts_and_says_what_it_has_no_room_for() {
+    let mut net = Net::new(&["10.0.0.0/24"]);
+    for from in [0, 200] {
+        let claims: Vec<_> = (from..from + 200).map(|n| late("10.9.0.1", &format!("far/{n}"), 1_000 + n)).collect();
+        let done = heal(&mut net, &claims);
+        assert_eq!(done.conflicts + done.left, 200);
+    }
+    assert_eq!(net.network.config().conflicts.len(), CONFLICTS_MAX);
+}
+
+#[test]
+fn a_lease_that_ended_meanwhile_leaves_its_holder_time_to_renew_it() {
+    let mut net = Net::new(&["10.0.0.0/24"]);
+    net.at(1_000);
+    let (at, entry) = late("10.0.0.5", "web", 50);
+    let Entry::Held(held) = entry else { panic!() };
+    let lease = Some(Lease { ends: ShardTime(7), ttl_seconds: 10 });
+    let claim = (at, Entry::Held(Arc::new(Reservation { lease, ..(*held).clone() })));
+    assert_eq!(heal(&mut net, &[claim]), healing(1, 0, 0));
+    let Some(Entry::Held(held)) = net.network.holdings.at(at) else { panic!() };
+    assert_eq!(held.lease.unwrap().ends, ShardTime(net.now + 10_000));
+}

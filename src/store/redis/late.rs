@@ -1,0 +1,146 @@
+//! Another node went on from further back than this one acknowledged: what the register lacks of it is put aside, whole and
+//! durable, before anything else is asked (CONSISTENCY 9). It is never played: between the two, others may have been granted
+//! what is in it.
+//!
+//! How far both lines are one is found in the register's log, by digest; what was sent behind it, in the journal. Where the
+//! journal does not reach back that far, nobody knows what is missing, and the store stops.
+//!
+//! Neighbours: `checks` asks for it before a shard is taken, and when a tenure has ended; `store::late` keeps it.
+
+use super::heal;
+use super::journal::{Deed, Missing, Point};
+use super::link::Link;
+use super::scripts::Call;
+use super::shared::{Known, Shared};
+use crate::store::{Head, Seq, ShardId, StoreError, codec};
+
+/// Looks whether everything that somebody was told of is on the lines of those who own the shards now; puts aside what is
+/// not.
+///
+/// # Errors
+/// Redis does not answer; it is not known what is missing; or it cannot be put aside.
+pub(super) async fn review(shared: &Shared, link: &mut Link) -> Result<(), StoreError> {
+    let doubtful = |line: &Known| !line.owned && line.told.seq > Seq(0);
+    let lines: Vec<Known> = shared.lines().into_iter().filter(doubtful).collect();
+    if lines.is_empty() {
+        return Ok(());
+    }
+    let heads = heal::read_heads(shared, link, lines.iter().map(|line| line.shard).collect()).await?;
+    let (mut parted, mut own) = (Vec::new(), Vec::new());
+    for (line, (shard, head)) in lines.iter().zip(heads) {
+        let head = head.ok_or_else(|| shared.absent(shard))?;
+        if head.token == line.token || shared.journal().is_own(shard, head.token) {
+            own.push((shard, head));
+        } else if line.reviewed == Some(head.token) {
+            // Nothing is missing there.
+        } else if heal::is_on_line(shared, link, shard, line.told, &head).await? {
+            shared.line(shard, |line| line.review(head.token))?;
+        } else {
+            parted.push((*line, head));
+        }
+    }
+    // What was changed together with something of those is missing with it, and nobody gives it back.
+    loop {
+        let held_up = |line: &Known| {
+            let way = shared.journal().way_to(line.shard, line.told);
+            let apart = |shard: ShardId| parted.iter().any(|(other, _): &(Known, Head)| other.shard == shard);
+            let head = own.iter().find(|(shard, _)| *shard == line.shard)?.1;
+            let behind = way.iter().skip_while(|sent| of_shard(sent, line.shard) != Some(Point::of(&head)));
+            let together = behind.flat_map(|sent| &sent.moves).any(|one| apart(one.shard));
+            (together && !apart(line.shard)).then_some((*line, head))
+        };
+        let more: Vec<_> = lines.iter().filter_map(held_up).collect();
+        if more.is_empty() {
+            break;
+        }
+        parted.extend(more);
+    }
+    let mut late = Vec::with_capacity(parted.len());
+    for (line, head) in &parted {
+        late.push(missing(shared, link, line, head).await?);
+    }
+    for ((line, head), batches) in parted.iter().zip(late) {
+        put_aside(shared, line, head, &batches)?;
+    }
+    // Only now: a call that changed several shards is in the journal once.
+    for (line, head) in parted {
+        shared.line(line.shard, |line| line.forget(head.token))?;
+        shared.journal().cut(line.shard, Point::of(&head));
+    }
+    Ok(())
+}
+
+/// The batches that somebody was told of and that the line of this head has not, in order.
+async fn missing(shared: &Shared, link: &mut Link, line: &Known, head: &Head) -> Result<Vec<Vec<u8>>, StoreError> {
+    let way = shared.journal().way_to(line.shard, line.told);
+    let points: Vec<Point> = way.iter().filter_map(|sent| of_shard(sent, line.shard)).collect();
+    // What is common comes before what is not.
+    let (mut common, mut apart) = (0, points.len());
+    while common < apart {
+        let middle = common + (apart - common) / 2;
+        if heal::is_on_line(shared, link, line.shard, points[middle], head).await? {
+            common = middle + 1;
+        } else {
+            apart = middle;
+        }
+    }
+    let unknown = || {
+        let found = "another owner's, who went on from further back than this server remembers what it changed";
+        shared.went_back(line.shard, line.told.seq.0, found)
+    };
+    if common == 0 {
+        return Err(unknown());
+    }
+    // The first point is where the way begins; each other one is behind what leads there.
+    let mut batches = Vec::new();
+    for sent in &way[common - 1..] {
+        if let Deed::Commit(call) = &sent.deed {
+            batches.extend(batch_in(call, line.shard).ok_or_else(unknown)?);
+        }
+    }
+    Ok(batches)
+}
+
+fn of_shard(sent: &Missing, shard: ShardId) -> Option<Point> {
+    sent.moves.iter().find(|one| one.shard == shard).map(|one| one.before)
+}
+
+/// The batch of a shard in a call that commits; none where there is none.
+fn batch_in(call: &Call, shard: ShardId) -> Option<Option<Vec<u8>>> {
+    let words: Vec<&[u8]> = call
+        .command
+        .args_iter()
+        .filter_map(|word| if let redis::Arg::Simple(bytes) = word { Some(bytes) } else { None })
+        .collect();
+    let number = |at: usize| std::str::from_utf8(words.get(at)?).ok()?.parse::<usize>().ok();
+    // EVALSHA, the hash, how many keys, and these; how many batches, and two bounds of the log.
+    let first = 3 + number(2)?;
+    let (count, mut at) = (number(first)?, first + 3);
+    for _ in 0..count {
+        // As `commit.lua` reads it: seven words, the batch, whether there are blocks, and how many words of groups follow.
+        let bytes = *words.get(at + 7)?;
+        if codec::decode_batch(bytes).ok()?.shard == shard {
+            return Some(Some(bytes.to_vec()));
+        }
+        at += 11 + number(at + 9)?;
+    }
+    Some(None)
+}
+
+fn put_aside(shared: &Shared, line: &Known, head: &Head, batches: &[Vec<u8>]) -> Result<(), StoreError> {
+    if batches.is_empty() {
+        return Ok(());
+    }
+    shared.lates.add(line.shard, line.told.digest, batches)?;
+    let path = shared.lates.path(line.shard, line.told.digest);
+    tracing::error!(
+        redis = %shared.place,
+        shard = line.shard.0,
+        batches = batches.len(),
+        acknowledged = line.told.seq.0,
+        went_on_at = head.seq.0,
+        path = path.map(|path| path.display().to_string()),
+        "another node went on from further back than this one acknowledged: the register lacks changes, which are put aside"
+    );
+    Ok(())
+}

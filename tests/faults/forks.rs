@@ -1,0 +1,85 @@
+//! A failover that is taken back: the primary stands still with a change that it has read and not carried out, the register is
+//! taken anew on its replica, and then the first one is the primary again and carries it out. Nothing that anybody was told
+//! of is lost, and the node goes on.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::redis::Redis;
+use super::run::{Nodes, Run, STANDSTILL_MAX, Setting, eventually, seed};
+
+const SETTINGS: [&str; 4] = ["--repl-diskless-sync-delay", "0", "--repl-timeout", "60"];
+
+fn start(directory: &Path, name: &str, primary: Option<u16>) -> Option<Redis> {
+    let place = directory.join(name);
+    std::fs::create_dir(&place).unwrap();
+    let port = primary.map(|port| port.to_string());
+    let follows: Vec<&str> = port.iter().flat_map(|port| ["--replicaof", "127.0.0.1", port]).collect();
+    Redis::start(&place, &[&SETTINGS[..], &follows].concat())
+}
+
+fn follows(redis: &Redis) -> bool {
+    redis.text(&["INFO", "replication"]).contains("master_link_status:up")
+}
+
+fn leads(run: &Run, redis: &Redis) {
+    let wire = run.nodes.to_redis(0);
+    wire.lead_to(([127, 0, 0, 1], redis.port()).into());
+    wire.cut();
+}
+
+/// The take-overs and the batches of all shards.
+fn heads(redis: &Redis) -> (u64, u64) {
+    let of = |field: &str| (0..16).map(|shard| redis.number(&["HGET", &format!("{{allod}}:{shard}:head"), field])).sum();
+    (of("epoch"), of("seq"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failover_that_is_taken_back_ends_the_tenure_and_not_the_node() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(primary) = start(directory.path(), "primary", None) else { return };
+    let replica = start(directory.path(), "replica", Some(primary.port())).unwrap();
+    // One that was just made may not be asked yet for what it has.
+    eventually("the replica answers", || {
+        let mut written = redis::pipe();
+        written.cmd("SET").arg("written").arg(1).ignore().cmd("WAIT").arg(1).arg(100);
+        let mut connection = redis::Client::open(primary.url()).unwrap().get_connection().unwrap();
+        written.query::<(usize,)>(&mut connection).unwrap().0 == 1
+    })
+    .await;
+    let setting = Setting { nodes: 1, store: "redis_replicas = 1", wired: true, ..Setting::default() };
+    let run = Run::begin(Nodes::over(directory, primary, setting), 4, seed()).await;
+    run.gets_on(200, "at the start").await;
+    let primary = &run.nodes.redis;
+    let forked = "Redis went on from elsewhere than this server";
+    // A change has to be on its way when the primary stands still.
+    for _ in 0..6 {
+        let before = run.nodes.logs().matches("a commit is given up").count();
+        primary.signal("-STOP");
+        let end = Instant::now() + STANDSTILL_MAX;
+        while run.nodes.logs().matches("a commit is given up").count() == before {
+            assert!(Instant::now() < end, "no change was on its way\n{}", run.nodes.logs());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        replica.ask(&["REPLICAOF", "NO", "ONE"]);
+        let (epochs, batches) = heads(&replica);
+        leads(&run, &replica);
+        eventually("it is taken anew at the replica", || heads(&replica).0 > epochs).await;
+        assert_eq!(heads(&replica).1, batches, "nothing can be acknowledged there");
+        primary.signal("-CONT");
+        eventually("the primary answers", || primary.text(&["PING"]) == "PONG").await;
+        leads(&run, primary);
+        replica.ask(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
+        eventually("the replica follows again", || follows(&replica)).await;
+        run.gets_on(200, "after the failover was taken back").await;
+        run.nodes.cluster.serves_still(0);
+        if run.nodes.logs().contains(forked) {
+            break;
+        }
+    }
+    let logs = run.nodes.logs();
+    assert!(logs.contains(forked), "it never forked\n{logs}");
+    assert!(!logs.contains("went back: shard"), "{logs}");
+    let verdict = run.end().await;
+    assert!(verdict.unknown > 0, "no change was in doubt");
+}

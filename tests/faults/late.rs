@@ -1,0 +1,183 @@
+//! The story of CONSISTENCY 9: a node acknowledges what the replica lacks, and stands still; the replica is promoted, and another
+//! node goes on from there; then the first one wakes. What it acknowledged is not lost, and nobody is put out: what is free is held
+//! again, what is not waits for an operator.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::client::Answer;
+use super::redis::Redis;
+use super::run::{Nodes, Setting, eventually, insist, settled};
+
+/// Grants that only the primary has.
+const LOST: usize = 20;
+/// How many of their addresses somebody else was given meanwhile.
+const TAKEN: usize = 5;
+
+struct Story {
+    nodes: Nodes,
+    replica: Redis,
+    /// By owner, what the first node answered: address and generation.
+    lost: BTreeMap<String, (String, u64)>,
+}
+
+fn granted(answer: &Value) -> (String, u64) {
+    (answer["address"].as_str().unwrap().to_owned(), answer["generation"].as_u64().unwrap())
+}
+
+fn ask(owner: &str) -> Value {
+    json!({"network": "lan", "owner": owner})
+}
+
+impl Story {
+    /// Up to where the first node has acknowledged what the replica lacks. It owns the register.
+    async fn begin(directory: &Path) -> Option<Self> {
+        let start = |name: &str, more: &[&str]| {
+            let place = directory.join(name);
+            std::fs::create_dir(&place).unwrap();
+            Redis::start(&place, &[&["--repl-diskless-sync-delay", "0"], more].concat())
+        };
+        let primary = start("primary", &[])?;
+        let replica = start("replica", &["--replicaof", "127.0.0.1", &primary.port().to_string()])?;
+        eventually("the replica follows", || replica.text(&["INFO", "replication"]).contains("master_link_status:up"))
+            .await;
+        let setting = Setting { nodes: 2, wired: true, ..Setting::default() };
+        let nodes = Nodes::over(tempfile::tempdir().unwrap(), primary, setting);
+        assert_eq!(nodes.cluster.owner_but(None).await, 0);
+        let mut client = nodes.client(0).await;
+        for (network, cidr) in [("lan", "10.0.0.0/24"), ("other", "10.0.1.0/24")] {
+            let made = json!({"name": network, "subnets": [{"cidr": cidr}]});
+            insist(&mut client, "network.create", &made).await;
+        }
+        for n in 0..10 {
+            insist(&mut client, "ip.allocate", &ask(&format!("kept/{n}"))).await;
+        }
+        let seqs = |redis: &Redis| -> u64 {
+            (0..16).map(|shard| redis.number(&["HGET", &format!("{{allod}}:{shard}:head"), "seq"])).sum()
+        };
+        eventually("the replica has it", || seqs(&replica) == seqs(&nodes.redis)).await;
+        replica.signal("-STOP");
+        nodes.redis.ask(&["CLIENT", "KILL", "TYPE", "replica"]);
+        let mut lost = BTreeMap::new();
+        for n in 0..LOST {
+            let owner = format!("lost/{n}");
+            let answer = insist(&mut client, "ip.allocate", &ask(&owner)).await;
+            assert_eq!(answer["created"], true);
+            lost.insert(owner, granted(&answer));
+        }
+        Some(Self { nodes, replica, lost })
+    }
+
+    /// The first node stands still, the replica is promoted, and the second node goes on from there.
+    async fn go_on(&mut self) {
+        let Self { nodes, replica, .. } = self;
+        nodes.cluster.signal(0, "-STOP");
+        nodes.redis.end();
+        replica.signal("-CONT");
+        replica.ask(&["REPLICAOF", "NO", "ONE"]);
+        for node in 0..2 {
+            nodes.to_redis(node).lead_to(([127, 0, 0, 1], replica.port()).into());
+            nodes.to_redis(node).cut();
+        }
+        assert_eq!(nodes.cluster.owner_but(Some(0)).await, 1);
+    }
+
+    fn figure(&self, node: usize, name: &str) -> f64 {
+        let metrics = self.nodes.cluster.metrics(node);
+        metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok()).unwrap_or(0.0)
+    }
+
+    /// The first node wakes, and brings what it has.
+    async fn wake(&self) {
+        self.nodes.cluster.signal(0, "-CONT");
+        let brought = || {
+            let of = |became: &str| self.figure(0, &format!("allod_late_claims_total{{became=\"{became}\"}}"));
+            of("healed") + of("standing") + of("conflict") >= LOST as f64 && self.figure(0, "allod_late_batches") == 0.0
+        };
+        eventually("what was acknowledged is brought to the owner", brought).await;
+        self.nodes.cluster.serves_still(0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_node_acknowledged_before_another_went_on_without_it_is_given_back_when_it_wakes() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(mut story) = Story::begin(directory.path()).await else { return };
+    story.go_on().await;
+    let mut client = story.nodes.client(1).await;
+    let listed = insist(&mut client, "ip.list", &json!({"network": "lan", "owner_prefix": "lost/"})).await;
+    assert_eq!(listed["reservations"], json!([]), "nothing was lost, so nothing is tested");
+    // What was released since stays released; who asked again has what he has.
+    story.wake().await;
+    for (owner, known) in &story.lost {
+        let again = insist(&mut client, "ip.allocate", &ask(owner)).await;
+        assert_eq!((again["created"].clone(), granted(&again)), (json!(false), known.clone()), "{owner}");
+    }
+    let conflicts = insist(&mut client, "cluster.conflicts", &json!({})).await;
+    assert_eq!(conflicts, json!({"conflicts": []}));
+    let history = insist(&mut client, "events.history", &json!({"network": "lan", "owner": "lost/7"})).await;
+    let told: Vec<_> = history["events"].as_array().unwrap().iter().map(|event| &event["type"]).collect();
+    assert_eq!(told, ["healed"]);
+    let new = insist(&mut client, "ip.allocate", &ask("new")).await;
+    assert!(!story.lost.values().any(|(address, _)| *address == granted(&new).0));
+    let logs = story.nodes.logs();
+    assert!(logs.contains("the register lacks changes, which are put aside"), "{logs}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_given_to_another_meanwhile_waits_for_an_operator_over_every_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(mut story) = Story::begin(directory.path()).await else { return };
+    story.go_on().await;
+    let mut client = story.nodes.client(1).await;
+    let mut taken = BTreeMap::new();
+    for n in 0..TAKEN {
+        let owner = format!("other/{n}");
+        let answer = insist(&mut client, "ip.allocate", &ask(&owner)).await;
+        assert_eq!(answer["created"], true);
+        taken.insert(granted(&answer).0, owner);
+    }
+    story.wake().await;
+    let contested: Vec<_> = story.lost.iter().filter(|(_, (address, _))| taken.contains_key(address)).collect();
+    assert_eq!(contested.len(), TAKEN, "the lowest free address was given twice");
+    // The second node is ended without notice; whoever takes over knows of them.
+    story.nodes.cluster.kill(1);
+    assert_eq!(story.nodes.cluster.owner_but(Some(1)).await, 0);
+    let mut client = story.nodes.client(0).await;
+    let listed = insist(&mut client, "cluster.conflicts", &json!({"network": "lan"})).await;
+    let listed = listed["conflicts"].as_array().unwrap();
+    assert_eq!(listed.len(), TAKEN, "{listed:?}");
+    for conflict in listed {
+        let (late, address) = (conflict["late"]["owner"].as_str().unwrap(), conflict["address"].as_str().unwrap());
+        assert_eq!(story.lost[late], (address.to_owned(), conflict["late"]["generation"].as_u64().unwrap()));
+        assert_eq!(conflict["present"]["owner"], json!(taken[address]));
+    }
+    // Nobody was put out, and everybody else has what he was told.
+    for (owner, known) in &story.lost {
+        let got = insist(&mut client, "ip.get", &json!({"address": known.0})).await;
+        let holder = taken.get(&known.0).unwrap_or(owner);
+        assert_eq!(got["reservation"]["owner"], json!(holder));
+    }
+    // Nothing new is granted there, and everything else goes on.
+    let refused = client.call("ip.allocate", ask("new")).await;
+    let Answer::Refused(kind, data) = &refused else { panic!("{refused:?}") };
+    assert_eq!((kind.as_str(), &data["data"]["reason"]), ("not_ready", &json!("conflicts")), "{data}");
+    assert_eq!(insist(&mut client, "ip.allocate", &ask("kept/3")).await["created"], false);
+    insist(&mut client, "ip.release", &ask("kept/4")).await;
+    insist(&mut client, "ip.allocate", &json!({"network": "other", "owner": "new"})).await;
+    assert_eq!(story.figure(0, "allod_network_conflicts{network=\"lan\",realm=\"default\"}"), TAKEN as f64);
+    let history = insist(&mut client, "events.history", &json!({"network": "lan"})).await;
+    let of = |kind: &str| history["events"].as_array().unwrap().iter().filter(|event| event["type"] == kind).count();
+    assert_eq!((of("conflict"), of("healed")), (TAKEN, LOST - TAKEN));
+    // An operator decides.
+    let (first, _) = contested[0].1;
+    assert!(story.nodes.cluster.allod(0, &["cluster", "conflicts"]).contains(first.as_str()));
+    story.nodes.cluster.allod(0, &["cluster", "accept", "lan", first, "--reason", "lost is told"]);
+    let refused = settled(&mut client, "cluster.accept", &json!({"network": "lan", "address": first})).await;
+    assert!(matches!(&refused, Answer::Refused(kind, _) if kind == "not_found"), "{refused:?}");
+    let accepted = insist(&mut client, "cluster.accept", &json!({"network": "lan"})).await;
+    assert_eq!(accepted["accepted"].as_array().unwrap().len(), TAKEN - 1);
+    assert_eq!(insist(&mut client, "ip.allocate", &ask("new")).await["created"], true);
+}

@@ -1,0 +1,209 @@
+//! A failover that is taken back: the primary before has a batch of which nobody knew, and the shard was taken anew on the
+//! other one, from before it. Where nobody was told of what is not there, only the tenure is over.
+
+use allod::store::redis::{Options, RedisStore};
+
+use super::replicated::{Front, Replicated, until};
+use super::*;
+
+/// Asks again and again where the store is not reached, in doubt, or lacks its replica.
+fn insist<T: std::fmt::Debug, E: std::fmt::Debug>(
+    ask: impl Fn() -> Result<T, E>,
+    is_definite: impl Fn(&Result<T, E>) -> bool,
+) -> Result<T, E> {
+    for _ in 0..400 {
+        let answer = ask();
+        if is_definite(&answer) {
+            return answer;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    panic!("never: {:?}", ask());
+}
+
+fn take(store: &RedisStore, shard: ShardId, with: Token) -> Result<Head, StoreError> {
+    insist(|| wait(store.take(shard, with)), |answer| !matches!(answer, Err(StoreError::Io { .. })))
+}
+
+fn commit(store: &RedisStore, batch: &Batch) -> Result<Vec<Committed>, CommitError> {
+    let again = |answer: &Result<_, CommitError>| {
+        matches!(answer, Err(CommitError::NotApplied { cause: StoreError::Io { .. } } | CommitError::Unknown { .. }))
+    };
+    insist(|| wait(store.commit([batch.clone()].into())), |answer| !again(answer))
+}
+
+/// A batch that the primary has read and not carried out when the other one takes its place; the shard is taken anew there.
+/// What that gave, and the batch.
+fn forked(replicated: &Replicated) -> (Result<Head, StoreError>, Batch) {
+    let Replicated { begun, replicas, front } = replicated;
+    let unknown = batch(&begun.head, 0, vec![put("10.0.1.1", 50, None)]);
+    begun.server.signal("-STOP");
+    let answer = wait(begun.store.commit([unknown.clone()].into()));
+    assert!(matches!(answer, Err(CommitError::Unknown { .. })), "{answer:?}");
+    let () = replicas[0].ask(&["REPLICAOF", "NO", "ONE"]);
+    front.switch(&replicas[0]);
+    until("it is taken anew", || {
+        // Without a replica it does not count where one is wanted.
+        let taken = wait(begun.store.take(ShardId(0), token(2)));
+        taken.is_ok() || replicas[0].ask::<String>(&["HGET", "{allod}:0:head", "token"]) == format!("{:032x}", token(2).0)
+    });
+    (wait(begun.store.take(ShardId(0), token(2))), unknown)
+}
+
+/// The primary before is it again, and has the batch.
+fn taken_back(replicated: &Replicated) {
+    let Replicated { begun, front, .. } = replicated;
+    let before = begun.head.seq.0;
+    begun.server.signal("-CONT");
+    until("it has carried out what it had read", || begun.server.seq() == before + 1);
+    front.switch(&begun.server);
+}
+
+fn begun(replicas: u32, heal_bytes: usize) -> Option<Replicated> {
+    let settle = |options| Options { replicas, heal_bytes, ..options };
+    let mut replicated = Replicated::new(1, settle)?;
+    for n in 0..5 {
+        replicated.begun.commit(vec![put(&format!("10.0.0.{n}"), 5 + n, None)]).unwrap();
+    }
+    let seq = replicated.begun.head.seq.0;
+    until("the replica has it", || replicated.replicas[0].seq() == seq);
+    Some(replicated)
+}
+
+#[test]
+fn where_nobody_was_told_of_what_a_fork_left_behind_only_the_tenure_ends() {
+    // Whether a replica is waited for or not, and whether changes are kept or not.
+    for (wanted, heal_bytes) in [(0, 64 << 20), (1, 64 << 20), (0, 0), (1, 0)] {
+        let Some(replicated) = begun(wanted, heal_bytes) else { return };
+        let (taken, unknown) = forked(&replicated);
+        assert_eq!(taken.is_ok(), wanted == 0, "{taken:?}");
+        taken_back(&replicated);
+        let Replicated { begun, replicas, .. } = &replicated;
+        replicas[0].follow(&begun.server);
+        // Whatever is asked under the token of that tenure is refused: a change, a proof, the lease, the shard itself.
+        let (epoch, token_before) = (Epoch(2), token(2));
+        let next = Batch { epoch, token: token_before, ..unknown.clone() };
+        let fenced = commit(&begun.store, &next);
+        assert!(matches!(fenced, Err(CommitError::Fenced { current: Epoch(1), .. })), "{fenced:?}");
+        let name = (ShardId(0), token_before, begun.head.seq, begun.head.digest);
+        let again = |answer: &Result<_, CommitError>| {
+            matches!(answer, Err(CommitError::NotApplied { .. } | CommitError::Unknown { .. }))
+        };
+        let fenced = insist(|| wait(begun.store.confirm(vec![name])), |answer| !again(answer));
+        assert!(matches!(fenced, Err(CommitError::Fenced { .. })), "{fenced:?}");
+        let reached = |answer: &Result<_, StoreError>| !matches!(answer, Err(StoreError::Io { .. }));
+        let fenced = insist(|| wait(begun.store.renew()), reached);
+        assert!(matches!(fenced, Err(StoreError::Fenced { .. })), "{fenced:?}");
+        for again in [2, 3] {
+            let fenced = take(&begun.store, ShardId(0), token(again));
+            assert!(matches!(fenced, Err(StoreError::Fenced { .. })), "{again}: {fenced:?}");
+        }
+        // The next tenure has all of it, the batch of which nobody knew included.
+        wait(begun.store.release()).ok();
+        let head = take(&begun.store, ShardId(0), token(4)).unwrap();
+        assert_eq!((head.epoch, head.seq), (Epoch(2), unknown.seq));
+        let image = wait(begun.store.load(ShardId(0), token(4))).unwrap();
+        assert_eq!(image.networks[0].entries.len(), 6);
+        let after = batch(&head, 0, vec![put("10.0.1.2", 60, None)]);
+        commit(&begun.store, &after).unwrap();
+        assert_eq!(wait(begun.store.history(ShardId(0), begun.head.seq, 9)).unwrap(), [unknown, after]);
+        assert_eq!((begun.store.health(), begun.store.figures().healed_batches), (StoreHealth::Ready, 0));
+    }
+}
+
+/// The negative control: under the take-over that is not there any more somebody was told something, with a change or without.
+#[test]
+fn where_somebody_was_told_of_what_a_fork_left_behind_the_store_stops() {
+    for (changes, heal_bytes) in [(true, 64 << 20), (false, 64 << 20), (true, 0), (false, 0)] {
+        let Some(replicated) = begun(0, heal_bytes) else { return };
+        let (taken, unknown) = forked(&replicated);
+        let head = taken.unwrap();
+        let next = batch(&head, 0, vec![put("10.0.1.9", 70, None)]);
+        if changes {
+            commit(&replicated.begun.store, &next).unwrap();
+        } else {
+            let name = (ShardId(0), head.token, head.seq, head.digest);
+            wait(replicated.begun.store.confirm(vec![name])).unwrap();
+        }
+        taken_back(&replicated);
+        let later = Batch { seq: Seq(unknown.seq.0 + u64::from(changes)), ..next };
+        let refused = commit(&replicated.begun.store, &later);
+        let Err(CommitError::NotApplied { cause: StoreError::Damaged(problem) }) = refused else {
+            panic!("{refused:?}")
+        };
+        assert!(problem.contains("went back"), "{problem}");
+        assert_eq!(replicated.begun.store.health(), StoreHealth::Failed);
+    }
+}
+
+/// What was sent for a batch that never arrived anywhere does not stand in the way of what was done after it.
+#[test]
+fn a_take_over_that_was_lost_is_repeated_past_a_batch_that_never_arrived() {
+    let Some(replicated) = begun(0, 64 << 20) else { return };
+    let (taken, _) = forked(&replicated);
+    taken.unwrap();
+    let Replicated { mut begun, replicas, front } = replicated;
+    // It is gone for good: who comes next is at where the shard was taken anew, and never heard of that.
+    let third = Server::start(&[]).unwrap();
+    third.follow(&replicas[0]);
+    let () = third.ask(&["REPLICAOF", "NO", "ONE"]);
+    for (field, value) in [("epoch", "1"), ("token", &format!("{:032x}", token(1).0))] {
+        let _: u64 = third.ask(&["HSET", "{allod}:0:head", field, value]);
+    }
+    begun.server.kill();
+    front.switch(&third);
+    let head = Head { epoch: Epoch(2), token: token(2), ..begun.head };
+    let next = batch(&head, 0, vec![put("10.0.1.9", 70, None)]);
+    commit(&begun.store, &next).unwrap();
+    let there: String = third.ask(&["HGET", "{allod}:0:head", "epoch"]);
+    assert_eq!((there.as_str(), third.seq()), ("2", next.seq.0));
+    assert_eq!(begun.store.health(), StoreHealth::Ready);
+}
+
+/// A take-over from another owner is lost before anybody was told anything under it, and that owner goes on.
+#[test]
+fn where_the_owner_before_goes_on_because_a_take_over_was_lost_only_the_tenure_ends() {
+    for told in [false, true] {
+        let Some(replicated) = begun(0, 64 << 20) else { return };
+        let Replicated { begun, replicas, front } = &replicated;
+        let shard = ShardId(1);
+        let way = Front::to(&begun.server);
+        let before = RedisStore::open(Options {
+            url: format!("redis://127.0.0.1:{}/", way.port),
+            ..begun.server.options()
+        })
+        .unwrap();
+        let first = wait(before.take(shard, token(7))).unwrap();
+        let made = batch(&first, 1, vec![config_step(network(2))]);
+        let committed = wait(before.commit([made.clone()].into())).unwrap();
+        let mut head = first;
+        follow(&mut head, &made, &committed[0]);
+        until("the replica has it", || {
+            replicas[0].ask::<Option<String>>(&["HGET", "{allod}:1:head", "seq"]) == Some("1".to_owned())
+        });
+        replicated.cut_off(0);
+        begun.server.leases_ran_out();
+        let taken = wait(begun.store.take(shard, token(8))).unwrap();
+        assert_eq!((taken.epoch, taken.seq), (Epoch(2), head.seq));
+        if told {
+            wait(begun.store.confirm(vec![(shard, taken.token, taken.seq, taken.digest)])).unwrap();
+        }
+        begun.server.signal("-STOP");
+        replicas[0].signal("-CONT");
+        let () = replicas[0].ask(&["REPLICAOF", "NO", "ONE"]);
+        way.switch(&replicas[0]);
+        let next = batch(&head, 1, vec![put("10.9.0.1", 9, None)]);
+        commit(&before, &next).unwrap();
+        front.switch(&replicas[0]);
+        let mine = batch(&taken, 1, vec![put("10.9.0.2", 10, None)]);
+        let refused = commit(&begun.store, &mine);
+        assert!(matches!(refused, Err(CommitError::Fenced { current: Epoch(1), .. })), "{refused:?}");
+        wait(begun.store.release()).ok();
+        replicas[0].leases_ran_out();
+        let head = take(&begun.store, shard, token(9)).unwrap();
+        assert_eq!((head.epoch, head.seq), (Epoch(2), next.seq));
+        assert_eq!(begun.store.health(), StoreHealth::Ready);
+        // An answer without a change took nothing that could be missing.
+        assert!(begun.store.late().is_empty());
+    }
+}
