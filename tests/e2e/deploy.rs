@@ -106,8 +106,9 @@ fn may_be_empty(name: &str) -> bool {
     name == "allod_commit_failures_total" && source.contains(&format!("\"{name}\""))
 }
 
-/// Words of a page that begin as metrics do.
+/// Words of a page that begin as metrics do. `allod_0.1.0-1_amd64.deb` is a package.
 fn metrics_in(page: &str) -> Vec<String> {
     let words = page.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-    words.filter(|word| word.starts_with("allod_")).map(str::to_owned).collect()
+    let named = |word: &&str| word.strip_prefix("allod_").is_some_and(|rest| rest.starts_with(char::is_alphabetic));
+    words.filter(named).map(str::to_owned).collect()
 }
