@@ -140,7 +140,7 @@ impl Space {
     /// What is held and was not listed.
     pub fn unlisted(&self) -> impl Iterator<Item = (u128, Holder)> {
         let paged = self.pages.iter().flat_map(|(number, page)| {
-            let first = 0xffff_0000_0000 | u128::from(*number) * PAGE_ADDRESSES as u128;
+            let first = 0xffff_0000_0000 + u128::from(*number) * PAGE_ADDRESSES as u128;
             page.words.iter().zip(first..).map(|(word, number)| (number, *word))
         });
         let ranged = self.ranges.iter().map(|(first, (_, word))| (*first, *word));
