@@ -122,6 +122,13 @@
 //!   `a_sweep_that_would_let_go_of_too_much_does_nothing`,
 //!   `a_claimant_of_a_rebuilt_machine_is_not_swept_because_of_a_stale_binding`.
 //!
+//! - **I-14** What a node finds to be acknowledged and cut off by a failover of Redis is given back or waits for an operator,
+//!   over every restart; nobody is put out, and a network with two claims of an address grants nothing meanwhile. Kept by [`store::late`], [`serve`] (which brings it) and
+//!   [`core::network`]. Shown by
+//!   `where_somebody_else_came_in_between_nothing_is_played_and_what_is_missing_is_put_aside`,
+//!   `what_cannot_be_given_back_is_a_conflict_that_puts_nobody_out_and_is_noted_once`,
+//!   `what_was_given_to_another_meanwhile_waits_for_an_operator_over_every_restart`.
+//!
 //! Queues are bounded ([`actors`] has the table), waits are limited, and every bound has its name in [`limits`].
 
 pub mod actors;

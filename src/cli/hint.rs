@@ -154,6 +154,7 @@ fn not_found(method: &str, error: &RpcError, network: Option<&str>) -> String {
         _ if error.message.starts_with("deployment ") => {
             "`allod deployment list` shows the deployments there are".to_owned()
         }
+        _ if error.message.starts_with("conflict ") => "`allod cluster conflicts` shows those there are".to_owned(),
         _ if method == "cluster.drain" => "`allod cluster nodes` shows the nodes there are".to_owned(),
         _ if field == "network" => "`allod network list` shows the networks there are".to_owned(),
         Some(network) if matches!(noun, "subnet" | "pool" | "reserved") || matches!(field, "subnet" | "pool") => {

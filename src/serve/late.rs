@@ -36,9 +36,6 @@ const SAID_EVERY: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::
 
 /// Brings what there is, for ever.
 pub(super) async fn bring(server: &Server, store: &dyn Store) -> Infallible {
-    if store.info().ownership_is_standing {
-        return std::future::pending().await;
-    }
     let failures = Seldom::new(SAID_EVERY);
     loop {
         for late in store.late() {

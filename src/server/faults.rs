@@ -31,9 +31,11 @@ pub fn error_of(fault: &Fault) -> RpcError {
         }
         Fault::NotReady { reason, retry_after_ms } => {
             let message = match reason {
-                NotReadyReason::Conflicts => "since a failover two claim one address of this network, so nothing new is granted \
+                NotReadyReason::Conflicts => {
+                    "since a failover two claim one address of this network, so nothing new is granted \
                                               in it until an operator has decided (cluster.conflicts, cluster.accept)"
-                    .to_owned(),
+                        .to_owned()
+                }
                 _ => format!("the network is not ready ({}); ask again in a moment", reason.word()),
             };
             RpcError::new(ErrorKind::NotReady, message).with(|data| {

@@ -218,7 +218,8 @@ fn decode(bytes: &[u8]) -> Result<(u128, Late), String> {
         if crc32fast::hash(batch) != sum {
             return Err(format!("has another checksum at batch {number} than was written"));
         }
-        batches.push(codec::decode_batch(batch).map_err(|error| format!("cannot be read at batch {number}: it {error}"))?);
+        batches
+            .push(codec::decode_batch(batch).map_err(|error| format!("cannot be read at batch {number}: it {error}"))?);
     }
     if !rest.is_empty() {
         return Err("goes on behind its end".to_owned());
@@ -227,6 +228,7 @@ fn decode(bytes: &[u8]) -> Result<(u128, Late), String> {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "files are damaged here")]
 mod tests {
     use super::*;
     use crate::core::types::{Generation, ShardTime};

@@ -122,10 +122,19 @@ fn answers() -> Vec<(&'static str, Value)> {
                 {"name": "south", "id": "1f", "version": "0.1.0", "owner": false, "draining": true, "seen_ms": 1_031},
             ]}),
         ),
+        ("cluster.conflicts", json!({ "conflicts": [conflict()] })),
+        ("cluster.accept", json!({"accepted": []})),
         ("cluster.drain", json!({"node": "south", "draining": true, "owner": "north"})),
         ("server.ping", json!("pong")),
         ("server.info", json!({"version": "0.1.0", "limits": {"max_line_bytes": 1048576}})),
     ]
+}
+
+fn conflict() -> Value {
+    json!({"network": "lan", "network_id": "0f", "address": "10.0.0.5", "prefix_length": 32,
+        "late": {"scope": "default", "owner": "web/0", "slot": "0", "generation": 7, "since": "2026-03-01T09:12:44.031Z"},
+        "present": {"address": "10.0.0.5", "prefix_length": 32, "scope": "default", "owner": "db/17", "slot": "0",
+            "generation": 9, "since": "2026-03-01T09:13:44.031Z"}, "found_at": "2026-03-01T09:14:44.031Z"})
 }
 
 fn rendered(format: Format) -> String {

@@ -30,7 +30,8 @@ fn leads(run: &Run, redis: &Redis) {
 
 /// The take-overs and the batches of all shards.
 fn heads(redis: &Redis) -> (u64, u64) {
-    let of = |field: &str| (0..16).map(|shard| redis.number(&["HGET", &format!("{{allod}}:{shard}:head"), field])).sum();
+    let of =
+        |field: &str| (0..16).map(|shard| redis.number(&["HGET", &format!("{{allod}}:{shard}:head"), field])).sum();
     (of("epoch"), of("seq"))
 }
 

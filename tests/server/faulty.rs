@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use allod::store::history::{Recorded, Stretch};
+use allod::store::late::Late;
 use allod::store::{
     Batch, CommitError, Committed, Digest, Epoch, Followed, Head, Holder, Later, NodeCard, Seen, Seq, ShardId,
     ShardImage, Store, StoreError, StoreFigures, StoreHealth, StoreInfo, Token,
@@ -52,6 +53,8 @@ pub struct FaultyStore {
     open: watch::Sender<bool>,
     /// While false, loads wait.
     loads: watch::Sender<bool>,
+    /// What was acknowledged and the register lacks.
+    pub late: Mutex<Vec<Arc<Late>>>,
     /// Loads find that somebody else took the shard.
     pub overtaken: std::sync::atomic::AtomicBool,
     /// Each reading of the past takes so long.
@@ -68,6 +71,7 @@ impl FaultyStore {
             longest: None,
         };
         Arc::new(Self {
+            late: Mutex::default(),
             inner,
             state: Mutex::new(state),
             open: watch::Sender::new(true),
@@ -209,6 +213,15 @@ impl Store for FaultyStore {
 
     fn introduce(&self, card: NodeCard) {
         self.inner.introduce(card);
+    }
+
+    fn late(&self) -> Vec<Arc<Late>> {
+        self.late.lock().unwrap().clone()
+    }
+
+    fn dealt_with(&self, late: &Late) -> Result<(), StoreError> {
+        self.late.lock().unwrap().retain(|other| **other != *late);
+        Ok(())
     }
 
     fn meet(&self, here: bool) -> Later<Result<Vec<Seen>, StoreError>> {

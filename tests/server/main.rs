@@ -14,6 +14,7 @@ mod answers;
 mod barrier;
 mod bounds;
 mod claimers;
+mod conflicts;
 mod deployments;
 mod ended;
 mod errors;

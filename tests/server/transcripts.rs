@@ -33,6 +33,7 @@ use allod::wire::openrpc;
 use serde_json::{Value, json};
 
 use self::names::Names;
+use crate::conflicts;
 use crate::stores;
 use crate::support::{Client, TestServer, line};
 
@@ -147,6 +148,10 @@ impl Play {
             ["pass", seconds] => self.server.clock.advance_ms(seconds.parse::<u64>().unwrap() * 1_000),
             ["set", ..] | ["only", "memory" | "redis"] => {}
             ["until", count, "wait", "in", network] => self.server.until_waits(network, count.parse().unwrap()),
+            ["late", address, "of", owner, "in", network] => {
+                let claim = conflicts::Claim { address, owner, generation: 77, mac: None };
+                conflicts::find(&self.server, network, &[claim]);
+            }
             ["make", "many", "events"] => self.make_many_events(),
             ["2", "reads", "all", "events"] => self.read_all_events(1),
             _ => panic!("nobody knows how to `{act}`"),

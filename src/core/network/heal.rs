@@ -92,7 +92,9 @@ impl Network {
                 Entry::Released(released) if at == address && released.generation == late.generation => {
                     return Fate::Stands;
                 }
-                Entry::Released(_) if range.contains(at) && covered(at, entry.prefix_length()).last() <= range.last() => {
+                Entry::Released(_)
+                    if range.contains(at) && covered(at, entry.prefix_length()).last() <= range.last() =>
+                {
                     cooling.push((at, entry));
                 }
                 Entry::Released(_) | Entry::Declined(_) => return Fate::Contested(None),
@@ -135,12 +137,13 @@ impl Network {
     }
 
     fn present(&self, conflict: &Conflict) -> Option<(Address, Arc<Reservation>)> {
-        let held = self.holdings.overlapping(covered(conflict.address, conflict.prefix_length)).find_map(|(at, entry)| {
-            match entry {
-                Entry::Held(held) => Some((at, Arc::clone(held))),
-                Entry::Released(_) | Entry::Declined(_) => None,
-            }
-        });
+        let held =
+            self.holdings.overlapping(covered(conflict.address, conflict.prefix_length)).find_map(|(at, entry)| {
+                match entry {
+                    Entry::Held(held) => Some((at, Arc::clone(held))),
+                    Entry::Released(_) | Entry::Declined(_) => None,
+                }
+            });
         held.or_else(|| self.holdings.slot(&conflict.holder).map(|(at, held)| (at, Arc::clone(held))))
     }
 

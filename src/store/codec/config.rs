@@ -8,8 +8,8 @@ use super::bytes::{CodecError, MARK_MAX, Reader, Result, Write, capacity};
 use super::entry::{labels, put_labels};
 use crate::core::address::{Address, Cidr, Range};
 use crate::core::state::{
-    Conflict, Dns, L2, Limits, NetworkConfig, NetworkKind, PastPool, Policy, PoolConfig, PoolKind, ReservedFor, ReservedRange,
-    SubnetConfig,
+    Conflict, Dns, L2, Limits, NetworkConfig, NetworkKind, PastPool, Policy, PoolConfig, PoolKind, ReservedFor,
+    ReservedRange, SubnetConfig,
 };
 use crate::core::types::{Generation, Name, NetworkId, Owner, Scope, Slot, SlotKey, SubnetId, Version, WallTime};
 use crate::limits;

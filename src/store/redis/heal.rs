@@ -102,7 +102,8 @@ async fn mend(shared: &Shared, link: &mut Link) -> Result<(), Unplayed> {
     let mut cut = Vec::new();
     for (line, &(shard, head)) in lines.iter().zip(&heads) {
         let given = missing.iter().flat_map(|missing| &missing.moves).rfind(|one| one.shard == shard);
-        let (own, behind) = (shared.journal().is_own(shard, head.token) || head.token == line.token, head.epoch < line.epoch);
+        let (own, behind) =
+            (shared.journal().is_own(shard, head.token) || head.token == line.token, head.epoch < line.epoch);
         if held_up.contains(&shard) {
             // It was changed together with one that is another owner's now, so that is what becomes of it, too.
             part(shared, shard, &head).map_err(Unplayed::Later)?;
@@ -204,7 +205,8 @@ pub(super) async fn is_on_line(
 
 /// The heads of shards that were taken, in the order of their lines.
 async fn heads_of(shared: &Shared, link: &mut Link, lines: &[Known]) -> Result<Vec<(ShardId, Head)>, Unplayed> {
-    let read = read_heads(shared, link, lines.iter().map(|line| line.shard).collect()).await.map_err(Unplayed::Later)?;
+    let read =
+        read_heads(shared, link, lines.iter().map(|line| line.shard).collect()).await.map_err(Unplayed::Later)?;
     let there = |(shard, head): (ShardId, Option<Head>)| Ok((shard, head.ok_or_else(|| shared.absent(shard))?));
     read.into_iter().map(there).collect::<Result<Vec<_>, StoreError>>().map_err(Unplayed::Later)
 }

@@ -173,7 +173,14 @@ mod tests {
 
     fn head(epoch: u64, token: u128, parent: u128, seq: u64) -> Head {
         let digest = Digest(u128::from(seq) * 7);
-        Head { epoch: Epoch(epoch), token: Token(token), parent: Token(parent), seq: Seq(seq), digest, ..Head::default() }
+        Head {
+            epoch: Epoch(epoch),
+            token: Token(token),
+            parent: Token(parent),
+            seq: Seq(seq),
+            digest,
+            ..Head::default()
+        }
     }
 
     fn told(line: &Line) -> (u128, u64, u64) {

@@ -45,7 +45,8 @@ fn forked(replicated: &Replicated) -> (Result<Head, StoreError>, Batch) {
     until("it is taken anew", || {
         // Without a replica it does not count where one is wanted.
         let taken = wait(begun.store.take(ShardId(0), token(2)));
-        taken.is_ok() || replicas[0].ask::<String>(&["HGET", "{allod}:0:head", "token"]) == format!("{:032x}", token(2).0)
+        taken.is_ok()
+            || replicas[0].ask::<String>(&["HGET", "{allod}:0:head", "token"]) == format!("{:032x}", token(2).0)
     });
     (wait(begun.store.take(ShardId(0), token(2))), unknown)
 }
@@ -168,11 +169,9 @@ fn where_the_owner_before_goes_on_because_a_take_over_was_lost_only_the_tenure_e
         let Replicated { begun, replicas, front } = &replicated;
         let shard = ShardId(1);
         let way = Front::to(&begun.server);
-        let before = RedisStore::open(Options {
-            url: format!("redis://127.0.0.1:{}/", way.port),
-            ..begun.server.options()
-        })
-        .unwrap();
+        let before =
+            RedisStore::open(Options { url: format!("redis://127.0.0.1:{}/", way.port), ..begun.server.options() })
+                .unwrap();
         let first = wait(before.take(shard, token(7))).unwrap();
         let made = batch(&first, 1, vec![config_step(network(2))]);
         let committed = wait(before.commit([made.clone()].into())).unwrap();

@@ -1,0 +1,185 @@
+//! Claims that a failover cut off, as clients see what becomes of them. That they are found is shown in `tests/faults/late.rs`;
+//! here the store has some.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use allod::core::address::Address;
+use allod::core::state::{Details, Entry, Event, EventKind, Key, Reservation, ReservationKind, State, Step};
+use allod::core::types::{Generation, NetworkId, Scope, ShardTime, SlotKey, WallTime};
+use allod::store::late::Late;
+use allod::store::{Act, Batch, Digest, Epoch, Seq, ShardId, Store, Token};
+use serde_json::{Value, json};
+
+use crate::support::{Client, TestServer};
+use crate::watch::event;
+
+/// What this owner was told on the line that was cut off.
+pub struct Claim<'a> {
+    pub address: &'a str,
+    pub owner: &'a str,
+    pub generation: u64,
+    pub mac: Option<&'a str>,
+}
+
+impl Claim<'_> {
+    fn act(&self, network: NetworkId) -> Act {
+        let address: Address = self.address.parse().unwrap();
+        let mac = self.mac.map(|mac| mac.parse().unwrap());
+        let reservation = Reservation {
+            prefix_length: address.family().width(),
+            holder: SlotKey { scope: Scope::default(), owner: self.owner.parse().unwrap(), slot: "0".parse().unwrap() },
+            generation: Generation(self.generation),
+            kind: ReservationKind::Dynamic,
+            created_at: WallTime(1_772_356_360_000),
+            lease: None,
+            transient: false,
+            release_with_claimant: false,
+            claimant: None,
+            obsolete: None,
+            granted_by: None,
+            planned: None,
+            details: mac.map(|mac| Box::new(Details { mac: Some(mac), ..Details::default() })),
+        };
+        let state = Some(State::Entry(Entry::Held(Arc::new(reservation))));
+        let event = Some(Event { kind: EventKind::Granted, before: None });
+        let steps = vec![Step { key: Key::Address(address), expect: None, state, event }];
+        Act { network, wall: WallTime(0), by: "anonymous".into(), reason: None, transaction: None, steps }
+    }
+}
+
+/// The store has these; waits until somebody has dealt with them.
+pub fn find(server: &TestServer, network: &str, claims: &[Claim<'_>]) {
+    let network =
+        server.client().ok("network.get", json!({ "network": network }))["id"].as_str().unwrap().parse().unwrap();
+    let batch = Batch {
+        shard: ShardId(0),
+        epoch: Epoch(1),
+        token: Token(7),
+        seq: Seq(1),
+        time: ShardTime(0),
+        generation: Generation(0),
+        acts: claims.iter().map(|claim| claim.act(network)).collect(),
+    };
+    let late = Late { shard: ShardId(0), digest: Digest(1), batches: vec![batch] };
+    server.store.late.lock().unwrap().push(Arc::new(late));
+    let end = Instant::now() + Duration::from_secs(60);
+    while !server.store.late().is_empty() {
+        assert!(Instant::now() < end, "nobody deals with it");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn claim<'a>(address: &'a str, owner: &'a str, generation: u64) -> Claim<'a> {
+    Claim { address, owner, generation, mac: None }
+}
+
+fn ask(owner: &str) -> Value {
+    json!({"network": "lan", "owner": owner})
+}
+
+fn reason(client: &mut Client, method: &str, params: Value) -> String {
+    let answer = client.call(method, params);
+    assert_eq!(answer["error"]["data"]["kind"], "not_ready", "{answer}");
+    answer["error"]["data"]["reason"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn what_is_free_is_held_again_and_who_watches_is_told() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    client.ok("events.watch", json!({"network": "lan"}));
+    find(&server, "lan", &[claim("10.0.0.2", "web", 77), claim("10.0.0.3", "db", 78)]);
+    for (owner, address) in [("web", "10.0.0.2"), ("db", "10.0.0.3")] {
+        let event = event(&mut client);
+        assert_eq!((&event["type"], &event["owner"]), (&json!("healed"), &json!(owner)), "{event}");
+        assert_eq!(event["by"], "healing");
+        let again = server.client().ok("ip.allocate", ask(owner));
+        assert_eq!((&again["created"], &again["address"]), (&json!(false), &json!(address)));
+    }
+    assert_eq!(server.client().ok("cluster.conflicts", json!({})), json!({"conflicts": []}));
+    // The next one gets another address, under a later generation.
+    let next = server.client().ok("ip.allocate", ask("next"));
+    assert_eq!(next["address"], "10.0.0.4");
+    assert!(next["generation"].as_u64() > Some(78));
+}
+
+#[test]
+fn while_two_claim_an_address_its_network_grants_nothing_and_all_else_goes_on() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    client.ok("network.create", json!({"name": "other", "subnets": [{"cidr": "10.1.0.0/24"}]}));
+    client.ok("ip.allocate", ask("web"));
+    client.ok("ip.allocate", ask("db"));
+    find(&server, "lan", &[claim("10.0.0.2", "late", 77), claim("10.0.0.3", "later", 78)]);
+    let acquire = json!({"owner": "new", "ips": [{"network": "other"}, {"network": "lan"}]});
+    let apply = json!({"deployment": "d", "instances": [{"id": "i", "networks": [{"network": "lan"}]}]});
+    for (method, params) in [
+        ("ip.allocate", ask("new")),
+        ("ip.allocate", json!({"network": "lan", "owner": "new", "wait_seconds": 600})),
+        ("ip.claim", json!({"network": "lan", "owner": "new", "address": "10.0.0.9"})),
+        ("ip.acquire", acquire),
+        ("deployment.apply", apply),
+    ] {
+        assert_eq!(reason(&mut client, method, params), "conflicts", "{method}");
+    }
+    // Neither of both is put out, and the others are served: repeats, releases, renewals, configuration, other networks.
+    assert_eq!(client.ok("ip.allocate", ask("web"))["created"], false);
+    client.ok("ip.renew", json!({"network": "lan", "owner": "web", "ttl_seconds": 600}));
+    client.ok("network.update", json!({"network": "lan", "set": {"description": "x"}}));
+    assert_eq!(client.ok("ip.release", ask("db"))["released"], json!(["10.0.0.3"]));
+    assert_eq!(client.ok("ip.list", json!({"network": "other", "count_only": true}))["count"], 0);
+    client.ok("ip.allocate", json!({"network": "other", "owner": "new"}));
+    let listed = client.ok("cluster.conflicts", json!({}));
+    let conflicts = listed["conflicts"].as_array().unwrap();
+    assert_eq!(conflicts.len(), 2);
+    assert_eq!((&conflicts[0]["late"]["owner"], &conflicts[0]["present"]["owner"]), (&json!("late"), &json!("web")));
+    // Who stood in the way is gone; it waits for the operator still.
+    assert_eq!((&conflicts[1]["late"]["owner"], conflicts[1].get("present")), (&json!("later"), None));
+    let dry = client.ok("cluster.accept", json!({"network": "lan", "dry_run": true}));
+    assert_eq!(dry["accepted"].as_array().unwrap().len(), 2);
+    client.ok("cluster.accept", json!({"network": "lan", "address": "10.0.0.2"}));
+    assert_eq!(reason(&mut client, "ip.allocate", ask("new")), "conflicts");
+    client.ok("cluster.accept", json!({"network": "lan"}));
+    assert_eq!(client.ok("ip.allocate", ask("new"))["created"], true);
+}
+
+#[test]
+fn a_mac_that_another_network_uses_meanwhile_makes_a_conflict() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    client.ok("network.create", json!({"name": "other", "subnets": [{"cidr": "10.1.0.0/24"}]}));
+    let taken = "aa:00:00:00:00:01";
+    client.ok("ip.allocate", json!({"network": "other", "owner": "new", "mac": taken}));
+    let with = |address, owner, generation, mac| Claim { address, owner, generation, mac: Some(mac) };
+    let free = "aa:00:00:00:00:02";
+    find(&server, "lan", &[with("10.0.0.2", "late", 77, taken), with("10.0.0.3", "later", 78, free)]);
+    let conflicts = client.ok("cluster.conflicts", json!({"network": "lan"}));
+    assert_eq!(conflicts["conflicts"].as_array().unwrap().len(), 1);
+    assert_eq!(conflicts["conflicts"][0]["late"]["owner"], "late");
+    assert_eq!(client.ok("ip.get", json!({"address": "10.0.0.3"}))["reservation"]["mac"], free);
+}
+
+#[test]
+fn what_concerns_a_network_that_is_not_there_stays_put_aside_and_the_rest_is_given_back() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let id: NetworkId = client.ok("network.get", json!({"network": "lan"}))["id"].as_str().unwrap().parse().unwrap();
+    let batch = Batch {
+        shard: ShardId(0),
+        epoch: Epoch(1),
+        token: Token(7),
+        seq: Seq(1),
+        time: ShardTime(0),
+        generation: Generation(0),
+        acts: vec![claim("10.0.0.2", "web", 77).act(id), claim("10.0.0.2", "web", 77).act(NetworkId(9))],
+    };
+    let late = Late { shard: ShardId(0), digest: Digest(1), batches: vec![batch] };
+    server.store.late.lock().unwrap().push(Arc::new(late));
+    let end = Instant::now() + Duration::from_secs(60);
+    while client.ok("ip.get", json!({"address": "10.0.0.2"}))["state"] != "held" {
+        assert!(Instant::now() < end, "it is not given back");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(server.store.late().len(), 1);
+}
