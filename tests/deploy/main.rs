@@ -9,7 +9,9 @@
     reason = "a failed unwrap is how a test fails; tests wait on real processes and files"
 )]
 
+mod alerts;
 mod compose;
+mod dashboards;
 mod drill;
 mod image;
 mod kubernetes;

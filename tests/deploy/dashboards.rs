@@ -1,0 +1,172 @@
+//! The dashboards: laid out without overlap, with units, and each of their queries answered by a real Prometheus that
+//! scrapes a real server under load.
+
+use std::collections::BTreeSet;
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::server::{Starting, http_get};
+use crate::tools::{files, here, needs, read};
+
+const DASHBOARDS: &str = "deploy/grafana/dashboards";
+
+fn dashboards() -> Vec<(String, Value)> {
+    let paths = files(&here(DASHBOARDS));
+    let named = paths.into_iter().map(|path| path.file_name().unwrap().to_str().unwrap().to_owned());
+    named.map(|name| (name.clone(), serde_json::from_str(&read(&format!("{DASHBOARDS}/{name}"))).unwrap())).collect()
+}
+
+fn list<'a>(of: &'a Value, member: &str) -> &'a [Value] {
+    of[member].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// Panels that show something.
+fn panels(dashboard: &Value) -> impl Iterator<Item = &Value> {
+    list(dashboard, "panels").iter().filter(|panel| panel["type"] != "row")
+}
+
+#[test]
+fn dashboards_are_laid_out_as_grafana_wants_them() {
+    let all = dashboards();
+    let uids: BTreeSet<&str> = all.iter().map(|(_, dashboard)| dashboard["uid"].as_str().unwrap()).collect();
+    assert!(all.len() >= 3 && uids.len() == all.len(), "{uids:?}");
+    for (name, dashboard) in &all {
+        assert!(dashboard["uid"].as_str().unwrap().len() <= 40);
+        let variables: BTreeSet<&str> =
+            list(&dashboard["templating"], "list").iter().map(|variable| variable["name"].as_str().unwrap()).collect();
+        assert!(variables.contains("datasource"), "{name}");
+        for link in list(dashboard, "links") {
+            assert!(uids.contains(link["url"].as_str().unwrap().trim_start_matches("/d/")), "{name}: {link}");
+        }
+        let ids: BTreeSet<u64> = list(dashboard, "panels").iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
+        assert_eq!(ids.len(), list(dashboard, "panels").len(), "{name}: ids");
+        let mut places: BTreeSet<(u64, u64)> = BTreeSet::new();
+        for panel in list(dashboard, "panels") {
+            let place = |member: &str| panel["gridPos"][member].as_u64().unwrap();
+            assert!(place("x") + place("w") <= 24, "{name}: {panel}");
+            for x in place("x")..place("x") + place("w") {
+                for y in place("y")..place("y") + place("h") {
+                    assert!(places.insert((x, y)), "{name}: `{}` lies over another panel", panel["title"]);
+                }
+            }
+        }
+        for panel in panels(dashboard) {
+            let title = panel["title"].as_str().unwrap();
+            assert!(panel["fieldConfig"]["defaults"]["unit"].is_string(), "{name}: {title} has no unit");
+            assert!(panel["description"].as_str().is_some_and(|text| text.ends_with('.')), "{name}: {title}");
+            for target in list(panel, "targets") {
+                assert_eq!(target["datasource"]["uid"], "${datasource}", "{name}: {title}");
+                let expression = target["expr"].as_str().unwrap();
+                let used = expression.split('$').skip(1).map(|rest| {
+                    rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap_or_default()
+                });
+                for variable in used {
+                    assert!(
+                        variable == "__rate_interval" || variables.contains(variable),
+                        "{name}: {title}: ${variable}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// A Prometheus of this test.
+struct Prometheus {
+    child: Child,
+    port: u16,
+    _files: tempfile::TempDir,
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Prometheus {
+    fn scraping(target: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let config = format!(
+            "global:\n  scrape_interval: 1s\nscrape_configs:\n  - job_name: allod\n    static_configs:\n      - targets: [\"{target}\"]\n"
+        );
+        let path = directory.path().join("prometheus.yml");
+        std::fs::write(&path, config).unwrap();
+        let child = Command::new("prometheus")
+            .arg(format!("--config.file={}", path.display()))
+            .arg(format!("--storage.tsdb.path={}", directory.path().join("data").display()))
+            .arg(format!("--web.listen-address=127.0.0.1:{port}"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        Self { child, port, _files: directory }
+    }
+
+    /// How many series a query has, if it is answered.
+    fn series(&self, expression: &str) -> Option<usize> {
+        let query: String = expression.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        let address = format!("127.0.0.1:{}", self.port).parse().unwrap();
+        if std::net::TcpStream::connect(address).is_err() {
+            return None;
+        }
+        let answer = http_get(address, &format!("/api/v1/query?query={query}"));
+        let body: Value = serde_json::from_str(&answer[answer.find('{')?..=answer.rfind('}')?]).ok()?;
+        assert_eq!(body["status"], "success", "{expression}: {body}");
+        Some(list(&body["data"], "result").len())
+    }
+}
+
+#[test]
+fn every_query_of_the_dashboards_is_answered_over_a_server_under_load() {
+    needs!(["prometheus"]);
+    let directory = tempfile::tempdir().unwrap();
+    let server = Starting::with_store(&directory.path().join("data"), "embedded").ready();
+    let prometheus = Prometheus::scraping(&server.http.to_string());
+    server.allod_ok(&[
+        "network",
+        "create",
+        "lan",
+        "--subnet",
+        "10.0.0.0/24,gateway=10.0.0.1",
+        "--subnet",
+        "2001:db8::/120",
+    ]);
+    let queries: Vec<(String, String)> = dashboards()
+        .into_iter()
+        .flat_map(|(name, dashboard)| {
+            let targets: Vec<Value> = panels(&dashboard).flat_map(|panel| list(panel, "targets").to_vec()).collect();
+            targets.into_iter().map(move |target| (name.clone(), target["expr"].as_str().unwrap().to_owned()))
+        })
+        .collect();
+    assert!(queries.len() > 30, "{}", queries.len());
+    let mut unanswered: Vec<(String, String)> = queries
+        .into_iter()
+        .map(|(name, query)| {
+            let query = query.replace("$__rate_interval", "1m");
+            (
+                name,
+                ["$realm", "$network", "$instance"].iter().fold(query, |query, variable| query.replace(variable, ".*")),
+            )
+        })
+        .collect();
+    let end = Instant::now() + Duration::from_secs(120);
+    let mut n = 0;
+    while !unanswered.is_empty() {
+        assert!(Instant::now() < end, "no series: {unanswered:#?}");
+        // Some of everything that they show.
+        let owner = format!("o{n}");
+        server.allod_ok(&["ip", "allocate", "lan", "--owner", &owner]);
+        if n % 3 == 0 {
+            server.allod_ok(&["ip", "release", "lan", "--owner", &owner, "--yes"]);
+        }
+        n += 1;
+        unanswered.retain(|(_, query)| prometheus.series(query).is_none_or(|series| series == 0));
+        std::thread::sleep(Duration::from_millis(300));
+    }
+}
