@@ -43,7 +43,7 @@ pub enum HeldPlace {
     Behind(Name, NetworkId, Option<Address>),
 }
 
-/// What was held, in order of [`order_of`], each with the cursor behind the event that made it so.
+/// What was held, in order of `order_of`, each with the cursor behind the event that made it so.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldPage {
     /// Each holding as of the event that is the last one of it until then.
