@@ -23,12 +23,12 @@ pub struct Audited {
 }
 
 impl Workload for Audited {
-    fn request(&mut self, lane: usize, now: Duration, out: &mut Vec<u8>) -> Option<Kind> {
-        self.scenario.request(lane, &mut Desk { audit: &mut self.audit, now }, out)
+    fn request(&mut self, lane: usize, id: usize, now: Duration, out: &mut Vec<u8>) -> Option<Kind> {
+        self.scenario.request(lane, &mut Desk { audit: &mut self.audit, id, now }, out)
     }
 
     fn answer(&mut self, lane: usize, now: Duration, answer: &Answer<'_>) -> bool {
-        let mut desk = Desk { audit: &mut self.audit, now };
+        let mut desk = Desk { audit: &mut self.audit, id: answer.id, now };
         if answer.ok {
             self.scenario.answer(lane, &mut desk, Ok(answer.line));
             return true;

@@ -1,6 +1,6 @@
 //! Drives requests over many connections, by one thread and epoll, in a closed or an open loop.
 //!
-//! A *lane* is one outstanding request of one connection; its number is the request's id. In the closed loop a lane asks
+//! A *lane* is one outstanding request of one connection; the request's id is its number and its turn. In the closed loop a lane asks
 //! again as soon as its answer is read, and latency runs from the moment the request is put into its connection's buffer:
 //! a slow server is asked less often. In the open loop requests arrive by a clock of their own; each takes the lane that
 //! is free for the longest time, waits where none is, and its latency runs from its arrival. What arrived before the end
@@ -31,6 +31,8 @@ const READ_BYTES: usize = 64 << 10;
 /// How long what arrived in an open loop may be sent after the end, when the server is behind: as long as the run, within these.
 const BEHIND_MIN: Duration = Duration::from_secs(5);
 const BEHIND_MAX: Duration = Duration::from_secs(30);
+/// Ids of a lane before they begin again: an answer that comes twice is not taken for that of the lane's next request.
+const TURNS: usize = 4;
 /// Longest sleep without an event.
 const TICK: Duration = Duration::from_millis(50);
 
@@ -39,13 +41,13 @@ pub trait Workload {
     /// Answers come in the order of their requests, and carry no id.
     const IN_ORDER: bool = false;
 
-    /// Appends the next request of this lane with `id: lane` and its line end; none if the lane has nothing more to ask.
-    fn request(&mut self, lane: usize, now: Duration, out: &mut Vec<u8>) -> Option<Kind>;
+    /// Appends the next request of this lane, with this id and its line end; none if the lane has nothing more to ask.
+    fn request(&mut self, lane: usize, id: usize, now: Duration, out: &mut Vec<u8>) -> Option<Kind>;
 
     /// Takes the answer to what the lane asked last. False: it was refused.
     fn answer(&mut self, lane: usize, now: Duration, answer: &Answer<'_>) -> bool;
 
-    /// Reads a line; `oldest` is the lane whose answer is due where they come in order.
+    /// Reads a line; `oldest` is the id whose answer is due where they come in order.
     fn read<'a>(&self, line: &'a [u8], oldest: usize) -> Option<Answer<'a>> {
         let _ = oldest;
         scan::answer(line)
@@ -127,6 +129,8 @@ struct Run<'a, W> {
     poll: OwnedFd,
     connections: Vec<Connection>,
     started: Vec<Started>,
+    /// Of each lane, the turn of its latest request.
+    turns: Vec<usize>,
     outstanding: usize,
     /// When something was last sent or answered.
     progress: Duration,
@@ -170,6 +174,7 @@ pub fn run<W: Workload>(shape: &Shape, workload: &mut W, meter: Meter) -> io::Re
         poll,
         connections,
         started: vec![None; shape.lanes()],
+        turns: vec![0; shape.lanes()],
         outstanding: 0,
         progress: Duration::ZERO,
         sent: 0,
@@ -337,11 +342,15 @@ impl<W: Workload> Run<'_, W> {
         if self.arrivals.is_none() && self.stopping(now) {
             return false;
         }
+        let turn = (self.turns[lane] + 1) % TURNS;
         let connection = &mut self.connections[lane / self.shape.depth];
-        let Some(kind) = self.workload.request(lane, now, &mut connection.outbox) else { return false };
+        let Some(kind) = self.workload.request(lane, lane * TURNS + turn, now, &mut connection.outbox) else {
+            return false;
+        };
         if W::IN_ORDER {
             connection.due.push_back(lane);
         }
+        self.turns[lane] = turn;
         self.started[lane] = Some((kind, from));
         self.outstanding += 1;
         self.progress = now;
@@ -377,13 +386,18 @@ impl<W: Workload> Run<'_, W> {
     /// One answer line.
     fn take(&mut self, number: usize, line: &[u8], now: Duration) {
         let lanes = number * self.shape.depth..(number + 1) * self.shape.depth;
-        let oldest = if W::IN_ORDER { self.connections[number].due.pop_front().unwrap_or(usize::MAX) } else { 0 };
-        let answer = self.workload.read(line, oldest).filter(|answer| lanes.contains(&answer.id));
+        let due = if W::IN_ORDER { self.connections[number].due.pop_front() } else { None };
+        let oldest = due.map_or(usize::MAX, |lane| lane * TURNS + self.turns[lane]);
+        let answer = self.workload.read(line, oldest);
+        let answer = answer.filter(|answer| {
+            let lane = answer.id / TURNS;
+            lanes.contains(&lane) && self.turns[lane] == answer.id % TURNS
+        });
         let Some(answer) = answer else {
             self.measured.unexpected += 1;
             return;
         };
-        let lane = answer.id;
+        let lane = answer.id / TURNS;
         let Some((kind, from)) = self.started[lane].take() else {
             self.measured.unexpected += 1;
             return;

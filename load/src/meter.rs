@@ -189,7 +189,10 @@ impl Meter {
             // A display that is behind misses a window; the measurement does not wait for a terminal.
             let _ = display.try_send(Some(glance));
         }
-        self.windows.push(window);
+        // What is left at the end of a run may be an instant, whose rate says nothing.
+        if self.windows.is_empty() || seconds * 2.0 >= self.window_length.as_secs_f64() {
+            self.windows.push(window);
+        }
         self.window.reset();
         (self.window_refused, self.window_began) = (0, since);
     }

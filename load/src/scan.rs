@@ -11,7 +11,7 @@ use memchr::memmem;
 /// What one line says.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Answer<'a> {
-    /// The `id` of the request: the number of its lane.
+    /// The `id` of the request.
     pub id: usize,
     /// False for an error object.
     pub ok: bool,

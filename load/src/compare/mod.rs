@@ -168,7 +168,8 @@ impl Subject {
         };
         let name = self.name(plan);
         let mut report = report.map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))?;
-        (report.label, report.target) = (name, self.promise(plan).to_owned());
+        (report.label, report.note) = (name, self.promise(plan).to_owned());
+        report.target = String::new();
         // Who ran out of addresses goes on answering; that is not what is compared.
         if self != Subject::Kea {
             report.per_second = report.held as f64 / report.elapsed_seconds.max(f64::MIN_POSITIVE);

@@ -157,20 +157,18 @@ pub fn measure(plan: &Plan) -> io::Result<Report> {
     let (clients, seconds) = (plan.connections.to_string(), plan.seconds.ceil().max(1.0).to_string());
     let options = ["-h", &directory, "-U", USER, "-n", "-M", "prepared", "-j", "1", "-c", &clients, "-T", &seconds];
     server.run("pgbench", &[&options[..], &["-l", "--log-prefix", &log, "-f", &script, "postgres"]].concat())?;
-    let mut measured = read_log(server.files.path(), "transactions")?;
+    let measured = read_log(server.files.path(), "transactions", rows)?;
     let taken: u64 =
         server.sql("select count(*) from address where owner is not null")?.parse().map_err(io::Error::other)?;
     let shape = super::Shape { depth: 1, ..plan.shape()? };
-    measured.meter.end_window(measured.elapsed, Outside { held: taken, capacity: rows, ..Outside::default() });
     let mut report = Report::measured("postgresql", "", &shape, 1, &measured);
     (report.held, report.capacity) = (taken, rows);
     Ok(report)
 }
 
 /// What pgbench wrote of each transaction: client, number, microseconds, script, and when it ended.
-fn read_log(directory: &Path, prefix: &str) -> io::Result<Measured> {
-    let mut meter = Meter::new(None, None);
-    let (mut answers, mut first, mut last) = (0, f64::INFINITY, 0.0f64);
+fn read_log(directory: &Path, prefix: &str, rows: u64) -> io::Result<Measured> {
+    let mut transactions: Vec<(f64, f64)> = Vec::new();
     for entry in std::fs::read_dir(directory)? {
         let path = entry?.path();
         if !path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix)) {
@@ -179,13 +177,23 @@ fn read_log(directory: &Path, prefix: &str) -> io::Result<Measured> {
         for line in std::fs::read_to_string(path)?.lines() {
             let numbers: Vec<f64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
             let [_, _, micros, _, seconds, fraction, ..] = numbers[..] else { continue };
-            let end = seconds + fraction / 1e6;
-            (first, last) = (first.min(end - micros / 1e6), last.max(end));
-            meter.record(Kind::Allocate, Duration::from_secs_f64(micros / 1e6), false);
-            answers += 1;
+            transactions.push((seconds + fraction / 1e6, micros / 1e6));
         }
     }
-    let elapsed = Duration::try_from_secs_f64(last - first).unwrap_or_default();
+    transactions.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let first = transactions.iter().map(|(end, took)| end - took).fold(f64::INFINITY, f64::min);
+    let mut meter = Meter::new(None, None);
+    let (mut elapsed, mut answers) = (Duration::ZERO, 0);
+    let outside = |held| Outside { held, capacity: rows, ..Outside::default() };
+    for (end, took) in transactions {
+        elapsed = Duration::try_from_secs_f64(end - first).unwrap_or_default();
+        answers += 1;
+        meter.record(Kind::Allocate, Duration::try_from_secs_f64(took).unwrap_or_default(), false);
+        if meter.is_due(elapsed) {
+            meter.end_window(elapsed, outside(answers));
+        }
+    }
+    meter.end_window(elapsed, outside(answers));
     let (bytes_sent, bytes_received) = (0, 0);
     Ok(Measured { meter, answers, elapsed, lost: 0, unexpected: 0, never_sent: 0, bytes_sent, bytes_received })
 }

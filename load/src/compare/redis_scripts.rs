@@ -76,7 +76,7 @@ struct Scripts {
 impl Workload for Scripts {
     const IN_ORDER: bool = true;
 
-    fn request(&mut self, lane: usize, _now: Duration, out: &mut Vec<u8>) -> Option<Kind> {
+    fn request(&mut self, lane: usize, _id: usize, _now: Duration, out: &mut Vec<u8>) -> Option<Kind> {
         let who = Who::new(lane, self.counts[lane], 0);
         self.counts[lane] += 1;
         let owner = who.name();

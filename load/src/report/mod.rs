@@ -51,6 +51,9 @@ pub struct Report {
     /// What was driven, as `allod, embedded`.
     #[serde(default)]
     pub target: String,
+    /// What a reader has to know of it; a page shows it.
+    #[serde(default)]
+    pub note: String,
     pub connections: usize,
     pub depth: usize,
     pub networks: usize,
@@ -117,6 +120,7 @@ impl Report {
             scenario: scenario.to_owned(),
             label: scenario.to_owned(),
             target: target.to_owned(),
+            note: String::new(),
             connections: shape.connections,
             depth: shape.depth,
             networks,
@@ -206,6 +210,9 @@ fn kinds(measured: &Measured) -> Vec<KindReport> {
 /// Points at equal distances where each step to the right leaves a tenth of the answers: 0, 90, 99, 99.9 %, with nine
 /// between each, as far as there are answers to tell them apart.
 pub fn distribution(latency: &Histogram<u64>) -> Vec<Quantile> {
+    if latency.is_empty() {
+        return Vec::new();
+    }
     let decades = (latency.len().max(1) as f64).log10().clamp(1.0, 7.0);
     let steps = (decades * 10.0).round() as u32;
     let mut points: Vec<Quantile> = (0..=steps)
@@ -230,5 +237,6 @@ mod tests {
         assert!(points.windows(2).all(|pair| pair[0].quantile < pair[1].quantile && pair[0].ms <= pair[1].ms));
         assert_eq!((points[0].quantile, points.last().unwrap().quantile), (0.0, 1.0));
         assert_eq!(points.last().unwrap().ms, milliseconds(latency.max()));
+        assert!(distribution(&crate::meter::histogram()).is_empty(), "who measured none has none");
     }
 }

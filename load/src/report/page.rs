@@ -13,7 +13,7 @@ use super::scale::{Scale, short};
 
 const STYLE: &str = include_str!("page.css");
 /// A run whose fill moves by more than this shows what fill costs.
-const FILL_MOVES: f64 = 0.05;
+const FILL_MOVES: f64 = 0.25;
 
 /// The page of all runs of these documents.
 pub fn page(documents: &[Document]) -> String {
@@ -75,7 +75,9 @@ fn facts(documents: &[Document]) -> String {
     // Writing into a string does not fail.
     let mut targets: Vec<&str> = documents.iter().flat_map(|d| &d.runs).map(|run| run.target.as_str()).collect();
     targets.dedup();
-    if let [target] = targets[..] {
+    if let [target] = targets[..]
+        && !target.is_empty()
+    {
         let _ = writeln!(lines, "<p class=\"facts\">{}</p>", escape(target));
     }
     for document in documents {
@@ -101,9 +103,11 @@ fn verdict(runs: &[&Report]) -> String {
         if checked == 0 {
             return String::new();
         }
-        let said = format!(
-            "No rule was broken: {checked} grants were checked as they came, {listed} reservations against the server's listing."
-        );
+        let listed = match listed {
+            0 => String::new(),
+            listed => format!(", {listed} reservations against the server's listing"),
+        };
+        let said = format!("No rule was broken: {checked} grants were checked as they came{listed}.");
         return format!("<p class=\"verdict\">{said}</p>\n");
     }
     let mut items = String::new();
@@ -130,14 +134,17 @@ fn summary(runs: &[&Report], names: &[String]) -> String {
     let first = runs.first().map_or(1.0, |run| run.per_second.max(f64::MIN_POSITIVE));
     let most = runs.iter().map(|run| run.per_second).fold(f64::MIN_POSITIVE, f64::max);
     let several = runs.len() > 1;
+    let noted = runs.iter().any(|run| !run.note.is_empty());
     let mut rows = String::new();
     for (at, (run, name)) in runs.iter().zip(names).enumerate() {
         let ratio = if several { format!("<td>{:.2}×</td>", run.per_second / first) } else { String::new() };
         let share = run.per_second / most * 100.0;
         let faults: u64 = run.faults.values().sum();
         let refused: u64 = run.refused.values().sum();
+        let note = if noted { format!("<td class=\"left words\">{}</td>", escape(&run.note)) } else { String::new() };
         let load = match run.arrivals_per_second {
             Some(rate) => format!("open, {}/s", short(rate)),
+            None if run.windows.iter().all(|window| window.answers == 0) => "at its best rate".to_owned(),
             None => format!("closed, {} × {}", run.connections, run.depth),
         };
         let wrong = if run.is_faulty() { " class=\"wrong\"" } else { "" };
@@ -145,7 +152,7 @@ fn summary(runs: &[&Report], names: &[String]) -> String {
             rows,
             "<tr><td>{}</td><td class=\"left\">{load}</td>\
              <td class=\"left\"><span class=\"bar\"><i class=\"b{}\" style=\"width:{share:.1}%\"></i></span></td>\
-             <td>{}</td>{ratio}<td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{refused}</td><td{wrong}>{faults}</td></tr>",
+             <td>{}</td>{ratio}<td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{refused}</td><td{wrong}>{faults}</td>{note}</tr>",
             escape(name),
             at % 8,
             short(run.per_second),
@@ -156,16 +163,21 @@ fn summary(runs: &[&Report], names: &[String]) -> String {
         );
     }
     let ratio = if several { "<th>to the first</th>" } else { "" };
+    let note = if noted { "<th class=\"left\">an answer is</th>" } else { "" };
     format!(
         "<div class=\"wide\"><table>\n<tr><th>run</th><th class=\"left\">load</th>\
          <th class=\"left\">throughput</th><th>answers/s</th>{ratio}<th>p50 ms</th><th>p99 ms</th><th>p99.9 ms</th>\
-         <th>max ms</th><th>refused</th><th>faults</th></tr>\n{rows}</table></div>\n"
+         <th>max ms</th><th>refused</th><th>faults</th>{note}</tr>\n{rows}</table></div>\n"
     )
 }
 
-/// Milliseconds with as many digits as say something.
+/// Milliseconds with as many digits as say something; nothing where none were measured.
 fn ms(value: f64) -> String {
-    if value >= 100.0 { format!("{value:.0}") } else { format!("{value:.2}") }
+    match value {
+        0.0 => "–".to_owned(),
+        100.0.. => format!("{value:.0}"),
+        _ => format!("{value:.2}"),
+    }
 }
 
 /// The kinds of requests of each run, where there is more than one.

@@ -125,6 +125,9 @@ impl Plot {
 }
 
 fn legend_entry(series: &Series) -> Option<String> {
+    if series.points.is_empty() {
+        return None;
+    }
     let (colour, name) = (series.colour % COLOURS, escape(series.name.as_ref()?));
     let dashed = if series.dashed { " dashed" } else { "" };
     let swatch = format!(

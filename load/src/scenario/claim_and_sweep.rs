@@ -114,7 +114,7 @@ impl Scenario for ClaimAndSweep {
                 json!({"scope": scope, "alive": alive, "grace_seconds": 0, "max_share": 1.0}),
             )
         };
-        let line = json!({"jsonrpc": "2.0", "id": number, "method": method, "params": params});
+        let line = json!({"jsonrpc": "2.0", "id": desk.id, "method": method, "params": params});
         out.extend_from_slice(line.to_string().as_bytes());
         out.push(b'\n');
         Some(kind)

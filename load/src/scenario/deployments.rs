@@ -151,7 +151,7 @@ impl Scenario for Deployments {
             }
         };
         self.lanes[number].asked = asked;
-        let line = json!({"jsonrpc": "2.0", "id": number, "method": method, "params": params});
+        let line = json!({"jsonrpc": "2.0", "id": desk.id, "method": method, "params": params});
         out.extend_from_slice(line.to_string().as_bytes());
         out.push(b'\n');
         Some(kind)

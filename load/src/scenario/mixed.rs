@@ -76,7 +76,7 @@ impl Mixed {
     }
 
     /// Asks about an address that is held.
-    fn about(&mut self, lane: usize, drawn: u64, held: Held, out: &mut Vec<u8>) -> Kind {
+    fn about(&mut self, lane: usize, id: usize, drawn: u64, held: Held, out: &mut Vec<u8>) -> Kind {
         let (asked, kind) = match drawn {
             60..75 => (Asked::Repeat(held), Kind::Repeat),
             75..80 => (Asked::Renew(held), Kind::Renew),
@@ -84,11 +84,11 @@ impl Mixed {
         };
         self.asked[lane] = asked;
         match asked {
-            Asked::Repeat(_) => push_request(out, lane, &self.repeat[held.network], held.who, self.end),
-            Asked::Renew(_) => push_request(out, lane, &self.renew[held.network], held.who, b"\"}}\n"),
+            Asked::Repeat(_) => push_request(out, id, &self.repeat[held.network], held.who, self.end),
+            Asked::Renew(_) => push_request(out, id, &self.renew[held.network], held.who, b"\"}}\n"),
             Asked::Get(_) | Asked::Exchange => {
                 out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
-                push_decimal(out, lane as u64);
+                push_decimal(out, id as u64);
                 let (network, address) = (&self.networks[held.network].name, address::name(held.span.0));
                 let rest = format!(r#","method":"ip.get","params":{{"network":"{network}","address":"{address}"}}}}"#);
                 out.extend_from_slice(rest.as_bytes());
@@ -122,13 +122,13 @@ impl Scenario for Mixed {
         if drawn >= 60
             && let Some(held) = self.any_held(lane)
         {
-            return Some(self.about(lane, drawn, held, out));
+            return Some(self.about(lane, desk.id, drawn, held, out));
         }
         let releases = drawn >= 30 || held >= self.hold;
         if releases && let Some(kind) = self.exchange.release(lane, desk, out) {
             return Some(kind);
         }
-        Some(self.exchange.allocate(lane, network, out))
+        Some(self.exchange.allocate(lane, network, desk, out))
     }
 
     fn answer(&mut self, lane: usize, desk: &mut Desk<'_>, answer: Result<&[u8], &Refusal>) {

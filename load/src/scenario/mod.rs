@@ -84,6 +84,8 @@ pub struct Settings {
 /// What a scenario works with.
 pub struct Desk<'a> {
     pub audit: &'a mut Auditor,
+    /// Of the request.
+    pub id: usize,
     /// Since the beginning of the run.
     pub now: Duration,
 }
@@ -107,7 +109,7 @@ pub trait Scenario {
         None
     }
 
-    /// Appends the next request of this lane, `id: lane`, with its line end; none if the lane has nothing more to ask.
+    /// Appends the next request of this lane, with the desk's id and its line end; none if the lane has nothing more to ask.
     fn request(&mut self, lane: usize, desk: &mut Desk<'_>, out: &mut Vec<u8>) -> Option<Kind>;
 
     /// Takes the answer to what the lane asked last: its line, or what was refused.

@@ -75,7 +75,7 @@ impl Scenario for RestartStorm {
         Some(self.owners)
     }
 
-    fn request(&mut self, number: usize, _desk: &mut Desk<'_>, out: &mut Vec<u8>) -> Option<Kind> {
+    fn request(&mut self, number: usize, desk: &mut Desk<'_>, out: &mut Vec<u8>) -> Option<Kind> {
         let owner = self.lanes[number].next;
         if owner >= self.lanes[number].held.len() {
             return None;
@@ -83,7 +83,7 @@ impl Scenario for RestartStorm {
         let network = self.network(number, owner);
         let lane = &mut self.lanes[number];
         (lane.next, lane.asked) = (owner + 1, Some(owner));
-        push_request(out, number, &self.start[network], Who::new(number, owner as u32, self.seed), &self.end);
+        push_request(out, desk.id, &self.start[network], Who::new(number, owner as u32, self.seed), &self.end);
         Some(if self.storm { Kind::Repeat } else { Kind::Allocate })
     }
 

@@ -121,8 +121,13 @@ fn what_was_not_asked_for_is_caught() {
     let sweep = ["run", "claim-and-sweep", "--requests", "200"];
     let other = |result: &mut Value, _: &[Value]| result["address"] = json!("10.9.9.9");
     assert_caught("as_asked", &Liar::who(once("ip.claim", 20, other)), &sweep);
-    let no_block = |result: &mut Value, _: &[Value]| result["address"] = json!("10.0.9.9");
-    assert_caught("as_asked", &Liar::who(once("ip.allocate", 20, no_block)), &["run", "blocks", "--requests", "100"]);
+    let no_block = |request: &Value, mut answer: Value| {
+        if request["params"]["prefix_length"] == 28 && answer.get("result").is_some() {
+            answer["result"]["address"] = json!("10.0.9.9");
+        }
+        vec![answer]
+    };
+    assert_caught("as_asked", &Liar::who(no_block), &["run", "blocks", "--requests", "100"]);
     let fewer = |result: &mut Value, _: &[Value]| drop(result["instances"].as_array_mut().unwrap().pop());
     let deployments = ["run", "deployments", "--requests", "40"];
     assert_caught("as_asked", &Liar::who(once("deployment.apply", 5, fewer)), &deployments);
