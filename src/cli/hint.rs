@@ -74,6 +74,9 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
         ErrorKind::Overloaded => {
             format!("nothing was changed; {}; `allod server info` shows the server's limits", retry_after(data))
         }
+        ErrorKind::NotReady if text(data, "reason") == Some("conflicts") => {
+            "`allod cluster conflicts` shows who claims what; `allod cluster accept NETWORK` decides".to_owned()
+        }
         ErrorKind::NotReady => format!("{}; `allod server info` shows how far it is", retry_after(data)),
         ErrorKind::Moved => {
             let to = text(data, "address").map_or("HOST:PORT".to_owned(), shell);

@@ -55,7 +55,8 @@ impl Story {
             insist(&mut client, "ip.allocate", &ask(&format!("kept/{n}"))).await;
         }
         let seqs = |redis: &Redis| -> u64 {
-            (0..16).map(|shard| redis.number(&["HGET", &format!("{{allod}}:{shard}:head"), "seq"])).sum()
+            let of = |shard| redis.text(&["HGET", &format!("{{allod}}:{shard}:head"), "seq"]).parse().unwrap_or(0);
+            (0..16).map(of).sum()
         };
         eventually("the replica has it", || seqs(&replica) == seqs(&nodes.redis)).await;
         replica.signal("-STOP");

@@ -297,7 +297,7 @@ fn http_answers_the_same_and_says_in_its_status_what_cannot_be_json() {
 fn what_comes_later_is_refused_clearly() {
     let server = TestServer::new();
     let mut client = server.with_lan();
-    for method in ["auth.login", "cluster.accept", "inventory.compare"] {
+    for method in ["auth.login", "inventory.compare"] {
         assert_eq!(client.kind(method, json!({})), "method_not_found");
     }
 }
