@@ -228,8 +228,9 @@ fn decode(bytes: &[u8]) -> Result<(u128, Late), String> {
 }
 
 #[cfg(test)]
-#[allow(clippy::disallowed_methods, reason = "files are damaged here")]
 mod tests {
+    #![allow(clippy::disallowed_methods, reason = "files are damaged here")]
+
     use super::*;
     use crate::core::types::{Generation, ShardTime};
     use crate::store::{Epoch, Seq, Token, fence};
