@@ -333,7 +333,7 @@ fn a_vip_in_a_subnet_that_drains_is_moved_by_the_next_deploy() {
     let first = shop.apply(&wish);
     assert_eq!(slot(&first, 0, 0), ("new".into(), "10.8.0.1".into()));
     shop.commit(&first);
-    client.ok("subnet.update", json!({"network": "vip", "subnet": "10.8.0.0/24", "set": {"draining": true}}));
+    client.ok("subnet.modify", json!({"network": "vip", "subnet": "10.8.0.0/24", "set": {"draining": true}}));
     let mut shop = Deployment::of(&mut client, "shop");
     let moved = shop.apply(&wish);
     assert_eq!(slot(&moved, 0, 0), ("new".into(), "10.9.0.1".into()));
