@@ -1,7 +1,7 @@
 //! Every "no" of the domain: what was asked, what stands in the way and what to do, with the facts as fields.
 //!
-//! `Display` is the sentence that people read, made here once. The server turns the variant into an error kind and the
-//! fields into `error.data`, by one exhaustive match.
+//! `Display` is the sentence that people read, made here once. The place in the order of kinds is told here, too; the server
+//! turns it into an error kind, and the fields into `error.data`.
 
 use std::borrow::Cow;
 

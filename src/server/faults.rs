@@ -1,5 +1,5 @@
 //! Refusals and faults → errors of the protocol: kind, facts, and whether to come again. Exhaustive: a new refusal does
-//! not compile until it has its kind and its facts.
+//! not compile until it has its place in the order of kinds and its facts.
 //!
 //! The sentence is the refusal's own (`Display`); here are only the fields of `error.data`.
 
@@ -57,27 +57,27 @@ pub fn error_of(fault: &Fault) -> RpcError {
     }
 }
 
+/// The kinds of refusals, in the protocol's order of precedence: a refusal tells its place in it.
+const KINDS: [ErrorKind; crate::core::refusal::KINDS.len()] = [
+    ErrorKind::InvalidArgument,
+    ErrorKind::NotFound,
+    ErrorKind::WrongKind,
+    ErrorKind::OutOfRange,
+    ErrorKind::Overlap,
+    ErrorKind::InUse,
+    ErrorKind::NotOwner,
+    ErrorKind::Conflict,
+    ErrorKind::AlreadyInUse,
+    ErrorKind::AlreadyExists,
+    ErrorKind::Reserved,
+    ErrorKind::QuotaExceeded,
+    ErrorKind::NotEnoughCapacity,
+    ErrorKind::Brake,
+];
+
 /// The kind of a refusal.
 pub fn kind_of(refusal: &Refusal) -> ErrorKind {
-    match refusal {
-        Refusal::InvalidArgument { .. } => ErrorKind::InvalidArgument,
-        Refusal::NotFound { .. } => ErrorKind::NotFound,
-        Refusal::WrongKind { .. } => ErrorKind::WrongKind,
-        Refusal::OutOfRange { .. } => ErrorKind::OutOfRange,
-        Refusal::Overlap { .. } | Refusal::PoolOverlap { .. } => ErrorKind::Overlap,
-        Refusal::InUse { .. } | Refusal::TooMuchToMove { .. } | Refusal::Guarded { .. } => ErrorKind::InUse,
-        Refusal::NotOwner { .. } => ErrorKind::NotOwner,
-        Refusal::GenerationConflict { .. } | Refusal::VersionConflict { .. } | Refusal::PlanConflict { .. } => {
-            ErrorKind::Conflict
-        }
-        Refusal::AlreadyInUse { .. } | Refusal::Taken { .. } => ErrorKind::AlreadyInUse,
-        Refusal::SlotTaken { .. } | Refusal::NameTaken { .. } => ErrorKind::AlreadyExists,
-        Refusal::Reserved { .. } => ErrorKind::Reserved,
-        Refusal::QuotaExceeded { .. } => ErrorKind::QuotaExceeded,
-        Refusal::NotEnoughCapacity(_) => ErrorKind::NotEnoughCapacity,
-        Refusal::Brake { .. } => ErrorKind::Brake,
-        Refusal::OfItem { refusal, .. } | Refusal::OfInstance { refusal, .. } => kind_of(refusal),
-    }
+    KINDS[usize::from(refusal.precedence())]
 }
 
 fn refused(refusal: &Refusal) -> RpcError {
@@ -195,5 +195,17 @@ fn pool_fill(pool: &PoolUsage) -> PoolFill {
         reserved: Count(pool.counts.reserved),
         cooling: Count(pool.counts.cooling),
         declined: Count(pool.counts.declined),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_core_and_the_protocol_have_the_same_kinds_in_the_same_order() {
+        let names: Vec<&str> = KINDS.iter().map(|kind| kind.as_str()).collect();
+        assert_eq!(names, crate::core::refusal::KINDS);
+        assert!(KINDS.windows(2).all(|pair| pair[0].precedence() < pair[1].precedence()));
     }
 }
