@@ -23,11 +23,10 @@ impl Blocks {
     pub fn new(settings: &Settings) -> Self {
         let networks = NetworkPlan::several(settings, 1, "10.0.0.0/8", "lowest");
         let networks: Vec<NetworkPlan> = networks.into_iter().map(NetworkPlan::with_blocks).collect();
-        let names: Vec<String> = networks.iter().map(|network| network.name.clone()).collect();
         let prefix_length = settings.prefix_length.unwrap_or(PREFIX_LENGTH);
         Self {
-            blocks: Exchange::new(settings, &names).with_blocks(prefix_length),
-            singles: Exchange::new(settings, &names),
+            blocks: Exchange::new(settings, &networks).with_blocks(prefix_length),
+            singles: Exchange::new(settings, &networks),
             networks,
             prefill: settings.prefill.unwrap_or(0),
             hold: settings.hold.unwrap_or(HOLD_DEFAULT),

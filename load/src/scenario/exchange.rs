@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Desk, Settings};
+use super::{Desk, NetworkPlan, Settings};
 use crate::audit::{Grant, Span, address};
 use crate::meter::Kind;
 use crate::names::{Who, push_decimal};
@@ -49,9 +49,10 @@ pub struct Exchange {
 
 impl Exchange {
     /// Lanes that keep all they are granted, until [`Exchange::hold`] says otherwise.
-    pub fn new(settings: &Settings, networks: &[String]) -> Self {
-        let start = |method: &str, network: &String| {
-            format!(r#","method":"{method}","params":{{"network":"{network}","owner":""#).into_bytes()
+    pub fn new(settings: &Settings, networks: &[NetworkPlan]) -> Self {
+        let start = |method: &str, network: &NetworkPlan| {
+            let name = &network.name;
+            format!(r#","method":"{method}","params":{{"network":"{name}","owner":""#).into_bytes()
         };
         let brief: &[u8] = if settings.brief { br#"","brief":true}}"# } else { br#""}}"# };
         Self {
@@ -198,7 +199,7 @@ mod tests {
     #[test]
     fn a_lane_with_enough_releases_its_oldest_and_a_wrong_answer_is_noticed() {
         let settings = Settings { lanes: 10, brief: true, ..Settings::default() };
-        let mut exchange = Exchange::new(&settings, &["load-00".to_owned()]);
+        let mut exchange = Exchange::new(&settings, &NetworkPlan::several(&settings, 1, "10.0.0.0/24", "lowest"));
         exchange.hold(Some(1));
         let mut audit = auditor();
         let mut desk = Desk { audit: &mut audit, id: 13, now: Duration::ZERO };
@@ -225,8 +226,9 @@ mod tests {
     fn members_stand_behind_the_owner() {
         for brief in [false, true] {
             let settings = Settings { lanes: 1, brief, ..Settings::default() };
-            let mut exchange =
-                Exchange::new(&settings, &["load-00".to_owned()]).with_blocks(28).with_member(r#""note":"x""#);
+            let mut exchange = Exchange::new(&settings, &NetworkPlan::several(&settings, 1, "10.0.0.0/24", "lowest"))
+                .with_blocks(28)
+                .with_member(r#""note":"x""#);
             let mut line = Vec::new();
             let desk = Desk { audit: &mut auditor(), id: 0, now: Duration::ZERO };
             exchange.allocate(0, 0, &desk, &mut line);

@@ -1,6 +1,7 @@
 //! One hot network: nine of ten requests go to one of many. Do its neighbours still get their turn?
 
-use super::churn::Churn;
+use super::churn::churn_of;
+use super::steady::Steady;
 use super::{Desk, NetworkPlan, Scenario, Settings};
 use crate::arrivals::Chance;
 use crate::meter::Kind;
@@ -13,7 +14,7 @@ const HOT: u64 = 90;
 
 /// Lanes draw the network of each allocation.
 pub struct HotNetwork {
-    churn: Churn,
+    churn: Steady,
     chance: Chance,
     networks: u64,
     measuring: bool,
@@ -21,7 +22,7 @@ pub struct HotNetwork {
 
 impl HotNetwork {
     pub fn new(settings: &Settings) -> Self {
-        let churn = Churn::with(settings, NETWORKS, "10.0.0.0/20", 0.5);
+        let churn = churn_of(settings, NETWORKS, "10.0.0.0/20", 0.5);
         let networks = churn.networks().len() as u64;
         Self { churn, chance: Chance::new(settings.seed), networks, measuring: false }
     }

@@ -46,15 +46,15 @@ pub struct Mixed {
 impl Mixed {
     pub fn new(settings: &Settings) -> Self {
         let networks = NetworkPlan::several(settings, NETWORKS, "10.0.0.0/20", "lowest");
-        let names: Vec<String> = networks.iter().map(|network| network.name.clone()).collect();
         let start = |method: &str, member: &str| {
-            let line = |name: &String| {
+            let line = |network: &NetworkPlan| {
+                let name = &network.name;
                 format!(r#","method":"{method}","params":{{"network":"{name}",{member}"owner":""#).into_bytes()
             };
-            names.iter().map(line).collect()
+            networks.iter().map(line).collect()
         };
         Self {
-            exchange: Exchange::new(settings, &names),
+            exchange: Exchange::new(settings, &networks),
             repeat: start("ip.allocate", ""),
             renew: start("ip.renew", r#""ttl_seconds":null,"#),
             asked: vec![Asked::Exchange; settings.lanes],

@@ -1,7 +1,8 @@
 //! What is asked: one file a scenario, behind one trait.
 //!
 //! To add one: a file here with a type that implements [`Scenario`], and a line in [`Name`] and in [`Name::build`]; a test
-//! runs every scenario against a server. `exchange` has what most of them do: addresses that lanes take and give back.
+//! runs every scenario against a server. `exchange` has what most of them do: addresses that lanes take and give back;
+//! those that do nothing else are a `steady` with settings of their own.
 
 mod blocks;
 mod churn;
@@ -12,10 +13,10 @@ pub mod exchange;
 mod fill;
 mod hot_network;
 mod ipv6;
-mod many_networks;
 mod mixed;
 mod network;
 mod restart_storm;
+mod steady;
 
 use std::time::Duration;
 
@@ -121,14 +122,14 @@ impl Name {
     pub fn build(self, settings: &Settings) -> Box<dyn Scenario> {
         match self {
             Name::Mixed => Box::new(mixed::Mixed::new(settings)),
-            Name::Fill => Box::new(fill::Fill::new(settings)),
-            Name::Churn => Box::new(churn::Churn::new(settings)),
-            Name::Contended => Box::new(contended::Contended::new(settings)),
+            Name::Fill => Box::new(fill::fill(settings)),
+            Name::Churn => Box::new(churn::churn(settings)),
+            Name::Contended => Box::new(contended::contended(settings)),
             Name::ClaimAndSweep => Box::new(claim_and_sweep::ClaimAndSweep::new(settings)),
             Name::Deployments => Box::new(deployments::Deployments::new(settings)),
             Name::Blocks => Box::new(blocks::Blocks::new(settings)),
-            Name::Ipv6 => Box::new(ipv6::Ipv6::new(settings)),
-            Name::ManyNetworks => Box::new(many_networks::ManyNetworks::new(settings)),
+            Name::Ipv6 => Box::new(ipv6::ipv6(settings)),
+            Name::ManyNetworks => Box::new(churn::many_networks(settings)),
             Name::HotNetwork => Box::new(hot_network::HotNetwork::new(settings)),
             Name::RestartStorm => Box::new(restart_storm::RestartStorm::new(settings)),
         }
