@@ -127,13 +127,17 @@ impl Network {
 
     /// `cluster.conflicts`: each late claim, and who has the address, or something else instead.
     pub(super) fn conflicts(&self) -> Decision {
+        super::read::read(Outcome::Conflicts(self.contested(&self.config.conflicts)))
+    }
+
+    fn contested(&self, conflicts: &[Conflict]) -> Vec<Contested> {
         let contested = |conflict: &Conflict| Contested {
             network: self.config.name.clone(),
             network_id: self.config.id,
             conflict: conflict.clone(),
             present: self.present(conflict),
         };
-        super::read::read(Outcome::Conflicts(self.config.conflicts.iter().map(contested).collect()))
+        conflicts.iter().map(contested).collect()
     }
 
     fn present(&self, conflict: &Conflict) -> Option<(Address, Arc<Reservation>)> {
@@ -161,13 +165,7 @@ impl Network {
         } else {
             vec![self.with_conflicts(left, Some(Event { kind: EventKind::NetworkChanged, before: None }))]
         };
-        let contested = |conflict: Conflict| Contested {
-            network: self.config.name.clone(),
-            network_id: self.config.id,
-            present: self.present(&conflict),
-            conflict,
-        };
-        let outcome = Outcome::Accepted(accepted.into_iter().map(contested).collect());
+        let outcome = Outcome::Accepted(self.contested(&accepted));
         Ok(Decision { steps, outcome })
     }
 }

@@ -59,23 +59,21 @@ async fn settle(shared: &Shared, link: &mut Link) -> Result<(), StoreError> {
         return Ok(());
     }
     shared.sound()?;
-    for _ in 1..TRIES {
+    for left in (0..TRIES).rev() {
         match mend(shared, link).await {
-            // What was under way on an old connection may have come in between.
-            Err(Unplayed::Never(shard)) => tracing::warn!(shard = shard.0, "where it stands is looked at once more"),
-            Err(Unplayed::Later(error)) => return Err(error),
             Ok(()) => {
                 shared.settled(raised);
                 return Ok(());
             }
-        }
-    }
-    match mend(shared, link).await {
-        Ok(()) => shared.settled(raised),
-        Err(Unplayed::Later(error)) => return Err(error),
-        Err(Unplayed::Never(shard)) => {
-            let head = read_heads(shared, link, vec![shard]).await?.pop().and_then(|(_, head)| head);
-            return Err(gone_back(shared, shard, head, "where what is missing does not fit any more"));
+            Err(Unplayed::Later(error)) => return Err(error),
+            // What was under way on an old connection may have come in between.
+            Err(Unplayed::Never(shard)) if left > 0 => {
+                tracing::warn!(shard = shard.0, "where it stands is looked at once more");
+            }
+            Err(Unplayed::Never(shard)) => {
+                let head = read_heads(shared, link, vec![shard]).await?.pop().and_then(|(_, head)| head);
+                return Err(gone_back(shared, shard, head, "where what is missing does not fit any more"));
+            }
         }
     }
     Ok(())
