@@ -343,6 +343,27 @@ pub struct Reservation {
     pub details: Option<Box<Details>>,
 }
 
+impl Reservation {
+    /// A dynamic one for good, about which nothing more was said.
+    pub fn plain(holder: SlotKey, generation: Generation, prefix_length: u8, created_at: WallTime) -> Self {
+        Self {
+            prefix_length,
+            holder,
+            generation,
+            kind: ReservationKind::Dynamic,
+            created_at,
+            lease: None,
+            transient: false,
+            release_with_claimant: false,
+            claimant: None,
+            obsolete: None,
+            granted_by: None,
+            planned: None,
+            details: None,
+        }
+    }
+}
+
 /// An address that was let go and cools.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Released {

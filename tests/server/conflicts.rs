@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use allod::core::address::Address;
-use allod::core::state::{Details, Entry, Event, EventKind, Key, Reservation, ReservationKind, State, Step};
+use allod::core::state::{Details, Entry, Event, EventKind, Key, Reservation, State, Step};
 use allod::core::types::{Generation, NetworkId, Scope, ShardTime, SlotKey, WallTime};
 use allod::store::late::Late;
 use allod::store::{Act, Batch, Digest, Epoch, Seq, ShardId, Store, Token};
@@ -26,21 +26,12 @@ impl Claim<'_> {
     fn act(&self, network: NetworkId) -> Act {
         let address: Address = self.address.parse().unwrap();
         let mac = self.mac.map(|mac| mac.parse().unwrap());
-        let reservation = Reservation {
-            prefix_length: address.family().width(),
-            holder: SlotKey { scope: Scope::default(), owner: self.owner.parse().unwrap(), slot: "0".parse().unwrap() },
-            generation: Generation(self.generation),
-            kind: ReservationKind::Dynamic,
-            created_at: WallTime(1_772_356_360_000),
-            lease: None,
-            transient: false,
-            release_with_claimant: false,
-            claimant: None,
-            obsolete: None,
-            granted_by: None,
-            planned: None,
-            details: mac.map(|mac| Box::new(Details { mac: Some(mac), ..Details::default() })),
-        };
+        let holder =
+            SlotKey { scope: Scope::default(), owner: self.owner.parse().unwrap(), slot: "0".parse().unwrap() };
+        let width = address.family().width();
+        let plain = Reservation::plain(holder, Generation(self.generation), width, WallTime(1_772_356_360_000));
+        let details = mac.map(|mac| Box::new(Details { mac: Some(mac), ..Details::default() }));
+        let reservation = Reservation { details, ..plain };
         let state = Some(State::Entry(Entry::Held(Arc::new(reservation))));
         let event = Some(Event { kind: EventKind::Granted, before: None });
         let steps = vec![Step { key: Key::Address(address), expect: None, state, event }];
@@ -52,20 +43,21 @@ impl Claim<'_> {
 pub fn find(server: &TestServer, network: &str, claims: &[Claim<'_>]) {
     let network =
         server.client().ok("network.get", json!({ "network": network }))["id"].as_str().unwrap().parse().unwrap();
-    let batch = Batch {
-        shard: ShardId(0),
-        epoch: Epoch(1),
-        token: Token(7),
-        seq: Seq(1),
-        time: ShardTime(0),
-        generation: Generation(0),
-        acts: claims.iter().map(|claim| claim.act(network)).collect(),
-    };
-    let late = Late { shard: ShardId(0), digest: Digest(1), batches: vec![batch] };
-    server.store.late.lock().unwrap().push(Arc::new(late));
+    put_late(server, claims.iter().map(|claim| claim.act(network)).collect());
+    wait_until("nobody deals with it", || server.store.late().is_empty());
+}
+
+fn put_late(server: &TestServer, acts: Vec<Act>) {
+    let (shard, digest) = (ShardId(0), Digest(1));
+    let (epoch, token, seq) = (Epoch(1), Token(7), Seq(1));
+    let batch = Batch { shard, epoch, token, seq, time: ShardTime(0), generation: Generation(0), acts };
+    server.store.late.lock().unwrap().push(Arc::new(Late { shard, digest, batches: vec![batch] }));
+}
+
+fn wait_until(lacks: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
-    while !server.store.late().is_empty() {
-        assert!(Instant::now() < end, "nobody deals with it");
+    while !is_so() {
+        assert!(Instant::now() < end, "{lacks}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -165,21 +157,8 @@ fn what_concerns_a_network_that_is_not_there_stays_put_aside_and_the_rest_is_giv
     let server = TestServer::new();
     let mut client = server.with_lan();
     let id: NetworkId = client.ok("network.get", json!({"network": "lan"}))["id"].as_str().unwrap().parse().unwrap();
-    let batch = Batch {
-        shard: ShardId(0),
-        epoch: Epoch(1),
-        token: Token(7),
-        seq: Seq(1),
-        time: ShardTime(0),
-        generation: Generation(0),
-        acts: vec![claim("10.0.0.2", "web", 77).act(id), claim("10.0.0.2", "web", 77).act(NetworkId(9))],
-    };
-    let late = Late { shard: ShardId(0), digest: Digest(1), batches: vec![batch] };
-    server.store.late.lock().unwrap().push(Arc::new(late));
-    let end = Instant::now() + Duration::from_secs(60);
-    while client.ok("ip.get", json!({"address": "10.0.0.2"}))["state"] != "held" {
-        assert!(Instant::now() < end, "it is not given back");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    put_late(&server, vec![claim("10.0.0.2", "web", 77).act(id), claim("10.0.0.2", "web", 77).act(NetworkId(9))]);
+    let is_held = || client.ok("ip.get", json!({"address": "10.0.0.2"}))["state"] == "held";
+    wait_until("it is not given back", is_held);
     assert_eq!(server.store.late().len(), 1);
 }

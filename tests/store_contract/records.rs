@@ -30,21 +30,7 @@ pub fn plain_network(id: NetworkId, name: &str) -> NetworkConfig {
 
 /// A dynamic reservation about which nothing more was said.
 pub fn plain_reservation(holder: SlotKey, generation: Generation, prefix_length: u8) -> Reservation {
-    Reservation {
-        prefix_length,
-        holder,
-        generation,
-        kind: ReservationKind::Dynamic,
-        created_at: WallTime(1_795_262_400_000),
-        lease: None,
-        transient: false,
-        release_with_claimant: false,
-        claimant: None,
-        obsolete: None,
-        granted_by: None,
-        planned: None,
-        details: None,
-    }
+    Reservation::plain(holder, generation, prefix_length, WallTime(1_795_262_400_000))
 }
 
 /// An owner as orchestrators name them: with a pod of ten characters 24 bytes, in a scope of 12.

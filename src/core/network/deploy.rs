@@ -392,19 +392,6 @@ fn with_zone(wanted: &Wish, wish: &DeployWish) -> Wish {
 
 /// What a promise will be. It looks the same as long as the address is held as it is.
 fn promised(holder: SlotKey, held: &Reservation) -> Reservation {
-    Reservation {
-        prefix_length: held.prefix_length,
-        holder,
-        generation: Generation(0),
-        kind: ReservationKind::Static,
-        created_at: held.created_at,
-        lease: None,
-        transient: false,
-        release_with_claimant: false,
-        claimant: None,
-        obsolete: None,
-        granted_by: None,
-        planned: None,
-        details: None,
-    }
+    let plain = Reservation::plain(holder, Generation(0), held.prefix_length, held.created_at);
+    Reservation { kind: ReservationKind::Static, ..plain }
 }

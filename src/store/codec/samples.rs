@@ -15,25 +15,12 @@ use crate::store::*;
 
 /// The reservation of the size promise: owner of 24 bytes, scope of 12, slot `0`.
 pub(crate) fn typical() -> Reservation {
-    Reservation {
-        prefix_length: 32,
-        holder: SlotKey {
-            scope: "tenant-00017".parse().unwrap(),
-            owner: "node-0007/pod-7f9c4d-abc".parse().unwrap(),
-            slot: Slot::default(),
-        },
-        generation: Generation(1_795_262_400 << 20),
-        kind: ReservationKind::Dynamic,
-        created_at: WallTime(1_795_262_400_123),
-        lease: None,
-        transient: false,
-        release_with_claimant: false,
-        claimant: None,
-        obsolete: None,
-        granted_by: None,
-        planned: None,
-        details: None,
-    }
+    let holder = SlotKey {
+        scope: "tenant-00017".parse().unwrap(),
+        owner: "node-0007/pod-7f9c4d-abc".parse().unwrap(),
+        slot: Slot::default(),
+    };
+    Reservation::plain(holder, Generation(1_795_262_400 << 20), 32, WallTime(1_795_262_400_123))
 }
 
 fn sample_labels() -> Labels {

@@ -21,7 +21,7 @@ use crate::core::network::Network;
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::state::{
-    Entry, Event, EventKind, Key, NetworkConfig, Released, Reservation, ReservationKind, State, Step, SubnetConfig,
+    Entry, Event, EventKind, Key, NetworkConfig, Released, Reservation, State, Step, SubnetConfig,
 };
 use crate::core::types::{Generation, Name, NetworkId, ShardTime, SlotKey, Version, WallTime};
 use crate::limits;
@@ -158,21 +158,7 @@ fn slot(owner: &str) -> SlotKey {
 /// Somebody holds an address, or a block.
 fn held(network: &Network, at: &str, owner: &str) -> Network {
     put(network, at, |generation, prefix_length| {
-        Entry::Held(Arc::new(Reservation {
-            prefix_length,
-            holder: slot(owner),
-            generation,
-            kind: ReservationKind::Dynamic,
-            created_at: WallTime(5),
-            lease: None,
-            transient: false,
-            release_with_claimant: false,
-            claimant: None,
-            obsolete: None,
-            granted_by: None,
-            planned: None,
-            details: None,
-        }))
+        Entry::Held(Arc::new(Reservation::plain(slot(owner), generation, prefix_length, WallTime(5))))
     })
 }
 

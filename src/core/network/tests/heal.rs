@@ -11,21 +11,7 @@ fn late(at: &str, owner: &str, generation: u64) -> (Address, Entry) {
 }
 
 fn late_block(at: &str, prefix_length: u8, owner: &str, generation: u64) -> (Address, Entry) {
-    let reservation = Reservation {
-        prefix_length,
-        holder: holder(owner),
-        generation: Generation(generation),
-        kind: ReservationKind::Dynamic,
-        created_at: WallTime(5),
-        lease: None,
-        transient: false,
-        release_with_claimant: false,
-        claimant: None,
-        obsolete: None,
-        granted_by: None,
-        planned: None,
-        details: None,
-    };
+    let reservation = Reservation::plain(holder(owner), Generation(generation), prefix_length, WallTime(5));
     (address(at), Entry::Held(Arc::new(reservation)))
 }
 
