@@ -7,11 +7,10 @@
 //! Used by `redis`, which finds them; `actors` and `serve` hand them over.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Batch, Digest, ShardId, StoreError, codec};
+use super::{Batch, Digest, ShardId, StoreError, codec, whole};
 use crate::core::address::Address;
 use crate::core::state::{Entry, Key, State};
 use crate::core::types::NetworkId;
@@ -121,17 +120,7 @@ impl Lates {
         let bytes = encode(self.register, shard, digest, batches);
         let (_, late) = decode(&bytes).map_err(|what| StoreError::Invalid(format!("a late journal {what}").into()))?;
         if let Some(path) = self.path(shard, digest) {
-            let write = || {
-                let directory = path.parent().unwrap_or(Path::new("."));
-                std::fs::create_dir_all(directory)?;
-                let new = directory.join(format!("new-{PREFIX}{}", shard.0));
-                let mut file = std::fs::File::create(&new)?;
-                file.write_all(&bytes)?;
-                file.sync_all()?;
-                std::fs::rename(&new, &path)?;
-                std::fs::File::open(directory)?.sync_all()
-            };
-            write().map_err(io("writing", &path))?;
+            whole::write(&path, &bytes).map_err(io("writing", &path))?;
         }
         let late = Arc::new(late);
         self.locked().push(Arc::clone(&late));

@@ -33,6 +33,7 @@ pub mod memory;
 pub mod moving;
 pub mod redis;
 pub mod size;
+mod whole;
 
 use std::future::Future;
 use std::path::PathBuf;

@@ -1,10 +1,9 @@
 //! Which register this server kept in Redis before: a small file, so that an emptied Redis is not taken for a new one.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::store::StoreError;
+use crate::store::{StoreError, whole};
 
 const FILE: &str = "REDIS";
 const TITLE: &str = "allod: the register that this server keeps in Redis";
@@ -44,17 +43,8 @@ impl Identity {
         if self.known == Some(register) {
             return Ok(());
         }
-        let write = || {
-            let directory = self.path.parent().unwrap_or(Path::new("."));
-            std::fs::create_dir_all(directory)?;
-            let new = self.path.with_extension("tmp");
-            let mut file = std::fs::File::create(&new)?;
-            write!(file, "{TITLE}\nregister {register:032x}\n")?;
-            file.sync_all()?;
-            std::fs::rename(&new, &self.path)?;
-            std::fs::File::open(directory)?.sync_all()
-        };
-        write().map_err(io("writing", &self.path))
+        let text = format!("{TITLE}\nregister {register:032x}\n");
+        whole::write(&self.path, text.as_bytes()).map_err(io("writing", &self.path))
     }
 
     /// Where it is, for people.
