@@ -123,12 +123,12 @@ impl Default for Store {
 /// `[metrics]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Figures {
+pub struct Metrics {
     /// Networks that have rows of their own in a scrape: those with the least free space.
     pub networks_max: usize,
 }
 
-impl Default for Figures {
+impl Default for Metrics {
     fn default() -> Self {
         Self { networks_max: 10_000 }
     }
@@ -219,7 +219,7 @@ pub struct Config {
     /// Other nodes.
     pub cluster: Cluster,
     /// What `/metrics` shows.
-    pub metrics: Figures,
+    pub metrics: Metrics,
     /// Logs.
     pub log: Log,
 }

@@ -27,7 +27,7 @@ pub type Present = Box<dyn Fn() -> Option<Arc<Shared>> + Send + Sync>;
 /// Adds the figures of whatever actors there are at a scrape to a server's metrics. So many networks, those with the least
 /// free space, get rows of their own.
 pub fn watch(metrics: &Metrics, present: Present, networks_max: usize) {
-    let collector = Figures { present, networks_max, descs: descs(all()) };
+    let collector = ActorFigures { present, networks_max, descs: descs(all()) };
     metrics.registry.register(Box::new(collector)).expect("registered once per server");
 }
 
@@ -36,13 +36,13 @@ fn all() -> impl Iterator<Item = &'static Named> {
 }
 
 /// Reads what the actors published, at each scrape.
-struct Figures {
+struct ActorFigures {
     present: Present,
     networks_max: usize,
     descs: Vec<Desc>,
 }
 
-impl Collector for Figures {
+impl Collector for ActorFigures {
     fn desc(&self) -> Vec<&Desc> {
         self.descs.iter().collect()
     }
