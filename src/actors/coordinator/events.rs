@@ -95,7 +95,6 @@ impl Coordinator {
                 let filter = self.of_networks(network, filter).await?;
                 let now = self.held_now(&filter).await?;
                 walking.begin(&self.shared, filter, at, now);
-                self.sweep_walks();
             }
             self.aside(move |shared| async move { walking.page(&shared, begun, (after, limit)).await }).await
         };
@@ -106,11 +105,13 @@ impl Coordinator {
             let problem =
                 format!("{HISTORY_WALKS_MAX} others are reading what was held at some time, and this takes long");
             return Err(Box::new(Fault::Overloaded { problem, retry_after_ms: 1_000 }));
+        } else if walks.wants_sweeper() {
+            self.sweep_walks();
         }
         Ok(Done::HeldAt(page?))
     }
 
-    /// Forgets what was read for those who do not ask any more.
+    /// Forgets what was read for those who do not ask any more, until none is left.
     fn sweep_walks(&self) {
         let shared = Arc::downgrade(&self.shared);
         actix::spawn(async move {

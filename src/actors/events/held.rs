@@ -108,17 +108,24 @@ struct Kept {
 
 /// The walks that are kept.
 #[derive(Debug, Default)]
-pub struct Walks(Mutex<Vec<Kept>>);
+pub struct Walks(Mutex<Keeping>);
+
+#[derive(Debug, Default)]
+struct Keeping {
+    walks: Vec<Kept>,
+    /// Somebody calls [`Walks::sweep`] until it finds none.
+    is_swept: bool,
+}
 
 impl Walks {
-    fn kept(&self) -> MutexGuard<'_, Vec<Kept>> {
+    fn keeping(&self) -> MutexGuard<'_, Keeping> {
         // A panic inside leaves walks that are all good.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The walk for a question, a new one where none is kept; and whether this one is: it is not where there is no room.
     pub fn of(&self, question: &Question) -> (SharedWalk, bool) {
-        let mut kept = self.kept();
+        let kept = &mut self.keeping().walks;
         if let Some(one) = kept.iter_mut().find(|one| one.question == *question) {
             one.asked = Instant::now();
             return (Arc::clone(&one.walk), true);
@@ -137,14 +144,23 @@ impl Walks {
 
     /// Forgets one.
     pub fn forget(&self, walk: &SharedWalk) {
-        self.kept().retain(|one| !Arc::ptr_eq(&one.walk, walk));
+        self.keeping().walks.retain(|one| !Arc::ptr_eq(&one.walk, walk));
+    }
+
+    /// Is somebody to call [`Walks::sweep`] from now on, until it finds none? Tells so once.
+    pub fn wants_sweeper(&self) -> bool {
+        let mut keeping = self.keeping();
+        let wants = !keeping.walks.is_empty() && !keeping.is_swept;
+        keeping.is_swept |= wants;
+        wants
     }
 
     /// Forgets those that nobody asked for any more. How long until there may be more of them; none: none are kept.
     pub fn sweep(&self) -> Option<Duration> {
-        let mut kept = self.kept();
-        kept.retain(|one| one.asked.elapsed() < KEPT_FOR);
-        kept.iter().map(|one| KEPT_FOR.saturating_sub(one.asked.elapsed())).min()
+        let mut keeping = self.keeping();
+        keeping.walks.retain(|one| one.asked.elapsed() < KEPT_FOR);
+        keeping.is_swept = !keeping.walks.is_empty();
+        keeping.walks.iter().map(|one| KEPT_FOR.saturating_sub(one.asked.elapsed())).min()
     }
 }
 
@@ -322,5 +338,29 @@ fn grant_of_view(view: View, place: Place) -> Happened {
         what: What::Holding { address: view.address, before: None, after: Some(held) },
         by: UNKNOWN.into(),
         reason: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn question(at: u64) -> Question {
+        Question { network: None, filter: Filter::default(), at: WallTime(at) }
+    }
+
+    #[test]
+    fn one_sweeper_is_wanted_while_there_are_walks() {
+        let walks = Walks::default();
+        assert!(!walks.wants_sweeper(), "there is nothing to sweep");
+        let (walk, is_kept) = walks.of(&question(1));
+        assert!(is_kept);
+        assert_eq!([walks.wants_sweeper(), walks.wants_sweeper()], [true, false]);
+        assert!(walks.sweep().is_some(), "it is kept, so that who asked goes on with it");
+        assert!(!walks.wants_sweeper());
+        walks.forget(&walk);
+        assert_eq!(walks.sweep(), None);
+        walks.of(&question(2));
+        assert!(walks.wants_sweeper(), "the one before is gone");
     }
 }
