@@ -93,7 +93,7 @@ fn the_program_and_the_libraries_of_the_base_are_enough_to_serve() {
     // The directory that tempfile made is its owner's only.
     let open = Command::new("chmod").arg("755").arg(root).status().unwrap();
     if owned.is_err() || !open.success() {
-        return skip(module_path!(), "only root can serve from a root directory of its own");
+        return skip("only root can serve from a root directory of its own");
     }
     let mut child = Command::new("chroot")
         .arg(format!("--userspec={user}"))

@@ -64,7 +64,7 @@ fn the_monitor_fits_the_operators_schema_and_finds_the_metrics_port() {
     let Some(modules) =
         std::env::var_os("NODE_PATH").map(std::path::PathBuf::from).filter(|at| at.join(MONITOR).exists())
     else {
-        return crate::tools::skip(module_path!(), "there is no @kubernetes-models/prometheus-operator in NODE_PATH");
+        return crate::tools::skip("there is no @kubernetes-models/prometheus-operator in NODE_PATH");
     };
     let script = format!(
         "const {{ ServiceMonitor }} = await import('{}'); \

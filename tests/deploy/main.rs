@@ -20,5 +20,8 @@ mod page;
 #[path = "../e2e/server.rs"]
 #[allow(dead_code, reason = "shared with the tests of one process")]
 mod server;
+#[path = "../support/skips.rs"]
+#[allow(dead_code, reason = "shared with the tests of one process")]
+mod skips;
 mod tools;
 mod unit;

@@ -1,6 +1,5 @@
 //! Programs that the tests here call, and skipping loudly where one is missing.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -12,7 +11,7 @@ pub const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 macro_rules! needs {
     ($programs:expr) => {
         if let Some(missing) = $programs.into_iter().find(|program| !$crate::tools::is_there(program)) {
-            return $crate::tools::skip(module_path!(), &format!("there is no {missing}"));
+            return $crate::tools::skip(&format!("there is no {missing}"));
         }
     };
 }
@@ -23,14 +22,9 @@ pub fn is_there(program: &str) -> bool {
     std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).any(|place| place.join(program).is_file())
 }
 
-/// Tells what is not tested.
-pub fn skip(module: &str, why: &str) {
-    let test = std::thread::current().name().unwrap_or_default().to_owned();
-    eprintln!("skipped: {module} {test}: {why}");
-    if let Some(path) = std::env::var_os("ALLOD_SKIPS_FILE") {
-        let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
-        writeln!(file.unwrap(), "deploy {test}: {why}").unwrap();
-    }
+/// Tells what is not tested: apart, for those who do not ship what is in `deploy/`.
+pub fn skip(why: &str) {
+    crate::skips::skip_of("deploy ", why);
 }
 
 pub fn here(path: &str) -> PathBuf {
@@ -83,7 +77,7 @@ pub fn on_a_machine(share: &Path, story: &str) -> bool {
     match output.status.code() {
         Some(0) => true,
         Some(77) => {
-            skip(story, String::from_utf8_lossy(&output.stdout).trim());
+            skip(String::from_utf8_lossy(&output.stdout).trim());
             false
         }
         _ => panic!("{story}: {}\n{told}{}", output.status, String::from_utf8_lossy(&output.stderr)),

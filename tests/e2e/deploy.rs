@@ -78,7 +78,7 @@ fn what_is_scraped_is_what_prometheus_wants() {
     let mut check = Command::new("promtool");
     check.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let Ok(mut check) = check.spawn() else {
-        return crate::readme::skip("what_is_scraped_is_what_prometheus_wants: there is no promtool");
+        return crate::redis::process::skips::skip("there is no promtool");
     };
     let directory = tempfile::tempdir().unwrap();
     let server: Server = Starting::with_store(&directory.path().join("data"), "embedded").ready();

@@ -7,7 +7,7 @@ use crate::server::Starting;
 #[test]
 fn the_python_client_does_what_its_page_says() {
     if Command::new("python3").arg("--version").output().is_err() {
-        return crate::readme::skip("python::the_python_client_does_what_its_page_says: there is no python3");
+        return crate::redis::process::skips::skip("there is no python3");
     }
     let directory = tempfile::tempdir().unwrap();
     let server = Starting::new(&directory.path().join("data")).ready();

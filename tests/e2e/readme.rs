@@ -3,10 +3,11 @@
 //! `cargo run --release -- try` and `tests/run` are not run themselves: the first builds what is built already, the second
 //! would run this test.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use crate::server::allod;
+use crate::redis::process::skips::skip;
 use crate::story;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
@@ -23,22 +24,13 @@ const USES: [&str; 2] = ["curl", "nc"];
 fn the_readme_does_what_it_says() {
     let there = |program: &&str| std::env::split_paths(&path()).any(|directory| directory.join(program).is_file());
     if let Some(missing) = USES.into_iter().find(|program| !there(program)) {
-        return skip(&format!("readme::the_readme_does_what_it_says: there is no {missing}"));
+        return skip(&format!("there is no {missing}"));
     }
     story::run_page(&page(), 6, "embedded");
 }
 
 fn path() -> std::ffi::OsString {
     std::env::var_os("PATH").unwrap_or_default()
-}
-
-/// Tells what is not tested, to the reader and to `tests/run`.
-pub fn skip(what: &str) {
-    eprintln!("skipped: {what}");
-    if let Some(path) = std::env::var_os("ALLOD_SKIPS_FILE") {
-        let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
-        writeln!(file.unwrap(), "{what}").unwrap();
-    }
 }
 
 #[test]

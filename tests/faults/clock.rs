@@ -30,7 +30,7 @@ impl Clock {
     /// A clock that is right. None where there is no C compiler, which is told as a skip.
     pub fn new(directory: &Path, name: &str) -> Option<Self> {
         let Some(library) = library() else {
-            super::redis::process::skipped("there is no C compiler");
+            super::redis::process::skips::skip("there is no C compiler");
             return None;
         };
         let path = directory.join(format!("clock-{name}"));

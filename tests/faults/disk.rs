@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use super::redis::Redis;
-use super::redis::process::skipped;
+use super::redis::process::skips::skip;
 use super::run::{Nodes, Run, Setting, eventually, seed};
 
 /// Room of the file system: for the append-only file of a short run.
@@ -27,14 +27,14 @@ impl Disk {
         let mut command = Command::new("unshare");
         command.args(["-rm", "sh", "-c", &script]).stdout(Stdio::piped()).stderr(Stdio::null());
         let Ok(mut keeper) = command.spawn() else {
-            skipped("there is no unshare");
+            skip("there is no unshare");
             return None;
         };
         let mut line = String::new();
         BufReader::new(keeper.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let disk = Self { keeper, place: place.to_owned() };
         if line.trim() != "ready" {
-            skipped("no file system may be mounted");
+            skip("no file system may be mounted");
             return None;
         }
         Some(disk)

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use crate::program::{load, said, skipped};
+use crate::program::{load, said};
+use crate::skips::skip;
 
 const SMALL: &[&str] =
     &["--seconds", "0.4", "--rounds", "1", "--connections", "2", "--depth", "4", "--pool", "18", "--json"];
@@ -13,7 +14,7 @@ fn rows(rival: &str, more: &[&str]) -> Option<Vec<Value>> {
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     let mut comparison: Value = serde_json::from_slice(&output.stdout).unwrap();
     if comparison["not_measured"] != serde_json::json!([]) {
-        skipped(&comparison["not_measured"].to_string());
+        skip(&comparison["not_measured"].to_string());
         return None;
     }
     let rows: Vec<Value> = serde_json::from_value(comparison["rows"].take()).unwrap();

@@ -12,3 +12,6 @@ mod live;
 mod page;
 mod program;
 mod scenarios;
+#[path = "../../../tests/support/skips.rs"]
+#[allow(dead_code, reason = "shared with the tests of the server")]
+mod skips;

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::program::{is_there, load, said, skipped};
+use crate::program::{is_there, load, said};
+use crate::skips::skip;
 
 /// Longest wait for a browser.
 const BROWSER_MAX: Duration = Duration::from_secs(120);
@@ -86,7 +87,7 @@ fn look(browser: &str, directory: &Path, page: &Path, words: &[&str]) -> Value {
 fn a_browser_shows_the_page_of_several_runs_in_light_and_dark_and_loads_nothing() {
     let Some(browser) = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|name| is_there(name))
     else {
-        return skipped("there is no chromium");
+        return skip("there is no chromium");
     };
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);

@@ -1,6 +1,6 @@
 //! The program under test, the server beside it, and how a skip is told.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
@@ -26,15 +26,6 @@ pub fn report(words: &[&str]) -> (i32, Value) {
 /// What a program said, for the message of a test that failed.
 pub fn said(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
-}
-
-/// Tells of a test that cannot run here.
-pub fn skipped(why: &str) {
-    eprintln!("skipped: {why}");
-    if let Some(path) = std::env::var_os("ALLOD_SKIPS_FILE") {
-        let mut file = std::fs::OpenOptions::new().append(true).create(true).open(path).unwrap();
-        writeln!(file, "{}: {why}", std::thread::current().name().unwrap_or("load")).unwrap();
-    }
 }
 
 /// Is there such a program?

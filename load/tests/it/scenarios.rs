@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use crate::program::{Server, is_there, load, report, said, skipped};
+use crate::program::{Server, is_there, load, report, said};
+use crate::skips::skip;
 
 const SMALL: &[&str] = &["--connections", "2", "--depth", "4"];
 
@@ -69,7 +70,7 @@ fn after_a_kill_every_owner_is_given_what_it_held() {
 #[test]
 fn several_nodes_over_a_redis_of_its_own_are_driven_at_once() {
     if !is_there("redis-server") {
-        return skipped("there is no redis-server");
+        return skip("there is no redis-server");
     }
     let words = ["run", "mixed", "--start", "redis", "--nodes", "2", "--networks", "2", "--cidr", "10.0.0.0/24"];
     let report = sound(&[&words[..], SMALL, &["--requests", "300"]].concat());

@@ -1,28 +1,22 @@
 //! `redis-server` as a process of a test: on a free port of the loopback address, its files in a directory of the test.
 //! Whoever starts one ends it by its process id.
 
-use std::io::Write;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+#[path = "../../../support/skips.rs"]
+#[allow(dead_code, reason = "shared with all tests")]
+pub mod skips;
 
 /// Is there no `redis-server` here? Then the test ends, which is told as a skip.
 pub fn is_missing() -> bool {
     if Command::new("redis-server").arg("--version").stdout(Stdio::null()).status().is_ok() {
         return false;
     }
-    skipped("there is no redis-server");
+    skips::skip("there is no redis-server");
     true
-}
-
-/// Tells of a test that cannot run here.
-pub fn skipped(why: &str) {
-    if let Some(path) = std::env::var_os("ALLOD_SKIPS_FILE") {
-        let mut file = std::fs::OpenOptions::new().append(true).create(true).open(path).unwrap();
-        let name = std::thread::current().name().unwrap_or("redis").to_owned();
-        writeln!(file, "{name}: {why}").unwrap();
-    }
 }
 
 /// A port that nobody has now.
