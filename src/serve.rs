@@ -76,8 +76,10 @@ pub struct ServeArgs {
 
 /// Exit code after the store failed: a supervisor is to start the process again.
 pub const EXIT_STORE_FAILED: u8 = 70;
-/// Exit code of a configuration or start that cannot be.
+/// Exit code of a configuration or start that cannot be, however often it is tried.
 pub const EXIT_CANNOT_START: u8 = 1;
+/// Exit code of a start that cannot be now, and may be in a moment: a supervisor is to try again.
+pub const EXIT_CANNOT_START_NOW: u8 = 75;
 
 /// What a server is started with.
 pub struct Options {
@@ -170,10 +172,7 @@ pub fn run(args: ServeArgs) -> u8 {
         .and_then(|sources| Config::load(&sources).map_err(|problem| CannotStart::configuration(&problem)));
     let mut config = match loaded {
         Ok(config) => config,
-        Err(cannot) => {
-            cannot.failure().print();
-            return EXIT_CANNOT_START;
-        }
+        Err(cannot) => return cannot.end(),
     };
     config.store.accept_restored = args.accept_restored;
     config.store.accept_new_store = args.accept_new_store;
@@ -185,10 +184,7 @@ pub fn run(args: ServeArgs) -> u8 {
     });
     let running = match started {
         Ok(running) => running,
-        Err(cannot) => {
-            cannot.failure().print();
-            return EXIT_CANNOT_START;
-        }
+        Err(cannot) => return cannot.end(),
     };
     stop_on_signals(running.stopper());
     println!("ready tcp={} http={}", running.tcp, running.http);
@@ -392,7 +388,7 @@ async fn bring_up(
     }
     let mut keeper = Keeper::new(Arc::clone(&server), store, hooks, peers);
     keeper.introduce(card.clone());
-    keeper.begin().await.map_err(|problem| CannotStart::register(problem, config.store.kind))?;
+    keeper.begin().await.map_err(|cannot| CannotStart::register(cannot, config.store.kind))?;
     for input in networks {
         make(&server.seat.role(), input).await?;
     }

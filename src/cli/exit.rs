@@ -25,6 +25,7 @@ Exit codes:
    3  the server cannot be reached
   64  the command line is wrong
   70  the store failed (`allod serve`): a supervisor starts it again
+  75  Redis or the other nodes are not reached (`allod serve`): the same
 
 Data goes to stdout, words go to stderr. Colour is for terminals only.";
 

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use super::{EXIT_CANNOT_START, EXIT_CANNOT_START_NOW};
 use crate::cli::failure::Failure;
 use crate::config::StoreKind;
 use crate::store::StoreError;
@@ -14,11 +15,29 @@ pub struct CannotStart {
     pub problem: String,
     /// What to do: a sentence without full stop that names a command, a flag or a setting.
     pub hint: String,
+    /// It may pass without anybody doing anything here: what is not reached now may be in a moment.
+    pub may_pass: bool,
+}
+
+/// Why the keeper of a register cannot begin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CannotBegin {
+    /// The store, or the node that owns the register, is not reached now.
+    Now(String),
+    /// Somebody must look.
+    AsItIs(String),
+}
+
+impl From<StoreError> for CannotBegin {
+    fn from(error: StoreError) -> Self {
+        let problem = super::chain(&error);
+        if matches!(error, StoreError::Io { .. }) { Self::Now(problem) } else { Self::AsItIs(problem) }
+    }
 }
 
 impl CannotStart {
     pub(super) fn new(problem: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { problem: problem.into(), hint: hint.into() }
+        Self { problem: problem.into(), hint: hint.into(), may_pass: false }
     }
 
     /// The machine gave no thread, socket or the like.
@@ -67,11 +86,19 @@ impl CannotStart {
             StoreError::Full => "make room on that disk, or choose another directory with `--data DIR`",
             _ => "choose another directory with `--data DIR` (`store.directory`), or see who may write to this one",
         };
-        Self::new(problem, hint)
+        let may_pass = store == StoreKind::Redis && matches!(error, StoreError::Io { .. });
+        Self { may_pass, ..Self::new(problem, hint) }
     }
 
     /// A shard that was opened but does not load.
-    pub(super) fn register(problem: String, store: StoreKind) -> Self {
+    pub(super) fn register(cannot: CannotBegin, store: StoreKind) -> Self {
+        let problem = match cannot {
+            CannotBegin::AsItIs(problem) => problem,
+            CannotBegin::Now(problem) => {
+                let hint = "see that Redis and the other nodes run and let this one in, and start it again";
+                return Self { may_pass: store == StoreKind::Redis, ..Self::new(problem, hint) };
+            }
+        };
         let hint = match store {
             StoreKind::Embedded => "`allod restore` makes a register from a backup; nothing was changed here",
             StoreKind::Redis => "bring the data of Redis back; nothing was changed there but who owns the shards",
@@ -80,9 +107,10 @@ impl CannotStart {
         Self::new(problem, hint)
     }
 
-    /// As a command that fails.
-    pub(super) fn failure(self) -> Failure {
-        Failure::new("start the server", self.problem, self.hint)
+    /// Says so, as a command that fails. Answers the exit code, by which a supervisor knows whether to try again.
+    pub(super) fn end(self) -> u8 {
+        Failure::new("start the server", self.problem, self.hint).print();
+        if self.may_pass { EXIT_CANNOT_START_NOW } else { EXIT_CANNOT_START }
     }
 }
 

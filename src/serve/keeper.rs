@@ -34,6 +34,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::Ended;
+use super::cannot::CannotBegin;
 use super::late;
 use super::peers::Peers;
 use super::warm::Warm;
@@ -124,7 +125,7 @@ impl Keeper {
     ///
     /// # Errors
     /// A sentence that says what cannot be loaded, and why.
-    pub async fn begin(&mut self) -> Result<(), String> {
+    pub async fn begin(&mut self) -> Result<(), CannotBegin> {
         self.appear().await?;
         let begun = self.server.clock.lease_ms();
         loop {
@@ -134,12 +135,13 @@ impl Keeper {
                 Err(CannotOwn::Overtaken(problem)) => {
                     // Who it was is known at the next attempt.
                     if self.server.clock.lease_ms().saturating_sub(begun) > FIRST_WAY_MS {
-                        return Err(problem);
+                        return Err(CannotBegin::Now(problem));
                     }
                     tokio::time::sleep(CONTENDS_EVERY).await;
                     continue;
                 }
-                Err(CannotOwn::Unreachable(problem) | CannotOwn::Damaged(problem)) => return Err(problem),
+                Err(CannotOwn::Unreachable(problem)) => return Err(CannotBegin::Now(problem)),
+                Err(CannotOwn::Damaged(problem)) => return Err(CannotBegin::AsItIs(problem)),
             }
             let Role::Follower { link, .. } = &*self.server.seat.role() else { return Ok(()) };
             // Ready is a node that can answer. An owner that is not reached may be dead, and is followed by another one.
@@ -148,30 +150,30 @@ impl Keeper {
             }
             if self.server.clock.lease_ms().saturating_sub(begun) > FIRST_WAY_MS {
                 let state = link.state();
-                return Err(match &*state.borrow() {
+                return Err(CannotBegin::Now(match &*state.borrow() {
                     LinkState::Connecting(Some(problem)) => problem.clone(),
                     LinkState::Connecting(None) | LinkState::Connected(_) => {
                         "the node that owns the register is not reached".to_owned()
                     }
-                });
+                }));
             }
         }
     }
 
     /// Tells the others that this node is here. A process of its name that was seen a moment ago may be the one before
     /// this one, which crashed: then it is not seen again.
-    async fn appear(&self) -> Result<(), String> {
+    async fn appear(&self) -> Result<(), CannotBegin> {
         let begun = self.server.clock.lease_ms();
         loop {
             match self.store.meet(true).await {
                 Ok(_) => return Ok(()),
                 Err(error @ StoreError::Locked(_)) => {
                     if self.server.clock.lease_ms().saturating_sub(begun) > NODE_LEASE_MS + 2_000 {
-                        return Err(chain(&error));
+                        return Err(error.into());
                     }
                     tracing::warn!(error = chain(&error), "waiting: it may be the one before this, which crashed");
                 }
-                Err(error) => return Err(chain(&error)),
+                Err(error) => return Err(error.into()),
             }
             tokio::time::sleep(MEETS_EVERY).await;
         }

@@ -48,6 +48,7 @@ fn the_unit_starts_a_server_and_stops_it_in_time() {
     assert!(number("LimitNOFILE") > 2 * config.server.max_connections);
     let never: Vec<&str> = setting(&unit, "RestartPreventExitStatus").split(' ').collect();
     assert!(!never.contains(&allod::serve::EXIT_STORE_FAILED.to_string().as_str()), "{never:?}");
+    assert!(!never.contains(&allod::serve::EXIT_CANNOT_START_NOW.to_string().as_str()), "{never:?}");
     assert!(never.contains(&allod::serve::EXIT_CANNOT_START.to_string().as_str()), "{never:?}");
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::redis::Redis;
 use super::server::{Server, allod};
 
 fn serve(data: &Path, more: &[&str]) -> Child {
@@ -144,6 +145,25 @@ fn a_start_that_cannot_be_says_what_to_do() {
         let said = text(&output.stderr);
         assert!(said.contains(key) && said.contains(&format!("`{flag} 127.0.0.1:0` takes a free one")), "{said}");
     }
+}
+
+#[test]
+fn a_redis_that_is_not_there_yet_is_to_be_tried_again_and_one_that_cannot_be_meant_is_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let Some(mut redis) = Redis::start(directory.path(), &[]) else { return };
+    let url = redis.url();
+    redis.end();
+    let too_early = failed(&data, &["--redis", &url]);
+    let said = text(&too_early.stderr);
+    assert_eq!(too_early.status.code(), Some(i32::from(allod::serve::EXIT_CANNOT_START_NOW)), "{said}");
+    assert!(said.contains("\nhint: see that Redis runs"), "{said}");
+    redis.begin();
+    let mut child = Guarded(serve(&data, &["--redis", &url]));
+    ready(&mut child.0);
+    drop(child);
+    let no_url = failed(&data, &["--redis", "http://127.0.0.1:1"]);
+    assert_eq!(no_url.status.code(), Some(1), "{}", text(&no_url.stderr));
 }
 
 #[test]

@@ -6,8 +6,8 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use crate::server::allod;
 use crate::redis::process::skips::skip;
+use crate::server::allod;
 use crate::story;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
