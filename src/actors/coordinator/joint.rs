@@ -126,6 +126,10 @@ pub(super) async fn commit(
     parts: Vec<Part>,
     waited: Option<u64>,
 ) -> Result<(), Box<Fault>> {
+    if parts.is_empty() {
+        // Nothing is written and nothing was asked: a deployment without networks, once more.
+        return Ok(());
+    }
     let (outlet, answers) = crate::actors::outlet();
     let wrote = parts.iter().any(|part| part.changes > 0);
     let answers_then = vec![Staged { reply: Reply { ticket: 0, answer: Ok(Outcome::Done) }, wrote }];

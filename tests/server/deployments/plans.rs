@@ -24,6 +24,22 @@ fn a_plan_tells_what_an_apply_would_do_and_changes_nothing() {
 }
 
 #[test]
+fn wishes_for_no_network_are_the_same_plan_as_often_as_they_are_applied() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    for (name, wishes) in [("none", json!([])), ("idle", json!([{"id": "a", "networks": []}]))] {
+        let ask = json!({"deployment": name, "instances": wishes});
+        let first = client.ok("deployment.apply", ask.clone());
+        assert_eq!(client.ok("deployment.apply", ask), first, "{name}");
+        let plan = json!({"deployment": name, "plan": first["plan"]});
+        for _ in 0..2 {
+            assert_eq!(client.ok("deployment.commit", plan.clone()), json!({"released": []}), "{name}");
+        }
+        assert_eq!(client.ok("deployment.delete", json!({"deployment": name}))["more"], false, "{name}");
+    }
+}
+
+#[test]
 fn a_plan_number_rises_also_over_a_deletion_so_that_a_dead_run_never_harms_the_next() {
     let server = TestServer::new();
     let mut client = server.with_lan();
