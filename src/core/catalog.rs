@@ -151,8 +151,10 @@ impl Catalog {
     }
 
     fn check_name(&self, name: &Name, for_network: Option<NetworkId>) -> Result<(), Refusal> {
-        match self.names.get(name) {
-            Some(holder) if Some(*holder) != for_network => {
+        // A network is named by its id as well, a closed one by nothing else.
+        let by_id = || name.as_str().parse::<NetworkId>().ok().filter(|id| self.networks.contains_key(id));
+        match self.names.get(name).copied().or_else(by_id) {
+            Some(holder) if Some(holder) != for_network => {
                 Err(Refusal::NameTaken { what: format!("network `{name}`"), differs: Vec::new() })
             }
             Some(_) | None => Ok(()),

@@ -141,6 +141,30 @@ fn what_the_target_refuses_of_a_moved_subnet_comes_in_the_order_of_the_protocol(
 }
 
 #[test]
+fn what_is_the_id_of_another_is_no_name() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let lan = client.ok("network.get", json!({"network": "lan"}));
+    client.ok("network.create", json!({"name": "other", "subnets": [{"cidr": "10.1.0.0/24"}]}));
+    let set = json!({"name": lan["id"]});
+    for (method, params) in [
+        ("network.create", json!({"name": lan["id"], "subnets": [{"cidr": "10.2.0.0/24"}]})),
+        ("network.update", json!({"network": "other", "set": set})),
+        ("subnet.add", json!({"network": "lan", "cidr": "10.2.0.0/24", "name": lan["subnets"][0]["id"]})),
+    ] {
+        assert_eq!(client.kind(method, params), "already_exists", "{method}");
+    }
+    // Of a network that is only remembered, the id is all that names it.
+    client.allocate("a");
+    client.ok("network.delete", json!({"network": "lan", "force": true}));
+    let named = json!({"name": lan["id"], "subnets": [{"cidr": "10.2.0.0/24"}]});
+    assert_eq!(client.kind("network.create", named), "already_exists");
+    // Its own it may have.
+    let own = client.ok("network.get", json!({"network": "other"}))["id"].clone();
+    assert_eq!(client.ok("network.update", json!({"network": "other", "set": {"name": own}}))["name"], own);
+}
+
+#[test]
 fn a_network_name_that_is_taken_comes_before_subnets_that_overlap_each_other() {
     let server = TestServer::new();
     let mut client = server.with_lan();

@@ -278,18 +278,28 @@ fn name_or_cidr(subnet: &SubnetConfig) -> String {
 pub(super) struct Beside {
     network: Name,
     names: BTreeMap<Name, Cidr>,
+    /// A subnet is named by its id as well.
+    ids: BTreeMap<SubnetId, Cidr>,
     prefixes: Disjoint<()>,
     dhcp: BTreeMap<Family, Cidr>,
 }
 
 impl Beside {
     pub(super) fn of_none(network: &Name) -> Self {
-        Self { network: network.clone(), names: BTreeMap::new(), prefixes: Disjoint::default(), dhcp: BTreeMap::new() }
+        Self {
+            network: network.clone(),
+            names: BTreeMap::new(),
+            ids: BTreeMap::new(),
+            prefixes: Disjoint::default(),
+            dhcp: BTreeMap::new(),
+        }
     }
 
     /// Notes what stands against a subnet here, and adds it where nothing does.
     pub(super) fn admit(&mut self, subnet: &SubnetConfig, path: &str, verdict: &mut Verdict) {
-        if let Some((name, cidr)) = subnet.name.as_ref().and_then(|name| self.names.get_key_value(name)) {
+        let by_id = |name: &Name| self.ids.get(&name.as_str().parse().ok()?);
+        let taken = |name| self.names.get(name).or_else(|| by_id(name)).map(|cidr| (name, cidr));
+        if let Some((name, cidr)) = subnet.name.as_ref().and_then(taken) {
             let what = format!("subnet `{name}` ({cidr}) of network `{}`", self.network);
             verdict.refuse(Refusal::NameTaken { what, differs: Vec::new() });
         }
@@ -307,6 +317,7 @@ impl Beside {
             return;
         }
         self.prefixes.insert(subnet.cidr.range(), ());
+        self.ids.insert(subnet.id, subnet.cidr);
         if let Some(name) = &subnet.name {
             self.names.insert(name.clone(), subnet.cidr);
         }
