@@ -440,23 +440,34 @@ impl Network {
     /// Limits per owner and scope, counted as after this draft and `more` current reservations.
     pub(super) fn within_limits(&self, draft: &Draft<'_>, holder: &SlotKey, more: i64) -> Result<(), Refusal> {
         let limits = self.config.limits;
-        let check = |limit: &'static str, max: Option<u64>, held: u64, change: i64, who: String| match max {
-            Some(max) if held.saturating_add_signed(change) > max => {
-                Err(Refusal::QuotaExceeded { network: self.config.name.clone(), who, limit: limit.into(), held, max })
-            }
-            _ => Ok(()),
-        };
         if limits.per_owner.is_some() {
             let held = self.holdings.owner_count(&holder.scope, &holder.owner);
             let change = more + draft.balance_of_owner(holder);
-            check("per_owner", limits.per_owner, held, change, format!("owner `{}`", holder.owner))?;
+            self.quota("per_owner", limits.per_owner, (held, change), || format!("owner `{}`", holder.owner))?;
         }
         if limits.per_scope.is_some() {
             let held = self.holdings.scope_count(&holder.scope);
             let change = more + draft.balance_of_scope(&holder.scope);
-            check("per_scope", limits.per_scope, held, change, format!("scope `{}`", holder.scope))?;
+            self.quota("per_scope", limits.per_scope, (held, change), || format!("scope `{}`", holder.scope))?;
         }
         Ok(())
+    }
+
+    /// May somebody who holds so many hold so many more?
+    pub(super) fn quota(
+        &self,
+        limit: &'static str,
+        max: Option<u64>,
+        (held, change): (u64, i64),
+        who: impl FnOnce() -> String,
+    ) -> Result<(), Refusal> {
+        match max.filter(|max| held.saturating_add_signed(change) > *max) {
+            Some(max) => {
+                let (network, who) = (self.config.name.clone(), who());
+                Err(Refusal::QuotaExceeded { network, who, limit: limit.into(), held, max })
+            }
+            None => Ok(()),
+        }
     }
 
     /// A repeat of what is held: binds, renews, relabels as asked, and answers what is.

@@ -52,7 +52,8 @@ impl Network {
         let mut draft = Draft::of_open(self, None);
         draft.check_beside(&moved.subnet, "");
         draft.check_takes_subnets();
-        for refusal in [slot_taken(self, moved), mac_taken(self, moved, context)].into_iter().flatten() {
+        let refusals = [slot_taken(self, moved), mac_taken(self, moved, context), over_limits(self, moved).err()];
+        for refusal in refusals.into_iter().flatten() {
             draft.refuse(refusal);
         }
         let mut subnet = SubnetConfig::clone(&moved.subnet);
@@ -98,6 +99,28 @@ fn slot_taken(network: &Network, moved: &Moved) -> Option<Refusal> {
         }
         Entry::Held(_) | Entry::Released(_) | Entry::Declined(_) => None,
     })
+}
+
+/// Would an owner or a scope hold more than may be, once what it holds there is here?
+fn over_limits(network: &Network, moved: &Moved) -> Result<(), Refusal> {
+    let limits = network.config.limits;
+    if limits.per_owner.is_none() && limits.per_scope.is_none() {
+        return Ok(());
+    }
+    let (mut owners, mut scopes) = (BTreeMap::new(), BTreeMap::new());
+    for (_, entry) in &moved.entries {
+        let Entry::Held(reservation) = entry else { continue };
+        if reservation.obsolete.is_some() {
+            continue;
+        }
+        let (scope, owner) = (&reservation.holder.scope, &reservation.holder.owner);
+        let (of_owner, of_scope) = (owners.entry((scope, owner)).or_insert(0), scopes.entry(scope).or_insert(0));
+        (*of_owner, *of_scope) = (*of_owner + 1, *of_scope + 1);
+        let (by_owner, by_scope) = (network.holdings.owner_count(scope, owner), network.holdings.scope_count(scope));
+        network.quota("per_owner", limits.per_owner, (by_owner, *of_owner), || format!("owner `{owner}`"))?;
+        network.quota("per_scope", limits.per_scope, (by_scope, *of_scope), || format!("scope `{scope}`"))?;
+    }
+    Ok(())
 }
 
 /// The first MAC that something carries in both networks.
