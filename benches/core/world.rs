@@ -138,6 +138,7 @@ impl World {
             wall: WallTime(1_795_262_400_000 + self.now),
             entropy: self.random.wide(),
             mac_elsewhere: None,
+            generations: Generation::default(),
         }
     }
 

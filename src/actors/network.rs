@@ -44,6 +44,7 @@ mod uses;
 mod waiting;
 mod working;
 
+use std::cell::Cell;
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -70,7 +71,7 @@ use super::{Applied, Fault, NotReadyReason};
 use crate::core::command::Context as Moment;
 use crate::core::network::Network;
 use crate::core::state::Step;
-use crate::core::types::{NetworkId, Scope};
+use crate::core::types::{Generation, NetworkId, Scope};
 use crate::limits::NETWORK_QUEUE_REQUESTS_MAX;
 
 /// How long a request waits for a network that is loading before it is refused.
@@ -131,6 +132,8 @@ pub struct NetworkActor {
     phase: Phase,
     deferred: VecDeque<Deferred>,
     draws: Draws,
+    /// Generations that were drawn for the last decision: the first, and how many.
+    drawn: Cell<(Generation, u64)>,
     panics: VecDeque<tokio::time::Instant>,
     /// How often it asked to be loaded again.
     loads: u64,
@@ -164,6 +167,7 @@ impl NetworkActor {
             phase: Phase::Serving,
             deferred: VecDeque::new(),
             draws,
+            drawn: Cell::default(),
             panics: VecDeque::new(),
             loads: 0,
             scopes,
@@ -189,6 +193,7 @@ impl NetworkActor {
             wall: self.shared.clock.wall(),
             entropy: self.draws.draw(),
             mac_elsewhere: None,
+            generations: Generation::default(),
         }
     }
 

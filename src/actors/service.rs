@@ -115,10 +115,28 @@ impl Shared {
         self.generation.fetch_max(generation.0, Ordering::Relaxed);
     }
 
+    /// The first of so many generations that nobody else is given, above all that were. Over all networks: reservations take
+    /// theirs along when their subnet moves, and who was let go in the one must not be taken for who is held in the other.
+    pub(super) fn draw_generations(&self, count: u64) -> Generation {
+        if count == 0 {
+            return Generation::default();
+        }
+        Generation(self.generation.fetch_add(count, Ordering::Relaxed) + 1)
+    }
+
+    /// None of these was given. As a rule the next draw has them again, so that a dry run tells what comes.
+    pub(super) fn return_generations(&self, first: Generation, count: u64) {
+        let last = first.0.saturating_add(count).saturating_sub(1);
+        // Somebody may have drawn since: then there is a gap.
+        let _ = self.generation.compare_exchange(last, first.0.saturating_sub(1), Ordering::Relaxed, Ordering::Relaxed);
+    }
+
     /// A network that is made or loaded now gives generations above this one only. Over all shards: a network that is made
     /// again under its name may live in another one, and the clock may have gone back meanwhile.
     pub(super) fn generation_floor(&self) -> Generation {
-        generation_floor(Generation(self.generation.load(Ordering::Relaxed)), self.clock.wall())
+        let floor = generation_floor(Generation(self.generation.load(Ordering::Relaxed)), self.clock.wall());
+        self.note_generation(floor);
+        floor
     }
 
     /// Time of a shard now.

@@ -24,6 +24,7 @@ mod history;
 mod isolation;
 mod macs;
 mod moved;
+mod moves;
 mod redis;
 #[path = "../store_contract/redis/server.rs"]
 mod redis_server;

@@ -82,6 +82,7 @@ impl Coordinator {
             wall,
             entropy: self.shared.clock.entropy(),
             mac_elsewhere: None,
+            generations: Generation::default(),
         };
         let Decision { steps, outcome } = match network::create(input, id, context) {
             Ok(decision) => decision,

@@ -41,6 +41,10 @@ impl NetworkActor {
     /// Decides behind a wall: a panic is an answer, not the end of the actor.
     pub(super) fn decide(&self, command: &Command, moment: Moment) -> Result<Result<Decision, Refusal>, ()> {
         let (network, shared) = (&self.network, &self.shared);
+        let count = network.generations_max(command);
+        let generations = shared.draw_generations(count);
+        self.drawn.set((generations, count));
+        let moment = Moment { generations, ..moment };
         catch_unwind(AssertUnwindSafe(|| {
             if let Some(hook) = &shared.hooks.before_decide {
                 hook(command);
@@ -50,8 +54,18 @@ impl NetworkActor {
         .map_err(drop)
     }
 
+    /// What was decided last is not carried out.
+    pub(super) fn undecide(&self) {
+        let (first, count) = self.drawn.take();
+        if count > 0 {
+            self.shared.return_generations(first, count);
+        }
+    }
+
     /// Carries steps out that become durable with this unit.
     pub(super) fn apply(&mut self, steps: &[Step], now: ShardTime, unit: u64) -> Result<(), ()> {
+        // They are given.
+        self.drawn.take();
         let lost = self.mac_changes(steps).lost;
         let (network, waiting) = (&mut self.network, &mut self.waiting);
         let step = |step: &Step| {

@@ -89,7 +89,9 @@ impl NetworkActor {
     /// decided here until it has tried.
     pub(super) fn offer_turn(&mut self, arrival: Arrival, several: &Several, command: &Command) -> bool {
         let moment = self.moment();
-        let fits = match self.decide(command, moment) {
+        let tried = self.decide(command, moment);
+        self.undecide();
+        let fits = match tried {
             Ok(Ok(_)) => true,
             // Whatever else it is refused for, it is to be told.
             Ok(Err(refusal)) => !Fault::Refused(refusal).is_no_capacity(),
@@ -283,6 +285,7 @@ impl Handler<Finish> for NetworkActor {
                 self.panicked(&mut Draft::new(None, 1), None);
             }
         } else {
+            self.undecide();
             self.unclaim(claimed);
             self.offer(&steps, None);
         }

@@ -98,13 +98,19 @@ impl NetworkActor {
                         return false;
                     }
                     unit.change(self.id(), moment, item.by, item.reason, steps);
+                } else {
+                    self.undecide();
                 }
                 unit.answer(item.ticket, Ok(outcome), wrote);
             }
-            Ok(Err(fault)) if item.wait.is_some() && !item.dry_run && fault.is_no_capacity() => {
-                self.begin_to_wait(item, unit, ctx);
+            Ok(Err(fault)) => {
+                self.undecide();
+                if item.wait.is_some() && !item.dry_run && fault.is_no_capacity() {
+                    self.begin_to_wait(item, unit, ctx);
+                } else {
+                    unit.answer(item.ticket, Err(fault), false);
+                }
             }
-            Ok(Err(fault)) => unit.answer(item.ticket, Err(fault), false),
             Err(()) => {
                 self.panicked(unit, Some(item.ticket));
                 return false;

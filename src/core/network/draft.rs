@@ -87,7 +87,7 @@ impl<'a> Draft<'a> {
             owners: BTreeMap::new(),
             scopes: BTreeMap::new(),
             searched: RefCell::new(BTreeMap::new()),
-            next_generation: network.next_generation.0,
+            next_generation: network.next_generation.max(context.generations).0,
             carried_lease: None,
             granted_by: None,
             displaced: 0,

@@ -191,6 +191,19 @@ impl Network {
         }
     }
 
+    /// Generations that the decision of a command may give, at most.
+    pub fn generations_max(&self, command: &Command) -> u64 {
+        match command {
+            Command::Allocate(_) | Command::Claim(_) | Command::Decline(_) => 1,
+            Command::Transfer(_) => 2,
+            Command::Acquire(ask) => ask.items.len() as u64,
+            Command::Deploy(ask) => ask.wishes.len() as u64,
+            // Each promise that is kept is a grant.
+            Command::Settle(ask) => self.holdings.scope_held(&ask.scope),
+            _ => 0,
+        }
+    }
+
     /// Carries out one step of a decision. `now` is the shard's time, by which the policy `oldest` orders what is freed.
     ///
     /// Cost: O(log) of what the network holds; of a changed subnet, the entries in its changed pools.

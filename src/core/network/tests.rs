@@ -114,6 +114,7 @@ impl Net {
             wall: WallTime(self.now + 1_000_000),
             entropy: self.draws,
             mac_elsewhere: None,
+            generations: Generation::default(),
         }
     }
 

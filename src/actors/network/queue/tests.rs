@@ -13,7 +13,7 @@ use crate::core::network::create;
 use crate::core::outcome::Decision;
 use crate::core::refusal::Refusal;
 use crate::core::state::{Entry, Policy, PoolKind, ReservedFor, State};
-use crate::core::types::{Name, NetworkId, Owner, Scope, ShardTime, Slot, WallTime};
+use crate::core::types::{Generation, Name, NetworkId, Owner, Scope, ShardTime, Slot, WallTime};
 
 const NETWORK: NetworkId = NetworkId(7);
 
@@ -373,7 +373,13 @@ impl World {
 
 fn context(now: u64) -> Context {
     // The same draws each time: luck is not what is tested.
-    Context { now: ShardTime(now), wall: WallTime(now), entropy: 0x9e37_79b9_7f4a_7c15, mac_elsewhere: None }
+    Context {
+        now: ShardTime(now),
+        wall: WallTime(now),
+        entropy: 0x9e37_79b9_7f4a_7c15,
+        mac_elsewhere: None,
+        generations: Generation::default(),
+    }
 }
 
 fn an_act() -> impl Strategy<Value = Vec<u16>> {

@@ -43,7 +43,13 @@ fn address(text: &str) -> Address {
 }
 
 fn ctx(entropy: u128) -> Context {
-    Context { now: ShardTime(1_000), wall: WallTime(1_700_000_000_000), entropy, mac_elsewhere: None }
+    Context {
+        now: ShardTime(1_000),
+        wall: WallTime(1_700_000_000_000),
+        entropy,
+        mac_elsewhere: None,
+        generations: Generation::default(),
+    }
 }
 
 fn network_input(subnets: &[SubnetInput]) -> NetworkInput {

@@ -116,7 +116,13 @@ fn random_draws_every_free_address_about_equally_often() {
     let net = Net::with(|config| config.policy = Policy::Random, vec![subnet("10.0.0.0/28", 0)]);
     let mut drawn = std::collections::BTreeMap::new();
     for entropy in 0..1_400 {
-        let context = Context { now: ShardTime(0), wall: WallTime(0), entropy: entropy << 40, mac_elsewhere: None };
+        let context = Context {
+            now: ShardTime(0),
+            wall: WallTime(0),
+            entropy: entropy << 40,
+            mac_elsewhere: None,
+            generations: Generation::default(),
+        };
         let decision = net.network.decide(&Command::Allocate(Box::new(wish("a"))), context).unwrap();
         *drawn.entry(decision.steps[0].key).or_insert(0) += 1;
     }

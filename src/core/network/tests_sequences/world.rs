@@ -55,6 +55,7 @@ impl World {
             wall: WallTime(self.now + 1_700_000_000_000),
             entropy: self.draws,
             mac_elsewhere: None,
+            generations: Generation::default(),
         }
     }
 
@@ -192,8 +193,13 @@ fn shown(answer: &Result<Decision, Refusal>) -> String {
 
 impl Side {
     fn create(input: NetworkInput, floor: Generation) -> Self {
-        let context =
-            Context { now: ShardTime(0), wall: WallTime(0), entropy: u128::from(floor.0), mac_elsewhere: None };
+        let context = Context {
+            now: ShardTime(0),
+            wall: WallTime(0),
+            entropy: u128::from(floor.0),
+            mac_elsewhere: None,
+            generations: Generation::default(),
+        };
         let decision = create(&input, NetworkId(7), context).expect("an empty network");
         let mut stored = BTreeMap::new();
         for step in &decision.steps {

@@ -1,0 +1,84 @@
+//! Subnets that move to another network, and who holds something in them.
+
+use serde_json::{Value, json};
+
+use crate::support::{Client, TestServer};
+
+fn create(client: &mut Client, name: &str, cidr: &str, limits: Value) {
+    client.ok("network.create", json!({"name": name, "subnets": [{"cidr": cidr}], "limits": limits}));
+}
+
+#[test]
+fn a_late_release_of_what_was_held_there_frees_nothing_that_came_with_a_subnet() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    // Within one second: by the clock alone both would count from the same generation.
+    for (name, cidr) in [("n", "10.0.0.0/24"), ("m", "10.1.0.0/24")] {
+        create(&mut client, name, cidr, json!({}));
+    }
+    let late = client.ok("ip.allocate", json!({"network": "m", "owner": "a"}));
+    client.ok("ip.release", json!({"network": "m", "owner": "a"}));
+    let held = client.ok("ip.allocate", json!({"network": "n", "owner": "a"}));
+    assert_ne!(late["generation"], held["generation"]);
+    client.ok("subnet.move", json!({"network": "n", "subnet": "10.0.0.0/24", "to": "m"}));
+    let stale = json!({"network": "m", "owner": "a", "if_generation": late["generation"]});
+    assert_eq!(client.kind("ip.release", stale), "conflict");
+    let own = json!({"network": "m", "owner": "a", "if_generation": held["generation"]});
+    assert_eq!(client.ok("ip.release", own)["released"], json!(["10.0.0.1"]));
+}
+
+#[test]
+fn networks_never_give_the_same_generation_whatever_is_granted_together() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    for (name, cidr) in [("n", "10.0.0.0/24"), ("m", "10.1.0.0/24")] {
+        create(&mut client, name, cidr, json!({}));
+    }
+    let ips = |network: &str| json!([{"network": network, "slot": "0"}, {"network": network, "slot": "1"}]);
+    for round in 0..3 {
+        for network in ["n", "m"] {
+            client.ok("ip.acquire", json!({"owner": format!("o{round}"), "ips": ips(network)}));
+            client.ok("ip.allocate", json!({"network": network, "owner": format!("a{round}")}));
+            let instances = json!([{"id": format!("{network}{round}"), "networks": [{"network": network}]}]);
+            let deployment = format!("d{network}{round}");
+            client.ok("deployment.apply", json!({"deployment": deployment, "instances": instances}));
+            let again = json!({"network": network, "owner": format!("x{round}")});
+            let declined = client.ok("ip.allocate", again)["address"].clone();
+            let again = json!({"network": network, "owner": format!("x{round}"), "address": declined, "again": true});
+            client.ok("ip.decline", again);
+        }
+    }
+    let mut generations: Vec<u64> = ["n", "m"]
+        .iter()
+        .flat_map(|network| {
+            client.ok("ip.list", json!({"network": network}))["reservations"].as_array().unwrap().clone()
+        })
+        .map(|reservation| reservation["generation"].as_u64().unwrap())
+        .collect();
+    assert_eq!(generations.len(), 2 * 3 * 5);
+    generations.sort_unstable();
+    generations.dedup();
+    assert_eq!(generations.len(), 2 * 3 * 5);
+}
+
+#[test]
+fn nobody_holds_more_than_may_be_by_a_move() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    for (limit, word) in [("per_owner", "owner"), ("per_scope", "scope")] {
+        let (to, from) = (format!("{word}-to"), format!("{word}-from"));
+        let (there, here) = if word == "owner" { (0, 1) } else { (2, 3) };
+        create(&mut client, &to, &format!("10.{there}.0.0/24"), json!({limit: 2}));
+        create(&mut client, &from, &format!("10.{here}.0.0/24"), json!({}));
+        client.ok("ip.allocate", json!({"network": to, "owner": "o", "slot": "0"}));
+        for slot in ["1", "2"] {
+            client.ok("ip.allocate", json!({"network": from, "owner": "o", "slot": slot}));
+        }
+        let ask = json!({"network": from, "subnet": format!("10.{here}.0.0/24"), "to": to});
+        let refused = client.call("subnet.move", ask.clone());
+        let data = &refused["error"]["data"];
+        assert_eq!((&data["kind"], &data["count"], &data["max"]), (&json!("quota_exceeded"), &json!(1), &json!(2)));
+        client.ok("ip.release", json!({"network": from, "owner": "o", "slot": "2"}));
+        client.ok("subnet.move", ask);
+    }
+}
