@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::Network;
 use super::draft::{Draft, held_by};
+use super::holdings::covered;
 use super::pick::Selection;
 use crate::core::address::{Address, Cidr, Range};
 use crate::core::command::{Acquire, AcquireItem, Allocate, Claim, Context, GrantOptions, Wish};
@@ -217,9 +218,8 @@ impl Network {
         };
         self.claimable_address(block, holder, force)?;
         self.within_limits(draft, holder, i64::from(replaced.is_none()))?;
-        let overlapping = replaced
-            .as_ref()
-            .filter(|(held_address, held)| super::holdings::covered(*held_address, held.prefix_length).overlaps(block));
+        let overlapping =
+            replaced.as_ref().filter(|(held_address, held)| covered(*held_address, held.prefix_length).overlaps(block));
         if let Some((held_address, held)) = overlapping {
             // What the new holding does not cover is let go first, so that no two entries ever overlap.
             draft.release_around(*held_address, held, block);
@@ -508,13 +508,18 @@ impl Network {
 
 /// Refuses an acquire that names a slot or an address twice.
 fn named_once(items: &[AcquireItem]) -> Result<(), Refusal> {
-    let (mut slots, mut addresses) = (BTreeSet::new(), BTreeSet::new());
+    let (mut slots, mut named): (_, Vec<Range>) = (BTreeSet::new(), Vec::new());
     for item in items {
+        let range = item.address.map(|address| {
+            let width = address.family().width();
+            covered(address, item.wish.prefix_length.unwrap_or(width).min(width))
+        });
         let problem = if !slots.insert(&item.slot) {
             format!("names slot `{}` twice in one network", item.slot)
-        } else if let Some(address) = item.address.filter(|address| !addresses.insert(*address)) {
-            format!("names {address} twice")
+        } else if let Some(twice) = range.filter(|range| named.iter().any(|other| other.overlaps(*range))) {
+            format!("names {twice} twice, wholly or in part")
         } else {
+            named.extend(range);
             continue;
         };
         let refusal = Box::new(Refusal::invalid("ips", problem));

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use allod::core::address::Address;
+use allod::core::address::{Address, Range};
 use serde_json::{Value, json};
 
 use super::Model;
 use super::args::{Args, is_name, is_owner};
 use super::errors::{ModelError, Refusal};
 use super::grant::{Granted, Options, Wish};
-use super::state::Key;
+use super::state::{Key, block};
 
 /// One of several.
 struct Item {
@@ -107,13 +107,18 @@ impl Model {
 
     fn refuse_twice(&self, items: &[Item]) -> Refusal<()> {
         let mut slots = BTreeSet::new();
-        let mut addresses = BTreeSet::new();
+        let mut named: Vec<(usize, Range)> = Vec::new();
         for item in items {
             let slot_is_new = slots.insert((item.network, item.key.slot.clone()));
-            let address_is_new = item.wish.address.is_none_or(|address| addresses.insert((item.network, address)));
-            if !slot_is_new || !address_is_new {
+            let range = item.wish.address.map(|address| {
+                let width = if address.to_string().contains(':') { 128 } else { 32 };
+                block(address, item.wish.length.unwrap_or(width).min(width))
+            });
+            let meets = |range: Range| named.iter().any(|(of, other)| *of == item.network && other.overlaps(range));
+            if !slot_is_new || range.is_some_and(meets) {
                 return Err(ModelError::plain("invalid_argument"));
             }
+            named.extend(range.map(|range| (item.network, range)));
         }
         Ok(())
     }

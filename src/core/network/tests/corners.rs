@@ -155,6 +155,9 @@ fn an_acquire_names_a_slot_and_an_address_once() {
     let twice = vec![("0", Some("10.0.0.3"), false), ("1", Some("10.0.0.3"), false)];
     let refusal = run_acquire(&mut net, acquire(twice)).unwrap_err();
     assert_eq!(refusal.precedence(), 0, "{refusal}");
+    let mut block = acquire(vec![("0", Some("10.0.0.4"), false), ("1", Some("10.0.0.5"), false)]);
+    block.items[0].wish.prefix_length = Some(30);
+    assert_eq!(run_acquire(&mut net, block).unwrap_err().precedence(), 0, "part of a block is that block's");
     let mut both = acquire(vec![("0", Some("10.0.0.3"), false)]);
     both.items[0].wish.pool = Some(PoolRef::Named("web".parse().unwrap()));
     assert_eq!(run_acquire(&mut net, both).unwrap_err().precedence(), 0);
