@@ -95,12 +95,14 @@ impl Model {
                 return Err(format!("generation {generation} of {first} does not rise above {before}"));
             }
             seen.push((n, generation));
-            replace_generation(expected, first, held.generation, generation);
+            // Marked, so that it is not taken for the provisional one of the same address in another realm.
+            replace_generation(expected, first, held.generation, LEARNT | generation);
             held.generation = generation;
             if held.mac.as_deref() == Some("auto") {
                 held.mac = noun["mac"].as_str().map(str::to_string);
             }
         }
+        clear_marks(expected);
         for n in 0..self.networks.len() {
             let before = highest.get(&self.networks[n].id).copied().unwrap_or(0);
             let learnt = seen.iter().filter(|(of, _)| *of == n).map(|(_, generation)| *generation).max();
@@ -271,6 +273,22 @@ fn learn_id(id: &mut String, noun: &Value) -> Result<(), String> {
         *id = theirs.to_string();
     }
     if id == theirs { Ok(()) } else { Err(format!("the id changed from {id} to {theirs}")) }
+}
+
+/// Set in a generation that was learnt just now.
+const LEARNT: u64 = 1 << 62;
+
+fn clear_marks(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            if let Some(generation) = members.get("generation").and_then(Value::as_u64).filter(|at| at & LEARNT != 0) {
+                members.insert("generation".into(), json!(generation & !LEARNT));
+            }
+            members.values_mut().for_each(clear_marks);
+        }
+        Value::Array(list) => list.iter_mut().for_each(clear_marks),
+        _ => {}
+    }
 }
 
 fn replace_generation(value: &mut Value, first: Address, provisional: u64, learnt: u64) {
