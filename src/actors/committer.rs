@@ -44,8 +44,8 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use self::queue::Queue;
+use self::unit::{CLASSES, Line, disown, highest, line_of};
 pub use self::unit::{Drained, Enqueue, Part, Reload, Retire, Staged, Unit, chain, generation_floor};
-use self::unit::{Line, disown, highest, line_of};
 use super::service::Shared;
 use super::{Applied, Fatal, Fault, Told};
 use crate::core::types::NetworkId;
@@ -112,6 +112,9 @@ impl Committer {
     /// Over shards that were just taken.
     pub fn new(shared: Arc<Shared>, heads: &[(ShardId, Head)]) -> Self {
         let lines = heads.iter().map(|(shard, head)| (*shard, line_of(head))).collect();
+        for class in CLASSES {
+            shared.metrics.commit_failures.with_label_values(&[class]);
+        }
         Self {
             shared,
             lines,

@@ -259,8 +259,9 @@ fn put_network(families: &mut Families, Shown { route, figures }: &Shown, now_ms
     }
     families.put("allod_network_grants_total", &[name, realm], published.deeds.grants() as f64);
     for (reason, count) in published.deeds.ends() {
-        // The others only where they occur: they would multiply what each scrape carries.
-        if count > 0 || reason == "released" {
+        // The others only where they occur: they would multiply what each scrape carries. But a first one that is declined is
+        // to be seen as a rise: there is an alert.
+        if count > 0 || ["released", "declined"].contains(&reason) {
             families.put("allod_network_releases_total", &[name, realm, reason], count as f64);
         }
     }
