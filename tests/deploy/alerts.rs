@@ -11,7 +11,7 @@ const RULES: &str = "deploy/prometheus/rules/allod.yml";
 const STORIES: &str = "deploy/prometheus/tests/allod.yml";
 
 /// Name and expression of each alert.
-fn alerts() -> Vec<(String, String)> {
+pub fn alerts() -> Vec<(String, String)> {
     let rules = &yaml(&read(RULES))[0];
     let groups = rules["groups"].as_array().unwrap();
     let all = groups.iter().flat_map(|group| group["rules"].as_array().unwrap());

@@ -2,13 +2,12 @@
 //! scrapes a real server under load.
 
 use std::collections::BTreeSet;
-use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::server::{Starting, http_get};
+use crate::prometheus::Prometheus;
+use crate::server::Starting;
 use crate::tools::{files, here, needs, read};
 
 const DASHBOARDS: &str = "deploy/grafana/dashboards";
@@ -74,60 +73,12 @@ fn dashboards_are_laid_out_as_grafana_wants_them() {
     }
 }
 
-/// A Prometheus of this test.
-struct Prometheus {
-    child: Child,
-    port: u16,
-    _files: tempfile::TempDir,
-}
-
-impl Drop for Prometheus {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Prometheus {
-    fn scraping(target: &str) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let config = format!(
-            "global:\n  scrape_interval: 1s\nscrape_configs:\n  - job_name: allod\n    static_configs:\n      - targets: [\"{target}\"]\n"
-        );
-        let path = directory.path().join("prometheus.yml");
-        std::fs::write(&path, config).unwrap();
-        let child = Command::new("prometheus")
-            .arg(format!("--config.file={}", path.display()))
-            .arg(format!("--storage.tsdb.path={}", directory.path().join("data").display()))
-            .arg(format!("--web.listen-address=127.0.0.1:{port}"))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        Self { child, port, _files: directory }
-    }
-
-    /// How many series a query has, if it is answered.
-    fn series(&self, expression: &str) -> Option<usize> {
-        let query: String = expression.bytes().map(|byte| format!("%{byte:02X}")).collect();
-        let address = format!("127.0.0.1:{}", self.port).parse().unwrap();
-        if std::net::TcpStream::connect(address).is_err() {
-            return None;
-        }
-        let answer = http_get(address, &format!("/api/v1/query?query={query}"));
-        let body: Value = serde_json::from_str(&answer[answer.find('{')?..=answer.rfind('}')?]).ok()?;
-        assert_eq!(body["status"], "success", "{expression}: {body}");
-        Some(list(&body["data"], "result").len())
-    }
-}
-
 #[test]
 fn every_query_of_the_dashboards_is_answered_over_a_server_under_load() {
     needs!(["prometheus"]);
     let directory = tempfile::tempdir().unwrap();
     let server = Starting::with_store(&directory.path().join("data"), "embedded").ready();
-    let prometheus = Prometheus::scraping(&server.http.to_string());
+    let prometheus = Prometheus::scraping(&[server.http], "1s", "");
     server.allod_ok(&[
         "network",
         "create",
@@ -166,7 +117,7 @@ fn every_query_of_the_dashboards_is_answered_over_a_server_under_load() {
             server.allod_ok(&["ip", "release", "lan", "--owner", &owner, "--yes"]);
         }
         n += 1;
-        unanswered.retain(|(_, query)| prometheus.series(query).is_none_or(|series| series == 0));
+        unanswered.retain(|(_, query)| prometheus.series(query).is_none_or(|series| series.is_empty()));
         std::thread::sleep(Duration::from_millis(300));
     }
 }

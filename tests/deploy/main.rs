@@ -10,13 +10,24 @@
 )]
 
 mod alerts;
+mod causes;
+#[path = "../faults/clock.rs"]
+#[allow(dead_code, reason = "shared with the tests of faults")]
+mod clock;
 mod compose;
 mod dashboards;
 mod drill;
 mod image;
 mod kubernetes;
+#[path = "../faults/nodes.rs"]
+#[allow(dead_code, reason = "shared with the tests of faults")]
+mod nodes;
 mod package;
 mod page;
+mod prometheus;
+#[path = "../faults/redis.rs"]
+#[allow(dead_code, reason = "shared with the tests of faults")]
+mod redis;
 #[path = "../e2e/server.rs"]
 #[allow(dead_code, reason = "shared with the tests of one process")]
 mod server;
@@ -25,3 +36,6 @@ mod server;
 mod skips;
 mod tools;
 mod unit;
+#[path = "../faults/wire.rs"]
+#[allow(dead_code, reason = "shared with the tests of faults")]
+mod wire;

@@ -1,0 +1,236 @@
+//! A Prometheus with the shipped rules over the nodes of a story, who asks them, and what fired and stopped there.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::prometheus::Prometheus;
+use crate::redis::process::free_port;
+use crate::tools::{read, yaml};
+use crate::wire::Wire;
+
+/// How often a scene is scraped and judged; shipped are 15 s.
+const EVERY: &str = "200ms";
+/// Durations of the rules are shorter by this: an hour takes 30 s, in which a register can change hands three times, and five
+/// minutes have twelve scrapes.
+const FASTER: u64 = 120;
+/// Against hanging only.
+const WAIT_MAX: Duration = Duration::from_secs(120);
+
+/// The rules with the same expressions and thresholds, but that `for:` and ranges (`[5m]`) are shorter: nobody waits an hour for
+/// a test, and what matters is which series a rule looks at, not for how long.
+fn hurried(rules: &str) -> String {
+    let shorter = |duration: &str| {
+        let (number, unit) = duration.split_at(duration.len() - 1);
+        let seconds = match unit {
+            "s" => 1,
+            "m" => 60,
+            "h" => 3_600,
+            _ => panic!("a duration of the rules: {duration}"),
+        };
+        format!("{}ms", number.parse::<u64>().unwrap() * seconds * 1_000 / FASTER)
+    };
+    let line = |line: &str| {
+        if let Some((before, duration)) = line.split_once(" for: ") {
+            return format!("{before} for: {}\n", shorter(duration));
+        }
+        let mut parts = line.split('[');
+        let mut text = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            let (range, rest) = part.split_once(']').unwrap();
+            text += &format!("[{}]{rest}", shorter(range));
+        }
+        text + "\n"
+    };
+    rules.lines().map(line).collect()
+}
+
+#[test]
+fn in_a_hurry_nothing_of_a_rule_changes_but_its_durations() {
+    let (shipped, hurried) =
+        (read("deploy/prometheus/rules/allod.yml"), hurried(&read("deploy/prometheus/rules/allod.yml")));
+    let rules = |text: &str| -> Vec<Value> {
+        let groups = yaml(text).remove(0)["groups"].as_array().unwrap().clone();
+        groups.iter().flat_map(|group| group["rules"].as_array().unwrap().clone()).collect()
+    };
+    // Without what is in brackets.
+    let outside = |rule: &Value| -> String {
+        let expression = rule["expr"].as_str().unwrap();
+        expression.split('[').map(|part| part.split_once(']').map_or(part, |(_, rest)| rest)).collect()
+    };
+    for (shipped, hurried) in rules(&shipped).iter().zip(&rules(&hurried)) {
+        assert_eq!((&shipped["alert"], outside(shipped)), (&hurried["alert"], outside(hurried)));
+        assert_eq!(shipped["for"].is_string(), hurried["for"].is_string());
+        assert_ne!((&shipped["for"], &shipped["expr"]), (&hurried["for"], &json!("")));
+    }
+    assert!(hurried.contains("[30000ms]) > 0") && hurried.contains(" for: 500ms\n"), "{hurried}");
+}
+
+/// A node where Prometheus and those who ask it see it: at one place, wherever its process listens.
+pub struct Seen {
+    pub rpc: Wire,
+    pub http: Wire,
+}
+
+impl Seen {
+    pub fn at(rpc: SocketAddr, http: SocketAddr) -> Self {
+        Self { rpc: Wire::to(rpc), http: Wire::to(http) }
+    }
+
+    /// Where nothing is yet.
+    pub fn nowhere() -> Self {
+        let nobody = || ([127, 0, 0, 1], free_port()).into();
+        Self::at(nobody(), nobody())
+    }
+
+    pub fn moved(&self, rpc: SocketAddr, http: SocketAddr) {
+        self.rpc.lead_to(rpc);
+        self.http.lead_to(http);
+    }
+}
+
+/// See the module's text.
+pub struct Scene {
+    prometheus: Prometheus,
+    fired: RefCell<BTreeSet<&'static str>>,
+    stopped: RefCell<BTreeSet<&'static str>>,
+}
+
+/// Waits for a fact.
+#[track_caller]
+pub fn until(what: &str, mut is: impl FnMut() -> bool) {
+    let end = Instant::now() + WAIT_MAX;
+    while !is() {
+        assert!(Instant::now() < end, "it never is so: {what}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+impl Scene {
+    /// Begins when one of them was scraped.
+    #[track_caller]
+    pub fn of(nodes: &[&Seen]) -> Self {
+        let targets: Vec<SocketAddr> = nodes.iter().map(|seen| seen.http.address).collect();
+        let prometheus = Prometheus::scraping(&targets, EVERY, &hurried(&read("deploy/prometheus/rules/allod.yml")));
+        let scene = Self { prometheus, fired: RefCell::default(), stopped: RefCell::default() };
+        let scraped = || scene.prometheus.series("allod_owner == 1").is_some_and(|series| !series.is_empty());
+        until(&format!("Prometheus scrapes: {}", scene.prometheus.log_text()), scraped);
+        scene
+    }
+
+    pub fn is_firing(&self, alert: &str, labels: &str) -> bool {
+        let query = format!("ALERTS{{alertname=\"{alert}\",alertstate=\"firing\",{labels}}}");
+        self.prometheus.series(&query).is_some_and(|series| !series.is_empty())
+    }
+
+    /// Waits until it fires. These labels are those of one alert among several of this name.
+    #[track_caller]
+    pub fn fires(&self, alert: &'static str, labels: &str) {
+        until(&format!("{alert} fires"), || self.is_firing(alert, labels));
+        self.fired.borrow_mut().insert(alert);
+    }
+
+    /// It does not fire, something is done, it fires.
+    #[track_caller]
+    pub fn provoked(&self, alert: &'static str, labels: &str, cause: impl FnOnce()) {
+        until(&format!("{alert} does not fire"), || !self.is_firing(alert, labels));
+        cause();
+        self.fires(alert, labels);
+    }
+
+    /// Waits until it does not fire any more.
+    #[track_caller]
+    pub fn stops(&self, alert: &'static str, labels: &str) {
+        until(&format!("{alert} stops"), || !self.is_firing(alert, labels));
+        self.stopped.borrow_mut().insert(alert);
+    }
+
+    /// What fired and stopped.
+    #[track_caller]
+    pub fn end(self) -> BTreeSet<&'static str> {
+        let fired = self.fired.take();
+        assert_eq!(fired, self.stopped.take());
+        fired
+    }
+}
+
+/// A connection of somebody who asks one thing after the other.
+pub struct Caller(BufReader<TcpStream>);
+
+impl Caller {
+    pub fn to(server: SocketAddr) -> std::io::Result<Self> {
+        let stream = TcpStream::connect(server)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(WAIT_MAX))?;
+        Ok(Self(BufReader::new(stream)))
+    }
+
+    /// Sends without waiting for an answer.
+    pub fn send(&mut self, method: &str, params: &Value) -> std::io::Result<()> {
+        let request = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+        self.0.get_mut().write_all(format!("{request}\n").as_bytes())
+    }
+
+    /// Some answer.
+    pub fn heard(&mut self) -> std::io::Result<Value> {
+        let mut line = String::new();
+        self.0.read_line(&mut line)?;
+        serde_json::from_str(&line).map_err(std::io::Error::from)
+    }
+
+    pub fn call(&mut self, method: &str, params: &Value) -> std::io::Result<Value> {
+        self.send(method, params)?;
+        self.heard()
+    }
+
+    /// A grant that must succeed: address.
+    #[track_caller]
+    pub fn granted(&mut self, network: &str, owner: &str) -> String {
+        let answer = self.call("ip.allocate", &json!({"network": network, "owner": owner})).unwrap();
+        answer["result"]["address"].as_str().unwrap_or_else(|| panic!("{owner}: {answer}")).to_owned()
+    }
+}
+
+/// Somebody who takes an address and gives it back all the time, whatever it is answered. Dropping it ends that.
+pub struct Asking {
+    ends: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Asking {
+    pub fn of(server: SocketAddr, network: &'static str, owner: &'static str) -> Self {
+        let ends = Arc::new(AtomicBool::new(false));
+        let ended = Arc::clone(&ends);
+        let round = move || -> std::io::Result<()> {
+            let (mut caller, asked) = (Caller::to(server)?, json!({"network": network, "owner": owner}));
+            while !ended.load(Ordering::Relaxed) {
+                for method in ["ip.allocate", "ip.release"] {
+                    caller.call(method, &asked)?;
+                }
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            Ok(())
+        };
+        let again = move || {
+            while round().is_err() {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        };
+        Self { ends, thread: Some(std::thread::spawn(again)) }
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
+        // It ends with the answer that is under way.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}

@@ -1,0 +1,116 @@
+//! What the store meets: a replica of Redis is killed, Redis is far away, its memory is full, it goes back; and a register
+//! that is scraped as part of another.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+use super::runbook::{Operator, no_unit};
+use super::scene::{Asking, Caller, Scene, Seen, until};
+use crate::nodes::Cluster;
+use crate::redis::Redis;
+use crate::server::{Server, http_get};
+
+/// A Redis in a place of its own.
+pub fn redis_in(directory: &Path, name: &str, settings: &[&str]) -> Redis {
+    let place = directory.join(name);
+    std::fs::create_dir(&place).unwrap();
+    Redis::start(&place, &[&["--repl-diskless-sync-delay", "0"], settings].concat()).unwrap()
+}
+
+/// A replica that has what its primary has.
+pub fn replica_of(primary: &Redis, directory: &Path) -> Redis {
+    let replica = redis_in(directory, "replica", &["--replicaof", "127.0.0.1", &primary.port().to_string()]);
+    until("the replica follows", || replica.text(&["INFO", "replication"]).contains("master_link_status:up"));
+    replica
+}
+
+/// A wait for one replica, which one that was just made may not answer yet.
+fn is_answered(primary: &Redis) -> bool {
+    let mut connection = redis::Client::open(primary.url()).unwrap().get_connection().unwrap();
+    let mut pipe = redis::pipe();
+    pipe.cmd("SET").arg("written").arg(1).ignore().cmd("WAIT").arg(1).arg(100);
+    pipe.query::<(usize,)>(&mut connection).unwrap().0 == 1
+}
+
+pub fn run() -> BTreeSet<&'static str> {
+    let directory = tempfile::tempdir().unwrap();
+    let primary = redis_in(directory.path(), "primary", &[]);
+    let mut replica = replica_of(&primary, directory.path());
+    until("the replica answers", || is_answered(&primary));
+    let file = directory.path().join("node.toml");
+    std::fs::write(&file, "[store]\nredis_replicas = 1\n").unwrap();
+    let cluster = Cluster::wired(directory.path(), primary.port(), 1, &["--config", &file.display().to_string()]);
+    cluster.allod(0, &["network", "create", "lan", "--subnet", "10.0.0.0/24"]);
+    let seen = Seen::at(cluster.address(0), cluster.http(0));
+    let data = directory.path().join("node-0");
+    let operator = Operator { rpc: cluster.address(0), http: cluster.http(0), redis: primary.port(), data: &data };
+    let scene = Scene::of(&[&seen]);
+    let crowd = ["a", "b", "c", "d"].map(|owner| Asking::of(seen.rpc.address, "lan", owner));
+
+    scene.provoked("AllodReplicaMissing", "", || replica.end());
+    let told = operator.follows("AllodReplicaMissing", &[], &mut |verb, unit| {
+        assert_eq!((verb, unit), ("start", "redis-server"));
+        replica.begin();
+    });
+    assert!(told.contains("connected_slaves:0"), "{told}");
+    scene.stops("AllodReplicaMissing", "");
+
+    // There and back: longer than the alert allows, and short enough that each of its ranges, short as they are, has answers.
+    scene.provoked("AllodSlow", "", || cluster.to_redis[0].delay(Duration::from_millis(150)));
+    let told = operator.follows("AllodSlow", &[], &mut no_unit);
+    assert!(told.contains("allod_commit_duration_seconds_sum"), "{told}");
+    cluster.to_redis[0].release();
+    scene.stops("AllodSlow", "");
+
+    // One failure has to be a rise.
+    assert!(cluster.metrics(0).contains("allod_commit_failures_total{class=\"mismatch\"} 0"));
+    scene.provoked("AllodStoreNotReady", "", || primary.ask(&["CONFIG", "SET", "maxmemory", "1"]));
+    scene.fires("AllodCommitsFail", "");
+    let told = operator.follows("AllodCommitsFail", &[], &mut no_unit);
+    assert!(told.contains("a commit is given up"), "{told}");
+    until("it says what stands in the way", || http_get(cluster.http(0), "/readyz").to_lowercase().contains("memory"));
+    let room = (1 << 30).to_string();
+    operator.follows("AllodStoreNotReady", &[("BYTES", &room)], &mut no_unit);
+    scene.stops("AllodStoreNotReady", "");
+    scene.stops("AllodCommitsFail", "");
+    drop(crowd);
+    scene.end()
+}
+
+pub fn run_back() -> BTreeSet<&'static str> {
+    let directory = tempfile::tempdir().unwrap();
+    let mut redis = redis_in(directory.path(), "redis", &[]);
+    let cluster = Cluster::start(directory.path(), &redis, 1);
+    let (seen, other) = (Seen::at(cluster.address(0), cluster.http(0)), Seen::nowhere());
+    let data = directory.path().join("node-0");
+    let operator = Operator { rpc: cluster.address(0), http: cluster.http(0), redis: redis.port(), data: &data };
+    let scene = Scene::of(&[&seen, &other]);
+    cluster.allod(0, &["network", "create", "lan", "--subnet", "10.0.0.0/24"]);
+
+    // Its file is older than what was acknowledged.
+    redis.ask(&["SAVE"]);
+    let mut caller = Caller::to(cluster.address(0)).unwrap();
+    let granted: Vec<String> = (0..5).map(|n| caller.granted("lan", &format!("o{n}"))).collect();
+    scene.provoked("AllodStoreHealed", "", || redis.crash());
+    let told = operator.follows("AllodStoreHealed", &[], &mut no_unit);
+    assert!(told.contains("Redis went back"), "{told}");
+    for (n, address) in granted.iter().enumerate() {
+        assert_eq!(caller.granted("lan", &format!("o{n}")), *address);
+    }
+
+    let mut stranger = None;
+    scene.provoked("AllodOwnedTwice", "", || {
+        let server = Server::start(&directory.path().join("other"));
+        other.moved(server.address, server.http);
+        stranger = Some(server);
+    });
+    let told = operator.follows("AllodOwnedTwice", &[], &mut |verb, unit| {
+        assert_eq!((verb, unit), ("stop", "allod"));
+        stranger.take().unwrap().stop();
+    });
+    assert_eq!(told.matches("owner").count(), 1, "the stranger is none of its nodes: {told}");
+    scene.stops("AllodOwnedTwice", "");
+    scene.stops("AllodStoreHealed", "");
+    scene.end()
+}
