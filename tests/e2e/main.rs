@@ -19,6 +19,7 @@ mod redis;
 mod client;
 mod deploy;
 mod example;
+mod formats;
 mod history;
 mod kills;
 mod kills_deploy;

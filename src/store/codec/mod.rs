@@ -10,7 +10,8 @@
 //!
 //! Neighbours: `embedded` frames these bytes; `core::state` says what the fields mean.
 //!
-//! Review notes: does a change of a record raise [`FORMAT`], keep the old decoder, and add a golden file?
+//! Review notes: does a change of a record raise [`FORMAT`], keep the old decoder, and add golden files, of records here and
+//! of a whole register (`tests/e2e/formats`)?
 
 mod batch;
 mod bytes;

@@ -5,8 +5,8 @@ use rand::Rng;
 
 use super::samples;
 use super::*;
-use crate::core::state::{Entry, Key, Reservation};
-use crate::core::types::{ShardTime, WallTime};
+use crate::core::state::{Conflict, Entry, Key, NetworkConfig, Reservation};
+use crate::core::types::{NetworkId, ShardTime, WallTime};
 use crate::fuzz;
 use crate::limits;
 use crate::store::{Batch, Digest, Epoch, Head, Seq, Token};
@@ -29,6 +29,26 @@ fn sample_head() -> Head {
     }
 }
 
+/// A network that a failover left with a conflict.
+fn contested_network() -> State {
+    let conflict = Conflict {
+        address: "10.0.0.9".parse().unwrap(),
+        prefix_length: 32,
+        holder: samples::typical().holder,
+        generation: samples::typical().generation,
+        granted_at: WallTime(1_795_262_400_123),
+        found_at: WallTime(1_795_262_460_000),
+    };
+    let network = samples::sample_config(NetworkId(1));
+    State::Config(Arc::new(NetworkConfig { conflicts: vec![conflict], ..network }))
+}
+
+fn state_bytes(state: &State) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_state(state, &mut bytes).unwrap();
+    bytes
+}
+
 fn hex(bytes: &[u8]) -> String {
     bytes.chunks(40).map(|line| line.iter().map(|byte| format!("{byte:02x}")).collect::<String>() + "\n").collect()
 }
@@ -49,6 +69,9 @@ fn bytes_of_format_1_are_read_for_ever() {
     assert_eq!(hex(&encoded(&samples::full_batch())), hex(&batch), "today's encoder writes other bytes");
     let head = unhex(include_str!("../../../tests/golden/codec-v1/head.hex"));
     assert_eq!(decode_head(&head).unwrap(), sample_head());
+    let contested = unhex(include_str!("../../../tests/golden/codec-v1/conflicts.hex"));
+    assert_eq!(decode_state(&contested).unwrap(), contested_network());
+    assert_eq!(hex(&state_bytes(&contested_network())), hex(&contested), "today's encoder writes other bytes");
 }
 
 #[test]
@@ -241,4 +264,5 @@ fn write_golden_files() {
     let mut head = Vec::new();
     encode_head(&sample_head(), &mut head).unwrap();
     std::fs::write(dir.join("head.hex"), hex(&head)).unwrap();
+    std::fs::write(dir.join("conflicts.hex"), hex(&state_bytes(&contested_network()))).unwrap();
 }
