@@ -10,7 +10,8 @@ use crate::server::http_get;
 /// The process. Dropping it ends it.
 pub struct Prometheus {
     child: Child,
-    address: SocketAddr,
+    /// Where it is asked.
+    pub address: SocketAddr,
     directory: tempfile::TempDir,
 }
 
