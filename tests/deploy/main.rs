@@ -3,6 +3,7 @@
 //! `machine` (a script) makes a machine for a story of `stories`: the package lives through its life under a real systemd, and
 //! the compose set-up runs with a host for each container, real Redis servers and sentinels, and a real Prometheus. No
 //! container engine takes part: the image itself and its base are judged by `image` as far as they can be without one.
+//! `causes` has what the alerts are about happen to real servers, and does what the page says to do about it.
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,
