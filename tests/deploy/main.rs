@@ -5,6 +5,10 @@
 //! container engine takes part: the image itself and its base are judged by `image` as far as they can be without one.
 //! `causes` has what the alerts are about happen to real servers, and does what the page says to do about it.
 #![allow(
+    clippy::duplicate_mod,
+    reason = "what tells of skips is shared by those who start a Redis and by all tests here"
+)]
+#![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,
     reason = "a failed unwrap is how a test fails; tests wait on real processes and files"
