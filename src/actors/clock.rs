@@ -129,6 +129,24 @@ impl ShardClock {
     }
 }
 
+/// The wall clock beside a shard's time. Both are read in whole milliseconds that begin at different moments, so by
+/// themselves they drift one apart and back, and the end of a lease with them, each time that somebody looks.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Beside {
+    ahead_ms: i64,
+}
+
+impl Beside {
+    /// What the wall clock says at a shard's time, on a millisecond. A clock that was set is followed at once.
+    pub fn wall(&mut self, now: ShardTime, wall: WallTime) -> WallTime {
+        let ahead_ms = wall.0.wrapping_sub(now.0) as i64;
+        if ahead_ms.abs_diff(self.ahead_ms) > 1 {
+            self.ahead_ms = ahead_ms;
+        }
+        WallTime(now.0.wrapping_add_signed(self.ahead_ms))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -148,5 +166,15 @@ mod tests {
         let clock = SystemClock;
         let first = clock.boot_ms();
         assert!(clock.boot_ms() >= first);
+    }
+
+    #[test]
+    fn the_wall_clock_keeps_its_distance_from_the_time_of_a_shard_until_it_is_set() {
+        let mut beside = Beside::default();
+        let mut at = |now: u64, wall: u64| beside.wall(ShardTime(now), WallTime(wall)).0;
+        assert_eq!(at(100, 5_100), 5_100);
+        assert_eq!([at(101, 5_100), at(102, 5_103), at(103, 5_102)], [5_101, 5_102, 5_103]);
+        assert_eq!(at(104, 5_106), 5_106, "it was set");
+        assert_eq!(at(105, 90), 90, "and back");
     }
 }

@@ -60,7 +60,7 @@ pub use self::messages::{
 use self::queue::{Arrival, Queue};
 use self::sweeping::Misses;
 use self::waiting::Asker;
-use super::clock::Draws;
+use super::clock::{Beside, Draws};
 use super::committer::Reload;
 use super::directory::Gone;
 use super::macs::Claimed;
@@ -132,6 +132,7 @@ pub struct NetworkActor {
     phase: Phase,
     deferred: VecDeque<Deferred>,
     draws: Draws,
+    beside: Beside,
     /// Generations that were drawn for the last decision: the first, and how many.
     drawn: Cell<(Generation, u64)>,
     panics: VecDeque<tokio::time::Instant>,
@@ -167,6 +168,7 @@ impl NetworkActor {
             phase: Phase::Serving,
             deferred: VecDeque::new(),
             draws,
+            beside: Beside::default(),
             drawn: Cell::default(),
             panics: VecDeque::new(),
             loads: 0,
@@ -188,9 +190,10 @@ impl NetworkActor {
     }
 
     fn moment(&mut self) -> Moment {
+        let now = self.shared.shard_time(self.lane.shard);
         Moment {
-            now: self.shared.shard_time(self.lane.shard),
-            wall: self.shared.clock.wall(),
+            now,
+            wall: self.beside.wall(now, self.shared.clock.wall()),
             entropy: self.draws.draw(),
             mac_elsewhere: None,
             generations: Generation::default(),
