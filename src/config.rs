@@ -12,6 +12,10 @@ use std::path::PathBuf;
 use config::{Environment, File, FileFormat};
 use serde::{Deserialize, Serialize};
 
+mod origin;
+
+pub use origin::Origin;
+
 use crate::limits;
 
 /// `[server]`.

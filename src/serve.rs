@@ -5,12 +5,14 @@
 //!         ▶ tell the supervisor
 //! SIGTERM ▶ accept nothing ▶ read nothing ▶ answer what was read ▶ drain commits ▶ let the next owner begin
 //!         ▶ wait for clients that are slow to take their answers ▶ close connections ▶ close store
+//! SIGHUP ▶ read the configuration again, and take over the log level (`again`)
 //! ```
 //!
 //! [`run`] is the process; [`start`] is a server inside another process, for tests and `allod try`: any store, any clock.
 //!
 //! Review notes: is every step of the stop bounded? Is the only line on stdout `ready`?
 
+mod again;
 mod cannot;
 mod draining;
 pub mod from_cli;
@@ -167,6 +169,7 @@ impl Drop for Running {
 
 /// Runs a server as this process: until a signal, or until it cannot go on. Answers the exit code.
 pub fn run(args: ServeArgs) -> u8 {
+    let (file, flags) = (args.config.clone(), args.flags.clone());
     let loaded = Sources::gather(args.config, args.flags)
         .map_err(CannotStart::no_configuration)
         .and_then(|sources| Config::load(&sources).map_err(|problem| CannotStart::configuration(&problem)));
@@ -177,6 +180,8 @@ pub fn run(args: ServeArgs) -> u8 {
     config.store.accept_restored = args.accept_restored;
     config.store.accept_new_store = args.accept_new_store;
     telemetry::init(&config.log);
+    // Before anything that takes long: it is no reason to end.
+    again::on_hangup(again::Reading { file, flags, config: config.clone() });
     let started = open_store(&config).and_then(|store| {
         let mut options = Options::new(config, store);
         options.networks = args.networks;

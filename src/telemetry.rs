@@ -1,32 +1,50 @@
 //! Logs: tracing events on stderr, as text or JSON. ERROR needs a human; a refused request is no event at all.
 //!
 //! A panic becomes one ERROR event with its place; where a network caught it, the next event carries the id that the
-//! client was answered. What goes on for long is said [`Seldom`].
+//! client was answered. What goes on for long is said [`Seldom`]. The level is [switched](switch) while the process runs.
 
 use std::ops::RangeInclusive;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
 
 use crate::config::{Log, LogFormat};
+
+/// The filter in force, once the process is set up.
+static FILTER: OnceLock<reload::Handle<EnvFilter, Registry>> = OnceLock::new();
 
 /// Sets the process up. Once; a second call leaves things as they are, so that tests may call it each.
 pub fn init(log: &Log) {
     let filter = log.level.parse::<EnvFilter>().unwrap_or_else(|_| EnvFilter::new("info"));
+    let (filter, handle) = reload::Layer::new(filter);
     let colours = std::io::IsTerminal::is_terminal(&std::io::stderr());
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours);
-    let set = match log.format {
-        LogFormat::Text => builder.try_init(),
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+    let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(colours);
+    let lines = match log.format {
+        LogFormat::Text => lines.boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
-    if set.is_ok() {
+    if tracing_subscriber::registry().with(filter).with(lines).try_init().is_ok() {
+        // It is the first: whoever comes second set nothing up.
+        let _ = FILTER.set(handle);
         std::panic::set_hook(Box::new(|panic| {
             let place = panic.location().map(ToString::to_string).unwrap_or_default();
             let backtrace = std::backtrace::Backtrace::capture();
             tracing::error!(place, problem = panic.payload_as_str().unwrap_or("no text"), %backtrace, "panic");
         }));
     }
+}
+
+/// From now on events are logged by this level or filter.
+///
+/// # Errors
+/// A sentence; then all is as it was.
+pub fn switch(level: &str) -> Result<(), String> {
+    let filter: EnvFilter = level.parse().map_err(|error| format!("{level:?} is no level and no filter: {error}"))?;
+    let Some(handle) = FILTER.get() else { return Err("this process logs in a way of its own".to_owned()) };
+    handle.reload(filter).map_err(|error| error.to_string())
 }
 
 /// How often something that happens again and again is said: at once the first time, then after pauses that double from the

@@ -34,6 +34,7 @@ pub mod perform;
 pub mod phrase;
 pub mod progress;
 pub mod quote;
+pub mod reload;
 pub mod schema;
 pub mod serve_args;
 pub mod session;
@@ -155,6 +156,8 @@ enum Command {
     Migrate(migrate::Migrate),
     /// Check a configuration file of the server
     CheckConfig(serve_args::CheckConfig),
+    /// Have a server read its configuration again (log level)
+    Reload(reload::Reload),
     /// Write the completions of a shell to stdout
     Completions(docs::Completions),
     /// Write man pages into a directory
@@ -188,6 +191,7 @@ where
         Command::Migrate(args) => {
             options(cli.global).map_err(Stop::from).and_then(|options| migrate::run(&args, options))
         }
+        Command::Reload(args) => reload::run(&args),
         Command::Completions(args) => docs::completions(&args),
         Command::Man(args) => docs::man(&args),
         command => options(cli.global).map_err(Stop::from).and_then(|options| online(command, options)),
@@ -307,6 +311,7 @@ async fn dispatch(command: Command, session: &mut Session) -> Done<Exit> {
         | Command::Restore(_)
         | Command::Migrate(_)
         | Command::CheckConfig(_)
+        | Command::Reload(_)
         | Command::Completions(_)
         | Command::Man(_) => return Ok(Exit::Success),
     };

@@ -30,6 +30,7 @@ mod process;
 mod python;
 mod readme;
 mod recipes;
+mod reload;
 #[allow(dead_code, reason = "shared with the tests of several nodes")]
 mod server;
 mod story;

@@ -1,0 +1,100 @@
+//! Where a value comes from, and what differs between two configurations: for whoever looks for the reason of a setting.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use super::{Config, Sources, known_keys, leaves};
+
+/// What set a value. The later one wins.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Origin {
+    /// Nobody: it is what the program has by itself.
+    Default,
+    /// The configuration file.
+    File,
+    /// This variable of the environment.
+    Environment(String),
+    /// A flag of the command line.
+    Flag,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => write!(f, "default"),
+            Self::File => write!(f, "file"),
+            Self::Environment(variable) => write!(f, "{variable}"),
+            Self::Flag => write!(f, "flag"),
+        }
+    }
+}
+
+impl Sources {
+    /// What sets `key`, as `log.level`.
+    pub fn origin(&self, key: &str) -> Origin {
+        if self.flags.iter().any(|(flag, _)| flag == key) {
+            return Origin::Flag;
+        }
+        let variable = format!("ALLOD_{}", key.replace('.', "__").to_uppercase());
+        if self.environment.contains_key(&variable) {
+            return Origin::Environment(variable);
+        }
+        let table = self.file.as_ref().and_then(|(_, text)| toml::from_str::<toml::Table>(text).ok());
+        let tree = table.and_then(|table| serde_json::to_value(table).ok()).unwrap_or_default();
+        let mut given = Vec::new();
+        leaves(&tree, "", &mut given);
+        if given.iter().any(|given| given == key) { Origin::File } else { Origin::Default }
+    }
+}
+
+impl Config {
+    /// Each key with its value, in the order of the file that is shipped.
+    pub fn values(&self) -> Vec<(String, Value)> {
+        let tree = serde_json::to_value(self).unwrap_or_default();
+        let value = |key: &str| key.split('.').fold(&tree, |value, part| &value[part]).clone();
+        known_keys().into_iter().map(|key| (key.clone(), value(&key))).collect()
+    }
+
+    /// Keys whose values differ.
+    pub fn differing(&self, other: &Self) -> Vec<String> {
+        let pairs = self.values().into_iter().zip(other.values());
+        pairs.filter(|(one, other)| one != other).map(|((key, _), _)| key).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    #[test]
+    fn each_value_is_told_with_what_set_it() {
+        let own = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        let sources = Sources {
+            file: Some((PathBuf::from("f"), "[server]\nthreads = 1\n[log]\nlevel = \"warn\"\n".to_owned())),
+            environment: [own("ALLOD_LOG__LEVEL", "debug")].into(),
+            flags: vec![own("store.directory", "here")],
+        };
+        assert_eq!(sources.origin("server.threads"), Origin::File);
+        assert_eq!(sources.origin("log.level"), Origin::Environment("ALLOD_LOG__LEVEL".to_owned()));
+        assert_eq!(sources.origin("store.directory"), Origin::Flag);
+        assert_eq!(sources.origin("store.kind"), Origin::Default);
+        let config = Config::load(&sources).unwrap();
+        assert_eq!(config.log.level, "debug", "the variable that is named is the one that is read");
+        let values = config.values();
+        assert!(values.contains(&("server.threads".to_owned(), Value::from(1))), "{values:?}");
+    }
+
+    #[test]
+    fn only_keys_that_differ_are_named() {
+        let mut other = Config::default();
+        assert_eq!(Config::default().differing(&other), Vec::<String>::new());
+        other.server.node = "b".to_owned();
+        other.log.level = "trace".to_owned();
+        let mut differing = Config::default().differing(&other);
+        differing.sort();
+        assert_eq!(differing, ["log.level", "server.node"]);
+    }
+}

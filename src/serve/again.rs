@@ -1,0 +1,96 @@
+//! SIGHUP: the configuration is read again, and the log level taken over.
+//!
+//! ```text
+//! SIGHUP ▶ read the file, with environment and flags of the start ▶ check all of it ▶ switch the level ▶ name what waits for a start
+//! ```
+//!
+//! The level is all that is switched: ports, bounds and the store are what clients and other nodes were told of, and a value
+//! that is right only together with another is not taken alone. A file that cannot be read or is wrong changes nothing.
+//!
+//! Review notes: can a SIGHUP end the process, at whatever moment? Is something of a refused file in force?
+
+use std::path::PathBuf;
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::config::{Config, Sources};
+use crate::telemetry;
+
+/// What was read at the start, and how to read it again.
+pub(super) struct Reading {
+    /// The file, if one was named.
+    pub file: Option<PathBuf>,
+    /// Flags of the command line.
+    pub flags: Vec<(String, String)>,
+    /// What the server runs with.
+    pub config: Config,
+}
+
+/// From now on a SIGHUP has the configuration read again; before, it ends the process.
+pub(super) fn on_hangup(reading: Reading) {
+    let listening = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let hangups = {
+            let _inside = runtime.enter();
+            signal(SignalKind::hangup())?
+        };
+        Ok::<_, std::io::Error>((runtime, hangups))
+    };
+    let spawned = listening().and_then(|(runtime, mut hangups)| {
+        std::thread::Builder::new().name("hangups".to_owned()).spawn(move || {
+            let mut reading = reading;
+            runtime.block_on(async move {
+                while hangups.recv().await.is_some() {
+                    reading.again();
+                }
+            });
+        })
+    });
+    if let Err(error) = spawned {
+        tracing::error!(%error, "SIGHUP cannot be listened for");
+    }
+}
+
+impl Reading {
+    fn again(&mut self) {
+        let Some(file) = self.file.clone() else {
+            return tracing::warn!("SIGHUP: there is nothing to read again, as no file was named by --config");
+        };
+        let read = Sources::gather(Some(file.clone()), self.flags.clone())
+            .and_then(|sources| Config::load(&sources).map(|config| (sources, config)));
+        let file = file.display();
+        let (sources, config) = match read {
+            Ok(read) => read,
+            Err(problem) => return tracing::error!(problem, "SIGHUP: the configuration is refused, nothing changed"),
+        };
+        let level = config.log.level.clone();
+        if level == self.config.log.level {
+            let set_by = sources.origin("log.level").to_string();
+            tracing::info!(%file, level, set_by, "SIGHUP: the configuration was read, the log level is as it was");
+        } else if let Err(problem) = self.switch(level) {
+            return tracing::error!(problem, "SIGHUP: the log level cannot be switched, nothing changed");
+        }
+        let waiting = self.config.differing(&config).join(", ");
+        if !waiting.is_empty() {
+            tracing::warn!(%file, keys = waiting, "SIGHUP: these keys were changed, and count from the next start on");
+        }
+    }
+
+    /// Said where it is seen: before, by the old level, or else after, by the new one.
+    fn switch(&mut self, to: String) -> Result<(), String> {
+        let from = std::mem::replace(&mut self.config.log.level, to.clone());
+        let say = || tracing::info!(from, to, "SIGHUP: the log level is switched");
+        let said = tracing::enabled!(tracing::Level::INFO);
+        if said {
+            say();
+        }
+        if let Err(problem) = telemetry::switch(&to) {
+            self.config.log.level = from;
+            return Err(problem);
+        }
+        if !said {
+            say();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,117 @@
+//! The configuration read again by a server that runs: SIGHUP, and `allod reload`.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::server::{Server, Starting, allod};
+
+/// Longest wait for a line of the log.
+const LOG_WAIT_MAX: Duration = Duration::from_secs(60);
+
+fn starting(data: &Path, config: &Path) -> Server {
+    let (data_text, config) = (data.display().to_string(), config.display().to_string());
+    Starting::with_arguments(data, &["serve", "--data", &data_text, "--config", &config]).ready()
+}
+
+fn hang_up(server: &Server) {
+    assert!(Command::new("kill").args(["-HUP", &server.pid().to_string()]).status().unwrap().success());
+}
+
+/// Waits until the log has this so often.
+#[track_caller]
+fn logged(server: &Server, text: &str, times: usize) {
+    let begun = Instant::now();
+    while server.log_text().matches(text).count() < times {
+        assert!(begun.elapsed() < LOG_WAIT_MAX, "no {times} × {text:?} in {}", server.log_text());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_hangup_switches_the_log_level_and_names_what_waits_for_a_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let (data, config) = (directory.path().join("data"), directory.path().join("server.toml"));
+    std::fs::write(&config, "[log]\nlevel = \"warn\"\n").unwrap();
+    let server = starting(&data, &config);
+    assert_eq!(server.log_text(), "", "nothing to warn of");
+
+    std::fs::write(&config, "[log]\nlevel = \"debug\"\nformat = \"json\"\n[server]\nmax_connections = 7\n").unwrap();
+    hang_up(&server);
+    logged(&server, "these keys were changed", 1);
+    let log = server.log_text();
+    assert!(log.contains("the log level is switched from=\"warn\" to=\"debug\""), "{log}");
+    assert!(
+        log.contains("keys=\"log.format, server.max_connections\"")
+            || log.contains("keys=\"server.max_connections, log.format\""),
+        "{log}"
+    );
+
+    // Less again: said while it still may be.
+    std::fs::write(&config, "[log]\nlevel = \"error\"\n").unwrap();
+    hang_up(&server);
+    logged(&server, "the log level is switched from=\"debug\" to=\"error\"", 1);
+    server.allod_ok(&["server", "ping"]);
+    server.stop();
+    let log = std::fs::read_to_string(data.with_extension("log")).unwrap();
+    assert!(!log.contains("stopped"), "level `error` is in force: {log}");
+}
+
+#[test]
+fn a_file_that_is_wrong_or_gone_changes_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let (data, config) = (directory.path().join("data"), directory.path().join("server.toml"));
+    std::fs::write(&config, "[log]\nlevel = \"info\"\n").unwrap();
+    let server = starting(&data, &config);
+    let wrong = ["[log]\nlevel = \"a=b=c\"\n", "[log]\nlevel = \"error\"\nlewel = 1\n", "[log\n"];
+    for (at, text) in wrong.iter().enumerate() {
+        std::fs::write(&config, text).unwrap();
+        hang_up(&server);
+        logged(&server, "ERROR", at + 1);
+    }
+    std::fs::remove_file(&config).unwrap();
+    hang_up(&server);
+    logged(&server, "ERROR", wrong.len() + 1);
+    let log = server.log_text();
+    assert_eq!(log.matches("the configuration is refused, nothing changed").count(), wrong.len() + 1, "{log}");
+    assert!(log.contains("`log.level` is \"a=b=c\"") || log.contains("`log.level` is \\\"a=b=c\\\""), "{log}");
+    assert!(log.contains("did you mean `log.level`?") && log.contains("cannot read the configuration"), "{log}");
+    server.stop();
+    let log = std::fs::read_to_string(data.with_extension("log")).unwrap();
+    assert!(log.contains("stopped"), "level `info` is in force: {log}");
+}
+
+#[test]
+fn a_hangup_ends_no_server_also_where_no_file_was_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let server = Server::start(&data);
+    hang_up(&server);
+    logged(&server, "there is nothing to read again", 1);
+    server.allod_ok(&["server", "ping"]);
+    server.stop();
+}
+
+#[test]
+fn reload_asks_a_server_and_harms_nothing_else() {
+    let directory = tempfile::tempdir().unwrap();
+    let (data, config) = (directory.path().join("data"), directory.path().join("server.toml"));
+    std::fs::write(&config, "").unwrap();
+    let server = starting(&data, &config);
+    std::fs::write(&config, "[log]\nlevel = \"debug\"\n").unwrap();
+    server.allod_ok(&["reload", &server.pid().to_string()]);
+    logged(&server, "the log level is switched from=\"info\" to=\"debug\"", 1);
+
+    let mut other = Command::new("sleep").arg("600").spawn().unwrap();
+    let refused = server.allod(&["reload", &other.id().to_string()]);
+    let still_there = other.try_wait().unwrap().is_none();
+    other.kill().unwrap();
+    other.wait().unwrap();
+    assert_eq!(refused.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("no server that listens for that"), "{said}");
+    assert!(still_there);
+    let gone = server.allod(&["reload", &other.id().to_string()]);
+    assert_eq!(gone.status.code(), Some(1));
+    server.stop();
+}
