@@ -21,7 +21,9 @@ pub fn init(log: &Log) {
     let filter = log.level.parse::<EnvFilter>().unwrap_or_else(|_| EnvFilter::new("info"));
     let (filter, handle) = reload::Layer::new(filter);
     let colours = std::io::IsTerminal::is_terminal(&std::io::stderr());
-    let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(colours);
+    // Where stderr cannot be written (the terminal is gone, a pipe has no reader) there is nobody to be told: to complain of
+    // it on stderr would be a panic in whichever thread had something to say.
+    let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(colours).log_internal_errors(false);
     let lines = match log.format {
         LogFormat::Text => lines.boxed(),
         LogFormat::Json => lines.json().flatten_event(true).boxed(),

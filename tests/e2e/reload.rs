@@ -93,6 +93,36 @@ fn a_hangup_ends_no_server_also_where_no_file_was_named() {
 }
 
 #[test]
+fn a_server_whose_log_nobody_reads_any_more_goes_on_and_stops_as_it_should() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    // As when the terminal is gone, or the other end of a pipe: stderr cannot be written any more.
+    let config = directory.path().join("server.toml");
+    std::fs::write(&config, "[log]\nlevel = \"info\"\n").unwrap();
+    let mut child = Command::new(allod())
+        .args(["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--data"])
+        .args([&data, Path::new("--config"), &config])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut line).unwrap();
+    let address = line.strip_prefix("ready tcp=").and_then(|rest| rest.split_once(" http=")).unwrap().0.to_owned();
+    drop(child.stderr.take());
+    std::fs::write(&config, "nonsense = 1\n").unwrap();
+    let pid = child.id().to_string();
+    for _ in 0..3 {
+        assert!(Command::new("kill").args(["-HUP", &pid]).status().unwrap().success());
+        let ping = Command::new(allod()).args(["server", "ping", "--server", &address]).output().unwrap();
+        assert!(ping.status.success(), "{ping:?}");
+    }
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(0), "it stops as it should");
+}
+
+#[test]
 fn reload_asks_a_server_and_harms_nothing_else() {
     let directory = tempfile::tempdir().unwrap();
     let (data, config) = (directory.path().join("data"), directory.path().join("server.toml"));
