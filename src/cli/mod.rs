@@ -40,6 +40,7 @@ pub mod serve_args;
 pub mod session;
 pub mod subnet;
 pub mod time;
+pub mod top;
 pub mod try_out;
 pub mod watch;
 pub mod who;
@@ -136,6 +137,8 @@ enum Command {
     History(history::History),
     /// Events as they happen, or a command for each of them
     Watch(watch::Watch),
+    /// Rates, errors and fill of networks, live
+    Top(top::Top),
     /// Call any method of the protocol
     Call(call::Call),
     /// Ask the server about itself
@@ -301,6 +304,7 @@ async fn dispatch(command: Command, session: &mut Session) -> Done<Exit> {
         Command::Who(args) => return who::run(session, &args).await,
         Command::History(args) => return history::run(session, &args).await,
         Command::Watch(args) => return watch::run(session, &args).await,
+        Command::Top(args) => return top::run(session, &args).await,
         Command::Call(args) => return call::run(session, &args).await,
         Command::Export(args) => return archive::export(session, &args).await,
         Command::Import(args) => return archive::import(session, &args).await,

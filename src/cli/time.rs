@@ -57,6 +57,13 @@ impl Time {
     }
 }
 
+/// So many seconds for a person: in the largest unit of which there are at least two.
+pub fn lasting(seconds: u64) -> String {
+    let units = [("d", 86_400), ("h", 3_600), ("min", 60)];
+    let unit = units.into_iter().find(|(_, length)| seconds >= 2 * length);
+    unit.map_or_else(|| format!("{seconds} s"), |(name, length)| format!("{} {name}", seconds / length))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,5 +85,11 @@ mod tests {
         {
             assert!(parse(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn what_lasts_is_told_in_the_largest_unit_of_which_there_are_two() {
+        let told = [0, 119, 120, 7_199, 7_200, 172_799, 172_800].map(lasting);
+        assert_eq!(told, ["0 s", "119 s", "2 min", "119 min", "2 h", "47 h", "2 d"]);
     }
 }

@@ -35,4 +35,5 @@ mod reload;
 mod server;
 mod story;
 mod supervised;
+mod top;
 mod watching;

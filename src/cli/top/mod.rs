@@ -1,0 +1,328 @@
+//! `allod top`: rates, errors and fill, live on a terminal, once elsewhere.
+//!
+//! ```text
+//! /metrics of each node ─▶ scrape ─▶ two looks ─▶ view ─▶ screen, or JSON
+//! scope.list, network.usage (only if asked for) ───────────▶┘
+//! ```
+//!
+//! The metrics carry what costs the server nothing to tell. What it must count first (scopes) is asked for by `--scopes` only.
+//!
+//! Review notes: is the terminal given back, whatever ends it? Does a node that is away end nothing but its own figures?
+
+mod scrape;
+mod screen;
+mod view;
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::time::{Duration, Instant, SystemTime};
+
+use clap::Args;
+use serde_json::{Map, Value, json};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+
+use super::exit::Exit;
+use super::failure::Failure;
+use super::output::{Format, number_of, print};
+use super::session::{Done, Session};
+use scrape::Scrape;
+use screen::{Beside, Screen};
+use view::{Looks, Sort, View};
+
+/// Counting scopes reads every reservation: a screen asks for it no oftener.
+const SCOPES_EVERY: Duration = Duration::from_secs(10);
+
+/// `allod top`.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Top {
+    /// Where metrics are [default: the port after that of each --server]
+    #[arg(long, value_name = "HOST:PORT,…")]
+    metrics: Option<String>,
+    /// Only this network, with its subnets and pools
+    #[arg(long, value_name = "NAME")]
+    network: Option<String>,
+    /// Scopes too; the server counts all reservations for it
+    #[arg(long)]
+    scopes: bool,
+    /// Print once and end, as where stdout is no terminal
+    #[arg(long)]
+    once: bool,
+    /// How long rates are counted
+    #[arg(long, value_name = "DURATION", value_parser = super::args::seconds, default_value = "2s")]
+    interval: u64,
+    /// By fill, rate, refused or name
+    #[arg(long, value_enum, default_value_t, hide_possible_values = true)]
+    sort: Sort,
+    /// Networks, and scopes, that are shown at most
+    #[arg(long, value_name = "COUNT", default_value_t = 20)]
+    limit: usize,
+}
+
+const AFTER_HELP: &str = "\
+On a terminal: q ends it, s sorts by something else. IPV4 and IPV6 are what is
+not free of all addresses; FULL IN is told where a network fills.
+
+Networks are told by the node that owns the register, requests by the node that
+is asked; of several nodes name all: --metrics a:7401,b:7401. `refused` are
+answers such as not_enough_capacity; `failed` are overloaded, unavailable and
+the like, which clients repeat.";
+
+/// Shows them until somebody ends it, or once.
+pub async fn run(session: &mut Session, args: &Top) -> Done<Exit> {
+    let nodes = addresses(args.metrics.as_deref(), &session.options.server)?;
+    let mut watched = Watched { nodes, timeout: session.options.timeout, looks: BTreeMap::new() };
+    if args.once || session.options.style.format != Format::Table || !Screen::is_there() {
+        return once(session, args, &mut watched).await;
+    }
+    // What goes wrong at first is said where it stays.
+    let problems = watched.look().await;
+    watched.must_answer(&problems)?;
+    live(session, args, &mut watched).await
+}
+
+async fn once(session: &mut Session, args: &Top, watched: &mut Watched) -> Done<Exit> {
+    let problems = watched.look().await;
+    watched.must_answer(&problems)?;
+    tokio::time::sleep(Duration::from_secs(args.interval)).await;
+    let problems = watched.look().await;
+    watched.must_answer(&problems)?;
+    let mut beside = Beside { problems, width: session.options.style.width, ..Beside::default() };
+    let mut view = watched.view();
+    if view.store_ready.is_none() {
+        beside.problems.push(OWNER_MISSING.to_owned());
+    }
+    if let Some(network) = &args.network {
+        let usage = session.call("network.usage", json!({"network": network})).await?;
+        beside.usage = Some(usage);
+    }
+    if args.scopes {
+        beside.scopes = Some(scopes(session, args).await?);
+    }
+    order(&mut view, args, args.sort, args.limit);
+    if session.options.style.format == Format::Table {
+        print(&screen::text(&view, &beside))?;
+        return Ok(Exit::Success);
+    }
+    let mut result = serde_json::to_value(&view).unwrap_or_default();
+    result["problems"] = json!(beside.problems);
+    for (name, of) in [("usage", beside.usage), ("scopes", beside.scopes)] {
+        if let Some(value) = of {
+            result[name] = value;
+        }
+    }
+    session.print("top", &Map::new(), &result)?;
+    Ok(Exit::Success)
+}
+
+const OWNER_MISSING: &str = "no node that was asked owns the register, so nothing is known of networks: `allod cluster nodes` names it, --metrics its HTTP port";
+
+async fn live(session: &mut Session, args: &Top, watched: &mut Watched) -> Done<Exit> {
+    let mut ends = Ends::new()?;
+    let screen = Screen::enter()?;
+    let (mut sort, mut scopes_at, mut kept) = (args.sort, None::<Instant>, Beside::default());
+    let ended = loop {
+        let mut beside = Beside { width: Some(Screen::size().0), ..Beside::default() };
+        beside.problems = watched.look().await;
+        if let Some(network) = &args.network {
+            match session.try_call("network.usage", named(network)).await {
+                Ok(usage) => beside.usage = Some(usage),
+                Err(error) => beside.problems.push(error.to_string()),
+            }
+        }
+        if args.scopes {
+            if scopes_at.is_none_or(|at| at.elapsed() >= SCOPES_EVERY) {
+                scopes_at = Some(Instant::now());
+                match scopes(session, args).await {
+                    Ok(scopes) => kept.scopes = Some(scopes),
+                    Err(_) => beside.problems.push("scopes cannot be counted now".to_owned()),
+                }
+            }
+            beside.scopes.clone_from(&kept.scopes);
+        }
+        let view = watched.view();
+        if view.store_ready.is_none() && beside.problems.is_empty() {
+            beside.problems.push(OWNER_MISSING.to_owned());
+        }
+        let tick = tokio::time::sleep(Duration::from_secs(args.interval.max(1)));
+        tokio::pin!(tick);
+        // A key draws the same looks anew.
+        let end = loop {
+            let mut shown = view.clone();
+            order(&mut shown, args, sort, args.limit);
+            Screen::show(&screen::text(&shown, &beside))?;
+            tokio::select! {
+                () = &mut tick => break false,
+                key = ends.next() => match key {
+                    Some(b's') => sort = sort.next(),
+                    Some(b'q') | None => break true,
+                    Some(_) => {}
+                },
+            }
+        };
+        if end {
+            break Ok(Exit::Success);
+        }
+    };
+    drop(screen);
+    ended
+}
+
+fn named(network: &str) -> Map<String, Value> {
+    Map::from_iter([("network".to_owned(), network.into())])
+}
+
+/// Sorts networks and keeps those that are asked for.
+fn order(view: &mut View, args: &Top, sort: Sort, limit: usize) {
+    if let Some(wanted) = &args.network {
+        view.networks.retain(|network| network.network == *wanted);
+    }
+    sort.sort(&mut view.networks);
+    view.networks_more = view.networks.len().saturating_sub(limit);
+    view.networks.truncate(limit);
+}
+
+/// Scopes with the most addresses, as the protocol tells them.
+async fn scopes(session: &mut Session, args: &Top) -> Done<Value> {
+    let asked = args.network.as_deref().map_or_else(Map::new, named);
+    let answer = session.call("scope.list", Value::Object(asked)).await?;
+    let mut scopes = answer.get("scopes").and_then(Value::as_array).cloned().unwrap_or_default();
+    scopes.sort_by_key(|scope| std::cmp::Reverse(scope.get("addresses").and_then(number_of).unwrap_or(0)));
+    scopes.truncate(args.limit);
+    Ok(Value::Array(scopes))
+}
+
+/// Where the metrics of these servers are: what was said, or the port that follows by default, 7401 behind 7400.
+fn addresses(metrics: Option<&str>, servers: &str) -> Result<Vec<String>, Failure> {
+    if let Some(metrics) = metrics {
+        // As Prometheus has it, too.
+        let plain = |url: &str| url.trim_start_matches("http://").trim_end_matches("/metrics").to_owned();
+        let nodes: Vec<String> = metrics.split(',').map(plain).collect();
+        return match nodes.iter().find(|node| super::check_server(node).is_err()) {
+            None => Ok(nodes),
+            Some(wrong) => Err(Failure::usage(
+                "read the metrics",
+                format!("`{wrong}` is no host and port"),
+                "name HTTP ports: `--metrics 127.0.0.1:7401`",
+            )),
+        };
+    }
+    let next = |server: &str| {
+        let (host, port) = server.rsplit_once(':')?;
+        Some(format!("{host}:{}", port.parse::<u16>().ok()?.checked_add(1)?))
+    };
+    servers
+        .split(',')
+        .map(|server| next(server).ok_or_else(|| no_metrics(format!("{server} has no port after it"))))
+        .collect()
+}
+
+fn no_metrics(reason: String) -> Failure {
+    Failure {
+        exit: Exit::Unreachable,
+        ..Failure::new(
+            "read the metrics",
+            reason,
+            "name the HTTP port of the server, as `ready` tells it: `--metrics HOST:PORT`",
+        )
+    }
+}
+
+/// The nodes that are asked, with their last two answers.
+struct Watched {
+    nodes: Vec<String>,
+    timeout: Duration,
+    looks: BTreeMap<String, (Option<Scrape>, Scrape)>,
+}
+
+impl Watched {
+    /// Asks all at once; what went wrong, a line each.
+    async fn look(&mut self) -> Vec<String> {
+        let asked = self.nodes.iter().map(|node| {
+            let (node, timeout) = (node.clone(), self.timeout);
+            tokio::spawn(async move { (scrape::ask(&node, timeout).await, node) })
+        });
+        let mut problems = Vec::new();
+        for answer in asked.collect::<Vec<_>>() {
+            let Ok((answer, node)) = answer.await else { continue };
+            match answer {
+                Ok(now) => {
+                    let before = self.looks.remove(&node).map(|(_, before)| before);
+                    self.looks.insert(node, (before, now));
+                }
+                Err(problem) => {
+                    self.looks.remove(&node);
+                    problems.push(format!("{node}: {problem}"));
+                }
+            }
+        }
+        problems
+    }
+
+    /// At least one of them.
+    fn must_answer(&self, problems: &[String]) -> Result<(), Failure> {
+        if self.looks.is_empty() { Err(no_metrics(problems.join("; "))) } else { Ok(()) }
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "how long a node runs, for people; a node tells only when it began")]
+    fn view(&self) -> View {
+        let looks =
+            self.looks.iter().map(|(node, (before, now))| Looks { address: node, before: before.as_ref(), now });
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        View::of(&looks.collect::<Vec<_>>(), now.as_secs_f64())
+    }
+}
+
+/// Keys, and what ends it from outside.
+struct Ends {
+    keys: mpsc::Receiver<u8>,
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
+}
+
+impl Ends {
+    fn new() -> std::io::Result<Self> {
+        let (pressed, keys) = mpsc::channel(16);
+        // It ends with the process: nothing else reads stdin.
+        std::thread::Builder::new().name("keys".to_owned()).spawn(move || {
+            let mut keys = [0; 16];
+            while let Ok(count @ 1..) = std::io::stdin().read(&mut keys) {
+                if keys[..count].iter().any(|key| pressed.blocking_send(*key).is_err()) {
+                    return;
+                }
+            }
+        })?;
+        let listen = |kind| signal(kind);
+        Ok(Self {
+            keys,
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+            hangup: listen(SignalKind::hangup())?,
+        })
+    }
+
+    /// The next key; none to end.
+    async fn next(&mut self) -> Option<u8> {
+        tokio::select! {
+            key = self.keys.recv() => key,
+            _ = self.interrupt.recv() => None,
+            _ = self.terminate.recv() => None,
+            _ = self.hangup.recv() => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_are_looked_for_behind_each_server_unless_it_is_said_where() {
+        assert_eq!(addresses(None, "127.0.0.1:7400,[::1]:7410").unwrap(), ["127.0.0.1:7401", "[::1]:7411"]);
+        assert_eq!(addresses(Some("a:1,http://b:2/metrics"), "127.0.0.1:7400").unwrap(), ["a:1", "b:2"]);
+        assert!(addresses(None, "127.0.0.1:65535").unwrap_err().hint.contains("--metrics"));
+        assert_eq!(addresses(Some("https://a:1/metrics"), "b:1").unwrap_err().exit, Exit::Usage);
+    }
+}

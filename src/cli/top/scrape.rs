@@ -1,0 +1,145 @@
+//! What a node tells at `/metrics`: asked by HTTP, and the text that it answers read.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// An answer longer than this is not one of ours: 10 000 networks take some 40 MB.
+const ANSWER_BYTES_MAX: u64 = 256 << 20;
+
+/// Labels of a sample, by name.
+pub type Labels = BTreeMap<String, String>;
+
+/// One answer, and when it came.
+#[derive(Debug, Clone)]
+pub struct Scrape {
+    /// When.
+    pub at: Instant,
+    /// By name of the metric, with labels.
+    pub samples: BTreeMap<String, Vec<(Labels, f64)>>,
+}
+
+impl Scrape {
+    /// Reads the text format of Prometheus; a line that is none of it is an error.
+    ///
+    /// # Errors
+    /// A sentence with the line.
+    pub fn read(text: &str, at: Instant) -> Result<Self, String> {
+        let mut samples: BTreeMap<String, Vec<(Labels, f64)>> = BTreeMap::new();
+        for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            let (name, labels, value) = sample(line).ok_or_else(|| format!("`{line}` is no sample of a metric"))?;
+            samples.entry(name.to_owned()).or_default().push((labels, value));
+        }
+        Ok(Self { at, samples })
+    }
+
+    /// All samples of a metric.
+    pub fn all(&self, name: &str) -> impl Iterator<Item = (&Labels, f64)> {
+        self.samples.get(name).into_iter().flatten().map(|(labels, value)| (labels, *value))
+    }
+
+    /// The value of a metric without labels.
+    pub fn one(&self, name: &str) -> Option<f64> {
+        self.all(name).next().map(|(_, value)| value)
+    }
+}
+
+/// `name{label="value",…} number`
+fn sample(line: &str) -> Option<(&str, Labels, f64)> {
+    let end = line.find(['{', ' '])?;
+    let (name, mut rest) = line.split_at(end);
+    let mut labels = Labels::new();
+    if let Some(inside) = rest.strip_prefix('{') {
+        rest = inside;
+        while !rest.starts_with('}') {
+            let (label, behind) = rest.split_once("=\"")?;
+            let (value, behind) = quoted(behind)?;
+            labels.insert(label.to_owned(), value);
+            rest = behind.strip_prefix(',').unwrap_or(behind);
+        }
+        rest = &rest[1..];
+    }
+    let value = rest.split_whitespace().next()?;
+    Some((name, labels, value.parse().ok()?))
+}
+
+/// The text up to the closing quote, and what is behind it.
+fn quoted(text: &str) -> Option<(String, &str)> {
+    let (mut value, mut escaped) = (String::new(), false);
+    for (at, c) in text.char_indices() {
+        match (escaped, c) {
+            (true, 'n') => value.push('\n'),
+            (true, other) => value.push(other),
+            (false, '\\') => {}
+            (false, '"') => return Some((value, &text[at + 1..])),
+            (false, other) => value.push(other),
+        }
+        escaped = !escaped && c == '\\';
+    }
+    None
+}
+
+/// Asks `address` (a host and a port) for its metrics.
+///
+/// # Errors
+/// A sentence: it is not reached, does not answer in time, or answers something else.
+pub async fn ask(address: &str, timeout: Duration) -> Result<Scrape, String> {
+    let asked = tokio::time::timeout(timeout, get(address));
+    let text = asked.await.map_err(|_| format!("no answer within {} s", timeout.as_secs()))?;
+    Scrape::read(&text?, Instant::now())
+}
+
+async fn get(address: &str) -> Result<String, String> {
+    let failed = |error: std::io::Error| error.to_string();
+    let mut stream = TcpStream::connect(address).await.map_err(failed)?;
+    // 1.0, so that the body is plain and ends with the connection.
+    let request = format!("GET /metrics HTTP/1.0\r\nHost: {address}\r\nAccept: text/plain\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.map_err(failed)?;
+    let mut answer = Vec::new();
+    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).await.map_err(failed)?;
+    let answer = String::from_utf8(answer).map_err(|_| "its answer is no text".to_owned())?;
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or("its answer is no HTTP")?;
+    let status = head.lines().next().unwrap_or_default();
+    match status.split(' ').nth(1) {
+        Some("200") => Ok(body.to_owned()),
+        _ => Err(format!("it answers `{status}`")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_are_read_with_labels_that_need_quotes() {
+        let text =
+            "# HELP a b\n# TYPE a counter\na{x=\"1\",y=\"a\\\"b\\\\c\\nd,e} f\"} 3\nb 1e-3\nb_bucket{le=\"+Inf\"} 7\n";
+        let scrape = Scrape::read(text, Instant::now()).unwrap();
+        let (labels, value) = scrape.all("a").next().unwrap();
+        assert_eq!((labels["x"].as_str(), labels["y"].as_str(), value), ("1", "a\"b\\c\nd,e} f", 3.0));
+        assert_eq!(scrape.one("b"), Some(0.001));
+        assert_eq!(scrape.one("b_bucket"), Some(7.0));
+        assert_eq!(scrape.one("c"), None);
+    }
+
+    #[test]
+    fn what_is_no_metric_is_refused_with_its_line() {
+        for text in ["<html>", "a{x=\"1\" 3", "a x"] {
+            assert!(Scrape::read(text, Instant::now()).unwrap_err().contains(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_our_metrics_say_is_read() {
+        let metrics = crate::metrics::Metrics::new();
+        metrics.requests.with_label_values(&["ip.allocate", "ok"]).inc_by(5);
+        metrics.request_seconds.with_label_values(&["ip.allocate"]).observe(0.002);
+        let scrape = Scrape::read(&metrics.text().unwrap(), Instant::now()).unwrap();
+        let (labels, value) = scrape.all("allod_requests_total").next().unwrap();
+        assert_eq!((labels["method"].as_str(), labels["outcome"].as_str(), value), ("ip.allocate", "ok", 5.0));
+        let buckets = scrape.all("allod_request_duration_seconds_bucket");
+        assert_eq!(buckets.filter(|(labels, _)| labels["le"] == "+Inf").map(|(_, count)| count).sum::<f64>(), 1.0);
+    }
+}

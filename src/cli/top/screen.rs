@@ -1,0 +1,341 @@
+//! A view as text, and the terminal that is taken for it and given back.
+
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal, Write};
+
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use serde_json::Value;
+
+use super::view::{Network, Quantiles, Space, View};
+use crate::cli::output::map::grouped;
+use crate::cli::output::table::{Table, columns, fields};
+use crate::cli::output::{short_range, text_of};
+use crate::cli::time::lasting;
+use crate::core::plural::counted;
+
+/// Takes the whole terminal, without a cursor; what was there comes back.
+const ENTER: &str = "\x1b[?1049h\x1b[?25l";
+const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
+
+/// The terminal, while it is taken: keys come as they are pressed. Dropping it gives it back.
+pub struct Screen {
+    before: Termios,
+}
+
+impl Screen {
+    /// Is there somebody who looks, and can press a key?
+    pub fn is_there() -> bool {
+        let able = std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+        able && io::stdout().is_terminal() && io::stdin().is_terminal()
+    }
+
+    /// Takes it.
+    ///
+    /// # Errors
+    /// Those of the terminal.
+    pub fn enter() -> io::Result<Self> {
+        let before = tcgetattr(io::stdin())?;
+        let mut keys = before.clone();
+        // Ctrl-C and the like stay signals.
+        keys.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
+        tcsetattr(io::stdin(), OptionalActions::Now, &keys)?;
+        let screen = Self { before };
+        write(ENTER)?;
+        Ok(screen)
+    }
+
+    /// Columns and rows.
+    pub fn size() -> (usize, usize) {
+        let size = tcgetwinsize(io::stdout()).ok().filter(|size| size.ws_col > 0 && size.ws_row > 0);
+        size.map_or((80, 24), |size| (size.ws_col.into(), size.ws_row.into()))
+    }
+
+    /// Shows a text from the upper left corner on.
+    ///
+    /// # Errors
+    /// Those of the terminal.
+    pub fn show(text: &str) -> io::Result<()> {
+        let (width, rows) = Self::size();
+        let mut drawn = "\x1b[H".to_owned();
+        for (at, line) in text.lines().take(rows).enumerate() {
+            let end = if at > 0 { "\r\n" } else { "" };
+            drawn.push_str(&format!("{end}{}\x1b[K", cut(line, width)));
+        }
+        write(&(drawn + "\x1b[J"))
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        // A terminal that is gone has nothing to be given back to.
+        let _ = write(LEAVE);
+        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.before);
+    }
+}
+
+fn write(text: &str) -> io::Result<()> {
+    let mut stdout = io::stdout();
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()
+}
+
+/// So many columns of a line; what styles it counts for none.
+fn cut(line: &str, width: usize) -> String {
+    let plain = anstream::adapter::strip_str(line).to_string();
+    if columns(&plain) <= width { line.to_owned() } else { plain.chars().take(width).collect() }
+}
+
+/// What is shown besides the view.
+#[derive(Debug, Default)]
+pub struct Beside {
+    /// What went wrong, a line each.
+    pub problems: Vec<String>,
+    /// Answer of `scope.list`.
+    pub scopes: Option<Value>,
+    /// Answer of `network.usage`.
+    pub usage: Option<Value>,
+    /// Columns that there are.
+    pub width: Option<usize>,
+}
+
+/// The view as a person reads it.
+pub fn text(view: &View, beside: &Beside) -> String {
+    let mut text = head(view);
+    for problem in &beside.problems {
+        text.push_str(&format!("! {problem}\n"));
+    }
+    if !view.networks.is_empty() {
+        text.push_str(&format!("\n{}", networks(&view.networks).render(beside.width)));
+    }
+    let more = view.networks_more as u64;
+    if more > 0 {
+        text.push_str(&format!("and {} more\n", counted(more, "network")));
+    }
+    if view.networks_left_out > 0 {
+        let left_out = counted(view.networks_left_out, "network");
+        text.push_str(&format!(
+            "and {left_out} with more room, of which its metrics tell nothing (metrics.networks_max)\n"
+        ));
+    }
+    if let Some(usage) = &beside.usage {
+        text.push_str(&format!("\n{}", pools(usage).render(beside.width)));
+    }
+    if let Some(scopes) = &beside.scopes {
+        text.push_str(&format!("\n{}", self::scopes(scopes).render(beside.width)));
+    }
+    text
+}
+
+fn head(view: &View) -> String {
+    let nodes = view.nodes.iter().map(|node| {
+        let owner = if node.owner { ", owner" } else { "" };
+        let uptime = node.uptime_seconds.map_or_else(String::new, |seconds| format!(", up {}", lasting(seconds)));
+        let memory = node.resident_bytes.map_or_else(String::new, |bytes| format!(", {} MB", bytes / 1_000_000));
+        let clients = counted(node.connections, "connection");
+        format!("{} allod {}{owner}{uptime}{memory}, {clients}", node.metrics, node.version)
+    });
+    let nodes: Vec<String> = nodes.collect();
+    let store = match view.store_ready {
+        Some(true) => "takes changes",
+        Some(false) => "TAKES NO CHANGES: /readyz says why",
+        None => "",
+    };
+    let conflicts = match view.conflicts {
+        0 => String::new(),
+        count => format!("{count}: `allod cluster conflicts`"),
+    };
+    let mut lines = vec![("store", store.to_owned()), ("conflicts", conflicts)];
+    if view.seconds > 0.0 {
+        let kinds = |of: &BTreeMap<String, f64>| {
+            let all: f64 = of.values().sum();
+            let each: Vec<String> = of.iter().map(|(kind, rate)| format!("{kind} {}", per_second(*rate))).collect();
+            format!("{:>10}/s  {}", per_second(all), each.join(", "))
+        };
+        let line = |rate: f64, more: String| format!("{:>10}/s  {more}", per_second(rate));
+        let waiting = format!("{} waiting for capacity, {} queued", view.waiting, view.queued);
+        lines.push(("granted", line(view.granted_per_second, took(view.grant_seconds))));
+        lines.push(("released", line(view.released_per_second, waiting)));
+        lines.push(("refused", kinds(&view.refused_per_second)));
+        lines.push(("failed", kinds(&view.failed_per_second)));
+        lines.push(("requests", line(view.requests_per_second, String::new())));
+        lines.push(("commits", line(view.commits_per_second, took(view.commit_seconds))));
+    }
+    let lines: Vec<(&str, String)> = nodes
+        .into_iter()
+        .map(|node| ("node", node))
+        .chain(lines)
+        .map(|(name, line)| (name, line.trim_end().to_owned()))
+        .collect();
+    fields(&lines)
+}
+
+fn took(quantiles: Quantiles) -> String {
+    let ms = |seconds: f64| format!("{:.2} ms", 1_000.0 * seconds);
+    match (quantiles.p50, quantiles.p99) {
+        (Some(p50), Some(p99)) => format!("p50 {}  p99 {}", ms(p50), ms(p99)),
+        _ => String::new(),
+    }
+}
+
+/// Whole where it is much, a decimal where it is little.
+fn per_second(rate: f64) -> String {
+    if rate == 0.0 {
+        "0".to_owned()
+    } else if rate < 10.0 {
+        format!("{rate:.1}")
+    } else {
+        grouped(&format!("{rate:.0}"))
+    }
+}
+
+fn percent(space: Option<&Space>) -> String {
+    // Rounded down, so that 100 % is full.
+    space.map_or_else(String::new, |space| format!("{:.0} %", (space.full * 100.0).floor()))
+}
+
+fn free(space: Option<&Space>) -> String {
+    space.map_or_else(String::new, |space| grouped(&format!("{:.0}", space.free)))
+}
+
+fn networks(networks: &[Network]) -> Table {
+    let mut table = Table::new(&[
+        "NETWORK",
+        "REALM",
+        "#IPV4",
+        "#FREE",
+        "#IPV6",
+        "#FREE6",
+        "#HELD",
+        "#GRANTED/S",
+        "#RELEASED/S",
+        "#REFUSED/S",
+        "#WAITING",
+        "#FULL IN",
+    ]);
+    for network in networks {
+        let (ipv4, ipv6) = (network.ipv4.as_ref(), network.ipv6.as_ref());
+        table.row(vec![
+            network.network.clone(),
+            network.realm.clone(),
+            percent(ipv4),
+            free(ipv4),
+            percent(ipv6),
+            free(ipv6),
+            grouped(&network.reservations.to_string()),
+            per_second(network.granted_per_second),
+            per_second(network.released_per_second),
+            per_second(network.refused()),
+            network.waiting.to_string(),
+            match network.exhausted_in_seconds {
+                None => String::new(),
+                Some(0.0) => "now".to_owned(),
+                Some(seconds) => lasting(seconds as u64),
+            },
+        ]);
+    }
+    let empty = ["IPV4", "FREE", "IPV6", "FREE6", "FULL IN"].map(|heading| (heading, ""));
+    let mut plain = vec![("REALM", "default"), ("WAITING", "0"), ("REFUSED/S", "0")];
+    plain.extend(empty);
+    table.without_plain_columns(&plain)
+}
+
+/// Subnets and their pools, of `network.usage`.
+fn pools(usage: &Value) -> Table {
+    let mut table = Table::new(&[
+        "SUBNET",
+        "POOL",
+        "NAME",
+        "KIND",
+        "#SIZE",
+        "#HELD",
+        "#RESERVED",
+        "#COOLING",
+        "#DECLINED",
+        "#FREE",
+    ]);
+    let list = |of: &Value, name: &str| of.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
+    let text = |of: &Value, name: &str| of.get(name).map(text_of).unwrap_or_default();
+    let counts =
+        |of: &Value| ["size", "held", "reserved", "cooling", "declined", "free"].map(|name| grouped(&text(of, name)));
+    for subnet in list(usage, "subnets") {
+        let cidr = text(&subnet, "cidr");
+        let names = [cidr, String::new(), text(&subnet, "name"), String::new()];
+        table.row(names.into_iter().chain(counts(&subnet)).collect());
+        for pool in list(&subnet, "pools") {
+            let names = [String::new(), short_range(&text(&pool, "range")), text(&pool, "name"), text(&pool, "kind")];
+            table.row(names.into_iter().chain(counts(&pool)).collect());
+        }
+    }
+    table.without_plain_columns(&[("NAME", ""), ("COOLING", "0"), ("DECLINED", "0")])
+}
+
+/// Of `scope.list`, those with the most addresses first; cut by who asked.
+fn scopes(result: &Value) -> Table {
+    let mut table = Table::new(&["SCOPE", "#ADDRESSES", "#RESERVATIONS", "#OBSOLETE", "#UNBOUND"]);
+    for scope in result.as_array().into_iter().flatten() {
+        let text = |name: &str| scope.get(name).map(text_of).unwrap_or_default();
+        let count = |name: &str| grouped(&text(name));
+        table.row(vec![text("scope"), count("addresses"), count("reservations"), count("obsolete"), count("unbound")]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn view() -> View {
+        let space = Space { size: 256.0, free: 1.0, full: 255.0 / 256.0, ..Space::default() };
+        let lan = Network {
+            network: "lan".into(),
+            realm: "default".into(),
+            full: space.full,
+            ipv4: Some(space),
+            reservations: 1_234,
+            granted_per_second: 2.54,
+            exhausted_in_seconds: Some(7_200.0),
+            ..Network::default()
+        };
+        View {
+            seconds: 1.0,
+            networks: vec![lan],
+            networks_more: 2,
+            store_ready: Some(false),
+            granted_per_second: 12_345.6,
+            grant_seconds: Quantiles { p50: Some(0.000_1), p99: Some(0.002_5) },
+            failed_per_second: [("overloaded".to_owned(), 3.0)].into(),
+            ..View::default()
+        }
+    }
+
+    #[test]
+    fn rates_latencies_and_fill_are_shown_and_full_is_only_what_is_full() {
+        let scopes = json!([{"scope": "shop", "addresses": "7", "reservations": 7, "obsolete": 0, "unbound": 1}]);
+        let beside = Beside { problems: vec!["b:1 is not reached".into()], scopes: Some(scopes), ..Beside::default() };
+        let text = anstream::adapter::strip_str(&text(&view(), &beside)).to_string();
+        for shown in [
+            "12 346/s",
+            "p50 0.10 ms  p99 2.50 ms",
+            "3.0/s  overloaded 3.0",
+            "TAKES NO CHANGES",
+            "! b:1 is not reached",
+            "99 %",
+            "2.5",
+            "2 h",
+            "and 2 networks more",
+            "shop",
+            "1 234",
+        ] {
+            assert!(text.contains(shown), "{shown}: {text}");
+        }
+        assert!(!text.contains("REALM") && !text.contains("IPV6"), "what is empty takes no room: {text}");
+    }
+
+    #[test]
+    fn a_line_is_cut_to_the_width_without_breaking_a_style() {
+        assert_eq!(cut("\x1b[1mabc\x1b[0m", 3), "\x1b[1mabc\x1b[0m");
+        assert_eq!(cut("\x1b[1mabcd\x1b[0m", 3), "abc");
+    }
+}

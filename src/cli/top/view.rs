@@ -1,0 +1,465 @@
+//! Two looks at the metrics of each node become rates, quantiles and fill.
+//!
+//! Requests are counted by the node that the client asked, networks by the node that owns the register; so sums over the nodes
+//! count nothing twice. A counter that is lower than before began again from zero: its node was started anew.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::scrape::{Labels, Scrape};
+use crate::wire::ErrorKind;
+
+/// Kinds of errors that are the server's own, however right the request: it failed. Any other is an answer.
+const FAILED: &[ErrorKind] = &[
+    ErrorKind::Internal,
+    ErrorKind::Unavailable,
+    ErrorKind::Overloaded,
+    ErrorKind::NotReady,
+    ErrorKind::NetworkStopped,
+    ErrorKind::RateLimited,
+];
+/// Methods that grant: what `grant_seconds` is about.
+const GRANTING: &[&str] = &["ip.allocate", "ip.acquire", "ip.claim"];
+
+/// The two looks at one node.
+#[derive(Debug)]
+pub struct Looks<'a> {
+    /// Where it was asked.
+    pub address: &'a str,
+    /// The look before, if there is one.
+    pub before: Option<&'a Scrape>,
+    /// The latest.
+    pub now: &'a Scrape,
+}
+
+/// Everything that is shown. Rates are per second.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct View {
+    /// Time between the looks; 0 with one look, whose rates are absent.
+    pub seconds: f64,
+    /// Nodes that were asked.
+    pub nodes: Vec<Node>,
+    /// Requests answered.
+    pub requests_per_second: f64,
+    /// Reservations granted.
+    pub granted_per_second: f64,
+    /// Reservations ended.
+    pub released_per_second: f64,
+    /// Requests answered by an error, by its kind; only kinds that occurred.
+    pub refused_per_second: BTreeMap<String, f64>,
+    /// The same of kinds for which the server is to blame.
+    pub failed_per_second: BTreeMap<String, f64>,
+    /// Groups made durable.
+    pub commits_per_second: f64,
+    /// How long grants took.
+    pub grant_seconds: Quantiles,
+    /// How long commits took.
+    pub commit_seconds: Quantiles,
+    /// Requests that wait for capacity.
+    pub waiting: u64,
+    /// Requests that wait to be decided.
+    pub queued: u64,
+    /// Addresses with two claims.
+    pub conflicts: u64,
+    /// The store takes changes; absent where no node that was asked owns the register.
+    pub store_ready: Option<bool>,
+    /// Networks, in the order asked for.
+    pub networks: Vec<Network>,
+    /// Networks that `--limit` leaves out.
+    pub networks_more: usize,
+    /// Networks that the server leaves out of its metrics.
+    pub networks_left_out: u64,
+}
+
+/// A node.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Node {
+    /// Where its metrics are.
+    pub metrics: String,
+    /// Version of the server.
+    pub version: String,
+    /// It owns the register.
+    pub owner: bool,
+    /// How long it runs, by the clock of this machine.
+    pub uptime_seconds: Option<u64>,
+    /// Its memory.
+    pub resident_bytes: Option<u64>,
+    /// Clients that are connected.
+    pub connections: u64,
+}
+
+/// Within bounds of buckets, as Prometheus computes it; absent where nothing happened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Quantiles {
+    /// The median.
+    pub p50: Option<f64>,
+    /// One in a hundred takes longer.
+    pub p99: Option<f64>,
+}
+
+/// A network.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Network {
+    /// Its name.
+    pub network: String,
+    /// Its realm.
+    pub realm: String,
+    /// Of the family with the least room: the share that is not free.
+    pub full: f64,
+    /// Its IPv4 addresses.
+    pub ipv4: Option<Space>,
+    /// Its IPv6 addresses.
+    pub ipv6: Option<Space>,
+    /// Reservations held.
+    pub reservations: u64,
+    /// Granted.
+    pub granted_per_second: f64,
+    /// Ended.
+    pub released_per_second: f64,
+    /// Refused, by kind.
+    pub refused_per_second: BTreeMap<String, f64>,
+    /// Requests that wait for capacity.
+    pub waiting: u64,
+    /// How long the oldest of them waits.
+    pub waiting_oldest_seconds: Option<f64>,
+    /// Requests that wait to be decided.
+    pub queued: u64,
+    /// When nothing is free any more, if it goes on so.
+    pub exhausted_in_seconds: Option<f64>,
+}
+
+/// Addresses of one family; above 2^53 they are rounded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Space {
+    /// All.
+    pub size: f64,
+    /// Held.
+    pub held: f64,
+    /// Kept from automatic grants.
+    pub reserved: f64,
+    /// Let go a short time ago.
+    pub cooling: f64,
+    /// Somebody else answers there.
+    pub declined: f64,
+    /// Free.
+    pub free: f64,
+    /// The share that is not free.
+    pub full: f64,
+}
+
+impl Network {
+    /// Requests refused, whatever the kind.
+    pub fn refused(&self) -> f64 {
+        self.refused_per_second.values().sum()
+    }
+
+    fn spaces(&self) -> impl Iterator<Item = &Space> {
+        self.ipv4.iter().chain(&self.ipv6)
+    }
+}
+
+/// In what order networks are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum Sort {
+    /// The fullest first
+    #[default]
+    Fill,
+    /// The most granted and released first
+    Rate,
+    /// The most refused first
+    Refused,
+    /// By name
+    Name,
+}
+
+impl Sort {
+    /// The next one, for who presses a key.
+    pub const fn next(self) -> Self {
+        match self {
+            Self::Fill => Self::Rate,
+            Self::Rate => Self::Refused,
+            Self::Refused => Self::Name,
+            Self::Name => Self::Fill,
+        }
+    }
+
+    /// Puts networks in order; equals by name.
+    pub fn sort(self, networks: &mut [Network]) {
+        let key = |network: &Network| match self {
+            Self::Fill => network.full,
+            Self::Rate => network.granted_per_second + network.released_per_second,
+            Self::Refused => network.refused(),
+            Self::Name => 0.0,
+        };
+        networks.sort_by(|one, other| key(other).total_cmp(&key(one)).then_with(|| one.network.cmp(&other.network)));
+    }
+}
+
+/// A metric of the looks: how much it rose in a second, sample by sample.
+fn rises<'a>(looks: &'a Looks<'a>, name: &'a str) -> impl Iterator<Item = (&'a Labels, f64)> {
+    let seconds = seconds(looks);
+    let before: BTreeMap<&Labels, f64> = looks.before.iter().flat_map(|before| before.all(name)).collect();
+    // What was not counted before began at 0, unless it was only not told: by a node that came to own the register, or that
+    // has more networks than it tells of.
+    let told =
+        |scrape: &Scrape| (scrape.one("allod_owner"), scrape.one("allod_metrics_networks_dropped").unwrap_or(0.0));
+    let from_zero = looks.before.is_some_and(|before| told(before) == (looks.now.one("allod_owner"), 0.0));
+    looks.now.all(name).filter_map(move |(labels, now)| {
+        let before = before.get(labels).copied().or(from_zero.then_some(0.0))?;
+        let rise = if now < before { now } else { now - before };
+        (seconds > 0.0).then_some((labels, rise / seconds))
+    })
+}
+
+fn seconds(looks: &Looks<'_>) -> f64 {
+    looks.before.map_or(0.0, |before| looks.now.at.duration_since(before.at).as_secs_f64())
+}
+
+fn rise(looks: &Looks<'_>, name: &str) -> f64 {
+    rises(looks, name).map(|(_, rise)| rise).sum()
+}
+
+/// Counts by upper bound, as they rose.
+#[derive(Default)]
+struct Buckets(BTreeMap<u64, f64>);
+
+impl Buckets {
+    fn add(&mut self, looks: &Looks<'_>, name: &str, counts: impl Fn(&Labels) -> bool) {
+        for (labels, rise) in rises(looks, name).filter(|(labels, _)| counts(labels)) {
+            let bound: f64 = labels.get("le").and_then(|le| le.parse().ok()).unwrap_or(f64::INFINITY);
+            // Bounds are positive, so their bits are in their order.
+            *self.0.entry(bound.to_bits()).or_default() += rise;
+        }
+    }
+
+    fn quantiles(&self) -> Quantiles {
+        Quantiles { p50: self.quantile(0.5), p99: self.quantile(0.99) }
+    }
+
+    /// Linear between the bounds of the bucket; in the last one, which has no upper bound, its lower one.
+    fn quantile(&self, share: f64) -> Option<f64> {
+        let all = *self.0.values().last()?;
+        let (wanted, mut lower, mut below) = (all * share, 0.0, 0.0);
+        for (bound, &count) in self.0.iter().map(|(bits, count)| (f64::from_bits(*bits), count)) {
+            if all > 0.0 && count >= wanted {
+                let part = if count > below { (wanted - below) / (count - below) } else { 1.0 };
+                return Some(if bound.is_finite() { lower + (bound - lower) * part } else { lower });
+            }
+            (lower, below) = (bound, count);
+        }
+        None
+    }
+}
+
+impl View {
+    /// Of these looks; `now_unix_seconds` is the time of this machine. All networks, in no order.
+    pub fn of(nodes: &[Looks<'_>], now_unix_seconds: f64) -> Self {
+        let mut view = Self::default();
+        let (mut grants, mut commits) = (Buckets::default(), Buckets::default());
+        for looks in nodes {
+            view.seconds = view.seconds.max(seconds(looks));
+            view.nodes.push(node(looks, now_unix_seconds));
+            view.count_requests(looks);
+            view.commits_per_second += rise(looks, "allod_commits_total");
+            grants.add(looks, "allod_request_duration_seconds_bucket", |labels| {
+                labels.get("method").is_some_and(|method| GRANTING.contains(&method.as_str()))
+            });
+            commits.add(looks, "allod_commit_duration_seconds_bucket", |_| true);
+            if looks.now.one("allod_owner") == Some(1.0) {
+                view.store_ready = looks.now.one("allod_store_ready").map(|ready| ready > 0.0);
+                view.networks_left_out = looks.now.one("allod_metrics_networks_dropped").unwrap_or(0.0) as u64;
+                view.networks = networks(looks);
+            }
+        }
+        view.grant_seconds = grants.quantiles();
+        view.commit_seconds = commits.quantiles();
+        view.granted_per_second = view.networks.iter().map(|network| network.granted_per_second).sum();
+        view.released_per_second = view.networks.iter().map(|network| network.released_per_second).sum();
+        view.waiting = view.networks.iter().map(|network| network.waiting).sum();
+        view.queued = view.networks.iter().map(|network| network.queued).sum();
+        view
+    }
+
+    fn count_requests(&mut self, looks: &Looks<'_>) {
+        self.conflicts += looks.now.all("allod_network_conflicts").map(|(_, count)| count as u64).sum::<u64>();
+        for (labels, rate) in rises(looks, "allod_requests_total") {
+            self.requests_per_second += rate;
+            let outcome = labels.get("outcome").map_or("", String::as_str);
+            if outcome == "ok" || rate == 0.0 {
+                continue;
+            }
+            let failed = FAILED.iter().any(|kind| kind.as_str() == outcome);
+            let kinds = if failed { &mut self.failed_per_second } else { &mut self.refused_per_second };
+            *kinds.entry(outcome.to_owned()).or_default() += rate;
+        }
+    }
+}
+
+fn node(looks: &Looks<'_>, now_unix_seconds: f64) -> Node {
+    let version = looks.now.all("allod_build_info").find_map(|(labels, _)| labels.get("version").cloned());
+    let started = looks.now.one("process_start_time_seconds");
+    Node {
+        metrics: looks.address.to_owned(),
+        version: version.unwrap_or_default(),
+        owner: looks.now.one("allod_owner") == Some(1.0),
+        uptime_seconds: started.map(|started| (now_unix_seconds - started).max(0.0) as u64),
+        resident_bytes: looks.now.one("process_resident_memory_bytes").map(|bytes| bytes as u64),
+        connections: looks.now.one("allod_connections").unwrap_or(0.0) as u64,
+    }
+}
+
+/// Every network that has rows of its own.
+fn networks(looks: &Looks<'_>) -> Vec<Network> {
+    let mut networks: BTreeMap<String, Network> = BTreeMap::new();
+    let mut each = |labels: &Labels, note: &mut dyn FnMut(&mut Network)| {
+        let Some(name) = labels.get("network") else { return };
+        let network = networks.entry(name.clone()).or_insert_with(|| Network {
+            network: name.clone(),
+            realm: labels.get("realm").cloned().unwrap_or_default(),
+            ..Network::default()
+        });
+        note(network);
+    };
+    for part in ["size", "held", "reserved", "cooling", "declined", "free"] {
+        for (labels, value) in looks.now.all(&format!("allod_network_addresses_{part}")) {
+            each(labels, &mut |network| {
+                let four = labels.get("family").is_some_and(|family| family == "4");
+                let space = if four { &mut network.ipv4 } else { &mut network.ipv6 };
+                let space = space.get_or_insert_default();
+                match part {
+                    "size" => space.size = value,
+                    "held" => space.held = value,
+                    "reserved" => space.reserved = value,
+                    "cooling" => space.cooling = value,
+                    "declined" => space.declined = value,
+                    _ => space.free = value,
+                }
+            });
+        }
+    }
+    type Set = fn(&mut Network, f64);
+    let gauges: [(&str, Set); 5] = [
+        ("allod_network_reservations", |network, value| network.reservations = value as u64),
+        ("allod_network_waiting_requests", |network, value| network.waiting = value as u64),
+        ("allod_network_waiting_oldest_seconds", |network, value| network.waiting_oldest_seconds = Some(value)),
+        ("allod_network_queue_requests", |network, value| network.queued = value as u64),
+        ("allod_network_exhausted_in_seconds", |network, value| {
+            let sooner = network.exhausted_in_seconds.map_or(value, |other| other.min(value));
+            network.exhausted_in_seconds = Some(sooner);
+        }),
+    ];
+    for (name, set) in gauges {
+        for (labels, value) in looks.now.all(name) {
+            each(labels, &mut |network| set(network, value));
+        }
+    }
+    for (labels, rate) in rises(looks, "allod_network_grants_total") {
+        each(labels, &mut |network| network.granted_per_second += rate);
+    }
+    for (labels, rate) in rises(looks, "allod_network_releases_total") {
+        each(labels, &mut |network| network.released_per_second += rate);
+    }
+    for (labels, rate) in rises(looks, "allod_network_refusals_total").filter(|(_, rate)| *rate > 0.0) {
+        let kind = labels.get("kind").cloned().unwrap_or_default();
+        each(labels, &mut |network| *network.refused_per_second.entry(kind.clone()).or_default() += rate);
+    }
+    let full = |space: &Space| if space.size > 0.0 { 1.0 - space.free / space.size } else { 0.0 };
+    let mut networks: Vec<Network> = networks.into_values().collect();
+    for network in &mut networks {
+        for space in network.ipv4.iter_mut().chain(&mut network.ipv6) {
+            space.full = full(space);
+        }
+        network.full = network.spaces().map(|space| space.full).fold(0.0, f64::max);
+    }
+    networks
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    fn scrape(text: &str, begun: Instant, after_seconds: u64) -> Scrape {
+        Scrape::read(text, begun + Duration::from_secs(after_seconds)).unwrap()
+    }
+
+    fn network(name: &str, free: u32, grants: u32, refused: u32) -> String {
+        format!(
+            "allod_network_addresses_size{{family=\"4\",network=\"{name}\",realm=\"r\"}} 100\n\
+             allod_network_addresses_free{{family=\"4\",network=\"{name}\",realm=\"r\"}} {free}\n\
+             allod_network_addresses_size{{family=\"6\",network=\"{name}\",realm=\"r\"}} 1000\n\
+             allod_network_addresses_free{{family=\"6\",network=\"{name}\",realm=\"r\"}} 1000\n\
+             allod_network_grants_total{{network=\"{name}\",realm=\"r\"}} {grants}\n\
+             allod_network_refusals_total{{kind=\"quota_exceeded\",network=\"{name}\",realm=\"r\"}} {refused}\n\
+             allod_network_waiting_requests{{network=\"{name}\",realm=\"r\"}} 3\n"
+        )
+    }
+
+    fn requests(ok: u32, refused: u32, overloaded: u32) -> String {
+        format!(
+            "allod_requests_total{{method=\"ip.allocate\",outcome=\"ok\"}} {ok}\n\
+             allod_requests_total{{method=\"ip.allocate\",outcome=\"quota_exceeded\"}} {refused}\n\
+             allod_requests_total{{method=\"ip.allocate\",outcome=\"overloaded\"}} {overloaded}\n"
+        )
+    }
+
+    fn look<'a>(before: &'a Scrape, now: &'a Scrape) -> Looks<'a> {
+        Looks { address: "a", before: Some(before), now }
+    }
+
+    #[test]
+    fn counters_become_rates_refusals_are_told_from_failures_and_the_fullest_family_counts() {
+        let begun = Instant::now();
+        let owner = "allod_owner 1\nallod_store_ready 1\n";
+        let before = format!("{owner}{}{}{}", requests(100, 10, 0), network("a", 50, 0, 4), network("b", 60, 5, 0));
+        let now = format!("{owner}{}{}{}", requests(300, 30, 2), network("a", 10, 100, 24), network("b", 59, 505, 0));
+        let (before, now) = (scrape(&before, begun, 0), scrape(&now, begun, 10));
+        let follower = |ok, at| scrape(&format!("allod_owner 0\n{}", requests(ok, 0, 0)), begun, at);
+        let (follower_before, follower_now) = (follower(1_000, 0), follower(1_050, 10));
+        let view = View::of(&[look(&before, &now), look(&follower_before, &follower_now)], 0.0);
+        assert_eq!((view.seconds, view.requests_per_second), (10.0, (200.0 + 20.0 + 2.0 + 50.0) / 10.0));
+        assert_eq!(view.refused_per_second, [("quota_exceeded".to_owned(), 2.0)].into());
+        assert_eq!(view.failed_per_second, [("overloaded".to_owned(), 0.2)].into());
+        assert_eq!((view.granted_per_second, view.waiting, view.store_ready), (60.0, 6, Some(true)));
+        let mut networks = view.networks.clone();
+        Sort::Fill.sort(&mut networks);
+        let names = |networks: &[Network]| networks.iter().map(|n| n.network.clone()).collect::<Vec<_>>();
+        assert_eq!((names(&networks), networks[0].full), (vec!["a".to_owned(), "b".to_owned()], 0.9));
+        assert_eq!(networks[0].refused(), 2.0);
+        Sort::Rate.sort(&mut networks);
+        assert_eq!(names(&networks), ["b", "a"]);
+        Sort::Refused.sort(&mut networks);
+        assert_eq!(names(&networks), ["a", "b"]);
+    }
+
+    #[test]
+    fn a_counter_that_began_anew_counts_from_zero_and_one_of_a_new_owner_has_no_rate_yet() {
+        let begun = Instant::now();
+        let told = |owner: u32, grants: u32, at| {
+            let networks = if owner == 1 { network("a", 1, grants, 0) } else { String::new() };
+            scrape(&format!("allod_owner {owner}\n{networks}"), begun, at)
+        };
+        let rate = |before: &Scrape, now: &Scrape| View::of(&[look(before, now)], 0.0).granted_per_second;
+        assert_eq!(rate(&told(1, 1_000, 0), &told(1, 20, 2)), 10.0);
+        assert_eq!(rate(&told(0, 0, 0), &told(1, 1_000_000, 2)), 0.0);
+        let one_look = told(1, 1_000, 0);
+        let view = View::of(&[Looks { address: "a", before: None, now: &one_look }], 0.0);
+        assert_eq!((view.seconds, view.granted_per_second, view.networks.len()), (0.0, 0.0, 1));
+    }
+
+    #[test]
+    fn quantiles_lie_within_their_buckets_and_are_absent_where_nothing_happened() {
+        let begun = Instant::now();
+        let bucket = |le: &str, count: u32| {
+            format!("allod_request_duration_seconds_bucket{{le=\"{le}\",method=\"ip.claim\"}} {count}\n")
+        };
+        let before = scrape(&(bucket("0.001", 5) + &bucket("0.01", 5) + &bucket("+Inf", 5)), begun, 0);
+        let now = scrape(&(bucket("0.001", 5) + &bucket("0.01", 95) + &bucket("+Inf", 105)), begun, 1);
+        let quantiles = View::of(&[look(&before, &now)], 0.0).grant_seconds;
+        assert!((quantiles.p50.unwrap() - 0.006).abs() < 1e-9, "{quantiles:?}");
+        assert_eq!(quantiles.p99, Some(0.01), "the last bucket has no upper bound");
+        assert_eq!(View::of(&[look(&now, &now)], 0.0).grant_seconds, Quantiles::default());
+    }
+}
