@@ -5,14 +5,13 @@
 //!         ▶ tell the supervisor
 //! SIGTERM ▶ accept nothing ▶ read nothing ▶ answer what was read ▶ drain commits ▶ let the next owner begin
 //!         ▶ wait for clients that are slow to take their answers ▶ close connections ▶ close store
-//! SIGHUP ▶ read the configuration again, and take over the log level (`again`)
+//! SIGHUP ▶ read the configuration again, and take over the log level (`signals`)
 //! ```
 //!
 //! [`run`] is the process; [`start`] is a server inside another process, for tests and `allod try`: any store, any clock.
 //!
 //! Review notes: is every step of the stop bounded? Is the only line on stdout `ready`?
 
-mod again;
 mod cannot;
 mod draining;
 pub mod from_cli;
@@ -21,6 +20,7 @@ pub mod keeper;
 mod late;
 pub mod migrate;
 mod peers;
+mod signals;
 mod supervisor;
 mod warm;
 
@@ -181,7 +181,7 @@ pub fn run(args: ServeArgs) -> u8 {
     config.store.accept_new_store = args.accept_new_store;
     telemetry::init(&config.log);
     // Before anything that takes long: it is no reason to end.
-    again::on_hangup(again::Reading { file, flags, config: config.clone() });
+    signals::on_hangup(signals::Reading { file, flags, config: config.clone() });
     let started = open_store(&config).and_then(|store| {
         let mut options = Options::new(config, store);
         options.networks = args.networks;
@@ -191,7 +191,7 @@ pub fn run(args: ServeArgs) -> u8 {
         Ok(running) => running,
         Err(cannot) => return cannot.end(),
     };
-    stop_on_signals(running.stopper());
+    signals::stop_on_signals(running.stopper());
     println!("ready tcp={} http={}", running.tcp, running.http);
     let watched = supervisor::watch(&running);
     let ended = running.wait();
@@ -203,30 +203,6 @@ pub fn run(args: ServeArgs) -> u8 {
             Failure::new("go on serving", problem, hint).print();
             EXIT_STORE_FAILED
         }
-    }
-}
-
-fn stop_on_signals(stop: CancellationToken) {
-    let spawned = std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let Ok(runtime) = runtime else { return };
-        runtime.block_on(async move {
-            use tokio::signal::unix::{SignalKind, signal};
-            let (Ok(mut terminate), Ok(mut interrupt)) =
-                (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-            else {
-                return tracing::error!("signals cannot be listened for");
-            };
-            tokio::select! {
-                _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
-                _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
-                () = stop.cancelled() => {}
-            }
-            stop.cancel();
-        });
-    });
-    if let Err(error) = spawned {
-        tracing::error!(%error, "no thread for signals");
     }
 }
 
@@ -242,7 +218,7 @@ pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, CannotStart> {
             let (bytes, seconds) = (config.history.bytes_in(StoreKind::Memory), config.history.keep_seconds);
             Ok(Arc::new(MemoryStore::keeping_for(shards, bytes, seconds)))
         }
-        StoreKind::Redis => connect(config, shards),
+        StoreKind::Redis => connect(config),
         StoreKind::Embedded => {
             let directory = &config.store.directory;
             let options = embedded::Options {
@@ -267,9 +243,10 @@ pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, CannotStart> {
     }
 }
 
-fn connect(config: &Config, shards: u16) -> Result<Arc<dyn Store>, CannotStart> {
+/// The store in Redis as the configuration has it.
+fn redis_options(config: &Config) -> RedisOptions {
     let settings = &config.store;
-    let options = RedisOptions {
+    RedisOptions {
         prefix: settings.prefix.clone(),
         owner: config.node(),
         directory: Some(settings.directory.clone()),
@@ -278,8 +255,12 @@ fn connect(config: &Config, shards: u16) -> Result<Arc<dyn Store>, CannotStart> 
         history_bytes: config.history.bytes_in(StoreKind::Redis),
         heal_bytes: usize::try_from(settings.redis_heal_bytes).unwrap_or(usize::MAX),
         replicas: u32::try_from(settings.redis_replicas).unwrap_or(u32::MAX),
-        ..RedisOptions::new(settings.redis.clone(), shards)
-    };
+        ..RedisOptions::new(settings.redis.clone(), u16::try_from(settings.shards).unwrap_or(1))
+    }
+}
+
+fn connect(config: &Config) -> Result<Arc<dyn Store>, CannotStart> {
+    let options = redis_options(config);
     let store = RedisStore::open(options).map_err(|error| {
         let problem = format!("cannot open the store in Redis: {}", chain(&error));
         CannotStart::store(problem, &error, StoreKind::Redis)

@@ -109,6 +109,18 @@ fn on_sigterm_every_request_that_was_read_is_answered_and_the_process_ends_well(
     assert_eq!(child.0.wait().unwrap().code(), Some(0));
 }
 
+/// Whoever reads `ready` may ask it to stop at once.
+#[test]
+fn a_sigterm_right_behind_ready_stops_it_as_it_should() {
+    let directory = tempfile::tempdir().unwrap();
+    for turn in 0..10 {
+        let mut child = Guarded(serve(&directory.path().join("data"), &[]));
+        let _said = ready(&mut child.0);
+        signal(&child.0, "-TERM");
+        assert_eq!(child.0.wait().unwrap().code(), Some(0), "start {turn}");
+    }
+}
+
 #[test]
 fn a_second_server_on_a_data_directory_is_refused_and_the_first_goes_on() {
     let directory = tempfile::tempdir().unwrap();

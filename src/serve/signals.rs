@@ -1,4 +1,4 @@
-//! SIGHUP: the configuration is read again, and the log level taken over.
+//! SIGTERM and SIGINT: the server is asked to stop. SIGHUP: the configuration is read again, and the log level taken over.
 //!
 //! ```text
 //! SIGHUP ▶ read the file, with environment and flags of the start ▶ check all of it ▶ switch the level ▶ name what waits for a start
@@ -11,7 +11,9 @@
 
 use std::path::PathBuf;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, Sources};
 use crate::telemetry;
@@ -26,27 +28,50 @@ pub(super) struct Reading {
     pub config: Config,
 }
 
-/// From now on a SIGHUP has the configuration read again; before, it ends the process.
-pub(super) fn on_hangup(reading: Reading) {
-    let listening = || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let hangups = {
-            let _inside = runtime.enter();
-            signal(SignalKind::hangup())?
-        };
-        Ok::<_, std::io::Error>((runtime, hangups))
+/// Listens for signals, and has a thread of its own deal with them. They are listened for when this returns: what comes
+/// the moment after is not lost, and does not end the process.
+fn listen<F>(
+    name: &str,
+    kinds: &[SignalKind],
+    deal: impl FnOnce(Vec<Signal>) -> F + Send + 'static,
+) -> std::io::Result<()>
+where
+    F: Future<Output = ()>,
+{
+    let runtime: Runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let signals: Vec<Signal> = {
+        let _inside = runtime.enter();
+        kinds.iter().map(|kind| signal(*kind)).collect::<Result<_, _>>()?
     };
-    let spawned = listening().and_then(|(runtime, mut hangups)| {
-        std::thread::Builder::new().name("hangups".to_owned()).spawn(move || {
-            let mut reading = reading;
-            runtime.block_on(async move {
-                while hangups.recv().await.is_some() {
-                    reading.again();
-                }
-            });
-        })
+    let thread = std::thread::Builder::new().name(name.to_owned());
+    thread.spawn(move || runtime.block_on(deal(signals))).map(drop)
+}
+
+/// From now on these signals ask it to stop; before, they end the process as it stands.
+pub(super) fn stop_on_signals(stop: CancellationToken) {
+    let listened = listen("signals", &[SignalKind::terminate(), SignalKind::interrupt()], |mut signals| async move {
+        let (Some(mut interrupt), Some(mut terminate)) = (signals.pop(), signals.pop()) else { return };
+        tokio::select! {
+            _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
+            _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
+            () = stop.cancelled() => {}
+        }
+        stop.cancel();
     });
-    if let Err(error) = spawned {
+    if let Err(error) = listened {
+        tracing::error!(%error, "signals cannot be listened for");
+    }
+}
+
+/// From now on a SIGHUP has the configuration read again; before, it ends the process.
+pub(super) fn on_hangup(mut reading: Reading) {
+    let listened = listen("hangups", &[SignalKind::hangup()], |mut signals| async move {
+        let Some(mut hangups) = signals.pop() else { return };
+        while hangups.recv().await.is_some() {
+            reading.again();
+        }
+    });
+    if let Err(error) = listened {
         tracing::error!(%error, "SIGHUP cannot be listened for");
     }
 }
