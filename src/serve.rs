@@ -13,6 +13,7 @@
 //! Review notes: is every step of the stop bounded? Is the only line on stdout `ready`?
 
 mod cannot;
+pub mod doctor;
 mod draining;
 pub mod from_cli;
 mod handover;

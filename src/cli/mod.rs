@@ -19,6 +19,7 @@ pub mod backup;
 pub mod call;
 pub mod deployment;
 pub mod docs;
+pub mod doctor;
 pub mod document;
 pub mod exit;
 pub mod failure;
@@ -157,6 +158,8 @@ enum Command {
     Restore(backup::Restore),
     /// Move the register from files to Redis, or back
     Migrate(migrate::Migrate),
+    /// Look for what is wrong: settings, disk, clock, Redis, versions
+    Doctor(doctor::Doctor),
     /// Check a configuration file of the server
     CheckConfig(serve_args::CheckConfig),
     /// Have a server read its configuration again (log level)
@@ -195,6 +198,7 @@ where
             options(cli.global).map_err(Stop::from).and_then(|options| migrate::run(&args, options))
         }
         Command::Reload(args) => reload::run(&args),
+        Command::Doctor(args) => options(cli.global).map_err(Stop::from).and_then(|options| doctor::run(args, options)),
         Command::Completions(args) => docs::completions(&args),
         Command::Man(args) => docs::man(&args),
         command => options(cli.global).map_err(Stop::from).and_then(|options| online(command, options)),
@@ -315,6 +319,7 @@ async fn dispatch(command: Command, session: &mut Session) -> Done<Exit> {
         | Command::Restore(_)
         | Command::Migrate(_)
         | Command::CheckConfig(_)
+        | Command::Doctor(_)
         | Command::Reload(_)
         | Command::Completions(_)
         | Command::Man(_) => return Ok(Exit::Success),

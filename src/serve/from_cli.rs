@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 pub use super::Ended;
+pub use super::doctor::{Check, State, now_ms};
 use super::migrate::{self, CannotMove, Moved, Tell};
-use super::{Options, Running, ServeArgs};
+use super::{Options, Running, ServeArgs, doctor};
 use crate::actors::clock::SystemClock;
 use crate::actors::committer::chain;
 use crate::cli::failure::Failure;
@@ -97,6 +98,11 @@ pub fn check_config(file: &Path) -> Result<(), Failure> {
             "config/server.toml explains every key; then `allod check-config FILE`",
         )
     })
+}
+
+/// What a server with these arguments would find here. It blocks; nothing is changed.
+pub fn examine(args: &serve_args::ServeArgs) -> doctor::Examined {
+    doctor::examine(Sources::gather(args.config.clone(), flags(args)))
 }
 
 /// Starts a server in threads of this process on a data directory.

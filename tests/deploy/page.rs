@@ -7,13 +7,8 @@ use crate::server::allod;
 use crate::tools::{facts, here, needs, on_a_machine, read};
 
 /// In the order in which somebody does it: the package first, what is by hand after the package is gone.
-const SECTIONS: [&str; 5] = [
-    "### As a Debian package",
-    "## See more in the log, without a restart",
-    "## Back up and restore",
-    "## Upgrade, and back",
-    "### By hand",
-];
+const SECTIONS: [&str; 5] =
+    ["### As a Debian package", "## Look at it", "## Back up and restore", "## Upgrade, and back", "### By hand"];
 
 /// Commands of the page that are of another place: what cargo makes is there already, and one server hands over to nobody.
 const ELSEWHERE: [&str; 2] = ["cargo build --release", "allod cluster drain"];

@@ -18,6 +18,7 @@ mod redis;
 
 mod client;
 mod deploy;
+mod doctor;
 mod example;
 mod formats;
 mod history;

@@ -28,6 +28,7 @@ mod frame;
 mod history;
 mod meta;
 mod moving;
+pub mod nameplate;
 mod problem;
 mod reader;
 mod recovery;

@@ -246,7 +246,7 @@ fn card_text(card: &NodeCard) -> String {
     )
 }
 
-fn card_of(name: String, text: &str) -> Option<NodeCard> {
+pub(super) fn card_of(name: String, text: &str) -> Option<NodeCard> {
     let mut words = text.split(' ').map(|word| if word == "-" { "" } else { word });
     let process = u128::from_str_radix(words.next()?, 16).ok()?;
     let (version, peer_address, address) =

@@ -38,6 +38,7 @@ mod checks;
 mod cluster;
 mod commits;
 mod confirms;
+pub mod examine;
 mod following;
 mod heal;
 mod history;

@@ -25,6 +25,26 @@ pub(super) struct Server {
     facts: HashMap<String, String>,
 }
 
+/// Something that Redis is set to, or suffers from, and should not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// Nobody can keep a register so: a start is refused.
+    pub refuses: bool,
+    /// What it is and what to do, as a fragment behind "Redis".
+    pub problem: String,
+}
+
+/// Memory of Redis in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Memory {
+    /// What it has taken.
+    pub used: u64,
+    /// What it may take: `maxmemory`, or all of its machine.
+    pub limit: u64,
+    /// Is that `maxmemory`?
+    pub set: bool,
+}
+
 /// What a batch waits for at its replicas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Waiting {
@@ -43,7 +63,7 @@ impl Server {
     pub(super) async fn look(link: &mut Link, shas: &Shas, keys: &Keys, replicas: u32) -> Result<Self, StoreError> {
         let place = Arc::clone(link.name());
         let server = Self::facts(link).await;
-        if server.facts.is_empty() {
+        if !server.is_known() {
             tracing::warn!(
                 redis = %place,
                 "INFO is not permitted: whether Redis keeps what it is given, and never evicts, cannot be checked"
@@ -113,71 +133,136 @@ impl Server {
         self.fact("connected_slaves").and_then(|count| count.parse().ok())
     }
 
+    /// Refuses what cannot keep a register, and warns of the rest.
     fn check(&self, place: &Arc<str>, replicas: u32, in_cluster: bool) -> Result<(), StoreError> {
-        let major = self.fact("redis_version").and_then(|version| version.split('.').next()?.parse::<u32>().ok());
-        if let Some(major) = major.filter(|&major| major < 7) {
-            return Err(refused(place, format!("is version {major}; the store needs 7.0 or later, or Valkey")));
-        }
-        if self.fact("role") == Some("slave") {
-            return Err(refused(place, "is a replica, which takes no changes; name its primary by `--redis URL`"));
-        }
-        match self.fact("cluster_enabled") {
-            Some("1") if !in_cluster => {
-                let name =
-                    "is part of a cluster; name some of its servers by `--redis redis+cluster://HOST:PORT,HOST:PORT`";
-                return Err(refused(place, name));
+        for finding in self.findings(replicas, in_cluster) {
+            if finding.refuses {
+                return Err(refused(place, finding.problem));
             }
-            Some("0") if in_cluster => {
-                return Err(refused(place, "is no cluster; name the server by `--redis redis://HOST:PORT/0`"));
-            }
-            Some(_) | None => {}
-        }
-        if in_cluster && self.fact("cluster-require-full-coverage") == Some("yes") {
-            tracing::warn!(
-                redis = %place,
-                "the register is refused while any other slot of the cluster has no server either; set \
-                 `cluster-require-full-coverage no`"
-            );
-        }
-        if let Some(policy) = self.evicting() {
-            return Err(refused(
-                place,
-                format!(
-                    "may throw records away when its memory is full (maxmemory-policy {policy}), and an address would be \
-                     given twice; set `maxmemory-policy noeviction`"
-                ),
-            ));
-        }
-        if self.fact("aof_enabled") == Some("0") {
-            tracing::warn!(
-                redis = %place,
-                "Redis has no append-only file: a restart of Redis loses what came after its last snapshot, acknowledged or \
-                 not; set `appendonly yes`"
-            );
-        }
-        match self.connected_replicas() {
-            Some(connected) if connected > 0 && replicas == 0 => tracing::warn!(
-                redis = %place,
-                connected,
-                "Redis has replicas, and no change waits for them: a failover loses what was acknowledged last, unless the \
-                 node that owns the register lives to mend it; set `store.redis_replicas` to how many may be promoted"
-            ),
-            Some(connected) if connected < replicas => tracing::warn!(
-                redis = %place,
-                connected,
-                wanted = replicas,
-                "Redis has fewer replicas than are waited for: nothing is acknowledged until they are there"
-            ),
-            Some(connected) if connected > replicas && replicas > 0 => tracing::warn!(
-                redis = %place,
-                connected,
-                wanted = replicas,
-                "Redis has more replicas than are waited for: if one of the others is promoted, what was acknowledged last \
-                 may be lost; set `store.redis_replicas` to how many may be promoted"
-            ),
-            Some(_) | None => {}
+            tracing::warn!(redis = %place, "Redis {}", finding.problem);
         }
         Ok(())
+    }
+
+    /// Everything that Redis is set to, or suffers from, and should not; what refuses a start comes first.
+    pub(super) fn findings(&self, replicas: u32, in_cluster: bool) -> Vec<Finding> {
+        let refusals = self.refusals(in_cluster).into_iter().map(|problem| Finding { refuses: true, problem });
+        let warnings = [self.settings(in_cluster), self.troubles(), self.replication(replicas)].concat();
+        refusals.chain(warnings.into_iter().map(|problem| Finding { refuses: false, problem })).collect()
+    }
+
+    fn refusals(&self, in_cluster: bool) -> Vec<String> {
+        let mut found = Vec::new();
+        let major = self.version().and_then(|version| version.split('.').next()?.parse::<u32>().ok());
+        if let Some(major) = major.filter(|&major| major < 7) {
+            found.push(format!("is version {major}; the store needs 7.0 or later, or Valkey"));
+        }
+        if self.fact("role") == Some("slave") {
+            found.push("is a replica, which takes no changes; name its primary by `--redis URL`".to_owned());
+        }
+        match self.fact("cluster_enabled") {
+            Some("1") if !in_cluster => found.push(
+                "is part of a cluster; name some of its servers by `--redis redis+cluster://HOST:PORT,HOST:PORT`"
+                    .to_owned(),
+            ),
+            Some("0") if in_cluster => {
+                found.push("is no cluster; name the server by `--redis redis://HOST:PORT/0`".to_owned());
+            }
+            Some(_) | None => {}
+        }
+        if let Some(policy) = self.evicting() {
+            found.push(format!(
+                "may throw records away when its memory is full (maxmemory-policy {policy}), and an address would be given \
+                 twice; set `maxmemory-policy noeviction`"
+            ));
+        }
+        found
+    }
+
+    fn settings(&self, in_cluster: bool) -> Vec<String> {
+        let mut found = Vec::new();
+        if in_cluster && self.fact("cluster-require-full-coverage") == Some("yes") {
+            found.push(
+                "refuses the register while any other slot of the cluster has no server either; set \
+                 `cluster-require-full-coverage no`"
+                    .to_owned(),
+            );
+        }
+        if self.appends() == Some(false) {
+            found.push(
+                "has no append-only file: a restart of Redis loses what came after its last snapshot, acknowledged or not; \
+                 set `appendonly yes`"
+                    .to_owned(),
+            );
+        }
+        found
+    }
+
+    /// What goes wrong there now.
+    fn troubles(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        for (name, what) in [
+            ("aof_last_write_status", "could not write its append-only file"),
+            ("aof_last_bgrewrite_status", "could not rewrite its append-only file"),
+            ("rdb_last_bgsave_status", "could not write its last snapshot"),
+        ] {
+            if self.fact(name).is_some_and(|status| status != "ok") {
+                found.push(format!("{what} ({name}), and may refuse changes; its log says why, as a full disk"));
+            }
+        }
+        match self.memory() {
+            Some(Memory { used, limit, set: true }) if used > limit / 10 * 9 => found.push(format!(
+                "uses {} of the {} MB that it may (maxmemory): beyond, what takes an address is refused; raise `maxmemory`, or \
+                 lower `history.keep_bytes`",
+                used / 1_000_000,
+                limit / 1_000_000
+            )),
+            Some(Memory { used, limit, set: false }) if used > limit / 2 => found.push(format!(
+                "uses {} of the {} MB of its machine, and as much again while it rewrites a file; give it more memory",
+                used / 1_000_000,
+                limit / 1_000_000
+            )),
+            Some(_) | None => {}
+        }
+        found
+    }
+
+    fn replication(&self, replicas: u32) -> Vec<String> {
+        let Some(connected) = self.connected_replicas() else { return Vec::new() };
+        let has = if connected == 1 { "has a replica".to_owned() } else { format!("has {connected} replicas") };
+        let found = if connected > 0 && replicas == 0 {
+            format!(
+                "{has}, and no change waits for them: a failover loses what was acknowledged last, unless the node that owns \
+                 the register lives to mend it; set `store.redis_replicas` to how many may be promoted"
+            )
+        } else if connected < replicas {
+            format!("{has}, fewer than are waited for ({replicas}): nothing is acknowledged until they are there")
+        } else if connected > replicas {
+            format!(
+                "{has}, more than are waited for ({replicas}): if one of the others is promoted, what was acknowledged last \
+                 may be lost; set `store.redis_replicas` to how many may be promoted"
+            )
+        } else {
+            return Vec::new();
+        };
+        vec![found]
+    }
+
+    pub(super) fn version(&self) -> Option<&str> {
+        self.fact("valkey_version").or_else(|| self.fact("redis_version"))
+    }
+
+    /// What it uses, of what it may use.
+    pub(super) fn memory(&self) -> Option<Memory> {
+        let bytes = |name: &str| self.fact(name).and_then(|bytes| bytes.parse::<u64>().ok());
+        let (used, set) = (bytes("used_memory")?, bytes("maxmemory").filter(|&bytes| bytes > 0));
+        let limit = set.or_else(|| bytes("total_system_memory"))?;
+        Some(Memory { used, limit, set: set.is_some() })
+    }
+
+    /// Could it be asked at all?
+    pub(super) fn is_known(&self) -> bool {
+        !self.facts.is_empty()
     }
 
     /// What an acknowledged change survives.
@@ -287,6 +372,41 @@ mod tests {
         server(&[("cluster_enabled", "1")]).check(&place, 0, true).unwrap();
         // What cannot be asked does not stand in the way.
         server(&[]).check(&place, 1, false).unwrap();
+    }
+
+    #[test]
+    fn what_redis_suffers_from_is_found_with_what_to_do() {
+        let found = |facts: &[(&str, &str)], replicas: u32| -> Vec<String> {
+            let findings = server(facts).findings(replicas, false);
+            assert!(findings.iter().all(|finding| !finding.refuses));
+            findings.into_iter().map(|finding| finding.problem).collect()
+        };
+        for (facts, replicas, said) in [
+            (&[("aof_enabled", "0")][..], 0, "appendonly yes"),
+            (&[("rdb_last_bgsave_status", "err")], 0, "rdb_last_bgsave_status"),
+            (&[("aof_last_write_status", "err")], 0, "append-only file"),
+            (&[("used_memory", "95000000"), ("maxmemory", "100000000")], 0, "95 of the 100 MB"),
+            (
+                &[("used_memory", "60000000"), ("maxmemory", "0"), ("total_system_memory", "100000000")],
+                0,
+                "as much again",
+            ),
+            (&[("connected_slaves", "1")], 0, "no change waits for them"),
+            (&[("connected_slaves", "0")], 1, "fewer than are waited for (1)"),
+            (&[("connected_slaves", "2")], 1, "more than are waited for (1)"),
+        ] {
+            let found = found(facts, replicas);
+            assert!(found.len() == 1 && found[0].contains(said), "{said}: {found:?}");
+        }
+        let healthy = [
+            ("aof_enabled", "1"),
+            ("rdb_last_bgsave_status", "ok"),
+            ("connected_slaves", "1"),
+            ("used_memory", "5"),
+            ("maxmemory", "100"),
+        ];
+        assert_eq!(found(&healthy, 1), Vec::<String>::new());
+        assert_eq!(found(&[], 3), Vec::<String>::new(), "what cannot be asked is not assumed");
     }
 
     #[test]

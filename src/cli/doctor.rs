@@ -1,0 +1,221 @@
+//! `allod doctor`: what a server finds on this machine, and what the one that runs says of itself.
+//!
+//! The checks of the machine are the server's (`serve::doctor`); here the server is asked, and all of it is printed.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::{Map, Value, json};
+
+use super::exit::Exit;
+use super::output::table::wrapped;
+use super::output::{Format, print, text_of};
+use super::serve_args::{ServeArgs, StoreKind};
+use super::session::{Done, Options, Session};
+use super::time::lasting;
+use crate::core::plural::counted;
+use crate::serve::from_cli::{self, Check, State, now_ms};
+
+/// Clocks that are kept differ by less.
+const CLOCKS_DIFFER_MS_MAX: u64 = 2_000;
+/// How wide a line is where there is no terminal.
+const WIDTH: usize = 100;
+
+/// `allod doctor`.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Doctor {
+    /// Configuration of the server (TOML)
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where the files are
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Where the state is kept: embedded, redis or memory
+    #[arg(long, value_enum, hide_possible_values = true)]
+    store: Option<StoreKind>,
+    /// Where Redis is; means --store redis
+    #[arg(long, value_name = "URL")]
+    redis: Option<String>,
+}
+
+const AFTER_HELP: &str = "\
+Say it as the user of the server and with its arguments and environment:
+  runuser -u allod -- allod doctor --config /etc/allod/server.toml \\
+    --data /var/lib/allod
+
+It looks and changes nothing: the disk is timed with a file that has no name,
+Redis is asked, and a server that runs (--server) too. Ends with 0 where nothing
+is `wrong`, warnings or not, and with 1 where something is.";
+
+/// Looks, prints, and says by the exit code whether something is wrong.
+pub fn run(args: Doctor, options: Options) -> Done<Exit> {
+    let serve = ServeArgs {
+        config: args.config,
+        data: args.data,
+        store: args.store,
+        redis: args.redis,
+        ..ServeArgs::default()
+    };
+    // Blocks, and has threads of its own: before the runtime of the calls.
+    let mut examined = from_cli::examine(&serve);
+    super::check_servers(&options.server)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut session = Session::new(options);
+    examined.checks.extend(runtime.block_on(server(&mut session, examined.in_use)));
+    let worst = examined.checks.iter().map(|check| check.state).max().unwrap_or(State::Ok);
+    if session.options.style.format == Format::Table {
+        let width = session.options.style.width.unwrap_or(WIDTH);
+        print(&text(&examined.checks, width))?;
+    } else {
+        let result = json!({"worst": worst, "checks": examined.checks});
+        session.print("doctor", &Map::new(), &result)?;
+    }
+    Ok(if worst == State::Wrong { Exit::Failed } else { Exit::Success })
+}
+
+/// What a server says of itself, if one is there.
+async fn server(session: &mut Session, in_use: bool) -> Vec<Check> {
+    let at = session.options.server.clone();
+    let info = match session.try_call("server.info", Map::new()).await {
+        Ok(info) => info,
+        Err(error) if in_use => {
+            let seen = format!("the data directory is in use, and no server answers at {at}: {error}");
+            let hint = "is it another address (`--server HOST:PORT`), or does it still start? its log says";
+            return vec![Check::warning("server", seen, hint)];
+        }
+        Err(_) => return vec![Check::ok("server", format!("none answers at {at}"))],
+    };
+    let text = |name: &str| info.get(name).map(text_of).unwrap_or_default();
+    let uptime = info.get("uptime_seconds").and_then(Value::as_u64).unwrap_or(0);
+    let (node, version) = (text("node"), text("version"));
+    let seen = format!("{at}: node {node}, allod {version}, store {}, up {}", text("store"), lasting(uptime));
+    let mut checks = vec![if version == env!("CARGO_PKG_VERSION") {
+        Check::ok("server", seen)
+    } else {
+        let seen = format!("{seen}; this program is {}", env!("CARGO_PKG_VERSION"));
+        Check::warning("server", seen, "restart it to finish the upgrade: `systemctl restart allod`")
+    }];
+    checks.extend(clock(&text("time")));
+    checks.extend(nodes(session).await);
+    checks.extend(conflicts(session).await);
+    checks
+}
+
+fn clock(time: &str) -> Option<Check> {
+    let there: jiff::Timestamp = time.parse().ok()?;
+    let differ = now_ms().abs_diff(u64::try_from(there.as_millisecond()).ok()?);
+    let seen = format!("the server's clock and this machine's differ by {differ} ms");
+    Some(if differ > CLOCKS_DIFFER_MS_MAX {
+        Check::warning("clocks", seen, "let a time server keep both")
+    } else {
+        Check::ok("clocks", seen)
+    })
+}
+
+async fn nodes(session: &mut Session) -> Option<Check> {
+    let result = match session.try_call("cluster.nodes", Map::new()).await {
+        Ok(result) => result,
+        Err(error) => return Some(Check::warning("nodes", format!("they cannot be told: {error}"), "see its log")),
+    };
+    let nodes = result.get("nodes").and_then(Value::as_array)?;
+    let text = |node: &Value, name: &str| node.get(name).map(text_of).unwrap_or_default();
+    let is = |node: &Value, name: &str| node.get(name) == Some(&Value::Bool(true));
+    let shown: Vec<String> = nodes
+        .iter()
+        .map(|node| {
+            let owner = if is(node, "owner") { ", owner" } else { "" };
+            let draining = if is(node, "draining") { ", draining" } else { "" };
+            format!("{} ({}{owner}{draining})", text(node, "name"), text(node, "version"))
+        })
+        .collect();
+    let seen = shown.join(", ");
+    let version = nodes.first().map(|node| text(node, "version"));
+    if !nodes.iter().any(|node| is(node, "owner")) {
+        let hint = "is the store there? `curl http://127.0.0.1:7401/readyz` says what it waits for";
+        return Some(Check::wrong("nodes", format!("none owns the register: {seen}"), hint));
+    }
+    if nodes.iter().any(|node| Some(text(node, "version")) != version) {
+        let hint = "go on with the upgrade, one node after the other: `allod cluster drain`";
+        return Some(Check::warning("nodes", format!("of several releases: {seen}"), hint));
+    }
+    Some(Check::ok("nodes", seen))
+}
+
+async fn conflicts(session: &mut Session) -> Option<Check> {
+    let result = session.try_call("cluster.conflicts", Map::new()).await.ok()?;
+    let count = result.get("conflicts").and_then(Value::as_array)?.len() as u64;
+    Some(if count > 0 {
+        let seen =
+            format!("{} with two claims since a failover: their networks grant nothing", counted(count, "address"));
+        Check::wrong("conflicts", seen, "`allod cluster conflicts` lists them; decide each by `allod cluster accept`")
+    } else {
+        Check::ok("conflicts", "none")
+    })
+}
+
+/// A line for each check, and below it what to do.
+fn text(checks: &[Check], width: usize) -> String {
+    let column = checks.iter().map(|check| check.check.len()).max().unwrap_or(0);
+    // State, check, and two blanks behind each.
+    let indent = 7 + 2 + column + 2;
+    let body =
+        |text: &str| wrapped(text, width.saturating_sub(indent).max(40), 0).replace('\n', &format!("\n{:indent$}", ""));
+    let mut shown = String::new();
+    for check in checks {
+        let state = match check.state {
+            State::Ok => "ok",
+            State::Warning => "warning",
+            State::Wrong => "WRONG",
+        };
+        shown.push_str(&format!("{state:<7}  {:<column$}  {}\n", check.check, body(&check.seen)));
+        if !check.hint.is_empty() {
+            shown.push_str(&format!("{:indent$}-> {}\n", "", body(&check.hint)));
+        }
+    }
+    let count = |state: State| checks.iter().filter(|check| check.state == state).count() as u64;
+    let (wrong, warnings) = (count(State::Wrong), count(State::Warning));
+    shown.push_str(&format!(
+        "\n{} looked at: {wrong} wrong, {}\n",
+        counted(checks.len() as u64, "thing"),
+        counted(warnings, "warning")
+    ));
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_check_is_a_line_with_what_to_do_below_it() {
+        let checks = [
+            Check::ok("disk", "fast"),
+            Check::warning("clock", "no time server keeps it", "enable one"),
+            Check::wrong(
+                "redis",
+                "a very long sentence that goes on and on, beyond what fits into one line",
+                "mend `it now`",
+            ),
+        ];
+        let expected = "\
+ok       disk   fast
+warning  clock  no time server keeps it
+                -> enable one
+WRONG    redis  a very long sentence that goes on and
+                on, beyond what fits into one line
+                -> mend `it now`
+
+3 things looked at: 1 wrong, 1 warning
+";
+        assert_eq!(text(&checks, 56), expected);
+    }
+
+    #[test]
+    fn a_server_of_another_time_is_told() {
+        assert_eq!(clock("1999-01-01T00:00:00Z").map(|check| check.state), Some(State::Warning));
+        let now = jiff::Timestamp::from_millisecond(i64::try_from(now_ms()).unwrap()).unwrap();
+        assert_eq!(clock(&now.to_string()).map(|check| check.state), Some(State::Ok));
+        assert_eq!(clock(""), None);
+    }
+}

@@ -1,0 +1,106 @@
+//! The configuration: is it right, and what set what differs from the defaults.
+
+use super::Check;
+use crate::config::{Config, Origin, Sources, StoreKind};
+use crate::core::plural::counted;
+use crate::peer::secret::Secret;
+use crate::store::redis::without_secret;
+
+const CHECK: &str = "config";
+
+/// It is wrong, or cannot be read.
+pub(super) fn refused(problem: &str) -> Check {
+    let hint = "config/server.toml explains every key; then `allod check-config FILE`";
+    Check::wrong(CHECK, problem.replace('\n', "; "), hint)
+}
+
+/// It is right: a line of where it comes from, and one for each value that is not the default.
+pub(super) fn told(sources: &Sources, config: &Config) -> Vec<Check> {
+    let from = match &sources.file {
+        Some((path, _)) => path.display().to_string(),
+        None => "no file (--config)".to_owned(),
+    };
+    let set: Vec<(String, String, Origin)> = config
+        .values()
+        .into_iter()
+        .map(|(key, value)| {
+            let origin = sources.origin(&key);
+            let value = match value.as_str() {
+                // It may hold a password.
+                Some(url) if key == "store.redis" => format!("{:?}", without_secret(url)),
+                _ => value.to_string(),
+            };
+            (key, value, origin)
+        })
+        .filter(|(_, _, origin)| *origin != Origin::Default)
+        .collect();
+    let count = set.len();
+    let mut checks =
+        vec![Check::ok(CHECK, format!("{from}: {} set, all others as they come", counted(count as u64, "key")))];
+    checks.extend(set.into_iter().map(|(key, value, origin)| Check::ok(CHECK, format!("{key} = {value} ({origin})"))));
+    if config.store.kind == StoreKind::Redis {
+        checks.push(secret(config));
+    }
+    if config.server.insecure_listen {
+        let listen = [&config.server.listen, &config.server.http_listen, &config.cluster.listen];
+        let open = listen.into_iter().filter(|at| !at.starts_with("127.") && !at.starts_with("[::1]"));
+        let open: Vec<&str> = open.map(String::as_str).collect();
+        if !open.is_empty() {
+            checks.push(Check::warning(
+                CHECK,
+                format!("others reach {}: nobody is asked who they are, and nothing is encrypted", open.join(", ")),
+                "let only those networks in that may take and release every address (a firewall, `IPAddressAllow=`)",
+            ));
+        }
+    }
+    checks
+}
+
+/// Nodes that share a register need it.
+fn secret(config: &Config) -> Check {
+    let file = &config.cluster.secret_file;
+    if file.as_os_str().is_empty() {
+        let seen =
+            "no cluster.secret_file: this node cannot ask another one, and only stands by while that owns the register";
+        return Check::ok("secret", seen);
+    }
+    match Secret::read(file) {
+        Ok(_) => Check::ok("secret", format!("{} is there, and only its owner reads it", file.display())),
+        Err(error) => Check::wrong(
+            "secret",
+            error.to_string(),
+            "make one by `head -c 32 /dev/urandom | base64 > FILE`, the same for all nodes",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::serve::doctor::State;
+
+    #[test]
+    fn what_is_set_is_told_with_its_origin_and_without_a_password() {
+        let text = "[store]\nkind = \"redis\"\nredis = \"redis://me:secret@127.0.0.1:1/0\"\n[server]\nlisten = \"0.0.0.0:1\"\n";
+        let sources = Sources {
+            file: Some((PathBuf::from("f.toml"), text.to_owned())),
+            environment: [("ALLOD_SERVER__INSECURE_LISTEN".to_owned(), "true".to_owned())].into(),
+            flags: vec![("server.node".to_owned(), "n".to_owned())],
+        };
+        let config = Config::load(&sources).unwrap();
+        let told = told(&sources, &config);
+        let seen: Vec<&str> = told.iter().map(|check| check.seen.as_str()).collect();
+        assert_eq!(seen[0], "f.toml: 5 keys set, all others as they come");
+        for line in [
+            "store.redis = \"redis://127.0.0.1:1/0\" (file)",
+            "server.insecure_listen = true (ALLOD_SERVER__INSECURE_LISTEN)",
+            "server.node = \"n\" (flag)",
+        ] {
+            assert!(seen.contains(&line), "{line}: {seen:?}");
+        }
+        let open = told.iter().find(|check| check.state == State::Warning).unwrap();
+        assert!(open.seen.contains("0.0.0.0:1"), "{open:?}");
+    }
+}

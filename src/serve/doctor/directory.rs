@@ -1,0 +1,212 @@
+//! The data directory: is it there, whose is it, is there room, who has it open, which register does it hold.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, FsWord, access, statfs, statvfs};
+
+use super::Check;
+use crate::config::{Config, StoreKind};
+use crate::core::plural::counted;
+use crate::store::embedded::nameplate;
+
+const CHECK: &str = "directory";
+/// Less room than this is nearly none: a segment of the log, and one that is made ahead.
+const ROOM_BYTES_MIN: u64 = 256 << 20;
+/// Beside its history a register needs a snapshot, the next one, and the segments since.
+const ROOM_BYTES_BESIDE: u64 = 2 << 30;
+const MB: u64 = 1_000_000;
+
+/// The nearest directory that is there: itself, or where it would be made.
+pub(super) fn nearest(directory: &Path) -> PathBuf {
+    let mut at = directory;
+    while !at.exists() {
+        match at.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            Some(parent) => at = parent,
+            None => return PathBuf::from("."),
+        }
+    }
+    at.to_owned()
+}
+
+/// What is to be said of it, and who has it open.
+pub(super) fn checks(config: &Config) -> (Vec<Check>, Option<String>) {
+    let directory = &config.store.directory;
+    let mut checks = vec![place(directory)];
+    // Over Redis only a note is there.
+    if config.store.kind == StoreKind::Redis {
+        return (checks, None);
+    }
+    checks.push(room(config));
+    let holder = nameplate::in_use_by(directory);
+    checks.push(match &holder {
+        Some(holder) => Check::ok("lock", format!("a server has it open ({holder})")),
+        None => Check::ok("lock", "no server has it open"),
+    });
+    checks.push(register(config));
+    (checks, holder)
+}
+
+/// May the server write there, and who else may read it?
+fn place(directory: &Path) -> Check {
+    let (near, shown) = (nearest(directory), directory.display());
+    let facts = match std::fs::metadata(&near) {
+        Ok(facts) => facts,
+        Err(error) => return Check::wrong(CHECK, format!("{shown}: {error}"), "name another by `--data DIR`"),
+    };
+    if !facts.is_dir() {
+        return Check::wrong(CHECK, format!("{} is no directory", near.display()), "name another by `--data DIR`");
+    }
+    let (mode, user) = (facts.mode() & 0o7777, rustix::process::geteuid().as_raw());
+    if access(&near, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK).is_err() {
+        let seen = format!(
+            "{} (mode {mode:o}) belongs to user {}; user {user} may not write there",
+            near.display(),
+            facts.uid()
+        );
+        let hint =
+            "ask as the user of the server: `runuser -u allod -- allod doctor …`; or give it the directory by `chown`";
+        return Check::wrong(CHECK, seen, hint);
+    }
+    if near != directory {
+        return Check::ok(CHECK, format!("{shown} is not there; the first start makes it in {}", near.display()));
+    }
+    if facts.uid() != user {
+        let seen = format!("{shown} belongs to user {}, and this is user {user}", facts.uid());
+        let hint = "ask as the user of the server, `runuser -u allod -- allod doctor …`: files that another user makes there it cannot write";
+        return Check::warning(CHECK, seen, hint);
+    }
+    if mode & 0o002 != 0 {
+        return Check::wrong(
+            CHECK,
+            format!("anybody may write to {shown} (mode {mode:o})"),
+            format!("chmod 750 {shown}"),
+        );
+    }
+    Check::ok(CHECK, format!("{shown}, mode {mode:o}, of user {user}"))
+}
+
+/// What a file system is called, and why a register should not lie there.
+fn file_system(kind: FsWord) -> (String, Option<&'static str>) {
+    let network =
+        "whether a flush there reaches a disk is the server's affair; a disk of this machine is sure, and faster";
+    let (name, why) = match kind {
+        0xef53 => ("ext4", None),
+        0x5846_5342 => ("xfs", None),
+        0x9123_683e => ("btrfs", None),
+        0x2fc1_2fc1 => ("zfs", None),
+        0xf2f5_2010 => ("f2fs", None),
+        0x0102_1994 | 0x8584_58f6 => {
+            ("memory (tmpfs)", Some("it is gone when the machine restarts; name a directory on a disk"))
+        }
+        0x794c_7630 => {
+            ("overlay", Some("it is gone with its container, unless the layer is kept; mount a volume there"))
+        }
+        0x6969 => ("nfs", Some(network)),
+        0xff53_4d42 | 0xfe53_4d42 => ("smb", Some(network)),
+        0x0102_1997 => ("9p", Some(network)),
+        0x6573_5546 => ("fuse", Some(network)),
+        other => return (format!("a file system of type {other:x}"), None),
+    };
+    (name.to_owned(), why)
+}
+
+/// Room for what the settings let it keep.
+fn room(config: &Config) -> Check {
+    let near = nearest(&config.store.directory);
+    let (Ok(system), Ok(space)) = (statfs(&near), statvfs(&near)) else {
+        let seen = format!("the room of {} cannot be asked", near.display());
+        return Check::warning("room", seen, "see `df` for that directory");
+    };
+    let (name, why) = file_system(system.f_type);
+    let (free, all) = (space.f_bavail.saturating_mul(space.f_frsize), space.f_blocks.saturating_mul(space.f_frsize));
+    let seen = format!("{name}, {} of {} MB free", free / MB, all / MB);
+    if free < ROOM_BYTES_MIN {
+        return Check::wrong("room", seen, "make room: when the disk is full, nothing is granted any more");
+    }
+    if let Some(why) = why {
+        return Check::warning("room", seen, why);
+    }
+    let (taken, wanted) =
+        (taken(&config.store.directory), config.history.bytes_in(StoreKind::Embedded) + ROOM_BYTES_BESIDE);
+    if free + taken < wanted {
+        let seen = format!("{seen}; history may come to {} MB", config.history.bytes_in(StoreKind::Embedded) / MB);
+        return Check::warning(
+            "room",
+            seen,
+            "make room, or set `history.keep_bytes` to what is there; a full disk grants nothing",
+        );
+    }
+    Check::ok("room", format!("{seen}, {} MB taken", taken / MB))
+}
+
+/// Bytes of its files.
+fn taken(directory: &Path) -> u64 {
+    let folders = [directory.to_owned(), directory.join("log"), directory.join("snap")];
+    let entries = folders.iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
+    entries.filter_map(|entry| entry.metadata().ok()).filter(|facts| facts.is_file()).map(|facts| facts.len()).sum()
+}
+
+/// Which register it is, as far as it tells without being opened.
+fn register(config: &Config) -> Check {
+    let directory = &config.store.directory;
+    let plate = match nameplate::read(directory) {
+        Err(error) => {
+            return Check::wrong(
+                "register",
+                error.to_string(),
+                "name another directory by `--data DIR` (`store.directory`)",
+            );
+        }
+        Ok(None) => return Check::ok("register", "none yet; the first start makes one"),
+        Ok(Some(plate)) => plate,
+    };
+    let seen = format!("{:032x}, {}", plate.register, counted(u64::from(plate.shards), "shard"));
+    if let Some(moved) = plate.moved {
+        return Check::wrong("register", format!("{} {moved}", directory.display()), "start the server where it went");
+    }
+    if u64::from(plate.shards) != config.store.shards {
+        let hint = format!("set `store.shards` to {}: it is fixed at the first start", plate.shards);
+        return Check::wrong("register", format!("{seen}; the configuration says {}", config.store.shards), hint);
+    }
+    if plate.restored {
+        let hint = "claim what is in use (`allod ip claim`), then start it once with `--accept-restored`";
+        return Check::warning("register", format!("{seen}; restored from a copy, so it chooses no addresses"), hint);
+    }
+    Check::ok("register", seen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::serve::doctor::State;
+
+    #[test]
+    fn a_directory_that_is_not_there_is_looked_for_where_it_would_be_made() {
+        let directory = tempfile::tempdir().unwrap();
+        assert_eq!(nearest(&directory.path().join("a/b")), directory.path());
+        assert_eq!(nearest(Path::new("no-such-directory")), Path::new("."));
+        let check = place(&directory.path().join("a"));
+        assert!(check.state == State::Ok && check.seen.contains("the first start makes it"), "{check:?}");
+        assert!(!directory.path().join("a").exists());
+    }
+
+    #[test]
+    fn a_register_of_other_shards_is_wrong_before_a_server_says_so() {
+        use crate::store::embedded::{EmbeddedStore, Options};
+        let directory = tempfile::tempdir().unwrap();
+        let mut config = Config::default();
+        config.store.directory = directory.path().join("data");
+        drop(EmbeddedStore::open(&config.store.directory, 4, Options::default()).unwrap());
+        let check = register(&config);
+        assert!(check.state == State::Wrong && check.hint.contains("`store.shards` to 4"), "{check:?}");
+        config.store.shards = 4;
+        assert_eq!(register(&config).state, State::Ok);
+    }
+
+    #[test]
+    fn memory_and_networks_are_no_place_for_a_register() {
+        assert_eq!(file_system(0xef53), ("ext4".to_owned(), None));
+        assert!(file_system(0x0102_1994).1.is_some() && file_system(0x6969).1.is_some());
+    }
+}

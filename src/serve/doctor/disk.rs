@@ -1,0 +1,116 @@
+//! How fast the disk flushes: small writes, each made durable, as the log makes them.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, fdatasync, open};
+
+use super::Check;
+use super::directory::nearest;
+
+/// A group of one allocation.
+const WRITE_BYTES: usize = 512;
+const WRITES_MAX: usize = 200;
+/// A slow disk is known by then.
+const MEASURED_FOR: Duration = Duration::from_secs(2);
+/// Slower than this is a disk that turns, or one that is busy.
+const SLOW: Duration = Duration::from_millis(10);
+/// Faster than this nothing that is kept without power is written.
+const IMPLAUSIBLE: Duration = Duration::from_micros(15);
+
+/// Times of writes, the shortest first.
+pub(super) fn measure(directory: &Path) -> io::Result<Vec<Duration>> {
+    // Without a name: a doctor that is killed leaves nothing.
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let file = File::from(open(directory, flags, Mode::RUSR | Mode::WUSR)?);
+    let length = (WRITES_MAX * WRITE_BYTES) as u64;
+    // As a segment: zeroed and durable before, so that a flush writes data alone.
+    let _ = fallocate(&file, FallocateFlags::empty(), 0, length);
+    file.write_all_at(&vec![0; length as usize], 0)?;
+    file.sync_all()?;
+    let (mut times, begun) = (Vec::with_capacity(WRITES_MAX), Instant::now());
+    for at in 0..WRITES_MAX {
+        let one = Instant::now();
+        file.write_all_at(&[1; WRITE_BYTES], (at * WRITE_BYTES) as u64)?;
+        fdatasync(&file)?;
+        times.push(one.elapsed());
+        if begun.elapsed() > MEASURED_FOR {
+            break;
+        }
+    }
+    times.sort();
+    Ok(times)
+}
+
+/// Of times in order.
+pub(super) fn quantile(times: &[Duration], share: f64) -> Duration {
+    let at = (times.len() as f64 * share) as usize;
+    times.get(at.min(times.len().saturating_sub(1))).copied().unwrap_or_default()
+}
+
+/// As people read it.
+pub(super) fn ms(time: Duration) -> String {
+    format!("{:.2} ms", 1_000.0 * time.as_secs_f64())
+}
+
+pub(super) fn check(directory: &Path) -> Check {
+    match measure(&nearest(directory)) {
+        Ok(times) => judged(&times),
+        // Some file systems have no files without a name; then nothing is measured rather than something left.
+        Err(error) => Check::ok("disk", format!("its speed cannot be measured without leaving a file: {error}")),
+    }
+}
+
+fn judged(times: &[Duration]) -> Check {
+    let (median, p99) = (quantile(times, 0.5), quantile(times, 0.99));
+    let alone = 1.0 / median.as_secs_f64().max(1e-9);
+    let seen = format!(
+        "a write is durable after {} (median), {} (p99) of {}: one caller that waits for each answer gets {alone:.0} \
+         allocations a second at most; callers together share a flush",
+        ms(median),
+        ms(p99),
+        times.len(),
+    );
+    if median > SLOW {
+        let hint = "every answer waits so long: another disk (an SSD that keeps what it was given without power), or less else on this one";
+        return Check::warning("disk", seen, hint);
+    }
+    if median < IMPLAUSIBLE {
+        let hint = "no disk is so fast: is it memory, or a cache that forgets when the power fails?";
+        return Check::warning("disk", seen, hint);
+    }
+    Check::ok("disk", seen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::serve::doctor::State;
+
+    #[test]
+    fn a_slow_disk_and_one_that_is_none_are_told() {
+        let check = |micros: u64| judged(&vec![Duration::from_micros(micros); 100]);
+        assert_eq!(
+            [check(25_000).state, check(400).state, check(2).state],
+            [State::Warning, State::Ok, State::Warning]
+        );
+        assert!(check(400).seen.contains("2500 allocations a second"), "{:?}", check(400));
+        let spread: Vec<Duration> = (1..=100).map(Duration::from_millis).collect();
+        assert_eq!(
+            (quantile(&spread, 0.5), quantile(&spread, 0.99)),
+            (Duration::from_millis(51), Duration::from_millis(100))
+        );
+    }
+
+    #[test]
+    fn to_measure_a_disk_leaves_nothing_there() {
+        let directory = tempfile::tempdir().unwrap();
+        if let Ok(times) = measure(directory.path()) {
+            assert!(!times.is_empty() && times.is_sorted());
+        }
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,138 @@
+//! Redis: is it one that can keep a register, does it hold ours, what does an answer cost.
+
+use super::disk::{ms, quantile};
+use super::{Check, now_ms};
+use crate::config::Config;
+use crate::core::plural::counted;
+use crate::store::redis::examine::{Examined, KNOWN_FORMAT, Memory, examine};
+use crate::store::redis::{Options, without_secret};
+
+const CHECK: &str = "redis";
+/// Two clocks that are kept differ by less.
+const CLOCKS_DIFFER_MS_MAX: u64 = 2_000;
+/// A call over a network of this machine's own takes less.
+const SLOW_MS: u128 = 5;
+const MB: u64 = 1_000_000;
+
+pub(super) fn checks(config: &Config, options: &Options) -> Vec<Check> {
+    let examined = match examine(options) {
+        Ok(examined) => examined,
+        Err(error) => {
+            let seen = format!("{}: {error}", without_secret(&options.url));
+            return vec![Check::wrong(CHECK, seen, "start it, or name the right one by `--redis URL` (`store.redis`)")];
+        }
+    };
+    let mut checks = vec![reached(&examined)];
+    if !examined.is_known {
+        checks.push(Check::warning(
+            CHECK,
+            "INFO is not permitted: whether it keeps what it is given, and never evicts, cannot be checked",
+            "let its user ask: `ACL SETUSER … +info +config +role` (see deploy/README.md)",
+        ));
+    }
+    for finding in &examined.findings {
+        // What it is, and behind the semicolon what to do.
+        let (seen, hint) = finding.problem.rsplit_once("; ").unwrap_or((&finding.problem, ""));
+        checks.push(if finding.refuses { Check::wrong(CHECK, seen, hint) } else { Check::warning(CHECK, seen, hint) });
+    }
+    checks.push(Check::ok("durability", format!("an acknowledged change survives {}", examined.durability)));
+    if let Some(Memory { used, limit, set }) = examined.memory {
+        let whose = if set { "maxmemory" } else { "all of its machine" };
+        checks.push(Check::ok("memory", format!("Redis uses {} of {} MB ({whose})", used / MB, limit / MB)));
+    }
+    checks.push(register(config, &examined));
+    checks.push(clocks(now_ms(), examined.time_ms));
+    checks.extend(nodes(&examined));
+    checks
+}
+
+fn reached(examined: &Examined) -> Check {
+    let (median, p99) = (quantile(&examined.round_trips, 0.5), quantile(&examined.round_trips, 0.99));
+    let version = examined.version.as_deref().unwrap_or("of unknown version");
+    let seen = format!("{} at {}, a call takes {} (median), {} (p99)", version, examined.place, ms(median), ms(p99));
+    if median.as_millis() >= SLOW_MS {
+        return Check::warning(CHECK, seen, "every answer waits for one call at least: keep Redis near, and not busy");
+    }
+    Check::ok(CHECK, seen)
+}
+
+fn register(config: &Config, examined: &Examined) -> Check {
+    let prefix = &config.store.prefix;
+    let Some(held) = &examined.held else {
+        return match &examined.known {
+            None => Check::ok("register", format!("none under `{prefix}` yet; the first start makes one")),
+            Some(known) => Check::wrong(
+                "register",
+                format!(
+                    "none under `{prefix}`, and this server kept {known} there: Redis was emptied, or is another one"
+                ),
+                "bring its data back, or name the right one by `--redis URL`; `--accept-new-store` begins an empty register",
+            ),
+        };
+    };
+    let seen = format!("{} under `{prefix}`, {}", held.register, counted(held.shards, "shard"));
+    if held.format != KNOWN_FORMAT {
+        return Check::wrong("register", format!("{seen}, of format {}", held.format), "start a newer allod");
+    }
+    if held.moves {
+        return Check::wrong(
+            "register",
+            format!("{seen}; it was moved, or is being moved"),
+            "start the server where it went",
+        );
+    }
+    if held.shards != config.store.shards {
+        let hint = format!("set `store.shards` to {}: it is fixed at the first start", held.shards);
+        return Check::wrong("register", format!("{seen}; the configuration says {}", config.store.shards), hint);
+    }
+    match &examined.known {
+        Some(known) if *known != held.register => Check::wrong(
+            "register",
+            format!("{seen}; this server kept another one there, {known}"),
+            "name the right one by `--redis URL`; `--accept-new-store` takes this one",
+        ),
+        Some(_) | None => Check::ok("register", seen),
+    }
+}
+
+fn clocks(here_ms: u64, there_ms: u64) -> Check {
+    let differ = here_ms.abs_diff(there_ms);
+    let seen = format!("Redis' clock and this machine's differ by {differ} ms");
+    if differ > CLOCKS_DIFFER_MS_MAX {
+        return Check::warning(
+            "clocks",
+            seen,
+            "let a time server keep both; leases of nodes run by the clock of Redis alone",
+        );
+    }
+    Check::ok("clocks", seen)
+}
+
+/// Which nodes were seen lately, and whether they are of one release.
+fn nodes(examined: &Examined) -> Option<Check> {
+    if examined.nodes.is_empty() {
+        return None;
+    }
+    let name = |(card, _): &(crate::store::NodeCard, u64)| format!("{} ({})", card.name, card.version);
+    let all: Vec<String> = examined.nodes.iter().map(name).collect();
+    let first = &examined.nodes[0].0.version;
+    let seen = format!("seen lately: {}", all.join(", "));
+    Some(if examined.nodes.iter().any(|(card, _)| card.version != *first) {
+        Check::warning("nodes", seen, "go on with the upgrade, one node after the other: `allod cluster drain`")
+    } else {
+        Check::ok("nodes", seen)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::serve::doctor::State;
+
+    #[test]
+    fn clocks_that_differ_are_told() {
+        assert_eq!(clocks(10_000, 10_900).state, State::Ok);
+        let check = clocks(10_000, 13_000);
+        assert!(check.state == State::Warning && check.seen.contains("3000 ms"), "{check:?}");
+    }
+}

@@ -1,0 +1,107 @@
+//! What a server would find on this machine, told without starting one: for `allod doctor`.
+//!
+//! Each check looks and changes nothing: what it writes to time the disk has no name and is gone when it is closed. What a
+//! start refuses is asked of the same code that refuses it (`config`, `store::embedded::nameplate`, `store::redis::examine`).
+//!
+//! Review notes: does each warning say what to do? Is a check that cannot be made said to be none?
+
+mod configuration;
+mod directory;
+mod disk;
+mod in_redis;
+mod machine;
+
+use serde::Serialize;
+
+use crate::actors::clock::{Clock, SystemClock};
+use crate::config::{Config, Sources, StoreKind};
+
+/// How a check ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// As it should be.
+    Ok,
+    /// It works, and somebody should look.
+    Warning,
+    /// A server does not start, or does not keep what it promises.
+    Wrong,
+}
+
+/// One thing that was looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// What.
+    pub check: &'static str,
+    /// How it is.
+    pub state: State,
+    /// What was seen.
+    pub seen: String,
+    /// What to do; empty where nothing is to be done.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub hint: String,
+}
+
+impl Check {
+    /// All is well.
+    pub fn ok(check: &'static str, seen: impl Into<String>) -> Self {
+        Self { check, state: State::Ok, seen: seen.into(), hint: String::new() }
+    }
+
+    /// Somebody should look.
+    pub fn warning(check: &'static str, seen: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { check, state: State::Warning, seen: seen.into(), hint: hint.into() }
+    }
+
+    /// It cannot be left so.
+    pub fn wrong(check: &'static str, seen: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { check, state: State::Wrong, seen: seen.into(), hint: hint.into() }
+    }
+}
+
+/// What was found without asking a server.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Examined {
+    /// In the order in which they are told.
+    pub checks: Vec<Check>,
+    /// A server has the data directory open.
+    pub in_use: bool,
+}
+
+/// Looks at everything that a server with these sources would need.
+pub fn examine(sources: Result<Sources, String>) -> Examined {
+    let loaded = sources.and_then(|sources| Config::load(&sources).map(|config| (sources, config)));
+    let mut checks = vec![machine::versions()];
+    let Ok((sources, config)) = loaded.inspect_err(|problem| checks.push(configuration::refused(problem))) else {
+        // Which directory, which store: nobody knows. What is left needs no settings.
+        checks.push(machine::clock());
+        return Examined { checks, in_use: false };
+    };
+    checks.extend(configuration::told(&sources, &config));
+    let holder = match config.store.kind {
+        StoreKind::Memory => {
+            let hint = "set `store.kind` to \"embedded\", unless nothing is to be kept";
+            checks.push(Check::warning("store", "the memory store keeps nothing beyond the server's end", hint));
+            None
+        }
+        StoreKind::Embedded | StoreKind::Redis => {
+            let (found, holder) = directory::checks(&config);
+            checks.extend(found);
+            holder
+        }
+    };
+    if config.store.kind == StoreKind::Embedded {
+        checks.push(disk::check(&config.store.directory));
+    }
+    if config.store.kind == StoreKind::Redis {
+        checks.extend(in_redis::checks(&config, &super::redis_options(&config)));
+    }
+    checks.push(machine::clock());
+    checks.push(machine::descriptors(&config, holder.as_deref()));
+    Examined { checks, in_use: holder.is_some() }
+}
+
+/// The time of this machine, milliseconds since 1970.
+pub fn now_ms() -> u64 {
+    SystemClock.wall().0
+}

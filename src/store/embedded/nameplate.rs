@@ -1,0 +1,77 @@
+//! What stands at the door of a data directory: read without opening it, whoever has it open.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use rustix::fs::FlockOperation;
+
+use super::disk::RealDisk;
+use super::meta::{FORMAT, Meta};
+use super::{LOCK, initialised, moving};
+use crate::store::StoreError;
+use crate::store::moving::Notice;
+
+/// The version of files that this program writes and reads.
+pub const KNOWN_FORMAT: u32 = FORMAT;
+
+/// Whose data a directory holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Nameplate {
+    /// Identity of the register.
+    pub register: u128,
+    /// Its shards.
+    pub shards: u16,
+    /// It was restored from a copy and not accepted since.
+    pub restored: bool,
+    /// Why no server opens it: it was moved, or is being filled.
+    pub moved: Option<String>,
+}
+
+/// Reads it; none where there is no register yet.
+///
+/// # Errors
+/// [`StoreError`] says why no server opens the directory.
+pub fn read(dir: &Path) -> Result<Option<Nameplate>, StoreError> {
+    if !dir.exists() || !initialised(&RealDisk, dir)? {
+        return Ok(None);
+    }
+    let meta = Meta::read(&RealDisk, dir)?;
+    let moved = moving::read(&RealDisk, dir)?.map(|notice| Notice::refusal(&notice));
+    Ok(Some(Nameplate { register: meta.register, shards: meta.shards, restored: meta.restored_from != 0, moved }))
+}
+
+/// Who has the directory open, as `process 7`. It takes the lock for an instant where nobody has it, together with others
+/// who only look.
+pub fn in_use_by(dir: &Path) -> Option<String> {
+    let mut file = File::open(dir.join(LOCK)).ok()?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
+        Err(rustix::io::Errno::WOULDBLOCK) => {}
+        Ok(()) | Err(_) => return None,
+    }
+    let mut holder = String::new();
+    // Whoever it is, it is in use.
+    let _ = file.read_to_string(&mut holder);
+    Some(if holder.is_empty() { "another process".to_owned() } else { holder })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::embedded::{EmbeddedStore, Options};
+
+    #[test]
+    fn a_directory_tells_whose_it_is_and_who_has_it_open() {
+        let directory = tempfile::tempdir().unwrap();
+        let dir = directory.path().join("data");
+        assert_eq!((read(&dir).unwrap(), in_use_by(&dir)), (None, None));
+        assert!(!dir.exists(), "a look makes nothing");
+        let store = EmbeddedStore::open(&dir, 3, Options::default()).unwrap();
+        let plate = read(&dir).unwrap().unwrap();
+        assert_eq!((plate.shards, plate.restored, plate.moved), (3, false, None));
+        assert_eq!(in_use_by(&dir), Some(format!("process {}", std::process::id())));
+        drop(store);
+        assert_eq!(in_use_by(&dir), None);
+        EmbeddedStore::open(&dir, 3, Options::default()).unwrap();
+    }
+}

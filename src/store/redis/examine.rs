@@ -1,0 +1,148 @@
+//! A look at Redis that changes nothing but its cache of scripts: for a doctor, not for a server.
+
+use std::time::{Duration, Instant};
+
+use redis::{Cmd, Pipeline, Value};
+
+use super::identity::Identity;
+use super::keys::{FORMAT, Keys};
+use super::link::{Link, Place, strange};
+use super::server::Server;
+pub use super::server::{Finding, Memory};
+use super::{Options, checks, runtime};
+use crate::limits::NODE_LEASE_MS;
+use crate::store::{NodeCard, StoreError};
+
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// Calls whose time is taken.
+const ROUND_TRIPS: usize = 100;
+
+/// The register that Redis holds under the prefix.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// Its identity, 32 hex digits.
+    pub register: String,
+    /// Version of its keys and records, as it says.
+    pub format: String,
+    /// Its shards.
+    pub shards: u64,
+    /// It is moved, or being moved.
+    pub moves: bool,
+}
+
+/// What was seen.
+#[derive(Debug)]
+pub struct Examined {
+    /// Where it was asked.
+    pub place: String,
+    /// Its version, if it tells.
+    pub version: Option<String>,
+    /// Whether INFO is permitted; else nothing is known but what follows it.
+    pub is_known: bool,
+    /// What is wrong with it.
+    pub findings: Vec<Finding>,
+    /// What an acknowledged change survives.
+    pub durability: String,
+    /// Its memory.
+    pub memory: Option<Memory>,
+    /// Its clock, milliseconds since 1970.
+    pub time_ms: u64,
+    /// How long calls took, the shortest first.
+    pub round_trips: Vec<Duration>,
+    /// The register under the prefix, if there is one.
+    pub held: Option<Held>,
+    /// The register that this server kept there, by its directory; 32 hex digits.
+    pub known: Option<String>,
+    /// Nodes that were seen lately, with how long ago in milliseconds.
+    pub nodes: Vec<(NodeCard, u64)>,
+}
+
+/// The version of keys and records that this program knows.
+pub const KNOWN_FORMAT: &str = FORMAT;
+
+/// Looks at the Redis of these options. Blocks; call it where blocking is allowed.
+///
+/// # Errors
+/// It is not reached, is no primary, or does not answer.
+pub fn examine(options: &Options) -> Result<Examined, StoreError> {
+    let keys = Keys::new(&options.prefix)?;
+    let place = Place::new(&options.url, &keys)?;
+    let identity = options.directory.as_deref().map(Identity::read).transpose()?;
+    let known = identity.and_then(|identity| identity.known).map(|register| format!("{register:032x}"));
+    let runtime = runtime("store-redis-look", 1)?;
+    let (told, asked) = std::sync::mpsc::sync_channel(1);
+    let replicas = options.replicas;
+    runtime.spawn(async move {
+        // Whoever asked waits.
+        let _ = told.send(look(Link::new(place, None), &keys, replicas).await);
+    });
+    let crashed = |_| StoreError::Poisoned("its task crashed".into());
+    let examined = asked.recv().map_err(crashed).and_then(std::convert::identity);
+    runtime.shutdown_background();
+    Ok(Examined { known, ..examined? })
+}
+
+async fn look(mut link: Link, keys: &Keys, replicas: u32) -> Result<Examined, StoreError> {
+    let time_ms = time(&mut link).await?;
+    let server = Server::facts(&mut link).await;
+    let mut round_trips = Vec::with_capacity(ROUND_TRIPS);
+    for _ in 0..ROUND_TRIPS {
+        let begun = Instant::now();
+        time(&mut link).await?;
+        round_trips.push(begun.elapsed());
+    }
+    round_trips.sort();
+    let in_cluster = link.place().is_in_cluster();
+    Ok(Examined {
+        place: link.name().to_string(),
+        version: server.version().map(str::to_owned),
+        is_known: server.is_known(),
+        findings: server.findings(replicas, in_cluster),
+        durability: server.durability(replicas, in_cluster),
+        memory: server.memory(),
+        time_ms,
+        round_trips,
+        held: held(&mut link, keys).await?,
+        known: None,
+        nodes: nodes(&mut link, keys, time_ms).await?,
+    })
+}
+
+async fn time(link: &mut Link) -> Result<u64, StoreError> {
+    let mut command = Cmd::new();
+    command.arg("TIME");
+    let answer = link.ask(command, ANSWER_WITHIN).await?;
+    let (seconds, micros): (u64, u64) =
+        redis::from_redis_value(answer).map_err(|_| strange(link.name(), "TIME is none"))?;
+    Ok(seconds * 1_000 + micros / 1_000)
+}
+
+async fn held(link: &mut Link, keys: &Keys) -> Result<Option<Held>, StoreError> {
+    let mut pipeline = Pipeline::with_capacity(1);
+    pipeline.cmd("HMGET").arg(keys.register()).arg(&["register", "format", "shards", "moved"]);
+    let answer = link.read(&pipeline, ANSWER_WITHIN).await?;
+    type Fields = (Option<String>, Option<String>, Option<u64>, Option<String>);
+    let fields: Result<Vec<Fields>, _> = answer.into_iter().map(redis::from_redis_value).collect();
+    let fields = fields.map_err(|_| strange(link.name(), "its register is none"))?;
+    Ok(fields.into_iter().next().and_then(|(register, format, shards, moved)| {
+        let moves = moved.is_some_and(|notice| !notice.is_empty());
+        Some(Held { register: register?, format: format.unwrap_or_default(), shards: shards.unwrap_or(0), moves })
+    }))
+}
+
+/// Those that count, as `nodes.lua` counts them.
+async fn nodes(link: &mut Link, keys: &Keys, now_ms: u64) -> Result<Vec<(NodeCard, u64)>, StoreError> {
+    let mut command = Cmd::new();
+    command.arg("HGETALL").arg(keys.nodes());
+    let answer: Value = link.ask(command, ANSWER_WITHIN).await?;
+    let all: Vec<(String, String)> =
+        redis::from_redis_value(answer).map_err(|_| strange(link.name(), "its nodes are none"))?;
+    let card = |(name, value): (String, String)| {
+        let (process, rest) = value.split_once(' ')?;
+        let (seen, card) = rest.split_once(' ')?;
+        // The card names the process too.
+        let card = checks::card_of(name, card).filter(|card| super::scripts::hex(card.process) == process)?;
+        Some((card, now_ms.saturating_sub(seen.parse().ok()?)))
+    };
+    Ok(all.into_iter().filter_map(card).filter(|(_, age_ms)| *age_ms < NODE_LEASE_MS).collect())
+}

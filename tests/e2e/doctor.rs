@@ -1,0 +1,177 @@
+//! `allod doctor` on a machine: a directory, a server that runs, a Redis that is set wrongly.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::redis::Redis;
+use crate::server::{Server, Starting, allod};
+
+/// No server listens on the discard port.
+const NOBODY: &str = "127.0.0.1:9";
+
+fn doctor(arguments: &[&str]) -> Output {
+    Command::new(allod()).arg("doctor").args(["--server", NOBODY]).args(arguments).output().unwrap()
+}
+
+/// Exit code and checks.
+#[track_caller]
+fn asked(arguments: &[&str]) -> (i32, Vec<Value>) {
+    let all: Vec<&str> = ["--format", "json"].iter().chain(arguments).copied().collect();
+    checks(&doctor(&all))
+}
+
+#[track_caller]
+fn checks(output: &Output) -> (i32, Vec<Value>) {
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    (output.status.code().unwrap(), result["checks"].as_array().unwrap().clone())
+}
+
+/// All that is said of something, each as `state: what was seen -> what to do`.
+fn said(checks: &[Value], check: &str) -> Vec<String> {
+    let of = checks.iter().filter(|found| found["check"] == check);
+    let text = |found: &Value, name: &str| found[name].as_str().unwrap_or_default().to_owned();
+    of.map(|found| format!("{}: {} -> {}", text(found, "state"), text(found, "seen"), text(found, "hint"))).collect()
+}
+
+#[track_caller]
+fn has(checks: &[Value], check: &str, begins: &str, contains: &str) {
+    let all = said(checks, check);
+    assert!(
+        all.iter().any(|line| line.starts_with(begins) && line.contains(contains)),
+        "{begins} {contains}: {checks:#?}"
+    );
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_directory_and_the_server_on_it_are_looked_at_and_nothing_is_changed() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let data_text = data.display().to_string();
+    let (code, found) = asked(&["--data", &data_text]);
+    assert_eq!(code, 0, "{found:#?}");
+    has(&found, "directory", "ok", "the first start makes it");
+    has(&found, "register", "ok", "none yet");
+    has(&found, "server", "ok", "none answers");
+    has(&found, "config", "ok", "store.directory = ");
+    assert!(names(directory.path()).is_empty(), "nothing is made");
+
+    let server = Server::start(&data);
+    server.allod_ok(&["network", "create", "lan", "--subnet", "10.0.0.0/24"]);
+    let before = names(&data);
+    let running = server.allod(&["doctor", "--data", &data_text, "--format", "json"]);
+    let (code, found) = checks(&running);
+    assert_eq!(code, 0, "{found:#?}");
+    has(&found, "lock", "ok", &format!("process {}", server.pid()));
+    has(&found, "descriptors", "", "of the server that runs");
+    has(&found, "disk", "", "one caller that waits for each answer");
+    has(&found, "server", "ok", "store embedded");
+    has(&found, "nodes", "ok", "owner");
+    has(&found, "clocks", "ok", "differ by");
+    has(&found, "conflicts", "ok", "none");
+    has(&found, "version", "ok", "records 1");
+    assert_eq!(names(&data), before);
+    // It runs, and another address is asked.
+    let (code, found) = asked(&["--data", &data_text, "--timeout", "5s"]);
+    assert_eq!(code, 0);
+    has(&found, "server", "warning", "is in use, and no server answers");
+
+    // For people, with what to do.
+    let table = server.allod_ok(&["doctor", "--data", &data_text]);
+    assert!(table.contains("\nok       lock") && table.contains(" things looked at: 0 wrong, "), "{table}");
+    server.stop();
+    let (code, found) = asked(&["--data", &data_text]);
+    assert_eq!(code, 0, "{found:#?}");
+    has(&found, "lock", "ok", "no server has it open");
+    Server::start(&data).stop();
+}
+
+#[test]
+fn what_a_start_would_refuse_is_wrong() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    std::fs::write(path("letters.txt"), "dear").unwrap();
+    let foreign = directory.path().display().to_string();
+    let (code, found) = asked(&["--data", &foreign]);
+    assert_eq!(code, 1);
+    has(&found, "register", "wrong", "it is no allod register");
+
+    std::fs::write(path("wrong.toml"), "[log]\nlevel = \"a=b=c\"\n").unwrap();
+    let (code, found) = asked(&["--config", &path("wrong.toml")]);
+    assert_eq!(code, 1);
+    has(&found, "config", "wrong", "`log.level`");
+    let (code, found) = asked(&["--config", &path("none.toml")]);
+    assert_eq!(code, 1);
+    has(&found, "config", "wrong", "none.toml");
+
+    let data = directory.path().join("data");
+    Server::start(&data).stop();
+    std::fs::write(path("shards.toml"), "[store]\nshards = 4\n").unwrap();
+    let (code, found) = asked(&["--config", &path("shards.toml"), "--data", &path("data")]);
+    assert_eq!(code, 1);
+    has(&found, "register", "wrong", "set `store.shards` to 16");
+}
+
+#[test]
+fn a_redis_that_is_set_wrongly_or_is_away_is_told_with_what_to_do() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = |name: &str| {
+        let place = directory.path().join(name);
+        std::fs::create_dir_all(&place).unwrap();
+        place
+    };
+    let data = directory.path().join("data");
+    let data_text = data.display().to_string();
+    let evicts = ["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru", "--appendonly", "no"];
+    let Some(mut redis) = Redis::start(&place("evicts"), &evicts) else { return };
+    let url = redis.url();
+    let (code, found) = asked(&["--redis", &url, "--data", &data_text]);
+    assert_eq!(code, 1);
+    has(&found, "redis", "wrong", "-> set `maxmemory-policy noeviction`");
+    has(&found, "redis", "warning", "-> set `appendonly yes`");
+    has(&found, "register", "ok", "none under `allod` yet");
+    has(&found, "memory", "ok", "of 104 MB (maxmemory)");
+    assert_eq!(redis.text(&["DBSIZE"]), "0", "nothing is made");
+    assert!(!data.exists());
+
+    // The same words as those of a start.
+    let start = Command::new(allod()).args(["serve", "--redis", &url, "--data", &data_text]).output().unwrap();
+    assert!(String::from_utf8_lossy(&start.stderr).contains("maxmemory-policy allkeys-lru"), "{start:?}");
+    redis.end();
+    let (code, found) = asked(&["--redis", &url, "--data", &data_text]);
+    assert_eq!(code, 1);
+    has(&found, "redis", "wrong", "-> start it, or name the right one");
+
+    let Some(good) = Redis::start(&place("good"), &["--appendonly", "yes", "--appendfsync", "always"]) else { return };
+    let config = directory.path().join("k.toml");
+    std::fs::write(&config, "[store]\nredis_replicas = 1\n").unwrap();
+    let (code, found) =
+        asked(&["--redis", &good.url(), "--data", &data_text, "--config", &config.display().to_string()]);
+    assert_eq!(code, 0, "{found:#?}");
+    has(&found, "redis", "warning", "fewer than are waited for (1)");
+
+    // A server made a register there; then Redis is another one.
+    let started = Starting::with_arguments(&data, &["serve", "--redis", &good.url(), "--data", &data_text]);
+    let server = started.ready();
+    let (code, found) =
+        checks(&server.allod(&["doctor", "--redis", &good.url(), "--data", &data_text, "--format", "json"]));
+    assert_eq!(code, 0, "{found:#?}");
+    has(&found, "register", "ok", "16 shards");
+    has(&found, "clocks", "ok", "Redis' clock");
+    has(&found, "nodes", "ok", "seen lately");
+    has(&found, "durability", "ok", "loss of power");
+    server.stop();
+    let Some(empty) = Redis::start(&place("empty"), &["--appendonly", "yes"]) else { return };
+    let (code, found) = asked(&["--redis", &empty.url(), "--data", &data_text]);
+    assert_eq!(code, 1);
+    has(&found, "register", "wrong", "Redis was emptied");
+}
