@@ -25,7 +25,7 @@
 //! | [`server`] | connections and sessions: bytes to messages and back | stores |
 //! | [`peer`] | node to node: what another node owns is asked of it, and what others ask is answered | the protocol, stores |
 //! | [`http`] | `/rpc`, `/metrics`, `/healthz`, `/readyz`, `/openrpc.json` | actors |
-//! | [`serve`], [`config`] | starting and stopping; what can be set | |
+//! | [`serve`], [`config`] | starting and stopping; what can be set; what is wrong on a machine, and how large one must be | |
 //! | [`client`], [`cli`] | calls over TCP that outlive connections; what was typed, and what is printed | actors, the rules |
 //!
 //! [`limits`], [`metrics`] and [`telemetry`] are leaves that all may use, the core only `limits`; tests have `fuzz`. The directions are a

@@ -22,6 +22,7 @@ mod late;
 pub mod migrate;
 mod peers;
 mod signals;
+pub mod sizing;
 mod supervisor;
 mod warm;
 

@@ -7,7 +7,7 @@
 //!
 //! Data goes to stdout and words go to stderr; how a command ends is in [`exit`], how it fails in [`failure`]. Commands
 //! that are one call are tables of flags; those that are more have a file each: `apply`, `deployment`, `history`,
-//! `who`, `why_full`, `watch`, `archive`.
+//! `who`, `why_full`, `watch`, `archive`, `top`. `doctor`, `plan` and `reload` are about a machine and need no server.
 //!
 //! Review notes: does a new command that takes something away ask first, and refuse where nobody can be asked? Is every
 //! line of its help within 80 columns? Does its failure end with a command or a setting?
@@ -33,6 +33,7 @@ pub mod network;
 pub mod output;
 pub mod perform;
 pub mod phrase;
+pub mod plan;
 pub mod progress;
 pub mod quote;
 pub mod reload;
@@ -160,6 +161,8 @@ enum Command {
     Migrate(migrate::Migrate),
     /// Look for what is wrong: settings, disk, clock, Redis, versions
     Doctor(doctor::Doctor),
+    /// How large a machine a register needs
+    Plan(plan::Plan),
     /// Check a configuration file of the server
     CheckConfig(serve_args::CheckConfig),
     /// Have a server read its configuration again (log level)
@@ -198,6 +201,7 @@ where
             options(cli.global).map_err(Stop::from).and_then(|options| migrate::run(&args, options))
         }
         Command::Reload(args) => reload::run(&args),
+        Command::Plan(args) => options(cli.global).map_err(Stop::from).and_then(|options| plan::run(&args, options)),
         Command::Doctor(args) => options(cli.global).map_err(Stop::from).and_then(|options| doctor::run(args, options)),
         Command::Completions(args) => docs::completions(&args),
         Command::Man(args) => docs::man(&args),
@@ -320,6 +324,7 @@ async fn dispatch(command: Command, session: &mut Session) -> Done<Exit> {
         | Command::Migrate(_)
         | Command::CheckConfig(_)
         | Command::Doctor(_)
+        | Command::Plan(_)
         | Command::Reload(_)
         | Command::Completions(_)
         | Command::Man(_) => return Ok(Exit::Success),

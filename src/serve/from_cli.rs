@@ -10,6 +10,7 @@ use std::process::ExitCode;
 pub use super::Ended;
 pub use super::doctor::{Check, State, now_ms};
 use super::migrate::{self, CannotMove, Moved, Tell};
+pub use super::sizing::{Bytes, Sizing, Wish};
 use super::{Options, Running, ServeArgs, doctor};
 use crate::actors::clock::SystemClock;
 use crate::actors::committer::chain;
@@ -98,6 +99,15 @@ pub fn check_config(file: &Path) -> Result<(), Failure> {
             "config/server.toml explains every key; then `allod check-config FILE`",
         )
     })
+}
+
+/// As the configuration calls it.
+pub fn store_of(store: StoreKind) -> crate::config::StoreKind {
+    match store {
+        StoreKind::Embedded => crate::config::StoreKind::Embedded,
+        StoreKind::Redis => crate::config::StoreKind::Redis,
+        StoreKind::Memory => crate::config::StoreKind::Memory,
+    }
 }
 
 /// What a server with these arguments would find here. It blocks; nothing is changed.

@@ -34,6 +34,7 @@ mod recipes;
 mod reload;
 #[allow(dead_code, reason = "shared with the tests of several nodes")]
 mod server;
+mod sizing;
 mod story;
 mod supervised;
 mod top;
