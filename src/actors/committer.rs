@@ -45,7 +45,7 @@ use tokio::time::Instant;
 
 use self::queue::Queue;
 use self::unit::{CLASSES, Line, disown, highest, line_of};
-pub use self::unit::{Drained, Enqueue, Part, Reload, Retire, Staged, Unit, chain, generation_floor};
+pub use self::unit::{Drained, Enqueue, Part, Reload, Retire, Staged, Unit, chain};
 use super::service::Shared;
 use super::{Applied, Fatal, Fault, Told};
 use crate::core::types::NetworkId;
@@ -242,7 +242,7 @@ impl Committer {
             let Some(line) = self.lines.get_mut(&shard) else { continue };
             line.seq = Seq(line.seq.0 + 1);
             line.generation = line.generation.max(highest(&acts));
-            self.shared.note_generation(line.generation);
+            self.shared.generations.note(line.generation);
             line.time = self.shared.shard_time(shard);
             batches.push(Batch {
                 shard,

@@ -33,6 +33,7 @@ pub mod deployments;
 pub mod directory;
 pub mod events;
 pub mod figures;
+pub mod generations;
 pub mod macs;
 pub mod network;
 pub mod nodes;

@@ -13,10 +13,11 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::task::TaskTracker;
 
 use super::clock::{Clock, ShardClock};
-use super::committer::{self, Committer, Drained, Enqueue, Part, Reload, Staged, Unit, chain, generation_floor};
+use super::committer::{self, Committer, Drained, Enqueue, Part, Reload, Staged, Unit, chain};
 use super::deployments::Deployments;
 use super::directory::{self, Directory, Gone, Reloaded};
 use super::events::{Feed, held::Walks, names::Named, scribe};
+use super::generations::Generations;
 use super::macs::Macs;
 use super::network::{Birth, NetworkActor};
 use super::published::Published;
@@ -95,8 +96,8 @@ pub struct Shared {
     pub(super) jobs: TaskTracker,
     /// How often each shard was taken over.
     epochs: Vec<AtomicU64>,
-    /// Highest generation that was given in any network, deleted ones included.
-    generation: AtomicU64,
+    /// Drawn from by all networks.
+    pub(super) generations: Generations,
 }
 
 impl Shared {
@@ -108,35 +109,6 @@ impl Shared {
     /// A shard was taken anew.
     pub(super) fn note_epoch(&self, shard: ShardId, epoch: Epoch) {
         self.epochs[usize::from(shard.0)].store(epoch.0, Ordering::Relaxed);
-    }
-
-    /// A generation is about to become durable, or was found in the store.
-    pub(super) fn note_generation(&self, generation: Generation) {
-        self.generation.fetch_max(generation.0, Ordering::Relaxed);
-    }
-
-    /// The first of so many generations that nobody else is given, above all that were. Over all networks: reservations take
-    /// theirs along when their subnet moves, and who was let go in the one must not be taken for who is held in the other.
-    pub(super) fn draw_generations(&self, count: u64) -> Generation {
-        if count == 0 {
-            return Generation::default();
-        }
-        Generation(self.generation.fetch_add(count, Ordering::Relaxed) + 1)
-    }
-
-    /// None of these was given. As a rule the next draw has them again, so that a dry run tells what comes.
-    pub(super) fn return_generations(&self, first: Generation, count: u64) {
-        let last = first.0.saturating_add(count).saturating_sub(1);
-        // Somebody may have drawn since: then there is a gap.
-        let _ = self.generation.compare_exchange(last, first.0.saturating_sub(1), Ordering::Relaxed, Ordering::Relaxed);
-    }
-
-    /// A network that is made or loaded now gives generations above this one only. Over all shards: a network that is made
-    /// again under its name may live in another one, and the clock may have gone back meanwhile.
-    pub(super) fn generation_floor(&self) -> Generation {
-        let floor = generation_floor(Generation(self.generation.load(Ordering::Relaxed)), self.clock.wall());
-        self.note_generation(floor);
-        floor
     }
 
     /// Time of a shard now.
@@ -430,7 +402,7 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
         given_away: watch::Sender::new(false),
         jobs: TaskTracker::new(),
         epochs: heads.iter().map(|(_, head)| AtomicU64::new(head.epoch.0)).collect(),
-        generation: AtomicU64::new(heads.iter().map(|(_, head)| head.generation.0).max().unwrap_or_default()),
+        generations: Generations::above(heads.iter().map(|(_, head)| head.generation).max().unwrap_or_default()),
     });
     let groups: Vec<Vec<(ShardId, Head)>> =
         if info.commits_shards_together { vec![heads] } else { heads.into_iter().map(|head| vec![head]).collect() };
@@ -444,7 +416,7 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
         })
         .collect();
     let _ = shared.committers.set(committers); // Set once: `shared` was made above.
-    let (networks, records) = networks_and_records(taken, shared.generation_floor()).await;
+    let (networks, records) = networks_and_records(taken, shared.generations.floor(shared.clock.wall())).await;
     let filled = shared.deployments.fill(records, |id| shared.shard_of(id));
     let built =
         filled.and(networks.and_then(|networks| Ok((Directory::new(Arc::clone(&shared), &networks)?, networks))));

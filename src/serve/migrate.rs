@@ -30,7 +30,8 @@ use std::time::Duration;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::actors::clock::Clock;
-use crate::actors::committer::{chain, generation_floor};
+use crate::actors::committer::chain;
+use crate::actors::generations::generation_floor;
 use crate::actors::shard_of;
 use crate::core::plural::counted;
 use crate::core::state::{Entry, Key, Lease, State, Step};

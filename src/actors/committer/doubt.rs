@@ -223,8 +223,8 @@ impl Committer {
             act.loading.remove(&shard);
             match image {
                 Ok(image) => {
-                    act.shared.note_generation(image.head.generation);
-                    let floor = act.shared.generation_floor();
+                    act.shared.generations.note(image.head.generation);
+                    let floor = act.shared.generations.floor(act.shared.clock.wall());
                     let mut networks: HashMap<NetworkId, NetworkImage> =
                         image.networks.into_iter().map(|network| (network.config.id, network)).collect();
                     let deployments: HashMap<NetworkId, _> = image.deployments.into_iter().collect();

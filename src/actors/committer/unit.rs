@@ -10,7 +10,7 @@ use crate::actors::network::Loaded;
 use crate::actors::routes::Lane;
 use crate::actors::{Applied, Fault, Outlet, Reply, answer_all};
 use crate::core::state::{Entry, State};
-use crate::core::types::{Generation, NetworkId, Place, ShardTime, WallTime};
+use crate::core::types::{Generation, NetworkId, Place, ShardTime};
 use crate::store::{Act, CommitError, Digest, Epoch, Head, Seq, ShardId, Token};
 
 /// An answer that waits for durability, and whether its request changed something.
@@ -158,11 +158,6 @@ pub(super) fn disown(unit: &Unit) {
         // Only the memory that it was decided on: a newer one was loaded from the store already.
         let _ = part.lane.incarnation.compare_exchange(part.incarnation, next, Ordering::AcqRel, Ordering::Acquire);
     }
-}
-
-/// No generation up to this one may be given again (CONSISTENCY 11): clock and store must both fail to repeat one.
-pub fn generation_floor(stored: Generation, wall: WallTime) -> Generation {
-    Generation((stored.0 + 1).max((wall.0 / 1_000) << 20))
 }
 
 impl Line {

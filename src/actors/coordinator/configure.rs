@@ -115,7 +115,7 @@ impl Coordinator {
         let record =
             Record { network: id, wall, by: self.by.clone(), reason: self.reason.clone(), transaction: None, steps };
         let committed = self.commit_alone(&lane, record).await;
-        let floor = self.shared.generation_floor();
+        let floor = self.shared.generations.floor(self.shared.clock.wall());
         match committed {
             Ok(_) => {
                 act.settle(Standing { config, subnets }, Some(floor)).await;

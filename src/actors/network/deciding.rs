@@ -42,7 +42,7 @@ impl NetworkActor {
     pub(super) fn decide(&self, command: &Command, moment: Moment) -> Result<Result<Decision, Refusal>, ()> {
         let (network, shared) = (&self.network, &self.shared);
         let count = network.generations_max(command);
-        let generations = shared.draw_generations(count);
+        let generations = shared.generations.draw(count);
         self.drawn.set((generations, count));
         let moment = Moment { generations, ..moment };
         catch_unwind(AssertUnwindSafe(|| {
@@ -58,7 +58,7 @@ impl NetworkActor {
     pub(super) fn undecide(&self) {
         let (first, count) = self.drawn.take();
         if count > 0 {
-            self.shared.return_generations(first, count);
+            self.shared.generations.give_back(first, count);
         }
     }
 
