@@ -107,6 +107,7 @@ async fn rpc(State(app): State<App>, request: Request<Body>) -> Response {
             // What waits for capacity keeps no other body out; it is bounded where it waits.
             room = None;
         }
+        let looks = session.looks_for_owner_at();
         tokio::select! {
             biased;
             told = inlet.recv() => match told {
@@ -115,9 +116,12 @@ async fn rpc(State(app): State<App>, request: Request<Body>) -> Response {
             },
             () = stop.cancelled(), if !stopping => {
                 stopping = true;
-                session.leave();
+                session.stop_waiting();
             }
             _ = roles.changed(), if session.waits_for_role() => session.role_changed(),
+            () = tokio::time::sleep_until(looks.unwrap_or_else(tokio::time::Instant::now)), if looks.is_some() => {
+                session.role_changed();
+            }
         }
     }
     drop(room);

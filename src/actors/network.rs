@@ -55,9 +55,10 @@ use tokio::sync::oneshot;
 
 use self::draft::{Draft, stopped};
 pub use self::messages::{
-    DecideHeld, Finish, Hold, HoldId, HoldRefused, Loaded, Retire, Rooms, Several, Tick, Unlist, Waiting, Work, refuse,
+    DecideHeld, Finish, GiveAway, Hold, HoldId, HoldRefused, Loaded, Retire, Rooms, Several, Tick, Unlist, Waiting,
+    Work, refuse,
 };
-use self::queue::{Arrival, Queue};
+use self::queue::Queue;
 use self::sweeping::Misses;
 use self::waiting::Asker;
 use super::clock::{Beside, Draws};
@@ -67,6 +68,7 @@ use super::macs::Claimed;
 use super::published::Published;
 use super::routes::Lane;
 use super::service::Shared;
+use super::waits::Arrival;
 use super::{Applied, Fault, NotReadyReason};
 use crate::core::command::Context as Moment;
 use crate::core::network::Network;

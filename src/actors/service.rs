@@ -3,17 +3,18 @@
 //!
 //! Nothing here changes a network. Neighbours: `serve` starts it, `server` asks it for routes and hands it jobs.
 
+mod quiet;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
 
 use actix::ArbiterHandle;
 use actix::prelude::*;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tokio_util::task::TaskTracker;
 
 use super::clock::{Clock, ShardClock};
-use super::committer::{self, Committer, Drained, Enqueue, Part, Reload, Staged, Unit, chain};
+use super::committer::{self, Committer, Enqueue, Part, Reload, Staged, Unit, chain};
 use super::deployments::Deployments;
 use super::directory::{self, Directory, Gone, Reloaded};
 use super::events::{Feed, held::Walks, names::Named, scribe};
@@ -36,9 +37,6 @@ use crate::core::types::{Generation, NetworkId, ShardTime};
 use crate::metrics::Metrics;
 use crate::store::chapters::Chapters;
 use crate::store::{Epoch, Head, NetworkImage, ShardId, ShardImage, Store, StoreError, StoreHealth, StoreInfo, Token};
-
-/// How often it is looked whether a network has decided what was asked of it, when everything comes to its end.
-const QUIET_LOOKED_AT_EVERY: Duration = Duration::from_millis(1);
 
 /// Called before each decision. A test panics here, or stops the world.
 pub type BeforeDecide = Arc<dyn Fn(&Command) + Send + Sync>;
@@ -257,43 +255,6 @@ impl Shared {
         }
         if let Some(directory) = self.directory.get() {
             let _ = directory.try_send(directory::Retire);
-        }
-    }
-
-    /// Waits until everything that was asked is answered. Whoever calls it has seen to it that nothing more is asked. What
-    /// waits for capacity in several networks is answered that it is to be asked elsewhere.
-    pub async fn quiet(&self) {
-        self.given_away.send_replace(true);
-        self.jobs.close();
-        self.jobs.wait().await;
-        for route in self.routes.all() {
-            // A place in the queue is given back when what was decided is in the committer's mailbox.
-            while route.permits.waiting() > 0 {
-                tokio::time::sleep(QUIET_LOOKED_AT_EVERY).await;
-            }
-        }
-        self.drained().await;
-    }
-
-    /// It is not given away after all.
-    pub fn is_kept(&self) {
-        self.given_away.send_replace(false);
-    }
-
-    /// Waits until the register is about to be given away.
-    pub(super) async fn is_given_away(&self) {
-        // An error is a sender that is gone, and it is part of this.
-        let _ = self.given_away.subscribe().wait_for(|given_away| *given_away).await;
-    }
-
-    /// Waits until everything that was enqueued is definite.
-    async fn drained(&self) {
-        for committer in self.committers.get().into_iter().flatten() {
-            let (told, done) = oneshot::channel();
-            if committer.try_send(Drained(told)).is_ok() {
-                // An error is a committer that died, and is told as fatal.
-                let _ = done.await;
-            }
         }
     }
 

@@ -2,13 +2,15 @@
 //!
 //! A request waits in the queue of its network (`network::queue`), or, if it concerns several, in the coordinator
 //! (`coordinator::waiting`). It ends with an answer in every case: granted, refused, its time is over, or nobody waits for
-//! it any more ([`Caller::leave`]: the client hung up, its link to this node broke, or the server that it talks to stops).
+//! it any more ([`Caller::leave`]: the client hung up, its link to this node broke, or the server that it talks to stops). Where
+//! this node gives the register away it is answered here, and its session asks the next owner for the time that is left.
 //!
 //! Bounded for each connection, for each network and in all (see [`crate::limits`], `WAITING_`): a [`Place`] is taken
 //! before a request begins to wait, and given back when it ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Instant;
 
 use tokio_util::sync::CancellationToken;
 
@@ -42,13 +44,36 @@ impl Caller {
     }
 }
 
+/// Place in the order of all that wait on a node: who began earlier is before who began later, wherever that was.
+pub type Arrival = u128;
+
+/// Added to boot time: who began to wait elsewhere did so before this machine was started, perhaps.
+const BEFORE_BOOT_MS: u64 = 1 << 40;
+
 /// That a request may wait.
 #[derive(Debug, Clone)]
 pub struct Wait {
     /// How long, from when it finds no capacity.
     pub ms: u64,
+    /// For how long it had waited at that moment, at an owner before this one.
+    pub waited: (u64, Instant),
     /// For whom.
     pub caller: Arc<Caller>,
+}
+
+impl Wait {
+    /// That it may wait so long from now on.
+    pub fn begins(ms: u64, caller: Arc<Caller>) -> Self {
+        Self { ms, waited: (0, Instant::now()), caller }
+    }
+
+    /// For how long it has waited so far, at an owner before this one: also while it was on its way here.
+    pub fn waited_ms(&self) -> u64 {
+        match self.waited {
+            (0, _) => 0,
+            (ms, since) => ms + since.elapsed().as_millis() as u64,
+        }
+    }
 }
 
 /// What this node's requests that wait share.
@@ -63,7 +88,8 @@ impl Waits {
     ///
     /// # Errors
     /// `overloaded`, and of what there is too much.
-    pub fn place(self: &Arc<Self>, caller: &Arc<Caller>) -> Result<Place, Box<Fault>> {
+    pub fn place(self: &Arc<Self>, wait: &Wait, boot_ms: u64) -> Result<Place, Box<Fault>> {
+        let caller = &wait.caller;
         let one_more = |count: &AtomicUsize, max: usize| {
             let more = |waiting: usize| (waiting < max).then_some(waiting + 1);
             count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
@@ -76,8 +102,10 @@ impl Waits {
             return Err(full(&format!("{WAITING_REQUESTS_MAX} requests wait already")));
         }
         // Who comes later has the higher number, whichever network it waits for.
-        let arrival = self.arrivals.fetch_add(1, Ordering::Relaxed);
-        Ok(Place { arrival, caller: Arc::clone(caller), waits: Arc::clone(self) })
+        let number = self.arrivals.fetch_add(1, Ordering::Relaxed);
+        let began_ms = (boot_ms + BEFORE_BOOT_MS).saturating_sub(wait.waited_ms());
+        let arrival = Arrival::from(began_ms) << 64 | Arrival::from(number);
+        Ok(Place { arrival, began_ms, caller: Arc::clone(caller), waits: Arc::clone(self) })
     }
 }
 
@@ -91,10 +119,19 @@ pub(super) fn full(problem: &str) -> Box<Fault> {
 #[derive(Debug)]
 pub struct Place {
     /// In the order of all that wait on this node.
-    pub arrival: u64,
+    pub arrival: Arrival,
+    /// When it began to wait, here or at an owner before.
+    began_ms: u64,
     /// For whom.
     pub caller: Arc<Caller>,
     waits: Arc<Waits>,
+}
+
+impl Place {
+    /// For how long it has waited, in all.
+    pub fn waited_ms(&self, boot_ms: u64) -> u64 {
+        (boot_ms + BEFORE_BOOT_MS).saturating_sub(self.began_ms)
+    }
 }
 
 impl Drop for Place {
@@ -108,19 +145,38 @@ impl Drop for Place {
 mod tests {
     use super::*;
 
+    fn wait(waited_ms: u64, caller: &Arc<Caller>) -> Wait {
+        // A moment that is not over yet: nothing is added while the test runs.
+        let then = Instant::now() + std::time::Duration::from_secs(3_600);
+        Wait { ms: 60_000, waited: (waited_ms, then), caller: Arc::clone(caller) }
+    }
+
+    #[test]
+    fn who_waited_elsewhere_comes_before_who_began_after_it_and_its_time_counts_from_there() {
+        let (waits, caller) = (Arc::<Waits>::default(), Arc::<Caller>::default());
+        let here = waits.place(&wait(0, &caller), 1_000).unwrap();
+        let elsewhere = waits.place(&wait(7_000, &caller), 2_000).unwrap();
+        let before_it = waits.place(&wait(9_000, &caller), 3_000).unwrap();
+        let after_all = waits.place(&wait(500, &caller), 3_000).unwrap();
+        assert!(before_it.arrival < elsewhere.arrival && elsewhere.arrival < here.arrival);
+        assert!(here.arrival < after_all.arrival);
+        assert_eq!((here.waited_ms(3_000), elsewhere.waited_ms(3_000)), (2_000, 8_000), "also before this boot");
+    }
+
     #[test]
     fn places_are_bounded_for_each_connection_and_in_all_and_come_back() {
         let (waits, caller) = (Arc::<Waits>::default(), Arc::<Caller>::default());
-        let places: Vec<Place> = (0..CONNECTION_WAITING_REQUESTS_MAX).map(|_| waits.place(&caller).unwrap()).collect();
+        let place = |caller: &Arc<Caller>| waits.place(&wait(0, caller), 5);
+        let places: Vec<Place> = (0..CONNECTION_WAITING_REQUESTS_MAX).map(|_| place(&caller).unwrap()).collect();
         assert!(places.windows(2).all(|pair| pair[0].arrival < pair[1].arrival));
-        assert!(matches!(*waits.place(&caller).unwrap_err(), Fault::Overloaded { .. }));
+        assert!(matches!(*place(&caller).unwrap_err(), Fault::Overloaded { .. }));
         let others: Vec<Place> = (places.len()..WAITING_REQUESTS_MAX)
-            .map(|_| waits.place(&Arc::default()).expect("another connection has places of its own"))
+            .map(|_| place(&Arc::default()).expect("another connection has places of its own"))
             .collect();
         let late = Arc::<Caller>::default();
-        assert!(waits.place(&late).is_err());
+        assert!(place(&late).is_err());
         drop(others);
-        assert!(waits.place(&late).is_ok());
+        assert!(place(&late).is_ok());
         drop(places);
         assert_eq!((caller.waiting.load(Ordering::Relaxed), waits.waiting.load(Ordering::Relaxed)), (0, 0));
     }

@@ -58,8 +58,17 @@ pub struct SentItem {
     pub deadline_ms_left: Option<u64>,
     /// Change nothing.
     pub dry_run: bool,
-    /// Where it finds no capacity, it may wait for so many milliseconds.
-    pub wait_ms: Option<u64>,
+    /// Where it finds no capacity, it may wait for some.
+    pub wait: Option<SentWait>,
+}
+
+/// That a request may wait for capacity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SentWait {
+    /// How long, in milliseconds.
+    pub ms: u64,
+    /// For how long it has waited already, at an owner before this one.
+    pub waited_ms: u64,
 }
 
 /// A job, on its way.
@@ -75,8 +84,8 @@ pub struct SentOrder {
     pub deadline_ms_left: Option<u64>,
     /// Change nothing.
     pub dry_run: bool,
-    /// Where it finds no capacity, it may wait for so many milliseconds.
-    pub wait_ms: Option<u64>,
+    /// Where it finds no capacity, it may wait for some.
+    pub wait: Option<SentWait>,
 }
 
 /// What the dialing node says.
@@ -171,22 +180,31 @@ fn deadline(left: Option<u64>, now: Instant) -> Option<Instant> {
     left.map(|ms| now + Duration::from_millis(ms.min(DEADLINE_MS_MAX)))
 }
 
-fn wait(ms: Option<u64>, caller: &Arc<Caller>) -> Option<Wait> {
-    ms.map(|ms| Wait { ms: ms.min(WAIT_SECONDS_MAX * 1_000), caller: Arc::clone(caller) })
+fn sent_wait(wait: Option<Wait>) -> Option<SentWait> {
+    wait.map(|wait| SentWait { ms: wait.ms, waited_ms: wait.waited_ms() })
+}
+
+fn wait(sent: Option<SentWait>, now: Instant, caller: &Arc<Caller>) -> Option<Wait> {
+    let most = WAIT_SECONDS_MAX * 1_000;
+    sent.map(|SentWait { ms, waited_ms }| Wait {
+        ms: ms.min(most),
+        waited: (waited_ms.min(most), now),
+        caller: Arc::clone(caller),
+    })
 }
 
 impl SentItem {
     /// A request under the link's number.
     pub fn new(item: Item, ticket: u32, now: Instant) -> Self {
         let Item { ticket: _, command, by, reason, deadline, dry_run, wait } = item;
-        let wait_ms = wait.map(|wait| wait.ms);
-        Self { ticket, command, by, reason, deadline_ms_left: left(deadline, now), dry_run, wait_ms }
+        let (deadline_ms_left, wait) = (left(deadline, now), sent_wait(wait));
+        Self { ticket, command, by, reason, deadline_ms_left, dry_run, wait }
     }
 
     /// The request as it is asked of an actor, for this connection of a client.
     pub fn item(self, now: Instant, caller: &Arc<Caller>) -> Item {
-        let Self { ticket, command, by, reason, deadline_ms_left, dry_run, wait_ms } = self;
-        let (deadline, wait) = (deadline(deadline_ms_left, now), wait(wait_ms, caller));
+        let Self { ticket, command, by, reason, deadline_ms_left, dry_run, wait: sent } = self;
+        let (deadline, wait) = (deadline(deadline_ms_left, now), wait(sent, now, caller));
         Item { ticket, command, by, reason, deadline, dry_run, wait }
     }
 }
@@ -195,14 +213,13 @@ impl SentOrder {
     /// A job, its time counted from now.
     pub fn new(order: Order, now: Instant) -> Self {
         let Order { job, by, reason, deadline, dry_run, wait } = order;
-        let wait_ms = wait.map(|wait| wait.ms);
-        Self { job, by, reason, deadline_ms_left: left(deadline, now), dry_run, wait_ms }
+        Self { job, by, reason, deadline_ms_left: left(deadline, now), dry_run, wait: sent_wait(wait) }
     }
 
     /// The job as it is asked of the coordinator, for this connection of a client.
     pub fn order(self, now: Instant, caller: &Arc<Caller>) -> Order {
-        let Self { job, by, reason, deadline_ms_left, dry_run, wait_ms } = self;
-        Order { job, by, reason, deadline: deadline(deadline_ms_left, now), dry_run, wait: wait(wait_ms, caller) }
+        let Self { job, by, reason, deadline_ms_left, dry_run, wait: sent } = self;
+        Order { job, by, reason, deadline: deadline(deadline_ms_left, now), dry_run, wait: wait(sent, now, caller) }
     }
 }
 

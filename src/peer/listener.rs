@@ -371,12 +371,12 @@ impl Conversation {
         match ask {
             Ask::Work { conn, network, items } => {
                 let tickets: Vec<u32> = items.iter().map(|item| item.ticket).collect();
-                let caller = self.caller(conn, items.iter().any(|item| item.wait_ms.is_some()));
+                let caller = self.caller(conn, items.iter().any(|item| item.wait.is_some()));
                 let items: Vec<Item> = items.into_iter().map(|item: SentItem| item.item(now, &caller)).collect();
                 self.begin(tickets, stopping, || self.handler.work(&self.origin(conn), network, items, outlet));
             }
             Ask::Job { conn, ticket, order } => {
-                let caller = self.caller(conn, order.wait_ms.is_some());
+                let caller = self.caller(conn, order.wait.is_some());
                 let order = order.order(now, &caller);
                 self.begin(vec![ticket], stopping, || self.handler.job(&self.origin(conn), ticket, order, outlet));
             }

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Before anything is given up the successor has said that it is ready, and every node that is reached holds what its
-//! clients ask and has nothing under way at the owner. So between two owners clients see a pause and no refusal; but for
-//! those whose requests wait for capacity, which are told to ask again. What goes wrong before the owner lets go leaves the register with it; after that, with whoever takes it: the lease is over, and
-//! tokens decide who may write, as always.
+//! clients ask and has nothing under way at the owner. So between two owners clients see a pause and no refusal;
+//! what waits for capacity goes on waiting at the next one (`server::session`). What goes wrong before the owner lets go leaves
+//! the register with it; after that, with whoever takes it: the lease is over, and tokens decide who may write, as always.
 //!
 //! Neighbours: `keeper` has the roles and calls; `peers` has the ways to the other nodes.
 

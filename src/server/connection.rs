@@ -162,6 +162,7 @@ impl Connection {
             let may_read =
                 !self.ended && self.session.has_room() && !self.has_line() && self.waiting_bytes() < OUT_BYTES_MAX;
             self.arm(timer.as_mut(), backed_up);
+            let looks = self.session.looks_for_owner_at();
             tokio::select! {
                 biased;
                 Some(told) = self.inlet.recv() => {
@@ -171,6 +172,9 @@ impl Connection {
                     }
                 }
                 _ = roles.changed(), if self.session.waits_for_role() => self.session.role_changed(),
+                () = tokio::time::sleep_until(looks.unwrap_or(timer.deadline())), if looks.is_some() => {
+                    self.session.role_changed();
+                }
                 ready = self.stream.readable(), if may_read => {
                     if ready.is_err() || self.read().is_err() {
                         return End::Reset;
@@ -197,7 +201,7 @@ impl Connection {
                 () = stop.cancelled(), if !stopping => {
                     (stopping, self.ended) = (true, true);
                     self.session.end_watches();
-                    self.session.leave();
+                    self.session.stop_waiting();
                 }
             }
         }

@@ -11,7 +11,8 @@
 //! All requests that one read brought for one network leave as one message ([`Session::flush`]).
 //!
 //! **Waiting.** A request that finds no capacity may wait for some. From then on it stands in nobody's way: what was sent
-//! behind it goes on, jobs over several networks included. It counts as in flight all the same.
+//! behind it goes on, jobs over several networks included. It counts as in flight all the same. Where its owner goes away in
+//! order it goes on waiting at the next one: see `waiting`.
 //!
 //! **Where to** depends on the node's [`Role`]. When it changes, nothing more is sent until everything that is under way
 //! is answered; then what waited goes the new way. Between two owners everything is held, and whoever has the session tells
@@ -23,6 +24,7 @@
 //! dropped: what was sent is carried out, what waits is given up)?
 
 mod answering;
+mod waiting;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -33,6 +35,7 @@ use compact_str::CompactString;
 use tokio::sync::mpsc;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+use self::waiting::{Patience, Resumes};
 use super::Server;
 use super::dispatch::{self, Plan, Planned};
 use super::faults::error_of;
@@ -61,6 +64,8 @@ struct Pending {
     read: Instant,
     /// It waits for capacity.
     waits: bool,
+    /// What is asked, where it may wait.
+    patience: Option<Box<Patience>>,
 }
 
 #[derive(Debug)]
@@ -114,6 +119,9 @@ impl To {
     }
 }
 
+/// Why it is asked, until when it may be begun, and whether it is to change nothing.
+type How = (Option<CompactString>, Option<Instant>, bool);
+
 /// What one client has under way.
 pub struct Session {
     server: Arc<Server>,
@@ -137,6 +145,8 @@ pub struct Session {
     /// Something that may wait was sent to another node.
     may_wait_there: bool,
     queue: VecDeque<Queued>,
+    /// What waits for capacity and is not at an owner just now.
+    resumes: Resumes,
     /// Tickets of jobs that block what they touch, and what that is.
     unfinished: Vec<(u32, Vec<CompactString>)>,
     barrier: Option<u32>,
@@ -182,6 +192,7 @@ impl Session {
             caller: Arc::default(),
             may_wait_there: false,
             queue: VecDeque::new(),
+            resumes: Resumes::default(),
             unfinished: Vec::new(),
             barrier: None,
             groups: Vec::new(),
@@ -198,22 +209,12 @@ impl Session {
 
     /// Requests that were read and are not answered.
     pub fn in_flight(&self) -> usize {
-        self.sent + self.queue.len()
+        self.sent + self.queue.len() + self.resumes.len()
     }
 
     /// Nothing more is fed to it, and nothing of it is under way: what is left are bytes for its client to take.
     pub fn asks_no_more(&mut self) {
         self.asking = None;
-    }
-
-    /// Does anything wait for capacity?
-    pub fn waits(&self) -> bool {
-        self.waiting > 0
-    }
-
-    /// Is there nothing in flight but what waits for capacity?
-    pub fn only_waits(&self) -> bool {
-        self.queue.is_empty() && self.sent == self.waiting
     }
 
     /// May more be read?
@@ -229,7 +230,7 @@ impl Session {
 
     /// Does something wait for this node's role, and for nothing else?
     pub fn waits_for_role(&self) -> bool {
-        !self.queue.is_empty() && self.sent == 0 && self.role.is_between()
+        (!self.queue.is_empty() || !self.resumes.is_empty()) && self.sent == 0 && self.role.is_between()
     }
 
     /// The role may have changed: sends what waited for that.
@@ -243,6 +244,7 @@ impl Session {
         if self.moved && self.sent == 0 {
             self.role = self.server.seat.role();
             self.moved = false;
+            self.resumes.look_now();
         }
     }
 
@@ -328,7 +330,8 @@ impl Session {
         let Queued { id, batch, asked, read, planned } = queued;
         let Planned { method: _, plan, shape, reason, deadline, dry_run, wait_ms } = planned;
         let wait = self.wait(wait_ms);
-        let pending = Pending { id, batch, shape, asked, read, waits: false };
+        let patience = wait_ms.and_then(|ms| Patience::of(&plan, reason.as_ref(), ms));
+        let pending = Pending { id, batch, shape, asked, read, waits: false, patience };
         if let Plan::Node(job) = plan {
             let ticket = self.ticket(pending);
             let mut order = NodeOrder::new(job, dry_run, (ticket, self.outlet.clone()));
@@ -347,15 +350,19 @@ impl Session {
             self.finish_error(pending, &error);
             return None;
         }
+        self.send(pending, plan, (reason, deadline, dry_run), wait);
+        None
+    }
+
+    /// Sends it to whom it is for.
+    fn send(&mut self, pending: Pending, plan: Plan, how: How, wait: Option<Wait>) {
+        let (reason, deadline, dry_run) = how;
         match plan {
             Plan::Here(_) | Plan::Node(_) => {}
             Plan::One(network, command) => {
                 let to = match self.to(network) {
                     Ok(to) => to,
-                    Err(refusal) => {
-                        self.unrouted(pending, refusal);
-                        return None;
-                    }
+                    Err(refusal) => return self.unrouted(pending, refusal),
                 };
                 let ticket = self.ticket(pending);
                 let item = Item { ticket, command, by: self.by.clone(), reason, deadline, dry_run, wait };
@@ -373,33 +380,24 @@ impl Session {
                 // What came before for the same network must be in its mailbox first.
                 self.flush();
                 let touches = self.aliases(touches);
+                let waits = pending.waits;
                 let ticket = self.ticket(pending);
-                self.unfinished.push((ticket, touches));
+                if !waits {
+                    self.unfinished.push((ticket, touches));
+                }
                 self.spawn(ticket, Order { job, by: self.by.clone(), reason, deadline, dry_run, wait });
             }
             Plan::All(job) => {
+                let waits = pending.waits;
                 let ticket = self.ticket(pending);
-                self.barrier = Some(ticket);
+                if waits {
+                    // What waits for longer is asked first, too.
+                    self.flush();
+                } else {
+                    self.barrier = Some(ticket);
+                }
                 self.spawn(ticket, Order { job, by: self.by.clone(), reason, deadline, dry_run, wait });
             }
-        }
-        None
-    }
-
-    /// That a request may wait so long, for this connection.
-    fn wait(&mut self, ms: Option<u64>) -> Option<Wait> {
-        let ms = ms?;
-        self.may_wait_there |= self.role.actors().is_none();
-        Some(Wait { ms, caller: Arc::clone(&self.caller) })
-    }
-
-    /// Nobody waits any more: what waits for capacity is answered, and nothing more begins to wait.
-    pub fn leave(&self) {
-        self.caller.leave();
-        if self.may_wait_there
-            && let Role::Follower { link, .. } = &*self.role
-        {
-            link.hang_up(self.number);
         }
     }
 
@@ -541,21 +539,10 @@ impl Session {
         self.pump();
     }
 
-    /// It waits for capacity: it stands in nobody's way any more.
-    fn waits_from_now(&mut self, ticket: u32) {
-        let Some(Some(pending)) = self.pending.get_mut(ticket as usize) else { return };
-        if !std::mem::replace(&mut pending.waits, true) {
-            self.waiting += 1;
-        }
-        if self.barrier == Some(ticket) {
-            self.barrier = None;
-        }
-        self.unfinished.retain(|(unfinished, _)| *unfinished != ticket);
-    }
-
     /// Sends what waited and need not wait any more.
     fn pump(&mut self) {
         self.look_at_role();
+        self.resume();
         while let Some(next) = self.queue.pop_front() {
             if let Some(blocked) = self.submit(next) {
                 self.queue.push_front(blocked);
@@ -567,6 +554,7 @@ impl Session {
 
     fn ticket(&mut self, pending: Pending) -> u32 {
         self.sent += 1;
+        self.waiting += usize::from(pending.waits);
         match self.free.pop() {
             Some(ticket) => {
                 self.pending[ticket as usize] = Some(pending);

@@ -87,52 +87,6 @@ async fn a_drained_node_leaves_the_register_to_others_while_there_are_any() {
     run.end().await;
 }
 
-/// Requests that wait for capacity do not hold the register up: they are told to ask again, or served by the next owner.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_waits_for_capacity_does_not_keep_the_register_from_being_handed_over() {
-    let Some(nodes) = Nodes::start(2, &[]) else { return };
-    let owner = nodes.cluster.owner_but(None).await;
-    let mut client = nodes.client(owner).await;
-    for (name, cidr) in [("tiny", "10.1.0.0/32"), ("wide", "10.2.0.0/24")] {
-        client.call("network.create", json!({"name": name, "subnets": [{"cidr": cidr}]})).await.ok();
-    }
-    client.call("ip.allocate", json!({"network": "tiny", "owner": "first"})).await.ok();
-    let mut waiting = Vec::new();
-    for node in [owner, 1 - owner] {
-        let one = ("ip.allocate", json!({"network": "tiny", "owner": format!("one-{node}"), "wait_seconds": 60}));
-        let ips = json!([{"network": "tiny"}, {"network": "wide"}]);
-        let both = ("ip.acquire", json!({"owner": format!("both-{node}"), "ips": ips, "wait_seconds": 60}));
-        for (method, params) in [one, both] {
-            let mut client = nodes.client(node).await;
-            waiting.push(tokio::spawn(async move { client.call(method, params).await }));
-        }
-    }
-    // Most likely all of them wait by now; those that do not find their way all the same.
-    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
-    let drained = client.call("cluster.drain", json!({})).await.ok();
-    assert_eq!(drained["draining"], true, "{drained}");
-    assert_eq!(nodes.cluster.owner_but(Some(owner)).await, 1 - owner);
-    for waits in waiting {
-        // Whoever is served keeps the address, and lets it go for the next one.
-        let answered = tokio::time::timeout(std::time::Duration::from_secs(20), async {
-            loop {
-                for owner in ["first", "one-0", "one-1", "both-0", "both-1"] {
-                    client.call("owner.release", json!({"owner": owner})).await;
-                }
-                if waits.is_finished() {
-                    return waits.await.unwrap();
-                }
-                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-            }
-        });
-        match answered.await.expect("it is answered") {
-            Answer::Result(_) => {}
-            Answer::Refused(kind, error) => assert_eq!(kind, "not_ready", "{error}"),
-            Answer::Lost => panic!("its connection broke"),
-        }
-    }
-}
-
 /// Reservations of the large register, unless `ALLOD_MANY` says how many; and small networks beside, `ALLOD_NETWORKS`.
 const MANY: usize = 20_000;
 const NETWORKS: usize = 200;

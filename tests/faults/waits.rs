@@ -112,6 +112,88 @@ async fn a_client_of_another_node_waits_at_the_owner_hangs_up_there_and_holds_no
     until_waits(&cluster, owner, "one", 0);
 }
 
+/// A client that waits, once its node knows that it does: what is asked over all networks stands behind what is not
+/// known to wait.
+fn begin_to_wait(node: SocketAddr, method: &str, params: &Value) -> Wire {
+    let mut waiter = Wire::to(node);
+    waiter.send(1, method, params);
+    waiter.send(2, "network.list", &json!({}));
+    let listed = waiter.answer();
+    assert_eq!(listed["id"], 2, "{listed}");
+    waiter
+}
+
+/// First the owner is drained, and its clients keep their connections; then the next one is stopped.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_waits_on_at_the_next_owner_for_the_time_that_is_left() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(redis) = Redis::start(directory.path(), &[]) else { return };
+    let mut cluster = Cluster::start(directory.path(), &redis, 2);
+    let first = cluster.owner_but(None).await;
+    let (drained, stays) = (cluster.address(first), cluster.address(1 - first));
+    let mut there = Wire::to(drained);
+    make_full(&mut there);
+    let (both, alone) = (json!([{"network": "one"}, {"network": "roomy"}]), json!([{"network": "one"}]));
+    let several = |owner: &str, ips: &Value| json!({"owner": owner, "ips": ips, "wait_seconds": 3_600});
+    let waiters = [
+        begin_to_wait(stays, "ip.allocate", &waiting("w0")),
+        begin_to_wait(drained, "ip.allocate", &waiting("w1")),
+        begin_to_wait(stays, "ip.acquire", &several("w2", &both)),
+        begin_to_wait(drained, "ip.acquire", &several("w3", &alone)),
+        begin_to_wait(drained, "ip.acquire", &several("w4", &both)),
+        begin_to_wait(stays, "ip.allocate", &waiting("w5")),
+    ];
+    let mut short = waiting("short");
+    short["wait_seconds"] = json!(2);
+    let mut short = begin_to_wait(stays, "ip.allocate", &short);
+    let drain = there.insist("cluster.drain", &json!({}));
+    assert_eq!(drain["result"]["draining"], true, "{drain}");
+    assert_eq!(cluster.owner_but(Some(first)).await, 1 - first);
+    let told = short.answer();
+    assert_eq!(told["error"]["data"]["kind"], "not_enough_capacity", "{told}");
+    let waited_ms = told["error"]["data"]["waited_ms"].as_u64().unwrap();
+    assert!((2_000..40_000).contains(&waited_ms), "counted from when it began to wait: {told}");
+    until_waits(&cluster, 1 - first, "one", waiters.len());
+    let mut waiters: Vec<(String, Wire)> =
+        waiters.into_iter().enumerate().map(|(at, wire)| (format!("w{at}"), wire)).collect();
+    let mut holder = "a".to_owned();
+    for _ in 0..2 {
+        holder = hand_on(&mut there, &holder, &mut waiters);
+    }
+    // The next owner stops. Those of its clients that wait are told; those of the node that stays wait on there.
+    there.insist("cluster.drain", &json!({"drain": false}));
+    cluster.signal(1 - first, "-TERM");
+    let (mut left, stopped): (Vec<_>, Vec<_>) =
+        waiters.into_iter().partition(|(name, _)| ["w1", "w3", "w4"].contains(&name.as_str()));
+    assert!(!left.is_empty() && !stopped.is_empty());
+    for (name, mut wire) in stopped {
+        let told = wire.answer();
+        assert_eq!(told["error"]["data"]["reason"], "stopping", "{name}: {told}");
+    }
+    until_waits(&cluster, first, "one", left.len());
+    while !left.is_empty() {
+        holder = hand_on(&mut there, &holder, &mut left);
+    }
+}
+
+/// Lets go of what one holds, and waits until one of the others is served; who that is.
+fn hand_on(wire: &mut Wire, holder: &str, waiters: &mut Vec<(String, Wire)>) -> String {
+    wire.insist("owner.release", &json!({"owner": holder}));
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        assert!(Instant::now() < end, "nobody is served after {holder}");
+        let listed = wire.insist("ip.list", &json!({"network": "one"}));
+        let held = listed["result"]["reservations"].as_array().unwrap();
+        assert!(held.len() <= 1, "{listed}");
+        let Some(name) = held.first().and_then(|held| held["owner"].as_str()) else { continue };
+        let at = waiters.iter().position(|(waiter, _)| waiter == name).expect("nobody is served twice");
+        let (name, mut waiter) = waiters.remove(at);
+        let served = waiter.answer();
+        assert_eq!((&served["id"], served.get("result").is_some()), (&json!(1), true), "{name}: {served}");
+        return name;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_waits_is_told_when_its_node_stops_and_when_the_owner_is_gone() {
     let directory = tempfile::tempdir().unwrap();

@@ -30,7 +30,7 @@ pub struct ListPlace {
 }
 
 /// What an `ip.acquire` asks of a network under one of its names.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AcquirePart {
     /// As the client named it.
     pub network: CompactString,

@@ -14,6 +14,7 @@ use crate::actors::directory::Check;
 use crate::actors::network::{DEFERRED_MS_MAX, DecideHeld, Finish, Hold, HoldId, HoldRefused, Waiting};
 use crate::actors::routes::Route;
 use crate::actors::service::Shared;
+use crate::actors::waits::Arrival;
 use crate::actors::{Applied, Fault, NotReadyReason, Reply, only_answer};
 use crate::core::catalog::Intent;
 use crate::core::command::{Acquire, Command, Moved, SubnetRef};
@@ -33,7 +34,11 @@ pub(super) struct Holds {
 
 impl Holds {
     /// Holds networks, which must be in order of their ids. With `turn`, for a request that waits since then.
-    pub(super) async fn of(shared: &Shared, routes: Vec<Arc<Route>>, turn: Option<u64>) -> Result<Self, Box<Fault>> {
+    pub(super) async fn of(
+        shared: &Shared,
+        routes: Vec<Arc<Route>>,
+        turn: Option<Arrival>,
+    ) -> Result<Self, Box<Fault>> {
         let begun = Instant::now();
         loop {
             match Self::try_all(shared, &routes, turn).await {
@@ -49,7 +54,7 @@ impl Holds {
         }
     }
 
-    async fn try_all(shared: &Shared, routes: &[Arc<Route>], turn: Option<u64>) -> Result<Self, HoldRefused> {
+    async fn try_all(shared: &Shared, routes: &[Arc<Route>], turn: Option<Arrival>) -> Result<Self, HoldRefused> {
         let hold = HoldId(shared.clock.entropy());
         let mut holds = Holds { hold, held: Vec::with_capacity(routes.len()) };
         for route in routes {
@@ -124,7 +129,7 @@ pub(super) async fn commit(
     shared: &Shared,
     mut holds: Holds,
     parts: Vec<Part>,
-    waited: Option<u64>,
+    waited: Option<Arrival>,
 ) -> Result<(), Box<Fault>> {
     if parts.is_empty() {
         // Nothing is written and nothing was asked: a deployment without networks, once more.

@@ -187,12 +187,12 @@ impl Coordinator {
         if holds.routes().iter().any(|route| route.published.waiting().0 >= NETWORK_WAITING_REQUESTS_MAX) {
             return Err(full(&format!("{NETWORK_WAITING_REQUESTS_MAX} requests wait for one of the networks already")));
         }
-        let place = self.shared.waits.place(&wait.caller)?;
+        let begun = self.shared.clock.boot_ms();
+        let place = self.shared.waits.place(&wait, begun)?;
         let networks = asks.iter().map(|(id, _)| *id).collect();
         let listed =
             Listed { shared: Arc::clone(&self.shared), networks, rooms: Arc::new(Rooms::new(asks.len())), place };
-        let since = self.shared.clock.boot_ms();
-        let until = since.saturating_add(wait.ms);
+        let until = begun.saturating_add(wait.ms);
         go_on_waiting(&listed, asks, holds, &there);
         tell.waits();
         // What could not be asked is asked again soon.
@@ -224,7 +224,7 @@ impl Coordinator {
                 Err(Lacks::Room { fault, holds, .. }) if now >= until => {
                     let seen = seen_of(holds.routes());
                     drop(holds);
-                    return Err(self.seen_durably(seen, fault.after_waiting(now - since)).await);
+                    return Err(self.seen_durably(seen, fault.after_waiting(listed.place.waited_ms(now))).await);
                 }
                 Err(Lacks::Room { holds, there, .. }) => go_on_waiting(&listed, asks, holds, &there),
             }

@@ -22,11 +22,12 @@ use tokio::sync::oneshot;
 
 use super::draft::{Draft, refused_by_store};
 use super::messages::{DecideHeld, Finish, Hold, HoldRefused, Several, Unlist, Waiting};
-use super::queue::{Arrival, Waiter};
+use super::queue::Waiter;
 use super::waiting::{Asker, Entry};
 use super::{Deferred, NetworkActor, Phase};
 use crate::actors::committer::Part;
 use crate::actors::macs::Claimed;
+use crate::actors::waits::Arrival;
 use crate::actors::{Applied, Fault};
 use crate::core::command::Command;
 use crate::core::outcome::{Decision, Outcome};

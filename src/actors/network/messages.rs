@@ -9,12 +9,18 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::actors::committer::Part;
 use crate::actors::routes::{PermitGuard, Route};
+use crate::actors::waits::Arrival;
 use crate::actors::{Fault, Item, NotReadyReason, Outlet, answer_all};
 use crate::core::command::Command;
 use crate::core::deployment::Deployment;
 use crate::core::outcome::Outcome;
 use crate::core::types::Generation;
 use crate::store::{NetworkImage, TransactionId};
+
+/// The register is about to be given away: whoever waits for capacity here is told to ask the next owner.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct GiveAway;
 
 /// All requests of one socket read for this network.
 #[derive(Debug, Message)]
@@ -45,7 +51,7 @@ pub struct Hold {
     /// Whose.
     pub hold: HoldId,
     /// Since when it waits, if it does: its place in the order of all waiters.
-    pub turn: Option<u64>,
+    pub turn: Option<Arrival>,
     /// Told when it is granted.
     pub granted: oneshot::Sender<Result<(), HoldRefused>>,
 }
@@ -116,7 +122,7 @@ pub enum Waiting {
     /// It waits, or goes on waiting.
     Begins {
         /// Its place in the order.
-        arrival: u64,
+        arrival: Arrival,
         /// What it asks of this network.
         command: Command,
         /// Its place among the networks.
@@ -125,7 +131,7 @@ pub enum Waiting {
     /// It is over.
     Ended {
         /// Its place in the order.
-        arrival: u64,
+        arrival: Arrival,
     },
 }
 
@@ -160,7 +166,7 @@ pub struct Finish {
 #[rtype(result = "()")]
 pub struct Unlist {
     /// Its place in the order.
-    pub arrival: u64,
+    pub arrival: Arrival,
 }
 
 /// Nobody waits any more for a request of this network.
@@ -168,7 +174,7 @@ pub struct Unlist {
 #[rtype(result = "()")]
 pub(super) struct GiveUp {
     /// Its place in the order.
-    pub(super) arrival: u64,
+    pub(super) arrival: Arrival,
 }
 
 /// Serving who waits goes on.

@@ -17,13 +17,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use crate::actors::waits::Arrival;
 use crate::core::command::{Command, Wish};
 use crate::core::network::{Network, Opened, Reach};
 use crate::core::state::Step;
 use crate::core::types::SlotKey;
-
-/// Place in the order of all waiters of this node.
-pub(super) type Arrival = u64;
 
 /// One request that waits.
 #[derive(Debug)]

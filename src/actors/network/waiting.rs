@@ -4,6 +4,7 @@
 //! decided: no capacity ──▶ waiting ──something it fits came free──▶ granted, or refused for another reason
 //!                             ├──its time is over──▶ not_enough_capacity, with waited_ms
 //!                             ├──nobody waits for it any more, or the server stops──▶ not_ready; nothing was begun
+//!                             ├──the register is given away──▶ not_ready; its session asks the next owner
 //!                             └──the tenure is over, the network stopped or gone──▶ what every request is told then
 //! ```
 //!
@@ -22,10 +23,10 @@ use actix::prelude::*;
 use compact_str::CompactString;
 
 use super::draft::{Draft, refused_by_store};
-use super::messages::{GiveUp, Serve, Several};
-use super::queue::{Arrival, Waiter};
+use super::messages::{GiveAway, GiveUp, Serve, Several};
+use super::queue::Waiter;
 use super::{NetworkActor, Phase};
-use crate::actors::waits::{Place, full};
+use crate::actors::waits::{Arrival, Place, full};
 use crate::actors::{Fault, Item, NotReadyReason, Outlet, Told, answer_all};
 use crate::core::outcome::Decision;
 use crate::core::refusal::{Missing, Refusal};
@@ -74,7 +75,7 @@ pub(super) struct One {
     outlet: Option<Outlet>,
     by: CompactString,
     reason: Option<CompactString>,
-    _place: Place,
+    place: Place,
     /// Tells when its client leaves.
     _watch: Watch,
 }
@@ -108,8 +109,12 @@ impl NetworkActor {
             let fault = Fault::NotReady { reason: NotReadyReason::Stopping, retry_after_ms: RETRY_AFTER_MS };
             return unit.answer(ticket, Err(Box::new(fault)), false);
         }
+        if self.shared.gives_away() {
+            return unit.answer(ticket, Err(Box::new(moved())), false);
+        }
+        let now = self.shared.clock.boot_ms();
         let place = if self.waiting.len() < NETWORK_WAITING_REQUESTS_MAX {
-            self.shared.waits.place(&wait.caller)
+            self.shared.waits.place(&wait, now)
         } else {
             Err(full(&format!("{NETWORK_WAITING_REQUESTS_MAX} requests wait for this network already")))
         };
@@ -127,9 +132,9 @@ impl NetworkActor {
         });
         // A closed outlet is a client that hung up: it is about to be told so.
         let _ = outlet.send(Told::Waits(vec![ticket]));
-        let since = self.shared.clock.boot_ms();
-        let one = One { ticket, outlet: Some(outlet), by, reason, _place: place, _watch: Watch(watch) };
-        let waiter = Waiter { command, time: Some((since, since.saturating_add(wait.ms))), of: Asker::One(one) };
+        let since = now.saturating_sub(wait.waited_ms());
+        let one = One { ticket, outlet: Some(outlet), by, reason, place, _watch: Watch(watch) };
+        let waiter = Waiter { command, time: Some((since, now.saturating_add(wait.ms))), of: Asker::One(one) };
         self.waiting.add(&self.network, arrival, waiter);
     }
 
@@ -211,11 +216,9 @@ impl NetworkActor {
 
     /// It waits no more; its answer is on its way. Who asked, why, and how long it waited.
     fn leaves(&mut self, arrival: Arrival) -> Option<(CompactString, Option<CompactString>, u64)> {
-        let Waiter { time, of, .. } = self.waiting.remove(arrival)?;
-        let Asker::One(mut one) = of else { return None };
+        let Asker::One(mut one) = self.waiting.remove(arrival)?.of else { return None };
         one.outlet = None;
-        let since = time.map_or(0, |(since, _)| since);
-        Some((one.by.clone(), one.reason.take(), self.shared.clock.boot_ms().saturating_sub(since)))
+        Some((one.by.clone(), one.reason.take(), one.place.waited_ms(self.shared.clock.boot_ms())))
     }
 
     /// Ends those whose time is over. They have a last turn: what they are told is how things are now.
@@ -280,6 +283,19 @@ impl NetworkActor {
     /// Tells the world how many wait, and since when.
     pub(super) fn tell_waiting(&self) {
         self.published.note_waiting(self.waiting.len(), self.waiting.oldest_ms());
+    }
+}
+
+/// The next owner is to be asked.
+fn moved() -> Fault {
+    Fault::NotReady { reason: NotReadyReason::Moved, retry_after_ms: RETRY_AFTER_MS }
+}
+
+impl Handler<GiveAway> for NetworkActor {
+    type Result = ();
+    fn handle(&mut self, _: GiveAway, _: &mut Context<Self>) {
+        self.refuse_waiters(&moved());
+        self.tell_waiting();
     }
 }
 

@@ -52,7 +52,7 @@ pub fn read(ticket: u32, number: u32) -> Item {
 
 /// A request that waits.
 pub fn wait(ticket: u32) -> Item {
-    let wait = Some(Wait { ms: 60_000, caller: Arc::default() });
+    let wait = Some(Wait::begins(60_000, Arc::default()));
     Item { wait, ..renew(ticket, ticket) }
 }
 

@@ -88,6 +88,7 @@ impl Session {
     }
 
     fn faulted(&mut self, pending: Pending, fault: &Fault) {
+        let Some(pending) = self.goes_on_waiting(pending, fault) else { return };
         let error = error_of(fault);
         self.finish_error(pending, &error);
     }
@@ -105,6 +106,7 @@ impl Session {
             asked: None,
             read: queued.read,
             waits: false,
+            patience: None,
         };
         if let Here::Unwatch(number) = here
             && !self.watches.as_mut().is_some_and(|watches| watches.end(number))

@@ -1,0 +1,238 @@
+//! What becomes of requests that wait for capacity when the owner goes away in order: they go on waiting at the next one,
+//! for the time that is left. Their client hears nothing of it.
+//!
+//! ```text
+//! waits at the owner ──granted, refused, time over──▶ answered
+//!      ▲      └──"nothing was begun, ask elsewhere"──▶ not at an owner ──time over, or this server stops──▶ answered so
+//!      └──────────── somebody owns the register ────────────┘
+//! ```
+//!
+//! Such an answer says that nothing was begun, so nothing is granted twice. Where nobody knows what became of a request (its
+//! owner was killed), its client is told, who alone can decide to ask again.
+//!
+//! The next owner is told for how long each has waited, so who came first is first there, too, as far as all of them are
+//! there by then.
+//!
+//! Review notes: is a request that is not at an owner found again by whatever ends its session, or its wait?
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use compact_str::CompactString;
+use tokio::time::Instant;
+
+use super::{Pending, Session};
+use crate::actors::coordinator::{AcquirePart, Job};
+use crate::actors::waits::Wait;
+use crate::actors::{Fault, NotReadyReason};
+use crate::server::dispatch::Plan;
+use crate::server::faults::error_of;
+use crate::server::role::Role;
+
+/// How often the next owner is looked for, besides at each change of the role.
+const LOOKS_EVERY: Duration = Duration::from_millis(100);
+
+/// A request that may wait, as it was asked.
+#[derive(Debug)]
+pub(super) struct Patience {
+    plan: Plan,
+    reason: Option<CompactString>,
+    ms: u64,
+    /// When it began to wait: boot time.
+    since: Option<u64>,
+}
+
+impl Patience {
+    /// What is kept of what may wait so long.
+    pub(super) fn of(plan: &Plan, reason: Option<&CompactString>, ms: u64) -> Option<Box<Self>> {
+        let plan = match plan {
+            Plan::One(network, command) => Plan::One(network.clone(), command.clone()),
+            Plan::Act(touches, Job::Acquire { parts, slot_prefix }) => {
+                Plan::Act(touches.clone(), again(parts, slot_prefix))
+            }
+            Plan::All(Job::Acquire { parts, slot_prefix }) => Plan::All(again(parts, slot_prefix)),
+            Plan::All(_) | Plan::Act(..) | Plan::Node(_) | Plan::Here(_) => return None,
+        };
+        Some(Box::new(Self { plan, reason: reason.cloned(), ms, since: None }))
+    }
+
+    pub(super) fn begins(&mut self, now_ms: u64) {
+        self.since.get_or_insert(now_ms);
+    }
+
+    /// For how long it has waited, and may wait still.
+    fn times(&self, now_ms: u64) -> (u64, u64) {
+        let waited = now_ms.saturating_sub(self.since.unwrap_or(now_ms));
+        (waited, self.ms.saturating_sub(waited))
+    }
+}
+
+fn again(parts: &[AcquirePart], slot_prefix: &str) -> Job {
+    Job::Acquire { parts: parts.to_vec(), slot_prefix: slot_prefix.into() }
+}
+
+/// One that is not at an owner, and what it was told there.
+#[derive(Debug)]
+struct Resume {
+    pending: Pending,
+    patience: Box<Patience>,
+    fault: Fault,
+}
+
+/// What waits for capacity and is not at an owner just now, who began first before the others.
+#[derive(Debug, Default)]
+pub(super) struct Resumes {
+    all: VecDeque<Resume>,
+    /// When to look for an owner next.
+    look: Option<Instant>,
+}
+
+impl Resumes {
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// There may be an owner.
+    pub(super) fn look_now(&mut self) {
+        self.look = None;
+    }
+
+    fn look_later(&mut self) {
+        self.look = Some(Instant::now() + LOOKS_EVERY);
+    }
+
+    /// Behind those that began to wait before it.
+    fn add(&mut self, resume: Resume) {
+        let before = self.all.partition_point(|other| other.patience.since <= resume.patience.since);
+        self.all.insert(before, resume);
+    }
+}
+
+/// Was nothing begun, because the owner is the owner no more?
+fn is_elsewhere(fault: &Fault) -> bool {
+    match fault {
+        Fault::NotReady { reason, .. } => match reason {
+            NotReadyReason::Moved | NotReadyReason::Stopping | NotReadyReason::NoOwner => true,
+            NotReadyReason::Loading | NotReadyReason::Restarting | NotReadyReason::Conflicts => false,
+        },
+        Fault::Refused(_)
+        | Fault::Overloaded { .. }
+        | Fault::Unavailable { .. }
+        | Fault::CursorLost { .. }
+        | Fault::Stopped { .. }
+        | Fault::Internal { .. } => false,
+    }
+}
+
+impl Session {
+    /// Does anything wait for capacity?
+    pub fn waits(&self) -> bool {
+        self.waiting > 0 || !self.resumes.is_empty()
+    }
+
+    /// Is there nothing in flight but what waits for capacity?
+    pub fn only_waits(&self) -> bool {
+        self.queue.is_empty() && self.sent == self.waiting
+    }
+
+    /// That a request may wait so long, for this connection.
+    pub(super) fn wait(&mut self, ms: Option<u64>) -> Option<Wait> {
+        let ms = ms?;
+        self.may_wait_there |= self.role.actors().is_none();
+        Some(Wait::begins(ms, Arc::clone(&self.caller)))
+    }
+
+    /// Nobody waits any more.
+    pub(super) fn leave(&self) {
+        self.caller.leave();
+        if self.may_wait_there
+            && let Role::Follower { link, .. } = &*self.role
+        {
+            link.hang_up(self.number);
+        }
+    }
+
+    /// It waits for capacity: it stands in nobody's way any more.
+    pub(super) fn waits_from_now(&mut self, ticket: u32) {
+        let Some(Some(pending)) = self.pending.get_mut(ticket as usize) else { return };
+        if !std::mem::replace(&mut pending.waits, true) {
+            self.waiting += 1;
+            let now = self.server.clock.boot_ms();
+            pending.patience.iter_mut().for_each(|patience| patience.begins(now));
+        }
+        if self.barrier == Some(ticket) {
+            self.barrier = None;
+        }
+        self.unfinished.retain(|(unfinished, _)| *unfinished != ticket);
+    }
+
+    /// Keeps a request that waits, where it can go on waiting elsewhere; or gives it back to be answered.
+    pub(super) fn goes_on_waiting(&mut self, mut pending: Pending, fault: &Fault) -> Option<Pending> {
+        if !pending.waits || !is_elsewhere(fault) || self.caller.has_left() {
+            return Some(pending);
+        }
+        match pending.patience.take() {
+            Some(patience) => {
+                if self.resumes.is_empty() {
+                    self.resumes.look_later();
+                }
+                self.resumes.add(Resume { pending, patience, fault: fault.clone() });
+                None
+            }
+            None => Some(pending),
+        }
+    }
+
+    /// When to call [`Session::role_changed`] although the role did not change.
+    pub fn looks_for_owner_at(&self) -> Option<Instant> {
+        let looks = !self.resumes.is_empty() && !self.moved && !self.role.is_between();
+        looks.then(|| self.resumes.look.unwrap_or_else(Instant::now))
+    }
+
+    /// Asks the present owner what waited at the one before.
+    pub(super) fn resume(&mut self) {
+        if self.looks_for_owner_at().is_none_or(|at| at > Instant::now()) {
+            return;
+        }
+        let now_ms = self.server.clock.boot_ms();
+        let can_ask = match &*self.role {
+            Role::Owner(_) => true,
+            Role::Follower { link, .. } => self.redirect || link.is_connected(),
+            Role::Between | Role::Waiting { .. } => false,
+        };
+        self.resumes.look_later();
+        for Resume { mut pending, patience, fault } in std::mem::take(&mut self.resumes.all) {
+            let (waited_ms, ms) = patience.times(now_ms);
+            if ms == 0 {
+                self.finish_error(pending, &error_of(&fault));
+            } else if !can_ask {
+                self.resumes.all.push_back(Resume { pending, patience, fault });
+            } else if self.redirect
+                && let Role::Follower { owner, .. } = &*self.role
+            {
+                let error = self.server.moved_to(owner);
+                self.finish_error(pending, &error);
+            } else if let Some(again) = Patience::of(&patience.plan, patience.reason.as_ref(), patience.ms) {
+                self.may_wait_there |= self.role.actors().is_none();
+                let waited = (waited_ms, std::time::Instant::now());
+                let wait = Wait { ms, waited, caller: Arc::clone(&self.caller) };
+                let Patience { plan, reason, .. } = *again;
+                pending.patience = Some(patience);
+                self.send(pending, plan, (reason, None, false), Some(wait));
+            }
+        }
+    }
+
+    /// The server stops: what waits for capacity is answered, and nothing more begins to wait.
+    pub fn stop_waiting(&mut self) {
+        self.leave();
+        for Resume { pending, fault, .. } in std::mem::take(&mut self.resumes.all) {
+            self.finish_error(pending, &error_of(&fault));
+        }
+    }
+}
