@@ -63,8 +63,8 @@
 //! # What always holds
 //!
 //! - **I-1** In a realm an address belongs to one network, and in a network to at most one reservation, blocks included.
-//!   Kept by [`core::catalog`] (space of networks) and [`core::network`] (holdings). Shown by
-//!   `the_search_agrees_with_comparing_everything`, `any_sequence_of_commands_keeps_every_promise`, and by clients of a
+//!   Kept by [`core::catalog`] (space of networks), [`core::network`] (holdings) and [`actors::recorded`] (what lies in no
+//!   subnet). Shown by `the_search_agrees_with_comparing_everything`, `a_recorded_address_belongs_to_one_network_of_its_realm`, `any_sequence_of_commands_keeps_every_promise`, and by clients of a
 //!   process that is killed: `what_was_answered_is_true_after_each_of_twenty_kills`.
 //! - **I-2** `(network, scope, owner, slot)` names at most one current reservation, so that a repeated request yields no
 //!   second address. Kept by [`core::network`]. Shown by `any_sequence_of_commands_keeps_every_promise`,

@@ -247,6 +247,21 @@ impl Directory {
     fn check(&self, ask: &Intend) -> Result<(), Refusal> {
         let intent = &ask.intent;
         let prefixes = || intent.subnets.iter().map(|(_, cidr)| *cidr);
+        self.check_listed(ask)?;
+        // What dynamic networks have written down lies in no subnet.
+        for asked in prefixes().map(Cidr::range) {
+            if let Some((address, network)) = self.shared.recorded.first_in(&intent.realm, asked, intent.network)
+                && let (Some(listing), Some(with)) = (self.catalog.get(network), Range::single(address).as_cidr())
+            {
+                return Err(Refusal::Overlap { asked, with, network: listing.name.clone() });
+            }
+        }
+        Ok(())
+    }
+
+    fn check_listed(&self, ask: &Intend) -> Result<(), Refusal> {
+        let intent = &ask.intent;
+        let prefixes = || intent.subnets.iter().map(|(_, cidr)| *cidr);
         match (&ask.check, &intent.name) {
             (Check::Create, Some(name)) => self.catalog.check_create(name, &intent.realm, prefixes()),
             (Check::Rename, Some(name)) => self.catalog.check_rename(intent.network, name),
@@ -375,6 +390,7 @@ impl Directory {
                 self.catalog
                     .holding(realm.as_ref(), Range::single(*address))
                     .into_iter()
+                    .chain(self.shared.recorded.holding(realm.as_ref(), *address))
                     .filter_map(|id| self.catalog.get(id))
                     .map(|listing| Arc::new(listing.clone()))
                     .collect(),

@@ -60,7 +60,7 @@ pub struct Claimant<'a> {
 pub struct Claimed(Vec<(Mac, Option<User>)>);
 
 impl Leaving {
-    fn is_durable(&self) -> bool {
+    pub(super) fn is_durable(&self) -> bool {
         // `settled` first: the committer raises the incarnation before it settles what was not durable.
         self.lane.settled.load(Ordering::Acquire) >= self.unit
             && self.lane.incarnation.load(Ordering::Acquire) == self.incarnation

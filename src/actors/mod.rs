@@ -38,6 +38,7 @@ pub mod macs;
 pub mod network;
 pub mod nodes;
 pub mod published;
+pub mod recorded;
 pub mod routes;
 pub mod service;
 pub mod standby;

@@ -22,6 +22,7 @@ use super::generations::Generations;
 use super::macs::Macs;
 use super::network::{Birth, NetworkActor};
 use super::published::Published;
+use super::recorded::Recorded;
 use super::routes::{Lane, Permits, Route, Routes};
 use super::standby::{Beside, Standby};
 use super::sweeps::Sweeps;
@@ -64,6 +65,8 @@ pub struct Shared {
     pub deployments: Deployments,
     /// MACs in use, by realm.
     pub macs: Macs,
+    /// What dynamic networks have written down.
+    pub recorded: Recorded,
     /// What happened, for those who watch.
     pub feed: Feed,
     /// What sweeps remember.
@@ -266,6 +269,7 @@ impl Shared {
         // The first scrape that sees the network sees its figures.
         published.publish_figures(&network, self.clock.boot_ms());
         self.macs.add(&config.realm, config.id, network.macs());
+        self.recorded.add(&config.realm, config.id, network.recorded());
         let birth = Birth { network, lane: Arc::clone(&lane), published: Arc::clone(&published) };
         let shared = Arc::clone(self);
         let addr =
@@ -349,6 +353,7 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
         store,
         clock,
         macs: Macs::default(),
+        recorded: Recorded::default(),
         deployments: Deployments::default(),
         sweeps: Arc::default(),
         waits: Arc::default(),

@@ -263,6 +263,11 @@ fn ip_renew(ask: params::IpRenew) -> Result<Plan, RpcError> {
 fn ip_bind(ask: params::IpBind) -> Result<Plan, RpcError> {
     says_which(ask.address, ask.owner.as_ref())?;
     let target = input::target(ask.address, ask.owner, ask.scope.clone(), ask.slot, ask.if_generation);
+    if let (Some(network), Some(_), Some(_)) = (&ask.network, &target.address, &target.owner) {
+        let network = input::network_text(network);
+        let target = Box::new((target, ask.claimant));
+        return Ok(Plan::Act(vec![network.clone()], Job::Bind { network, target }));
+    }
     let command = Command::Bind(Box::new(target), ask.claimant);
     in_network_or_located(ask.network, ask.address, ask.scope, command)
 }

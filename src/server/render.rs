@@ -576,6 +576,9 @@ fn parts_of(view: &View) -> Parts {
             text::key(&mut middle, "dns");
             noun(&mut middle, &dns);
         }
+    } else {
+        text::key(&mut middle, "dhcp");
+        text::boolean(&mut middle, false);
     }
     if let Some(l2) = l2(&config.l2) {
         text::key(&mut middle, "l2");

@@ -12,7 +12,7 @@ use crate::actors::events::{Cursor, Filter as Wanted, Page};
 use crate::actors::nodes::{NodeJob, NodeStanding};
 use crate::actors::waits::Wait;
 use crate::core::address::Address;
-use crate::core::command::{Acquire, Command, Configure, Filter, NetworkInput, SubnetRef};
+use crate::core::command::{Acquire, Command, Configure, Filter, NetworkInput, SubnetRef, Target};
 use crate::core::deployment::Deployment;
 use crate::core::outcome::{Contested, Grant, Lookup, NetworkView, Outcome, ScopeUsage, UsageReport, View};
 use crate::core::types::{Claimant, Name, NetworkId, Owner, Scope, Version, WallTime};
@@ -69,6 +69,13 @@ pub enum Job {
         to: CompactString,
         /// Refused where the network that has it has moved on.
         if_version: Option<Version>,
+    },
+    /// `ip.bind` of an address to an owner: in a dynamic network it may be the first that is heard of it.
+    Bind {
+        /// Where.
+        network: CompactString,
+        /// What, and who uses it.
+        target: Box<(Target, Claimant)>,
     },
     /// `ip.acquire`.
     Acquire {
@@ -248,6 +255,7 @@ impl Job {
             Job::Create { .. }
             | Job::Configure { .. }
             | Job::Move { .. }
+            | Job::Bind { .. }
             | Job::Acquire { .. }
             | Job::ReleaseOwner { .. }
             | Job::Settle { .. }

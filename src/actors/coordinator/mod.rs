@@ -15,6 +15,7 @@
 //!
 //! Review notes: does a new job answer in every path (`Tell`)? Are networks held in order of their ids?
 
+mod bind;
 mod configure;
 mod deploy;
 mod events;
@@ -164,6 +165,7 @@ impl Coordinator {
             Job::Move { from, subnet, to, if_version } => {
                 return self.move_subnet(&from, subnet, &to, if_version, tell).await;
             }
+            Job::Bind { network, target } => self.bind(&network, *target).await,
             Job::Acquire { parts, slot_prefix } => self.acquire(parts, &slot_prefix, tell).await,
             Job::ReleaseOwner { scope, owner, network } => {
                 let command = |limit| Command::ReleaseOwner { scope: scope.clone(), owner: owner.clone(), limit };

@@ -74,6 +74,7 @@ impl NetworkActor {
         };
         catch_unwind(AssertUnwindSafe(|| steps.iter().for_each(step))).map_err(drop)?;
         self.macs_leave(&lost, unit);
+        self.note_recorded(steps, unit);
         if self.network.is_gone() {
             self.phase = Phase::Gone;
         }

@@ -1,4 +1,5 @@
-//! The network's part in what is unique beyond it: MACs, in the realm. See `actors::macs`.
+//! The network's part in what is unique beyond it, in the realm: MACs (`actors::macs`), and what a dynamic network has
+//! written down (`actors::recorded`).
 
 use super::NetworkActor;
 use crate::actors::Fault;
@@ -7,7 +8,7 @@ use crate::core::address::Address;
 use crate::core::command::{Command, Context as Moment, MacWish, Patch};
 use crate::core::outcome::Decision;
 use crate::core::refusal::Refusal;
-use crate::core::state::{Entry, Key, State, Step};
+use crate::core::state::{Entry, Key, NetworkKind, State, Step};
 use crate::core::types::Mac;
 use crate::store::TransactionId;
 
@@ -159,7 +160,26 @@ impl NetworkActor {
 
     /// After loading again.
     pub(super) fn macs_reloaded(&self) {
-        self.shared.macs.replace(&self.network.config().realm, self.id(), self.network.macs());
+        let realm = &self.network.config().realm;
+        self.shared.macs.replace(realm, self.id(), self.network.macs());
+        self.shared.recorded.replace(realm, self.id(), self.network.recorded());
+    }
+
+    /// Tells what steps of this unit write down of what the infrastructure picked, and what they let go.
+    pub(super) fn note_recorded(&self, steps: &[Step], unit: u64) {
+        let config = self.network.config();
+        if config.kind != NetworkKind::Dynamic {
+            return;
+        }
+        for step in steps {
+            let Key::Address(address) = step.key else { continue };
+            if matches!(step.state, Some(State::Entry(Entry::Held(_)))) {
+                self.shared.recorded.add(&config.realm, self.id(), [address].into_iter());
+            } else {
+                let leaving = Leaving { lane: std::sync::Arc::clone(&self.lane), incarnation: self.incarnation, unit };
+                self.shared.recorded.leave(&config.realm, self.id(), address, &leaving);
+            }
+        }
     }
 }
 

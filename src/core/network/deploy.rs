@@ -41,7 +41,7 @@ enum Course<'a> {
     Grant(Option<Address>),
     /// It is held by another instance, which lets it go; what the slot holds stays until then.
     Await(Holding<'a>, Option<Address>),
-    /// The infrastructure picks.
+    /// The infrastructure picks, and nobody has written down what.
     Nothing,
 }
 
@@ -117,7 +117,12 @@ impl Network {
         let replaces = current.map(|(address, _)| address);
         match &wish.wanted {
             Wanted::Automatic(_) if self.config.kind == NetworkKind::Dynamic => {
-                self.is_open().map(|()| Course::Nothing)
+                // What is held when the same plan comes again was written down since.
+                let stays = !wish.fresh || ask.again;
+                let own = current.filter(|_| stays).map(Course::Keep);
+                let let_go = || self.obsolete_of(&holder).filter(|_| stays).max_by_key(|(_, held)| held.generation);
+                let course = own.or_else(|| let_go().map(|held| Course::Revive(held, replaces)));
+                self.is_open().map(|()| course.unwrap_or(Course::Nothing))
             }
             Wanted::Automatic(wanted) => {
                 let wanted = &with_zone(wanted, wish);

@@ -16,7 +16,9 @@ use crate::core::address::{Address, Cidr, Range};
 use crate::core::command::{Context, Heal};
 use crate::core::outcome::{Contested, Decision, Healing, Outcome};
 use crate::core::refusal::{Missing, Refusal};
-use crate::core::state::{Conflict, Entry, Event, EventKind, Key, NetworkConfig, Reservation, State, Step};
+use crate::core::state::{
+    Conflict, Entry, Event, EventKind, Key, NetworkConfig, NetworkKind, Reservation, State, Step,
+};
 use crate::core::types::{SlotKey, Version};
 use crate::limits::{CONFLICTS_MAX, LEASE_GRACE_SECONDS};
 
@@ -111,10 +113,12 @@ impl Network {
                 return Fate::Contested(None);
             }
         }
-        let has_place = self.layout.subnet_of(address).is_some_and(|index| {
-            let inside = self.subnets[index].cidr.range();
-            inside.contains(range.last()) && !self.layout.subnets[index].has_unusable(range)
-        });
+        // A dynamic network has no space of its own: what it had written down needs no other place.
+        let has_place = self.config.kind == NetworkKind::Dynamic
+            || self.layout.subnet_of(address).is_some_and(|index| {
+                let inside = self.subnets[index].cidr.range();
+                inside.contains(range.last()) && !self.layout.subnets[index].has_unusable(range)
+            });
         let is_block = Cidr::new(address, late.prefix_length).is_some();
         if has_place && is_block && !self.config.closed { Fate::Free(cooling) } else { Fate::Contested(None) }
     }

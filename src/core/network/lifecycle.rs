@@ -10,6 +10,7 @@ use compact_str::CompactString;
 use super::Network;
 use super::draft::{Draft, held_by};
 use super::holdings::slot_or_default;
+use super::record::bound_to;
 use crate::core::address::Address;
 use crate::core::command::{
     Context, Decline, GrantOptions, LabelsPatch, Patch, Release, ReservationPatch, Target, Transfer, Wish,
@@ -191,19 +192,14 @@ impl Network {
 
     /// `ip.bind`.
     pub(super) fn bind(&self, target: &Target, claimant: &Claimant, context: Context) -> Result<Decision, Refusal> {
+        if let Some((address, holder)) = self.records(target) {
+            return self.record(address, &holder, claimant, context);
+        }
         let (address, held) = self.find_to_change(target)?;
         let mut draft = Draft::new(self, context);
         let now = match &held.claimant {
             Some(bound) if bound == claimant => Arc::clone(held),
-            Some(bound) => {
-                return Err(Refusal::Taken {
-                    problem: format!(
-                        "{address} is bound to `{bound}`; ip.unbind it first, or repeat ip.allocate with the new claimant"
-                    ),
-                    address: Some(address),
-                    held_by: Some(Box::new(held_by(held))),
-                });
-            }
+            Some(bound) => return Err(bound_to(address, held, bound)),
             None => {
                 let bound = Reservation { claimant: Some(claimant.clone()), ..Reservation::clone(held) };
                 draft.change(address, held, bound, EventKind::Bound)

@@ -28,6 +28,7 @@ mod lifecycle;
 mod pick;
 mod pool_set;
 mod read;
+mod record;
 mod rested;
 mod settle;
 mod sweep;

@@ -55,10 +55,10 @@ macro_rules! reservation {
                 prefix_length: PrefixLength,
                 /// Address and prefix length of the subnet, ready for an interface: `10.0.0.5/24`.
                 interface: String,
-                /// Its subnet.
-                subnet: Cidr,
+                /// Its subnet; a dynamic network has none.
+                subnet?: Cidr,
                 /// Id of the subnet.
-                subnet_id: SubnetId,
+                subnet_id?: SubnetId,
                 /// Range of its pool.
                 pool?: Range,
                 /// Name of its pool.

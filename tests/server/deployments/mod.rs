@@ -1,6 +1,7 @@
 //! Deployments over real sockets: the use cases that the documents promise, and what else the protocol's page says.
 
 mod durable;
+mod dynamic;
 mod ends;
 mod large;
 mod plans;

@@ -26,6 +26,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+pub(super) use self::subnet::never_a_subnet as never_held;
 use super::{Network, Standing};
 use crate::core::address::{Address, Cidr, Range};
 use crate::core::command::{Configure, Context, LabelsPatch, Patch};

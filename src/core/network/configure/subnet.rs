@@ -212,7 +212,7 @@ pub(super) fn takes_no_subnets(network: &Name, kind: NetworkKind) -> Option<Refu
 }
 
 /// Why a prefix cannot be a subnet, if it cannot.
-fn never_a_subnet(cidr: Cidr) -> Option<String> {
+pub(in crate::core::network) fn never_a_subnet(cidr: Cidr) -> Option<String> {
     let multicast = match cidr.family() {
         Family::V4 => Range::of_bits(Family::V4, 0xe000_0000, 0xefff_ffff),
         Family::V6 => Range::of_bits(Family::V6, 0xff << 120, u128::MAX),

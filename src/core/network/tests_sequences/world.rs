@@ -357,6 +357,13 @@ impl Side {
         let range = range_of(at, held.prefix_length);
         let config = self.network.config();
         assert!(!config.closed, "a closed network grants {at}");
+        if config.kind == NetworkKind::Dynamic {
+            // What the infrastructure picked is only written down.
+            assert!(matches!(command, Command::Bind(..)), "a dynamic network grants {at}: {command:?}");
+            assert_eq!(range.size(), 1);
+            let there = self.network.holdings.covering(at);
+            return assert!(!matches!(there, Some((_, Entry::Held(_)))), "{at} is held: {command:?}");
+        }
         let subnet = self.network.subnet_of(at).unwrap_or_else(|| panic!("{at} lies in no subnet"));
         assert!(subnet.cidr.range().covers(range));
         let pool = subnet.pools.iter().find(|pool| pool.range.covers(range));

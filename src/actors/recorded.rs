@@ -1,0 +1,108 @@
+//! Which addresses dynamic networks have written down, by realm: in a realm an address belongs to one network, and these
+//! lie in no subnet that the catalog could guard.
+//!
+//! Whoever writes one down holds an intent in the catalog meanwhile, so that neither a subnet nor another network gets it
+//! in between; from then on the directory finds it here. It leaves with the unit in which its reservation ends.
+//!
+//! In memory only: every network that is loaded, or loaded again, says what it has. Written by `network`, read by
+//! `directory`.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::macs::Leaving;
+use crate::core::address::{Address, Range};
+use crate::core::types::{Name, NetworkId};
+
+type Addresses = BTreeMap<Address, (NetworkId, Option<Leaving>)>;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Recorded {
+    realms: Mutex<HashMap<Name, Addresses>>,
+}
+
+impl Recorded {
+    fn realms(&self) -> MutexGuard<'_, HashMap<Name, Addresses>> {
+        // Every change is one call of a map: what a panic left behind is whole.
+        self.realms.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The first one within a range that another network than `except` has.
+    pub fn first_in(&self, realm: &Name, range: Range, except: NetworkId) -> Option<(Address, NetworkId)> {
+        let stands = |(network, leaving): &(NetworkId, Option<Leaving>)| {
+            *network != except && !leaving.as_ref().is_some_and(Leaving::is_durable)
+        };
+        let realms = self.realms();
+        let mut within = realms.get(realm)?.range(range.first()..=range.last());
+        within.find(|(_, of)| stands(of)).map(|(address, (network, _))| (*address, *network))
+    }
+
+    /// The networks that have it, in one realm or all.
+    pub fn holding(&self, realm: Option<&Name>, address: Address) -> Vec<NetworkId> {
+        let realms = self.realms();
+        let asked = realms.iter().filter(|(name, _)| realm.is_none_or(|realm| realm == *name));
+        let mut holding: Vec<_> = asked.filter_map(|(_, all)| Some(all.get(&address)?.0)).collect();
+        holding.sort_unstable();
+        holding
+    }
+
+    /// A network has these.
+    pub fn add(&self, realm: &Name, network: NetworkId, addresses: impl Iterator<Item = Address>) {
+        let mut addresses = addresses.peekable();
+        // Most networks have none.
+        if addresses.peek().is_some() {
+            self.realms().entry(realm.clone()).or_default().extend(addresses.map(|address| (address, (network, None))));
+        }
+    }
+
+    /// It is free when this unit is durable.
+    pub fn leave(&self, realm: &Name, network: NetworkId, address: Address, leaving: &Leaving) {
+        let mut realms = self.realms();
+        let Some(all) = realms.get_mut(realm) else { return };
+        // Those that have left by now are looked for where one leaves.
+        all.retain(|_, (_, left)| !left.as_ref().is_some_and(Leaving::is_durable));
+        if let Some((_, left)) = all.get_mut(&address).filter(|(of, _)| *of == network) {
+            *left = Some(leaving.clone());
+        }
+    }
+
+    /// What a network has that was loaded again.
+    pub fn replace(&self, realm: &Name, network: NetworkId, addresses: impl Iterator<Item = Address>) {
+        if let Some(all) = self.realms().get_mut(realm) {
+            all.retain(|_, (of, _)| *of != network);
+        }
+        self.add(realm, network, addresses);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+    use crate::actors::routes::Lane;
+    use crate::store::ShardId;
+
+    #[test]
+    fn an_address_stands_in_the_way_until_its_release_is_durable_and_not_of_its_own_network() {
+        let (recorded, realm) = (Recorded::default(), Name::default_realm());
+        let at: Address = "10.0.0.5".parse().unwrap();
+        let (around, beside): (Range, Range) = ("10.0.0.0/29".parse().unwrap(), "10.0.0.8/29".parse().unwrap());
+        let (own, other) = (NetworkId(1), NetworkId(2));
+        recorded.add(&realm, own, [at].into_iter());
+        assert_eq!(recorded.first_in(&realm, around, other), Some((at, own)));
+        assert_eq!(recorded.first_in(&realm, around, own), None);
+        assert_eq!(recorded.first_in(&realm, beside, other), None);
+        assert_eq!(recorded.first_in(&"lab".parse().unwrap(), around, other), None);
+        assert_eq!((recorded.holding(None, at), recorded.holding(Some(&realm), at)), (vec![own], vec![own]));
+        let lane = Arc::new(Lane::new(own, ShardId(0)));
+        recorded.leave(&realm, own, at, &Leaving { lane: Arc::clone(&lane), incarnation: 0, unit: 1 });
+        assert!(recorded.first_in(&realm, around, other).is_some(), "it may turn out not to have left");
+        lane.settled.store(1, Ordering::Release);
+        assert_eq!(recorded.first_in(&realm, around, other), None);
+        recorded.replace(&realm, own, [at].into_iter());
+        assert!(recorded.first_in(&realm, around, other).is_some());
+    }
+}
