@@ -338,6 +338,7 @@ fn a_client_that_takes_nothing_is_lagged_and_goes_on_from_the_cursor_it_is_given
     client.ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/16"}]}));
     let mut watcher = server.client();
     watch(&mut watcher, json!({"network": "lan"}));
+    let (_, mut stream) = Stream::open(&server, "network=lan", "");
     // More than the sockets between take, and than is kept in memory.
     let note = "n".repeat(1_000);
     let count = 8_000;
@@ -372,6 +373,27 @@ fn a_client_that_takes_nothing_is_lagged_and_goes_on_from_the_cursor_it_is_given
         assert_eq!(event(&mut watcher)["owner"], format!("web/{told}"));
         told += 1;
     }
+    // Over HTTP it is the same: said as the last of the stream, and its id leads on.
+    let mut told = 0;
+    let lagged = loop {
+        let sent = stream.next();
+        match sent.event.as_str() {
+            "event" => {
+                assert_eq!(sent.data["owner"], format!("web/{told}"));
+                told += 1;
+            }
+            "lagged" => break sent,
+            _ => panic!("{sent:?}"),
+        }
+    };
+    assert!(told < count, "it lagged behind");
+    assert_eq!(lagged.id.as_deref(), lagged.data["cursor"].as_str());
+    stream.until_its_end();
+    let (_, mut stream) = Stream::open(&server, "network=lan", &after(&lagged));
+    while told < count {
+        assert_eq!(stream.next().data["owner"], format!("web/{told}"));
+        told += 1;
+    }
 }
 
 #[test]
@@ -383,6 +405,7 @@ fn an_idle_watch_is_given_a_bookmark() {
     client.ok("network.create", json!({"name": "other", "subnets": subnets(1)}));
     let mut watcher = server.client();
     watch(&mut watcher, json!({"network": "lan"}));
+    let (_, mut stream) = Stream::open(&server, "network=lan", "");
     let begun = Instant::now();
     client.ok("ip.allocate", json!({"network": "other", "owner": "a"}));
     let told = notification(&mut watcher);
@@ -390,10 +413,30 @@ fn an_idle_watch_is_given_a_bookmark() {
     assert!(begun.elapsed() > Duration::from_secs(9), "not before its time");
     watch(&mut client, json!({"network": "lan", "since": told["params"]["cursor"]}));
     assert!(client.silent_for(Duration::from_millis(20)));
+    // Over HTTP, too; a browser goes on from there.
+    let sent = stream.next();
+    assert_eq!((sent.event.as_str(), sent.id.as_deref()), ("bookmark", sent.data["cursor"].as_str()));
+    let (_, mut again) = Stream::open(&server, "network=lan", &after(&sent));
+    server.client().ok("ip.allocate", json!({"network": "lan", "owner": "b"}));
+    assert_eq!((again.next().data["owner"].clone(), stream.next().data["owner"].clone()), (json!("b"), json!("b")));
+    // A server that stops ends its streams, and takes no more.
+    let stopped = std::thread::spawn(move || server.stop());
+    stream.until_its_end();
+    again.until_its_end();
+    stopped.join().unwrap();
+}
+
+/// What a browser says when it connects again.
+fn after(last: &Sent) -> String {
+    format!("Last-Event-ID: {}\r\n", last.id.as_ref().unwrap())
 }
 
 /// A stream of server-sent events.
-pub struct Stream(std::io::BufReader<std::net::TcpStream>);
+pub struct Stream {
+    socket: std::io::BufReader<std::net::TcpStream>,
+    /// What came of the body and is no whole line yet.
+    body: Vec<u8>,
+}
 
 /// One of them: `id`, `event` and `data`.
 #[derive(Debug)]
@@ -405,28 +448,53 @@ struct Sent {
 
 impl Stream {
     pub fn open(server: &TestServer, query: &str, header: &str) -> (u16, Self) {
-        use std::io::{BufRead, Write};
+        use std::io::Write;
         let mut socket = std::net::TcpStream::connect(server.running.http).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         write!(socket, "GET /events?{query} HTTP/1.1\r\nhost: test\r\n{header}\r\n").unwrap();
-        let mut reader = std::io::BufReader::new(socket);
-        let mut status = String::new();
-        reader.read_line(&mut status).unwrap();
-        let mut line = String::new();
-        while line != "\r\n" {
-            line.clear();
-            reader.read_line(&mut line).unwrap();
+        let mut stream = Self { socket: std::io::BufReader::new(socket), body: Vec::new() };
+        let status = stream.raw_line();
+        while stream.raw_line() != "\r\n" {
+            assert!(!status.is_empty(), "it was closed");
         }
-        (status.split(' ').nth(1).unwrap().parse().unwrap(), Self(reader))
+        (status.split(' ').nth(1).unwrap().parse().unwrap(), stream)
+    }
+
+    fn raw_line(&mut self) -> String {
+        use std::io::BufRead;
+        let mut line = String::new();
+        self.socket.read_line(&mut line).unwrap();
+        line
+    }
+
+    /// The next line of the body, out of its chunks; none behind the last one.
+    fn line(&mut self) -> Option<String> {
+        use std::io::Read;
+        loop {
+            if let Some(end) = self.body.iter().position(|byte| *byte == b'\n') {
+                let rest = self.body.split_off(end + 1);
+                return Some(String::from_utf8(std::mem::replace(&mut self.body, rest)).unwrap());
+            }
+            let length = usize::from_str_radix(self.raw_line().trim_end(), 16).unwrap_or(0);
+            if length == 0 {
+                return None;
+            }
+            let whole = self.body.len() + length;
+            self.body.resize(whole + 2, 0);
+            self.socket.read_exact(&mut self.body[whole - length..]).unwrap();
+            self.body.truncate(whole);
+        }
+    }
+
+    /// Until it ends. What comes before that is passed over; one that stays open is found out by the limit of a read.
+    fn until_its_end(&mut self) {
+        while self.line().is_some() {}
     }
 
     fn next(&mut self) -> Sent {
-        use std::io::BufRead;
         let (mut id, mut event) = (None, String::new());
         loop {
-            let mut line = String::new();
-            assert!(self.0.read_line(&mut line).unwrap() > 0, "the stream ended");
-            // What is none of these is the length of a chunk, or a blank line.
+            let line = self.line().expect("the stream goes on");
             if let Some(text) = line.strip_prefix("id: ") {
                 id = Some(text.trim_end().to_owned());
             } else if let Some(text) = line.strip_prefix("event: ") {
@@ -454,8 +522,7 @@ fn over_http_events_are_a_stream_that_goes_on_after_the_last_id() {
         assert_eq!(sent.id.as_deref(), sent.data["cursor"].as_str());
     }
     // A browser that connects again asks as it did at first, and says how far it came.
-    let last = format!("Last-Event-ID: {}\r\n", all[2].id.as_ref().unwrap());
-    let (_, mut again) = Stream::open(&server, &format!("network=lan&since={begin}"), &last);
+    let (_, mut again) = Stream::open(&server, &format!("network=lan&since={begin}"), &after(&all[2]));
     assert_eq!(again.next().data["owner"], "web 3");
     let (_, mut since) = Stream::open(&server, &format!("scope=default&network=lan&since={begin}"), "");
     assert_eq!(since.next().data["owner"], "web 0");

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use super::nouns::reserved;
 use super::{Renderer, held_at, list, noun};
 use crate::actors::coordinator::{DeployedAll, DeployedSlot};
-use crate::core::address::Address;
+use crate::core::address::{Address, Cidr};
 use crate::core::deployment::{Deployment, SlotState};
 use crate::core::outcome::View;
+use crate::core::state::ReservedRange;
 use crate::core::types::{Name, Owner, Scope};
 use crate::server::text;
 use crate::wire::nouns;
@@ -18,6 +20,14 @@ fn state_word(state: SlotState) -> &'static str {
         SlotState::Promised => "promised",
         SlotState::None => "none",
     }
+}
+
+/// The reserved range in which a holding lies that is not for its holder.
+fn in_the_reserve_of(view: &View) -> Option<&ReservedRange> {
+    let held = &view.reservation;
+    let at = Cidr::new(view.address, held.prefix_length)?.range();
+    let lies_in = |reserved: &&ReservedRange| reserved.range.overlaps(at) && !reserved.is_for(&held.holder);
+    view.subnet.as_ref()?.reserved.iter().find(lies_in)
 }
 
 impl Renderer {
@@ -56,6 +66,10 @@ impl Renderer {
         if let Some(address) = slot.replaces {
             text::key(out, "replaces");
             text::address(out, address);
+        }
+        if let Some(range) = slot.view.as_ref().filter(|_| slot.state == SlotState::Kept).and_then(in_the_reserve_of) {
+            text::key(out, "reserved");
+            noun(out, &reserved(range));
         }
         out.push(b'}');
     }

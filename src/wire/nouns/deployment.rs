@@ -1,5 +1,6 @@
 //! What the methods of deployments answer.
 
+use super::network::Reserved;
 use super::reservation::Reservation;
 use crate::core::address::Address;
 use crate::core::types::{Name, Owner, Scope, Slot};
@@ -34,6 +35,8 @@ object! { open
         reservation?: Box<Reservation>,
         /// The address that the instance held in this slot and lets go.
         replaces?: Address,
+        /// The reserved range in which what is kept lies, if that is not for this instance: `fresh` moves it off.
+        reserved?: Reserved,
     }
 }
 

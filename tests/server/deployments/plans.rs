@@ -237,3 +237,52 @@ fn limits_count_what_is_current_and_not_what_is_obsolete() {
     assert_eq!(slots(&next), [is("new", "4"), is("new", "5")]);
     assert_eq!(shop.refused(&automatic(&["c", "d", "e"]))["data"]["kind"], "quota_exceeded");
 }
+
+#[test]
+fn a_wish_names_a_family_a_pool_or_a_subnet_and_what_fits_it_is_kept() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    let pools =
+        json!([{"range": "10.1.0.10-10.1.0.19", "name": "web"}, {"range": "10.1.0.20-10.1.0.29", "name": "db"}]);
+    let subnets = json!([{"cidr": "10.1.0.0/24", "pools": pools}, {"cidr": "10.2.0.0/24", "name": "far"}, {"cidr": "2001:db8::/64"}]);
+    client.ok("network.create", json!({"name": "net", "subnets": subnets}));
+    let wishes = [
+        (json!({"network": "net"}), "10.1.0.10"),
+        (json!({"network": "net", "slot": "six", "family": 6}), "2001:db8::1"),
+        (json!({"network": "net", "slot": "pool", "pool": "db"}), "10.1.0.20"),
+        (json!({"network": "net", "slot": "range", "pool": "10.1.0.20-10.1.0.29"}), "10.1.0.21"),
+        (json!({"network": "net", "slot": "subnet", "subnet": "far"}), "10.2.0.1"),
+        (json!({"network": "net", "slot": "cidr", "subnet": "10.2.0.0/24"}), "10.2.0.2"),
+    ];
+    let networks: Vec<&Value> = wishes.iter().map(|(wish, _)| wish).collect();
+    let listed = json!([{"id": "a", "networks": networks}]);
+    let with = |state: &str| -> Vec<_> { wishes.iter().map(|(_, at)| (state.to_owned(), (*at).to_owned())).collect() };
+    let mut shop = Deployment::of(&mut client, "shop");
+    assert_eq!(slots(&shop.plan(&listed)), with("new"));
+    let applied = shop.apply(&listed);
+    assert_eq!(slots(&applied), with("new"));
+    assert!(shop.commit(&applied).is_empty());
+    assert_eq!(slots(&shop.apply(&listed)), with("kept"));
+    // What does not fit the wish any more gives way, and nothing else.
+    let moved = json!([{"id": "a", "networks": [
+        {"network": "net"},
+        {"network": "net", "slot": "six", "family": 4},
+        {"network": "net", "slot": "pool", "pool": "web"},
+        {"network": "net", "slot": "range", "subnet": "10.1.0.0/24"},
+        {"network": "net", "slot": "subnet", "family": 4},
+        {"network": "net", "slot": "cidr", "subnet": "far"},
+    ]}]);
+    let mut shop = Deployment::of(&mut client, "shop");
+    let second = shop.apply(&moved);
+    let states: Vec<_> = slots(&second);
+    let expected = [
+        ("kept", "10.1.0.10"),
+        ("new", "10.1.0.11"),
+        ("new", "10.1.0.12"),
+        ("kept", "10.1.0.21"),
+        ("kept", "10.2.0.1"),
+        ("kept", "10.2.0.2"),
+    ];
+    assert_eq!(states, expected.map(|(state, at)| (state.to_owned(), at.to_owned())));
+    assert_eq!(shop.commit(&second), ["10.1.0.20", "2001:db8::1"]);
+}

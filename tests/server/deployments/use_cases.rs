@@ -1,6 +1,6 @@
 //! The use cases of the documents, each as a test that carries its name.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Deployment, automatic, is, named, slot, slots};
 use crate::support::TestServer;
@@ -116,7 +116,7 @@ fn an_address_changes_with_the_range_of_its_subnet_once_that_is_drained() {
 }
 
 #[test]
-fn a_change_of_gateway_or_dns_never_changes_an_address() {
+fn a_change_of_gateway_dns_dhcp_tags_or_l2_never_changes_an_address() {
     let server = TestServer::new();
     let mut client = server.with_lan();
     let mut shop = Deployment::of(&mut client, "shop");
@@ -124,9 +124,14 @@ fn a_change_of_gateway_or_dns_never_changes_an_address() {
     shop.commit(&first);
     let set = json!({"gateway": "10.0.0.254", "dns": {"servers": ["10.0.0.253"]}, "dhcp": true, "tags": {"a": "b"}});
     shop.client.ok("subnet.modify", json!({"network": "lan", "subnet": "10.0.0.0/24", "set": set}));
+    let l2 = json!({"mode": "bridged", "link": "br0", "mac_prefix": "02:00:00"});
+    let set = json!({"l2": l2, "tags": {"c": "d"}, "description": "moved to another switch"});
+    shop.client.ok("network.update", json!({"network": "lan", "set": set}));
     let again = shop.apply(&automatic(&["web/0"]));
-    assert_eq!(slots(&again), [is("kept", "2")]);
-    assert_eq!(again["instances"][0]["networks"][0]["reservation"]["gateway"], "10.0.0.254");
+    assert_eq!((slots(&again), &again["plan"]), (vec![is("kept", "2")], &first["plan"]));
+    let held = |answer: &Value| answer["instances"][0]["networks"][0]["reservation"].clone();
+    assert_eq!(held(&again)["generation"], held(&first)["generation"]);
+    assert_eq!((&held(&again)["gateway"], &held(&again)["l2"]), (&json!("10.0.0.254"), &l2), "as it is now");
 }
 
 #[test]
@@ -361,7 +366,19 @@ fn a_machine_whose_address_moved_into_a_reserved_range_is_moved_off_where_fresh_
     let first = shop.apply(&automatic(&["web/0"]));
     shop.commit(&first);
     shop.client.ok("reserved.add", json!({"network": "lan", "range": "10.0.0.2-10.0.0.9"}));
-    assert_eq!(slots(&shop.apply(&automatic(&["web/0"]))), [is("kept", "2")], "what is held stays");
+    let kept = shop.apply(&automatic(&["web/0"]));
+    assert_eq!(slots(&kept), [is("kept", "2")], "what is held stays");
+    // A plan shows who holds what is reserved for others.
+    let reserved = |answer: &Value| answer["instances"][0]["networks"][0]["reserved"].clone();
+    let planned = shop.plan(&automatic(&["web/0"]));
+    assert_eq!(reserved(&planned), json!({"range": "10.0.0.2-10.0.0.9"}));
+    assert_eq!(reserved(&kept), reserved(&planned));
+    let own = json!({"scope": "shop", "owner": "web/0"});
+    shop.client.ok("reserved.remove", json!({"network": "lan", "range": "10.0.0.2"}));
+    shop.client.ok("reserved.add", json!({"network": "lan", "range": "10.0.0.2", "for": own}));
+    assert_eq!(reserved(&shop.plan(&automatic(&["web/0"]))), Value::Null, "it is kept for itself");
+    shop.client.ok("reserved.remove", json!({"network": "lan", "range": "10.0.0.2"}));
+    shop.client.ok("reserved.add", json!({"network": "lan", "range": "10.0.0.2"}));
     let fresh = json!([{"id": "web/0", "fresh": true, "networks": [{"network": "lan"}]}]);
     let moved = shop.apply(&fresh);
     assert_eq!(slots(&moved), [is("new", "10")]);
