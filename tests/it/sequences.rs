@@ -12,6 +12,7 @@
 
 mod clock;
 mod published;
+mod watcher;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -38,12 +39,19 @@ use crate::redis_server::Server;
 const SEQUENCES: u32 = 300;
 const STEPS: usize = 120;
 const EPOCH_MS: u64 = 1_772_356_364_031;
+/// What there was, and the cursor behind it.
+type Listed = (watcher::Picture, Value);
+
+/// A network that is made when all is done.
+const LAST: &str = "the-end";
 
 /// A fresh server, one connection to it, and the hands of its clock.
 struct Subject {
     clock: Arc<ManualClock>,
     /// Closed before the server is stopped, which waits for its connections.
     lines: BufReader<TcpStream>,
+    /// Another client, who watches.
+    watcher: BufReader<TcpStream>,
     asked: u64,
     _running: Running,
 }
@@ -55,10 +63,32 @@ impl Subject {
         options.clock = Arc::new(RealLeases(Arc::clone(&clock)));
         options.config.server.threads = 1;
         let running = start(options).unwrap();
-        let stream = TcpStream::connect(running.tcp).unwrap();
-        stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        Self { clock, lines: BufReader::new(stream), asked: 0, _running: running }
+        let client = || {
+            let stream = TcpStream::connect(running.tcp).unwrap();
+            stream.set_nodelay(true).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+            BufReader::new(stream)
+        };
+        Self { clock, lines: client(), watcher: client(), asked: 0, _running: running }
+    }
+
+    /// The other client watches all, from a cursor on. Answers the number of its subscription.
+    fn watch(&mut self, since: &Value) -> Result<Value, String> {
+        let request = json!({"jsonrpc": "2.0", "id": 1, "method": "events.watch", "params": {"since": since}});
+        self.watcher.get_mut().write_all(format!("{request}\n").as_bytes()).map_err(|error| error.to_string())?;
+        loop {
+            let told = self.told()?;
+            if told["method"] != "bookmark" {
+                return told["result"].get("subscription").cloned().ok_or(format!("events.watch: {told}"));
+            }
+        }
+    }
+
+    /// The next line that the other client is told.
+    fn told(&mut self) -> Result<Value, String> {
+        let mut line = String::new();
+        self.watcher.read_line(&mut line).map_err(|error| format!("who watches: {error}"))?;
+        serde_json::from_str(&line).map_err(|error| format!("who watches: {error}: {line:?}"))
     }
 
     /// One request, and the envelope of its answer.
@@ -91,10 +121,20 @@ fn run(steps: &[Step], coverage: &mut Coverage) -> Result<(), String> {
 }
 
 fn run_over(store: Arc<dyn Store>, steps: &[Step], coverage: &mut Coverage) -> Result<(), String> {
+    let shards = store.info().shards;
     let mut server = Subject::new(store);
     let mut model = Model::new();
     let mut now = EPOCH_MS;
+    // Of several shards each tells in its own order, and none says when all is told.
+    let mut watched = None;
+    if shards == 1 {
+        let (picture, cursor) = watcher::list(&mut server)?;
+        watched = Some(((server.watch(&cursor)?, picture), None));
+    }
     for (at, step) in steps.iter().enumerate() {
+        if let Some((_, half)) = watched.as_mut().filter(|_| at == steps.len() / 2) {
+            *half = Some(watcher::list(&mut server)?);
+        }
         now += step.advance_ms;
         server.clock.advance_ms(step.advance_ms);
         // A network ends its leases when it is spoken to, or soon: which of both it is must not be left to chance.
@@ -109,6 +149,29 @@ fn run_over(store: Arc<dyn Store>, steps: &[Step], coverage: &mut Coverage) -> R
         let answer = answer_of(&envelope);
         coverage.record(step.method, &answer);
         model.call_with_answer(now, step.method, &params, &answer).map_err(told)?;
+    }
+    let Some((begun, half)) = watched else { return Ok(()) };
+    tell_the_same(&mut server, begun, half)
+}
+
+/// Whoever listed at first, or half way, and was told what happened since, knows what there is; and so does the history.
+fn tell_the_same(server: &mut Subject, begun: (Value, watcher::Picture), half: Option<Listed>) -> Result<(), String> {
+    let (there, _) = watcher::list(server)?;
+    server.ask("network.create", &json!({"name": LAST, "realm": LAST}))?;
+    let mut pictures = vec![begun];
+    watcher::follow(server, LAST, &mut pictures)?;
+    if let Some((picture, cursor)) = half {
+        let mut later = [(server.watch(&cursor)?, picture)];
+        watcher::follow(server, LAST, &mut later)?;
+        pictures.extend(later);
+    }
+    for (_, picture) in &pictures {
+        picture.is_of(&there)?;
+    }
+    let history = watcher::look_back(server, LAST)?;
+    history.is_of(&there)?;
+    if history.told != pictures[0].1.told {
+        return Err("the history tells another story than the one who watched was told".to_owned());
     }
     Ok(())
 }

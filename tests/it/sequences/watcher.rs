@@ -1,0 +1,178 @@
+//! Whoever lists what there is and then watches knows all that there is, without asking again; and the history tells the
+//! same story afterwards.
+
+use std::collections::BTreeMap;
+
+use allod::core::address::{Address, Cidr};
+use serde_json::{Map, Value, json};
+
+use super::Subject;
+
+/// Members of a reservation that an event tells, too.
+const TOLD: [&str; 17] = [
+    "scope",
+    "owner",
+    "slot",
+    "owner_uid",
+    "kind",
+    "claimant",
+    "release_with_claimant",
+    "transient",
+    "labels",
+    "note",
+    "hostname",
+    "mac",
+    "created_at",
+    "expires_at",
+    "generation",
+    "obsolete",
+    "prefix_length",
+];
+
+/// Network and address.
+type Place = (String, Address);
+
+/// What a watcher knows.
+#[derive(Debug, Default)]
+pub struct Picture {
+    held: BTreeMap<Place, Value>,
+    /// In which network a subnet is.
+    subnets: BTreeMap<String, (String, Cidr)>,
+    /// Type and place of all that was told.
+    pub told: Vec<Value>,
+}
+
+fn text(value: &Value, member: &str) -> String {
+    value[member].as_str().unwrap_or_else(|| panic!("{member} of {value}")).to_owned()
+}
+
+fn place_of(value: &Value) -> Place {
+    (text(value, "network_id"), text(value, "address").parse().unwrap())
+}
+
+fn state_of(reservation: &Value) -> Value {
+    let member = |name: &&str| Some(((*name).to_owned(), reservation.get(*name)?.clone()));
+    Value::Object(TOLD.iter().filter_map(member).collect::<Map<String, Value>>())
+}
+
+/// Every reservation, and the cursor behind them.
+pub fn list(server: &mut Subject) -> Result<(Picture, Value), String> {
+    let listed = server.ask("ip.list", &json!({"limit": 10_000}))?["result"].take();
+    let (mut picture, cursor) = (Picture::default(), listed["cursor"].clone());
+    for reservation in listed["reservations"].as_array().ok_or(format!("{listed}"))? {
+        picture.held.insert(place_of(reservation), state_of(reservation));
+    }
+    // A subnet moves with all that it holds, and only its networks are told of.
+    let networks = server.ask("network.list", &json!({"limit": 10_000}))?["result"].take();
+    for network in networks["networks"].as_array().ok_or(format!("{networks}"))? {
+        picture.learn(&text(network, "id"), &network["subnets"]);
+    }
+    Ok((picture, cursor))
+}
+
+impl Picture {
+    /// The subnets of a network. What one holds that was another's goes with it.
+    fn learn(&mut self, network: &str, subnets: &Value) {
+        for subnet in subnets.as_array().into_iter().flatten() {
+            let cidr: Cidr = text(subnet, "cidr").parse().unwrap();
+            if let Some((from, was)) = self.subnets.insert(text(subnet, "id"), (network.to_owned(), cidr))
+                && from != network
+            {
+                let moves = |(of, address): &Place| *of == from && was.contains(*address);
+                let places: Vec<Place> = self.held.keys().filter(|place| moves(place)).cloned().collect();
+                for place in places {
+                    let held = self.held.remove(&place).unwrap();
+                    self.held.insert((network.to_owned(), place.1), held);
+                }
+            }
+        }
+    }
+
+    fn follow(&mut self, event: &Value) -> Result<(), String> {
+        let story = ["type", "network_id", "address", "generation", "owner", "reason", "before", "after"];
+        self.told.push(story.iter().map(|member| event[*member].clone()).collect());
+        if event["address"].is_null() {
+            self.learn(&text(event, "network_id"), &event["after"]["subnets"]);
+            return Ok(());
+        }
+        let place = place_of(event);
+        let known = self.held.remove(&place);
+        if let Some(mut before) = event.get("before").cloned() {
+            let length = known.as_ref().map_or(Value::Null, |known| known["prefix_length"].clone());
+            before["prefix_length"] = length;
+            if event["type"] == "expired" {
+                // A lease that is over ended at the latest now, and that is all that is told of it.
+                before["expires_at"] = known.as_ref().map_or(Value::Null, |known| known["expires_at"].clone());
+            }
+            if known.as_ref() != Some(&before) {
+                return Err(format!("before {event}\nit was known as {known:?}"));
+            }
+        } else if known.is_some() {
+            return Err(format!("it was known as {known:?} before {event}"));
+        }
+        if let Some(mut after) = event.get("after").cloned() {
+            after["prefix_length"] = event["prefix_length"].clone();
+            self.held.insert(place, after);
+        }
+        Ok(())
+    }
+
+    /// Is this what there is?
+    pub fn is_of(&self, now: &Picture) -> Result<(), String> {
+        for (place, held) in &now.held {
+            if self.held.get(place) != Some(held) {
+                return Err(format!("{place:?} is held as {held}, and was told as {:?}", self.held.get(place)));
+            }
+        }
+        let gone = self.held.keys().find(|place| !now.held.contains_key(place));
+        gone.map_or(Ok(()), |place| Err(format!("{place:?} is free, and was told as {}", self.held[place])))
+    }
+}
+
+/// All that happened until a network of this name was made, for pictures by subscription.
+pub fn follow(server: &mut Subject, last: &str, pictures: &mut [(Value, Picture)]) -> Result<(), String> {
+    let mut left = pictures.len();
+    while left > 0 {
+        let told = server.told()?;
+        let (subscription, event) = (&told["params"]["subscription"], &told["params"]["event"]);
+        match told["method"].as_str() {
+            Some("event") => {}
+            Some("bookmark") => continue,
+            // The clock jumped: nobody seemed to listen for so long that nothing was kept for it.
+            Some("lagged") => {
+                let again = server.watch(&told["params"]["cursor"])?;
+                for (number, _) in pictures.iter_mut().filter(|(number, _)| number == subscription) {
+                    *number = again.clone();
+                }
+                continue;
+            }
+            _ => return Err(format!("told: {told}")),
+        }
+        let picture = pictures.iter_mut().find(|(number, _)| number == subscription);
+        let (_, picture) = picture.ok_or(format!("told to nobody: {told}"))?;
+        if event["type"] == "network_created" && event["network"] == last {
+            left -= 1;
+        } else {
+            picture.follow(event)?;
+        }
+    }
+    Ok(())
+}
+
+/// The same out of the history, page by page.
+pub fn look_back(server: &mut Subject, last: &str) -> Result<Picture, String> {
+    let (mut picture, mut ask) = (Picture::default(), json!({"limit": 50}));
+    loop {
+        let page = server.ask("events.history", &ask)?["result"].take();
+        for event in page["events"].as_array().ok_or(format!("{page}"))? {
+            if event["network"] == last {
+                return Ok(picture);
+            }
+            picture.follow(event).map_err(|problem| format!("the history: {problem}"))?;
+        }
+        ask["after"] = page["next"].clone();
+        if ask["after"].is_null() {
+            return Err("the history ends before its end".to_owned());
+        }
+    }
+}
