@@ -39,6 +39,7 @@ use redis_server::{Server as RedisServer, process};
 
 mod any;
 mod checker;
+mod chores;
 mod clock;
 mod clocks;
 #[path = "../store_contract/redis/clustered.rs"]

@@ -1,13 +1,14 @@
 //! Who lists and then watches knows what there is, whatever happens to nodes in between: no event is missing, and none
 //! comes twice.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::chores::{Chores, check_macs};
 use super::client::{Answer, Client};
 use super::load::{Load, make_networks};
 use super::nodes::Cluster;
@@ -19,8 +20,39 @@ const STANDSTILL_MAX: Duration = Duration::from_secs(60);
 /// Who is granted an address last of all, so that a watcher knows that it has heard everything.
 const LAST: &str = "the-last";
 
-/// What is held, by address: owner and generation.
-type Held = BTreeMap<String, (String, u64)>;
+/// What happens to addresses in a run.
+const MET: [&str; 11] = [
+    "bound",
+    "declined",
+    "granted",
+    "obsolete",
+    "released",
+    "renewed",
+    "reverted",
+    "swept",
+    "transferred",
+    "unbound",
+    "updated",
+];
+/// Members of a reservation that an event tells, too; but for the end of its lease, which a take-over moves.
+const TOLD: [&str; 13] = [
+    "prefix_length",
+    "scope",
+    "owner",
+    "slot",
+    "kind",
+    "claimant",
+    "release_with_claimant",
+    "note",
+    "hostname",
+    "mac",
+    "created_at",
+    "generation",
+    "obsolete",
+];
+
+/// What is held, by address.
+type Held = BTreeMap<String, Value>;
 
 /// Of one network: what is held, and the cursor behind that.
 struct Picture {
@@ -28,17 +60,20 @@ struct Picture {
     held: Held,
     cursor: Value,
     told: usize,
+    /// Types of what was told.
+    types: BTreeSet<String>,
     connections: usize,
 }
 
-fn of(reservation: &Value) -> (String, (String, u64)) {
-    let text = |member: &str| reservation[member].as_str().unwrap_or_else(|| panic!("{reservation}")).to_owned();
-    (text("address"), (text("owner"), reservation["generation"].as_u64().unwrap()))
+fn state_of(reservation: &Value) -> Value {
+    let member = |name: &&str| Some(((*name).to_owned(), reservation.get(*name)?.clone()));
+    Value::Object(TOLD.iter().filter_map(member).collect())
 }
 
 async fn list(client: &mut Client, network: &str) -> Option<(Held, Value)> {
     match client.call("ip.list", json!({"network": network, "limit": 10_000})).await {
         Answer::Result(listed) => {
+            let of = |held: &Value| (held["address"].as_str().unwrap().to_owned(), state_of(held));
             let held = listed["reservations"].as_array().unwrap().iter().map(of).collect();
             assert!(listed.get("next").is_none());
             Some((held, listed["cursor"].clone()))
@@ -50,24 +85,27 @@ async fn list(client: &mut Client, network: &str) -> Option<(Held, Value)> {
 impl Picture {
     /// Changes what is held as an event says. It must fit what came before it.
     fn follow(&mut self, event: &Value) {
-        let address = event["address"].as_str().map(str::to_owned);
-        let generation = event["generation"].as_u64();
-        match event["type"].as_str().unwrap() {
-            "granted" => {
-                let (address, now) = of(event);
-                let before = self.held.insert(address, now);
-                assert_eq!(
-                    before, None,
-                    "{}: held already, so something is missing or told twice: {event}",
-                    self.network
-                );
+        let kind = event["type"].as_str().unwrap();
+        assert!(kind != "conflict" && kind != "healed", "{}: {event}", self.network);
+        if let Some(address) = event["address"].as_str() {
+            // The length is told once, for both.
+            let state = |member: &str| {
+                let mut state = state_of(event.get(member)?);
+                state["prefix_length"] = event["prefix_length"].clone();
+                Some(state)
+            };
+            let before = self.held.remove(address);
+            assert_eq!(
+                before,
+                state("before"),
+                "{}: not what was held, so something is missing or told twice: {event}",
+                self.network
+            );
+            if let Some(after) = state("after") {
+                self.held.insert(address.to_owned(), after);
             }
-            "released" => {
-                let before = self.held.remove(&address.unwrap());
-                assert_eq!(before.map(|held| held.1), generation, "{}: not what was held: {event}", self.network);
-            }
-            other => panic!("{other}: {event}"),
         }
+        self.types.insert(kind.to_owned());
         self.cursor = event["cursor"].clone();
         self.told += 1;
     }
@@ -89,7 +127,14 @@ async fn paint(network: String, nodes: Arc<Mutex<Vec<SocketAddr>>>, first: usize
         };
         if picture.is_none() {
             let Some((held, cursor)) = list(&mut client, &network).await else { continue };
-            picture = Some(Picture { network: network.clone(), held, cursor, told: 0, connections: 0 });
+            picture = Some(Picture {
+                network: network.clone(),
+                held,
+                cursor,
+                told: 0,
+                types: BTreeSet::new(),
+                connections: 0,
+            });
         }
         let Some(picture_now) = &mut picture else { continue };
         let asked = json!({"network": network, "since": picture_now.cursor});
@@ -121,6 +166,7 @@ async fn paint(network: String, nodes: Arc<Mutex<Vec<SocketAddr>>>, first: usize
 /// Somebody watches each of some networks.
 pub struct Watching {
     nodes: Arc<Mutex<Vec<SocketAddr>>>,
+    chores: Chores,
     painters: Vec<tokio::task::JoinHandle<Picture>>,
 }
 
@@ -129,7 +175,8 @@ impl Watching {
         let nodes = Arc::new(Mutex::new(nodes));
         let paint = |(at, network): (usize, &String)| tokio::spawn(paint(network.clone(), Arc::clone(&nodes), at));
         let painters = networks.iter().enumerate().map(paint).collect();
-        Self { nodes, painters }
+        let chores = Chores::start(networks.to_vec(), Arc::clone(&nodes));
+        Self { nodes, chores, painters }
     }
 
     fn moved(&self, node: usize, to: SocketAddr) {
@@ -138,8 +185,9 @@ impl Watching {
 
     /// The load has ended: what was seen must be what there is. How many events were told, and over how many connections.
     pub async fn judge(self, server: SocketAddr) -> (usize, usize) {
+        self.chores.end_after(60).await;
         let mut client = Client::connect(server).await.unwrap();
-        let (mut told, mut connections) = (0, 0);
+        let (mut told, mut connections, mut types) = (0, 0, BTreeSet::new());
         for (at, painter) in self.painters.into_iter().enumerate() {
             let network = format!("net-{at}");
             let ask = json!({"network": network, "owner": LAST});
@@ -157,7 +205,11 @@ impl Watching {
             assert_eq!(picture.held, held, "{network}");
             told += picture.told;
             connections += picture.connections;
+            types.extend(picture.types);
         }
+        let met: Vec<&str> = types.iter().map(String::as_str).collect();
+        assert_eq!(met, MET, "each was told of, and nothing else");
+        check_macs(&mut client).await;
         (told, connections)
     }
 }
