@@ -12,11 +12,12 @@
 
 mod clock;
 mod published;
+mod waits;
 mod watcher;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -53,7 +54,7 @@ struct Subject {
     /// Another client, who watches.
     watcher: BufReader<TcpStream>,
     asked: u64,
-    _running: Running,
+    running: Running,
 }
 
 impl Subject {
@@ -69,7 +70,7 @@ impl Subject {
             stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
             BufReader::new(stream)
         };
-        Self { clock, lines: client(), watcher: client(), asked: 0, _running: running }
+        Self { clock, lines: client(), watcher: client(), asked: 0, running }
     }
 
     /// The other client watches all, from a cursor on. Answers the number of its subscription.
@@ -89,6 +90,22 @@ impl Subject {
         let mut line = String::new();
         self.watcher.read_line(&mut line).map_err(|error| format!("who watches: {error}"))?;
         serde_json::from_str(&line).map_err(|error| format!("who watches: {error}: {line:?}"))
+    }
+
+    /// Waits until a line is among what the server measures.
+    fn until_measured(&self, line: &str) {
+        let end = Instant::now() + Duration::from_secs(60);
+        loop {
+            let mut socket = TcpStream::connect(self.running.http).unwrap();
+            socket.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+            let mut text = String::new();
+            BufReader::new(socket).read_to_string(&mut text).unwrap();
+            if text.lines().any(|measured| measured == line) {
+                return;
+            }
+            assert!(Instant::now() < end, "not measured: {line}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 
     /// One request, and the envelope of its answer.

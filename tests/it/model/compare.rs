@@ -24,12 +24,15 @@ const IGNORED: [&str; 10] = [
     "usage",
 ];
 /// Lists that results name: there even when empty.
-const ALWAYS: [(&str, &str); 9] = [
+const ALWAYS: [(&str, &str); 12] = [
     ("ip.release", "released"),
     ("ip.acquire", "reservations"),
     ("ip.find", "found"),
     ("owner.release", "released"),
     ("scope.release", "released"),
+    ("claimant.sweep", "unbound"),
+    ("claimant.sweep", "released"),
+    ("claimant.sweep", "waiting"),
     ("network.list", "networks"),
     ("network.map", "pools"),
     ("reserved.remove", "reserved"),

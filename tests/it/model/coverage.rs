@@ -33,7 +33,7 @@ impl Coverage {
     /// What did not occur: a kind of error, a method's success, a method's refusal.
     pub fn missing(&self) -> Vec<String> {
         let mut missing = Vec::new();
-        for kind in KINDS {
+        for kind in KINDS.into_iter().chain(["brake"]) {
             if !self.counts.keys().any(|(_, outcome)| outcome == kind) {
                 missing.push(format!("no refusal with {kind}"));
             }

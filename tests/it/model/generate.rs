@@ -59,7 +59,7 @@ pub fn maybe(params: &mut Value, dice: &mut Dice, percent: u64, name: &str, valu
 type Maker = fn(&mut Dice) -> Value;
 
 /// Every method with its weight.
-const METHODS: [(u64, &str, Maker); 34] = [
+const METHODS: [(u64, &str, Maker); 36] = [
     (34, "ip.allocate", allocate),
     (18, "ip.claim", claim),
     (12, "ip.acquire", acquire),
@@ -75,6 +75,8 @@ const METHODS: [(u64, &str, Maker); 34] = [
     (4, "ip.list", holdings::list),
     (1, "owner.release", holdings::owner_release),
     (1, "scope.release", holdings::scope_release),
+    (1, "claimant.mark", holdings::mark),
+    (5, "claimant.sweep", holdings::sweep),
     (3, "network.create", config::network_create),
     (1, "network.get", config::network_only),
     (1, "network.list", config::network_list),
@@ -135,6 +137,21 @@ fn scene(dice: &mut Dice) -> Vec<Step> {
                 of_it("network.usage", config::network_only),
                 now("network.restore", json!({ "network": closed })),
             ]
+        }
+        // Two sweeps in a row, which let go of what nobody was heard of in between; and one that would let go of too much.
+        2 => {
+            let scope = dice.pick(&["default", "s1"]);
+            let claimed = |slot: &str, released: bool| {
+                let holder = json!({ "network": name, "scope": scope, "owner": "e", "slot": slot });
+                let of_it = json!({ "claimant": "vm3", "release_with_claimant": released });
+                let members = [holder, of_it].into_iter().flat_map(|part| part.as_object().unwrap().clone());
+                now("ip.allocate", members.collect())
+            };
+            let sweep = |share: f64| {
+                let alive = json!({ "scope": scope, "alive": ["vm1"], "grace_seconds": 0, "max_share": share });
+                now("claimant.sweep", alive)
+            };
+            vec![claimed("8", false), claimed("9", true), sweep(1.0), sweep(0.0), sweep(1.0)]
         }
         _ => vec![step(dice)],
     }

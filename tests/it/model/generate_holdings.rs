@@ -167,3 +167,25 @@ pub fn owner_release(dice: &mut Dice) -> Value {
 pub fn scope_release(dice: &mut Dice) -> Value {
     json!({ "scope": dice.pick(&["s1", "s1", "s1", "s1", "s9", "default"]) })
 }
+
+fn claimants(dice: &mut Dice) -> Value {
+    json!(dice.pick::<&[&str]>(&[&[], &["vm1"], &["vm2"], &["vm1", "vm2"]]))
+}
+
+pub fn mark(dice: &mut Dice) -> Value {
+    json!({ "scope": dice.pick(&["default", "s1"]), "sweep": dice.pick(&["x", "y"]), "claimants": claimants(dice) })
+}
+
+/// Mostly one that may let go of all, so that much is let go; now and then it brakes.
+pub fn sweep(dice: &mut Dice) -> Value {
+    let mut params = json!({ "scope": dice.pick(&["default", "default", "s1"]) });
+    if dice.chance(80) {
+        params["alive"] = claimants(dice);
+    } else {
+        params["sweep"] = json!(dice.pick(&["x", "y"]));
+    }
+    maybe(&mut params, dice, 40, "network", network);
+    maybe(&mut params, dice, 85, "grace_seconds", |dice| json!(dice.below(3)));
+    maybe(&mut params, dice, 75, "max_share", |dice| json!(dice.pick(&[1.0, 1.0, 0.5, 0.0])));
+    params
+}

@@ -163,6 +163,7 @@ impl Model {
             kind: if wish.address.is_some() { "static" } else { "dynamic" },
             claimant: options.claimant.clone(),
             release_with_claimant: options.release_with_claimant,
+            missed: None,
             transient: options.transient,
             labels: options.labels.clone().unwrap_or_default(),
             note: options.note.clone(),
@@ -187,6 +188,9 @@ impl Model {
             _ => None,
         };
         let mut previous_claimant = None;
+        if options.claimant.is_some() {
+            held.missed = None;
+        }
         if options.claimant.is_some() && held.claimant != options.claimant {
             previous_claimant = std::mem::replace(&mut held.claimant, options.claimant.clone());
         }

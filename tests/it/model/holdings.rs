@@ -135,7 +135,8 @@ impl Model {
         args.end()?;
         let (n, first) = self.need_holding(&target, false)?;
         self.refuse_other_claimant(n, first, &claimant)?;
-        self.networks[n].held.get_mut(&first).expect("held").claimant = Some(claimant);
+        let held = self.networks[n].held.get_mut(&first).expect("held");
+        (held.claimant, held.missed) = (Some(claimant), None);
         Ok(self.reservation(n, first))
     }
 

@@ -31,6 +31,7 @@ mod requests;
 mod spec;
 mod state;
 mod subnets;
+mod sweeping;
 mod usage;
 
 #[cfg(test)]
@@ -40,7 +41,7 @@ mod tests_generated;
 #[cfg(test)]
 mod tests_grant;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use allod::core::address::Address;
 use serde_json::Value;
@@ -55,7 +56,7 @@ pub use self::{
     compare::compare,
     coverage::Coverage,
     errors::ModelError,
-    generate::{Step, sequence},
+    generate::{Dice, Step, sequence},
 };
 
 /// Methods that change nothing; all others take `dry_run` and `reason`.
@@ -72,7 +73,7 @@ const READS: [&str; 9] = [
 ];
 
 /// All methods that the model knows.
-pub const METHODS: [&str; 34] = [
+pub const METHODS: [&str; 36] = [
     "ip.allocate",
     "ip.claim",
     "ip.acquire",
@@ -88,6 +89,8 @@ pub const METHODS: [&str; 34] = [
     "ip.list",
     "owner.release",
     "scope.release",
+    "claimant.mark",
+    "claimant.sweep",
     "network.create",
     "network.get",
     "network.list",
@@ -134,6 +137,8 @@ pub struct Model {
     /// Where the pages of lists ended, by the server's token.
     pages: BTreeMap<String, (String, Option<Address>)>,
     last_page: Option<String>,
+    /// Who was marked alive, by scope and sweep.
+    marks: BTreeMap<(String, String), BTreeSet<String>>,
 }
 
 impl Model {
@@ -169,7 +174,7 @@ impl Model {
             args.flag("dry_run")?;
             args.text("reason", |text| text.len() <= 256)?;
         }
-        let configures = !method.starts_with("ip.") && !READS.contains(&method);
+        let configures = !method.starts_with("ip.") && !method.starts_with("claimant.") && !READS.contains(&method);
         let before: Vec<Network> = if configures { self.networks.clone() } else { Vec::new() };
         let answer = self.dispatch(method, &args)?;
         self.raise_versions(&before, args.raw("network"));
@@ -193,6 +198,8 @@ impl Model {
             "ip.list" => self.ip_list(args),
             "owner.release" => self.owner_release(args),
             "scope.release" => self.scope_release(args),
+            "claimant.mark" => self.claimant_mark(args),
+            "claimant.sweep" => self.claimant_sweep(args),
             "network.create" => self.network_create(args),
             "network.get" => self.network_get(args),
             "network.list" => self.network_list(args),

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::args::{Texts, is_never};
 use super::errors::{ModelError, Refusal};
+use super::sweeping::Missed;
 
 /// Who holds: scope, owner, slot.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,6 +32,8 @@ pub struct Held {
     pub kind: &'static str,
     pub claimant: Option<String>,
     pub release_with_claimant: bool,
+    /// A sweep missed its claimant, and nothing was heard of that since.
+    pub missed: Option<Missed>,
     pub transient: bool,
     pub labels: Texts,
     pub note: Option<String>,

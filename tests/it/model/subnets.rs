@@ -174,7 +174,8 @@ impl Model {
         let from = &self.networks[n];
         let cooling = from.freed.iter().filter(|(address, _)| inside(address) && from.is_cooling(**address, now));
         let cooling: Parts<Freed> = cooling.map(|(address, freed)| (*address, freed.clone())).collect();
-        let (held, held_left) = split(&mut self.networks[n].held, inside);
+        let (mut held, held_left) = split(&mut self.networks[n].held, inside);
+        held.values_mut().for_each(|held| held.missed = None);
         let (declined, declined_left) = split(&mut self.networks[n].declined, inside);
         let from = &mut self.networks[n];
         (from.held, from.declined) = (held_left, declined_left);
