@@ -11,6 +11,7 @@
 //! A failure prints its seed and the shrunk sequence; what was wrong becomes a test of its own, with a name.
 
 mod clock;
+mod deployments;
 mod published;
 mod waits;
 mod watcher;
