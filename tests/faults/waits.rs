@@ -128,7 +128,7 @@ fn begin_to_wait(node: SocketAddr, method: &str, params: &Value) -> Wire {
 async fn who_waits_waits_on_at_the_next_owner_for_the_time_that_is_left() {
     let directory = tempfile::tempdir().unwrap();
     let Some(redis) = Redis::start(directory.path(), &[]) else { return };
-    let mut cluster = Cluster::start(directory.path(), &redis, 2);
+    let cluster = Cluster::start(directory.path(), &redis, 2);
     let first = cluster.owner_but(None).await;
     let (drained, stays) = (cluster.address(first), cluster.address(1 - first));
     let mut there = Wire::to(drained);

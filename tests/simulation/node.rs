@@ -214,6 +214,7 @@ async fn serve(
         if stopping && session.in_flight() == 0 {
             return;
         }
+        let looks = session.looks_for_owner_at();
         tokio::select! {
             biased;
             Some(told) = inlet.recv() => {
@@ -223,6 +224,9 @@ async fn serve(
                 }
             }
             _ = roles.changed(), if session.waits_for_role() => session.role_changed(),
+            () = tokio::time::sleep_until(looks.unwrap_or_else(tokio::time::Instant::now)), if looks.is_some() => {
+                session.role_changed();
+            }
             lines = requests.recv(), if !stopping => {
                 let Some(lines) = lines else { return };
                 session.begin(std::time::Instant::now());
@@ -234,7 +238,7 @@ async fn serve(
             () = stop.cancelled(), if !stopping => {
                 stopping = true;
                 session.end_watches();
-                session.leave();
+                session.stop_waiting();
             }
         }
     }

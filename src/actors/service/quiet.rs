@@ -23,8 +23,8 @@ impl Shared {
         loop {
             // Jobs may wait in the queue of a network.
             for route in self.routes.all().iter().filter(|route| route.published.waiting().0 > 0) {
-                // A closed mailbox is an actor that died, and has answered whom it left behind.
-                let _ = route.addr.send(GiveAway).await;
+                // A full mailbox is one that is busy, and is told again; a closed one has answered whom it left behind.
+                let _ = route.addr.try_send(GiveAway);
             }
             if timeout(WAITERS_LOOKED_AT_EVERY, self.jobs.wait()).await.is_ok() {
                 break;

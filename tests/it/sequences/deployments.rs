@@ -73,8 +73,8 @@ impl Register {
     fn apply(&mut self, wishes: &Wishes, plan: u64) -> Result<Vec<(&'static str, u8)>, &'static str> {
         let mut done = Vec::new();
         let mut grants: Vec<(usize, usize, usize, Wish)> = Vec::new();
-        for instance in 0..INSTANCES {
-            let (fresh, wished) = wishes[instance].unwrap_or((false, [Wish::Nothing; 2]));
+        for (instance, of_it) in wishes.iter().enumerate() {
+            let (fresh, wished) = of_it.unwrap_or((false, [Wish::Nothing; 2]));
             for (network, wish) in wished.into_iter().enumerate() {
                 let own = |held: &Held| held.instance == instance;
                 let fits = |last: u8| match wish {
@@ -121,7 +121,7 @@ impl Register {
 
     fn release(&mut self, leaves: impl Fn(&Held) -> bool) -> Vec<String> {
         let gone: Vec<Place> = self.held.iter().filter(|(_, held)| leaves(held)).map(|(place, _)| *place).collect();
-        gone.iter().for_each(|place| drop(self.held.remove(place)));
+        self.held.retain(|place, _| !gone.contains(place));
         gone.into_iter().map(address).collect()
     }
 
