@@ -38,7 +38,7 @@ use self::published::PUBLISHED;
 use crate::model::{Coverage, Model, Step, sequence};
 use crate::redis_server::Server;
 
-const SEQUENCES: u32 = 300;
+const SEQUENCES: u32 = 240;
 const STEPS: usize = 120;
 const EPOCH_MS: u64 = 1_772_356_364_031;
 /// What there was, and the cursor behind it.

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{Subject, answer_of};
 use crate::model::Dice;
 
-const SEQUENCES: u64 = 60;
+const SEQUENCES: u64 = 40;
 const STEPS: usize = 40;
 const INSTANCES: usize = 4;
 const NETWORKS: [&str; 2] = ["n0", "n1"];

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::Subject;
 use crate::model::Dice;
 
-const SEQUENCES: u64 = 30;
+const SEQUENCES: u64 = 20;
 const STEPS: usize = 60;
 const OWNERS: u64 = 12;
 const WAIT_SECONDS: u64 = 60;
