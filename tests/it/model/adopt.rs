@@ -96,7 +96,7 @@ impl Model {
             }
             seen.push((n, generation));
             // Marked, so that it is not taken for the provisional one of the same address in another realm.
-            replace_generation(expected, first, held.generation, LEARNT | generation);
+            replace_generation(expected, (&network.name, first), held.generation, LEARNT | generation);
             held.generation = generation;
             if held.mac.as_deref() == Some("auto") {
                 held.mac = noun["mac"].as_str().map(str::to_string);
@@ -291,18 +291,24 @@ fn clear_marks(value: &mut Value) {
     }
 }
 
-fn replace_generation(value: &mut Value, first: Address, provisional: u64, learnt: u64) {
+/// In the first noun of it that has none learnt: networks of two realms may have given one address under one number.
+fn replace_generation(value: &mut Value, (network, first): (&str, Address), provisional: u64, learnt: u64) -> bool {
     match value {
         Value::Object(members) => {
-            if members.get("address") == Some(&json!(first.to_string()))
+            let here = members.get("network").is_none_or(|named| named == network);
+            if here
+                && members.get("address") == Some(&json!(first.to_string()))
                 && members.get("generation") == Some(&json!(provisional))
             {
                 members.insert("generation".into(), json!(learnt));
+                return true;
             }
-            members.values_mut().for_each(|value| replace_generation(value, first, provisional, learnt));
+            members.values_mut().any(|value| replace_generation(value, (network, first), provisional, learnt))
         }
-        Value::Array(list) => list.iter_mut().for_each(|value| replace_generation(value, first, provisional, learnt)),
-        _ => {}
+        Value::Array(list) => {
+            list.iter_mut().any(|value| replace_generation(value, (network, first), provisional, learnt))
+        }
+        _ => false,
     }
 }
 
