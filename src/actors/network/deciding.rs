@@ -16,7 +16,7 @@ use crate::core::command::{Command, Context as Moment};
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::Refusal;
 use crate::core::state::{Entry, State, Step};
-use crate::core::types::ShardTime;
+use crate::core::types::{Generation, ShardTime};
 
 /// When to ask again where an operator is to decide.
 const CONFLICTS_RETRY_AFTER_MS: u64 = 10_000;
@@ -41,15 +41,28 @@ impl NetworkActor {
     /// Decides behind a wall: a panic is an answer, not the end of the actor.
     pub(super) fn decide(&self, command: &Command, moment: Moment) -> Result<Result<Decision, Refusal>, ()> {
         let (network, shared) = (&self.network, &self.shared);
-        let count = network.generations_max(command);
-        let generations = shared.generations.draw(count);
-        self.drawn.set((generations, count));
-        let moment = Moment { generations, ..moment };
         catch_unwind(AssertUnwindSafe(|| {
             if let Some(hook) = &shared.hooks.before_decide {
                 hook(command);
             }
-            network.decide(command, moment)
+            let mut count = network.generations_wanted(command);
+            loop {
+                let generations = shared.generations.draw(count);
+                if count > 0 && generations < network.next_generation() {
+                    // What came from elsewhere brought higher ones.
+                    shared.generations.note(Generation(network.next_generation().0.saturating_sub(1)));
+                    continue;
+                }
+                self.drawn.set((generations, count));
+                let decided = network.decide(command, Moment { generations, ..moment });
+                let given = decided.as_ref().map_or(0, |decision| network.generations_given(command, decision));
+                if given <= count {
+                    break decided;
+                }
+                // Promises are kept by it, which nobody could know before.
+                self.undecide();
+                count = given;
+            }
         }))
         .map_err(drop)
     }

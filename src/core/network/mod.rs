@@ -47,7 +47,7 @@ use super::address::{Address, Range};
 use super::command::{Command, Context, SubnetRef};
 use super::outcome::Decision;
 use super::refusal::{Missing, Refusal};
-use super::state::{Entry, Key, NetworkConfig, Policy, State, Step, SubnetConfig};
+use super::state::{Entry, Key, NetworkConfig, NetworkKind, Policy, State, Step, SubnetConfig};
 use super::types::{Generation, Mac, ShardTime, SlotKey, Version};
 use holdings::Holdings;
 use layout::Layout;
@@ -192,17 +192,29 @@ impl Network {
         }
     }
 
-    /// Generations that the decision of a command may give, at most.
-    pub fn generations_max(&self, command: &Command) -> u64 {
+    /// How many generations the decision of a command gives as a rule. It may be more where a promise is kept.
+    pub fn generations_wanted(&self, command: &Command) -> u64 {
         match command {
             Command::Allocate(_) | Command::Claim(_) | Command::Decline(_) => 1,
+            // It records what the infrastructure picked.
+            Command::Bind(..) if self.config.kind == NetworkKind::Dynamic => 1,
             Command::Transfer(_) => 2,
             Command::Acquire(ask) => ask.items.len() as u64,
             Command::Deploy(ask) => ask.wishes.len() as u64,
-            // Each promise that is kept is a grant.
-            Command::Settle(ask) => self.holdings.scope_held(&ask.scope),
             _ => 0,
         }
+    }
+
+    /// How many generations a decision gives. What comes from elsewhere brings its own.
+    pub fn generations_given(&self, command: &Command, decision: &Decision) -> u64 {
+        if matches!(command, Command::MoveIn(_) | Command::Heal(_)) {
+            return 0;
+        }
+        let is_new = |step: &&Step| match &step.state {
+            Some(State::Entry(Entry::Held(held))) => held.generation >= self.next_generation,
+            Some(_) | None => false,
+        };
+        decision.steps.iter().filter(is_new).count() as u64
     }
 
     /// Carries out one step of a decision. `now` is the shard's time, by which the policy `oldest` orders what is freed.
