@@ -239,12 +239,36 @@ fn judge(rounds: &BTreeMap<&str, Vec<Round>>, looks: &[Look]) -> usize {
     sure
 }
 
+/// What fails while they deploy.
+#[derive(Debug, Clone, Copy)]
+enum Failure {
+    OwnerKilled,
+    /// It gives the register away in order.
+    OwnerStopped,
+    /// Past the end of its lease, and woken.
+    OwnerAsleep,
+    RedisKilled,
+    /// Redis comes back as it was at its last snapshot, which was made some rounds before.
+    RedisGoesBack,
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_looks_never_sees_a_deployment_that_was_refused_nor_misses_one_that_was_applied() {
-    let directory = tempfile::tempdir().unwrap();
+    use Failure::{OwnerAsleep, OwnerKilled, OwnerStopped, RedisKilled};
     let durable = ["--appendonly", "yes", "--appendfsync", "always"];
-    let Some(mut redis) = Redis::start(directory.path(), &durable) else { return };
-    let mut cluster = Cluster::start(directory.path(), &redis, 3);
+    story(&durable, 3, &[OwnerKilled, OwnerStopped, OwnerAsleep, RedisKilled]).await;
+}
+
+/// What Redis lost of an apply, a commit or a revert is given back as a whole by the node that was told of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn over_a_redis_that_goes_back_between_its_steps_a_deployment_is_whole_or_not_there() {
+    story(&[], 1, &[Failure::RedisGoesBack; 4]).await;
+}
+
+async fn story(settings: &[&str], nodes: usize, failures: &[Failure]) {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(mut redis) = Redis::start(directory.path(), settings) else { return };
+    let mut cluster = Cluster::start(directory.path(), &redis, nodes);
     let seed = seed();
     let mut client = Client::connect(cluster.address(0)).await.unwrap();
     for (at, network) in NETWORKS.iter().enumerate() {
@@ -262,26 +286,33 @@ async fn whoever_looks_never_sees_a_deployment_that_was_refused_nor_misses_one_t
     let runs: Vec<_> = (0..RUNS.len()).map(|at| tokio::spawn(run(Arc::clone(&shared), at, seed))).collect();
     let looks: Vec<_> = (0..NETWORKS.len()).map(|at| tokio::spawn(observe(Arc::clone(&shared), at, seed))).collect();
     shared.more(5, 1).await;
-    for fault in 0..4 {
+    for &failure in failures {
         let owner = cluster.owner_but(None).await;
-        match fault {
-            0 => {
+        match failure {
+            Failure::OwnerKilled => {
                 let address = cluster.crash(owner);
                 shared.nodes.lock().unwrap()[owner] = address;
             }
-            1 => {
-                // It gives the register away in order.
+            Failure::OwnerStopped => {
                 let address = cluster.restart(owner);
                 shared.nodes.lock().unwrap()[owner] = address;
             }
-            2 => {
+            Failure::OwnerAsleep => {
                 cluster.signal(owner, "-STOP");
                 cluster.owner_but(Some(owner)).await;
                 cluster.signal(owner, "-CONT");
             }
-            _ => redis.crash(),
+            Failure::RedisKilled => redis.crash(),
+            Failure::RedisGoesBack => {
+                redis.ask(&["SAVE"]);
+                shared.more(3, 1).await;
+                redis.crash();
+            }
         }
         shared.more(5, 1).await;
+    }
+    if failures.iter().any(|failure| matches!(failure, Failure::RedisGoesBack)) {
+        assert!(cluster.figure(0, "allod_store_healed_batches_total") > 0.0, "Redis lost nothing");
     }
     shared.stop.store(true, Ordering::Relaxed);
     let mut rounds = BTreeMap::new();

@@ -86,8 +86,7 @@ impl Story {
     }
 
     fn figure(&self, node: usize, name: &str) -> f64 {
-        let metrics = self.nodes.cluster.metrics(node);
-        metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok()).unwrap_or(0.0)
+        self.nodes.cluster.figure(node, name)
     }
 
     /// The first node wakes, and brings what it has.

@@ -206,6 +206,13 @@ impl Cluster {
         http_get(self.node(at).http, "/metrics")
     }
 
+    /// One of them, named with its labels; 0 where it is not there.
+    pub fn figure(&self, at: usize, name: &str) -> f64 {
+        let metrics = self.metrics(at);
+        let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok());
+        line.unwrap_or(0.0)
+    }
+
     /// A command that must succeed: what it prints.
     pub fn allod(&self, at: usize, arguments: &[&str]) -> String {
         self.node(at).allod_ok(arguments)

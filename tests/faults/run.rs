@@ -130,11 +130,7 @@ impl Nodes {
 
     /// A figure of all nodes together.
     pub fn figure(&self, name: &str) -> f64 {
-        let of = |node| {
-            let metrics = self.cluster.metrics(node);
-            let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok());
-            line.unwrap_or(0.0)
-        };
+        let of = |node| self.cluster.figure(node, name);
         (0..self.cluster.count()).filter(|node| self.cluster.runs(*node)).map(of).sum()
     }
 
