@@ -143,6 +143,7 @@ mod tests {
             wishes: 0,
             stage: crate::core::deployment::Stage::Open,
             uncommitted_since: None,
+            settled: Vec::new(),
             version: crate::core::types::Version(1),
         };
         let known = deployments.get(&name, |_| ShardId(0));

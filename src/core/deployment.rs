@@ -22,6 +22,7 @@ use super::address::{Address, Range};
 use super::command::Wish;
 use super::outcome::View;
 use super::types::{NetworkId, Owner, Scope, Slot, Version, WallTime};
+use crate::limits::INSTANCES_MAX;
 
 /// Identity of a deployment's record: made of its name, so that two acts on one name meet before there is a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -59,8 +60,41 @@ pub struct Deployment {
     pub stage: Stage,
     /// Since when something granted, promised or made obsolete is not committed.
     pub uncommitted_since: Option<WallTime>,
+    /// Instances of that plan that were committed or reverted by themselves, in order of their numbers.
+    pub settled: Vec<SettledInstance>,
     /// Rises by one with each change of the record.
     pub version: Version,
+}
+
+/// An instance that was committed or reverted by itself, before the plan ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct SettledInstance {
+    /// Hash of its id: the record is written with each of them.
+    pub instance: u64,
+    /// Reverted, instead of committed.
+    pub reverted: bool,
+}
+
+impl Deployment {
+    /// How an instance was settled by itself, if it was.
+    pub fn how_settled(&self, instance: &Owner) -> Option<Stage> {
+        let number = number_of(instance);
+        let at = self.settled.binary_search_by_key(&number, |settled| settled.instance).ok()?;
+        Some(if self.settled[at].reverted { Stage::Reverted } else { Stage::Committed })
+    }
+
+    /// Notes that these were.
+    pub fn settle<'a>(&mut self, instances: impl IntoIterator<Item = &'a Owner>, reverted: bool) {
+        let new = instances.into_iter().map(|instance| SettledInstance { instance: number_of(instance), reverted });
+        self.settled.extend(new);
+        self.settled.sort_unstable();
+        self.settled.dedup_by_key(|settled| settled.instance);
+        self.settled.truncate(INSTANCES_MAX);
+    }
+}
+
+fn number_of(instance: &Owner) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(instance.as_str().as_bytes())
 }
 
 /// What one wish asks for.
@@ -160,6 +194,11 @@ pub struct Settle {
 }
 
 impl Settle {
+    /// Is this instance named, among others or alone?
+    pub fn names(&self, owner: &Owner) -> bool {
+        self.instances.as_ref().is_some_and(|instances| instances.contains(owner))
+    }
+
     /// Is this instance meant?
     pub fn covers(&self, owner: &Owner) -> bool {
         self.instances.as_ref().is_none_or(|instances| instances.contains(owner))

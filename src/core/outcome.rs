@@ -1,5 +1,6 @@
 //! What a decision answers: facts, which the server turns into JSON.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use compact_str::CompactString;
@@ -12,7 +13,7 @@ use super::deployment::Deployed;
 use super::state::{
     Conflict, Entry, EventKind, NetworkConfig, PoolKind, Reservation, ReservationKind, State, Step, SubnetConfig,
 };
-use super::types::{Claimant, Name, NetworkId, Place, Scope, WallTime};
+use super::types::{Claimant, Name, NetworkId, Owner, Place, Scope, WallTime};
 
 /// What `decide` returns where it does not refuse.
 #[derive(Debug)]
@@ -374,6 +375,8 @@ pub enum Outcome {
         left: u64,
         /// After a revert: is something obsolete still, that earlier plans left?
         earlier: bool,
+        /// Where only some instances were meant: those of them that held anything here.
+        instances: BTreeSet<Owner>,
     },
     /// What became of late claims.
     Healed(Healing),

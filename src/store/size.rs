@@ -72,7 +72,7 @@ fn state(state: &State) -> usize {
     match state {
         State::Config(config) => network(config),
         State::Subnet(config) => subnet(config),
-        State::Deployment(deployment) => CONFIG + text(deployment.name.as_str()),
+        State::Deployment(deployment) => CONFIG + text(deployment.name.as_str()) + 11 * deployment.settled.len(),
         State::Entry(Entry::Held(held)) => reservation(held),
         State::Entry(Entry::Released(released)) => {
             let uid = released.owner_uid.as_ref().map_or(0, |uid| text(uid.as_str()));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use allod::core::address::Address;
-use allod::core::deployment::{Deployment, Stage};
+use allod::core::deployment::{Deployment, SettledInstance, Stage};
 use allod::core::state::*;
 use allod::core::types::*;
 use allod::store::embedded::{EmbeddedStore, Options};
@@ -147,6 +147,7 @@ pub fn record_act(n: u64, shard: u16, before: &[Batch]) -> Act {
         wishes: u128::from(n) << 70,
         stage: [Stage::Open, Stage::Committed, Stage::Reverted][n as usize % 3],
         uncommitted_since: n.is_multiple_of(2).then_some(WallTime(n)),
+        settled: (0..n % 3).map(|instance| SettledInstance { instance, reverted: n.is_multiple_of(2) }).collect(),
         version: Version(expect.unwrap_or(0) + 1),
     };
     let state = (n % 4 != 3 || expect.is_none()).then(|| State::Deployment(Arc::new(record)));

@@ -363,6 +363,14 @@ impl Coordinator {
                 record.plan
             ));
         }
+        for instance in instances.iter().flatten() {
+            if record.how_settled(instance).is_some_and(|how| how != ended) {
+                let (deployment, was) = (name.clone(), if revert { "committed" } else { "reverted" });
+                let problem = format!("of plan {plan} it was {was} already; apply what is wished of it");
+                let refusal = Refusal::PlanConflict { deployment, problem, expected: plan, actual: record.plan };
+                return Err(Refusal::OfInstance { instance: instance.clone(), refusal: Box::new(refusal) }.into());
+            }
+        }
         if record.stage == ended {
             return Ok(Done::Settled(Vec::new()));
         }
@@ -388,6 +396,7 @@ impl Coordinator {
         let ask = Settle { scope: name.clone(), plan, instances, revert };
         let transaction = self.transaction();
         let (mut parts, mut let_go, mut waiting, mut earlier) = (Vec::new(), Vec::new(), 0, false);
+        let mut settled: BTreeSet<Owner> = BTreeSet::new();
         for (route, network) in networks.values() {
             let command = Command::Settle(Box::new(ask.clone()));
             let (part, outcome) = match holds.decide(self, route, command, transaction).await {
@@ -398,7 +407,8 @@ impl Coordinator {
                 }
             };
             parts.push(part);
-            if let Outcome::Settled { released, left, earlier: waits } = outcome {
+            if let Outcome::Settled { released, left, earlier: waits, instances } = outcome {
+                settled.extend(instances);
                 let_go.extend(released.into_iter().map(|address| (network.clone(), address)));
                 waiting += left;
                 earlier |= waits;
@@ -406,19 +416,21 @@ impl Coordinator {
         }
         // The last of many partial ones ends the plan as one for all would.
         let over = !partial || waiting == 0;
-        let record = if over {
-            let version = Version(record.version.0 + 1);
+        let mut record = Deployment::clone(&record);
+        record.settle(&settled, revert);
+        if over {
+            record.stage = ended;
             // What an earlier plan left, which was never committed, waits for its commit still.
-            let uncommitted_since = record.uncommitted_since.filter(|_| earlier);
-            Arc::new(Deployment { stage: ended, uncommitted_since, version, ..Deployment::clone(&record) })
-        } else {
-            record
-        };
+            record.uncommitted_since = record.uncommitted_since.filter(|_| earlier);
+        }
+        if seat.known.record.as_deref() != Some(&record) {
+            record.version = Version(record.version.0 + 1);
+        }
         if self.dry_run {
             drop(holds);
             self.durable(seen).await?;
         } else {
-            let record = (Some(record), "name some instances at a time");
+            let record = (Some(Arc::new(record)), "name some instances at a time");
             self.conclude(&seat, (holds, seen), parts, record).await?;
         }
         let_go.sort_unstable();
@@ -497,16 +509,22 @@ fn recorded(
 ) -> Deployment {
     let waiting = before.and_then(|record| record.uncommitted_since);
     let uncommitted_since = waiting.or(changed.then_some(wall));
-    match before {
-        Some(record) if record.plan == plan && record.uncommitted_since == uncommitted_since => {
+    let same = before.filter(|record| record.plan == plan);
+    // What was reverted of it is wished again.
+    let settled = same.map_or_else(Vec::new, |record| {
+        record.settled.iter().filter(|settled| !(settled.reverted && changed)).copied().collect()
+    });
+    match same {
+        Some(record) if (&record.uncommitted_since, &record.settled) == (&uncommitted_since, &settled) => {
             Deployment::clone(record)
         }
         _ => Deployment {
             name: order.name.clone(),
             plan,
             wishes: order.wishes,
-            stage: before.filter(|record| record.plan == plan).map_or(Stage::Open, |record| record.stage),
+            stage: same.map_or(Stage::Open, |record| record.stage),
             uncommitted_since,
+            settled,
             version: Version(before.map_or(0, |record| record.version.0) + 1),
         },
     }

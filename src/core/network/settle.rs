@@ -34,7 +34,9 @@ impl Network {
         };
         // What becomes obsolete by a promise that was kept is not covered: then its own commit is to come.
         let left = all.iter().filter(|(_, held)| open(held)).count() as u64 + draft.displaced;
-        self.and_vanish(draft, Outcome::Settled { released, left, earlier })
+        let meant = all.iter().map(|(_, held)| &held.holder.owner).filter(|owner| ask.names(owner));
+        let instances = meant.cloned().collect();
+        self.and_vanish(draft, Outcome::Settled { released, left, earlier, instances })
     }
 }
 

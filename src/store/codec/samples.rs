@@ -8,7 +8,7 @@ use proptest::option;
 use proptest::prelude::*;
 
 use crate::core::address::{Address, Cidr, Range};
-use crate::core::deployment::{Deployment, Stage};
+use crate::core::deployment::{Deployment, SettledInstance, Stage};
 use crate::core::state::*;
 use crate::core::types::*;
 use crate::store::*;
@@ -279,14 +279,16 @@ fn planned() -> impl Strategy<Value = Planned> {
 
 fn deployment_step() -> impl Strategy<Value = Step> {
     let numbers = (any::<u64>(), any::<u128>(), mark());
-    (holder(), numbers, 0..3usize, option::of(0..u64::MAX)).prop_map(
-        |(SlotKey { scope, .. }, (plan, wishes, version), stage, since)| {
+    let settled = (any::<u64>(), any::<bool>()).prop_map(|(instance, reverted)| SettledInstance { instance, reverted });
+    (holder(), numbers, 0..3usize, option::of(0..u64::MAX), vec(settled, 0..3)).prop_map(
+        |(SlotKey { scope, .. }, (plan, wishes, version), stage, since, settled)| {
             let deployment = Deployment {
                 name: scope,
                 plan,
                 wishes,
                 stage: [Stage::Open, Stage::Committed, Stage::Reverted][stage],
                 uncommitted_since: since.map(WallTime),
+                settled,
                 version: Version(version),
             };
             let state = Some(State::Deployment(Arc::new(deployment)));

@@ -100,6 +100,47 @@ fn a_revert_of_some_instances_leaves_the_others_to_their_commit() {
 }
 
 #[test]
+fn what_was_committed_of_an_instance_is_not_reverted_nor_the_other_way_round() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&automatic(&["kept", "moved", "dropped", "back"]));
+    shop.commit(&first);
+    let wishes = json!([
+        {"id": "kept", "networks": [{"network": "lan"}]},
+        {"id": "moved", "networks": [{"network": "lan", "address": "10.0.0.50"}]},
+        {"id": "back", "networks": [{"network": "lan", "address": "10.0.0.60"}]},
+        {"id": "other", "networks": [{"network": "lan"}]},
+    ]);
+    let next = shop.apply(&wishes);
+    let committed = ["kept", "moved", "dropped"];
+    assert_eq!(shop.settle("deployment.commit", &next, Some(&committed)), ["10.0.0.3", "10.0.0.4"]);
+    assert_eq!(shop.settle("deployment.revert", &next, Some(&["back"])), ["10.0.0.60"]);
+    let ask = |instance: &str| json!({"deployment": "shop", "plan": next["plan"], "instances": [instance]});
+    let refused = |shop: &mut Deployment<'_>, method: &str, instance: &str| {
+        let data = shop.client.call(method, ask(instance))["error"]["data"].clone();
+        assert_eq!((&data["kind"], &data["instance"]), (&json!("conflict"), &json!(instance)), "{method} {instance}");
+    };
+    for instance in committed {
+        refused(&mut shop, "deployment.revert", instance);
+        assert_eq!(shop.client.ok("deployment.commit", ask(instance)), json!({"released": []}), "{instance}");
+    }
+    refused(&mut shop, "deployment.commit", "back");
+    assert_eq!(shop.client.ok("deployment.revert", ask("back")), json!({"released": []}));
+    // Over the end of the plan, too.
+    assert_eq!(shop.settle("deployment.commit", &next, Some(&["other"])), Vec::<String>::new());
+    refused(&mut shop, "deployment.revert", "dropped");
+    assert_eq!(shop.held("back"), (vec!["10.0.0.5".into()], vec![]));
+    // Wished anew it is neither.
+    let again = shop.apply(&json!([{"id": "back", "networks": [{"network": "lan", "address": "10.0.0.60"}]}]));
+    let of_it = json!({"deployment": "shop", "plan": again["plan"], "instances": ["back"]});
+    assert_eq!(
+        shop.client.ok("deployment.commit", of_it)["released"],
+        json!([{"network": "lan", "address": "10.0.0.5"}])
+    );
+}
+
+#[test]
 fn what_a_plan_made_obsolete_is_current_again_where_it_is_wished_again() {
     let server = TestServer::new();
     let mut client = server.with_lan();
