@@ -14,17 +14,38 @@ use super::macs::Leaving;
 use crate::core::address::{Address, Range};
 use crate::core::types::{Name, NetworkId};
 
-type Addresses = BTreeMap<Address, (NetworkId, Option<Leaving>)>;
+/// What is written down in one realm.
+#[derive(Debug, Default)]
+struct Realm {
+    addresses: BTreeMap<Address, (NetworkId, Option<Leaving>)>,
+    /// Those that leave, until somebody looks whether they have left.
+    leaving: Vec<Address>,
+}
+
+impl Realm {
+    /// Forgets those that have left by now. Cost: as many as are leaving.
+    fn forget_left(&mut self) {
+        let addresses = &mut self.addresses;
+        self.leaving.retain(|address| match addresses.get(address) {
+            Some((_, Some(leaving))) if leaving.is_durable() => {
+                addresses.remove(address);
+                false
+            }
+            Some((_, leaving)) => leaving.is_some(),
+            None => false,
+        });
+    }
+}
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Recorded {
-    realms: Mutex<HashMap<Name, Addresses>>,
+    realms: Mutex<HashMap<Name, Realm>>,
 }
 
 impl Recorded {
-    fn realms(&self) -> MutexGuard<'_, HashMap<Name, Addresses>> {
-        // Every change is one call of a map: what a panic left behind is whole.
+    fn realms(&self) -> MutexGuard<'_, HashMap<Name, Realm>> {
+        // Whatever a panic left behind is still true: one that leaves and is not listed so is only kept for longer.
         self.realms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -34,7 +55,7 @@ impl Recorded {
             *network != except && !leaving.as_ref().is_some_and(Leaving::is_durable)
         };
         let realms = self.realms();
-        let mut within = realms.get(realm)?.range(range.first()..=range.last());
+        let mut within = realms.get(realm)?.addresses.range(range.first()..=range.last());
         within.find(|(_, of)| stands(of)).map(|(address, (network, _))| (*address, *network))
     }
 
@@ -42,7 +63,7 @@ impl Recorded {
     pub fn holding(&self, realm: Option<&Name>, address: Address) -> Vec<NetworkId> {
         let realms = self.realms();
         let asked = realms.iter().filter(|(name, _)| realm.is_none_or(|realm| realm == *name));
-        let mut holding: Vec<_> = asked.filter_map(|(_, all)| Some(all.get(&address)?.0)).collect();
+        let mut holding: Vec<_> = asked.filter_map(|(_, all)| Some(all.addresses.get(&address)?.0)).collect();
         holding.sort_unstable();
         holding
     }
@@ -52,25 +73,29 @@ impl Recorded {
         let mut addresses = addresses.peekable();
         // Most networks have none.
         if addresses.peek().is_some() {
-            self.realms().entry(realm.clone()).or_default().extend(addresses.map(|address| (address, (network, None))));
+            let mut realms = self.realms();
+            let all = &mut realms.entry(realm.clone()).or_default().addresses;
+            all.extend(addresses.map(|address| (address, (network, None))));
         }
     }
 
-    /// It is free when this unit is durable.
-    pub fn leave(&self, realm: &Name, network: NetworkId, address: Address, leaving: &Leaving) {
+    /// They are free when this unit is durable.
+    pub fn leave(&self, realm: &Name, network: NetworkId, addresses: impl Iterator<Item = Address>, leaving: &Leaving) {
         let mut realms = self.realms();
         let Some(all) = realms.get_mut(realm) else { return };
-        // Those that have left by now are looked for where one leaves.
-        all.retain(|_, (_, left)| !left.as_ref().is_some_and(Leaving::is_durable));
-        if let Some((_, left)) = all.get_mut(&address).filter(|(of, _)| *of == network) {
-            *left = Some(leaving.clone());
+        all.forget_left();
+        for address in addresses {
+            if let Some((_, left)) = all.addresses.get_mut(&address).filter(|(of, _)| *of == network) {
+                *left = Some(leaving.clone());
+                all.leaving.push(address);
+            }
         }
     }
 
     /// What a network has that was loaded again.
     pub fn replace(&self, realm: &Name, network: NetworkId, addresses: impl Iterator<Item = Address>) {
         if let Some(all) = self.realms().get_mut(realm) {
-            all.retain(|_, (of, _)| *of != network);
+            all.addresses.retain(|_, (of, _)| *of != network);
         }
         self.add(realm, network, addresses);
     }
@@ -98,11 +123,26 @@ mod tests {
         assert_eq!(recorded.first_in(&"lab".parse().unwrap(), around, other), None);
         assert_eq!((recorded.holding(None, at), recorded.holding(Some(&realm), at)), (vec![own], vec![own]));
         let lane = Arc::new(Lane::new(own, ShardId(0)));
-        recorded.leave(&realm, own, at, &Leaving { lane: Arc::clone(&lane), incarnation: 0, unit: 1 });
+        recorded.leave(&realm, own, [at].into_iter(), &Leaving { lane: Arc::clone(&lane), incarnation: 0, unit: 1 });
         assert!(recorded.first_in(&realm, around, other).is_some(), "it may turn out not to have left");
         lane.settled.store(1, Ordering::Release);
         assert_eq!(recorded.first_in(&realm, around, other), None);
         recorded.replace(&realm, own, [at].into_iter());
         assert!(recorded.first_in(&realm, around, other).is_some());
+    }
+
+    #[test]
+    fn what_has_left_is_forgotten_with_the_next_that_leaves_and_what_came_back_is_not() {
+        let (recorded, realm, own) = (Recorded::default(), Name::default_realm(), NetworkId(1));
+        let all = ["10.0.0.5", "10.0.0.6", "10.0.0.7"].map(|text| text.parse::<Address>().unwrap());
+        recorded.add(&realm, own, all.into_iter());
+        let lane = Arc::new(Lane::new(own, ShardId(0)));
+        let leaving = |unit| Leaving { lane: Arc::clone(&lane), incarnation: 0, unit };
+        recorded.leave(&realm, own, all[..2].iter().copied(), &leaving(1));
+        recorded.add(&realm, own, [all[0]].into_iter());
+        assert_eq!(all.map(|at| recorded.holding(None, at).len()), [1, 1, 1]);
+        lane.settled.store(1, Ordering::Release);
+        recorded.leave(&realm, own, all[2..].iter().copied(), &leaving(2));
+        assert_eq!(all.map(|at| recorded.holding(None, at).len()), [1, 0, 1]);
     }
 }

@@ -153,9 +153,12 @@ impl NetworkActor {
     /// What was lost is free when this unit of the network is durable.
     pub(super) fn macs_leave(&self, lost: &[(Mac, Address)], unit: u64) {
         if !lost.is_empty() {
-            let leaving = Leaving { lane: std::sync::Arc::clone(&self.lane), incarnation: self.incarnation, unit };
-            self.shared.macs.leave(self.claimant(None), lost, &leaving);
+            self.shared.macs.leave(self.claimant(None), lost, &self.leaving(unit));
         }
+    }
+
+    fn leaving(&self, unit: u64) -> Leaving {
+        Leaving { lane: std::sync::Arc::clone(&self.lane), incarnation: self.incarnation, unit }
     }
 
     /// After loading again.
@@ -171,14 +174,18 @@ impl NetworkActor {
         if config.kind != NetworkKind::Dynamic {
             return;
         }
+        let mut gone = std::collections::BTreeSet::new();
         for step in steps {
             let Key::Address(address) = step.key else { continue };
             if matches!(step.state, Some(State::Entry(Entry::Held(_)))) {
                 self.shared.recorded.add(&config.realm, self.id(), [address].into_iter());
+                gone.remove(&address);
             } else {
-                let leaving = Leaving { lane: std::sync::Arc::clone(&self.lane), incarnation: self.incarnation, unit };
-                self.shared.recorded.leave(&config.realm, self.id(), address, &leaving);
+                gone.insert(address);
             }
+        }
+        if !gone.is_empty() {
+            self.shared.recorded.leave(&config.realm, self.id(), gone.into_iter(), &self.leaving(unit));
         }
     }
 }
