@@ -355,19 +355,19 @@ impl Coordinator {
         let ended = if revert { Stage::Reverted } else { Stage::Committed };
         let conflict = |problem: String| {
             let (deployment, actual) = (name.clone(), record.plan);
-            Err(Refusal::PlanConflict { deployment, problem, expected: plan, actual }.into())
+            Refusal::PlanConflict { deployment, problem, expected: plan, actual }
         };
         if record.plan != plan {
-            return conflict(format!(
-                "plan {plan} is not its latest, which is {}; look with deployment.get",
-                record.plan
-            ));
+            let latest = record.plan;
+            return Err(conflict(format!(
+                "plan {plan} is not its latest, which is {latest}; look with deployment.get"
+            ))
+            .into());
         }
         for instance in instances.iter().flatten() {
             if record.how_settled(instance).is_some_and(|how| how != ended) {
-                let (deployment, was) = (name.clone(), if revert { "committed" } else { "reverted" });
-                let problem = format!("of plan {plan} it was {was} already; apply what is wished of it");
-                let refusal = Refusal::PlanConflict { deployment, problem, expected: plan, actual: record.plan };
+                let was = if revert { "committed" } else { "reverted" };
+                let refusal = conflict(format!("of plan {plan} it was {was} already; apply what is wished of it"));
                 return Err(Refusal::OfInstance { instance: instance.clone(), refusal: Box::new(refusal) }.into());
             }
         }
@@ -377,11 +377,14 @@ impl Coordinator {
         match record.stage {
             Stage::Open => {}
             Stage::Committed => {
-                return conflict(format!(
+                let problem = format!(
                     "plan {plan} is committed, and cannot be reverted any more; apply what was wished before it"
-                ));
+                );
+                return Err(conflict(problem).into());
             }
-            Stage::Reverted => return conflict(format!("plan {plan} was reverted; apply the wishes again")),
+            Stage::Reverted => {
+                return Err(conflict(format!("plan {plan} was reverted; apply the wishes again")).into());
+            }
         }
         let networks = self.networks_of(&name).await?;
         let routes: Vec<Arc<Route>> = networks.values().map(|(route, _)| Arc::clone(route)).collect();
