@@ -16,8 +16,6 @@ use super::time::lasting;
 use crate::core::plural::counted;
 use crate::serve::from_cli::{self, Check, State, now_ms};
 
-/// Clocks that are kept differ by less.
-const CLOCKS_DIFFER_MS_MAX: u64 = 2_000;
 /// How wide a line is where there is no terminal.
 const WIDTH: usize = 100;
 
@@ -104,13 +102,8 @@ async fn server(session: &mut Session, in_use: bool) -> Vec<Check> {
 
 fn clock(time: &str) -> Option<Check> {
     let there: jiff::Timestamp = time.parse().ok()?;
-    let differ = now_ms().abs_diff(u64::try_from(there.as_millisecond()).ok()?);
-    let seen = format!("the server's clock and this machine's differ by {differ} ms");
-    Some(if differ > CLOCKS_DIFFER_MS_MAX {
-        Check::warning("clocks", seen, "let a time server keep both")
-    } else {
-        Check::ok("clocks", seen)
-    })
+    let there_ms = u64::try_from(there.as_millisecond()).ok()?;
+    Some(from_cli::clocks("the server's", now_ms(), there_ms, "let a time server keep both"))
 }
 
 async fn nodes(session: &mut Session) -> Option<Check> {

@@ -33,6 +33,16 @@ impl fmt::Display for Origin {
 impl Sources {
     /// What sets `key`, as `log.level`.
     pub fn origin(&self, key: &str) -> Origin {
+        self.origin_beside(&self.in_file(), key)
+    }
+
+    /// What sets each of these keys, in their order.
+    pub fn origins<'a>(&self, keys: impl Iterator<Item = &'a str>) -> Vec<Origin> {
+        let in_file = self.in_file();
+        keys.map(|key| self.origin_beside(&in_file, key)).collect()
+    }
+
+    fn origin_beside(&self, in_file: &[String], key: &str) -> Origin {
         if self.flags.iter().any(|(flag, _)| flag == key) {
             return Origin::Flag;
         }
@@ -40,11 +50,16 @@ impl Sources {
         if self.environment.contains_key(&variable) {
             return Origin::Environment(variable);
         }
+        if in_file.iter().any(|given| given == key) { Origin::File } else { Origin::Default }
+    }
+
+    /// Keys that the file gives.
+    fn in_file(&self) -> Vec<String> {
         let table = self.file.as_ref().and_then(|(_, text)| toml::from_str::<toml::Table>(text).ok());
         let tree = table.and_then(|table| serde_json::to_value(table).ok()).unwrap_or_default();
         let mut given = Vec::new();
         leaves(&tree, "", &mut given);
-        if given.iter().any(|given| given == key) { Origin::File } else { Origin::Default }
+        given
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 pub use super::Ended;
-pub use super::doctor::{Check, State, now_ms};
+pub use super::doctor::{Check, State, clocks, now_ms};
 use super::migrate::{self, CannotMove, Moved, Tell};
 pub use super::sizing::{Bytes, Sizing, Wish};
 use super::{Options, Running, ServeArgs, doctor};

@@ -20,11 +20,12 @@ pub(super) fn told(sources: &Sources, config: &Config) -> Vec<Check> {
         Some((path, _)) => path.display().to_string(),
         None => "no file (--config)".to_owned(),
     };
-    let set: Vec<(String, String, Origin)> = config
-        .values()
+    let values = config.values();
+    let origins = sources.origins(values.iter().map(|(key, _)| key.as_str()));
+    let set: Vec<(String, String, Origin)> = values
         .into_iter()
-        .map(|(key, value)| {
-            let origin = sources.origin(&key);
+        .zip(origins)
+        .map(|((key, value), origin)| {
             let value = match value.as_str() {
                 // It may hold a password.
                 Some(url) if key == "store.redis" => format!("{:?}", without_secret(url)),

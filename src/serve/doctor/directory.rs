@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, FsWord, access, statfs, statvfs};
 
-use super::Check;
+use super::{Check, other_shards};
 use crate::config::{Config, StoreKind};
 use crate::core::plural::counted;
 use crate::store::embedded::nameplate;
@@ -165,9 +165,8 @@ fn register(config: &Config) -> Check {
     if let Some(moved) = plate.moved {
         return Check::wrong("register", format!("{} {moved}", directory.display()), "start the server where it went");
     }
-    if u64::from(plate.shards) != config.store.shards {
-        let hint = format!("set `store.shards` to {}: it is fixed at the first start", plate.shards);
-        return Check::wrong("register", format!("{seen}; the configuration says {}", config.store.shards), hint);
+    if let Some(wrong) = other_shards(&seen, plate.shards.into(), config) {
+        return wrong;
     }
     if plate.restored {
         let hint = "claim what is in use (`allod ip claim`), then start it once with `--accept-restored`";

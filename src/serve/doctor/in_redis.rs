@@ -1,15 +1,14 @@
 //! Redis: is it one that can keep a register, does it hold ours, what does an answer cost.
 
 use super::disk::{ms, quantile};
-use super::{Check, now_ms};
+use super::{Check, clocks, now_ms, other_shards};
 use crate::config::Config;
 use crate::core::plural::counted;
 use crate::store::redis::examine::{Examined, KNOWN_FORMAT, Memory, examine};
 use crate::store::redis::{Options, without_secret};
 
 const CHECK: &str = "redis";
-/// Two clocks that are kept differ by less.
-const CLOCKS_DIFFER_MS_MAX: u64 = 2_000;
+const CLOCKS_HINT: &str = "let a time server keep both; leases of nodes run by the clock of Redis alone";
 /// A call over a network of this machine's own takes less.
 const SLOW_MS: u128 = 5;
 const MB: u64 = 1_000_000;
@@ -41,7 +40,7 @@ pub(super) fn checks(config: &Config, options: &Options) -> Vec<Check> {
         checks.push(Check::ok("memory", format!("Redis uses {} of {} MB ({whose})", used / MB, limit / MB)));
     }
     checks.push(register(config, &examined));
-    checks.push(clocks(now_ms(), examined.time_ms));
+    checks.push(clocks("Redis'", now_ms(), examined.time_ms, CLOCKS_HINT));
     checks.extend(nodes(&examined));
     checks
 }
@@ -81,9 +80,8 @@ fn register(config: &Config, examined: &Examined) -> Check {
             "start the server where it went",
         );
     }
-    if held.shards != config.store.shards {
-        let hint = format!("set `store.shards` to {}: it is fixed at the first start", held.shards);
-        return Check::wrong("register", format!("{seen}; the configuration says {}", config.store.shards), hint);
+    if let Some(wrong) = other_shards(&seen, held.shards, config) {
+        return wrong;
     }
     match &examined.known {
         Some(known) if *known != held.register => Check::wrong(
@@ -93,19 +91,6 @@ fn register(config: &Config, examined: &Examined) -> Check {
         ),
         Some(_) | None => Check::ok("register", seen),
     }
-}
-
-fn clocks(here_ms: u64, there_ms: u64) -> Check {
-    let differ = here_ms.abs_diff(there_ms);
-    let seen = format!("Redis' clock and this machine's differ by {differ} ms");
-    if differ > CLOCKS_DIFFER_MS_MAX {
-        return Check::warning(
-            "clocks",
-            seen,
-            "let a time server keep both; leases of nodes run by the clock of Redis alone",
-        );
-    }
-    Check::ok("clocks", seen)
 }
 
 /// Which nodes were seen lately, and whether they are of one release.
@@ -131,8 +116,8 @@ mod tests {
 
     #[test]
     fn clocks_that_differ_are_told() {
-        assert_eq!(clocks(10_000, 10_900).state, State::Ok);
-        let check = clocks(10_000, 13_000);
+        assert_eq!(clocks("Redis'", 10_000, 10_900, CLOCKS_HINT).state, State::Ok);
+        let check = clocks("Redis'", 10_000, 13_000, CLOCKS_HINT);
         assert!(check.state == State::Warning && check.seen.contains("3000 ms"), "{check:?}");
     }
 }

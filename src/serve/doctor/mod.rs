@@ -101,6 +101,23 @@ pub fn examine(sources: Result<Sources, String>) -> Examined {
     Examined { checks, in_use: holder.is_some() }
 }
 
+/// Two clocks that are kept differ by less.
+const CLOCKS_DIFFER_MS_MAX: u64 = 2_000;
+
+/// Do this machine's clock and another one (`whose`) agree?
+pub fn clocks(whose: &str, here_ms: u64, there_ms: u64, hint: &str) -> Check {
+    let differ = here_ms.abs_diff(there_ms);
+    let seen = format!("{whose} clock and this machine's differ by {differ} ms");
+    if differ > CLOCKS_DIFFER_MS_MAX { Check::warning("clocks", seen, hint) } else { Check::ok("clocks", seen) }
+}
+
+/// A register of another number of shards than the configuration says. `seen` is what the register is.
+fn other_shards(seen: &str, shards: u64, config: &Config) -> Option<Check> {
+    let hint = format!("set `store.shards` to {shards}: it is fixed at the first start");
+    let wanted = config.store.shards;
+    (shards != wanted).then(|| Check::wrong("register", format!("{seen}; the configuration says {wanted}"), hint))
+}
+
 /// The time of this machine, milliseconds since 1970.
 pub fn now_ms() -> u64 {
     SystemClock.wall().0
