@@ -121,8 +121,8 @@ const OWNER_MISSING: &str = "no node that was asked owns the register, so nothin
 async fn live(session: &mut Session, args: &Top, watched: &mut Watched) -> Done<Exit> {
     let mut ends = Ends::new()?;
     let screen = Screen::enter()?;
-    let (mut sort, mut scopes_at, mut kept) = (args.sort, None::<Instant>, Beside::default());
-    let ended = loop {
+    let (mut sort, mut scopes_at, mut counted) = (args.sort, None::<Instant>, None);
+    'looks: loop {
         let mut beside = Beside { width: Some(Screen::size().0), ..Beside::default() };
         beside.problems = watched.look().await;
         if let Some(network) = &args.network {
@@ -135,11 +135,11 @@ async fn live(session: &mut Session, args: &Top, watched: &mut Watched) -> Done<
             if scopes_at.is_none_or(|at| at.elapsed() >= SCOPES_EVERY) {
                 scopes_at = Some(Instant::now());
                 match scopes(session, args).await {
-                    Ok(scopes) => kept.scopes = Some(scopes),
+                    Ok(scopes) => counted = Some(scopes),
                     Err(_) => beside.problems.push("scopes cannot be counted now".to_owned()),
                 }
             }
-            beside.scopes.clone_from(&kept.scopes);
+            beside.scopes.clone_from(&counted);
         }
         let view = watched.view();
         if view.store_ready.is_none() && beside.problems.is_empty() {
@@ -148,25 +148,22 @@ async fn live(session: &mut Session, args: &Top, watched: &mut Watched) -> Done<
         let tick = tokio::time::sleep(Duration::from_secs(args.interval.max(1)));
         tokio::pin!(tick);
         // A key draws the same looks anew.
-        let end = loop {
+        loop {
             let mut shown = view.clone();
             order(&mut shown, args, sort, args.limit);
             Screen::show(&screen::text(&shown, &beside))?;
             tokio::select! {
-                () = &mut tick => break false,
+                () = &mut tick => break,
                 key = ends.next() => match key {
                     Some(b's') => sort = sort.next(),
-                    Some(b'q') | None => break true,
+                    Some(b'q') | None => break 'looks,
                     Some(_) => {}
                 },
             }
-        };
-        if end {
-            break Ok(Exit::Success);
         }
-    };
+    }
     drop(screen);
-    ended
+    Ok(Exit::Success)
 }
 
 fn named(network: &str) -> Map<String, Value> {
@@ -294,12 +291,11 @@ impl Ends {
                 }
             }
         })?;
-        let listen = |kind| signal(kind);
         Ok(Self {
             keys,
-            interrupt: listen(SignalKind::interrupt())?,
-            terminate: listen(SignalKind::terminate())?,
-            hangup: listen(SignalKind::hangup())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: signal(SignalKind::hangup())?,
         })
     }
 
