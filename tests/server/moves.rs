@@ -8,14 +8,19 @@ fn create(client: &mut Client, name: &str, cidr: &str, limits: Value) {
     client.ok("network.create", json!({"name": name, "subnets": [{"cidr": cidr}], "limits": limits}));
 }
 
-#[test]
-fn a_late_release_of_what_was_held_there_frees_nothing_that_came_with_a_subnet() {
-    let server = TestServer::new();
+/// Networks `n` and `m`, made within one second: by the clock alone both would count from the same generation.
+fn with_two(server: &TestServer) -> Client {
     let mut client = server.client();
-    // Within one second: by the clock alone both would count from the same generation.
     for (name, cidr) in [("n", "10.0.0.0/24"), ("m", "10.1.0.0/24")] {
         create(&mut client, name, cidr, json!({}));
     }
+    client
+}
+
+#[test]
+fn a_late_release_of_what_was_held_there_frees_nothing_that_came_with_a_subnet() {
+    let server = TestServer::new();
+    let mut client = with_two(&server);
     let late = client.ok("ip.allocate", json!({"network": "m", "owner": "a"}));
     client.ok("ip.release", json!({"network": "m", "owner": "a"}));
     let held = client.ok("ip.allocate", json!({"network": "n", "owner": "a"}));
@@ -30,10 +35,7 @@ fn a_late_release_of_what_was_held_there_frees_nothing_that_came_with_a_subnet()
 #[test]
 fn networks_never_give_the_same_generation_whatever_is_granted_together() {
     let server = TestServer::new();
-    let mut client = server.client();
-    for (name, cidr) in [("n", "10.0.0.0/24"), ("m", "10.1.0.0/24")] {
-        create(&mut client, name, cidr, json!({}));
-    }
+    let mut client = with_two(&server);
     let ips = |network: &str| json!([{"network": network, "slot": "0"}, {"network": network, "slot": "1"}]);
     for round in 0..3 {
         for network in ["n", "m"] {
