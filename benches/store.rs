@@ -113,7 +113,7 @@ fn commits(criterion: &mut Criterion) {
                 },
                 |next| {
                     let mut bytes = Vec::new();
-                    codec::encode_batch(&next, &mut bytes).expect("the batch is encoded");
+                    codec::encode_batch(&next, codec::Format::NEWEST, &mut bytes).expect("the batch is encoded");
                     let mut transaction = database.begin_write().expect("a transaction");
                     transaction.set_two_phase_commit(true);
                     let mut log = transaction.open_table(LOG).expect("the table");

@@ -100,6 +100,8 @@ pub struct Store {
     pub redis_replicas: u64,
     /// See `config/server.toml`.
     pub redis_heal_bytes: u64,
+    /// In which format records are to be written; 0: in that of the register.
+    pub record_format: u64,
     /// `--accept-restored`: said once, for one start, so it is no key of a file.
     #[serde(skip)]
     pub accept_restored: bool,
@@ -118,6 +120,7 @@ impl Default for Store {
             prefix: "allod".to_owned(),
             redis_replicas: 0,
             redis_heal_bytes: 64 << 20,
+            record_format: 0,
             accept_restored: false,
             accept_new_store: false,
         }
@@ -242,6 +245,7 @@ const RANGES: &[(&str, u64, u64)] = &[
     ("store.shards", 1, 1_024),
     ("store.redis_replicas", 0, 16),
     ("store.redis_heal_bytes", 0, 4 << 30),
+    ("store.record_format", 0, limits::RECORD_FORMAT_NEWEST as u64),
     ("metrics.networks_max", 0, 1_000_000),
     ("history.keep_seconds", 0, 100 * 366 * 86_400),
     ("history.keep_bytes", 0, 1 << 44),

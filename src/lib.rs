@@ -105,13 +105,17 @@
 //!   `an_apply_is_all_or_nothing_over_all_its_networks`,
 //!   `an_apply_that_the_store_did_not_take_leaves_nothing_and_can_be_repeated`,
 //!   `a_plan_number_rises_also_over_a_deletion_so_that_a_dead_run_never_harms_the_next`,
-//!   `between_apply_and_commit_a_kill_leaves_all_of_a_deployment_or_nothing`.
+//!   `between_apply_and_commit_a_kill_leaves_all_of_a_deployment_or_nothing`,
+//!   `plans_over_several_networks_end_as_wished_or_leave_what_was`,
+//!   `deployments_come_and_go_as_a_list_of_what_they_hold_says`.
 //! - **I-11** Who waits for capacity is served in turn, or told why not; nobody is who hung up, and nobody who came later
 //!   takes what fits one before him. Kept by [`actors::network`] (its queue). Shown by
 //!   `a_freed_address_goes_to_who_waits_for_longest`, `who_comes_behind_a_release_does_not_overtake_who_waits`,
 //!   `a_client_that_hangs_up_waits_no_more_and_one_that_ends_its_input_does`,
 //!   `who_waits_waits_on_at_the_next_owner_for_the_time_that_is_left`,
-//!   `who_waits_for_a_network_that_crashes_waits_on_when_it_is_loaded_again`.
+//!   `who_waits_for_a_network_that_crashes_waits_on_when_it_is_loaded_again`,
+//!   `who_waits_by_name_waits_on_for_the_same_network_when_it_is_renamed`,
+//!   `a_network_that_is_closed_by_force_ends_every_wait_for_it_and_no_other`.
 //! - **I-12** Who watches is told each event that is durable, once and in order, from any cursor on; where that cannot be, it
 //!   is said and never jumped. Kept by `actors::events`. Shown by
 //!   `a_watch_goes_on_from_any_cursor_and_tells_each_event_once`,

@@ -188,6 +188,9 @@ pub const CLUSTER_SECRET_BYTES_MAX: usize = 4 << 10;
 /// How deep a refusal names members of members.
 pub const REFUSAL_DEPTH_MAX: usize = 8;
 
+/// The latest format of records that this program reads and writes (`store::codec::Format`).
+pub const RECORD_FORMAT_NEWEST: u8 = if cfg!(feature = "next-format") { 2 } else { 1 };
+
 const _: () = assert!(NODE_LEASE_LAPSES_MS < NODE_LEASE_MS && NODE_LEASE_RENEWED_EVERY_MS * 2 < NODE_LEASE_LAPSES_MS);
 // Who holds requests sees that the owner keeps the register, or that its lease ran out.
 const _: () = assert!(HANDOVER_QUIET_MS + NODE_LEASE_MS <= HANDOVER_HOLD_MS);

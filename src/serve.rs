@@ -57,6 +57,7 @@ use crate::server::role::{Role, Seat};
 use crate::server::steward::Steward;
 use crate::server::{Bounds, Server, connection};
 use crate::store::Store;
+use crate::store::codec::Format;
 use crate::store::embedded::{self, EmbeddedStore};
 use crate::store::memory::MemoryStore;
 use crate::store::redis::{Options as RedisOptions, RedisStore};
@@ -225,6 +226,7 @@ pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, CannotStart> {
             let directory = &config.store.directory;
             let options = embedded::Options {
                 accept_restored: config.store.accept_restored,
+                record_format: Format::new(config.store.record_format),
                 history_seconds: config.history.keep_seconds,
                 history_bytes: config.history.bytes_in(StoreKind::Embedded),
                 ..embedded::Options::default()
@@ -253,6 +255,7 @@ fn redis_options(config: &Config) -> RedisOptions {
         owner: config.node(),
         directory: Some(settings.directory.clone()),
         accept_new_store: settings.accept_new_store,
+        record_format: Format::new(settings.record_format),
         history_seconds: config.history.keep_seconds,
         history_bytes: config.history.bytes_in(StoreKind::Redis),
         heal_bytes: usize::try_from(settings.redis_heal_bytes).unwrap_or(usize::MAX),

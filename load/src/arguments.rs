@@ -10,10 +10,11 @@ use clap::{Args, Parser, Subcommand};
 use crate::arrivals::{Rate, Spread};
 use crate::compare::CompareArguments;
 use crate::driver::{PATIENCE_DEFAULT, Shape, Stop};
+use crate::goals::GoalsArguments;
 use crate::history::HistoryArguments;
 use crate::scenario::{Name, Settings};
 use crate::session::Listing;
-use crate::target::TargetArguments;
+use crate::target::{Store, TargetArguments};
 
 /// Load for an allod server: throughput, latency percentiles, and an audit of every address handed out.
 ///
@@ -38,8 +39,12 @@ pub enum Command {
     P99Isolation(IsolationArguments),
     /// How long a page of `events.history` takes over a long history: cold, warm, and to its last page.
     History(HistoryArguments),
+    /// How many instructions the server takes for an allocation, compared with what is recorded. Needs valgrind.
+    Instructions(InstructionsArguments),
     /// allod beside what people would use instead: Redis scripts, PostgreSQL, Kea; in turns on this machine.
     Compare(CompareArguments),
+    /// All goals of speed in one run, in turns: what is wanted, what is measured here, and whether it is met.
+    Goals(GoalsArguments),
     /// A page of one or more runs, with plots.
     Report(ReportArguments),
 }
@@ -179,6 +184,31 @@ pub struct IsolationArguments {
 }
 
 #[derive(Args)]
+pub struct InstructionsArguments {
+    /// The server: a release build, whatever this program is; without it, the one beside this program.
+    #[arg(long, value_name = "FILE")]
+    pub program: Option<PathBuf>,
+    /// Stores that are counted.
+    #[arg(long, value_name = "STORE", value_delimiter = ',', default_value = "memory,embedded,redis")]
+    pub store: Vec<Store>,
+    /// Requests of the two runs whose difference is counted.
+    #[arg(long, value_name = "FEWER,MORE", value_parser = fewer_and_more, default_value = "20000,60000")]
+    pub requests: (u64, u64),
+    /// Count so often, and take the middle.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=99))]
+    pub repeat: u16,
+    /// What is recorded.
+    #[arg(long, value_name = "FILE", default_value = "load/instructions.json")]
+    pub file: PathBuf,
+    /// Record what is counted; nothing is compared.
+    #[arg(long)]
+    pub record: bool,
+    /// Keep the profiles here, for callgrind_annotate.
+    #[arg(long, value_name = "DIRECTORY")]
+    pub profile: Option<PathBuf>,
+}
+
+#[derive(Args)]
 pub struct ReportArguments {
     /// What `--save` wrote, or `--json` printed.
     #[arg(required = true, value_name = "FILE")]
@@ -186,6 +216,13 @@ pub struct ReportArguments {
     /// The page.
     #[arg(long, short, value_name = "FILE")]
     pub output: PathBuf,
+}
+
+fn fewer_and_more(text: &str) -> Result<(u64, u64), String> {
+    let (fewer, more) = text.split_once(',').ok_or("two numbers are wanted")?;
+    let number = |text: &str| text.parse::<u64>().map_err(|error| format!("{text:?}: {error}"));
+    let (fewer, more) = (number(fewer)?, number(more)?);
+    if fewer < more { Ok((fewer, more)) } else { Err("the second one has to be the larger".to_owned()) }
 }
 
 impl ShapeArguments {

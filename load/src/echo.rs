@@ -16,7 +16,11 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::audit::{Auditor, Ground};
 use crate::audited::Audited;
-use crate::scenario::Scenario;
+use crate::driver::{self, Shape};
+use crate::meter::Meter;
+use crate::report::Report;
+use crate::scenario::{Name, Scenario, Settings};
+use crate::session;
 
 /// A request as far as `ip.allocate` goes. Borrowed, as a server would.
 #[derive(Deserialize)]
@@ -58,18 +62,31 @@ struct Reservation<'a> {
 }
 
 /// The scenario, with nothing to hold the answers against: this server has no networks, and counts up.
-pub fn audited(scenario: Box<dyn Scenario>, lanes: usize) -> Audited {
+fn audited(scenario: Box<dyn Scenario>, lanes: usize) -> Audited {
     let mut audit = Auditor::new(lanes, 1);
     let everything = json!({"cidr": "0.0.0.0/0", "pools": [{"range": "0.0.0.0/0", "kind": "dynamic"}]});
     audit.add("load-00", Ground::read(&json!({"subnets": [everything]})), Duration::ZERO, false);
     Audited { scenario, audit, capacity: u64::from(u32::MAX), held_before: 0, refused: Default::default() }
 }
 
+/// Drives it with allocations.
+///
+/// # Errors
+/// It cannot be started or driven.
+pub fn measure(shape: Shape, brief: bool) -> io::Result<Report> {
+    let shape = Shape { servers: vec![start()?], ..shape };
+    let settings = Settings { lanes: shape.lanes(), brief, ..Settings::default() };
+    let mut audited = audited(Name::Fill.build(&settings), shape.lanes());
+    let measured = driver::run(&shape, &mut audited, Meter::new(shape.expected(), None))?;
+    session::note_lost(&mut audited.audit, measured.lost, measured.unexpected);
+    Ok(Report::measured("echo", "nothing but JSON", &shape, 1, &measured).audited(&audited))
+}
+
 /// Serves in a thread of its own until the process ends; answers where it listens.
 ///
 /// # Errors
 /// No port or no thread can be had.
-pub fn start() -> io::Result<SocketAddr> {
+fn start() -> io::Result<SocketAddr> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
     let address = listener.local_addr()?;

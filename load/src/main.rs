@@ -3,8 +3,8 @@
 //! Code map: a `session` makes networks and lets the `driver` (closed or open loop over epoll) ask what a `scenario` says;
 //! each answer is judged by the `audit`, which knows who holds what, and counted by the `meter`; `report` has the figures as
 //! lines, JSON, or a page with plots, and `live` shows them while they come. `target` starts servers, `control` makes the
-//! calls outside the measured path. `compare`, `echo`, `history` and `isolation` are commands of their own. How to read the
-//! figures: README.md beside this.
+//! calls outside the measured path. `compare`, `echo`, `goals`, `history`, `instructions` and `isolation` are commands of
+//! their own. How to read the figures: README.md beside this.
 
 mod arguments;
 mod arrivals;
@@ -14,7 +14,9 @@ mod compare;
 mod control;
 mod driver;
 mod echo;
+mod goals;
 mod history;
+mod instructions;
 mod isolation;
 mod live;
 mod meter;
@@ -34,7 +36,6 @@ use clap::Parser;
 
 use arguments::{Arguments, Command, IsolationArguments, ReportArguments, RunArguments, ShapeArguments};
 use isolation::Isolation;
-use meter::Meter;
 use report::Report;
 use report::document::{Document, write_file};
 use scenario::Name;
@@ -42,16 +43,20 @@ use session::Session;
 use target::Target;
 
 fn main() -> ExitCode {
-    if cfg!(debug_assertions) {
+    let command = Arguments::parse().command;
+    // Of instructions only the server's are counted.
+    if cfg!(debug_assertions) && !matches!(command, Command::Instructions(_)) {
         eprintln!("allod-load: a debug build; its figures say nothing about speed");
     }
-    let faulty = match Arguments::parse().command {
+    let faulty = match command {
         Command::Run(command) => run(command.scenario, &command.arguments),
         Command::Fill(arguments) => run(Name::Fill, &arguments),
         Command::Echo(arguments) => echo(&arguments),
         Command::P99Isolation(arguments) => p99_isolation(&arguments),
         Command::History(arguments) => history::run(&arguments),
+        Command::Instructions(arguments) => instructions::run(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),
+        Command::Goals(arguments) => goals::run(&arguments),
         Command::Report(arguments) => page(&arguments),
     };
     match faulty {
@@ -122,12 +127,7 @@ fn run(scenario: Name, arguments: &RunArguments) -> io::Result<bool> {
 }
 
 fn echo(arguments: &ShapeArguments) -> io::Result<bool> {
-    let shape = arguments.shape(vec![echo::start()?], 0)?;
-    let settings = scenario::Settings { lanes: shape.lanes(), brief: arguments.brief, ..Default::default() };
-    let mut audited = echo::audited(Name::Fill.build(&settings), shape.lanes());
-    let measured = driver::run(&shape, &mut audited, Meter::new(shape.expected(), None))?;
-    session::note_lost(&mut audited.audit, measured.lost, measured.unexpected);
-    let report = Report::measured("echo", "nothing but JSON", &shape, 1, &measured).audited(&audited);
+    let report = echo::measure(arguments.shape(Vec::new(), 0)?, arguments.brief)?;
     report.print(arguments.json)?;
     Ok(report.is_faulty())
 }

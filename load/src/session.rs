@@ -13,7 +13,7 @@ use crate::live::Live;
 use crate::meter::Meter;
 use crate::report::Report;
 use crate::scenario::{NetworkPlan, Scenario};
-use crate::target::Target;
+use crate::target::{Redis, Target};
 
 /// How the end is audited, beyond the counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -46,6 +46,21 @@ pub struct Session {
 }
 
 impl Session {
+    /// A run that nobody watches, on a server of its own: its networks are made, and go with the server.
+    pub fn unattended(name: &str, shape: Shape) -> Self {
+        Self {
+            name: name.to_owned(),
+            label: None,
+            shape,
+            stop_is_default: false,
+            create: true,
+            delete: false,
+            kill: false,
+            listing: Listing::Never,
+            live: false,
+        }
+    }
+
     /// Runs it.
     ///
     /// # Errors
@@ -74,14 +89,19 @@ impl Session {
         let fill_level = driver::Workload::outside(&audited).held as f64 / audited.capacity.max(1) as f64;
         let live = self.live.then(|| Live::start(&self.name, &target.name)).transpose()?;
         let meter = Meter::new(shape.expected(), live.as_ref().map(Live::sender));
+        let before = target.redis.as_ref().map(Redis::processor_time).transpose()?;
         let measured = driver::run(&shape, &mut audited, meter);
         drop(live);
         let measured = measured?;
+        let after = target.redis.as_ref().map(Redis::processor_time).transpose()?;
         note_lost(&mut audited.audit, measured.lost, measured.unexpected);
         let (held_by_server, listed) = self.compare(&mut control, &mut audited, &networks)?;
         let mut report =
             Report::measured(&self.name, &target.name, &shape, networks.len(), &measured).audited(&audited);
         (report.held_by_server, report.listed, report.fill_level) = (held_by_server, listed, fill_level);
+        if let (Some(before), Some(after), true) = (before, after, shape.warmup.is_zero()) {
+            report.redis_took(after.saturating_sub(before));
+        }
         if let Some(label) = &self.label {
             report.label.clone_from(label);
         }

@@ -15,6 +15,7 @@
 //! Review notes: does every lock end (see `coordinator::Act`)? Is a route published only when its network is durable?
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,7 +28,7 @@ use super::published::Published;
 use super::routes::{Lane, Route};
 use super::service::Shared;
 use crate::core::address::{Address, Cidr, Range};
-use crate::core::catalog::{Catalog, Intent, IntentId, Listing};
+use crate::core::catalog::{Catalog, Intent, IntentId, Listing, Naming, Stop};
 use crate::core::network::Network;
 use crate::core::refusal::Refusal;
 use crate::core::state::{NetworkConfig, SubnetConfig};
@@ -112,6 +113,18 @@ pub struct Gone {
     pub id: NetworkId,
 }
 
+/// A subnet is in another network, durably.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct MovedSubnet {
+    /// Which.
+    pub subnet: SubnetId,
+    /// Whence.
+    pub from: NetworkId,
+    /// Whereto.
+    pub to: NetworkId,
+}
+
 /// A network was loaded again: this is so now.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
@@ -140,8 +153,15 @@ pub struct Dead {
 pub enum Question {
     /// Networks in which an address lies, in one realm or all.
     Holding(Option<Name>, Address),
-    /// Listings by name, then id, after this one: at most so many.
-    Page(Option<(Name, NetworkId)>, usize),
+    /// Listings by name, then id: a page of a list that goes by the names of the moment at which it began.
+    Page {
+        /// That moment; none: now.
+        since: Option<Naming>,
+        /// From there on.
+        from: Bound<(Name, NetworkId)>,
+        /// At most so many.
+        limit: usize,
+    },
     /// Realms and how many networks each has.
     Realms,
 }
@@ -149,8 +169,10 @@ pub enum Question {
 /// Answer of a [`Question`].
 #[derive(Debug)]
 pub enum Told {
-    /// Of `Holding` and `Page`.
+    /// Of `Holding`.
     Networks(Vec<Arc<Listing>>),
+    /// Of `Page`, and the moment that it goes by.
+    Page(Naming, Vec<Stop>),
     /// Of `Realms`.
     Realms(Vec<(Name, u64)>),
 }
@@ -395,13 +417,12 @@ impl Directory {
                     .map(|listing| Arc::new(listing.clone()))
                     .collect(),
             ),
-            Question::Page(after, limit) => Told::Networks(
-                self.catalog
-                    .networks_after(after.as_ref())
-                    .take(*limit)
-                    .map(|listing| Arc::new(listing.clone()))
-                    .collect(),
-            ),
+            Question::Page { since, from, limit } => {
+                let now = Naming { line: self.shared.tenure as u64, changes: self.catalog.changes() };
+                // Of another supervisor's changes nothing is known here.
+                let naming = since.filter(|since| since.line == now.line).unwrap_or(now);
+                Told::Page(naming, self.catalog.page(naming.changes, from.as_ref(), *limit))
+            }
             Question::Realms => {
                 let mut counts: BTreeMap<Name, u64> = self.catalog.realms().map(|realm| (realm.clone(), 0)).collect();
                 for listing in self.catalog.networks_after(None).filter(|listing| !listing.closed) {
@@ -493,6 +514,13 @@ impl Handler<Gone> for Directory {
     type Result = ();
     fn handle(&mut self, gone: Gone, _: &mut Context<Self>) {
         self.remove(gone.id);
+    }
+}
+
+impl Handler<MovedSubnet> for Directory {
+    type Result = ();
+    fn handle(&mut self, MovedSubnet { subnet, from, to }: MovedSubnet, _: &mut Context<Self>) {
+        self.catalog.moved(subnet, from, to);
     }
 }
 

@@ -205,6 +205,16 @@ pub struct Reply {
     pub answer: Answer,
 }
 
+/// A request that found no capacity and waits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BeganToWait {
+    /// Of the request.
+    pub ticket: u32,
+    /// For which networks: one for all of it, or one for each of its parts, in order. Where it has to go on waiting at
+    /// another node, it is for these, whatever they and others are called by then.
+    pub networks: Vec<NetworkId>,
+}
+
 /// What comes back to who asked.
 #[derive(Debug)]
 pub enum Told {
@@ -213,7 +223,7 @@ pub enum Told {
     /// The answer of the coordinator to one job.
     Job(u32, Result<coordinator::Done, Box<Fault>>),
     /// These found no capacity and wait: what was asked behind them need not wait for them. Their answers come later.
-    Waits(Vec<u32>),
+    Waits(Vec<BeganToWait>),
     /// What a subscription of the client's connection has to say.
     Notice(Notice),
 }

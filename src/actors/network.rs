@@ -45,12 +45,13 @@ mod waiting;
 mod working;
 
 use std::cell::Cell;
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use actix::prelude::*;
+use hashbrown::HashSet;
 use tokio::sync::oneshot;
 
 use self::draft::{Draft, stopped};
@@ -140,7 +141,7 @@ pub struct NetworkActor {
     panics: VecDeque<tokio::time::Instant>,
     /// How often it asked to be loaded again.
     loads: u64,
-    /// Scopes that were published.
+    /// Scopes that were published. Looked at for each grant.
     scopes: HashSet<Scope>,
     /// Requests since the others of this thread had their turn.
     turn: usize,

@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 use super::clock::{Clock, ShardClock};
 use super::committer::{self, Committer, Enqueue, Part, Reload, Staged, Unit, chain};
 use super::deployments::Deployments;
-use super::directory::{self, Directory, Gone, Reloaded};
+use super::directory::{self, Directory, Gone, MovedSubnet, Reloaded};
 use super::events::{Feed, held::Walks, names::Named, scribe};
 use super::generations::Generations;
 use super::macs::Macs;
@@ -67,6 +67,11 @@ pub struct Shared {
     pub macs: Macs,
     /// What dynamic networks have written down.
     pub recorded: Recorded,
+    /// Which time of owning the register it is: random.
+    pub tenure: u128,
+    /// Written while a subnet moves, from before its commit until the catalog knows; read by whoever looks at one network after
+    /// the other and must see each subnet once. Fair: neither keeps the other out.
+    pub moving: tokio::sync::RwLock<()>,
     /// What happened, for those who watch.
     pub feed: Feed,
     /// What sweeps remember.
@@ -219,6 +224,13 @@ impl Shared {
         }
     }
 
+    /// A subnet moved, durably: the catalog learns it.
+    pub fn moved(&self, moved: MovedSubnet) {
+        if self.directory().try_send(moved).is_err() {
+            self.fatal(Fatal("the directory is no more".to_owned()));
+        }
+    }
+
     /// A network was loaded again: the catalog learns what is so.
     pub fn reloaded(&self, config: &Arc<NetworkConfig>, subnets: &[Arc<SubnetConfig>]) {
         let reloaded = Reloaded { config: Arc::clone(config), subnets: subnets.to_vec() };
@@ -342,10 +354,12 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
     for (reactor, timers) in reactors.iter().zip(&timers) {
         reactor.spawn(timers::run(Arc::downgrade(timers)));
     }
+    let tenure = clock.entropy();
     let shared = Arc::new(Shared {
         info: info.clone(),
         routes: Routes::default(),
-        feed: Feed::new(clock.entropy(), &heads, behind_bytes),
+        tenure,
+        feed: Feed::new(tenure, &heads, behind_bytes),
         chapters,
         shards,
         committers: OnceLock::new(),
@@ -354,6 +368,7 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
         clock,
         macs: Macs::default(),
         recorded: Recorded::default(),
+        moving: tokio::sync::RwLock::default(),
         deployments: Deployments::default(),
         sweeps: Arc::default(),
         waits: Arc::default(),
@@ -448,7 +463,8 @@ async fn take_and_load(
     let tokens: Vec<(ShardId, Token)> = (0..shards).map(|shard| (ShardId(shard), Token(clock.entropy()))).collect();
     let mut others = tokens.iter();
     if let Some(&(first, token)) = others.next() {
-        store.take(first, token).await.map_err(|error| describe(first, error))?;
+        let head = store.take(first, token).await.map_err(|error| describe(first, error))?;
+        tracing::info!(format = %head.format, "records are written in this format");
     }
     let taking: Vec<_> = others.map(|&(shard, token)| (shard, store.take(shard, token))).collect();
     for (shard, taken) in taking {

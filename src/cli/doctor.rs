@@ -129,8 +129,7 @@ async fn nodes(session: &mut Session) -> Option<Check> {
         return Some(Check::wrong("nodes", format!("none owns the register: {seen}"), hint));
     }
     if nodes.iter().any(|node| Some(text(node, "version")) != version) {
-        let hint = "go on with the upgrade, one node after the other: `allod cluster drain`";
-        return Some(Check::warning("nodes", format!("of several releases: {seen}"), hint));
+        return Some(Check::of_several_releases(format!("of several releases: {seen}")));
     }
     Some(Check::ok("nodes", seen))
 }

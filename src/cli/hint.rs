@@ -150,8 +150,8 @@ fn command_of(method: &str) -> String {
 
 fn not_found(method: &str, error: &RpcError, network: Option<&str>) -> String {
     // The sentence begins with what is missing where no field names it.
-    let missing_network = error.message.starts_with("network ");
-    let field = if missing_network { "network" } else { text(&error.data, "field").unwrap_or_default() };
+    let named = ["network", "subnet", "pool"].into_iter().find(|noun| error.message.starts_with(&format!("{noun} ")));
+    let field = named.or_else(|| text(&error.data, "field")).unwrap_or_default();
     let noun = method.split('.').next().unwrap_or_default();
     match network {
         _ if error.message.starts_with("deployment ") => {
@@ -159,6 +159,9 @@ fn not_found(method: &str, error: &RpcError, network: Option<&str>) -> String {
         }
         _ if error.message.starts_with("conflict ") => "`allod cluster conflicts` shows those there are".to_owned(),
         _ if method == "cluster.drain" => "`allod cluster nodes` shows the nodes there are".to_owned(),
+        _ if method == "network.restore" => {
+            "`allod network list --deleted` shows those that can be restored".to_owned()
+        }
         _ if field == "network" => "`allod network list` shows the networks there are".to_owned(),
         Some(network) if matches!(noun, "subnet" | "pool" | "reserved") || matches!(field, "subnet" | "pool") => {
             format!("`allod network get {network}` shows its subnets and pools")

@@ -132,7 +132,10 @@ async fn until_empty(session: &mut Session, ask: &Ask) -> Done<Value> {
 fn remark(ask: &Ask, result: &Value) -> Option<String> {
     let length = |member: &str| result.get(member).and_then(Value::as_array).map(|list| list.len() as u64);
     match ask.method {
-        "ip.list" => length("reservations").map(|count| counted(count, "reservation")),
+        "ip.list" => length("reservations").map(|count| match result.get("next").and_then(Value::as_str) {
+            Some(next) => format!("{}, and there are more: `--after {next}`", counted(count, "reservation")),
+            None => counted(count, "reservation"),
+        }),
         "deployment.list" if length("deployments") == Some(0) => {
             Some("no deployments; make one: `allod deployment apply FILE`".to_owned())
         }

@@ -17,8 +17,12 @@
 //! Review notes: does everything that widens hold an intent until the network is durable? Does a new check leave out
 //! what the network itself holds?
 
+mod naming;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+
+pub use naming::{Naming, Stop};
 
 use super::address::{Cidr, Range};
 use super::disjoint::Disjoint;
@@ -67,6 +71,7 @@ pub struct Catalog {
     /// Listed networks, closed ones too, by name; several closed ones may have one name.
     by_name: BTreeSet<(Name, NetworkId)>,
     realms: BTreeMap<Name, Realm>,
+    changes: naming::Changes,
 }
 
 /// What one network holds, listing and intents together.
@@ -197,7 +202,11 @@ impl Catalog {
     /// Lists a network as it is durable. What it had beyond that is free, unless an intent holds it.
     pub fn put(&mut self, listing: Listing) {
         let id = listing.id;
-        self.unlist(id);
+        if let Some(before) = self.unlist(id)
+            && before != listing.name
+        {
+            self.changes.renamed(id, before);
+        }
         self.realms.entry(listing.realm.clone()).or_default().networks += 1;
         self.by_name.insert((listing.name.clone(), id));
         let realm = listing.realm.clone();
@@ -223,12 +232,15 @@ impl Catalog {
         known
     }
 
-    fn unlist(&mut self, id: NetworkId) {
-        let Some(old) = self.networks.get_mut(&id).and_then(|known| known.listing.take()) else { return };
-        self.by_name.remove(&(old.name, id));
+    /// What it was called, if it was listed.
+    fn unlist(&mut self, id: NetworkId) -> Option<Name> {
+        let old = self.networks.get_mut(&id).and_then(|known| known.listing.take())?;
+        let place = (old.name, id);
+        self.by_name.remove(&place);
         if let Some(realm) = self.realms.get_mut(&old.realm) {
             realm.networks -= 1;
         }
+        Some(place.0)
     }
 
     /// Makes the names and prefixes that a network holds those of its listing and its intents.

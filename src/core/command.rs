@@ -87,10 +87,8 @@ pub enum Command {
     Usage,
     /// `network.map`.
     Map {
-        /// One subnet only.
-        subnet: Option<SubnetRef>,
-        /// Some pools only.
-        pool: Option<PoolRef>,
+        /// One subnet only; some pools only.
+        part: Box<(Option<SubnetRef>, Option<PoolRef>)>,
         /// How.
         format: MapFormat,
     },
@@ -99,7 +97,7 @@ pub enum Command {
     /// A change of configuration.
     Configure {
         /// What.
-        change: Configure,
+        change: Box<Configure>,
         /// Refused where the network has moved on.
         if_version: Option<Version>,
     },
@@ -165,18 +163,18 @@ impl Command {
 
     /// Does it take nothing new, so that a full disk lets it pass?
     pub fn lets_go(&self) -> bool {
-        matches!(
-            self,
+        match self {
             Command::Release(_)
-                | Command::ReleaseOwner { .. }
-                | Command::ReleaseScope { .. }
-                | Command::Sweep(_)
-                | Command::Purge { .. }
-                | Command::Unbind(..)
-                | Command::Expire
-                | Command::Settle(_)
-                | Command::Configure { change: Configure::Delete { .. }, .. }
-        ) || self.is_read()
+            | Command::ReleaseOwner { .. }
+            | Command::ReleaseScope { .. }
+            | Command::Sweep(_)
+            | Command::Purge { .. }
+            | Command::Unbind(..)
+            | Command::Expire
+            | Command::Settle(_) => true,
+            Command::Configure { change, .. } => matches!(**change, Configure::Delete { .. }),
+            _ => self.is_read(), // All others that let go only read.
+        }
     }
 }
 

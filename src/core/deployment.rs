@@ -83,6 +83,11 @@ impl Deployment {
         Some(if self.settled[at].reverted { Stage::Reverted } else { Stage::Committed })
     }
 
+    /// Those that were committed by themselves: a revert of the others leaves them as they are.
+    pub fn committed(&self) -> BTreeSet<u64> {
+        self.settled.iter().filter(|settled| !settled.reverted).map(|settled| settled.instance).collect()
+    }
+
     /// Notes that these were.
     pub fn settle<'a>(&mut self, instances: impl IntoIterator<Item = &'a Owner>, reverted: bool) {
         let new = instances.into_iter().map(|instance| SettledInstance { instance: number_of(instance), reverted });
@@ -93,7 +98,8 @@ impl Deployment {
     }
 }
 
-fn number_of(instance: &Owner) -> u64 {
+/// An instance in [`SettledInstance`].
+pub(crate) fn number_of(instance: &Owner) -> u64 {
     xxhash_rust::xxh3::xxh3_64(instance.as_str().as_bytes())
 }
 
@@ -189,6 +195,9 @@ pub struct Settle {
     pub plan: u64,
     /// These instances only.
     pub instances: Option<Arc<BTreeSet<Owner>>>,
+    /// Those that were committed by themselves, by the hashes of their ids: what they got is not taken back with the others,
+    /// nor waits for a commit.
+    pub committed: Arc<BTreeSet<u64>>,
     /// Take it back, instead of letting go what it leaves.
     pub revert: bool,
 }
@@ -201,6 +210,12 @@ impl Settle {
 
     /// Is this instance meant?
     pub fn covers(&self, owner: &Owner) -> bool {
-        self.instances.as_ref().is_none_or(|instances| instances.contains(owner))
+        let named = self.instances.as_ref().is_none_or(|instances| instances.contains(owner));
+        named && !(self.revert && self.was_committed(owner))
+    }
+
+    /// Was this instance committed by itself before?
+    pub fn was_committed(&self, owner: &Owner) -> bool {
+        !self.committed.is_empty() && self.committed.contains(&number_of(owner))
     }
 }

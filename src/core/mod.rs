@@ -9,6 +9,7 @@ pub mod command;
 pub mod compact;
 pub mod deployment;
 pub(crate) mod disjoint;
+pub mod forms;
 pub mod network;
 pub mod outcome;
 pub mod plural;

@@ -362,7 +362,7 @@ pub enum Outcome {
         slots: Vec<Deployed>,
         /// What of the deployment is obsolete then.
         obsolete: Vec<View>,
-        /// Is anything granted, promised or made obsolete now?
+        /// Is anything granted, promised, made obsolete or current again now?
         changed: bool,
         /// Was an address chosen out of the list of a group?
         dealt: bool,
@@ -375,7 +375,7 @@ pub enum Outcome {
         left: u64,
         /// After a revert: is something obsolete still, that earlier plans left?
         earlier: bool,
-        /// Where only some instances were meant: those of them that held anything here.
+        /// Where only some instances were meant: those of them that held anything here, or that anything was promised to.
         instances: BTreeSet<Owner>,
     },
     /// What became of late claims.

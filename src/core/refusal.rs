@@ -181,6 +181,8 @@ pub enum Refusal {
     Guarded {
         /// The sentence.
         problem: String,
+        /// Of what reservations can lie in: how many there are, and the first of them, at most ten.
+        standing: Option<(u64, Vec<Address>)>,
     },
     /// Somebody else holds it.
     #[error("{address} is not held by {asked} but by {}; name its holder, or use `if_generation` or `force`", .held_by.holder)]
@@ -264,8 +266,9 @@ pub enum Refusal {
     },
     /// Limits.
     #[error(
-        "{who} holds {} in network `{network}`, its limit is {max}; release some, or raise `limits.{limit}`",
-        counted(*.held, "reservation")
+        "{who} would hold {} in network `{network}`, its limit is {max}; ask for fewer, release some, or raise \
+         `limits.{limit}`",
+        counted(*.would_hold, "reservation")
     )]
     QuotaExceeded {
         /// The network.
@@ -274,8 +277,8 @@ pub enum Refusal {
         who: String,
         /// `per_owner` or `per_scope`.
         limit: Cow<'static, str>,
-        /// How many it holds.
-        held: u64,
+        /// How many it would hold after the request.
+        would_hold: u64,
         /// The bound.
         max: u64,
     },
@@ -293,7 +296,7 @@ pub enum Refusal {
         scope: Scope,
         /// What would be let go.
         would_release: u64,
-        /// How many the scope has where the sweep looks.
+        /// How many the scope has, over all networks.
         reservations: u64,
     },
     /// `plan` is not the latest, or ended the other way.

@@ -256,8 +256,8 @@ pub enum ReservationKind {
 pub struct Lease {
     /// When it ends.
     pub ends: ShardTime,
-    /// How long it was asked for last, in seconds.
-    pub ttl_seconds: u64,
+    /// How long it was asked for last, in seconds. Never none, so that a reservation without a lease is the smaller.
+    pub ttl_seconds: NonZeroU64,
 }
 
 /// Let go by a deployment that has not been committed.
@@ -287,6 +287,8 @@ pub struct Planned {
     pub leaving: Option<u64>,
     /// Who gets the address when it is let go.
     pub promise: Option<Promise>,
+    /// Who let it go for an address that has not come, and gets it back where that plan is reverted.
+    pub back: Option<Promise>,
     /// A transient one that a plan did not list for the first time: by which plan.
     pub unlisted: Option<u64>,
     /// Granted by this plan, which was committed for its holder alone: a revert for others does not take it back.
@@ -333,8 +335,8 @@ pub struct Reservation {
     pub release_with_claimant: bool,
     /// Who uses it now.
     pub claimant: Option<Claimant>,
-    /// Let go by an uncommitted deployment.
-    pub obsolete: Option<Obsolete>,
+    /// Let go by an uncommitted deployment. Few are: boxed, so that all others are the smaller.
+    pub obsolete: Option<Box<Obsolete>>,
     /// The plan of its deployment that granted it.
     pub granted_by: Option<NonZeroU64>,
     /// What its deployment has in mind with it.

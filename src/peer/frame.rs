@@ -23,9 +23,9 @@ use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::NodeId;
-use crate::actors::coordinator::{Done, Job, ListPlace, Order};
+use crate::actors::coordinator::{Done, Job, Order};
 use crate::actors::waits::{Caller, Wait};
-use crate::actors::{Applied, Fault, Item, Reply};
+use crate::actors::{Applied, BeganToWait, Fault, Item, Reply};
 use crate::core::command::Command;
 use crate::core::compact::sharing;
 use crate::core::types::{Name, NetworkId};
@@ -134,7 +134,7 @@ pub enum Answered {
         answer: Result<Done, Box<Fault>>,
     },
     /// These found no capacity and wait: their answers come later.
-    Waits(#[serde(deserialize_with = "not_too_many")] Vec<u32>),
+    Waits(#[serde(deserialize_with = "not_too_many")] Vec<BeganToWait>),
     /// It does not own that; nothing was begun.
     NotOwner {
         /// Of the ask.
@@ -338,14 +338,13 @@ pub fn encode_answers(answered: Answered, max: usize, out: &mut Vec<u8>) {
             // A sentence fits: the least bound is that of the handshake.
             let _ = encode(&Answered::Replies(replies.iter().map(too_long).collect()), max, out);
         }
-        Answered::Job { ticket, answer: Ok(Done::Listed { mut views, count, next: _, cursor }) } if views.len() > 1 => {
+        Answered::Job { ticket, answer: Ok(Done::Listed { mut views, count, next: _, order, cursor }) }
+            if views.len() > 1 =>
+        {
             views.truncate(views.len() / 2);
-            let next = views.last().map(|view| ListPlace {
-                name: view.network.name.clone(),
-                id: view.network.id,
-                address: Some(view.address),
-            });
-            encode_answers(Answered::Job { ticket, answer: Ok(Done::Listed { views, count, next, cursor }) }, max, out);
+            let next = views.last().map(|view| order.behind(&view.network, Some(view.address)));
+            let answer = Ok(Done::Listed { views, count, next, order, cursor });
+            encode_answers(Answered::Job { ticket, answer }, max, out);
         }
         Answered::Job { ticket, .. } => {
             let _ = encode(&Answered::Job { ticket, answer: Err(too_long()) }, max, out);

@@ -186,9 +186,6 @@ fn compare(theirs: &Identity, ours: &Identity) -> Result<(), HandshakeError> {
         format!("serves register {}, this node register {}; they are two clusters", theirs.register, ours.register)
     } else if theirs.shards != ours.shards {
         format!("divides the register into {} shards, this node into {}", theirs.shards, ours.shards)
-    } else if theirs.format != ours.format {
-        let (theirs, ours) = (theirs.format, ours.format);
-        format!("writes records of format {theirs}, this node of format {ours}; run the same release on both")
     } else if theirs.node == ours.node {
         "is this node itself; leave its own address out".to_owned()
     } else {

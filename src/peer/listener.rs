@@ -484,13 +484,13 @@ impl Conversation {
                 }
                 // Subscriptions belong to the node that has the client.
                 Told::Notice(_) => {}
-                Told::Waits(tickets) => {
-                    answered += tickets.len();
-                    waits.extend(&tickets);
+                Told::Waits(began) => {
+                    answered += began.len();
+                    waits.extend(began.iter().map(|began| began.ticket));
                     if !run.is_empty() {
                         encode_answers(Answered::Replies(std::mem::take(&mut run)), PEER_FRAME_BYTES_MAX, out);
                     }
-                    encode_answers(Answered::Waits(tickets), PEER_FRAME_BYTES_MAX, out);
+                    encode_answers(Answered::Waits(began), PEER_FRAME_BYTES_MAX, out);
                 }
                 Told::Job(ticket, answer) => {
                     answered += usize::from(!waits.remove(&ticket));

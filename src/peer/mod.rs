@@ -31,7 +31,7 @@
 //!   way: it is bounded where it waits. When its client hangs up, the owner is told ([`frame::Ask::HangUp`]); when the
 //!   connection breaks, all that waits for it ends. It is answered all the same, so that every ticket is.
 //! - **Nobody else.** Nothing is read from a node that has not proved to know the cluster's secret, nor from one of another
-//!   register, another number of shards or another format ([`handshake`]). The bytes after that are not encrypted and not
+//!   register or another number of shards ([`handshake`]). The bytes after that are not encrypted and not
 //!   signed: nodes belong into a network of their own, or behind TLS.
 //!
 //! | file | does |
@@ -66,7 +66,7 @@ use serde::{Deserialize, Serialize};
 use tokio::net::TcpStream;
 
 /// Version of what nodes say to each other. Raised with every change of a type that crosses.
-pub const PROTOCOL_VERSION: u16 = 5;
+pub const PROTOCOL_VERSION: u16 = 7;
 
 /// What one call of a socket reads at most.
 const READ_BYTES: usize = 128 << 10;
@@ -100,8 +100,6 @@ pub struct Identity {
     pub register: CompactString,
     /// Number of shards of the register.
     pub shards: u16,
-    /// Version of the records that it writes.
-    pub format: u16,
     /// Version of the program. May differ.
     pub build: CompactString,
 }

@@ -17,7 +17,7 @@ use hashbrown::HashMap;
 
 use super::frame::{Answered, Ask, NetworkRef, SentItem, SentOrder, encode_asks};
 use crate::actors::coordinator::{Job, Order};
-use crate::actors::{Applied, Fault, Item, NotReadyReason, Outlet, Reply, Told, answer_all};
+use crate::actors::{Applied, BeganToWait, Fault, Item, NotReadyReason, Outlet, Reply, Told, answer_all};
 use crate::limits::{PEER_FRAME_BYTES_MAX, PEER_IN_FLIGHT_REQUESTS_MAX, PEER_QUEUE_BYTES_MAX};
 
 /// When to come again, where nobody can be asked.
@@ -209,13 +209,13 @@ impl Outstanding {
                     asked.told(mismatched());
                 }
             }),
-            Answered::Waits(numbers) => {
-                for number in numbers {
+            Answered::Waits(began) => {
+                for BeganToWait { ticket: number, networks } in began {
                     let Some(asked) = self.asked.get_mut(&number).filter(|asked| !asked.waits) else { continue };
                     asked.waits = true;
                     self.waits += 1;
                     // A closed outlet is a client that hung up.
-                    let _ = asked.outlet.send(Told::Waits(vec![asked.ticket]));
+                    let _ = asked.outlet.send(Told::Waits(vec![BeganToWait { ticket: asked.ticket, networks }]));
                 }
             }
             Answered::NotOwner { tickets, owner } => {

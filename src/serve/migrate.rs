@@ -37,6 +37,7 @@ use crate::core::plural::counted;
 use crate::core::state::{Entry, Key, Lease, State, Step};
 use crate::core::types::{Generation, NetworkId, ShardTime};
 use crate::limits;
+use crate::store::codec::Format;
 use crate::store::moving::{LastOf, Movable, Notice, Opening, fingerprint};
 use crate::store::{
     Act, Batch, CommitError, Digest, Head, NetworkImage, NodeCard, ShardId, ShardImage, StoreError, Token, codec,
@@ -112,7 +113,7 @@ impl Tally {
             State::Entry(Entry::Released(_) | Entry::Declined(_)) => self.resting += 1,
         }
         let mut bytes = Vec::new();
-        codec::encode_state(state, &mut bytes)
+        codec::encode_state(state, Format::NEWEST, &mut bytes)
             .map_err(|error| CannotMove::Store(format!("a record of network {network} {error}")))?;
         let mut hash = Xxh3::new();
         hash.update(&network.0.to_be_bytes());

@@ -16,7 +16,7 @@ use crate::peer::link::Link;
 use crate::peer::listener::{self, Serve};
 use crate::peer::secret::Secret;
 use crate::peer::{Identity, NodeId};
-use crate::store::{NodeCard, StoreInfo, codec};
+use crate::store::{NodeCard, StoreInfo};
 
 /// What a node needs to ask others, and to be asked.
 pub(super) struct Peers {
@@ -63,7 +63,6 @@ pub(super) fn introduce(config: &Config, info: &StoreInfo) -> Result<(NodeCard, 
         name: CompactString::from(&card.name),
         register: CompactString::from(format!("{:032x}", info.register)),
         shards: info.shards,
-        format: u16::from(codec::FORMAT),
         build: CompactString::from(&card.version),
     };
     Ok((card, Some(Peers { own: Arc::new(own), secret, address, listener: Some(listener), links: Mutex::default() })))

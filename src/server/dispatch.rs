@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use compact_str::CompactString;
 
 use super::deployments;
+use super::forms;
 use super::input;
 use super::render::{Shape, cursor};
 use super::sweeping;
@@ -22,7 +23,7 @@ use crate::core::address::{Address, Range};
 use crate::core::command::{
     Acquire, Allocate, Claim, Command, Configure, Decline, MapFormat, PoolInput, PoolRemoval, Release, Transfer,
 };
-use crate::core::types::{NetworkId, Owner, Scope, Slot, Version};
+use crate::core::types::{Scope, Slot, Version};
 use crate::limits::{HISTORY_PAGE_DEFAULT, LIST_PAGE_RECORDS_DEFAULT};
 use crate::wire::params::deployment::InstanceIds;
 use crate::wire::params::network::MapFormat as WireMap;
@@ -37,14 +38,23 @@ const PROBATION_SECONDS: u64 = 86_400;
 pub enum Plan {
     /// One command for one network.
     One(NetworkRef, Command),
-    /// A job that touches these networks and no others: later requests that name them wait for it.
-    Act(Vec<CompactString>, Job),
+    /// A job that touches these networks and no others: later requests that name them wait for it. Boxed: it is long, and rare.
+    Act(Vec<CompactString>, Box<Job>),
     /// A job over several networks: it waits for all earlier requests, and all later ones wait for it.
-    All(Job),
+    All(Box<Job>),
     /// Asked of this node itself: it waits for nothing, and nothing waits for it.
     Node(NodeJob),
     /// Answered at once, without an actor.
     Here(Here),
+}
+
+impl Plan {
+    pub(super) fn act(touches: Vec<CompactString>, job: Job) -> Self {
+        Plan::Act(touches, Box::new(job))
+    }
+    pub(super) fn all(job: Job) -> Self {
+        Plan::All(Box::new(job))
+    }
 }
 
 /// What the server knows by itself.
@@ -91,13 +101,13 @@ fn version(if_version: Option<Serial>) -> Option<Version> {
 }
 
 fn configure(network: NetworkRef, change: Configure, if_version: Option<Serial>) -> Plan {
-    Plan::One(network, Command::Configure { change, if_version: version(if_version) })
+    Plan::One(network, Command::Configure { change: Box::new(change), if_version: version(if_version) })
 }
 
 fn act(network: &NetworkRef, change: Configure, if_version: Option<Serial>, also: Option<&str>) -> Plan {
     let network = input::network_text(network);
     let touches = [Some(network.clone()), also.map(CompactString::from)].into_iter().flatten().collect();
-    Plan::Act(touches, Job::Configure { network, change, if_version: version(if_version) })
+    Plan::act(touches, Job::Configure { network, change, if_version: version(if_version) })
 }
 
 /// Decides what a request asks of whom. `read` is when it was read.
@@ -127,7 +137,7 @@ fn wait_ms(request: &Request) -> Option<u64> {
 
 fn plan_of(request: Request, shape: &mut Shape) -> Result<Plan, RpcError> {
     Ok(match request {
-        Request::IpAllocate(ask) => ip_allocate(*ask, shape)?,
+        Request::IpAllocate(ask) => ip_allocate(ask, shape)?,
         Request::IpClaim(ask) => ip_claim(*ask, shape)?,
         Request::IpAcquire(ask) => ip_acquire(*ask, shape)?,
         Request::IpRelease(ask) => ip_release(*ask)?,
@@ -138,13 +148,13 @@ fn plan_of(request: Request, shape: &mut Shape) -> Result<Plan, RpcError> {
         Request::IpTransfer(ask) => ip_transfer(*ask)?,
         Request::IpDecline(ask) => ip_decline(*ask)?,
         Request::IpGet(ask) => ip_get(*ask)?,
-        Request::IpFind(ask) => Plan::All(Job::Find { realm: None, address: ask.address }),
+        Request::IpFind(ask) => Plan::all(Job::Find { realm: None, address: ask.address }),
         Request::IpList(ask) => list(*ask, shape)?,
         Request::OwnerRelease(ask) => owner_release(*ask)?,
-        Request::ScopeRelease(ask) => Plan::All(Job::ReleaseScope(ask.scope)),
+        Request::ScopeRelease(ask) => Plan::all(Job::ReleaseScope(ask.scope)),
         Request::ClaimantMark(ask) => {
             let (scope, sweep) = (ask.scope, ask.sweep.into_inner());
-            Plan::All(Job::Mark { scope, sweep, claimants: ask.claimants.into_vec() })
+            Plan::all(Job::Mark { scope, sweep, claimants: ask.claimants.into_vec() })
         }
         Request::ClaimantSweep(ask) => sweeping::claimant_sweep(*ask)?,
         Request::NetworkCreate(ask) => network_create(*ask, shape)?,
@@ -164,28 +174,28 @@ fn plan_of(request: Request, shape: &mut Shape) -> Result<Plan, RpcError> {
         Request::PoolRemove(ask) => pool_remove(*ask)?,
         Request::ReservedAdd(ask) => reserved_add(*ask)?,
         Request::ReservedRemove(ask) => configure(ask.network, Configure::ReservedRemove(ask.range), ask.if_version),
-        Request::RealmList(_) => Plan::All(Job::Realms),
+        Request::RealmList(_) => Plan::all(Job::Realms),
         Request::ScopeList(ask) => scope_list(*ask)?,
         Request::DeploymentPlan(ask) => {
-            Plan::All(deployments::order(ask.deployment, ask.instances, ask.groups, false)?)
+            Plan::all(deployments::order(ask.deployment, ask.instances, ask.groups, false)?)
         }
         Request::DeploymentApply(ask) => {
-            Plan::All(deployments::order(ask.deployment, ask.instances, ask.groups, true)?)
+            Plan::all(deployments::order(ask.deployment, ask.instances, ask.groups, true)?)
         }
         Request::DeploymentCommit(ask) => settle(ask.deployment, ask.plan, ask.instances, false),
         Request::DeploymentRevert(ask) => settle(ask.deployment, ask.plan, ask.instances, true),
-        Request::DeploymentGet(ask) => Plan::All(Job::Deployment(ask.deployment)),
-        Request::DeploymentList(ask) => Plan::All(deployments::list(*ask)?),
-        Request::DeploymentDelete(ask) => Plan::All(Job::DeleteDeployment(ask.deployment)),
-        Request::EventsWatch(ask) => Plan::All(events_watch(*ask)?),
+        Request::DeploymentGet(ask) => Plan::all(Job::Deployment(ask.deployment)),
+        Request::DeploymentList(ask) => Plan::all(deployments::list(*ask)?),
+        Request::DeploymentDelete(ask) => Plan::all(Job::DeleteDeployment(ask.deployment)),
+        Request::EventsWatch(ask) => Plan::all(events_watch(*ask)?),
         Request::EventsUnwatch(ask) => Plan::Here(Here::Unwatch(ask.subscription)),
-        Request::EventsHistory(ask) => Plan::All(events_history(*ask)?),
+        Request::EventsHistory(ask) => Plan::all(events_history(*ask)?),
         Request::ServerInfo(_) => Plan::Here(Here::Info),
         Request::ServerPing(_) => Plan::Here(Here::Ping),
         Request::ClusterNodes(_) => Plan::Here(Here::Nodes),
         Request::ClusterLocate(ask) => {
             let network = input::network_text(&ask.network);
-            Plan::Act(vec![network.clone()], Job::Locate(network))
+            Plan::act(vec![network.clone()], Job::Locate(network))
         }
         Request::ClusterDrain(ask) => Plan::Node(NodeJob::Drain {
             node: ask.node.map(|node| node.into_inner()),
@@ -193,7 +203,7 @@ fn plan_of(request: Request, shape: &mut Shape) -> Result<Plan, RpcError> {
         }),
         Request::ClusterConflicts(ask) => match ask.network {
             Some(network) => Plan::One(network, Command::Conflicts),
-            None => Plan::All(Job::Conflicts),
+            None => Plan::all(Job::Conflicts),
         },
         Request::ClusterAccept(ask) => Plan::One(ask.network, Command::Accept(ask.address)),
         Request::SessionSet(ask) => Plan::Here(Here::Set { redirect: ask.redirect }),
@@ -201,12 +211,14 @@ fn plan_of(request: Request, shape: &mut Shape) -> Result<Plan, RpcError> {
     })
 }
 
-fn ip_allocate(mut ask: params::IpAllocate, shape: &mut Shape) -> Result<Plan, RpcError> {
+fn ip_allocate(mut ask: Box<params::IpAllocate>, shape: &mut Shape) -> Result<Plan, RpcError> {
     shape.brief = ask.brief.unwrap_or(false);
     let options: input::Options = input::grant_options!(ask);
     let holder = input::holder(ask.owner, ask.scope, ask.slot);
     let wish = input::wish(ask.family, ask.subnet, ask.pool, ask.zone, ask.prefix_length);
-    Ok(Plan::One(ask.network, Command::Allocate(Box::new(Allocate { holder, wish, options }))))
+    let allocate = Allocate { holder, wish, options };
+    forms::allocate(&allocate)?;
+    Ok(Plan::One(ask.network, Command::Allocate(Box::new(allocate))))
 }
 
 fn ip_claim(mut ask: params::IpClaim, shape: &mut Shape) -> Result<Plan, RpcError> {
@@ -216,6 +228,7 @@ fn ip_claim(mut ask: params::IpClaim, shape: &mut Shape) -> Result<Plan, RpcErro
     let prefix_length = ask.prefix_length.map(|length| length.length());
     let force = ask.force.unwrap_or(false);
     let claim = Claim { holder, address: ask.address, prefix_length, force, options };
+    forms::claim(&claim)?;
     Ok(Plan::One(ask.network, Command::Claim(Box::new(claim))))
 }
 
@@ -224,25 +237,8 @@ fn ip_acquire(ask: params::IpAcquire, shape: &mut Shape) -> Result<Plan, RpcErro
     acquire(ask)
 }
 
-/// Forms are judged before anybody looks for the network: `invalid_argument` precedes `not_found`.
-fn says_which(address: Option<Address>, owner: Option<&Owner>) -> Result<(), RpcError> {
-    if address.is_none() && owner.is_none() {
-        let problem = "`address` or `owner` must be given, to say which reservation is meant";
-        return Err(RpcError::invalid("address", problem));
-    }
-    Ok(())
-}
-
-/// The same for a `set` without members.
-fn says_what<T: Default + PartialEq>(set: &T) -> Result<(), RpcError> {
-    if *set == T::default() {
-        return Err(RpcError::invalid("set", "`set` is empty: nothing to change"));
-    }
-    Ok(())
-}
-
 fn ip_release(ask: params::IpRelease) -> Result<Plan, RpcError> {
-    says_which(ask.address, ask.owner.as_ref())?;
+    forms::says_which(ask.address, ask.owner.as_ref())?;
     if ask.address.is_some() && ask.owner.is_none() && ask.if_generation.is_none() && !ask.force.unwrap_or(false) {
         let problem =
             "`owner`, `if_generation` or `force` must be given with an address, so that nobody else's is released";
@@ -254,36 +250,36 @@ fn ip_release(ask: params::IpRelease) -> Result<Plan, RpcError> {
 }
 
 fn ip_renew(ask: params::IpRenew) -> Result<Plan, RpcError> {
-    says_which(ask.address, ask.owner.as_ref())?;
+    forms::says_which(ask.address, ask.owner.as_ref())?;
     let target = input::target(ask.address, ask.owner, ask.scope, ask.slot, ask.if_generation);
     let ttl = ask.ttl_seconds.0.map(|ttl| ttl.get());
     Ok(Plan::One(ask.network, Command::Renew(Box::new(target), ttl)))
 }
 
 fn ip_bind(ask: params::IpBind) -> Result<Plan, RpcError> {
-    says_which(ask.address, ask.owner.as_ref())?;
+    forms::says_which(ask.address, ask.owner.as_ref())?;
     let target = input::target(ask.address, ask.owner, ask.scope.clone(), ask.slot, ask.if_generation);
     if let (Some(network), Some(_), Some(_)) = (&ask.network, &target.address, &target.owner) {
         let network = input::network_text(network);
         let target = Box::new((target, ask.claimant));
-        return Ok(Plan::Act(vec![network.clone()], Job::Bind { network, target }));
+        return Ok(Plan::act(vec![network.clone()], Job::Bind { network, target }));
     }
     let command = Command::Bind(Box::new(target), ask.claimant);
     in_network_or_located(ask.network, ask.address, ask.scope, command)
 }
 
 fn ip_unbind(ask: params::IpUnbind) -> Result<Plan, RpcError> {
-    says_which(ask.address, ask.owner.as_ref())?;
+    forms::says_which(ask.address, ask.owner.as_ref())?;
     let target = input::target(ask.address, ask.owner, ask.scope.clone(), ask.slot, ask.if_generation);
     let command = Command::Unbind(Box::new(target), Some(ask.claimant));
     in_network_or_located(ask.network, ask.address, ask.scope, command)
 }
 
 fn ip_update(ask: params::IpUpdate) -> Result<Plan, RpcError> {
-    says_which(ask.address, ask.owner.as_ref())?;
+    forms::says_which(ask.address, ask.owner.as_ref())?;
     let target = input::target(ask.address, ask.owner, ask.scope, ask.slot, ask.if_generation);
     let set = input::reservation_patch(ask.set);
-    says_what(&set)?;
+    forms::says_what(&set)?;
     Ok(Plan::One(ask.network, Command::Update(Box::new(target), Box::new(set))))
 }
 
@@ -315,7 +311,7 @@ fn ip_get(ask: params::IpGet) -> Result<Plan, RpcError> {
         (Some(network), None) => Plan::One(network, Command::Get(ask.address)),
         (None, realm) => {
             let realm = Some(realm.unwrap_or_else(crate::core::types::Name::default_realm));
-            Plan::All(Job::Find { realm, address: ask.address })
+            Plan::all(Job::Find { realm, address: ask.address })
         }
     })
 }
@@ -324,8 +320,8 @@ fn owner_release(ask: params::OwnerRelease) -> Result<Plan, RpcError> {
     let network = ask.network.as_ref().map(input::network_text);
     let job = |network| Job::ReleaseOwner { scope: ask.scope.unwrap_or_default(), owner: ask.owner, network };
     Ok(match network {
-        Some(network) => Plan::Act(vec![network.clone()], job(Some(network))),
-        None => Plan::All(job(None)),
+        Some(network) => Plan::act(vec![network.clone()], job(Some(network))),
+        None => Plan::all(job(None)),
     })
 }
 
@@ -336,13 +332,13 @@ fn network_create(ask: params::NetworkCreate, shape: &mut Shape) -> Result<Plan,
     let if_absent = ask.if_absent.unwrap_or(false);
     shape.if_absent = if_absent;
     let name = CompactString::from(ask.name.as_str());
-    Ok(Plan::Act(vec![name], Job::Create { input: Box::new(input::network(ask)), if_absent }))
+    Ok(Plan::act(vec![name], Job::Create { input: Box::new(input::network(ask)), if_absent }))
 }
 
 fn network_list(ask: params::NetworkList, shape: &mut Shape) -> Result<Plan, RpcError> {
     shape.usage = ask.usage.unwrap_or(false);
     let after = ask.after.as_ref().map(|after| network_cursor(after.as_str())).transpose()?;
-    Ok(Plan::All(Job::Networks {
+    Ok(Plan::all(Job::Networks {
         realm: ask.realm,
         tag: ask.tag.map(|tag| (tag.key, tag.value)),
         usage: shape.usage,
@@ -354,7 +350,7 @@ fn network_list(ask: params::NetworkList, shape: &mut Shape) -> Result<Plan, Rpc
 
 fn network_update(ask: params::NetworkUpdate) -> Result<Plan, RpcError> {
     let set = Box::new(input::network_patch(ask.set));
-    says_what(&*set)?;
+    forms::says_what(&*set)?;
     Ok(match set.name.clone() {
         Some(name) => act(&ask.network, Configure::Update(set), ask.if_version, Some(name.as_str())),
         None => configure(ask.network, Configure::Update(set), ask.if_version),
@@ -379,7 +375,7 @@ fn network_map(ask: params::NetworkMap) -> Result<Plan, RpcError> {
         }
     };
     let (subnet, pool) = (ask.subnet.map(input::subnet_ref), ask.pool.map(input::pool_ref));
-    Ok(Plan::One(ask.network, Command::Map { subnet, pool, format }))
+    Ok(Plan::One(ask.network, Command::Map { part: Box::new((subnet, pool)), format }))
 }
 
 fn subnet_add(ask: params::SubnetAdd, shape: &mut Shape) -> Result<Plan, RpcError> {
@@ -387,14 +383,15 @@ fn subnet_add(ask: params::SubnetAdd, shape: &mut Shape) -> Result<Plan, RpcErro
     shape.if_absent = if_absent;
     let (network, if_version) = (ask.network.clone(), ask.if_version);
     let input = Box::new(input::subnet_add(ask));
+    forms::subnet(&input)?;
     Ok(act(&network, Configure::SubnetAdd { input, if_absent }, if_version, None))
 }
 
 fn subnet_modify(ask: params::SubnetModify) -> Result<Plan, RpcError> {
-    let set = Box::new(input::subnet_patch(ask.set));
-    says_what(&*set)?;
+    let (subnet, set) = (input::subnet_ref(ask.subnet), Box::new(input::subnet_patch(ask.set)));
+    forms::subnet_patch(&subnet, &set)?;
     let grows = set.cidr.is_some();
-    let change = Configure::SubnetModify { subnet: input::subnet_ref(ask.subnet), set };
+    let change = Configure::SubnetModify { subnet, set };
     Ok(if grows {
         act(&ask.network, change, ask.if_version, None)
     } else {
@@ -405,7 +402,7 @@ fn subnet_modify(ask: params::SubnetModify) -> Result<Plan, RpcError> {
 fn subnet_move(ask: params::SubnetMove) -> Result<Plan, RpcError> {
     let (from, to) = (input::network_text(&ask.network), input::network_text(&ask.to));
     let subnet = input::subnet_ref(ask.subnet);
-    Ok(Plan::All(Job::Move { from, subnet, to, if_version: version(ask.if_version) }))
+    Ok(Plan::all(Job::Move { from, subnet, to, if_version: version(ask.if_version) }))
 }
 
 fn subnet_remove(ask: params::SubnetRemove) -> Result<Plan, RpcError> {
@@ -429,7 +426,7 @@ fn pool_add(ask: params::PoolAdd, shape: &mut Shape) -> Result<Plan, RpcError> {
 
 fn pool_modify(ask: params::PoolModify) -> Result<Plan, RpcError> {
     let set = Box::new(input::pool_patch(ask.set));
-    says_what(&*set)?;
+    forms::says_what(&*set)?;
     let change = Configure::PoolModify { pool: input::pool_ref(ask.pool), set };
     Ok(configure(ask.network, change, ask.if_version))
 }
@@ -491,13 +488,13 @@ fn event_cursor(field: &str, text: &str) -> Result<crate::actors::events::Cursor
 fn scope_list(ask: params::ScopeList) -> Result<Plan, RpcError> {
     Ok(match ask.network {
         Some(network) => Plan::One(network, Command::Scopes),
-        None => Plan::All(Job::Scopes),
+        None => Plan::all(Job::Scopes),
     })
 }
 
 fn settle(deployment: Scope, plan: Serial, instances: Option<InstanceIds>, revert: bool) -> Plan {
     let instances = instances.map(InstanceIds::into_vec);
-    Plan::All(Job::Settle { deployment, plan: plan.get(), instances, revert })
+    Plan::all(Job::Settle { deployment, plan: plan.get(), instances, revert })
 }
 
 /// `ip.bind` and `ip.unbind` may leave the network out where address and scope are given.
@@ -509,7 +506,7 @@ fn in_network_or_located(
 ) -> Result<Plan, RpcError> {
     match (network, address, scope) {
         (Some(network), _, _) => Ok(Plan::One(network, command)),
-        (None, Some(address), Some(scope)) => Ok(Plan::All(Job::Located { address, scope, command })),
+        (None, Some(address), Some(scope)) => Ok(Plan::all(Job::Located { address, scope, command })),
         (None, None, _) | (None, Some(_), None) => {
             Err(RpcError::invalid("network", "`network` may be left out only where `address` and `scope` are given"))
         }
@@ -551,11 +548,12 @@ fn acquire(mut ask: crate::wire::params::IpAcquire) -> Result<Plan, RpcError> {
         };
         items.push(input::acquire_item(index, slot, item));
     }
+    forms::acquire(&parts)?;
     if parts.len() == 1 {
         let network = parts[0].network.clone();
-        return Ok(Plan::Act(vec![network], Job::Acquire { parts, slot_prefix: prefix }));
+        return Ok(Plan::act(vec![network], Job::Acquire { parts, slot_prefix: prefix }));
     }
-    Ok(Plan::All(Job::Acquire { parts, slot_prefix: prefix }))
+    Ok(Plan::all(Job::Acquire { parts, slot_prefix: prefix }))
 }
 
 fn list(mut ask: crate::wire::params::IpList, shape: &mut Shape) -> Result<Plan, RpcError> {
@@ -568,8 +566,8 @@ fn list(mut ask: crate::wire::params::IpList, shape: &mut Shape) -> Result<Plan,
     let touches = network.clone();
     let job = Job::List { network, realm: ask.realm, filter: Box::new(filter), after, limit, count_only };
     Ok(match touches {
-        Some(network) => Plan::Act(vec![network], job),
-        None => Plan::All(job),
+        Some(network) => Plan::act(vec![network], job),
+        None => Plan::all(job),
     })
 }
 
@@ -577,9 +575,9 @@ fn no_cursor() -> RpcError {
     RpcError::invalid("after", "`after` is no `next` of an earlier page of this list")
 }
 
-fn network_cursor(text: &str) -> Result<(crate::core::types::Name, NetworkId), RpcError> {
+fn network_cursor(text: &str) -> Result<ListPlace, RpcError> {
     let place = list_cursor(text)?;
-    if place.address.is_some() { Err(no_cursor()) } else { Ok((place.name, place.id)) }
+    if place.address.is_some() { Err(no_cursor()) } else { Ok(place) }
 }
 
 fn held_cursor(text: &str) -> Result<HeldPlace, RpcError> {

@@ -80,14 +80,20 @@ pub fn kind_of(refusal: &Refusal) -> ErrorKind {
     KINDS[usize::from(refusal.precedence())]
 }
 
-fn refused(refusal: &Refusal) -> RpcError {
+pub(super) fn refused(refusal: &Refusal) -> RpcError {
     RpcError::new(kind_of(refusal), refusal.to_string()).with(|data| facts(refusal, data))
 }
 
 fn facts(refusal: &Refusal, data: &mut ErrorData) {
     match refusal {
         Refusal::InvalidArgument { field, .. } => data.field = Some(field.clone()),
-        Refusal::NotFound { .. } | Refusal::Guarded { .. } => {}
+        Refusal::NotFound { .. } => {}
+        Refusal::Guarded { standing, .. } => {
+            if let Some((count, first)) = standing {
+                data.count = Some(*count);
+                data.first = Some(first.clone());
+            }
+        }
         Refusal::WrongKind { address, .. } | Refusal::OutOfRange { address, .. } => {
             data.address = address.map(|address| address.to_string());
         }
@@ -132,9 +138,9 @@ fn facts(refusal: &Refusal, data: &mut ErrorData) {
         }
         Refusal::NameTaken { differs, .. } => data.differs = members(differs),
         Refusal::Reserved { address, .. } => data.address = Some(address.to_string()),
-        Refusal::QuotaExceeded { network, held, max, .. } => {
+        Refusal::QuotaExceeded { network, would_hold, max, .. } => {
             data.network = Some(network.clone());
-            data.count = Some(*held);
+            data.count = Some(*would_hold);
             data.max = Some(*max);
         }
         Refusal::NotEnoughCapacity(why) => no_capacity(why, data),

@@ -5,6 +5,7 @@
 //! | `connection` | the socket of one client: cuts lines, bounds, timeouts, coalesced writes |
 //! | `session` | one client's requests without its socket: order, batches, answers |
 //! | `dispatch` | the match: method → what is asked of which actor |
+//! | `forms` | what is wrong with a request by itself, told before a network is looked up |
 //! | `input`, `sweeping`, `render`, `text`, `cursor` | wire → core; core → wire |
 //! | `watch` | subscriptions to events: asks page after page, here or at the owner |
 //! | `cluster` | what is known of the other nodes |
@@ -22,6 +23,7 @@ pub mod cursor;
 mod deployments;
 pub mod dispatch;
 pub mod faults;
+mod forms;
 pub mod forwarded;
 pub mod input;
 pub mod render;

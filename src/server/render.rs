@@ -19,7 +19,7 @@ use serde::Serialize;
 use self::nouns::{dns, l2, map_pool, network, pool, reserved, scope_list, state_word, subnet, usage};
 use super::sweeping::sweep_result;
 use super::text;
-use crate::actors::coordinator::{Done, ListPlace};
+use crate::actors::coordinator::{Done, ListOrder, ListPlace};
 use crate::actors::events::{Cursor, Happened, held, history};
 use crate::core::outcome::{Grant, Lookup, NetworkView, Outcome, UsageReport, View};
 use crate::core::state::{NetworkConfig, ReservationKind, SubnetConfig};
@@ -96,11 +96,11 @@ impl Renderer {
         let parts = self.parts(view);
         out.push(b'{');
         out.extend_from_slice(&parts.head);
-        text::key(out, "address");
+        text::key!(out, "address");
         text::address(out, view.address);
-        text::key(out, "prefix_length");
+        text::key!(out, "prefix_length");
         text::number(out, u64::from(held.prefix_length));
-        text::key(out, "interface");
+        text::key!(out, "interface");
         out.push(b'"');
         text::bare_address(out, view.address);
         out.push(b'/');
@@ -108,18 +108,18 @@ impl Renderer {
         text::number(out, u64::from(of_subnet));
         out.push(b'"');
         out.extend_from_slice(&parts.middle);
-        text::key(out, "scope");
+        text::key!(out, "scope");
         text::string(out, held.holder.scope.as_str());
-        text::key(out, "owner");
+        text::key!(out, "owner");
         text::string(out, held.holder.owner.as_str());
-        text::key(out, "slot");
+        text::key!(out, "slot");
         text::string(out, held.holder.slot.as_str());
         let details = held.details.as_deref();
         if let Some(uid) = details.and_then(|details| details.owner_uid.as_ref()) {
-            text::key(out, "owner_uid");
+            text::key!(out, "owner_uid");
             text::string(out, uid.as_str());
         }
-        text::key(out, "kind");
+        text::key!(out, "kind");
         text::string(
             out,
             match held.kind {
@@ -128,16 +128,16 @@ impl Renderer {
             },
         );
         if let Some(claimant) = &held.claimant {
-            text::key(out, "claimant");
+            text::key!(out, "claimant");
             text::string(out, claimant.as_str());
         }
-        text::key(out, "release_with_claimant");
+        text::key!(out, "release_with_claimant");
         text::boolean(out, held.release_with_claimant);
-        text::key(out, "transient");
+        text::key!(out, "transient");
         text::boolean(out, held.transient);
         if let Some(details) = details {
             if !details.labels.is_empty() {
-                text::key(out, "labels");
+                text::key!(out, "labels");
                 for (at, (key, value)) in details.labels.iter().enumerate() {
                     out.push(if at == 0 { b'{' } else { b',' });
                     text::string(out, key);
@@ -148,30 +148,30 @@ impl Renderer {
             }
             for (name, value) in [("note", &details.note), ("hostname", &details.hostname)] {
                 if !value.is_empty() {
-                    text::key(out, name);
+                    text::member(out, name);
                     text::string(out, value);
                 }
             }
             if let Some(mac) = details.mac {
-                text::key(out, "mac");
+                text::key!(out, "mac");
                 text::quoted(out, mac);
             }
         }
-        text::key(out, "created_at");
+        text::key!(out, "created_at");
         text::time(out, held.created_at);
         if let Some((at, in_seconds)) = view.expires {
-            text::key(out, "expires_at");
+            text::key!(out, "expires_at");
             text::time(out, at);
-            text::key(out, "expires_in_seconds");
+            text::key!(out, "expires_in_seconds");
             text::number(out, in_seconds);
         }
-        text::key(out, "generation");
+        text::key!(out, "generation");
         text::number(out, held.generation.0);
         if let Some(obsolete) = &held.obsolete {
-            text::key(out, "obsolete");
+            text::key!(out, "obsolete");
             out.extend_from_slice(b"{\"since\":");
             text::time(out, obsolete.since);
-            text::key(out, "plan");
+            text::key!(out, "plan");
             text::number(out, obsolete.plan);
             out.push(b'}');
         }
@@ -187,22 +187,22 @@ impl Renderer {
         if brief {
             out.extend_from_slice(b"{\"address\":");
             text::address(out, view.address);
-            text::key(out, "prefix_length");
+            text::key!(out, "prefix_length");
             text::number(out, u64::from(view.reservation.prefix_length));
-            text::key(out, "generation");
+            text::key!(out, "generation");
             text::number(out, view.reservation.generation.0);
         } else {
             self.open_reservation(out, view);
         }
-        text::key(out, "created");
+        text::key!(out, "created");
         text::boolean(out, grant.created);
         if !brief {
             if let Some(claimant) = &grant.previous_claimant {
-                text::key(out, "previous_claimant");
+                text::key!(out, "previous_claimant");
                 text::string(out, claimant.as_str());
             }
             if let Some(replaced) = grant.replaced {
-                text::key(out, "replaced");
+                text::key!(out, "replaced");
                 text::address(out, replaced);
             }
         }
@@ -212,12 +212,12 @@ impl Renderer {
     fn found(&mut self, out: &mut Vec<u8>, address: crate::core::address::Address, lookup: &Lookup) {
         out.extend_from_slice(b"{\"address\":");
         text::address(out, address);
-        text::key(out, "state");
+        text::key!(out, "state");
         text::string(out, state_word(lookup.state));
-        text::key(out, "network");
+        text::key!(out, "network");
         text::string(out, lookup.network.name.as_str());
         if let Some(view) = &lookup.reservation {
-            text::key(out, "reservation");
+            text::key!(out, "reservation");
             self.reservation(out, view);
         }
         out.push(b'}');
@@ -243,7 +243,7 @@ impl Renderer {
             Outcome::Unbound { view, released } => {
                 self.open_reservation(out, view);
                 if *released {
-                    text::key(out, "released");
+                    text::key!(out, "released");
                     out.extend_from_slice(b"true");
                 }
                 out.push(b'}');
@@ -257,7 +257,7 @@ impl Renderer {
                 out.extend_from_slice(b"{\"declined\":");
                 text::address(out, *address);
                 if let Some(grant) = granted {
-                    text::key(out, "reservation");
+                    text::key!(out, "reservation");
                     self.reservation(out, &grant.view);
                 }
                 out.push(b'}');
@@ -269,11 +269,11 @@ impl Renderer {
                     None => out.extend_from_slice(b"null"),
                 }
             }
-            Outcome::Listed { views, count, .. } => self.listed(out, views, *count, None, None, shape),
+            Outcome::Listed { views, count, .. } => self.listed(out, views, *count, WHOLE, None, shape),
             Outcome::LetGo { released, more } => {
                 out.extend_from_slice(b"{\"released\":");
                 list(out, released, |out, address| text::address(out, *address));
-                text::key(out, "more");
+                text::key!(out, "more");
                 text::boolean(out, *more);
                 out.push(b'}');
             }
@@ -334,7 +334,7 @@ impl Renderer {
         out.extend_from_slice(b"{\"reservations\":");
         list(out, grants, |out, (_, grant)| self.grant(out, grant, shape.brief));
         if let Some(released) = released {
-            text::key(out, "released");
+            text::key!(out, "released");
             held_at(out, released);
         }
         out.push(b'}');
@@ -345,7 +345,7 @@ impl Renderer {
         out: &mut Vec<u8>,
         views: &[View],
         count: u64,
-        next: Option<&ListPlace>,
+        (next, order): (Option<&ListPlace>, &ListOrder),
         at: Option<&Cursor>,
         shape: Shape,
     ) {
@@ -363,11 +363,7 @@ impl Renderer {
             if out.len() - begin > ANSWER_BYTES_MAX - ANSWER_SLACK_BYTES {
                 // The page is full before its limit: the next begins behind the last one shown.
                 let last = &views[at - 1];
-                next = Some(ListPlace {
-                    name: last.network.name.clone(),
-                    id: last.network.id,
-                    address: Some(last.address),
-                });
+                next = Some(order.behind(&last.network, Some(last.address)));
                 break;
             }
             if at > 0 {
@@ -377,7 +373,7 @@ impl Renderer {
         }
         out.push(b']');
         if let Some(next) = next {
-            text::key(out, "next");
+            text::key!(out, "next");
             text::string(out, &cursor::write(&next));
         }
         event_cursor(out, at);
@@ -393,7 +389,7 @@ impl Renderer {
             Done::Released { released, more } => {
                 out.extend_from_slice(b"{\"released\":");
                 held_at(out, released);
-                text::key(out, "more");
+                text::key!(out, "more");
                 text::boolean(out, *more);
                 out.push(b'}');
             }
@@ -403,8 +399,8 @@ impl Renderer {
             Done::Settled(released) => deployments::settled(out, released),
             Done::Deployment(record, views) => self.deployment(out, record, views),
             Done::Deployments { page, next } => deployments::deployments(out, page, next.as_ref()),
-            Done::Listed { views, count, next, cursor } => {
-                self.listed(out, views, *count, next.as_ref(), Some(cursor), shape);
+            Done::Listed { views, count, next, order, cursor } => {
+                self.listed(out, views, *count, (next.as_ref(), order), Some(cursor), shape);
             }
             Done::Found(found) => match (shape.method, asked) {
                 (Method::IpGet, Some(address)) => match found.first() {
@@ -422,7 +418,7 @@ impl Renderer {
                 }
                 (_, None) => out.extend_from_slice(b"{\"found\":[]}"),
             },
-            Done::Networks { networks, next } => networks_page(out, networks, next.as_ref()),
+            Done::Networks { networks, next, order } => networks_page(out, networks, next.as_ref(), order),
             Done::Realms(realms) => {
                 let realms = realms
                     .iter()
@@ -449,7 +445,7 @@ impl Renderer {
 /// Appends the cursor from which who watches misses nothing.
 fn event_cursor(out: &mut Vec<u8>, at: Option<&Cursor>) {
     if let Some(at) = at {
-        text::key(out, "cursor");
+        text::key!(out, "cursor");
         text::string(out, &super::cursor::write(at));
     }
 }
@@ -479,7 +475,7 @@ fn events_page(
     }
     out.push(b']');
     if let Some(next) = next {
-        text::key(out, "next");
+        text::key!(out, "next");
         text::string(out, &next);
     }
     out.push(b'}');
@@ -500,7 +496,7 @@ fn held_at(out: &mut Vec<u8>, released: &[(crate::core::types::Name, crate::core
     list(out, released, |out, (network, address)| {
         out.extend_from_slice(b"{\"network\":");
         text::string(out, network.as_str());
-        text::key(out, "address");
+        text::key!(out, "address");
         text::address(out, *address);
         out.push(b'}');
     });
@@ -517,10 +513,14 @@ pub(super) fn noun(out: &mut Vec<u8>, noun: &impl Serialize) {
     }
 }
 
+/// Of a list that has no further page.
+const WHOLE: (Option<&ListPlace>, &ListOrder) = (None, &ListOrder { naming: None, elsewhere: Vec::new() });
+
 fn networks_page(
     out: &mut Vec<u8>,
     networks: &[(NetworkView, Option<UsageReport>)],
-    next: Option<&(crate::core::types::Name, crate::core::types::NetworkId)>,
+    next: Option<&ListPlace>,
+    order: &ListOrder,
 ) {
     let begin = out.len();
     let mut next = next.cloned();
@@ -533,15 +533,14 @@ fn networks_page(
         noun(out, &network(view, report.as_ref(), None));
         if at > 0 && out.len() - begin > ANSWER_BYTES_MAX - ANSWER_SLACK_BYTES {
             out.truncate(before);
-            let last = &networks[at - 1].0.config;
-            next = Some((last.name.clone(), last.id));
+            next = Some(order.behind(&networks[at - 1].0.config, None));
             break;
         }
     }
     out.push(b']');
-    if let Some((name, id)) = next {
-        text::key(out, "next");
-        text::string(out, &cursor::write(&ListPlace { name, id, address: None }));
+    if let Some(next) = next {
+        text::key!(out, "next");
+        text::string(out, &cursor::write(&next));
     }
     out.push(b'}');
 }
@@ -551,37 +550,37 @@ fn parts_of(view: &View) -> Parts {
     let config = &view.network;
     head.extend_from_slice(b"\"network\":");
     text::string(&mut head, config.name.as_str());
-    text::key(&mut head, "network_id");
+    text::key!(&mut head, "network_id");
     text::quoted(&mut head, config.id);
     if let Some(subnet) = &view.subnet {
-        text::key(&mut middle, "subnet");
+        text::key!(&mut middle, "subnet");
         text::quoted(&mut middle, subnet.cidr);
-        text::key(&mut middle, "subnet_id");
+        text::key!(&mut middle, "subnet_id");
         text::quoted(&mut middle, subnet.id);
         if let Some(pool) = view.pool.and_then(|pool| subnet.pools.get(pool)) {
-            text::key(&mut middle, "pool");
+            text::key!(&mut middle, "pool");
             text::quoted(&mut middle, pool.range);
             if let Some(name) = &pool.name {
-                text::key(&mut middle, "pool_name");
+                text::key!(&mut middle, "pool_name");
                 text::string(&mut middle, name.as_str());
             }
         }
         if let Some(gateway) = subnet.gateway {
-            text::key(&mut middle, "gateway");
+            text::key!(&mut middle, "gateway");
             text::address(&mut middle, gateway);
         }
-        text::key(&mut middle, "dhcp");
+        text::key!(&mut middle, "dhcp");
         text::boolean(&mut middle, subnet.dhcp);
         if let Some(dns) = dns(&subnet.dns) {
-            text::key(&mut middle, "dns");
+            text::key!(&mut middle, "dns");
             noun(&mut middle, &dns);
         }
     } else {
-        text::key(&mut middle, "dhcp");
+        text::key!(&mut middle, "dhcp");
         text::boolean(&mut middle, false);
     }
     if let Some(l2) = l2(&config.l2) {
-        text::key(&mut middle, "l2");
+        text::key!(&mut middle, "l2");
         noun(&mut middle, &l2);
     }
     Parts { network: Arc::clone(config), subnet: view.subnet.clone(), pool: view.pool, head, middle }

@@ -250,6 +250,10 @@ impl Session {
 
     /// Takes one line or body. Nothing is sent before [`Session::flush`]. False if it was blank.
     pub fn feed(&mut self, bytes: &[u8]) -> bool {
+        if let Some((id, request)) = envelope::read(bytes) {
+            self.request(id, None, request);
+            return true;
+        }
         match envelope::parse(bytes) {
             Message::Blank => return false,
             Message::Single(entry) => self.entry(entry, None),
@@ -286,20 +290,30 @@ impl Session {
                 return self.answer_error(refused.id.as_ref(), batch, &refused.error);
             }
         };
-        let planned = wire::parse(&call.method, call.params).and_then(|request| {
-            let asked = match &request {
-                Request::IpGet(ask) => Some(ask.address),
-                Request::IpFind(ask) => Some(ask.address),
-                _ => None, // Only these answer with the address that was asked.
-            };
-            if matches!(request, Request::EventsWatch(_)) && self.watches.is_none() {
-                return Err(watch::nowhere_to_tell());
+        match wire::parse(&call.method, call.params) {
+            Ok(request) => self.request(call.id, batch, request),
+            Err(error) => {
+                let method = Method::from_name(&call.method).map_or("none", Method::name);
+                self.tally.refused(method, error.kind());
+                self.answer_error(call.id.as_ref(), batch, &error);
             }
-            Ok((asked, dispatch::plan(request, self.read)?))
-        });
+        }
+    }
+
+    fn request(&mut self, id: Option<Id>, batch: Option<usize>, request: Request) {
+        let method = request.method();
+        let asked = match &request {
+            Request::IpGet(ask) => Some(ask.address),
+            Request::IpFind(ask) => Some(ask.address),
+            _ => None, // Only these answer with the address that was asked.
+        };
+        let planned = match request {
+            Request::EventsWatch(_) if self.watches.is_none() => Err(watch::nowhere_to_tell()),
+            request => dispatch::plan(request, self.read),
+        };
         match planned {
-            Ok((asked, planned)) => {
-                let queued = Queued { id: call.id, batch, asked, read: self.read, planned };
+            Ok(planned) => {
+                let queued = Queued { id, batch, asked, read: self.read, planned };
                 if self.queue.is_empty() {
                     if let Some(blocked) = self.submit(queued) {
                         self.queue.push_back(blocked);
@@ -309,9 +323,8 @@ impl Session {
                 }
             }
             Err(error) => {
-                let method = Method::from_name(&call.method).map_or("none", Method::name);
-                self.tally.refused(method, error.kind());
-                self.answer_error(call.id.as_ref(), batch, &error);
+                self.tally.refused(method.name(), error.kind());
+                self.answer_error(id.as_ref(), batch, &error);
             }
         }
     }
@@ -385,7 +398,7 @@ impl Session {
                 if !waits {
                     self.unfinished.push((ticket, touches));
                 }
-                self.spawn(ticket, Order { job, by: self.by.clone(), reason, deadline, dry_run, wait });
+                self.spawn(ticket, Order { job: *job, by: self.by.clone(), reason, deadline, dry_run, wait });
             }
             Plan::All(job) => {
                 let waits = pending.waits;
@@ -396,7 +409,7 @@ impl Session {
                 } else {
                     self.barrier = Some(ticket);
                 }
-                self.spawn(ticket, Order { job, by: self.by.clone(), reason, deadline, dry_run, wait });
+                self.spawn(ticket, Order { job: *job, by: self.by.clone(), reason, deadline, dry_run, wait });
             }
         }
     }
@@ -530,9 +543,9 @@ impl Session {
                 }
                 return;
             }
-            Told::Waits(tickets) => {
-                for ticket in tickets {
-                    self.waits_from_now(ticket);
+            Told::Waits(began) => {
+                for began in began {
+                    self.waits_from_now(&began);
                 }
             }
         }

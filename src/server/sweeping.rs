@@ -44,8 +44,8 @@ pub(super) fn claimant_sweep(ask: params::ClaimantSweep) -> Result<Plan, RpcErro
     };
     let job = Job::Sweep(Box::new(sweep));
     Ok(match network {
-        Some(network) => Plan::Act(vec![network], job),
-        None => Plan::All(job),
+        Some(network) => Plan::act(vec![network], job),
+        None => Plan::all(job),
     })
 }
 

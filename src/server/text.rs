@@ -12,7 +12,8 @@ use crate::core::types::WallTime;
 pub fn string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
     let bytes = text.as_bytes();
-    if bytes.iter().all(|&byte| byte != b'"' && byte != b'\\' && byte >= 0x20) {
+    // Without an early end: so it takes many bytes at once.
+    if bytes.iter().fold(true, |plain, &byte| plain & (byte != b'"') & (byte != b'\\') & (byte >= 0x20)) {
         out.extend_from_slice(bytes);
     } else {
         for &byte in bytes {
@@ -55,13 +56,25 @@ pub fn number(out: &mut Vec<u8>, mut number: u64) {
 pub fn bare_address(out: &mut Vec<u8>, address: Address) {
     match address.family() {
         Family::V4 => {
-            let octets = Ipv4Addr::from_bits(address.bits() as u32).octets();
-            for (at, octet) in octets.into_iter().enumerate() {
+            // Put together here and appended at once: byte by byte it takes several times as long.
+            let (mut text, mut length) = (*b"255.255.255.255", 0);
+            let mut put = |byte: u8| {
+                text[length] = byte;
+                length += 1;
+            };
+            for (at, octet) in Ipv4Addr::from_bits(address.bits() as u32).octets().into_iter().enumerate() {
                 if at > 0 {
-                    out.push(b'.');
+                    put(b'.');
                 }
-                number(out, u64::from(octet));
+                if octet >= 100 {
+                    put(b'0' + octet / 100);
+                }
+                if octet >= 10 {
+                    put(b'0' + octet / 10 % 10);
+                }
+                put(b'0' + octet % 10);
             }
+            out.extend_from_slice(&text[..length]);
         }
         Family::V6 => display(out, address),
     }
@@ -89,11 +102,20 @@ pub fn quoted(out: &mut Vec<u8>, value: impl std::fmt::Display) {
 }
 
 /// Appends a member's name, with the comma before it.
-pub fn key(out: &mut Vec<u8>, name: &str) {
+pub fn member(out: &mut Vec<u8>, name: &str) {
     out.extend_from_slice(b",\"");
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(b"\":");
 }
+
+/// The same for a name that is known beforehand: in one piece.
+macro_rules! key {
+    ($out:expr, $name:literal) => {{
+        let out: &mut Vec<u8> = $out;
+        out.extend_from_slice(concat!(",\"", $name, "\":").as_bytes());
+    }};
+}
+pub(crate) use key;
 
 /// Appends a time as `"2026-03-01T09:12:44.031Z"`.
 pub fn time(out: &mut Vec<u8>, time: WallTime) {
@@ -172,7 +194,7 @@ mod tests {
         for value in [0, 7, 10, 4_294_967_296, u64::MAX] {
             assert_eq!(written(|out| number(out, value)), value.to_string());
         }
-        for value in ["0.0.0.0", "10.0.0.5", "255.255.255.255", "2001:db8::5"] {
+        for value in ["0.0.0.0", "10.0.0.5", "9.99.100.199", "255.255.255.255", "2001:db8::5"] {
             assert_eq!(written(|out| bare_address(out, value.parse().unwrap())), value);
         }
     }

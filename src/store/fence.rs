@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use xxhash_rust::xxh3::Xxh3;
 
-use super::codec::{self, BatchHeader};
+use super::codec::{self, BatchHeader, Format};
 use super::{Batch, CommitError, Committed, Digest, Epoch, Head, Seq, ShardId, StoreError, Token};
 
 /// Batches of a shard that are recognised when they are sent again.
@@ -89,10 +89,17 @@ impl Line {
         self.head = Head { seq: batch.seq, digest, time: batch.time, generation: batch.generation, ..self.head };
     }
 
-    /// The head after a take-over; none if the token is the owner's already and nothing is to be written.
-    pub(crate) fn after_take(&self, token: Token) -> Option<Head> {
-        let again = token == self.head.token && self.head.epoch > Epoch(0);
-        (!again).then(|| Head { epoch: Epoch(self.head.epoch.0 + 1), token, parent: self.head.token, ..self.head })
+    /// The head after a take-over, with records in the format that is wanted, unless they are in a later one already; none
+    /// if the token is the owner's already and nothing is to be written.
+    pub(crate) fn after_take(&self, token: Token, wanted: Option<Format>) -> Option<Head> {
+        let Head { epoch, token: parent, format, .. } = self.head;
+        let again = token == parent && epoch > Epoch(0);
+        let format = match wanted {
+            Some(wanted) => format.max(wanted),
+            None if epoch == Epoch(0) => Format::NEWEST,
+            None => format,
+        };
+        (!again).then(|| Head { epoch: Epoch(epoch.0 + 1), token, parent, format, ..self.head })
     }
 
     /// Follows a take-over.
@@ -134,8 +141,8 @@ pub(crate) fn header_of(batch: &Batch) -> BatchHeader {
 }
 
 /// Appends the bytes of a batch.
-pub(crate) fn encode(batch: &Batch, out: &mut Vec<u8>) -> Result<(), CommitError> {
-    codec::encode_batch(batch, out).map_err(|error| invalid(batch.shard, batch.seq, format_args!("it {error}")))
+pub(crate) fn encode(batch: &Batch, format: Format, out: &mut Vec<u8>) -> Result<(), CommitError> {
+    codec::encode_batch(batch, format, out).map_err(|error| invalid(batch.shard, batch.seq, format_args!("it {error}")))
 }
 
 /// One batch a shard and call: two could not be told from a gap if the first were refused.

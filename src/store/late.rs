@@ -222,6 +222,7 @@ mod tests {
 
     use super::*;
     use crate::core::types::{Generation, ShardTime};
+    use crate::store::codec::Format;
     use crate::store::{Epoch, Seq, Token, fence};
 
     fn batches(count: u64) -> Vec<Vec<u8>> {
@@ -236,7 +237,7 @@ mod tests {
         };
         let encoded = |seq| {
             let mut bytes = Vec::new();
-            fence::encode(&batch(seq), &mut bytes).unwrap();
+            fence::encode(&batch(seq), Format::FIRST, &mut bytes).unwrap();
             bytes
         };
         (1..=count).map(encoded).collect()

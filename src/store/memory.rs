@@ -5,8 +5,10 @@
 //!
 //! Neighbours: `fence` holds the rules, `codec` the bytes whose digests are chained.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hashbrown::HashMap;
 
 use super::fence::{self, Line, Verdict};
 use super::history::{self, Recorded, Stretch};
@@ -37,7 +39,7 @@ struct Inner {
 #[derive(Debug)]
 struct Shard {
     line: Line,
-    networks: BTreeMap<NetworkId, BTreeMap<Key, State>>,
+    networks: BTreeMap<NetworkId, HashMap<Key, State>>,
     history: VecDeque<Recorded>,
     /// When each of them was written, by the shard's time.
     times: VecDeque<ShardTime>,
@@ -94,7 +96,7 @@ impl Inner {
     fn take(&mut self, shard: ShardId, token: Token) -> Result<Head, StoreError> {
         self.open()?;
         let shard = self.shard(shard)?;
-        if let Some(head) = shard.line.after_take(token) {
+        if let Some(head) = shard.line.after_take(token, None) {
             shard.line.take(head);
         }
         Ok(shard.line.head())
@@ -105,9 +107,9 @@ impl Inner {
         fence::check_once_each(batches)?;
         let mut verdicts = Vec::with_capacity(batches.len());
         for batch in batches {
-            let mut bytes = Vec::new();
-            fence::encode(batch, &mut bytes)?;
             let shard = self.shard(batch.shard).map_err(|cause| CommitError::NotApplied { cause })?;
+            let mut bytes = Vec::new();
+            fence::encode(batch, shard.line.head().format, &mut bytes)?;
             let verdict = shard.line.check(&fence::header_of(batch), &bytes)?;
             if let Verdict::Next(_) = verdict {
                 shard.check_expectations(batch)?;
@@ -139,6 +141,8 @@ impl Inner {
         let mut image = ShardImage::new(head);
         for (&id, keys) in &shard.networks {
             let mut record = RecordImage::new(id);
+            let mut keys: Vec<(&Key, &State)> = keys.iter().collect();
+            keys.sort_unstable_by_key(|(key, _)| **key);
             for (key, state) in keys {
                 record.add(*key, state.clone()).map_err(StoreError::Damaged)?;
             }
@@ -173,12 +177,12 @@ fn unknown_shard(shard: ShardId, count: usize) -> StoreError {
 impl Shard {
     /// Steps of one batch may follow each other at one key; each expects what the one before left.
     fn check_expectations(&self, batch: &Batch) -> Result<(), CommitError> {
-        let mut marks: HashMap<(NetworkId, Key), Option<u64>> = HashMap::new();
+        let mut marks: HashMap<(NetworkId, Key), Option<u64>> = HashMap::with_capacity(batch.acts.len());
         for act in &batch.acts {
+            let keys = self.networks.get(&act.network);
             for step in &act.steps {
-                let mark = marks.entry((act.network, step.key)).or_insert_with(|| {
-                    self.networks.get(&act.network).and_then(|keys| keys.get(&step.key)).map(State::mark)
-                });
+                let there = || keys.and_then(|keys| keys.get(&step.key)).map(State::mark);
+                let mark = marks.entry((act.network, step.key)).or_insert_with(there);
                 if *mark != step.expect {
                     return Err(CommitError::Mismatch {
                         shard: batch.shard,

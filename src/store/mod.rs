@@ -43,6 +43,7 @@ use std::sync::Arc;
 use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 
+use self::codec::Format;
 use self::history::{Recorded, Stretch};
 use self::late::Late;
 use crate::core::address::Address;
@@ -92,6 +93,8 @@ pub struct Head {
     pub time: ShardTime,
     /// No generation up to this one is ever given again.
     pub generation: Generation,
+    /// In which its records are written, from its take-over on.
+    pub format: Format,
 }
 
 /// What one request changed in one network, and who asked for it.

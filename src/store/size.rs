@@ -116,6 +116,7 @@ fn reservation(held: &Reservation) -> usize {
             |promise: &Promise| number(promise.plan) + text(promise.owner.as_str()) + text(promise.slot.as_str());
         1 + planned.leaving.map_or(0, number)
             + planned.promise.as_ref().map_or(0, promise)
+            + planned.back.as_ref().map_or(0, promise)
             + planned.unlisted.map_or(0, number)
             + planned.settled.map_or(0, number)
             + planned.revived.map_or(0, |(plan, was)| number(plan) + number(was.since.0) + number(was.plan))
@@ -124,9 +125,9 @@ fn reservation(held: &Reservation) -> usize {
     head(held.generation.0)
         + slot(&held.holder)
         + number(held.created_at.0)
-        + held.lease.map_or(0, |lease| number(lease.ends.0) + number(lease.ttl_seconds))
+        + held.lease.map_or(0, |lease| number(lease.ends.0) + number(lease.ttl_seconds.get()))
         + held.claimant.as_ref().map_or(0, |claimant| text(claimant.as_str()))
-        + held.obsolete.map_or(0, |obsolete| number(obsolete.since.0) + number(obsolete.plan))
+        + held.obsolete.as_ref().map_or(0, |obsolete| number(obsolete.since.0) + number(obsolete.plan))
         + noted
         + details
         + held.granted_by.map_or(0, |plan| number(plan.get()))
@@ -168,12 +169,12 @@ const LABELS_MAX: usize =
     NUMBER + limits::LABEL_ENTRIES_MAX * (2 * NUMBER + limits::LABEL_KEY_BYTES_MAX + limits::LABEL_VALUE_BYTES_MAX);
 
 /// Bytes of the longest reservation that the limits allow: labels, note, host name; scope, owner, slot, claimant,
-/// owner_uid, and whom it is promised to.
+/// owner_uid, whom it is promised to, and who gets it back.
 pub const RESERVATION_BYTES_MAX: usize = ENTRY
     + LABELS_MAX
     + (NUMBER + limits::NOTE_BYTES_MAX)
     + (NUMBER + limits::HOSTNAME_BYTES_MAX)
-    + 7 * (NUMBER + limits::IDENTITY_BYTES_MAX);
+    + 9 * (NUMBER + limits::IDENTITY_BYTES_MAX);
 
 /// Bytes of the longest subnet: all ranges that its network may have are its own, with all that can be said of them.
 const SUBNET_BYTES_MAX: usize = CONFIG

@@ -3,21 +3,24 @@
 //! Step 2 of 8 in the life of an `ip.allocate`. Before: the connection, which cut a line. After: `methods::parse`,
 //! which reads the params.
 //!
-//! The good case is one pass: serde visits the members of the envelope and leaves `params` as the text it is. What that
-//! pass does not like is looked at again by `diagnose`, slowly, to say why and to find the id to answer with.
+//! The good case is one pass, [`read`]: serde visits the members of the envelope, and reads `params` into what the method
+//! takes, if it has come to know the method by then. What is not so is found by [`parse`], which leaves `params` as the text
+//! it is; and what that does not like is looked at again by `diagnose`, slowly, to say why and to find the id to answer with.
 //!
 //! Depth is no danger: what is not a member of the envelope is skipped without recursion, and params are read into
 //! structs of fixed depth.
 
 use std::borrow::Cow;
 use std::fmt;
+use std::marker::PhantomData;
 
 use compact_str::CompactString;
 use serde::Deserialize;
-use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::errors::{ErrorKind, RpcError};
+use super::methods::{self, Request};
 use super::values::text::shortened;
 use crate::limits;
 
@@ -89,6 +92,18 @@ pub enum Message<'a> {
     Batch(Vec<Entry<'a>>),
 }
 
+/// Reads a line (without its line end) or body that is one request in order, params and all, in one pass. None for
+/// everything else, which [`parse`] takes apart; also for requests whose `params` come before their `method`.
+pub fn read(bytes: &[u8]) -> Option<(Option<Id>, Request)> {
+    let text = bytes.first().filter(|first| **first == b'{').and_then(|_| std::str::from_utf8(bytes).ok())?;
+    let envelope = serde_json::from_str::<Envelope<'_, Request>>(text).ok()?;
+    let id = match envelope.id {
+        None => None,
+        Some(raw) => Some(Id::of(raw.get())?),
+    };
+    Some((id, envelope.params?))
+}
+
 /// Finds the requests in a line (without its line end) or body.
 pub fn parse(bytes: &[u8]) -> Message<'_> {
     let Ok(text) = std::str::from_utf8(bytes) else {
@@ -114,13 +129,13 @@ fn no_request(id: Id, why: impl fmt::Display) -> Refused {
 }
 
 fn entry(text: &str) -> Entry<'_> {
-    match serde_json::from_str::<Envelope<'_>>(text) {
+    match serde_json::from_str::<Envelope<'_, &RawValue>>(text) {
         Ok(envelope) => call(envelope),
         Err(_) => Err(diagnose(text)),
     }
 }
 
-fn call(envelope: Envelope<'_>) -> Entry<'_> {
+fn call<'a>(envelope: Envelope<'a, &'a RawValue>) -> Entry<'a> {
     let id = match envelope.id {
         None => None,
         Some(raw) => match Id::of(raw.get()) {
@@ -156,11 +171,40 @@ fn batch(text: &str) -> Message<'_> {
 }
 
 /// The members of an envelope. Everything else in one is an error.
-struct Envelope<'a> {
+struct Envelope<'a, P> {
     /// The JSON text of the id; none if there is no such member.
     id: Option<&'a RawValue>,
     method: Cow<'a, str>,
-    params: Option<&'a RawValue>,
+    params: Option<P>,
+}
+
+/// What `params` are read as.
+trait Params<'de>: Sized {
+    /// Reads the value that comes next; the method, if it was seen by now.
+    fn next<A: MapAccess<'de>>(map: &mut A, method: Option<&str>) -> Result<Self, A::Error>;
+}
+
+impl<'de: 'a, 'a> Params<'de> for &'a RawValue {
+    fn next<A: MapAccess<'de>>(map: &mut A, _: Option<&str>) -> Result<Self, A::Error> {
+        map.next_value()
+    }
+}
+
+impl<'de> Params<'de> for Request {
+    fn next<A: MapAccess<'de>>(map: &mut A, method: Option<&str>) -> Result<Self, A::Error> {
+        let method = method.ok_or_else(|| A::Error::custom("of which method?"))?;
+        map.next_value_seed(OfMethod(method))
+    }
+}
+
+/// The params of this method.
+struct OfMethod<'a>(&'a str);
+
+impl<'de> DeserializeSeed<'de> for OfMethod<'_> {
+    type Value = Request;
+    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<Request, D::Error> {
+        methods::read(self.0, deserializer)
+    }
 }
 
 /// A text that is borrowed where it has no escapes.
@@ -185,22 +229,22 @@ impl<'de: 'a, 'a> Deserialize<'de> for Borrowed<'a> {
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Envelope<'a> {
+impl<'de: 'a, 'a, P: Params<'de>> Deserialize<'de> for Envelope<'a, P> {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct EnvelopeVisitor;
-        impl<'de> Visitor<'de> for EnvelopeVisitor {
-            type Value = Envelope<'de>;
+        struct EnvelopeVisitor<P>(PhantomData<P>);
+        impl<'de, P: Params<'de>> Visitor<'de> for EnvelopeVisitor<P> {
+            type Value = Envelope<'de, P>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Envelope<'de>, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Envelope<'de, P>, A::Error> {
                 let (mut version, mut id, mut method, mut params) = (false, None, None, None);
                 while let Some(Borrowed(key)) = map.next_key()? {
                     match key.as_ref() {
                         "jsonrpc" if !version && map.next_value::<Borrowed<'_>>()?.0 == "2.0" => version = true,
                         "id" if id.is_none() => id = Some(map.next_value::<&RawValue>()?),
                         "method" if method.is_none() => method = Some(map.next_value::<Borrowed<'_>>()?.0),
-                        "params" if params.is_none() => params = Some(map.next_value::<&RawValue>()?),
+                        "params" if params.is_none() => params = Some(P::next(&mut map, method.as_deref())?),
                         // What is wrong is found out by `diagnose`.
                         _ => return Err(A::Error::custom("no request")),
                     }
@@ -211,7 +255,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Envelope<'a> {
                 }
             }
         }
-        deserializer.deserialize_map(EnvelopeVisitor)
+        deserializer.deserialize_map(EnvelopeVisitor(PhantomData))
     }
 }
 

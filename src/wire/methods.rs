@@ -5,8 +5,8 @@
 //! dispatch of the server has decided what to do with it.
 
 use schemars::{Schema, SchemaGenerator};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use super::errors::{ErrorKind, RpcError};
 use super::explain::{explain, nearest};
@@ -182,6 +182,14 @@ macro_rules! methods {
             /// None that these types can cause.
             pub fn params_json(&self) -> serde_json::Result<String> {
                 match self { $(Request::$method(params) => serde_json::to_string(params),)* }
+            }
+        }
+
+        /// Reads the params of a method as they come. What is wrong with those that cannot be read, [`parse`] tells.
+        pub(super) fn read<'de, D: serde::Deserializer<'de>>(method: &str, params: D) -> Result<Request, D::Error> {
+            match method {
+                $($name => Ok(Request::$method(Box::new(Deserialize::deserialize(params)?))),)*
+                _ => Err(serde::de::Error::custom("no method")),
             }
         }
 

@@ -155,6 +155,24 @@ fn unknown(cause: ClientError) -> ClientError {
 }
 
 #[test]
+fn what_is_not_there_is_looked_for_where_it_would_be() {
+    let looked = |method: &str, message: &str| {
+        let params = json!({"network": "lan", "owner": "web/0", "subnet": "nope"});
+        let error = RpcError::from_value(&refusal(ErrorKind::NotFound, message, json!({})));
+        Failure::of_method(method, &params, &ClientError::Rpc(error)).hint
+    };
+    let subnets = "`allod network get lan` shows its subnets and pools";
+    assert_eq!(looked("ip.allocate", "subnet `nope` does not exist"), subnets);
+    assert_eq!(looked("network.map", "pool `nope` does not exist"), subnets);
+    assert_eq!(
+        looked("ip.renew", "reservation `10.0.0.9` does not exist"),
+        "`allod ip list --network lan` shows what is held there"
+    );
+    let remembered = looked("network.restore", "network `lan` does not exist");
+    assert_eq!(remembered, "`allod network list --deleted` shows those that can be restored");
+}
+
+#[test]
 fn every_way_to_lose_a_server_is_printed() {
     let errors = [
         ClientError::Connect { address: "127.0.0.1:7400".into(), cause: "connection refused".into() },

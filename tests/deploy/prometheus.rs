@@ -1,10 +1,11 @@
 //! A Prometheus of a test: a process of its own on a free port of the loopback address, its files in a directory of its own.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
+use crate::redis::process::ports::free_port;
 use crate::server::http_get;
 
 /// The process. Dropping it ends it.
@@ -36,7 +37,7 @@ impl Prometheus {
         let path = directory.path().join("prometheus.yml");
         std::fs::write(&path, config).unwrap();
         std::fs::write(directory.path().join("rules.yml"), rules).unwrap();
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let address = ([127, 0, 0, 1], free_port()).into();
         let log = std::fs::File::create(directory.path().join("log")).unwrap();
         let child = Command::new("prometheus")
             .arg(format!("--config.file={}", path.display()))

@@ -9,7 +9,7 @@ use crate::server::{Server, Starting, http_get};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 /// Figures of a network are published at most this long after it changed, also on a busy machine.
-const FIGURES_WAIT_MAX: Duration = Duration::from_secs(20);
+const FIGURES_WAIT_MAX: Duration = Duration::from_secs(60);
 
 fn read(path: &str) -> String {
     std::fs::read_to_string(format!("{ROOT}/{path}")).unwrap()

@@ -9,7 +9,7 @@ mod stored;
 
 use std::path::{Path, PathBuf};
 
-use allod::store::codec::FORMAT;
+use allod::store::codec::Format;
 use allod::store::embedded::{EmbeddedStore, Options};
 use serde_json::{Value, json};
 
@@ -19,6 +19,7 @@ use crate::server::{Server, Starting, http_get};
 
 /// Formats of registers so far.
 const FORMATS: [u8; 1] = [1];
+const FORMAT: u8 = Format::NEWEST.number();
 /// So short that what a test asks fills some, and a snapshot is made of them.
 const SEGMENT_BYTES: u64 = 8 << 10;
 /// Few, so that the files are short.

@@ -59,7 +59,7 @@ impl Ground {
     /// Waits until it is ready, and owns the register.
     pub async fn start(&self) -> Server {
         let server = self.begin().ready();
-        let end = Instant::now() + Duration::from_secs(30);
+        let end = Instant::now() + Duration::from_secs(60);
         while !http_get(server.http, "/readyz").starts_with("HTTP/1.1 200") {
             assert!(Instant::now() < end, "it does not own the register: {}", server.log_text());
             tokio::time::sleep(Duration::from_millis(20)).await;

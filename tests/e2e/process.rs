@@ -67,7 +67,7 @@ fn on_sigterm_every_request_that_was_read_is_answered_and_the_process_ends_well(
     let mut child = Guarded(serve(&data, &["--networks", networks.to_str().unwrap()]));
     let (address, mut stdout) = ready(&mut child.0);
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let mut answers = BufReader::new(stream.try_clone().unwrap());
     let mut lines = String::new();
     for at in 0..50 {

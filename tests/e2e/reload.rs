@@ -1,21 +1,60 @@
 //! The configuration read again by a server that runs: SIGHUP, and `allod reload`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use tempfile::TempDir;
+
+use crate::redis::send_signal;
 use crate::server::{Server, Starting, allod};
 
 /// Longest wait for a line of the log.
 const LOG_WAIT_MAX: Duration = Duration::from_secs(60);
 
-fn starting(data: &Path, config: &Path) -> Server {
-    let (data_text, config) = (data.display().to_string(), config.display().to_string());
-    Starting::with_arguments(data, &["serve", "--data", &data_text, "--config", &config]).ready()
+/// A server and its configuration file.
+struct Configured {
+    /// None: it was stopped.
+    server: Option<Server>,
+    directory: TempDir,
+}
+
+impl Configured {
+    fn starts(text: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut configured = Self { server: None, directory };
+        configured.says(text);
+        let [data, file] = [configured.data(), configured.file()].map(|path| path.display().to_string());
+        let server = Starting::with_arguments(&configured.data(), &["serve", "--data", &data, "--config", &file]);
+        configured.server = Some(server.ready());
+        configured
+    }
+
+    fn data(&self) -> PathBuf {
+        self.directory.path().join("data")
+    }
+
+    fn file(&self) -> PathBuf {
+        self.directory.path().join("server.toml")
+    }
+
+    fn says(&self, text: &str) {
+        std::fs::write(self.file(), text).unwrap();
+    }
+
+    fn server(&self) -> &Server {
+        self.server.as_ref().expect("it runs")
+    }
+
+    /// Stops it. All that it logged.
+    fn stop(mut self) -> String {
+        self.server.take().expect("it runs").stop();
+        std::fs::read_to_string(self.data().with_extension("log")).unwrap()
+    }
 }
 
 fn hang_up(server: &Server) {
-    assert!(Command::new("kill").args(["-HUP", &server.pid().to_string()]).status().unwrap().success());
+    send_signal(server.pid(), "-HUP");
 }
 
 /// Waits until the log has this so often.
@@ -30,15 +69,13 @@ fn logged(server: &Server, text: &str, times: usize) {
 
 #[test]
 fn a_hangup_switches_the_log_level_and_names_what_waits_for_a_start() {
-    let directory = tempfile::tempdir().unwrap();
-    let (data, config) = (directory.path().join("data"), directory.path().join("server.toml"));
-    std::fs::write(&config, "[log]\nlevel = \"warn\"\n").unwrap();
-    let server = starting(&data, &config);
+    let configured = Configured::starts("[log]\nlevel = \"warn\"\n");
+    let server = configured.server();
     assert_eq!(server.log_text(), "", "nothing to warn of");
 
-    std::fs::write(&config, "[log]\nlevel = \"debug\"\nformat = \"json\"\n[server]\nmax_connections = 7\n").unwrap();
-    hang_up(&server);
-    logged(&server, "these keys were changed", 1);
+    configured.says("[log]\nlevel = \"debug\"\nformat = \"json\"\n[server]\nmax_connections = 7\n");
+    hang_up(server);
+    logged(server, "these keys were changed", 1);
     let log = server.log_text();
     assert!(log.contains("the log level is switched from=\"warn\" to=\"debug\""), "{log}");
     assert!(
@@ -48,36 +85,32 @@ fn a_hangup_switches_the_log_level_and_names_what_waits_for_a_start() {
     );
 
     // Less again: said while it still may be.
-    std::fs::write(&config, "[log]\nlevel = \"error\"\n").unwrap();
-    hang_up(&server);
-    logged(&server, "the log level is switched from=\"debug\" to=\"error\"", 1);
+    configured.says("[log]\nlevel = \"error\"\n");
+    hang_up(server);
+    logged(server, "the log level is switched from=\"debug\" to=\"error\"", 1);
     server.allod_ok(&["server", "ping"]);
-    server.stop();
-    let log = std::fs::read_to_string(data.with_extension("log")).unwrap();
+    let log = configured.stop();
     assert!(!log.contains("stopped"), "level `error` is in force: {log}");
 }
 
 #[test]
 fn a_file_that_is_wrong_or_gone_changes_nothing() {
-    let directory = tempfile::tempdir().unwrap();
-    let (data, config) = (directory.path().join("data"), directory.path().join("server.toml"));
-    std::fs::write(&config, "[log]\nlevel = \"info\"\n").unwrap();
-    let server = starting(&data, &config);
+    let configured = Configured::starts("[log]\nlevel = \"info\"\n");
+    let server = configured.server();
     let wrong = ["[log]\nlevel = \"a=b=c\"\n", "[log]\nlevel = \"error\"\nlewel = 1\n", "[log\n"];
     for (at, text) in wrong.iter().enumerate() {
-        std::fs::write(&config, text).unwrap();
-        hang_up(&server);
-        logged(&server, "ERROR", at + 1);
+        configured.says(text);
+        hang_up(server);
+        logged(server, "ERROR", at + 1);
     }
-    std::fs::remove_file(&config).unwrap();
-    hang_up(&server);
-    logged(&server, "ERROR", wrong.len() + 1);
+    std::fs::remove_file(configured.file()).unwrap();
+    hang_up(server);
+    logged(server, "ERROR", wrong.len() + 1);
     let log = server.log_text();
     assert_eq!(log.matches("the configuration is refused, nothing changed").count(), wrong.len() + 1, "{log}");
     assert!(log.contains("`log.level` is \"a=b=c\"") || log.contains("`log.level` is \\\"a=b=c\\\""), "{log}");
     assert!(log.contains("did you mean `log.level`?") && log.contains("cannot read the configuration"), "{log}");
-    server.stop();
-    let log = std::fs::read_to_string(data.with_extension("log")).unwrap();
+    let log = configured.stop();
     assert!(log.contains("stopped"), "level `info` is in force: {log}");
 }
 
@@ -112,25 +145,22 @@ fn a_server_whose_log_nobody_reads_any_more_goes_on_and_stops_as_it_should() {
     let address = line.strip_prefix("ready tcp=").and_then(|rest| rest.split_once(" http=")).unwrap().0.to_owned();
     drop(child.stderr.take());
     std::fs::write(&config, "nonsense = 1\n").unwrap();
-    let pid = child.id().to_string();
     for _ in 0..3 {
-        assert!(Command::new("kill").args(["-HUP", &pid]).status().unwrap().success());
+        send_signal(child.id(), "-HUP");
         let ping = Command::new(allod()).args(["server", "ping", "--server", &address]).output().unwrap();
         assert!(ping.status.success(), "{ping:?}");
     }
-    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    send_signal(child.id(), "-TERM");
     assert_eq!(child.wait().unwrap().code(), Some(0), "it stops as it should");
 }
 
 #[test]
 fn reload_asks_a_server_and_harms_nothing_else() {
-    let directory = tempfile::tempdir().unwrap();
-    let (data, config) = (directory.path().join("data"), directory.path().join("server.toml"));
-    std::fs::write(&config, "").unwrap();
-    let server = starting(&data, &config);
-    std::fs::write(&config, "[log]\nlevel = \"debug\"\n").unwrap();
+    let configured = Configured::starts("");
+    let server = configured.server();
+    configured.says("[log]\nlevel = \"debug\"\n");
     server.allod_ok(&["reload", &server.pid().to_string()]);
-    logged(&server, "the log level is switched from=\"info\" to=\"debug\"", 1);
+    logged(server, "the log level is switched from=\"info\" to=\"debug\"", 1);
 
     let mut other = Command::new("sleep").arg("600").spawn().unwrap();
     let refused = server.allod(&["reload", &other.id().to_string()]);
@@ -143,5 +173,5 @@ fn reload_asks_a_server_and_harms_nothing_else() {
     assert!(still_there);
     let gone = server.allod(&["reload", &other.id().to_string()]);
     assert_eq!(gone.status.code(), Some(1));
-    server.stop();
+    configured.stop();
 }

@@ -52,9 +52,19 @@ impl Starting {
 
     /// The same, with this in its environment.
     pub fn with_environment(data: &Path, arguments: &[impl AsRef<OsStr>], environment: Vec<(String, String)>) -> Self {
+        Self::of(&allod(), data, arguments, environment)
+    }
+
+    /// The same of this program.
+    pub fn of(
+        program: &Path,
+        data: &Path,
+        arguments: &[impl AsRef<OsStr>],
+        environment: Vec<(String, String)>,
+    ) -> Self {
         let log = data.with_extension("log");
         let log_file = OpenOptions::new().create(true).append(true).open(&log).unwrap();
-        let mut child = Command::new(allod())
+        let mut child = Command::new(program)
             .args(arguments)
             .args(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"])
             .envs(environment)
@@ -77,14 +87,23 @@ impl Starting {
     /// Waits until the server says where it listens.
     #[track_caller]
     pub fn ready(self) -> Server {
-        let mut heard = Vec::new();
+        self.ready_or_ended().unwrap_or_else(|(reason, log)| panic!("not ready ({reason}): {log}"))
+    }
+
+    /// The same; or why it is not ready, as `code 75` if it ended, and what it logged.
+    pub fn ready_or_ended(mut self) -> Result<Server, (String, String)> {
         loop {
             match self.said.recv_timeout(READY_WAIT_MAX) {
-                Ok(line) => match ready_addresses(&line) {
-                    Some((address, http)) => return Server { process: self, address, http },
-                    None => heard.push(line),
-                },
-                Err(reason) => panic!("not ready ({reason}): {heard:?}\n{}", self.log_text()),
+                Ok(line) => {
+                    if let Some((address, http)) = ready_addresses(&line) {
+                        return Ok(Server { process: self, address, http });
+                    }
+                }
+                Err(mpsc::RecvTimeoutError::Timeout) => return Err(("it takes too long".to_owned(), self.log_text())),
+                Err(mpsc::RecvTimeoutError::Disconnected) => {
+                    let code = self.child.wait().unwrap().code().unwrap_or_default();
+                    return Err((format!("code {code}"), self.log_text()));
+                }
             }
         }
     }

@@ -104,14 +104,14 @@ async fn whatever_happens_in_whatever_order_no_address_has_two_holders() {
     let mut draws = SmallRng::seed_from_u64(run.seed);
     let end = Instant::now() + Duration::from_secs(number("ALLOD_SOAK_SECONDS").unwrap_or(SECONDS));
     let mut met: BTreeMap<&str, u32> = BTreeMap::new();
-    while Instant::now() < end {
+    // On a slow machine too, something happens after something.
+    while Instant::now() < end || met.values().sum::<u32>() < 3 {
         let fault = draw(&mut draws);
         happens(&mut run, &mut draws, fault).await;
         *met.entry(fault).or_default() += 1;
         run.gets_on(200, &format!("after `{fault}`")).await;
     }
-    let (seed, lasted) = (run.seed, met.values().sum::<u32>());
+    let seed = run.seed;
     let verdict = run.end().await;
     eprintln!("ALLOD_SEED={seed}: {} sure holdings, {} unknown, {met:?}", verdict.sure_holdings, verdict.unknown);
-    assert!(lasted > 2, "{met:?}");
 }

@@ -12,7 +12,7 @@ use super::redis::{Redis, process};
 use super::watch::Watching;
 
 /// Longest that clients may stand still: a failover, a lease, a take-over, and a debug build.
-const STANDSTILL_MAX: Duration = Duration::from_secs(60);
+const STANDSTILL_MAX: Duration = Duration::from_secs(120);
 /// Silence after which sentinels take a server for gone.
 const DOWN_AFTER_MS: u32 = 800;
 
@@ -51,11 +51,18 @@ impl Watched {
     }
 
     fn wait(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
-        let end = Instant::now() + Duration::from_secs(40);
+        let end = Instant::now() + STANDSTILL_MAX;
         while !is_so(self) {
-            assert!(Instant::now() < end, "never: {what}");
+            assert!(Instant::now() < end, "never: {what}: {}", self.state());
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// What each says of itself.
+    fn state(&self) -> String {
+        let servers = self.redis.iter().map(|redis| redis.text(&["INFO", "replication"]));
+        let sentinels = self.sentinels.iter().map(|(_, port)| text_at(*port, &["INFO", "sentinel"]));
+        servers.chain(sentinels).collect::<Vec<_>>().join("\n")
     }
 
     fn url(&self) -> String {
@@ -95,7 +102,7 @@ impl Drop for Watched {
 }
 
 fn sentinel(directory: &Path, primary: u16) -> (Child, u16) {
-    let port = process::free_port();
+    let port = process::ports::free_port();
     let file = directory.join("sentinel.conf");
     let text = format!(
         "bind 127.0.0.1\nport {port}\ndir {}\nsentinel monitor register 127.0.0.1 {primary} 2\n\

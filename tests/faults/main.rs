@@ -12,6 +12,7 @@
 //! | what is between them | `network`: held one way or both, late or lost; `slow`: a long way |
 //! | Redis | `several_nodes`, `rollback`: killed, stopped, emptied, back to older data, once, twice, past a take-over; `slow`: asleep, paused; `settings`: full, evicting; `disk`: a full disk |
 //! | its replicas and slots | `failover`: sentinels; `forks`: a failover that is taken back; `late`: another node goes on without the last changes; `redis_cluster`: a failover, a moved slot |
+//! | the program | `upgrade`: exchanged for one with a later format of records, and back |
 //! | what the client library asks | `library`: answers lost, nodes killed and stopped |
 //! | clocks | `clocks`: those of Redis and of nodes, forward and back |
 //!
@@ -65,6 +66,7 @@ mod run;
 mod settings;
 mod several_nodes;
 mod slow;
+mod upgrade;
 mod waits;
 mod watch;
 mod wire;

@@ -6,8 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::redis::{Redis, process, send_signal};
-use super::server::{Server, Starting, http_get};
+use super::server::{Server, Starting, allod, http_get};
 use super::wire::Wire;
+
+/// For how long a node that cannot start just now is started again.
+const START_AGAIN_MAX: Duration = Duration::from_secs(60);
 
 /// What every node of a test is started with.
 pub struct Cluster {
@@ -23,6 +26,8 @@ pub struct Cluster {
     peer_ports: Vec<u16>,
     /// What each finds in its environment.
     environments: Vec<Vec<(String, String)>>,
+    /// What is started.
+    program: PathBuf,
 }
 
 impl Cluster {
@@ -53,7 +58,7 @@ impl Cluster {
     pub fn wired(directory: &Path, redis: u16, count: usize, settings: &[&str]) -> Self {
         let mut cluster = Self::new(directory, "", settings);
         for _ in 0..count {
-            let port = process::free_port();
+            let port = process::ports::free_port();
             cluster.peer_ports.push(port);
             cluster.to_node.push(Wire::to(([127, 0, 0, 1], port).into()));
             cluster.to_redis.push(Wire::to(([127, 0, 0, 1], redis).into()));
@@ -64,7 +69,7 @@ impl Cluster {
 
     fn add(&mut self, count: usize) {
         for at in 0..count {
-            let node = self.begin(at).ready();
+            let node = self.started(at);
             self.nodes.push(Some(node));
         }
     }
@@ -82,6 +87,26 @@ impl Cluster {
             to_node: Vec::new(),
             peer_ports: Vec::new(),
             environments: Vec::new(),
+            program: allod(),
+        }
+    }
+
+    /// What is started from now on, and what each finds in its environment then.
+    pub fn starts(&mut self, program: &Path, environment: &[(&str, &str)]) {
+        self.program = program.to_owned();
+        let own = environment.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
+        self.environments = vec![own.collect(); self.nodes.len()];
+    }
+
+    /// Starts it until it is ready, as its supervisor does where it cannot start just now: a replica may be slow to answer.
+    fn started(&self, at: usize) -> Server {
+        let end = Instant::now() + START_AGAIN_MAX;
+        loop {
+            match self.begin(at).ready_or_ended() {
+                Ok(node) => return node,
+                Err((reason, _)) if reason == "code 75" && Instant::now() < end => {}
+                Err((reason, log)) => panic!("node {at} is not ready ({reason}): {log}"),
+            }
         }
     }
 
@@ -102,7 +127,7 @@ impl Cluster {
         let settings: Vec<&str> = self.settings.iter().map(String::as_str).collect();
         let environment = self.environments.get(at).cloned().unwrap_or_default();
         let all = [&arguments[..], &cluster[..], &advertise[..], &settings[..]].concat();
-        Starting::with_environment(&data, &all, environment)
+        Starting::of(&self.program, &data, &all, environment)
     }
 
     fn node(&self, at: usize) -> &Server {
@@ -150,7 +175,7 @@ impl Cluster {
 
     /// Waits until another node than this one owns the register.
     pub async fn owner_but(&self, not: Option<usize>) -> usize {
-        let end = Instant::now() + Duration::from_secs(40);
+        let end = Instant::now() + Duration::from_secs(60);
         loop {
             let runs = |at: &usize| self.runs(*at);
             if let Some(owner) = (0..self.nodes.len()).filter(runs).find(|&at| Some(at) != not && self.owns(at)) {
@@ -185,7 +210,7 @@ impl Cluster {
 
     /// Starts a node that was ended.
     pub fn again(&mut self, at: usize) -> SocketAddr {
-        let node = self.begin(at).ready();
+        let node = self.started(at);
         let address = node.address;
         self.nodes[at] = Some(node);
         address

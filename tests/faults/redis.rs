@@ -45,7 +45,7 @@ impl Redis {
         if process::is_missing() {
             return None;
         }
-        let port = process::free_port();
+        let port = process::ports::free_port();
         let settings: Vec<String> = settings.iter().map(|&setting| setting.to_owned()).collect();
         let child = process::start_by(command(&environment, &entry), port, directory, &settings);
         Some(Self { child, port, directory: directory.to_owned(), settings, environment, entry })

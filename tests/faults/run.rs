@@ -18,7 +18,7 @@ use super::redis::Redis;
 use super::wire::Wire;
 
 /// Longest that clients may stand still: a failover, a lease, a take-over, and a debug build.
-pub const STANDSTILL_MAX: Duration = Duration::from_secs(60);
+pub const STANDSTILL_MAX: Duration = Duration::from_secs(120);
 
 /// A number that a variable of the environment gives.
 pub fn number(variable: &str) -> Option<u64> {

@@ -19,7 +19,7 @@ struct Wire {
 impl Wire {
     fn to(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(40))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         Self { lines: BufReader::new(stream.try_clone().unwrap()), stream }
     }
 
@@ -36,7 +36,7 @@ impl Wire {
 
     /// Asks until it is answered otherwise than "not now".
     fn insist(&mut self, method: &str, params: &Value) -> Value {
-        let end = Instant::now() + Duration::from_secs(40);
+        let end = Instant::now() + Duration::from_secs(60);
         loop {
             self.send(7, method, params);
             let answer = self.answer();
@@ -72,23 +72,57 @@ fn make_full(wire: &mut Wire) {
     wire.insist("ip.allocate", &json!({"network": "one", "owner": "a"}));
 }
 
+/// Two nodes over a Redis.
+struct Two {
+    cluster: Cluster,
+    /// Which one owns the register at the beginning.
+    first: usize,
+    /// Where that one is, which is drained if one is.
+    drained: SocketAddr,
+    /// Where the other one is.
+    stays: SocketAddr,
+    _redis: Redis,
+    _directory: tempfile::TempDir,
+}
+
+impl Two {
+    /// None where there is no `redis-server`.
+    async fn start() -> Option<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        let redis = Redis::start(directory.path(), &[])?;
+        let cluster = Cluster::start(directory.path(), &redis, 2);
+        let first = cluster.owner_but(None).await;
+        let (drained, stays) = (cluster.address(first), cluster.address(1 - first));
+        Some(Self { cluster, first, drained, stays, _redis: redis, _directory: directory })
+    }
+
+    /// A client of the owner, by which the networks were made.
+    fn full(&self) -> Wire {
+        let mut there = Wire::to(self.drained);
+        make_full(&mut there);
+        there
+    }
+}
+
+/// Each as `w` and its place.
+fn named<const COUNT: usize>(waiters: [Wire; COUNT]) -> Vec<(String, Wire)> {
+    waiters.into_iter().enumerate().map(|(at, wire)| (format!("w{at}"), wire)).collect()
+}
+
 fn waiting(owner: &str) -> Value {
     json!({"network": "one", "owner": owner, "wait_seconds": 3_600})
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_of_another_node_waits_at_the_owner_hangs_up_there_and_holds_nobody_up() {
-    let directory = tempfile::tempdir().unwrap();
-    let Some(redis) = Redis::start(directory.path(), &[]) else { return };
-    let cluster = Cluster::start(directory.path(), &redis, 2);
-    let owner = cluster.owner_but(None).await;
-    let (mut there, entry) = (Wire::to(cluster.addresses()[owner]), cluster.addresses()[1 - owner]);
-    make_full(&mut there);
+    let Some(two) = Two::start().await else { return };
+    let (cluster, owner, entry) = (&two.cluster, two.first, two.stays);
+    let mut there = two.full();
     let (mut gone, mut waiter) = (Wire::to(entry), Wire::to(entry));
     gone.send(1, "ip.allocate", &waiting("gone"));
-    until_waits(&cluster, owner, "one", 1);
+    until_waits(cluster, owner, "one", 1);
     waiter.send(1, "ip.allocate", &waiting("w"));
-    until_waits(&cluster, owner, "one", 2);
+    until_waits(cluster, owner, "one", 2);
     // What is sent behind it, for the same network and over all, is answered meanwhile; so is what waits for several.
     waiter.send(2, "ip.get", &json!({"network": "one", "address": "10.9.0.2"}));
     assert_eq!(waiter.answer()["id"], 2);
@@ -98,9 +132,9 @@ async fn a_client_of_another_node_waits_at_the_owner_hangs_up_there_and_holds_no
     waiter.send(4, "ip.acquire", &json!({"owner": "several", "ips": ips, "wait_seconds": 3_600}));
     waiter.send(5, "network.list", &json!({}));
     assert_eq!(waiter.answer()["id"], 5);
-    until_waits(&cluster, owner, "one", 3);
+    until_waits(cluster, owner, "one", 3);
     gone.reset();
-    until_waits(&cluster, owner, "one", 2);
+    until_waits(cluster, owner, "one", 2);
     there.send(1, "ip.release", &json!({"network": "one", "owner": "a"}));
     assert_eq!(there.answer()["result"]["released"], json!(["10.9.0.2"]));
     let granted = waiter.answer();
@@ -109,7 +143,7 @@ async fn a_client_of_another_node_waits_at_the_owner_hangs_up_there_and_holds_no
     let mut both = [waiter.answer(), waiter.answer()];
     both.sort_by_key(|answer| answer["id"].as_u64());
     assert_eq!(both[0]["result"]["reservations"].as_array().map(Vec::len), Some(2), "{both:?}");
-    until_waits(&cluster, owner, "one", 0);
+    until_waits(cluster, owner, "one", 0);
 }
 
 /// A client that waits, once its node knows that it does: what is asked over all networks stands behind what is not
@@ -126,13 +160,9 @@ fn begin_to_wait(node: SocketAddr, method: &str, params: &Value) -> Wire {
 /// First the owner is drained, and its clients keep their connections; then the next one is stopped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_waits_waits_on_at_the_next_owner_for_the_time_that_is_left() {
-    let directory = tempfile::tempdir().unwrap();
-    let Some(redis) = Redis::start(directory.path(), &[]) else { return };
-    let cluster = Cluster::start(directory.path(), &redis, 2);
-    let first = cluster.owner_but(None).await;
-    let (drained, stays) = (cluster.address(first), cluster.address(1 - first));
-    let mut there = Wire::to(drained);
-    make_full(&mut there);
+    let Some(two) = Two::start().await else { return };
+    let Two { ref cluster, first, drained, stays, .. } = two;
+    let mut there = two.full();
     let (both, alone) = (json!([{"network": "one"}, {"network": "roomy"}]), json!([{"network": "one"}]));
     let several = |owner: &str, ips: &Value| json!({"owner": owner, "ips": ips, "wait_seconds": 3_600});
     let waiters = [
@@ -153,12 +183,11 @@ async fn who_waits_waits_on_at_the_next_owner_for_the_time_that_is_left() {
     assert_eq!(told["error"]["data"]["kind"], "not_enough_capacity", "{told}");
     let waited_ms = told["error"]["data"]["waited_ms"].as_u64().unwrap();
     assert!((2_000..40_000).contains(&waited_ms), "counted from when it began to wait: {told}");
-    until_waits(&cluster, 1 - first, "one", waiters.len());
-    let mut waiters: Vec<(String, Wire)> =
-        waiters.into_iter().enumerate().map(|(at, wire)| (format!("w{at}"), wire)).collect();
+    until_waits(cluster, 1 - first, "one", waiters.len());
+    let mut waiters = named(waiters);
     let mut holder = "a".to_owned();
     for _ in 0..2 {
-        holder = hand_on(&mut there, &holder, &mut waiters);
+        holder = hand_on(&mut there, ("one", &holder), &mut waiters).0;
     }
     // The next owner stops. Those of its clients that wait are told; those of the node that stays wait on there.
     there.insist("cluster.drain", &json!({"drain": false}));
@@ -170,19 +199,54 @@ async fn who_waits_waits_on_at_the_next_owner_for_the_time_that_is_left() {
         let told = wire.answer();
         assert_eq!(told["error"]["data"]["reason"], "stopping", "{name}: {told}");
     }
-    until_waits(&cluster, first, "one", left.len());
+    until_waits(cluster, first, "one", left.len());
     while !left.is_empty() {
-        holder = hand_on(&mut there, &holder, &mut left);
+        holder = hand_on(&mut there, ("one", &holder), &mut left).0;
     }
 }
 
-/// Lets go of what one holds, and waits until one of the others is served; who that is.
-fn hand_on(wire: &mut Wire, holder: &str, waiters: &mut Vec<(String, Wire)>) -> String {
+/// The network that was asked for has another name by the time that the owner changes, and its old name another network.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_by_name_waits_on_at_the_next_owner_for_the_network_that_bore_it() {
+    let Some(two) = Two::start().await else { return };
+    let Two { ref cluster, first, drained, stays, .. } = two;
+    let mut there = two.full();
+    let several = json!([{"network": "roomy"}, {"network": "one"}]);
+    let several = |owner: &str| json!({"owner": owner, "ips": several, "wait_seconds": 3_600});
+    let waiters = [
+        begin_to_wait(stays, "ip.allocate", &waiting("w0")),
+        begin_to_wait(drained, "ip.allocate", &waiting("w1")),
+        begin_to_wait(stays, "ip.acquire", &several("w2")),
+        begin_to_wait(drained, "ip.acquire", &several("w3")),
+    ];
+    let id = there.insist("network.get", &json!({"network": "one"}))["result"]["id"].take();
+    let renamed = there.insist("network.update", &json!({"network": "one", "set": {"name": "first"}}));
+    assert_eq!(renamed["result"]["name"], "first", "{renamed}");
+    let roomy = json!({"name": "one", "subnets": [{"cidr": "10.7.0.0/24"}]});
+    assert_eq!(there.insist("network.create", &roomy)["result"]["name"], "one");
+    there.insist("cluster.drain", &json!({}));
+    assert_eq!(cluster.owner_but(Some(first)).await, 1 - first);
+    until_waits(cluster, 1 - first, "first", waiters.len());
+    let mut waiters = named(waiters);
+    let mut holder = "a".to_owned();
+    while !waiters.is_empty() {
+        let (name, served) = hand_on(&mut there, ("first", &holder), &mut waiters);
+        // Those that wait for two have the second of them here.
+        let held = if served["reservations"].is_null() { &served } else { &served["reservations"][1] };
+        assert_eq!((&held["network"], &held["network_id"]), (&json!("first"), &id), "{name}: {served}");
+        holder = name;
+    }
+    let listed = there.insist("ip.list", &json!({"network": "one", "count_only": true}));
+    assert_eq!(listed["result"]["count"], 0, "nobody asked for that one");
+}
+
+/// Lets go of what one holds, and waits until one of the others is served in a network; who that is, and with what.
+fn hand_on(wire: &mut Wire, (network, holder): (&str, &str), waiters: &mut Vec<(String, Wire)>) -> (String, Value) {
     wire.insist("owner.release", &json!({"owner": holder}));
     let end = Instant::now() + Duration::from_secs(60);
     loop {
         assert!(Instant::now() < end, "nobody is served after {holder}");
-        let listed = wire.insist("ip.list", &json!({"network": "one"}));
+        let listed = wire.insist("ip.list", &json!({"network": network}));
         let held = listed["result"]["reservations"].as_array().unwrap();
         assert!(held.len() <= 1, "{listed}");
         let Some(name) = held.first().and_then(|held| held["owner"].as_str()) else { continue };
@@ -190,7 +254,7 @@ fn hand_on(wire: &mut Wire, holder: &str, waiters: &mut Vec<(String, Wire)>) -> 
         let (name, mut waiter) = waiters.remove(at);
         let served = waiter.answer();
         assert_eq!((&served["id"], served.get("result").is_some()), (&json!(1), true), "{name}: {served}");
-        return name;
+        return (name, served["result"].clone());
     }
 }
 

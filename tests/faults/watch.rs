@@ -16,7 +16,7 @@ use super::redis::Redis;
 use super::server::Server;
 
 /// Longest that anybody may stand still.
-const STANDSTILL_MAX: Duration = Duration::from_secs(60);
+const STANDSTILL_MAX: Duration = Duration::from_secs(120);
 /// Who is granted an address last of all, so that a watcher knows that it has heard everything.
 const LAST: &str = "the-last";
 

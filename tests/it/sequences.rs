@@ -17,15 +17,16 @@ mod waits;
 mod watcher;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use allod::actors::clock::ManualClock;
+use allod::actors::shard_of;
 use allod::config::Config;
-use allod::core::types::WallTime;
+use allod::core::types::{NetworkId, WallTime};
 use allod::serve::{Options, Running, start};
 use allod::store::Store;
 use allod::store::memory::MemoryStore;
@@ -44,7 +45,7 @@ const EPOCH_MS: u64 = 1_772_356_364_031;
 /// What there was, and the cursor behind it.
 type Listed = (watcher::Picture, Value);
 
-/// A network that is made when all is done.
+/// So begin the names of networks that are made when all is done.
 const LAST: &str = "the-end";
 
 /// A fresh server, one connection to it, and the hands of its clock.
@@ -68,7 +69,7 @@ impl Subject {
         let client = || {
             let stream = TcpStream::connect(running.tcp).unwrap();
             stream.set_nodelay(true).unwrap();
-            stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
             BufReader::new(stream)
         };
         Self { clock, lines: client(), watcher: client(), asked: 0, running }
@@ -143,18 +144,17 @@ fn run_over(store: Arc<dyn Store>, steps: &[Step], coverage: &mut Coverage) -> R
     let mut server = Subject::new(store);
     let mut model = Model::new();
     let mut now = EPOCH_MS;
-    // Of several shards each tells in its own order, and none says when all is told.
-    let mut watched = None;
-    if shards == 1 {
-        let (picture, cursor) = watcher::list(&mut server)?;
-        watched = Some(((server.watch(&cursor)?, picture), None));
-    }
+    let (picture, cursor) = watcher::list(&mut server)?;
+    let begun = (server.watch(&cursor)?, picture);
+    let mut half = None;
     for (at, step) in steps.iter().enumerate() {
-        if let Some((_, half)) = watched.as_mut().filter(|_| at == steps.len() / 2) {
-            *half = Some(watcher::list(&mut server)?);
+        if at == steps.len() / 2 {
+            half = Some(watcher::list(&mut server)?);
         }
-        now += step.advance_ms;
-        server.clock.advance_ms(step.advance_ms);
+        // Where each shard tells in its own order, the time of what happened says what came before what.
+        let advance_ms = step.advance_ms.max(u64::from(shards > 1));
+        now += advance_ms;
+        server.clock.advance_ms(advance_ms);
         // A network ends its leases when it is spoken to, or soon: which of both it is must not be left to chance.
         for id in model.due(now) {
             server.ask("network.get", &json!({ "network": id }))?;
@@ -168,30 +168,49 @@ fn run_over(store: Arc<dyn Store>, steps: &[Step], coverage: &mut Coverage) -> R
         coverage.record(step.method, &answer);
         model.call_with_answer(now, step.method, &params, &answer).map_err(told)?;
     }
-    let Some((begun, half)) = watched else { return Ok(()) };
-    tell_the_same(&mut server, begun, half)
+    tell_the_same(&mut server, shards, begun, half)
 }
 
 /// Whoever listed at first, or half way, and was told what happened since, knows what there is; and so does the history.
-fn tell_the_same(server: &mut Subject, begun: (Value, watcher::Picture), half: Option<Listed>) -> Result<(), String> {
+fn tell_the_same(
+    server: &mut Subject,
+    shards: u16,
+    begun: (Value, watcher::Picture),
+    half: Option<Listed>,
+) -> Result<(), String> {
     let (there, _) = watcher::list(server)?;
-    server.ask("network.create", &json!({"name": LAST, "realm": LAST}))?;
+    let ends = the_end(server, shards)?;
     let mut pictures = vec![begun];
-    watcher::follow(server, LAST, &mut pictures)?;
+    watcher::follow(server, ends, &mut pictures)?;
     if let Some((picture, cursor)) = half {
         let mut later = [(server.watch(&cursor)?, picture)];
-        watcher::follow(server, LAST, &mut later)?;
+        watcher::follow(server, ends, &mut later)?;
         pictures.extend(later);
     }
     for (_, picture) in &pictures {
         picture.is_of(&there)?;
     }
-    let history = watcher::look_back(server, LAST)?;
+    let history = watcher::look_back(server, ends)?;
     history.is_of(&there)?;
     if history.told != pictures[0].1.told {
         return Err("the history tells another story than the one who watched was told".to_owned());
     }
     Ok(())
+}
+
+/// Makes a network in every shard, behind which nothing happens there; tells how many it took.
+fn the_end(server: &mut Subject, shards: u16) -> Result<usize, String> {
+    let mut ended = BTreeSet::new();
+    for count in 1..1_000 {
+        let name = format!("{LAST}-{count}");
+        let made = server.ask("network.create", &json!({"name": name, "realm": name}))?["result"].take();
+        let id: NetworkId = made["id"].as_str().and_then(|id| id.parse().ok()).ok_or(format!("{made}"))?;
+        ended.insert(shard_of(id, shards));
+        if ended.len() == usize::from(shards) {
+            return Ok(count);
+        }
+    }
+    Err("no network was made in some shard".to_owned())
 }
 
 fn number(variable: &str) -> Option<u64> {
@@ -223,6 +242,21 @@ fn the_server_answers_generated_sequences_as_the_model_does() {
     let coverage = coverage.into_inner();
     println!("{}in {:?}", coverage.table(), begun.elapsed());
     assert_eq!(coverage.missing(), Vec::<String>::new());
+}
+
+/// Fewer, over several shards: lists, cursors, what is told and the history are put together out of all of them.
+#[test]
+fn over_several_shards_the_server_answers_generated_sequences_as_the_model_does() {
+    let sequences = number("ALLOD_SEQUENCES").map_or(SEQUENCES / 6, |count| u32::try_from(count).unwrap());
+    let seed = number("ALLOD_SEED").unwrap_or(3);
+    println!("{sequences} sequences from seed {seed}");
+    let ran = runner(sequences, seed).run(&sequence(STEPS), |steps| {
+        let store = Arc::new(MemoryStore::new(2 + (steps.len() % 3) as u16));
+        run_over(store, &steps, &mut Coverage::default()).map_err(TestCaseError::fail)
+    });
+    if let Err(problem) = ran {
+        panic!("{problem}");
+    }
 }
 
 /// Fewer, over Redis: the store that compares every change with what it holds refuses none that the core decides.

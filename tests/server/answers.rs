@@ -94,7 +94,7 @@ fn counts_of_reservations_are_numbers_in_errors_too() {
     assert_eq!((&data["count"], &data["first"]), (&json!(1), &json!(["10.0.0.2"])));
     client.ok("network.update", json!({"network": "lan", "set": {"limits": {"per_owner": 1}}}));
     let data = refused(&mut client, "ip.allocate", json!({"network": "lan", "owner": "a", "slot": "1"}));
-    assert_eq!((&data["kind"], &data["count"]), (&json!("quota_exceeded"), &json!(1)));
+    assert_eq!((&data["kind"], &data["count"]), (&json!("quota_exceeded"), &json!(2)));
 }
 
 #[test]

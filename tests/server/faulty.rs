@@ -165,7 +165,9 @@ impl Store for FaultyStore {
             state.commits += 1;
             if let Some(longest) = &mut state.longest {
                 let mut bytes = Vec::new();
-                batches.iter().for_each(|batch| allod::store::codec::encode_batch(batch, &mut bytes).unwrap());
+                batches.iter().for_each(|batch| {
+                    allod::store::codec::encode_batch(batch, allod::store::codec::Format::NEWEST, &mut bytes).unwrap()
+                });
                 *longest = bytes.len().max(*longest);
             }
             state.script.pop_front().unwrap_or(state.always)

@@ -79,7 +79,7 @@ fn nobody_holds_more_than_may_be_by_a_move() {
         let ask = json!({"network": from, "subnet": format!("10.{here}.0.0/24"), "to": to});
         let refused = client.call("subnet.move", ask.clone());
         let data = &refused["error"]["data"];
-        assert_eq!((&data["kind"], &data["count"], &data["max"]), (&json!("quota_exceeded"), &json!(1), &json!(2)));
+        assert_eq!((&data["kind"], &data["count"], &data["max"]), (&json!("quota_exceeded"), &json!(3), &json!(2)));
         client.ok("ip.release", json!({"network": from, "owner": "o", "slot": "2"}));
         client.ok("subnet.move", ask);
     }

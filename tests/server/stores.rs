@@ -28,7 +28,7 @@ struct Shared {
 }
 
 static REDIS: LazyLock<Shared> = LazyLock::new(|| {
-    let port = process::free_port();
+    let port = process::ports::free_port();
     let directory = tempfile::tempdir().unwrap();
     let mut shell = Command::new("sh");
     shell.args(["-c", WITH_US, "sh", "redis-server"]).args(process::arguments(port, directory.path()));

@@ -95,7 +95,7 @@ pub struct Client {
 
 impl Client {
     pub fn to(stream: TcpStream) -> Self {
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         stream.set_nodelay(true).unwrap();
         let reader = BufReader::new(stream.try_clone().unwrap());
         Self { stream, reader, next: 0, asked: HashMap::new() }
@@ -186,7 +186,7 @@ impl Client {
     pub fn silent_for(&mut self, time: Duration) -> bool {
         self.stream.set_read_timeout(Some(time)).unwrap();
         let silent = self.reader.fill_buf().is_err();
-        self.stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        self.stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         silent
     }
 
@@ -254,7 +254,7 @@ pub fn line(id: u64, method: &str, params: &Value) -> String {
 /// One HTTP exchange: status and body.
 pub fn http(address: std::net::SocketAddr, request: &str, body: &[u8]) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let head =
         format!("{request} HTTP/1.1\r\nhost: test\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
     stream.write_all(head.as_bytes()).unwrap();

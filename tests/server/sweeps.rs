@@ -215,18 +215,30 @@ fn a_sweep_that_would_let_go_of_too_much_does_nothing() {
 }
 
 #[test]
-fn in_one_network_the_brake_weighs_what_the_scope_has_there() {
+fn in_one_network_the_brake_weighs_what_the_scope_has_in_all() {
     let server = TestServer::new();
     let mut client = with_networks(&server, &["lan", "dmz"]);
     use_one(&mut client, "lan", "web/0", "vm-0");
-    for at in 0..20 {
-        use_one(&mut client, "dmz", &format!("web/{at}"), "alive");
+    for at in 0..4 {
+        use_one(&mut client, "dmz", &format!("web/{at}"), "elsewhere");
     }
-    let in_lan = json!({"scope": "prod", "alive": [], "network": "lan", "grace_seconds": 0});
-    assert_eq!(of(&client.ok("claimant.sweep", in_lan.clone()), "waiting"), ["vm-0"]);
-    assert_eq!(client.kind("claimant.sweep", in_lan), "brake");
-    let everywhere = json!({"scope": "prod", "alive": ["alive"], "grace_seconds": 0});
-    assert_eq!(of(&client.ok("claimant.sweep", everywhere), "unbound"), ["vm-0"]);
+    let another = json!({"network": "dmz", "scope": "dev", "owner": "web/9"});
+    client.ok("ip.allocate", another);
+    let in_lan =
+        |share: f64| json!({"scope": "prod", "alive": [], "network": "lan", "grace_seconds": 0, "max_share": share});
+    assert_eq!(of(&client.ok("claimant.sweep", in_lan(0.2)), "waiting"), ["vm-0"]);
+    let braked = client.call("claimant.sweep", in_lan(0.19))["error"].clone();
+    assert_eq!((&braked["data"]["kind"], &braked["data"]["would_release"]), (&json!("brake"), &json!(1)), "{braked}");
+    assert!(braked["message"].as_str().unwrap().contains("of the 5 reservations of scope `prod`"), "{braked}");
+    // One of five is a fifth: the default, which one of one would exceed.
+    let swept = client.ok("claimant.sweep", in_lan(0.2));
+    assert_eq!(
+        (of(&swept, "unbound"), of(&swept, "waiting")),
+        (vec!["vm-0".to_owned()], vec![]),
+        "and no other network"
+    );
+    let everywhere = json!({"scope": "prod", "alive": [], "grace_seconds": 0});
+    assert_eq!(of(&client.ok("claimant.sweep", everywhere), "waiting").len(), 4, "missed for the first time");
     assert_eq!(client.kind("claimant.sweep", json!({"scope": "prod", "alive": [], "network": "nowhere"})), "not_found");
 }
 

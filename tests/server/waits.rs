@@ -35,7 +35,7 @@ impl TestServer {
     /// Until so many requests wait.
     #[track_caller]
     pub fn until_waits(&self, network: &str, count: usize) {
-        let end = Instant::now() + Duration::from_secs(20);
+        let end = Instant::now() + Duration::from_secs(60);
         while self.waits(network) != count {
             assert!(Instant::now() < end, "{} wait, not {count}", self.waits(network));
             std::thread::sleep(Duration::from_millis(2));
@@ -407,7 +407,7 @@ fn a_stop_answers_who_waits_at_once() {
     }
     assert!(over_http.join().unwrap().1.contains("\"stopping\""));
     server.running.stop();
-    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
 }
 
 #[test]
@@ -492,12 +492,12 @@ fn who_is_over_a_limit_by_then_is_told_so_and_the_next_is_served() {
 
 #[test]
 fn a_waiting_request_counts_as_in_flight_for_its_connection() {
-    let server = TestServer::with(|options| options.config.server.idle_timeout_seconds = 4);
+    let server = TestServer::with(|options| options.config.server.idle_timeout_seconds = 10);
     let mut client = full(&server);
     client.send("ip.allocate", waiting("w", 3_600));
     server.until_waits("lan", 1);
     // Longer than an idle connection is kept.
-    assert!(client.silent_for(Duration::from_secs(6)));
+    assert!(client.silent_for(Duration::from_secs(12)));
     server.until_waits("lan", 1);
     let mut other = server.client();
     release(&mut other, "a");

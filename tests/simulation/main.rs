@@ -17,7 +17,7 @@
 //! | --- | --- |
 //! | holders | holdings, blocks, leases, transfers, acquires: `belief`, `checker`; everything shown: `truth` |
 //! | `runs` | a deployment that several runs apply, commit and revert at a time: whole, alike in its networks, in order |
-//! | `waiters` | each is served once, or told that its time is over, and that rightly |
+//! | `waiters` | each is served once, or told that its time is over, and that rightly; who waits for two gets both by one act |
 //! | `sweeper` | who is alive loses nothing, who is dead nothing before the second miss |
 //! | `watcher` | a list, what is told behind its cursor, and the last list agree; none of it in doubt, nothing lost |
 #![allow(
@@ -103,6 +103,7 @@ const MUST_OCCUR: &[&str] = &[
     "refused: taken",
     "refused: unavailable",
     "refused: waited in vain",
+    "refused: waited in vain for two",
     "register busy",
     "release",
     "release of what is over",
@@ -117,6 +118,7 @@ const MUST_OCCUR: &[&str] = &[
     "request lost",
     "request slow",
     "served after a wait",
+    "served with two after a wait",
     "stuck before a busy register",
     "subnet add",
     "subnet remove",
@@ -192,7 +194,7 @@ fn schedules_keep_every_promise() {
 fn a_schedule_is_its_seed() {
     let metrics = Arc::new(Metrics::new());
     for seed in 1..40 {
-        let everybody = Cast { runs: true, waiters: 2, sweeper: true, watcher: true };
+        let everybody = Cast { runs: true, waiters: 2, waiters_for_two: 2, sweeper: true, watcher: true };
         let plan = Plan::of(seed, Rules::ALL);
         let rules = Rules { confirmation: seed % 4 > 0, ..Rules::ALL };
         let cast = if plan.together { everybody } else { plan.cast };
@@ -240,7 +242,7 @@ fn found_in(rules: Rules, seeds: u64, says: &str, change: impl Fn(&mut Plan)) {
 }
 
 /// Nobody but the admin and the holders.
-const ALONE: Cast = Cast { runs: false, waiters: 0, sweeper: false, watcher: false };
+const ALONE: Cast = Cast { runs: false, waiters: 0, waiters_for_two: 0, sweeper: false, watcher: false };
 
 /// The rare thing against which a batch's digest stands: numbers that are used again, and a batch that comes late.
 fn refusing(plan: &mut Plan) {
@@ -326,13 +328,16 @@ fn without_whole_commits_half_of_an_act_is_there() {
     // The same without a look behind the scenes: in what the deployment holds.
     let runs = |plan: &mut Plan| (plan.cast, plan.together) = (Cast { runs: true, ..ALONE }, true);
     found_in(Rules { whole: false, ..Rules::ALL }, 300, "half of shop", runs);
+    // And in what came to somebody who waited for two.
+    let waiters = |plan: &mut Plan| (plan.cast, plan.together) = (Cast { waiters_for_two: 3, ..ALONE }, true);
+    found_in(Rules { whole: false, ..Rules::ALL }, 300, "did not get two by one act", waiters);
 }
 
 /// Finds what a flaw does in schedules that have so much of who meets it.
 #[track_caller]
 fn found_with(flaw: Flaw, rules: Rules, cast: Cast, says: &str) {
     found_in(rules, 300, says, |plan| {
-        let together = plan.shards == 1 || cast.runs || plan.together;
+        let together = plan.shards == 1 || cast.runs || cast.waiters_for_two > 0 || plan.together;
         (plan.flaw, plan.cast, plan.together) = (Some(flaw), cast, together);
         if !rules.confirmation {
             plan.weather = Weather::Failing;
@@ -374,6 +379,11 @@ fn where_an_event_is_forgotten_a_picture_is_wrong() {
 #[test]
 fn where_somebody_who_waits_is_forgotten_it_waits_at_the_end() {
     found_with(Flaw::WaiterForgotten, Rules::ALL, Cast { waiters: 4, ..ALONE }, "waits at the end");
+}
+
+#[test]
+fn where_somebody_who_waits_for_two_is_forgotten_it_waits_at_the_end() {
+    found_with(Flaw::WaiterForgotten, Rules::ALL, Cast { waiters_for_two: 4, ..ALONE }, "waits at the end");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::ThreadId;
 use std::time::Duration;
 
-use allod::store::codec::encode_batch;
+use allod::store::codec::{Format, encode_batch};
 use allod::store::history::{Recorded, Stretch};
 use allod::store::{
     Batch, CommitError, Committed, Digest, Head, Later, Seq, ShardId, ShardImage, Store, StoreError, StoreFigures,
@@ -217,7 +217,7 @@ impl Store for SimStore {
         let mut sealed = Vec::with_capacity(batches.len());
         for batch in &*batches {
             let mut bytes = Vec::new();
-            encode_batch(batch, &mut bytes).unwrap();
+            encode_batch(batch, Format::NEWEST, &mut bytes).unwrap();
             let parent = self.lines().entry(batch.shard).or_default().link(batch, &bytes);
             sealed.push(Sealed { batch: batch.clone(), parent, bytes: bytes.into() });
         }

@@ -60,6 +60,16 @@ pub struct Full {
     pub told_ns: u64,
 }
 
+/// Somebody who held nothing waited for one address of each of two networks.
+#[derive(Debug, Clone)]
+pub struct Waited {
+    pub owner: String,
+    pub sent_ns: u64,
+    pub told_ns: u64,
+    /// He got them; else his time was over.
+    pub granted: bool,
+}
+
 /// A step with an event: number of the batch and of the step in it, the address if it is of one, and what is held there now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
@@ -263,6 +273,34 @@ impl<'a> Truth<'a> {
                 if !was(&taken, full.sent_ns, full.told_ns, |count| *count == last - first + 1) {
                     problems.push(format!("there was room in {name} all the while: {full:?}, {taken:?}"));
                 }
+            }
+        }
+    }
+
+    /// Who waits holds nothing, and gets all by one act or nothing.
+    pub fn judge_waits(&self, waits: &[Waited], problems: &mut Vec<String>) {
+        let mut grants: BTreeMap<&str, Vec<(u64, Option<TransactionId>)>> = BTreeMap::new();
+        for written in self.register.lines().iter().flatten() {
+            for act in &written.batch.acts {
+                for step in &act.steps {
+                    let Some(State::Entry(Entry::Held(held))) = &step.state else { continue };
+                    let confirmed_ns = written.confirmed_ns.unwrap_or(u64::MAX);
+                    grants.entry(held.holder.owner.as_str()).or_default().push((confirmed_ns, act.transaction));
+                }
+            }
+        }
+        for wait in waits {
+            let all = grants.get(wait.owner.as_str()).map_or(&[][..], Vec::as_slice);
+            let mut got = all.iter().filter(|(at_ns, _)| (wait.sent_ns..=wait.told_ns).contains(at_ns));
+            let right = match wait.granted {
+                true => matches!(
+                    (got.next(), got.next(), got.next()),
+                    (Some((_, Some(one))), Some((_, Some(other))), None) if one == other
+                ),
+                false => got.next().is_none(),
+            };
+            if !right {
+                problems.push(format!("whoever waited did not get two by one act, or nothing: {wait:?}: {all:?}"));
             }
         }
     }

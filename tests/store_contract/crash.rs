@@ -20,7 +20,7 @@ pub fn seed() -> u64 {
 
 /// Waits for a state, never for a change; bounded.
 pub fn until(what: &str, mut reached: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + Duration::from_secs(60);
     while !reached() {
         assert!(Instant::now() < end, "{what}: not reached in 20 s");
         std::thread::sleep(Duration::from_millis(1));

@@ -2,6 +2,7 @@
 //! call of both stores.
 
 use std::cell::Cell;
+use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -85,10 +86,10 @@ fn network(number: u128, time: ShardTime) -> Vec<Step> {
     let base = 0x0a00_0000 + (number as u32) * 0x1_0000;
     for at in 0..40 {
         let plain = held(1_000 + u64::from(at), 32);
-        let lease = Lease { ends: ShardTime(time.0 + 60_000), ttl_seconds: 60 };
+        let lease = NonZeroU64::new(60).map(|ttl_seconds| Lease { ends: ShardTime(time.0 + 60_000), ttl_seconds });
         let mac = "aa:00:00:00:00:01".parse().ok().filter(|_| at == 7 && number == 1);
         let details = mac.map(|mac| Box::new(Details { mac: Some(mac), note: "a note".into(), ..Details::default() }));
-        let held = Reservation { lease: (at % 3 == 0).then_some(lease), details, ..plain };
+        let held = Reservation { lease: lease.filter(|_| at % 3 == 0), details, ..plain };
         steps.push(entry(Address::V4(base + at), Entry::Held(Arc::new(held))));
     }
     steps.push(entry(Address::V4(base + 0x100), Entry::Held(Arc::new(held(2_000, 26)))));

@@ -22,7 +22,7 @@ pub const SHARDS: u16 = 3;
 pub fn wait<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     // Every wait is bounded: a store that forgets an answer fails the test instead of hanging it.
-    runtime.block_on(async { tokio::time::timeout(Duration::from_secs(30), future).await.expect("no answer in 30 s") })
+    runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), future).await.expect("no answer in 60 s") })
 }
 
 /// Small files, so that a short test rotates, merges and forgets.

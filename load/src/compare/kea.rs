@@ -1,7 +1,9 @@
 //! What hands out addresses by DHCP: ISC Kea with its file of leases, asked by perfdhcp, each in a network namespace of its
 //! own with a cable between them. Needs root. Its rate is the highest of some offered rates that it answers best at.
 
-use std::io::{self, Write};
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -11,12 +13,19 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::Plan;
+use crate::arrivals::Chance;
 use crate::driver::Measured;
 use crate::meter::Meter;
 use crate::report::Report;
 
 /// Exchanges that are offered in a second, one rate after the other, until less than before come back.
 const RATES: [u32; 5] = [1_000, 2_000, 4_000, 8_000, 16_000];
+/// The same of a pool in which something is held: what is free has to last for all of them.
+const RATES_FILLED: [u32; 5] = [250, 500, 1_000, 2_000, 4_000];
+/// Where the pool of a fill level begins.
+const POOL: u32 = 0x0a40_0000;
+/// Leases last so long.
+const LIFETIME_SECONDS: i64 = 7_200;
 /// Longest wait until the server listens.
 const START_MAX: Duration = Duration::from_secs(60);
 
@@ -66,16 +75,22 @@ impl Bench {
         Ok(bench)
     }
 
-    fn start(&mut self) -> io::Result<()> {
+    fn start(&mut self, plan: &Plan) -> io::Result<()> {
         let directory = self.files.path();
         let (leases, log) = (directory.join("leases.csv"), directory.join("log"));
+        let pool = if plan.fill_level > 0.0 {
+            write_leases(&leases, plan)?;
+            format!("{}/{}", Ipv4Addr::from(POOL), plan.pool)
+        } else {
+            "10.1.0.0 - 10.255.255.254".to_owned()
+        };
         let output = json!({"output": log.display().to_string()});
         let settings = json!({"Dhcp4": {
             "interfaces-config": {"interfaces": ["srv"], "dhcp-socket-type": "udp"},
             "lease-database": {"type": "memfile", "persist": true, "name": leases.display().to_string(), "lfc-interval": 0},
-            "valid-lifetime": 7200,
+            "valid-lifetime": LIFETIME_SECONDS,
             "sanity-checks": {"lease-checks": "none"},
-            "subnet4": [{"id": 1, "subnet": "10.0.0.0/8", "pools": [{"pool": "10.1.0.0 - 10.255.255.254"}]}],
+            "subnet4": [{"id": 1, "subnet": "10.0.0.0/8", "pools": [{"pool": pool}]}],
             "loggers": [{"name": "kea-dhcp4", "severity": "ERROR", "output_options": [output]}],
         }});
         let path = directory.join("kea.json");
@@ -145,16 +160,33 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
 
+/// Leases of clients that never come, scattered over the pool.
+fn write_leases(path: &Path, plan: &Plan) -> io::Result<()> {
+    let expire = jiff::Timestamp::now().as_second() + LIFETIME_SECONDS;
+    let mut chance = Chance::new(0);
+    let mut text =
+        "address,hwaddr,client_id,valid_lifetime,expire,subnet_id,fqdn_fwd,fqdn_rev,hostname,state,user_context\n"
+            .to_owned();
+    for number in (0..plan.addresses() as u32).filter(|_| chance.fraction() <= plan.fill_level) {
+        let (address, [a, b, c, d]) = (Ipv4Addr::from(POOL + number), number.to_be_bytes());
+        let hardware = format!("0a:01:{a:02x}:{b:02x}:{c:02x}:{d:02x}");
+        // Writing into a string does not fail.
+        let _ = writeln!(text, "{address},{hardware},,{LIFETIME_SECONDS},{expire},1,0,0,,0,");
+    }
+    std::fs::File::create(path)?.write_all(text.as_bytes())
+}
+
 /// Asks at rising rates; each time with new clients, whom nothing is known of.
 ///
 /// # Errors
 /// A namespace cannot be made, or Kea does not start.
 pub fn measure(plan: &Plan) -> io::Result<Report> {
     let mut bench = Bench::new()?;
-    bench.start()?;
+    bench.start(plan)?;
+    let rates = if plan.fill_level > 0.0 { RATES_FILLED } else { RATES };
     let seconds = plan.seconds.ceil().max(1.0) as u64;
     let mut best = 0.0f64;
-    for rate in RATES {
+    for rate in rates {
         let reached = bench.exchanges(rate, seconds)?;
         if reached < best {
             break;

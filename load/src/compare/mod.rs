@@ -7,6 +7,8 @@ mod kea;
 mod postgres;
 mod redis_scripts;
 
+pub use redis_scripts::SCRIPTS;
+
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,8 +20,8 @@ use crate::driver::{PATIENCE_DEFAULT, Shape, Stop};
 use crate::report::Report;
 use crate::report::document::{Document, write_file};
 use crate::scenario::{Name, Settings};
-use crate::session::{Listing, Session};
-use crate::target::{Flush, Store, Target};
+use crate::session::Session;
+use crate::target::{Backend, Flush, Store, Target};
 
 /// `allod-load compare`.
 #[derive(Args)]
@@ -68,13 +70,17 @@ enum Rival {
 }
 
 /// What a measurement is given.
-struct Plan {
-    seconds: f64,
-    connections: usize,
-    depth: usize,
+pub struct Plan {
+    pub seconds: f64,
+    pub connections: usize,
+    pub depth: usize,
     /// Prefix length of the pool.
-    pool: u8,
-    flush: Flush,
+    pub pool: u8,
+    pub flush: Flush,
+    /// Replicas of a Redis. allod waits for them; a script does not.
+    pub replicas: usize,
+    /// Of Kea: so full is the pool, scattered. Its pool is larger than `pool` says where nothing is held.
+    pub fill_level: f64,
 }
 
 impl Plan {
@@ -102,7 +108,7 @@ impl Plan {
 
 /// One that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Subject {
+pub enum Subject {
     AllodEmbedded,
     AllodRedis,
     Script(redis_scripts::Script),
@@ -124,7 +130,8 @@ impl Subject {
         subjects
     }
 
-    fn name(self, plan: &Plan) -> String {
+    /// As a table names it.
+    pub fn name(self, plan: &Plan) -> String {
         match self {
             Subject::AllodEmbedded => "allod, embedded".to_owned(),
             Subject::AllodRedis => format!("allod, redis ({})", plan.flush.name()),
@@ -149,7 +156,7 @@ impl Subject {
     }
 
     /// Why it cannot be measured here, if so.
-    fn missing(self) -> Option<String> {
+    pub fn missing(self) -> Option<String> {
         match self {
             Subject::AllodEmbedded => None,
             Subject::AllodRedis | Subject::Script(_) => missing(&["redis-server"]),
@@ -158,7 +165,11 @@ impl Subject {
         }
     }
 
-    fn measure(self, plan: &Plan) -> io::Result<Report> {
+    /// Measures it.
+    ///
+    /// # Errors
+    /// It cannot be started or driven.
+    pub fn measure(self, plan: &Plan) -> io::Result<Report> {
         let report = match self {
             Subject::AllodEmbedded => allod(Store::Embedded, plan),
             Subject::AllodRedis => allod(Store::Redis, plan),
@@ -179,7 +190,7 @@ impl Subject {
 }
 
 /// The first of these programs that is not installed, in words.
-fn missing(programs: &[&str]) -> Option<String> {
+pub fn missing(programs: &[&str]) -> Option<String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let is_there = |program: &&str| std::env::split_paths(&path).any(|directory| directory.join(program).exists());
     programs.iter().find(|program| !is_there(program)).map(|program| format!("there is no {program}"))
@@ -226,6 +237,8 @@ pub fn run(arguments: &CompareArguments) -> io::Result<bool> {
         depth: usize::from(arguments.depth),
         pool: arguments.pool,
         flush: arguments.appendfsync,
+        replicas: 0,
+        fill_level: 0.0,
     };
     let (mut subjects, mut not_measured) = (Vec::new(), Vec::new());
     for subject in Subject::all(&arguments.with) {
@@ -285,23 +298,12 @@ fn median((subject, mut reports): (Subject, Vec<Report>)) -> Option<(Subject, Re
 
 /// allod with a store, on a server of its own.
 fn allod(store: Store, plan: &Plan) -> io::Result<Report> {
-    let mut target = Target::start(store, 1, plan.flush)?;
+    let mut target = Target::start(Backend { flush: plan.flush, replicas: plan.replicas, ..Backend::of(store) })?;
     let shape = plan.shape()?;
     let cidr = format!("10.0.0.0/{}", plan.pool);
     let settings =
         Settings { lanes: shape.lanes(), brief: true, cidr: Some(cidr), networks: Some(1), ..Settings::default() };
-    let session = Session {
-        name: "fill".to_owned(),
-        label: None,
-        shape,
-        stop_is_default: false,
-        create: true,
-        delete: false,
-        kill: false,
-        listing: Listing::Never,
-        live: false,
-    };
-    session.run(Name::Fill.build(&settings), &mut target)
+    Session::unattended("fill", shape).run(Name::Fill.build(&settings), &mut target)
 }
 
 impl Comparison {

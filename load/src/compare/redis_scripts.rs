@@ -1,7 +1,6 @@
 //! What somebody builds with Redis alone: one script call takes a free address, notes its record and its owner's index.
 
-use std::io::{self, BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io;
 use std::time::Duration;
 
 use super::Plan;
@@ -11,7 +10,7 @@ use crate::meter::{Kind, Meter, Outside};
 use crate::names::Who;
 use crate::report::Report;
 use crate::scan::Answer;
-use crate::target::Redis;
+use crate::target::{Redis, RedisControl, push_word};
 
 /// Addresses that one call puts into a sorted set.
 const CHUNK: u64 = 8_192;
@@ -116,9 +115,9 @@ impl Workload for Scripts {
 /// # Errors
 /// There is no Redis, or it refuses the script.
 pub fn measure(script: Script, plan: &Plan) -> io::Result<Report> {
-    let redis = Redis::start(plan.flush)?;
-    let server = SocketAddr::from(([127, 0, 0, 1], redis.port));
-    let mut control = Control::connect(server)?;
+    let mut redis = Redis::start(plan.flush)?;
+    (0..plan.replicas).try_for_each(|_| redis.add_replica())?;
+    let mut control = RedisControl::connect(redis.address())?;
     let size = plan.addresses();
     match script {
         Script::SortedSet => {
@@ -136,19 +135,22 @@ pub fn measure(script: Script, plan: &Plan) -> io::Result<Report> {
     let record =
         r#"{"kind":"dynamic","created_at":1760000000000,"claimant":"vm-17","labels":{"zone":"z1","tenant":"t-17"}}"#;
     let mut start = b"*9\r\n".to_vec();
-    ["EVALSHA", &digest, "3", "free", "records", "owner:"].iter().for_each(|word| push(&mut start, word));
+    ["EVALSHA", &digest, "3", "free", "records", "owner:"].iter().for_each(|word| push_word(&mut start, word));
     let mut end = Vec::new();
-    [record, &size.to_string()].iter().for_each(|word| push(&mut end, word));
-    let shape = Shape { servers: vec![server], ..plan.shape()? };
+    [record, &size.to_string()].iter().for_each(|word| push_word(&mut end, word));
+    let shape = Shape { servers: vec![redis.address()], ..plan.shape()? };
     let given = vec![false; size as usize];
     let mut scripts =
         Scripts { start, end, counts: vec![0; shape.lanes()], given, twice: 0, held: 0, refused: 0, error: None };
+    let before = redis.processor_time()?;
     let measured = driver::run(&shape, &mut scripts, Meter::new(shape.expected(), None))?;
+    let taken = redis.processor_time()?.saturating_sub(before);
     if let Some(error) = scripts.error {
         return Err(io::Error::other(error));
     }
     let mut report = Report::measured("redis script", "", &shape, 1, &measured);
     (report.held, report.duplicates, report.capacity) = (scripts.held, scripts.twice, size);
+    report.redis_took(taken);
     if scripts.twice > 0 {
         report.faults.insert(Rule::NoAddressTwice.name().to_owned(), scripts.twice);
     }
@@ -156,39 +158,4 @@ pub fn measure(script: Script, plan: &Plan) -> io::Result<Report> {
         report.refused.insert("none left".to_owned(), scripts.refused);
     }
     Ok(report)
-}
-
-fn push(out: &mut Vec<u8>, word: &str) {
-    out.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes());
-}
-
-/// One call at a time.
-struct Control {
-    stream: TcpStream,
-    reader: BufReader<TcpStream>,
-}
-
-impl Control {
-    fn connect(server: SocketAddr) -> io::Result<Self> {
-        let stream = TcpStream::connect(server)?;
-        let reader = BufReader::new(stream.try_clone()?);
-        Ok(Self { stream, reader })
-    }
-
-    /// The answer, which is one line or one text.
-    fn call(&mut self, words: &[&str]) -> io::Result<String> {
-        let mut call = format!("*{}\r\n", words.len()).into_bytes();
-        words.iter().for_each(|word| push(&mut call, word));
-        self.stream.write_all(&call)?;
-        let mut line = String::new();
-        self.reader.read_line(&mut line)?;
-        if let Some(error) = line.strip_prefix('-') {
-            return Err(io::Error::other(format!("{}: {}", words[0], error.trim_end())));
-        }
-        if line.starts_with('$') {
-            line.clear();
-            self.reader.read_line(&mut line)?;
-        }
-        Ok(line.trim_end().to_owned())
-    }
 }

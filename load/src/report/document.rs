@@ -38,7 +38,7 @@ impl Document {
         Self {
             format: FORMAT,
             made_by: concat!("allod-load ", env!("CARGO_PKG_VERSION")).to_owned(),
-            made_at: jiff::Timestamp::now().round(jiff::Unit::Second).map_or_else(|_| String::new(), |t| t.to_string()),
+            made_at: now(),
             machine: Machine::here(),
             runs,
         }
@@ -77,6 +77,11 @@ impl Document {
         let text = serde_json::to_string_pretty(self)?;
         write_file(path, &text)
     }
+}
+
+/// The time, for a reader: to the second.
+pub fn now() -> String {
+    jiff::Timestamp::now().round(jiff::Unit::Second).map_or_else(|_| String::new(), |time| time.to_string())
 }
 
 /// Writes a text that a run made; it can be made again, so it is not synced.

@@ -8,6 +8,7 @@ mod text;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -72,6 +73,9 @@ pub struct Report {
     pub max_ms: f64,
     pub bytes_per_request: f64,
     pub bytes_per_answer: f64,
+    /// Processor time of a Redis that was started for the run, for each answer.
+    #[serde(default)]
+    pub redis_micros: Option<f64>,
     /// Answers that said the owner had its address before.
     pub existed: u64,
     pub refused: BTreeMap<String, u64>,
@@ -135,6 +139,7 @@ impl Report {
             max_ms: milliseconds(latency.max()),
             bytes_per_request: each(measured.bytes_sent),
             bytes_per_answer: each(measured.bytes_received),
+            redis_micros: None,
             existed: 0,
             refused: BTreeMap::new(),
             wrong: measured.unexpected,
@@ -176,6 +181,11 @@ impl Report {
             self.fault_examples.push(FaultExample { rule: rule.name().to_owned(), what: text.to_owned() });
         }
         self
+    }
+
+    /// Notes the processor time that Redis took meanwhile.
+    pub fn redis_took(&mut self, time: Duration) {
+        self.redis_micros = Some(time.as_secs_f64() * 1e6 / self.answers.max(1) as f64);
     }
 
     /// Did the run show that the server is wrong? Refusals are no fault: a full pool is full.

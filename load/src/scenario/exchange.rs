@@ -94,6 +94,11 @@ impl Exchange {
         &self.lanes[lane].holds
     }
 
+    /// How many lanes there are.
+    pub fn lanes(&self) -> usize {
+        self.lanes.len()
+    }
+
     /// Allocations that the lane has asked so far.
     pub fn count(&self, lane: usize) -> usize {
         self.lanes[lane].count as usize

@@ -7,6 +7,7 @@
 mod blocks;
 mod churn;
 mod claim_and_sweep;
+mod claims;
 mod contended;
 mod deployments;
 pub mod exchange;
@@ -37,6 +38,8 @@ pub enum Name {
     Churn,
     /// Many clients, one pool with next to no room: most are refused, or wait with --wait.
     Contended,
+    /// Every lane claims its address by name, releases it, and claims it again.
+    Claims,
     /// Claims named addresses for machines, and sweeps those whose machine is gone.
     ClaimAndSweep,
     /// Whole deployments: apply, then commit or revert.
@@ -125,6 +128,7 @@ impl Name {
             Name::Fill => Box::new(fill::fill(settings)),
             Name::Churn => Box::new(churn::churn(settings)),
             Name::Contended => Box::new(contended::contended(settings)),
+            Name::Claims => Box::new(claims::Claims::new(settings)),
             Name::ClaimAndSweep => Box::new(claim_and_sweep::ClaimAndSweep::new(settings)),
             Name::Deployments => Box::new(deployments::Deployments::new(settings)),
             Name::Blocks => Box::new(blocks::Blocks::new(settings)),

@@ -40,9 +40,9 @@ impl Steady {
         self.exchange.next(lane, network, desk, out)
     }
 
-    /// The lane's next network, in turn.
+    /// The lane's next network, in turn: where one lane goes on, all lanes together have been everywhere between.
     pub fn in_turn(&self, lane: usize) -> usize {
-        (lane + self.exchange.count(lane)) % self.networks.len()
+        (lane + self.exchange.count(lane) * (self.exchange.lanes() + 1)) % self.networks.len()
     }
 }
 
@@ -66,5 +66,34 @@ impl Scenario for Steady {
 
     fn answer(&mut self, lane: usize, desk: &mut Desk<'_>, answer: Result<&[u8], &Refusal>) {
         self.exchange.answer(lane, desk, answer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::audit::Auditor;
+
+    #[test]
+    fn a_few_requests_of_each_lane_reach_all_of_many_networks_alike() {
+        // As many as lanes, a divisor, a multiple, and none of these.
+        for networks in [8, 4, 160, 1, 100, 7] {
+            let settings = Settings { lanes: 8, ..Settings::default() };
+            let plans = NetworkPlan::several(&settings, networks, "10.0.0.0/24", "lowest");
+            let mut steady = Steady::new(&settings, plans, None);
+            let mut audit = Auditor::new(8, networks);
+            let mut asked = vec![0u32; networks];
+            // Each network ten times, on average.
+            for _ in 0..networks * 10 / 8 {
+                for lane in 0..8 {
+                    asked[steady.in_turn(lane)] += 1;
+                    let mut desk = Desk { audit: &mut audit, id: lane, now: Duration::ZERO };
+                    steady.request(lane, &mut desk, &mut Vec::new());
+                }
+            }
+            assert!(asked.iter().all(|&times| (8..=12).contains(&times)), "{networks}: {asked:?}");
+        }
     }
 }

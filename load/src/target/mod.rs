@@ -1,17 +1,23 @@
 //! What is driven: servers that run already, or some that are started for the run and end with it.
 
+mod process;
 mod redis;
 mod server;
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use tempfile::TempDir;
 
-pub use redis::{Flush, Redis, free_port};
-pub use server::{Server, Store};
+pub use process::processor_time;
+pub use redis::{Flush, Redis, RedisControl, free_port, push_word};
+pub use server::{Program, Server, Store};
+
+/// The setting of how much a server tells.
+const LOG_LEVEL: &str = "ALLOD_LOG__LEVEL";
 
 /// Where the server is.
 #[derive(Args, Debug, Clone)]
@@ -33,6 +39,44 @@ pub struct TargetArguments {
     pub appendfsync: Flush,
 }
 
+/// What a server is started over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Backend {
+    pub store: Store,
+    /// Of Redis, as what follows.
+    pub flush: Flush,
+    /// A change is acknowledged when all of these have it.
+    pub replicas: usize,
+    pub nodes: usize,
+}
+
+impl Backend {
+    /// A node over a Redis that flushes so, without replicas.
+    pub const fn redis(flush: Flush) -> Self {
+        Self { flush, ..Self::of(Store::Redis) }
+    }
+
+    /// A server with this store; Redis flushes each second.
+    pub const fn of(store: Store) -> Self {
+        Self { store, flush: Flush::Everysec, replicas: 0, nodes: 1 }
+    }
+
+    /// As a report names it.
+    pub fn name(self) -> String {
+        let Self { store, flush, replicas, nodes } = self;
+        if store != Store::Redis {
+            return format!("allod, {}", store.name());
+        }
+        let replicas = match replicas {
+            0 => String::new(),
+            1 => ", 1 replica".to_owned(),
+            many => format!(", {many} replicas"),
+        };
+        let nodes = if nodes == 1 { String::new() } else { format!(", {nodes} nodes") };
+        format!("allod, redis ({}){replicas}{nodes}", flush.name())
+    }
+}
+
 /// The servers of a run. Dropping it ends what was started.
 pub struct Target {
     pub servers: Vec<SocketAddr>,
@@ -41,7 +85,7 @@ pub struct Target {
     pub token: Option<String>,
     started: Vec<Server>,
     // After the servers that use them.
-    _redis: Option<Redis>,
+    pub redis: Option<Redis>,
     _secret: Option<TempDir>,
 }
 
@@ -56,7 +100,8 @@ impl Target {
             None => None,
         };
         if let Some(store) = arguments.start {
-            return Self::start(store, usize::from(arguments.nodes), arguments.appendfsync);
+            let nodes = usize::from(arguments.nodes);
+            return Self::start(Backend { store, flush: arguments.appendfsync, replicas: 0, nodes });
         }
         let resolve = |name: &String| {
             let address = name.to_socket_addrs()?.next();
@@ -64,25 +109,42 @@ impl Target {
         };
         let servers = arguments.server.iter().map(resolve).collect::<io::Result<Vec<_>>>()?;
         let name = format!("allod at {}", arguments.server.join(","));
-        Ok(Self { servers, name, token, started: Vec::new(), _redis: None, _secret: None })
+        Ok(Self { servers, name, token, started: Vec::new(), redis: None, _secret: None })
     }
 
     /// Starts what a store needs.
     ///
     /// # Errors
     /// There is no such program, or it ended before it was ready.
-    pub fn start(store: Store, nodes: usize, flush: Flush) -> io::Result<Self> {
+    pub fn start(backend: Backend) -> io::Result<Self> {
+        Self::start_as(backend, &Program::default(), &[])
+    }
+
+    /// The same by this program, with these settings of its environment beside.
+    ///
+    /// # Errors
+    /// As of [`Target::start`].
+    pub fn start_as(backend: Backend, program: &Program, beside: &[(&str, &str)]) -> io::Result<Self> {
+        let Backend { store, flush, replicas, nodes } = backend;
+        // What a server of a run's own tells of itself is nothing that its reader asked for.
+        let mut settings = vec![("ALLOD_STORE__REDIS_REPLICAS".to_owned(), replicas.to_string())];
+        if std::env::var_os(LOG_LEVEL).is_none() {
+            settings.push((LOG_LEVEL.to_owned(), "error".to_owned()));
+        }
+        settings.extend(beside.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())));
         if store != Store::Redis {
             if nodes > 1 {
                 let text = "--nodes takes several nodes of one register, and those need --start redis";
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
             }
-            let server = Server::start(store)?;
-            let name = format!("allod, {}", store.name());
+            let flags = vec!["--store".to_owned(), store.name().to_owned()];
+            let server = Server::start_with(flags, settings, program)?;
+            let name = backend.name();
             let servers = vec![server.address];
-            return Ok(Self { servers, name, token: None, started: vec![server], _redis: None, _secret: None });
+            return Ok(Self { servers, name, token: None, started: vec![server], redis: None, _secret: None });
         }
-        let redis = Redis::start(flush)?;
+        let mut redis = Redis::start(flush)?;
+        (0..replicas).try_for_each(|_| redis.add_replica())?;
         let secret = tempfile::tempdir()?;
         let path = secret.path().join("secret");
         let mut file = std::fs::OpenOptions::new().write(true).create_new(true).open(&path)?;
@@ -98,34 +160,49 @@ impl Target {
                 let secret = path.display().to_string();
                 flags.extend(["--cluster-listen".to_owned(), cluster, "--cluster-secret-file".to_owned(), secret]);
             }
-            started.push(Server::start_with(flags)?);
+            started.push(Server::start_with(flags, settings.clone(), program)?);
         }
-        let plural = if nodes == 1 { String::new() } else { format!(", {nodes} nodes") };
         Ok(Self {
             servers: started.iter().map(|server| server.address).collect(),
-            name: format!("allod, redis ({}){plural}", flush.name()),
+            name: backend.name(),
             token: None,
             started,
-            _redis: Some(redis),
+            redis: Some(redis),
             _secret: Some(secret),
         })
     }
 
-    /// Kills the server without a warning and starts it again on its files.
+    /// The processes that were started as its servers.
+    pub fn processes(&self) -> impl Iterator<Item = u32> {
+        self.started.iter().map(Server::process)
+    }
+
+    /// Kills the server without a warning and starts it again on its files: how long that took until it was ready.
     ///
     /// # Errors
     /// It was not started by this run, or it does not come back.
-    pub fn kill_and_restart(&mut self) -> io::Result<()> {
+    pub fn kill_and_restart(&mut self) -> io::Result<Duration> {
         if self.started.is_empty() {
             return Err(io::Error::other("--kill ends a server that this run started: use it with --start"));
         }
-        for server in &mut self.started {
-            server.kill();
-        }
-        for server in &mut self.started {
-            server.restart()?;
-        }
+        self.started.iter_mut().for_each(Server::kill);
+        self.start_again()
+    }
+
+    /// The same after an orderly end.
+    ///
+    /// # Errors
+    /// It does not come back.
+    pub fn stop_and_restart(&mut self) -> io::Result<Duration> {
+        self.started.iter_mut().for_each(Server::stop);
+        self.start_again()
+    }
+
+    fn start_again(&mut self) -> io::Result<Duration> {
+        let begun = Instant::now();
+        self.started.iter_mut().try_for_each(Server::restart)?;
+        let took = begun.elapsed();
         self.servers = self.started.iter().map(|server| server.address).collect();
-        Ok(())
+        Ok(took)
     }
 }

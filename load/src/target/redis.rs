@@ -1,15 +1,19 @@
 //! A Redis server for the time of a run: on a free loopback port, its files in a directory of its own.
 
-use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use super::process::processor_time;
+
 /// Longest wait until a server that was started answers.
 const START_MAX: Duration = Duration::from_secs(60);
+/// Ports that are tried.
+const PORTS_MAX: u32 = 3;
 
 /// What Redis flushes to its append-only file, and when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -33,10 +37,12 @@ impl Flush {
     }
 }
 
-/// A running server. Dropping it kills it and removes its files.
+/// A running server, and the replicas that follow it. Dropping it kills them and removes their files.
 pub struct Redis {
     child: Child,
     pub port: u16,
+    flush: Flush,
+    replicas: Vec<Redis>,
     _files: TempDir,
 }
 
@@ -54,19 +60,58 @@ impl Redis {
     /// # Errors
     /// There is no such program, or it does not answer.
     pub fn start(flush: Flush) -> io::Result<Self> {
+        Self::start_behind(None, flush)
+    }
+
+    /// Starts a server that follows this one and flushes as it does, and waits until it has all that this one has.
+    ///
+    /// # Errors
+    /// It does not start, or does not catch up.
+    pub fn add_replica(&mut self) -> io::Result<()> {
+        self.replicas.push(Self::start_behind(Some(self.port), self.flush)?);
+        let count = self.replicas.len();
+        // WAIT is about what this connection wrote: without a write it counts replicas that have nothing yet.
+        let mut control = RedisControl::connect(self.address())?;
+        control.call(&["SET", "followed", "1"])?;
+        let answer = control.call(&["WAIT", &count.to_string(), &START_MAX.as_millis().to_string()])?;
+        control.call(&["DEL", "followed"])?;
+        if answer == format!(":{count}") {
+            return Ok(());
+        }
+        Err(io::Error::other(format!("of {count} replicas of redis-server not all follow it: {answer}")))
+    }
+
+    fn start_behind(primary: Option<u16>, flush: Flush) -> io::Result<Self> {
+        // Before it has its port, somebody else may be given it: then it ends at once.
+        let mut started = Self::begin(primary, flush);
+        for _ in 1..PORTS_MAX {
+            match &started {
+                Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => started = Self::begin(primary, flush),
+                _ => break,
+            }
+        }
+        started
+    }
+
+    fn begin(primary: Option<u16>, flush: Flush) -> io::Result<Self> {
         let files = tempfile::tempdir()?;
         let port = free_port()?;
-        let child = command(port, files.path(), flush).spawn().map_err(|error| {
+        let mut command = command(port, files.path(), flush);
+        if let Some(primary) = primary {
+            command.args(["--replicaof", "127.0.0.1", &primary.to_string()]);
+        }
+        let child = command.spawn().map_err(|error| {
             io::Error::new(
                 error.kind(),
                 format!("redis-server cannot be started ({error}); install it, or use another store"),
             )
         })?;
-        let mut redis = Self { child, port, _files: files };
+        let mut redis = Self { child, port, flush, replicas: Vec::new(), _files: files };
         let begun = Instant::now();
         while !redis.answers() {
             if let Some(status) = redis.child.try_wait()? {
-                return Err(io::Error::other(format!("redis-server ended at once ({status})")));
+                let text = format!("redis-server ended at once ({status})");
+                return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, text));
             }
             if begun.elapsed() > START_MAX {
                 return Err(io::Error::other("redis-server does not answer"));
@@ -81,11 +126,75 @@ impl Redis {
         format!("redis://127.0.0.1:{}/0", self.port)
     }
 
-    fn answers(&self) -> bool {
-        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) else { return false };
-        let mut answer = [0; 5];
-        stream.write_all(b"PING\r\n").is_ok() && stream.read_exact(&mut answer).is_ok() && &answer == b"+PONG"
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.port))
     }
+
+    /// Calls over a connection of its own: the answer, which is one line or one text.
+    ///
+    /// # Errors
+    /// It is not there, or it refuses.
+    pub fn call(&self, words: &[&str]) -> io::Result<String> {
+        RedisControl::connect(self.address())?.call(words)
+    }
+
+    /// Processor time that it has taken so far, all its threads together; not that of its replicas.
+    ///
+    /// # Errors
+    /// The system does not tell.
+    pub fn processor_time(&self) -> io::Result<Duration> {
+        processor_time(self.child.id())
+    }
+
+    fn answers(&self) -> bool {
+        self.call(&["PING"]).is_ok_and(|answer| answer == "+PONG")
+    }
+}
+
+/// A connection to a Redis server, one call at a time.
+pub struct RedisControl {
+    stream: TcpStream,
+    reader: BufReader<TcpStream>,
+}
+
+impl RedisControl {
+    /// Connects.
+    ///
+    /// # Errors
+    /// Nobody listens there.
+    pub fn connect(server: SocketAddr) -> io::Result<Self> {
+        let stream = TcpStream::connect(server)?;
+        let reader = BufReader::new(stream.try_clone()?);
+        Ok(Self { stream, reader })
+    }
+
+    /// The answer, which is one line or one text.
+    ///
+    /// # Errors
+    /// The connection is lost, or the call is refused.
+    pub fn call(&mut self, words: &[&str]) -> io::Result<String> {
+        let mut call = format!("*{}\r\n", words.len()).into_bytes();
+        words.iter().for_each(|word| push_word(&mut call, word));
+        self.stream.write_all(&call)?;
+        let mut line = String::new();
+        if self.reader.read_line(&mut line)? == 0 {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "Redis closed the connection"));
+        }
+        if let Some(error) = line.strip_prefix('-') {
+            return Err(io::Error::other(format!("{}: {}", words[0], error.trim_end())));
+        }
+        if line.starts_with('$') {
+            line.clear();
+            self.reader.read_line(&mut line)?;
+        }
+        Ok(line.trim_end().to_owned())
+    }
+}
+
+/// Appends a word of a call.
+pub fn push_word(out: &mut Vec<u8>, word: &str) {
+    out.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes());
 }
 
 impl Drop for Redis {
@@ -101,6 +210,8 @@ fn command(port: u16, files: &Path, flush: Flush) -> Command {
     command.args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--daemonize", "no", "--loglevel", "warning"]);
     // A rewrite of the file would fork in the middle of a measurement.
     command.args(["--save", "", "--auto-aof-rewrite-percentage", "0", "--dir"]).arg(files);
+    // A replica would be waited for, in case others come too.
+    command.args(["--repl-diskless-sync-delay", "0"]);
     match flush {
         Flush::Off => command.args(["--appendonly", "no"]),
         Flush::Everysec => command.args(["--appendonly", "yes", "--appendfsync", "everysec"]),

@@ -7,6 +7,8 @@
 
 mod auditor;
 mod compare;
+mod goals;
+mod instructions;
 mod liar;
 mod live;
 mod page;

@@ -26,7 +26,7 @@ addEventListener("load", () => {
     }
   }
   const lines = [...document.querySelectorAll("section > svg polyline")];
-  const drawn = lines.filter((line) => line.getBoundingClientRect().width > 10);
+  const drawn = lines.filter((line) => line.getBoundingClientRect().width > 0);
   const found = {
     sticksOut, plots: [...document.querySelectorAll("section h2")].map((title) => title.textContent),
     lines: lines.length, drawn: drawn.length, colours: [...new Set(lines.map((line) => getComputedStyle(line).stroke))].length,

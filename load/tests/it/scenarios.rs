@@ -23,6 +23,7 @@ fn every_scenario_finds_a_right_server_right() {
         &["fill", "--networks", "2"],
         &["churn", "--cidr", "10.0.0.0/24", "--fill-level", "0.9"],
         &["contended", "--cidr", "10.0.0.0/24"],
+        &["claims"],
         &["claim-and-sweep"],
         &["deployments"],
         &["blocks"],

@@ -170,7 +170,7 @@ impl Line {
 
 /// A line that goes on from this head.
 pub(super) fn line_of(head: &Head) -> Line {
-    let &Head { epoch, token, seq, digest, generation, time, parent: _ } = head;
+    let &Head { epoch, token, seq, digest, generation, time, parent: _, format: _ } = head;
     Line { epoch, token, seq, durable: (seq, digest), generation, time }
 }
 

@@ -130,19 +130,20 @@ impl Coordinator {
         }
     }
 
-    /// What is answered to a network whose own parts do not fit together: that its name is taken, where that comes first.
+    /// What is answered to a network that is refused by itself: that its name is taken, unless something in the request
+    /// is no value that can be meant.
     async fn refused_by_itself(&self, input: &NetworkInput, if_absent: bool, refusal: Refusal) -> Outcomes {
-        let overlaps = matches!(refusal, Refusal::Overlap { .. } | Refusal::PoolOverlap { .. });
+        let meant = !matches!(refusal, Refusal::InvalidArgument { .. });
         let named =
             self.shared.routes.find(input.name.as_str()).filter(|route| route.name.as_ref() == Some(&input.name));
-        if !overlaps || named.is_none() {
+        if !meant || named.is_none() {
             return Err(refusal.into());
         }
         let taken = Refusal::NameTaken { what: format!("network `{}`", input.name), differs: Vec::new() };
         if !if_absent {
             return Err(taken.into());
         }
-        // What overlaps itself is nowhere; should it not differ in anything else, the overlap is what is wrong with it.
+        // What does not fit together is nowhere; should it not differ in anything else, that is what is wrong with it.
         self.compare(input, taken).await.and(Err(refusal.into()))
     }
 
@@ -191,7 +192,7 @@ impl Coordinator {
             Ok(act) => act,
             Err(fault) => return tell.tell(Err(fault)),
         };
-        let command = || Command::Configure { change: change.clone(), if_version };
+        let command = || Command::Configure { change: Box::new(change.clone()), if_version };
         if let Some((check, intent)) = self.widens(route, &change).await {
             // Tried dry first: what the network itself refuses comes first where the protocol says so.
             let dry = self.ask_item(route, self.item(command(), true)).await;
@@ -213,6 +214,10 @@ impl Coordinator {
         let purge = matches!(change, Configure::Delete { purge: true, .. });
         let mut answer = self.ask(route, command()).await;
         if self.dry_run {
+            if purge && let Ok(Outcome::Deleted { holding, .. }) = &mut answer {
+                // What would be left, as the real one answers.
+                *holding = 0;
+            }
             return tell.tell(answer.map(Done::Outcome));
         }
         if purge && let Ok(Outcome::Deleted { holding, .. }) = &mut answer {

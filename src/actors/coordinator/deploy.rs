@@ -117,7 +117,7 @@ struct Decided {
 }
 
 impl Decided {
-    /// Is anything granted, promised or made obsolete? A note about what is not listed is no change.
+    /// Is anything granted, promised, made obsolete or current again? A note about what is not listed is no change.
     fn changed(&self) -> bool {
         self.outcomes.iter().any(|(_, outcome)| matches!(outcome, Outcome::Deployed { changed: true, .. }))
     }
@@ -396,7 +396,8 @@ impl Coordinator {
         };
         let partial = instances.is_some();
         let instances = instances.map(|instances| Arc::new(instances.into_iter().collect::<BTreeSet<Owner>>()));
-        let ask = Settle { scope: name.clone(), plan, instances, revert };
+        let committed = Arc::new(record.committed());
+        let ask = Settle { scope: name.clone(), plan, instances, committed, revert };
         let transaction = self.transaction();
         let (mut parts, mut let_go, mut waiting, mut earlier) = (Vec::new(), Vec::new(), 0, false);
         let mut settled: BTreeSet<Owner> = BTreeSet::new();

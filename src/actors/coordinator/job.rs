@@ -11,22 +11,57 @@ use crate::actors::events::history::Past;
 use crate::actors::events::{Cursor, Filter as Wanted, Page};
 use crate::actors::nodes::{NodeJob, NodeStanding};
 use crate::actors::waits::Wait;
-use crate::core::address::Address;
+use crate::core::address::{Address, Range};
+use crate::core::catalog::Naming;
 use crate::core::command::{Acquire, Command, Configure, Filter, NetworkInput, SubnetRef, Target};
 use crate::core::deployment::Deployment;
 use crate::core::outcome::{Contested, Grant, Lookup, NetworkView, Outcome, ScopeUsage, UsageReport, View};
+use crate::core::state::NetworkConfig;
 use crate::core::types::{Claimant, Name, NetworkId, Owner, Scope, Version, WallTime};
 use crate::store::ShardId;
 
-/// Where a page of `ip.list` goes on: behind this address of this network.
+/// Where a page of a list over networks goes on: behind this address of this network, or behind the network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListPlace {
-    /// Name of the network.
+    /// The name by which the network is listed.
     pub name: Name,
     /// Its id.
     pub id: NetworkId,
     /// The last address shown.
     pub address: Option<Address>,
+    /// The moment whose names the list goes by; none: it goes by none.
+    pub naming: Option<Naming>,
+}
+
+/// By which names a page goes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListOrder {
+    /// The moment of the names; none: there is one network only.
+    pub naming: Option<Naming>,
+    /// What of the page is listed elsewhere than its network is now.
+    pub elsewhere: Vec<Elsewhere>,
+}
+
+/// What is listed elsewhere than its network is now: that was called otherwise then, or something moved.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Elsewhere {
+    /// The network in which it is now.
+    pub network: NetworkId,
+    /// What of it; none: all, but what is said of before.
+    pub range: Option<Range>,
+    /// Where it is listed.
+    pub place: (Name, NetworkId),
+}
+
+impl ListOrder {
+    /// Behind this network, or this address of it.
+    pub fn behind(&self, network: &NetworkConfig, address: Option<Address>) -> ListPlace {
+        let is_it = |range: &Range| address.is_some_and(|address| range.contains(address));
+        let mut all = self.elsewhere.iter().filter(|then| then.network == network.id);
+        let then = all.find(|then| then.range.as_ref().is_none_or(is_it)).map(|then| then.place.clone());
+        let (name, id) = then.unwrap_or_else(|| (network.name.clone(), network.id));
+        ListPlace { name, id, address, naming: self.naming }
+    }
 }
 
 /// What an `ip.acquire` asks of a network under one of its names.
@@ -172,7 +207,7 @@ pub enum Job {
         /// Closed ones and no others.
         deleted: bool,
         /// Where to go on.
-        after: Option<(Name, NetworkId)>,
+        after: Option<ListPlace>,
         /// How many at most.
         limit: usize,
     },
@@ -330,6 +365,8 @@ pub enum Done {
         count: u64,
         /// Where the next page begins.
         next: Option<ListPlace>,
+        /// By which names it goes, should the page be cut.
+        order: ListOrder,
         /// Who watches from there misses nothing that is not shown.
         cursor: Cursor,
     },
@@ -340,7 +377,9 @@ pub enum Done {
         /// The page.
         networks: Vec<(NetworkView, Option<UsageReport>)>,
         /// Where the next page begins.
-        next: Option<(Name, NetworkId)>,
+        next: Option<ListPlace>,
+        /// By which names it goes, should the page be cut.
+        order: ListOrder,
     },
     /// `realm.list`.
     Realms(Vec<(Name, u64)>),

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use super::configure::{Act, comes_before_overlap, find_subnet};
 use super::{AcquirePart, Coordinator, Done, Tell, lost};
 use crate::actors::committer::{Enqueue, Part, Staged, Unit};
-use crate::actors::directory::Check;
+use crate::actors::directory::{Check, MovedSubnet};
 use crate::actors::network::{DEFERRED_MS_MAX, DecideHeld, Finish, Hold, HoldId, HoldRefused, Waiting};
 use crate::actors::routes::Route;
 use crate::actors::service::Shared;
@@ -20,7 +20,7 @@ use crate::core::catalog::Intent;
 use crate::core::command::{Acquire, Command, Moved, SubnetRef};
 use crate::core::outcome::Outcome;
 use crate::core::refusal::{Missing, Refusal};
-use crate::core::types::{Generation, Slot, Version};
+use crate::core::types::{Generation, NetworkId, Slot, Version};
 use crate::store::TransactionId;
 
 /// How long holds begin again because it is the turn of somebody who waits.
@@ -109,6 +109,9 @@ impl Drop for Holds {
     }
 }
 
+/// A network, and what is asked of it.
+type AskOf = (Arc<Route>, Acquire);
+
 /// Networks, and which memory of each is looked at.
 pub(super) type Seen = Vec<(Arc<Route>, u64)>;
 
@@ -183,25 +186,27 @@ impl Coordinator {
         Ok(())
     }
 
-    /// What is asked of each network, however it was named: by name here, by id there.
+    /// What is asked of each network, however it was named: by name here, by id there; and which network each part is for.
     pub(super) fn by_network(
         &self,
         parts: Vec<AcquirePart>,
         slot_prefix: &str,
-    ) -> Result<Vec<(Arc<Route>, Acquire)>, Box<Fault>> {
+    ) -> Result<(Vec<AskOf>, Vec<NetworkId>), Box<Fault>> {
         let mut found: Vec<(Arc<Route>, AcquirePart)> = Vec::with_capacity(parts.len());
+        let mut meant = Vec::with_capacity(parts.len());
         for part in parts {
             let Some(route) = self.shared.routes.find(&part.network) else {
                 let index = part.ask.items.first().map_or(0, |item| item.index);
                 let refusal = Box::new(Refusal::not_found(Missing::Network, part.network));
                 return Err(Refusal::OfItem { index, refusal }.into());
             };
+            meant.push(route.id);
             match found.iter_mut().find(|(present, _)| present.id == route.id) {
                 Some((_, present)) => present.join(part, slot_prefix)?,
                 None => found.push((route, part)),
             }
         }
-        Ok(found.into_iter().map(|(route, part)| (route, part.ask)).collect())
+        Ok((found.into_iter().map(|(route, part)| (route, part.ask)).collect(), meant))
     }
 
     /// `subnet.move`: with all that lies in it, in one commit.
@@ -237,6 +242,8 @@ impl Coordinator {
         routes.sort_by_key(|route| route.id);
         self.together(&routes, "to")?;
         let mut act = self.lock(routes.iter().map(|route| route.id).collect()).await?;
+        // Before the networks are held: a list that reads on in them must be able to end.
+        let moving = self.shared.moving.write().await;
         let holds = Holds::of(&self.shared, routes, None).await?;
         let transaction = self.transaction();
         let leaving = Command::MoveOut { subnet: subnet.clone(), if_version };
@@ -270,7 +277,9 @@ impl Coordinator {
             for route in [&to, &from] {
                 self.settle_as_is(&mut act, route).await;
             }
+            self.shared.moved(MovedSubnet { subnet: id, from: from.id, to: to.id });
         }
+        drop(moving);
         tell.tell(committed.map(|()| Done::Outcome(outcome)));
         // In doubt: the networks load themselves again, and the catalog learns from them what is so.
         Ok(())

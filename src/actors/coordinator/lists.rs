@@ -4,19 +4,20 @@
 //! what existed throughout is listed exactly once.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use compact_str::CompactString;
 
 use super::configure::is_gone;
-use super::{Coordinator, Done, ListPlace, Outcomes};
+use super::{Coordinator, Done, Elsewhere, ListOrder, ListPlace, Outcomes};
 use crate::actors::directory::Question;
 use crate::actors::events::Cursor;
 use crate::actors::routes::Route;
 use crate::actors::{Fault, Item, Reply, Told};
-use crate::core::address::Address;
-use crate::core::catalog::Listing;
+use crate::core::address::{Address, Range};
+use crate::core::catalog::{Listing, Naming, Stop};
 use crate::core::command::{Command, Filter, ListSlice};
 use crate::core::outcome::{Lookup, Outcome, ScopeUsage, UsageReport};
 use crate::core::plural::counted;
@@ -26,20 +27,40 @@ use crate::limits::{BATCH_CHANGES_MAX, LIST_SLICE_RECORDS_MAX, RELEASE_RECORDS_M
 
 /// Listings asked for at once.
 const PAGE: usize = 256;
+/// How long a list waits for a subnet that moves; a move is one commit. Then it shows what it finds.
+const MOVE_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// Networks in order of name, page by page; with a scope or owner, those that may hold something of it.
 pub(super) struct Walk<'a> {
     coordinator: &'a Coordinator,
     scope: Option<Scope>,
     owner: Option<Owner>,
-    after: Option<(Name, NetworkId)>,
-    page: std::vec::IntoIter<Arc<Listing>>,
+    /// The moment whose names it goes by; none: that of its first step.
+    naming: Option<Naming>,
+    from: Bound<(Name, NetworkId)>,
+    page: std::vec::IntoIter<Stop>,
     ended: bool,
 }
 
 impl<'a> Walk<'a> {
-    pub(super) fn after(coordinator: &'a Coordinator, after: Option<(Name, NetworkId)>) -> Self {
-        Self { coordinator, scope: None, owner: None, after, page: Vec::new().into_iter(), ended: false }
+    /// Behind the network of an earlier page, or from the first one on.
+    pub(super) fn after(coordinator: &'a Coordinator, place: Option<&ListPlace>) -> Self {
+        Self::begun(coordinator, place, Bound::Excluded)
+    }
+
+    /// From the network of an earlier page on, or from the first one on.
+    fn from(coordinator: &'a Coordinator, place: Option<&ListPlace>) -> Self {
+        Self::begun(coordinator, place, Bound::Included)
+    }
+
+    fn begun(
+        coordinator: &'a Coordinator,
+        place: Option<&ListPlace>,
+        bound: impl Fn((Name, NetworkId)) -> Bound<(Name, NetworkId)>,
+    ) -> Self {
+        let naming = place.and_then(|place| place.naming);
+        let from = place.map_or(Bound::Unbounded, |place| bound((place.name.clone(), place.id)));
+        Self { coordinator, scope: None, owner: None, naming, from, page: Vec::new().into_iter(), ended: false }
     }
 
     /// Passes over networks that hold nothing of the scope and owner, where they are given.
@@ -48,18 +69,23 @@ impl<'a> Walk<'a> {
         self
     }
 
-    pub(super) async fn next(&mut self) -> Result<Option<Arc<Listing>>, Box<Fault>> {
+    pub(super) async fn next(&mut self) -> Result<Option<Listing>, Box<Fault>> {
+        Ok(self.next_stop().await?.map(|stop| stop.listing))
+    }
+
+    async fn next_stop(&mut self) -> Result<Option<Stop>, Box<Fault>> {
         loop {
-            if let Some(listing) = self.page.next() {
-                return Ok(Some(listing));
+            if let Some(stop) = self.page.next() {
+                return Ok(Some(stop));
             }
             if self.ended {
                 return Ok(None);
             }
-            let page = self.coordinator.listings(Question::Page(self.after.clone(), PAGE)).await?;
+            let (naming, page) = self.coordinator.page(self.naming, self.from.clone(), PAGE).await?;
+            self.naming = Some(naming);
             self.ended = page.len() < PAGE;
             if let Some(last) = page.last() {
-                self.after = Some((last.name.clone(), last.id));
+                self.from = Bound::Excluded((last.name.clone(), last.listing.id));
             }
             self.page = self.holders(page).await.into_iter();
         }
@@ -67,11 +93,13 @@ impl<'a> Walk<'a> {
 
     /// Those of a page that hold something of the scope and owner, or do not tell. All are asked at once: one after the
     /// other, ten thousand networks would take a good part of a second.
-    async fn holders(&self, page: Vec<Arc<Listing>>) -> Vec<Arc<Listing>> {
+    async fn holders(&self, page: Vec<Stop>) -> Vec<Stop> {
         if self.scope.is_none() && self.owner.is_none() {
             return page;
         }
-        let routed = page.into_iter().map(|listing| (self.coordinator.route_of(&listing), listing));
+        // What moved may hold something that its network does not.
+        let asked = |stop: &Stop| self.coordinator.route_of(&stop.listing).filter(|_| stop.parts.is_none());
+        let routed = page.into_iter().map(|stop| (asked(&stop), stop));
         let may_hold = |route: &Option<Arc<Route>>| match (route, &self.scope) {
             (Some(route), Some(scope)) => route.published.may_hold_of(scope),
             (None, _) | (_, None) => true,
@@ -96,7 +124,7 @@ impl<'a> Walk<'a> {
                 }
             }
         }
-        page.into_iter().zip(holds).filter(|(_, holds)| *holds).map(|(listing, _)| listing).collect()
+        page.into_iter().zip(holds).filter(|(_, holds)| *holds).map(|(stop, _)| stop).collect()
     }
 }
 
@@ -211,44 +239,62 @@ impl Coordinator {
         let only = only.map(|text| self.route(text)).transpose()?;
         // Whatever is shown is shown as it is then, or later.
         let begin = self.shared.feed.end();
-        let mut page = Page { views: Vec::new(), count: 0, limit, count_only, at: None };
-        let one = only.as_ref().map(|route| route.lane.shard);
-        if let Some(route) = only {
-            if realm.as_ref().is_none_or(|realm| *realm == route.realm) {
-                let after = after.filter(|after| after.id == route.id).and_then(|after| after.address);
-                self.list_in(&route, &filter, after, &mut page).await?;
-            } else {
-                // In another realm nothing is listed, but a subnet or pool that is not there is still said to be missing.
-                let mut unseen = Page { views: Vec::new(), count: 0, limit: 0, count_only: false, at: None };
-                self.list_in(&route, &filter, None, &mut unseen).await?;
-                page.at = unseen.at;
-            }
+        let empty = || Page { limit, count_only, ..Page::default() };
+        let Some(route) = only else {
+            let _nothing_moves = tokio::time::timeout(MOVE_WAIT_MAX, self.shared.moving.read()).await;
+            return Ok(self.list_all(realm.as_ref(), &filter, after.as_ref(), empty()).await?.done(begin));
+        };
+        let mut page = empty();
+        if realm.as_ref().is_none_or(|realm| *realm == route.realm) {
+            let after = after.filter(|after| after.id == route.id).and_then(|after| after.address);
+            self.list_in(&route, &filter, after, &mut page).await?;
         } else {
-            // The network of the cursor itself comes first, unless it is gone.
-            let mut begun = after.as_ref().and_then(|after| self.shared.routes.by_id(after.id));
-            let place = after.as_ref().map(|after| (after.name.clone(), after.id));
-            if let (Some(route), Some(after)) = (begun.take(), &after)
-                && realm.as_ref().is_none_or(|realm| *realm == route.realm)
-            {
-                self.list_among(&route, &filter, after.address, &mut page).await?;
+            // In another realm nothing is listed, but a subnet or pool that is not there is still said to be missing.
+            let mut unseen = Page::default();
+            self.list_in(&route, &filter, None, &mut unseen).await?;
+            page.at = unseen.at;
+        }
+        let at = page.at.unwrap_or_else(|| begin.place(route.lane.shard));
+        Ok(page.done(Cursor::new(false, [at])))
+    }
+
+    /// A page of all networks.
+    async fn list_all(
+        &self,
+        realm: Option<&Name>,
+        filter: &Filter,
+        place: Option<&ListPlace>,
+        mut page: Page,
+    ) -> Result<Page, Box<Fault>> {
+        let mut walk = Walk::from(self, place).holding(filter.scope.as_ref(), filter.owner.as_ref());
+        while !page.is_full()
+            && let Some(stop) = walk.next_stop().await?
+        {
+            if realm.is_some_and(|realm| *realm != stop.listing.realm) {
+                continue;
             }
-            let mut walk = Walk::after(self, place).holding(filter.scope.as_ref(), filter.owner.as_ref());
-            while !page.is_full()
-                && let Some(listing) = walk.next().await?
-            {
-                if realm.as_ref().is_some_and(|realm| *realm != listing.realm) {
+            let after = place.filter(|place| place.id == stop.listing.id).and_then(|place| place.address);
+            let Some(parts) = &stop.parts else {
+                let Some(route) = self.route_of(&stop.listing) else { continue };
+                self.list_among(&route, filter, after, &mut page).await?;
+                page.goes_by(route.id, None, &stop);
+                continue;
+            };
+            for (cidr, network) in parts.iter() {
+                let range = cidr.range();
+                let wanted = filter.range.map_or(Some(range), |asked| asked.intersection(range));
+                let (Some(wanted), Some(route)) = (wanted, self.shared.routes.by_id(*network)) else { continue };
+                if after.is_some_and(|after| wanted.last() <= after) || page.is_full() {
                     continue;
                 }
-                let Some(route) = self.route_of(&listing) else { continue };
-                self.list_among(&route, &filter, None, &mut page).await?;
+                let filter = Filter { range: Some(wanted), ..filter.clone() };
+                let after = after.filter(|after| wanted.contains(*after));
+                self.list_among(&route, &filter, after, &mut page).await?;
+                page.goes_by(*network, Some(range), &stop);
             }
         }
-        let next = page.cut();
-        let cursor = match one {
-            Some(shard) => Cursor::new(false, [page.at.unwrap_or_else(|| begin.place(shard))]),
-            None => begin,
-        };
-        Ok(Done::Listed { views: page.views, count: page.count, next, cursor })
+        page.order.naming = walk.naming;
+        Ok(page)
     }
 
     /// The same for one of many networks.
@@ -344,12 +390,14 @@ impl Coordinator {
         realm: Option<&Name>,
         tag: Option<&(CompactString, Option<CompactString>)>,
         (usage, deleted): (bool, bool),
-        after: Option<(Name, NetworkId)>,
+        after: Option<ListPlace>,
         limit: usize,
     ) -> Outcomes {
+        let mut order = ListOrder::default();
         let mut networks: Vec<(crate::core::outcome::NetworkView, Option<UsageReport>)> = Vec::new();
-        let mut walk = Walk::after(self, after);
-        while let Some(listing) = walk.next().await? {
+        let mut walk = Walk::after(self, after.as_ref());
+        while let Some(Stop { name, listing, .. }) = walk.next_stop().await? {
+            order.naming = walk.naming;
             if listing.closed != deleted || realm.is_some_and(|realm| *realm != listing.realm) {
                 continue;
             }
@@ -367,9 +415,8 @@ impl Coordinator {
                 continue;
             }
             if networks.len() >= limit {
-                // Behind the last one shown.
-                let next = networks.last().map(|(view, _)| (view.config.name.clone(), view.config.id));
-                return Ok(Done::Networks { networks, next });
+                let next = networks.last().map(|(view, _)| order.behind(&view.config, None));
+                return Ok(Done::Networks { networks, next, order });
             }
             let report = match usage.then_some(self.ask(&route, Command::Usage)) {
                 Some(asked) => match asked.await {
@@ -378,9 +425,13 @@ impl Coordinator {
                 },
                 None => None,
             };
+            if view.config.name != name {
+                let (network, place) = (view.config.id, (name, view.config.id));
+                order.elsewhere.push(Elsewhere { network, range: None, place });
+            }
             networks.push((*view, report));
         }
-        Ok(Done::Networks { networks, next: None })
+        Ok(Done::Networks { networks, next: None, order })
     }
 
     /// `scope.list` over all networks.
@@ -425,6 +476,7 @@ impl Coordinator {
     }
 }
 
+#[derive(Default)]
 struct Page {
     views: Vec<crate::core::outcome::View>,
     count: u64,
@@ -432,6 +484,7 @@ struct Page {
     count_only: bool,
     /// Where the first slice stands in the history of its network.
     at: Option<Place>,
+    order: ListOrder,
 }
 
 impl Page {
@@ -440,13 +493,21 @@ impl Page {
         !self.count_only && self.views.len() > self.limit
     }
 
-    /// Takes away the one too many. Answers where the next page begins: behind the last one shown.
-    fn cut(&mut self) -> Option<ListPlace> {
-        if !self.is_full() {
-            return None;
+    /// Where this of a network is listed, of which the last views are if there are any.
+    fn goes_by(&mut self, network: NetworkId, range: Option<Range>, stop: &Stop) {
+        let Some(last) = self.views.last().filter(|last| last.network.id == network) else { return };
+        if network != stop.listing.id || last.network.name != stop.name {
+            let place = (stop.name.clone(), stop.listing.id);
+            self.order.elsewhere.push(Elsewhere { network, range, place });
         }
+    }
+
+    /// Takes away the one too many, and says where the next page begins: behind the last one shown.
+    fn done(mut self, cursor: Cursor) -> Done {
+        let is_full = self.is_full();
         self.views.truncate(self.limit);
-        let last = self.views.last()?;
-        Some(ListPlace { name: last.network.name.clone(), id: last.network.id, address: Some(last.address) })
+        let last = self.views.last().filter(|_| is_full);
+        let next = last.map(|last| self.order.behind(&last.network, Some(last.address)));
+        Done::Listed { views: self.views, count: self.count, next, order: self.order, cursor }
     }
 }

@@ -25,6 +25,7 @@ mod lists;
 pub mod sweep;
 mod waiting;
 
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -33,18 +34,19 @@ use tokio::sync::oneshot;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 pub use deploy::{DeployOrder, DeployPart, DeployedAll, DeployedSlot};
-pub use job::{AcquirePart, Done, Job, ListPlace, Located, Order};
+pub use job::{AcquirePart, Done, Elsewhere, Job, ListOrder, ListPlace, Located, Order};
 
 use super::directory::{Ask, Dead, Question};
 use super::network::Work;
 use super::routes::Route;
 use super::service::Shared;
 use super::waits::Wait;
-use super::{Answer, Applied, Fault, Item, NotReadyReason, Outlet, Told, directory};
-use crate::core::catalog::Listing;
+use super::{Answer, Applied, BeganToWait, Fault, Item, NotReadyReason, Outlet, Told, directory};
+use crate::core::catalog::{Listing, Naming, Stop};
 use crate::core::command::Command;
 use crate::core::outcome::Outcome;
 use crate::core::refusal::{Missing, Refusal};
+use crate::core::types::{Name, NetworkId};
 
 type Outcomes = Result<Done, Box<Fault>>;
 
@@ -67,10 +69,11 @@ impl Tell {
 }
 
 impl Tell {
-    /// It waits: what was asked behind it need not wait for it.
-    fn waits(&self) {
+    /// It waits, for these networks: what was asked behind it need not wait for it.
+    fn waits(&self, networks: Vec<NetworkId>) {
+        let waits = BeganToWait { ticket: self.ticket, networks };
         // A closed outlet is a client that hung up: that it has left is told elsewhere.
-        let _ = self.outlet.send(Told::Waits(vec![self.ticket]));
+        let _ = self.outlet.send(Told::Waits(vec![waits]));
     }
 }
 
@@ -242,7 +245,7 @@ impl Coordinator {
 
     /// The same for a request that may wait: whoever asked is told that it does.
     async fn ask_and_wait(&self, route: &Arc<Route>, item: Item, tell: &Tell) -> Answer {
-        self.ask_and_wait_telling(route, item, || tell.waits()).await
+        self.ask_and_wait_telling(route, item, || tell.waits(vec![route.id])).await
     }
 
     async fn ask_and_wait_telling(&self, route: &Arc<Route>, item: Item, waits: impl Fn()) -> Answer {
@@ -274,14 +277,26 @@ impl Coordinator {
     async fn listings(&self, question: Question) -> Result<Vec<Arc<Listing>>, Box<Fault>> {
         match self.question(question).await? {
             directory::Told::Networks(listings) => Ok(listings),
-            directory::Told::Realms(_) => Err(lost()),
+            directory::Told::Page(..) | directory::Told::Realms(_) => Err(lost()),
+        }
+    }
+
+    async fn page(
+        &self,
+        since: Option<Naming>,
+        from: Bound<(Name, NetworkId)>,
+        limit: usize,
+    ) -> Result<(Naming, Vec<Stop>), Box<Fault>> {
+        match self.question(Question::Page { since, from, limit }).await? {
+            directory::Told::Page(naming, networks) => Ok((naming, networks)),
+            directory::Told::Networks(_) | directory::Told::Realms(_) => Err(lost()),
         }
     }
 
     async fn realms(&self) -> Outcomes {
         match self.question(Question::Realms).await? {
             directory::Told::Realms(realms) => Ok(Done::Realms(realms)),
-            directory::Told::Networks(_) => Err(lost()),
+            directory::Told::Networks(_) | directory::Told::Page(..) => Err(lost()),
         }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! 1 look     every network that may hold something of the scope, by slices: who is missing, who is due. Notes nothing.
-//! 2 brake    over all networks: due > max_share × reservations? Then nothing happens: `brake`
+//! 2 brake    due > max_share × reservations? Then nothing happens: `brake`. The reservations are those of the scope over all
+//!            networks, also where one network alone is swept
 //! 3 note     looks again by the same list: first misses are noted, who is alive again is forgotten
 //! 4 act      what was due in 1, network by network, in steps of one commit each
 //! ```
@@ -108,6 +109,12 @@ fn all_at(list: Vec<(Arc<Route>, Name, Binding)>) -> Vec<ClaimantAt> {
 }
 
 impl Found {
+    /// Is more due than this share of the reservations?
+    fn exceeds(&self, max_share_billionths: u32) -> bool {
+        let share = u128::from(max_share_billionths) * u128::from(self.reservations);
+        u128::from(self.due) * SHARE_PARTS > share
+    }
+
     fn take(&mut self, route: &Arc<Route>, network: &Name, used: Vec<UsedAddress>) {
         for UsedAddress { binding, released, missing, due } in used {
             if due {
@@ -154,9 +161,14 @@ impl Coordinator {
         let (scope, grace_seconds) = (ask.scope.clone(), ask.grace_seconds);
         let look =
             |note| SweepLook { scope: scope.clone(), alive: Arc::clone(&alive), grace_seconds, note, after: None };
-        let found = self.look(only.as_ref(), &look(false)).await?;
-        let share = u128::from(ask.max_share_billionths) * u128::from(found.reservations);
-        if u128::from(found.due) * SHARE_PARTS > share {
+        let mut found = self.look(only.as_ref(), &look(false)).await?;
+        if found.exceeds(ask.max_share_billionths)
+            && let Some(only) = &only
+        {
+            // What is little enough of one network is little enough of all: the others are asked only here.
+            found.reservations += self.held_beside(only, &look(false)).await?;
+        }
+        if found.exceeds(ask.max_share_billionths) {
             let (would_release, reservations) = (found.due, found.reservations);
             return Err(Refusal::Brake { scope: ask.scope, would_release, reservations }.into());
         }
@@ -176,16 +188,37 @@ impl Coordinator {
             self.look_in(route, &name, look, &mut found).await?;
             return Ok(found);
         }
+        self.look_beside(None, look, &mut found).await?;
+        Ok(found)
+    }
+
+    /// How many reservations the scope has in other networks than this one.
+    async fn held_beside(&self, one: &Arc<Route>, look: &SweepLook) -> Result<u64, Box<Fault>> {
+        let mut found = Found::default();
+        self.look_beside(Some(one), look, &mut found).await?;
+        Ok(found.reservations)
+    }
+
+    /// Looks at each network that may hold something of the scope, except one.
+    async fn look_beside(
+        &self,
+        except: Option<&Arc<Route>>,
+        look: &SweepLook,
+        found: &mut Found,
+    ) -> Result<(), Box<Fault>> {
         let mut walk = Walk::after(self, None).holding(Some(&look.scope), None);
         while let Some(listing) = walk.next().await? {
             let Some(route) = self.route_of(&listing) else { continue };
-            match self.look_in(&route, &listing.name, look, &mut found).await {
+            if except.is_some_and(|except| except.id == route.id) {
+                continue;
+            }
+            match self.look_in(&route, &listing.name, look, found).await {
                 // Deleted while we walked: nothing is held there.
                 Err(fault) if !is_gone(&fault) => return Err(fault),
                 Ok(()) | Err(_) => {}
             }
         }
-        Ok(found)
+        Ok(())
     }
 
     async fn look_in(

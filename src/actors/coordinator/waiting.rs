@@ -82,7 +82,7 @@ impl Coordinator {
     /// `ip.acquire`: of several refusals the first in the protocol's order.
     pub(super) async fn acquire(&self, parts: Vec<AcquirePart>, slot_prefix: &str, tell: &mut Tell) -> Outcomes {
         let exact = parts.iter().any(|part| part.ask.exact);
-        let mut asks = self.by_network(parts, slot_prefix)?;
+        let (mut asks, meant) = self.by_network(parts, slot_prefix)?;
         if asks.len() == 1
             && let Some((route, ask)) = asks.pop()
         {
@@ -100,7 +100,7 @@ impl Coordinator {
             Ok(outcomes) => outcomes,
             Err(Lacks::Refused(fault) | Lacks::NotAsked(fault)) => return Err(fault),
             Err(Lacks::Room { fault, holds, there }) => match self.wait.clone().filter(|_| !self.dry_run) {
-                Some(wait) => self.wait_for_all(&asks, wait, holds, there, tell).await?,
+                Some(wait) => self.wait_for_all(&asks, (wait, meant), holds, there, tell).await?,
                 None => {
                     let seen = seen_of(holds.routes());
                     drop(holds);
@@ -176,7 +176,7 @@ impl Coordinator {
     async fn wait_for_all(
         &self,
         asks: &Asks,
-        wait: Wait,
+        (wait, meant): (Wait, Vec<NetworkId>),
         holds: Holds,
         there: Vec<bool>,
         tell: &mut Tell,
@@ -194,7 +194,7 @@ impl Coordinator {
             Listed { shared: Arc::clone(&self.shared), networks, rooms: Arc::new(Rooms::new(asks.len())), place };
         let until = begun.saturating_add(wait.ms);
         go_on_waiting(&listed, asks, holds, &there);
-        tell.waits();
+        tell.waits(meant);
         // What could not be asked is asked again soon.
         let mut again = false;
         loop {

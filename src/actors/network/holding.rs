@@ -86,22 +86,25 @@ impl NetworkActor {
         }
     }
 
-    /// It is the turn of a waiter over several networks, if there may be room for it in all of them. True: nothing else is
-    /// decided here until it has tried.
+    /// It is the turn of a waiter over several networks, if there may be room for it in all of them, or if it is refused here
+    /// for something that no room will change. True: nothing else is decided here until it has tried.
     pub(super) fn offer_turn(&mut self, arrival: Arrival, several: &Several, command: &Command) -> bool {
         let moment = self.moment();
         let tried = self.decide(command, moment);
         self.undecide();
-        let fits = match tried {
-            Ok(Ok(_)) => true,
-            // Whatever else it is refused for, it is to be told.
-            Ok(Err(refusal)) => !Fault::Refused(refusal).is_no_capacity(),
+        let (fits, is_refused) = match tried {
+            Ok(Ok(_)) => (true, false),
+            // Whatever else it is refused for, it is to be told, whether there is room in the others or not.
+            Ok(Err(refusal)) => {
+                let lacks = Fault::Refused(refusal).is_no_capacity();
+                (!lacks, !lacks)
+            }
             Err(()) => {
                 self.panicked(&mut Draft::new(None, 1), None);
                 return true;
             }
         };
-        if !several.state.note_room(several.index, fits) {
+        if !several.state.note_room(several.index, fits) && !is_refused {
             return false;
         }
         // Who came for this network while it was held must not keep others waiting for it now. One of them may be the

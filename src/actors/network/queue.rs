@@ -219,6 +219,10 @@ impl<W> Queue<W> {
         for group in self.groups.values_mut() {
             let first = group.waiters.first().and_then(|first| self.waiters.get(first));
             group.reach = first.and_then(|waiter| network.reach(&waiter.command));
+            if group.reach.is_none() {
+                // Room opens nothing for them: each is to be told why not.
+                self.singled_out.extend(&group.waiters);
+            }
         }
         let own = self.slots.iter().filter(|(slot, _)| network.has_its_own(slot));
         self.singled_out.extend(own.flat_map(|(_, arrivals)| arrivals));

@@ -27,7 +27,7 @@ use super::messages::{GiveAway, GiveUp, Serve, Several};
 use super::queue::Waiter;
 use super::{NetworkActor, Phase};
 use crate::actors::waits::{Arrival, Place, full};
-use crate::actors::{Fault, Item, NotReadyReason, Outlet, Told, answer_all};
+use crate::actors::{BeganToWait, Fault, Item, NotReadyReason, Outlet, Told, answer_all};
 use crate::core::outcome::Decision;
 use crate::core::refusal::{Missing, Refusal};
 use crate::limits::NETWORK_WAITING_REQUESTS_MAX;
@@ -131,7 +131,7 @@ impl NetworkActor {
             }
         });
         // A closed outlet is a client that hung up: it is about to be told so.
-        let _ = outlet.send(Told::Waits(vec![ticket]));
+        let _ = outlet.send(Told::Waits(vec![BeganToWait { ticket, networks: vec![self.id()] }]));
         let since = now.saturating_sub(wait.waited_ms());
         let one = One { ticket, outlet: Some(outlet), by, reason, place, _watch: Watch(watch) };
         let waiter = Waiter { command, time: Some((since, now.saturating_add(wait.ms))), of: Asker::One(one) };

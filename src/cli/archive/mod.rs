@@ -9,7 +9,8 @@
 //! What carries over: realms, networks with subnets, pools and reserved ranges; of each current reservation network,
 //! address, block, scope, owner, slot, uid, claimant, labels, note, host name, MAC, and the rest of its lease. What
 //! does not: ids, generations, times, versions, history, cooling and declined addresses, obsolete reservations,
-//! uncommitted plans; and a reservation that is not there yet comes back as a claim, so its `kind` is `static`.
+//! uncommitted plans, and networks that are deleted and remembered, with what is held in them. A reservation that is not
+//! there yet comes back as a claim, so its `kind` is `static`.
 //!
 //! An export is no snapshot of one instant: what is granted while it runs may be missing, what was there throughout is
 //! in it once. An import that broke off is repeated as it is.
@@ -19,6 +20,7 @@ mod fuzzing;
 mod import;
 mod lines;
 
+use std::collections::HashSet;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
@@ -93,14 +95,20 @@ pub async fn export(session: &mut Session, args: &Export) -> Done<Exit> {
     let total = session.call("ip.list", count).await?["count"].as_u64().unwrap_or(0);
     filter["limit"] = json!(crate::limits::LIST_PAGE_RECORDS_MAX);
     let progress = Progress::towards("exporting", total);
-    let mut written = 0u64;
+    let listed: HashSet<&Value> = networks.iter().filter_map(|network| network.get("id")).collect();
+    let (mut written, mut left_out) = (0u64, 0u64);
     loop {
         let page = session.call("ip.list", filter.clone()).await?;
         for held in page["reservations"].as_array().into_iter().flatten() {
-            writeln!(stdout, "{}", json!({"reservation": exported(held)}))?;
-            written += 1;
+            // Of one that is remembered, or new since: an import would not know it.
+            if held.get("network_id").is_some_and(|id| listed.contains(id)) {
+                writeln!(stdout, "{}", json!({"reservation": exported(held)}))?;
+                written += 1;
+            } else {
+                left_out += 1;
+            }
         }
-        progress.at(written);
+        progress.at(written + left_out);
         match page.get("next") {
             Some(next) => filter["after"] = next.clone(),
             None => break,
@@ -109,6 +117,13 @@ pub async fn export(session: &mut Session, args: &Export) -> Done<Exit> {
     stdout.flush()?;
     drop(progress);
     session.say(&format!("{}, {}", counted(networks.len(), "network"), counted(written, "reservation")));
+    if left_out > 0 {
+        session.say(&format!(
+            "left out: {} of networks that are deleted and remembered, or that were made meanwhile; `allod network restore` \
+             what `allod network list --deleted` shows, and export again, to have them in it",
+            counted(left_out, "reservation")
+        ));
+    }
     Ok(Exit::Success)
 }
 

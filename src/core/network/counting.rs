@@ -3,7 +3,7 @@
 //! Neighbour: `layout` keeps the counts in step.
 
 use super::holdings::covered;
-use super::pool_set::{Spans, each_gap};
+use super::pool_set::{Spans, each_gap, is_in};
 use crate::core::address::{Address, Range};
 use crate::core::outcome::Counts;
 use crate::core::state::{Entry, ReservationKind};
@@ -45,9 +45,17 @@ pub(super) fn count_entry(
     entry: &Entry,
     add: bool,
 ) {
-    let Some(part) = covered(address, entry.prefix_length()).intersection(within) else { return };
-    let blocked = each_gap(counted, part.first().bits(), part.last().bits(), |_, _| ());
-    count(counts, entry, part.size(), blocked, add);
+    let (size, blocked) = if entry.prefix_length() == address.family().width() {
+        // By far the most entries: one address.
+        if !within.contains(address) {
+            return;
+        }
+        (1, u128::from(is_in(counted, address.bits())))
+    } else {
+        let Some(part) = covered(address, entry.prefix_length()).intersection(within) else { return };
+        (part.size(), each_gap(counted, part.first().bits(), part.last().bits(), |_, _| ()))
+    };
+    count(counts, entry, size, blocked, add);
     if matches!(entry, Entry::Held(_)) && within.contains(address) {
         if add { counts.reservations += 1 } else { counts.reservations -= 1 }
     }

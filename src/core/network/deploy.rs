@@ -89,6 +89,7 @@ impl Network {
         }
         let mut draft = Draft::new(self, context);
         draft.granted_by = NonZeroU64::new(ask.plan);
+        draft.promises_anew(&ask.scope);
         let (obsolete, mut changed) = self.leave(ask, &fates, &mut draft);
         let mut deployed = Vec::with_capacity(courses.len());
         // Named addresses come first: an automatic grant must not take what is named.
@@ -102,7 +103,7 @@ impl Network {
                 deployed.push(done);
             }
         }
-        refused.end()?;
+        refused.end().map_err(|refusal| self.recounted(ask, &draft, refusal))?;
         let mut views = Vec::with_capacity(obsolete.len());
         for (address, held) in obsolete {
             views.push(draft.view(address, held));
@@ -226,7 +227,7 @@ impl Network {
     }
 
     /// Writes down what becomes of every holding of the deployment, wished or not. Answers those that are obsolete then,
-    /// and whether any was promised or let go only now.
+    /// and whether any was promised, let go or taken back only now.
     fn leave(&self, ask: &Deploy, fates: &Fates, draft: &mut Draft<'_>) -> (Vec<(Address, Arc<Reservation>)>, bool) {
         let mut all: Vec<Holding<'_>> = self.holdings.of_scope(&ask.scope).collect();
         all.sort_unstable_by_key(|(address, _)| *address);
@@ -238,10 +239,11 @@ impl Network {
             let kind = if fates.kept.contains(&address) {
                 let again = |plan: &u64| *plan == ask.plan;
                 planned.settled = before.settled.filter(again);
+                planned.back = before.back.filter(|back| again(&back.plan));
                 planned.revived = before.revived.filter(|(plan, _)| again(plan));
                 if let Some(was) = after.obsolete.take() {
                     // What this very plan had made obsolete is as it was before it.
-                    planned.revived = planned.revived.or((was.plan != ask.plan).then_some((ask.plan, was)));
+                    planned.revived = planned.revived.or((was.plan != ask.plan).then_some((ask.plan, *was)));
                     draft.fills(&held.holder);
                 }
                 EventKind::Updated
@@ -254,12 +256,12 @@ impl Network {
                 planned.leaving = before.leaving.or(Some(ask.plan));
                 EventKind::Obsolete
             } else {
-                after.obsolete = Some(Obsolete { since: draft.context.wall, plan: ask.plan });
+                after.obsolete = Some(Box::new(Obsolete { since: draft.context.wall, plan: ask.plan }));
                 // Its place within the limits is free.
                 draft.leaves(address, held);
                 EventKind::Obsolete
             };
-            changed |= after.obsolete.is_some() && held.obsolete.is_none();
+            changed |= after.obsolete.is_some() != held.obsolete.is_some();
             changed |= planned.promise.is_some() && planned.promise != before.promise;
             changed |= planned.leaving.is_some() && before.leaving.is_none();
             after.planned = (planned != Planned::default()).then(|| Box::new(planned));
@@ -307,7 +309,7 @@ impl Network {
                 now.obsolete = None;
                 let view = draft.view(*address, Arc::new(now));
                 let replaced = self.obsolete_of(&holder).find(|(at, held)| {
-                    !fates.kept.contains(at) && held.obsolete.is_some_and(|obsolete| obsolete.plan == ask.plan)
+                    !fates.kept.contains(at) && held.obsolete.as_ref().is_some_and(|obsolete| obsolete.plan == ask.plan)
                 });
                 let replaces = replaced.filter(|_| new).map(|(address, _)| address);
                 let state = if new { SlotState::New } else { SlotState::Kept };
@@ -339,6 +341,17 @@ impl Network {
                 let view = Some(granted.view);
                 Ok(Deployed { place, state: SlotState::New, view, replaces: *replaces })
             }
+        }
+    }
+
+    /// A limit that was exceeded, with what all instances would hold.
+    fn recounted(&self, ask: &Deploy, draft: &Draft<'_>, refusal: Refusal) -> Refusal {
+        match refusal {
+            Refusal::OfInstance { instance, refusal } => {
+                let refusal = Box::new(self.recount(draft, &ask.scope, &instance, *refusal));
+                Refusal::OfInstance { instance, refusal }
+            }
+            other => other,
         }
     }
 

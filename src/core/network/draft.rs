@@ -4,7 +4,9 @@
 //! what it has taken already, so that two grants of one request never meet, and gives out generations. What a request
 //! frees is not used again in the same request.
 
+mod letting_go;
 mod sum;
+mod taken;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,6 +14,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use self::sum::Sum;
+use self::taken::Taken;
 use super::Network;
 use super::holdings::covered;
 use super::rested::Rank;
@@ -20,8 +23,8 @@ use crate::core::command::{Context, GrantOptions, MacWish};
 use crate::core::outcome::{Decision, Outcome, View};
 use crate::core::refusal::{HeldBy, Refusal};
 use crate::core::state::{
-    Declined, Details, Entry, Event, EventKind, Key, Lease, Promise, Released, Reservation, ReservationKind, State,
-    Step,
+    Declined, Details, Entry, Event, EventKind, Key, Lease, Planned, Promise, Released, Reservation, ReservationKind,
+    State, Step,
 };
 use crate::core::types::{Generation, Mac, Owner, OwnerUid, Scope, SlotKey, WallTime};
 use crate::limits;
@@ -48,10 +51,8 @@ pub(super) struct Draft<'a> {
     pub(super) steps: Vec<Step>,
     /// The same by address, once there are many.
     sum: Option<Box<Sum>>,
-    /// Ranges granted here, ascending: no two of them meet.
-    taken: Vec<Range>,
-    /// The same, joined where there is nothing between them.
-    runs: Vec<Range>,
+    /// Ranges granted here.
+    taken: Taken,
     /// MACs that came with what was granted here.
     macs: Vec<Mac>,
     /// Reservations let go here.
@@ -59,6 +60,10 @@ pub(super) struct Draft<'a> {
     /// Change of the number of current reservations, by owner and by scope; counted where the network limits them.
     owners: BTreeMap<(Scope, Owner), i64>,
     scopes: BTreeMap<Scope, i64>,
+    /// Slots that wait with empty hands for what is promised to them, because of what was let go here.
+    awaiting: BTreeSet<SlotKey>,
+    /// Promises of the network are made anew here, or not: those of before count no more.
+    promises_anew: bool,
     /// How far the freed addresses of a pool were looked through, in the order in which they were freed: up to there this
     /// request has taken them all. Without it, each of many grants would look at what the ones before it took.
     searched: RefCell<BTreeMap<(Address, Freed), (Rank, u128)>>,
@@ -80,12 +85,13 @@ impl<'a> Draft<'a> {
             context,
             steps: Vec::new(),
             sum: None,
-            taken: Vec::new(),
-            runs: Vec::new(),
+            taken: Taken::default(),
             macs: Vec::new(),
             let_go: BTreeSet::new(),
             owners: BTreeMap::new(),
             scopes: BTreeMap::new(),
+            awaiting: BTreeSet::new(),
+            promises_anew: false,
             searched: RefCell::new(BTreeMap::new()),
             next_generation: network.next_generation.max(context.generations).0,
             carried_lease: None,
@@ -101,29 +107,12 @@ impl<'a> Draft<'a> {
 
     /// What of `range` this draft has granted, if anything. Cost: O(log) of what it has granted.
     pub(super) fn taken(&self, range: Range) -> Option<Range> {
-        first_overlap(&self.taken, range)
+        self.taken.meets(range)
     }
 
     /// Where what this draft has granted of `range`, and without a gap behind it, ends.
     pub(super) fn taken_until(&self, range: Range) -> Option<Address> {
-        first_overlap(&self.runs, range).map(Range::last)
-    }
-
-    fn take(&mut self, range: Range) {
-        let at = self.taken.partition_point(|taken| taken.first() < range.first());
-        self.taken.insert(at, range);
-        let at = self.runs.partition_point(|run| run.first() < range.first());
-        let mut joined = range;
-        let mut replaced = at..at;
-        if let Some(after) = self.runs.get(at).filter(|after| range.joins(**after)) {
-            joined = Range::of_bits(range.family(), joined.first().bits(), after.last().bits());
-            replaced.end += 1;
-        }
-        if let Some(before) = at.checked_sub(1).map(|before| self.runs[before]).filter(|before| before.joins(range)) {
-            joined = Range::of_bits(range.family(), before.first().bits(), joined.last().bits());
-            replaced.start -= 1;
-        }
-        self.runs.splice(replaced, [joined]);
+        self.taken.until(range)
     }
 
     /// The last place of a pool's freed addresses, by its first address, at which nothing is left for this request.
@@ -138,7 +127,7 @@ impl<'a> Draft<'a> {
 
     /// Grants made here so far.
     pub(super) fn granted(&self) -> usize {
-        self.taken.len()
+        self.taken.count()
     }
 
     /// Was this reservation let go here?
@@ -147,8 +136,8 @@ impl<'a> Draft<'a> {
     }
 
     /// Change of the number of current reservations of this owner. Known where the network limits it.
-    pub(super) fn balance_of_owner(&self, holder: &SlotKey) -> i64 {
-        self.owners.get(&(holder.scope.clone(), holder.owner.clone())).copied().unwrap_or_default()
+    pub(super) fn balance_of_owner(&self, scope: &Scope, owner: &Owner) -> i64 {
+        self.owners.get(&(scope.clone(), owner.clone())).copied().unwrap_or_default()
     }
 
     /// Change of the number of current reservations of this scope. Known where the network limits it.
@@ -157,7 +146,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Notes that a slot holds something more, or less, once this request is done.
-    fn count(&mut self, holder: &SlotKey, change: i64) {
+    pub(super) fn count(&mut self, holder: &SlotKey, change: i64) {
         let limits = self.network.config.limits;
         if limits.per_owner.is_some() {
             *self.owners.entry((holder.scope.clone(), holder.owner.clone())).or_default() += change;
@@ -167,9 +156,24 @@ impl<'a> Draft<'a> {
         }
     }
 
+    /// Notes that this request decides anew what is promised in a scope.
+    pub(super) fn promises_anew(&mut self, scope: &Scope) {
+        let network = self.network;
+        network.holdings.awaiting(scope).for_each(|slot| self.count(slot, -1));
+        self.promises_anew = true;
+    }
+
+    /// Does a promise to this slot count within the limits already?
+    pub(super) fn is_counted(&self, holder: &SlotKey) -> bool {
+        !self.promises_anew && (self.network.holdings.awaits(holder) || self.awaiting.contains(holder))
+    }
+
     /// Notes that a slot holds something once this request is done, or by a promise of it: it counts within the limits.
     pub(super) fn fills(&mut self, holder: &SlotKey) {
-        self.count(holder, 1);
+        if !self.is_counted(holder) {
+            self.count(holder, 1);
+        }
+        self.awaiting.remove(holder);
     }
 
     /// Appends a step that puts an entry, or none, in place of `before`.
@@ -178,6 +182,10 @@ impl<'a> Draft<'a> {
         let step = Step { key: Key::Address(address), expect, state: after.map(State::Entry), event };
         if let Some(sum) = &mut self.sum {
             sum.add(&step);
+        }
+        if self.steps.is_empty() {
+            // Most requests take one step, which is kept until it is durable: no room for more.
+            self.steps.reserve_exact(1);
         }
         self.steps.push(step);
     }
@@ -256,15 +264,36 @@ impl<'a> Draft<'a> {
                 format!("{range} cools in more than {DISPLACED_MAX} pieces; ask again when the cooldown is over");
             return Err(Refusal::Taken { problem, address: Some(range.first()), held_by: None });
         };
+        Ok(self.place(range, replaced.as_ref(), holder, kind, (options, mac)))
+    }
+
+    /// Grants `range`, in which nothing lies, to a slot.
+    ///
+    /// # Errors
+    /// `already_in_use` if the MAC is taken.
+    pub(super) fn grant_free(
+        &mut self,
+        range: Range,
+        holder: &SlotKey,
+        kind: ReservationKind,
+        options: &GrantOptions,
+    ) -> Result<View, Refusal> {
+        debug_assert!(self.network.holdings.overlapping(range).next().is_none(), "something lies in {range}");
+        let mac = self.mac_for(options.mac, None)?;
+        Ok(self.place(range, None, holder, kind, (options, mac)))
+    }
+
+    /// Puts a new holding there, in place of `replaced`.
+    fn place(
+        &mut self,
+        range: Range,
+        replaced: Option<&Entry>,
+        holder: &SlotKey,
+        kind: ReservationKind,
+        (options, mac): (&GrantOptions, Option<Mac>),
+    ) -> View {
         let generation = Generation(self.next_generation);
         self.next_generation += 1;
-        let details = Details {
-            owner_uid: options.owner_uid.clone(),
-            labels: options.labels.clone().unwrap_or_default(),
-            note: options.note.clone().unwrap_or_default(),
-            hostname: options.hostname.clone().unwrap_or_default(),
-            mac,
-        };
         let length = range.as_cidr().map_or(range.family().width(), Cidr::length);
         let reservation = Arc::new(Reservation {
             prefix_length: length,
@@ -279,14 +308,14 @@ impl<'a> Draft<'a> {
             obsolete: None,
             granted_by: self.granted_by,
             planned: None,
-            details: (details != Details::default()).then(|| Box::new(details)),
+            details: details_of(options, mac),
         });
-        self.take(range);
+        self.taken.add(range);
         self.fills(holder);
         self.macs.extend(mac);
         let event = Event { kind: EventKind::Granted, before: None };
-        self.put(range.first(), replaced.as_ref(), Some(Entry::Held(Arc::clone(&reservation))), Some(event));
-        Ok(self.view(range.first(), reservation))
+        self.put(range.first(), replaced, Some(Entry::Held(Arc::clone(&reservation))), Some(event));
+        self.view(range.first(), reservation)
     }
 
     /// Gives a holding to another slot as a new grant of the same address; all that it carries stays with it, but for the
@@ -345,7 +374,14 @@ impl<'a> Draft<'a> {
 
     /// Gives an address that was promised to another slot of the deployment, as a new grant: nothing of what its holder
     /// made of it goes along.
-    pub(super) fn give(&mut self, address: Address, from: &Arc<Reservation>, to: SlotKey, plan: u64) {
+    pub(super) fn give(
+        &mut self,
+        address: Address,
+        from: &Arc<Reservation>,
+        to: SlotKey,
+        granted_by: Option<NonZeroU64>,
+        back: Option<Promise>,
+    ) {
         let generation = Generation(self.next_generation);
         self.next_generation += 1;
         self.fills(&to);
@@ -360,80 +396,19 @@ impl<'a> Draft<'a> {
             release_with_claimant: false,
             claimant: None,
             obsolete: None,
-            granted_by: NonZeroU64::new(plan),
-            planned: None,
+            granted_by,
+            planned: back.map(|back| Box::new(Planned { back: Some(back), ..Planned::default() })),
             details: None,
         });
         let event = Event { kind: EventKind::Transferred, before: Some(Arc::clone(from)) };
         self.put(address, Some(&Entry::Held(Arc::clone(from))), Some(Entry::Held(reservation)), Some(event));
     }
 
-    /// Lets a holding go: to whom it is promised, or it cools, or is gone at once.
-    pub(super) fn release(&mut self, address: Address, reservation: &Arc<Reservation>, kind: EventKind) {
-        match reservation.promise().filter(|promise| !self.ends(reservation, promise)) {
-            Some(promise) => {
-                let promise = promise.clone();
-                self.keep_promise(address, reservation, &promise, promise.plan, &BTreeMap::new());
-            }
-            None => self.release_for_good(address, reservation, kind),
-        }
-    }
-
-    /// Does a promise end with what this request lets go?
-    fn ends(&self, reservation: &Reservation, promise: &Promise) -> bool {
-        self.network.config.closed
-            || self.letting_go.as_ref().is_some_and(|(scope, owner)| {
-                *scope == reservation.holder.scope && owner.as_ref().is_none_or(|owner| *owner == promise.owner)
-            })
-    }
-
-    /// Lets a holding go, whoever it was promised to.
-    pub(super) fn release_for_good(&mut self, address: Address, reservation: &Arc<Reservation>, kind: EventKind) {
-        let config = &self.network.config;
-        let after = (config.cooldown_seconds > 0).then(|| {
-            Entry::Released(Arc::new(Released {
-                prefix_length: reservation.prefix_length,
-                last: reservation.holder.clone(),
-                owner_uid: uid_of(reservation),
-                generation: reservation.generation,
-                released_at: self.context.now,
-            }))
-        });
-        let event = Event { kind, before: Some(Arc::clone(reservation)) };
-        self.leaves(address, reservation);
-        self.put(address, Some(&Entry::Held(Arc::clone(reservation))), after, Some(event));
-    }
-
-    /// Lets a block go around a part of it that the same slot is about to be granted.
-    pub(super) fn release_around(&mut self, address: Address, reservation: &Arc<Reservation>, part: Range) {
-        let event = Event { kind: EventKind::Released, before: Some(Arc::clone(reservation)) };
-        self.leaves(address, reservation);
-        self.put(address, Some(&Entry::Held(Arc::clone(reservation))), None, Some(event));
-        if self.network.config.cooldown_seconds == 0 {
-            return;
-        }
-        for piece in covered(address, reservation.prefix_length).without(part).flat_map(cidrs_of) {
-            let released = Released {
-                prefix_length: piece.length(),
-                last: reservation.holder.clone(),
-                owner_uid: uid_of(reservation),
-                generation: reservation.generation,
-                released_at: self.context.now,
-            };
-            self.put(piece.base(), None, Some(Entry::Released(Arc::new(released))), None);
-        }
-    }
-
-    /// Notes, once or again, that a holding ends with this request: its MAC and its place within the limits are free.
-    pub(super) fn leaves(&mut self, address: Address, reservation: &Reservation) {
-        if reservation.obsolete.is_none() && self.let_go.insert(address) {
-            self.count(&reservation.holder, -1);
-        }
-    }
-
     /// A lease that begins now.
     pub(super) fn lease(&self, ttl_seconds: u64) -> Lease {
-        Lease { ends: self.context.now.after_seconds(ttl_seconds), ttl_seconds }
+        let ends = self.context.now.after_seconds(ttl_seconds);
+        // Clients ask for a second at least.
+        Lease { ends, ttl_seconds: NonZeroU64::new(ttl_seconds).unwrap_or(NonZeroU64::MIN) }
     }
 
     /// A reservation as its noun shows it.
@@ -499,14 +474,20 @@ impl<'a> Draft<'a> {
     }
 }
 
-fn uid_of(reservation: &Reservation) -> Option<OwnerUid> {
-    reservation.details.as_ref()?.owner_uid.clone()
-}
-
-/// The first of some ranges, ascending and apart, that shares addresses with another one.
-fn first_overlap(ranges: &[Range], other: Range) -> Option<Range> {
-    let at = ranges.partition_point(|range| range.last() < other.first());
-    ranges.get(at).copied().filter(|range| range.first() <= other.last())
+/// What a grant says of itself beyond its lease and claimant, if anything.
+fn details_of(options: &GrantOptions, mac: Option<Mac>) -> Option<Box<Details>> {
+    let GrantOptions { owner_uid, labels, note, hostname, .. } = options;
+    if owner_uid.is_none() && labels.is_none() && note.is_none() && hostname.is_none() && mac.is_none() {
+        return None;
+    }
+    let details = Details {
+        owner_uid: owner_uid.clone(),
+        labels: labels.clone().unwrap_or_default(),
+        note: note.clone().unwrap_or_default(),
+        hostname: hostname.clone().unwrap_or_default(),
+        mac,
+    };
+    (details != Details::default()).then(|| Box::new(details))
 }
 
 /// A part of what cools or is declined.

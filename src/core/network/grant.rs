@@ -3,15 +3,15 @@
 //! All three end in the same two acts: *touch* what the slot holds already, or *grant* something new. Checks run in the
 //! protocol's order of precedence, so that the first refusal found is the one to answer.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::Network;
 use super::draft::{Draft, held_by};
 use super::holdings::covered;
 use super::pick::Selection;
-use crate::core::address::{Address, Cidr, Range};
+use super::{Network, Standing};
+use crate::core::address::{Address, Range};
 use crate::core::command::{Acquire, AcquireItem, Allocate, Claim, Context, GrantOptions, Wish};
+use crate::core::forms;
 use crate::core::outcome::{Decision, Grant, Outcome};
 use crate::core::refusal::{Refusal, members};
 use crate::core::state::{
@@ -39,7 +39,7 @@ impl Network {
     /// protocol's order is answered, with its place in the request.
     pub(super) fn acquire(&self, ask: &Acquire, context: Context) -> Result<Decision, Refusal> {
         let options = GrantOptions { replace: ask.options.replace || ask.exact, ..ask.options.clone() };
-        named_once(&ask.items)?;
+        forms::named_once(&ask.items)?;
         let mut draft = Draft::new(self, context);
         let others = if ask.exact { self.held_beside(ask) } else { Vec::new() };
         for (address, held) in &others {
@@ -58,7 +58,8 @@ impl Network {
         if let Some((index, refusal)) =
             refusals.into_iter().min_by_key(|(index, refusal)| (refusal.precedence(), *index))
         {
-            return Err(Refusal::OfItem { index, refusal: Box::new(refusal) });
+            let refusal = Box::new(self.recount(&draft, &ask.scope, &ask.owner, refusal));
+            return Err(Refusal::OfItem { index, refusal });
         }
         for (address, held) in &others {
             draft.release(*address, held, EventKind::Released);
@@ -135,14 +136,18 @@ impl Network {
     ) -> Result<Grant, Refusal> {
         draft.mac_for(options.mac, replaced.map(|(address, _)| address))?;
         self.within_limits(draft, holder, i64::from(replaced.is_none()))?;
-        let Some(range) = self.pick(draft, selection, holder, options.owner_uid.as_ref()) else {
+        let Some(picked) = self.pick(draft, selection, holder, options.owner_uid.as_ref()) else {
             return Err(self.no_capacity(draft, wish, selection));
         };
         if let Some((address, held)) = replaced {
             // Its MAC may go to the new one.
             draft.leaves(address, held);
         }
-        let view = draft.grant(range, holder, ReservationKind::Dynamic, options)?;
+        let view = if picked.is_free {
+            draft.grant_free(picked.range, holder, ReservationKind::Dynamic, options)?
+        } else {
+            draft.grant(picked.range, holder, ReservationKind::Dynamic, options)?
+        };
         Ok(Grant { view, created: true, previous_claimant: None, replaced: None })
     }
 
@@ -169,19 +174,8 @@ impl Network {
         force: Option<bool>,
         options: &GrantOptions,
     ) -> Result<Grant, Refusal> {
-        let width = address.family().width();
-        let length = wish.prefix_length.unwrap_or(width);
-        let block = Cidr::new(address, length).map(Cidr::range).ok_or_else(|| {
-            let problem = if length > width {
-                format!("must be 0 to {width} for {address}")
-            } else {
-                format!(
-                    "/{length}: {address} is not the first address of such a block; that is {}",
-                    Cidr::containing(address, length).base()
-                )
-            };
-            Refusal::invalid("prefix_length", problem)
-        })?;
+        let length = wish.prefix_length.unwrap_or(address.family().width());
+        let block = forms::block(address, length)?;
         if wish.prefix_length.is_some() {
             self.fits_a_subnet(length, Some(address.family()))?;
         }
@@ -270,19 +264,15 @@ impl Network {
                 self.config.id,
                 self.holdings.held()
             );
-            return Err(Refusal::Guarded { problem });
+            let Standing { count, first } = self.all_standing();
+            return Err(Refusal::Guarded { problem, standing: Some((count, first)) });
         }
         Ok(())
     }
 
     /// Family and subnet that came with a named address. Answers the index of that subnet.
     fn claim_filters(&self, address: Address, wish: &Wish) -> Result<Option<usize>, Refusal> {
-        if wish.family.is_some_and(|family| family != address.family()) {
-            return Err(Refusal::invalid("family", format!("is not that of {address}")));
-        }
-        if wish.pool.is_some() {
-            return Err(Refusal::invalid("pool", "cannot be given with an `address`; name one of them"));
-        }
+        forms::beside(address, wish)?;
         wish.subnet.as_ref().map(|wanted| self.subnet_index(wanted)).transpose()
     }
 
@@ -437,39 +427,6 @@ impl Network {
         }
     }
 
-    /// Limits per owner and scope, counted as after this draft and `more` current reservations.
-    pub(super) fn within_limits(&self, draft: &Draft<'_>, holder: &SlotKey, more: i64) -> Result<(), Refusal> {
-        let limits = self.config.limits;
-        if limits.per_owner.is_some() {
-            let held = self.holdings.owner_count(&holder.scope, &holder.owner);
-            let change = more + draft.balance_of_owner(holder);
-            self.quota("per_owner", limits.per_owner, (held, change), || format!("owner `{}`", holder.owner))?;
-        }
-        if limits.per_scope.is_some() {
-            let held = self.holdings.scope_count(&holder.scope);
-            let change = more + draft.balance_of_scope(&holder.scope);
-            self.quota("per_scope", limits.per_scope, (held, change), || format!("scope `{}`", holder.scope))?;
-        }
-        Ok(())
-    }
-
-    /// May somebody who holds so many hold so many more?
-    pub(super) fn quota(
-        &self,
-        limit: &'static str,
-        max: Option<u64>,
-        (held, change): (u64, i64),
-        who: impl FnOnce() -> String,
-    ) -> Result<(), Refusal> {
-        match max.filter(|max| held.saturating_add_signed(change) > *max) {
-            Some(max) => {
-                let (network, who) = (self.config.name.clone(), who());
-                Err(Refusal::QuotaExceeded { network, who, limit: limit.into(), held, max })
-            }
-            None => Ok(()),
-        }
-    }
-
     /// A repeat of what is held: binds, renews, relabels as asked, and answers what is.
     fn touch(
         &self,
@@ -504,28 +461,6 @@ impl Network {
         }
         Ok(Grant { view: draft.view(address, now), created: false, previous_claimant: previous, replaced: None })
     }
-}
-
-/// Refuses an acquire that names a slot or an address twice.
-fn named_once(items: &[AcquireItem]) -> Result<(), Refusal> {
-    let (mut slots, mut named): (_, Vec<Range>) = (BTreeSet::new(), Vec::new());
-    for item in items {
-        let range = item.address.map(|address| {
-            let width = address.family().width();
-            covered(address, item.wish.prefix_length.unwrap_or(width).min(width))
-        });
-        let problem = if !slots.insert(&item.slot) {
-            format!("names slot `{}` twice in one network", item.slot)
-        } else if let Some(twice) = range.filter(|range| named.iter().any(|other| other.overlaps(*range))) {
-            format!("names {twice} twice, wholly or in part")
-        } else {
-            named.extend(range);
-            continue;
-        };
-        let refusal = Box::new(Refusal::invalid("ips", problem));
-        return Err(Refusal::OfItem { index: item.index, refusal });
-    }
-    Ok(())
 }
 
 impl SubnetConfig {

@@ -188,7 +188,7 @@ fn is_as_long(held: &Reservation, late: &Reservation) -> bool {
 /// As its holder knows it. What a deployment had in mind with it is not known here, and its lease ends late rather than early.
 fn as_it_was(late: &Reservation, context: Context) -> Reservation {
     let lease = late.lease.map(|mut lease| {
-        lease.ends = lease.ends.max(context.now.after_seconds(lease.ttl_seconds.min(LEASE_GRACE_SECONDS)));
+        lease.ends = lease.ends.max(context.now.after_seconds(lease.ttl_seconds.get().min(LEASE_GRACE_SECONDS)));
         lease
     });
     Reservation { lease, obsolete: None, granted_by: None, planned: None, ..late.clone() }

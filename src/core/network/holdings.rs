@@ -7,6 +7,7 @@
 //! Review notes: does a new index follow every transition in `link` and `unlink`? Does it cost only what is live?
 
 mod index;
+mod promised;
 mod records;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,6 +17,8 @@ use std::sync::Arc;
 use hashbrown::{DefaultHashBuilder, HashMap};
 
 use self::index::Index;
+use self::promised::Promised;
+pub(super) use self::promised::taker_of;
 use self::records::{NONE, Record, RecordId, Records};
 use super::Standing;
 use crate::core::address::{Address, Cidr, Family, Range};
@@ -41,7 +44,8 @@ pub(super) struct Holdings {
     v4: BTreeMap<u32, RecordId>,
     v6: BTreeMap<u128, RecordId>,
     hasher: DefaultHashBuilder,
-    /// Current reservations by slot.
+    /// Current reservations by slot, but for those that are the first of their owner's chain: nearly every owner has one
+    /// address, and is found by `owners` alone.
     slots: Index,
     /// Cooling addresses by the hash of the slot that let them go, then by when: in order, for one slot may have let go any
     /// number, all of one hash, and what it let go last is what it gets back.
@@ -49,6 +53,7 @@ pub(super) struct Holdings {
     /// First record of each owner's chain of held records.
     owners: Index,
     scopes: HashMap<Scope, ScopeChain>,
+    promised: Promised,
     leases: BTreeSet<(ShardTime, RecordId)>,
     cooling: BTreeSet<(ShardTime, RecordId)>,
     declined: BTreeSet<(ShardTime, RecordId)>,
@@ -89,7 +94,7 @@ impl Holdings {
 
     /// When a lease ends: never before its holder had some time to renew it here.
     pub(super) fn end_of(&self, lease: Lease) -> ShardTime {
-        lease.ends.max(self.served_since.after_seconds(lease.ttl_seconds.min(LEASE_GRACE_SECONDS)))
+        lease.ends.max(self.served_since.after_seconds(lease.ttl_seconds.get().min(LEASE_GRACE_SECONDS)))
     }
 
     fn record(&self, id: RecordId) -> &Record {
@@ -164,11 +169,23 @@ impl Holdings {
 
     /// The current reservation of a slot.
     pub(super) fn slot(&self, key: &SlotKey) -> Option<(Address, &Arc<Reservation>)> {
-        let id = self.slots.find(self.hasher.hash_one(key), |id| {
-            self.record(id).held().is_some_and(|reservation| reservation.holder == *key)
-        })?;
-        let record = self.record(id);
+        let first = self.record(self.owner_first(&key.scope, &key.owner)?);
+        let of_slot =
+            |record: &Record| record.held().is_some_and(|held| held.obsolete.is_none() && held.holder.slot == key.slot);
+        let record = match first.owner_next {
+            _ if of_slot(first) => first,
+            NONE => return None,
+            _ => {
+                let is = |id: RecordId| self.record(id).held().is_some_and(|held| held.holder == *key);
+                self.record(self.slots.find(self.hasher.hash_one(key), is)?)
+            }
+        };
         record.held().map(|reservation| (record.address(), reservation))
+    }
+
+    /// Does any address cool?
+    pub(super) fn anything_cools(&self) -> bool {
+        !self.cooling_slots.is_empty()
     }
 
     /// Cooling addresses that this slot let go, the last one first.
@@ -189,9 +206,13 @@ impl Holdings {
     }
 
     fn owner_first(&self, scope: &Scope, owner: &Owner) -> Option<RecordId> {
+        self.owner_first_of(self.owner_hash(scope, owner), scope, owner)
+    }
+
+    fn owner_first_of(&self, hash: u64, scope: &Scope, owner: &Owner) -> Option<RecordId> {
         let belongs =
             |id: RecordId| self.record(id).held().is_some_and(|r| r.holder.owner == *owner && r.holder.scope == *scope);
-        self.owners.find(self.owner_hash(scope, owner), belongs)
+        self.owners.find(hash, belongs)
     }
 
     /// Current reservations of an owner.
@@ -291,32 +312,37 @@ impl Holdings {
     }
 
     /// Puts an entry at an address, or takes it away. Returns what was there.
-    pub(super) fn set(&mut self, address: Address, entry: Option<Entry>) -> Option<Entry> {
-        let before = self.id_at(address).map(|id| {
+    pub(super) fn set(&mut self, address: Address, entry: Option<&Entry>) -> Option<Entry> {
+        let Some(entry) = entry else { return self.remove(address) };
+        let (records, mut is_new) = (&mut self.records, false);
+        let number = || {
+            is_new = true;
+            records.insert(Record::new(address, entry.clone()))
+        };
+        let id = match address {
+            Address::V4(bits) => *self.v4.entry(bits).or_insert_with(number),
+            Address::V6(bits) => *self.v6.entry(bits).or_insert_with(number),
+        };
+        let before = (!is_new).then(|| {
             self.unlink(id);
-            let record = self.records.remove(id);
-            if entry.is_none() {
-                match address {
-                    Address::V4(bits) => self.v4.remove(&bits),
-                    Address::V6(bits) => self.v6.remove(&bits),
-                };
-            }
-            record.entry
+            std::mem::replace(self.record_mut(id), Record::new(address, entry.clone())).entry
         });
-        if let Some(entry) = entry {
-            let id = self.records.insert(Record::new(address, entry));
-            match address {
-                Address::V4(bits) => self.v4.insert(bits, id),
-                Address::V6(bits) => self.v6.insert(bits, id),
-            };
-            self.link(id);
-        }
+        self.link(id, entry);
         before
     }
 
-    fn link(&mut self, id: RecordId) {
-        match self.record(id).entry.clone() {
-            Entry::Held(reservation) => self.link_held(id, &reservation),
+    fn remove(&mut self, address: Address) -> Option<Entry> {
+        let id = match address {
+            Address::V4(bits) => self.v4.remove(&bits),
+            Address::V6(bits) => self.v6.remove(&bits),
+        }?;
+        self.unlink(id);
+        Some(self.records.remove(id).entry)
+    }
+
+    fn link(&mut self, id: RecordId, entry: &Entry) {
+        match entry {
+            Entry::Held(reservation) => self.link_held(id, reservation),
             Entry::Released(released) => {
                 self.cooling.insert((released.released_at, id));
                 self.cooling_slots.insert((self.hasher.hash_one(&released.last), released.released_at, id));
@@ -343,9 +369,6 @@ impl Holdings {
     fn link_held(&mut self, id: RecordId, reservation: &Reservation) {
         self.held += 1;
         let current = reservation.obsolete.is_none();
-        if current {
-            self.slots.insert(self.hasher.hash_one(&reservation.holder), id);
-        }
         if let Some(lease) = reservation.lease {
             self.leases.insert((self.end_of(lease), id));
         }
@@ -353,20 +376,29 @@ impl Holdings {
             self.macs.insert(mac, id);
         }
         self.link_owner(id, reservation, current);
-        let family = self.record(id).family;
-        let chain = self.scopes.entry(reservation.holder.scope.clone()).or_insert(ScopeChain {
-            first: NONE,
-            current: 0,
-            obsolete: 0,
-            unbound: 0,
-            addresses: 0,
-        });
+        if current {
+            self.promised.fills(&reservation.holder);
+        }
+        if let Some(taker) = taker_of(reservation) {
+            let holds = self.slot(&taker).is_some();
+            self.promised.add(taker, holds);
+        }
+        let span = if current { span(self.record(id).family, reservation.prefix_length) } else { 0 };
+        let scope = &reservation.holder.scope;
+        let chain = match self.scopes.get_mut(scope) {
+            Some(chain) => chain,
+            None => self.scopes.entry(scope.clone()).or_insert(ScopeChain {
+                first: NONE,
+                current: 0,
+                obsolete: 0,
+                unbound: 0,
+                addresses: 0,
+            }),
+        };
         chain.current += u64::from(current);
         chain.obsolete += u64::from(!current);
-        chain.unbound += u64::from(reservation.claimant.is_none());
-        if current {
-            chain.addresses += span(family, reservation.prefix_length);
-        }
+        chain.unbound += u64::from(current && reservation.claimant.is_none());
+        chain.addresses += span;
         let next = std::mem::replace(&mut chain.first, id);
         self.record_mut(id).scope_next = next;
         if next != NONE {
@@ -378,7 +410,7 @@ impl Holdings {
         let (scope, owner) = (&reservation.holder.scope, &reservation.holder.owner);
         let hash = self.owner_hash(scope, owner);
         // The newest record goes second, so that the first of the chain, which the table names, stays.
-        match self.owner_first(scope, owner) {
+        match self.owner_first_of(hash, scope, owner) {
             Some(first) => {
                 let second = self.record(first).owner_next;
                 let head = self.record_mut(first);
@@ -389,6 +421,9 @@ impl Holdings {
                 record.owner_next = second;
                 if second != NONE {
                     self.record_mut(second).owner_previous = id;
+                }
+                if current {
+                    self.slots.insert(self.hasher.hash_one(&reservation.holder), id);
                 }
             }
             None => {
@@ -401,9 +436,6 @@ impl Holdings {
     fn unlink_held(&mut self, id: RecordId, reservation: &Reservation) {
         self.held -= 1;
         let current = reservation.obsolete.is_none();
-        if current {
-            self.slots.remove(self.hasher.hash_one(&reservation.holder), id);
-        }
         if let Some(lease) = reservation.lease {
             self.leases.remove(&(self.end_of(lease), id));
         }
@@ -413,6 +445,13 @@ impl Holdings {
             self.macs.remove(&mac);
         }
         self.unlink_owner(id, reservation, current);
+        // In the middle of a change a slot may hold two.
+        if current && self.promised.is_promised(&reservation.holder) && self.slot(&reservation.holder).is_none() {
+            self.promised.empties(&reservation.holder);
+        }
+        if let Some(taker) = taker_of(reservation) {
+            self.promised.remove(&taker);
+        }
         let (next, previous, family) = {
             let record = self.record(id);
             (record.scope_next, record.scope_previous, record.family)
@@ -427,7 +466,7 @@ impl Holdings {
         if let Some(chain) = self.scopes.get_mut(scope) {
             chain.current -= u64::from(current);
             chain.obsolete -= u64::from(!current);
-            chain.unbound -= u64::from(reservation.claimant.is_none());
+            chain.unbound -= u64::from(current && reservation.claimant.is_none());
             if current {
                 chain.addresses -= span(family, reservation.prefix_length);
             }
@@ -450,6 +489,7 @@ impl Holdings {
         }
         if previous != NONE {
             self.record_mut(previous).owner_next = next;
+            self.forget_slot(id);
             if let Some(first) = self.owner_first(&reservation.holder.scope, &reservation.holder.owner) {
                 self.record_mut(first).owner_current -= u32::from(current);
             }
@@ -461,6 +501,15 @@ impl Holdings {
             self.owners.remove(hash, id);
         } else if self.owners.replace(hash, id, next) {
             self.record_mut(next).owner_current = count - u32::from(current);
+            self.forget_slot(next);
+        }
+    }
+
+    /// It is not found by its slot any more: it goes, or is the first of its chain now.
+    fn forget_slot(&mut self, id: RecordId) {
+        let current = self.record(id).held().filter(|held| held.obsolete.is_none());
+        if let Some(hash) = current.map(|held| self.hasher.hash_one(&held.holder)) {
+            self.slots.remove(hash, id);
         }
     }
 
@@ -486,6 +535,7 @@ impl Holdings {
         let mut last: Option<Range> = None;
         let mut held = 0;
         let mut chained = 0;
+        let mut promised = Promised::default();
         for (address, entry) in self.ascending(std::ops::Bound::Unbounded) {
             let range = covered(address, entry.prefix_length());
             if range.first() != address {
@@ -497,6 +547,10 @@ impl Holdings {
             last = Some(range);
             if let Entry::Held(reservation) = entry {
                 held += 1;
+                if let Some(taker) = taker_of(reservation) {
+                    let holds = self.slot(&taker).is_some();
+                    promised.add(taker, holds);
+                }
                 if reservation.obsolete.is_none()
                     && self.slot(&reservation.holder).map(|found| found.0) != Some(address)
                 {
@@ -518,6 +572,9 @@ impl Holdings {
         }
         if held != self.held || chained != held {
             return Err(format!("{held} held, {} counted, {chained} chained", self.held));
+        }
+        if promised != self.promised {
+            return Err(format!("promises are {promised:?}, noted as {:?}", self.promised));
         }
         Ok(())
     }

@@ -331,30 +331,23 @@ impl Network {
         Ok(draft.finish(Outcome::Transferred(views)))
     }
 
-    /// The receiver's limits; what it holds already of the same owner or scope moves with the address.
+    /// The receiver's limits; what it holds already of the same owner or scope moves with the address. What is promised
+    /// to a slot counts while that slot holds nothing.
     fn transfer_within_limits(&self, held: &Reservation, to: &SlotKey) -> Result<(), Refusal> {
-        let same_scope = held.holder.scope == to.scope && held.obsolete.is_none();
+        let current = held.obsolete.is_none();
+        let same_scope = held.holder.scope == to.scope && current;
         let same_owner = same_scope && held.holder.owner == to.owner;
-        let check = |limit: &'static str, max: Option<u64>, count: u64, same: bool, who: String| match max {
-            Some(max) if !same && count >= max => Err(Refusal::QuotaExceeded {
-                network: self.config.name.clone(),
-                who,
-                limit: limit.into(),
-                held: count,
-                max,
-            }),
-            _ => Ok(()),
-        };
-        let limits = self.config.limits;
-        let owned = self.holdings.owner_count(&to.scope, &to.owner);
-        check("per_owner", limits.per_owner, owned, same_owner, format!("owner `{}`", to.owner))?;
-        check(
-            "per_scope",
-            limits.per_scope,
-            self.holdings.scope_count(&to.scope),
-            same_scope,
-            format!("scope `{}`", to.scope),
-        )
+        let comes = i64::from(!self.holdings.awaits(to));
+        let goes = i64::from(current && !self.holdings.is_promised(&held.holder));
+        let more = |same: bool| comes - if same { goes } else { 0 };
+        let load = (self.holdings.owner_load(&to.scope, &to.owner), self.holdings.scope_load(&to.scope));
+        if more(same_owner) > 0 {
+            self.quota_of_owner(&to.owner, load.0.saturating_add_signed(more(same_owner)))?;
+        }
+        if more(same_scope) > 0 {
+            self.quota_of_scope(&to.scope, load.1.saturating_add_signed(more(same_scope)))?;
+        }
+        Ok(())
     }
 
     /// `ip.decline`.

@@ -25,6 +25,7 @@ mod heal;
 mod holdings;
 mod layout;
 mod lifecycle;
+mod limits;
 mod pick;
 mod pool_set;
 mod read;
@@ -66,6 +67,9 @@ pub struct Network {
     freed: u64,
     gone: bool,
 }
+
+/// As many as [`Standing::first`] holds.
+const STANDING_SHOWN_MAX: usize = 10;
 
 /// Reservations that stand in the way of something.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -124,7 +128,7 @@ impl Network {
             {
                 return Err(format!("network `{}`: {} holds both {other} and {address}", config.name, held.holder));
             }
-            holdings.set(address, Some(entry));
+            holdings.set(address, Some(&entry));
         }
         let layout = Layout::build(&config, &subnets, &holdings, Layout::default());
         let next_generation = Generation(highest.0 + 1);
@@ -178,7 +182,7 @@ impl Network {
             Command::Purge { limit } => Ok(self.purge(*limit, context)),
             Command::Show => Ok(read::read(super::outcome::Outcome::Network(Box::new(self.show())))),
             Command::Usage => Ok(read::read(super::outcome::Outcome::Usage(Box::new(self.usage())))),
-            Command::Map { subnet, pool, format } => self.map(subnet.as_ref(), pool.as_ref(), *format),
+            Command::Map { part, format } => self.map(part.0.as_ref(), part.1.as_ref(), *format),
             Command::Scopes => Ok(self.scopes()),
             Command::Configure { change, if_version } => self.decide_configure(change, *if_version, context),
             Command::MoveOut { subnet, if_version } => self.decide_move_out(subnet, *if_version),
@@ -224,7 +228,7 @@ impl Network {
         match (step.key, &step.state) {
             (Key::Address(address), state) => {
                 let entry = match state {
-                    Some(State::Entry(entry)) => Some(entry.clone()),
+                    Some(State::Entry(entry)) => Some(entry),
                     None => None,
                     Some(State::Config(_) | State::Subnet(_) | State::Deployment(_)) => {
                         unreachable!("an address has an entry for a state")
@@ -257,11 +261,11 @@ impl Network {
         }
     }
 
-    fn set_entry(&mut self, address: Address, entry: Option<Entry>, now: ShardTime) {
-        if let Some(entry) = &entry {
+    fn set_entry(&mut self, address: Address, entry: Option<&Entry>, now: ShardTime) {
+        if let Some(entry) = entry {
             self.next_generation = self.next_generation.max(Generation(entry.generation().0 + 1));
         }
-        let before = self.holdings.set(address, entry.clone());
+        let before = self.holdings.set(address, entry);
         let rest = (self.config.policy == Policy::Oldest && entry.is_none()).then(|| {
             self.freed += 1;
             let freed_at = match &before {
@@ -272,7 +276,7 @@ impl Network {
             };
             (freed_at, self.freed)
         });
-        self.layout.entry_changed(address, before.as_ref(), entry.as_ref(), rest);
+        self.layout.entry_changed(address, before.as_ref(), entry, rest);
     }
 
     fn rebuild(&mut self) {
@@ -344,6 +348,13 @@ impl Network {
     /// Everything that covers addresses of the range: held, cooling, declined.
     pub fn entries_in(&self, range: Range) -> Vec<(Address, Entry)> {
         self.holdings.overlapping(range).map(|(address, entry)| (address, entry.clone())).collect()
+    }
+
+    /// All reservations of the network, as what stands in the way of its end.
+    fn all_standing(&self) -> Standing {
+        let entries = self.holdings.ascending(std::ops::Bound::Unbounded);
+        let held = entries.filter(|(_, entry)| matches!(entry, Entry::Held(_))).map(|(address, _)| address);
+        Standing { count: self.holdings.held(), first: held.take(STANDING_SHOWN_MAX).collect() }
     }
 
     /// Reservations, current and obsolete.

@@ -19,6 +19,7 @@ use super::layout::PoolSpace;
 use super::pool_set::PoolSet;
 use crate::core::address::{Address, Family, Range};
 use crate::core::command::{PoolRef, Wish, mixed};
+use crate::core::forms;
 use crate::core::outcome::PoolUsage;
 use crate::core::refusal::{Missing, NoCapacity, Refusal};
 use crate::core::space::Space;
@@ -30,6 +31,14 @@ const YIELDED_PIECES_MAX: usize = 256;
 
 /// Draws of one grant that may meet what the same request took already.
 const DRAWS_MAX: u64 = 16;
+
+/// What was chosen.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Picked {
+    pub(super) range: Range,
+    /// Nothing lies there. Otherwise something may cool in it, and has to be cleared.
+    pub(super) is_free: bool,
+}
 
 /// A wish with its names looked up.
 #[derive(Debug, Default)]
@@ -104,10 +113,7 @@ impl Network {
 
     /// Refuses a prefix length that no subnet of the family, or of both, can have.
     pub(super) fn fits_a_subnet(&self, length: u8, family: Option<Family>) -> Result<(), Refusal> {
-        let longest = family.map_or(Family::V6.width(), Family::width);
-        if length > longest {
-            return Err(Refusal::invalid("prefix_length", format!("must be 0 to {longest}")));
-        }
+        forms::in_family(length, family)?;
         let of_family = |subnet: &&Arc<SubnetConfig>| family.is_none_or(|wanted| wanted == subnet.cidr.family());
         let mut lengths = self.subnets.iter().filter(of_family).map(|subnet| subnet.cidr.length()).peekable();
         if lengths.peek().is_some() && lengths.all(|subnet| length < subnet) {
@@ -192,11 +198,15 @@ impl Network {
         selection: &Selection,
         holder: &SlotKey,
         uid: Option<&OwnerUid>,
-    ) -> Option<Range> {
-        self.pick_kept(draft, selection, holder)
+    ) -> Option<Picked> {
+        let cleared = |range| Picked { range, is_free: false };
+        let own = self
+            .pick_kept(draft, selection, holder)
             .or_else(|| self.pick_own_cooling(draft, selection, holder, uid))
-            .or_else(|| self.pick_free(draft, selection))
-            .or_else(|| if self.config.cooldown_yields { self.pick_yielding(draft, selection) } else { None })
+            .map(cleared);
+        own.or_else(|| self.pick_free(draft, selection).map(|range| Picked { range, is_free: true })).or_else(|| {
+            if self.config.cooldown_yields { self.pick_yielding(draft, selection).map(cleared) } else { None }
+        })
     }
 
     fn pick_kept(&self, draft: &Draft<'_>, selection: &Selection, holder: &SlotKey) -> Option<Range> {
@@ -245,6 +255,9 @@ impl Network {
         holder: &SlotKey,
         uid: Option<&OwnerUid>,
     ) -> Option<Range> {
+        if !self.holdings.anything_cools() {
+            return None;
+        }
         let mut last: Option<(ShardTime, Address, Range)> = None;
         for (address, released) in self.holdings.cooling_of(holder) {
             if last.is_some_and(|(at, ..)| released.released_at < at) {

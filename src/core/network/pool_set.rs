@@ -58,6 +58,12 @@ pub(super) fn joined(mut spans: Spans) -> Spans {
     joined
 }
 
+/// Does a number lie in one of the spans?
+pub(super) fn is_in(spans: &Spans, number: u128) -> bool {
+    let at = spans.partition_point(|span| span.1 < number);
+    spans.get(at).is_some_and(|span| span.0 <= number)
+}
+
 /// How much of `first..=last` the spans cover, and a call for each gap between them.
 pub(super) fn each_gap(spans: &Spans, first: u128, last: u128, mut gap: impl FnMut(u128, u128)) -> u128 {
     let from = spans.partition_point(|span| span.1 < first);

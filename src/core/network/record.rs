@@ -32,7 +32,8 @@ impl Network {
         claimant: &Claimant,
         context: Context,
     ) -> Result<Decision, Refusal> {
-        if let Some(problem) = Cidr::new(address, address.family().width()).and_then(super::configure::never_held) {
+        if let Some(problem) = Cidr::new(address, address.family().width()).and_then(crate::core::forms::never_a_subnet)
+        {
             return Err(Refusal::invalid("address", problem));
         }
         self.is_open()?;
@@ -47,7 +48,7 @@ impl Network {
             return Err(bound_to(at, held, bound));
         }
         let mut draft = Draft::new(self, context);
-        self.within_limits(&draft, holder, i64::from(before.is_none()))?;
+        self.within_limits(&mut draft, holder, i64::from(before.is_none()))?;
         if let Some((at, held)) = before {
             draft.release(at, held, EventKind::Released);
         }

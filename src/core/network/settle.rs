@@ -29,13 +29,19 @@ impl Network {
         let (released, earlier) =
             if ask.revert { revert(self, ask, &all, &mut draft) } else { (commit(ask, &all, &mut draft), false) };
         let open = |held: &Reservation| {
+            let taken_back = || held.planned.as_ref().and_then(|planned| planned.revived).map(|(plan, _)| plan);
             !ask.covers(&held.holder.owner)
-                && (held.obsolete.is_some() || held.leaving().is_some() || granted_by(held, ask.plan))
+                && (held.obsolete.is_some()
+                    || held.leaving().is_some()
+                    || granted_by(held, ask.plan) && !ask.was_committed(&held.holder.owner)
+                    || ask.revert && taken_back() == Some(ask.plan))
         };
         // What becomes obsolete by a promise that was kept is not covered: then its own commit is to come.
         let left = all.iter().filter(|(_, held)| open(held)).count() as u64 + draft.displaced;
-        let meant = all.iter().map(|(_, held)| &held.holder.owner).filter(|owner| ask.names(owner));
-        let instances = meant.cloned().collect();
+        // Whoever waits for what is promised to him is meant also where he holds nothing yet.
+        let taker = |held: &Reservation| held.promise().map(|promise| promise.owner.clone());
+        let meant = all.iter().flat_map(|(_, held)| [Some(held.holder.owner.clone()), taker(held)]).flatten();
+        let instances = meant.filter(|owner| ask.names(owner)).collect();
         self.and_vanish(draft, Outcome::Settled { released, left, earlier, instances })
     }
 }
@@ -60,7 +66,9 @@ fn stranded<'a>(all: impl Iterator<Item = (Address, &'a Reservation)>) -> BTreeS
     }
     let mut stranded = BTreeSet::new();
     let mut next: Vec<_> = waiting.keys().copied().filter(|slot| !promised.contains(slot)).collect();
-    while let Some((address, promise)) = next.pop().and_then(|slot| waiting.remove(&slot)) {
+    while let Some(slot) = next.pop() {
+        // Who is promised something need not wait for it.
+        let Some((address, promise)) = waiting.remove(&slot) else { continue };
         stranded.insert(address);
         next.extend(promise.map(|promise| (&promise.owner, &promise.slot)));
     }
@@ -90,10 +98,17 @@ fn commit(ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> Vec<Addre
     }
     let current = leaving.iter().filter(|(_, held)| held.obsolete.is_none());
     let going: BTreeMap<SlotKey, Address> = current.map(|(address, held)| (held.holder.clone(), *address)).collect();
+    let takers = leaving.values().filter_map(|held| promised(held).map(|promise| taker_of(held, &promise)));
+    let takers: BTreeSet<SlotKey> = takers.collect();
     let mut released = Vec::new();
     for (&address, &held) in &leaving {
         match promised(held) {
-            Some(promise) => draft.keep_promise(address, held, &promise, ask.plan, &going),
+            Some(promise) => {
+                // What was promised to its holder in its place comes with another commit, if it comes.
+                let back = (held.obsolete.is_none() && held.leaving().is_some() && !takers.contains(&held.holder))
+                    .then(|| of_holder(held, ask.plan));
+                draft.keep_promise(address, held, &promise, (ask.plan, back), &going);
+            }
             None => {
                 draft.release(address, held, EventKind::Released);
                 released.push(address);
@@ -111,7 +126,7 @@ fn commit(ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> Vec<Addre
             (planned.leaving, planned.promise) = (None, None);
         }
         if ask.covers(&held.holder.owner) {
-            planned.revived = None;
+            (planned.revived, planned.back) = (None, None);
             if ask.instances.is_some() && granted_by(held, ask.plan) {
                 // A revert of the others must not take it back.
                 planned.settled = after.granted_by.take().map(NonZeroU64::get);
@@ -126,22 +141,39 @@ fn commit(ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> Vec<Addre
 }
 
 /// Who gets an address that is promised.
-fn taker_of(held: &Reservation, promise: &Promise) -> SlotKey {
+pub(super) fn taker_of(held: &Reservation, promise: &Promise) -> SlotKey {
     SlotKey { scope: held.holder.scope.clone(), owner: promise.owner.clone(), slot: promise.slot.clone() }
+}
+
+/// A promise to who holds an address.
+fn of_holder(held: &Reservation, plan: u64) -> Promise {
+    Promise { plan, owner: held.holder.owner.clone(), slot: held.holder.slot.clone() }
 }
 
 fn noted(planned: Planned) -> Option<Box<Planned>> {
     (planned != Planned::default()).then(|| Box::new(planned))
 }
 
-/// Lets go what the plan granted to covered instances, and makes current again what it made obsolete. Answers what was let
-/// go, and whether something waits still for a commit: what earlier plans left.
+/// Lets go what the plan granted to covered instances, and makes current again what it made obsolete. Who gave an address by a
+/// commit of his own, and waits for one that does not come now, gets his back. Answers what was let go, and whether something
+/// waits still for a commit: what earlier plans left.
 fn revert(network: &Network, ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> (Vec<Address>, bool) {
     let covered = |held: &Reservation| ask.covers(&held.holder.owner);
-    let mut released = Vec::new();
+    let (mut released, mut given) = (Vec::new(), BTreeSet::new());
     for (address, held) in all.iter().filter(|(_, held)| covered(held) && granted_by(held, ask.plan)) {
-        draft.release_for_good(*address, held, EventKind::Reverted);
-        released.push(*address);
+        let back = held.planned.as_ref().and_then(|planned| planned.back.as_ref());
+        let back = back.filter(|back| back.plan == ask.plan && !network.config.closed).map(|back| taker_of(held, back));
+        match back.filter(|giver| network.holdings.slot(giver).is_none()) {
+            Some(giver) => {
+                draft.leaves(*address, held);
+                draft.give(*address, held, giver.clone(), None, None);
+                given.insert(giver);
+            }
+            None => {
+                draft.release_for_good(*address, held, EventKind::Reverted);
+                released.push(*address);
+            }
+        }
     }
     let mut rest: Vec<(Holding<'_>, Reservation)> = Vec::new();
     for &(address, held) in all.iter().filter(|(_, held)| !(covered(held) && granted_by(held, ask.plan))) {
@@ -156,7 +188,7 @@ fn revert(network: &Network, ask: &Settle, all: &[Holding<'_>], draft: &mut Draf
                 && plan == ask.plan
             {
                 planned.revived = None;
-                after.obsolete = after.obsolete.or(Some(was));
+                after.obsolete = after.obsolete.or_else(|| Some(Box::new(was)));
                 draft.leaves(address, held);
             }
         }
@@ -166,11 +198,16 @@ fn revert(network: &Network, ask: &Settle, all: &[Holding<'_>], draft: &mut Draf
     let mut restored = BTreeSet::new();
     for (holding, after) in &mut rest {
         let (_, held) = *holding;
-        let by_it = held.obsolete.is_some_and(|obsolete| obsolete.plan == ask.plan);
+        let by_it = held.obsolete.as_ref().is_some_and(|obsolete| obsolete.plan == ask.plan);
         // Whoever got another one by himself meanwhile keeps that one.
         let vacant = || network.holdings.slot(&held.holder).is_none_or(|(at, _)| draft.has_let_go(at));
-        if covered(held) && by_it && vacant() && restored.insert(&held.holder) {
+        if covered(held) && by_it && vacant() && !given.contains(&held.holder) && restored.insert(&held.holder) {
             after.obsolete = None;
+            // It is not let go, so it is promised to nobody, whichever plan promised it.
+            if let Some(mut planned) = after.planned.take() {
+                planned.promise = planned.promise.filter(|_| planned.leaving.is_some());
+                after.planned = noted(*planned);
+            }
         }
     }
     let stranded = stranded(rest.iter().map(|((address, _), after)| (*address, after)));
@@ -195,20 +232,20 @@ fn revert(network: &Network, ask: &Settle, all: &[Holding<'_>], draft: &mut Draf
 
 impl Draft<'_> {
     /// The holder lets an address go that was promised: it becomes the taker's, and what the taker holds in that slot
-    /// becomes obsolete, unless it goes itself (`going`: by slot).
+    /// becomes obsolete, unless it goes itself (`going`: by slot). `back`: to whom a revert gives it.
     pub(super) fn keep_promise(
         &mut self,
         address: Address,
         held: &Arc<Reservation>,
         promise: &Promise,
-        plan: u64,
+        (plan, back): (u64, Option<Promise>),
         going: &BTreeMap<SlotKey, Address>,
     ) {
         let taker = taker_of(held, promise);
         let holds = self.network.holdings.slot(&taker).filter(|(at, _)| going.get(&taker) != Some(at));
         if let Some((at, has)) = holds.filter(|(at, _)| *at != address && !self.has_let_go(*at)) {
             let mut after = Reservation::clone(has);
-            after.obsolete = Some(Obsolete { since: self.context.wall, plan });
+            after.obsolete = Some(Box::new(Obsolete { since: self.context.wall, plan }));
             let promise = has.promise().cloned();
             after.planned = promise.map(|promise| Box::new(Planned { promise: Some(promise), ..Planned::default() }));
             self.leaves(at, has);
@@ -216,6 +253,6 @@ impl Draft<'_> {
             self.displaced += 1;
         }
         self.leaves(address, held);
-        self.give(address, held, taker, plan);
+        self.give(address, held, taker, NonZeroU64::new(plan), back);
     }
 }

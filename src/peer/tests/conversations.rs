@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
 
 use super::nodes::*;
 use crate::actors::coordinator::{Done, Job};
@@ -321,6 +323,10 @@ async fn neither_strangers_nor_a_full_house_keep_out_a_node_that_connects_again(
     for _ in 0..3 * PEER_STRANGERS_MAX {
         strangers.push(TcpStream::connect(node.address).await.unwrap());
     }
+    // All of them have come in: a node that came in before them would give way, too.
+    while told(&strangers).await < 3 * PEER_STRANGERS_MAX - PEER_STRANGERS_PER_ADDRESS_MAX {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     let mut links = Vec::new();
     for at in 0..PEERS_MAX {
         links.push(dial(node.address, identity(100 + at as u128), secret()));
@@ -342,6 +348,15 @@ async fn neither_strangers_nor_a_full_house_keep_out_a_node_that_connects_again(
     let (outlet, mut inlet) = outlet();
     again.work(1, network(), vec![renew(1, 1)], &outlet);
     assert!(answers(&mut inlet, 1).await[&1].is_ok());
+}
+
+/// How many were told something.
+async fn told(strangers: &[TcpStream]) -> usize {
+    let mut told = 0;
+    for stranger in strangers {
+        told += usize::from(timeout(Duration::ZERO, stranger.readable()).await.is_ok());
+    }
+    told
 }
 
 /// The first attempt succeeds.

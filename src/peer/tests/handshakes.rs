@@ -103,12 +103,11 @@ async fn a_proof_sent_back_is_none() {
 }
 
 #[tokio::test]
-async fn another_register_shards_or_format_is_refused_with_both_values() {
+async fn another_register_or_shards_is_refused_with_both_values() {
     let base = identity(2);
     let others = [
         (Identity { register: "22222222-bbbb".into(), ..base.clone() }, "22222222-bbbb", "11111111-aaaa"),
         (Identity { shards: 64, ..base.clone() }, "64", "16"),
-        (Identity { format: 7, ..base.clone() }, "format 7", "format 1"),
     ];
     for (other, one, two) in others {
         let (dialing, accepting) = shake((other, secret()), (identity(1), secret())).await;

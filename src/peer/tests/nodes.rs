@@ -10,10 +10,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::actors::coordinator::{Done, Job, Order};
 use crate::actors::waits::{Caller, Wait};
-use crate::actors::{Item, Outlet, Reply, Told};
+use crate::actors::{BeganToWait, Item, Outlet, Reply, Told};
 use crate::core::address::Address;
 use crate::core::command::{Command, Target};
 use crate::core::outcome::Outcome;
+use crate::core::types::NetworkId;
 use crate::peer::frame::NetworkRef;
 use crate::peer::link::{Link, LinkState};
 use crate::peer::listener::{self, NotOwner, Origin, Serve};
@@ -32,7 +33,6 @@ pub fn identity(node: u128) -> Identity {
         name: format!("node-{node}").into(),
         register: "11111111-aaaa".into(),
         shards: 16,
-        format: 1,
         build: "0.1.0".into(),
     }
 }
@@ -64,6 +64,11 @@ pub fn renew(ticket: u32, number: u32) -> Item {
 
 pub fn order(job: Job) -> Order {
     Order { job, by: "test".into(), reason: None, deadline: None, dry_run: false, wait: None }
+}
+
+/// For a network that has the number of the request.
+fn began_to_wait(item: &Item) -> BeganToWait {
+    BeganToWait { ticket: item.ticket, networks: vec![NetworkId(number_of(item).bits())] }
 }
 
 fn number_of(item: &Item) -> Address {
@@ -126,7 +131,7 @@ impl Serve for Owner {
         self.asked.lock().unwrap().extend(items.iter().map(number));
         let (waiting, items): (Vec<Item>, Vec<Item>) = items.into_iter().partition(|item| item.wait.is_some());
         if !waiting.is_empty() {
-            let _ = outlet.send(Told::Waits(waiting.iter().map(|item| item.ticket).collect()));
+            let _ = outlet.send(Told::Waits(waiting.iter().map(began_to_wait).collect()));
             self.taken.send_modify(|taken| *taken += waiting.len());
             let waits = waiting
                 .into_iter()

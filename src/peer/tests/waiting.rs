@@ -6,7 +6,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::nodes::*;
 use crate::actors::waits::Caller;
-use crate::actors::{Applied, Fault, NotReadyReason, Outlet, Reply, Told, outlet};
+use crate::actors::{Applied, BeganToWait, Fault, NotReadyReason, Outlet, Reply, Told, outlet};
+use crate::core::types::NetworkId;
 use crate::limits::PEER_IN_FLIGHT_REQUESTS_MAX;
 use crate::peer::listener::{self, Serve};
 
@@ -34,12 +35,13 @@ async fn whoever_asked_is_told_that_it_waits_and_answered_later() {
     let mut waits = Vec::new();
     while waits.len() < 2 {
         match inlet.recv().await.unwrap() {
-            Told::Waits(tickets) => waits.extend(tickets),
+            Told::Waits(began) => waits.extend(began),
             Told::Replies(replies) => assert!(replies.iter().all(|reply| reply.ticket == 6)),
             Told::Job(..) | Told::Notice(_) => panic!(),
         }
     }
-    assert_eq!(waits, [5, 7]);
+    let networks = |ticket: u32| BeganToWait { ticket, networks: vec![NetworkId(ticket.into())] };
+    assert_eq!(waits, [networks(5), networks(7)], "and for which networks");
     let there = waiting_at(&node.owner, 3).await;
     answer(&there[1]);
     loop {
@@ -62,8 +64,8 @@ async fn what_waits_keeps_nothing_else_from_being_asked() {
     link.work(1, network(), (0..most).map(wait).collect(), &outlet);
     let mut waits = 0;
     while waits < most {
-        let Told::Waits(tickets) = inlet.recv().await.unwrap() else { panic!() };
-        waits += tickets.len() as u32;
+        let Told::Waits(began) = inlet.recv().await.unwrap() else { panic!() };
+        waits += began.len() as u32;
     }
     link.work(1, network(), vec![renew(most, 1)], &outlet);
     let Told::Replies(replies) = inlet.recv().await.unwrap() else { panic!() };

@@ -4,6 +4,7 @@ use super::disk::{ms, quantile};
 use super::{Check, clocks, now_ms, other_shards};
 use crate::config::Config;
 use crate::core::plural::counted;
+use crate::store::codec::Format;
 use crate::store::redis::examine::{Examined, KNOWN_FORMAT, Memory, examine};
 use crate::store::redis::{Options, without_secret};
 
@@ -69,9 +70,13 @@ fn register(config: &Config, examined: &Examined) -> Check {
             ),
         };
     };
-    let seen = format!("{} under `{prefix}`, {}", held.register, counted(held.shards, "shard"));
+    let shards = counted(held.shards, "shard");
+    let seen = format!("{} under `{prefix}`, {shards}, records of format {}", held.register, held.records);
     if held.format != KNOWN_FORMAT {
-        return Check::wrong("register", format!("{seen}, of format {}", held.format), "start a newer allod");
+        return Check::wrong("register", format!("{seen}, keys of format {}", held.format), "start a newer allod");
+    }
+    if held.records > Format::NEWEST.number().into() {
+        return Check::wrong("register", seen, "start a newer allod");
     }
     if held.moves {
         return Check::wrong(
@@ -103,7 +108,7 @@ fn nodes(examined: &Examined) -> Option<Check> {
     let first = &examined.nodes[0].0.version;
     let seen = format!("seen lately: {}", all.join(", "));
     Some(if examined.nodes.iter().any(|(card, _)| card.version != *first) {
-        Check::warning("nodes", seen, "go on with the upgrade, one node after the other: `allod cluster drain`")
+        Check::of_several_releases(seen)
     } else {
         Check::ok("nodes", seen)
     })

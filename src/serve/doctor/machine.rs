@@ -27,7 +27,7 @@ pub(super) fn versions() -> Check {
             env!("CARGO_PKG_VERSION"),
             wire::PROTOCOL_VERSION,
             peer::PROTOCOL_VERSION,
-            codec::FORMAT,
+            codec::Format::NEWEST,
             nameplate::KNOWN_FORMAT,
             examine::KNOWN_FORMAT,
         ),

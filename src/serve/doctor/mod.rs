@@ -53,6 +53,11 @@ impl Check {
         Self { check, state: State::Warning, seen: seen.into(), hint: hint.into() }
     }
 
+    /// Nodes of several releases were seen.
+    pub fn of_several_releases(seen: impl Into<String>) -> Self {
+        Self::warning("nodes", seen, "go on with the upgrade, one node after the other: `allod cluster drain`")
+    }
+
     /// It cannot be left so.
     pub fn wrong(check: &'static str, seen: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { check, state: State::Wrong, seen: seen.into(), hint: hint.into() }

@@ -43,11 +43,11 @@ impl Renderer {
         list(out, &all.instances, |out, (id, slots)| {
             out.extend_from_slice(b"{\"id\":");
             text::string(out, id.as_str());
-            text::key(out, "networks");
+            text::key!(out, "networks");
             list(out, slots, |out, slot| self.slot(out, slot));
             out.push(b'}');
         });
-        text::key(out, "obsolete");
+        text::key!(out, "obsolete");
         list(out, &all.obsolete, |out, view| self.reservation(out, view));
         out.push(b'}');
     }
@@ -55,20 +55,20 @@ impl Renderer {
     fn slot(&mut self, out: &mut Vec<u8>, slot: &DeployedSlot) {
         out.extend_from_slice(b"{\"network\":");
         text::string(out, slot.network.as_str());
-        text::key(out, "slot");
+        text::key!(out, "slot");
         text::string(out, slot.slot.as_str());
-        text::key(out, "state");
+        text::key!(out, "state");
         text::string(out, state_word(slot.state));
         if let Some(view) = &slot.view {
-            text::key(out, "reservation");
+            text::key!(out, "reservation");
             self.reservation(out, view);
         }
         if let Some(address) = slot.replaces {
-            text::key(out, "replaces");
+            text::key!(out, "replaces");
             text::address(out, address);
         }
         if let Some(range) = slot.view.as_ref().filter(|_| slot.state == SlotState::Kept).and_then(in_the_reserve_of) {
-            text::key(out, "reserved");
+            text::key!(out, "reserved");
             noun(out, &reserved(range));
         }
         out.push(b'}');
@@ -78,10 +78,10 @@ impl Renderer {
     pub(super) fn deployment(&mut self, out: &mut Vec<u8>, record: &Deployment, views: &[View]) {
         out.extend_from_slice(b"{\"deployment\":");
         text::string(out, record.name.as_str());
-        text::key(out, "plan");
+        text::key!(out, "plan");
         text::number(out, record.plan);
         if let Some(since) = record.uncommitted_since {
-            text::key(out, "uncommitted_since");
+            text::key!(out, "uncommitted_since");
             text::time(out, since);
         }
         let mut instances: BTreeMap<&Owner, (Vec<&View>, Vec<&View>)> = BTreeMap::new();
@@ -90,13 +90,13 @@ impl Renderer {
             if view.reservation.obsolete.is_some() { obsolete.push(view) } else { held.push(view) }
         }
         let instances: Vec<_> = instances.into_iter().collect();
-        text::key(out, "instances");
+        text::key!(out, "instances");
         list(out, &instances, |out, (id, (held, obsolete))| {
             out.extend_from_slice(b"{\"id\":");
             text::string(out, id.as_str());
-            text::key(out, "reservations");
+            text::key!(out, "reservations");
             list(out, held, |out, view| self.reservation(out, view));
-            text::key(out, "obsolete");
+            text::key!(out, "obsolete");
             list(out, obsolete, |out, view| self.reservation(out, view));
             out.push(b'}');
         });

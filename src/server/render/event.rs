@@ -98,7 +98,7 @@ fn holding(held: &Reservation, happened: &Happened) -> HoldingState {
         held.generation,
     );
     state.claimant = held.claimant.clone();
-    state.obsolete = held.obsolete.map(|obsolete| nouns::Obsolete::new(obsolete.since, obsolete.plan));
+    state.obsolete = held.obsolete.as_ref().map(|obsolete| nouns::Obsolete::new(obsolete.since, obsolete.plan));
     // Leases are counted in the shard's time: the wall clock of the event and what was left then tell the end.
     let left_ms = |lease: crate::core::state::Lease| lease.ends.0.saturating_sub(happened.time.0);
     state.expires_at = held.lease.map(|lease| WallTime(happened.wall.0.saturating_add(left_ms(lease))));

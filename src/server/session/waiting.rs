@@ -10,8 +10,8 @@
 //! Such an answer says that nothing was begun, so nothing is granted twice. Where nobody knows what became of a request (its
 //! owner was killed), its client is told, who alone can decide to ask again.
 //!
-//! The next owner is told for how long each has waited, so who came first is first there, too, as far as all of them are
-//! there by then.
+//! The next owner is asked for the networks that each waits for, whatever they and others are called by then. It is told for
+//! how long each has waited, so who came first is first there, too, as far as all of them are there by then.
 //!
 //! Review notes: is a request that is not at an owner found again by whatever ends its session, or its wait?
 
@@ -19,16 +19,18 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use compact_str::CompactString;
+use compact_str::{CompactString, format_compact};
 use tokio::time::Instant;
 
 use super::{Pending, Session};
-use crate::actors::coordinator::{AcquirePart, Job};
+use crate::actors::coordinator::Job;
 use crate::actors::waits::Wait;
-use crate::actors::{Fault, NotReadyReason};
+use crate::actors::{BeganToWait, Fault, NotReadyReason};
+use crate::core::types::NetworkId;
 use crate::server::dispatch::Plan;
 use crate::server::faults::error_of;
 use crate::server::role::Role;
+use crate::wire::values::NetworkRef;
 
 /// How often the next owner is looked for, besides at each change of the role.
 const LOOKS_EVERY: Duration = Duration::from_millis(100);
@@ -48,17 +50,31 @@ impl Patience {
     pub(super) fn of(plan: &Plan, reason: Option<&CompactString>, ms: u64) -> Option<Box<Self>> {
         let plan = match plan {
             Plan::One(network, command) => Plan::One(network.clone(), command.clone()),
-            Plan::Act(touches, Job::Acquire { parts, slot_prefix }) => {
-                Plan::Act(touches.clone(), again(parts, slot_prefix))
-            }
-            Plan::All(Job::Acquire { parts, slot_prefix }) => Plan::All(again(parts, slot_prefix)),
-            Plan::All(_) | Plan::Act(..) | Plan::Node(_) | Plan::Here(_) => return None,
+            Plan::Act(touches, job) => Plan::act(touches.clone(), again(job)?),
+            Plan::All(job) => Plan::all(again(job)?),
+            Plan::Node(_) | Plan::Here(_) => return None,
         };
         Some(Box::new(Self { plan, reason: reason.cloned(), ms, since: None }))
     }
 
-    pub(super) fn begins(&mut self, now_ms: u64) {
+    /// It waits; from here on for these networks, and for no others that have got their names. One is all that it asks
+    /// for; more are those of its parts.
+    fn begins(&mut self, now_ms: u64, networks: &[NetworkId]) {
         self.since.get_or_insert(now_ms);
+        match &mut self.plan {
+            Plan::One(network, _) => {
+                if let Some(id) = networks.first() {
+                    *network = NetworkRef::Id(*id);
+                }
+            }
+            Plan::Act(_, job) | Plan::All(job) => {
+                let Job::Acquire { parts, .. } = &mut **job else { return };
+                let one_for_all = networks.first().filter(|_| networks.len() == 1);
+                let ids = networks.iter().chain(one_for_all.into_iter().cycle());
+                parts.iter_mut().zip(ids).for_each(|(part, id)| part.network = format_compact!("{id}"));
+            }
+            Plan::Node(_) | Plan::Here(_) => {}
+        }
     }
 
     /// For how long it has waited, and may wait still.
@@ -68,8 +84,10 @@ impl Patience {
     }
 }
 
-fn again(parts: &[AcquirePart], slot_prefix: &str) -> Job {
-    Job::Acquire { parts: parts.to_vec(), slot_prefix: slot_prefix.into() }
+/// The same job once more, if it is one that may wait.
+fn again(job: &Job) -> Option<Job> {
+    let Job::Acquire { parts, slot_prefix } = job else { return None };
+    Some(Job::Acquire { parts: parts.clone(), slot_prefix: slot_prefix.clone() })
 }
 
 /// One that is not at an owner, and what it was told there.
@@ -158,12 +176,13 @@ impl Session {
     }
 
     /// It waits for capacity: it stands in nobody's way any more.
-    pub(super) fn waits_from_now(&mut self, ticket: u32) {
+    pub(super) fn waits_from_now(&mut self, BeganToWait { ticket, networks }: &BeganToWait) {
+        let ticket = *ticket;
         let Some(Some(pending)) = self.pending.get_mut(ticket as usize) else { return };
         if !std::mem::replace(&mut pending.waits, true) {
             self.waiting += 1;
             let now = self.server.clock.boot_ms();
-            pending.patience.iter_mut().for_each(|patience| patience.begins(now));
+            pending.patience.iter_mut().for_each(|patience| patience.begins(now, networks));
         }
         if self.barrier == Some(ticket) {
             self.barrier = None;

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::core::state::{Entry, Key, State};
-use crate::store::codec::{encode_batch, samples};
+use crate::store::codec::{Format, encode_batch, samples};
 use crate::store::history::Recorded;
 use crate::store::{Batch, Digest, Seq};
 
@@ -16,7 +16,7 @@ const REGISTER: u128 = 7;
 
 fn recorded(batch: &Batch) -> Recorded {
     let mut bytes = Vec::new();
-    encode_batch(batch, &mut bytes).unwrap();
+    encode_batch(batch, Format::NEWEST, &mut bytes).unwrap();
     Recorded { shard: batch.shard, seq: batch.seq, digest: None, bytes: bytes.into() }
 }
 

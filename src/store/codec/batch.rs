@@ -14,6 +14,7 @@ use compact_str::CompactString;
 use std::sync::Arc;
 
 use super::bytes::{CodecError, MARK_MAX, Reader, Result, Write, capacity, put_nested};
+use super::format::{Format, Header, header, put_header};
 use super::{config, decode_state, encode_state, entry};
 use crate::core::address::{Address, Cidr};
 use crate::core::state::{Event, EventKind, Key, Reservation, State, Step};
@@ -91,7 +92,7 @@ event_tags! {
     NetworkChanged = 16, NetworkDeleted = 17, NetworkRestored = 18,
 }
 
-fn put_step(out: &mut Vec<u8>, network: NetworkId, step: &Step) -> Result<()> {
+fn put_step(out: &mut Vec<u8>, format: Format, network: NetworkId, step: &Step) -> Result<()> {
     put_key(out, step.key);
     match step.expect {
         None => out.put_varint(0),
@@ -102,7 +103,7 @@ fn put_step(out: &mut Vec<u8>, network: NetworkId, step: &Step) -> Result<()> {
         None => out.put_varint(0),
         Some(state) => {
             check_pair(network, step.key, state)?;
-            put_nested(out, |out| encode_state(state, out))?;
+            put_nested(out, |out| encode_state(state, format, out))?;
         }
     }
     match &step.event {
@@ -110,27 +111,26 @@ fn put_step(out: &mut Vec<u8>, network: NetworkId, step: &Step) -> Result<()> {
         Some(Event { kind, before: None }) => out.put_u8(event_tag(*kind)),
         Some(Event { kind, before: Some(before) }) => {
             out.put_u8(event_tag(*kind) | BEFORE);
-            put_nested(out, |out| put_reservation(out, before))?;
+            put_nested(out, |out| put_reservation(out, format, before))?;
         }
     }
     Ok(())
 }
 
-fn put_reservation(out: &mut Vec<u8>, reservation: &Reservation) -> Result<()> {
-    super::put_header(out, entry::HELD, reservation.generation.0)?;
-    entry::put_reservation(out, reservation)
+fn put_reservation(out: &mut Vec<u8>, format: Format, reservation: &Reservation) -> Result<()> {
+    put_header(out, format, entry::HELD, reservation.generation.0)?;
+    entry::put_reservation(out, format, reservation)
 }
 
 fn reservation(bytes: &[u8]) -> Result<Reservation> {
     let mut reader = Reader::new(bytes);
-    match super::header(&mut reader)? {
-        (entry::HELD, mark) => {
-            let reservation = entry::reservation(Generation(mark), &mut reader)?;
-            reader.finish()?;
-            Ok(reservation)
-        }
-        (tag, _) => Err(CodecError::Tag { what: "kind of record", tag }),
+    let Header { format, kind, mark } = header(&mut reader)?;
+    if kind != entry::HELD {
+        return Err(CodecError::Tag { what: "kind of record", tag: kind });
     }
+    let reservation = entry::reservation(format, Generation(mark), &mut reader)?;
+    reader.finish()?;
+    Ok(reservation)
 }
 
 /// A step whose state was not decoded.
@@ -167,8 +167,13 @@ fn raw_step<'a>(reader: &mut Reader<'a>) -> Result<RawStep<'a>> {
     Ok(RawStep { key, expect, state, event })
 }
 
-fn step(network: NetworkId, reader: &mut Reader<'_>) -> Result<Step> {
+fn step(format: u8, network: NetworkId, reader: &mut Reader<'_>) -> Result<Step> {
     let RawStep { key, expect, state, event } = raw_step(reader)?;
+    let before = event.as_ref().and_then(|(_, before)| *before);
+    if state.iter().chain(&before).any(|record| record.first() != Some(&format)) {
+        // Its own spelling would be another one.
+        return Err(CodecError::Range("format of a record in a batch"));
+    }
     let state = state.map(decode_state).transpose()?;
     if let Some(state) = &state {
         check_pair(network, key, state)?;
@@ -191,13 +196,13 @@ fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
 }
 
-/// Appends a batch.
+/// Appends a batch, all of it in one format.
 ///
 /// # Errors
 /// [`CodecError::Range`] if it has a value that could not be read back. What was appended is then worthless.
-pub fn encode_batch(batch: &Batch, out: &mut Vec<u8>) -> Result<()> {
+pub fn encode_batch(batch: &Batch, format: Format, out: &mut Vec<u8>) -> Result<()> {
     let Batch { shard, epoch, token, seq, time, generation, acts } = batch;
-    out.put_u8(super::FORMAT);
+    out.put_u8(format.number());
     out.put_varint(shard.0.into());
     out.put_varint(epoch.0);
     out.put_u128(token.0);
@@ -210,13 +215,13 @@ pub fn encode_batch(batch: &Batch, out: &mut Vec<u8>) -> Result<()> {
     out.put_varint(acts.len() as u64);
     let mut before: Option<&Act> = None;
     for act in acts {
-        put_act(out, before, act)?;
+        put_act(out, format, before, act)?;
         before = Some(act);
     }
     Ok(())
 }
 
-fn put_act(out: &mut Vec<u8>, before: Option<&Act>, act: &Act) -> Result<()> {
+fn put_act(out: &mut Vec<u8>, format: Format, before: Option<&Act>, act: &Act) -> Result<()> {
     let Act { network, wall, by, reason, transaction, steps } = act;
     let mut flags = 0;
     if before.is_some_and(|before| before.network == *network) {
@@ -247,7 +252,7 @@ fn put_act(out: &mut Vec<u8>, before: Option<&Act>, act: &Act) -> Result<()> {
         out.put_u128(transaction.0);
     }
     out.put_varint(steps.len() as u64);
-    steps.iter().try_for_each(|step| put_step(out, *network, step))
+    steps.iter().try_for_each(|step| put_step(out, format, *network, step))
 }
 
 /// A batch without its acts: what the fence compares.
@@ -263,10 +268,7 @@ pub(crate) struct BatchHeader {
 
 /// Reads the header of a batch; the acts follow.
 pub(crate) fn batch_header(reader: &mut Reader<'_>) -> Result<BatchHeader> {
-    match reader.u8("batch")? {
-        super::FORMAT => {}
-        version => return Err(CodecError::Version(version)),
-    }
+    Format::read(reader, "batch")?;
     Ok(BatchHeader {
         shard: ShardId(reader.varint_to(u16::MAX.into(), "shard")? as u16),
         epoch: Epoch(reader.varint("epoch")?),
@@ -317,6 +319,7 @@ fn act_header(reader: &mut Reader<'_>, before: Option<(NetworkId, WallTime)>) ->
 /// [`CodecError`] for anything but the bytes that [`encode_batch`] writes.
 pub fn decode_batch(bytes: &[u8]) -> Result<Batch> {
     let mut reader = Reader::new(bytes);
+    let format = bytes.first().copied().unwrap_or_default();
     let BatchHeader { shard, epoch, token, seq, time, generation } = batch_header(&mut reader)?;
     let count = reader.count("acts")?;
     let mut acts: Vec<Act> = Vec::with_capacity(capacity(count));
@@ -331,7 +334,7 @@ pub fn decode_batch(bytes: &[u8]) -> Result<Batch> {
         };
         let mut steps = Vec::with_capacity(capacity(header.steps));
         for _ in 0..header.steps {
-            steps.push(step(header.network, &mut reader)?);
+            steps.push(step(format, header.network, &mut reader)?);
         }
         let ActHeader { network, wall, reason, transaction, .. } = header;
         acts.push(Act { network, wall, by, reason, transaction, steps });
@@ -369,11 +372,11 @@ pub(crate) fn walk_acts<'a, E: From<CodecError>>(
 
 /// Appends a head.
 pub fn encode_head(head: &Head, out: &mut Vec<u8>) -> Result<()> {
-    let Head { epoch, token, parent, seq, digest, time, generation } = head;
+    let Head { epoch, token, parent, seq, digest, time, generation, format } = head;
     if generation.0 > MARK_MAX {
         return Err(CodecError::Range("generation"));
     }
-    out.put_u8(super::FORMAT);
+    out.put_u8(format.number());
     out.put_varint(epoch.0);
     out.put_u128(token.0);
     out.put_u128(parent.0);
@@ -386,11 +389,9 @@ pub fn encode_head(head: &Head, out: &mut Vec<u8>) -> Result<()> {
 
 /// Reads a head in front of other bytes.
 pub(crate) fn head(reader: &mut Reader<'_>) -> Result<Head> {
-    match reader.u8("head")? {
-        super::FORMAT => {}
-        version => return Err(CodecError::Version(version)),
-    }
+    let format = Format::read(reader, "head")?;
     Ok(Head {
+        format,
         epoch: Epoch(reader.varint("epoch")?),
         token: Token(reader.u128("token")?),
         parent: Token(reader.u128("parent")?),

@@ -389,7 +389,7 @@ mod tests {
 
     use super::*;
     use crate::core::state::State;
-    use crate::store::codec::{decode_state, encode_state, samples};
+    use crate::store::codec::{Format, decode_state, encode_state, samples};
 
     #[test]
     fn conflicts_are_read_as_they_were_written_and_where_there_are_none_nothing_is_written() {
@@ -405,7 +405,7 @@ mod tests {
         let with = |conflicts| State::Config(Arc::new(NetworkConfig { conflicts, ..plain.clone() }));
         let bytes_of = |state: &State| {
             let mut bytes = Vec::new();
-            encode_state(state, &mut bytes).unwrap();
+            encode_state(state, Format::NEWEST, &mut bytes).unwrap();
             assert_eq!(decode_state(&bytes).unwrap(), *state);
             bytes
         };
@@ -417,7 +417,7 @@ mod tests {
         // One that begins where no such block does.
         let crooked = Conflict { address: "2001:db8::9".parse().unwrap(), ..conflict };
         let mut bytes = Vec::new();
-        encode_state(&with(vec![crooked]), &mut bytes).unwrap();
+        encode_state(&with(vec![crooked]), Format::NEWEST, &mut bytes).unwrap();
         assert!(decode_state(&bytes).is_err());
     }
 }

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use compact_str::CompactString;
 
 use super::bytes::{CodecError, MARK_MAX, Reader, Result, Write, capacity};
+use super::format::{Format, Header};
 use crate::core::state::{
     Declined, Details, Entry, Lease, Obsolete, Planned, Promise, Released, Reservation, ReservationKind,
 };
@@ -56,6 +57,7 @@ const PROMISE: u8 = 2;
 const UNLISTED: u8 = 4;
 const SETTLED: u8 = 8;
 const REVIVED: u8 = 16;
+const BACK: u8 = 32;
 
 fn flag(condition: bool, bit: u8) -> u8 {
     if condition { bit } else { 0 }
@@ -65,17 +67,23 @@ fn slot_flag(holder: &SlotKey) -> u8 {
     flag(holder.slot.as_str() == "0", SLOT_DEFAULT)
 }
 
-fn put_holder(out: &mut Vec<u8>, holder: &SlotKey) {
-    out.put_text(holder.scope.as_str());
-    out.put_text(holder.owner.as_str());
+fn put_holder(out: &mut Vec<u8>, format: Format, holder: &SlotKey) {
+    let (scope, owner) = (holder.scope.as_str(), holder.owner.as_str());
+    let (first, second) = if format.has_owner_first() { (owner, scope) } else { (scope, owner) };
+    out.put_text(first);
+    out.put_text(second);
     if slot_flag(holder) == 0 {
         out.put_text(holder.slot.as_str());
     }
 }
 
-fn holder(reader: &mut Reader<'_>, flags: u8) -> Result<SlotKey> {
-    let scope = reader.checked("scope", Scope::new)?;
-    let owner = reader.checked("owner", Owner::new)?;
+fn holder(reader: &mut Reader<'_>, format: Format, flags: u8) -> Result<SlotKey> {
+    let (scope, owner) = if format.has_owner_first() {
+        let owner = reader.checked("owner", Owner::new)?;
+        (reader.checked("scope", Scope::new)?, owner)
+    } else {
+        (reader.checked("scope", Scope::new)?, reader.checked("owner", Owner::new)?)
+    };
     let slot = if flags & SLOT_DEFAULT != 0 {
         Slot::default()
     } else {
@@ -138,13 +146,13 @@ pub(super) fn kind_of(entry: &Entry) -> u8 {
 }
 
 /// Writes the body of an entry, behind version, kind and mark.
-pub(super) fn put_entry(out: &mut Vec<u8>, entry: &Entry) -> Result<()> {
+pub(super) fn put_entry(out: &mut Vec<u8>, format: Format, entry: &Entry) -> Result<()> {
     match entry {
-        Entry::Held(reservation) => put_reservation(out, reservation),
+        Entry::Held(reservation) => put_reservation(out, format, reservation),
         Entry::Released(released) => {
             put_prefix(out, released.prefix_length)?;
             out.put_u8(slot_flag(&released.last) | flag(released.owner_uid.is_some(), RELEASED_OWNER_UID));
-            put_holder(out, &released.last);
+            put_holder(out, format, &released.last);
             out.put_varint(released.released_at.0);
             if let Some(uid) = &released.owner_uid {
                 out.put_text(uid.as_str());
@@ -154,7 +162,7 @@ pub(super) fn put_entry(out: &mut Vec<u8>, entry: &Entry) -> Result<()> {
         Entry::Declined(declined) => {
             put_prefix(out, declined.prefix_length)?;
             out.put_u8(slot_flag(&declined.by));
-            put_holder(out, &declined.by);
+            put_holder(out, format, &declined.by);
             out.put_varint(declined.until.0);
             out.put_text(&declined.seen);
             Ok(())
@@ -162,7 +170,7 @@ pub(super) fn put_entry(out: &mut Vec<u8>, entry: &Entry) -> Result<()> {
     }
 }
 
-pub(super) fn put_reservation(out: &mut Vec<u8>, reservation: &Reservation) -> Result<()> {
+pub(super) fn put_reservation(out: &mut Vec<u8>, format: Format, reservation: &Reservation) -> Result<()> {
     let Reservation {
         prefix_length,
         holder,
@@ -190,11 +198,11 @@ pub(super) fn put_reservation(out: &mut Vec<u8>, reservation: &Reservation) -> R
             | flag(has_details, DETAILS)
             | slot_flag(holder),
     );
-    put_holder(out, holder);
+    put_holder(out, format, holder);
     out.put_varint(created_at.0);
     if let Some(lease) = lease {
         out.put_varint(lease.ends.0);
-        out.put_varint(lease.ttl_seconds);
+        out.put_varint(lease.ttl_seconds.get());
     }
     if let Some(claimant) = claimant {
         out.put_text(claimant.as_str());
@@ -249,21 +257,20 @@ fn put_details(out: &mut Vec<u8>, reservation: &Reservation) -> Result<()> {
 }
 
 fn put_planned(out: &mut Vec<u8>, planned: &Planned) {
-    let Planned { leaving, promise, unlisted, settled, revived } = planned;
+    let Planned { leaving, promise, back, unlisted, settled, revived } = planned;
     out.put_u8(
         flag(leaving.is_some(), LEAVING)
             | flag(promise.is_some(), PROMISE)
             | flag(unlisted.is_some(), UNLISTED)
             | flag(settled.is_some(), SETTLED)
-            | flag(revived.is_some(), REVIVED),
+            | flag(revived.is_some(), REVIVED)
+            | flag(back.is_some(), BACK),
     );
     if let Some(plan) = leaving {
         out.put_varint(*plan);
     }
-    if let Some(Promise { plan, owner, slot }) = promise {
-        out.put_varint(*plan);
-        out.put_text(owner.as_str());
-        out.put_text(slot.as_str());
+    if let Some(promise) = promise {
+        put_promise(out, promise);
     }
     for plan in [unlisted, settled].into_iter().flatten() {
         out.put_varint(*plan);
@@ -273,18 +280,31 @@ fn put_planned(out: &mut Vec<u8>, planned: &Planned) {
         out.put_varint(was.since.0);
         out.put_varint(was.plan);
     }
+    if let Some(back) = back {
+        put_promise(out, back);
+    }
+}
+
+fn put_promise(out: &mut Vec<u8>, Promise { plan, owner, slot }: &Promise) {
+    out.put_varint(*plan);
+    out.put_text(owner.as_str());
+    out.put_text(slot.as_str());
+}
+
+fn promise(reader: &mut Reader<'_>) -> Result<Promise> {
+    let plan = reader.varint("plan")?;
+    let owner = reader.checked("owner", Owner::new)?;
+    Ok(Promise { plan, owner, slot: reader.checked("slot", Slot::new)? })
 }
 
 fn planned(reader: &mut Reader<'_>) -> Result<Planned> {
-    let flags = reader.flags(LEAVING | PROMISE | UNLISTED | SETTLED | REVIVED, "planned")?;
+    let flags = reader.flags(LEAVING | PROMISE | UNLISTED | SETTLED | REVIVED | BACK, "planned")?;
     let mut planned = Planned::default();
     if flags & LEAVING != 0 {
         planned.leaving = Some(reader.varint("plan")?);
     }
     if flags & PROMISE != 0 {
-        let plan = reader.varint("plan")?;
-        let owner = reader.checked("owner", Owner::new)?;
-        planned.promise = Some(Promise { plan, owner, slot: reader.checked("slot", Slot::new)? });
+        planned.promise = Some(promise(reader)?);
     }
     if flags & UNLISTED != 0 {
         planned.unlisted = Some(reader.varint("plan")?);
@@ -296,6 +316,9 @@ fn planned(reader: &mut Reader<'_>) -> Result<Planned> {
         let plan = reader.varint("plan")?;
         let since = WallTime(reader.varint("since")?);
         planned.revived = Some((plan, Obsolete { since, plan: reader.varint("plan")? }));
+    }
+    if flags & BACK != 0 {
+        planned.back = Some(promise(reader)?);
     }
     Ok(planned)
 }
@@ -339,17 +362,18 @@ fn details(reader: &mut Reader<'_>) -> Result<Noted> {
 }
 
 /// Reads the body of an entry of a kind.
-pub(super) fn entry(kind: u8, mark: u64, reader: &mut Reader<'_>) -> Result<Entry> {
+pub(super) fn entry(header: &Header, reader: &mut Reader<'_>) -> Result<Entry> {
+    let &Header { format, kind, mark } = header;
     if mark > MARK_MAX {
         return Err(CodecError::Range("generation"));
     }
     let generation = Generation(mark);
     match kind {
-        HELD => Ok(Entry::Held(Arc::new(reservation(generation, reader)?))),
+        HELD => Ok(Entry::Held(Arc::new(reservation(format, generation, reader)?))),
         RELEASED => {
             let prefix_length = prefix(reader)?;
             let flags = reader.flags(SLOT_DEFAULT | RELEASED_OWNER_UID, "released")?;
-            let last = holder(reader, flags)?;
+            let last = holder(reader, format, flags)?;
             let released_at = ShardTime(reader.varint("released_at")?);
             let known = flags & RELEASED_OWNER_UID != 0;
             let owner_uid = known.then(|| reader.checked("owner_uid", OwnerUid::new)).transpose()?;
@@ -358,7 +382,7 @@ pub(super) fn entry(kind: u8, mark: u64, reader: &mut Reader<'_>) -> Result<Entr
         DECLINED => {
             let prefix_length = prefix(reader)?;
             let flags = reader.flags(SLOT_DEFAULT, "declined")?;
-            let by = holder(reader, flags)?;
+            let by = holder(reader, format, flags)?;
             let until = ShardTime(reader.varint("until")?);
             let seen = reader.text("seen")?;
             Ok(Entry::Declined(Arc::new(Declined { prefix_length, by, generation, until, seen })))
@@ -367,21 +391,22 @@ pub(super) fn entry(kind: u8, mark: u64, reader: &mut Reader<'_>) -> Result<Entr
     }
 }
 
-pub(super) fn reservation(generation: Generation, reader: &mut Reader<'_>) -> Result<Reservation> {
+pub(super) fn reservation(format: Format, generation: Generation, reader: &mut Reader<'_>) -> Result<Reservation> {
     let prefix_length = prefix(reader)?;
     let flags = reader.u8("flags")?;
-    let holder = holder(reader, flags)?;
+    let holder = holder(reader, format, flags)?;
     let created_at = WallTime(reader.varint("created_at")?);
     let lease = if flags & LEASE != 0 {
         let ends = ShardTime(reader.varint("lease")?);
-        Some(Lease { ends, ttl_seconds: reader.varint("ttl")? })
+        let ttl_seconds = NonZeroU64::new(reader.varint("ttl")?).ok_or(CodecError::Range("ttl"))?;
+        Some(Lease { ends, ttl_seconds })
     } else {
         None
     };
     let claimant = if flags & CLAIMANT != 0 { Some(reader.checked("claimant", Claimant::new)?) } else { None };
     let obsolete = if flags & OBSOLETE != 0 {
         let since = WallTime(reader.varint("obsolete")?);
-        Some(Obsolete { since, plan: reader.varint("plan")? })
+        Some(Box::new(Obsolete { since, plan: reader.varint("plan")? }))
     } else {
         None
     };

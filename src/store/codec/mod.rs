@@ -1,6 +1,6 @@
 //! Records to bytes and back, versioned. What is written today is read for ever.
 //!
-//! Every record begins with [`FORMAT`]. Unknown versions, kinds and flags, left-over bytes, bad UTF-8, numbers out of
+//! Every record begins with the number of its [`Format`]. Unknown versions, kinds and flags, left-over bytes, bad UTF-8, numbers out of
 //! range and texts that their type refuses are errors, never panics; nothing is allocated on the word of a length that
 //! the bytes do not hold. There is one way to write a value: what decodes, encodes to the same bytes.
 //!
@@ -10,7 +10,7 @@
 //!
 //! Neighbours: `embedded` frames these bytes; `core::state` says what the fields mean.
 //!
-//! Review notes: does a change of a record raise [`FORMAT`], keep the old decoder, and add golden files, of records here and
+//! Review notes: does a change of a record raise [`Format::NEWEST`], keep the old decoder, and add golden files, of records here and
 //! of a whole register (`tests/e2e/formats`)?
 
 mod batch;
@@ -18,6 +18,7 @@ mod bytes;
 mod config;
 mod deployment;
 mod entry;
+mod format;
 #[cfg(test)]
 pub(crate) mod samples;
 #[cfg(test)]
@@ -29,56 +30,38 @@ pub(crate) use batch::{BatchHeader, RawStep, batch_header, check_pair, head, key
 pub use batch::{decode_batch, decode_head, encode_batch, encode_head};
 pub use bytes::CodecError;
 pub(crate) use bytes::{Reader, Write};
+pub use format::Format;
 
-use bytes::{MARK_MAX, Result};
+use bytes::Result;
+use format::{header, put_header};
 
 use crate::core::state::State;
-
-/// Version of the records that are written.
-pub const FORMAT: u8 = 1;
 
 const NETWORK: u8 = 4;
 const SUBNET: u8 = 5;
 const DEPLOYMENT: u8 = 6;
 
-fn put_header(out: &mut Vec<u8>, kind: u8, mark: u64) -> Result<()> {
-    if mark > MARK_MAX {
-        return Err(CodecError::Range("mark"));
-    }
-    out.put_u8(FORMAT);
-    out.put_u8(kind);
-    out.put_varint(mark);
-    Ok(())
-}
-
-fn header(reader: &mut Reader<'_>) -> Result<(u8, u64)> {
-    match reader.u8("record")? {
-        FORMAT => Ok((reader.u8("kind of record")?, reader.varint_to(MARK_MAX, "mark")?)),
-        version => Err(CodecError::Version(version)),
-    }
-}
-
 /// Appends the record of a state.
 ///
 /// # Errors
 /// [`CodecError::Range`] if it has a value that could not be read back.
-pub fn encode_state(state: &State, out: &mut Vec<u8>) -> Result<()> {
+pub fn encode_state(state: &State, format: Format, out: &mut Vec<u8>) -> Result<()> {
     match state {
         State::Config(config) => {
-            put_header(out, NETWORK, state.mark())?;
+            put_header(out, format, NETWORK, state.mark())?;
             config::put_network(out, config)
         }
         State::Subnet(subnet) => {
-            put_header(out, SUBNET, state.mark())?;
+            put_header(out, format, SUBNET, state.mark())?;
             config::put_subnet(out, subnet)
         }
         State::Deployment(deployment) => {
-            put_header(out, DEPLOYMENT, state.mark())?;
+            put_header(out, format, DEPLOYMENT, state.mark())?;
             deployment::put(out, deployment)
         }
         State::Entry(entry) => {
-            put_header(out, entry::kind_of(entry), state.mark())?;
-            entry::put_entry(out, entry)
+            put_header(out, format, entry::kind_of(entry), state.mark())?;
+            entry::put_entry(out, format, entry)
         }
     }
 }
@@ -89,12 +72,13 @@ pub fn encode_state(state: &State, out: &mut Vec<u8>) -> Result<()> {
 /// [`CodecError`] for anything but the bytes that [`encode_state`] writes.
 pub fn decode_state(bytes: &[u8]) -> Result<State> {
     let mut reader = Reader::new(bytes);
-    let (kind, mark) = header(&mut reader)?;
-    let state = match kind {
+    let header = header(&mut reader)?;
+    let mark = header.mark;
+    let state = match header.kind {
         NETWORK => State::Config(Arc::new(config::network(mark, &mut reader)?)),
         SUBNET => State::Subnet(Arc::new(config::subnet(mark, &mut reader)?)),
         DEPLOYMENT => State::Deployment(Arc::new(deployment::read(mark, &mut reader)?)),
-        kind => State::Entry(entry::entry(kind, mark, &mut reader)?),
+        _ => State::Entry(entry::entry(&header, &mut reader)?),
     };
     reader.finish()?;
     Ok(state)
@@ -102,20 +86,21 @@ pub fn decode_state(bytes: &[u8]) -> Result<State> {
 
 /// The mark of a state's record, without decoding the rest.
 pub(crate) fn mark_of(bytes: &[u8]) -> Result<u64> {
-    header(&mut Reader::new(bytes)).map(|(_, mark)| mark)
+    header(&mut Reader::new(bytes)).map(|header| header.mark)
 }
 
 /// What is said of a holding in the record of one, without decoding the rest: length of the prefix, scope, owner. None of
 /// any other record.
 pub(crate) fn held_of(bytes: &[u8]) -> Result<Option<(u8, &str, &str)>> {
     let mut reader = Reader::new(bytes);
-    let (kind, _) = header(&mut reader)?;
-    if kind != entry::HELD {
+    let header = header(&mut reader)?;
+    if header.kind != entry::HELD {
         return Ok(None);
     }
     let length = reader.u8("prefix length")?;
     reader.u8("flags")?;
-    let (scope, owner) = (reader.sized("scope")?, reader.sized("owner")?);
+    let (first, second) = (reader.sized("holder")?, reader.sized("holder")?);
+    let (scope, owner) = if header.format.has_owner_first() { (second, first) } else { (first, second) };
     Ok(Some((length, str_of(scope, "scope")?, str_of(owner, "owner")?)))
 }
 

@@ -98,11 +98,11 @@ fn sample_full() -> Reservation {
     Reservation {
         holder: SlotKey { slot: "eth1".parse().unwrap(), ..typical().holder },
         kind: ReservationKind::Static,
-        lease: Some(Lease { ends: ShardTime(99_000), ttl_seconds: 60 }),
+        lease: NonZeroU64::new(60).map(|ttl_seconds| Lease { ends: ShardTime(99_000), ttl_seconds }),
         transient: true,
         release_with_claimant: true,
         claimant: Some("vm-7".parse().unwrap()),
-        obsolete: Some(Obsolete { since: WallTime(1_795_262_400_456), plan: 12 }),
+        obsolete: Some(Box::new(Obsolete { since: WallTime(1_795_262_400_456), plan: 12 })),
         details: Some(Box::new(Details {
             owner_uid: Some("c0ffee".parse().unwrap()),
             labels: sample_labels(),
@@ -240,7 +240,7 @@ fn details() -> impl Strategy<Value = Details> {
 }
 
 fn reservation(prefix_length: u8) -> impl Strategy<Value = Reservation> {
-    let lease = option::of((any::<u64>(), any::<u64>()));
+    let lease = option::of((any::<u64>(), 1..u64::MAX));
     let obsolete = option::of((any::<u64>(), any::<u64>()));
     let flags = (any::<bool>(), any::<bool>(), any::<bool>());
     let let_go = (obsolete, option::of(1..u64::MAX), option::of(planned()));
@@ -251,11 +251,12 @@ fn reservation(prefix_length: u8) -> impl Strategy<Value = Reservation> {
             generation: Generation(generation),
             kind: if flags.0 { ReservationKind::Static } else { ReservationKind::Dynamic },
             created_at: WallTime(created_at),
-            lease: lease.map(|(ends, ttl_seconds)| Lease { ends: ShardTime(ends), ttl_seconds }),
+            lease: lease
+                .and_then(|(ends, ttl)| Some(Lease { ends: ShardTime(ends), ttl_seconds: NonZeroU64::new(ttl)? })),
             transient: flags.1,
             release_with_claimant: flags.2,
             claimant: claimant.map(|claimant| claimant.parse().unwrap()),
-            obsolete: let_go.0.map(|(since, plan)| Obsolete { since: WallTime(since), plan }),
+            obsolete: let_go.0.map(|(since, plan)| Box::new(Obsolete { since: WallTime(since), plan })),
             granted_by: let_go.1.and_then(NonZeroU64::new),
             planned: let_go.2.clone().map(Box::new),
             // Empty ones are written only where nothing else is written in their place.
@@ -264,17 +265,22 @@ fn reservation(prefix_length: u8) -> impl Strategy<Value = Reservation> {
     )
 }
 
-fn planned() -> impl Strategy<Value = Planned> {
-    let promise = option::of((any::<u64>(), holder()));
+fn planned() -> BoxedStrategy<Planned> {
+    let promises = (option::of((any::<u64>(), holder())), option::of((any::<u64>(), holder())));
+    let of = |(plan, SlotKey { owner, slot, .. }): (u64, SlotKey)| Promise { plan, owner, slot };
     let plans = (option::of(any::<u64>()), option::of(any::<u64>()), option::of(any::<u64>()));
     let revived = option::of((any::<u64>(), any::<u64>(), any::<u64>()));
-    (plans, promise, revived).prop_map(|((leaving, unlisted, settled), promise, revived)| Planned {
-        leaving,
-        promise: promise.map(|(plan, SlotKey { owner, slot, .. })| Promise { plan, owner, slot }),
-        unlisted,
-        settled,
-        revived: revived.map(|(by, since, plan)| (by, Obsolete { since: WallTime(since), plan })),
-    })
+    (plans, promises, revived)
+        .prop_map(move |((leaving, unlisted, settled), (promise, back), revived)| Planned {
+            leaving,
+            promise: promise.map(of),
+            back: back.map(of),
+            unlisted,
+            settled,
+            revived: revived.map(|(by, since, plan)| (by, Obsolete { since: WallTime(since), plan })),
+        })
+        // On the heap: what is drawn for a whole step fits the stack of a test.
+        .boxed()
 }
 
 fn deployment_step() -> impl Strategy<Value = Step> {

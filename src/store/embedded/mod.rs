@@ -57,6 +57,7 @@ use self::shared::{Catalog, Kept, Shared};
 use self::snapshot::SNAP;
 use self::writer::{Active, Writer};
 use crate::limits;
+use crate::store::codec::Format;
 use crate::store::history::{Recorded, Stretch};
 use crate::store::moving::{Notice, Opening};
 use crate::store::{
@@ -99,6 +100,9 @@ pub struct Options {
     pub idle: Duration,
     /// A register that was restored is taken for what it is from now on: an operator reconciled it.
     pub accept_restored: bool,
+    /// In which format records are to be written from the next take-over on, unless they are in a later one already. None:
+    /// in that of the register, and a new one in the newest.
+    pub record_format: Option<Format>,
     /// What it is opened for.
     pub opening: Opening,
     /// The file system.
@@ -116,6 +120,7 @@ impl Default for Options {
             compaction_retry: Duration::from_secs(60),
             idle: Duration::from_secs(1),
             accept_restored: false,
+            record_format: None,
             opening: Opening::Serve,
             disk: Arc::new(RealDisk),
         }

@@ -255,13 +255,13 @@ impl Writer {
         let full = self.shared.health() == StoreHealth::Full;
         let mut verdicts = Vec::with_capacity(batches.len());
         for batch in batches {
-            self.scratch.clear();
-            fence::encode(batch, &mut self.scratch)?;
             let header = fence::header_of(batch);
             let count = self.lines.len();
             let line = self.lines.get(usize::from(batch.shard.0));
             let unknown = || CommitError::NotApplied { cause: super::unknown_shard(batch.shard, count) };
             let line = line.ok_or_else(unknown)?;
+            self.scratch.clear();
+            fence::encode(batch, line.head().format, &mut self.scratch)?;
             let verdict = line.check(&header, &self.scratch)?;
             if let Verdict::Next(_) = verdict {
                 if full && !batch.lets_go() {
@@ -299,8 +299,9 @@ impl Writer {
         touched: &mut Vec<ShardId>,
     ) -> Result<Head, StoreError> {
         let floor = Generation(self.shared.meta.generation_floor);
+        let wanted = self.shared.options.record_format;
         let line = self.line(shard)?;
-        let Some(mut head) = line.after_take(token) else { return Ok(line.head()) };
+        let Some(mut head) = line.after_take(token, wanted) else { return Ok(line.head()) };
         head.generation = head.generation.max(floor);
         frame::put_take(&mut self.frame, shard, &head)
             .map_err(|error| StoreError::Invalid(format!("the head of shard {} {error}", shard.0).into()))?;

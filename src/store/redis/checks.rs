@@ -9,15 +9,16 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::confirms;
 use super::heal;
-use super::journal::{Move, Point};
 use super::late;
 use super::link::{self, Failed, Link};
 use super::moving;
-use super::scripts::{self, Call, Loaded, Taken, Verdict};
+use super::scripts::{self, Call, Loaded, Met, Verdict};
 use super::shared::Shared;
+use super::take;
 use crate::limits::NODE_LEASE_MS;
+use crate::store::codec::Format;
 use crate::store::moving::{LastOf, Notice};
-use crate::store::{CommitError, Epoch, Head, Holder, NodeCard, Seen, Seq, ShardId, StoreError, Token};
+use crate::store::{CommitError, Head, Holder, NodeCard, Seen, ShardId, StoreError, Token};
 
 /// How long an answer may take.
 const ANSWER_WITHIN: Duration = Duration::from_millis(1_500);
@@ -55,7 +56,7 @@ pub(super) async fn run(
         // Nobody may wait any more: then the outcome is nobody's.
         match job {
             Job::Take(shard, token, reply) => {
-                let taken = take(&shared, &mut link, shard, token).await;
+                let taken = take::take(&shared, &mut link, shard, token).await;
                 let (shared, confirms) = (Arc::clone(&shared), shared.waits().then(|| confirms.clone()));
                 // Beside the next one: their proofs go together.
                 tokio::spawn(async move { drop(reply.send(proved(&shared, taken, shard, confirms).await)) });
@@ -95,63 +96,6 @@ async fn proved(
     }
     shared.line(shard, |line| line.counts(head.token))?;
     Ok(head)
-}
-
-async fn take(shared: &Shared, link: &mut Link, shard: ShardId, token: Token) -> Result<Head, StoreError> {
-    shared.sound()?;
-    heal::ready(shared, link).await.map_err(Failed::into_error)?;
-    late::review(shared, link).await?;
-    match take_once(shared, link, shard, token).await? {
-        Some(head) => Ok(head),
-        None if heal::again(shared, link).await? => {
-            take_once(shared, link, shard, token).await?.ok_or_else(|| heal::behind(shared))
-        }
-        None => Err(heal::behind(shared)),
-    }
-}
-
-/// None if the shard is further back than it was.
-async fn take_once(shared: &Shared, link: &mut Link, shard: ShardId, token: Token) -> Result<Option<Head>, StoreError> {
-    let (mine, known) = shared.line(shard, |line| (line.mine(), line.known(shard)))?;
-    if known.cut == Some(token) {
-        // It was taken, and went on from elsewhere.
-        return Err(StoreError::Fenced { shard, current: known.epoch });
-    }
-    let hex_or_none = |token: Option<Token>| token.map_or_else(String::new, |token| scripts::hex(token.0));
-    let last = Some(known.token).filter(|_| known.epoch > Epoch(0));
-    let mut call = Call::new(&shared.shas, Loaded::Take, &[shared.keys.head(shard)]);
-    let card = shared.card();
-    call.arg(scripts::hex(token.0)).arg(&card.name).arg(scripts::hex(card.process)).arg(&card.peer_address);
-    call.number(NODE_LEASE_MS).arg(hex_or_none(mine)).arg(hex_or_none(last)).number(known.told.seq.0).arg("");
-    let value = link.call(&call, ANSWER_WITHIN).await.map_err(Failed::into_error)?;
-    let strange = || link::strange(&shared.place, "the script answered something else");
-    let head = match scripts::taken(value).ok_or_else(strange)? {
-        Taken::Head(head) => head,
-        Taken::Held { owner, address, left_ms } => {
-            return Err(StoreError::Held { shard, owner: owner.into(), address: address.into(), left_ms });
-        }
-        Taken::Fenced(current) if current < known.epoch => return Ok(None),
-        Taken::Fenced(current) => return Err(StoreError::Fenced { shard, current }),
-        Taken::Behind => return Ok(None),
-        Taken::Absent => return Err(shared.absent(shard)),
-        Taken::Moved(notice) => return Err(moving::moved(&shared.place, shared.keys.prefix(), &notice)),
-    };
-    if let Err(told) = shared.line(shard, |line| line.take(&head))? {
-        let found = format!("at batch {} in epoch {}, after epoch {}", head.seq.0, head.epoch.0, known.epoch.0);
-        return Err(shared.went_back(shard, told.0, &found));
-    }
-    // Another owner was there in between: did it go on from what this one had, or from further back? Then its changes are
-    // elsewhere than those that somebody was told of here, and no number tells.
-    let other = known.epoch > Epoch(0) && head.parent != known.token && head.token != known.token;
-    if other && known.told.seq > Seq(0) && !heal::is_on_line(shared, link, shard, known.told, &head).await? {
-        return Err(shared.went_back(shard, known.told.seq.0, "another owner's, who went on from further back"));
-    }
-    if head.token != known.token {
-        let after = Point::of(&head);
-        let before = Point { token: head.parent, ..after };
-        shared.journal().took(Move { shard, before, after }, head.epoch);
-    }
-    Ok(Some(head))
 }
 
 async fn lease(shared: &Shared, link: &mut Link, what: Lease) -> Result<(), StoreError> {
@@ -214,35 +158,52 @@ async fn holder(shared: &Shared, link: &mut Link) -> Result<Option<Holder>, Stor
 
 async fn meet(shared: &Shared, link: &mut Link, here: bool) -> Result<Vec<Seen>, StoreError> {
     let own = shared.card();
-    let mut call = Call::new(&shared.shas, Loaded::Nodes, &[shared.keys.nodes()]);
+    let mut call = Call::new(&shared.shas, Loaded::Nodes, &[shared.keys.nodes(), shared.keys.head(ShardId(0))]);
     let text = if here { card_text(&own) } else { String::new() };
     call.arg(&own.name).arg(scripts::hex(own.process)).arg(text).number(NODE_LEASE_MS);
+    call.number(Format::NEWEST.number().into());
     let answer = link.call(&call, ANSWER_WITHIN).await.map_err(Failed::into_error)?;
     let strange = || link::strange(&shared.place, "the script answered something else");
-    let nodes = scripts::nodes(answer).ok_or_else(strange)?.map_err(|age_ms| {
-        let text = format!(
-            "another node of the name `{}` was seen at Redis at {} {age_ms} ms ago; give each node a name of its own by \
-             `--node NAME` (`server.node`), or wait until the other one is gone",
-            own.name, shared.place
-        );
-        StoreError::Locked(text.into())
-    })?;
+    let nodes = match scripts::nodes(answer).ok_or_else(strange)? {
+        Met::Nodes(nodes) => nodes,
+        Met::Taken(age_ms) => {
+            let text = format!(
+                "another node of the name `{}` was seen at Redis at {} {age_ms} ms ago; give each node a name of its own \
+                 by `--node NAME` (`server.node`), or wait until the other one is gone",
+                own.name, shared.place
+            );
+            return Err(StoreError::Locked(text.into()));
+        }
+        Met::Newer(format) => return Err(newer(&shared.place, shared.keys.prefix(), format)),
+    };
     Ok(nodes
         .into_iter()
         .filter_map(|(name, age_ms, text)| Some(Seen { card: card_of(name, &text)?, age_ms }))
         .collect())
 }
 
-/// `PROCESS VERSION PEERS CLIENTS STATE`; addresses may be missing.
+/// The register's records are in a format that came after this program.
+pub(super) fn newer(place: &Arc<str>, prefix: &str, format: u64) -> StoreError {
+    let text = format!(
+        "Redis at {place} has a register under `{prefix}` whose records are written in format {format}, and this version \
+         of allod reads formats up to {}; start a newer one",
+        Format::NEWEST
+    );
+    StoreError::Foreign(text.into())
+}
+
+/// `PROCESS VERSION PEERS CLIENTS STATE READS`; addresses may be missing. `READS` is for the scripts: the latest format of
+/// records that the node reads.
 fn card_text(card: &NodeCard) -> String {
     let or_dash = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
     format!(
-        "{} {} {} {} {}",
+        "{} {} {} {} {} {}",
         scripts::hex(card.process),
         or_dash(&card.version),
         or_dash(&card.peer_address),
         or_dash(&card.address),
-        if card.draining { "draining" } else { "-" }
+        if card.draining { "draining" } else { "-" },
+        Format::NEWEST
     )
 }
 
@@ -274,7 +235,8 @@ mod tests {
         card.draining = false;
         let text = card_text(&card);
         assert_eq!(card_of(card.name.clone(), &text), Some(card.clone()));
-        assert_eq!(card_of(card.name.clone(), text.rsplit_once(' ').unwrap().0), Some(card), "by an older node");
+        let older = text.rsplitn(3, ' ').last().unwrap();
+        assert_eq!(card_of(card.name.clone(), older), Some(card), "by an older node");
         assert_eq!(card_of("x".to_owned(), "zz"), None);
     }
 }

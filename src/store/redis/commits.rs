@@ -103,7 +103,8 @@ fn call_of(shared: &Shared, batches: &[Batch]) -> Result<(Call, Vec<line::Link>)
     let mut encoded = Vec::with_capacity(batches.len());
     for batch in batches {
         let mut bytes = Vec::with_capacity(256 + batch.acts.len() * 128);
-        fence::encode(batch, &mut bytes)?;
+        let format = shared.line(batch.shard, |line| line.format()).map_err(refused)?;
+        fence::encode(batch, format, &mut bytes)?;
         encoded.push(bytes);
     }
     let nets = batches.iter().zip(&encoded).map(|(batch, bytes)| Net::of(batch.shard, batch.seq, bytes));

@@ -11,7 +11,8 @@ use super::server::Server;
 pub use super::server::{Finding, Memory};
 use super::{Options, checks, runtime};
 use crate::limits::NODE_LEASE_MS;
-use crate::store::{NodeCard, StoreError};
+use crate::store::codec::Format;
+use crate::store::{NodeCard, ShardId, StoreError};
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// Calls whose time is taken.
@@ -22,8 +23,10 @@ const ROUND_TRIPS: usize = 100;
 pub struct Held {
     /// Its identity, 32 hex digits.
     pub register: String,
-    /// Version of its keys and records, as it says.
+    /// Version of its keys, as it says.
     pub format: String,
+    /// In which format the records of its first shard are written.
+    pub records: u64,
     /// Its shards.
     pub shards: u64,
     /// It is moved, or being moved.
@@ -57,7 +60,7 @@ pub struct Examined {
     pub nodes: Vec<(NodeCard, u64)>,
 }
 
-/// The version of keys and records that this program knows.
+/// The version of keys that this program knows.
 pub const KNOWN_FORMAT: &str = FORMAT;
 
 /// Looks at the Redis of these options. Blocks; call it where blocking is allowed.
@@ -118,15 +121,20 @@ async fn time(link: &mut Link) -> Result<u64, StoreError> {
 }
 
 async fn held(link: &mut Link, keys: &Keys) -> Result<Option<Held>, StoreError> {
-    let mut pipeline = Pipeline::with_capacity(1);
+    let mut pipeline = Pipeline::with_capacity(2);
     pipeline.cmd("HMGET").arg(keys.register()).arg(&["register", "format", "shards", "moved"]);
+    pipeline.cmd("HGET").arg(keys.head(ShardId(0))).arg("format");
     let answer = link.read(&pipeline, ANSWER_WITHIN).await?;
-    type Fields = (Option<String>, Option<String>, Option<u64>, Option<String>);
-    let fields: Result<Vec<Fields>, _> = answer.into_iter().map(redis::from_redis_value).collect();
-    let fields = fields.map_err(|_| strange(link.name(), "its register is none"))?;
-    Ok(fields.into_iter().next().and_then(|(register, format, shards, moved)| {
-        let moves = moved.is_some_and(|notice| !notice.is_empty());
-        Some(Held { register: register?, format: format.unwrap_or_default(), shards: shards.unwrap_or(0), moves })
+    type Fields = ((Option<String>, Option<String>, Option<u64>, Option<String>), Option<u64>);
+    let fields: Fields =
+        redis::from_redis_value(Value::Array(answer)).map_err(|_| strange(link.name(), "its register is none"))?;
+    let ((register, format, shards, moved), records) = fields;
+    Ok(register.map(|register| Held {
+        register,
+        format: format.unwrap_or_default(),
+        records: records.unwrap_or(Format::FIRST.number().into()),
+        shards: shards.unwrap_or(0),
+        moves: moved.is_some_and(|notice| !notice.is_empty()),
     }))
 }
 

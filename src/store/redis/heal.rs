@@ -22,9 +22,9 @@ use redis::{Cmd, Pipeline, Value};
 
 use super::journal::{Deed, Found, Missing, Move, Point};
 use super::link::{self, Failed, Link};
-use super::scripts::{self, Call, Loaded, Taken, Verdict};
+use super::scripts::{self, Taken, Verdict};
 use super::shared::{Known, Shared};
-use crate::limits::NODE_LEASE_MS;
+use super::take::TakeOver;
 use crate::store::{Epoch, Head, Seq, ShardId, StoreError};
 
 /// How long an answer may take.
@@ -275,11 +275,10 @@ fn later(failed: Failed) -> Unplayed {
 /// Takes a shard over once more, under the same token, from exactly the head from which it was taken.
 async fn take(shared: &Shared, link: &mut Link, taken: &Move, epoch: Epoch) -> Result<(), Unplayed> {
     let Move { shard, before, after } = *taken;
-    let card = shared.card();
-    let mut call = Call::new(&shared.shas, Loaded::Take, &[shared.keys.head(shard)]);
-    call.arg(scripts::hex(after.token.0)).arg(&card.name).arg(scripts::hex(card.process)).arg(&card.peer_address);
-    call.number(NODE_LEASE_MS).arg(scripts::hex(before.token.0));
-    call.arg(scripts::hex(before.token.0)).number(before.seq.0).arg(scripts::hex(before.digest.0));
+    let wanted = Some(shared.line(shard, |line| line.format()).map_err(Unplayed::Later)?);
+    let Point { token, seq, digest } = before;
+    let (mine, last, digest) = (Some(token), Some(token), Some(digest));
+    let call = TakeOver { shard, token: after.token, mine, last, seq, digest, wanted }.call(shared);
     let value = link.call(&call, ANSWER_WITHIN).await.map_err(later)?;
     match scripts::taken(value) {
         Some(Taken::Head(head)) if head.epoch == epoch && Point::of(&head) == after => {

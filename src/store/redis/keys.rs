@@ -28,7 +28,7 @@ use crate::core::state::Key;
 use crate::core::types::{NetworkId, SubnetId};
 use crate::store::{ShardId, StoreError};
 
-/// Version of keys and records. Another one is refused.
+/// Version of keys. Another one is refused.
 pub(super) const FORMAT: &str = "1";
 /// Addresses of a bucket of IPv4.
 pub(super) const BUCKET_ADDRESSES: u32 = 64;

@@ -14,6 +14,7 @@ use std::collections::VecDeque;
 
 use super::journal::Point;
 use super::shared::Known;
+use crate::store::codec::Format;
 use crate::store::{Batch, Digest, Epoch, Head, Seq, ShardId, Token, fence};
 
 /// Batches whose digests are remembered. More than can be under way and sent again.
@@ -39,6 +40,8 @@ pub(super) struct Line {
     cut: Option<Token>,
     /// Whose line, as another one's, has everything that somebody was told of.
     reviewed: Option<Token>,
+    /// In which records are written in the present tenure.
+    format: Format,
 }
 
 /// What a batch is sent with.
@@ -58,7 +61,17 @@ impl Line {
     /// A shard that was not taken yet.
     pub(super) fn new() -> Self {
         let (epoch, token, known) = (Epoch(0), Token(0), VecDeque::new());
-        Self { epoch, token, known, told: (NOTHING, epoch), left: None, owned: None, cut: None, reviewed: None }
+        Self {
+            epoch,
+            token,
+            known,
+            told: (NOTHING, epoch),
+            left: None,
+            owned: None,
+            cut: None,
+            reviewed: None,
+            format: Format::FIRST,
+        }
     }
 
     /// Follows a take-over. Tells if the shard is behind what somebody was told of: Redis went back.
@@ -76,7 +89,13 @@ impl Line {
             self.known = VecDeque::from([(head.seq, head.digest)]);
         }
         (self.owned, self.cut, self.reviewed) = (Some(self.token), None, None);
+        self.format = head.format;
         Ok(())
+    }
+
+    /// In which batches are written under the take-over that was seen last.
+    pub(super) fn format(&self) -> Format {
+        self.format
     }
 
     /// The take-over under this token counts: what it found is to stay.

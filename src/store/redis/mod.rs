@@ -34,6 +34,7 @@
 //! Review notes: does every error have its class? Is anything sent twice except after NOSCRIPT? Does every script compare
 //! all before it writes? Is each wait bounded?
 
+mod begin;
 mod checks;
 mod cluster;
 mod commits;
@@ -55,6 +56,7 @@ mod scripts;
 mod sentinels;
 mod server;
 mod shared;
+mod take;
 mod watch;
 mod whole;
 
@@ -66,13 +68,13 @@ use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
+use self::begin::Begun;
 use self::identity::Identity;
-use self::keys::{FORMAT, Keys};
-use self::link::{Failed, Link, Place};
+use self::keys::Keys;
+use self::link::{Link, Place};
 pub use self::moving::without_secret;
-use self::scripts::{Call, Initialised, Loaded, Shas};
-use self::server::Server;
 use self::shared::{Parts, Shared};
+use crate::store::codec::Format;
 use crate::store::history::{Recorded, Stretch};
 use crate::store::late::{Late, Lates};
 use crate::store::moving::{Notice, Opening};
@@ -83,8 +85,6 @@ use crate::store::{
 
 /// Calls that wait for a task. A shard's committer has a few under way, so this is never reached in order.
 const QUEUE_CALLS_MAX: usize = 65_536;
-/// How long the first answers may take.
-const START_WITHIN: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// Where and how a register is kept.
 #[derive(Debug, Clone)]
@@ -107,6 +107,9 @@ pub struct Options {
     pub history_seconds: u64,
     /// How many bytes of batches stay in the history, of all shards together.
     pub history_bytes: u64,
+    /// In which format records are to be written from the next take-over on, once every node that is there reads it. None: in
+    /// that of the register, and a new one in the newest.
+    pub record_format: Option<Format>,
     /// What it is opened for.
     pub opening: Opening,
     /// How many replicas must have a change before it is acknowledged.
@@ -127,6 +130,7 @@ impl Options {
             accept_new_store: false,
             history_seconds: 30 * 86_400,
             history_bytes: 1 << 30,
+            record_format: None,
             opening: Opening::Serve,
             replicas: 0,
             heal_bytes: 64 << 20,
@@ -144,16 +148,6 @@ pub struct RedisStore {
     url: String,
     notice: Arc<Mutex<Option<Notice>>>,
     directory: Option<PathBuf>,
-}
-
-/// What was found, or made, at the start.
-#[derive(Debug)]
-struct Begun {
-    server: Server,
-    shas: Arc<Shas>,
-    register: u128,
-    shards: u16,
-    notice: Option<Notice>,
 }
 
 #[derive(Debug, Clone)]
@@ -194,7 +188,7 @@ impl RedisStore {
         let (place_inside, options_inside) = (place.clone(), options.clone());
         runtimes[0].spawn(async move {
             let mut link = Link::new(place_inside, None);
-            let begun = begin(&mut link, &keys, &options_inside, identity.as_ref()).await;
+            let begun = begin::begin(&mut link, &keys, &options_inside, identity.as_ref()).await;
             // Whoever asked waits.
             let _ = told.send(begun.map(|begun| (begun, keys, link)));
         });
@@ -230,6 +224,7 @@ impl RedisStore {
             replicas: options.replicas,
             waiting: server.waiting(),
             heal_bytes: options.heal_bytes,
+            record_format: options.record_format,
             lates: Lates::open(options.directory.as_deref(), register)?,
         };
         let (url, notice) = (moving::without_secret(&options.url), Arc::new(Mutex::new(notice)));
@@ -307,129 +302,6 @@ fn runtime(name: &str, threads: usize) -> Result<Runtime, StoreError> {
     let built =
         tokio::runtime::Builder::new_multi_thread().worker_threads(threads).thread_name(name).enable_all().build();
     built.map_err(|error| StoreError::Io { context: format!("starting thread {name}").into(), source: Arc::new(error) })
-}
-
-/// Checks the server, and opens or makes the register.
-async fn begin(
-    link: &mut Link,
-    keys: &Keys,
-    options: &Options,
-    identity: Option<&Identity>,
-) -> Result<Begun, StoreError> {
-    let shas = link.shas().await.map_err(Failed::into_error)?;
-    let server = Server::look(link, &shas, keys, options.replicas).await?;
-    let (shards, making) = moving::prepare(link, keys, options).await?;
-    let known = identity.and_then(|identity| identity.known).filter(|_| !options.accept_new_store);
-    let names: Vec<String> =
-        std::iter::once(keys.register()).chain((0..shards).map(|shard| keys.head(ShardId(shard)))).collect();
-    let may_make = match options.opening {
-        Opening::Serve => known.is_none(),
-        Opening::Target { .. } => true,
-        Opening::Source | Opening::Unfinished(_) => false,
-    };
-    let notice = making.as_ref().map_or_else(String::new, Notice::text);
-    let call = |may_make: bool| {
-        let mut call = Call::new(&shas, Loaded::Init, &names);
-        call.arg(scripts::hex(rand::random::<u128>().max(1))).arg(FORMAT).number(shards.into());
-        call.number(now_ms()).arg(if may_make { "1" } else { "0" }).arg(&notice);
-        call
-    };
-    let place = Arc::clone(link.name());
-    let initialised =
-        |value| scripts::initialised(value).ok_or_else(|| link::strange(&place, "the script answered something else"));
-    let in_cluster = link.place().is_in_cluster();
-    let value = link.call(&call(may_make && !in_cluster), START_WITHIN).await.map_err(Failed::into_error)?;
-    let mut found = initialised(value)?;
-    if in_cluster && may_make && found == Initialised::None {
-        // Not there, or left behind elsewhere?
-        if let Some(stray) = link.place().stray().await? {
-            let text = format!(
-                "Redis at {place} has no register under `{}`, but {stray}, which is not its own: the move of the slot broke \
-                 off. End it (`redis-cli --cluster fix`), and start again; or choose another `store.prefix`",
-                keys.prefix()
-            );
-            return Err(StoreError::Damaged(text.into()));
-        }
-        let value = link.call(&call(true), START_WITHIN).await.map_err(Failed::into_error)?;
-        found = initialised(value)?;
-    }
-    let said = if let Initialised::Register { notice, .. } = &found { notice.as_str() } else { "" };
-    let notice = moving::check_notice(&place, keys, &options.opening, said)?;
-    let register = check_register(found, &place, keys, (options, shards), identity)?;
-    if let Some(identity) = identity {
-        identity.remember(register)?;
-    }
-    Ok(Begun { server, shas, register, shards, notice })
-}
-
-/// What `init` found must be the register that this server is to keep, whole.
-fn check_register(
-    found: Initialised,
-    place: &Arc<str>,
-    keys: &Keys,
-    (options, wanted): (&Options, u16),
-    identity: Option<&Identity>,
-) -> Result<u128, StoreError> {
-    let prefix = keys.prefix();
-    let noted = identity.map_or_else(String::new, |identity| format!(" ({} says so)", identity.path().display()));
-    let (made, register, format, shards, heads) = match found {
-        Initialised::Register { made, register, format, shards, heads, notice: _ } => {
-            (made, register, format, shards, heads)
-        }
-        Initialised::None => {
-            let text = format!(
-                "Redis at {place} has no register under `{prefix}`, and this server kept one there{noted}: Redis was \
-                 emptied, or is another one. Bring its data back, or name the right one by `--redis URL`; \
-                 `--accept-new-store` begins an empty register"
-            );
-            return Err(StoreError::Damaged(text.into()));
-        }
-        Initialised::Heads(shard) => {
-            let head = keys.head(ShardId(u16::try_from(shard).unwrap_or(u16::MAX)));
-            let text = format!("Redis at {place} has `{head}` but lost `{}`; bring its data back", keys.register());
-            return Err(StoreError::Damaged(text.into()));
-        }
-    };
-    if format != FORMAT {
-        let text = format!(
-            "Redis at {place} has a register of format {format} under `{prefix}`, which this version of allod does not \
-             know; start a newer one, or choose another `store.prefix`"
-        );
-        return Err(StoreError::Foreign(text.into()));
-    }
-    if shards != u64::from(wanted) {
-        let text = format!(
-            "Redis at {place} has a register of {shards} shards under `{prefix}`, which is fixed at its first start, and \
-             the configuration says {wanted}; set `store.shards` to {shards}, or choose another `store.prefix`"
-        );
-        return Err(StoreError::Foreign(text.into()));
-    }
-    if heads != shards {
-        let text = format!(
-            "Redis at {place} lost the heads of {} of the {shards} shards of the register under `{prefix}`; bring its data \
-             back",
-            shards.saturating_sub(heads)
-        );
-        return Err(StoreError::Damaged(text.into()));
-    }
-    let known = identity.and_then(|identity| identity.known).filter(|_| !options.accept_new_store);
-    if let Some(known) = known.filter(|&known| known != register) {
-        let text = format!(
-            "Redis at {place} has another register under `{prefix}` than the one that this server kept there{noted}: \
-             {register:032x}, not {known:032x}. Name the right one by `--redis URL`; `--accept-new-store` takes this one"
-        );
-        return Err(StoreError::Foreign(text.into()));
-    }
-    if made {
-        tracing::info!(redis = %place, prefix, shards, "made a new register");
-    }
-    Ok(register)
-}
-
-#[expect(clippy::disallowed_methods, reason = "when the register was made, for people")]
-fn now_ms() -> u64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    now.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
 fn ended() -> StoreError {

@@ -10,6 +10,7 @@ use redis::{Cmd, Value};
 
 use super::keys::Kind;
 use crate::core::types::{Generation, NetworkId, ShardTime};
+use crate::store::codec::Format;
 use crate::store::{Digest, Epoch, Head, Seq, Token};
 
 /// A script and its contract.
@@ -43,9 +44,9 @@ pub(super) const PROBE: Script = Script {
 pub(super) const TAKE: Script = Script {
     name: "take",
     text: include_str!("scripts/take.lua"),
-    keys: &["head"],
-    arguments: &["token", "owner", "node", "address", "lease", "mine", "last", "seq", "digest"],
-    answers: &["taken", "held", "fenced", "behind", "absent", "moved"],
+    keys: &["head", "nodes"],
+    arguments: &["token", "owner", "node", "address", "lease", "mine", "last", "seq", "digest", "reads", "wanted"],
+    answers: &["taken", "held", "fenced", "behind", "absent", "moved", "newer"],
 };
 pub(super) const LEASE: Script = Script {
     name: "lease",
@@ -57,9 +58,9 @@ pub(super) const LEASE: Script = Script {
 pub(super) const NODES: Script = Script {
     name: "nodes",
     text: include_str!("scripts/nodes.lua"),
-    keys: &["nodes"],
-    arguments: &["name", "process", "card", "ttl"],
-    answers: &["nodes", "taken"],
+    keys: &["nodes", "head"],
+    arguments: &["name", "process", "card", "ttl", "reads"],
+    answers: &["nodes", "taken", "newer"],
 };
 pub(super) const POST: Script = Script {
     name: "post",
@@ -228,6 +229,15 @@ impl Answer {
         u128::from_str_radix(&self.text()?, 16).ok()
     }
 
+    /// A head says none until somebody takes it who knows more than one.
+    fn format(&mut self) -> Option<Format> {
+        match self.0.next()? {
+            Value::Nil => Some(Format::FIRST),
+            Value::BulkString(bytes) => Format::new(std::str::from_utf8(&bytes).ok()?.parse().ok()?),
+            _ => None,
+        }
+    }
+
     /// Which shard of the call: they count from 1.
     fn place(&mut self) -> Option<usize> {
         usize::try_from(self.number()?).ok()?.checked_sub(1)
@@ -273,6 +283,8 @@ pub(super) enum Taken {
     Absent,
     /// The register is somewhere else; what it says of that.
     Moved(String),
+    /// Its records are written in this format, which this program does not read.
+    Newer(u64),
 }
 
 /// The answer of `take`.
@@ -285,6 +297,7 @@ pub(super) fn taken(value: Value) -> Option<Taken> {
         b"behind" => Taken::Behind,
         b"absent" => Taken::Absent,
         b"moved" => Taken::Moved(rest.text()?),
+        b"newer" => Taken::Newer(rest.number()?),
         _ => return None,
     })
 }
@@ -292,17 +305,28 @@ pub(super) fn taken(value: Value) -> Option<Taken> {
 /// A node as `nodes` tells it: name, age in milliseconds, and card.
 pub(super) type Told = (String, u64, String);
 
-/// The answer of `nodes`: those that there are; or how long ago the name was seen elsewhere.
-pub(super) fn nodes(value: Value) -> Option<Result<Vec<Told>, u64>> {
+/// What `nodes` answers.
+pub(super) enum Met {
+    /// Those that there are.
+    Nodes(Vec<Told>),
+    /// Another process of this name was seen so many milliseconds ago.
+    Taken(u64),
+    /// The records are written in this format, which this program does not read.
+    Newer(u64),
+}
+
+/// The answer of `nodes`.
+pub(super) fn nodes(value: Value) -> Option<Met> {
     let (word, mut rest) = Answer::of(value)?;
     match &word[..] {
-        b"taken" => Some(Err(rest.number()?)),
+        b"taken" => Some(Met::Taken(rest.number()?)),
+        b"newer" => Some(Met::Newer(rest.number()?)),
         b"nodes" => {
             let mut all = Vec::new();
             while let Some(name) = rest.text() {
                 all.push((name, rest.number()?, rest.text()?));
             }
-            Some(Ok(all))
+            Some(Met::Nodes(all))
         }
         _ => None,
     }
@@ -317,11 +341,12 @@ fn head_of(rest: &mut Answer) -> Option<Head> {
         digest: Digest(rest.hex()?),
         time: ShardTime(rest.number()?),
         generation: Generation(rest.number()?),
+        format: rest.format()?,
     })
 }
 
 /// Fields of a head, in the order in which [`head`] reads them.
-pub(super) const HEAD_FIELDS: [&str; 7] = ["epoch", "token", "parent", "seq", "digest", "time", "generation"];
+pub(super) const HEAD_FIELDS: [&str; 8] = ["epoch", "token", "parent", "seq", "digest", "time", "generation", "format"];
 
 /// The answer of an HMGET of [`HEAD_FIELDS`]; the inner none is a head that is absent.
 pub(super) fn head(value: Value) -> Option<Option<Head>> {
@@ -343,6 +368,8 @@ pub(super) enum Initialised {
         heads: u64,
         /// What it says of its move; empty where that is nothing.
         notice: String,
+        /// In which its records are written.
+        records: u64,
     },
     None,
     /// No register, but the head of this shard.
@@ -360,6 +387,7 @@ pub(super) fn initialised(value: Value) -> Option<Initialised> {
             shards: rest.number()?,
             heads: rest.number()?,
             notice: rest.text()?,
+            records: rest.number()?,
         },
         b"none" => Initialised::None,
         b"heads" => Initialised::Heads(rest.number()? - 1),

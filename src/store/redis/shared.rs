@@ -9,6 +9,7 @@ use super::keys::Keys;
 use super::line::Line;
 use super::scripts::Shas;
 use super::server::Waiting;
+use crate::store::codec::Format;
 use crate::store::late::Lates;
 use crate::store::{CommitError, Epoch, NodeCard, ShardId, StoreError, StoreHealth, StoreInfo, Token};
 
@@ -36,6 +37,8 @@ pub(super) struct Shared {
     full_since: Mutex<Option<Instant>>,
     /// How many replicas are waited for.
     pub(super) replicas: u32,
+    /// In which format records are to be written, if that was said.
+    pub(super) record_format: Option<Format>,
     waiting: Waiting,
     /// How many of them answered last; as many as are wanted until the first answer.
     answering: AtomicU64,
@@ -86,6 +89,7 @@ pub(super) struct Parts {
     pub(super) replicas: u32,
     pub(super) waiting: Waiting,
     pub(super) heal_bytes: usize,
+    pub(super) record_format: Option<Format>,
     pub(super) lates: Lates,
 }
 
@@ -96,8 +100,20 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Shared {
     pub(super) fn new(parts: Parts) -> Self {
-        let Parts { keys, shas, info, place, card, keep_seconds, keep_bytes, replicas, waiting, heal_bytes, lates } =
-            parts;
+        let Parts {
+            keys,
+            shas,
+            info,
+            place,
+            card,
+            keep_seconds,
+            keep_bytes,
+            replicas,
+            waiting,
+            heal_bytes,
+            record_format,
+            lates,
+        } = parts;
         let lines = Mutex::new(vec![Line::new(); usize::from(info.shards)]);
         Self {
             keys,
@@ -114,6 +130,7 @@ impl Shared {
             failure: OnceLock::new(),
             full_since: Mutex::new(None),
             replicas,
+            record_format,
             waiting,
             answering: AtomicU64::new(replicas.into()),
             confirming: AtomicU64::new(0),

@@ -34,8 +34,7 @@ params! { write
         network?: NetworkRef,
         /// How long a claimant must have been missing; 60 if left out.
         grace_seconds?: CooldownSeconds,
-        /// Larger shares of the scope's reservations (of those in `network`, where one is named) are not let go; 0.2 if
-        /// left out.
+        /// Larger shares of the scope's reservations, over all networks, are not let go; 0.2 if left out.
         max_share?: Share,
     }
 }

@@ -60,8 +60,16 @@ fn check_entry(entry: &Entry<'_>) -> bool {
     }
 }
 
+/// What is read in one pass is what is found in two.
+fn check_one_pass(text: &str) {
+    let Some(read) = envelope::read(text.as_bytes()) else { return };
+    let Message::Single(Ok(call)) = envelope::parse(text.as_bytes()) else { panic!("no request: {text}") };
+    assert_eq!(read, (call.id, parse(&call.method, call.params).unwrap()), "{text}");
+}
+
 /// Is everything in it a request?
 fn check_line(text: &str) -> bool {
+    check_one_pass(text);
     match envelope::parse(text.as_bytes()) {
         Message::Blank => {
             assert!(text.trim_matches([' ', '\t', '\r', '\n']).is_empty());
@@ -78,6 +86,36 @@ fn check_line(text: &str) -> bool {
 #[test]
 fn fuzzing_the_parser_of_requests_finds_no_panic() {
     Fuzzer::over(corpus()).run(check_line);
+}
+
+#[test]
+fn what_clients_send_is_read_in_one_pass() {
+    for (method, params, _) in EXAMPLES {
+        for (id, text) in [(Some("7"), r#""id":7,"#), (None, "")] {
+            let line = format!(r#"{{"jsonrpc":"2.0",{text}"method":"{method}","params":{params}}}"#);
+            let (read, request) = envelope::read(line.as_bytes()).expect(&line);
+            assert_eq!((read.as_ref().map(Id::as_json), request.method().name()), (id, *method));
+            check_one_pass(&line);
+        }
+    }
+}
+
+#[test]
+fn what_is_not_read_in_one_pass_is_left_to_two() {
+    for line in [
+        r#"{"jsonrpc":"2.0","id":7,"params":{},"method":"server.ping"}"#,
+        r#"{"jsonrpc":"2.0","id":7,"method":"server.ping"}"#,
+        r#"{"jsonrpc":"2.0","id":{},"method":"server.ping","params":{}}"#,
+        r#"{"jsonrpc":"2.0","id":7,"method":"server.ping","params":[]}"#,
+        r#"{"jsonrpc":"2.0","id":7,"method":"server.ping","params":{},"params":{}}"#,
+        r#"{"jsonrpc":"2.0","id":7,"method":"server.ping","params":{"a":1}}"#,
+        r#"{"jsonrpc":"2.0","id":7,"method":"server.pong","params":{}}"#,
+        r#"{"id":7,"method":"server.ping","params":{}}"#,
+        r#"[{"jsonrpc":"2.0","id":7,"method":"server.ping","params":{}}]"#,
+        "",
+    ] {
+        assert_eq!(envelope::read(line.as_bytes()), None, "{line}");
+    }
 }
 
 /// Deeper than any stack, wherever a value may stand: skipped or refused without recursion.

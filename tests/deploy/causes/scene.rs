@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::prometheus::Prometheus;
-use crate::redis::process::free_port;
+use crate::redis::process::ports::free_port;
 use crate::tools::{read, yaml};
 use crate::wire::Wire;
 

@@ -63,6 +63,12 @@ impl Findings {
         self.0.push((overlap - 1, ModelError::new("already_exists", data)));
     }
 
+    /// The name of a network that is taken comes before everything that is not wrong by itself.
+    pub fn network_taken(&mut self, data: Value) {
+        let invalid = ModelError::plain("invalid_argument").rank();
+        self.0.push((invalid + 1, ModelError::new("already_exists", data)));
+    }
+
     /// Takes over what a part of the request found.
     pub fn note<T>(&mut self, part: Refusal<T>) -> Option<T> {
         part.map_err(|error| self.add(error)).ok()

@@ -21,6 +21,22 @@ pub struct Wish {
 }
 
 impl Wish {
+    /// What is wrong whatever the network is.
+    pub fn judge(&self) -> Refusal<()> {
+        let family = self.address.map(|address| address.family().number()).or(self.family);
+        let width = if family == Some(4) { 32 } else { 128 };
+        let too_long = self.length.is_some_and(|length| length > width);
+        let beside = |address: Address| {
+            self.pool.is_some()
+                || self.family.is_some_and(|family| family != address.family().number())
+                || !too_long && self.length.is_some_and(|length| block(address, length).first() != address)
+        };
+        if too_long || self.address.is_some_and(beside) {
+            return Err(ModelError::plain("invalid_argument"));
+        }
+        Ok(())
+    }
+
     pub fn read(args: &Args) -> Refusal<Self> {
         let family = args.number("family", 4, 6)?;
         if family == Some(5) {

@@ -126,9 +126,9 @@ impl Model {
                     noun["created"] = json!(false);
                     return Ok(noun);
                 }
-                findings.name_taken(differs(members).data);
+                findings.network_taken(differs(members).data);
             } else {
-                findings.name_taken(json!({}));
+                findings.network_taken(json!({}));
             }
         }
         findings.verdict()?;

@@ -54,6 +54,7 @@ impl Model {
     }
 
     fn one(&mut self, network: &str, key: &Key, wish: &Wish, options: &Options) -> Refusal<Value> {
+        wish.judge()?;
         let n = self.network_named(network)?;
         let hint = self.hinted_address(&["address"]);
         let granted = self.obtain(n, key, wish, options, hint)?;
@@ -76,6 +77,7 @@ impl Model {
         for item in list {
             parts.push(read_item(&Args::of(item)?, network.as_deref())?);
         }
+        judge_alone(&parts, &prefix)?;
         let items = self.items(parts, &Key { scope, owner, slot: prefix })?;
         self.refuse_twice(&items)?;
         let released = if exact { self.all_else(&items) } else { Vec::new() };
@@ -179,4 +181,21 @@ fn read_item(args: &Args, default_network: Option<&str>) -> Refusal<(String, Opt
 fn with_index(mut error: ModelError, index: usize) -> ModelError {
     error.data["index"] = json!(index);
     error
+}
+
+/// What is wrong whatever networks there are.
+fn judge_alone(parts: &[(String, Option<String>, Wish, bool)], prefix: &str) -> Refusal<()> {
+    let (mut slots, mut named): (_, Vec<(&str, Range)>) = (BTreeSet::new(), Vec::new());
+    for (index, (network, slot, wish, _)) in parts.iter().enumerate() {
+        wish.judge()?;
+        let position = parts[..index].iter().filter(|(other, ..)| other == network).count();
+        let slot = slot.clone().unwrap_or_else(|| format!("{prefix}{position}"));
+        let range = wish.address.map(|address| block(address, wish.length.unwrap_or(address.family().width())));
+        let meets = |range: Range| named.iter().any(|(of, other)| of == network && other.overlaps(range));
+        if !slots.insert((network, slot)) || range.is_some_and(meets) {
+            return Err(ModelError::plain("invalid_argument"));
+        }
+        named.extend(range.map(|range| (network.as_str(), range)));
+    }
+    Ok(())
 }

@@ -17,6 +17,7 @@ impl Model {
         let if_absent = args.on("if_absent")?;
         let expected = if_version(args)?;
         args.end()?;
+        judge_gateway(Some(spec.subnet.cidr), spec.subnet.gateway)?;
         let n = self.network_named(&reference)?;
         let network = &self.networks[n];
         let mut findings = Findings::default();
@@ -69,6 +70,13 @@ impl Model {
         let zones = if set.raw("zones") == Some(&Value::Null) { Vec::new() } else { read_zones(&set)? };
         set.patch_texts("tags", &mut Default::default())?;
         set.end()?;
+        let named: Option<Cidr> = which.parse().ok();
+        if let (Some(before), Some(after)) = (named, cidr)
+            && before.family() != after.family()
+        {
+            return Err(ModelError::plain("invalid_argument"));
+        }
+        judge_gateway(cidr.or(named), gateway)?;
 
         let n = self.network_named(&reference)?;
         let mut findings = Findings::default();
@@ -252,4 +260,11 @@ fn resize(subnet: &mut Subnet, cidr: Cidr) {
         pool.range = kept.unwrap_or(pool.range);
         kept.is_some()
     });
+}
+
+/// A gateway is no edge of its subnet, whatever network that is in.
+fn judge_gateway(cidr: Option<Cidr>, gateway: Option<Address>) -> Refusal<()> {
+    let (Some(cidr), Some(gateway)) = (cidr, gateway) else { return Ok(()) };
+    let edge = gateway == cidr.base() || cidr.family().number() == 4 && gateway == cidr.last();
+    if edge && cidr.range().size() > 2 { Err(ModelError::plain("invalid_argument")) } else { Ok(()) }
 }

@@ -60,10 +60,11 @@ impl Model {
             alive.or_else(|| marked(sweep.unwrap_or_default())).ok_or_else(|| ModelError::plain("not_found"))?;
         let mut places: Vec<usize> = (0..self.networks.len()).filter(|n| only.is_none_or(|only| only == *n)).collect();
         places.sort_by_key(|n| (self.networks[*n].name.clone(), self.networks[*n].id.clone()));
-        let (mut due, mut waiting, mut reservations) = (Vec::new(), Vec::new(), 0);
+        let all = self.networks.iter().flat_map(|network| network.held.values());
+        let reservations = all.filter(|held| held.key.scope == scope).count() as u128;
+        let (mut due, mut waiting) = (Vec::new(), Vec::new());
         for n in places {
             for (first, held) in self.networks[n].held.iter().filter(|(_, held)| held.key.scope == scope) {
-                reservations += 1;
                 let Some(claimant) = held.claimant.as_ref() else { continue };
                 let of = |missed: &&Missed| missed.claimant == *claimant && missed.generation == held.generation;
                 let known = held.missed.as_ref().filter(of).map(|missed| missed.since);

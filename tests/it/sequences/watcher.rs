@@ -1,12 +1,13 @@
 //! Whoever lists what there is and then watches knows all that there is, without asking again; and the history tells the
-//! same story afterwards.
+//! same story afterwards. Of several shards each tells in its own order: there it is put in order by the time of what
+//! happened.
 
 use std::collections::BTreeMap;
 
 use allod::core::address::{Address, Cidr};
 use serde_json::{Map, Value, json};
 
-use super::Subject;
+use super::{LAST, Subject};
 
 /// Members of a reservation that an event tells, too.
 const TOLD: [&str; 17] = [
@@ -38,7 +39,7 @@ pub struct Picture {
     held: BTreeMap<Place, Value>,
     /// In which network a subnet is.
     subnets: BTreeMap<String, (String, Cidr)>,
-    /// Type and place of all that was told.
+    /// Network, type and place of all that was told; of several shards by network, as only that is an order of theirs.
     pub told: Vec<Value>,
 }
 
@@ -89,7 +90,7 @@ impl Picture {
     }
 
     fn follow(&mut self, event: &Value) -> Result<(), String> {
-        let story = ["type", "network_id", "address", "generation", "owner", "reason", "before", "after"];
+        let story = ["network_id", "type", "address", "generation", "owner", "reason", "before", "after"];
         self.told.push(story.iter().map(|member| event[*member].clone()).collect());
         if event["address"].is_null() {
             self.learn(&text(event, "network_id"), &event["after"]["subnets"]);
@@ -117,6 +118,18 @@ impl Picture {
         Ok(())
     }
 
+    /// As they were told, where there is one end; else in the order of their times.
+    fn follow_all(&mut self, mut events: Vec<Value>, ends: usize) -> Result<(), String> {
+        if ends > 1 {
+            events.sort_by_key(|event| text(event, "time"));
+        }
+        events.iter().try_for_each(|event| self.follow(event))?;
+        if ends > 1 {
+            self.told.sort_by_key(|story| story[0].as_str().map(str::to_owned));
+        }
+        Ok(())
+    }
+
     /// Is this what there is?
     pub fn is_of(&self, now: &Picture) -> Result<(), String> {
         for (place, held) in &now.held {
@@ -129,12 +142,17 @@ impl Picture {
     }
 }
 
-/// All that happened until a network of this name was made, for pictures by subscription.
-pub fn follow(server: &mut Subject, last: &str, pictures: &mut [(Value, Picture)]) -> Result<(), String> {
-    let mut left = pictures.len();
-    while left > 0 {
-        let told = server.told()?;
-        let (subscription, event) = (&told["params"]["subscription"], &told["params"]["event"]);
+/// Is it one of the networks that are made when all is done?
+fn is_the_end(event: &Value) -> bool {
+    event["type"] == "network_created" && event["network"].as_str().is_some_and(|name| name.starts_with(LAST))
+}
+
+/// All that happened until so many networks of the end were made, for pictures by subscription.
+pub fn follow(server: &mut Subject, ends: usize, pictures: &mut [(Value, Picture)]) -> Result<(), String> {
+    let mut told_to: Vec<(usize, Vec<Value>)> = pictures.iter().map(|_| (0, Vec::new())).collect();
+    while told_to.iter().any(|(ended, _)| *ended < ends) {
+        let mut told = server.told()?;
+        let subscription = &told["params"]["subscription"];
         match told["method"].as_str() {
             Some("event") => {}
             Some("bookmark") => continue,
@@ -148,31 +166,39 @@ pub fn follow(server: &mut Subject, last: &str, pictures: &mut [(Value, Picture)
             }
             _ => return Err(format!("told: {told}")),
         }
-        let picture = pictures.iter_mut().find(|(number, _)| number == subscription);
-        let (_, picture) = picture.ok_or(format!("told to nobody: {told}"))?;
-        if event["type"] == "network_created" && event["network"] == last {
-            left -= 1;
+        let at = pictures.iter().position(|(number, _)| number == subscription);
+        let (ended, events) = &mut told_to[at.ok_or_else(|| format!("told to nobody: {told}"))?];
+        let event = told["params"]["event"].take();
+        if is_the_end(&event) {
+            *ended += 1;
         } else {
-            picture.follow(event)?;
+            events.push(event);
         }
+    }
+    for ((_, events), (_, picture)) in told_to.into_iter().zip(pictures) {
+        picture.follow_all(events, ends)?;
     }
     Ok(())
 }
 
 /// The same out of the history, page by page.
-pub fn look_back(server: &mut Subject, last: &str) -> Result<Picture, String> {
-    let (mut picture, mut ask) = (Picture::default(), json!({"limit": 50}));
-    loop {
+pub fn look_back(server: &mut Subject, ends: usize) -> Result<Picture, String> {
+    let (mut events, mut ended, mut ask) = (Vec::new(), 0, json!({"limit": 50}));
+    while ended < ends {
         let page = server.ask("events.history", &ask)?["result"].take();
         for event in page["events"].as_array().ok_or(format!("{page}"))? {
-            if event["network"] == last {
-                return Ok(picture);
+            if is_the_end(event) {
+                ended += 1;
+            } else {
+                events.push(event.clone());
             }
-            picture.follow(event).map_err(|problem| format!("the history: {problem}"))?;
         }
         ask["after"] = page["next"].clone();
-        if ask["after"].is_null() {
+        if ask["after"].is_null() && ended < ends {
             return Err("the history ends before its end".to_owned());
         }
     }
+    let mut picture = Picture::default();
+    picture.follow_all(events, ends).map_err(|problem| format!("the history: {problem}"))?;
+    Ok(picture)
 }

@@ -4,6 +4,7 @@ mod durable;
 mod dynamic;
 mod ends;
 mod large;
+mod limits;
 mod plans;
 mod promises;
 mod refusals;

@@ -99,6 +99,48 @@ fn a_revert_of_some_instances_leaves_the_others_to_their_commit() {
     assert!(shop.get()["uncommitted_since"].is_null());
 }
 
+/// `a` and `b` are committed, a plan leaves `a` out, and the next takes it back and gives `b` another address: its wishes, and
+/// what was answered.
+fn takes_back_and_moves(shop: &mut Deployment<'_>) -> (Value, Value) {
+    let first = shop.apply(&automatic(&["a", "b"]));
+    shop.commit(&first);
+    shop.apply(&automatic(&["b"]));
+    let wishes = json!([
+        {"id": "a", "networks": [{"network": "lan"}]},
+        {"id": "b", "networks": [{"network": "lan", "address": "10.0.0.60"}]},
+    ]);
+    let next = shop.apply(&wishes);
+    (wishes, next)
+}
+
+#[test]
+fn what_was_reverted_of_an_instance_and_is_taken_back_by_the_same_wishes_can_be_committed() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let (wishes, next) = takes_back_and_moves(&mut shop);
+    assert!(shop.settle("deployment.revert", &next, Some(&["a"])).is_empty());
+    assert_eq!(shop.held("a"), (vec![], vec!["10.0.0.2".into()]), "as the plan before left it");
+    let again = shop.apply(&wishes);
+    assert_eq!((&again["plan"], shop.held("a").0), (&next["plan"], vec!["10.0.0.2".into()]));
+    assert!(shop.settle("deployment.commit", &again, Some(&["a"])).is_empty());
+    assert_eq!(shop.commit(&again), ["10.0.0.3"]);
+    assert_eq!((shop.held("a").0, shop.held("b").0), (vec!["10.0.0.2".into()], vec!["10.0.0.60".into()]));
+}
+
+#[test]
+fn a_plan_is_not_over_while_what_it_only_took_back_can_be_reverted() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let (_, next) = takes_back_and_moves(&mut shop);
+    assert_eq!(shop.settle("deployment.revert", &next, Some(&["b"])), ["10.0.0.60"]);
+    assert_eq!(shop.held("a"), (vec!["10.0.0.2".into()], vec![]));
+    assert!(shop.settle("deployment.revert", &next, Some(&["a"])).is_empty());
+    assert_eq!(shop.held("a"), (vec![], vec!["10.0.0.2".into()]), "as the plan before left it");
+    assert!(!shop.get()["uncommitted_since"].is_null());
+}
+
 #[test]
 fn what_was_committed_of_an_instance_is_not_reverted_nor_the_other_way_round() {
     let server = TestServer::new();
@@ -326,4 +368,31 @@ fn a_wish_names_a_family_a_pool_or_a_subnet_and_what_fits_it_is_kept() {
     ];
     assert_eq!(states, expected.map(|(state, at)| (state.to_owned(), at.to_owned())));
     assert_eq!(shop.commit(&second), ["10.1.0.20", "2001:db8::1"]);
+}
+
+#[test]
+fn who_let_his_address_go_for_another_one_gets_it_back_when_a_revert_of_the_rest_takes_that_one_from_him() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&named(&[("a", "10.0.0.10"), ("b", "10.0.0.11"), ("c", "10.0.0.12")]));
+    shop.commit(&first);
+    // Each is to have the address of the next one.
+    let next = shop.apply(&named(&[("a", "10.0.0.11"), ("b", "10.0.0.12"), ("c", "10.0.0.10")]));
+    assert!(shop.settle("deployment.commit", &next, Some(&["a"])).is_empty());
+    assert_eq!(shop.held("a"), (vec![], vec![]), "it waits for the commit of `b`");
+    assert_eq!(shop.held("c"), (vec!["10.0.0.10".into()], vec!["10.0.0.12".into()]));
+    assert!(shop.settle("deployment.revert", &next, None).is_empty(), "nothing is free");
+    for (id, address) in [("a", "10.0.0.10"), ("b", "10.0.0.11"), ("c", "10.0.0.12")] {
+        assert_eq!(shop.held(id), (vec![address.into()], vec![]), "{id}");
+    }
+    assert!(shop.get()["uncommitted_since"].is_null());
+    // And what came is kept.
+    let next = shop.apply(&named(&[("a", "10.0.0.11"), ("b", "10.0.0.10"), ("c", "10.0.0.13")]));
+    assert!(shop.settle("deployment.commit", &next, Some(&["a"])).is_empty());
+    assert!(shop.settle("deployment.commit", &next, Some(&["b"])).is_empty());
+    assert_eq!(shop.settle("deployment.revert", &next, None), ["10.0.0.13"]);
+    for (id, address) in [("a", "10.0.0.11"), ("b", "10.0.0.10"), ("c", "10.0.0.12")] {
+        assert_eq!(shop.held(id), (vec![address.into()], vec![]), "{id}");
+    }
 }

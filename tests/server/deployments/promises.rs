@@ -50,6 +50,24 @@ fn a_swap_is_committed_one_instance_after_the_other() {
 }
 
 #[test]
+fn what_was_promised_and_committed_is_not_taken_back_with_the_others() {
+    let swapped = named(&[("a", "10.0.0.20"), ("b", "10.0.0.10"), ("c", "10.0.0.30")]);
+    for committed in [&[&["a", "b"][..]][..], &[&["a"], &["b"]]] {
+        let server = TestServer::new();
+        let mut client = server.with_lan();
+        let mut shop = Deployment::of(&mut client, "shop");
+        let first = shop.apply(&named(&[("a", "10.0.0.10"), ("b", "10.0.0.20")]));
+        shop.commit(&first);
+        let swap = shop.apply(&swapped);
+        for instances in committed {
+            assert!(shop.settle("deployment.commit", &swap, Some(instances)).is_empty());
+        }
+        assert_eq!(shop.revert(&swap), ["10.0.0.30"], "{committed:?}");
+        assert_eq!((shop.held("a").0, shop.held("b").0), (vec!["10.0.0.20".into()], vec!["10.0.0.10".into()]));
+    }
+}
+
+#[test]
 fn a_promised_address_goes_to_nobody_else() {
     let server = TestServer::new();
     let mut client = server.with_lan();
@@ -140,4 +158,27 @@ fn a_plan_on_top_of_another_forgets_promises_that_are_wished_no_more() {
     assert!(shop.commit(&back).is_empty());
     shop.client.ok("ip.release", json!({"network": "lan", "scope": "shop", "owner": "a"}));
     assert_eq!(holder(shop.client, "10.0.0.10"), "free");
+}
+
+#[test]
+fn a_plan_whose_instances_were_all_committed_one_by_one_is_committed_whoever_came_first() {
+    let orders = [["b", "gone", "c"], ["gone", "b", "c"], ["c", "b", "gone"]];
+    for order in orders {
+        let server = TestServer::new();
+        let mut client = server.with_lan();
+        let mut shop = Deployment::of(&mut client, "shop");
+        let first = shop.apply(&named(&[("gone", "10.0.0.10")]));
+        shop.commit(&first);
+        let next = shop.apply(&named(&[("b", "10.0.0.10"), ("c", "10.0.0.30")]));
+        for instance in order {
+            let listed = shop.client.ok("deployment.list", json!({}));
+            assert!(listed["deployments"][0].get("uncommitted_since").is_some(), "{order:?}: {listed}");
+            shop.settle("deployment.commit", &next, Some(&[instance]));
+        }
+        let listed = shop.client.ok("deployment.list", json!({}));
+        assert!(listed["deployments"][0].get("uncommitted_since").is_none(), "{order:?}: {listed}");
+        let revert = json!({"deployment": "shop", "plan": next["plan"]});
+        assert_eq!(shop.client.kind("deployment.revert", revert), "conflict", "{order:?}");
+        assert_eq!(shop.held("b").0, ["10.0.0.10"]);
+    }
 }

@@ -88,7 +88,7 @@ impl Clients {
         }
         for client in &clients.all {
             for slot in client.slots.iter().filter(|slot| slot.joint_doubt) {
-                let Kind::Pair(other) = slot.kind else { continue };
+                let (Kind::Pair(other) | Kind::PairWaits { other, .. }) = slot.kind else { continue };
                 if listed.contains_key(&key(slot)) != listed.contains_key(&key(&client.slots[other])) {
                     problems.push(format!("at the end half of an acquire is there: {:?}", slot.holder));
                 }

@@ -7,7 +7,11 @@
 //!
 //! `runs` deploy, the `sweeper` lets go of what the dead left, `waiters` have time, and each `watcher` has a picture of a network.
 
+mod asks;
 mod end;
+mod holdings;
+mod networks;
+mod params;
 mod runs;
 mod sweeper;
 mod told;
@@ -27,8 +31,8 @@ use self::runs::Runs;
 use self::watcher::Watcher;
 use super::belief::Belief;
 use super::record::{Call, Holder, Span};
-use super::truth::{Full, Listed, Shown, Truth};
-use super::world::{Cast, Flaw, World};
+use super::truth::{Full, Listed, Shown, Truth, Waited};
+use super::world::{Cast, World};
 
 /// A lease is sure for so many thousandths of its length: clocks drift.
 const LEASE_SURE_PERMILLE: u64 = 980;
@@ -61,6 +65,11 @@ enum Kind {
     Pair(usize),
     /// Where there is no room it waits for so many seconds.
     Wait(u64),
+    /// One of two that are acquired together: the other one, and for how many seconds it waits for room for both.
+    PairWaits {
+        other: usize,
+        seconds: u64,
+    },
     /// Somebody uses it; it is let go when he is dead.
     Used,
 }
@@ -237,6 +246,8 @@ pub struct Clients {
     shown: Vec<Shown>,
     lists: Vec<Listed>,
     refusals: Vec<Full>,
+    /// Who waited for two, and held nothing before.
+    waits: Vec<Waited>,
     runs: Runs,
     /// Sweeps by marks so far.
     sweeps: u64,
@@ -270,11 +281,12 @@ impl Clients {
             .collect();
         let mut all = vec![Client { trade: Trade::Admin, ..Client::default() }];
         for number in 0..draws.random_range(2..=3) {
-            all.push(Client { slots: slots_of(number, bases.len(), draws), ..Client::default() });
+            all.push(Client { slots: asks::slots_of(number, bases.len(), draws), ..Client::default() });
         }
         let runs = if cast.runs { 2 } else { 0 };
         all.extend((0..runs).map(|_| Client { trade: Trade::Run(None), ..Client::default() }));
         all.extend((0..cast.waiters).map(|number| waiters::new(number, bases.len(), draws)));
+        all.extend((0..cast.waiters_for_two).map(|number| waiters::for_two(number, draws)));
         all.extend((0..usize::from(cast.sweeper)).map(|_| sweeper::new(bases.len(), draws)));
         let watchers = (0..usize::from(cast.watcher)).map(|_| Watcher::new(draws.random_range(0..2))).collect();
         Self {
@@ -286,6 +298,7 @@ impl Clients {
             shown: Vec::new(),
             lists: Vec::new(),
             refusals: Vec::new(),
+            waits: Vec::new(),
             runs: Runs::default(),
             sweeps: 0,
             watchers,
@@ -319,6 +332,7 @@ impl Clients {
         truth.judge_shown(&self.shown, problems);
         truth.judge_lists(&self.lists, problems);
         truth.judge_full(&self.refusals, problems);
+        truth.judge_waits(&self.waits, problems);
     }
 
     fn problem(&mut self, problem: String) {
@@ -412,226 +426,4 @@ impl Clients {
         world.clients.all[at].route = Some(Route { node: wanted, connection, lines });
         true
     }
-
-    fn asks(world: &mut World, at: usize) -> Vec<Ask> {
-        let now_ns = world.stamp_ns();
-        let node = world.clients.all[at].route.as_ref().map(|route| route.node);
-        // An owner that does not know yet that it is none is mostly asked what it can answer without a write.
-        let is_stale = node.is_some_and(|node| world.is_stale(node)) && world.draws.random_bool(0.8);
-        if is_stale {
-            world.hit("an owner of yesterday is asked");
-        }
-        let draws = &mut world.draws;
-        let (client, bases) = (&world.clients.all[at], &world.clients.bases);
-        let mut taken: Vec<usize> = Vec::new();
-        let mut asks = Vec::new();
-        for _ in 0..[1, 1, 1, 2, 3][draws.random_range(0..5)] {
-            let one = draws.random_range(0..client.slots.len());
-            let slot = &client.slots[one];
-            let base = &bases[slot.base];
-            let address = base.first + draws.random_range(0..base.size);
-            let draw = draws.random_range(0..100);
-            let ask = match (slot.kind, draw) {
-                (Kind::Plain | Kind::Block(_), _) if is_stale && slot.dead.is_some() && slot.belief.is_absent() => {
-                    Ask::Allocate(one)
-                }
-                _ if is_stale => Ask::Look { base: slot.base, address },
-                (_, 0..6) => Ask::Look { base: slot.base, address },
-                (_, 6..8) => Ask::List(slot.base),
-                (_, 8..9) => Ask::Networks,
-                (_, 9..12) if slot.dead.is_some() => Ask::ReleaseDead(one),
-                (Kind::Pair(other), 12..70) => Ask::Acquire([one.min(other), one.max(other)]),
-                (Kind::Plain, 12..22) => Ask::Claim { slot: one, address, replace: draw > 17 },
-                (Kind::Plain, 22..34) if slot.belief.surely(now_ns).is_some() => {
-                    let mut others = (0..client.slots.len()).filter(|other| {
-                        let to = &client.slots[*other];
-                        *other != one && to.base == slot.base && to.kind == Kind::Plain && to.belief.is_absent()
-                    });
-                    match others.next() {
-                        Some(to) => Ask::Transfer { from: one, to },
-                        None => Ask::Allocate(one),
-                    }
-                }
-                (Kind::Lease(_), 12..40) if slot.belief.may_hold() => Ask::Renew(one),
-                // Mostly the other way round; now and then a repeat.
-                _ if slot.belief.may_hold() && draw < 75 => Ask::Release(one),
-                (Kind::Pair(other), _) => Ask::Acquire([one.min(other), one.max(other)]),
-                _ => Ask::Allocate(one),
-            };
-            let concerned = match &ask {
-                Ask::Transfer { from, to } => vec![*from, *to],
-                Ask::Acquire(pair) => pair.to_vec(),
-                Ask::Look { .. } | Ask::List(_) | Ask::Networks => Vec::new(),
-                _ => vec![one],
-            };
-            if concerned.iter().any(|slot| taken.contains(slot)) {
-                continue;
-            }
-            taken.extend(concerned);
-            asks.push(ask);
-        }
-        asks
-    }
-
-    fn admin_asks(world: &mut World) -> Vec<Ask> {
-        if let Some(base) = world.clients.bases.iter().position(|base| !base.made) {
-            return vec![Ask::Make(base)];
-        }
-        let draws = &mut world.draws;
-        let extra = draws.random_range(0..EXTRAS.len());
-        let base = draws.random_range(0..world.clients.bases.len());
-        let present = &world.clients.extras[extra];
-        let sure = present.id.is_some() && !present.belief.absent && !present.belief.any;
-        let ask = match draws.random_range(0..10) {
-            0 => Ask::AddSubnet(base),
-            1 => Ask::RemoveSubnet(base),
-            2 => Ask::Networks,
-            _ if present.renamed => Ask::Rename { extra, back: true },
-            3 | 4 if sure => Ask::Rename { extra, back: false },
-            5..=7 if present.id.is_some() => Ask::Delete(extra),
-            _ => Ask::Create(extra),
-        };
-        vec![ask]
-    }
-
-    fn params(world: &mut World, at: usize, ask: &Ask) -> (&'static str, Value) {
-        let clients = &world.clients;
-        let slots = &clients.all[at].slots;
-        let text = |address: u32| std::net::Ipv4Addr::from(address).to_string();
-        let of = |slot: usize| {
-            let Slot { holder, kind, .. } = &slots[slot];
-            let mut params = json!({"network": holder.network, "owner": holder.owner, "slot": holder.slot});
-            if let Kind::Block(length) = kind {
-                params["prefix_length"] = json!(length);
-            }
-            if let Kind::Lease(seconds) = kind {
-                params["ttl_seconds"] = json!(seconds);
-            }
-            if let Kind::Wait(seconds) = kind {
-                params["wait_seconds"] = json!(seconds);
-            }
-            if *kind == Kind::Used {
-                params["scope"] = json!(sweeper::SCOPE);
-                params["claimant"] = json!(sweeper::user(slot));
-                params["release_with_claimant"] = json!(true);
-            }
-            params
-        };
-        let plain = |slot: usize| {
-            let Slot { holder, kind, .. } = &slots[slot];
-            let mut params = json!({"network": holder.network, "owner": holder.owner, "slot": holder.slot});
-            if *kind == Kind::Used {
-                params["scope"] = json!(sweeper::SCOPE);
-            }
-            params
-        };
-        match ask {
-            Ask::Allocate(slot) => {
-                let mut params = of(*slot);
-                params["brief"] = json!(true);
-                ("ip.allocate", params)
-            }
-            Ask::Claim { slot, address, replace } => {
-                let mut params = of(*slot);
-                (params["address"], params["brief"]) = (json!(text(*address)), json!(true));
-                if *replace {
-                    params["replace"] = json!(true);
-                }
-                ("ip.claim", params)
-            }
-            Ask::Release(slot) => ("ip.release", plain(*slot)),
-            Ask::ReleaseDead(slot) => {
-                let (generation, span) = slots[*slot].dead.unwrap_or_default();
-                let network = &slots[*slot].holder.network;
-                let address = text(span.0 as u32);
-                ("ip.release", json!({"network": network, "address": address, "if_generation": generation}))
-            }
-            Ask::Renew(slot) => ("ip.renew", of(*slot)),
-            Ask::Transfer { from, to } => {
-                let (holder, to) = (&slots[*from].holder, &slots[*to].holder);
-                let address = slots[*from].belief.held.map_or(0, |held| held.span.0 as u32);
-                let params = json!({
-                    "network": holder.network, "address": text(address), "owner": holder.owner,
-                    "to": {"owner": to.owner, "slot": to.slot},
-                });
-                ("ip.transfer", params)
-            }
-            Ask::Acquire(pair) => {
-                let owner = &slots[pair[0]].holder.owner;
-                let ips: Vec<Value> = pair
-                    .iter()
-                    .map(|slot| json!({"network": slots[*slot].holder.network, "slot": slots[*slot].holder.slot}))
-                    .collect();
-                ("ip.acquire", json!({"owner": owner, "ips": ips, "brief": true}))
-            }
-            Ask::Look { base, address } => {
-                ("ip.get", json!({"network": clients.bases[*base].name, "address": text(*address)}))
-            }
-            Ask::List(base) => ("ip.list", json!({"network": clients.bases[*base].name})),
-            Ask::Apply(variant) => ("deployment.apply", runs::wishes(*variant)),
-            Ask::Settle { plan, revert } => {
-                let method = if *revert { "deployment.revert" } else { "deployment.commit" };
-                let flawed = world.plan.flaw == Some(Flaw::AnyPlan);
-                let plan = &clients.runs.latest().filter(|_| flawed).unwrap_or(*plan);
-                (method, json!({"deployment": runs::DEPLOYMENT, "plan": plan}))
-            }
-            Ask::Deployment => ("deployment.get", json!({"deployment": runs::DEPLOYMENT})),
-            Ask::Mark { name, alive, .. } => {
-                let alive: Vec<String> = alive.iter().copied().map(sweeper::user).collect();
-                ("claimant.mark", json!({"scope": sweeper::SCOPE, "sweep": name, "claimants": alive}))
-            }
-            Ask::Sweep { dead, grace_seconds, by_mark } => {
-                let forgets = usize::from(world.plan.flaw == Some(Flaw::LivingForgotten));
-                ("claimant.sweep", sweeper::params(slots, (dead, forgets), *grace_seconds, by_mark.as_deref()))
-            }
-            Ask::Networks => ("network.list", json!({})),
-            Ask::Make(base) => {
-                let Base { name, first, size, policy, cooldown_seconds, .. } = &clients.bases[*base];
-                let range = format!("{}-{}", text(*first), text(first + size - 1));
-                let subnet = json!({"cidr": format!("{}/28", text(first & !15)), "pools": [{"range": range}]});
-                let params = json!({
-                    "name": name, "policy": policy, "cooldown_seconds": cooldown_seconds, "if_absent": true,
-                    "subnets": [subnet],
-                });
-                ("network.create", params)
-            }
-            Ask::Create(extra) => {
-                let subnets = json!([{"cidr": EXTRA_CIDR}]);
-                ("network.create", json!({"name": EXTRAS[*extra], "if_absent": true, "subnets": subnets}))
-            }
-            Ask::Delete(extra) => ("network.delete", json!({"network": clients.extras[*extra].id})),
-            Ask::Rename { extra, back } => {
-                let name = EXTRAS[*extra];
-                let name = if *back { name.to_owned() } else { format!("{name}-renamed") };
-                ("network.update", json!({"network": clients.extras[*extra].id, "set": {"name": name}}))
-            }
-            Ask::AddSubnet(base) => {
-                let params = json!({
-                    "network": clients.bases[*base].name, "cidr": format!("10.{}.0.0/30", 100 + base),
-                    "name": "extra", "if_absent": true,
-                });
-                ("subnet.add", params)
-            }
-            Ask::RemoveSubnet(base) => {
-                ("subnet.remove", json!({"network": clients.bases[*base].name, "subnet": "extra"}))
-            }
-        }
-    }
-}
-
-fn slots_of(client: usize, bases: usize, draws: &mut SmallRng) -> Vec<Slot> {
-    let mut slots = Vec::new();
-    let mut add = |base: usize, owner: &str, kind: Kind| {
-        let holder =
-            Holder { network: format!("net-{base}"), owner: format!("c{client}/{owner}"), slot: "0".to_owned() };
-        slots.push(Slot::new(holder, base, kind));
-    };
-    for number in 0..3 {
-        add(draws.random_range(0..bases), &format!("o{number}"), Kind::Plain);
-    }
-    add(draws.random_range(0..bases), "lease", Kind::Lease(draws.random_range(1..6)));
-    add(draws.random_range(0..bases), "block", Kind::Block(draws.random_range(30..32)));
-    add(0, "pair", Kind::Pair(6));
-    add(1, "pair", Kind::Pair(5));
-    slots
 }

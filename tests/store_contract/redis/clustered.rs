@@ -17,7 +17,7 @@ pub struct RedisCluster {
 
 #[track_caller]
 pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(40);
+    let end = Instant::now() + Duration::from_secs(60);
     while !is_so() {
         assert!(Instant::now() < end, "never: {what}");
         std::thread::sleep(Duration::from_millis(20));
@@ -30,7 +30,7 @@ impl RedisCluster {
         let mut members = Vec::new();
         let mut buses = Vec::new();
         for _ in 0..primaries * (1 + replicas) {
-            let bus = process::free_port().to_string();
+            let bus = process::ports::free_port().to_string();
             let cluster = ["--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-port", &bus];
             let times = ["--cluster-node-timeout", NODE_TIMEOUT_MS, "--cluster-replica-validity-factor", "0"];
             let whole = ["--cluster-require-full-coverage", "no", "--cluster-allow-replica-migration", "no"];

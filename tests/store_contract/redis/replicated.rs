@@ -40,7 +40,7 @@ impl Server {
 }
 
 pub fn until(what: &str, is_so: impl Fn() -> bool) {
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + Duration::from_secs(60);
     while !is_so() {
         assert!(Instant::now() < end, "never: {what}");
         std::thread::sleep(Duration::from_millis(10));

@@ -27,7 +27,7 @@ impl Server {
         if process::is_missing() {
             return None;
         }
-        let port = process::free_port();
+        let port = process::ports::free_port();
         let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
         let mut server = Server { child: None, port, directory: Arc::new(tempfile::tempdir().unwrap()), settings };
         server.begin();

@@ -2,7 +2,7 @@
 //!
 //! After each act the queue is served as the actor does it. Checked by asking the network about every waiter, one by one:
 //! whoever is served is the first for whom there was anything, and when the queue says that nobody can be served, nobody
-//! can. `PROPTEST_CASES=20000 cargo test --lib queue::tests` is the long run.
+//! can, and nobody waits for what no room brings. `PROPTEST_CASES=20000 cargo test --lib queue::tests` is the long run.
 
 use proptest::prelude::*;
 
@@ -185,7 +185,7 @@ impl Dice<'_> {
                 let again = self.once_in(2);
                 Command::Decline(Box::new(Decline { address, from, seen: "".into(), probation_seconds: 20, again }))
             }
-            _ => Command::Configure { change: self.configure(), if_version: None },
+            _ => Command::Configure { change: Box::new(self.configure()), if_version: None },
         }
     }
 }
@@ -198,6 +198,13 @@ fn is_greedy(command: &Command) -> bool {
     let by_family = ask.items.iter().all(|item| item.wish == Wish { family: item.wish.family, ..Wish::default() });
     ask.items.iter().any(|item| item.optional)
         || !(alike || by_family && ask.items.iter().all(|i| i.wish.family.is_some()))
+}
+
+fn is_no_capacity(refusal: &Refusal) -> bool {
+    match refusal {
+        Refusal::OfItem { refusal, .. } => is_no_capacity(refusal),
+        refusal => matches!(refusal, Refusal::NotEnoughCapacity(_)),
+    }
 }
 
 struct World {
@@ -299,16 +306,16 @@ impl World {
                     self.apply(&decision);
                     self.served += 1;
                 }
-                Err(Refusal::NotEnoughCapacity(_)) => self.queue.failed(arrival),
-                Err(Refusal::OfItem { refusal, .. }) if matches!(*refusal, Refusal::NotEnoughCapacity(_)) => {
-                    self.queue.failed(arrival);
-                }
+                Err(refusal) if is_no_capacity(&refusal) => self.queue.failed(arrival),
                 Err(_) => drop(self.queue.remove(arrival)),
             }
         }
         for arrival in self.queue.arrivals() {
             let theirs = &self.queue.get(arrival).unwrap().command;
-            assert!(self.decide(theirs).is_err() || is_greedy(theirs), "{arrival} could be served: {theirs:?}");
+            let answer = self.decide(theirs);
+            assert!(answer.is_err() || is_greedy(theirs), "{arrival} could be served: {theirs:?}");
+            let lacks = answer.as_ref().map_or_else(is_no_capacity, |_| true);
+            assert!(lacks || self.network.reach(theirs).is_some(), "{arrival} waits in vain: {theirs:?}");
         }
     }
 
@@ -332,12 +339,7 @@ impl World {
             match self.decide(&command) {
                 Ok(decision) => self.apply(&decision),
                 Err(refusal) => {
-                    let capacity = |refusal: &Refusal| matches!(refusal, Refusal::NotEnoughCapacity(_));
-                    let is_capacity = match &refusal {
-                        Refusal::OfItem { refusal, .. } => capacity(refusal),
-                        refusal => capacity(refusal),
-                    };
-                    if is_capacity {
+                    if is_no_capacity(&refusal) {
                         self.arrivals += 1;
                         self.waited += 1;
                         let time = Some((self.now, self.now + 1_000_000));
@@ -454,4 +456,23 @@ fn a_release_tries_nobody_whom_it_cannot_fit() {
     world.queue.remove(0);
     world.apply(&decision);
     assert_eq!(world.queue.next(&world.network), None);
+}
+
+#[test]
+fn each_of_those_who_wait_alike_is_told_that_their_network_is_closed() {
+    let mut world = World::new();
+    let mut held = 0;
+    while let Ok(decision) = world.decide(&allocate(&format!("h{held}"), Wish::default())) {
+        world.apply(&decision);
+        held += 1;
+    }
+    for arrival in 0..5 {
+        let command = allocate(&format!("w{arrival}"), Wish::default());
+        world.queue.add(&world.network, arrival, Waiter { command, time: None, of: () });
+    }
+    let change = Configure::Delete { force: true, purge: false };
+    let decision = world.decide(&Command::Configure { change: Box::new(change), if_version: None }).unwrap();
+    world.apply(&decision);
+    world.serve();
+    assert!(world.queue.is_empty(), "{} wait for what never comes", world.queue.len());
 }

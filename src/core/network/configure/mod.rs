@@ -26,8 +26,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub(super) use self::subnet::never_a_subnet as never_held;
-use super::{Network, Standing};
+use super::{Network, STANDING_SHOWN_MAX, Standing};
 use crate::core::address::{Address, Cidr, Range};
 use crate::core::command::{Configure, Context, LabelsPatch, Patch};
 use crate::core::outcome::{Decision, NetworkView, Outcome};
@@ -148,7 +147,9 @@ impl<'a> Draft<'a> {
         let mut draft = Self::of(network, if_version);
         let config = network.config();
         if config.closed {
+            let Standing { count, first } = network.all_standing();
             draft.verdict.refuse(Refusal::Guarded {
+                standing: Some((count, first)),
                 problem: format!(
                     "network `{}` was deleted and is only remembered while {} reservations are held; bring it back with network.restore, or release them by its id {}",
                     config.name,
@@ -365,5 +366,3 @@ fn standing_in_all(network: &Network, ranges: impl IntoIterator<Item = Range>) -
 
 /// Cooling and declined addresses that go in the commit that removes what they lie in; see [`limits::BATCH_CHANGES_MAX`].
 const FORGOTTEN_ENTRIES_MAX: usize = limits::BATCH_CHANGES_MAX / 2;
-/// As many as [`Standing::first`] holds.
-const STANDING_SHOWN_MAX: usize = 10;

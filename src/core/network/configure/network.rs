@@ -16,12 +16,12 @@ use compact_str::CompactString;
 
 use super::subnet::{Beside, Place};
 use super::{
-    Draft, FORGOTTEN_ENTRIES_MAX, Tally, Verdict, empty_set, leaving_step, patch, patch_option, patch_tags,
-    standing_in_all, subnet, subnet_step,
+    Draft, FORGOTTEN_ENTRIES_MAX, Tally, Verdict, empty_set, leaving_step, patch, patch_option, patch_tags, subnet,
+    subnet_step,
 };
 use crate::core::address::{Family, Range};
 use crate::core::command::{Context, NetworkInput, NetworkPatch, Patch, SubnetInput, subnet_id};
-use crate::core::network::Network;
+use crate::core::network::{Network, Standing};
 use crate::core::outcome::{Decision, NetworkView, Outcome};
 use crate::core::refusal::Refusal;
 use crate::core::state::{
@@ -134,12 +134,11 @@ pub(super) fn delete(mut draft: Draft<'_>, force: bool, purge: bool) -> Result<D
         let problem = format!(
             "network `{name}` is protected; take that away with network.update and `protected: false` before you delete it"
         );
-        draft.refuse(Refusal::Guarded { problem });
+        let Standing { count, first } = network.all_standing();
+        draft.refuse(Refusal::Guarded { problem, standing: Some((count, first)) });
     } else if holding > 0 && !force && !purge {
-        let mut ranges: Vec<Range> = network.subnets().iter().map(|subnet| subnet.cidr.range()).collect();
-        ranges.sort();
-        let first = standing_in_all(network, ranges).first;
-        draft.refuse(Refusal::InUse { what: format!("network `{name}`"), count: holding, first });
+        let Standing { count, first } = network.all_standing();
+        draft.refuse(Refusal::InUse { what: format!("network `{name}`"), count, first });
     }
     let outcome = Outcome::Deleted { id, holding };
     if holding > 0 {

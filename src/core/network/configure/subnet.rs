@@ -14,6 +14,7 @@ use super::{
 use crate::core::address::{Address, Cidr, Family, Range};
 use crate::core::command::{Context, DnsPatch, Patch, SubnetInput, SubnetPatch, SubnetRef, subnet_id};
 use crate::core::disjoint::Disjoint;
+use crate::core::forms::{self, edges};
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::{Refusal, members};
 use crate::core::state::{Dns, EventKind, NetworkKind, SubnetConfig};
@@ -63,9 +64,8 @@ pub(super) fn modify(mut draft: Draft<'_>, wanted: &SubnetRef, set: &SubnetPatch
     };
     let mut subnet = SubnetConfig::clone(&before);
     subnet.cidr = set.cidr.unwrap_or(before.cidr);
-    if subnet.cidr.family() != before.cidr.family() {
-        let problem = format!("cannot turn {} into {}: a subnet keeps its family", before.cidr, subnet.cidr);
-        return draft.refused(Refusal::invalid("set.cidr", problem));
+    if let Err(refusal) = forms::keeps_family(before.cidr, subnet.cidr) {
+        return draft.refused(refusal);
     }
     patch_option(&mut subnet.name, &set.name);
     patch_option(&mut subnet.gateway, &set.gateway);
@@ -194,10 +194,10 @@ pub(super) fn build(
 
 /// What can be judged of a subnet by itself.
 fn check_values(subnet: &SubnetConfig, path: &str, verdict: &mut Verdict) {
-    if let Some(problem) = never_a_subnet(subnet.cidr) {
-        verdict.refuse(Refusal::invalid(format!("{path}cidr"), problem));
+    if let Err(refusal) = forms::cidr(subnet.cidr, path) {
+        verdict.refuse(refusal);
     }
-    check_gateway(subnet, path, verdict);
+    check_gateway(subnet.gateway, subnet.cidr, path, verdict);
     check_count(&format!("{path}dns.servers"), subnet.dns.servers.len(), limits::DNS_ENTRIES_MAX, verdict);
     check_count(&format!("{path}dns.search"), subnet.dns.search.len(), limits::DNS_ENTRIES_MAX, verdict);
     check_count(&format!("{path}zones"), subnet.zones.len(), limits::ZONES_MAX, verdict);
@@ -211,39 +211,10 @@ pub(super) fn takes_no_subnets(network: &Name, kind: NetworkKind) -> Option<Refu
     })
 }
 
-/// Why a prefix cannot be a subnet, if it cannot.
-pub(in crate::core::network) fn never_a_subnet(cidr: Cidr) -> Option<String> {
-    let multicast = match cidr.family() {
-        Family::V4 => Range::of_bits(Family::V4, 0xe000_0000, 0xefff_ffff),
-        Family::V6 => Range::of_bits(Family::V6, 0xff << 120, u128::MAX),
-    };
-    let (first, single) = (cidr.base(), cidr.base() == cidr.last());
-    if cidr.length() == 0 {
-        Some(format!("cannot be {cidr}: that is every {} address", cidr.family()))
-    } else if multicast.covers(cidr.range()) {
-        Some(format!("cannot be {cidr}: these are multicast addresses"))
-    } else if single && (first.bits() == 0 || first == Address::V4(u32::MAX)) {
-        Some(format!("cannot be {cidr}: no machine can have this address"))
-    } else {
-        None
-    }
-}
-
-/// The addresses of a prefix that are never handed out, gateway apart.
-pub(super) fn edges(cidr: Cidr) -> impl Iterator<Item = (Address, &'static str)> {
-    let larger_than_pair = cidr.length() + 1 < cidr.family().width();
-    let (first, last) = match cidr.family() {
-        Family::V4 => ("network", Some((cidr.last(), "broadcast"))),
-        Family::V6 => ("subnet-router anycast", None),
-    };
-    [Some((cidr.base(), first)), last].into_iter().flatten().filter(move |_| larger_than_pair)
-}
-
-fn check_gateway(subnet: &SubnetConfig, path: &str, verdict: &mut Verdict) {
-    let (Some(gateway), cidr) = (subnet.gateway, subnet.cidr) else { return };
-    if let Some((_, edge)) = edges(cidr).find(|(edge, _)| *edge == gateway) {
-        let problem = format!("cannot be {gateway}: that is the {edge} address of {cidr}");
-        verdict.refuse(Refusal::invalid(format!("{path}gateway"), problem));
+fn check_gateway(gateway: Option<Address>, cidr: Cidr, path: &str, verdict: &mut Verdict) {
+    let Some(gateway) = gateway else { return };
+    if let Err(refusal) = forms::gateway(gateway, cidr, path) {
+        verdict.refuse(refusal);
     } else if !(cidr.contains(gateway) || cidr.family() == Family::V6 && gateway.is_link_local()) {
         let or_link_local = if cidr.family() == Family::V6 { ", or a link-local one" } else { "" };
         let problem =
@@ -364,14 +335,14 @@ impl Draft<'_> {
         let standing = standing_in_all(self.network, lost);
         if standing.count > 0 {
             let what = format!("what {after} takes from subnet {} (outside of it, or its edges)", before.cidr);
-            self.refuse(Refusal::InUse { what, count: standing.count, first: standing.first });
+            self.refuse(Refusal::InUse { what, count: standing.count, first: standing.first.clone() });
         }
         if let Some(reserved) = before.reserved.iter().find(|reserved| !after.range().covers(reserved.range)) {
             let problem = format!(
                 "reserved range {} of subnet {} would lie outside {after}; take it away with reserved.remove first",
                 reserved.range, before.cidr
             );
-            self.refuse(Refusal::Guarded { problem });
+            self.refuse(Refusal::Guarded { problem, standing: Some((standing.count, standing.first)) });
         }
     }
 }

@@ -3,17 +3,18 @@
 //! Two decisions that one transaction makes durable together. Everything keeps its identity: the subnet its id,
 //! reservations their generations, so nobody who holds an address notices.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{Draft, held_by, leaving_step, pool};
 use crate::core::address::{Address, Cidr};
 use crate::core::command::{Context, Moved, SubnetRef};
 use crate::core::network::Network;
+use crate::core::network::holdings::taker_of;
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::Refusal;
 use crate::core::state::{Entry, Event, EventKind, Key, State, Step, SubnetConfig};
-use crate::core::types::Version;
+use crate::core::types::{SlotKey, Version};
 
 impl Network {
     /// Takes a subnet out of its network.
@@ -107,18 +108,27 @@ fn over_limits(network: &Network, moved: &Moved) -> Result<(), Refusal> {
     if limits.per_owner.is_none() && limits.per_scope.is_none() {
         return Ok(());
     }
+    let held = || {
+        moved.entries.iter().filter_map(|(_, entry)| match entry {
+            Entry::Held(reservation) => Some(reservation),
+            Entry::Released(_) | Entry::Declined(_) => None,
+        })
+    };
+    let current = || held().filter(|held| held.obsolete.is_none()).map(|held| &held.holder);
+    // What is promised to a slot counts while that slot holds nothing; it goes with the promise.
+    let filled: BTreeSet<&SlotKey> = current().collect();
+    let waits = |slot: &SlotKey| !filled.contains(slot) && network.holdings.slot(slot).is_none();
+    let awaited: BTreeSet<SlotKey> = held().filter_map(|held| taker_of(held)).filter(waits).collect();
     let (mut owners, mut scopes) = (BTreeMap::new(), BTreeMap::new());
-    for (_, entry) in &moved.entries {
-        let Entry::Held(reservation) = entry else { continue };
-        if reservation.obsolete.is_some() {
-            continue;
-        }
-        let (scope, owner) = (&reservation.holder.scope, &reservation.holder.owner);
-        let (of_owner, of_scope) = (owners.entry((scope, owner)).or_insert(0), scopes.entry(scope).or_insert(0));
-        (*of_owner, *of_scope) = (*of_owner + 1, *of_scope + 1);
-        let (by_owner, by_scope) = (network.holdings.owner_count(scope, owner), network.holdings.scope_count(scope));
-        network.quota("per_owner", limits.per_owner, (by_owner, *of_owner), || format!("owner `{owner}`"))?;
-        network.quota("per_scope", limits.per_scope, (by_scope, *of_scope), || format!("scope `{scope}`"))?;
+    for SlotKey { scope, owner, .. } in current().filter(|slot| !network.holdings.awaits(slot)).chain(&awaited) {
+        *owners.entry((scope, owner)).or_insert(0) += 1;
+        *scopes.entry(scope).or_insert(0) += 1;
+    }
+    for ((scope, owner), more) in owners {
+        network.quota_of_owner(owner, network.holdings.owner_load(scope, owner) + more)?;
+    }
+    for (scope, more) in scopes {
+        network.quota_of_scope(scope, network.holdings.scope_load(scope) + more)?;
     }
     Ok(())
 }

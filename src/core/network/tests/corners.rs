@@ -41,14 +41,14 @@ fn hand(at: &str, from: &str, to: &str, exchange: bool) -> Command {
 fn make_obsolete(net: &mut Net, owner: &str) {
     let at = net.network.slot_holder(&holder(owner)).unwrap();
     let Some(Entry::Held(held)) = net.network.holdings.at(at).cloned() else { panic!() };
-    let obsolete = Some(Obsolete { since: WallTime(1), plan: 1 });
+    let obsolete = Some(Box::new(Obsolete { since: WallTime(1), plan: 1 }));
     let state = State::Entry(Entry::Held(Arc::new(Reservation { obsolete, ..Reservation::clone(&held) })));
     let step = Step { key: Key::Address(at), expect: Some(held.generation.0), state: Some(state), event: None };
     net.network.apply(&step, ShardTime(net.now));
 }
 
 fn configure(change: Configure) -> Command {
-    Command::Configure { change, if_version: None }
+    Command::Configure { change: Box::new(change), if_version: None }
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn a_repeated_decline_answers_what_the_slot_holds_and_leaves_its_lease() {
         let Outcome::Declined { granted, .. } = net.run(&decline(&at, "a", true)).unwrap() else { panic!() };
         let view = granted.unwrap().view;
         assert_eq!(view.address, address("10.0.0.2"));
-        assert_eq!(view.reservation.lease.map(|lease| lease.ttl_seconds), Some(60));
+        assert_eq!(view.reservation.lease.map(|lease| lease.ttl_seconds.get()), Some(60));
     }
 }
 
@@ -369,5 +369,33 @@ fn what_was_ready_before_it_is_served_is_as_if_it_had_been_loaded_then() {
             served.release(&format!("o{at}"));
         }
         assert_eq!((served.network.entries(), served.network.next_due()), (0, None));
+    }
+}
+
+/// The first holding of an owner is found by the owner alone, the others by their slots: which is the first may change.
+#[test]
+fn every_slot_of_an_owner_is_found_whichever_of_them_goes_first() {
+    const SLOTS: [&str; 4] = ["web/0", "web/0#eth1", "web/0#eth2", "web/0#eth3"];
+    for (first, slot_again) in SLOTS.into_iter().enumerate() {
+        for (second, lets_go) in [(1, true), (2, true), (3, true), (2, false)] {
+            let mut net = Net::new(&["10.0.0.0/28"]);
+            let mut given: Vec<_> = SLOTS.map(|slot| (slot, net.allocate(slot))).into();
+            for at in [first, (first + second) % SLOTS.len()] {
+                if lets_go {
+                    assert_eq!(net.release(SLOTS[at]), 1);
+                } else {
+                    make_obsolete(&mut net, SLOTS[at]);
+                }
+                given.retain(|(slot, _)| *slot != SLOTS[at]);
+                for slot in SLOTS {
+                    let held = given.iter().find(|(held, _)| *held == slot).map(|(_, at)| address(at));
+                    assert_eq!(net.network.slot_holder(&holder(slot)), held, "{slot} after {}", SLOTS[at]);
+                }
+                net.network.check().unwrap();
+            }
+            let again = net.allocate(slot_again);
+            assert_eq!(net.network.slot_holder(&holder(slot_again)), Some(address(&again)));
+            assert_eq!(net.network.slot_holder(&holder("web/1")), None);
+        }
     }
 }

@@ -129,7 +129,7 @@ fn a_lease_that_ended_meanwhile_leaves_its_holder_time_to_renew_it() {
     net.at(1_000);
     let (at, entry) = late("10.0.0.5", "web", 50);
     let Entry::Held(held) = entry else { panic!() };
-    let lease = Some(Lease { ends: ShardTime(7), ttl_seconds: 10 });
+    let lease = std::num::NonZeroU64::new(10).map(|ttl_seconds| Lease { ends: ShardTime(7), ttl_seconds });
     let claim = (at, Entry::Held(Arc::new(Reservation { lease, ..(*held).clone() })));
     assert_eq!(heal(&mut net, &[claim]), healing(1, 0, 0));
     let Some(Entry::Held(held)) = net.network.holdings.at(at) else { panic!() };

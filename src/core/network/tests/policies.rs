@@ -82,7 +82,7 @@ fn the_address_that_cools_longest_yields_first() {
         net.release(&at.to_string());
     }
     let reserved = ReservedInput { range: given[2].parse().unwrap(), note: "printer".into(), reserved_for: None };
-    let change = Configure::ReservedAdd(Box::new(reserved));
+    let change = Box::new(Configure::ReservedAdd(Box::new(reserved)));
     net.run(&Command::Configure { change, if_version: None }).unwrap();
     let again: Vec<String> = (0..5).map(|at| net.allocate(&format!("new{at}"))).collect();
     assert_eq!(again, [5, 0, 4, 3, 1].map(|at| given[at].clone()));

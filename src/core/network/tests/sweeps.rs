@@ -120,7 +120,7 @@ fn a_deleted_network_ends_with_what_a_sweep_releases_and_not_with_what_it_unbind
     let mut net = Net::new(&["10.0.0.0/24"]);
     let kept = use_one(&mut net, "a", "vm", |_| ());
     let gone = use_one(&mut net, "b", "vm", |ask| ask.options.release_with_claimant = true);
-    let delete = Configure::Delete { force: true, purge: false };
+    let delete = Box::new(Configure::Delete { force: true, purge: false });
     net.run(&Command::Configure { change: delete, if_version: None }).unwrap();
     assert_eq!(sweep(&mut net, &[kept, gone]).0, ["10.0.0.1"]);
     assert!(!net.network.is_gone());

@@ -349,7 +349,7 @@ impl<'a> Dice<'a> {
                 let prefix_length = self.of(&[30, 126, 32]);
                 let format = self.of(&[MapFormat::Text, MapFormat::Runs, MapFormat::Cells { prefix_length }]);
                 let subnet = self.maybe(3, |dice| dice.subnet_ref(network));
-                Command::Map { subnet, pool: self.maybe(3, |dice| dice.pool_ref(network)), format }
+                Command::Map { part: Box::new((subnet, self.maybe(3, |dice| dice.pool_ref(network)))), format }
             }
             4 => Command::Scopes,
             _ => Command::Show,
@@ -438,6 +438,40 @@ impl<'a> Dice<'a> {
         }
     }
 
+    /// With static and dynamic pools, beside each other and to the edge, that hold what a few instances wish.
+    pub(super) fn roomy_network(&mut self, name: &str) -> NetworkInput {
+        let pool = |first: u128, last: u128, kind| PoolInput {
+            range: Some(Range::of_bits(Family::V4, 0x0a00_0000 + first, 0x0a00_0000 + last)),
+            name: None,
+            kind: Some(kind),
+            draining: None,
+        };
+        let subnet = SubnetInput {
+            cidr: "10.0.0.0/27".parse().unwrap(),
+            pools: Some(vec![pool(1, 5 + self.below(6) as u128, PoolKind::Dynamic), pool(16, 30, PoolKind::Static)]),
+            gateway: None,
+            zones: None,
+            reserved: None,
+            draining: None,
+            name: None,
+            dhcp: None,
+            dns: None,
+            tags: None,
+        };
+        let kind = self.maybe(12, |dice| dice.of(&[NetworkKind::Vip, NetworkKind::Dynamic]));
+        NetworkInput {
+            policy: Some(self.of(&[Policy::Lowest, Policy::Random, Policy::Oldest])),
+            cooldown_seconds: Some(self.of(&[0, 5])),
+            limits: self.maybe(6, |_| Limits { per_owner: Some(2), per_scope: None }),
+            kind,
+            subnets: (kind != Some(NetworkKind::Dynamic)).then(|| vec![subnet]),
+            l2: None,
+            cooldown_yields: None,
+            static_only: None,
+            ..Dice::new(&[]).network(name)
+        }
+    }
+
     pub(super) fn network(&mut self, name: &str) -> NetworkInput {
         NetworkInput {
             name: name.parse().unwrap(),
@@ -523,7 +557,7 @@ impl<'a> Dice<'a> {
             86 => Command::Expire,
             _ => {
                 let wrong = self.once_in(12).then_some(Version(9_999));
-                Command::Configure { change: self.configure(network), if_version: wrong }
+                Command::Configure { change: Box::new(self.configure(network)), if_version: wrong }
             }
         }
     }

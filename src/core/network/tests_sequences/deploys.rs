@@ -37,7 +37,7 @@ impl Dice<'_> {
 
     pub(super) fn settle(&mut self, plan: u64) -> Settle {
         let some = self.once_in(2).then(|| Arc::new((0..self.below(4)).map(|_| self.owner()).collect()));
-        Settle { scope: self.scope(), plan, instances: some, revert: self.once_in(3) }
+        Settle { scope: self.scope(), plan, instances: some, committed: Arc::default(), revert: self.once_in(3) }
     }
 }
 
@@ -77,7 +77,7 @@ pub(super) fn check(network: &Network, command: &Command, outcome: &Outcome) {
             assert!(released.iter().all(|gone| held.iter().all(|(at, _)| at != gone)), "{command:?}");
             let covered = |held: &Reservation| held.holder.scope == ask.scope && ask.covers(&held.holder.owner);
             for (at, held) in held.iter().filter(|(_, held)| covered(held)) {
-                let of_it = held.obsolete.is_some_and(|obsolete| obsolete.plan == ask.plan);
+                let of_it = held.obsolete.as_ref().is_some_and(|obsolete| obsolete.plan == ask.plan);
                 if ask.revert {
                     let another = network.slot_holder(&held.holder).is_some();
                     assert!(!of_it || another, "{at} is obsolete still: {command:?}");

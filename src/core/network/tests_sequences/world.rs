@@ -1,54 +1,53 @@
-//! Two networks with a store beside each, and the promises that every decision must keep.
-
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+//! Three networks with a store beside each, time, and the deployment that spans them.
 
 use super::asks::{Dice, everything};
-use crate::core::address::{Address, Cidr, Family, Range};
+use super::desk::Desk;
+use super::side::{Side, held_of};
 use crate::core::command::*;
-use crate::core::network::{Network, create};
-use crate::core::outcome::{Decision, Outcome};
-use crate::core::refusal::Refusal;
-use crate::core::state::*;
+use crate::core::outcome::Outcome;
 use crate::core::types::*;
-use crate::limits;
 
-/// One network and what a store knows of it.
-struct Side {
-    network: Network,
-    stored: BTreeMap<Key, State>,
-    /// Of all grants so far.
-    highest: Generation,
-    /// The network as a restart would load it.
-    reloaded: Network,
-}
+/// How many networks there are.
+pub(super) const NETWORKS: usize = 3;
 
-/// Both networks, and time.
+/// The networks, and time.
 pub(super) struct World {
-    sides: [Side; 2],
+    pub(super) sides: Vec<Side>,
+    pub(super) desk: Desk,
     now: u64,
     draws: u128,
-    /// The latest plan.
+    /// The latest plan of one network.
     plan: u64,
 }
 
 impl World {
-    pub(super) fn new(beginnings: &[Vec<u16>; 2]) -> Self {
-        let mut dice = beginnings.iter().map(|numbers| Dice::new(numbers));
-        let mut side = |name: &str| Side::create(dice.next().expect("two beginnings").network(name), Generation(100));
-        let sides = [side("lan"), side("wan")];
-        let mut world = Self { sides, now: 1_000_000, draws: 1, plan: 1 };
+    pub(super) fn new(beginnings: &[Vec<u16>; NETWORKS]) -> Self {
+        let named = beginnings.iter().zip(["lan", "wan", "dmz"]);
+        let side = |(numbers, name): (&Vec<u16>, &str)| Side::create(Dice::new(numbers).network(name), Generation(100));
+        let mut world = Self::of(named.map(side).collect());
         for (at, numbers) in beginnings.iter().enumerate() {
             for first in 0..8 {
                 let input = Box::new(Dice::new(&numbers[first * 2 + 12..]).subnet());
-                let change = Configure::SubnetAdd { input, if_absent: false };
+                let change = Box::new(Configure::SubnetAdd { input, if_absent: false });
                 world.run(at, &Command::Configure { change, if_version: None });
             }
         }
         world
     }
 
-    fn context(&mut self) -> Context {
+    /// The same where there is mostly room for a deployment: static and dynamic pools, and no rule that refuses much.
+    pub(super) fn roomy(beginnings: &[Vec<u16>; NETWORKS]) -> Self {
+        let named = beginnings.iter().zip(["lan", "wan", "dmz"]);
+        let side =
+            |(numbers, name): (&Vec<u16>, &str)| Side::create(Dice::new(numbers).roomy_network(name), Generation(100));
+        Self::of(named.map(side).collect())
+    }
+
+    fn of(sides: Vec<Side>) -> Self {
+        Self { sides, desk: Desk::default(), now: 1_000_000, draws: 1, plan: 1 }
+    }
+
+    pub(super) fn context(&mut self) -> Context {
         self.draws = self.draws.wrapping_mul(0x2360_ED05_1FC6_5DA4_4385_DF64_9FCC_F645).wrapping_add(0x5851_F42D);
         Context {
             now: ShardTime(self.now),
@@ -62,8 +61,8 @@ impl World {
     pub(super) fn act(&mut self, numbers: &[u16]) {
         let mut dice = Dice::new(numbers);
         let at = usize::from(dice.once_in(4));
-        self.now += [0, 0, 0, 0, 0, 400, 1_000, 1_000, 3_000, 6_000, 30_000][dice.below(11)];
-        match dice.below(44) {
+        self.time_goes_by(&mut dice);
+        match dice.below(50) {
             36..=39 => {
                 let plan = self.plan + usize::from(!dice.once_in(5)) as u64;
                 let ask = dice.deploy(&self.sides[at].network, plan);
@@ -76,6 +75,8 @@ impl World {
                 self.run(at, &Command::Settle(Box::new(ask)));
             }
             43 => self.move_subnet(at, &mut dice),
+            44..=47 => self.plan(&mut dice),
+            48 | 49 => self.end_plan(&mut dice),
             _ => {
                 let command = dice.command(&self.sides[at].network);
                 self.run(at, &command);
@@ -83,8 +84,27 @@ impl World {
         }
     }
 
+    /// Mostly something of the deployment that spans the networks; now and then something else happens in one of them.
+    pub(super) fn act_of_a_deployment(&mut self, numbers: &[u16]) {
+        let mut dice = Dice::new(numbers);
+        self.time_goes_by(&mut dice);
+        match dice.below(12) {
+            0..=4 => self.plan(&mut dice),
+            5..=10 => self.end_plan(&mut dice),
+            _ => {
+                let at = dice.below(NETWORKS);
+                let command = dice.command(&self.sides[at].network);
+                self.run(at, &command);
+            }
+        }
+    }
+
+    fn time_goes_by(&mut self, dice: &mut Dice<'_>) {
+        self.now += [0, 0, 0, 0, 0, 400, 1_000, 1_000, 3_000, 6_000, 30_000][dice.below(11)];
+    }
+
     /// Ends what is due, as an actor does before each request.
-    fn expire(&mut self, at: usize) {
+    pub(super) fn expire(&mut self, at: usize) {
         let context = self.context();
         for _ in 0..1_000 {
             let side = &mut self.sides[at];
@@ -122,26 +142,27 @@ impl World {
 
     /// `subnet.move`: both networks agree, or nothing moves.
     fn move_subnet(&mut self, from: usize, dice: &mut Dice<'_>) {
-        self.expire(0);
-        self.expire(1);
+        let to = (from + 1 + dice.below(NETWORKS - 1)) % NETWORKS;
+        self.expire(from);
+        self.expire(to);
         let context = self.context();
         let out = dice.move_out(&self.sides[from].network);
         let Ok(left) = self.sides[from].decide(&out, context) else { return };
         let Outcome::MovedOut(moved) = &left.outcome else { panic!("{:?}", left.outcome) };
         let into = Command::MoveIn(moved.clone());
-        let Ok(arrived) = self.sides[1 - from].decide(&into, context) else { return };
+        let Ok(arrived) = self.sides[to].decide(&into, context) else { return };
         self.sides[from].take(&out, &left, context);
-        self.sides[1 - from].take(&into, &arrived, context);
-        let highest = self.sides[from].highest.max(self.sides[1 - from].highest);
-        self.sides[1 - from].highest = highest;
-        assert!(self.sides[1 - from].network.next_generation() > highest, "generations go along with a subnet");
+        self.sides[to].take(&into, &arrived, context);
+        let highest = self.sides[from].highest.max(self.sides[to].highest);
+        self.sides[to].highest = highest;
+        assert!(self.sides[to].network.next_generation() > highest, "generations go along with a subnet");
     }
 
     /// Once everything is released and cooled, what the pools offer is given once and nothing else is.
     pub(super) fn every_address_is_given_exactly_once_in_the_end(&mut self) {
-        for at in 0..2 {
+        for at in 0..NETWORKS {
             let open = NetworkPatch { limits: Patch::Clear, protected: Patch::Set(false), ..NetworkPatch::default() };
-            let configure = |change| Command::Configure { change, if_version: None };
+            let configure = |change| Command::Configure { change: Box::new(change), if_version: None };
             self.run(at, &configure(Configure::Restore));
             self.run(at, &configure(Configure::Update(Box::new(open))));
             for (_, held) in everything(&self.sides[at].network).into_iter().filter_map(held_of) {
@@ -170,288 +191,4 @@ fn allocate(number: usize) -> Command {
 
 fn slot_of_nobody() -> SlotKey {
     SlotKey { scope: Scope::default(), owner: "nobody".parse().unwrap(), slot: Slot::default() }
-}
-
-fn held_of((address, entry): (Address, Entry)) -> Option<(Address, Arc<Reservation>)> {
-    match entry {
-        Entry::Held(held) => Some((address, held)),
-        Entry::Released(_) | Entry::Declined(_) => None,
-    }
-}
-
-fn range_of(address: Address, prefix_length: u8) -> Range {
-    Cidr::containing(address, prefix_length).range()
-}
-
-fn each(range: Range) -> impl Iterator<Item = Address> {
-    std::iter::successors(Some(range.first()), |at| at.next()).take_while(move |at| *at <= range.last())
-}
-
-fn shown(answer: &Result<Decision, Refusal>) -> String {
-    format!("{answer:?}")
-}
-
-impl Side {
-    fn create(input: NetworkInput, floor: Generation) -> Self {
-        let context = Context {
-            now: ShardTime(0),
-            wall: WallTime(0),
-            entropy: u128::from(floor.0),
-            mac_elsewhere: None,
-            generations: Generation::default(),
-        };
-        let decision = create(&input, NetworkId(7), context).expect("an empty network");
-        let mut stored = BTreeMap::new();
-        for step in &decision.steps {
-            stored.insert(step.key, step.state.clone().expect("nothing goes"));
-        }
-        let network = load(&stored, floor);
-        Self { network: network.clone(), stored, highest: floor, reloaded: network }
-    }
-
-    /// A network that was deleted is made anew under its name, and no generation comes again.
-    fn again_if_gone(&mut self) {
-        if !self.network.is_gone() {
-            return;
-        }
-        assert!(self.stored.is_empty(), "a network that is gone leaves nothing: {:?}", self.stored.keys());
-        let numbers = [1, 1, 0, self.highest.0 as u16, 1];
-        let mut input = Dice::new(&numbers).network("again");
-        input.subnets = Some(vec![Dice::new(&[]).subnet()]);
-        *self = Self::create(input, self.highest);
-    }
-
-    /// Decides, and checks that deciding depends on nothing but state, command and context.
-    fn decide(&self, command: &Command, context: Context) -> Result<Decision, Refusal> {
-        let decision = self.network.decide(command, context);
-        assert_eq!(shown(&decision), shown(&self.network.decide(command, context)), "{command:?}");
-        // What `oldest` remembers is not stored; a slice may be another one, and what is due at one time ends in any order.
-        let remembers = self.network.config().policy == Policy::Oldest;
-        let any_order = match command {
-            Command::ReleaseScope { limit, .. } => *limit < 10,
-            Command::Expire => true,
-            _ => false,
-        };
-        if !remembers && !any_order {
-            let after_restart = shown(&self.reloaded.decide(command, context));
-            assert_eq!(shown(&decision), after_restart, "after a restart: {command:?}");
-        }
-        decision
-    }
-
-    /// Plays the steps into store and network, and checks every promise.
-    fn take(&mut self, command: &Command, decision: &Decision, context: Context) {
-        self.check_grants(command, decision, context);
-        assert!(decision.steps.len() <= limits::BATCH_CHANGES_MAX);
-        let before = self.stored.clone();
-        let mut nets: BTreeMap<Key, (Option<u64>, Option<State>)> = BTreeMap::new();
-        for step in &decision.steps {
-            let there = self.stored.get(&step.key).map(State::mark);
-            assert_eq!(step.expect, there, "{command:?} expects something else than is there: {step:?}");
-            match &step.state {
-                Some(state) => self.stored.insert(step.key, state.clone()),
-                None => self.stored.remove(&step.key),
-            };
-            nets.entry(step.key).or_insert((step.expect, None)).1 = step.state.clone();
-            self.network.apply(step, context.now);
-        }
-        for (key, (expect, state)) in &nets {
-            assert_eq!(*expect, before.get(key).map(State::mark), "net operation of {key:?}");
-            assert_eq!(state.as_ref(), self.stored.get(key), "net operation of {key:?}");
-        }
-        self.check_state(command, context);
-    }
-
-    fn check_state(&mut self, command: &Command, context: Context) {
-        if self.network.is_gone() {
-            return;
-        }
-        self.network.check().unwrap_or_else(|problem| panic!("{problem} after {command:?}"));
-        let kept: BTreeMap<Address, Entry> = everything(&self.network).into_iter().collect();
-        let stored: BTreeMap<Address, Entry> = entries_of(&self.stored).into_iter().collect();
-        assert_eq!(kept, stored, "memory and store differ after {command:?}");
-        self.check_holdings(&stored, command);
-        self.check_memory_of_oldest();
-        self.reloaded = load(&self.stored, Generation(self.network.next_generation().0 - 1));
-        assert_eq!(self.reloaded.next_generation(), self.network.next_generation());
-        assert_eq!(self.reloaded.counts(), self.network.counts(), "after {command:?}");
-        let list = ListSlice { filter: Filter::default(), after: None, limit: 50, count_only: false };
-        for read in [Command::Show, Command::Usage, Command::Scopes, Command::List(Box::new(list))] {
-            let (here, there) = (self.network.decide(&read, context), self.reloaded.decide(&read, context));
-            assert_eq!(shown(&here), shown(&there), "{read:?} after {command:?}");
-        }
-    }
-
-    /// No address twice, no slot twice, no MAC twice.
-    fn check_holdings(&self, entries: &BTreeMap<Address, Entry>, command: &Command) {
-        let held: Vec<_> = entries.iter().filter_map(|(at, entry)| held_of((*at, entry.clone()))).collect();
-        let (mut slots, mut macs) = (BTreeSet::new(), BTreeSet::new());
-        for (at, (address, reservation)) in held.iter().enumerate() {
-            let range = range_of(*address, reservation.prefix_length);
-            for (other, theirs) in &held[at + 1..] {
-                let other = range_of(*other, theirs.prefix_length);
-                assert!(!range.overlaps(other), "{range} and {other} are held after {command:?}");
-            }
-            if reservation.obsolete.is_none() {
-                assert!(slots.insert(&reservation.holder), "two of {} after {command:?}", reservation.holder);
-            }
-            if let Some(mac) = reservation.details.as_ref().and_then(|details| details.mac) {
-                assert!(macs.insert(mac), "{mac} twice after {command:?}");
-            }
-        }
-    }
-
-    /// What is free was never used or is remembered as rested, and what is not free is neither.
-    fn check_memory_of_oldest(&self) {
-        for pool in &self.network.layout.pools {
-            let Some(fresh) = &pool.fresh else { continue };
-            for address in each(pool.range) {
-                let bits = address.bits();
-                let rested = pool.rested.iter().any(|(_, first, last)| first <= bits && bits <= last);
-                let fresh = fresh.is_free(bits, bits);
-                assert_eq!(pool.free.is_free(bits, bits), rested || fresh, "{address}");
-                assert!(!(rested && fresh), "{address} is both never used and rested");
-            }
-        }
-    }
-
-    /// A grant gives what may be given, to nobody beyond a limit, under a generation of its own.
-    fn check_grants(&mut self, command: &Command, decision: &Decision, context: Context) {
-        let (mut replaces, mut granted) = (Vec::new(), Vec::new());
-        for step in &decision.steps {
-            let kind = step.event.as_ref().map(|event| event.kind);
-            match (&step.key, &step.state, kind) {
-                (Key::Address(at), Some(State::Entry(Entry::Held(held))), Some(EventKind::Granted)) => {
-                    self.raise(held.generation, command);
-                    granted.push((*at, Arc::clone(held)));
-                }
-                // What comes with its subnet keeps its generation.
-                (_, Some(State::Entry(Entry::Held(held))), Some(EventKind::Transferred))
-                    if !matches!(command, Command::MoveIn(_)) =>
-                {
-                    self.raise(held.generation, command);
-                }
-                (_, Some(State::Entry(Entry::Held(held))), Some(EventKind::Updated)) if held.obsolete.is_none() => {
-                    let before = step.event.as_ref().and_then(|event| event.before.as_ref());
-                    let empty = self.network.slot_holder(&held.holder).is_none();
-                    if empty && before.is_some_and(|before| before.obsolete.is_some()) {
-                        self.check_limit(decision, held, command);
-                    }
-                }
-                (Key::Address(at), _, Some(EventKind::Released)) => replaces.push(*at),
-                _ => {}
-            }
-        }
-        for (at, held) in &granted {
-            self.check_grant(*at, held, &replaces, command, context);
-            self.check_limit(decision, held, command);
-        }
-    }
-
-    fn raise(&mut self, generation: Generation, command: &Command) {
-        assert!(generation > self.highest, "{generation:?} is not above {:?}: {command:?}", self.highest);
-        self.highest = generation;
-    }
-
-    fn check_grant(&self, at: Address, held: &Reservation, replaces: &[Address], command: &Command, context: Context) {
-        let range = range_of(at, held.prefix_length);
-        let config = self.network.config();
-        assert!(!config.closed, "a closed network grants {at}");
-        if config.kind == NetworkKind::Dynamic {
-            // What the infrastructure picked is only written down.
-            assert!(matches!(command, Command::Bind(..)), "a dynamic network grants {at}: {command:?}");
-            assert_eq!(range.size(), 1);
-            let there = self.network.holdings.covering(at);
-            return assert!(!matches!(there, Some((_, Entry::Held(_)))), "{at} is held: {command:?}");
-        }
-        let subnet = self.network.subnet_of(at).unwrap_or_else(|| panic!("{at} lies in no subnet"));
-        assert!(subnet.cidr.range().covers(range));
-        let pool = subnet.pools.iter().find(|pool| pool.range.covers(range));
-        assert!(range.size() == 1 || pool.is_some(), "block {range} is not inside one pool");
-        assert!(!subnet.draining && pool.is_none_or(|pool| !pool.draining), "{at} drains: {command:?}");
-        let automatic = held.kind == ReservationKind::Dynamic;
-        for address in each(range) {
-            assert!(!is_never_given(subnet, address), "{address} of {} is given: {command:?}", subnet.cidr);
-            let reserved = subnet.reserved.iter().find(|reserved| reserved.range.contains(address));
-            let kept = reserved.is_some_and(|reserved| reserved.is_for(&held.holder));
-            match self.network.holdings.covering(address) {
-                None => {}
-                Some((_, Entry::Released(released))) if automatic => {
-                    let over = released.released_at.after_seconds(config.cooldown_seconds) <= context.now;
-                    let own = released.last == held.holder;
-                    assert!(own || over || config.cooldown_yields, "{address} cools: {command:?}");
-                }
-                Some((_, Entry::Declined(_))) => assert!(!automatic, "{address} was declined: {command:?}"),
-                Some((base, Entry::Held(_))) => {
-                    assert!(!automatic && replaces.contains(&base), "{address} is held: {command:?}");
-                }
-                Some((_, Entry::Released(_))) => {}
-            }
-            if automatic {
-                assert!(reserved.is_none() || kept && range.size() == 1, "{address} is reserved: {command:?}");
-                assert!(kept || pool.is_some_and(|pool| pool.kind == PoolKind::Dynamic), "{address} is in no pool");
-            }
-        }
-    }
-
-    /// As after the request: what it lets go does not count.
-    fn check_limit(&self, decision: &Decision, held: &Reservation, command: &Command) {
-        let mut after = self.stored.clone();
-        for step in &decision.steps {
-            match &step.state {
-                Some(state) => after.insert(step.key, state.clone()),
-                None => after.remove(&step.key),
-            };
-        }
-        let current: Vec<_> = entries_of(&after).into_iter().filter_map(held_of).map(|(_, held)| held).collect();
-        let count = |belongs: &dyn Fn(&SlotKey) -> bool| {
-            current.iter().filter(|held| held.obsolete.is_none() && belongs(&held.holder)).count() as u64
-        };
-        let (limits, to) = (self.network.config().limits, &held.holder);
-        let owned = count(&|other| other.owner == to.owner && other.scope == to.scope);
-        assert!(limits.per_owner.is_none_or(|max| owned <= max), "{owned} of one owner: {command:?}");
-        let scoped = count(&|other| other.scope == to.scope);
-        assert!(limits.per_scope.is_none_or(|max| scoped <= max), "{scoped} of one scope: {command:?}");
-    }
-
-    /// What automatic grants can give of an empty network.
-    fn offered(&self) -> BTreeSet<Address> {
-        let mut offered = BTreeSet::new();
-        for subnet in self.network.subnets().iter().filter(|subnet| !subnet.draining) {
-            for pool in subnet.pools.iter().filter(|pool| pool.kind == PoolKind::Dynamic && !pool.draining) {
-                let reserved = |at: &Address| subnet.reserved.iter().any(|reserved| reserved.range.contains(*at));
-                offered.extend(each(pool.range).filter(|at| !is_never_given(subnet, *at) && !reserved(at)));
-            }
-        }
-        offered
-    }
-}
-
-/// Network, broadcast, anycast and gateway addresses, in other words than the layout's.
-fn is_never_given(subnet: &SubnetConfig, address: Address) -> bool {
-    let (cidr, larger_than_pair) = (subnet.cidr, subnet.cidr.range().size() > 2);
-    let edge = match cidr.family() {
-        Family::V4 => address == cidr.base() || address == cidr.last(),
-        Family::V6 => address == cidr.base(),
-    };
-    larger_than_pair && edge || subnet.gateway == Some(address)
-}
-
-fn entries_of(stored: &BTreeMap<Key, State>) -> Vec<(Address, Entry)> {
-    let entry = |(key, state): (&Key, &State)| match (key, state) {
-        (Key::Address(address), State::Entry(entry)) => Some((*address, entry.clone())),
-        _ => None,
-    };
-    stored.iter().filter_map(entry).collect()
-}
-
-fn load(stored: &BTreeMap<Key, State>, floor: Generation) -> Network {
-    let Some(State::Config(config)) = stored.get(&Key::Config) else { panic!("no configuration is stored") };
-    let subnet = |state: &State| match state {
-        State::Subnet(subnet) => Some(Arc::clone(subnet)),
-        State::Config(_) | State::Deployment(_) | State::Entry(_) => None,
-    };
-    let subnets = stored.values().filter_map(subnet).collect();
-    Network::load(Arc::clone(config), subnets, entries_of(stored), floor, ShardTime(0))
-        .expect("what is stored fits together")
 }

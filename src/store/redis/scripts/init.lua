@@ -4,12 +4,13 @@
 -- KEYS[1] register: what the register is
 -- KEYS[2..] head: the head of each shard, from shard 0
 -- ARGV[1] register: identity of a register that is made now, 32 hex digits
--- ARGV[2] format: version of keys and records
+-- ARGV[2] format: version of keys
 -- ARGV[3] shards: number of shards
 -- ARGV[4] created: now, in milliseconds since 1970, for people
 -- ARGV[5] make: `1` if a new register may be made
 -- ARGV[6] notice: what a register that is made now says of its move; empty where it is served
--- returns {`made` or `there`, register, format, shards, number of heads found, what it says of its move, or nothing}
+-- returns {`made` or `there`, register, format, shards, number of heads found, what it says of its move, or nothing,
+--   format of the records of the first shard}
 -- returns {`none`}: there is no register, and none is to be made
 -- returns {`heads`, n}: there is no register, but the n-th head exists
 -- writes register head
@@ -22,7 +23,8 @@ for i = 2, #KEYS do
 end
 local there = redis.call('HMGET', KEYS[1], 'register', 'format', 'shards', 'moved')
 if there[1] then
-    return {'there', there[1], there[2], there[3], heads, there[4] or ''}
+    local records = redis.call('HGET', KEYS[2], 'format')
+    return {'there', there[1], there[2], there[3], heads, there[4] or '', records or '1'}
 end
 if first then
     return {'heads', first}
@@ -39,4 +41,4 @@ redis.call('HSET', KEYS[1], 'register', ARGV[1], 'format', ARGV[2], 'shards', AR
 if ARGV[6] ~= '' then
     redis.call('HSET', KEYS[1], 'moved', ARGV[6])
 end
-return {'made', ARGV[1], ARGV[2], ARGV[3], #KEYS - 1, ARGV[6]}
+return {'made', ARGV[1], ARGV[2], ARGV[3], #KEYS - 1, ARGV[6], '1'}

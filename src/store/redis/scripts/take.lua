@@ -6,7 +6,10 @@
 -- of its own (`mine`) may do so whatever the lease says, and may not if that token is no longer the owner's: between the
 -- two somebody else may have written.
 --
+-- The format of the records rises here and nowhere else, and only when every node that is there reads the later one.
+--
 -- KEYS[1] head: the head of the shard
+-- KEYS[2] nodes: by name, `PROCESS SEEN CARD`
 -- ARGV[1] token: the new owner's, 32 hex digits
 -- ARGV[2] owner: its name, for people
 -- ARGV[3] node: which process it is, 32 hex digits
@@ -16,19 +19,26 @@
 -- ARGV[7] last: the last token under which it owned the shard, whether or not it still does; empty if there is none
 -- ARGV[8] seq: the batch that it knows to be there under that token
 -- ARGV[9] digest: its digest, if the shard must stand at exactly that batch; empty: there or further
--- returns {`taken`, epoch, token, parent, seq, digest, time, generation}: the head as it is now
+-- ARGV[10] reads: the latest format of records that the new owner reads
+-- ARGV[11] wanted: the format in which it is to write; 0: that of the shard, or the latest where nobody ever took it
+-- returns {`taken`, epoch, token, parent, seq, digest, time, generation, format}: the head as it is now
 -- returns {`held`, owner, address, left}: another node owns it for so many milliseconds more
 -- returns {`fenced`, epoch}: somebody else took it since `mine`
 -- returns {`behind`, seq}: under the token `last` it is further back than it was, and nothing was done
 -- returns {`absent`}: there is no head
 -- returns {`moved`, notice}: the register is somewhere else; nobody owns this one any more
+-- returns {`newer`, format}: the records are in a format that it does not read
 -- writes head
-local head = redis.call('HMGET', KEYS[1], 'epoch', 'token', 'owner', 'node', 'address', 'lease', 'seq', 'digest', 'moved')
+local head = redis.call('HMGET', KEYS[1], 'epoch', 'token', 'owner', 'node', 'address', 'lease', 'seq', 'digest', 'moved', 'format')
 if not head[1] then
     return {'absent'}
 end
 if head[9] then
     return {'moved', head[9]}
+end
+local format = tonumber(head[10] or 1)
+if format > tonumber(ARGV[10]) then
+    return {'newer', string.format('%.0f', format)}
 end
 -- Asked again under the same token it is the same take-over.
 if head[2] ~= ARGV[1] or head[1] == '0' then
@@ -45,9 +55,24 @@ if head[2] ~= ARGV[1] or head[1] == '0' then
     elseif head[4] ~= ARGV[3] and tonumber(head[6] or 0) > now and head[6] - now <= 2 * ARGV[5] then
         return {'held', head[3], head[5] or '', string.format('%.0f', head[6] - now)}
     end
-    redis.call('HSET', KEYS[1], 'epoch', string.format('%.0f', head[1] + 1), 'token', ARGV[1], 'parent', head[2],
+    local wanted = tonumber(ARGV[11])
+    if head[1] == '0' then
+        if wanted == 0 then wanted = tonumber(ARGV[10]) end
+    elseif wanted > format and ARGV[6] == '' then
+        local nodes = redis.call('HGETALL', KEYS[2])
+        for at = 1, #nodes, 2 do
+            local seen, card = string.match(nodes[at + 1], '^%x+ (%d+) (.*)$')
+            local reads = string.match(card or '', '^%S+ %S+ %S+ %S+ %S+ (%d+)$') or 1
+            if nodes[at] ~= ARGV[2] and now - (seen or 0) < tonumber(ARGV[5]) and tonumber(reads) < wanted then
+                wanted = format
+            end
+        end
+    end
+    format = math.max(format, wanted)
+    redis.call('HSET', KEYS[1], 'format', string.format('%.0f', format), 'epoch', string.format('%.0f', head[1] + 1), 'token', ARGV[1], 'parent', head[2],
         'owner', ARGV[2], 'node', ARGV[3], 'address', ARGV[4], 'lease', string.format('%.0f', now + ARGV[5]))
 end
 local now = redis.call('HMGET', KEYS[1], 'epoch', 'token', 'parent', 'seq', 'digest', 'time', 'generation')
+now[#now + 1] = string.format('%.0f', format)
 table.insert(now, 1, 'taken')
 return now

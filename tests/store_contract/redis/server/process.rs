@@ -1,7 +1,6 @@
 //! `redis-server` as a process of a test: on a free port of the loopback address, its files in a directory of the test.
 //! Whoever starts one ends it by its process id.
 
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -10,6 +9,9 @@ use std::time::{Duration, Instant};
 #[allow(dead_code, reason = "shared with all tests")]
 pub mod skips;
 
+#[path = "../../../support/ports.rs"]
+pub mod ports;
+
 /// Is there no `redis-server` here? Then the test ends, which is told as a skip.
 pub fn is_missing() -> bool {
     if Command::new("redis-server").arg("--version").stdout(Stdio::null()).status().is_ok() {
@@ -17,11 +19,6 @@ pub fn is_missing() -> bool {
     }
     skips::skip("there is no redis-server");
     true
-}
-
-/// A port that nobody has now.
-pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// What every server is started with: without persistence, unless settings behind these say so.
@@ -51,7 +48,7 @@ pub fn start_by(mut command: Command, port: u16, directory: &Path, settings: &[S
 
 /// Waits until a server answers.
 pub fn wait(port: u16) {
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + Duration::from_secs(60);
     let client = redis::Client::open(format!("redis://127.0.0.1:{port}/")).unwrap();
     while client.get_connection().and_then(|mut c| redis::cmd("PING").query::<String>(&mut c)).is_err() {
         assert!(Instant::now() < end, "redis-server does not answer");

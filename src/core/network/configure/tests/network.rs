@@ -248,7 +248,7 @@ fn force_closes_and_a_closed_network_refuses_every_change() {
         Configure::PoolRemove(PoolRemoval::Range(range("10.0.0.9"))),
         reserve("10.0.0.9"),
     ] {
-        let Refusal::Guarded { problem } = refusal(&network, &refused) else { panic!("{refused:?}") };
+        let Refusal::Guarded { problem, .. } = refusal(&network, &refused) else { panic!("{refused:?}") };
         assert!(problem.contains("network.restore"), "{problem}");
     }
 }

@@ -142,7 +142,7 @@ fn aimed(network: &Network, act: Configure, number: usize) -> Configure {
 /// Could a grant have given this address? Inside a subnet, free, and none of its unusable addresses.
 fn is_grantable(network: &Network, at: Address) -> bool {
     let Some(subnet) = network.subnet_of(at) else { return false };
-    let unusable = super::super::subnet::edges(subnet.cidr).any(|(edge, _)| edge == at);
+    let unusable = crate::core::forms::edges(subnet.cidr).any(|(edge, _)| edge == at);
     !unusable && subnet.gateway != Some(at) && network.standing_in(Range::single(at)).count == 0
 }
 
@@ -202,7 +202,7 @@ proptest! {
             for (at, _) in all_entries(&next) {
                 let home = next.subnet_of(at).expect("what is held lies in a subnet");
                 prop_assert!(home.gateway != Some(at));
-                prop_assert!(super::super::subnet::edges(home.cidr).all(|(edge, _)| edge != at));
+                prop_assert!(crate::core::forms::edges(home.cidr).all(|(edge, _)| edge != at));
             }
             let mut expected = notes(&network);
             match &act {

@@ -59,7 +59,7 @@ fn an_obsolete_reservation_takes_no_slot() {
     let target = held(&other(&[subnet_input("10.5.0.0/24")]), "10.5.0.9", "web");
     let (_, mut moved) = moved_out(&source, "10.0.0.0/24");
     let Entry::Held(reservation) = &mut moved.entries[0].1 else { panic!() };
-    Arc::make_mut(reservation).obsolete = Some(Obsolete { since: WallTime(1), plan: 1 });
+    Arc::make_mut(reservation).obsolete = Some(Box::new(Obsolete { since: WallTime(1), plan: 1 }));
     moved_in(&target, &moved).unwrap();
 }
 

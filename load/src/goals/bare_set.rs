@@ -1,0 +1,64 @@
+//! SET on a bare Redis, one at a time: what a round trip to the store costs, whatever is done there.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::probe::Size;
+use crate::driver::{self, Shape, Workload};
+use crate::meter::{Kind, Meter, Outside};
+use crate::names::Who;
+use crate::report::Report;
+use crate::scan::Answer;
+use crate::target::push_word;
+
+/// As long as the record of a reservation.
+const VALUE: &str = "an address, whose it is, since when, and what it is held for";
+
+#[derive(Default)]
+struct Sets {
+    count: u32,
+    /// What Redis says in place of OK, first.
+    error: Option<String>,
+}
+
+impl Workload for Sets {
+    const IN_ORDER: bool = true;
+
+    fn request(&mut self, lane: usize, _id: usize, _now: Duration, out: &mut Vec<u8>) -> Option<Kind> {
+        let key = Who::new(lane, self.count, 0).name();
+        self.count += 1;
+        out.extend_from_slice(b"*3\r\n");
+        ["SET", &key, VALUE].iter().for_each(|word| push_word(out, word));
+        Some(Kind::Allocate)
+    }
+
+    fn answer(&mut self, _lane: usize, _now: Duration, answer: &Answer<'_>) -> bool {
+        if !answer.ok && self.error.is_none() {
+            self.error = Some(String::from_utf8_lossy(answer.line).trim_end().to_owned());
+        }
+        answer.ok
+    }
+
+    fn read<'a>(&self, line: &'a [u8], oldest: usize) -> Option<Answer<'a>> {
+        Some(Answer { id: oldest, ok: line.starts_with(b"+OK"), line })
+    }
+
+    fn outside(&self) -> Outside {
+        Outside::default()
+    }
+}
+
+/// SET over one connection, one request at a time.
+///
+/// # Errors
+/// Redis is not there, or refuses.
+pub fn measure(redis: SocketAddr, size: &Size) -> io::Result<Report> {
+    let shape = Shape { servers: vec![redis], ..size.shape(1, 1) };
+    let mut sets = Sets::default();
+    let measured = driver::run(&shape, &mut sets, Meter::new(shape.expected(), None))?;
+    match sets.error {
+        Some(error) => Err(io::Error::other(format!("SET: {error}"))),
+        None => Ok(Report::measured("SET", "", &shape, 1, &measured)),
+    }
+}

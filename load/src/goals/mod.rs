@@ -1,0 +1,152 @@
+//! Every goal of speed in one run: each measurement once a round, in turns, and a table of what was wanted and what was found.
+//!
+//! A goal is data (`table`): its name, what is wanted, and the figures that it divides. A measurement (`probe`) is made once a
+//! round however many goals use it, by a server of its own (`drive`); a goal's value is the median of those of its rounds, so
+//! that a machine that is slower for a while is slower for both sides of a ratio. `result` judges and prints.
+
+mod bare_set;
+mod drive;
+mod probe;
+mod result;
+mod table;
+
+use std::io;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use self::probe::{Measurement, Probe, Size};
+use self::result::{Outcome, Setting};
+use self::table::{Goal, Take, goals};
+use crate::report::document::write_file;
+
+/// Longest measurement that is allowed, in seconds.
+const SECONDS_MAX: f64 = 600.0;
+
+/// `allod-load goals`.
+#[derive(Args)]
+pub struct GoalsArguments {
+    /// Only goals whose names begin so; all by default.
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    only: Vec<String>,
+    /// Tell the names of the goals, and measure nothing.
+    #[arg(long)]
+    list: bool,
+    /// Time of each measurement.
+    #[arg(long, default_value_t = 2.0)]
+    seconds: f64,
+    /// Each measurement is made so often, in turns; the median counts.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=99))]
+    rounds: u16,
+    /// Connections.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=500))]
+    connections: u16,
+    /// Requests outstanding on each connection, where a goal does not say otherwise.
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1_024))]
+    depth: u16,
+    /// Addresses of the pool that is filled to 99.9 %, as a prefix length. The goal is meant for 8: a minute and five gigabytes
+    /// a round.
+    #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u8).range(8..=20), value_name = "LENGTH")]
+    full_pool: u8,
+    /// Reservations that are many: what is loaded at a start, and held while others are made.
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=4_000_000), value_name = "N")]
+    reservations: u64,
+    /// Networks that are many.
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000), value_name = "N")]
+    networks: u32,
+    /// Fail (exit code 1) if a goal is missed.
+    #[arg(long)]
+    strict: bool,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+    /// Write the same object to this file.
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+}
+
+/// Measures in turns, and prints the table. True: a server was found to be wrong, or with `--strict` a goal is missed.
+///
+/// # Errors
+/// No goal has such a name, or something that is installed could not be measured; the table is printed before.
+pub fn run(arguments: &GoalsArguments) -> io::Result<bool> {
+    let size = arguments.size()?;
+    let goals = chosen(goals(&size), &arguments.only)?;
+    if arguments.list {
+        goals.iter().for_each(|goal| println!("{}: {}", goal.name, goal.what));
+        return Ok(false);
+    }
+    let measurements = measure(&goals, &size, arguments.rounds);
+    let setting = Setting {
+        seconds: arguments.seconds,
+        rounds: arguments.rounds,
+        connections: arguments.connections,
+        depth: arguments.depth,
+        full_pool: arguments.full_pool,
+        reservations: arguments.reservations,
+        networks: arguments.networks,
+    };
+    let outcome = Outcome::of(setting, &goals, &measurements, &size);
+    outcome.print(arguments.json)?;
+    if let Some(path) = &arguments.save {
+        write_file(path, &serde_json::to_string_pretty(&outcome)?)?;
+    }
+    match measurements.iter().filter(|measurement| measurement.failed).count() {
+        0 => Ok(measurements.iter().any(Measurement::is_faulty) || arguments.strict && outcome.has_missed()),
+        failed => Err(io::Error::other(format!("{failed} measurements could not be made; the table says why"))),
+    }
+}
+
+impl GoalsArguments {
+    fn size(&self) -> io::Result<Size> {
+        if !(self.seconds > 0.0 && self.seconds <= SECONDS_MAX) {
+            let text = format!("--seconds {}: it has to be above 0, and at most {SECONDS_MAX}", self.seconds);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        Ok(Size {
+            seconds: self.seconds,
+            connections: usize::from(self.connections),
+            depth: usize::from(self.depth),
+            full_pool: self.full_pool,
+            reservations: self.reservations,
+            networks: self.networks as usize,
+        })
+    }
+}
+
+/// The goals whose names begin with one of these; every one has to be the beginning of some.
+fn chosen(goals: Vec<Goal>, only: &[String]) -> io::Result<Vec<Goal>> {
+    if let Some(unknown) = only.iter().find(|only| !goals.iter().any(|goal| goal.name.starts_with(only.as_str()))) {
+        let names: Vec<&str> = goals.iter().map(|goal| goal.name.as_str()).collect();
+        let text = format!("--only {unknown}: no goal's name begins so; there are {}", names.join(", "));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    let is_chosen = |goal: &Goal| only.is_empty() || only.iter().any(|only| goal.name.starts_with(only.as_str()));
+    Ok(goals.into_iter().filter(is_chosen).collect())
+}
+
+/// Makes each measurement that a goal uses once a round.
+fn measure(goals: &[Goal], size: &Size, rounds: u16) -> Vec<Measurement> {
+    let mut probes: Vec<&Probe> = Vec::new();
+    for goal in goals {
+        // Where one side cannot be measured, nobody needs the other; what is missing is told.
+        let takes = goal.takes();
+        let is_missing = |take: &&&Take| take.probe.missing().is_some();
+        let missing: Vec<&Take> = takes.iter().filter(is_missing).copied().collect();
+        for take in if missing.is_empty() { takes } else { missing } {
+            if !probes.contains(&&take.probe) {
+                probes.push(&take.probe);
+            }
+        }
+    }
+    let mut measurements: Vec<Measurement> = probes.into_iter().map(|probe| Measurement::new(probe, size)).collect();
+    for round in 1..=rounds {
+        for measurement in &mut measurements {
+            if measurement.is_due(round) {
+                eprintln!("round {round} of {rounds}: {}", measurement.name);
+            }
+            measurement.make(round, size);
+        }
+    }
+    measurements
+}

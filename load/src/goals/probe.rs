@@ -1,0 +1,346 @@
+//! What is measured: each probe starts what it needs, drives it, and gives figures by name.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::drive;
+use crate::compare::{self, Plan, Subject};
+use crate::driver::{PATIENCE_DEFAULT, Shape, Stop};
+use crate::meter::Kind;
+use crate::report::Report;
+use crate::scenario::Name;
+use crate::target::{Backend, Flush, Store};
+
+/// How long and how large measurements are.
+pub struct Size {
+    pub seconds: f64,
+    pub connections: usize,
+    pub depth: usize,
+    /// Prefix length of the pool that is filled.
+    pub full_pool: u8,
+    /// Reservations that are many.
+    pub reservations: u64,
+    /// Networks that are many.
+    pub networks: usize,
+}
+
+impl Size {
+    pub fn time(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds)
+    }
+
+    /// A closed loop for the time of a measurement, at servers that a session fills in.
+    pub fn shape(&self, connections: usize, depth: usize) -> Shape {
+        Shape {
+            servers: Vec::new(),
+            connections,
+            depth,
+            warmup: Duration::ZERO,
+            stop: Stop::After(self.time()),
+            rate: None,
+            seed: 0,
+            token: None,
+            patience: PATIENCE_DEFAULT,
+        }
+    }
+}
+
+/// What a probe finds. The names are stable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Figure {
+    /// Answers.
+    PerSecond,
+    /// Grants of addresses that the server chose, where others are asked too.
+    AllocationsPerSecond,
+    P50Ms,
+    P99Ms,
+    P999Ms,
+    /// Processor time of Redis for an answer, in microseconds.
+    RedisMicros,
+    /// Of SET on the same Redis.
+    BareP50Ms,
+    BareP99Ms,
+    /// p99 of a network beside a flood of another, over its p99 alone.
+    P99Ratio,
+    /// From the start of the process until it says that it is ready.
+    ReadySeconds,
+    /// What a reservation takes in Redis beyond the bytes of its record.
+    BytesOver,
+}
+
+impl Figure {
+    /// Of two, the better one is the greater.
+    pub fn is_rate(self) -> bool {
+        matches!(self, Figure::PerSecond | Figure::AllocationsPerSecond)
+    }
+}
+
+/// Requests outstanding on each connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Depth {
+    /// As the run says.
+    Many,
+    One,
+}
+
+impl Depth {
+    pub fn of(self, size: &Size) -> usize {
+        match self {
+            Depth::Many => size.depth,
+            Depth::One => 1,
+        }
+    }
+}
+
+/// A scenario on a server of its own.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Load {
+    pub backend: Backend,
+    pub scenario: Name,
+    pub depth: Depth,
+    pub networks: usize,
+    pub cidr: Option<String>,
+    pub policy: Option<&'static str>,
+    pub prefill: Option<u64>,
+    pub fill_level: Option<f64>,
+    pub hold: Option<usize>,
+}
+
+impl Load {
+    /// Allocations in one network of a /8 that is empty.
+    pub fn fill(backend: Backend) -> Self {
+        Self {
+            backend,
+            scenario: Name::Fill,
+            depth: Depth::Many,
+            networks: 1,
+            cidr: None,
+            policy: None,
+            prefill: None,
+            fill_level: None,
+            hold: None,
+        }
+    }
+
+    fn name(&self, size: &Size) -> String {
+        let Self { backend, scenario, depth, networks, .. } = self;
+        let (connections, depth) = (size.connections, depth.of(size));
+        let mut name = format!("{}: {} {connections} x {depth}", backend.name(), scenario.text());
+        let mut add = |text: Option<String>| text.iter().for_each(|text| name.extend([", ", text]));
+        add((*networks != 1).then(|| format!("{networks} networks")));
+        add(self.cidr.clone());
+        add(self.policy.map(str::to_owned));
+        add(self.prefill.map(|held| format!("{held} held")));
+        add(self.fill_level.map(|level| format!("{} % full", level * 100.0)));
+        add(self.hold.map(|hold| format!("hold {hold}")));
+        name
+    }
+}
+
+/// Somebody else, measured as `compare` does.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rival {
+    pub subject: Subject,
+    /// In place of those of the run.
+    pub connections: Option<usize>,
+    pub depth: Depth,
+    pub flush: Flush,
+    pub replicas: usize,
+    pub fill_level: f64,
+}
+
+impl Rival {
+    /// With an empty pool, over a Redis without replicas.
+    pub fn of(subject: Subject, flush: Flush) -> Self {
+        Self { subject, connections: None, depth: Depth::Many, flush, replicas: 0, fill_level: 0.0 }
+    }
+
+    fn plan(&self, size: &Size) -> Plan {
+        // More than the fastest of them gives in the time; where next to all is taken, what is free is a hundredth.
+        let addresses = match self.subject {
+            Subject::Postgres => 40_000.0 * size.seconds.max(1.0),
+            Subject::Kea => kea_addresses(size),
+            _ => 400_000.0 * size.seconds,
+        };
+        Plan {
+            seconds: size.seconds,
+            connections: self.connections.unwrap_or(size.connections),
+            // pgbench has one transaction outstanding on each.
+            depth: if self.subject == Subject::Postgres { 1 } else { self.depth.of(size) },
+            pool: prefix_length(addresses),
+            flush: self.flush,
+            replicas: self.replicas,
+            fill_level: self.fill_level,
+        }
+    }
+
+    fn name(&self, size: &Size) -> String {
+        let plan = self.plan(size);
+        let Plan { connections, depth, .. } = plan;
+        let replicas = if self.replicas > 0 { format!(", {} replica", self.replicas) } else { String::new() };
+        let level = if self.fill_level > 0.0 { format!(", {} % full", self.fill_level * 100.0) } else { String::new() };
+        // Kea is asked at a rate.
+        let lanes = if self.subject == Subject::Kea { String::new() } else { format!(": {connections} x {depth}") };
+        format!("{}{replicas}{level}{lanes}", self.subject.name(&plan))
+    }
+}
+
+/// Addresses of the pool in which Kea finds few free ones: those have to last for the time.
+pub fn kea_addresses(size: &Size) -> f64 {
+    260_000.0 * size.seconds.max(1.0)
+}
+
+/// Of the smallest IPv4 network with so many addresses, within what is sensible.
+pub fn prefix_length(addresses: f64) -> u8 {
+    (32 - addresses.log2().ceil() as i32).clamp(8, 16) as u8
+}
+
+/// One measurement.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Probe {
+    /// A server that only parses and serialises.
+    Echo,
+    Load(Load),
+    /// So many networks that making them takes longer than everything else: in the first round only.
+    ManyNetworks(Load),
+    Rival(Rival),
+    /// SET and then allod on one Redis, one request at a time.
+    BesideSet(Flush),
+    /// An open loop at half of the rate that the closed one has.
+    HalfRate(Backend),
+    /// A network alone, and beside a flood of another.
+    Flood,
+    /// Fill, end, start; in Redis what it took there.
+    Restart(Backend),
+}
+
+impl Probe {
+    /// As the result names it.
+    pub fn name(&self, size: &Size) -> String {
+        let Size { connections, depth, .. } = size;
+        match self {
+            Probe::Echo => format!("echo: {connections} x {depth}"),
+            Probe::Load(load) | Probe::ManyNetworks(load) => load.name(size),
+            Probe::Rival(rival) => rival.name(size),
+            Probe::BesideSet(flush) => format!("SET, then allod on the same redis ({}): 1 x 1", flush.name()),
+            Probe::HalfRate(backend) => {
+                format!("{}: fill {connections} x {depth}, open loop at half of the rate", backend.name())
+            }
+            Probe::Flood => format!("allod, embedded: a network alone, and beside a flood of {connections} x {depth}"),
+            Probe::Restart(backend) => format!("{}: a start with {} held", backend.name(), size.reservations),
+        }
+    }
+
+    /// Why it cannot be measured here, if so.
+    pub fn missing(&self) -> Option<String> {
+        let needs_redis = match self {
+            Probe::Echo | Probe::Flood => false,
+            Probe::Rival(rival) => return rival.subject.missing(),
+            Probe::BesideSet(_) => true,
+            Probe::Load(Load { backend, .. })
+            | Probe::ManyNetworks(Load { backend, .. })
+            | Probe::HalfRate(backend)
+            | Probe::Restart(backend) => backend.store == Store::Redis,
+        };
+        if needs_redis { compare::missing(&["redis-server"]) } else { None }
+    }
+
+    fn measure(&self, size: &Size) -> io::Result<Reading> {
+        match self {
+            Probe::Echo => drive::echo(size),
+            Probe::Load(load) | Probe::ManyNetworks(load) => drive::load(load, size),
+            Probe::Rival(rival) => Reading::of(&rival.subject.measure(&rival.plan(size))?),
+            Probe::BesideSet(flush) => drive::beside_set(*flush, size),
+            Probe::HalfRate(backend) => drive::half_rate(*backend, size),
+            Probe::Flood => drive::flood(size),
+            Probe::Restart(backend) => drive::restart(*backend, size),
+        }
+    }
+}
+
+/// The figures of one measurement in one round.
+#[derive(Debug, Clone, Default)]
+pub struct Reading {
+    pub figures: BTreeMap<Figure, f64>,
+    /// A server was found to be wrong.
+    pub faulty: bool,
+}
+
+impl Reading {
+    /// What a report has.
+    ///
+    /// # Errors
+    /// Something was refused, so its rate is not that of what was to be measured.
+    pub fn of(report: &Report) -> io::Result<Self> {
+        if report.is_faulty() {
+            eprint!("{}", report.text());
+        }
+        let refused: u64 = report.refused.values().sum();
+        if refused > 0 {
+            return Err(io::Error::other(format!(
+                "{refused} requests were refused: the pool is too small for the time"
+            )));
+        }
+        let mut figures = BTreeMap::from([
+            (Figure::PerSecond, report.per_second),
+            (Figure::P50Ms, report.p50_ms),
+            (Figure::P99Ms, report.p99_ms),
+            (Figure::P999Ms, report.p999_ms),
+        ]);
+        let allocations = report.kinds.iter().find(|kind| kind.kind == Kind::Allocate.name());
+        if let Some(allocations) = allocations {
+            let seconds = report.elapsed_seconds.max(f64::MIN_POSITIVE);
+            figures.insert(Figure::AllocationsPerSecond, allocations.answers as f64 / seconds);
+        }
+        figures.extend(report.redis_micros.map(|micros| (Figure::RedisMicros, micros)));
+        Ok(Self { figures, faulty: report.is_faulty() })
+    }
+}
+
+/// A probe and what it found, round by round.
+pub struct Measurement {
+    pub probe: Probe,
+    pub name: String,
+    /// None in rounds in which it was not made.
+    pub rounds: Vec<Option<Reading>>,
+    /// Why it was not made, or not again.
+    pub why_not: Option<String>,
+    /// It was tried, and came to nothing.
+    pub failed: bool,
+}
+
+impl Measurement {
+    pub fn new(probe: &Probe, size: &Size) -> Self {
+        let name = probe.name(size);
+        Self { probe: probe.clone(), name, rounds: Vec::new(), why_not: probe.missing(), failed: false }
+    }
+
+    /// Is it made in this round, counted from one?
+    pub fn is_due(&self, round: u16) -> bool {
+        self.why_not.is_none() && (round == 1 || !matches!(self.probe, Probe::ManyNetworks(_)))
+    }
+
+    /// Makes it, if it is due.
+    pub fn make(&mut self, round: u16, size: &Size) {
+        if !self.is_due(round) {
+            self.rounds.push(None);
+            return;
+        }
+        match self.probe.measure(size) {
+            Ok(reading) => self.rounds.push(Some(reading)),
+            Err(error) => {
+                eprintln!("allod-load: {}: {error}", self.name);
+                (self.why_not, self.failed) = (Some(error.to_string()), true);
+                self.rounds.push(None);
+            }
+        }
+    }
+
+    pub fn is_faulty(&self) -> bool {
+        self.rounds.iter().flatten().any(|reading| reading.faulty)
+    }
+}

@@ -1,0 +1,138 @@
+//! What an allocation costs the server in instructions: a figure that a machine with other work on it does not change.
+//!
+//! The server runs under valgrind, which counts. It is filled twice, from its start to its end, once with more requests than
+//! the other time: what the second took more, for each request that it had more, is what an allocation costs. What would make
+//! the count another one from run to run is fixed: one thread for connections, one connection, so many requests in each
+//! write, owners of one seed.
+//!
+//! `recorded` has the counts that later ones are compared with; `counted` has valgrind.
+
+mod counted;
+mod recorded;
+
+use std::io;
+
+use crate::arguments::InstructionsArguments;
+use crate::target::Store;
+use counted::Counter;
+use recorded::Recorded;
+
+/// Counts above what is recorded by more per cent than these are too many.
+const MORE_MAX: u64 = 10;
+/// A count below what is recorded by more per cent than these is worth recording, or more is lost again without anybody seeing it.
+const LESS_NOTED: u64 = 5;
+
+/// Counts, and records or compares. True: an allocation costs too much.
+///
+/// # Errors
+/// There is no valgrind, a server cannot be started or is wrong, or there is nothing to compare with.
+pub fn run(arguments: &InstructionsArguments) -> io::Result<bool> {
+    let counter = Counter::new(arguments)?;
+    let compiler = counter.compiler()?;
+    let mut recorded = if arguments.file.exists() || !arguments.record {
+        Recorded::read(&arguments.file)?
+    } else {
+        Recorded::default()
+    };
+    let mut too_many = false;
+    for &store in &arguments.store {
+        let mut counts = Vec::new();
+        for _ in 0..arguments.repeat {
+            counts.push(counter.count(store)?);
+        }
+        counts.sort_unstable();
+        let count = counts[counts.len() / 2];
+        if let ([least, .., most], true) = (&counts[..], arguments.repeat > 1) {
+            println!("{}: {counts:?}, {:.1} % apart", store.name(), 100.0 * (most - least) as f64 / *least as f64);
+        }
+        if arguments.record {
+            println!("{}: {count} instructions an allocation", store.name());
+            recorded.note(store, count, &compiler);
+        } else {
+            let (line, more) = judged(store, count, &recorded, &compiler)?;
+            println!("{line}");
+            too_many |= more;
+        }
+    }
+    if arguments.record {
+        recorded.write(&arguments.file)?;
+    } else if too_many {
+        println!(
+            "find out what it is spent on (--profile DIRECTORY, then callgrind_annotate); if it has to be, record it: the \
+             same command with --record, and {} goes with the change",
+            arguments.file.display()
+        );
+    }
+    Ok(too_many)
+}
+
+/// What is said of a count, and whether it is too large.
+fn judged(store: Store, count: u64, recorded: &Recorded, compiler: &str) -> io::Result<(String, bool)> {
+    let Some(before) = recorded.of(store) else {
+        let text = format!("no count is recorded for {}: record one with --record", store.name());
+        return Err(io::Error::other(text));
+    };
+    let too_many = count * 100 > before.instructions * (100 + MORE_MAX);
+    let by = if before.compiler == compiler {
+        String::new()
+    } else {
+        format!(", by {}; this is of {compiler}, which may be a part of it", before.compiler)
+    };
+    let verdict = if too_many {
+        format!("; that is too much, {MORE_MAX} % are allowed")
+    } else if count * 100 < before.instructions * (100 - LESS_NOTED) {
+        "; record it (--record), so that it stays so".to_owned()
+    } else {
+        String::new()
+    };
+    let line = format!(
+        "{}: {count} instructions an allocation, {:+.1} % to the {} recorded{by}{verdict}",
+        store.name(),
+        100.0 * (count as f64 / before.instructions as f64 - 1.0),
+        before.instructions
+    );
+    Ok((line, too_many))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recorded() -> Recorded {
+        let mut recorded = Recorded::default();
+        recorded.note(Store::Memory, 10_000, "rustc version 1");
+        recorded
+    }
+
+    #[test]
+    fn a_tenth_more_than_recorded_is_allowed_and_no_more() {
+        let judged = |count| judged(Store::Memory, count, &recorded(), "rustc version 1").unwrap();
+        assert!(!judged(9_000).1 && !judged(11_000).1);
+        let (line, too_many) = judged(11_001);
+        assert!(too_many);
+        for told in ["memory", "11001", "10000", "+10.0 %", "too much"] {
+            assert!(line.contains(told), "{told}: {line}");
+        }
+    }
+
+    #[test]
+    fn a_count_that_fell_by_much_is_to_be_recorded() {
+        let line = |count| judged(Store::Memory, count, &recorded(), "rustc version 1").unwrap().0;
+        assert!(line(9_400).contains("--record"), "{}", line(9_400));
+        assert!(!line(9_600).contains("--record"), "{}", line(9_600));
+    }
+
+    #[test]
+    fn another_compiler_is_named_and_compared_with() {
+        let judged = |compiler| judged(Store::Memory, 12_000, &recorded(), compiler).unwrap();
+        let (line, too_many) = judged("rustc version 2");
+        assert!(too_many && line.contains("rustc version 1") && line.contains("rustc version 2"), "{line}");
+        assert!(!judged("rustc version 1").0.contains("rustc"));
+    }
+
+    #[test]
+    fn a_store_without_a_record_is_not_in_order() {
+        let error = judged(Store::Redis, 1, &recorded(), "").unwrap_err().to_string();
+        assert!(error.contains("redis") && error.contains("--record"), "{error}");
+    }
+}

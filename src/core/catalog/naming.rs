@@ -1,0 +1,209 @@
+//! Names and homes as they were: a list over several pages goes on in the order in which it began, whatever was renamed
+//! meanwhile and whichever subnets moved.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Catalog, Listing};
+use crate::core::address::Cidr;
+use crate::core::types::{Name, NetworkId, SubnetId};
+
+/// Renames, and moves, that are remembered. A list that began before all of them goes by what is so now.
+const REMEMBERED_MAX: usize = 4_096;
+
+/// A moment among the renames and moves of one supervisor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Naming {
+    /// Whose they are.
+    pub line: u64,
+    /// How many there were.
+    pub changes: u64,
+}
+
+/// A network on its place in a list.
+#[derive(Debug, Clone)]
+pub struct Stop {
+    /// The name that it had when the list began.
+    pub name: Name,
+    /// What it is now.
+    pub listing: Listing,
+    /// What was in it when the list began, ascending, each with the network that it is in now; none: all that is in it now.
+    pub parts: Option<Vec<(Cidr, NetworkId)>>,
+}
+
+/// The latest renames and moves.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Changes {
+    count: u64,
+    /// Which it was, the network, and its name before; oldest first.
+    renamed: VecDeque<(u64, NetworkId, Name)>,
+    /// Which it was, the subnet, whence and whereto; oldest first.
+    moved: VecDeque<(u64, SubnetId, NetworkId, NetworkId)>,
+}
+
+impl Changes {
+    pub(super) fn renamed(&mut self, network: NetworkId, before: Name) {
+        self.count += 1;
+        push(&mut self.renamed, (self.count, network, before));
+    }
+
+    pub(super) fn moved(&mut self, subnet: SubnetId, from: NetworkId, to: NetworkId) {
+        self.count += 1;
+        push(&mut self.moved, (self.count, subnet, from, to));
+    }
+
+    /// What those were called that were renamed since.
+    fn names(&self, since: u64) -> BTreeMap<NetworkId, &Name> {
+        let later = self.renamed.iter().rev().take_while(|(number, ..)| *number > since);
+        // The oldest of them comes last and counts.
+        later.map(|(_, network, name)| (*network, name)).collect()
+    }
+
+    /// Where those were that moved since, and where they went last.
+    fn homes(&self, since: u64) -> BTreeMap<SubnetId, (NetworkId, NetworkId)> {
+        let mut homes = BTreeMap::new();
+        for (_, subnet, from, to) in self.moved.iter().filter(|(number, ..)| *number > since) {
+            homes.entry(*subnet).or_insert((*from, *to)).1 = *to;
+        }
+        homes
+    }
+}
+
+fn push<T>(latest: &mut VecDeque<T>, change: T) {
+    if latest.len() == REMEMBERED_MAX {
+        latest.pop_front();
+    }
+    latest.push_back(change);
+}
+
+impl Catalog {
+    /// Notes that a subnet moved from one network to another.
+    pub fn moved(&mut self, subnet: SubnetId, from: NetworkId, to: NetworkId) {
+        self.changes.moved(subnet, from, to);
+    }
+
+    /// How many renames and moves there were.
+    pub fn changes(&self) -> u64 {
+        self.changes.count
+    }
+
+    /// At most so many networks in the order of the names that they had after so many changes, then of ids, from a place on.
+    /// Cost: O(limit · log n), and the changes since.
+    pub fn page(&self, since: u64, from: Bound<&(Name, NetworkId)>, limit: usize) -> Vec<Stop> {
+        let (names, homes) = (self.changes.names(since), self.changes.homes(since));
+        let is_there = |(name, id): &(&Name, NetworkId)| match from {
+            Bound::Unbounded => true,
+            Bound::Included((first, first_id)) => (*name, *id) >= (first, *first_id),
+            Bound::Excluded((last, last_id)) => (*name, *id) > (last, *last_id),
+        };
+        let mut renamed: Vec<_> = names.iter().map(|(id, name)| (*name, *id)).filter(is_there).collect();
+        renamed.sort_unstable();
+        let mut renamed = renamed.into_iter().peekable();
+        let stayed = self.by_name.range((from.cloned(), Bound::Unbounded)).map(|(name, id)| (name, *id));
+        let mut stayed = stayed.filter(|(_, id)| !names.contains_key(id)).peekable();
+        let places = std::iter::from_fn(|| match (renamed.peek(), stayed.peek()) {
+            (Some(one), Some(other)) if one < other => renamed.next(),
+            (Some(_), None) => renamed.next(),
+            (Some(_) | None, _) => stayed.next(),
+        });
+        let stop = |(name, id): (&Name, NetworkId)| {
+            let listing = self.get(id)?;
+            Some(Stop { name: name.clone(), listing: listing.clone(), parts: self.parts(listing, &homes) })
+        };
+        places.filter_map(stop).take(limit).collect()
+    }
+
+    fn parts(
+        &self,
+        listing: &Listing,
+        homes: &BTreeMap<SubnetId, (NetworkId, NetworkId)>,
+    ) -> Option<Vec<(Cidr, NetworkId)>> {
+        let came = |subnet: &SubnetId| homes.get(subnet).is_some_and(|(before, _)| *before != listing.id);
+        let mut went = homes.iter().filter(|(_, (before, now))| *before == listing.id && *now != listing.id).peekable();
+        if went.peek().is_none() && !listing.subnets.keys().any(came) {
+            return None;
+        }
+        let stayed = listing.subnets.iter().filter(|(subnet, _)| !came(subnet)).map(|(_, cidr)| (*cidr, listing.id));
+        let went = went.filter_map(|(subnet, (_, now))| Some((*self.get(*now)?.subnets.get(subnet)?, *now)));
+        let mut parts: Vec<_> = stayed.chain(went).collect();
+        parts.sort_unstable_by_key(|(cidr, _)| cidr.base());
+        Some(parts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn listing(id: u128, name: &str) -> Listing {
+        let (name, realm) = (name.parse().unwrap(), Name::default_realm());
+        Listing { id: NetworkId(id), name, realm, closed: false, subnets: BTreeMap::new() }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_there_throughout_is_on_one_page_whatever_is_renamed_in_between(
+            limit in 1_usize..5,
+            renamed in proptest::collection::vec(proptest::collection::vec((0_u128..8, "[a-z]{1,2}"), 0..4), 12),
+        ) {
+            let mut catalog = Catalog::default();
+            (0..8).for_each(|id| catalog.put(listing(id, &format!("{}", char::from(b'a' + 3 * id as u8)))));
+            let begun = catalog.changes();
+            let (mut after, mut found) = (None::<(Name, NetworkId)>, Vec::new());
+            for renames in renamed {
+                let page = catalog.page(begun, after.as_ref().map_or(Bound::Unbounded, Bound::Excluded), limit);
+                let Some(last) = page.last() else { break };
+                found.extend(page.iter().map(|stop| stop.listing.id.0));
+                after = Some((last.name.clone(), last.listing.id));
+                for (id, name) in renames {
+                    if catalog.check_rename(NetworkId(id), &name.parse().unwrap()).is_ok() {
+                        catalog.put(listing(id, &name));
+                    }
+                }
+            }
+            prop_assert_eq!(found, (0..8).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn a_page_goes_by_the_names_of_now_where_nothing_was_renamed_since() {
+        let mut catalog = Catalog::default();
+        [(1, "a"), (2, "b"), (3, "c")].into_iter().for_each(|(id, name)| catalog.put(listing(id, name)));
+        catalog.put(listing(1, "z"));
+        let ids =
+            |since| catalog.page(since, Bound::Unbounded, 9).iter().map(|stop| stop.listing.id.0).collect::<Vec<_>>();
+        assert_eq!((ids(catalog.changes()), ids(0)), (vec![2, 3, 1], vec![1, 2, 3]));
+    }
+
+    #[test]
+    fn a_subnet_that_moved_is_listed_where_it_was_and_nowhere_else() {
+        let with = |listing: Listing, subnets: &[(u128, &str)]| {
+            let subnets = subnets.iter().map(|(id, cidr)| (SubnetId(*id), cidr.parse().unwrap())).collect();
+            Listing { subnets, ..listing }
+        };
+        let (one, two) = ((1, "10.0.0.0/24"), (2, "10.0.1.0/24"));
+        let mut catalog = Catalog::default();
+        catalog.put(with(listing(1, "a"), &[one, two]));
+        catalog.put(with(listing(2, "b"), &[]));
+        let begun = catalog.changes();
+        catalog.put(with(listing(2, "b"), &[one]));
+        catalog.put(with(listing(1, "a"), &[two]));
+        catalog.moved(SubnetId(1), NetworkId(1), NetworkId(2));
+        let parts = |since| {
+            let page = catalog.page(since, Bound::Unbounded, 9);
+            let part = |(cidr, network): &(Cidr, NetworkId)| (cidr.to_string(), network.0);
+            page.into_iter()
+                .map(|stop| stop.parts.map(|parts| parts.iter().map(part).collect::<Vec<_>>()))
+                .collect::<Vec<_>>()
+        };
+        let there = |(_, cidr): (u128, &str), network| (cidr.to_owned(), network);
+        assert_eq!(parts(begun), [Some(vec![there(one, 2), there(two, 1)]), Some(vec![])]);
+        assert_eq!(parts(catalog.changes()), [None, None]);
+    }
+}

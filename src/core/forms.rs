@@ -1,0 +1,187 @@
+//! What is wrong with a request by itself, whatever network it is for.
+//!
+//! `invalid_argument` precedes `not_found`, so whoever takes requests in (`server::forms`) asks here before a network is
+//! looked up. `network` asks again: a request may come from anywhere.
+
+use std::collections::BTreeSet;
+
+use super::address::{Address, Cidr, Family, Range};
+use super::command::{AcquireItem, Allocate, Claim, Patch, SubnetInput, SubnetPatch, SubnetRef, Wish};
+use super::refusal::Refusal;
+
+/// `ip.allocate`.
+///
+/// # Errors
+/// `invalid_argument`.
+pub fn of_allocate(ask: &Allocate) -> Result<(), Refusal> {
+    of_wish(&ask.wish)
+}
+
+/// `ip.claim`.
+///
+/// # Errors
+/// `invalid_argument`.
+pub fn of_claim(ask: &Claim) -> Result<(), Refusal> {
+    of_named(ask.address, ask.prefix_length)
+}
+
+/// What `ip.acquire` asks of one network.
+///
+/// # Errors
+/// `invalid_argument`, with its place in the request.
+pub fn of_acquire(items: &[AcquireItem]) -> Result<(), Refusal> {
+    for item in items {
+        let judged = match item.address {
+            Some(address) => of_named(address, item.wish.prefix_length).and_then(|()| beside(address, &item.wish)),
+            None => of_wish(&item.wish),
+        };
+        judged.map_err(|refusal| Refusal::OfItem { index: item.index, refusal: Box::new(refusal) })?;
+    }
+    named_once(items)
+}
+
+/// An address or block of the server's choice.
+fn of_wish(wish: &Wish) -> Result<(), Refusal> {
+    wish.prefix_length.map_or(Ok(()), |length| in_family(length, wish.family))
+}
+
+/// An address, or the block of a length that begins at it.
+fn of_named(address: Address, prefix_length: Option<u8>) -> Result<(), Refusal> {
+    prefix_length.map_or(Ok(()), |length| block(address, length).map(drop))
+}
+
+/// The block of a length that begins at an address.
+pub(super) fn block(address: Address, length: u8) -> Result<Range, Refusal> {
+    let width = address.family().width();
+    Cidr::new(address, length).map(Cidr::range).ok_or_else(|| {
+        let problem = if length > width {
+            format!("must be 0 to {width} for {address}")
+        } else {
+            format!(
+                "/{length}: {address} is not the first address of such a block; that is {}",
+                Cidr::containing(address, length).base()
+            )
+        };
+        Refusal::invalid("prefix_length", problem)
+    })
+}
+
+/// May what came beside a named address stand there?
+pub(super) fn beside(address: Address, wish: &Wish) -> Result<(), Refusal> {
+    if wish.family.is_some_and(|family| family != address.family()) {
+        return Err(Refusal::invalid("family", format!("is not that of {address}")));
+    }
+    if wish.pool.is_some() {
+        return Err(Refusal::invalid("pool", "cannot be given with an `address`; name one of them"));
+    }
+    Ok(())
+}
+
+/// Can a block of the family, or of either, have this length?
+pub(super) fn in_family(length: u8, family: Option<Family>) -> Result<(), Refusal> {
+    let longest = family.map_or(Family::V6.width(), Family::width);
+    if length > longest {
+        return Err(Refusal::invalid("prefix_length", format!("must be 0 to {longest}")));
+    }
+    Ok(())
+}
+
+/// Refuses an acquire that names a slot or an address twice.
+pub(super) fn named_once(items: &[AcquireItem]) -> Result<(), Refusal> {
+    let (mut slots, mut named): (_, Vec<Range>) = (BTreeSet::new(), Vec::new());
+    for item in items {
+        let range = item.address.map(|address| {
+            let width = address.family().width();
+            Cidr::containing(address, item.wish.prefix_length.unwrap_or(width).min(width)).range()
+        });
+        let refusal = if !slots.insert(&item.slot) {
+            Refusal::invalid("slot", format!("names slot `{}` twice in one network", item.slot))
+        } else if let Some(twice) = range.filter(|range| named.iter().any(|other| other.overlaps(*range))) {
+            Refusal::invalid("address", format!("names {twice} twice, wholly or in part"))
+        } else {
+            named.extend(range);
+            continue;
+        };
+        return Err(Refusal::OfItem { index: item.index, refusal: Box::new(refusal) });
+    }
+    Ok(())
+}
+
+/// `subnet.add`.
+///
+/// # Errors
+/// `invalid_argument`.
+pub fn of_subnet(input: &SubnetInput) -> Result<(), Refusal> {
+    cidr(input.cidr, "")?;
+    input.gateway.map_or(Ok(()), |address| gateway(address, input.cidr, ""))
+}
+
+/// `subnet.modify`: what the name of the subnet tells of it is known.
+///
+/// # Errors
+/// `invalid_argument`.
+pub fn of_subnet_patch(subnet: &SubnetRef, set: &SubnetPatch) -> Result<(), Refusal> {
+    let before = match subnet {
+        SubnetRef::Cidr(cidr) => Some(*cidr),
+        SubnetRef::Named(_) => None,
+    };
+    if let Some(after) = set.cidr {
+        before.map_or(Ok(()), |before| keeps_family(before, after))?;
+        cidr(after, "set.")?;
+    }
+    match (set.cidr.or(before), &set.gateway) {
+        (Some(cidr), Patch::Set(address)) => gateway(*address, cidr, "set."),
+        _ => Ok(()),
+    }
+}
+
+/// A subnet keeps its family.
+pub(super) fn keeps_family(before: Cidr, after: Cidr) -> Result<(), Refusal> {
+    if before.family() == after.family() {
+        return Ok(());
+    }
+    let problem = format!("cannot turn {before} into {after}: a subnet keeps its family");
+    Err(Refusal::invalid("set.cidr", problem))
+}
+
+/// Can a prefix be a subnet?
+pub(super) fn cidr(cidr: Cidr, path: &str) -> Result<(), Refusal> {
+    never_a_subnet(cidr).map_or(Ok(()), |problem| Err(Refusal::invalid(format!("{path}cidr"), problem)))
+}
+
+/// Is a gateway none of the addresses that are never handed out?
+pub(super) fn gateway(gateway: Address, cidr: Cidr, path: &str) -> Result<(), Refusal> {
+    let edge = edges(cidr).find(|(edge, _)| *edge == gateway);
+    edge.map_or(Ok(()), |(_, edge)| {
+        let problem = format!("cannot be {gateway}: that is the {edge} address of {cidr}");
+        Err(Refusal::invalid(format!("{path}gateway"), problem))
+    })
+}
+
+/// Why a prefix cannot be a subnet, if it cannot.
+pub(super) fn never_a_subnet(cidr: Cidr) -> Option<String> {
+    let multicast = match cidr.family() {
+        Family::V4 => Range::of_bits(Family::V4, 0xe000_0000, 0xefff_ffff),
+        Family::V6 => Range::of_bits(Family::V6, 0xff << 120, u128::MAX),
+    };
+    let (first, single) = (cidr.base(), cidr.base() == cidr.last());
+    if cidr.length() == 0 {
+        Some(format!("cannot be {cidr}: that is every {} address", cidr.family()))
+    } else if multicast.covers(cidr.range()) {
+        Some(format!("cannot be {cidr}: these are multicast addresses"))
+    } else if single && (first.bits() == 0 || first == Address::V4(u32::MAX)) {
+        Some(format!("cannot be {cidr}: no machine can have this address"))
+    } else {
+        None
+    }
+}
+
+/// The addresses of a prefix that are never handed out, gateway apart.
+pub(super) fn edges(cidr: Cidr) -> impl Iterator<Item = (Address, &'static str)> {
+    let larger_than_pair = cidr.length() + 1 < cidr.family().width();
+    let (first, last) = match cidr.family() {
+        Family::V4 => ("network", Some((cidr.last(), "broadcast"))),
+        Family::V6 => ("subnet-router anycast", None),
+    };
+    [Some((cidr.base(), first)), last].into_iter().flatten().filter(move |_| larger_than_pair)
+}

@@ -1,0 +1,100 @@
+//! How a draft lets holdings go.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{Draft, cidrs_of};
+use crate::core::address::{Address, Range};
+use crate::core::network::holdings::covered;
+use crate::core::state::{Entry, Event, EventKind, Promise, Released, Reservation};
+use crate::core::types::OwnerUid;
+
+impl Draft<'_> {
+    /// Lets a holding go: to whom it is promised, or it cools, or is gone at once.
+    pub(in crate::core::network) fn release(
+        &mut self,
+        address: Address,
+        reservation: &Arc<Reservation>,
+        kind: EventKind,
+    ) {
+        match reservation.promise().filter(|promise| !self.ends(reservation, promise)) {
+            Some(promise) => {
+                let promise = promise.clone();
+                self.keep_promise(address, reservation, &promise, (promise.plan, None), &BTreeMap::new());
+            }
+            None => self.release_for_good(address, reservation, kind),
+        }
+    }
+
+    /// Does a promise end with what this request lets go?
+    fn ends(&self, reservation: &Reservation, promise: &Promise) -> bool {
+        self.network.config.closed
+            || self.letting_go.as_ref().is_some_and(|(scope, owner)| {
+                *scope == reservation.holder.scope && owner.as_ref().is_none_or(|owner| *owner == promise.owner)
+            })
+    }
+
+    /// Lets a holding go, whoever it was promised to.
+    pub(in crate::core::network) fn release_for_good(
+        &mut self,
+        address: Address,
+        reservation: &Arc<Reservation>,
+        kind: EventKind,
+    ) {
+        let config = &self.network.config;
+        let after = (config.cooldown_seconds > 0).then(|| {
+            Entry::Released(Arc::new(Released {
+                prefix_length: reservation.prefix_length,
+                last: reservation.holder.clone(),
+                owner_uid: uid_of(reservation),
+                generation: reservation.generation,
+                released_at: self.context.now,
+            }))
+        });
+        let event = Event { kind, before: Some(Arc::clone(reservation)) };
+        self.leaves(address, reservation);
+        self.put(address, Some(&Entry::Held(Arc::clone(reservation))), after, Some(event));
+    }
+
+    /// Lets a block go around a part of it that the same slot is about to be granted.
+    pub(in crate::core::network) fn release_around(
+        &mut self,
+        address: Address,
+        reservation: &Arc<Reservation>,
+        part: Range,
+    ) {
+        let event = Event { kind: EventKind::Released, before: Some(Arc::clone(reservation)) };
+        self.leaves(address, reservation);
+        self.put(address, Some(&Entry::Held(Arc::clone(reservation))), None, Some(event));
+        if self.network.config.cooldown_seconds == 0 {
+            return;
+        }
+        for piece in covered(address, reservation.prefix_length).without(part).flat_map(cidrs_of) {
+            let released = Released {
+                prefix_length: piece.length(),
+                last: reservation.holder.clone(),
+                owner_uid: uid_of(reservation),
+                generation: reservation.generation,
+                released_at: self.context.now,
+            };
+            self.put(piece.base(), None, Some(Entry::Released(Arc::new(released))), None);
+        }
+    }
+
+    /// Notes, once or again, that a holding ends with this request: its MAC and its place within the limits are free.
+    pub(in crate::core::network) fn leaves(&mut self, address: Address, reservation: &Reservation) {
+        if reservation.obsolete.is_some() || !self.let_go.insert(address) {
+            return;
+        }
+        if !self.promises_anew && self.network.holdings.is_promised(&reservation.holder) {
+            // What is promised to the slot counts in its place.
+            self.awaiting.insert(reservation.holder.clone());
+        } else {
+            self.count(&reservation.holder, -1);
+        }
+    }
+}
+
+fn uid_of(reservation: &Reservation) -> Option<OwnerUid> {
+    reservation.details.as_ref()?.owner_uid.clone()
+}

@@ -1,0 +1,376 @@
+//! A deployment that spans all networks: its plans, as the coordinator joins them, and what must be so behind each step.
+//!
+//! Networks decide a plan together and take it together, or not at all. What each plan found is remembered, so that a
+//! revert can be held against it, and a commit against what was wished; of some instances, of all, one after the other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::asks::{Dice, everything};
+use super::side::held_of;
+use super::world::World;
+use crate::core::address::Address;
+use crate::core::command::*;
+use crate::core::deployment::*;
+use crate::core::network::Network;
+use crate::core::outcome::{Decision, Outcome};
+use crate::core::state::*;
+use crate::core::types::*;
+
+const INSTANCES: [&str; 4] = ["a", "b", "c", "d"];
+
+/// What the deployment holds, by network.
+type Holdings = BTreeMap<(usize, Address), Arc<Reservation>>;
+
+/// The deployment's latest plan.
+struct Book {
+    plan: u64,
+    stage: Stage,
+    /// By network.
+    wishes: Vec<Vec<DeployWish>>,
+    /// What it found.
+    before: Holdings,
+    /// What is promised: network, address and for whom.
+    promised: BTreeSet<(usize, Address, Owner, Slot)>,
+    /// Who was settled alone; reverted, or committed?
+    settled: BTreeMap<Owner, bool>,
+    /// Somebody else changed something of it since.
+    touched: bool,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Desk {
+    book: Option<Book>,
+    /// The highest number that a plan had.
+    plans: u64,
+    /// As it was left, and of which kind the networks were.
+    last: (Holdings, Vec<NetworkKind>),
+}
+
+fn scope() -> Scope {
+    "shop".parse().unwrap()
+}
+
+impl Dice<'_> {
+    /// What four instances wish of each network. Few addresses, so that they wish what others have.
+    fn wishes(&mut self, networks: &[&Network]) -> Vec<Vec<DeployWish>> {
+        let mut place = 0..;
+        let mut listed: Vec<(Owner, bool)> = INSTANCES.iter().map(|id| (id.parse().unwrap(), false)).collect();
+        listed.retain(|_| !self.once_in(5));
+        listed.iter_mut().for_each(|(_, fresh)| *fresh = self.once_in(8));
+        let mut wishes = Vec::new();
+        for network in networks {
+            let (mut of_it, mut named) = (Vec::new(), BTreeSet::new());
+            for (owner, fresh) in &listed {
+                let kind = self.below(7);
+                if kind == 0 {
+                    continue;
+                }
+                let (slot, address) = (if self.once_in(6) { "1" } else { "0" }, self.address(network));
+                let wanted = match kind {
+                    1..=3 if network.config().kind != NetworkKind::Dynamic && named.insert(address) => {
+                        Wanted::Static(address)
+                    }
+                    _ => Wanted::Automatic(Box::default()),
+                };
+                of_it.push(DeployWish {
+                    place: place.next().unwrap(),
+                    owner: owner.clone(),
+                    slot: slot.parse().unwrap(),
+                    zone: None,
+                    fresh: *fresh,
+                    wanted,
+                });
+            }
+            wishes.push(of_it);
+        }
+        wishes
+    }
+}
+
+impl World {
+    fn holdings(&self) -> Holdings {
+        let of = |(at, side): (usize, &super::side::Side)| {
+            let held = everything(&side.network).into_iter().filter_map(held_of);
+            let own = held.filter(|(_, held)| held.holder.scope == scope());
+            own.map(move |(address, held)| ((at, address), held)).collect::<Vec<_>>()
+        };
+        self.sides.iter().enumerate().flat_map(of).collect()
+    }
+
+    fn kinds(&self) -> Vec<NetworkKind> {
+        self.sides.iter().map(|side| side.network.config().kind).collect()
+    }
+
+    /// What the deployment holds now, and whether that is what it was left with.
+    fn look(&mut self) -> Holdings {
+        (0..self.sides.len()).for_each(|at| self.expire(at));
+        let now = self.holdings();
+        // Where nothing is held, another network may be in the place of the one that was asked.
+        let same = now == self.desk.last.0 && self.kinds() == self.desk.last.1;
+        if let Some(book) = &mut self.desk.book {
+            book.touched |= !same;
+        }
+        now
+    }
+
+    /// All networks decide, or one of them refuses.
+    fn decide_all(&self, commands: &[Command], context: Context) -> Option<Vec<Decision>> {
+        let both = self.sides.iter().zip(commands);
+        both.map(|(side, command)| side.decide(command, context).ok()).collect()
+    }
+
+    fn take_all(&mut self, commands: &[Command], decisions: &[Decision], context: Context) {
+        for ((side, command), decision) in self.sides.iter_mut().zip(commands).zip(decisions) {
+            side.take(command, decision, context);
+            if !side.network.is_gone() {
+                super::deploys::check(&side.network, command, &decision.outcome);
+            }
+            side.again_if_gone();
+        }
+    }
+
+    /// An apply: of new wishes, or now and then of the latest again.
+    pub(super) fn plan(&mut self, dice: &mut Dice<'_>) {
+        let seen = self.look();
+        let same = self.desk.book.as_ref().filter(|_| dice.once_in(5)).map(|book| book.wishes.clone());
+        let networks: Vec<&Network> = self.sides.iter().map(|side| &side.network).collect();
+        let wishes = same.unwrap_or_else(|| dice.wishes(&networks));
+        let context = self.context();
+        let listed: Arc<BTreeSet<Owner>> = Arc::new(wishes.iter().flatten().map(|wish| wish.owner.clone()).collect());
+        let asks = |plan: u64, again: Option<Stage>| -> Vec<Command> {
+            let ask = |wishes: &Vec<DeployWish>| Deploy {
+                scope: scope(),
+                plan,
+                again: again.is_some(),
+                open: again == Some(Stage::Open),
+                wishes: wishes.clone(),
+                lists: Vec::new(),
+                listed: Arc::clone(&listed),
+            };
+            wishes.iter().map(|wishes| Command::Deploy(Box::new(ask(wishes)))).collect()
+        };
+        let changed = |decision: &Decision| matches!(decision.outcome, Outcome::Deployed { changed: true, .. });
+        let next = self.desk.plans + 1;
+        let again = self.desk.book.as_ref().filter(|book| book.wishes == wishes && book.stage != Stage::Reverted);
+        let mut commands = asks(next, None);
+        let mut same = None;
+        let mut decided = None;
+        if let Some(book) = again {
+            let repeat = asks(book.plan, Some(book.stage));
+            let Some(told) = self.decide_all(&repeat, context) else { return };
+            if book.stage == Stage::Open || !told.iter().any(changed) {
+                (commands, same, decided) = (repeat, Some(told.iter().any(changed)), Some(told));
+            }
+        }
+        let Some(decided) = decided.or_else(|| self.decide_all(&commands, context)) else {
+            assert_eq!(self.holdings(), seen, "one network refuses, and nothing happens in the others");
+            return;
+        };
+        self.take_all(&commands, &decided, context);
+        let now = self.holdings();
+        check_apply(&seen, &now, &wishes, &decided);
+        let mut promised = BTreeSet::new();
+        for (at, (decision, wishes)) in decided.iter().zip(&wishes).enumerate() {
+            let Outcome::Deployed { slots, .. } = &decision.outcome else { panic!("{:?}", decision.outcome) };
+            for done in slots.iter().filter(|done| done.state == SlotState::Promised) {
+                let wish = wishes.iter().find(|wish| wish.place == done.place).unwrap();
+                let address = done.view.as_ref().unwrap().address;
+                promised.insert((at, address, wish.owner.clone(), wish.slot.clone()));
+            }
+        }
+        match (same, &mut self.desk.book) {
+            (Some(changed), Some(book)) => {
+                book.promised = promised;
+                // What was reverted of it is wished again.
+                book.settled.retain(|_, reverted| !(*reverted && changed));
+                // Who was committed before may wait anew, and for another commit.
+                book.touched |= changed && !book.settled.is_empty();
+            }
+            _ => {
+                let (before, settled) = (seen, BTreeMap::new());
+                let book = Book { plan: next, stage: Stage::Open, wishes, before, promised, settled, touched: false };
+                (self.desk.plans, self.desk.book) = (next, Some(book));
+            }
+        }
+        self.desk.last = (now, self.kinds());
+    }
+
+    /// A commit or a revert of the latest plan, for all or for some instances.
+    pub(super) fn end_plan(&mut self, dice: &mut Dice<'_>) {
+        let seen = self.look();
+        let revert = dice.once_in(2);
+        let some: BTreeSet<Owner> = (0..=dice.below(2)).map(|_| dice.of_instances()).collect();
+        let some = Some(some).filter(|_| !dice.once_in(3));
+        let Some(mut book) = self.desk.book.take() else { return };
+        let otherwise = |owner: &Owner| book.settled.get(owner).is_some_and(|reverted| *reverted != revert);
+        if book.stage != Stage::Open || some.iter().flatten().any(otherwise) {
+            self.desk.book = Some(book);
+            return;
+        }
+        let alone = book.settled.iter().filter(|(_, reverted)| !**reverted);
+        let committed = Arc::new(alone.map(|(owner, _)| number_of(owner)).collect());
+        let ask = Settle { scope: scope(), plan: book.plan, instances: some.clone().map(Arc::new), committed, revert };
+        let context = self.context();
+        let commands = vec![Command::Settle(Box::new(ask.clone())); self.sides.len()];
+        let decided = self.decide_all(&commands, context).expect("no network refuses that a plan ends");
+        // A closed network grants nothing, and is gone with the last that it holds.
+        let open = self.sides.iter().all(|side| !side.network.config().closed);
+        self.take_all(&commands, &decided, context);
+        let now = self.holdings();
+        let (mut released, mut left) = (BTreeSet::new(), 0);
+        for (at, decision) in decided.iter().enumerate() {
+            let Outcome::Settled { released: gone, left: waits, instances, .. } = &decision.outcome else {
+                panic!("{:?}", decision.outcome)
+            };
+            released.extend(gone.iter().map(|address| (at, *address)));
+            left += waits;
+            book.settled.extend(instances.iter().map(|owner| (owner.clone(), revert)));
+        }
+        check_released(&seen, &now, &ask, &released);
+        let over = some.is_none() || left == 0;
+        if over {
+            book.stage = if revert { Stage::Reverted } else { Stage::Committed };
+        }
+        if open && !book.touched {
+            self.check_ended(&book, &now, &ask, over);
+        }
+        (self.desk.book, self.desk.last) = (Some(book), (now, self.kinds()));
+    }
+
+    /// Each instance that is settled has what it wished, or what it had.
+    fn check_ended(&self, book: &Book, now: &Holdings, ask: &Settle, over: bool) {
+        let mut owners: BTreeSet<&Owner> = now.values().map(|held| &held.holder.owner).collect();
+        owners.extend(book.before.values().map(|held| &held.holder.owner));
+        owners.extend(book.wishes.iter().flatten().map(|wish| &wish.owner));
+        let pending = book.before.values().any(|held| held.promise().is_some());
+        for owner in owners {
+            let by_itself = book.settled.get(owner).copied();
+            match by_itself.or((over || ask.names(owner)).then_some(ask.revert)) {
+                // What a plan before it promised, and nobody committed, comes with the commit of who lets it go.
+                Some(true) if pending && !(ask.revert && ask.covers(owner)) => {}
+                Some(true) => {
+                    // A commit for all lets go what was obsolete before, too.
+                    let all = ask.revert || !over;
+                    let (was, is) = (of_owner(&book.before, owner, all), of_owner(now, owner, all));
+                    assert_eq!(is, was, "{owner} is reverted: {ask:?}");
+                }
+                Some(false) => self.check_committed(book, now, owner, (ask, over)),
+                None => {}
+            }
+        }
+    }
+
+    /// It holds what it wished and nothing else, but for what is promised to it and was not let go.
+    fn check_committed(&self, book: &Book, now: &Holdings, owner: &Owner, (ask, over): (&Settle, bool)) {
+        let all = ask.instances.is_none() && !ask.revert;
+        let reverted = book.settled.values().any(|reverted| *reverted);
+        for (at, wishes) in book.wishes.iter().enumerate() {
+            let held: Vec<_> = now.iter().filter(|((of, _), held)| *of == at && held.holder.owner == *owner).collect();
+            for ((_, address), held) in &held {
+                assert!(held.obsolete.is_none(), "{address} of {owner} is obsolete behind its commit");
+                let wished = wishes.iter().any(|wish| wish.owner == *owner && wish.slot == held.holder.slot);
+                assert!(wished || held.transient, "{address} of {owner} is wished by nobody and stays");
+            }
+            for wish in wishes.iter().filter(|wish| wish.owner == *owner) {
+                let has = held.iter().find(|(_, held)| held.holder.slot == wish.slot).map(|((_, address), _)| *address);
+                let promise = book.promised.iter().find(|(of, _, to, slot)| (*of, to, slot) == (at, owner, &wish.slot));
+                if let Some((_, address, ..)) = promise {
+                    let giver = book.before.get(&(at, *address)).map(|held| &held.holder.owner);
+                    let goes = all || giver.is_some_and(|giver| book.settled.get(giver) == Some(&false));
+                    let comes = goes && !reverted;
+                    assert!(
+                        !comes || has == Some(*address),
+                        "{owner} has {has:?}, and not what was promised: {wish:?}"
+                    );
+                    let mut had = book.before.iter().filter(|((of, _), held)| {
+                        let slot = (&held.holder.owner, &held.holder.slot) == (owner, &wish.slot);
+                        *of == at && slot && held.obsolete.is_none()
+                    });
+                    // What nobody was promised is free since its commit; what another one has who is committed too is his.
+                    let comes_back = |(of, at): &(usize, Address)| {
+                        let is_its = |(to, address, taker, _): &(usize, Address, Owner, Slot)| {
+                            (to, address) == (of, at) && !book.settled.contains_key(taker)
+                        };
+                        book.promised.iter().any(is_its) && !now.contains_key(&(*of, *at))
+                    };
+                    let none = over && ask.revert && has.is_none() && had.any(|(at, _)| comes_back(at));
+                    assert!(!none, "{owner} let go what it had for {address}, which a revert took: {wish:?}");
+                    continue;
+                }
+                match &wish.wanted {
+                    Wanted::Static(address) => assert_eq!(has, Some(*address), "{wish:?}"),
+                    Wanted::Automatic(_) | Wanted::Dealt(_) => {
+                        let carries = self.sides[at].network.config().kind != NetworkKind::Dynamic;
+                        assert!(has.is_some() || !carries, "{owner} has nothing: {wish:?}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Dice<'_> {
+    fn of_instances(&mut self) -> Owner {
+        INSTANCES[self.below(INSTANCES.len())].parse().unwrap()
+    }
+}
+
+/// What an instance holds, or only what of it is current; without what its deployment has in mind with it.
+fn of_owner(holdings: &Holdings, owner: &Owner, all: bool) -> Holdings {
+    let own = holdings.iter().filter(|(_, held)| held.holder.owner == *owner && (all || held.obsolete.is_none()));
+    own.map(|(at, held)| (*at, Arc::new(Reservation { planned: None, ..Reservation::clone(held) }))).collect()
+}
+
+/// An apply lets nothing go, and grants what is wished and nothing else.
+fn check_apply(seen: &Holdings, now: &Holdings, wishes: &[Vec<DeployWish>], decided: &[Decision]) {
+    for (at, was) in seen {
+        let is = now.get(at).unwrap_or_else(|| panic!("{at:?} is let go by an apply"));
+        assert_eq!((&is.holder, is.generation), (&was.holder, was.generation), "{at:?} changes hands by an apply");
+    }
+    let is_wished = |at: usize, held: &Reservation| {
+        let holder = &held.holder;
+        wishes[at].iter().any(|wish| (&wish.owner, &wish.slot) == (&holder.owner, &holder.slot))
+    };
+    for ((at, address), held) in now {
+        let wished = is_wished(*at, held);
+        let new = !seen.contains_key(&(*at, *address));
+        assert!(!new || wished && held.obsolete.is_none(), "{address} is granted, and wished by nobody");
+        let stays = held.obsolete.is_none() && !held.transient;
+        assert!(!stays || wished, "{address} is current, and wished by nobody");
+    }
+    for (at, decision) in decided.iter().enumerate() {
+        let Outcome::Deployed { slots, .. } = &decision.outcome else { panic!("{:?}", decision.outcome) };
+        for done in slots.iter().filter(|done| done.state == SlotState::New) {
+            let address = done.view.as_ref().expect("what is new is shown").address;
+            assert!(now.contains_key(&(at, address)), "{address} is told, and not held");
+        }
+    }
+}
+
+/// What is told to be released is free, nothing else is, and it was the plan's to let go.
+fn check_released(seen: &Holdings, now: &Holdings, ask: &Settle, released: &BTreeSet<(usize, Address)>) {
+    for (at, was) in seen {
+        match now.get(at) {
+            None => assert!(released.contains(at), "{at:?} is gone, and nobody was told: {ask:?}"),
+            Some(is) if is.holder == was.holder => assert_eq!(is.generation, was.generation, "{at:?}: {ask:?}"),
+            Some(is) => {
+                let back = was.planned.as_ref().and_then(|planned| planned.back.as_ref());
+                let promise = if ask.revert { back } else { was.promise() };
+                let promise = promise.map(|promise| (&promise.owner, &promise.slot));
+                assert_eq!(promise, Some((&is.holder.owner, &is.holder.slot)), "{at:?} changes hands: {ask:?}");
+                assert!(ask.covers(&was.holder.owner), "{at:?} changes hands: {ask:?}");
+            }
+        }
+    }
+    for at in released {
+        let was = &seen[at];
+        assert!(!now.contains_key(at) && ask.covers(&was.holder.owner), "{at:?} is released: {ask:?}");
+        let granted = was.granted_by.map(std::num::NonZeroU64::get) == Some(ask.plan);
+        // What a kept promise puts in the place of something else goes with the commit of its holder, too.
+        assert!(granted || !ask.revert, "{at:?} was not granted by what is reverted: {ask:?}");
+    }
+    let strange = now.keys().find(|at| !seen.contains_key(*at));
+    assert_eq!(strange, None, "the end of a plan grants nothing that was free");
+}

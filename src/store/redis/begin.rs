@@ -1,0 +1,155 @@
+//! Start: is this the server and the register that are to be served, whole? A register that is not there is made.
+//!
+//! Called by `mod`; every refusal says what was found and what to do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::identity::Identity;
+use super::keys::{FORMAT, Keys};
+use super::link::{self, Failed, Link};
+use super::scripts::{self, Call, Initialised, Loaded, Shas};
+use super::server::Server;
+use super::{Options, checks, moving};
+use crate::store::codec::Format;
+use crate::store::moving::{Notice, Opening};
+use crate::store::{ShardId, StoreError};
+
+/// How long the first answers may take.
+const START_WITHIN: Duration = Duration::from_secs(5);
+
+/// What was found, or made, at the start.
+#[derive(Debug)]
+pub(super) struct Begun {
+    pub(super) server: Server,
+    pub(super) shas: Arc<Shas>,
+    pub(super) register: u128,
+    pub(super) shards: u16,
+    pub(super) notice: Option<Notice>,
+}
+
+/// Checks the server, and opens or makes the register.
+pub(super) async fn begin(
+    link: &mut Link,
+    keys: &Keys,
+    options: &Options,
+    identity: Option<&Identity>,
+) -> Result<Begun, StoreError> {
+    let shas = link.shas().await.map_err(Failed::into_error)?;
+    let server = Server::look(link, &shas, keys, options.replicas).await?;
+    let (shards, making) = moving::prepare(link, keys, options).await?;
+    let known = identity.and_then(|identity| identity.known).filter(|_| !options.accept_new_store);
+    let names: Vec<String> =
+        std::iter::once(keys.register()).chain((0..shards).map(|shard| keys.head(ShardId(shard)))).collect();
+    let may_make = match options.opening {
+        Opening::Serve => known.is_none(),
+        Opening::Target { .. } => true,
+        Opening::Source | Opening::Unfinished(_) => false,
+    };
+    let notice = making.as_ref().map_or_else(String::new, Notice::text);
+    let call = |may_make: bool| {
+        let mut call = Call::new(&shas, Loaded::Init, &names);
+        call.arg(scripts::hex(rand::random::<u128>().max(1))).arg(FORMAT).number(shards.into());
+        call.number(now_ms()).arg(if may_make { "1" } else { "0" }).arg(&notice);
+        call
+    };
+    let place = Arc::clone(link.name());
+    let initialised =
+        |value| scripts::initialised(value).ok_or_else(|| link::strange(&place, "the script answered something else"));
+    let in_cluster = link.place().is_in_cluster();
+    let value = link.call(&call(may_make && !in_cluster), START_WITHIN).await.map_err(Failed::into_error)?;
+    let mut found = initialised(value)?;
+    if in_cluster && may_make && found == Initialised::None {
+        // Not there, or left behind elsewhere?
+        if let Some(stray) = link.place().stray().await? {
+            let text = format!(
+                "Redis at {place} has no register under `{}`, but {stray}, which is not its own: the move of the slot broke \
+                 off. End it (`redis-cli --cluster fix`), and start again; or choose another `store.prefix`",
+                keys.prefix()
+            );
+            return Err(StoreError::Damaged(text.into()));
+        }
+        let value = link.call(&call(true), START_WITHIN).await.map_err(Failed::into_error)?;
+        found = initialised(value)?;
+    }
+    let said = if let Initialised::Register { notice, .. } = &found { notice.as_str() } else { "" };
+    let notice = moving::check_notice(&place, keys, &options.opening, said)?;
+    let register = check_register(found, &place, keys, (options, shards), identity)?;
+    if let Some(identity) = identity {
+        identity.remember(register)?;
+    }
+    Ok(Begun { server, shas, register, shards, notice })
+}
+
+/// What `init` found must be the register that this server is to keep, whole.
+fn check_register(
+    found: Initialised,
+    place: &Arc<str>,
+    keys: &Keys,
+    (options, wanted): (&Options, u16),
+    identity: Option<&Identity>,
+) -> Result<u128, StoreError> {
+    let prefix = keys.prefix();
+    let noted = identity.map_or_else(String::new, |identity| format!(" ({} says so)", identity.path().display()));
+    let (made, register, format, shards, heads) = match found {
+        Initialised::Register { made, register, format, shards, heads, records, notice: _ } => {
+            if records > Format::NEWEST.number().into() {
+                return Err(checks::newer(place, prefix, records));
+            }
+            (made, register, format, shards, heads)
+        }
+        Initialised::None => {
+            let text = format!(
+                "Redis at {place} has no register under `{prefix}`, and this server kept one there{noted}: Redis was \
+                 emptied, or is another one. Bring its data back, or name the right one by `--redis URL`; \
+                 `--accept-new-store` begins an empty register"
+            );
+            return Err(StoreError::Damaged(text.into()));
+        }
+        Initialised::Heads(shard) => {
+            let head = keys.head(ShardId(u16::try_from(shard).unwrap_or(u16::MAX)));
+            let text = format!("Redis at {place} has `{head}` but lost `{}`; bring its data back", keys.register());
+            return Err(StoreError::Damaged(text.into()));
+        }
+    };
+    if format != FORMAT {
+        let text = format!(
+            "Redis at {place} has a register of format {format} under `{prefix}`, which this version of allod does not \
+             know; start a newer one, or choose another `store.prefix`"
+        );
+        return Err(StoreError::Foreign(text.into()));
+    }
+    if shards != u64::from(wanted) {
+        let text = format!(
+            "Redis at {place} has a register of {shards} shards under `{prefix}`, which is fixed at its first start, and \
+             the configuration says {wanted}; set `store.shards` to {shards}, or choose another `store.prefix`"
+        );
+        return Err(StoreError::Foreign(text.into()));
+    }
+    if heads != shards {
+        let text = format!(
+            "Redis at {place} lost the heads of {} of the {shards} shards of the register under `{prefix}`; bring its data \
+             back",
+            shards.saturating_sub(heads)
+        );
+        return Err(StoreError::Damaged(text.into()));
+    }
+    let known = identity.and_then(|identity| identity.known).filter(|_| !options.accept_new_store);
+    if let Some(known) = known.filter(|&known| known != register) {
+        let text = format!(
+            "Redis at {place} has another register under `{prefix}` than the one that this server kept there{noted}: \
+             {register:032x}, not {known:032x}. Name the right one by `--redis URL`; `--accept-new-store` takes this one"
+        );
+        return Err(StoreError::Foreign(text.into()));
+    }
+    if made {
+        tracing::info!(redis = %place, prefix, shards, "made a new register");
+    }
+    Ok(register)
+}
+
+#[expect(clippy::disallowed_methods, reason = "when the register was made, for people")]
+fn now_ms() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}

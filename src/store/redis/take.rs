@@ -1,0 +1,114 @@
+//! A shard is taken over: for the first time, from another owner, or once more where Redis forgot that it was.
+//!
+//! Called by `checks`, and by `heal` for what is played again.
+
+use std::time::Duration;
+
+use super::checks::newer;
+use super::heal;
+use super::journal::{Move, Point};
+use super::late;
+use super::link::{self, Failed, Link};
+use super::moving;
+use super::scripts::{self, Call, Loaded, Taken};
+use super::shared::Shared;
+use crate::limits::NODE_LEASE_MS;
+use crate::store::codec::Format;
+use crate::store::{Digest, Epoch, Head, Seq, ShardId, StoreError, Token};
+
+/// How long an answer may take.
+const ANSWER_WITHIN: Duration = Duration::from_millis(1_500);
+
+/// What `take` is asked for.
+pub(super) struct TakeOver {
+    pub(super) shard: ShardId,
+    /// The new one.
+    pub(super) token: Token,
+    /// Under which this process owns the shard; none: it begins anew.
+    pub(super) mine: Option<Token>,
+    /// The last one of this process, whether or not it still owns the shard.
+    pub(super) last: Option<Token>,
+    /// The batch that is known to be there under `last`.
+    pub(super) seq: Seq,
+    /// Its digest, where the shard must stand at exactly that batch.
+    pub(super) digest: Option<Digest>,
+    /// In which format it is to be written; none: as it is.
+    pub(super) wanted: Option<Format>,
+}
+
+impl TakeOver {
+    pub(super) fn call(&self, shared: &Shared) -> Call {
+        let card = shared.card();
+        let hex_or_none = |bits: Option<u128>| bits.map_or_else(String::new, scripts::hex);
+        let mut call = Call::new(&shared.shas, Loaded::Take, &[shared.keys.head(self.shard), shared.keys.nodes()]);
+        call.arg(scripts::hex(self.token.0)).arg(&card.name).arg(scripts::hex(card.process)).arg(&card.peer_address);
+        call.number(NODE_LEASE_MS).arg(hex_or_none(self.mine.map(|token| token.0)));
+        call.arg(hex_or_none(self.last.map(|token| token.0))).number(self.seq.0);
+        call.arg(hex_or_none(self.digest.map(|digest| digest.0)));
+        call.number(Format::NEWEST.number().into()).number(self.wanted.map_or(0, Format::number).into());
+        call
+    }
+}
+
+pub(super) async fn take(shared: &Shared, link: &mut Link, shard: ShardId, token: Token) -> Result<Head, StoreError> {
+    shared.sound()?;
+    heal::ready(shared, link).await.map_err(Failed::into_error)?;
+    late::review(shared, link).await?;
+    match take_once(shared, link, shard, token).await? {
+        Some(head) => Ok(head),
+        None if heal::again(shared, link).await? => {
+            take_once(shared, link, shard, token).await?.ok_or_else(|| heal::behind(shared))
+        }
+        None => Err(heal::behind(shared)),
+    }
+}
+
+/// None if the shard is further back than it was.
+async fn take_once(shared: &Shared, link: &mut Link, shard: ShardId, token: Token) -> Result<Option<Head>, StoreError> {
+    let (mine, known) = shared.line(shard, |line| (line.mine(), line.known(shard)))?;
+    if known.cut == Some(token) {
+        // It was taken, and went on from elsewhere.
+        return Err(StoreError::Fenced { shard, current: known.epoch });
+    }
+    let last = Some(known.token).filter(|_| known.epoch > Epoch(0));
+    let takeover =
+        TakeOver { shard, token, mine, last, seq: known.told.seq, digest: None, wanted: shared.record_format };
+    let call = takeover.call(shared);
+    let value = link.call(&call, ANSWER_WITHIN).await.map_err(Failed::into_error)?;
+    let strange = || link::strange(&shared.place, "the script answered something else");
+    let head = match scripts::taken(value).ok_or_else(strange)? {
+        Taken::Head(head) => head,
+        Taken::Held { owner, address, left_ms } => {
+            return Err(StoreError::Held { shard, owner: owner.into(), address: address.into(), left_ms });
+        }
+        Taken::Fenced(current) if current < known.epoch => return Ok(None),
+        Taken::Fenced(current) => return Err(StoreError::Fenced { shard, current }),
+        Taken::Behind => return Ok(None),
+        Taken::Absent => return Err(shared.absent(shard)),
+        Taken::Moved(notice) => return Err(moving::moved(&shared.place, shared.keys.prefix(), &notice)),
+        Taken::Newer(format) => return Err(newer(&shared.place, shared.keys.prefix(), format)),
+    };
+    if shared.record_format.is_some_and(|wanted| wanted > head.format) && shard == ShardId(0) {
+        tracing::warn!(
+            format = %head.format,
+            "records go on in this format until every node that is there reads the one of `store.record_format`: upgrade \
+             them (`allod cluster nodes` shows their versions), then drain the owner"
+        );
+    }
+    if let Err(told) = shared.line(shard, |line| line.take(&head))? {
+        let found = format!("at batch {} in epoch {}, after epoch {}", head.seq.0, head.epoch.0, known.epoch.0);
+        return Err(shared.went_back(shard, told.0, &found));
+    }
+    // Another owner was there in between: did it go on from what this one had, or from further back? Then its changes are
+    // elsewhere than those that somebody was told of here, and no number tells.
+    let other = known.epoch > Epoch(0) && head.parent != known.token && head.token != known.token;
+    if other && known.told.seq > Seq(0) && !heal::is_on_line(shared, link, shard, known.told, &head).await? {
+        return Err(shared.went_back(shard, known.told.seq.0, "another owner's, who went on from further back"));
+    }
+    if head.token != known.token {
+        let after = Point::of(&head);
+        let before = Point { token: head.parent, ..after };
+        shared.journal().took(Move { shard, before, after }, head.epoch);
+    }
+    Ok(Some(head))
+}

@@ -1,0 +1,133 @@
+//! An upgrade between two programs of which the later one knows a format of records more (`store::codec::Format`): node by
+//! node under load, back, and again; from then on in the later format. `tests/run` builds the later one.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use serde_json::{Value, json};
+
+use super::client::Client;
+use super::redis::process::skips::skip;
+use super::run::{Nodes, Run};
+use super::server::{Server, Starting, allod};
+
+const NODES: usize = 3;
+const RAISED: [(&str, &str); 1] = [("ALLOD_STORE__RECORD_FORMAT", "2")];
+
+/// The program after this one.
+fn later() -> Option<PathBuf> {
+    let built = allod();
+    let later = built.parent()?.parent()?.join("next-format/allod");
+    if !later.exists() {
+        skip("the later program is not built (tests/next-format)");
+        return None;
+    }
+    Some(later)
+}
+
+/// In which format the records of each shard are written.
+fn formats(run: &Run) -> Vec<String> {
+    (0..16).map(|shard| run.nodes.redis.text(&["HGET", &format!("{{allod}}:{shard}:head"), "format"])).collect()
+}
+
+async fn drain_owner(run: &Run) -> usize {
+    let owner = run.nodes.cluster.owner_but(None).await;
+    run.nodes.client(owner).await.call("cluster.drain", json!({})).await.ok();
+    run.nodes.cluster.owner_but(Some(owner)).await;
+    owner
+}
+
+/// One node after the other is drained, and started again as this program; the owner comes last. What is seen in between.
+async fn roll(run: &mut Run, to: &Path, environment: &[(&str, &str)], mut between: impl FnMut(&Run)) {
+    run.nodes.cluster.starts(to, environment);
+    let owner = run.nodes.cluster.owner_but(None).await;
+    for at in 1..=NODES {
+        let node = (owner + at) % NODES;
+        between(run);
+        run.nodes.client(node).await.call("cluster.drain", json!({})).await.ok();
+        run.restart(node);
+        run.gets_on(60, "after a node was exchanged").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_go_to_a_later_format_one_by_one_and_back_before_it_is_raised_and_nobody_is_put_off() {
+    let Some(later) = later() else { return };
+    let Some(nodes) = Nodes::start(NODES, &[]) else { return };
+    let mut run = Run::begin(nodes, 4, 11).await;
+    run.gets_on(200, "before the upgrade").await;
+    let all = |format: &str| vec![format.to_owned(); 16];
+    assert_eq!(formats(&run), all("1"));
+
+    // There and back: nothing is written that the earlier program cannot read.
+    roll(&mut run, &later, &[], |_| {}).await;
+    drain_owner(&run).await;
+    run.gets_on(60, "with the later program alone").await;
+    assert_eq!(formats(&run), all("1"));
+    roll(&mut run, &allod(), &[], |_| {}).await;
+
+    // There, to stay: not raised while one node is left that could not read it.
+    roll(&mut run, &later, &RAISED, |run| assert_eq!(formats(run), all("1"))).await;
+    let drained = drain_owner(&run).await;
+    run.gets_on(60, "in the later format").await;
+    assert_eq!(formats(&run), all("2"));
+
+    // From here on the earlier program is refused, and harms nobody.
+    run.nodes.cluster.starts(&allod(), &[]);
+    run.nodes.cluster.end(drained);
+    let words = run.nodes.cluster.fails(drained);
+    assert!(words.contains("written in format 2, and this version of allod reads formats up to 1"), "{words}");
+    run.nodes.cluster.starts(&later, &[]);
+    let address = run.nodes.cluster.again(drained);
+    run.load.moved(drained, address);
+    run.gets_on(60, "after an earlier program was refused").await;
+    assert_eq!(formats(&run), all("2"), "and it stays, whatever is asked for");
+    let load = Arc::clone(&run.load);
+    run.end().await;
+    assert_eq!(load.put_off.load(Ordering::Relaxed), 0, "requests that were put off");
+}
+
+fn serve(program: &Path, data: &Path, environment: &[(&str, &str)]) -> Starting {
+    let own = environment.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+    Starting::of(program, data, &["serve", "--data", &data.display().to_string()], own)
+}
+
+async fn claims(server: &Server, last: u8) {
+    let mut client = Client::connect(server.address).await.unwrap();
+    let address = format!("10.0.0.{last}");
+    client.call("ip.claim", json!({"network": "lan", "address": address, "owner": address})).await.ok();
+}
+
+async fn held(server: &Server) -> Vec<Value> {
+    let mut client = Client::connect(server.address).await.unwrap();
+    let listed = client.call("ip.list", json!({})).await.ok();
+    listed["reservations"].as_array().unwrap().iter().map(|held| held["address"].clone()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_go_to_a_later_program_and_back_until_the_format_is_raised() {
+    let Some(later) = later() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let server = serve(&allod(), &data, &[]).ready();
+    let mut client = Client::connect(server.address).await.unwrap();
+    client.call("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/24"}]})).await.ok();
+    drop(client);
+    claims(&server, 11).await;
+    server.stop();
+    for (program, environment, last) in
+        [(&later, &[][..], 12), (&allod(), &[], 13), (&later, &RAISED, 14), (&later, &[], 15)]
+    {
+        let server = serve(program, &data, environment).ready();
+        claims(&server, last).await;
+        let all: Vec<String> = (11..=last).map(|last| format!("10.0.0.{last}")).collect();
+        assert_eq!(held(&server).await, all);
+        server.stop();
+    }
+    let words = serve(&allod(), &data, &[]).failed();
+    assert!(words.contains("has format version 2, which this version of allod does not know"), "{words}");
+    let server = serve(&later, &data, &[]).ready();
+    assert_eq!(held(&server).await.len(), 5, "the earlier program left it as it was");
+    server.stop();
+}

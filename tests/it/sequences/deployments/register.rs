@@ -1,0 +1,435 @@
+//! The list that the server is held against: who holds which address for which plan, to whom it is promised, and what
+//! plan, apply, commit, revert and delete make of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+pub const INSTANCES: usize = 4;
+pub const NETWORKS: usize = 3;
+/// Addresses of the dynamic pool of each network: fewer than the instances and what they let go.
+pub const DYNAMIC: u8 = 5;
+/// The first of the static ones, which all instances wish.
+pub const STATIC: u8 = 20;
+
+/// Network and last byte.
+pub type Place = (usize, u8);
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Held {
+    pub instance: usize,
+    /// The plan that let it go.
+    pub obsolete: Option<u64>,
+    /// The plan that granted it, until that is committed for its holder alone.
+    granted: Option<u64>,
+    /// That plan, since then.
+    settled: Option<u64>,
+    /// Rises with each grant.
+    serial: u64,
+    /// The plan that took it back, and the one that had let it go.
+    revived: Option<(u64, u64)>,
+    /// The plan by which its holder leaves it as soon as what is promised to him comes.
+    leaving: Option<u64>,
+    /// By which plan, and to whom it goes.
+    promise: Option<(u64, usize)>,
+    /// Who gave it, committed alone, and waits for another one: a revert gives it back.
+    back: Option<usize>,
+}
+
+impl Held {
+    fn of(instance: usize, plan: u64, serial: u64) -> Self {
+        Self {
+            instance,
+            obsolete: None,
+            granted: Some(plan),
+            settled: None,
+            serial,
+            revived: None,
+            leaving: None,
+            promise: None,
+            back: None,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Wish {
+    Nothing,
+    Automatic,
+    Static(u8),
+}
+
+/// What one apply asks for, by instance: is it listed, is it fresh, and its wish in each network.
+pub type Wishes = Vec<Option<(bool, [Wish; NETWORKS])>>;
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Stage {
+    Open,
+    Committed,
+    Reverted,
+}
+
+/// The latest plan.
+#[derive(Debug, Clone)]
+pub struct Latest {
+    pub plan: u64,
+    pub stage: Stage,
+    pub wishes: Wishes,
+    /// Who was settled alone; reverted, or committed?
+    pub settled: BTreeMap<usize, bool>,
+    pub uncommitted: bool,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct Register {
+    pub held: BTreeMap<Place, Held>,
+    pub latest: Option<Latest>,
+    serial: u64,
+}
+
+/// What an apply would lead to.
+pub struct Applied {
+    pub register: Register,
+    /// Of each wish: network, state and last byte.
+    pub done: Vec<(usize, &'static str, u8)>,
+    pub plan: u64,
+    /// It is the latest plan again.
+    pub again: bool,
+    /// Anything is granted, promised, let go or taken back.
+    changed: bool,
+}
+
+/// State and last byte of each wish for one network, by instance.
+type Done = BTreeMap<usize, (&'static str, u8)>;
+
+/// Under which number wishes are decided; of the latest plan again, and whether that is open.
+#[derive(Clone, Copy)]
+struct Under {
+    plan: u64,
+    again: bool,
+    open: bool,
+}
+
+impl Register {
+    pub fn current(&self, instance: usize, network: usize) -> Option<u8> {
+        let own = |(place, held): &(&Place, &Held)| {
+            place.0 == network && held.instance == instance && held.obsolete.is_none()
+        };
+        self.held.iter().find(own).map(|(place, _)| place.1)
+    }
+
+    /// What is held in a network.
+    fn within(&self, network: usize) -> impl Iterator<Item = (u8, &Held)> {
+        self.held.range((network, 0)..=(network, u8::MAX)).map(|((_, last), held)| (*last, held))
+    }
+
+    /// An apply; under a number of its own, unless it is the latest plan again.
+    pub fn apply(&self, wishes: &Wishes, next: u64) -> Result<Applied, &'static str> {
+        let new = Under { plan: next, again: false, open: false };
+        let again = self.latest.as_ref().filter(|last| last.wishes == *wishes && last.stage != Stage::Reverted);
+        let Some(latest) = again else { return self.applied(wishes, new) };
+        let open = latest.stage == Stage::Open;
+        let repeat = self.applied(wishes, Under { plan: latest.plan, again: true, open })?;
+        if open || !repeat.changed { Ok(repeat) } else { self.applied(wishes, new) }
+    }
+
+    fn applied(&self, wishes: &Wishes, under: Under) -> Result<Applied, &'static str> {
+        let mut register = self.clone();
+        let mut done: BTreeMap<(usize, usize), (&'static str, u8)> = BTreeMap::new();
+        let mut refused = BTreeSet::new();
+        let mut changed = false;
+        for network in 0..NETWORKS {
+            match register.apply_in(network, wishes, under) {
+                Ok((of_it, changes)) => {
+                    changed |= changes;
+                    done.extend(of_it.into_iter().map(|(instance, told)| ((instance, network), told)));
+                }
+                Err(kind) => drop(refused.insert(kind)),
+            }
+        }
+        // In the order of the protocol, which is that of the alphabet here.
+        if let Some(kind) = refused.first() {
+            return Err(kind);
+        }
+        let before = register.latest.take();
+        let uncommitted = changed || before.as_ref().is_some_and(|before| before.uncommitted);
+        let (stage, settled) = match before.filter(|_| under.again) {
+            // What was reverted of it is wished again.
+            Some(mut before) => {
+                before.settled.retain(|_, reverted| !(*reverted && changed));
+                (before.stage, before.settled)
+            }
+            None => (Stage::Open, BTreeMap::new()),
+        };
+        register.latest = Some(Latest { plan: under.plan, stage, wishes: wishes.clone(), settled, uncommitted });
+        let done = done.into_iter().map(|((_, network), (state, last))| (network, state, last)).collect();
+        Ok(Applied { register, done, plan: under.plan, again: under.again, changed })
+    }
+
+    /// What becomes of the wishes for one network: by instance, its state and last byte; and whether it is a change.
+    fn apply_in(&mut self, network: usize, wishes: &Wishes, under: Under) -> Result<(Done, bool), &'static str> {
+        let plan = under.plan;
+        let mut done = BTreeMap::new();
+        let (mut kept, mut grants) = (BTreeSet::new(), Vec::new());
+        for (instance, of_it) in wishes.iter().enumerate() {
+            let Some((fresh, wished)) = of_it else { continue };
+            let wish = wished[network];
+            let fits = |last: u8, held: &Held| match wish {
+                Wish::Nothing => false,
+                Wish::Automatic => {
+                    let by_it = under.again && (held.granted == Some(plan) || held.settled == Some(plan));
+                    last < STATIC && (!fresh || by_it)
+                }
+                Wish::Static(at) => last == at,
+            };
+            let own = self.within(network).filter(|(last, held)| held.instance == instance && fits(*last, held));
+            // What is current, or the obsolete one that was granted last.
+            let stays = own.max_by_key(|(_, held)| (held.obsolete.is_none(), held.serial));
+            match stays {
+                Some((last, held)) => {
+                    let new = under.open && held.granted == Some(plan);
+                    done.insert(instance, (if new { "new" } else { "kept" }, last));
+                    kept.insert(last);
+                }
+                None if wish == Wish::Nothing => {}
+                None => grants.push((instance, wish)),
+            }
+        }
+        let mut promised: BTreeMap<u8, usize> = BTreeMap::new();
+        let mut named = BTreeSet::new();
+        for (instance, wish) in &grants {
+            let Wish::Static(last) = wish else { continue };
+            match self.held.get(&(network, *last)) {
+                _ if !named.insert(*last) => return Err("already_in_use"),
+                Some(_) if kept.contains(last) => return Err("already_in_use"),
+                Some(_) => drop(promised.insert(*last, *instance)),
+                None => {}
+            }
+        }
+        let mut changed = false;
+        for ((_, last), held) in self.held.range_mut((network, 0)..=(network, u8::MAX)) {
+            let before = held.clone();
+            held.promise = promised.get(last).map(|to| match before.promise {
+                Some((by, other)) if other == *to => (by, other),
+                _ => (plan, *to),
+            });
+            (held.settled, held.revived, held.leaving) = (None, None, None);
+            if kept.contains(last) {
+                held.settled = before.settled.filter(|by| *by == plan);
+                let was = held.obsolete.take().filter(|was| *was != plan);
+                held.revived = before.revived.filter(|(by, _)| *by == plan).or(was.map(|was| (plan, was)));
+            } else if held.obsolete.is_none() && promised.values().any(|to| *to == held.instance) {
+                held.leaving = before.leaving.or(Some(plan));
+            } else if held.obsolete.is_none() {
+                held.obsolete = Some(plan);
+            }
+            changed |= held.obsolete.is_some() != before.obsolete.is_some();
+            changed |= held.promise.is_some() && held.promise != before.promise;
+            changed |= held.leaving.is_some() && before.leaving.is_none();
+        }
+        grants.sort_by_key(|(_, wish)| !matches!(wish, Wish::Static(_)));
+        for (instance, wish) in grants {
+            let last = match wish {
+                Wish::Static(last) => last,
+                Wish::Automatic | Wish::Nothing => {
+                    let lowest = (1..=DYNAMIC).find(|last| !self.held.contains_key(&(network, *last)));
+                    lowest.ok_or("not_enough_capacity")?
+                }
+            };
+            if promised.contains_key(&last) {
+                done.insert(instance, ("promised", last));
+                continue;
+            }
+            self.serial += 1;
+            changed = true;
+            assert_eq!(self.held.insert((network, last), Held::of(instance, plan, self.serial)), None);
+            done.insert(instance, ("new", last));
+        }
+        Ok((done, changed))
+    }
+
+    /// Who waits for an address that nobody lets go any more, or only who waits himself in vain.
+    fn stranded(&self, network: usize) -> BTreeSet<u8> {
+        let waits = |held: &Held| held.obsolete.is_none() && held.leaving.is_some();
+        let mut stranded: BTreeSet<u8> = BTreeSet::new();
+        loop {
+            let comes = |instance: usize| {
+                self.within(network).any(|(last, held)| {
+                    let goes = held.obsolete.is_some() || held.leaving.is_some() && !stranded.contains(&last);
+                    goes && held.promise.is_some_and(|(_, to)| to == instance)
+                })
+            };
+            let more: BTreeSet<u8> = self
+                .within(network)
+                .filter(|(_, held)| waits(held) && !comes(held.instance))
+                .map(|(at, _)| at)
+                .collect();
+            if more.is_subset(&stranded) {
+                return stranded;
+            }
+            stranded.extend(more);
+        }
+    }
+
+    /// A commit or a revert, of all or some: what is released, or how it is refused.
+    pub fn settle(
+        &mut self,
+        plan: u64,
+        some: Option<&BTreeSet<usize>>,
+        revert: bool,
+    ) -> Result<Vec<Place>, &'static str> {
+        let ended = if revert { Stage::Reverted } else { Stage::Committed };
+        let latest = self.latest.as_ref().ok_or("not_found")?;
+        let otherwise = |one: &usize| latest.settled.get(one).is_some_and(|reverted| *reverted != revert);
+        if latest.plan != plan || some.into_iter().flatten().any(otherwise) {
+            return Err("conflict");
+        }
+        if latest.stage != Stage::Open {
+            return if latest.stage == ended { Ok(Vec::new()) } else { Err("conflict") };
+        }
+        // What was committed of an instance by itself is not taken back with the others, and waits for no commit.
+        let committed = |instance: &usize| latest.settled.get(instance) == Some(&false);
+        let spared: BTreeSet<usize> = (0..INSTANCES).filter(committed).collect();
+        let in_all = |instance: &usize| !(revert && spared.contains(instance));
+        let covered = |instance: usize| some.map_or_else(|| in_all(&instance), |some| some.contains(&instance));
+        let known = self.held.values().flat_map(|held| [Some(held.instance), held.promise.map(|(_, to)| to)]).flatten();
+        let meant: BTreeSet<usize> = known.filter(|one| some.is_some() && covered(*one)).collect();
+        let before = self.held.clone();
+        let mut left = 0;
+        for held in before.values().filter(|held| !covered(held.instance)) {
+            let granted = held.granted == Some(plan) && !spared.contains(&held.instance);
+            let waits = held.obsolete.is_some() || held.leaving.is_some() || granted;
+            let taken_back = revert && held.revived.is_some_and(|(by, _)| by == plan);
+            left += usize::from(waits || taken_back);
+        }
+        for network in 0..NETWORKS {
+            if revert {
+                self.revert_in(network, plan, &covered);
+            } else {
+                left += self.commit_in(network, plan, &covered, some.is_some());
+            }
+        }
+        let waits = self.held.values().any(|held| held.obsolete.is_some() || held.leaving.is_some());
+        let latest = self.latest.as_mut().ok_or("not_found")?;
+        latest.settled.extend(meant.into_iter().map(|one| (one, revert)));
+        if some.is_none() || left == 0 {
+            latest.stage = ended;
+            latest.uncommitted &= revert && waits;
+        }
+        Ok(before.into_keys().filter(|place| !self.held.contains_key(place)).collect())
+    }
+
+    /// Answers how many became obsolete because something that was promised came.
+    fn commit_in(&mut self, network: usize, plan: u64, covered: &dyn Fn(usize) -> bool, partial: bool) -> usize {
+        let was: BTreeMap<u8, Held> = self.within(network).map(|(last, held)| (last, held.clone())).collect();
+        let stranded = self.stranded(network);
+        let mut leaves: BTreeSet<u8> = was
+            .iter()
+            .filter(|(_, held)| covered(held.instance))
+            .filter(|(last, held)| held.obsolete.is_some() || held.leaving.is_some() && !stranded.contains(last))
+            .map(|(last, _)| *last)
+            .collect();
+        // Who is covered leaves also what a promise to him takes the place of; and so on.
+        let current = |instance: usize| self.current(instance, network);
+        loop {
+            let to = leaves.iter().filter_map(|last| was[last].promise).map(|(_, to)| to).filter(|to| covered(*to));
+            let more: BTreeSet<u8> = to.filter_map(current).filter(|last| !leaves.contains(last)).collect();
+            if more.is_empty() {
+                break;
+            }
+            leaves.extend(more);
+        }
+        for (last, held) in was.iter().filter(|(last, _)| !leaves.contains(last)) {
+            let now = self.held.get_mut(&(network, *last)).unwrap();
+            if stranded.contains(last) {
+                (now.leaving, now.promise) = (None, None);
+            }
+            if covered(held.instance) {
+                now.revived = None;
+                if partial && held.granted == Some(plan) {
+                    (now.granted, now.settled) = (None, Some(plan));
+                }
+            }
+        }
+        let takers: BTreeSet<usize> = leaves.iter().filter_map(|last| was[last].promise).map(|(_, to)| to).collect();
+        let mut displaced = 0;
+        for last in &leaves {
+            let Some((_, to)) = was[last].promise else {
+                self.held.remove(&(network, *last));
+                continue;
+            };
+            let has = was.iter().find(|(_, held)| held.instance == to && held.obsolete.is_none()).map(|(at, _)| *at);
+            if let Some(has) = has.filter(|has| !leaves.contains(has)) {
+                let now = self.held.get_mut(&(network, has)).unwrap();
+                (now.obsolete, now.leaving, now.revived, now.settled) = (Some(plan), None, None, None);
+                displaced += 1;
+            }
+            self.serial += 1;
+            let gave = &was[last];
+            let waits = gave.obsolete.is_none() && gave.leaving.is_some() && !takers.contains(&gave.instance);
+            let back = waits.then_some(gave.instance);
+            self.held.insert((network, *last), Held { back, ..Held::of(to, plan, self.serial) });
+        }
+        displaced
+    }
+
+    fn revert_in(&mut self, network: usize, plan: u64, covered: &dyn Fn(usize) -> bool) {
+        let own = |held: &Held| covered(held.instance);
+        let gives_back = |held: &Held| own(held) && held.granted == Some(plan) && held.back.is_some();
+        let given: Vec<(u8, usize)> = self
+            .within(network)
+            .filter(|(_, held)| gives_back(held))
+            .filter_map(|(last, held)| Some((last, held.back?)))
+            .filter(|(_, giver)| self.current(*giver, network).is_none())
+            .collect();
+        self.held.retain(|(of, _), held| *of != network || !own(held) || held.granted != Some(plan));
+        let mut back = Vec::new();
+        for (place, held) in self.held.range_mut((network, 0)..=(network, u8::MAX)) {
+            held.promise = held.promise.filter(|(by, to)| *by != plan || !(covered(held.instance) || covered(*to)));
+            if !covered(held.instance) {
+                continue;
+            }
+            held.leaving = held.leaving.filter(|by| *by != plan);
+            match held.revived.filter(|(by, _)| *by == plan) {
+                Some((_, was)) => (held.revived, held.obsolete) = (None, Some(was)),
+                None if held.obsolete == Some(plan) => back.push((*place, held.instance)),
+                None => {}
+            }
+        }
+        for (place, instance) in back {
+            assert_eq!(self.current(instance, network), None, "it has something else already");
+            let held = self.held.get_mut(&place).unwrap();
+            held.obsolete = None;
+            // It is not let go, so it is promised to nobody, whichever plan promised it.
+            held.promise = held.promise.filter(|_| held.leaving.is_some());
+        }
+        for (last, giver) in given {
+            self.serial += 1;
+            self.held.insert((network, last), Held { granted: None, ..Held::of(giver, plan, self.serial) });
+        }
+        for last in self.stranded(network) {
+            let held = self.held.get_mut(&(network, last)).unwrap();
+            (held.leaving, held.promise) = (None, None);
+        }
+    }
+
+    /// A plan has another number than it was thought to have.
+    pub fn renumber(&mut self, thought: u64, plan: u64) {
+        let number = |of: &mut u64| *of = if *of == thought { plan } else { *of };
+        for held in self.held.values_mut() {
+            let plans = [&mut held.obsolete, &mut held.granted, &mut held.settled, &mut held.leaving];
+            plans.into_iter().flatten().for_each(number);
+            held.revived.iter_mut().for_each(|(by, _)| number(by));
+            held.promise.iter_mut().for_each(|(by, _)| number(by));
+        }
+        self.latest.iter_mut().for_each(|latest| number(&mut latest.plan));
+    }
+
+    /// No instance holds two current ones, and nobody leaves what he has for nothing.
+    pub fn check(&self) {
+        for network in 0..NETWORKS {
+            for instance in 0..INSTANCES {
+                let own = self.within(network).filter(|(_, held)| held.instance == instance && held.obsolete.is_none());
+                assert!(own.count() <= 1, "two of {instance} in {network}");
+            }
+        }
+    }
+}

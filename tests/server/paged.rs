@@ -1,0 +1,155 @@
+//! Lists over several pages, while networks are renamed and subnets move between them.
+
+use serde_json::{Value, json};
+
+use crate::support::{Client, TestServer};
+
+/// Networks `a` to `e`, each with two reservations.
+fn five(client: &mut Client) {
+    for (at, name) in ["a", "b", "c", "d", "e"].iter().enumerate() {
+        client.ok("network.create", json!({"name": name, "subnets": [{"cidr": format!("10.{at}.0.0/24")}]}));
+        for owner in ["x", "y"] {
+            client.ok("ip.allocate", json!({"network": name, "owner": owner, "slot": name}));
+        }
+    }
+}
+
+/// All pages of a list, so many rows each; one of these changes is made behind each.
+fn pages(client: &mut Client, (method, list): (&str, &str), limit: usize, changes: &[(&str, Value)]) -> Vec<Value> {
+    let (mut ask, mut all) = (json!({"limit": limit}), Vec::new());
+    let mut changes = changes.iter();
+    loop {
+        let page = client.ok(method, ask.clone());
+        all.extend(page[list].as_array().unwrap().iter().cloned());
+        let Some(next) = page.get("next") else { return all };
+        ask["after"] = next.clone();
+        if let Some((method, params)) = changes.next() {
+            client.ok(method, params.clone());
+        }
+    }
+}
+
+fn rename(name: &str, to: &str) -> (&'static str, Value) {
+    ("network.update", json!({"network": name, "set": {"name": to}}))
+}
+
+fn moves(subnet: u8, from: &str, to: &str) -> (&'static str, Value) {
+    ("subnet.move", json!({"network": from, "subnet": format!("10.{subnet}.0.0/24"), "to": to}))
+}
+
+const HELD: (&str, &str) = ("ip.list", "reservations");
+
+/// Addresses of what [`five`] made, in the order in which a list that begins then has them.
+fn each() -> Vec<String> {
+    (0..5).flat_map(|at| [format!("10.{at}.0.1"), format!("10.{at}.0.2")]).collect()
+}
+
+fn addresses(listed: &[Value]) -> Vec<&str> {
+    listed.iter().map(|held| held["address"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn what_was_there_throughout_is_listed_once_whatever_its_network_is_renamed_to_between_two_pages() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    five(&mut client);
+    // Over the page and back: forward what was listed, back what was not, and the one that the page stands in.
+    let renames = [rename("a", "z"), rename("e", "aa"), rename("c", "bb"), rename("z", "cc")];
+    let listed = pages(&mut client, HELD, 2, &renames);
+    assert_eq!(addresses(&listed), each());
+    assert_eq!(listed[9]["network"], "aa", "each is shown with its name of then");
+    // From here on by the names of now.
+    let listed = pages(&mut client, HELD, 2, &[]);
+    let networks: Vec<&str> = listed.iter().step_by(2).map(|held| held["network"].as_str().unwrap()).collect();
+    assert_eq!(networks, ["aa", "b", "bb", "cc", "d"]);
+}
+
+#[test]
+fn a_network_is_listed_once_whatever_it_is_renamed_to_between_two_pages() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    five(&mut client);
+    let listed = pages(&mut client, ("network.list", "networks"), 2, &[rename("a", "z"), rename("e", "aa")]);
+    let cidrs: Vec<&str> = listed.iter().map(|network| network["subnets"][0]["cidr"].as_str().unwrap()).collect();
+    assert_eq!(cidrs, (0..5).map(|at| format!("10.{at}.0.0/24")).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_place_that_another_server_told_goes_by_the_names_of_now() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    five(&mut client);
+    let next = client.ok("ip.list", json!({"limit": 3}))["next"].as_str().unwrap().to_owned();
+    let (place, _) = next.rsplit_once(' ').unwrap();
+    for after in [format!("{place} 7.3"), place.to_owned()] {
+        assert_eq!(
+            client.ok("ip.list", json!({"after": after}))["reservations"].as_array().unwrap().len(),
+            7,
+            "{after}"
+        );
+    }
+    for wrong in [format!("{place} 7"), format!("{place} x.3"), format!("{next} 1"), "a".to_owned()] {
+        assert_eq!(client.kind("ip.list", json!({"after": wrong})), "invalid_argument");
+    }
+}
+
+#[test]
+fn what_was_there_throughout_is_listed_once_wherever_its_subnet_moves_between_two_pages() {
+    // Forward what was listed, back what was not, the one in which the page ends, there and on, and renamed as well.
+    let stories = [
+        (2, vec![moves(0, "a", "e"), moves(4, "e", "a"), moves(2, "c", "b")]),
+        (1, vec![moves(0, "a", "c"), moves(0, "c", "e"), moves(3, "d", "a"), rename("d", "aa")]),
+        (3, vec![moves(1, "b", "d"), moves(3, "d", "a"), moves(1, "d", "b")]),
+    ];
+    for (limit, changes) in stories {
+        let server = TestServer::new();
+        let mut client = server.client();
+        five(&mut client);
+        let listed = pages(&mut client, HELD, limit, &changes);
+        assert_eq!(addresses(&listed), each(), "{changes:?}");
+        let now = client.ok("ip.list", json!({}));
+        assert_eq!(now["reservations"].as_array().unwrap().len(), 10);
+    }
+}
+
+#[test]
+fn filters_hold_for_what_moved_between_two_pages_too() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    five(&mut client);
+    let mut ask = json!({"limit": 1, "owner": "y", "range": "10.1.0.0-10.4.0.255"});
+    let mut found = Vec::new();
+    for (method, params) in [moves(4, "e", "a"), moves(1, "b", "e"), moves(0, "a", "e"), rename("c", "z")] {
+        let page = client.ok("ip.list", ask.clone());
+        found.extend(addresses(page["reservations"].as_array().unwrap()).into_iter().map(str::to_owned));
+        ask["after"] = page.get("next").cloned().unwrap_or_default();
+        client.ok(method, params);
+    }
+    assert_eq!(found, ["10.1.0.2", "10.2.0.2", "10.3.0.2", "10.4.0.2"]);
+}
+
+#[test]
+fn a_list_that_is_asked_for_while_subnets_move_has_each_once() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    five(&mut client);
+    let mut mover = server.client();
+    let moving = std::thread::spawn(move || {
+        for _ in 0..40 {
+            for (from, to) in [("a", "e"), ("e", "c"), ("c", "a")] {
+                let (method, params) = moves(0, from, to);
+                mover.ok(method, params);
+            }
+        }
+    });
+    let mut looks = 0;
+    while !moving.is_finished() || looks < 20 {
+        let whole = client.ok("ip.list", json!({}));
+        let mut listed = addresses(whole["reservations"].as_array().unwrap());
+        listed.sort_unstable();
+        assert_eq!(listed, each());
+        assert_eq!(addresses(&pages(&mut client, HELD, 3, &[])).len(), 10);
+        looks += 1;
+    }
+    moving.join().unwrap();
+}
