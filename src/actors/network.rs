@@ -112,6 +112,26 @@ enum Deferred {
     Hold(Hold),
 }
 
+/// What the timers were asked for.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    /// Boot time.
+    due: Option<u64>,
+    dirty: bool,
+}
+
+impl Asked {
+    /// Is the other asked for already? The two clocks that a time comes from may be read on either side of a millisecond.
+    fn covers(self, other: Self) -> bool {
+        let same = match (self.due, other.due) {
+            (Some(due), Some(other)) => due.abs_diff(other) <= 1,
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        };
+        same && (self.dirty || !other.dirty)
+    }
+}
+
 /// What a `NetworkActor` is made with.
 #[derive(Debug)]
 pub struct Birth {
@@ -143,6 +163,8 @@ pub struct NetworkActor {
     loads: u64,
     /// Scopes that were published. Looked at for each grant.
     scopes: HashSet<Scope>,
+    /// What the timers were asked for since the last tick.
+    asked: Cell<Option<Asked>>,
     /// Requests since the others of this thread had their turn.
     turn: usize,
     /// Claimants that a sweep missed.
@@ -176,6 +198,7 @@ impl NetworkActor {
             panics: VecDeque::new(),
             loads: 0,
             scopes,
+            asked: Cell::default(),
             turn: 0,
             misses,
             waiting: Queue::default(),
@@ -211,6 +234,7 @@ impl NetworkActor {
     /// What every turn ends with: timers, loading, figures.
     fn after(&mut self, ctx: &mut Context<Self>) {
         match self.phase {
+            Phase::Serving => return self.wake_when_due(ctx, true),
             Phase::Loading { .. } => self.reload(ctx),
             Phase::Stopped => {
                 let fault = self.fault_of_stop();
@@ -218,19 +242,25 @@ impl NetworkActor {
                 self.refuse_waiters(&fault);
             }
             Phase::Gone => self.refuse_waiters_as_gone(),
-            Phase::Serving | Phase::Held { .. } | Phase::Turn { .. } => {}
+            Phase::Held { .. } | Phase::Turn { .. } => {}
         }
-        self.wake_when_due(ctx, true);
+        self.tell_waiting();
+        self.look_again(ctx);
     }
 
     /// Asks to be woken for the next lease, cooldown or probation that ends, and for the next waiter whose time is over.
     fn wake_when_due(&self, ctx: &Context<Self>, dirty: bool) {
         self.tell_waiting();
-        let now = self.shared.shard_time(self.lane.shard);
-        let due_in_ms = self.network.next_due().map(|due| due.0.saturating_sub(now.0));
-        self.lane.awaits.store(due_in_ms.is_some(), Ordering::Relaxed);
+        let due = self.network.next_due();
+        self.lane.awaits.store(due.is_some(), Ordering::Relaxed);
+        let due_in_ms = due.map(|due| due.0.saturating_sub(self.shared.shard_time(self.lane.shard).0));
         let next = due_in_ms.into_iter().chain(self.wait_ends_in_ms()).min();
         self.wake(ctx, next, dirty);
+    }
+
+    /// Asks to be woken soon, to look again.
+    fn look_again(&self, ctx: &Context<Self>) {
+        self.wake(ctx, Some(0), true);
     }
 
     /// Asks the committer for the network as the store has it, behind everything of it that is under way.
@@ -250,12 +280,16 @@ impl NetworkActor {
                 act.loaded(loaded, ctx);
             }
         }));
-        self.wake(ctx, None, true);
+        self.look_again(ctx);
     }
 
     /// Asks to be woken when something is due, and soon if what it publishes changed.
     fn wake(&self, ctx: &Context<Self>, due_in_ms: Option<u64>, dirty: bool) {
-        self.shared.timers_of(self.id()).register(self.id(), &ctx.address(), due_in_ms, dirty);
+        let asks = Asked { due: due_in_ms.map(|ms| self.shared.clock.boot_ms().saturating_add(ms)), dirty };
+        if !self.asked.get().is_some_and(|asked| asked.covers(asks)) {
+            self.asked.set(Some(asks));
+            self.shared.timers_of(self.id()).register(self.id(), &ctx.address(), asks.due, asks.dirty);
+        }
     }
 }
 
@@ -308,6 +342,7 @@ impl Handler<Retire> for NetworkActor {
 impl Handler<Tick> for NetworkActor {
     type Result = ();
     fn handle(&mut self, _: Tick, ctx: &mut Context<Self>) {
+        self.asked.set(None);
         match self.phase {
             Phase::Serving => {
                 if !self.stands() {
@@ -325,8 +360,13 @@ impl Handler<Tick> for NetworkActor {
                         // Only what is durable: a release in doubt may turn out not to have happened.
                         self.publish_scopes();
                     }
-                    // What came free is not served yet where the store takes nothing: it is looked after again.
-                    self.wake_when_due(ctx, self.waiting.is_open());
+                    if self.waiting.is_open() {
+                        // What came free is not served yet where the store takes nothing.
+                        self.tell_waiting();
+                        self.look_again(ctx);
+                    } else {
+                        self.wake_when_due(ctx, false);
+                    }
                 } else {
                     self.after(ctx);
                 }
@@ -337,7 +377,7 @@ impl Handler<Tick> for NetworkActor {
                     self.refuse_deferred(&fault);
                     self.end_waits_unasked(&fault);
                 }
-                self.wake(ctx, None, true);
+                self.look_again(ctx);
             }
             Phase::Gone => {
                 if self.lane.settled.load(Ordering::Acquire) == self.enqueued {
@@ -347,14 +387,14 @@ impl Handler<Tick> for NetworkActor {
                         self.reload(ctx);
                     }
                 } else {
-                    self.wake(ctx, None, true);
+                    self.look_again(ctx);
                 }
             }
             Phase::Turn { arrival, since, .. } if since.elapsed() > Duration::from_millis(DEFERRED_MS_MAX) => {
                 tracing::warn!(network = %self.id(), arrival, "a request over several networks did not take its turn");
                 self.end_turn(ctx);
             }
-            Phase::Held { .. } | Phase::Turn { .. } => self.wake(ctx, None, true),
+            Phase::Held { .. } | Phase::Turn { .. } => self.look_again(ctx),
             Phase::Stopped => {}
         }
     }

@@ -434,6 +434,10 @@ pub trait Store: Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(None)))
     }
 
+    /// Whoever calls this commits from now on, on the runtime that it is called on, which has I/O and time: what a commit
+    /// needs may be done there. Called while nothing is under way.
+    fn commits_from_here(&self) {}
+
     /// Commits one batch for each of several shards. The order of calls is the order of effect; the caller may have
     /// several calls under way.
     fn commit(&self, batches: Arc<[Batch]>) -> Later<Result<Vec<Committed>, CommitError>>;

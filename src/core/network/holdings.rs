@@ -6,7 +6,9 @@
 //!
 //! Review notes: does a new index follow every transition in `link` and `unlink`? Does it cost only what is live?
 
+mod check;
 mod index;
+mod loading;
 mod promised;
 mod records;
 
@@ -17,6 +19,7 @@ use std::sync::Arc;
 use hashbrown::{DefaultHashBuilder, HashMap};
 
 use self::index::Index;
+pub(super) use self::loading::Unfit;
 use self::promised::Promised;
 pub(super) use self::promised::taker_of;
 use self::records::{NONE, Record, RecordId, Records};
@@ -367,6 +370,19 @@ impl Holdings {
     }
 
     fn link_held(&mut self, id: RecordId, reservation: &Reservation) {
+        let (hash, first) = self.owner_place(reservation);
+        self.link_held_behind(id, reservation, hash, first);
+    }
+
+    /// The hash of a reservation's owner, and the first record of its chain.
+    fn owner_place(&self, reservation: &Reservation) -> (u64, Option<RecordId>) {
+        let (scope, owner) = (&reservation.holder.scope, &reservation.holder.owner);
+        let hash = self.owner_hash(scope, owner);
+        (hash, self.owner_first_of(hash, scope, owner))
+    }
+
+    /// As [`Self::link_held`], where the owner's place is known.
+    fn link_held_behind(&mut self, id: RecordId, reservation: &Reservation, hash: u64, first: Option<RecordId>) {
         self.held += 1;
         let current = reservation.obsolete.is_none();
         if let Some(lease) = reservation.lease {
@@ -375,7 +391,7 @@ impl Holdings {
         if let Some(mac) = reservation.details.as_ref().and_then(|details| details.mac) {
             self.macs.insert(mac, id);
         }
-        self.link_owner(id, reservation, current);
+        self.link_owner(id, reservation, current, hash, first);
         if current {
             self.promised.fills(&reservation.holder);
         }
@@ -406,11 +422,16 @@ impl Holdings {
         }
     }
 
-    fn link_owner(&mut self, id: RecordId, reservation: &Reservation, current: bool) {
-        let (scope, owner) = (&reservation.holder.scope, &reservation.holder.owner);
-        let hash = self.owner_hash(scope, owner);
+    fn link_owner(
+        &mut self,
+        id: RecordId,
+        reservation: &Reservation,
+        current: bool,
+        hash: u64,
+        first: Option<RecordId>,
+    ) {
         // The newest record goes second, so that the first of the chain, which the table names, stays.
-        match self.owner_first_of(hash, scope, owner) {
+        match first {
             Some(first) => {
                 let second = self.record(first).owner_next;
                 let head = self.record_mut(first);
@@ -524,59 +545,6 @@ impl Holdings {
             + self.owners.bytes()
             + tree(self.leases.len() + self.cooling.len() + self.declined.len(), 8)
             + self.macs.capacity() * 17
-    }
-
-    /// Every index against the entries, for tests and debug builds.
-    pub(super) fn check(&self) -> Result<(), String> {
-        let live = self.records.count();
-        if live != self.len() {
-            return Err(format!("{live} records, {} addresses", self.len()));
-        }
-        let mut last: Option<Range> = None;
-        let mut held = 0;
-        let mut chained = 0;
-        let mut promised = Promised::default();
-        for (address, entry) in self.ascending(std::ops::Bound::Unbounded) {
-            let range = covered(address, entry.prefix_length());
-            if range.first() != address {
-                return Err(format!("{address} is not the first of its block"));
-            }
-            if last.is_some_and(|last| last.overlaps(range)) {
-                return Err(format!("{range} overlaps the entry before it"));
-            }
-            last = Some(range);
-            if let Entry::Held(reservation) = entry {
-                held += 1;
-                if let Some(taker) = taker_of(reservation) {
-                    let holds = self.slot(&taker).is_some();
-                    promised.add(taker, holds);
-                }
-                if reservation.obsolete.is_none()
-                    && self.slot(&reservation.holder).map(|found| found.0) != Some(address)
-                {
-                    return Err(format!("slot of {} does not lead to {address}", reservation.holder));
-                }
-                let of_owner = self.of_owner(&reservation.holder.scope, &reservation.holder.owner);
-                let (mut found, mut current) = (false, 0);
-                for (other, theirs) in of_owner {
-                    found |= other == address;
-                    current += u64::from(theirs.obsolete.is_none());
-                }
-                if !found || current != self.owner_count(&reservation.holder.scope, &reservation.holder.owner) {
-                    return Err(format!("chain of owner {} is wrong at {address}", reservation.holder));
-                }
-            }
-        }
-        for scope in self.scope_names() {
-            chained += self.of_scope(scope).count() as u64;
-        }
-        if held != self.held || chained != held {
-            return Err(format!("{held} held, {} counted, {chained} chained", self.held));
-        }
-        if promised != self.promised {
-            return Err(format!("promises are {promised:?}, noted as {:?}", self.promised));
-        }
-        Ok(())
     }
 }
 

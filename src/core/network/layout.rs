@@ -20,35 +20,13 @@ use compact_str::CompactString;
 use super::counting::{count_entry, empty_counts};
 use super::holdings::{Holdings, covered};
 use super::pool_set::{PoolSet, Spans, each_gap, joined};
+use super::pool_space::{PoolSpace, Remembered, taken_in};
 use super::rested::{Rank, Rested};
 use crate::core::address::{Address, Family, Range};
 use crate::core::outcome::Counts;
 use crate::core::space::Space;
-use crate::core::state::{Entry, NetworkConfig, Policy, PoolConfig, PoolKind, SubnetConfig};
+use crate::core::state::{Entry, NetworkConfig, Policy, PoolConfig, SubnetConfig};
 use crate::core::types::{Name, Owner, Scope, ShardTime, Slot};
-
-/// A pool with its free space.
-#[derive(Debug, Clone)]
-pub(super) struct PoolSpace {
-    /// Index of its subnet.
-    pub(super) subnet: usize,
-    /// Index of the pool in its subnet.
-    pub(super) pool: usize,
-    pub(super) range: Range,
-    /// Automatic grants may draw from it.
-    pub(super) open: bool,
-    /// Reserved and unusable addresses: never granted automatically.
-    blocked: Spans,
-    draining: bool,
-    pub(super) free: Space,
-    pub(super) fresh: Option<Space>,
-    pub(super) yielding: Option<Space>,
-    /// Freed addresses past their cooldown, for `oldest`.
-    pub(super) rested: Rested,
-    /// Cooling entries that reach in here and are not reserved, by their release, where they yield.
-    pub(super) cooling: BTreeSet<(ShardTime, u128)>,
-    pub(super) counts: Counts,
-}
 
 /// Counts of one subnet.
 #[derive(Debug, Clone)]
@@ -89,20 +67,8 @@ pub(super) struct Layout {
     pub(super) kept_for: HashMap<(Scope, Owner), Vec<Kept>>,
 }
 
-/// A range that `oldest` remembers: family, when it was freed, first and last.
-type Remembered = (Family, Rank, u128, u128);
-
 fn remembered_of(family: Family, rested: &Rested) -> impl Iterator<Item = Remembered> {
     rested.iter().map(move |(rank, first, last)| (family, rank, first, last))
-}
-
-/// Spaces in which an entry counts as taken: free, fresh, yielding.
-fn taken_in(entry: Option<&Entry>) -> [bool; 3] {
-    match entry {
-        None => [false, false, false],
-        Some(Entry::Released(_)) => [true, true, false],
-        Some(Entry::Held(_) | Entry::Declined(_)) => [true, true, true],
-    }
 }
 
 /// What no address of a subnet may ever be, whatever is asked: as numbers, ascending.
@@ -439,142 +405,6 @@ impl Layout {
                 + pool.cooling.len() * 48
         };
         self.pools.iter().map(spaces).sum()
-    }
-}
-
-impl PoolSpace {
-    #[allow(clippy::too_many_arguments, reason = "one call, and the parts have no life together")]
-    fn build(
-        config: &NetworkConfig,
-        subnet: &SubnetConfig,
-        pool: &PoolConfig,
-        (subnet_index, pool_index): (usize, usize),
-        subnet_blocked: &Spans,
-        holdings: &Holdings,
-        reusable: &mut HashMap<Range, PoolSpace>,
-        remembered: &[Remembered],
-    ) -> Self {
-        let (first, last) = (pool.range.first().bits(), pool.range.last().bits());
-        let clip =
-            |&(start, end): &(u128, u128)| (start <= last && end >= first).then(|| (start.max(first), end.min(last)));
-        let blocked: Spans = subnet_blocked.iter().filter_map(clip).collect();
-        let draining = subnet.draining || pool.draining;
-        let open = pool.kind == PoolKind::Dynamic && !draining && !config.closed;
-        let (wants_fresh, wants_yielding) = (config.policy == Policy::Oldest, config.cooldown_yields);
-        if let Some(mut same) = reusable.remove(&pool.range)
-            && same.blocked == blocked
-            && same.draining == draining
-            && same.fresh.is_some() == wants_fresh
-            && same.yielding.is_some() == wants_yielding
-        {
-            (same.subnet, same.pool, same.open) = (subnet_index, pool_index, open);
-            return same;
-        }
-        let counted = if draining { vec![(first, last)] } else { blocked.clone() };
-        let mut empty = Space::new(first, last);
-        for &(start, end) in &blocked {
-            empty.occupy(start, end);
-        }
-        let mut space = PoolSpace {
-            subnet: subnet_index,
-            pool: pool_index,
-            range: pool.range,
-            open,
-            counts: empty_counts(pool.range, &counted),
-            draining,
-            fresh: wants_fresh.then(|| empty.clone()),
-            yielding: wants_yielding.then(|| empty.clone()),
-            free: empty,
-            blocked,
-            rested: Rested::default(),
-            cooling: BTreeSet::new(),
-        };
-        if wants_fresh {
-            for &(family, rank, start, end) in remembered {
-                if family == pool.range.family() && start <= last && end >= first {
-                    space.rest(rank, start.max(first), end.min(last));
-                }
-            }
-        }
-        for (address, entry) in holdings.overlapping(pool.range) {
-            space.entry_changed(address, covered(address, entry.prefix_length()), None, Some(entry), None);
-        }
-        space
-    }
-
-    /// When what cools longest here was released, where it may yield.
-    fn cools_since(&self) -> Option<ShardTime> {
-        self.cooling.first().map(|&(released_at, _)| released_at)
-    }
-
-    fn rest(&mut self, rank: Rank, first: u128, last: u128) {
-        let (rested, fresh) = (&mut self.rested, &mut self.fresh);
-        each_gap(&self.blocked, first, last, |start, end| {
-            rested.add(rank, start, end);
-            if let Some(fresh) = fresh {
-                fresh.occupy(start, end);
-            }
-        });
-        while let Some(forgotten) = self.rested.over_bound() {
-            if let Some(fresh) = &mut self.fresh {
-                fresh.vacate(forgotten.0, forgotten.1);
-            }
-        }
-    }
-
-    fn entry_changed(
-        &mut self,
-        address: Address,
-        range: Range,
-        before: Option<&Entry>,
-        after: Option<&Entry>,
-        rest: Option<Rank>,
-    ) {
-        let Some(part) = range.intersection(self.range) else { return };
-        let (first, last) = (part.first().bits(), part.last().bits());
-        let counted =
-            if self.draining { vec![(self.range.first().bits(), self.range.last().bits())] } else { Vec::new() };
-        let counted = if self.draining { &counted } else { &self.blocked };
-        if let Some(before) = before {
-            count_entry(&mut self.counts, counted, self.range, address, before, false);
-        }
-        if let Some(after) = after {
-            count_entry(&mut self.counts, counted, self.range, address, after, true);
-        }
-        let (was, is) = (taken_in(before), taken_in(after));
-        let spaces = [Some(&mut self.free), self.fresh.as_mut(), self.yielding.as_mut()];
-        for (space, (was, is)) in spaces.into_iter().zip(was.into_iter().zip(is)) {
-            let Some(space) = space else { continue };
-            if is && !was {
-                space.occupy(first, last);
-            } else if was && !is {
-                each_gap(&self.blocked, first, last, |start, end| space.vacate(start, end));
-            }
-        }
-        if self.yielding.is_some() {
-            if let Some(Entry::Released(released)) = before {
-                self.cooling.remove(&(released.released_at, address.bits()));
-            }
-            // What is reserved meanwhile cools, but never yields: it would be passed over again and again.
-            let blocked = each_gap(&self.blocked, first, last, |_, _| ()) == part.size();
-            if let Some(Entry::Released(released)) = after
-                && !blocked
-            {
-                self.cooling.insert((released.released_at, address.bits()));
-            }
-        }
-        if self.fresh.is_some() {
-            if is[0] {
-                self.rested.remove(first, last);
-            } else if let Some(rank) = rest {
-                self.rest(rank, first, last);
-            }
-        }
-    }
-
-    /// Is every address of the range neither reserved nor unusable?
-    pub(super) fn is_unblocked(&self, range: Range) -> bool {
-        each_gap(&self.blocked, range.first().bits(), range.last().bits(), |_, _| ()) == 0
     }
 }
 

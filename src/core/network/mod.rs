@@ -28,6 +28,7 @@ mod lifecycle;
 mod limits;
 mod pick;
 mod pool_set;
+mod pool_space;
 mod read;
 mod record;
 mod rested;
@@ -50,7 +51,7 @@ use super::outcome::Decision;
 use super::refusal::{Missing, Refusal};
 use super::state::{Entry, Key, NetworkConfig, NetworkKind, Policy, State, Step, SubnetConfig};
 use super::types::{Generation, Mac, ShardTime, SlotKey, Version};
-use holdings::Holdings;
+use holdings::{Holdings, Unfit};
 use layout::Layout;
 
 /// A network in memory.
@@ -106,30 +107,20 @@ impl Network {
         since: ShardTime,
     ) -> Result<Self, String> {
         subnets.sort_by_key(|subnet| subnet.position);
-        let mut holdings = Holdings::served_since(since);
-        let mut highest = floor;
-        for subnet in &subnets {
-            highest = highest.max(Generation(subnet.first_generation().0.saturating_sub(1)));
-        }
-        let mut before: Option<Range> = None;
-        for (address, entry) in entries {
-            let range = holdings::covered(address, entry.prefix_length());
-            if range.first() != address {
-                return Err(format!("network `{}`: {address} is not the first address of its block", config.name));
+        let of_subnets = subnets.iter().map(|subnet| Generation(subnet.first_generation().0.saturating_sub(1)));
+        let (holdings, of_entries) = Holdings::of_entries(entries, since).map_err(|unfit| {
+            let name = &config.name;
+            match unfit {
+                Unfit::NotFirst(address) => {
+                    format!("network `{name}`: {address} is not the first address of its block")
+                }
+                Unfit::Twice(address) => format!("network `{name}`: two records cover {address}"),
+                Unfit::HoldsTwo(holder, one, other) => {
+                    format!("network `{name}`: {holder} holds both {one} and {other}")
+                }
             }
-            if before.is_some_and(|before| before.last() >= address) {
-                return Err(format!("network `{}`: two records cover {address}", config.name));
-            }
-            before = Some(range);
-            highest = highest.max(entry.generation());
-            if let Entry::Held(held) = &entry
-                && held.obsolete.is_none()
-                && let Some((other, _)) = holdings.slot(&held.holder)
-            {
-                return Err(format!("network `{}`: {} holds both {other} and {address}", config.name, held.holder));
-            }
-            holdings.set(address, Some(&entry));
-        }
+        })?;
+        let highest = of_subnets.chain([of_entries]).fold(floor, Generation::max);
         let layout = Layout::build(&config, &subnets, &holdings, Layout::default());
         let next_generation = Generation(highest.0 + 1);
         Ok(Self { config, subnets, holdings, layout, next_generation, freed: 0, gone: false })

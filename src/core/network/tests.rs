@@ -2,6 +2,7 @@
 
 mod corners;
 mod heal;
+mod loading;
 mod policies;
 mod sweeps;
 

@@ -101,15 +101,8 @@ pub(super) fn finish(frame: &mut [u8], group: u64, parent: u128) -> u128 {
 
 /// Place of the first valid frame in `bytes`, at any offset.
 pub(super) fn find(bytes: &[u8]) -> Option<usize> {
-    let mut from = 0;
-    while let Some(at) = bytes[from..].iter().position(|&byte| byte == MAGIC[0]) {
-        let at = from + at;
-        if Frame::parse(&bytes[at..]).is_some() {
-            return Some(at);
-        }
-        from = at + 1;
-    }
-    None
+    // What is not written yet is zeros, tens of megabytes of them at each start.
+    memchr::memchr_iter(MAGIC[0], bytes).find(|&at| Frame::parse(&bytes[at..]).is_some())
 }
 
 /// One thing in a frame.

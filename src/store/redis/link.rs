@@ -6,8 +6,8 @@
 //! script, which does not roll back: unknown as well, whatever its code. Nothing is ever sent again here except after
 //! `NOSCRIPT`.
 //!
-//! A connection that answered too late, or broke, is replaced by the next call. Connections live on the runtime of the
-//! thread that made them, never on an actor's.
+//! A connection that answered too late, or broke, is replaced by the next call. A connection lives on the runtime of
+//! the task that made it, and ends with that.
 
 use std::pin::Pin;
 use std::sync::Arc;

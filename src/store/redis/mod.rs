@@ -8,7 +8,10 @@
 //!  load, recorded ─▶ load, history ───▶ link ══▶ HGETALL …, XRANGE …   in bounded pieces
 //! ```
 //!
-//! Four tasks with a connection each, on threads of the store's own: what is read in bulk never stands before a batch. `keys` names everything that lies in Redis, `scripts` everything that runs there.
+//! Four tasks with a connection each: what is read in bulk never stands before a batch. The one that commits runs on the
+//! thread of the committer, once there is one: the way to another thread and back took as long as Redis does. The others
+//! run on threads of the store's own, so that a lease is renewed however busy that one is. `keys` names everything that
+//! lies in Redis, `scripts` everything that runs there.
 //!
 //! **Fence and expectations** are compared inside Redis, in one script with the writes: a paused or slow owner cannot
 //! write, whatever it believes. The batches of several shards go as one call, so they are applied together; for that all
@@ -64,7 +67,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
@@ -144,15 +147,17 @@ pub struct RedisStore {
     shared: Arc<Shared>,
     senders: Mutex<Option<Senders>>,
     running: Mutex<Option<Running>>,
+    place: Place,
     /// Where it is, without a password.
     url: String,
     notice: Arc<Mutex<Option<Notice>>>,
     directory: Option<PathBuf>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Senders {
-    commits: mpsc::Sender<commits::Job>,
+    /// Of the task that commits, once something was committed.
+    commits: Option<mpsc::Sender<commits::Job>>,
     checks: mpsc::Sender<checks::Job>,
     loads: mpsc::Sender<load::Job>,
     confirms: mpsc::Sender<confirms::Job>,
@@ -241,29 +246,51 @@ impl RedisStore {
         runtimes: [Runtime; 2],
     ) -> Self {
         let another = || Link::new(place.clone(), Some(Arc::clone(&shared.shas)));
-        let (commits, commit_jobs) = mpsc::channel(QUEUE_CALLS_MAX);
         let (checks, check_jobs) = mpsc::channel(QUEUE_CALLS_MAX);
         let (loads, load_jobs) = mpsc::channel(QUEUE_CALLS_MAX);
         let (confirms, confirm_jobs) = mpsc::channel(QUEUE_CALLS_MAX);
         let (watch, watched) = mpsc::channel(1);
         let tasks = vec![
             runtimes[1].spawn(watch::run(Arc::clone(&shared), place.clone(), another(), watched)),
-            runtimes[0].spawn(commits::run(Arc::clone(&shared), another(), commit_jobs, confirms.clone())),
             runtimes[0].spawn(confirms::run(Arc::clone(&shared), another(), confirm_jobs)),
             runtimes[0].spawn(checks::run(Arc::clone(&shared), link, check_jobs, confirms.clone())),
             runtimes[1].spawn(load::run(Arc::clone(&shared), another(), load_jobs)),
         ];
-        let senders = Mutex::new(Some(Senders { commits, checks, loads, confirms, _watch: watch }));
+        let senders = Mutex::new(Some(Senders { commits: None, checks, loads, confirms, _watch: watch }));
         let running = Mutex::new(Some(Running { runtimes, tasks }));
-        Self { shared, senders, running, url, notice, directory: None }
+        Self { shared, senders, running, place, url, notice, directory: None }
+    }
+
+    /// Starts the task that commits, on this runtime. One that runs already ends with what it has begun.
+    fn start_commits(&self, senders: &mut Senders, on: Option<&Handle>) -> Result<(), StoreError> {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let Running { runtimes, tasks } = running.as_mut().ok_or_else(closed)?;
+        let (sender, jobs) = mpsc::channel(QUEUE_CALLS_MAX);
+        let link = Link::new(self.place.clone(), Some(Arc::clone(&self.shared.shas)));
+        let run = commits::run(Arc::clone(&self.shared), link, jobs, senders.confirms.clone());
+        tasks.retain(|task| !task.is_finished());
+        tasks.push(on.unwrap_or(runtimes[0].handle()).spawn(run));
+        senders.commits = Some(sender);
+        Ok(())
+    }
+
+    /// The way to the task that commits: on a thread of the store's own, unless a committer has it on its own.
+    fn commits<'a>(&self, senders: &'a mut Senders) -> Result<&'a mpsc::Sender<commits::Job>, StoreError> {
+        if senders.commits.as_ref().is_none_or(mpsc::Sender::is_closed) {
+            self.start_commits(senders, None)?;
+        }
+        senders.commits.as_ref().ok_or_else(closed)
     }
 
     /// Hands a job to a task, in the order of the calls.
-    fn queue<J>(&self, job: J, to: impl FnOnce(&Senders) -> &mpsc::Sender<J>) -> Result<(), StoreError> {
+    fn queue<J>(
+        &self,
+        job: J,
+        to: impl FnOnce(&mut Senders) -> Result<&mpsc::Sender<J>, StoreError>,
+    ) -> Result<(), StoreError> {
         self.shared.open()?;
-        let senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(senders) = &*senders else { return Err(StoreError::Poisoned("it was closed".into())) };
-        to(senders).try_send(job).map_err(|error| match error {
+        let mut senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
+        to(senders.as_mut().ok_or_else(closed)?)?.try_send(job).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => StoreError::Io {
                 context: "queueing for Redis".into(),
                 source: Arc::new(std::io::Error::from(std::io::ErrorKind::WouldBlock)),
@@ -274,7 +301,7 @@ impl RedisStore {
 
     fn lease(&self, what: checks::Lease) -> Later<Result<(), StoreError>> {
         let (reply, answer) = oneshot::channel();
-        let queued = self.queue(checks::Job::Lease(what, reply), |senders| &senders.checks);
+        let queued = self.queue(checks::Job::Lease(what, reply), |senders| Ok(&senders.checks));
         Box::pin(async move {
             queued?;
             answer.await.unwrap_or_else(|_| Err(ended()))
@@ -302,6 +329,10 @@ fn runtime(name: &str, threads: usize) -> Result<Runtime, StoreError> {
     let built =
         tokio::runtime::Builder::new_multi_thread().worker_threads(threads).thread_name(name).enable_all().build();
     built.map_err(|error| StoreError::Io { context: format!("starting thread {name}").into(), source: Arc::new(error) })
+}
+
+fn closed() -> StoreError {
+    StoreError::Poisoned("it was closed".into())
 }
 
 fn ended() -> StoreError {
@@ -334,7 +365,7 @@ impl Store for RedisStore {
 
     fn take(&self, shard: ShardId, token: Token) -> Later<Result<Head, StoreError>> {
         let (reply, answer) = oneshot::channel();
-        let queued = self.queue(checks::Job::Take(shard, token, reply), |senders| &senders.checks);
+        let queued = self.queue(checks::Job::Take(shard, token, reply), |senders| Ok(&senders.checks));
         Box::pin(async move {
             queued?;
             answer.await.unwrap_or_else(|_| Err(ended()))
@@ -343,7 +374,7 @@ impl Store for RedisStore {
 
     fn load(&self, shard: ShardId, token: Token) -> Later<Result<ShardImage, StoreError>> {
         let (reply, answer) = oneshot::channel();
-        let queued = self.queue(load::Job::Load(shard, token, reply), |senders| &senders.loads);
+        let queued = self.queue(load::Job::Load(shard, token, reply), |senders| Ok(&senders.loads));
         Box::pin(async move {
             queued?;
             answer.await.unwrap_or_else(|_| Err(ended()))
@@ -352,7 +383,7 @@ impl Store for RedisStore {
 
     fn beside(&self, shard: ShardId) -> Later<Result<ShardImage, StoreError>> {
         let (reply, answer) = oneshot::channel();
-        let queued = self.queue(load::Job::Beside(shard, reply), |senders| &senders.loads);
+        let queued = self.queue(load::Job::Beside(shard, reply), |senders| Ok(&senders.loads));
         Box::pin(async move {
             queued?;
             answer.await.unwrap_or_else(|_| Err(ended()))
@@ -361,11 +392,17 @@ impl Store for RedisStore {
 
     fn follow(&self, shard: ShardId, from: Head) -> Later<Result<Option<Followed>, StoreError>> {
         let (reply, answer) = oneshot::channel();
-        let queued = self.queue(load::Job::Follow(shard, from, reply), |senders| &senders.loads);
+        let queued = self.queue(load::Job::Follow(shard, from, reply), |senders| Ok(&senders.loads));
         Box::pin(async move {
             queued?;
             answer.await.unwrap_or_else(|_| Err(ended()))
         })
+    }
+
+    fn commits_from_here(&self) {
+        let mut senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that was closed commits nothing, here or elsewhere, and says so when it is asked.
+        let _ = senders.as_mut().map(|senders| self.start_commits(senders, Some(&Handle::current())));
     }
 
     fn commit(&self, batches: Arc<[Batch]>) -> Later<Result<Vec<Committed>, CommitError>> {
@@ -373,7 +410,7 @@ impl Store for RedisStore {
             return Box::pin(std::future::ready(Ok(Vec::new())));
         }
         let (reply, answer) = oneshot::channel();
-        let queued = self.queue(commits::Job { batches, reply }, |senders| &senders.commits);
+        let queued = self.queue(commits::Job { batches, reply }, |senders| self.commits(senders));
         Box::pin(async move {
             queued.map_err(|cause| CommitError::NotApplied { cause })?;
             answer.await.unwrap_or_else(|_| Err(CommitError::Unknown { cause: ended() }))
@@ -383,7 +420,7 @@ impl Store for RedisStore {
     fn confirm(&self, batches: Vec<(ShardId, Token, Seq, Digest)>) -> Later<Result<(), CommitError>> {
         let (reply, answer) = oneshot::channel();
         let job = confirms::Job { names: batches, since: None, tells: true, reply };
-        let queued = self.queue(job, |senders| &senders.confirms);
+        let queued = self.queue(job, |senders| Ok(&senders.confirms));
         Box::pin(async move {
             queued.map_err(|cause| CommitError::NotApplied { cause })?;
             answer.await.unwrap_or_else(|_| Err(CommitError::Unknown { cause: ended() }))
@@ -392,7 +429,7 @@ impl Store for RedisStore {
 
     fn review(&self) -> Later<Result<(), StoreError>> {
         let (reply, answer) = oneshot::channel();
-        let queued = self.queue(checks::Job::Review(reply), |senders| &senders.checks);
+        let queued = self.queue(checks::Job::Review(reply), |senders| Ok(&senders.checks));
         Box::pin(async move {
             queued?;
             answer.await.unwrap_or_else(|_| Err(ended()))
@@ -421,7 +458,7 @@ impl Store for RedisStore {
 
     fn meet(&self, here: bool) -> Later<Result<Vec<Seen>, StoreError>> {
         let (reply, answer) = oneshot::channel();
-        let queued = self.queue(checks::Job::Meet(here, reply), |senders| &senders.checks);
+        let queued = self.queue(checks::Job::Meet(here, reply), |senders| Ok(&senders.checks));
         Box::pin(async move {
             queued?;
             answer.await.unwrap_or_else(|_| Err(ended()))
@@ -430,7 +467,7 @@ impl Store for RedisStore {
 
     fn holder(&self) -> Later<Result<Option<Holder>, StoreError>> {
         let (reply, answer) = oneshot::channel();
-        let queued = self.queue(checks::Job::Holder(reply), |senders| &senders.checks);
+        let queued = self.queue(checks::Job::Holder(reply), |senders| Ok(&senders.checks));
         Box::pin(async move {
             queued?;
             answer.await.unwrap_or_else(|_| Err(ended()))
@@ -439,7 +476,7 @@ impl Store for RedisStore {
 
     fn recorded(&self, stretches: Vec<Stretch>, bytes: usize) -> Later<Result<Vec<Recorded>, StoreError>> {
         let (reply, answer) = oneshot::channel();
-        let queued = self.queue(load::Job::Recorded(stretches, bytes, reply), |senders| &senders.loads);
+        let queued = self.queue(load::Job::Recorded(stretches, bytes, reply), |senders| Ok(&senders.loads));
         Box::pin(async move {
             queued?;
             answer.await.unwrap_or_else(|_| Err(ended()))

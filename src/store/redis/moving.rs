@@ -195,7 +195,7 @@ impl Movable for RedisStore {
 
     fn post(&self, notice: Option<Notice>, shards: Vec<LastOf>) -> Later<Result<(), StoreError>> {
         let (reply, answer) = oneshot::channel();
-        let queued = self.queue(checks::Job::Post(notice.clone(), shards, reply), |senders| &senders.checks);
+        let queued = self.queue(checks::Job::Post(notice.clone(), shards, reply), |senders| Ok(&senders.checks));
         let kept = Arc::clone(&self.notice);
         Box::pin(async move {
             queued?;

@@ -61,6 +61,8 @@ pub fn run() -> BTreeSet<&'static str> {
         scene.is_firing("AllodTakenAgainAndAgain", "")
     });
     scene.fires("AllodTakenAgainAndAgain", "");
+    // A node that stood still is listed again once it has met the others.
+    until("node-1 is seen by node-0", || cluster.allod(0, &["cluster", "nodes"]).contains("node-1"));
     let told = operator[0].follows("AllodTakenAgainAndAgain", &[], &mut no_unit);
     assert!(told.contains("node-1"), "{told}");
     scene.stops("AllodTakenAgainAndAgain", "");

@@ -66,6 +66,18 @@ fn leading(tag: u32, bits: u32) -> usize {
 }
 
 impl Index {
+    /// Empty, with parts and places for so many.
+    pub(super) fn with_room_for(entries: usize) -> Self {
+        if entries <= PART_ENTRIES_MAX {
+            return Self::default();
+        }
+        // No fuller than parts are on average that were split as they grew.
+        let depth = (entries / (PART_ENTRIES_MAX * 3 / 4)).next_power_of_two().ilog2();
+        let parts = 1usize << depth;
+        let part = || Part { depth, table: HashTable::with_capacity(entries / parts) };
+        Self { directory: (0..parts as u32).collect(), depth, parts: (0..parts).map(|_| part()).collect(), len: 0 }
+    }
+
     fn part_of(&self, tag: u32) -> usize {
         self.directory[leading(tag, self.depth)] as usize
     }
@@ -183,6 +195,24 @@ mod tests {
             assert_eq!(index.find(hash(id), |_| true).is_some(), id % 2 == 1);
         }
         assert_eq!(index.len, 50_000);
+    }
+
+    #[test]
+    fn a_table_with_room_for_many_is_as_one_that_grew() {
+        for (room, entries) in [(0, 10), (7_168, 7_169), (7_169, 7_169), (100_000, 100_000), (8_000, 60_000)] {
+            let mut index = Index::with_room_for(room);
+            let parts = index.parts.len();
+            for id in 0..entries {
+                index.insert(hash(id), id);
+            }
+            assert!(room < 100_000 || index.parts.len() == parts, "nothing was split that was made in its size");
+            assert!(index.parts.iter().all(|part| part.table.len() <= PART_ENTRIES_MAX));
+            for id in 0..entries {
+                assert_eq!(index.find(hash(id), |found| found == id), Some(id));
+                assert!(index.remove(hash(id), id));
+            }
+            assert_eq!(index.len, 0);
+        }
     }
 
     #[test]

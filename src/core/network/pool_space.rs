@@ -1,0 +1,237 @@
+//! One pool: its free space, its counts, and what cools or rests in it.
+//!
+//! Neighbour: `layout`, which has all of them and says which entry changed.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::counting::{count_entry, empty_counts};
+use super::holdings::{Holdings, covered};
+use super::pool_set::{Spans, each_gap};
+use super::rested::{Rank, Rested};
+use crate::core::address::{Address, Family, Range};
+use crate::core::outcome::Counts;
+use crate::core::space::Space;
+use crate::core::state::{Entry, NetworkConfig, Policy, PoolConfig, PoolKind, SubnetConfig};
+use crate::core::types::ShardTime;
+
+/// A range that `oldest` remembers: family, when it was freed, first and last.
+pub(super) type Remembered = (Family, Rank, u128, u128);
+
+/// A pool with its free space.
+#[derive(Debug, Clone)]
+pub(super) struct PoolSpace {
+    /// Index of its subnet.
+    pub(super) subnet: usize,
+    /// Index of the pool in its subnet.
+    pub(super) pool: usize,
+    pub(super) range: Range,
+    /// Automatic grants may draw from it.
+    pub(super) open: bool,
+    /// Reserved and unusable addresses: never granted automatically.
+    pub(super) blocked: Spans,
+    draining: bool,
+    pub(super) free: Space,
+    pub(super) fresh: Option<Space>,
+    pub(super) yielding: Option<Space>,
+    /// Freed addresses past their cooldown, for `oldest`.
+    pub(super) rested: Rested,
+    /// Cooling entries that reach in here and are not reserved, by their release, where they yield.
+    pub(super) cooling: BTreeSet<(ShardTime, u128)>,
+    pub(super) counts: Counts,
+}
+
+/// Spaces in which an entry counts as taken: free, fresh, yielding.
+pub(super) fn taken_in(entry: Option<&Entry>) -> [bool; 3] {
+    match entry {
+        None => [false, false, false],
+        Some(Entry::Released(_)) => [true, true, false],
+        Some(Entry::Held(_) | Entry::Declined(_)) => [true, true, true],
+    }
+}
+
+impl PoolSpace {
+    /// Around what is held, unless the same pool was there before: then that is taken out of `reusable`.
+    #[allow(clippy::too_many_arguments, reason = "one call, and the parts have no life together")]
+    pub(super) fn build(
+        config: &NetworkConfig,
+        subnet: &SubnetConfig,
+        pool: &PoolConfig,
+        (subnet_index, pool_index): (usize, usize),
+        subnet_blocked: &Spans,
+        holdings: &Holdings,
+        reusable: &mut HashMap<Range, PoolSpace>,
+        remembered: &[Remembered],
+    ) -> Self {
+        let (first, last) = (pool.range.first().bits(), pool.range.last().bits());
+        let clip =
+            |&(start, end): &(u128, u128)| (start <= last && end >= first).then(|| (start.max(first), end.min(last)));
+        let blocked: Spans = subnet_blocked.iter().filter_map(clip).collect();
+        let draining = subnet.draining || pool.draining;
+        let open = pool.kind == PoolKind::Dynamic && !draining && !config.closed;
+        let (wants_fresh, wants_yielding) = (config.policy == Policy::Oldest, config.cooldown_yields);
+        if let Some(mut same) = reusable.remove(&pool.range)
+            && same.blocked == blocked
+            && same.draining == draining
+            && same.fresh.is_some() == wants_fresh
+            && same.yielding.is_some() == wants_yielding
+        {
+            (same.subnet, same.pool, same.open) = (subnet_index, pool_index, open);
+            return same;
+        }
+        let counted = if draining { vec![(first, last)] } else { blocked.clone() };
+        let mut empty = Space::new(first, last);
+        for &(start, end) in &blocked {
+            empty.occupy(start, end);
+        }
+        let mut space = PoolSpace {
+            subnet: subnet_index,
+            pool: pool_index,
+            range: pool.range,
+            open,
+            counts: empty_counts(pool.range, &counted),
+            draining,
+            fresh: wants_fresh.then(|| empty.clone()),
+            yielding: wants_yielding.then(|| empty.clone()),
+            free: empty,
+            blocked,
+            rested: Rested::default(),
+            cooling: BTreeSet::new(),
+        };
+        if wants_fresh {
+            for &(family, rank, start, end) in remembered {
+                if family == pool.range.family() && start <= last && end >= first {
+                    space.rest(rank, start.max(first), end.min(last));
+                }
+            }
+        }
+        space.add_all(holdings.overlapping(pool.range));
+        space
+    }
+
+    /// Puts in what lies here, ascending. What lies side by side is taken at once: most of what is held does.
+    fn add_all<'a>(&mut self, entries: impl Iterator<Item = (Address, &'a Entry)>) {
+        let mut taken: [Option<(u128, u128)>; 3] = [None; 3];
+        for (address, entry) in entries {
+            let range = covered(address, entry.prefix_length());
+            let Some(part) = range.intersection(self.range) else { continue };
+            let (first, last) = (part.first().bits(), part.last().bits());
+            self.count(address, None, Some(entry));
+            self.cools(address, (first, last), None, Some(entry));
+            for (at, _) in taken_in(Some(entry)).into_iter().enumerate().filter(|(_, is)| *is) {
+                match &mut taken[at] {
+                    Some(run) if run.1.checked_add(1) == Some(first) => run.1 = last,
+                    run => {
+                        if let Some(before) = run.replace((first, last)) {
+                            self.take(at, before);
+                        }
+                    }
+                }
+            }
+        }
+        for (at, run) in taken.into_iter().enumerate() {
+            if let Some(run) = run {
+                self.take(at, run);
+            }
+        }
+    }
+
+    /// Takes a range in one of the spaces: free, fresh, yielding.
+    fn take(&mut self, at: usize, (first, last): (u128, u128)) {
+        if at == 0 && self.fresh.is_some() {
+            self.rested.remove(first, last);
+        }
+        let space = match at {
+            0 => Some(&mut self.free),
+            1 => self.fresh.as_mut(),
+            _ => self.yielding.as_mut(),
+        };
+        if let Some(space) = space {
+            space.occupy(first, last);
+        }
+    }
+
+    /// When what cools longest here was released, where it may yield.
+    pub(super) fn cools_since(&self) -> Option<ShardTime> {
+        self.cooling.first().map(|&(released_at, _)| released_at)
+    }
+
+    fn rest(&mut self, rank: Rank, first: u128, last: u128) {
+        let (rested, fresh) = (&mut self.rested, &mut self.fresh);
+        each_gap(&self.blocked, first, last, |start, end| {
+            rested.add(rank, start, end);
+            if let Some(fresh) = fresh {
+                fresh.occupy(start, end);
+            }
+        });
+        while let Some(forgotten) = self.rested.over_bound() {
+            if let Some(fresh) = &mut self.fresh {
+                fresh.vacate(forgotten.0, forgotten.1);
+            }
+        }
+    }
+
+    /// Keeps space, counts and orders in step with an entry that changed.
+    pub(super) fn entry_changed(
+        &mut self,
+        address: Address,
+        range: Range,
+        before: Option<&Entry>,
+        after: Option<&Entry>,
+        rest: Option<Rank>,
+    ) {
+        let Some(part) = range.intersection(self.range) else { return };
+        let (first, last) = (part.first().bits(), part.last().bits());
+        self.count(address, before, after);
+        let (was, is) = (taken_in(before), taken_in(after));
+        let spaces = [Some(&mut self.free), self.fresh.as_mut(), self.yielding.as_mut()];
+        for (space, (was, is)) in spaces.into_iter().zip(was.into_iter().zip(is)) {
+            let Some(space) = space else { continue };
+            if is && !was {
+                space.occupy(first, last);
+            } else if was && !is {
+                each_gap(&self.blocked, first, last, |start, end| space.vacate(start, end));
+            }
+        }
+        self.cools(address, (first, last), before, after);
+        if self.fresh.is_some() {
+            if is[0] {
+                self.rested.remove(first, last);
+            } else if let Some(rank) = rest {
+                self.rest(rank, first, last);
+            }
+        }
+    }
+
+    fn count(&mut self, address: Address, before: Option<&Entry>, after: Option<&Entry>) {
+        let counted =
+            if self.draining { vec![(self.range.first().bits(), self.range.last().bits())] } else { Vec::new() };
+        let counted = if self.draining { &counted } else { &self.blocked };
+        if let Some(before) = before {
+            count_entry(&mut self.counts, counted, self.range, address, before, false);
+        }
+        if let Some(after) = after {
+            count_entry(&mut self.counts, counted, self.range, address, after, true);
+        }
+    }
+
+    /// Keeps the order of what cools, where it may yield. `first` and `last`: what of it lies here.
+    fn cools(&mut self, address: Address, (first, last): (u128, u128), before: Option<&Entry>, after: Option<&Entry>) {
+        if self.yielding.is_none() {
+            return;
+        }
+        if let Some(Entry::Released(released)) = before {
+            self.cooling.remove(&(released.released_at, address.bits()));
+        }
+        // What is reserved meanwhile cools, but never yields: it would be passed over again and again.
+        if let Some(Entry::Released(released)) = after
+            && each_gap(&self.blocked, first, last, |_, _| ()) < (last - first).saturating_add(1)
+        {
+            self.cooling.insert((released.released_at, address.bits()));
+        }
+    }
+
+    /// Is every address of the range neither reserved nor unusable?
+    pub(super) fn is_unblocked(&self, range: Range) -> bool {
+        each_gap(&self.blocked, range.first().bits(), range.last().bits(), |_, _| ()) == 0
+    }
+}

@@ -1,0 +1,109 @@
+//! Facts about a network that is made of what a store remembers.
+
+use super::*;
+
+type Entries = Vec<(Address, Entry)>;
+
+fn entries_of(network: &Network) -> Entries {
+    let all = network.holdings.ascending(std::ops::Bound::Unbounded);
+    all.map(|(address, entry)| (address, entry.clone())).collect()
+}
+
+fn load(net: &Net, entries: Entries) -> Result<Network, String> {
+    let (config, subnets) = (Arc::clone(&net.network.config), net.network.subnets.clone());
+    Network::load(config, subnets, entries, Generation(0), ShardTime(0))
+}
+
+/// Of each kind that may lie side by side or apart: single addresses, blocks, what cools, what is declined, what is reserved,
+/// owners with several slots, both families, all policies.
+fn full(policy: Policy, yields: bool) -> Net {
+    let mut inner = subnet("10.0.0.0/24", 0);
+    inner.reserved = vec![ReservedRange {
+        range: "10.0.0.20-10.0.0.30".parse().unwrap(),
+        note: Default::default(),
+        reserved_for: None,
+    }];
+    let mut draining = subnet("10.0.2.0/28", 2);
+    draining.pools[0].draining = true;
+    let change = |config: &mut NetworkConfig| {
+        (config.policy, config.cooldown_seconds, config.cooldown_yields) = (policy, 60, yields);
+    };
+    let mut net = Net::with(change, vec![inner, subnet("10.0.1.0/24", 1), draining, subnet("2001:db8::/64", 3)]);
+    for n in 0..60 {
+        net.allocate(&format!("vm/{n}"));
+        net.allocate(&format!("many#{n}"));
+    }
+    net.block("router", 29).unwrap();
+    net.claim("claimed", "10.0.0.25", |claim| claim.force = true).unwrap();
+    net.claim("claimed#1", "2001:db8::77", |_| ()).unwrap();
+    for n in (0..60).step_by(3) {
+        net.release(&format!("vm/{n}"));
+        net.release(&format!("many#{n}"));
+    }
+    net
+}
+
+#[test]
+fn a_loaded_network_is_as_the_one_that_came_to_be_step_by_step() {
+    for (policy, yields) in
+        [(Policy::Lowest, false), (Policy::Lowest, true), (Policy::Random, true), (Policy::Oldest, false)]
+    {
+        let mut net = full(policy, yields);
+        let loaded = load(&net, entries_of(&net.network)).unwrap();
+        loaded.check().unwrap();
+        assert_eq!(loaded.counts(), net.network.counts());
+        assert_eq!(entries_of(&loaded), entries_of(&net.network));
+        assert!(loaded.next_generation() >= net.network.next_generation());
+        for (address, entry) in entries_of(&net.network) {
+            if let Entry::Held(held) = &entry {
+                assert_eq!(loaded.holdings.slot(&held.holder).map(|found| found.0), Some(address));
+            }
+        }
+        // What each would give next, until nothing is left of what lies in one of the subnets.
+        let mut other = Net { network: loaded, now: net.now, draws: net.draws };
+        if policy != Policy::Oldest {
+            for n in 0..40 {
+                let owner = format!("later/{n}");
+                assert_eq!(net.allocate(&owner), other.allocate(&owner), "{policy:?}, yields: {yields}");
+            }
+        }
+    }
+}
+
+#[test]
+fn many_entries_are_each_found_by_address_slot_and_owner() {
+    let mut net = Net::new(&["10.0.0.0/16"]);
+    let view = net.ask(wish("vm/0")).unwrap().view;
+    let entries = (0..20_000u32).map(|n| {
+        let mut held = Reservation::clone(&view.reservation);
+        held.holder = holder(&format!("vm/{}#{}", n / 2, n % 2));
+        (Address::V4(0x0a00_0001 + n), Entry::Held(Arc::new(held)))
+    });
+    let loaded = load(&net, entries.collect()).unwrap();
+    loaded.check().unwrap();
+    assert_eq!(loaded.counts().held, 20_000);
+    assert_eq!(loaded.holdings.owner_count(&Scope::default(), &"vm/9999".parse().unwrap()), 2);
+}
+
+#[test]
+fn entries_that_are_not_those_of_one_network_are_refused_by_what_is_wrong_with_them() {
+    let mut net = Net::new(&["10.0.0.0/24"]);
+    net.block("router", 30).unwrap();
+    net.allocate("vm/0");
+    net.allocate("vm/1");
+    let good = entries_of(&net.network);
+    let says = |change: &dyn Fn(&mut Entries), part: &str| {
+        let mut entries = good.clone();
+        change(&mut entries);
+        let problem = load(&net, entries).unwrap_err();
+        assert!(problem.contains(part), "{problem}");
+    };
+    let at = |owner: &str| {
+        let is = |entry: &Entry| matches!(entry, Entry::Held(held) if held.holder == holder(owner));
+        good.iter().position(|(_, entry)| is(entry)).unwrap()
+    };
+    let (block, one) = (at("router"), at("vm/0"));
+    says(&|entries| entries[block].0 = address("10.0.0.66"), "not the first address of its block");
+    says(&|entries| entries.push(entries[one].clone()), "two records cover");
+    says(&|entries| entries.push((address("10.0.0.99"), entries[one].1.clone())), "holds both");
+}
