@@ -27,6 +27,20 @@ pub struct Arguments {
     pub command: Command,
 }
 
+/// What is measured in turns, and how much at a time.
+#[derive(Args)]
+pub struct TurnsArguments {
+    /// Each measurement is made so often, in turns; the median counts.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=99))]
+    pub rounds: u16,
+    /// Connections.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=500))]
+    pub connections: u16,
+    /// Requests outstanding on each connection, where a measurement does not have one only.
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1_024))]
+    pub depth: u16,
+}
+
 #[derive(Subcommand)]
 pub enum Command {
     /// Runs a scenario; without a name the canonical one, `mixed`.

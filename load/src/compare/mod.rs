@@ -16,6 +16,7 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 
+use crate::arguments::TurnsArguments;
 use crate::driver::{PATIENCE_DEFAULT, Shape, Stop};
 use crate::report::Report;
 use crate::report::document::{Document, write_file};
@@ -32,15 +33,8 @@ pub struct CompareArguments {
     /// Time of each measurement.
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
-    /// Each subject is measured so often, in turns; the median counts.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=99))]
-    rounds: u16,
-    /// Connections.
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=500))]
-    connections: u16,
-    /// Requests outstanding on each connection, where a subject can have more than one.
-    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1_024))]
-    depth: u16,
+    #[command(flatten)]
+    turns: TurnsArguments,
     /// Addresses of the pool, as the prefix length of an IPv4 network.
     #[arg(long, default_value_t = 11, value_parser = clap::value_parser!(u8).range(8..=20))]
     pool: u8,
@@ -233,8 +227,8 @@ struct Comparison {
 pub fn run(arguments: &CompareArguments) -> io::Result<bool> {
     let plan = Plan {
         seconds: arguments.seconds,
-        connections: usize::from(arguments.connections),
-        depth: usize::from(arguments.depth),
+        connections: usize::from(arguments.turns.connections),
+        depth: usize::from(arguments.turns.depth),
         pool: arguments.pool,
         flush: arguments.appendfsync,
         replicas: 0,
@@ -247,9 +241,9 @@ pub fn run(arguments: &CompareArguments) -> io::Result<bool> {
             None => subjects.push((subject, Vec::new())),
         }
     }
-    for round in 1..=arguments.rounds {
+    for round in 1..=arguments.turns.rounds {
         for (subject, reports) in &mut subjects {
-            eprintln!("round {round} of {}: {}", arguments.rounds, subject.name(&plan));
+            eprintln!("round {round} of {}: {}", arguments.turns.rounds, subject.name(&plan));
             reports.push(subject.measure(&plan)?);
         }
     }
@@ -268,9 +262,9 @@ pub fn run(arguments: &CompareArguments) -> io::Result<bool> {
         refused: report.refused.values().sum(),
     };
     let comparison = Comparison {
-        rounds: arguments.rounds,
-        connections: arguments.connections,
-        depth: arguments.depth,
+        rounds: arguments.turns.rounds,
+        connections: arguments.turns.connections,
+        depth: arguments.turns.depth,
         addresses: plan.addresses(),
         rows: medians.iter().map(row).collect(),
         not_measured,

@@ -18,6 +18,7 @@ use clap::Args;
 use self::probe::{Measurement, Probe, Size};
 use self::result::{Outcome, Setting};
 use self::table::{Goal, Take, goals};
+use crate::arguments::TurnsArguments;
 use crate::report::document::write_file;
 
 /// Longest measurement that is allowed, in seconds.
@@ -35,15 +36,8 @@ pub struct GoalsArguments {
     /// Time of each measurement.
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// Each measurement is made so often, in turns; the median counts.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=99))]
-    rounds: u16,
-    /// Connections.
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=500))]
-    connections: u16,
-    /// Requests outstanding on each connection, where a goal does not say otherwise.
-    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1_024))]
-    depth: u16,
+    #[command(flatten)]
+    turns: TurnsArguments,
     /// Addresses of the pool that is filled to 99.9 %, as a prefix length. The goal is meant for 8: a minute and five gigabytes
     /// a round.
     #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u8).range(8..=20), value_name = "LENGTH")]
@@ -76,12 +70,12 @@ pub fn run(arguments: &GoalsArguments) -> io::Result<bool> {
         goals.iter().for_each(|goal| println!("{}: {}", goal.name, goal.what));
         return Ok(false);
     }
-    let measurements = measure(&goals, &size, arguments.rounds);
+    let measurements = measure(&goals, &size, arguments.turns.rounds);
     let setting = Setting {
         seconds: arguments.seconds,
-        rounds: arguments.rounds,
-        connections: arguments.connections,
-        depth: arguments.depth,
+        rounds: arguments.turns.rounds,
+        connections: arguments.turns.connections,
+        depth: arguments.turns.depth,
         full_pool: arguments.full_pool,
         reservations: arguments.reservations,
         networks: arguments.networks,
@@ -105,8 +99,8 @@ impl GoalsArguments {
         }
         Ok(Size {
             seconds: self.seconds,
-            connections: usize::from(self.connections),
-            depth: usize::from(self.depth),
+            connections: usize::from(self.turns.connections),
+            depth: usize::from(self.turns.depth),
             full_pool: self.full_pool,
             reservations: self.reservations,
             networks: self.networks as usize,

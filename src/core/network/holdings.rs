@@ -30,6 +30,9 @@ use crate::core::state::{Entry, Lease, Released, Reservation};
 use crate::core::types::{Mac, Owner, Scope, ShardTime, Slot, SlotKey};
 use crate::limits::LEASE_GRACE_SECONDS;
 
+/// The hash of an owner, and the first record of its chain.
+type OwnerPlace = (u64, Option<RecordId>);
+
 /// What one scope holds in this network.
 #[derive(Debug, Clone)]
 struct ScopeChain {
@@ -370,19 +373,18 @@ impl Holdings {
     }
 
     fn link_held(&mut self, id: RecordId, reservation: &Reservation) {
-        let (hash, first) = self.owner_place(reservation);
-        self.link_held_behind(id, reservation, hash, first);
+        let place = self.owner_place(reservation);
+        self.link_held_at(id, reservation, place);
     }
 
-    /// The hash of a reservation's owner, and the first record of its chain.
-    fn owner_place(&self, reservation: &Reservation) -> (u64, Option<RecordId>) {
+    fn owner_place(&self, reservation: &Reservation) -> OwnerPlace {
         let (scope, owner) = (&reservation.holder.scope, &reservation.holder.owner);
         let hash = self.owner_hash(scope, owner);
         (hash, self.owner_first_of(hash, scope, owner))
     }
 
     /// As [`Self::link_held`], where the owner's place is known.
-    fn link_held_behind(&mut self, id: RecordId, reservation: &Reservation, hash: u64, first: Option<RecordId>) {
+    fn link_held_at(&mut self, id: RecordId, reservation: &Reservation, place: OwnerPlace) {
         self.held += 1;
         let current = reservation.obsolete.is_none();
         if let Some(lease) = reservation.lease {
@@ -391,7 +393,7 @@ impl Holdings {
         if let Some(mac) = reservation.details.as_ref().and_then(|details| details.mac) {
             self.macs.insert(mac, id);
         }
-        self.link_owner(id, reservation, current, hash, first);
+        self.link_owner(id, reservation, current, place);
         if current {
             self.promised.fills(&reservation.holder);
         }
@@ -422,14 +424,7 @@ impl Holdings {
         }
     }
 
-    fn link_owner(
-        &mut self,
-        id: RecordId,
-        reservation: &Reservation,
-        current: bool,
-        hash: u64,
-        first: Option<RecordId>,
-    ) {
+    fn link_owner(&mut self, id: RecordId, reservation: &Reservation, current: bool, (hash, first): OwnerPlace) {
         // The newest record goes second, so that the first of the chain, which the table names, stays.
         match first {
             Some(first) => {

@@ -31,10 +31,6 @@ impl Holdings {
     ) -> Result<(Self, Generation), Unfit> {
         let mut holdings = Self { owners: Index::with_room_for(entries.len()), ..Self::served_since(since) };
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
-        match entries.last() {
-            Some((Address::V4(_), _)) => v4.reserve_exact(entries.len()),
-            Some((Address::V6(_), _)) | None => {}
-        }
         let mut highest = Generation::default();
         let mut before: Option<Range> = None;
         for (address, entry) in entries {
@@ -54,14 +50,14 @@ impl Holdings {
             }
             match &entry {
                 Entry::Held(held) => {
-                    let (hash, first) = holdings.owner_place(held);
-                    if first.is_some()
+                    let place = holdings.owner_place(held);
+                    if place.1.is_some()
                         && held.obsolete.is_none()
                         && let Some((other, _)) = holdings.slot(&held.holder)
                     {
                         return Err(Unfit::HoldsTwo(held.holder.clone(), other, address));
                     }
-                    holdings.link_held_behind(id, held, hash, first);
+                    holdings.link_held_at(id, held, place);
                 }
                 Entry::Released(_) | Entry::Declined(_) => holdings.link(id, &entry),
             }
