@@ -186,6 +186,8 @@ pub struct Moved {
     /// What lies in it, ascending.
     #[serde(deserialize_with = "compact::entries")]
     pub entries: Vec<(Address, Entry)>,
+    /// The time of the shard that it leaves, by which its entries reckon.
+    pub now: ShardTime,
     /// The network that takes it in gives no generation below this one.
     pub next_generation: Generation,
 }

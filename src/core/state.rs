@@ -431,6 +431,32 @@ impl Entry {
         }
     }
 
+    /// The same in a shard whose time is `there` when that of its own is `here`: what is left of a lease, a cooldown or a
+    /// probation stays as long as it was.
+    pub fn in_time_of(mut self, here: ShardTime, there: ShardTime) -> Self {
+        if here == there {
+            return self;
+        }
+        // What is further back than that shard's time reaches ends late, never early.
+        let moved = |time: ShardTime| ShardTime(time.0.saturating_add(there.0).saturating_sub(here.0));
+        match &mut self {
+            Entry::Held(reservation) => {
+                if let Some(lease) = reservation.lease {
+                    Arc::make_mut(reservation).lease = Some(Lease { ends: moved(lease.ends), ..lease });
+                }
+            }
+            Entry::Released(released) => {
+                let released = Arc::make_mut(released);
+                released.released_at = moved(released.released_at);
+            }
+            Entry::Declined(declined) => {
+                let declined = Arc::make_mut(declined);
+                declined.until = moved(declined.until);
+            }
+        }
+        self
+    }
+
     /// Prefix length of what it covers.
     pub fn prefix_length(&self) -> u8 {
         match self {

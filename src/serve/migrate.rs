@@ -34,7 +34,7 @@ use crate::actors::committer::chain;
 use crate::actors::generations::generation_floor;
 use crate::actors::shard_of;
 use crate::core::plural::counted;
-use crate::core::state::{Entry, Key, Lease, State, Step};
+use crate::core::state::{Entry, Key, State, Step};
 use crate::core::types::{Generation, NetworkId, ShardTime};
 use crate::limits;
 use crate::store::codec::Format;
@@ -455,32 +455,7 @@ fn states(network: NetworkImage, later: u64) -> impl Iterator<Item = (Key, State
     let subnets: BTreeMap<_, _> = network.subnets.into_iter().map(|subnet| (subnet.id, subnet)).collect();
     std::iter::once((Key::Config, State::Config(network.config)))
         .chain(subnets.into_iter().map(|(id, subnet)| (Key::Subnet(id), State::Subnet(subnet))))
-        .chain(
-            network
-                .entries
-                .into_iter()
-                .map(move |(address, entry)| (Key::Address(address), State::Entry(put_off(entry, later)))),
-        )
-}
-
-/// An entry in a shard whose time is so much later.
-fn put_off(mut entry: Entry, later: u64) -> Entry {
-    let moved = |time: ShardTime| ShardTime(time.0.saturating_add(later));
-    match &mut entry {
-        Entry::Held(reservation) => {
-            if let Some(Lease { ends, ttl_seconds }) = reservation.lease.filter(|_| later > 0) {
-                Arc::make_mut(reservation).lease = Some(Lease { ends: moved(ends), ttl_seconds });
-            }
-        }
-        Entry::Released(released) if later > 0 => {
-            let released = Arc::make_mut(released);
-            released.released_at = moved(released.released_at);
-        }
-        Entry::Declined(declined) if later > 0 => {
-            let declined = Arc::make_mut(declined);
-            declined.until = moved(declined.until);
-        }
-        Entry::Released(_) | Entry::Declined(_) => {}
-    }
-    entry
+        .chain(network.entries.into_iter().map(move |(address, entry)| {
+            (Key::Address(address), State::Entry(entry.in_time_of(ShardTime(0), ShardTime(later))))
+        }))
 }

@@ -163,3 +163,41 @@ fn a_restored_register_chooses_no_address_until_it_is_accepted() {
         server.running.stop();
     }
 }
+
+/// Only shards that are written to know how late it is: after a restart their times are apart.
+#[test]
+fn a_subnet_that_moves_between_shards_whose_times_are_apart_takes_what_is_left_of_leases_and_cooldowns_along() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = on(directory.path(), false);
+    let mut client = server.client();
+    let names: Vec<String> = (0..8).map(|at| format!("a{at}")).collect();
+    for (at, name) in names.iter().map(String::as_str).chain(["late"]).enumerate() {
+        let subnets = json!([{"cidr": format!("10.0.{at}.0/24")}]);
+        client.ok("network.create", json!({"name": name, "cooldown_seconds": 600, "subnets": subnets}));
+    }
+    server.clock.advance_ms(3_000_000);
+    client.ok("ip.allocate", json!({"network": "late", "owner": "z"}));
+    drop(client);
+    server.running.stop();
+
+    let server = on(directory.path(), false);
+    let mut client = server.client();
+    // By then no lease is longer than it was asked for because it is the time after a start.
+    server.clock.advance_ms(60_000);
+    for (at, name) in names.iter().enumerate() {
+        client.ok("ip.allocate", json!({"network": name, "owner": format!("held{at}"), "ttl_seconds": 600}));
+        client.ok("ip.allocate", json!({"network": name, "owner": format!("gone{at}")}));
+        client.ok("ip.release", json!({"network": name, "owner": format!("gone{at}")}));
+        client.ok("subnet.move", json!({"network": name, "subnet": format!("10.0.{at}.0/24"), "to": "late"}));
+    }
+    let mut states = |last: u8| -> Vec<Value> {
+        let address = |at: usize| format!("10.0.{at}.{last}");
+        let mut get = |at| client.ok("ip.get", json!({"network": "late", "address": address(at)}))["state"].clone();
+        (0..names.len()).map(&mut get).collect()
+    };
+    server.clock.advance_ms(590_000);
+    assert_eq!((states(1), states(2)), (vec![json!("held"); 8], vec![json!("cooling"); 8]));
+    // What ended by its lease cools, as what was released.
+    server.clock.advance_ms(11_000);
+    assert_eq!((states(1), states(2)), (vec![json!("cooling"); 8], vec![json!("free"); 8]));
+}

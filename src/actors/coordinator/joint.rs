@@ -20,7 +20,7 @@ use crate::core::catalog::Intent;
 use crate::core::command::{Acquire, Command, Moved, SubnetRef};
 use crate::core::outcome::Outcome;
 use crate::core::refusal::{Missing, Refusal};
-use crate::core::types::{Generation, NetworkId, Slot, Version};
+use crate::core::types::{Generation, NetworkId, ShardTime, Slot, Version};
 use crate::store::TransactionId;
 
 /// How long holds begin again because it is the turn of somebody who waits.
@@ -305,7 +305,8 @@ impl Coordinator {
         let Some(subnet) = view.subnets.iter().find(|subnet| late && Some(subnet.id) == found) else { return fault };
         let (id, cidr) = (subnet.id, subnet.cidr);
         // What stands against reservations comes behind what was refused already.
-        let bare = Moved { subnet: Arc::clone(subnet), entries: Vec::new(), next_generation: Generation(0) };
+        let (entries, now) = (Vec::new(), ShardTime::default());
+        let bare = Moved { subnet: Arc::clone(subnet), entries, now, next_generation: Generation(0) };
         let arriving = holds.decide(self, to, Command::MoveIn(Box::new(bare)), transaction).await;
         let intent = Intent { network: to.id, realm: to.realm.clone(), name: None, subnets: vec![(id, cidr)] };
         match arriving {

@@ -1,7 +1,8 @@
 //! `subnet.move`: a subnet leaves one network and arrives in another, with all that lies in it.
 //!
 //! Two decisions that one transaction makes durable together. Everything keeps its identity: the subnet its id,
-//! reservations their generations, so nobody who holds an address notices.
+//! reservations their generations, so nobody who holds an address notices. The two may lie in shards whose times are far
+//! apart: what reckons by them is reckoned anew, so that no lease and no cooldown ends early.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,8 +14,8 @@ use crate::core::network::Network;
 use crate::core::network::holdings::taker_of;
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::Refusal;
-use crate::core::state::{Entry, Event, EventKind, Key, State, Step, SubnetConfig};
-use crate::core::types::{SlotKey, Version};
+use crate::core::state::{Entry, Event, EventKind, Key, Lease, State, Step, SubnetConfig};
+use crate::core::types::{ShardTime, SlotKey, Version};
 
 impl Network {
     /// Takes a subnet out of its network.
@@ -25,17 +26,27 @@ impl Network {
         &self,
         wanted: &SubnetRef,
         if_version: Option<Version>,
+        now: ShardTime,
     ) -> Result<Decision, Refusal> {
         let mut draft = Draft::of_open(self, if_version);
         let subnet = match self.subnet(wanted) {
             Ok(subnet) => Arc::clone(subnet),
             Err(refusal) => return draft.refused(refusal),
         };
-        let (entries, next_generation) = (self.entries_in(subnet.cidr.range()), self.next_generation());
+        let (mut entries, next_generation) = (self.entries_in(subnet.cidr.range()), self.next_generation());
         draft.subnets.retain(|other| other.id != subnet.id);
         draft.leaving = entries.iter().cloned().collect();
         let done = draft.finish(EventKind::NetworkChanged)?;
-        done.answer(Outcome::MovedOut(Box::new(Moved { subnet, entries, next_generation })))
+        // A holder that was given time to renew its lease here keeps it there.
+        for (_, entry) in &mut entries {
+            if let Entry::Held(held) = entry
+                && let Some(lease) = held.lease
+                && self.holdings.end_of(lease) != lease.ends
+            {
+                Arc::make_mut(held).lease = Some(Lease { ends: self.holdings.end_of(lease), ..lease });
+            }
+        }
+        done.answer(Outcome::MovedOut(Box::new(Moved { subnet, entries, now, next_generation })))
     }
 
     /// Takes in what [`Network::decide_move_out`] of another network gave up. It is drawn after the subnets that are
@@ -79,7 +90,7 @@ impl Network {
             .map(|(address, entry)| Step {
                 key: Key::Address(*address),
                 expect: left.remove(address).map(|old| old.generation().0),
-                state: Some(State::Entry(entry.clone())),
+                state: Some(State::Entry(entry.clone().in_time_of(moved.now, context.now))),
                 event: matches!(entry, Entry::Held(_)).then_some(Event { kind: EventKind::Transferred, before: None }),
             })
             .collect();

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::core::command::Moved;
-use crate::core::state::{Details, NetworkKind, Obsolete};
+use crate::core::state::{Declined, Details, Lease, NetworkKind, Obsolete};
 use crate::core::types::Mac;
 
 fn other(subnets: &[SubnetInput]) -> Network {
@@ -11,14 +11,18 @@ fn other(subnets: &[SubnetInput]) -> Network {
 }
 
 fn moved_out(network: &Network, subnet: &str) -> (Network, Moved) {
-    let Decision { steps, outcome } = network.decide_move_out(&by_cidr(subnet), None).unwrap();
+    let Decision { steps, outcome } = network.decide_move_out(&by_cidr(subnet), None, ctx(1).now).unwrap();
     assert_step_rules(network, &steps);
     let Outcome::MovedOut(moved) = outcome else { panic!() };
     (after(network, &steps).unwrap(), *moved)
 }
 
 fn moved_in(network: &Network, moved: &Moved) -> Result<Network, Refusal> {
-    let Decision { steps, outcome } = network.decide_move_in(moved, ctx(1))?;
+    moved_in_at(network, moved, ctx(1).now)
+}
+
+fn moved_in_at(network: &Network, moved: &Moved, now: ShardTime) -> Result<Network, Refusal> {
+    let Decision { steps, outcome } = network.decide_move_in(moved, Context { now, ..ctx(1) })?;
     assert_step_rules(network, &steps);
     assert!(matches!(outcome, Outcome::Subnet { .. }));
     let next = after(network, &steps).unwrap();
@@ -42,6 +46,43 @@ fn everything_in_a_subnet_moves_with_it_and_keeps_its_identity() {
     assert_eq!((arrived.position, arrived.version), (1, Version(2)));
     assert_eq!(all_entries(&target), moved.entries, "generations included");
     assert_eq!(target.next_generation(), network.next_generation());
+}
+
+/// What is left of the lease at .5, how long .6 has cooled, and what is left of the probation of .7, in milliseconds.
+fn times(network: &Network, now: ShardTime) -> (u64, u64, u64) {
+    let entries = all_entries(network);
+    let at = |at: &str| &entries.iter().find(|(found, _)| *found == address(at)).unwrap().1;
+    let (Entry::Held(held), Entry::Released(released), Entry::Declined(declined)) =
+        (at("10.0.0.5"), at("10.0.0.6"), at("10.0.0.7"))
+    else {
+        panic!("{entries:?}")
+    };
+    let lease = held.lease.unwrap();
+    (lease.ends.0 - now.0, now.0 - released.released_at.0, declined.until.0 - now.0)
+}
+
+#[test]
+fn no_lease_no_cooldown_and_no_probation_ends_early_where_the_shards_times_are_apart() {
+    let network = put(&net(&[subnet_input("10.0.0.0/24")]), "10.0.0.5", |generation, prefix_length| {
+        let lease = Some(Lease { ends: ShardTime(61_000), ttl_seconds: 60.try_into().unwrap() });
+        let held = Reservation::plain(slot("web"), generation, prefix_length, WallTime(5));
+        Entry::Held(Arc::new(Reservation { lease, ..held }))
+    });
+    let network = put(&cooling(&network, "10.0.0.6"), "10.0.0.7", |generation, prefix_length| {
+        let (by, until) = (slot("who"), ShardTime(31_000));
+        Entry::Declined(Arc::new(Declined { prefix_length, by, generation, until, seen: "x".into() }))
+    });
+    let here = ctx(1).now;
+    assert_eq!(times(&network, here), (60_000, 999, 30_000));
+    let (_, moved) = moved_out(&network, "10.0.0.0/24");
+    let target = other(&[subnet_input("10.5.0.0/24")]);
+    for there in [ShardTime(999), here, ShardTime(86_400_000)] {
+        let arrived = moved_in_at(&target, &moved, there).unwrap();
+        assert_eq!(times(&arrived, there), (60_000, 999, 30_000), "{there:?}");
+    }
+    // A shard that is younger than the cooldown is old: it cools for longer, and the rest as before.
+    let there = ShardTime(400);
+    assert_eq!(times(&moved_in_at(&target, &moved, there).unwrap(), there), (60_000, 400, 30_000));
 }
 
 #[test]
@@ -79,8 +120,9 @@ fn the_target_judges_a_subnet_as_if_it_were_added() {
 #[test]
 fn a_move_out_names_an_existing_subnet_of_an_open_network_at_its_version() {
     let network = held(&net(&[subnet_input("10.0.0.0/24")]), "10.0.0.5", "web");
-    let out =
-        |network: &Network, subnet: &str, version| network.decide_move_out(&by_cidr(subnet), version).unwrap_err();
+    let out = |network: &Network, subnet: &str, version| {
+        network.decide_move_out(&by_cidr(subnet), version, ctx(1).now).unwrap_err()
+    };
     assert!(matches!(out(&network, "10.9.0.0/24", Some(Version(9))), Refusal::NotFound { .. }));
     assert!(matches!(out(&network, "10.0.0.0/24", Some(Version(9))), Refusal::VersionConflict { .. }));
     assert!(matches!(out(&closed(&network), "10.0.0.0/24", None), Refusal::Guarded { .. }));
