@@ -31,6 +31,7 @@ use tokio::time::Sleep;
 
 use super::Server;
 use super::session::Session;
+use super::turns::{self, Turn};
 use crate::actors::Told;
 use crate::limits::ANSWER_BYTES_MAX;
 use crate::wire::{ErrorKind, Id, RpcError, answer};
@@ -41,6 +42,8 @@ const READ_BYTES: usize = 128 << 10;
 const OUT_BYTES_MAX: usize = ANSWER_BYTES_MAX;
 /// Lines that one turn hands on; then the other connections and the networks of this thread have theirs.
 const TURN_LINES_MAX: usize = 64;
+/// Who has no more requests under way is quiet, and need not wait for a turn.
+const QUIET_REQUESTS_MAX: usize = 4;
 /// What buffers shrink to when they are empty.
 const BUFFER_BYTES_KEPT: usize = 256 << 10;
 
@@ -139,13 +142,15 @@ impl Connection {
         let mut stopping = false;
         let timer = tokio::time::sleep(self.until_look());
         tokio::pin!(timer);
+        let mut turn = None;
         loop {
             self.cut_lines();
             if let Err(end) = self.write() {
                 return end;
             }
+            drop(turn.take());
             if self.interrupted {
-                tokio::task::yield_now().await;
+                turn = turns::next().await;
                 while let Ok(told) = self.inlet.try_recv() {
                     self.session.absorb(told);
                 }
@@ -166,6 +171,7 @@ impl Connection {
             tokio::select! {
                 biased;
                 Some(told) = self.inlet.recv() => {
+                    turn = self.turn().await;
                     self.session.absorb(told);
                     while let Ok(told) = self.inlet.try_recv() {
                         self.session.absorb(told);
@@ -176,6 +182,7 @@ impl Connection {
                     self.session.role_changed();
                 }
                 ready = self.stream.readable(), if may_read => {
+                    turn = self.turn().await;
                     if ready.is_err() || self.read().is_err() {
                         return End::Reset;
                     }
@@ -205,6 +212,11 @@ impl Connection {
                 }
             }
         }
+    }
+
+    /// Waits for its turn, if it is busy.
+    async fn turn(&self) -> Option<Turn> {
+        if self.session.in_flight() > QUIET_REQUESTS_MAX { turns::next().await } else { None }
     }
 
     fn waiting_bytes(&self) -> usize {

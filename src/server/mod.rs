@@ -33,6 +33,7 @@ pub mod steward;
 mod sweeping;
 mod tally;
 pub mod text;
+mod turns;
 pub mod watch;
 
 use std::sync::Arc;

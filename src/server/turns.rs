@@ -1,0 +1,116 @@
+//! Whose turn it is among the busy connections of a reactor thread: one at a time, so that a quiet one is not behind them all.
+//!
+//! A reactor polls its tasks in the order in which they were woken, and looks at its sockets only when it has polled
+//! many, or all. Sixty connections that are busy at once make that milliseconds. So who has many requests under way asks for
+//! a turn before it works on: it waits behind the other busy ones, and until the reactor has looked at its sockets. Quiet
+//! connections, networks and the committer wait for one turn at most.
+
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+thread_local! {
+    /// One turn for each reactor thread: a connection stays on its thread.
+    static TURNS: Arc<Semaphore> = Arc::new(Semaphore::new(4));
+}
+
+/// A turn; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Turn {
+    _permit: OwnedSemaphorePermit,
+}
+
+/// Waits for a turn on this thread. Who waited longest has the next one.
+pub async fn next() -> Option<Turn> {
+    let turns = TURNS.with(Arc::clone);
+    let permit = turns.acquire_owned().await.ok()?;
+    // Comes back when the reactor has looked at its sockets.
+    tokio::task::yield_now().await;
+    Some(Turn { _permit: permit })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::io::Write;
+    use std::rc::Rc;
+
+    use tokio::io::AsyncReadExt;
+    use tokio::task::LocalSet;
+
+    use super::*;
+
+    const BUSY: u32 = 64;
+
+    /// How many busy tasks get their turn between the moment at which a byte is there for a quiet one and that at
+    /// which it has read it.
+    async fn passed_before_the_quiet_one(asks_for_turns: bool) -> u32 {
+        // Not TCP: what is written there may arrive later.
+        let (mut client, quiet) = std::os::unix::net::UnixStream::pair().unwrap();
+        quiet.set_nonblocking(true).unwrap();
+        let mut quiet = tokio::net::UnixStream::from_std(quiet).unwrap();
+        let (turns, read_at) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(None)));
+        for _ in 0..BUSY {
+            let (turns, read_at) = (Rc::clone(&turns), Rc::clone(&read_at));
+            tokio::task::spawn_local(async move {
+                while read_at.get().is_none() {
+                    let turn = if asks_for_turns { next().await } else { None };
+                    turns.set(turns.get() + 1);
+                    drop(turn);
+                    if !asks_for_turns {
+                        tokio::task::yield_now().await;
+                    }
+                }
+            });
+        }
+        let (seen, begun) = (Rc::clone(&turns), Rc::clone(&read_at));
+        let reader = tokio::task::spawn_local(async move {
+            quiet.read_u8().await.unwrap();
+            begun.set(Some(seen.get()));
+        });
+        // In the midst of the busy ones, and not at the end of a round.
+        while turns.get() < 10 * BUSY + BUSY / 2 {
+            let turn = if asks_for_turns { next().await } else { None };
+            drop(turn);
+            tokio::task::yield_now().await;
+        }
+        let begun = turns.get();
+        client.write_all(b"x").unwrap();
+        reader.await.unwrap();
+        read_at.get().unwrap() - begun
+    }
+
+    #[test]
+    fn a_quiet_connection_waits_for_a_turn_or_two_and_not_for_all_that_are_busy() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let passed = |asks| LocalSet::new().block_on(&runtime, passed_before_the_quiet_one(asks));
+        assert!(passed(false) >= BUSY / 2, "without turns it does not wait for them: this shows nothing");
+        let passed = passed(true);
+        assert!(passed <= 3, "{passed} turns");
+    }
+
+    #[test]
+    fn who_waited_longest_has_the_next_turn() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let order = Rc::new(std::cell::RefCell::new(Vec::new()));
+        let noted = Rc::clone(&order);
+        LocalSet::new().block_on(&runtime, async move {
+            let tasks: Vec<_> = (0..5)
+                .map(|who| {
+                    let order = Rc::clone(&noted);
+                    tokio::task::spawn_local(async move {
+                        for _ in 0..3 {
+                            let turn = next().await;
+                            order.borrow_mut().push(who);
+                            drop(turn);
+                        }
+                    })
+                })
+                .collect();
+            for task in tasks {
+                task.await.unwrap();
+            }
+        });
+        assert_eq!(*order.borrow(), [0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4]);
+    }
+}
