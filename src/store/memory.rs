@@ -3,13 +3,16 @@
 //! The same contract as a durable store, durability apart: token, seq, digest and expectations are compared exactly, so
 //! that a test of the fence against it is a real one. History is bounded by bytes.
 //!
-//! Neighbours: `fence` holds the rules, `codec` the bytes whose digests are chained.
+//! Neighbours: `fence` holds the rules, `codec` the bytes whose digests are chained; `records` is where state lies.
+
+mod records;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hashbrown::HashMap;
 
+use self::records::Records;
 use super::fence::{self, Line, Verdict};
 use super::history::{self, Recorded, Stretch};
 use super::{
@@ -17,6 +20,7 @@ use super::{
     StoreFigures, StoreHealth, StoreInfo, Token,
 };
 use crate::core::state::{Key, State, Step};
+
 use crate::core::types::{NetworkId, ShardTime};
 
 /// Bytes of batches that are kept as history, where nothing else is said.
@@ -39,7 +43,7 @@ struct Inner {
 #[derive(Debug)]
 struct Shard {
     line: Line,
-    networks: BTreeMap<NetworkId, HashMap<Key, State>>,
+    networks: BTreeMap<NetworkId, Records>,
     history: VecDeque<Recorded>,
     /// When each of them was written, by the shard's time.
     times: VecDeque<ShardTime>,
@@ -206,7 +210,7 @@ impl Shard {
                 match state {
                     Some(state) => keys.insert(*key, state.clone()),
                     None => keys.remove(key),
-                };
+                }
             }
             if keys.is_empty() {
                 self.networks.remove(&act.network);
