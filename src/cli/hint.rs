@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::output::number_of;
 use super::phrase::text;
-use super::quote::shell;
+use super::quote::{owner_options, shell};
 use crate::client::{RpcError, safety};
 use crate::wire::ErrorKind;
 
@@ -39,20 +39,20 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
         }
         ErrorKind::OutOfRange => format!("{} shows its subnets and pools", in_network("network get")),
         ErrorKind::Reserved => reserved(method, error, network.as_deref(), &address),
-        ErrorKind::Overlap => overlap(data),
+        ErrorKind::Overlap => overlap(method, params, data),
         ErrorKind::InUse if method == "cluster.drain" => {
             "start another node on the same register first; `allod cluster nodes` shows those there are".to_owned()
         }
-        ErrorKind::InUse => in_use(params, data, network.as_deref()),
+        ErrorKind::InUse => in_use(params, error, network.as_deref()),
         ErrorKind::NotOwner => format!("`allod who {address}` tells who holds it"),
         ErrorKind::WrongKind => format!("{} shows of which kind network and pools are", in_network("network get")),
         ErrorKind::Conflict => conflict(method, params, network.as_deref(), &address),
-        ErrorKind::QuotaExceeded => match &network {
-            Some(network) => {
-                format!("release some, or raise it: `allod network update {network} --limit-per-owner COUNT`")
-            }
-            None => "release some, or raise it: `allod network update NETWORK --limit-per-owner COUNT`".to_owned(),
-        },
+        ErrorKind::QuotaExceeded => {
+            // Only the sentence says whose limit it is.
+            let limit = if error.message.contains("per_scope") { "--limit-per-scope" } else { "--limit-per-owner" };
+            let network = network.as_deref().unwrap_or("NETWORK");
+            format!("release some, or raise it: `allod network update {network} {limit} COUNT`")
+        }
         ErrorKind::Brake => {
             "see what it would let go of with `--dry-run --max-share 1`, then allow it with `--max-share RATIO`"
                 .to_owned()
@@ -66,9 +66,9 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
         }
         ErrorKind::Unavailable => {
             if data.get("applied") == Some(&Value::Bool(false)) {
-                "nothing was changed; see to the store, then try again: `allod server info`".to_owned()
+                "nothing was changed; see to the store, then try again: `allod doctor` says what it lacks".to_owned()
             } else {
-                format!("{}; see to the store: `allod server info`", after_lost(method, params))
+                format!("{}; `allod doctor` says what the store lacks", after_lost(method, params))
             }
         }
         ErrorKind::Overloaded => {
@@ -162,7 +162,13 @@ fn not_found(method: &str, error: &RpcError, network: Option<&str>) -> String {
         _ if method == "network.restore" => {
             "`allod network list --deleted` shows those that can be restored".to_owned()
         }
-        _ if field == "network" => "`allod network list` shows the networks there are".to_owned(),
+        _ if field == "network" => {
+            "`allod network list` shows the networks there are, and with `--deleted` those that can be restored"
+                .to_owned()
+        }
+        _ if field == "sweep" => {
+            "mark who is alive first: `allod claimant mark SCOPE --sweep NAME CLAIMANT`".to_owned()
+        }
         Some(network) if matches!(noun, "subnet" | "pool" | "reserved") || matches!(field, "subnet" | "pool") => {
             format!("`allod network get {network}` shows its subnets and pools")
         }
@@ -174,13 +180,16 @@ fn not_found(method: &str, error: &RpcError, network: Option<&str>) -> String {
 }
 
 fn already_exists(method: &str, params: &Value, data: &Value, network: Option<&str>) -> String {
-    match (text(data, "address"), text(params, "owner"), network) {
+    // Of a transfer it is the one who is to get it.
+    let holder = if method == "ip.transfer" { params.get("to").unwrap_or(&Value::Null) } else { params };
+    match (text(data, "address"), text(holder, "owner"), network) {
         (Some(address), Some(owner), Some(network)) => {
-            let owner = shell(owner);
-            format!(
-                "take another slot with `--slot NAME`, change it with `--replace`, or give `{address}` back: \
-                 `allod ip release {network} {address} --owner {owner}`"
-            )
+            let ways = match method {
+                "ip.transfer" => "name another slot with `--to-slot NAME`, swap both with `--exchange`",
+                _ => "take another slot with `--slot NAME`, change it with `--replace`",
+            };
+            let owner = owner_options(owner, text(holder, "scope"));
+            format!("{ways}, or give `{address}` back: `allod ip release {network} {address} {owner}`")
         }
         _ if method.starts_with("deployment.") => {
             "give each wish of an instance in one network its own `slot`: `allod deployment apply --help` shows a file"
@@ -199,9 +208,8 @@ fn already_in_use(data: &Value, network: Option<&str>, address: &str) -> String 
     let held_by = data.get("held_by").unwrap_or(&Value::Null);
     match (text(held_by, "owner"), network) {
         (Some(owner), Some(network)) => {
-            let scope = text(held_by, "scope").filter(|&scope| scope != "default");
-            let scope = scope.map_or_else(String::new, |scope| format!(" --scope {}", shell(scope)));
-            format!("`allod ip list --network {network} --owner {}{scope}` shows what `{owner}` holds", shell(owner))
+            let options = owner_options(owner, text(held_by, "scope"));
+            format!("`allod ip list --network {network} {options}` shows what `{owner}` holds")
         }
         _ => format!("`allod who {address}` tells who holds it"),
     }
@@ -219,20 +227,33 @@ fn reserved(method: &str, error: &RpcError, network: Option<&str>, address: &str
     format!("name another address, or have one chosen: `allod ip allocate {network} --owner OWNER`")
 }
 
-fn overlap(data: &Value) -> String {
-    match data.get("with").and_then(|with| text(with, "network")) {
-        Some(network) => format!(
-            "`allod network get {}` shows what is there; a realm of its own (`--realm NAME`) may overlap",
-            shell(network)
-        ),
-        None => "`allod network list` shows what is there; a realm of its own (`--realm NAME`) may overlap".to_owned(),
+fn overlap(method: &str, params: &Value, data: &Value) -> String {
+    let Some(with) = data.get("with").and_then(|with| text(with, "network")) else {
+        return "`allod network list` shows what is there".to_owned();
+    };
+    let shows = format!("`allod network get {}` shows what is there", shell(with));
+    if text(params, "network") == Some(with) || method.starts_with("pool.") {
+        return shows;
+    }
+    // It may be one that is deleted, and holds its space until its last reservation is gone.
+    let shows = format!("{shows}, or `allod network list --deleted`");
+    match method {
+        "network.create" => format!("{shows}; a realm of its own (`--realm NAME`) may overlap"),
+        _ => format!("{shows}; only networks of different realms may overlap"),
     }
 }
 
-fn in_use(params: &Value, data: &Value, network: Option<&str>) -> String {
+fn in_use(params: &Value, error: &RpcError, network: Option<&str>) -> String {
     let network = network.unwrap_or("NETWORK");
-    if data.get("count").and_then(number_of).unwrap_or(0) == 0 {
-        return format!("`allod network get {network}` shows what guards it, as the setting `protected`");
+    if error.message.contains(" is protected") {
+        return format!("if you are sure: `allod network update {network} --protected=false`");
+    }
+    let reserved = error.message.strip_prefix("reserved range ").and_then(|rest| rest.split(' ').next());
+    if let Some(range) = reserved {
+        return format!("`allod reserved remove {network} {}` takes it away", shell(range));
+    }
+    if error.data.get("count").and_then(number_of).unwrap_or(0) == 0 {
+        return format!("`allod network get {network}` shows what is there");
     }
     match text(params, "subnet") {
         Some(subnet) => {
@@ -251,5 +272,59 @@ fn conflict(method: &str, params: &Value, network: Option<&str>, address: &str) 
         format!("look at it again: `allod deployment get {name}`")
     } else {
         format!("look at it again: `allod network get {network}`")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn hint(method: &str, params: Value, kind: &str, message: &str, data: Value) -> String {
+        let error = RpcError { code: 0, kind: kind.to_owned(), message: message.to_owned(), data };
+        of(method, &params, &error)
+    }
+
+    #[test]
+    fn who_is_to_get_an_address_is_told_how_a_transfer_can_be_had() {
+        let to = json!({"owner": "-green", "scope": "s"});
+        let params = json!({"network": "lan", "address": "10.0.0.2", "owner": "blue", "to": to});
+        let hint = hint("ip.transfer", params, "already_exists", "taken", json!({"address": "10.0.0.3"}));
+        assert!(hint.contains("`--to-slot NAME`") && hint.contains("`--exchange`"), "{hint}");
+        assert!(hint.ends_with("`allod ip release lan 10.0.0.3 --owner=-green --scope s`"), "{hint}");
+    }
+
+    #[test]
+    fn the_limit_that_was_reached_is_the_one_to_raise() {
+        let hint = |whose: &str| {
+            let message = format!("more than may be; release some, or raise `limits.per_{whose}`");
+            hint("ip.allocate", json!({"network": "lan"}), "quota_exceeded", &message, json!({}))
+        };
+        assert!(hint("owner").ends_with("`allod network update lan --limit-per-owner COUNT`"));
+        assert!(hint("scope").ends_with("`allod network update lan --limit-per-scope COUNT`"));
+    }
+
+    #[test]
+    fn what_guards_a_network_or_a_subnet_is_what_the_hint_takes_away() {
+        let (lan, in_use) = (|| json!({"network": "lan"}), "in_use");
+        let message = "network `lan` is protected; take that away before you delete it";
+        let guarded = hint("network.delete", lan(), in_use, message, json!({"count": 2}));
+        assert!(guarded.ends_with("`allod network update lan --protected=false`"), "{guarded}");
+        let message = "reserved range 10.0.0.100-10.0.0.110 of subnet 10.0.0.0/24 would lie outside";
+        let outside = hint("subnet.modify", lan(), in_use, message, json!({"count": 0}));
+        assert!(outside.starts_with("`allod reserved remove lan 10.0.0.100-10.0.0.110`"), "{outside}");
+    }
+
+    #[test]
+    fn a_realm_is_offered_only_where_the_command_can_name_one() {
+        let hint = |method: &str, network: &str| {
+            let data = json!({"with": {"network": "lan", "cidr": "10.0.0.0/24"}});
+            hint(method, json!({"network": network}), "overlap", "it overlaps", data)
+        };
+        assert_eq!(hint("pool.add", "lan"), "`allod network get lan` shows what is there");
+        assert!(!hint("subnet.add", "other").contains("--realm"));
+        assert!(hint("network.create", "other").contains("`--realm NAME`"));
+        assert!(hint("network.create", "other").contains("`allod network list --deleted`"));
     }
 }

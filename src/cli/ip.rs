@@ -5,6 +5,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::args::{Ask, Change, Target, pair, pairs, params_of, seconds, set_of};
+use super::time;
 
 /// Addresses: take, claim, renew, hand over, release, look up.
 #[derive(Debug, Subcommand)]
@@ -428,11 +429,11 @@ pub struct List {
     #[arg(long, value_name = "BOOL")]
     #[serde(skip)]
     obsolete: Option<bool>,
-    /// Whose lease ends before this time (RFC 3339)
-    #[arg(long, value_name = "TIME")]
+    /// Whose lease ends before this time (2026-03-01T09:12:44Z)
+    #[arg(long, value_name = "TIME", value_parser = time::written)]
     expires_before: Option<String>,
-    /// Granted before this time (RFC 3339)
-    #[arg(long, value_name = "TIME")]
+    /// Granted before this time (2026-03-01T09:12:44Z)
+    #[arg(long, value_name = "TIME", value_parser = time::written)]
     created_before: Option<String>,
     /// Only count them
     #[arg(long)]

@@ -43,7 +43,10 @@ pub async fn run(session: &mut Session, args: &Map) -> Done<Exit> {
     }
     if drawn.is_empty() {
         let named = shell(&args.network);
-        session.say(&format!("network `{}` has no pools; add one: `allod pool add {named} RANGE`", args.network));
+        session.say(&format!(
+            "network `{}` has no pools; `allod subnet add {named} CIDR` or `allod pool add {named} RANGE` make some",
+            args.network
+        ));
         return Ok(Exit::Success);
     }
     print(&drawn.join("\n"))?;

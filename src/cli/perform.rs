@@ -4,9 +4,10 @@ use serde_json::{Value, json};
 
 use super::args::Ask;
 use super::exit::Exit;
-use super::output::reservation_rows;
+use super::output::{number_of, reservation_rows};
 use super::phrase;
 use super::progress::Progress;
+use super::quote::{owner_options, shell};
 use super::session::{Done, Session};
 use crate::core::plural::counted;
 
@@ -17,7 +18,11 @@ const PREVIEW_ROWS_MAX: usize = 20;
 pub async fn perform(session: &mut Session, ask: Ask) -> Done<Exit> {
     let dry_run = ask.params.get("dry_run") == Some(&Value::Bool(true));
     if ask.destructive && !dry_run {
-        preview(session, &ask).await?;
+        if !preview(session, &ask).await? {
+            session.print(ask.method, &ask.params, &json!({"released": []}))?;
+            session.say(&nothing_held(&ask));
+            return Ok(Exit::Success);
+        }
         session.confirm(&phrase::of(ask.method, &Value::Object(ask.params.clone())))?;
     }
     let result = match ask.method {
@@ -36,9 +41,13 @@ pub async fn perform(session: &mut Session, ask: Ask) -> Done<Exit> {
     Ok(Exit::Success)
 }
 
-/// Shows on stderr what the call would take away.
-async fn preview(session: &mut Session, ask: &Ask) -> Done<()> {
+/// Shows on stderr what the call would take away. False if that is nothing, and the call does nothing else.
+async fn preview(session: &mut Session, ask: &Ask) -> Done<bool> {
     let would = session.make(&ask.clone().with("dry_run", true)).await?;
+    let releases = matches!(ask.method, "ip.release" | "owner.release" | "scope.release");
+    if releases && would.get("released").and_then(Value::as_array).is_some_and(Vec::is_empty) {
+        return Ok(false);
+    }
     match (ask.method, ask.text("network"), ask.text("address")) {
         ("ip.release", Some(network), Some(address)) => {
             let found = session.call("ip.get", json!({"network": network, "address": address})).await?;
@@ -72,16 +81,22 @@ async fn preview(session: &mut Session, ask: &Ask) -> Done<()> {
             format!("this would be released ({at_least}{}):\n{table}{rest}", released.len())
         }
         None => match would.get("holding").and_then(Value::as_u64) {
+            // What would be left afterwards, which is nothing.
+            Some(_) if ask.params.get("purge") == Some(&Value::Bool(true)) => {
+                let named = json!({"network": ask.text("network"), "count_only": true});
+                let held = session.call("ip.list", named).await?.get("count").and_then(number_of).unwrap_or(0);
+                format!("the network holds {}, which would be released", counted(held, "reservation"))
+            }
             Some(holding) => format!("the network holds {}", counted(holding, "reservation")),
             None => match ask.method {
                 "subnet.remove" => "its pools and reserved ranges go with it; nothing is held in it".to_owned(),
                 "pool.remove" => "what is held stays held; nothing new is granted there".to_owned(),
-                _ => return Ok(()),
+                _ => return Ok(true),
             },
         },
     };
     session.say(words.trim_end());
-    Ok(())
+    Ok(true)
 }
 
 /// All pages of a list as one answer, or the one page that was asked for.
@@ -128,12 +143,30 @@ async fn until_empty(session: &mut Session, ask: &Ask) -> Done<Value> {
     Ok(result)
 }
 
+/// That nothing was released, and what was looked for: a slot or scope that was left out is easily another one.
+fn nothing_held(ask: &Ask) -> String {
+    let scope = ask.text("scope").unwrap_or("default");
+    let (owner, network) = (ask.text("owner"), ask.text("network").unwrap_or_default());
+    match (ask.method, owner, ask.text("address")) {
+        ("ip.release", _, Some(address)) => {
+            format!("nothing was held: no reservation begins at {address}; see `allod who {}`", shell(address))
+        }
+        ("ip.release", Some(owner), None) => {
+            let slot = ask.text("slot").unwrap_or("0");
+            let list = format!("allod ip list --network {} {}", shell(network), owner_options(owner, Some(scope)));
+            format!("nothing was held in slot `{slot}` by `{owner}` of scope `{scope}`; see `{list}`")
+        }
+        ("owner.release", Some(owner), _) => format!("nothing was held by `{owner}` of scope `{scope}`"),
+        _ => "nothing was held".to_owned(),
+    }
+}
+
 /// A word about an answer that has little to show.
 fn remark(ask: &Ask, result: &Value) -> Option<String> {
     let length = |member: &str| result.get(member).and_then(Value::as_array).map(|list| list.len() as u64);
     match ask.method {
         "ip.list" => length("reservations").map(|count| match result.get("next").and_then(Value::as_str) {
-            Some(next) => format!("{}, and there are more: `--after {next}`", counted(count, "reservation")),
+            Some(next) => format!("{}, and there are more: `--after {}`", counted(count, "reservation"), shell(next)),
             None => counted(count, "reservation"),
         }),
         "deployment.list" if length("deployments") == Some(0) => {
@@ -142,6 +175,7 @@ fn remark(ask: &Ask, result: &Value) -> Option<String> {
         "deployment.commit" if length("released") == Some(0) => Some("nothing was to be let go".to_owned()),
         "ip.release" | "owner.release" | "scope.release" | "deployment.commit" | "deployment.revert"
         | "deployment.delete" => Some(match length("released").unwrap_or(0) {
+            0 if ask.method == "ip.release" => nothing_held(ask),
             0 => "nothing was held".to_owned(),
             count => format!("released {}", counted(count, "reservation")),
         }),

@@ -8,6 +8,18 @@ pub fn shell(text: &str) -> String {
     if !text.is_empty() && text.chars().all(plain) { text.to_owned() } else { always(text) }
 }
 
+/// An option of a command with its value, also one that begins as an option does.
+pub fn option(name: &str, value: &str) -> String {
+    let joint = if value.starts_with('-') { '=' } else { ' ' };
+    format!("{name}{joint}{}", shell(value))
+}
+
+/// The options that name an owner.
+pub fn owner_options(owner: &str, scope: Option<&str>) -> String {
+    let scope = scope.filter(|&scope| scope != "default").map(|scope| format!(" {}", option("--scope", scope)));
+    format!("{}{}", option("--owner", owner), scope.unwrap_or_default())
+}
+
 /// `text` in single quotes, in which a shell expands nothing; a quote itself is closed, escaped and opened again.
 pub fn always(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);

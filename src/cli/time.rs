@@ -35,6 +35,20 @@ pub fn parse(text: &str) -> Result<Time, String> {
     Ok(Time::Ago(ago.abs()))
 }
 
+/// Reads a time with any offset and any digits of a second, and writes it as the protocol does.
+///
+/// # Errors
+/// How it is written.
+pub fn written(text: &str) -> Result<String, String> {
+    let time: Timestamp = text.parse().map_err(|_| "a time is written as 2026-03-01T09:12:44Z".to_owned())?;
+    let millisecond = u64::try_from(time.as_millisecond()).map_err(|_| "there was no such time".to_owned())?;
+    Ok(protocol_text(WallTime(millisecond)))
+}
+
+fn protocol_text(wall: WallTime) -> String {
+    serde_json::to_value(wall).ok().and_then(|time| Some(time.as_str()?.to_owned())).unwrap_or_default()
+}
+
 impl Time {
     /// As the protocol writes it. So long ago is counted from the server's clock, which stamps what happens.
     ///
@@ -53,7 +67,7 @@ impl Time {
         let wall = millisecond.map(WallTime).ok_or_else(|| {
             Failure::usage("tell what was then", "there was no such time in the register".to_owned(), FORM)
         })?;
-        Ok(serde_json::to_value(wall).ok().and_then(|time| Some(time.as_str()?.to_owned())).unwrap_or_default())
+        Ok(protocol_text(wall))
     }
 }
 

@@ -10,7 +10,7 @@ use super::exit::Exit;
 use super::history::{PAGE, Pages};
 use super::output::table::fields;
 use super::output::{Format, print, text_of};
-use super::quote::shell;
+use super::quote::{owner_options, shell};
 use super::session::{Done, Session};
 use super::time::{self, Time};
 
@@ -43,12 +43,33 @@ pub async fn run(session: &mut Session, args: &Who) -> Done<Exit> {
         return Ok(Exit::Success);
     }
     for (at, one) in found.iter().enumerate() {
+        let one = &in_deleted(session, one).await;
         let granted = granted_by(session, &args.address, one).await;
         let gap = if at > 0 { "\n" } else { "" };
         print(&format!("{gap}{}", describe(one, granted.as_ref())))?;
         session.say(&format!("\nnext: {}", next(&args.address, one)));
     }
     Ok(Exit::Success)
+}
+
+/// What was found, with the id of its network in the place of its name where the network is deleted and remembered: by its
+/// name nobody finds that any more.
+async fn in_deleted(session: &mut Session, found: &Value) -> Value {
+    let mut found = found.clone();
+    if let Some(held) = found.get_mut("reservation")
+        && let (Some(name), Some(id)) = (held.get("network").cloned(), held.get("network_id").cloned())
+        && let Ok(there) = session.call("network.list", json!({"deleted": true})).await
+        && list(&there, "networks").any(|network| network.get("id") == Some(&id))
+    {
+        held["deleted"] = name;
+        held["network"] = id.clone();
+        found["network"] = id;
+    }
+    found
+}
+
+fn list<'a>(of: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
+    of.get(name).and_then(Value::as_array).into_iter().flatten()
 }
 
 /// The event that granted what is held, or that ended what was held last. The history may not go back so far, or may
@@ -104,11 +125,15 @@ pub fn describe(found: &Value, event: Option<&Value>) -> String {
         None => "for good".to_owned(),
     };
     let claimant = Some(text(held, "claimant")).filter(|claimant| !claimant.is_empty());
+    let network = match held.get("deleted") {
+        Some(name) => format!("{} (deleted, and remembered while it holds something)", text_of(name)),
+        None => text(held, "network"),
+    };
     fields(&[
         ("address", text(found, "address")),
         ("state", state),
         ("block", if is_block { block } else { String::new() }),
-        ("network", text(held, "network")),
+        ("network", network),
         ("held by", format!("`{}`{scope}{slot}", text(held, "owner"))),
         (
             "used by",
@@ -146,15 +171,18 @@ pub fn next(address: &str, found: &Value) -> String {
     match state {
         "held" => {
             let first = held.get("address").and_then(Value::as_str).unwrap_or(address);
-            let owner = shell(held.get("owner").and_then(Value::as_str).unwrap_or("OWNER"));
-            let scope = held.get("scope").and_then(Value::as_str).filter(|&scope| scope != "default");
-            let scope = scope.map_or_else(String::new, |scope| format!(" --scope {}", shell(scope)));
-            format!("`allod ip release {network} {first} --owner {owner}{scope}` gives it back")
+            let owner = held.get("owner").and_then(Value::as_str).unwrap_or("OWNER");
+            let owner = owner_options(owner, held.get("scope").and_then(Value::as_str));
+            let restores = match held.get("deleted") {
+                Some(_) => format!(", `allod network restore {network}` brings its network back"),
+                None => String::new(),
+            };
+            format!("`allod ip release {network} {first} {owner}` gives it back{restores}")
         }
         "free" => format!("`allod ip claim {network} {address} --owner OWNER` takes it"),
         "reserved" => format!("`allod reserved remove {network} {address}` puts it into circulation"),
-        "cooling" => format!("`allod network update {network} --cooldown 0` ends cooldowns in the network"),
-        "declined" => format!("`allod call events.history address={address}` shows who declined it"),
+        "cooling" => format!("`allod ip claim {network} {address} --owner OWNER` takes it all the same"),
+        "declined" => format!("`allod history {address}` shows who declined it"),
         "unusable" => format!("`allod network get {network}` shows subnets and gateways"),
         _ => "`allod subnet add NETWORK CIDR` makes room for it, `allod network list` shows what there is".to_owned(),
     }

@@ -56,6 +56,15 @@ pub fn advice(network: &str, counts: &Value, config: &Value, scopes: &[Value]) -
     let pools: Vec<&Value> = list(counts, "subnets").flat_map(|subnet| list(subnet, "pools")).filter(dynamic).collect();
     let full: Vec<&Value> = pools.iter().copied().filter(|pool| number(pool, "free") == 0).collect();
     let mut lines = Vec::new();
+    let has_subnets = list(config, "subnets").next().is_some();
+    if text(config, "kind") == "dynamic" {
+        lines.push(format!("what it holds the infrastructure picks; `allod ip list --network {named}` shows it"));
+        return lines;
+    }
+    if !has_subnets {
+        lines.push(format!("it has no subnet to draw from: `allod subnet add {named} CIDR`"));
+        return lines;
+    }
     if pools.is_empty() {
         lines.push(format!("it has no dynamic pool to draw from: `allod pool add {named} RANGE`"));
     } else if full.is_empty() {
@@ -93,7 +102,8 @@ fn parts(named: &str, counted: &[&Value], scopes: &[Value]) -> Vec<(u128, String
         (
             count("declined"),
             format!(
-                "declined, as somebody else answers there: `allod network map {named}`; they come back by themselves"
+                "declined, as somebody else answers there: `allod history --network {named}` shows which; they come \
+                 back by themselves"
             ),
         ),
         (

@@ -185,7 +185,7 @@ pub enum Refusal {
         standing: Option<(u64, Vec<Address>)>,
     },
     /// Somebody else holds it.
-    #[error("{address} is not held by {asked} but by {}; name its holder, or use `if_generation` or `force`", .held_by.holder)]
+    #[error("{address} is not held by {asked} but by {}; name its holder, or use `if_generation` (`ip.release` may `force` it)", .held_by.holder)]
     NotOwner {
         /// The address.
         address: Address,
@@ -237,7 +237,7 @@ pub enum Refusal {
         held_by: Option<Box<HeldBy>>,
     },
     /// The slot holds another address, or one that does not match what is asked.
-    #[error("{holder} already holds {address} in network `{network}`{}; release it first, name another slot, or say `replace`", differs_of(.differs))]
+    #[error("{holder} already holds {address} in network `{network}`{}; release it first, or name another slot (`ip.allocate`, `ip.claim` and `ip.acquire` may `replace` it)", differs_of(.differs))]
     SlotTaken {
         /// The network.
         network: Name,

@@ -152,7 +152,7 @@ fn exit_codes_are_those_of_the_help() {
     assert_eq!(
         text(&refused.stderr),
         "allod: cannot allocate an address in network `lan` for `web/0`: network `lan` does not exist\n\n\
-         hint: `allod network list` shows the networks there are\n"
+         hint: `allod network list` shows the networks there are, and with `--deleted` those that can be restored\n"
     );
     assert_eq!(allod("127.0.0.1:1", &["server", "ping"]).status.code(), Some(3));
     for wrong in [&["ip", "allocate"][..], &["no-such-command"], &[], &["--prefix", "9", "server", "ping"]] {
@@ -465,4 +465,53 @@ fn why_full_names_what_takes_the_space_and_what_frees_it() {
     let output = allod(&server.address, &["network", "why-full", "lan"]);
     crate::golden("why-full.txt", &(text(&output.stdout) + &text(&output.stderr)));
     assert!(text(&output.stderr).lines().all(|line| line.chars().count() <= 80));
+}
+
+#[test]
+fn nobody_is_asked_whether_nothing_may_be_released() {
+    let server = Responder::start(|_, params| {
+        assert_eq!(params["dry_run"], json!(true), "it was carried out");
+        Ok(json!({"released": [], "more": false}))
+    });
+    for (arguments, said) in [
+        (&["owner", "release", "web/0", "--scope", "s"][..], "nothing was held by `web/0` of scope `s`\n"),
+        (&["scope", "release", "prod"], "nothing was held\n"),
+        (&["ip", "release", "lan", "10.0.0.5", "--force"], "nothing was held: no reservation begins at 10.0.0.5"),
+    ] {
+        let output = allod(&server.address, arguments);
+        let printed = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {printed}");
+        assert!(printed.starts_with(said), "{arguments:?}: {printed}");
+    }
+}
+
+#[test]
+fn who_held_nothing_is_told_in_which_slot_and_scope_was_looked() {
+    let server = Responder::start(|_, _| Ok(json!({"released": []})));
+    let output = allod(&server.address, &["ip", "release", "lan", "--owner", "web/0", "--scope", "s"]);
+    let list = "`allod ip list --network lan --owner web/0 --scope s`";
+    let said = format!("nothing was held in slot `0` by `web/0` of scope `s`; see {list}\n");
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), said));
+}
+
+#[test]
+fn who_names_a_network_that_is_deleted_and_remembered_by_its_id_and_says_how_it_comes_back() {
+    let id = "00000000-0000-4000-8000-000000000001";
+    let server = Responder::start(move |method, _| {
+        Ok(match method {
+            "ip.find" => json!({"found": [{"address": "10.0.0.5", "state": "held", "network": "old",
+                "reservation": {"network": "old", "network_id": id, "address": "10.0.0.5", "prefix_length": 32,
+                    "owner": "web/0", "scope": "default", "slot": "0", "created_at": "2026-03-01T09:12:44.031Z"}}]}),
+            "network.list" => json!({"networks": [{"id": id, "name": "old"}]}),
+            _ => json!({"events": []}),
+        })
+    });
+    let output = allod(&server.address, &["who", "10.0.0.5"]);
+    let printed = text(&output.stdout);
+    assert!(printed.contains("old (deleted, and remembered while it holds something)"), "{printed}");
+    let next = format!(
+        "next: `allod ip release {id} 10.0.0.5 --owner web/0` gives it back, `allod network restore {id}` brings its \
+         network back"
+    );
+    assert_eq!(text(&output.stderr).trim(), next);
 }

@@ -32,7 +32,8 @@ fn example(kind: ErrorKind) -> (&'static str, Value, &'static str, Value) {
         ErrorKind::AlreadyExists => (
             "ip.claim",
             claim,
-            "`db/0` already holds 10.0.0.5 in network `lan`; release it first, name another slot, or say `replace`",
+            "`db/0` already holds 10.0.0.5 in network `lan`; release it first, or name another slot (`ip.allocate`, \
+             `ip.claim` and `ip.acquire` may `replace` it)",
             json!({"address": "10.0.0.5", "differs": ["address"]}),
         ),
         ErrorKind::AlreadyInUse => (
