@@ -80,7 +80,7 @@ use crate::limits::NETWORK_QUEUE_REQUESTS_MAX;
 /// How long a request waits for a network that is loading before it is refused.
 pub const DEFERRED_MS_MAX: u64 = 2_000;
 /// Requests after which the other networks and connections of the thread have their turn: some 0.3 ms.
-const TURN_REQUESTS_MAX: usize = 256;
+const TURN_REQUESTS_MAX: usize = 64;
 /// So many panics within [`PANIC_WINDOW`] stop a network.
 const PANICS_MAX: usize = 3;
 const PANIC_WINDOW: Duration = Duration::from_secs(60);

@@ -1,17 +1,22 @@
-//! Whose turn it is among the busy connections of a reactor thread: one at a time, so that a quiet one is not behind them all.
+//! Whose turn it is among the busy connections of a reactor thread: a few at a time, so that a quiet one is not behind them
+//! all.
 //!
 //! A reactor polls its tasks in the order in which they were woken, and looks at its sockets only when it has polled
 //! many, or all. Sixty connections that are busy at once make that milliseconds. So who has many requests under way asks for
 //! a turn before it works on: it waits behind the other busy ones, and until the reactor has looked at its sockets. Quiet
-//! connections, networks and the committer wait for one turn at most.
+//! connections, networks and the committer wait for a few turns at most.
 
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+/// Turns at once. One would be the best for quiet connections; but then a thread that has many busy ones and a busy network
+/// besides works through that network's requests from other threads after each, and its own connections come off badly.
+const AT_ONCE: usize = 4;
+
 thread_local! {
-    /// One turn for each reactor thread: a connection stays on its thread.
-    static TURNS: Arc<Semaphore> = Arc::new(Semaphore::new(4));
+    /// Those of this reactor thread: a connection stays on its thread.
+    static TURNS: Arc<Semaphore> = Arc::new(Semaphore::new(AT_ONCE));
 }
 
 /// A turn; it ends when this is dropped.
@@ -81,12 +86,12 @@ mod tests {
     }
 
     #[test]
-    fn a_quiet_connection_waits_for_a_turn_or_two_and_not_for_all_that_are_busy() {
+    fn a_quiet_connection_waits_for_a_few_turns_and_not_for_all_that_are_busy() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let passed = |asks| LocalSet::new().block_on(&runtime, passed_before_the_quiet_one(asks));
         assert!(passed(false) >= BUSY / 2, "without turns it does not wait for them: this shows nothing");
         let passed = passed(true);
-        assert!(passed <= 3, "{passed} turns");
+        assert!(passed <= 2 * AT_ONCE as u32, "{passed} turns");
     }
 
     #[test]
