@@ -21,6 +21,8 @@ pub(super) struct Side {
     pub(super) highest: Generation,
     /// The network as a restart would load it.
     reloaded: Network,
+    /// How far the time of its shard is ahead of the world's.
+    ahead: u64,
 }
 
 pub(super) fn held_of((address, entry): (Address, Entry)) -> Option<(Address, Arc<Reservation>)> {
@@ -57,7 +59,7 @@ impl Side {
             stored.insert(step.key, step.state.clone().expect("nothing goes"));
         }
         let network = load(&stored, floor);
-        Self { network: network.clone(), stored, highest: floor, reloaded: network }
+        Self { network: network.clone(), stored, highest: floor, reloaded: network, ahead: 0 }
     }
 
     /// A network that was deleted is made anew under its name, and no generation comes again.
@@ -69,11 +71,22 @@ impl Side {
         let numbers = [1, 1, 0, self.highest.0 as u16, 1];
         let mut input = Dice::new(&numbers).network("again");
         input.subnets = Some(vec![Dice::new(&[]).subnet()]);
-        *self = Self::create(input, self.highest);
+        *self = Self::create(input, self.highest).ahead_by(self.ahead);
+    }
+
+    /// In a shard whose time is so far ahead.
+    pub(super) fn ahead_by(self, ahead: u64) -> Self {
+        Self { ahead, ..self }
+    }
+
+    /// The moment as its shard has it.
+    pub(super) fn here(&self, context: Context) -> Context {
+        Context { now: ShardTime(context.now.0 + self.ahead), ..context }
     }
 
     /// Decides, and checks that deciding depends on nothing but state, command and context.
     pub(super) fn decide(&self, command: &Command, context: Context) -> Result<Decision, Refusal> {
+        let context = self.here(context);
         let decision = self.network.decide(command, context);
         assert_eq!(shown(&decision), shown(&self.network.decide(command, context)), "{command:?}");
         // What `oldest` remembers is not stored; a slice may be another one, and what is due at one time ends in any order.
@@ -90,8 +103,20 @@ impl Side {
         decision
     }
 
+    /// What is left of each of these, or how long it has cooled, in milliseconds.
+    pub(super) fn times(&self, addresses: &[Address], context: Context) -> Vec<Option<i128>> {
+        let now = i128::from(self.here(context).now.0);
+        let time = |at: &Address| match self.network.holdings.at(*at)? {
+            Entry::Held(held) => held.lease.map(|lease| i128::from(lease.ends.0) - now),
+            Entry::Released(released) => Some(now - i128::from(released.released_at.0)),
+            Entry::Declined(declined) => Some(i128::from(declined.until.0) - now),
+        };
+        addresses.iter().map(time).collect()
+    }
+
     /// Plays the steps into store and network, and checks every promise.
     pub(super) fn take(&mut self, command: &Command, decision: &Decision, context: Context) {
+        let context = self.here(context);
         self.check_grants(command, decision, context);
         assert!(decision.steps.len() <= limits::BATCH_CHANGES_MAX);
         let before = self.stored.clone();
