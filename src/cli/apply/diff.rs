@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 use super::file::Table;
+use super::matching::{Group, in_order, matches};
 use super::subnets;
 
 /// One call, and what it does in words.
@@ -64,11 +65,12 @@ fn settings() -> [(&'static str, Value); 9] {
 /// What cannot be changed, a line each.
 pub fn steps(tables: &[Table], networks: &[Value], prune: bool) -> Result<Vec<Step>, String> {
     let matched = matches(tables, networks);
-    let (mut removed, mut changed, mut created, mut problems) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut removed, mut changed, mut created) = (Vec::new(), Vec::new(), Vec::new());
+    let mut problems = Vec::new();
     for (table, at) in tables.iter().zip(&matched) {
         match at.and_then(|at| networks.get(at)) {
             Some(network) => match changes(table, network, prune) {
-                Ok(steps) => changed.extend(steps),
+                Ok(steps) => changed.push(Group { name: network["name"].as_str().unwrap_or_default(), steps }),
                 Err(problem) => problems.push(problem),
             },
             None => created.push(creation(table)),
@@ -86,43 +88,17 @@ pub fn steps(tables: &[Table], networks: &[Value], prune: bool) -> Result<Vec<St
         }
     }
     if problems.is_empty() {
-        Ok(removed.into_iter().chain(changed).chain(created).collect())
+        let names = networks.iter().filter_map(|network| network["name"].as_str());
+        let names = names.chain(tables.iter().map(|table| table.name.as_str())).collect();
+        Ok(removed.into_iter().chain(in_order(changed, &names)).chain(created).collect())
     } else {
         Err(problems.join("\n  "))
     }
 }
 
-fn realm(members: &Map<String, Value>) -> &str {
+/// The realm that a network is in, or that a table says.
+pub(super) fn realm(members: &Map<String, Value>) -> &str {
     members.get("realm").and_then(Value::as_str).unwrap_or("default")
-}
-
-/// Which network of the server each table means, if it is there: by id, name, former name, or realm and subnets.
-pub fn matches(tables: &[Table], networks: &[Value]) -> Vec<Option<usize>> {
-    let mut taken = BTreeSet::new();
-    let mut matched = vec![None; tables.len()];
-    let mut take = |matched: &mut Vec<Option<usize>>, same: &dyn Fn(&Table, &Value) -> bool| {
-        for (table, place) in tables.iter().zip(matched.iter_mut()).filter(|(_, place)| place.is_none()) {
-            let found = networks.iter().enumerate().find(|(at, network)| !taken.contains(at) && same(table, network));
-            if let Some((at, _)) = found {
-                taken.insert(at);
-                *place = Some(at);
-            }
-        }
-    };
-    // The surest sign first for all tables, so that a guess never takes what another table names.
-    take(&mut matched, &|table, network| table.id.as_deref().is_some_and(|id| network["id"] == id));
-    take(&mut matched, &|table, network| network["name"] == *table.name);
-    take(&mut matched, &|table, network| table.renamed_from.as_deref().is_some_and(|name| network["name"] == name));
-    take(&mut matched, &|table, network| {
-        let (wanted, there) = (cidrs(table.members.get("subnets")), cidrs(network.get("subnets")));
-        let same_realm = network.as_object().is_some_and(|members| realm(members) == realm(&table.members));
-        same_realm && !wanted.is_empty() && wanted == there
-    });
-    matched
-}
-
-fn cidrs(subnets: Option<&Value>) -> BTreeSet<&str> {
-    subnets.and_then(Value::as_array).into_iter().flatten().filter_map(|subnet| subnet["cidr"].as_str()).collect()
 }
 
 fn creation(table: &Table) -> Step {

@@ -8,8 +8,8 @@
 //!
 //! - A member that the file does not name is left as it is; so are subnets, pools and reserved ranges that it does not
 //!   list. `--prune` removes them, and networks of the same realms that are not in the file.
-//! - A network is recognised by `id`, by name, by `renamed_from`, or by the same realm and subnets: a rename keeps
-//!   its reservations.
+//! - A network is recognised by `id`, by `renamed_from`, by name, or by the same realm and subnets: a rename keeps
+//!   its reservations. Names may change hands along a chain, or in a circle.
 //! - A new network is one `network.create`; of one that is there, what differs in its settings is one
 //!   `network.update`, what differs in a subnet one `subnet.modify`. The first call of each network carries the
 //!   version that was compared, so what somebody else changed meanwhile is never undone unseen.
@@ -20,6 +20,7 @@
 pub mod diff;
 pub mod dump;
 pub mod file;
+mod matching;
 mod subnets;
 
 use serde_json::{Value, json};

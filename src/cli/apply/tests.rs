@@ -1,5 +1,7 @@
 //! The difference between files and canned answers of a server.
 
+mod renames;
+
 use serde_json::{Value, json};
 
 use super::super::output::Format;

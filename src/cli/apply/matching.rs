@@ -1,0 +1,157 @@
+//! Which network of the server each table of a file means, and in which order names change hands. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value, json};
+
+use super::diff::{Step, realm};
+use super::file::Table;
+
+/// Which network of the server each table means, if it is there: by id, former name, name, or realm and subnets.
+///
+/// `renamed_from` stays in a file after the rename, so it counts only where nothing else says that the rename is done:
+/// see [`Matching::former`].
+pub fn matches(tables: &[Table], networks: &[Value]) -> Vec<Option<usize>> {
+    let mut matching = Matching {
+        tables,
+        networks,
+        by_name: networks
+            .iter()
+            .enumerate()
+            .filter_map(|(at, network)| Some((network["name"].as_str()?, at)))
+            .collect(),
+        by_table: tables.iter().enumerate().map(|(at, table)| (table.name.as_str(), at)).collect(),
+        matched: vec![None; tables.len()],
+        taken: BTreeSet::new(),
+    };
+    // The surest sign first for all tables, so that a guess never takes what another table names.
+    matching.take(|table, network| table.id.as_deref().is_some_and(|id| network["id"] == id));
+    matching.take_former();
+    matching.take(|table, network| network["name"] == *table.name);
+    matching.take(|table, network| table.renamed_from.as_deref().is_some_and(|name| network["name"] == name));
+    matching.take(|table, network| {
+        let (wanted, there) = (cidrs(table.members.get("subnets")), cidrs(network.get("subnets")));
+        let same_realm = network.as_object().is_some_and(|members| realm(members) == realm(&table.members));
+        same_realm && !wanted.is_empty() && wanted == there
+    });
+    matching.matched
+}
+
+/// Tables and networks that find each other.
+struct Matching<'a> {
+    tables: &'a [Table],
+    networks: &'a [Value],
+    by_name: BTreeMap<&'a str, usize>,
+    by_table: BTreeMap<&'a str, usize>,
+    matched: Vec<Option<usize>>,
+    taken: BTreeSet<usize>,
+}
+
+impl Matching<'_> {
+    fn set(&mut self, table: usize, network: usize) {
+        self.taken.insert(network);
+        self.matched[table] = Some(network);
+    }
+
+    fn take(&mut self, same: impl Fn(&Table, &Value) -> bool) {
+        for (at, table) in self.tables.iter().enumerate() {
+            if self.matched[at].is_some() {
+                continue;
+            }
+            let mut free = self.networks.iter().enumerate().filter(|(network, _)| !self.taken.contains(network));
+            if let Some((network, _)) = free.find(|(_, network)| same(table, network)) {
+                self.set(at, network);
+            }
+        }
+    }
+
+    /// Takes networks by their former names. One that is taken frees its name for the next of a chain.
+    fn take_former(&mut self) {
+        while let Some((table, network)) = (0..self.tables.len()).find_map(|at| Some((at, self.former(at)?))) {
+            self.set(table, network);
+        }
+    }
+
+    /// The network that a table renames: that of its former name, unless the table's subnets are rather those of the
+    /// network that has the new name already, or the network is rather what the file has under the former name.
+    fn former(&self, at: usize) -> Option<usize> {
+        let table = &self.tables[at];
+        let from = table.renamed_from.as_deref().filter(|_| self.matched[at].is_none())?;
+        let former = self.free(from)?;
+        let shared = |table: &Table| self.shared(table, former);
+        let rival = self.by_table.get(from).filter(|&&rival| self.matched[rival].is_none());
+        let is_rivals = rival.is_some_and(|&rival| shared(&self.tables[rival]) > shared(table));
+        let is_done = self.free(&table.name).is_some_and(|there| self.shared(table, there) >= shared(table));
+        (!is_rivals && !is_done).then_some(former)
+    }
+
+    /// The network of this name, if no table has it.
+    fn free(&self, name: &str) -> Option<usize> {
+        self.by_name.get(name).copied().filter(|network| !self.taken.contains(network))
+    }
+
+    /// How many subnets of a table a network has.
+    fn shared(&self, table: &Table, network: usize) -> usize {
+        let there = cidrs(self.networks[network].get("subnets"));
+        cidrs(table.members.get("subnets")).intersection(&there).count()
+    }
+}
+
+fn cidrs(subnets: Option<&Value>) -> BTreeSet<&str> {
+    subnets.and_then(Value::as_array).into_iter().flatten().filter_map(|subnet| subnet["cidr"].as_str()).collect()
+}
+
+/// The changes of one network that is there.
+#[derive(Debug)]
+pub(super) struct Group<'a> {
+    /// The name that it has.
+    pub(super) name: &'a str,
+    /// Its changes; a rename is the first.
+    pub(super) steps: Vec<Step>,
+}
+
+impl<'a> Group<'a> {
+    /// The name that it gets, if that is another.
+    fn new_name(&self) -> Option<&str> {
+        self.steps.first()?.params.get("set")?.get("name")?.as_str()
+    }
+
+    /// The rename to a name that nobody has, which breaks a circle. It carries the version that was compared.
+    fn step_aside(&mut self, name: &str) -> Option<Step> {
+        let first = self.steps.first_mut()?;
+        let mut params = Map::from_iter([
+            ("network".to_owned(), first.params.get("network")?.clone()),
+            ("set".to_owned(), json!({"name": name})),
+        ]);
+        params.extend(first.params.shift_remove_entry("if_version"));
+        let words = vec![format!("~ rename it from `{}` to `{name}` for a moment: names are swapped", self.name)];
+        Some(Step::new(&first.network, "network.update", Value::Object(params), words))
+    }
+}
+
+/// The steps in the order of the groups, but who takes a name comes after who gives it up. Where names go round in a
+/// circle, the first takes another meanwhile, none of `names`.
+pub(super) fn in_order(mut groups: Vec<Group<'_>>, names: &BTreeSet<&str>) -> Vec<Step> {
+    let renamed = groups.iter().enumerate().filter(|(_, group)| group.new_name().is_some());
+    let gives_up: BTreeMap<&str, usize> = renamed.map(|(at, group)| (group.name, at)).collect();
+    let waits_for: Vec<Option<usize>> = groups.iter().map(|group| gives_up.get(group.new_name()?).copied()).collect();
+    let mut spare = (1..).map(|count| format!("renaming-{count}")).filter(|name| !names.contains(name.as_str()));
+    let (mut steps, mut done) = (Vec::new(), vec![false; groups.len()]);
+    for start in 0..groups.len() {
+        let (mut chain, mut next) = (Vec::new(), Some(start));
+        while let Some(at) = next.filter(|&at| !done[at]) {
+            done[at] = true;
+            chain.push(at);
+            next = waits_for[at];
+        }
+        // A name has one giver and one taker, so a chain that comes back comes back to where it started.
+        if next == Some(start)
+            && !chain.is_empty()
+            && let Some(name) = spare.next()
+        {
+            steps.extend(groups[start].step_aside(&name));
+        }
+        steps.extend(chain.into_iter().rev().flat_map(|at| std::mem::take(&mut groups[at].steps)));
+    }
+    steps
+}
