@@ -16,6 +16,7 @@ mod published;
 #[allow(dead_code, reason = "shared with the tests of several nodes")]
 mod redis;
 
+mod apply;
 mod archive;
 mod client;
 mod deploy;

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::file::Table;
 use super::matching::{Group, in_order, matches};
-use super::subnets;
+use super::{overlaps, subnets};
 
 /// One call, and what it does in words.
 #[derive(Debug, Clone, PartialEq)]
@@ -62,11 +62,11 @@ fn settings() -> [(&'static str, Value); 9] {
 /// then what comes, so that names and addresses are free when they are needed.
 ///
 /// # Errors
-/// What cannot be changed, a line each.
+/// What cannot be changed, and what of the file overlaps, a line each.
 pub fn steps(tables: &[Table], networks: &[Value], prune: bool) -> Result<Vec<Step>, String> {
     let matched = matches(tables, networks);
     let (mut removed, mut changed, mut created) = (Vec::new(), Vec::new(), Vec::new());
-    let mut problems = Vec::new();
+    let mut problems = overlaps::within(tables, &matched, networks);
     for (table, at) in tables.iter().zip(&matched) {
         match at.and_then(|at| networks.get(at)) {
             Some(network) => match changes(table, network, prune) {

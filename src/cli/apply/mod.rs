@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! file ─read, checked whole─▶ tables ┐
-//!                                    ├─ diff ─▶ steps ─ shown, asked ─▶ one call a step
+//!                                    ├─ diff ─▶ steps ─ dry run of each ─ shown, asked ─▶ one call a step
 //! server ─network.list─▶ networks ───┘
 //! ```
 //!
@@ -10,17 +10,22 @@
 //!   list. `--prune` removes them, and networks of the same realms that are not in the file.
 //! - A network is recognised by `id`, by `renamed_from`, by name, or by the same realm and subnets: a rename keeps
 //!   its reservations. Names may change hands along a chain, or in a circle.
-//! - A new network is one `network.create`; of one that is there, what differs in its settings is one
-//!   `network.update`, what differs in a subnet one `subnet.modify`. The first call of each network carries the
-//!   version that was compared, so what somebody else changed meanwhile is never undone unseen.
+//! - A new network is one `network.create`, made whole or not at all. Of one that is there, what differs in its settings
+//!   is one `network.update`, what differs in a subnet one `subnet.modify`, each a commit of its own. The first call of
+//!   each network carries the version that was compared, so what somebody else changed meanwhile is never undone unseen.
+//! - The server is asked first, with `dry_run`, whether it would refuse anything; if so, nothing is changed. What a run
+//!   may still stop at in the middle is what somebody else does meanwhile, and what only shows once an earlier change is
+//!   made; applying again goes on from there.
 //! - Applying twice changes nothing the second time.
 //!
 //! Review notes: does `diff` of what `dump` writes stay empty? Does anything go without `--prune`?
 
+mod check;
 pub mod diff;
 pub mod dump;
 pub mod file;
 mod matching;
+mod overlaps;
 mod subnets;
 
 use serde_json::{Value, json};
@@ -43,7 +48,14 @@ pub async fn run(session: &mut Session, args: &Apply) -> Done<Exit> {
         session.say("nothing to change: the server has what the file says");
         return Ok(Exit::Success);
     }
-    show(session, &steps);
+    let refusals = check::refusals(session, &steps, &networks, args.dry_run).await?;
+    show(session, &steps, &refusals);
+    let count = refusals.iter().flatten().count();
+    if count > 0 {
+        let problem = format!("the server refuses {count} of {}; nothing was changed", counted(steps.len(), "change"));
+        let hint = "each is marked with `!` above: change the file, or what stands in the way";
+        return Err(Failure::new(asked, problem, hint).into());
+    }
     if args.dry_run {
         session.say("dry run: nothing was changed");
         return Ok(Exit::Differences);
@@ -70,16 +82,19 @@ fn refused(asked: &str, problem: &str) -> Failure {
     Failure::new(asked, problem, "correct the file; `allod network dump` writes one that is right")
 }
 
-/// Says what would change, a heading for each network.
-fn show(session: &Session, steps: &[Step]) {
+/// Says what would change, a heading for each network, and under each change why the server would refuse it.
+fn show(session: &Session, steps: &[Step], refusals: &[Option<Failure>]) {
     let mut heading = "";
-    for step in steps {
+    for (step, refusal) in steps.iter().zip(refusals) {
         if step.network != heading {
             heading = &step.network;
             session.say(&format!("network `{heading}`"));
         }
         for line in &step.words {
             session.say(&format!("  {line}"));
+        }
+        if let Some(refusal) = refusal {
+            session.say(&format!("  ! refused: {}\n    hint: {}", refusal.reason, refusal.hint));
         }
     }
 }

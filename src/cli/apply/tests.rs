@@ -1,5 +1,6 @@
 //! The difference between files and canned answers of a server.
 
+mod checks;
 mod renames;
 
 use serde_json::{Value, json};

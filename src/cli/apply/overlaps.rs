@@ -1,0 +1,39 @@
+//! Subnets of a file that no server would make: what overlaps another of the file, or is every address. Pure.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::diff::realm;
+use super::file::Table;
+use crate::core::address::{Address, Cidr};
+
+/// What is wrong, a line each. A network that is there is in its realm, whatever its table leaves out.
+pub(super) fn within(tables: &[Table], matched: &[Option<usize>], networks: &[Value]) -> Vec<String> {
+    // By their first addresses; none overlaps another.
+    let mut realms: BTreeMap<&str, BTreeMap<Address, (Cidr, &str)>> = BTreeMap::new();
+    let mut problems = Vec::new();
+    for (table, at) in tables.iter().zip(matched) {
+        let there = at.and_then(|at| networks.get(at)).and_then(Value::as_object);
+        let taken = realms.entry(realm(there.unwrap_or(&table.members))).or_default();
+        let subnets = table.members.get("subnets").and_then(Value::as_array).into_iter().flatten();
+        let name = table.name.as_str();
+        for cidr in subnets.filter_map(|subnet| subnet["cidr"].as_str()?.parse::<Cidr>().ok()) {
+            if cidr.length() == 0 {
+                problems.push(format!("network `{name}`: a subnet cannot be {cidr}: that is every address"));
+                continue;
+            }
+            let before = taken.range(..=cidr.last()).next_back().map(|(_, before)| *before);
+            match before.filter(|(other, _)| other.range().overlaps(cidr.range())) {
+                None => drop(taken.insert(cidr.base(), (cidr, name))),
+                Some((other, owner)) if owner == name => problems
+                    .push(format!("network `{name}`: subnet {cidr} overlaps its subnet {other}; choose another range")),
+                Some((other, owner)) => problems.push(format!(
+                    "network `{name}`: subnet {cidr} overlaps {other} of network `{owner}`; choose another range, or a \
+                     realm of its own"
+                )),
+            }
+        }
+    }
+    problems
+}

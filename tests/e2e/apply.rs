@@ -1,0 +1,119 @@
+//! `allod network apply` against a server: what would be refused is said before anything is changed.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::server::Server;
+
+/// A server in a directory of the test, and a file beside its data.
+struct Scene {
+    directory: tempfile::TempDir,
+    server: Server,
+}
+
+impl Scene {
+    fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let server = Server::start(&directory.path().join("data"));
+        Self { directory, server }
+    }
+
+    /// Applies a file; the exit code, and what was said.
+    fn apply(&self, file: &str, options: &[&str]) -> (i32, String) {
+        let path = self.directory.path().join("networks.toml");
+        write(&path, file);
+        let output = self.server.allod(&[&["network", "apply", path.to_str().unwrap()], options].concat());
+        (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+    }
+
+    /// Names, cidrs and versions of what is there.
+    fn networks(&self) -> Vec<(String, Vec<String>, u64)> {
+        let text = self.server.allod_ok(&["network", "list", "--format", "json"]);
+        let answer: Value = serde_json::from_str(&text).unwrap();
+        let cidr = |subnet: &Value| subnet["cidr"].as_str().unwrap().to_owned();
+        let network = |network: &Value| {
+            let cidrs = network["subnets"].as_array().into_iter().flatten().map(cidr).collect();
+            (network["name"].as_str().unwrap().to_owned(), cidrs, network["version"].as_u64().unwrap())
+        };
+        answer["networks"].as_array().unwrap().iter().map(network).collect()
+    }
+}
+
+fn write(path: &Path, text: &str) {
+    std::fs::write(path, text).unwrap();
+}
+
+fn network(name: &str, rest: &str, cidrs: &[&str]) -> String {
+    let subnets: Vec<String> = cidrs.iter().map(|cidr| format!("{{ cidr = {} }}", json!(cidr))).collect();
+    format!("[[network]]\nname = {}\n{rest}\nsubnets = [{}]\n", json!(name), subnets.join(", "))
+}
+
+#[test]
+fn nothing_is_changed_where_the_server_would_refuse_any_of_it() {
+    let scene = Scene::start();
+    scene.server.allod_ok(&["network", "create", "held", "--subnet", "10.0.0.0/24"]);
+    scene.server.allod_ok(&["network", "create", "idle", "--subnet", "10.1.0.0/24"]);
+    scene.server.allod_ok(&["network", "create", "lab", "--realm", "lab", "--subnet", "10.2.0.0/24"]);
+    scene.server.allod_ok(&["ip", "allocate", "held", "--owner", "web/0"]);
+    let before = scene.networks();
+    let held = network("held", "", &["10.0.0.0/24"]);
+    let fine = network("fine", "", &["10.9.0.0/24"]);
+    for (file, prune, refused) in [
+        // A network that holds something is pruned, one that holds nothing too.
+        (fine.clone(), true, "held"),
+        (held.clone() + &network("cloud", "kind = \"dynamic\"", &["10.8.0.0/24"]), true, "cloud"),
+        // The second subnet that goes is the one that is held.
+        (network("held", "", &["10.7.0.0/24"]), true, "10.0.0.0/24"),
+        (held.clone() + &network("more", "", &["10.1.0.0/16"]) + &fine, false, "idle"),
+        (held.clone() + &network("a", "", &["10.4.0.0/24"]) + &network("b", "", &["10.4.0.0/16"]), true, "10.4.0.0/16"),
+        (held.clone() + &network("all", "", &["0.0.0.0/0"]), true, "0.0.0.0/0"),
+    ] {
+        for option in ["--dry-run", "--yes"] {
+            let options = if prune { vec![option, "--prune"] } else { vec![option] };
+            let (code, said) = scene.apply(&file, &options);
+            assert!(code == 1 && said.contains(refused), "{file}\n{code} {said}");
+            assert_eq!(scene.networks(), before, "{said}");
+        }
+    }
+}
+
+#[test]
+fn what_an_earlier_change_makes_room_for_is_not_refused() {
+    let scene = Scene::start();
+    scene.server.allod_ok(&["network", "create", "old", "--subnet", "10.0.0.0/24"]);
+    scene.server.allod_ok(&["network", "create", "wide", "--subnet", "10.1.0.0/16"]);
+    let file = network("new", "", &["10.0.0.0/25"])
+        + &network("beside", "", &["10.1.128.0/17"])
+        + "[[network]]\nname = \"wide\"\nsubnets = [{ cidr = \"10.1.0.0/17\", name = \"main\" }]\n";
+    scene.server.allod_ok(&["subnet", "modify", "wide", "10.1.0.0/16", "--name", "main"]);
+    let (code, said) = scene.apply(&file, &["--dry-run", "--prune"]);
+    assert!(code == 2 && !said.contains("refused"), "{code} {said}");
+    let (code, said) = scene.apply(&file, &["--yes", "--prune"]);
+    assert_eq!(code, 0, "{said}");
+    let names: Vec<String> = scene.networks().into_iter().map(|(name, _, _)| name).collect();
+    assert_eq!(names, ["beside", "new", "wide"]);
+}
+
+#[test]
+fn renames_of_one_file_take_turns() {
+    let scene = Scene::start();
+    scene.server.allod_ok(&["network", "create", "prod", "--subnet", "10.0.0.0/24"]);
+    scene.server.allod_ok(&["network", "create", "new", "--subnet", "10.1.0.0/24"]);
+    scene.server.allod_ok(&["ip", "claim", "prod", "10.0.0.9", "--owner", "web/0"]);
+    let from = |name: &str| format!("renamed_from = {}", json!(name));
+    let chain = network("prod", &from("new"), &["10.1.0.0/24"]) + &network("prod-old", &from("prod"), &["10.0.0.0/24"]);
+    let swap =
+        network("prod", &from("prod-old"), &["10.0.0.0/24"]) + &network("prod-old", &from("prod"), &["10.1.0.0/24"]);
+    let cidrs = |name: &str| scene.networks().into_iter().find(|network| network.0 == name).unwrap().1;
+    for (file, prod) in [(chain, "10.1.0.0/24"), (swap, "10.0.0.0/24")] {
+        let (code, said) = scene.apply(&file, &["--dry-run", "--prune"]);
+        assert!(code == 2 && !said.contains("refused"), "{code} {said}");
+        let (code, said) = scene.apply(&file, &["--yes", "--prune"]);
+        assert_eq!((code, scene.networks().len()), (0, 2), "{said}");
+        assert_eq!(cidrs("prod"), [prod]);
+        let (code, said) = scene.apply(&file, &["--dry-run", "--prune"]);
+        assert_eq!(code, 0, "{said}");
+    }
+    assert!(scene.server.allod_ok(&["who", "10.0.0.9"]).contains("prod"));
+}
