@@ -8,7 +8,7 @@ pub enum Exit {
     Success = 0,
     /// The server refused, or the command failed.
     Failed = 1,
-    /// `network apply --dry-run` found differences.
+    /// `network apply --dry-run` found differences, of which the server would refuse none.
     Differences = 2,
     /// The server cannot be reached, or was lost on the way.
     Unreachable = 3,

@@ -16,7 +16,9 @@ pub enum NetworkCommand {
     /// Make the server's networks equal to a file (TOML or YAML)
     ///
     /// Shows what differs and asks. Where nobody can be asked, only what takes
-    /// something away needs --yes.
+    /// something away needs --yes. If the server would refuse any change, none
+    /// is made. A new network is one commit; of one that is there each change
+    /// is a commit of its own, so a run that is cut off is applied again.
     Apply(Apply),
     /// Write networks as a file that `apply` reads (--format toml or yaml)
     Dump(Dump),
@@ -228,7 +230,8 @@ pub struct Apply {
     /// the file, and networks of the same realms that the file does not list.
     #[arg(long)]
     pub prune: bool,
-    /// Show the differences and exit with 2 if there are any
+    /// Show the differences and exit with 2 if there are any, or with 1 if the
+    /// server would refuse one
     #[arg(long)]
     pub dry_run: bool,
     /// Why, kept in the history
