@@ -9,17 +9,17 @@ use serde_json::{Value, json};
 use crate::responder::{Responder, refusal};
 use crate::write;
 
-fn allod(server: &str, arguments: &[&str]) -> Output {
+pub fn allod(server: &str, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_allod"));
     command.args(arguments).env("ALLOD_SERVER", server).env_remove("ALLOD_TOKEN").stdin(Stdio::null());
     command.output().unwrap()
 }
 
-fn text(bytes: &[u8]) -> String {
+pub fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-fn lan() -> Value {
+pub fn lan() -> Value {
     json!({
         "id": "00000000-0000-4000-8000-000000000001", "name": "lan", "realm": "default", "kind": "manual",
         "policy": "lowest", "cooldown_seconds": 0, "version": 1,
@@ -206,70 +206,6 @@ fn what_takes_away_is_refused_where_nobody_can_be_asked() {
 }
 
 #[test]
-fn apply_shows_differences_and_exits_with_2_when_dry() {
-    let server = Responder::start(|_, _| Ok(json!({"networks": [lan()]})));
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("networks.toml");
-    let path = file.to_str().unwrap();
-    write(&file, b"[[network]]\nname = \"lan\"\ncooldown_seconds = 60\n");
-    let output = allod(&server.address, &["network", "apply", path, "--dry-run"]);
-    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(2), ""));
-    assert_eq!(text(&output.stderr), "network `lan`\n  ~ cooldown_seconds: 0 → 60\ndry run: nothing was changed\n");
-    assert_eq!(allod(&server.address, &["network", "apply", path, "--prune"]).status.code(), Some(1));
-    assert!(server.asked().iter().all(|(method, params)| method == "network.list" || params["dry_run"] == true));
-    assert_eq!(allod(&server.address, &["network", "apply", path]).status.code(), Some(0));
-    let (method, params) = server.asked().pop().unwrap();
-    assert_eq!((method.as_str(), params.get("dry_run")), ("network.update", None));
-    write(&file, b"[[network]]\nname = \"lan\"\n");
-    assert_eq!(allod(&server.address, &["network", "apply", path, "--dry-run"]).status.code(), Some(0));
-}
-
-#[test]
-fn apply_changes_nothing_where_the_server_would_refuse_a_part() {
-    let server = Responder::start(|method, _| match method {
-        "network.list" => Ok(json!({"networks": [lan()]})),
-        "network.create" => Err(refusal(ErrorKind::WrongKind, "a dynamic network has no subnets", json!({}))),
-        _ => Ok(json!({})),
-    });
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("networks.toml");
-    let path = file.to_str().unwrap();
-    write(
-        &file,
-        b"[[network]]\nname = \"lan\"\ncooldown_seconds = 60\n\
-          [[network]]\nname = \"cloud\"\nkind = \"dynamic\"\nsubnets = [{ cidr = \"10.1.0.0/24\" }]\n",
-    );
-    for arguments in [&["network", "apply", path, "--dry-run"][..], &["network", "apply", path, "--yes"]] {
-        let output = allod(&server.address, arguments);
-        let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
-        for part in [
-            "  + subnet 10.1.0.0/24\n  ! refused: a dynamic network has no subnets\n    hint: ",
-            "the server refuses 1 of 2 changes; nothing was changed",
-        ] {
-            assert!(said.contains(part), "{part} is not in\n{said}");
-        }
-        assert!(server.asked().iter().all(|(method, params)| method == "network.list" || params["dry_run"] == true));
-    }
-}
-
-#[test]
-fn who_may_only_look_is_still_shown_the_differences() {
-    let server = Responder::start(|method, _| match method {
-        "network.list" => Ok(json!({"networks": [lan()]})),
-        _ => Err(refusal(ErrorKind::PermissionDenied, "the token may only read", json!({}))),
-    });
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("networks.toml");
-    write(&file, b"[[network]]\nname = \"lan\"\ncooldown_seconds = 60\n");
-    let path = file.to_str().unwrap();
-    let output = allod(&server.address, &["network", "apply", path, "--dry-run"]);
-    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
-    assert!(text(&output.stderr).contains("~ cooldown_seconds: 0 → 60"));
-    assert_eq!(allod(&server.address, &["network", "apply", path, "--yes"]).status.code(), Some(1));
-}
-
-#[test]
 fn a_deployment_is_applied_from_a_file_and_says_the_next_command() {
     let held = |address: &str, owner: &str| json!({"network": "lan", "address": address, "prefix_length": 32, "owner": owner, "scope": "the shop", "slot": "0"});
     let answer = json!({"plan": 1_795_000_000_007_u64, "instances": [
@@ -327,20 +263,6 @@ fn a_wrong_deployment_file_is_refused_before_anything_is_asked() {
     assert!(said.contains("\nhint: ") && server.asked().is_empty(), "{said}");
     let missing = allod(&server.address, &["deployment", "plan", "no-such-file.toml"]);
     assert!(text(&missing.stderr).contains("read the deployment of `no-such-file.toml`"), "{}", text(&missing.stderr));
-}
-
-#[test]
-fn dump_writes_what_apply_reads() {
-    let server = Responder::start(|_, _| Ok(json!({"networks": [lan()]})));
-    for format in ["toml", "yaml"] {
-        let dump = allod(&server.address, &["network", "dump", "--format", format]);
-        let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join(format!("networks.{format}"));
-        write(&file, &dump.stdout);
-        let output = allod(&server.address, &["network", "apply", file.to_str().unwrap(), "--dry-run", "--prune"]);
-        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    }
-    assert_eq!(allod(&server.address, &["server", "ping", "--format", "yaml"]).status.code(), Some(64));
 }
 
 #[test]

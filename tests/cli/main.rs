@@ -7,6 +7,7 @@
     reason = "a failed unwrap is how a test fails; tests wait on real processes and files"
 )]
 
+mod apply;
 mod commands;
 mod errors;
 mod help;

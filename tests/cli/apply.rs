@@ -1,0 +1,88 @@
+//! What is shown before something is changed, and what is said after: network files, pools that are cut, lists.
+
+use allod::wire::ErrorKind;
+use serde_json::json;
+
+use crate::commands::{allod, lan, text};
+use crate::responder::{Responder, refusal};
+use crate::write;
+
+#[test]
+fn apply_shows_differences_and_exits_with_2_when_dry() {
+    let server = Responder::start(|_, _| Ok(json!({"networks": [lan()]})));
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("networks.toml");
+    let path = file.to_str().unwrap();
+    write(&file, b"[[network]]\nname = \"lan\"\ncooldown_seconds = 60\n");
+    let output = allod(&server.address, &["network", "apply", path, "--dry-run"]);
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(2), ""));
+    assert_eq!(text(&output.stderr), "network `lan`\n  ~ cooldown_seconds: 0 → 60\ndry run: nothing was changed\n");
+    assert_eq!(allod(&server.address, &["network", "apply", path, "--prune"]).status.code(), Some(1));
+    assert!(server.asked().iter().all(|(method, params)| method == "network.list" || params["dry_run"] == true));
+    assert_eq!(allod(&server.address, &["network", "apply", path]).status.code(), Some(0));
+    assert_eq!(
+        (server.methods().pop().unwrap().as_str(), server.asked().pop().unwrap().1.get("dry_run")),
+        ("network.update", None)
+    );
+    write(&file, b"[[network]]\nname = \"lan\"\n");
+    assert_eq!(allod(&server.address, &["network", "apply", path, "--dry-run"]).status.code(), Some(0));
+}
+
+#[test]
+fn apply_changes_nothing_where_the_server_would_refuse_a_part() {
+    let server = Responder::start(|method, _| match method {
+        "network.list" => Ok(json!({"networks": [lan()]})),
+        "network.create" => Err(refusal(ErrorKind::WrongKind, "a dynamic network has no subnets", json!({}))),
+        _ => Ok(json!({})),
+    });
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("networks.toml");
+    let path = file.to_str().unwrap();
+    write(
+        &file,
+        b"[[network]]\nname = \"lan\"\ncooldown_seconds = 60\n\
+          [[network]]\nname = \"cloud\"\nkind = \"dynamic\"\nsubnets = [{ cidr = \"10.1.0.0/24\" }]\n",
+    );
+    for arguments in [&["network", "apply", path, "--dry-run"][..], &["network", "apply", path, "--yes"]] {
+        let output = allod(&server.address, arguments);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
+        for part in [
+            "  + subnet 10.1.0.0/24\n  ! refused: a dynamic network has no subnets\n    hint: ",
+            "the server refuses 1 of 2 changes; nothing was changed",
+        ] {
+            assert!(said.contains(part), "{part} is not in\n{said}");
+        }
+        assert!(server.asked().iter().all(|(method, params)| method == "network.list" || params["dry_run"] == true));
+    }
+}
+
+#[test]
+fn who_may_only_look_is_still_shown_the_differences() {
+    let server = Responder::start(|method, _| match method {
+        "network.list" => Ok(json!({"networks": [lan()]})),
+        _ => Err(refusal(ErrorKind::PermissionDenied, "the token may only read", json!({}))),
+    });
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("networks.toml");
+    write(&file, b"[[network]]\nname = \"lan\"\ncooldown_seconds = 60\n");
+    let path = file.to_str().unwrap();
+    let output = allod(&server.address, &["network", "apply", path, "--dry-run"]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("~ cooldown_seconds: 0 → 60"));
+    assert_eq!(allod(&server.address, &["network", "apply", path, "--yes"]).status.code(), Some(1));
+}
+
+#[test]
+fn dump_writes_what_apply_reads() {
+    let server = Responder::start(|_, _| Ok(json!({"networks": [lan()]})));
+    for format in ["toml", "yaml"] {
+        let dump = allod(&server.address, &["network", "dump", "--format", format]);
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join(format!("networks.{format}"));
+        write(&file, &dump.stdout);
+        let output = allod(&server.address, &["network", "apply", file.to_str().unwrap(), "--dry-run", "--prune"]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    }
+    assert_eq!(allod(&server.address, &["server", "ping", "--format", "yaml"]).status.code(), Some(64));
+}
