@@ -130,20 +130,41 @@ pub fn read_reserved(args: &Args) -> Refusal<Reserved> {
     Ok(Reserved { range, note, whose })
 }
 
-/// Adds a range to a list; what it overlaps becomes one range with it, which has the newer note and owner.
-pub fn merge_reserved(list: &mut Vec<Reserved>, mut added: Reserved) {
-    list.sort_by_key(|reserved| reserved.range);
-    let (joined, apart): (Vec<Reserved>, Vec<Reserved>) =
+/// Adds a range to a list: cuts it and what it overlaps at every edge, judges each piece, and joins what says the same.
+pub fn merge_reserved(list: &mut Vec<Reserved>, added: Reserved) {
+    let (touched, mut apart): (Vec<Reserved>, Vec<Reserved>) =
         list.drain(..).partition(|old| old.range.overlaps(added.range));
-    for old in joined {
-        let (first, last) = (old.range.first().min(added.range.first()), old.range.last().max(added.range.last()));
-        added.range = Range::of_bits(first.family(), first.bits(), last.bits());
-        added.note = added.note.or(old.note);
-        added.whose = added.whose.or(old.whose);
+    let all = || touched.iter().chain([&added]).map(|reserved| reserved.range);
+    let edges = all().flat_map(|range| [Some(range.first().bits()), range.last().bits().checked_add(1)]);
+    let edges: BTreeSet<u128> = edges.flatten().collect();
+    let last = all().map(|range| range.last().bits()).max().expect("at least what is added");
+    let mut joined: Vec<Reserved> = Vec::new();
+    for &first in edges.range(..=last) {
+        let end = edges.range(first..).nth(1).map_or(last, |next| next - 1);
+        let range = Range::of_bits(added.range.family(), first, end);
+        let old = touched.iter().find(|old| old.range.covers(range));
+        let piece = match (old, added.range.covers(range)) {
+            (None, false) => continue,
+            (None, true) => added.clone(),
+            (Some(old), false) => old.clone(),
+            (Some(old), true) => {
+                let whose = if old.range == added.range { added.whose.clone() } else { None };
+                let whose = whose.or(old.whose.clone()).or(added.whose.clone());
+                Reserved { range, note: added.note.clone().or(old.note.clone()), whose }
+            }
+        };
+        let same = |before: &&mut Reserved| {
+            before.range.last().next() == Some(range.first())
+                && (&before.note, &before.whose) == (&piece.note, &piece.whose)
+        };
+        match joined.last_mut().filter(same) {
+            Some(before) => before.range = Range::of_bits(range.family(), before.range.first().bits(), end),
+            None => joined.push(Reserved { range, ..piece }),
+        }
     }
+    apart.extend(joined);
+    apart.sort_by_key(|reserved| reserved.range);
     *list = apart;
-    list.push(added);
-    list.sort_by_key(|reserved| reserved.range);
 }
 
 /// Gateway and pools fit the subnet; reserved ranges too, where `reserved` says so.

@@ -1,7 +1,7 @@
 //! Reserved ranges: which addresses of a subnet are kept from automatic grants, why, and for whom.
 //!
-//! Inside one subnet they are ascending and disjoint. A new one that overlaps others becomes one range with them. They may
-//! cover pools and held addresses; nobody loses anything by them.
+//! Inside one subnet they are ascending and disjoint. A new one that overlaps others merges with them, address by address:
+//! see [`merge`]. They may cover pools and held addresses; nobody loses anything by them.
 
 use std::sync::Arc;
 
@@ -82,20 +82,45 @@ fn parts_in(subnets: &[Arc<SubnetConfig>], range: Range) -> Vec<(Range, Arc<Subn
     subnets.iter().filter_map(|subnet| Some((subnet.cidr.range().intersection(range)?, Arc::clone(subnet)))).collect()
 }
 
-/// Adds a range. With those that it overlaps it becomes one: its own note and `for` where given, else those of the lowest
-/// that has any. Ranges that only touch stay apart. Cost: O(log ranges + ranges touched), and moving the rest.
-pub(super) fn merge(reserved: &mut Vec<ReservedRange>, mut added: ReservedRange) {
+/// Adds a range. What is reserved outside of it stays as it is. Inside, a note that is given replaces the one that is
+/// there, and an owner takes what is for nobody: what is for another owner stays so, unless exactly this range is added
+/// anew. Parts that then say the same become one range; ranges that only touch stay apart. Cost: O(log ranges + ranges
+/// touched), and moving the rest.
+pub(super) fn merge(reserved: &mut Vec<ReservedRange>, added: ReservedRange) {
     let start = reserved.partition_point(|old| old.range.last() < added.range.first());
     let end = reserved.partition_point(|old| old.range.first() <= added.range.last());
+    let mut parts: Vec<ReservedRange> = Vec::new();
+    let mut rest = Some(added.range);
     for old in &reserved[start..end] {
-        let (first, last) = (added.range.first().min(old.range.first()), added.range.last().max(old.range.last()));
-        added.range = Range::new(first, last).expect("ranges that overlap are of one family");
-        if added.note.is_empty() {
-            added.note = old.note.clone();
-        }
-        added.reserved_for = added.reserved_for.or_else(|| old.reserved_for.clone());
+        let Some(inside) = old.range.intersection(added.range) else { continue };
+        // The ranges ascend: what is new in front of this one is settled, what is behind it may meet the next.
+        let (front, behind): (Vec<_>, Vec<_>) =
+            rest.into_iter().flat_map(|rest| rest.without(inside)).partition(|part| part.last() < inside.first());
+        parts.extend(front.into_iter().map(|range| ReservedRange { range, ..added.clone() }));
+        rest = behind.first().copied();
+        parts.extend(old.range.without(inside).map(|range| ReservedRange { range, ..old.clone() }));
+        let note = if added.note.is_empty() { old.note.clone() } else { added.note.clone() };
+        let anew = old.range == added.range || old.reserved_for.is_none();
+        let reserved_for = added.reserved_for.clone().filter(|_| anew).or_else(|| old.reserved_for.clone());
+        parts.push(ReservedRange { range: inside, note, reserved_for });
     }
-    reserved.splice(start..end, [added]);
+    parts.extend(rest.map(|range| ReservedRange { range, ..added.clone() }));
+    parts.sort_by_key(|part| part.range.first());
+    let mut joined: Vec<ReservedRange> = Vec::with_capacity(parts.len());
+    for part in parts {
+        match joined.last_mut().and_then(|last| Some((with_next(last, &part)?, last))) {
+            Some((range, last)) => last.range = range,
+            None => joined.push(part),
+        }
+    }
+    reserved.splice(start..end, joined);
+}
+
+/// Both as one range, if they say the same and nothing lies between them.
+fn with_next(range: &ReservedRange, next: &ReservedRange) -> Option<Range> {
+    let same = range.note == next.note && range.reserved_for == next.reserved_for;
+    let adjoining = range.range.last().next() == Some(next.range.first());
+    Range::new(range.range.first(), next.range.last()).filter(|_| same && adjoining)
 }
 
 /// Takes a range out; says whether anything was there.

@@ -1,7 +1,7 @@
 //! Reserved ranges: adding, merging, splitting, removing.
 
 use super::*;
-use crate::core::state::ReservedFor;
+use crate::core::state::{ReservedFor, ReservedRange};
 
 fn one() -> Network {
     net(&[subnet_input("10.0.0.0/24")])
@@ -12,7 +12,7 @@ fn removal(text: &str) -> Configure {
 }
 
 #[test]
-fn what_overlaps_becomes_one_range_and_what_only_touches_stays_apart() {
+fn what_overlaps_and_says_the_same_becomes_one_range_and_what_only_touches_stays_apart() {
     // What is added, in order; what is reserved then.
     for (added, expected) in [
         (&["10.0.0.8-10.0.0.15"][..], &["10.0.0.8-10.0.0.15"][..]),
@@ -23,11 +23,23 @@ fn what_overlaps_becomes_one_range_and_what_only_touches_stays_apart() {
         (&["10.0.0.1", "10.0.0.3", "10.0.0.5", "10.0.0.0-10.0.0.9"], &["10.0.0.0-10.0.0.9"]),
         (&["10.0.0.1-10.0.0.2", "10.0.0.5-10.0.0.6", "10.0.0.2-10.0.0.5"], &["10.0.0.1-10.0.0.6"]),
         (&["10.0.0.0-10.0.0.9", "10.0.0.3"], &["10.0.0.0-10.0.0.9"]),
-        // The note of the newer where given, else of the lowest that has one.
-        (&["a=10.0.0.0-10.0.0.20", "b=10.0.0.5-10.0.0.9"], &["b=10.0.0.0-10.0.0.20"]),
-        (&["a=10.0.0.0-10.0.0.20", "10.0.0.5-10.0.0.29"], &["a=10.0.0.0-10.0.0.29"]),
-        (&["c=10.0.0.20-10.0.0.29", "a=10.0.0.0-10.0.0.9", "10.0.0.5-10.0.0.24"], &["a=10.0.0.0-10.0.0.29"]),
-        (&["c=10.0.0.20-10.0.0.29", "10.0.0.0-10.0.0.9", "10.0.0.5-10.0.0.24"], &["c=10.0.0.0-10.0.0.29"]),
+        // No address has a note that was not given to it.
+        (
+            &["a=10.0.0.0-10.0.0.20", "b=10.0.0.5-10.0.0.9"],
+            &["a=10.0.0.0-10.0.0.4", "b=10.0.0.5-10.0.0.9", "a=10.0.0.10-10.0.0.20"],
+        ),
+        (&["a=10.0.0.0-10.0.0.20", "10.0.0.5-10.0.0.29"], &["a=10.0.0.0-10.0.0.20", "10.0.0.21-10.0.0.29"]),
+        (&["a=10.0.0.5", "10.0.0.4-10.0.0.6"], &["10.0.0.4-10.0.0.4", "a=10.0.0.5-10.0.0.5", "10.0.0.6-10.0.0.6"]),
+        (&["a=10.0.0.5", "b=10.0.0.5"], &["b=10.0.0.5-10.0.0.5"]),
+        (&["a=10.0.0.5", "b=10.0.0.4-10.0.0.6"], &["b=10.0.0.4-10.0.0.6"]),
+        (
+            &["c=10.0.0.20-10.0.0.29", "a=10.0.0.0-10.0.0.9", "10.0.0.5-10.0.0.24"],
+            &["a=10.0.0.0-10.0.0.9", "10.0.0.10-10.0.0.19", "c=10.0.0.20-10.0.0.29"],
+        ),
+        (
+            &["c=10.0.0.20-10.0.0.29", "10.0.0.0-10.0.0.9", "10.0.0.5-10.0.0.24"],
+            &["10.0.0.0-10.0.0.19", "c=10.0.0.20-10.0.0.29"],
+        ),
         (&["a=10.0.0.0-10.0.0.4", "a=10.0.0.5-10.0.0.9"], &["a=10.0.0.0-10.0.0.4", "a=10.0.0.5-10.0.0.9"]),
     ] {
         let network = added.iter().fold(one(), |network, range| changed(&network, &reserve(range)));
@@ -39,19 +51,40 @@ fn what_overlaps_becomes_one_range_and_what_only_touches_stays_apart() {
 }
 
 #[test]
-fn a_merged_range_is_for_whom_the_newer_says_else_the_lowest() {
+fn no_address_is_taken_from_the_owner_for_whom_it_is_reserved() {
     let kept_for = |owner: &str, text: &str| {
         let kept = ReservedFor { scope: Default::default(), owner: owner.parse().unwrap(), slot: None };
         Configure::ReservedAdd(Box::new(ReservedInput { reserved_for: Some(kept), ..reserved_input(text) }))
     };
-    let owner_of = |network: &Network| {
-        let [reserved] = &network.subnets()[0].reserved[..] else { panic!("{:?}", network.subnets()[0].reserved) };
-        reserved.reserved_for.as_ref().unwrap().owner.to_string()
+    let owners = |network: &Network| -> Vec<String> {
+        let owner = |range: &ReservedRange| {
+            let owner = range.reserved_for.as_ref().map_or("nobody".to_owned(), |kept| kept.owner.to_string());
+            format!("{} {owner}", range.range)
+        };
+        network.subnets()[0].reserved.iter().map(owner).collect()
     };
-    let network = changed(&one(), &kept_for("db", "10.0.0.4-10.0.0.7"));
-    assert_eq!(owner_of(&changed(&network, &reserve("10.0.0.0-10.0.0.5"))), "db");
-    assert_eq!(owner_of(&changed(&network, &kept_for("web", "10.0.0.7-10.0.0.9"))), "web");
-    assert_eq!(changed(&network, &kept_for("db", "10.0.0.8-10.0.0.9")).subnets()[0].reserved.len(), 2);
+    let db = changed(&one(), &kept_for("db", "10.0.0.4-10.0.0.7"));
+    for (added, expected) in [
+        (kept_for("web", "10.0.0.7-10.0.0.9"), &["10.0.0.4-10.0.0.7 db", "10.0.0.8-10.0.0.9 web"][..]),
+        (
+            kept_for("web", "10.0.0.3-10.0.0.8"),
+            &["10.0.0.3-10.0.0.3 web", "10.0.0.4-10.0.0.7 db", "10.0.0.8-10.0.0.8 web"],
+        ),
+        (kept_for("web", "10.0.0.5"), &["10.0.0.4-10.0.0.7 db"]),
+        // Exactly this range, named again, is for whom it says now.
+        (kept_for("web", "10.0.0.4-10.0.0.7"), &["10.0.0.4-10.0.0.7 web"]),
+        (kept_for("db", "10.0.0.6-10.0.0.9"), &["10.0.0.4-10.0.0.9 db"]),
+        (kept_for("db", "10.0.0.8-10.0.0.9"), &["10.0.0.4-10.0.0.7 db", "10.0.0.8-10.0.0.9 db"]),
+        // Nobody is given what nobody gave him.
+        (reserve("10.0.0.0-10.0.0.5"), &["10.0.0.0-10.0.0.3 nobody", "10.0.0.4-10.0.0.7 db"]),
+    ] {
+        assert_eq!(owners(&changed(&db, &added)), expected, "{added:?}");
+    }
+    let nobodys = changed(&one(), &reserve("10.0.0.4-10.0.0.7"));
+    assert_eq!(
+        owners(&changed(&nobodys, &kept_for("web", "10.0.0.5"))),
+        ["10.0.0.4-10.0.0.4 nobody", "10.0.0.5-10.0.0.5 web", "10.0.0.6-10.0.0.7 nobody"]
+    );
 }
 
 #[test]
