@@ -40,6 +40,7 @@ pub mod reload;
 pub mod schema;
 pub mod serve_args;
 pub mod session;
+mod shrink;
 pub mod subnet;
 pub mod time;
 pub mod top;

@@ -9,6 +9,7 @@ use super::phrase;
 use super::progress::Progress;
 use super::quote::{owner_options, shell};
 use super::session::{Done, Session};
+use super::shrink::lost;
 use crate::core::plural::counted;
 
 /// Rows that a preview shows; the rest is counted.
@@ -24,6 +25,13 @@ pub async fn perform(session: &mut Session, ask: Ask) -> Done<Exit> {
             return Ok(Exit::Success);
         }
         session.confirm(&phrase::of(ask.method, &Value::Object(ask.params.clone())))?;
+    }
+    let lost = pools_lost(session, &ask).await?;
+    if !lost.is_empty() {
+        session.say(&format!("the subnet's pools lose what lies outside:\n  {}", lost.join("\n  ")));
+        if !dry_run {
+            session.confirm(&phrase::of(ask.method, &Value::Object(ask.params.clone())))?;
+        }
     }
     let result = match ask.method {
         "ip.list" => pages(session, &ask, "reservations").await?,
@@ -97,6 +105,19 @@ async fn preview(session: &mut Session, ask: &Ask) -> Done<bool> {
     };
     session.say(words.trim_end());
     Ok(true)
+}
+
+/// What pools lose by a change of their subnet's cidr; nothing for any other call.
+async fn pools_lost(session: &mut Session, ask: &Ask) -> Done<Vec<String>> {
+    let resizes = ask.method == "subnet.modify" && ask.params.get("set").is_some_and(|set| set.get("cidr").is_some());
+    let Some(network) = ask.text("network").filter(|_| resizes) else { return Ok(Vec::new()) };
+    // First, so that what is refused is refused in the words of the change.
+    let would = session.make(&ask.clone().with("dry_run", true)).await?;
+    let network = session.call("network.get", json!({"network": network})).await?;
+    let subnets = network.get("subnets").and_then(Value::as_array).into_iter().flatten();
+    let there = subnets.into_iter().find(|subnet| subnet.get("id") == would.get("id"));
+    let after = would.get("pools").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    Ok(there.map_or_else(Vec::new, |there| lost(there, after)))
 }
 
 /// All pages of a list as one answer, or the one page that was asked for.

@@ -12,6 +12,8 @@ pub enum SubnetCommand {
     /// Add a subnet to a network
     Add(Box<SubnetAdd>),
     /// Change a subnet: grow or shrink it, gateway, DNS, zones, draining
+    ///
+    /// Asks first where a smaller one would cut pools.
     Modify(Box<SubnetModify>),
     /// Move a subnet to another network, with all that is held in it
     Move(SubnetMove),

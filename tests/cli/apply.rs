@@ -86,3 +86,28 @@ fn dump_writes_what_apply_reads() {
     }
     assert_eq!(allod(&server.address, &["server", "ping", "--format", "yaml"]).status.code(), Some(64));
 }
+
+#[test]
+fn a_subnet_that_would_cut_a_pool_is_asked_about() {
+    let server = Responder::start(|method, _| match method {
+        "network.get" => {
+            let mut network = lan();
+            network["subnets"][0]["pools"] =
+                json!([{"range": "10.0.0.10-10.0.0.20"}, {"range": "10.0.0.200-10.0.0.210"}]);
+            Ok(network)
+        }
+        _ => Ok(json!({"id": "00000000-0000-4000-8000-0000000000aa", "cidr": "10.0.0.0/25",
+            "pools": [{"range": "10.0.0.10-10.0.0.20"}]})),
+    });
+    let line = ["subnet", "modify", "lan", "10.0.0.0/24", "--cidr", "10.0.0.0/25"];
+    let output = allod(&server.address, &line);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("\n  - remove pool 10.0.0.200-10.0.0.210\n") && said.contains("`--yes`"), "{said}");
+    assert!(server.asked().iter().all(|(method, params)| method == "network.get" || params["dry_run"] == true));
+    assert_eq!(allod(&server.address, &[&line[..], &["--yes"]].concat()).status.code(), Some(0));
+    assert_eq!(server.asked().pop().unwrap().1.get("dry_run"), None);
+    let dry = allod(&server.address, &[&line[..], &["--dry-run"]].concat());
+    assert_eq!(dry.status.code(), Some(0));
+    assert!(text(&dry.stderr).contains("- remove pool 10.0.0.200-10.0.0.210"));
+}

@@ -117,3 +117,17 @@ fn renames_of_one_file_take_turns() {
     }
     assert!(scene.server.allod_ok(&["who", "10.0.0.9"]).contains("prod"));
 }
+
+#[test]
+fn a_smaller_subnet_shows_the_pools_that_go() {
+    let scene = Scene::start();
+    let subnet = "10.0.0.0/24,pool=10.0.0.10-10.0.0.20,static-pool=10.0.0.200-10.0.0.210";
+    scene.server.allod_ok(&["network", "create", "lan", "--subnet", subnet]);
+    let line = ["subnet", "modify", "lan", "10.0.0.0/24", "--cidr", "10.0.0.0/25"];
+    let output = scene.server.allod(&line);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && said.contains("- remove pool 10.0.0.200-10.0.0.210 static"), "{said}");
+    assert_eq!(scene.networks()[0].1, ["10.0.0.0/24"]);
+    scene.server.allod_ok(&[&line[..], &["--yes"]].concat());
+    assert_eq!(scene.networks()[0].1, ["10.0.0.0/25"]);
+}

@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::diff::{Step, changed, patch};
 use super::file::Table;
+use crate::cli::shrink::{lost, pool_words, trimmed};
 use crate::core::address::Range;
 
 /// Members of a subnet that may change, pools and reserved ranges apart, with what they are where nothing is said.
@@ -90,6 +91,11 @@ fn modified(table: &Table, network: &Value, wanted: &Value, there: &Value, prune
     if let Some((pools, changes)) = pools(wanted, there, prune)? {
         words.extend(changes);
         set.insert("pools".to_owned(), pools);
+    } else if set.contains_key("cidr") && wanted.get("pools").is_none() {
+        // The server trims what the file does not name.
+        let left = list(there, "pools").into_iter().map(|pool| resized(pool, wanted, there));
+        let left = left.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect::<Vec<_>>();
+        words.extend(lost(there, &left));
     }
     let named = |words: Vec<String>| -> Vec<String> {
         words.into_iter().map(|line| format!("{} (subnet {})", line, text(there, "cidr"))).collect()
@@ -144,19 +150,41 @@ fn pools(wanted: &Value, there: &Value, prune: bool) -> Result<Option<(Value, Ve
         }
         result.push(becomes);
     }
+    let mut kept = Vec::new();
     for (_, pool) in present.iter().enumerate().filter(|(at, _)| !met.contains(at)) {
         if prune {
             words.push(format!("- remove pool {}", text(pool, "range")));
-        } else {
-            result.push(pool_of(pool, None, true));
+        } else if let Some(pool) = resized(pool, wanted, there)? {
+            kept.push(pool);
         }
     }
+    if !prune {
+        let all: Vec<Value> = result.iter().chain(&kept).cloned().collect();
+        let left_out = present.iter().enumerate().filter(|(at, _)| !met.contains(at)).map(|(_, pool)| *pool);
+        let left_out: Vec<&Value> = left_out.collect();
+        words.extend(lost(&json!({"cidr": there["cidr"], "pools": left_out}), &all));
+    }
+    result.extend(kept);
     let same = result.len() == present.len()
         && result.iter().zip(&present).all(|(wanted, there)| *wanted == pool_of(there, None, true));
-    if !same && words.is_empty() {
+    if !same && words.is_empty() && wanted["cidr"] == there["cidr"] {
         words.push("~ order of the pools".to_owned());
     }
     Ok((!same).then_some((Value::Array(result), words)))
+}
+
+/// A pool that the file does not name, as it is in a subnet of the file's cidr; none if nothing of it is left.
+fn resized(pool: &Value, wanted: &Value, there: &Value) -> Result<Option<Value>, String> {
+    let cidr = |of: &Value| text(of, "cidr").parse::<Range>().map_err(|error| error.to_string());
+    let (before, from, to) = (range(pool)?, cidr(there)?, cidr(wanted)?);
+    let after = if from == to { Some(before) } else { trimmed(before, from, to) };
+    Ok(after.map(|after| {
+        let mut pool = pool_of(pool, None, true);
+        if after != before {
+            pool["range"] = json!(after.to_string());
+        }
+        pool
+    }))
 }
 
 /// A pool with every member that is not plain; members that the file does not name are those of `former`.
@@ -171,14 +199,6 @@ fn pool_of(pool: &Value, former: Option<&Value>, prune: bool) -> Value {
         }
     }
     Value::Object(members)
-}
-
-fn pool_words(pool: &Value) -> String {
-    let name = pool.get("name").and_then(Value::as_str).map_or_else(String::new, |name| format!(" `{name}`"));
-    let kind = pool.get("kind").and_then(Value::as_str).filter(|&kind| kind != "dynamic");
-    let kind = kind.map_or_else(String::new, |kind| format!(" {kind}"));
-    let draining = if pool.get("draining") == Some(&json!(true)) { " draining" } else { "" };
-    format!("{}{name}{kind}{draining}", text(pool, "range"))
 }
 
 type ReservedStep = (&'static str, Map<String, Value>, String);

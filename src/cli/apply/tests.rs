@@ -170,6 +170,25 @@ fn a_subnet_is_recognised_by_name_when_it_grows() {
 }
 
 #[test]
+fn pools_that_a_smaller_subnet_cuts_are_shown_and_asked_about() {
+    let mut network = lan();
+    network["subnets"][0]["name"] = json!("main");
+    network["subnets"][0]["reserved"] = json!([]);
+    let shrunk = "[[network]]\nname = \"lan\"\n[[network.subnets]]\ncidr = \"10.0.0.0/26\"\nname = \"main\"\n";
+    let gone = "- remove pool 10.0.0.100-10.0.0.120 `web` static (subnet 10.0.0.0/24)";
+    for (pools, expected) in [
+        ("", None),
+        // What the file names is taken as it is; what it does not name is trimmed as the server does.
+        ("pools = [{ range = \"10.0.0.10-10.0.0.20\" }]\n", Some(json!([{"range": "10.0.0.10-10.0.0.20"}]))),
+    ] {
+        let steps = steps(&read(&format!("{shrunk}{pools}")), std::slice::from_ref(&network), false).unwrap();
+        assert_eq!(words(&steps), ["~ cidr: 10.0.0.0/24 → 10.0.0.0/26 (subnet 10.0.0.0/24)", gone]);
+        assert!(steps[0].takes_away());
+        assert_eq!(steps[0].params["set"].get("pools").cloned(), expected);
+    }
+}
+
+#[test]
 fn what_never_changes_is_refused_before_anything_is_done() {
     let file = FILE.replace("name = \"lan\"", "name = \"lan\"\nrealm = \"lab\"");
     let problem = steps(&read(&file), &[lan()], false).unwrap_err();
