@@ -10,6 +10,7 @@ use super::progress::Progress;
 use super::quote::{owner_options, shell};
 use super::session::{Done, Session};
 use super::shrink::lost;
+use crate::core::address::Range;
 use crate::core::plural::counted;
 
 /// Rows that a preview shows; the rest is counted.
@@ -213,9 +214,30 @@ fn remark(ask: &Ask, result: &Value) -> Option<String> {
             Some(format!("{unbound} unbound, {released} released, {waiting} missed and waiting for another sweep"))
         }
         "subnet.remove" | "pool.remove" => Some("removed".to_owned()),
+        "reserved.add" => kept_for_others(ask, result),
         "network.list" if length("networks") == Some(0) => {
             Some("no networks; make one: `allod network create lan --subnet 10.0.0.0/24,gateway=10.0.0.1`".to_owned())
         }
         _ => None,
     }
+}
+
+/// The parts of a range reserved for an owner that stay reserved for others, which the server does not take away.
+fn kept_for_others(ask: &Ask, result: &Value) -> Option<String> {
+    let added: Range = ask.text("range")?.parse().ok()?;
+    let whose = |kept: &Value| {
+        let member = |name: &str| phrase::text(kept, name).map(str::to_owned);
+        (member("scope").unwrap_or_else(|| "default".to_owned()), member("owner"), member("slot"))
+    };
+    let wanted = whose(ask.params.get("for")?);
+    let network = shell(ask.text("network").unwrap_or_default());
+    let line = |reserved: &Value| {
+        let part = phrase::text(reserved, "range")?.parse::<Range>().ok()?.intersection(added)?;
+        let kept = reserved.get("for").filter(|kept| whose(kept) != wanted)?;
+        let owner = phrase::text(kept, "owner").unwrap_or_default();
+        let part = part.as_typed();
+        Some(format!("{part} stays reserved for `{owner}`; `allod reserved remove {network} {part}` ends that"))
+    };
+    let lines: Vec<String> = result.get("reserved")?.as_array()?.iter().filter_map(line).collect();
+    (!lines.is_empty()).then(|| lines.join("\n"))
 }

@@ -111,3 +111,19 @@ fn a_subnet_that_would_cut_a_pool_is_asked_about() {
     assert_eq!(dry.status.code(), Some(0));
     assert!(text(&dry.stderr).contains("- remove pool 10.0.0.200-10.0.0.210"));
 }
+
+#[test]
+fn who_keeps_a_part_of_a_range_that_is_reserved_for_another_is_said() {
+    let server = Responder::start(|_, _| {
+        Ok(json!({"reserved": [
+            {"range": "10.0.0.199", "for": {"scope": "default", "owner": "other"}},
+            {"range": "10.0.0.200", "for": {"scope": "default", "owner": "printer/0"}, "note": "printer"},
+            {"range": "10.0.0.210", "for": {"scope": "default", "owner": "elsewhere"}},
+        ]}))
+    });
+    let output = allod(&server.address, &["reserved", "add", "lan", "10.0.0.199-10.0.0.201", "--for-owner", "other"]);
+    assert_eq!(
+        text(&output.stderr),
+        "10.0.0.200 stays reserved for `printer/0`; `allod reserved remove lan 10.0.0.200` ends that\n"
+    );
+}

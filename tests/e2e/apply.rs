@@ -119,6 +119,29 @@ fn renames_of_one_file_take_turns() {
 }
 
 #[test]
+fn a_reserved_address_keeps_its_note_and_its_owner_when_a_range_is_added_over_it() {
+    let scene = Scene::start();
+    scene.server.allod_ok(&["network", "create", "lan4", "--subnet", "10.4.0.0/24"]);
+    let add = |options: &[&str]| scene.server.allod(&[&["reserved", "add", "lan4"], options].concat());
+    assert!(add(&["10.4.0.200", "--note", "printer", "--for-owner", "printer/0"]).status.success());
+    let added = add(&["10.4.0.199-10.4.0.201", "--for-owner", "other"]);
+    assert!(String::from_utf8(added.stderr).unwrap().contains("10.4.0.200 stays reserved for `printer/0`"));
+    let text = scene.server.allod_ok(&["network", "get", "lan4", "--format", "json"]);
+    let network: Value = serde_json::from_str(&text).unwrap();
+    let reserved = |network: &Value| network["subnets"][0]["reserved"].clone();
+    let part = |range: &str, owner: &str| json!({"range": format!("{range}-{range}"), "for": {"scope": "default", "owner": owner}});
+    let mut printer = part("10.4.0.200", "printer/0");
+    printer["note"] = json!("printer");
+    assert_eq!(reserved(&network), json!([part("10.4.0.199", "other"), printer, part("10.4.0.201", "other")]));
+    assert!(scene.server.allod_ok(&["ip", "allocate", "lan4", "--owner", "printer/0"]).contains("10.4.0.200"));
+    // A file that wants it otherwise says so, and is applied once.
+    let file = "[[network]]\nname = \"lan4\"\n[[network.subnets]]\ncidr = \"10.4.0.0/24\"\n\
+                reserved = [{ range = \"10.4.0.199-10.4.0.201\", for = { owner = \"other\" } }]\n";
+    assert_eq!(scene.apply(file, &["--yes"]).0, 0);
+    assert_eq!(scene.apply(file, &["--dry-run"]).0, 0);
+}
+
+#[test]
 fn a_smaller_subnet_shows_the_pools_that_go() {
     let scene = Scene::start();
     let subnet = "10.0.0.0/24,pool=10.0.0.10-10.0.0.20,static-pool=10.0.0.200-10.0.0.210";

@@ -206,43 +206,68 @@ type ReservedStep = (&'static str, Map<String, Value>, String);
 /// Ranges to reserve, and with `prune` those to let go: only the parts that no range of the file covers.
 fn reserved(wanted: &Value, there: &Value, prune: bool) -> Result<Vec<ReservedStep>, String> {
     let (wanted, present) = (list(wanted, "reserved"), list(there, "reserved"));
+    let only = |part: Range| Map::from_iter([("range".to_owned(), json!(part.to_string()))]);
     let mut steps = Vec::new();
-    for entry in &wanted {
-        let wanted_range = range(entry)?;
-        let mut covered = false;
-        for there in &present {
-            // The server joins neighbours that say the same, so a larger range may be this one.
-            covered |= range(there)?.covers(wanted_range) && says_same(entry, there);
+    for (at, entry) in wanted.iter().enumerate() {
+        // What the server says already, and what a later range of the file says otherwise.
+        let mut settled = Vec::new();
+        for there in present.iter().filter(|there| says_same(entry, there, prune)).chain(&wanted[at + 1..]) {
+            settled.push(range(there)?);
         }
-        if !covered {
-            let members = entry.as_object().cloned().unwrap_or_default();
-            steps.push(("reserved.add", members, format!("+ reserve {}", text(entry, "range"))));
+        for part in without(range(entry)?, &settled) {
+            for there in &present {
+                let former = range(there)?;
+                let hinders = hinders(entry, there, former == part, prune);
+                let Some(former) = former.intersection(part).filter(|_| hinders) else { continue };
+                let line = match there.get("for").filter(|_| whom(entry) != whom(there)) {
+                    Some(whom) => format!("- reserve {} no longer for `{}`", former.as_typed(), text(whom, "owner")),
+                    None => format!("- forget the note of {}", former.as_typed()),
+                };
+                steps.push(("reserved.remove", only(former), line));
+            }
+            let mut members = entry.as_object().cloned().unwrap_or_default();
+            members.extend(only(part));
+            steps.push(("reserved.add", members, format!("+ reserve {}", part.as_typed())));
         }
     }
     if prune {
+        let kept = wanted.iter().map(|entry| range(entry)).collect::<Result<Vec<_>, _>>()?;
         for there in &present {
-            let mut rest = vec![range(there)?];
-            for entry in &wanted {
-                let kept = range(entry)?;
-                rest = rest.into_iter().flat_map(|part| part.without(kept).collect::<Vec<_>>()).collect();
-            }
-            for part in rest {
-                let members = Map::from_iter([("range".to_owned(), json!(part.to_string()))]);
-                steps.push(("reserved.remove", members, format!("- let {part} go back into circulation")));
+            for part in without(range(there)?, &kept) {
+                steps.push((
+                    "reserved.remove",
+                    only(part),
+                    format!("- let {} go back into circulation", part.as_typed()),
+                ));
             }
         }
     }
     Ok(steps)
 }
 
-/// Whether note and owner are the same, as far as the file names them.
-fn says_same(wanted: &Value, there: &Value) -> bool {
-    let note = text(wanted, "note") == text(there, "note");
-    let whom = |of: &Value| {
-        of.get("for").map(|whom| {
-            let scope = whom.get("scope").and_then(Value::as_str).unwrap_or("default").to_owned();
-            (scope, whom.get("owner").cloned(), whom.get("slot").and_then(Value::as_str).unwrap_or("0").to_owned())
-        })
-    };
-    note && whom(wanted) == whom(there)
+/// The parts of a range that none of the others covers.
+fn without(range: Range, others: &[Range]) -> Vec<Range> {
+    others.iter().fold(vec![range], |parts, other| parts.into_iter().flat_map(|part| part.without(*other)).collect())
+}
+
+/// Whether note and owner are the same, as far as the file names them, or with `prune` in all.
+fn says_same(wanted: &Value, there: &Value, prune: bool) -> bool {
+    let unsaid = |member: &str| !prune && wanted.get(member).is_none();
+    let note = unsaid("note") || text(wanted, "note") == text(there, "note");
+    note && (unsaid("for") || whom(wanted) == whom(there))
+}
+
+/// Whether adding `wanted` would leave something that the file does not want: what is for another owner stays so unless
+/// exactly this range is added, and what is not said stays as it was.
+fn hinders(wanted: &Value, there: &Value, same_range: bool, prune: bool) -> bool {
+    let unwanted = |member: &str| prune && wanted.get(member).is_none() && there.get(member).is_some();
+    let anothers = wanted.get("for").is_some() && there.get("for").is_some() && whom(wanted) != whom(there);
+    unwanted("note") || unwanted("for") || (anothers && !same_range)
+}
+
+fn whom(of: &Value) -> Option<(String, Option<Value>, Option<Value>)> {
+    of.get("for").map(|whom| {
+        let scope = whom.get("scope").and_then(Value::as_str).unwrap_or("default").to_owned();
+        (scope, whom.get("owner").cloned(), whom.get("slot").cloned())
+    })
 }

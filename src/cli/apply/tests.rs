@@ -133,6 +133,43 @@ fn reserved_ranges_are_compared_by_what_they_cover() {
 }
 
 #[test]
+fn an_owner_for_whom_is_reserved_loses_it_only_by_a_change_that_says_so() {
+    let mut network = lan();
+    network["subnets"][0]["reserved"] = json!([
+        {"range": "10.0.0.199"},
+        {"range": "10.0.0.200", "note": "printer", "for": {"scope": "default", "owner": "printer/0"}},
+        {"range": "10.0.0.201-10.0.0.209"},
+    ]);
+    let of = |reserved: &str, prune: bool| {
+        let from = "reserved = [{ range = \"10.0.0.12\", note = \"printer\" }]";
+        let file = FILE.replace(from, &format!("reserved = [{reserved}]"));
+        let steps = steps(&read(&file), std::slice::from_ref(&network), prune).unwrap();
+        steps
+            .iter()
+            .map(|step| format!("{} {}", step.method, step.params["range"].as_str().unwrap()))
+            .collect::<Vec<_>>()
+    };
+    // What a range of the file does not say stays, until it is pruned.
+    assert_eq!(of("{ range = \"10.0.0.199-10.0.0.209\" }", false), Vec::<String>::new());
+    assert_eq!(
+        of("{ range = \"10.0.0.199-10.0.0.209\" }", true),
+        ["reserved.remove 10.0.0.200-10.0.0.200", "reserved.add 10.0.0.200-10.0.0.200"]
+    );
+    assert_eq!(
+        of("{ range = \"10.0.0.200-10.0.0.201\", for = { owner = \"other\" } }", false),
+        ["reserved.remove 10.0.0.200-10.0.0.200", "reserved.add 10.0.0.200-10.0.0.201"]
+    );
+    assert_eq!(
+        of("{ range = \"10.0.0.200\", for = { owner = \"other\" } }", false),
+        ["reserved.add 10.0.0.200-10.0.0.200"]
+    );
+    // Of two ranges of the file the later counts, now as when they were made.
+    let both = "{ range = \"10.0.0.199-10.0.0.209\", note = \"\" }, \
+                { range = \"10.0.0.200\", note = \"printer\", for = { owner = \"printer/0\" } }";
+    assert_eq!(of(both, false), Vec::<String>::new());
+}
+
+#[test]
 fn a_rename_is_recognised_by_former_name_by_id_and_by_realm_and_subnets() {
     let renamed = FILE.replace("name = \"lan\"", "name = \"office\"");
     let by_name = renamed.replace("name = \"office\"", "name = \"office\"\nrenamed_from = \"lan\"");
