@@ -191,6 +191,15 @@ fn remark(ask: &Ask, result: &Value) -> Option<String> {
             Some(next) => format!("{}, and there are more: `--after {}`", counted(count, "reservation"), shell(next)),
             None => counted(count, "reservation"),
         }),
+        "network.list" | "deployment.list" if result.get("next").is_some_and(Value::is_string) => {
+            let noun = ask.method.trim_end_matches(".list");
+            let next = result.get("next").and_then(Value::as_str).map(shell)?;
+            let count = length("networks").or_else(|| length("deployments"))?;
+            Some(format!("{}, and there are more: `--after {next}`", counted(count, noun)))
+        }
+        "network.list" if length("networks") == Some(0) && !ask.params.keys().all(|member| member == "usage") => {
+            Some("no network matches".to_owned())
+        }
         "deployment.list" if length("deployments") == Some(0) => {
             Some("no deployments; make one: `allod deployment apply FILE`".to_owned())
         }

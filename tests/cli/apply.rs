@@ -113,6 +113,25 @@ fn a_subnet_that_would_cut_a_pool_is_asked_about() {
 }
 
 #[test]
+fn a_list_says_that_there_is_more_and_that_nothing_matches() {
+    let server = Responder::start(|method, params| match method {
+        _ if params.get("limit").is_none() => Ok(json!({"networks": [], "deployments": []})),
+        "network.list" => Ok(json!({"networks": [lan()], "next": "lan"})),
+        _ => Ok(json!({"deployments": [{"deployment": "shop"}], "next": "shop"})),
+    });
+    for (line, said) in [
+        (&["network", "list", "--limit", "1"][..], "1 network, and there are more: `--after lan`\n"),
+        (&["deployment", "list", "--limit", "1"], "1 deployment, and there are more: `--after shop`\n"),
+        (&["network", "list", "--realm", "lab"], "no network matches\n"),
+        (&["network", "list", "--tag", "site=a"], "no network matches\n"),
+        (&["network", "list", "--deleted"], "no network matches\n"),
+    ] {
+        assert_eq!(text(&allod(&server.address, line).stderr), said, "{line:?}");
+    }
+    assert!(text(&allod(&server.address, &["network", "list"]).stderr).contains("make one"));
+}
+
+#[test]
 fn who_keeps_a_part_of_a_range_that_is_reserved_for_another_is_said() {
     let server = Responder::start(|_, _| {
         Ok(json!({"reserved": [

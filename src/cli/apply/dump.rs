@@ -31,7 +31,12 @@ pub fn write(tables: &[Value], format: Format) -> Result<String, Failure> {
     let failed = |error: String| Failure::new("write the networks", error, "`allod network list --format json` works");
     match format {
         Format::Table | Format::Toml => toml::to_string_pretty(&content).map_err(|error| failed(error.to_string())),
-        Format::Yaml => serde_yaml_ng::to_string(&content).map_err(|error| failed(error.to_string())),
+        Format::Yaml => {
+            let mark = mark_of(&content);
+            let marked =
+                serde_yaml_ng::to_string(&quoted(content, &mark)).map_err(|error| failed(error.to_string()))?;
+            Ok(marked.replace(&mark, "'"))
+        }
         Format::Json => Ok(format!("{content:#}\n")),
         Format::Env => Err(Failure::usage(
             "write the networks",
@@ -39,4 +44,33 @@ pub fn write(tables: &[Value], format: Format) -> Result<String, Failure> {
             "choose `--format toml` or `--format yaml`",
         )),
     }
+}
+
+/// Letters that stand nowhere in the content, in place of the quotes that the writer of YAML leaves out.
+fn mark_of(content: &Value) -> String {
+    let (text, mut mark) = (content.to_string(), "quote".to_owned());
+    while text.contains(&mark) {
+        mark.push('e');
+    }
+    mark
+}
+
+/// The content with marks around what readers of YAML 1.1 take for a truth value or a number.
+fn quoted(content: Value, mark: &str) -> Value {
+    let text = |text: String| if is_plain_in_1_1(&text) { text } else { format!("{mark}{text}{mark}") };
+    match content {
+        Value::String(content) => Value::String(text(content)),
+        Value::Array(items) => items.into_iter().map(|item| quoted(item, mark)).collect(),
+        Value::Object(members) => {
+            members.into_iter().map(|(member, value)| (text(member), quoted(value, mark))).collect()
+        }
+        other => other,
+    }
+}
+
+/// Whether a text means itself without quotes, also where `no` is false and `10:20` a number to the base of 60.
+fn is_plain_in_1_1(text: &str) -> bool {
+    let is_word = ["y", "n", "yes", "no", "on", "off"].iter().any(|word| text.eq_ignore_ascii_case(word));
+    let is_sixties = text.contains(':') && text.chars().all(|c| c.is_ascii_digit() || ":._".contains(c));
+    !is_word && !is_sixties
 }

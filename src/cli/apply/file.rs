@@ -102,19 +102,29 @@ pub fn read_table(table: Value) -> Result<Table, String> {
             subnet_ids.push(id.and_then(|id| id.as_str().map(str::to_owned)));
         }
     }
-    // What belongs to one request has no place in a file.
-    for member in ["if_absent", "if_version", "dry_run", "reason", "deadline_ms"] {
+    for member in OF_A_REQUEST {
         if members.contains_key(member) {
             return Err(format!("unknown member `{member}`"));
         }
     }
-    let request = wire::parse("network.create", &Value::Object(members).to_string()).map_err(|error| error.message)?;
+    let request =
+        wire::parse("network.create", &Value::Object(members).to_string()).map_err(|error| of_a_file(error.message))?;
     let canonical = request.params_json().map_err(|error| error.to_string())?;
     let Ok(Value::Object(members)) = serde_json::from_str(&canonical) else {
         return Err("cannot be written as JSON".to_owned());
     };
     let name = members.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
     Ok(Table { name, renamed_from, id, subnet_ids, members })
+}
+
+/// Members of `network.create` that belong to one request and have no place in a file.
+const OF_A_REQUEST: [&str; 5] = ["if_absent", "if_version", "dry_run", "reason", "deadline_ms"];
+
+/// A sentence about a request that lists what it takes, with what a file takes.
+fn of_a_file(sentence: String) -> String {
+    let listed = OF_A_REQUEST.iter().map(|member| format!(", `{member}`"));
+    let file = listed.fold(sentence.clone(), |sentence, member| sentence.replace(&member, ""));
+    if file == sentence { file } else { file + ", `renamed_from`, `id`" }
 }
 
 fn named_twice(tables: &[Table]) -> Vec<String> {

@@ -72,6 +72,17 @@ fn a_dump_applies_without_differences_in_both_forms() {
 }
 
 #[test]
+fn words_that_older_yaml_takes_for_truth_values_are_quoted() {
+    let table = json!({"name": "no", "tags": {"on": "Yes", "port": "10:20", "text": "a\nno\n"}, "protected": true});
+    let yaml = write(std::slice::from_ref(&table), Format::Yaml).unwrap();
+    for line in ["name: 'no'\n", "'on': 'Yes'\n", "port: '10:20'\n", "protected: true\n"] {
+        assert!(yaml.contains(line), "{line} is not in\n{yaml}");
+    }
+    let read: Value = serde_yaml_ng::from_str(&yaml).unwrap();
+    assert_eq!(read, json!({"network": [table]}));
+}
+
+#[test]
 fn a_new_network_is_one_call_with_everything() {
     let steps = steps(&read(FILE), &[], false).unwrap();
     assert_eq!(steps.len(), 1);
@@ -240,6 +251,7 @@ fn a_file_is_checked_whole_and_every_bad_network_is_named() {
     for part in ["network[0] (`a`)", "network[1] (`b`)", "network[2] (`c`)", "policy", "colour", "10.0.0.0/24"] {
         assert!(problem.contains(part), "{part} is not in\n{problem}");
     }
+    assert!(problem.contains("`subnets`, `renamed_from`, `id`\n") && !problem.contains("`dry_run`"), "{problem}");
     assert!(tables(json!({"networks": []})).is_err());
     let twice = "[[network]]\nname = \"a\"\n[[network]]\nname = \"a\"\n";
     assert!(tables(toml::from_str(twice).unwrap()).unwrap_err().contains("twice"));
