@@ -16,7 +16,7 @@ mod origin;
 
 pub use origin::Origin;
 
-use crate::limits;
+use crate::{limits, telemetry};
 
 /// `[server]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -344,8 +344,8 @@ impl Config {
         if self.store.kind != StoreKind::Memory && self.store.directory.as_os_str().is_empty() {
             problems.push("`store.directory` is empty; the store needs a directory".to_owned());
         }
-        if let Err(error) = self.log.level.parse::<tracing_subscriber::EnvFilter>() {
-            problems.push(format!("`log.level` is {:?}; allowed is a level or a filter: {error}", self.log.level));
+        if let Err(problem) = telemetry::filter(&self.log.level) {
+            problems.push(format!("`log.level` {problem}"));
         }
         problems
     }
@@ -473,7 +473,11 @@ mod tests {
             load("[server]\nlisten = \"here\"\n", &[], &[]).unwrap_err().starts_with("`server.listen` is \"here\"")
         );
         assert!(load("[store]\nkind = \"sqlite\"\n", &[], &[]).is_err());
-        assert!(load("[log]\nlevel = \"a=b=c\"\n", &[], &[]).unwrap_err().starts_with("`log.level`"));
+        for level in ["a=b=c", "loud", "debgu"] {
+            let refused = load(&format!("[log]\nlevel = \"{level}\"\n"), &[], &[]).unwrap_err();
+            assert!(refused.starts_with(&format!("`log.level` is {level:?}; allowed is `off`")), "{refused}");
+            assert_eq!(load("", &[("ALLOD_LOG__LEVEL", level)], &[]).unwrap_err(), refused);
+        }
     }
 
     #[test]

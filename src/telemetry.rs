@@ -7,6 +7,7 @@ use std::ops::RangeInclusive;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
@@ -18,7 +19,7 @@ static FILTER: OnceLock<reload::Handle<EnvFilter, Registry>> = OnceLock::new();
 
 /// Sets the process up. Once; a second call leaves things as they are, so that tests may call it each.
 pub fn init(log: &Log) {
-    let filter = log.level.parse::<EnvFilter>().unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = filter(&log.level).unwrap_or_else(|_| EnvFilter::new("info"));
     let (filter, handle) = reload::Layer::new(filter);
     let colours = std::io::IsTerminal::is_terminal(&std::io::stderr());
     // Where stderr cannot be written (the terminal is gone, a pipe has no reader) there is nobody to be told: to complain of
@@ -44,9 +45,34 @@ pub fn init(log: &Log) {
 /// # Errors
 /// A sentence; then all is as it was.
 pub fn switch(level: &str) -> Result<(), String> {
-    let filter: EnvFilter = level.parse().map_err(|error| format!("{level:?} is no level and no filter: {error}"))?;
+    let filter = filter(level)?;
     let Some(handle) = FILTER.get() else { return Err("this process logs in a way of its own".to_owned()) };
     handle.reload(filter).map_err(|error| error.to_string())
+}
+
+/// What `log.level` may be, for whoever wrote something else.
+const LEVELS: &str = "`off`, `error`, `warn`, `info`, `debug` or `trace`, or a filter that begins with one, as \
+                      `info,allod::peer=debug`";
+
+/// Reads a level or a filter. A bare word is a level: by itself the crate takes any other for the name of a part that is to
+/// log all it has, so that a slip as `debgu` silences all else. For the same reason a filter says what is logged of this
+/// program: parts of others alone would leave it mute.
+///
+/// # Errors
+/// A sentence that says what it is and what is allowed.
+pub fn filter(level: &str) -> Result<EnvFilter, String> {
+    let is_level = |part: &str| !part.is_empty() && part.parse::<LevelFilter>().is_ok();
+    let parts = || level.split(',').filter(|part| !part.is_empty());
+    let word = |part: &&str| !part.contains(['=', '[', ']', '{', '}', '"']);
+    if let Some(slip) = parts().filter(word).find(|part| !is_level(part)) {
+        let which = if slip == level { String::new() } else { format!(", where {slip:?} is no level") };
+        return Err(format!("is {level:?}{which}; allowed is {LEVELS}"));
+    }
+    let filter = level.parse().map_err(|error| format!("is {level:?}; allowed is {LEVELS}: {error}"))?;
+    if !parts().any(|part| is_level(part) || part.starts_with("allod") || part.starts_with('[')) {
+        return Err(format!("is {level:?}, which logs nothing of the server itself; allowed is {LEVELS}"));
+    }
+    Ok(filter)
 }
 
 /// How often something that happens again and again is said: at once the first time, then after pauses that double from the
@@ -95,6 +121,19 @@ impl Seldom {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_word_that_is_no_level_is_refused_and_not_taken_for_the_name_of_a_part() {
+        for good in ["info", "WARN", "off", "info,allod::actors=debug", "allod=debug", "warn,redis=info,", "[span]=trace"] {
+            assert!(filter(good).is_ok(), "{good}");
+        }
+        for wrong in ["loud", "debgu", "info,debgu", "allod", "", ",", " info", "a=b=c", "alod=debug", "allod=loud"] {
+            let refused = filter(wrong).expect_err(wrong);
+            assert!(refused.starts_with(&format!("is {wrong:?}")) && refused.contains("`debug`"), "{refused}");
+        }
+        let refused = filter("info,debgu").unwrap_err();
+        assert!(refused.contains("\"debgu\" is no level"), "{refused}");
+    }
 
     #[test]
     fn what_goes_on_is_said_at_growing_pauses_with_what_went_unsaid() {

@@ -97,7 +97,7 @@ fn a_hangup_switches_the_log_level_and_names_what_waits_for_a_start() {
 fn a_file_that_is_wrong_or_gone_changes_nothing() {
     let configured = Configured::starts("[log]\nlevel = \"info\"\n");
     let server = configured.server();
-    let wrong = ["[log]\nlevel = \"a=b=c\"\n", "[log]\nlevel = \"error\"\nlewel = 1\n", "[log\n"];
+    let wrong = ["[log]\nlevel = \"a=b=c\"\n", "[log]\nlevel = \"debgu\"\n", "[log]\nlevel = \"error\"\nlewel = 1\n", "[log\n"];
     for (at, text) in wrong.iter().enumerate() {
         configured.says(text);
         hang_up(server);
@@ -109,6 +109,7 @@ fn a_file_that_is_wrong_or_gone_changes_nothing() {
     let log = server.log_text();
     assert_eq!(log.matches("the configuration is refused, nothing changed").count(), wrong.len() + 1, "{log}");
     assert!(log.contains("`log.level` is \"a=b=c\"") || log.contains("`log.level` is \\\"a=b=c\\\""), "{log}");
+    assert!(log.contains("`log.level` is \"debgu\"") || log.contains("`log.level` is \\\"debgu\\\""), "{log}");
     assert!(log.contains("did you mean `log.level`?") && log.contains("cannot read the configuration"), "{log}");
     let log = configured.stop();
     assert!(log.contains("stopped"), "level `info` is in force: {log}");
