@@ -122,10 +122,15 @@ impl Shared {
         self.shards[usize::from(shard.0)].now(&*self.clock)
     }
 
-    /// Why the store takes no changes now, if it does not.
+    /// Why nothing is granted now, if nothing is: the store takes no changes, or what it has was restored and nobody has said
+    /// yet that it is right.
     pub fn unwilling(&self) -> Option<Arc<str>> {
         match self.store.health() {
-            StoreHealth::Ready => None,
+            StoreHealth::Ready => self.info.restored_from.map(|_| {
+                "restored from a copy: no address is chosen until what is in use was claimed and the server was started with \
+                 --accept-restored"
+                    .into()
+            }),
             StoreHealth::Full | StoreHealth::Hindered => Some(self.store.obstacle()),
             StoreHealth::Failed => Some("the store failed".into()),
         }

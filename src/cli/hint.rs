@@ -64,6 +64,12 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
             }
             format!("read the state anew, then watch from there: `allod watch --since {cursor}`")
         }
+        // Nothing is amiss with the store: an operator has to say that the register is right.
+        ErrorKind::Unavailable if error.message.contains("--accept-restored") => {
+            "claim each address that is in use, `allod ip claim NETWORK ADDRESS --owner OWNER`; then start the server once \
+             with `--accept-restored` added to its `allod serve`"
+                .to_owned()
+        }
         ErrorKind::Unavailable => {
             if data.get("applied") == Some(&Value::Bool(false)) {
                 "nothing was changed; see to the store, then try again: `allod doctor` says what it lacks".to_owned()

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::clock::RealLeases;
 use crate::stores;
-use crate::support::{Client, TestServer};
+use crate::support::{Client, TestServer, http};
 
 fn on(directory: &Path, accept_restored: bool) -> TestServer {
     let options = embedded::Options { accept_restored, ..embedded::Options::default() };
@@ -125,6 +125,11 @@ fn a_restored_register_chooses_no_address_until_it_is_accepted() {
     assert_eq!(refused["error"]["data"]["kind"], "unavailable", "{refused}");
     assert_eq!(refused["error"]["data"]["applied"], false, "{refused}");
     assert!(refused["error"]["message"].as_str().unwrap().contains("--accept-restored"), "{refused}");
+    // Probes and figures say the same: nothing is granted here.
+    let (status, why) = http(server.running.http, "GET /readyz", b"");
+    assert!(status == 503 && why.contains("--accept-restored"), "{status} {why}");
+    let (_, figures) = http(server.running.http, "GET /metrics", b"");
+    assert!(figures.lines().any(|line| line == "allod_store_ready 0"), "{figures}");
     let acquire = json!({"owner": "b", "ips": [{"network": "lan"}]});
     assert_eq!(client.call("ip.acquire", acquire)["error"]["data"]["kind"], "unavailable");
     // What is in the copy is answered, and what its holders name is theirs.
@@ -158,6 +163,7 @@ fn a_restored_register_chooses_no_address_until_it_is_accepted() {
         let mut client = server.client();
         let owner = format!("c-{accept}");
         let granted = client.ok("ip.allocate", json!({"network": "lan", "owner": owner}));
+        assert_eq!(http(server.running.http, "GET /readyz", b"").0, 200);
         assert!(granted["generation"].as_u64() > before["generation"].as_u64());
         drop(client);
         server.running.stop();

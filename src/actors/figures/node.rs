@@ -2,7 +2,7 @@
 
 use super::families::{Families, Named, counter, gauge};
 use crate::actors::service::Shared;
-use crate::store::{ShardId, StoreHealth};
+use crate::store::ShardId;
 
 pub(super) const METRICS: &[Named] = &[
     gauge("allod_networks", &[], "Networks served."),
@@ -24,7 +24,8 @@ pub(super) const METRICS: &[Named] = &[
     gauge(
         "allod_store_ready",
         &[],
-        "1 while the store takes changes, 0 when it is full, hindered or failed: act at once, /readyz says why.",
+        "1 while the store takes changes, 0 when it is full, hindered or failed, or restored and not accepted yet: act at \
+         once, /readyz says why.",
     ),
     gauge("allod_store_replicas_wanted", &[], "Replicas of Redis that must have a change before it is acknowledged."),
     gauge(
@@ -62,7 +63,7 @@ pub(super) fn fill(families: &mut Families, shared: &Shared) {
     let oldest_ms = since.map_or(0, |since| shared.clock.wall().0.saturating_sub(since.0));
     families.put("allod_deployments_uncommitted_oldest_seconds", &[], oldest_ms as f64 / 1_000.0);
     let figures = shared.store.figures();
-    let is_ready = shared.store.health() == StoreHealth::Ready;
+    let is_ready = shared.unwilling().is_none();
     for (name, value) in [
         ("allod_store_ready", u64::from(is_ready)),
         ("allod_store_replicas_wanted", figures.replicas_wanted),
