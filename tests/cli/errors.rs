@@ -150,6 +150,17 @@ fn every_kind_is_printed_with_a_hint_that_names_a_command_or_a_setting() {
     golden("errors.txt", &text);
 }
 
+#[test]
+fn a_register_that_waits_to_be_accepted_is_told_apart_from_a_store_that_fails() {
+    let hint = |message: &str| {
+        let error = RpcError::from_value(&refusal(ErrorKind::Unavailable, message, json!({"applied": false})));
+        Failure::of_method("ip.allocate", &json!({"network": "lan"}), &ClientError::Rpc(error)).hint
+    };
+    let restored = hint("restored from a copy; then start the server with `allod serve --accept-restored`");
+    assert!(restored.contains("`allod ip claim") && restored.contains("`--accept-restored`"), "{restored}");
+    assert!(hint("the disk is full").contains("`allod server info`"));
+}
+
 /// What the client says where nobody can tell.
 fn unknown(cause: ClientError) -> ClientError {
     ClientError::Unknown { method: "ip.release".into(), cause: Box::new(cause), look: "look with `ip.get`" }
