@@ -56,20 +56,32 @@ impl Secret {
     /// # Errors
     /// It cannot be read, or is too short or too long.
     pub fn read(path: &Path) -> Result<Self, SecretError> {
-        let unreadable = |source| SecretError::Unreadable { path: path.to_owned(), source };
-        let file = std::fs::File::open(path).map_err(unreadable)?;
-        let mode = file.metadata().map_err(unreadable)?.mode();
-        if others_may_read(mode) {
+        let (secret, open) = Self::read_with_mode(path)?;
+        if let Some(mode) = open {
             tracing::warn!(
-                path = %path.display(), mode = format_args!("{:03o}", mode & 0o777),
+                path = %path.display(), mode = format_args!("{mode:03o}"),
                 "others than its owner may read the cluster's secret; chmod 600"
             );
         }
+        Ok(secret)
+    }
+
+    /// Reads a file, and tells its mode where others than its owner may read or write it.
+    ///
+    /// # Errors
+    /// It cannot be read, or is too short or too long.
+    pub fn read_with_mode(path: &Path) -> Result<(Self, Option<u32>), SecretError> {
+        let unreadable = |source| SecretError::Unreadable { path: path.to_owned(), source };
+        let file = std::fs::File::open(path).map_err(unreadable)?;
+        let mode = file.metadata().map_err(unreadable)?.mode();
         let mut bytes = Vec::new();
         // One byte and some blanks more than may be, so that a file without end is not read to it.
         let most = 2 * CLUSTER_SECRET_BYTES_MAX as u64;
         file.take(most).read_to_end(&mut bytes).map_err(unreadable)?;
-        Self::new(&bytes).ok_or_else(|| SecretError::Length { path: path.to_owned(), bytes: bytes.trim_ascii().len() })
+        let secret = Self::new(&bytes);
+        let secret = secret
+            .ok_or_else(|| SecretError::Length { path: path.to_owned(), bytes: bytes.trim_ascii().len() })?;
+        Ok((secret, others_may_read(mode).then_some(mode & 0o777)))
     }
 
     /// For the proof, and nothing else.

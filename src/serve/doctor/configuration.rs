@@ -65,8 +65,13 @@ fn secret(config: &Config) -> Check {
             "no cluster.secret_file: this node cannot ask another one, and only stands by while that owns the register";
         return Check::ok("secret", seen);
     }
-    match Secret::read(file) {
-        Ok(_) => Check::ok("secret", format!("{} is there, and only its owner reads it", file.display())),
+    match Secret::read_with_mode(file) {
+        Ok((_, None)) => Check::ok("secret", format!("{} is there, and only its owner reads it", file.display())),
+        Ok((_, Some(mode))) => Check::warning(
+            "secret",
+            format!("others than its owner may read {} (mode {mode:03o})", file.display()),
+            format!("chmod 600 {}", file.display()),
+        ),
         Err(error) => Check::wrong(
             "secret",
             error.to_string(),
@@ -81,6 +86,21 @@ mod tests {
 
     use super::*;
     use crate::serve::doctor::State;
+
+    #[test]
+    fn a_secret_that_others_may_read_is_a_warning() {
+        use std::os::unix::fs::PermissionsExt;
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "0123456789abcdef").unwrap();
+        let mut config = Config::default();
+        config.cluster.secret_file = file.path().to_owned();
+        for (mode, state) in [(0o666, State::Warning), (0o640, State::Warning), (0o600, State::Ok), (0o400, State::Ok)] {
+            std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+            let check = secret(&config);
+            assert_eq!(check.state, state, "{mode:o}: {check:?}");
+            assert_eq!(check.seen.contains(&format!("mode {mode:03o}")), state == State::Warning, "{check:?}");
+        }
+    }
 
     #[test]
     fn what_is_set_is_told_with_its_origin_and_without_a_password() {
