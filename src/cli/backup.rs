@@ -11,7 +11,7 @@ use clap::Args;
 use super::exit::Exit;
 use super::failure::Failure;
 use super::session::Done;
-use crate::serve::from_cli;
+use crate::serve::from_cli::{self, Obstacle};
 
 /// `allod backup`.
 #[derive(Debug, Args)]
@@ -36,18 +36,27 @@ pub struct Restore {
 /// Copies the register.
 pub fn backup(args: &Backup) -> Done<Exit> {
     let asked = format!("back up `{}` into `{}`", args.data.display(), args.target.display());
-    copy(
-        &args.data,
-        &args.target,
-        asked,
-        "stop the server and name an empty directory; `allod export` copies from a server that runs",
-    )
+    copy(&args.data, &args.target, asked, |obstacle| match obstacle {
+        Obstacle::NoSource => "name the data directory of the server: `allod backup TARGET --data DIR`",
+        Obstacle::InUse => "stop the server first, or copy from it while it runs: `allod export > register.jsonl`",
+        Obstacle::Damaged => "nothing was copied; an earlier copy comes back by `allod restore SOURCE --data DIR`",
+        Obstacle::Unreadable => "say it as who may read it: `runuser -u allod -- allod backup TARGET --data DIR`",
+        Obstacle::Occupied => "name a directory elsewhere that is empty or not there: `allod backup TARGET --data DIR`",
+        Obstacle::Unwritable => "name a directory that you may write to, with room: `allod backup TARGET --data DIR`",
+    })
 }
 
 /// Makes a register from a copy.
 pub fn restore(args: &Restore) -> Done<Exit> {
     let asked = format!("restore `{}` into `{}`", args.source.display(), args.data.display());
-    let done = copy(&args.source, &args.data, asked, "name an empty directory: `allod restore SOURCE --data DIR`")?;
+    let done = copy(&args.source, &args.data, asked, |obstacle| match obstacle {
+        Obstacle::NoSource => "name a directory that `allod backup` wrote: `allod restore SOURCE --data DIR`",
+        Obstacle::InUse => "stop the server that has it open, or name a copy: `allod restore SOURCE --data DIR`",
+        Obstacle::Damaged => "name another copy: `allod restore SOURCE --data DIR`",
+        Obstacle::Unreadable => "say it as who may read it, or have it copied: `allod restore SOURCE --data DIR`",
+        Obstacle::Occupied => "name a directory elsewhere that is empty or not there: `allod restore SOURCE --data DIR`",
+        Obstacle::Unwritable => "name a directory that you may write to, with room: `allod restore SOURCE --data DIR`",
+    })?;
     let data = args.data.display();
     say(&format!(
         "what was granted after the copy was made is not in it, so the server will choose no address for anybody until\n\
@@ -56,8 +65,9 @@ pub fn restore(args: &Restore) -> Done<Exit> {
     Ok(done)
 }
 
-fn copy(from: &Path, to: &Path, asked: String, hint: &str) -> Done<Exit> {
-    let said = from_cli::copy_register(from, to).map_err(|problem| Failure::new(asked, problem, hint))?;
+fn copy(from: &Path, to: &Path, asked: String, hint: fn(Obstacle) -> &'static str) -> Done<Exit> {
+    let copied = from_cli::copy_register(from, to);
+    let said = copied.map_err(|(problem, obstacle)| Failure::new(asked, problem, hint(obstacle)))?;
     say(&said);
     Ok(Exit::Success)
 }

@@ -3,6 +3,7 @@
 //! `allod serve` runs it as this process, `allod try` in threads of it, `allod check-config` reads its configuration
 //! only, `allod backup` copies its data, `allod migrate` moves it. Neighbours: `cli` parses arguments and network files, [`super`] does the work.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -20,7 +21,7 @@ use crate::config::{Config, Sources};
 use crate::core::plural::counted;
 use crate::server::input;
 use crate::store::StoreError;
-use crate::store::embedded::{self, EmbeddedStore};
+use crate::store::embedded::{self, CannotCopy, EmbeddedStore};
 use crate::store::moving::{Movable, Opening};
 use crate::store::redis::{Options as RedisOptions, RedisStore};
 use crate::wire::params::NetworkCreate;
@@ -132,12 +133,42 @@ pub fn start_here(data: &Path, listen: SocketAddr, http: SocketAddr) -> Result<R
     Ok(super::start(Options::new(config, store))?)
 }
 
+/// What stands in the way of a copy, for whoever knows what to do about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Obstacle {
+    /// There is no register to copy.
+    NoSource,
+    /// A server has it open.
+    InUse,
+    /// It is damaged.
+    Damaged,
+    /// It cannot be read.
+    Unreadable,
+    /// The directory to copy into is not empty, or is in the other one.
+    Occupied,
+    /// It cannot be written.
+    Unwritable,
+}
+
 /// Copies a data directory that no server has open, all of it verified; says what was copied.
 ///
 /// # Errors
-/// A sentence that says what stands in the way.
-pub fn copy_register(from: &Path, to: &Path) -> Result<String, String> {
-    let report = embedded::copy(from, to).map_err(|error| error.to_string())?;
+/// A sentence that says what stands in the way, with the cause, and of which sort it is.
+pub fn copy_register(from: &Path, to: &Path) -> Result<String, (String, Obstacle)> {
+    let report = embedded::copy(from, to).map_err(|error| {
+        let obstacle = match &error {
+            CannotCopy::Source(StoreError::Io { source, .. }) => match source.kind() {
+                ErrorKind::NotFound | ErrorKind::NotADirectory => Obstacle::NoSource,
+                _ => Obstacle::Unreadable,
+            },
+            CannotCopy::Source(StoreError::Foreign(_)) => Obstacle::NoSource,
+            CannotCopy::Source(StoreError::Locked(_)) => Obstacle::InUse,
+            CannotCopy::Source(_) => Obstacle::Damaged,
+            CannotCopy::Target(StoreError::Foreign(_) | StoreError::Locked(_)) => Obstacle::Occupied,
+            CannotCopy::Target(_) => Obstacle::Unwritable,
+        };
+        (chain(&error), obstacle)
+    })?;
     let snapshot =
         report.snapshot_bytes.map_or_else(String::new, |bytes| format!(", a snapshot of {}", counted(bytes, "byte")));
     let (shards, commits) = (counted(report.heads.len(), "shard"), counted(report.groups, "commit"));

@@ -19,6 +19,7 @@ mod redis;
 mod apply;
 mod archive;
 mod client;
+mod copies;
 mod deploy;
 mod doctor;
 mod example;

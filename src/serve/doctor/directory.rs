@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, FsWord, access, statfs, statvfs};
 
 use super::{Check, other_shards};
+use crate::actors::committer::chain;
 use crate::config::{Config, StoreKind};
 use crate::core::plural::counted;
 use crate::store::embedded::nameplate;
@@ -154,7 +155,7 @@ fn register(config: &Config) -> Check {
         Err(error) => {
             return Check::wrong(
                 "register",
-                error.to_string(),
+                chain(&error),
                 "name another directory by `--data DIR` (`store.directory`)",
             );
         }

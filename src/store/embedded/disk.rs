@@ -54,8 +54,9 @@ pub trait DiskFile: Debug + Send + Sync + 'static {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RealDisk;
 
+/// A file of it.
 #[derive(Debug)]
-struct RealFile(File);
+pub(super) struct RealFile(pub(super) File);
 
 impl Disk for RealDisk {
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
@@ -96,13 +97,18 @@ impl Disk for RealDisk {
                 Ok(Ok(Box::new(file)))
             }
             Err(error) if error == rustix::io::Errno::WOULDBLOCK => {
-                let mut holder = [0; 64];
-                let length = file.read_at(&mut holder, 0)?;
-                Ok(Err(String::from_utf8_lossy(&holder[..length]).into_owned()))
+                Ok(Err(holder(&file)?))
             }
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// Who wrote itself into a lock.
+pub(super) fn holder(lock: &File) -> io::Result<String> {
+    let mut holder = [0; 64];
+    let length = lock.read_at(&mut holder, 0)?;
+    Ok(String::from_utf8_lossy(&holder[..length]).into_owned())
 }
 
 impl DiskFile for RealFile {

@@ -37,6 +37,7 @@ mod report;
 mod segment;
 mod shared;
 mod snapshot;
+mod source;
 mod writer;
 
 use std::path::{Path, PathBuf};
@@ -47,7 +48,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-pub use report::{Report, copy, verify};
+pub use report::{CannotCopy, Report, copy, verify};
 
 use self::disk::{Disk, Lock, RealDisk};
 use self::meta::{MARK, META, Mark, Meta};

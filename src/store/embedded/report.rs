@@ -16,6 +16,7 @@ use super::recovery::{self, Recovered};
 use super::segment::{self, Header, LOG};
 use super::shared::now_ms;
 use super::snapshot::{self, SNAP};
+use super::source::SourceDisk;
 use crate::store::{Head, StoreError};
 
 /// Bits of a generation below the seconds since 1970: so many can be given in a second.
@@ -48,7 +49,7 @@ pub struct Report {
 /// # Errors
 /// [`StoreError`] says what is wrong, where, and what to do.
 pub fn verify(dir: &Path) -> Result<Report, StoreError> {
-    let (_lock, meta, recovered) = read(&RealDisk, dir)?;
+    let (_lock, meta, recovered) = read(&SourceDisk, dir)?;
     Ok(report(&meta, &recovered))
 }
 
@@ -77,28 +78,43 @@ fn report(meta: &Meta, recovered: &Recovered) -> Report {
     }
 }
 
+/// Why nothing was copied.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum CannotCopy {
+    /// What was to be copied is not there, in use, or cannot be trusted.
+    #[error(transparent)]
+    Source(StoreError),
+    /// Where it was to go holds something, or cannot be written.
+    #[error(transparent)]
+    Target(StoreError),
+}
+
 /// Copies a data directory, all of it verified, into an empty or absent one, as a new register.
 ///
 /// # Errors
-/// [`StoreError`] if the source cannot be trusted, or the target holds something.
-pub fn copy(dir: &Path, target: &Path) -> Result<Report, StoreError> {
+/// [`CannotCopy`] if the source cannot be trusted, or the target holds something.
+pub fn copy(dir: &Path, target: &Path) -> Result<Report, CannotCopy> {
+    let (_lock, meta, recovered) = read(&SourceDisk, dir).map_err(CannotCopy::Source)?;
+    fill(&meta, &recovered, target).map_err(CannotCopy::Target)
+}
+
+fn fill(meta: &Meta, recovered: &Recovered, target: &Path) -> Result<Report, StoreError> {
     let disk = &RealDisk;
-    let (_lock, meta, recovered) = read(disk, dir)?;
     disk.create_dir(target).map_err(problem::io("making directory", target))?;
     let there = disk.list(target).map_err(problem::io("listing", target))?;
     if !there.is_empty() {
         return Err(problem::foreign(target, "is not empty; give an empty directory to copy into"));
     }
     let _target_lock = super::lock(disk, target)?;
-    let report = report(&meta, &recovered);
+    let report = report(meta, recovered);
     let highest = report.heads.iter().map(|head| head.generation.0).max().unwrap_or(0);
     let copied = Meta {
         register: rand::random::<u128>().max(1),
         restored_from: meta.register,
         generation_floor: highest.max(now_ms() / 1_000 * GENERATIONS_PER_SECOND) + GENERATIONS_PER_SECOND,
-        ..meta
+        ..*meta
     };
-    write_copy(disk, target, &copied, &recovered).map_err(problem::io("copying into", target))?;
+    write_copy(disk, target, &copied, recovered).map_err(problem::io("copying into", target))?;
     Mark::create(disk, target, recovered.group, recovered.digest)?;
     disk.sync_dir(target).map_err(problem::io("flushing", target))?;
     copied.write(disk, target)?;

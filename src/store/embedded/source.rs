@@ -1,0 +1,103 @@
+//! A directory that is only read, as the file system: nothing is made or changed in it but the lock, and that only where it
+//! may be written. So a copy on a medium that is read only, or that belongs to somebody else, can be verified and restored.
+//!
+//! Where the lock cannot be written it is taken as it lies there, which keeps a server away all the same, wherever that has
+//! the directory mounted. Where there is none, no server has ever run on it in that place.
+//!
+//! Neighbours: `report` reads through it.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::FlockOperation;
+
+use super::disk::{Disk, DiskFile, Lock, RealDisk, RealFile, holder};
+
+/// The file system of this machine, to read.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct SourceDisk;
+
+/// What a source is asked for by mistake.
+fn never<T>() -> io::Result<T> {
+    Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "a source is only read"))
+}
+
+impl Disk for SourceDisk {
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        RealDisk.list(dir)
+    }
+
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        // It is there already, or it is no source.
+        std::fs::read_dir(dir).map(drop)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        Ok(Arc::new(RealFile(File::open(path)?)))
+    }
+
+    fn create(&self, _: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        never()
+    }
+
+    fn rename(&self, _: &Path, _: &Path) -> io::Result<()> {
+        never()
+    }
+
+    fn remove(&self, _: &Path) -> io::Result<()> {
+        never()
+    }
+
+    fn sync_dir(&self, _: &Path) -> io::Result<()> {
+        never()
+    }
+
+    fn lock(&self, path: &Path, owner: &str) -> io::Result<Result<Lock, String>> {
+        match RealDisk.lock(path, owner) {
+            Err(error) if cannot_be_written(&error) => lock_as_it_lies(path),
+            locked => locked,
+        }
+    }
+}
+
+fn cannot_be_written(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied)
+}
+
+/// Locks a file that is there, without a word in it. Together with others who only read.
+fn lock_as_it_lies(path: &Path) -> io::Result<Result<Lock, String>> {
+    let file = match OpenOptions::new().read(true).open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Ok(Box::new(()))),
+        Err(error) => return Err(error),
+    };
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => Ok(Ok(Box::new(file))),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(Err(holder(&file)?)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{EmbeddedStore, LOCK, Options};
+    use super::*;
+
+    #[test]
+    fn a_lock_that_cannot_be_written_still_tells_of_a_server_that_runs_and_keeps_one_away() {
+        let directory = tempfile::tempdir().unwrap();
+        let (dir, lock) = (directory.path().join("data"), directory.path().join("data").join(LOCK));
+        let store = EmbeddedStore::open(&dir, 1, Options::default()).unwrap();
+        let held = lock_as_it_lies(&lock).unwrap().map(drop);
+        assert_eq!(held, Err(format!("process {}", std::process::id())));
+        drop(store);
+        let taken = lock_as_it_lies(&lock).unwrap().unwrap_or_else(|holder| panic!("{holder} holds it"));
+        assert!(EmbeddedStore::open(&dir, 1, Options::default()).is_err(), "it is read");
+        drop(taken);
+        std::fs::remove_file(&lock).unwrap();
+        assert!(lock_as_it_lies(&lock).unwrap().is_ok(), "no server has ever run on it");
+        assert!(!lock.exists());
+    }
+}

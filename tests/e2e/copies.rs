@@ -1,0 +1,90 @@
+//! `allod backup` and `allod restore` on what people have: sources that only others may write, slips of the hand, copies in
+//! odd places.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use crate::redis::process::skips::skip;
+use crate::server::{Server, allod};
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn in_words(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// Everything below may be read by anybody, and written by its owner at most.
+fn read_only(path: &Path) {
+    let mode = if path.is_dir() { 0o555 } else { 0o444 };
+    if path.is_dir() {
+        std::fs::read_dir(path).unwrap().for_each(|entry| read_only(&entry.unwrap().path()));
+    }
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// What the program says to a user who owns nothing here.
+fn as_nobody(arguments: &[&str]) -> Output {
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(allod());
+    let command = if rustix::process::geteuid().is_root() { &mut command } else { &mut Command::new(allod()) };
+    command.args(arguments).output().unwrap()
+}
+
+/// Can it be asked as somebody else? As another than root it is: then modes hold for it.
+fn modes_hold() -> bool {
+    let there = || Command::new("setpriv").arg("--version").output().is_ok();
+    !rustix::process::geteuid().is_root() || (there() && as_nobody(&["--version"]).status.success())
+}
+
+#[test]
+fn a_copy_that_only_others_may_write_is_restored_unless_a_server_holds_it() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let [data, copy, into] = ["data", "copy", "into"].map(|name| directory.path().join(name));
+    let server = Server::start(&data);
+    server.allod_ok(&["network", "create", "lan", "--subnet", "10.0.0.0/24"]);
+    server.stop();
+    let backup = Command::new(allod()).args(["backup", in_words(&copy), "--data", in_words(&data)]).output().unwrap();
+    assert!(backup.status.success(), "{}", said(&backup));
+    read_only(&copy);
+    if !modes_hold() {
+        return skip("root may write everywhere, and there is no setpriv");
+    }
+    let restored = as_nobody(&["restore", in_words(&copy), "--data", in_words(&into)]);
+    assert!(restored.status.success() && into.join("META").exists(), "{}", said(&restored));
+
+    // A server may run on it all the same, as somebody who may write.
+    let held = Server::start(&data);
+    std::fs::set_permissions(data.join("LOCK"), std::fs::Permissions::from_mode(0o444)).unwrap();
+    let other = directory.path().join("other");
+    let refused = as_nobody(&["restore", in_words(&data), "--data", in_words(&other)]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(said(&refused).contains(&format!("is in use by process {}", held.pid())), "{}", said(&refused));
+    assert!(!other.exists());
+    held.stop();
+}
+
+#[test]
+fn what_stands_in_the_way_of_a_copy_is_said_with_its_cause_and_a_hint_that_fits() {
+    let directory = tempfile::tempdir().unwrap();
+    let [data, copy, none] = ["data", "copy", "none"].map(|name| directory.path().join(name));
+    Server::start(&data).stop();
+    let asked = |arguments: &[&str]| {
+        let output = Command::new(allod()).args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        said(&output)
+    };
+    let [data_text, copy_text, none_text] = [&data, &copy, &none].map(|path| in_words(path).to_owned());
+    let missing = asked(&["restore", &none_text, "--data", &copy_text]);
+    assert!(missing.contains("No such file or directory (os error 2)"), "{missing}");
+    assert!(missing.contains("name a directory that `allod backup` wrote"), "{missing}");
+    let missing = asked(&["backup", &copy_text, "--data", &none_text]);
+    assert!(missing.contains("(os error 2)") && missing.contains("--data DIR"), "{missing}");
+    let no_directory = asked(&["backup", "/dev/null", "--data", &data_text]);
+    assert!(no_directory.contains("(os error ") && no_directory.contains("may write to"), "{no_directory}");
+    let occupied = asked(&["backup", &data_text, "--data", &data_text]);
+    assert!(occupied.contains("is not empty") && occupied.contains("empty or not there"), "{occupied}");
+}
