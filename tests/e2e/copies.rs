@@ -87,4 +87,12 @@ fn what_stands_in_the_way_of_a_copy_is_said_with_its_cause_and_a_hint_that_fits(
     assert!(no_directory.contains("(os error ") && no_directory.contains("may write to"), "{no_directory}");
     let occupied = asked(&["backup", &data_text, "--data", &data_text]);
     assert!(occupied.contains("is not empty") && occupied.contains("empty or not there"), "{occupied}");
+
+    // A copy there would be taken for something of the server's, or for nobody's.
+    for inside in ["backups/monday", "log/copy"] {
+        let inside = data.join(inside);
+        let refused = asked(&["backup", in_words(&inside), "--data", &data_text]);
+        assert!(refused.contains("lies inside") && refused.contains("elsewhere"), "{refused}");
+        assert!(!inside.exists());
+    }
 }

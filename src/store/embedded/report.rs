@@ -92,10 +92,21 @@ pub enum CannotCopy {
 /// Copies a data directory, all of it verified, into an empty or absent one, as a new register.
 ///
 /// # Errors
-/// [`CannotCopy`] if the source cannot be trusted, or the target holds something.
+/// [`CannotCopy`] if the source cannot be trusted, or the target holds something or lies in the source.
 pub fn copy(dir: &Path, target: &Path) -> Result<Report, CannotCopy> {
     let (_lock, meta, recovered) = read(&SourceDisk, dir).map_err(CannotCopy::Source)?;
+    if lies_inside(target, dir) {
+        let text = format!("lies inside {}, where only the server has something to write", dir.display());
+        return Err(CannotCopy::Target(problem::foreign(target, text)));
+    }
     fill(&meta, &recovered, target).map_err(CannotCopy::Target)
+}
+
+/// Is it below the directory, or would it be once it is made?
+fn lies_inside(target: &Path, dir: &Path) -> bool {
+    let (Ok(dir), Ok(target)) = (dir.canonicalize(), std::path::absolute(target)) else { return false };
+    let there = target.ancestors().find_map(|above| above.canonicalize().ok());
+    there.is_some_and(|there| there.starts_with(&dir)) && target.canonicalize().ok() != Some(dir)
 }
 
 fn fill(meta: &Meta, recovered: &Recovered, target: &Path) -> Result<Report, StoreError> {
