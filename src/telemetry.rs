@@ -124,7 +124,9 @@ mod tests {
 
     #[test]
     fn a_word_that_is_no_level_is_refused_and_not_taken_for_the_name_of_a_part() {
-        for good in ["info", "WARN", "off", "info,allod::actors=debug", "allod=debug", "warn,redis=info,", "[span]=trace"] {
+        for good in
+            ["info", "WARN", "off", "info,allod::actors=debug", "allod=debug", "warn,redis=info,", "[span]=trace"]
+        {
             assert!(filter(good).is_ok(), "{good}");
         }
         for wrong in ["loud", "debgu", "info,debgu", "allod", "", ",", " info", "a=b=c", "alod=debug", "allod=loud"] {

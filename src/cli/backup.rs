@@ -54,7 +54,9 @@ pub fn restore(args: &Restore) -> Done<Exit> {
         Obstacle::InUse => "stop the server that has it open, or name a copy: `allod restore SOURCE --data DIR`",
         Obstacle::Damaged => "name another copy: `allod restore SOURCE --data DIR`",
         Obstacle::Unreadable => "say it as who may read it, or have it copied: `allod restore SOURCE --data DIR`",
-        Obstacle::Occupied => "name a directory elsewhere that is empty or not there: `allod restore SOURCE --data DIR`",
+        Obstacle::Occupied => {
+            "name a directory elsewhere that is empty or not there: `allod restore SOURCE --data DIR`"
+        }
         Obstacle::Unwritable => "name a directory that you may write to, with room: `allod restore SOURCE --data DIR`",
     })?;
     let data = args.data.display();

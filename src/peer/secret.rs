@@ -79,8 +79,8 @@ impl Secret {
         let most = 2 * CLUSTER_SECRET_BYTES_MAX as u64;
         file.take(most).read_to_end(&mut bytes).map_err(unreadable)?;
         let secret = Self::new(&bytes);
-        let secret = secret
-            .ok_or_else(|| SecretError::Length { path: path.to_owned(), bytes: bytes.trim_ascii().len() })?;
+        let secret =
+            secret.ok_or_else(|| SecretError::Length { path: path.to_owned(), bytes: bytes.trim_ascii().len() })?;
         Ok((secret, others_may_read(mode).then_some(mode & 0o777)))
     }
 

@@ -97,7 +97,8 @@ fn a_hangup_switches_the_log_level_and_names_what_waits_for_a_start() {
 fn a_file_that_is_wrong_or_gone_changes_nothing() {
     let configured = Configured::starts("[log]\nlevel = \"info\"\n");
     let server = configured.server();
-    let wrong = ["[log]\nlevel = \"a=b=c\"\n", "[log]\nlevel = \"debgu\"\n", "[log]\nlevel = \"error\"\nlewel = 1\n", "[log\n"];
+    let wrong =
+        ["[log]\nlevel = \"a=b=c\"\n", "[log]\nlevel = \"debgu\"\n", "[log]\nlevel = \"error\"\nlewel = 1\n", "[log\n"];
     for (at, text) in wrong.iter().enumerate() {
         configured.says(text);
         hang_up(server);

@@ -94,7 +94,8 @@ mod tests {
         std::fs::write(file.path(), "0123456789abcdef").unwrap();
         let mut config = Config::default();
         config.cluster.secret_file = file.path().to_owned();
-        for (mode, state) in [(0o666, State::Warning), (0o640, State::Warning), (0o600, State::Ok), (0o400, State::Ok)] {
+        for (mode, state) in [(0o666, State::Warning), (0o640, State::Warning), (0o600, State::Ok), (0o400, State::Ok)]
+        {
             std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(mode)).unwrap();
             let check = secret(&config);
             assert_eq!(check.state, state, "{mode:o}: {check:?}");

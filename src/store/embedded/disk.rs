@@ -96,9 +96,7 @@ impl Disk for RealDisk {
                 file.write_all_at(owner.as_bytes(), 0)?;
                 Ok(Ok(Box::new(file)))
             }
-            Err(error) if error == rustix::io::Errno::WOULDBLOCK => {
-                Ok(Err(holder(&file)?))
-            }
+            Err(error) if error == rustix::io::Errno::WOULDBLOCK => Ok(Err(holder(&file)?)),
             Err(error) => Err(error.into()),
         }
     }
