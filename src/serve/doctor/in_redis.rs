@@ -2,6 +2,7 @@
 
 use super::disk::{ms, quantile};
 use super::{Check, clocks, now_ms, other_shards};
+use crate::actors::committer::chain;
 use crate::config::Config;
 use crate::core::plural::counted;
 use crate::store::codec::Format;
@@ -18,7 +19,7 @@ pub(super) fn checks(config: &Config, options: &Options) -> Vec<Check> {
     let examined = match examine(options) {
         Ok(examined) => examined,
         Err(error) => {
-            let seen = format!("{}: {error}", without_secret(&options.url));
+            let seen = format!("{}: {}", without_secret(&options.url), chain(&error));
             return vec![Check::wrong(CHECK, seen, "start it, or name the right one by `--redis URL` (`store.redis`)")];
         }
     };

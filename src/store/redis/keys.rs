@@ -109,6 +109,14 @@ impl Keys {
     }
 }
 
+/// May all keys begin with it?
+///
+/// # Errors
+/// What is allowed.
+pub fn check_prefix(prefix: &str) -> Result<(), StoreError> {
+    Keys::new(prefix).map(drop)
+}
+
 /// What lies in a hash, by the letter of its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {

@@ -46,6 +46,21 @@ impl Failed {
     }
 }
 
+/// Is it a URL of Redis?
+///
+/// # Errors
+/// Why not, without the URL: it may hold a password.
+pub fn check_url(url: &str) -> Result<(), String> {
+    let keys = Keys::new("allod").map_err(|error| error.to_string())?;
+    Place::read(url, &keys).map(drop).map_err(|error| why_wrong(&error))
+}
+
+/// What is wrong with a URL, without the words of the program.
+fn why_wrong(error: &RedisError) -> String {
+    let text = error.to_string();
+    text.split_once(" - ").map_or(text.as_str(), |(why, _)| why).to_owned()
+}
+
 /// Where Redis is, without what must not be shown.
 #[derive(Debug, Clone)]
 pub(super) struct Place {
@@ -66,28 +81,32 @@ enum Whom {
 impl Place {
     pub(super) fn new(url: &str, keys: &Keys) -> Result<Self, StoreError> {
         let wrong = |error: &RedisError| {
-            let why = error.detail().unwrap_or_else(|| error.category()).to_owned();
+            let why = why_wrong(error);
             // The URL is not repeated: it may hold a password.
             StoreError::Invalid(format!("the URL of Redis is wrong: {why}; as `redis://127.0.0.1:6379/0`").into())
         };
+        Self::read(url, keys).map_err(|error| wrong(&error))
+    }
+
+    fn read(url: &str, keys: &Keys) -> Result<Self, RedisError> {
         let keepalive = socket2::TcpKeepalive::new().with_time(KEEPALIVE_AFTER).with_interval(KEEPALIVE_AFTER / 5);
         let settings = redis::io::tcp::TcpSettings::default()
             .set_nodelay(true)
             .set_keepalive(keepalive)
             .set_user_timeout(USER_TIMEOUT);
         if let Some(sentinels) = Sentinels::of(url, &settings) {
-            let sentinels = sentinels.map_err(|error| wrong(&error))?;
+            let sentinels = sentinels?;
             let name = sentinels.name().into();
             return Ok(Self { whom: Whom::Named(Arc::new(sentinels)), name });
         }
         if let Some(cluster) = Cluster::of(url, &settings, keys.register()) {
-            let cluster = cluster.map_err(|error| wrong(&error))?;
+            let cluster = cluster?;
             let name = cluster.name().into();
             return Ok(Self { whom: Whom::Slot(Arc::new(cluster)), name });
         }
-        let info = url.into_connection_info().map_err(|error| wrong(&error))?;
+        let info = url.into_connection_info()?;
         let name = info.addr().to_string().into();
-        let client = Client::open(info.set_tcp_settings(settings)).map_err(|error| wrong(&error))?;
+        let client = Client::open(info.set_tcp_settings(settings))?;
         Ok(Self { whom: Whom::One(client), name })
     }
 

@@ -74,6 +74,8 @@ use tokio::task::JoinHandle;
 use self::begin::Begun;
 use self::identity::Identity;
 use self::keys::Keys;
+pub use self::keys::check_prefix;
+pub use self::link::check_url;
 use self::link::{Link, Place};
 pub use self::moving::without_secret;
 use self::shared::{Parts, Shared};

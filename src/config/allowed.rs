@@ -1,0 +1,306 @@
+//! What may be set: of each key the sort of value, of numbers the range, of words which; and what does not go together.
+//!
+//! All of it is looked at before any port is opened, by whoever reads a configuration: a value that is refused only later, or
+//! by nobody, is a server that starts and does not do what it was told.
+//!
+//! Review notes: does each sentence name the key, what was given and what is allowed? Could it show a password?
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use serde_json::Value;
+
+use super::{Config, StoreKind};
+use crate::store::redis;
+use crate::{limits, telemetry};
+
+/// Numbers and the range of each.
+const RANGES: &[(&str, u64, u64)] = &[
+    ("server.threads", 0, 64),
+    ("server.max_line_bytes", 1 << 10, 64 << 20),
+    ("server.max_body_bytes", 1 << 10, 1 << 30),
+    ("server.max_connections", 1, 65_536),
+    ("server.max_behind_bytes", 0, 4 << 30),
+    ("server.idle_timeout_seconds", 0, 604_800),
+    ("server.slow_client_seconds", 1, 3_600),
+    ("server.partial_line_seconds", 1, 3_600),
+    ("server.shutdown_seconds", 1, 300),
+    ("store.shards", 1, 1_024),
+    ("store.redis_replicas", 0, 16),
+    ("store.redis_heal_bytes", 0, 4 << 30),
+    ("store.record_format", 0, limits::RECORD_FORMAT_NEWEST as u64),
+    ("metrics.networks_max", 0, 1_000_000),
+    ("history.keep_seconds", 0, 100 * 366 * 86_400),
+    ("history.keep_bytes", 0, 1 << 44),
+];
+
+/// Keys that take one of some words.
+const WORDS: &[(&str, &[&str])] =
+    &[("store.kind", &["embedded", "redis", "memory"]), ("log.format", &["text", "json"])];
+
+/// What a URL of Redis looks like.
+const URLS: &str = "redis://HOST:PORT/DATABASE, redis+unix:///PATH, redis+sentinel://HOST:PORT,…/SERVICE/DATABASE or \
+                    redis+cluster://HOST:PORT,…";
+
+fn at<'a>(tree: &'a Value, key: &str) -> &'a Value {
+    key.split('.').fold(tree, |value, part| &value[part])
+}
+
+/// Values that are not of the sort of their key, as they were given. The crate that reads them would say so in words of Rust,
+/// of the first only, or make something of them (1 of 1.5).
+pub(super) fn mistyped(given: &Value) -> Vec<String> {
+    let values = Config::default().values().into_iter();
+    values.filter_map(|(key, default)| mistyped_at(&key, at(given, &key), &default)).collect()
+}
+
+fn mistyped_at(key: &str, value: &Value, default: &Value) -> Option<String> {
+    let words = WORDS.iter().find(|(of, _)| *of == key).map(|(_, words)| *words);
+    // What comes from flags is text, and some of what comes from the environment.
+    let text = value.as_str();
+    let (fits, allowed) = match default {
+        _ if value.is_null() => return None,
+        Value::Number(_) => {
+            let range = RANGES.iter().find(|(of, _, _)| *of == key);
+            let range = range.map_or_else(String::new, |(_, min, max)| format!(", {min} to {max}"));
+            let fits = value.is_u64() || text.is_some_and(|text| text.parse::<u64>().is_ok());
+            (fits, format!("a whole number{range}"))
+        }
+        Value::Bool(_) => {
+            let known = |text: &str| {
+                let known = ["1", "true", "on", "yes", "0", "false", "off", "no"];
+                known.contains(&text.to_lowercase().as_str())
+            };
+            let fits = value.is_boolean() || matches!(value.as_u64(), Some(0 | 1)) || text.is_some_and(known);
+            (fits, "true or false".to_owned())
+        }
+        _ => match words {
+            Some(words) => {
+                let quoted: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
+                (text.is_some_and(|text| words.contains(&text)), quoted.join(", "))
+            }
+            None => (!value.is_array() && !value.is_object(), "a text in quotes".to_owned()),
+        },
+    };
+    // It may hold a password.
+    let shown = if key == "store.redis" { "no text".to_owned() } else { value.to_string() };
+    (!fits).then(|| format!("`{key}` is {shown}; allowed is {allowed}"))
+}
+
+impl Config {
+    /// What is wrong with the values.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = self.out_of_range();
+        problems.extend(self.ports());
+        problems.extend(self.names());
+        if self.store.kind != StoreKind::Memory && self.store.directory.as_os_str().is_empty() {
+            problems.push("`store.directory` is empty; the store needs a directory".to_owned());
+        }
+        if let Err(problem) = telemetry::filter(&self.log.level) {
+            problems.push(format!("`log.level` {problem}"));
+        }
+        problems
+    }
+
+    fn out_of_range(&self) -> Vec<String> {
+        let tree = serde_json::to_value(self).unwrap_or_default();
+        let ranges = RANGES.iter().map(|(key, min, max)| (key, at(&tree, key).as_u64().unwrap_or(0), min, max));
+        let outside = ranges.filter(|(_, value, min, max)| value < min || value > max);
+        outside.map(|(key, value, min, max)| format!("`{key}` is {value}; allowed is {min} to {max}")).collect()
+    }
+
+    /// Each is one that can be listened on, by whom it may be reached, and no two are the same.
+    fn ports(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        let ports = [
+            ("server.listen", &self.server.listen),
+            ("server.http_listen", &self.server.http_listen),
+            ("cluster.listen", &self.cluster.listen),
+        ];
+        for (key, text) in ports {
+            match text.parse::<SocketAddr>() {
+                Err(_) => problems
+                    .push(format!("`{key}` is {text:?}; allowed is an address and a port, as 127.0.0.1:7400")),
+                Ok(address) if !address.ip().is_loopback() && !self.server.insecure_listen => problems.push(format!(
+                    "`{key}` is {text}, which others can reach, and nothing is encrypted; allowed is a loopback address, or \
+                     any with --insecure-listen (`server.insecure_listen = true`)"
+                )),
+                Ok(_) => {}
+            }
+        }
+        // The port for other nodes is opened only where there may be any.
+        let has_nodes = self.store.kind == StoreKind::Redis && !self.cluster.secret_file.as_os_str().is_empty();
+        let opened = &ports[..if has_nodes { 3 } else { 2 }];
+        for (nth, (key, text)) in opened.iter().enumerate() {
+            if let Some((other, _)) = opened[..nth].iter().find(|(_, other)| is_same_port(text, other)) {
+                let problem =
+                    format!("`{key}` is {text}, which `{other}` takes; allowed is another port, or 0 for a free one");
+                problems.push(problem);
+            }
+        }
+        problems
+    }
+
+    /// What this server and its place in Redis are called, and where they are looked for.
+    fn names(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        let (node, longest) = (&self.server.node, limits::NAME_CHARACTERS_MAX);
+        // Empty: the machine's name, which is as it is.
+        if node.len() > longest || !node.bytes().all(|byte| byte.is_ascii_graphic()) {
+            problems.push(format!(
+                "`server.node` is {node:?}; allowed is 1 to {longest} letters, digits and signs of ASCII without blanks, or \
+                 nothing for the machine's name"
+            ));
+        }
+        let advertise = &self.cluster.advertise;
+        if !advertise.is_empty() && !can_be_reached(advertise) {
+            problems.push(format!(
+                "`cluster.advertise` is {advertise:?}; allowed is a host and a port, as 10.0.0.7:7402, node-1:7402 or \
+                 [2001:db8::7]:7402"
+            ));
+        }
+        let prefix = &self.store.prefix;
+        if redis::check_prefix(prefix).is_err() {
+            problems.push(format!("`store.prefix` is {prefix:?}; allowed is 1 to 64 letters, digits and `-_.:/`"));
+        }
+        if let Err(why) = redis::check_url(&self.store.redis) {
+            let shown = without_user(&self.store.redis);
+            problems.push(format!("`store.redis` is {shown:?}, which is no URL of Redis ({why}); allowed is {URLS}"));
+        }
+        problems
+    }
+}
+
+/// Would the second of them find its port taken? Port 0 is another one each time.
+fn is_same_port(one: &str, other: &str) -> bool {
+    let (Ok(one), Ok(other)) = (one.parse::<SocketAddr>(), other.parse::<SocketAddr>()) else { return false };
+    let covers = one.ip() == other.ip() || one.ip().is_unspecified() || other.ip().is_unspecified();
+    one.port() == other.port() && one.port() != 0 && one.is_ipv4() == other.is_ipv4() && covers
+}
+
+/// Can other nodes connect to it: a host, by name or address, and a port?
+fn can_be_reached(at: &str) -> bool {
+    let Some((host, port)) = at.rsplit_once(':') else { return false };
+    let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let host_is_right = match bracketed {
+        Some(address) => address.parse::<Ipv6Addr>().is_ok_and(|address| !address.is_unspecified()),
+        None => {
+            let word = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+            let everywhere = host.parse::<IpAddr>().is_ok_and(|address| address.is_unspecified());
+            !host.is_empty() && host.chars().all(word) && !everywhere
+        }
+    };
+    host_is_right && port.parse::<u16>().is_ok_and(|port| port != 0)
+}
+
+/// A URL, or what was given for one, without a name and a password, wherever they stand in it.
+fn without_user(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").map_or(("", url), |(_, rest)| (&url[..url.len() - rest.len()], rest));
+    format!("{scheme}{}", rest.rsplit_once('@').map_or(rest, |(_, host)| host))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(text: &str) -> String {
+        Config::load(&super::super::Sources { file: Some(("t.toml".into(), text.to_owned())), ..Default::default() })
+            .expect_err(text)
+    }
+
+    #[test]
+    fn a_value_of_another_sort_is_refused_by_its_key_with_what_is_allowed() {
+        for (text, said) in [
+            ("[server]\nthreads = 1.5", "`server.threads` is 1.5; allowed is a whole number, 0 to 64"),
+            ("[server]\nthreads = -1", "`server.threads` is -1; allowed is a whole number, 0 to 64"),
+            ("[server]\nthreads = true", "`server.threads` is true; allowed is a whole number, 0 to 64"),
+            ("[server]\nthreads = \"two\"", "`server.threads` is \"two\"; allowed is a whole number, 0 to 64"),
+            (
+                "[server]\ninsecure_listen = \"maybe\"",
+                "`server.insecure_listen` is \"maybe\"; allowed is true or false",
+            ),
+            ("[server]\nlisten = [1]", "`server.listen` is [1]; allowed is a text in quotes"),
+            ("[store]\nkind = \"files\"", "`store.kind` is \"files\"; allowed is \"embedded\", \"redis\", \"memory\""),
+            ("[log]\nformat = 7", "`log.format` is 7; allowed is \"text\", \"json\""),
+        ] {
+            assert_eq!(refused(text), said);
+        }
+        let both = refused("[store]\nkind = 1\nshards = -1");
+        assert_eq!(both.lines().count(), 2, "{both}");
+    }
+
+    #[test]
+    fn a_place_that_cannot_be_reached_is_refused_before_a_start() {
+        for url in ["http://x", "x", "", "redis://", "redis+sentinel://h:1", "redis+cluster://h:1/3", "redis://h/x"] {
+            let said = refused(&format!("[store]\nredis = \"{url}\""));
+            assert!(said.starts_with(&format!("`store.redis` is \"{url}\", which is no URL of Redis (")), "{said}");
+            assert!(said.contains("allowed is redis://") && !said.contains("InvalidClientConfig"), "{said}");
+        }
+        let said = refused("[store]\nredis = \"http://me:pass/word@x:1\"");
+        assert!(said.contains("\"http://x:1\"") && !said.contains("word"), "{said}");
+        for prefix in ["a b", ""] {
+            let said = refused(&format!("[store]\nprefix = \"{prefix}\""));
+            assert_eq!(said, format!("`store.prefix` is {prefix:?}; allowed is 1 to 64 letters, digits and `-_.:/`"));
+        }
+        for advertise in ["x", "10.0.0.7", ":7402", "x:", "x:0", "x:70000", "a b:1", "2001:db8::7:7402", "0.0.0.0:7402"]
+        {
+            let said = refused(&format!("[cluster]\nadvertise = \"{advertise}\""));
+            assert!(said.starts_with(&format!("`cluster.advertise` is {advertise:?}; allowed is a host")), "{said}");
+        }
+    }
+
+    #[test]
+    fn what_is_right_is_not_refused() {
+        let mut config = Config::default();
+        for url in [
+            "redis://127.0.0.1:6379/0",
+            "redis://:secret@h:1",
+            "redis+unix:///run/redis.sock",
+            "redis+sentinel://u:p@a:26379,b/main/0",
+            "redis+cluster://a:1,b:2",
+        ] {
+            url.clone_into(&mut config.store.redis);
+            assert_eq!(config.problems(), Vec::<String>::new(), "{url}");
+        }
+        for advertise in ["", "10.0.0.7:7402", "allod-0.allod-nodes:7402", "[2001:db8::7]:7402"] {
+            advertise.clone_into(&mut config.cluster.advertise);
+            assert_eq!(config.problems(), Vec::<String>::new(), "{advertise}");
+        }
+        for node in ["", "n", "rack-1/node_7:a", &"n".repeat(128)] {
+            node.clone_into(&mut config.server.node);
+            assert_eq!(config.problems(), Vec::<String>::new(), "{node}");
+        }
+    }
+
+    #[test]
+    fn a_name_of_a_node_is_one_short_word() {
+        for node in ["a b", " ", "tab\\tbed", "ä", &"n".repeat(129)] {
+            let said = refused(&format!("[server]\nnode = \"{node}\""));
+            assert!(said.starts_with("`server.node` is ") && said.contains("1 to 128"), "{said}");
+        }
+    }
+
+    #[test]
+    fn two_ports_are_not_the_same() {
+        let mut config = Config::default();
+        config.server.insecure_listen = true;
+        let mut said = |listen: &str, http: &str| {
+            listen.clone_into(&mut config.server.listen);
+            http.clone_into(&mut config.server.http_listen);
+            config.problems().join("\n")
+        };
+        let both = said("127.0.0.1:7400", "127.0.0.1:7400");
+        assert!(
+            both.starts_with("`server.http_listen` is 127.0.0.1:7400, which `server.listen` takes; allowed"),
+            "{both}"
+        );
+        assert_ne!(said("127.0.0.1:7400", "0.0.0.0:7400"), "");
+        assert_eq!(said("127.0.0.1:0", "127.0.0.1:0"), "");
+        assert_eq!(said("127.0.0.1:7400", "127.0.0.2:7400"), "");
+        // The port for other nodes counts where it is opened.
+        assert_eq!(said("127.0.0.1:7402", "127.0.0.1:7401"), "");
+        config.store.kind = StoreKind::Redis;
+        config.cluster.secret_file = "secret".into();
+        assert!(
+            config.problems().concat().starts_with("`cluster.listen` is 127.0.0.1:7402, which `server.listen` takes")
+        );
+    }
+}
