@@ -56,9 +56,9 @@ use crate::server::forwarded::Forwarded;
 use crate::server::role::{Role, Seat};
 use crate::server::steward::Steward;
 use crate::server::{Bounds, Server, connection};
-use crate::store::Store;
+use crate::store::{Store, StoreError};
 use crate::store::codec::Format;
-use crate::store::embedded::{self, EmbeddedStore};
+use crate::store::embedded::{self, EmbeddedStore, nameplate};
 use crate::store::memory::MemoryStore;
 use crate::store::redis::{Options as RedisOptions, RedisStore};
 use crate::telemetry::Seldom;
@@ -233,7 +233,14 @@ pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, CannotStart> {
             };
             let store = EmbeddedStore::open(directory, shards, options).map_err(|error| {
                 let problem = format!("cannot open the store in {}: {}", directory.display(), chain(&error));
-                CannotStart::store(problem, &error, StoreKind::Embedded)
+                let cannot = CannotStart::store(problem, &error, StoreKind::Embedded);
+                match nameplate::notice(directory) {
+                    // It went somewhere else: no other directory helps, and no right to write.
+                    Some(notice) if matches!(error, StoreError::Foreign(_)) => {
+                        CannotStart { hint: notice.hint(), ..cannot }
+                    }
+                    Some(_) | None => cannot,
+                }
             })?;
             if store.restored_from().is_some() {
                 tracing::warn!(

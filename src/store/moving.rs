@@ -78,6 +78,47 @@ impl Notice {
     }
 }
 
+impl Notice {
+    /// What to do about it: a sentence without full stop that names a command.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Unfinished { from } => {
+                let (Place::Directory(from) | Place::Redis(from, _)) = Place::of(from);
+                format!("say the move again, `allod migrate {} TO`, which begins anew", quoted(from))
+            }
+            Self::Moved { to, .. } => match Place::of(to) {
+                Place::Directory(path) => format!("start the server there: `allod serve --data {}`", quoted(path)),
+                Place::Redis(url, "allod") => format!("start the server there: `allod serve --redis {}`", quoted(url)),
+                Place::Redis(url, prefix) => {
+                    format!("start the server there: `ALLOD_STORE__PREFIX={prefix} allod serve --redis {}`", quoted(url))
+                }
+            },
+        }
+    }
+}
+
+/// A place, read out of the words of [`Movable::place`]: without user and password, which it does not have.
+enum Place<'a> {
+    Directory(&'a str),
+    /// The URL, and what the keys begin with.
+    Redis(&'a str, &'a str),
+}
+
+impl<'a> Place<'a> {
+    fn of(words: &'a str) -> Self {
+        match words.split_once(", keys `{") {
+            Some((url, keys)) => Self::Redis(url, keys.split_once('}').map_or(keys, |(prefix, _)| prefix)),
+            None => Self::Directory(words.strip_prefix("the directory ").unwrap_or(words)),
+        }
+    }
+}
+
+/// As a shell takes it for one word.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.:/@+=,%".contains(c);
+    if word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
+}
+
 /// What a store is opened for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Opening {
@@ -142,6 +183,21 @@ mod tests {
         for wrong in ["", "moved", "moved 1 2", "moved x 2 3 there", "elsewhere"] {
             assert_eq!(Notice::parse(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn the_hint_is_the_command_that_starts_the_server_where_the_register_went() {
+        let hint = |to: &str| Notice::Moved { register: 7, fingerprint: 8, at_ms: 0, to: to.to_owned() }.hint();
+        for (to, command) in [
+            ("redis://127.0.0.1:6379/0, keys `{allod}:…`", "`allod serve --redis redis://127.0.0.1:6379/0`"),
+            ("redis://a/1, keys `{other}:…`", "`ALLOD_STORE__PREFIX=other allod serve --redis redis://a/1`"),
+            ("the directory /var/lib/allod", "`allod serve --data /var/lib/allod`"),
+            ("the directory /a b/c", "`allod serve --data '/a b/c'`"),
+        ] {
+            assert_eq!(hint(to), format!("start the server there: {command}"));
+        }
+        let unfinished = Notice::Unfinished { from: "the directory /a".to_owned() };
+        assert!(unfinished.hint().contains("`allod migrate /a TO`"), "{}", unfinished.hint());
     }
 
     #[test]

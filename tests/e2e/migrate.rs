@@ -210,6 +210,8 @@ async fn a_register_goes_to_redis_and_back_and_is_served_in_one_place_only() {
         words.contains("was moved to redis://127.0.0.1:") && words.contains("start the server on that one"),
         "{words}"
     );
+    let (_, hint) = words.split_once("\nhint: ").unwrap();
+    assert!(hint.starts_with(&format!("start the server there: `allod serve --redis {url}")), "{words}");
 
     let server = serve(url, beside);
     same(&shown(&server), &before);

@@ -164,7 +164,7 @@ fn register(config: &Config) -> Check {
     };
     let seen = format!("{:032x}, {}", plate.register, counted(u64::from(plate.shards), "shard"));
     if let Some(moved) = plate.moved {
-        return Check::wrong("register", format!("{} {moved}", directory.display()), "start the server where it went");
+        return Check::wrong("register", format!("{} {}", directory.display(), moved.refusal()), moved.hint());
     }
     if let Some(wrong) = other_shards(&seen, plate.shards.into(), config) {
         return wrong;

@@ -25,7 +25,7 @@ pub struct Nameplate {
     /// It was restored from a copy and not accepted since.
     pub restored: bool,
     /// Why no server opens it: it was moved, or is being filled.
-    pub moved: Option<String>,
+    pub moved: Option<Notice>,
 }
 
 /// Reads it; none where there is no register yet.
@@ -37,8 +37,13 @@ pub fn read(dir: &Path) -> Result<Option<Nameplate>, StoreError> {
         return Ok(None);
     }
     let meta = Meta::read(&RealDisk, dir)?;
-    let moved = moving::read(&RealDisk, dir)?.map(|notice| Notice::refusal(&notice));
+    let moved = moving::read(&RealDisk, dir)?;
     Ok(Some(Nameplate { register: meta.register, shards: meta.shards, restored: meta.restored_from != 0, moved }))
+}
+
+/// What the directory says of its move, if it can be read and says something.
+pub fn notice(dir: &Path) -> Option<Notice> {
+    moving::read(&RealDisk, dir).ok().flatten()
 }
 
 /// Who has the directory open, as `process 7`. It takes the lock for an instant where nobody has it, together with others
