@@ -96,3 +96,44 @@ fn what_stands_in_the_way_of_a_copy_is_said_with_its_cause_and_a_hint_that_fits(
         assert!(!inside.exists());
     }
 }
+
+#[test]
+fn an_index_of_the_history_that_is_damaged_or_missing_is_made_again_and_the_log_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let [data, copy] = ["data", "copy"].map(|name| directory.path().join(name));
+    let index = data.join("HISTORY");
+    let server = Server::start(&data);
+    server.allod_ok(&["network", "create", "lan", "--subnet", "10.0.0.0/24"]);
+    server.allod_ok(&["ip", "allocate", "lan", "--owner", "a"]);
+    let told = server.allod_ok(&["history", "--network", "lan"]);
+    assert!(!server.log_text().contains("index of the history"), "a new register has none, and that is right");
+    server.stop();
+    let head = std::fs::read(&index).unwrap();
+    let missing = || std::fs::remove_file(&index).unwrap();
+    let damaged = || std::fs::write(&index, [b"DEADBEEF", &head[8..]].concat()).unwrap();
+    let torn = || std::fs::write(&index, [&head[..], &[7; 100]].concat()).unwrap();
+    let asks: [(&dyn Fn(), &str); 4] = [
+        (&|| (), ""),
+        (&missing, "the index of the history is missing: it is made again"),
+        (&damaged, "the index of the history is damaged"),
+        (&torn, "the index of the history cannot be read from here on"),
+    ];
+    for (harm, warning) in asks {
+        harm();
+        // It is one file for all starts.
+        let before = std::fs::read_to_string(data.with_extension("log")).unwrap().len();
+        let server = Server::start(&data);
+        let log = server.log_text().split_off(before);
+        assert_eq!(log.contains("index of the history"), !warning.is_empty(), "{log}");
+        assert!(warning.is_empty() || (log.contains("WARN") && log.contains(warning)), "{log}");
+        assert_eq!(server.allod_ok(&["history", "--network", "lan"]), told);
+        server.stop();
+    }
+
+    // A copy has none of its own to lose.
+    let backup = Command::new(allod()).args(["backup", in_words(&copy), "--data", in_words(&data)]).output().unwrap();
+    assert!(backup.status.success(), "{}", said(&backup));
+    let server = Server::start(&copy);
+    assert!(!server.log_text().contains("index of the history"), "{}", server.log_text());
+    server.stop();
+}

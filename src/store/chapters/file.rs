@@ -1,4 +1,5 @@
-//! The file of chapters. What it holds can be made again, so nothing is flushed, and what cannot be read is cut off.
+//! The file of chapters. What it holds can be made again, so nothing is flushed, and what cannot be read is cut off; the log of
+//! the server says so.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -37,8 +38,15 @@ impl Shelf {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
         let mut head = [0; HEAD_BYTES as usize];
         let ours = file.read_exact_at(&mut head, 0).is_ok() && head == head_of(register);
+        let length = file.metadata()?.len();
         let mut shelf = Self { path, register, file, end: HEAD_BYTES, forgotten: 0, count: 0 };
         if !ours {
+            if length > 0 {
+                tracing::warn!(
+                    path = %shelf.path.display(), bytes = length,
+                    "the index of the history is damaged, or of another register: it is made again from the log"
+                );
+            }
             shelf.file.set_len(0)?;
             shelf.file.write_all_at(&head_of(register), 0)?;
             return Ok((shelf, Vec::new(), Vec::new()));
@@ -53,7 +61,13 @@ impl Shelf {
             shelf.end = next;
         }
         shelf.count = chapters.len();
-        // What comes behind was broken off.
+        // What comes behind was broken off, or is damaged: nobody can tell.
+        if length > shelf.end {
+            tracing::warn!(
+                path = %shelf.path.display(), offset = shelf.end, bytes = length - shelf.end,
+                "the index of the history cannot be read from here on: the rest is made again from the log"
+            );
+        }
         shelf.file.set_len(shelf.end)?;
         Ok((shelf, chapters, names))
     }
@@ -121,7 +135,8 @@ impl Shelf {
     }
 }
 
-fn head_of(register: u128) -> [u8; HEAD_BYTES as usize] {
+/// What it begins with.
+pub(crate) fn head_of(register: u128) -> [u8; HEAD_BYTES as usize] {
     let mut head = [0; HEAD_BYTES as usize];
     head[..16].copy_from_slice(TITLE);
     head[16..].copy_from_slice(&register.to_be_bytes());

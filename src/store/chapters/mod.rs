@@ -31,8 +31,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::chapter::Filters;
 pub use self::chapter::{Chapter, Draft, NameNote, Range};
-pub(crate) use self::file::FILE;
 use self::file::Shelf;
+pub(crate) use self::file::{FILE, head_of};
 use self::filter::{Sort, address_key, may_have, network_key, text_key};
 use super::ShardId;
 use crate::core::address::{Address, Cidr};

@@ -26,6 +26,7 @@ mod compactor;
 pub mod disk;
 mod frame;
 mod history;
+mod index;
 mod meta;
 mod moving;
 pub mod nameplate;
@@ -196,6 +197,9 @@ impl EmbeddedStore {
         let (mark, marked_group, marked_digest) = Mark::open(&*disk, dir)?;
         let recovered = recovery::recover(&*disk, dir, &meta, (marked_group, marked_digest))?;
         mend(&*disk, &recovered)?;
+        if matches!(options.opening, Opening::Serve) && recovered.group > 0 {
+            index::look_for(&*disk, dir)?;
+        }
         if options.accept_restored && meta.restored_from != 0 {
             tracing::warn!(dir = %dir.display(), "the restored register is accepted: it grants again");
             meta.restored_from = 0;

@@ -144,6 +144,7 @@ impl EmbeddedStore {
                 disk.remove(&dir.join(name)).map_err(problem::io("removing", &dir.join(name)))?;
             }
             disk.sync_dir(dir).map_err(problem::io("flushing", dir))?;
+            super::index::begin(disk, dir, self.shared.meta.register);
         }
         *self.notice.lock().unwrap_or_else(PoisonError::into_inner) = notice;
         Ok(())

@@ -129,6 +129,7 @@ fn fill(meta: &Meta, recovered: &Recovered, target: &Path) -> Result<Report, Sto
     Mark::create(disk, target, recovered.group, recovered.digest)?;
     disk.sync_dir(target).map_err(problem::io("flushing", target))?;
     copied.write(disk, target)?;
+    super::index::begin(disk, target, copied.register);
     Ok(Report { register: copied.register, restored_from: Some(meta.register), torn_bytes: 0, ..report })
 }
 
