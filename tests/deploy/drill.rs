@@ -66,6 +66,23 @@ fn a_backup_of_a_running_server_is_restored_and_compared() {
 }
 
 #[test]
+fn what_is_deleted_and_remembered_is_left_out_of_a_backup_and_said_to_be() {
+    needs!(["diff", "mkfifo"]);
+    let directory = tempfile::tempdir().unwrap();
+    let server = with_reservations(&directory.path().join("data"));
+    server.allod_ok(&["network", "create", "old", "--subnet", "10.9.0.0/24"]);
+    server.allod_ok(&["ip", "allocate", "old", "--owner", "web/0"]);
+    server.allod_ok(&["network", "delete", "old", "--force", "--yes"]);
+    let kept = directory.path().join("kept.jsonl");
+    let programs = allod().parent().unwrap().to_owned();
+    let proved = drill(&server, &programs, &["--keep", kept.to_str().unwrap()]);
+    assert!(text(&proved.stdout).starts_with("proved: networks 1, reservations 4, kept in "), "{proved:?}");
+    let said = text(&proved.stderr);
+    assert!(said.contains("left out: 1 reservation of networks that are deleted and remembered"), "{said}");
+    assert!(!std::fs::read_to_string(&kept).unwrap().contains("10.9.0."));
+}
+
+#[test]
 fn a_copy_of_the_files_is_proved_unless_it_is_damaged() {
     needs!(["diff", "mkfifo"]);
     let directory = tempfile::tempdir().unwrap();
