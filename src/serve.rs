@@ -56,11 +56,11 @@ use crate::server::forwarded::Forwarded;
 use crate::server::role::{Role, Seat};
 use crate::server::steward::Steward;
 use crate::server::{Bounds, Server, connection};
-use crate::store::{Store, StoreError};
 use crate::store::codec::Format;
 use crate::store::embedded::{self, EmbeddedStore, nameplate};
 use crate::store::memory::MemoryStore;
 use crate::store::redis::{Options as RedisOptions, RedisStore};
+use crate::store::{Store, StoreError};
 use crate::telemetry::Seldom;
 use crate::{http, telemetry};
 

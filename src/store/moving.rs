@@ -90,7 +90,10 @@ impl Notice {
                 Place::Directory(path) => format!("start the server there: `allod serve --data {}`", quoted(path)),
                 Place::Redis(url, "allod") => format!("start the server there: `allod serve --redis {}`", quoted(url)),
                 Place::Redis(url, prefix) => {
-                    format!("start the server there: `ALLOD_STORE__PREFIX={prefix} allod serve --redis {}`", quoted(url))
+                    format!(
+                        "start the server there: `ALLOD_STORE__PREFIX={prefix} allod serve --redis {}`",
+                        quoted(url)
+                    )
                 }
             },
         }
