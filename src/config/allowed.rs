@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use serde_json::Value;
 
 use super::{Config, StoreKind};
-use crate::store::redis;
+use crate::store::redis::{check_prefix, check_url};
 use crate::{limits, telemetry};
 
 /// Numbers and the range of each.
@@ -158,10 +158,10 @@ impl Config {
             ));
         }
         let prefix = &self.store.prefix;
-        if redis::check_prefix(prefix).is_err() {
+        if check_prefix(prefix).is_err() {
             problems.push(format!("`store.prefix` is {prefix:?}; allowed is 1 to 64 letters, digits and `-_.:/`"));
         }
-        if let Err(why) = redis::check_url(&self.store.redis) {
+        if let Err(why) = check_url(&self.store.redis) {
             let shown = without_user(&self.store.redis);
             problems.push(format!("`store.redis` is {shown:?}, which is no URL of Redis ({why}); allowed is {URLS}"));
         }

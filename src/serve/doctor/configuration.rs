@@ -89,9 +89,10 @@ mod tests {
 
     #[test]
     fn a_secret_that_others_may_read_is_a_warning() {
+        use std::io::Write;
         use std::os::unix::fs::PermissionsExt;
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), "0123456789abcdef").unwrap();
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(b"0123456789abcdef").unwrap();
         let mut config = Config::default();
         config.cluster.secret_file = file.path().to_owned();
         for (mode, state) in [(0o666, State::Warning), (0o640, State::Warning), (0o600, State::Ok), (0o400, State::Ok)]
