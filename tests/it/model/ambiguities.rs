@@ -101,10 +101,11 @@ pub const AMBIGUITIES: &[&str] = &[
     // Configuration
     "The version starts where the server says and rises by exactly one a call that changes something; switch \
      `no_change_raises_version` for calls that change nothing. Closing and restoring raise it by one each.",
-    "`reserved.add` that overlaps existing ranges merges with them address by address: outside of what is added they \
-     stay, inside the note of the newer counts where given, `for` of the newer where there was none or the range is \
-     exactly the same, else what was there; parts that then say the same are one range; ranges that only touch stay \
-     apart; a range not wholly inside one subnet is `out_of_range`.",
+    "`reserved.add` that overlaps ranges for the same owner, or for nobody as it is, becomes one range with them, with \
+     the note of the newer where given, else of the lowest; what is for others keeps its addresses, except that an \
+     owner takes what he names of what is for nobody, and exactly the same range named again is for whom it says; parts \
+     that then say the same are one range; ranges that only touch stay apart; a range not wholly inside one subnet is \
+     `out_of_range`.",
     "`reserved.remove` answers the ranges of the subnets that it touched; note and `for` given to it are ignored.",
     "`subnet.add if_absent` means the subnet of the same name, else of the same cidr; `pool.add if_absent` that \
      of the same range; subnets within `network.create if_absent` are compared by cidr, in every member given, \

@@ -130,10 +130,20 @@ pub fn read_reserved(args: &Args) -> Refusal<Reserved> {
     Ok(Reserved { range, note, whose })
 }
 
-/// Adds a range to a list: cuts it and what it overlaps at every edge, judges each piece, and joins what says the same.
-pub fn merge_reserved(list: &mut Vec<Reserved>, added: Reserved) {
+/// Adds a range to a list. What it overlaps and is for the same becomes one range with it; then it and the others are cut at
+/// every edge, each piece is judged, and what says the same is joined.
+pub fn merge_reserved(list: &mut Vec<Reserved>, mut added: Reserved) {
+    list.sort_by_key(|reserved| reserved.range);
     let (touched, mut apart): (Vec<Reserved>, Vec<Reserved>) =
         list.drain(..).partition(|old| old.range.overlaps(added.range));
+    let named = added.range;
+    let (alike, touched): (Vec<Reserved>, Vec<Reserved>) =
+        touched.into_iter().partition(|old| old.whose == added.whose);
+    for old in alike {
+        let (first, last) = (added.range.first().min(old.range.first()), added.range.last().max(old.range.last()));
+        added.range = Range::of_bits(first.family(), first.bits(), last.bits());
+        added.note = added.note.or(old.note);
+    }
     let all = || touched.iter().chain([&added]).map(|reserved| reserved.range);
     let edges = all().flat_map(|range| [Some(range.first().bits()), range.last().bits().checked_add(1)]);
     let edges: BTreeSet<u128> = edges.flatten().collect();
@@ -148,7 +158,7 @@ pub fn merge_reserved(list: &mut Vec<Reserved>, added: Reserved) {
             (None, true) => added.clone(),
             (Some(old), false) => old.clone(),
             (Some(old), true) => {
-                let whose = if old.range == added.range { added.whose.clone() } else { None };
+                let whose = if old.range == named { added.whose.clone() } else { None };
                 let whose = whose.or(old.whose.clone()).or(added.whose.clone());
                 Reserved { range, note: added.note.clone().or(old.note.clone()), whose }
             }

@@ -1,7 +1,7 @@
 //! Reserved ranges: which addresses of a subnet are kept from automatic grants, why, and for whom.
 //!
-//! Inside one subnet they are ascending and disjoint. A new one that overlaps others merges with them, address by address:
-//! see [`merge`]. They may cover pools and held addresses; nobody loses anything by them.
+//! Inside one subnet they are ascending and disjoint. A new one that overlaps others merges with them, but takes no address
+//! from the owner for whom it is kept: see [`merge`]. They may cover pools and held addresses; nobody loses anything by them.
 
 use std::sync::Arc;
 
@@ -82,16 +82,26 @@ fn parts_in(subnets: &[Arc<SubnetConfig>], range: Range) -> Vec<(Range, Arc<Subn
     subnets.iter().filter_map(|subnet| Some((subnet.cidr.range().intersection(range)?, Arc::clone(subnet)))).collect()
 }
 
-/// Adds a range. What is reserved outside of it stays as it is. Inside, a note that is given replaces the one that is
-/// there, and an owner takes what is for nobody: what is for another owner stays so, unless exactly this range is added
-/// anew. Parts that then say the same become one range; ranges that only touch stay apart. Cost: O(log ranges + ranges
-/// touched), and moving the rest.
-pub(super) fn merge(reserved: &mut Vec<ReservedRange>, added: ReservedRange) {
+/// Adds a range. With those that it overlaps and that are for the same owner, or for nobody as it is, it becomes one: its note
+/// where given, else that of the lowest that has one. What is for others keeps its addresses: an owner takes only what is for
+/// nobody, and of that only what is named, unless exactly this range is added anew. Parts that then say the same become one
+/// range; ranges that only touch stay apart. Cost: O(log ranges + ranges touched), and moving the rest.
+pub(super) fn merge(reserved: &mut Vec<ReservedRange>, mut added: ReservedRange) {
     let start = reserved.partition_point(|old| old.range.last() < added.range.first());
     let end = reserved.partition_point(|old| old.range.first() <= added.range.last());
+    let named = added.range;
+    let (alike, others): (Vec<_>, Vec<_>) =
+        reserved[start..end].iter().partition(|old| old.reserved_for == added.reserved_for);
+    for old in alike {
+        let (first, last) = (added.range.first().min(old.range.first()), added.range.last().max(old.range.last()));
+        added.range = Range::new(first, last).expect("ranges that overlap are of one family");
+        if added.note.is_empty() {
+            added.note = old.note.clone();
+        }
+    }
     let mut parts: Vec<ReservedRange> = Vec::new();
     let mut rest = Some(added.range);
-    for old in &reserved[start..end] {
+    for old in others {
         let Some(inside) = old.range.intersection(added.range) else { continue };
         // The ranges ascend: what is new in front of this one is settled, what is behind it may meet the next.
         let (front, behind): (Vec<_>, Vec<_>) =
@@ -100,7 +110,7 @@ pub(super) fn merge(reserved: &mut Vec<ReservedRange>, added: ReservedRange) {
         rest = behind.first().copied();
         parts.extend(old.range.without(inside).map(|range| ReservedRange { range, ..old.clone() }));
         let note = if added.note.is_empty() { old.note.clone() } else { added.note.clone() };
-        let anew = old.range == added.range || old.reserved_for.is_none();
+        let anew = old.range == named || old.reserved_for.is_none();
         let reserved_for = added.reserved_for.clone().filter(|_| anew).or_else(|| old.reserved_for.clone());
         parts.push(ReservedRange { range: inside, note, reserved_for });
     }

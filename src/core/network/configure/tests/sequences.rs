@@ -1,7 +1,5 @@
 //! Random sequences of changes: whatever is asked, in whatever order, the configuration stays sound.
 
-use std::collections::BTreeMap;
-
 use proptest::prelude::*;
 
 use super::*;
@@ -165,16 +163,20 @@ fn notes(network: &Network) -> Vec<(Address, CompactString)> {
     notes
 }
 
-/// The same after a range was added: its note, where it has one, is that of its own addresses and of no other.
+/// The same after a range was added: one range with all that it overlaps.
 fn with_reserved(network: &Network, input: &ReservedInput) -> Vec<(Address, CompactString)> {
-    let mut all: BTreeMap<Address, CompactString> = notes(network).into_iter().collect();
-    for bits in input.range.first().bits()..=input.range.last().bits() {
-        let note = all.entry(Address::new(input.range.family(), bits)).or_default();
-        if !input.note.is_empty() {
-            *note = input.note.clone();
-        }
-    }
-    all.into_iter().collect()
+    let mut joined: Vec<_> = network.subnets().iter().flat_map(|subnet| &subnet.reserved).collect();
+    joined.retain(|old| old.range.overlaps(input.range));
+    let first =
+        joined.iter().map(|old| old.range.first()).min().unwrap_or(input.range.first()).min(input.range.first());
+    let last = joined.iter().map(|old| old.range.last()).max().unwrap_or(input.range.last()).max(input.range.last());
+    let older = joined.iter().map(|old| &old.note).find(|note| !note.is_empty());
+    let note = if input.note.is_empty() { older.cloned().unwrap_or_default() } else { input.note.clone() };
+    let mut all = notes(network);
+    all.retain(|(at, _)| !(first..=last).contains(at));
+    all.extend((first.bits()..=last.bits()).map(|bits| (Address::new(first.family(), bits), note.clone())));
+    all.sort();
+    all
 }
 
 proptest! {
