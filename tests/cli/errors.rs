@@ -158,7 +158,7 @@ fn a_register_that_waits_to_be_accepted_is_told_apart_from_a_store_that_fails() 
     };
     let restored = hint("restored from a copy; then start the server with `allod serve --accept-restored`");
     assert!(restored.contains("`allod ip claim") && restored.contains("`--accept-restored`"), "{restored}");
-    assert!(hint("the disk is full").contains("`allod server info`"));
+    assert!(hint("the disk is full").contains("`allod doctor`"));
 }
 
 /// What the client says where nobody can tell.
