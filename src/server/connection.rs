@@ -38,6 +38,8 @@ use crate::wire::{ErrorKind, Id, RpcError, answer};
 
 /// What one call of the socket reads at most.
 const READ_BYTES: usize = 128 << 10;
+/// What is thrown away at most when a connection ends: more than a socket keeps by itself.
+const UNREAD_BYTES_MAX: usize = 16 << 20;
 /// Output that waits for the client; beyond it nothing is read any more.
 const OUT_BYTES_MAX: usize = ANSWER_BYTES_MAX;
 /// Lines that one turn hands on; then the other connections and the networks of this thread have theirs.
@@ -88,6 +90,9 @@ pub async fn serve(stream: TcpStream, peer: SocketAddr, server: Arc<Server>) {
         line_began: None,
     };
     let end = connection.run().await;
+    if end == End::Done {
+        connection.leave_nothing_unread();
+    }
     metrics.connections.dec();
     let reason = match end {
         End::Done => "done",
@@ -210,6 +215,21 @@ impl Connection {
                     self.session.end_watches();
                     self.session.stop_waiting();
                 }
+            }
+        }
+    }
+
+    /// Reads what is there and throws it away. A socket that is closed with something unread is reset, and what its client has
+    /// not taken yet of its answers is lost.
+    fn leave_nothing_unread(&mut self) {
+        let mut left = UNREAD_BYTES_MAX;
+        while left > 0 {
+            self.input.clear();
+            self.input.reserve(READ_BYTES);
+            match self.stream.try_read_buf(&mut self.input) {
+                Ok(count) if count > 0 => left = left.saturating_sub(count),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(_) | Err(_) => return,
             }
         }
     }

@@ -117,8 +117,10 @@ fn a_stop_lets_the_next_owner_begin_before_slow_clients_have_taken_their_answers
     });
     let mut client = server.with_lan();
     let mut slow = server.client();
-    // More than sockets take in.
-    slow.raw((0..400).map(|id| line(id, "rpc.discover", &json!({}))).collect::<String>());
+    // More than sockets take in; and behind it more than is read before the answers are taken.
+    let asked = (0..400).map(|id| line(id, "rpc.discover", &json!({})));
+    let unread = (400..6_000).map(|id| line(id, "server.ping", &json!({})));
+    slow.raw(asked.chain(unread).collect::<String>());
     let lease = || -> String { redis.ask(&["HGET", "{allod}:0:head", "lease"]) };
     assert_eq!(client.allocate("before")["created"], true);
     assert_ne!(lease(), "0");
