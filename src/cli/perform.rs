@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::apply::subnets::whom;
 use super::args::Ask;
 use super::exit::Exit;
 use super::output::{number_of, reservation_rows};
@@ -206,8 +207,7 @@ fn remark(ask: &Ask, result: &Value) -> Option<String> {
         "deployment.commit" if length("released") == Some(0) => Some("nothing was to be let go".to_owned()),
         "ip.release" | "owner.release" | "scope.release" | "deployment.commit" | "deployment.revert"
         | "deployment.delete" => Some(match length("released").unwrap_or(0) {
-            0 if ask.method == "ip.release" => nothing_held(ask),
-            0 => "nothing was held".to_owned(),
+            0 => nothing_held(ask),
             count => format!("released {}", counted(count, "reservation")),
         }),
         "network.delete" => match result.get("holding").and_then(Value::as_u64).unwrap_or(0) {
@@ -234,15 +234,11 @@ fn remark(ask: &Ask, result: &Value) -> Option<String> {
 /// The parts of a range reserved for an owner that stay reserved for others, which the server does not take away.
 fn kept_for_others(ask: &Ask, result: &Value) -> Option<String> {
     let added: Range = ask.text("range")?.parse().ok()?;
-    let whose = |kept: &Value| {
-        let member = |name: &str| phrase::text(kept, name).map(str::to_owned);
-        (member("scope").unwrap_or_else(|| "default".to_owned()), member("owner"), member("slot"))
-    };
-    let wanted = whose(ask.params.get("for")?);
+    let wanted = Some(whom(&Value::Object(ask.params.clone()))?);
     let network = shell(ask.text("network").unwrap_or_default());
     let line = |reserved: &Value| {
         let part = phrase::text(reserved, "range")?.parse::<Range>().ok()?.intersection(added)?;
-        let kept = reserved.get("for").filter(|kept| whose(kept) != wanted)?;
+        let kept = reserved.get("for").filter(|_| whom(reserved) != wanted)?;
         let owner = phrase::text(kept, "owner").unwrap_or_default();
         let part = part.as_typed();
         Some(format!("{part} stays reserved for `{owner}`; `allod reserved remove {network} {part}` ends that"))

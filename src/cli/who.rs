@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::exit::Exit;
 use super::history::{PAGE, Pages};
 use super::output::table::fields;
-use super::output::{Format, print, text_of};
+use super::output::{Format, list, print, text_of};
 use super::quote::{owner_options, shell};
 use super::session::{Done, Session};
 use super::time::{self, Time};
@@ -42,8 +42,12 @@ pub async fn run(session: &mut Session, args: &Who) -> Done<Exit> {
         session.say(&format!("\nnext: {}", next(&args.address, &json!({"state": "unknown"}))));
         return Ok(Exit::Success);
     }
+    if found.iter().any(|one| one.get("reservation").is_some())
+        && let Ok(deleted) = session.call("network.list", json!({"deleted": true})).await
+    {
+        found.iter_mut().for_each(|one| name_by_id(one, &deleted));
+    }
     for (at, one) in found.iter().enumerate() {
-        let one = &in_deleted(session, one).await;
         let granted = granted_by(session, &args.address, one).await;
         let gap = if at > 0 { "\n" } else { "" };
         print(&format!("{gap}{}", describe(one, granted.as_ref())))?;
@@ -52,24 +56,17 @@ pub async fn run(session: &mut Session, args: &Who) -> Done<Exit> {
     Ok(Exit::Success)
 }
 
-/// What was found, with the id of its network in the place of its name where the network is deleted and remembered: by its
-/// name nobody finds that any more.
-async fn in_deleted(session: &mut Session, found: &Value) -> Value {
-    let mut found = found.clone();
+/// Puts the id of its network in the place of its name where the network is deleted and remembered: by its name nobody finds
+/// that any more.
+fn name_by_id(found: &mut Value, deleted: &Value) {
     if let Some(held) = found.get_mut("reservation")
         && let (Some(name), Some(id)) = (held.get("network").cloned(), held.get("network_id").cloned())
-        && let Ok(there) = session.call("network.list", json!({"deleted": true})).await
-        && list(&there, "networks").any(|network| network.get("id") == Some(&id))
+        && list(deleted, "networks").any(|network| network.get("id") == Some(&id))
     {
         held["deleted"] = name;
         held["network"] = id.clone();
         found["network"] = id;
     }
-    found
-}
-
-fn list<'a>(of: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
-    of.get(name).and_then(Value::as_array).into_iter().flatten()
 }
 
 /// The event that granted what is held, or that ended what was held last. The history may not go back so far, or may

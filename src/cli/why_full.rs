@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::exit::Exit;
 use super::output::map::grouped;
 use super::output::table::{Table, wrapped};
-use super::output::{Format, number_of, print, short_range, text_of, usage};
+use super::output::{Format, list, number_of, print, short_range, text_of, usage};
 use super::quote::shell;
 use super::session::{Done, Session};
 
@@ -143,8 +143,4 @@ fn draining(named: &str, subnet: &Value) -> Vec<String> {
         return vec![line("subnet", text(subnet, "cidr"))];
     }
     list(subnet, "pools").filter(|pool| is(pool)).map(|pool| line("pool", text(pool, "range"))).collect()
-}
-
-fn list<'a>(of: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
-    of.get(name).and_then(Value::as_array).into_iter().flatten()
 }

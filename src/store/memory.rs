@@ -20,7 +20,6 @@ use super::{
     StoreFigures, StoreHealth, StoreInfo, Token,
 };
 use crate::core::state::{Key, State, Step};
-
 use crate::core::types::{NetworkId, ShardTime};
 
 /// Bytes of batches that are kept as history, where nothing else is said.

@@ -32,7 +32,9 @@ pub(super) async fn refusals(
     for (at, step) in steps.iter().enumerate() {
         let mut params = step.params.clone();
         params.insert("dry_run".to_owned(), json!(true));
-        let Err(error) = session.try_call(step.method, params).await else {
+        let answer = session.try_call(step.method, params).await;
+        progress.at(at as u64 + 1);
+        let Err(error) = answer else {
             refusals.push(None);
             continue;
         };
@@ -47,7 +49,6 @@ pub(super) async fn refusals(
             Answer::Refused(error) if may_pass(step, error, &steps[..at], &names) => refusals.push(None),
             Answer::Refused(_) | Answer::NotAllowed => refusals.push(Some(failure)),
         }
-        progress.at(at as u64 + 1);
     }
     Ok(refusals)
 }

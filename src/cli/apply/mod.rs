@@ -26,7 +26,7 @@ pub mod dump;
 pub mod file;
 mod matching;
 mod overlaps;
-mod subnets;
+pub mod subnets;
 
 use serde_json::{Value, json};
 

@@ -150,21 +150,16 @@ fn pools(wanted: &Value, there: &Value, prune: bool) -> Result<Option<(Value, Ve
         }
         result.push(becomes);
     }
-    let mut kept = Vec::new();
-    for (_, pool) in present.iter().enumerate().filter(|(at, _)| !met.contains(at)) {
-        if prune {
-            words.push(format!("- remove pool {}", text(pool, "range")));
-        } else if let Some(pool) = resized(pool, wanted, there)? {
-            kept.push(pool);
+    let left_out = present.iter().enumerate().filter(|(at, _)| !met.contains(at)).map(|(_, pool)| *pool);
+    let left_out: Vec<&Value> = left_out.collect();
+    if prune {
+        words.extend(left_out.iter().map(|pool| format!("- remove pool {}", text(pool, "range"))));
+    } else {
+        for pool in &left_out {
+            result.extend(resized(pool, wanted, there)?);
         }
+        words.extend(lost(&json!({"cidr": there["cidr"], "pools": left_out}), &result));
     }
-    if !prune {
-        let all: Vec<Value> = result.iter().chain(&kept).cloned().collect();
-        let left_out = present.iter().enumerate().filter(|(at, _)| !met.contains(at)).map(|(_, pool)| *pool);
-        let left_out: Vec<&Value> = left_out.collect();
-        words.extend(lost(&json!({"cidr": there["cidr"], "pools": left_out}), &all));
-    }
-    result.extend(kept);
     let same = result.len() == present.len()
         && result.iter().zip(&present).all(|(wanted, there)| *wanted == pool_of(there, None, true));
     if !same && words.is_empty() && wanted["cidr"] == there["cidr"] {
@@ -265,7 +260,8 @@ fn hinders(wanted: &Value, there: &Value, same_range: bool, prune: bool) -> bool
     unwanted("note") || unwanted("for") || (anothers && !same_range)
 }
 
-fn whom(of: &Value) -> Option<(String, Option<Value>, Option<Value>)> {
+/// For whom a range is reserved, where that is said.
+pub fn whom(of: &Value) -> Option<(String, Option<Value>, Option<Value>)> {
     of.get("for").map(|whom| {
         let scope = whom.get("scope").and_then(Value::as_str).unwrap_or("default").to_owned();
         (scope, whom.get("owner").cloned(), whom.get("slot").cloned())

@@ -48,7 +48,8 @@ pub(super) fn text(of: &Value, name: &str) -> String {
     of.get(name).map(text_of).unwrap_or_default()
 }
 
-pub(super) fn list<'a>(of: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
+/// The entries of a list; none where there is no such list.
+pub fn list<'a>(of: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
     of.get(name).and_then(Value::as_array).into_iter().flatten()
 }
 

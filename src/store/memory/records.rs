@@ -8,7 +8,8 @@
 
 use std::hash::BuildHasher;
 
-use hashbrown::{DefaultHashBuilder, HashMap};
+use hashbrown::hash_table::Entry;
+use hashbrown::{DefaultHashBuilder, HashTable};
 
 use crate::core::state::{Key, State};
 
@@ -18,38 +19,47 @@ const TABLE_RECORDS: usize = 1_024;
 /// State by key. Finding, adding and removing cost the same at any size.
 #[derive(Debug)]
 pub(super) struct Records {
-    tables: Vec<HashMap<Key, State>>,
+    tables: Vec<HashTable<(Key, State)>>,
     hasher: DefaultHashBuilder,
     len: usize,
 }
 
 impl Default for Records {
     fn default() -> Self {
-        Self { tables: vec![HashMap::new()], hasher: DefaultHashBuilder::default(), len: 0 }
+        Self { tables: vec![HashTable::new()], hasher: DefaultHashBuilder::default(), len: 0 }
     }
 }
 
 impl Records {
     /// What is there of a key.
     pub(super) fn get(&self, key: &Key) -> Option<&State> {
-        self.tables[self.table_of(key)].get(key)
+        let hash = self.hasher.hash_one(key);
+        self.tables[self.table_of(hash)].find(hash, |(there, _)| there == key).map(|(_, state)| state)
     }
 
     /// Puts a state in the place of what is there.
     pub(super) fn insert(&mut self, key: Key, state: State) {
-        let at = self.table_of(&key);
-        if self.tables[at].insert(key, state).is_none() {
-            self.len += 1;
-            if self.len > self.tables.len() * TABLE_RECORDS {
-                self.split_next();
+        let hash = self.hasher.hash_one(key);
+        let at = self.table_of(hash);
+        let Self { tables, hasher, .. } = self;
+        match tables[at].entry(hash, |(there, _)| *there == key, |(there, _)| hasher.hash_one(there)) {
+            Entry::Occupied(mut there) => there.get_mut().1 = state,
+            Entry::Vacant(place) => {
+                place.insert((key, state));
+                self.len += 1;
+                if self.len > self.tables.len() * TABLE_RECORDS {
+                    self.split_next();
+                }
             }
         }
     }
 
     /// Takes a key away, if it is there.
     pub(super) fn remove(&mut self, key: &Key) {
-        let at = self.table_of(key);
-        self.len -= usize::from(self.tables[at].remove(key).is_some());
+        let hash = self.hasher.hash_one(key);
+        let at = self.table_of(hash);
+        let removed = self.tables[at].find_entry(hash, |(there, _)| there == key).map(|there| drop(there.remove()));
+        self.len -= usize::from(removed.is_ok());
     }
 
     /// Is nothing there?
@@ -59,35 +69,36 @@ impl Records {
 
     /// All records, in no particular order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Key, &State)> {
-        self.tables.iter().flatten()
+        self.tables.iter().flatten().map(|(key, state)| (key, state))
     }
 
-    /// So many tables have been split out of one by so many bits; those from here on by one less.
+    /// How many tables there were when the present round of splits began: a power of two.
     fn round(&self) -> usize {
         1 << self.tables.len().ilog2()
     }
 
-    fn table_of(&self, key: &Key) -> usize {
-        let bits = self.bits_of(key);
-        let at = bits & (2 * self.round() - 1);
-        if at < self.tables.len() { at } else { bits & (self.round() - 1) }
-    }
-
-    /// Other bits of the hash than those by which a table finds its places: its records have these in common.
-    fn bits_of(&self, key: &Key) -> usize {
-        (self.hasher.hash_one(key) >> 24) as usize
+    fn table_of(&self, hash: u64) -> usize {
+        let (bits, round) = (bits_of(hash), self.round());
+        let at = bits & (2 * round - 1);
+        if at < self.tables.len() { at } else { bits & (round - 1) }
     }
 
     /// The table whose turn it is gives half of its records to a new one.
     fn split_next(&mut self) {
         let round = self.round();
         let turn = self.tables.len() - round;
-        let mut from = std::mem::take(&mut self.tables[turn]);
-        let goes = |key: &Key| self.bits_of(key) & round != 0;
-        let new: HashMap<Key, State> = from.extract_if(|key, _| goes(key)).collect();
-        self.tables[turn] = from;
-        self.tables.push(new);
+        let Self { tables, hasher, .. } = self;
+        let mut new = HashTable::new();
+        for record in tables[turn].extract_if(|(key, _)| bits_of(hasher.hash_one(key)) & round != 0) {
+            new.insert_unique(hasher.hash_one(record.0), record, |(key, _)| hasher.hash_one(key));
+        }
+        tables.push(new);
     }
+}
+
+/// Other bits of a hash than those by which a table finds its places: its records have these in common.
+fn bits_of(hash: u64) -> usize {
+    (hash >> 24) as usize
 }
 
 #[cfg(test)]
@@ -96,7 +107,7 @@ mod tests {
 
     use super::*;
     use crate::core::address::Address;
-    use crate::core::state::Entry;
+    use crate::core::state::Entry as Held;
     use crate::store::codec::samples;
 
     fn key(number: u32) -> Key {
@@ -105,7 +116,7 @@ mod tests {
 
     #[test]
     fn every_record_is_found_while_tables_are_split_and_none_is_when_it_is_taken_away() {
-        let state = State::Entry(Entry::Held(Arc::new(samples::typical())));
+        let state = State::Entry(Held::Held(Arc::new(samples::typical())));
         let mut records = Records::default();
         let count = 40 * TABLE_RECORDS as u32;
         for number in 0..count {
@@ -128,11 +139,11 @@ mod tests {
 
     #[test]
     fn no_table_has_to_hold_much_more_than_its_share() {
-        let state = State::Entry(Entry::Held(Arc::new(samples::typical())));
+        let state = State::Entry(Held::Held(Arc::new(samples::typical())));
         let mut records = Records::default();
         for number in 0..48 * TABLE_RECORDS as u32 {
             records.insert(key(number), state.clone());
-            let most = records.tables.iter().map(HashMap::len).max().unwrap_or(0);
+            let most = records.tables.iter().map(HashTable::len).max().unwrap_or(0);
             assert!(number % 512 != 0 || most <= 3 * TABLE_RECORDS, "{most} in one table of {}", records.tables.len());
         }
     }

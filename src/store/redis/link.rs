@@ -80,12 +80,11 @@ enum Whom {
 
 impl Place {
     pub(super) fn new(url: &str, keys: &Keys) -> Result<Self, StoreError> {
-        let wrong = |error: &RedisError| {
-            let why = why_wrong(error);
+        Self::read(url, keys).map_err(|error| {
+            let why = why_wrong(&error);
             // The URL is not repeated: it may hold a password.
             StoreError::Invalid(format!("the URL of Redis is wrong: {why}; as `redis://127.0.0.1:6379/0`").into())
-        };
-        Self::read(url, keys).map_err(|error| wrong(&error))
+        })
     }
 
     fn read(url: &str, keys: &Keys) -> Result<Self, RedisError> {

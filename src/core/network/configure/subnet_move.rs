@@ -39,11 +39,11 @@ impl Network {
         let done = draft.finish(EventKind::NetworkChanged)?;
         // A holder that was given time to renew its lease here keeps it there.
         for (_, entry) in &mut entries {
-            if let Entry::Held(held) = entry
-                && let Some(lease) = held.lease
-                && self.holdings.end_of(lease) != lease.ends
-            {
-                Arc::make_mut(held).lease = Some(Lease { ends: self.holdings.end_of(lease), ..lease });
+            let Entry::Held(held) = entry else { continue };
+            let Some(lease) = held.lease else { continue };
+            let ends = self.holdings.end_of(lease);
+            if ends != lease.ends {
+                Arc::make_mut(held).lease = Some(Lease { ends, ..lease });
             }
         }
         done.answer(Outcome::MovedOut(Box::new(Moved { subnet, entries, now, next_generation })))
