@@ -86,7 +86,9 @@ pub(super) fn unusable_spans(subnet: &SubnetConfig) -> Spans {
             if subnet.cidr.length() < 127 {
                 spans.push((first, first));
             }
-            spans.extend([(0, 0), (0xff << 120, u128::MAX)]);
+            // Nobody could name what is mapped from IPv4: a request that does is refused.
+            let mapped = (0xffff_0000_0000, 0xffff_ffff_ffff);
+            spans.extend([(0, 0), mapped, (0xff << 120, u128::MAX)]);
         }
     }
     if let Some(gateway) = subnet.gateway

@@ -235,5 +235,6 @@ fn is_multicast(address: Address) -> bool {
 
 /// Addresses that are never handed out, wherever they lie.
 pub fn is_never(address: Address) -> bool {
-    is_multicast(address) || matches!(address, Address::V4(0 | u32::MAX) | Address::V6(0))
+    is_multicast(address)
+        || matches!(address, Address::V4(0 | u32::MAX) | Address::V6(0 | 0xffff_0000_0000..=0xffff_ffff_ffff))
 }

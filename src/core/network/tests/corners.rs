@@ -331,6 +331,15 @@ fn oldest_remembers_what_was_used_when_a_subnet_goes_and_comes_back() {
     assert_eq!(order, ["10.0.0.4", "10.0.0.5", "10.0.0.6", "10.0.0.2", "10.0.0.1", "10.0.0.3"]);
 }
 
+/// What was granted has to be named again, and who names such an address is refused.
+#[test]
+fn what_is_mapped_from_ipv4_is_never_handed_out() {
+    let around = pool("::fffe:ffff:ffff-::1:0:0:0", PoolKind::Dynamic);
+    let mut net = Net::with(|_| (), vec![SubnetConfig { pools: vec![around], ..subnet("::/1", 0) }]);
+    assert_eq!(["a", "b"].map(|owner| net.allocate(owner)), ["::fffe:ffff:ffff", "::1:0:0:0"]);
+    refused!(net.ask(wish("c")), Refusal::NotEnoughCapacity { .. });
+}
+
 #[test]
 fn counts_of_all_of_ipv6_end_at_the_largest_number() {
     let net = Net::new(&["::/1", "8000::/1"]);
