@@ -17,6 +17,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use actix::prelude::*;
@@ -209,6 +210,8 @@ pub struct Directory {
     waiting: VecDeque<Lock>,
     blocked: Vec<Blocked>,
     restarts: HashMap<NetworkId, Restart>,
+    /// Networks that are being started again. Whoever finds the dead actor says so: it is started once.
+    starting: HashSet<NetworkId>,
 }
 
 /// What the catalog keeps of a network.
@@ -245,6 +248,7 @@ impl Directory {
             waiting: VecDeque::new(),
             blocked: Vec::new(),
             restarts: HashMap::new(),
+            starting: HashSet::new(),
         })
     }
 
@@ -322,7 +326,16 @@ impl Directory {
             match self.check(&ask) {
                 Ok(()) => self.intend(ask),
                 Err(_) if !behind.is_empty() => self.blocked.push(Blocked { behind, ask }),
-                Err(refusal) => drop(ask.decided.send(Err(refusal))),
+                Err(refusal) => {
+                    // What stands in the way now may have been asked for before this one, and come to nothing as well.
+                    let behind: HashSet<IntentId> = self.catalog.in_the_way(&ask.intent).collect();
+                    if behind.is_empty() {
+                        // Who asked may be gone.
+                        let _ = ask.decided.send(Err(refusal));
+                    } else {
+                        self.blocked.push(Blocked { behind, ask });
+                    }
+                }
             }
         }
     }
@@ -352,6 +365,12 @@ impl Directory {
     }
 
     fn restart(&mut self, dead: &Route, ctx: &mut Context<Self>) {
+        if !self.starting.insert(dead.id) {
+            return;
+        }
+        // What the dead one decided and nobody has handed in yet, as under a hold, comes to nothing: the next one does not
+        // know of it.
+        dead.lane.incarnation.fetch_add(1, Ordering::AcqRel);
         let now = Instant::now();
         let restart = self.restarts.entry(dead.id).or_insert(Restart { times: 0, last: now });
         if now - restart.last > Duration::from_secs(60) {
@@ -372,7 +391,9 @@ impl Directory {
         };
         let id = dead.id;
         ctx.spawn(load.into_actor(self).map(move |(lane, loaded), act, ctx| {
+            // Without an answer the tenure is over.
             let Some(loaded) = loaded else { return };
+            act.starting.remove(&id);
             let Some(image) = loaded.image else { return act.remove(id) };
             let now = act.shared.shard_time(lane.shard);
             match Network::load(image.config, image.subnets, image.entries, loaded.floor, now) {
@@ -380,9 +401,13 @@ impl Directory {
                 Err(problem) => {
                     tracing::error!(network = %id, problem, "what the store has of it cannot be loaded");
                     // Tried again with the longest pause; meanwhile its mailbox is closed and requests are `not_ready`.
-                    if let Some(route) = act.shared.routes.by_id(id) {
-                        ctx.notify_later(Dead { route }, RESTART_AFTER[3]);
-                    }
+                    act.starting.insert(id);
+                    ctx.run_later(RESTART_AFTER[3], move |act, ctx| {
+                        act.starting.remove(&id);
+                        if let Some(route) = act.shared.routes.by_id(id) {
+                            act.restart(&route, ctx);
+                        }
+                    });
                 }
             }
         }));
@@ -396,6 +421,10 @@ impl Directory {
         permits: Arc<super::routes::Permits>,
     ) {
         self.catalog.put(listing_of(network.config(), network.subnets()));
+        // What the dead one claimed and never made durable is nobody's.
+        let config = network.config();
+        self.shared.macs.replace(&config.realm, config.id, network.macs());
+        self.shared.recorded.replace(&config.realm, config.id, network.recorded());
         let mut route = self.shared.start_network(network, lane, published);
         route.permits = permits;
         self.shared.metrics.restarts.inc();
@@ -535,11 +564,7 @@ impl Handler<Reloaded> for Directory {
 impl Handler<Dead> for Directory {
     type Result = ();
     fn handle(&mut self, dead: Dead, ctx: &mut Context<Self>) {
-        let restarting = self
-            .restarts
-            .get(&dead.route.id)
-            .is_some_and(|r| r.last.elapsed() < RESTART_AFTER[r.times.saturating_sub(1).min(RESTART_AFTER.len() - 1)]);
-        if self.is_current(&dead.route) && !restarting {
+        if self.is_current(&dead.route) {
             self.restart(&dead.route, ctx);
         }
     }

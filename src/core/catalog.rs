@@ -199,6 +199,20 @@ impl Catalog {
         self.intents.iter().map(|(id, intent)| (*id, intent))
     }
 
+    /// Intents of other networks that take the name or space of this one, and may come to nothing yet.
+    pub fn in_the_way(&self, intent: &Intent) -> impl Iterator<Item = IntentId> {
+        let overlap = |other: &Intent| {
+            let mut pairs =
+                other.subnets.iter().flat_map(|(_, one)| intent.subnets.iter().map(move |(_, two)| (one, two)));
+            other.realm == intent.realm && pairs.any(|(one, two)| one.range().overlaps(two.range()))
+        };
+        let takes = move |other: &Intent| {
+            let named = other.name.is_some() && other.name == intent.name;
+            other.network != intent.network && (named || overlap(other))
+        };
+        self.intents().filter(move |(_, other)| takes(other)).map(|(id, _)| id)
+    }
+
     /// Lists a network as it is durable. What it had beyond that is free, unless an intent holds it.
     pub fn put(&mut self, listing: Listing) {
         let id = listing.id;

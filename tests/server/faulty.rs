@@ -57,6 +57,8 @@ pub struct FaultyStore {
     pub late: Mutex<Vec<Arc<Late>>>,
     /// Loads find that somebody else took the shard.
     pub overtaken: std::sync::atomic::AtomicBool,
+    /// From when a load has read its image until it hands it out, as with a large register.
+    pub image_takes_ms: std::sync::atomic::AtomicU64,
     /// Each reading of the past takes so long.
     pub past_takes_ms: std::sync::atomic::AtomicU64,
 }
@@ -77,6 +79,7 @@ impl FaultyStore {
             open: watch::Sender::new(true),
             loads: watch::Sender::new(true),
             overtaken: false.into(),
+            image_takes_ms: 0.into(),
             past_takes_ms: 0.into(),
         })
     }
@@ -153,9 +156,12 @@ impl Store for FaultyStore {
             return Box::pin(std::future::ready(Err(StoreError::Fenced { shard, current: Epoch(9) })));
         }
         let (inner, mut loads) = (Arc::clone(&self.inner), self.loads.subscribe());
+        let takes = Duration::from_millis(self.image_takes_ms.load(Ordering::Relaxed));
         Box::pin(async move {
             loads.wait_for(|open| *open).await.unwrap();
-            inner.load(shard, token).await
+            let image = inner.load(shard, token).await;
+            tokio::time::sleep(takes).await;
+            image
         })
     }
 

@@ -92,8 +92,9 @@ impl Holds {
 
     fn finish(&mut self, apply: bool, waiting: impl Fn(usize) -> Waiting) {
         for (at, route) in self.held.drain(..).enumerate() {
-            // A closed mailbox is an actor that died with its hold; a new one loads what is durable.
-            let _ = route.addr.try_send(Finish { hold: self.hold, apply, waiting: waiting(at) });
+            // A closed mailbox is an actor that died with its hold; a new one loads what is durable. One that is full takes
+            // it all the same: without it the network would be held for ever.
+            route.addr.do_send(Finish { hold: self.hold, apply, waiting: waiting(at) });
         }
     }
 

@@ -53,8 +53,8 @@ struct Listed {
 impl Drop for Listed {
     fn drop(&mut self) {
         for route in self.networks.iter().filter_map(|id| self.shared.routes.by_id(*id)) {
-            // A closed mailbox is an actor that died with its list.
-            let _ = route.addr.try_send(Unlist { arrival: self.place.arrival });
+            // A closed mailbox is an actor that died with its list; a full one takes it all the same.
+            route.addr.do_send(Unlist { arrival: self.place.arrival });
         }
     }
 }
