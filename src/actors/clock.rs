@@ -6,10 +6,13 @@
 //! Neighbours: `network`, `committer` and `directory` ask; a test hands in a [`ManualClock`].
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use rand::{RngCore, SeedableRng, rngs::SmallRng};
 
 use crate::core::types::{ShardTime, WallTime};
+use crate::limits::LEASE_GRACE_SECONDS;
 
 /// Source of time and randomness.
 pub trait Clock: std::fmt::Debug + Send + Sync + 'static {
@@ -19,6 +22,10 @@ pub trait Clock: std::fmt::Debug + Send + Sync + 'static {
     /// its own time, and not the store's.
     fn lease_ms(&self) -> u64 {
         self.boot_ms()
+    }
+    /// A long time between two looks is one in which the process stood still. A test moves its clock as it likes.
+    fn tells_pauses(&self) -> bool {
+        false
     }
     /// The wall clock.
     fn wall(&self) -> WallTime;
@@ -34,6 +41,10 @@ impl Clock for SystemClock {
     fn boot_ms(&self) -> u64 {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         now.tv_sec.unsigned_abs() * 1_000 + now.tv_nsec.unsigned_abs() / 1_000_000
+    }
+
+    fn tells_pauses(&self) -> bool {
+        true
     }
 
     #[expect(clippy::disallowed_methods, reason = "the one place where wall-clock time enters")]
@@ -107,25 +118,53 @@ impl Draws {
     }
 }
 
-/// Time of one shard: starts where its head stood when it was taken, and goes on with the boot clock. Time in which no
-/// node owned the shard does not count, so leases and cooldowns err late only.
+/// Time of one shard: starts where its head stood when it was taken, and goes on with the boot clock. Time in which nobody
+/// could commit does not count, so leases and cooldowns err late only: no node owned the shard, the store took nothing, or
+/// the process stood still. It is looked at often ([`LOOKED_AT_EVERY`]); what passed since the last look counts, or not.
 #[derive(Debug)]
 pub struct ShardClock {
-    /// Shard time at boot time `since`.
-    base: AtomicU64,
-    since: AtomicU64,
+    reading: Mutex<Reading>,
 }
+
+#[derive(Debug)]
+struct Reading {
+    /// Shard time at the last look.
+    time: u64,
+    /// Boot time then.
+    at: u64,
+    /// Boot time until which no lease ends: whoever could not renew has time for it.
+    grace_until: u64,
+}
+
+/// How often each shard's time is looked at, at least, by a process that runs.
+pub const LOOKED_AT_EVERY: Duration = Duration::from_secs(1);
+/// Nobody looked for so long: the process, or the machine, stood still.
+const STOOD_STILL_MS: u64 = 4_000;
 
 impl ShardClock {
     /// A shard whose last batch was written at `head`.
     pub fn new(head: ShardTime, clock: &dyn Clock) -> Self {
-        Self { base: AtomicU64::new(head.0), since: AtomicU64::new(clock.boot_ms()) }
+        Self { reading: Mutex::new(Reading { time: head.0, at: clock.boot_ms(), grace_until: 0 }) }
     }
 
-    /// Shard time now.
-    pub fn now(&self, clock: &dyn Clock) -> ShardTime {
-        let passed = clock.boot_ms().saturating_sub(self.since.load(Ordering::Relaxed));
-        ShardTime(self.base.load(Ordering::Relaxed) + passed)
+    /// Shard time now. `serving`: the store takes changes, as far as is known.
+    pub fn now(&self, clock: &dyn Clock, serving: bool) -> ShardTime {
+        // Nothing under this lock can panic half-way.
+        let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let boot = clock.boot_ms();
+        let passed = boot.saturating_sub(reading.at);
+        if serving && !(clock.tells_pauses() && passed > STOOD_STILL_MS) {
+            reading.time += passed;
+        } else {
+            reading.grace_until = boot + LEASE_GRACE_SECONDS * 1_000;
+        }
+        reading.at = reading.at.max(boot);
+        ShardTime(reading.time)
+    }
+
+    /// May leases end now? Not for as long as after a take-over ([`LEASE_GRACE_SECONDS`]), once time stood still.
+    pub fn ends_leases(&self, clock: &dyn Clock) -> bool {
+        self.reading.lock().unwrap_or_else(PoisonError::into_inner).grace_until <= clock.boot_ms()
     }
 }
 
@@ -156,9 +195,62 @@ mod tests {
         let clock = ManualClock::new(WallTime(5_000_000), 1);
         let shard = ShardClock::new(ShardTime(700), &clock);
         clock.set_wall(WallTime(1));
-        assert_eq!(shard.now(&clock), ShardTime(700));
+        assert_eq!(shard.now(&clock, true), ShardTime(700));
         clock.advance_ms(30);
-        assert_eq!(shard.now(&clock), ShardTime(730));
+        assert_eq!(shard.now(&clock, true), ShardTime(730));
+    }
+
+    #[test]
+    fn time_in_which_the_store_takes_nothing_does_not_count_and_no_lease_ends_soon_after() {
+        let clock = ManualClock::new(WallTime(5_000_000), 1);
+        let shard = ShardClock::new(ShardTime(700), &clock);
+        assert!(shard.ends_leases(&clock));
+        for _ in 0..3 {
+            clock.advance_ms(60_000);
+            assert_eq!(shard.now(&clock, false), ShardTime(700));
+        }
+        clock.advance_ms(10_000);
+        assert_eq!(shard.now(&clock, true), ShardTime(10_700), "from when it was looked at last");
+        assert!(!shard.ends_leases(&clock));
+        clock.advance_ms(20_000);
+        assert_eq!(shard.now(&clock, true), ShardTime(30_700));
+        assert!(shard.ends_leases(&clock));
+    }
+
+    /// A clock on which a process stands still.
+    #[derive(Debug)]
+    struct Stopped(ManualClock);
+
+    impl Clock for Stopped {
+        fn boot_ms(&self) -> u64 {
+            self.0.boot_ms()
+        }
+
+        fn tells_pauses(&self) -> bool {
+            true
+        }
+
+        fn wall(&self) -> WallTime {
+            self.0.wall()
+        }
+
+        fn entropy(&self) -> u128 {
+            self.0.entropy()
+        }
+    }
+
+    #[test]
+    fn time_in_which_the_process_stood_still_does_not_count() {
+        let clock = Stopped(ManualClock::new(WallTime(5_000_000), 1));
+        let shard = ShardClock::new(ShardTime(700), &clock);
+        clock.0.advance_ms(1_000);
+        assert_eq!(shard.now(&clock, true), ShardTime(1_700));
+        assert!(shard.ends_leases(&clock));
+        clock.0.advance_ms(3_600_000);
+        assert_eq!(shard.now(&clock, true), ShardTime(1_700));
+        assert!(!shard.ends_leases(&clock));
+        clock.0.advance_ms(1_000);
+        assert_eq!(shard.now(&clock, true), ShardTime(2_700));
     }
 
     #[test]

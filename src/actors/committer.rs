@@ -46,6 +46,7 @@ use tokio::time::Instant;
 use self::queue::Queue;
 use self::unit::{CLASSES, Line, disown, highest, line_of};
 pub use self::unit::{Drained, Enqueue, Part, Reload, Retire, Staged, Unit, chain};
+use super::clock::LOOKED_AT_EVERY;
 use super::service::Shared;
 use super::{Applied, Fatal, Fault, Told};
 use crate::core::types::NetworkId;
@@ -439,6 +440,11 @@ impl Actor for Committer {
             }
             act.mark_time(TIME_MARK_SECONDS * 1_000);
             act.pump(ctx);
+        });
+        ctx.run_interval(LOOKED_AT_EVERY, |act, _| {
+            for shard in act.lines.keys() {
+                act.shared.shard_time(*shard);
+            }
         });
     }
 }

@@ -117,9 +117,14 @@ impl Shared {
         self.epochs[usize::from(shard.0)].store(epoch.0, Ordering::Relaxed);
     }
 
-    /// Time of a shard now.
+    /// Time of a shard now. It stands still while the store takes nothing.
     pub fn shard_time(&self, shard: ShardId) -> ShardTime {
-        self.shards[usize::from(shard.0)].now(&*self.clock)
+        self.shards[usize::from(shard.0)].now(&*self.clock, self.store.health() == StoreHealth::Ready)
+    }
+
+    /// May leases of a shard end now? Not soon after its time stood still.
+    pub fn ends_leases(&self, shard: ShardId) -> bool {
+        self.shards[usize::from(shard.0)].ends_leases(&*self.clock)
     }
 
     /// Why nothing is granted now, if nothing is: the store takes no changes, or what it has was restored and nobody has said

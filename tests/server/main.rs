@@ -26,6 +26,7 @@ mod isolation;
 mod macs;
 mod moved;
 mod moves;
+mod outage;
 mod paged;
 mod redis;
 #[path = "../store_contract/redis/server.rs"]

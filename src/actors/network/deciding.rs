@@ -141,7 +141,10 @@ impl NetworkActor {
 
     /// Ends what is due, one bounded step; the rest comes with the next message or tick.
     pub(super) fn run_due(&mut self, unit: &mut Draft, moment: Moment, ctx: &mut Context<Self>) {
-        if !matches!(self.phase, Phase::Serving) || self.network.next_due().is_none_or(|due| due > moment.now) {
+        if !matches!(self.phase, Phase::Serving)
+            || self.network.next_due().is_none_or(|due| due > moment.now)
+            || !self.shared.ends_leases(self.lane.shard)
+        {
             return;
         }
         match self.decide(&Command::Expire, moment) {

@@ -1,0 +1,41 @@
+//! The store takes nothing for a while: what that does to names and leases.
+
+use std::time::Duration;
+
+use allod::store::StoreHealth;
+use serde_json::json;
+
+use crate::faulty::Fault;
+use crate::support::{Client, TestServer};
+
+/// Three ask for one name; the first and the second come to nothing: nobody is told that it is taken.
+#[test]
+fn a_name_that_nobody_got_is_taken_for_nobody() {
+    let server = TestServer::new();
+    let mut clients: Vec<_> = (0..3).map(|_| server.client()).collect();
+    server.store.always(Fault::NotApplied);
+    for client in &mut clients {
+        client.send("network.create", json!({"name": "x", "subnets": [{"cidr": "10.7.0.0/24"}]}));
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    let answers: Vec<_> = clients.iter_mut().map(Client::answer).collect();
+    let kinds: Vec<_> = answers.iter().map(|answer| answer["error"]["data"]["kind"].clone()).collect();
+    assert_eq!(kinds, ["unavailable"; 3]);
+}
+
+/// The disk is full for longer than a lease lasts, and its holder asks to renew it all the time.
+#[test]
+fn a_lease_whose_renewals_a_full_disk_refuses_does_not_end_meanwhile() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let granted = client.ok("ip.allocate", json!({"network": "lan", "owner": "a", "ttl_seconds": 600}));
+    server.store.health_is(StoreHealth::Full);
+    for _ in 0..15 {
+        server.clock.advance_ms(60_000);
+        std::thread::sleep(Duration::from_millis(50));
+        client.call("ip.renew", json!({"network": "lan", "address": granted["address"], "ttl_seconds": 600}));
+    }
+    server.store.health_is(StoreHealth::Ready);
+    let other = client.call("ip.claim", json!({"network": "lan", "owner": "b", "address": granted["address"]}));
+    assert!(other.get("error").is_some(), "its holder asked for it every minute, and somebody else has it: {other}");
+}
