@@ -1,18 +1,22 @@
 //! HTTP: `POST /rpc` for curl, browsers and bulk; `GET /events` as server-sent events; `/metrics`, `/healthz`, `/readyz`,
 //! `/openrpc.json`. No logic of its own.
 //!
+//! Nobody is asked who they are, and a browser sends what any page tells it to: what a page from elsewhere asks is refused.
+//!
 //! Runs on a thread of its own, so that a scrape does not disturb connections. A body is a [`Session`] of its own: same
 //! order, same bounds, same answers as on TCP; a body of notifications alone is answered 204.
 
 mod events;
 
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use compact_str::CompactString;
@@ -37,9 +41,17 @@ pub async fn serve(listener: TcpListener, server: Arc<Server>) {
     let stop = server.stop.clone();
     let room = |places| Arc::new(tokio::sync::Semaphore::new(places));
     let app = App { server, room: room(BODIES_MAX), streams: room(events::STREAMS_MAX) };
+    let loopback = listener.local_addr().is_ok_and(|address| address.ip().is_loopback());
+    let own_pages_only = move |request: Request<Body>, next: Next| async move {
+        if is_of_another_page(request.headers(), loopback) {
+            return plain(StatusCode::FORBIDDEN, "a page from elsewhere asks through a browser, which is refused");
+        }
+        next.run(request).await
+    };
     let router = Router::new()
         .route("/rpc", post(rpc))
         .route("/events", get(events::events))
+        .route_layer(middleware::from_fn(own_pages_only))
         .route("/metrics", get(metrics))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
@@ -50,6 +62,24 @@ pub async fn serve(listener: TcpListener, server: Arc<Server>) {
     if let Err(error) = served.await {
         tracing::error!(%error, "HTTP ended");
     }
+}
+
+/// Whether a browser asks on behalf of a page that this server, or what stands before it, did not hand out. Browsers say whose
+/// page it is in `Origin`; nothing else sends that. On the loopback the name must be the machine's own as well: a page can
+/// have its own name lead there.
+fn is_of_another_page(headers: &HeaderMap, loopback: bool) -> bool {
+    let Some(origin) = headers.get(header::ORIGIN) else { return false };
+    let page = origin.to_str().ok().and_then(|origin| Some(origin.split_once("://")?.1));
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    let own = page.is_some() && page == host && (!loopback || host.is_some_and(is_this_machine));
+    !own
+}
+
+/// An authority (`HOST[:PORT]`) that leads to this machine whoever resolves it.
+fn is_this_machine(authority: &str) -> bool {
+    let name = authority.rsplit_once(':').map_or(authority, |(name, _)| name);
+    let address = authority.parse::<SocketAddr>().map(|at| at.ip()).or_else(|_| authority.parse::<IpAddr>());
+    address.is_ok_and(|ip| ip.is_loopback()) || name == "localhost" || authority == "[::1]"
 }
 
 fn json(status: StatusCode, body: Vec<u8>) -> Response {

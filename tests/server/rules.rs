@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::support::{TestServer, http, line};
+use crate::support::{TestServer, http, http_with, line};
 
 #[test]
 fn requests_for_one_network_take_effect_in_the_order_sent() {
@@ -291,6 +291,30 @@ fn http_answers_the_same_and_says_in_its_status_what_cannot_be_json() {
     let (status, document) = http(at, "GET /openrpc.json", b"");
     assert_eq!(status, 200);
     assert!(document.contains("\"openrpc\""));
+}
+
+/// Nobody is asked who they are, so a page that somebody looks at could let go of addresses.
+#[test]
+fn what_a_page_from_elsewhere_asks_through_a_browser_is_refused() {
+    let server = TestServer::new();
+    server.with_lan();
+    let at = server.running.http;
+    let ask = line(1, "ip.allocate", &json!({"network": "lan", "owner": "a"}));
+    let status = |host: &str, origin: &str| {
+        let headers = format!("host: {host}\r\norigin: {origin}\r\ncontent-type: text/plain");
+        http_with(at, "POST /rpc", &headers, ask.as_bytes()).0
+    };
+    let own = at.to_string();
+    assert_eq!(status(&own, "http://evil.example"), 403);
+    assert_eq!(status(&own, "null"), 403);
+    // Its own name leads here.
+    assert_eq!(status("evil.example:7401", "http://evil.example:7401"), 403);
+    let headers = format!("host: {own}\r\norigin: http://evil.example");
+    assert_eq!(http_with(at, "GET /events", &headers, b"").0, 403);
+    assert_eq!(server.client().ok("ip.list", json!({"network": "lan"}))["reservations"], json!([]));
+    for own in [&own, &format!("localhost:{}", at.port()), &format!("[::1]:{}", at.port())] {
+        assert_eq!(status(own, &format!("http://{own}")), 200, "{own}");
+    }
 }
 
 #[test]

@@ -253,10 +253,15 @@ pub fn line(id: u64, method: &str, params: &Value) -> String {
 
 /// One HTTP exchange: status and body.
 pub fn http(address: std::net::SocketAddr, request: &str, body: &[u8]) -> (u16, String) {
+    http_with(address, request, "host: test", body)
+}
+
+/// The same with headers of one's own.
+pub fn http_with(address: std::net::SocketAddr, request: &str, headers: &str, body: &[u8]) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let head =
-        format!("{request} HTTP/1.1\r\nhost: test\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
+        format!("{request} HTTP/1.1\r\n{headers}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
     stream.write_all(head.as_bytes()).unwrap();
     // A server that refuses a long body may close before all of it is sent.
     let _ = stream.write_all(body);
