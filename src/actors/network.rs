@@ -173,6 +173,8 @@ pub struct NetworkActor {
     waiting: Queue<Asker>,
     /// Serving them goes on with the next message: everything else waits until it is done.
     behind: bool,
+    /// It was deleted last with `purge`: what is held is let go, and then it is no more.
+    purged: bool,
 }
 
 impl NetworkActor {
@@ -203,6 +205,7 @@ impl NetworkActor {
             misses,
             waiting: Queue::default(),
             behind: false,
+            purged: false,
         }
     }
 

@@ -323,12 +323,13 @@ fn an_expired_lease_is_told_with_the_server_as_who_did_it() {
     let server = TestServer::new();
     let mut client = server.with_lan();
     let mut watcher = server.client();
-    client.ok("ip.allocate", json!({"network": "lan", "owner": "a", "ttl_seconds": 40}));
+    let granted = client.ok("ip.allocate", json!({"network": "lan", "owner": "a", "ttl_seconds": 40}));
     watch(&mut watcher, json!({"network": "lan"}));
     server.clock.advance_ms(41_000);
     client.ok("network.usage", json!({"network": "lan"}));
     let told = event(&mut watcher);
     assert_eq!((&told["type"], &told["by"], &told["owner"]), (&json!("expired"), &json!("lease"), &json!("a")));
+    assert_eq!(told["before"]["expires_at"], granted["expires_at"], "as it was before");
 }
 
 #[test]

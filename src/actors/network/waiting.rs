@@ -154,6 +154,9 @@ impl NetworkActor {
         if self.shared.store.health() != StoreHealth::Ready || !self.stands() {
             return;
         }
+        if self.purged && self.network.config().closed {
+            return self.refuse_waiters_as_gone();
+        }
         let mut tries = 0;
         while matches!(self.phase, Phase::Serving)
             && let Some(arrival) = self.waiting.next(&self.network)

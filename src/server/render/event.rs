@@ -99,9 +99,9 @@ fn holding(held: &Reservation, happened: &Happened) -> HoldingState {
     );
     state.claimant = held.claimant.clone();
     state.obsolete = held.obsolete.as_ref().map(|obsolete| nouns::Obsolete::new(obsolete.since, obsolete.plan));
-    // Leases are counted in the shard's time: the wall clock of the event and what was left then tell the end.
-    let left_ms = |lease: crate::core::state::Lease| lease.ends.0.saturating_sub(happened.time.0);
-    state.expires_at = held.lease.map(|lease| WallTime(happened.wall.0.saturating_add(left_ms(lease))));
+    // Leases are counted in the shard's time: the wall clock of the event and what was left then, or over, tell the end.
+    let left_ms = |lease: crate::core::state::Lease| lease.ends.0.wrapping_sub(happened.time.0) as i64;
+    state.expires_at = held.lease.map(|lease| WallTime(happened.wall.0.saturating_add_signed(left_ms(lease))));
     if let Some(details) = held.details.as_deref() {
         state.owner_uid = details.owner_uid.clone();
         state.labels = LabelMap(details.labels.clone());
