@@ -320,9 +320,9 @@ fn a_dead_actor_under_load_gives_no_address_twice() {
         (0..500).for_each(|_| drop(client.answer()));
         client.call("ip.allocate", json!({"network": "lan", "owner": "bomb"}));
         let mut others: Vec<_> = (0..8).map(|_| server.client()).collect();
-        others
-            .iter_mut()
-            .for_each(|other| drop(other.send("ip.get", json!({"network": "lan", "address": "10.0.0.9"}))));
+        for other in &mut others {
+            other.send("ip.get", json!({"network": "lan", "address": "10.0.0.9"}));
+        }
         let mut seen = std::collections::HashMap::new();
         let begun = std::time::Instant::now();
         let mut at = 0;
