@@ -431,8 +431,6 @@ impl Drop for Committer {
 impl Actor for Committer {
     type Context = Context<Self>;
     fn started(&mut self, ctx: &mut Context<Self>) {
-        // Bounded by the permits of the networks and the in-flight bounds of the connections, not by the mailbox.
-        ctx.set_mailbox_capacity(usize::MAX >> 8);
         self.shared.store.commits_from_here();
         ctx.run_interval(LOOK_AT_TIME_EVERY, |act, ctx| {
             if act.fatal {

@@ -465,10 +465,6 @@ impl Directory {
 
 impl Actor for Directory {
     type Context = Context<Self>;
-    fn started(&mut self, ctx: &mut Context<Self>) {
-        // Bounded by the jobs of the coordinator, which are bounded by connections × requests in flight.
-        ctx.set_mailbox_capacity(usize::MAX >> 8);
-    }
 }
 
 impl Drop for Directory {

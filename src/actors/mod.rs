@@ -35,6 +35,7 @@ pub mod events;
 pub mod figures;
 pub mod generations;
 pub mod macs;
+pub mod mailbox;
 pub mod network;
 pub mod nodes;
 pub mod published;

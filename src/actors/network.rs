@@ -79,6 +79,8 @@ use crate::limits::NETWORK_QUEUE_REQUESTS_MAX;
 
 /// How long a request waits for a network that is loading before it is refused.
 pub const DEFERRED_MS_MAX: u64 = 2_000;
+/// Room in its mailbox: twice the permits, so that control messages find some even where requests fill theirs.
+pub const MAILBOX_MESSAGES: usize = NETWORK_QUEUE_REQUESTS_MAX * 2;
 /// Requests after which the other networks and connections of the thread have their turn: some 0.3 ms.
 const TURN_REQUESTS_MAX: usize = 64;
 /// So many panics within [`PANIC_WINDOW`] stop a network.
@@ -300,8 +302,6 @@ impl Actor for NetworkActor {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
-        // Twice the permits: control messages find room even where requests fill theirs.
-        ctx.set_mailbox_capacity(NETWORK_QUEUE_REQUESTS_MAX * 2);
         self.after(ctx);
     }
 }

@@ -20,7 +20,8 @@ use super::directory::{self, Directory, Gone, MovedSubnet, Reloaded};
 use super::events::{Feed, held::Walks, names::Named, scribe};
 use super::generations::Generations;
 use super::macs::Macs;
-use super::network::{Birth, NetworkActor};
+use super::mailbox::{self, BOUNDED_ELSEWHERE};
+use super::network::{Birth, MAILBOX_MESSAGES, NetworkActor};
 use super::published::Published;
 use super::recorded::Recorded;
 use super::routes::{Lane, Permits, Route, Routes};
@@ -295,7 +296,7 @@ impl Shared {
         let birth = Birth { network, lane: Arc::clone(&lane), published: Arc::clone(&published) };
         let shared = Arc::clone(self);
         let addr =
-            NetworkActor::start_in_arbiter(self.reactor_of(config.id), move |_| NetworkActor::new(shared, birth));
+            mailbox::start(self.reactor_of(config.id), MAILBOX_MESSAGES, move || NetworkActor::new(shared, birth));
         let name = (!config.closed).then(|| config.name.clone());
         let realm = config.realm.clone();
         Route { id: config.id, name, realm, addr, lane, permits: Arc::new(Permits::default()), published }
@@ -403,7 +404,7 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
         .map(|(at, heads)| {
             let shared = Arc::clone(&shared);
             let reactor = shared.reactors[at % shared.reactors.len()].clone();
-            Committer::start_in_arbiter(&reactor, move |_| Committer::new(shared, &heads))
+            mailbox::start(&reactor, BOUNDED_ELSEWHERE, move || Committer::new(shared, &heads))
         })
         .collect();
     let _ = shared.committers.set(committers); // Set once: `shared` was made above.
@@ -418,7 +419,7 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
             return Err(CannotOwn::Damaged(problem));
         }
     };
-    let directory = Directory::start_in_arbiter(&shared.reactors[0], move |_| directory);
+    let directory = mailbox::start(&shared.reactors[0], BOUNDED_ELSEWHERE, move || directory);
     let _ = shared.directory.set(directory);
     for network in &networks {
         let id = network.config().id;

@@ -12,6 +12,7 @@ mod published;
 
 mod answers;
 mod barrier;
+mod begun;
 mod bounds;
 mod claimers;
 mod conflicts;

@@ -1,0 +1,22 @@
+//! How actors are started on a reactor thread: with a mailbox that has its size from the first message on.
+
+use actix::dev::channel::channel;
+use actix::prelude::*;
+
+/// Of a mailbox that is bounded by something else: by permits, and by the in-flight bounds of the connections.
+pub const BOUNDED_ELSEWHERE: usize = usize::MAX >> 8;
+
+/// Starts an actor on a reactor thread, with room for so many messages.
+///
+/// By itself actix gives 16, and an actor can ask for more where it begins to run: when its thread comes to it. Others have
+/// its address before, and on a busy machine the 17th message would be told that the mailbox is full.
+pub fn start<A>(reactor: &ArbiterHandle, capacity: usize, make: impl FnOnce() -> A + Send + 'static) -> Addr<A>
+where
+    A: Actor<Context = Context<A>>,
+{
+    let (sender, receiver) = channel(capacity);
+    reactor.spawn_fn(move || {
+        actix::spawn(Context::with_receiver(receiver).into_future(make()));
+    });
+    Addr::new(sender)
+}

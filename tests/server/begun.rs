@@ -1,0 +1,62 @@
+//! What reaches actors before their thread has come to them.
+
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::time::Instant;
+
+use actix::{Arbiter, System};
+use allod::actors::coordinator::{self, Job};
+use allod::actors::service::{self, Parts};
+use allod::actors::{Item, Reply, Told, outlet};
+use allod::core::command::{Command, NetworkInput};
+use allod::core::outcome::Outcome;
+use allod::store::memory::MemoryStore;
+use serde_json::json;
+
+use crate::ended::{ask, parts};
+
+/// More of each than the messages for which actix itself makes room.
+const MANY: u32 = 100;
+
+#[test]
+fn what_comes_before_the_actors_run_waits_for_them() {
+    System::new().block_on(async {
+        let store = Arc::new(MemoryStore::new(2));
+        let (fatal, _fatals) = outlet();
+        let shared = service::start(parts(store.clone(), fatal)).await.unwrap();
+        let input: NetworkInput = serde_json::from_value(json!({"name": "lan", "tags": null})).unwrap();
+        ask(&shared, Job::Create { input: Box::new(input), if_absent: false }).await.unwrap();
+        shared.retire("another tenure begins");
+
+        let reactor = Arbiter::new();
+        let (release, stuck) = sync_channel::<()>(1);
+        reactor.spawn_fn(move || _ = stuck.recv());
+        let (fatal, mut fatals) = outlet();
+        let shared = service::start(Parts { reactors: vec![reactor.handle()], ..parts(store, fatal) }).await.unwrap();
+        let (outlet, mut answers) = outlet();
+        let route = shared.routes.find("lan").unwrap();
+        for ticket in 0..MANY {
+            // The committer's, and the network's.
+            shared.answer_proved(outlet.clone(), vec![Reply { ticket, answer: Ok(Outcome::Done) }]);
+            let (command, by) = (Command::Show, "test".into());
+            let item =
+                Item { ticket: MANY + ticket, command, by, reason: None, deadline: None, dry_run: false, wait: None };
+            coordinator::send(&shared, &route, true, vec![item], &outlet, Instant::now());
+        }
+        drop(release);
+        let mut answered: Vec<u32> = Vec::new();
+        while answered.len() < 2 * MANY as usize {
+            let Some(Told::Replies(replies)) = answers.recv().await else { panic!() };
+            for Reply { ticket, answer } in replies {
+                answered.push(ticket);
+                answer.unwrap_or_else(|fault| panic!("{ticket}: {}", fault.problem()));
+            }
+        }
+        answered.sort_unstable();
+        assert!(answered.into_iter().eq(0..2 * MANY));
+        assert!(fatals.try_recv().is_err(), "nothing is given up");
+        shared.retire("all was seen");
+        reactor.stop();
+        reactor.join().unwrap();
+    });
+}
