@@ -1,8 +1,12 @@
 //! Requests that wait for capacity: whose turn it is, what ends a wait, and what it must not keep from going on.
 
 use std::net::Shutdown;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use allod::actors::clock::ManualClock;
+use allod::actors::service::Hooks;
+use allod::core::command::Command;
 use serde_json::{Value, json};
 
 use crate::support::{Client, TestServer, http, line};
@@ -501,4 +505,30 @@ fn a_waiting_request_counts_as_in_flight_for_its_connection() {
     let mut other = server.client();
     release(&mut other, "a");
     assert_eq!(address_in(&client.answer()), "10.0.0.1");
+}
+
+/// The first that is asked of the network after a cooldown is an act over several: it ends the cooldown, and who waits is
+/// served behind that, before the act is decided.
+#[test]
+fn an_act_that_meets_the_end_of_a_cooldown_is_answered_behind_who_waits() {
+    let clock: Arc<OnceLock<Arc<ManualClock>>> = Arc::default();
+    let moved = Arc::clone(&clock);
+    let before_work = move |command: &Command| {
+        if matches!(command, Command::ReleaseOwner { .. }) {
+            moved.get().unwrap().advance_ms(2_000);
+        }
+    };
+    let server = TestServer::hooked(Hooks { before_work: Some(Arc::new(before_work)), ..Hooks::default() });
+    clock.set(Arc::clone(&server.clock)).unwrap();
+    let mut client = server.client();
+    client.ok("network.create", json!({"name": "lan", "cooldown_seconds": 2, "subnets": [{"cidr": "10.0.0.0/30"}]}));
+    client.allocate("a");
+    client.allocate("b");
+    release(&mut client, "a");
+    let mut waiter = server.client();
+    waiter.send("ip.allocate", waiting("w", 60));
+    server.until_waits("lan", 1);
+    let released = client.ok("owner.release", json!({"owner": "b"}));
+    assert_eq!(released["released"][0]["address"], "10.0.0.2", "{released}");
+    assert_eq!(address_in(&waiter.answer()), "10.0.0.1");
 }

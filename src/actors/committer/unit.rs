@@ -82,8 +82,10 @@ impl Drop for Unit {
 }
 
 impl Unit {
-    /// Of what was decided, and not given to the store yet.
+    /// Of what was decided, and not given to the store yet. Without an answer nobody is told anything: whoever asked one thing
+    /// would take a message without an answer for the last word.
     pub fn new(parts: Vec<Part>, outlet: Option<Outlet>, answers: Vec<Staged>) -> Self {
+        let outlet = outlet.filter(|_| !answers.is_empty());
         Self { parts, outlet, answers, sent: false, behind: None }
     }
 
