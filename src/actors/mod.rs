@@ -179,6 +179,14 @@ impl Fault {
         }
     }
 
+    /// The same, of what changes nothing: that is known of it, whatever became of it.
+    pub fn of_read(mut self: Box<Self>) -> Box<Self> {
+        if let Fault::Unavailable { applied, .. } = &mut *self {
+            *applied = Applied::No;
+        }
+        self
+    }
+
     /// The same, after so long a wait.
     pub fn after_waiting(mut self: Box<Self>, waited_ms: u64) -> Box<Self> {
         if let Fault::Refused(refusal) = &mut *self {

@@ -50,7 +50,8 @@ struct Asked {
 
 impl Asked {
     fn told(self, fault: Fault) {
-        let (outlet, fault) = (self.outlet, Box::new(fault));
+        let fault = Box::new(fault);
+        let (outlet, fault) = (self.outlet, if self.reads { fault.of_read() } else { fault });
         let told = if self.is_job {
             Told::Job(self.ticket, Err(fault))
         } else {
@@ -246,9 +247,8 @@ impl Outstanding {
             let fault = if asked.buffer == self.taken {
                 Fault::NotReady { reason: NotReadyReason::NoOwner, retry_after_ms: RETRY_AFTER_MS }
             } else {
-                let applied = if asked.reads { Applied::No } else { Applied::Unknown };
                 let problem = format!("the connection to the node that owns the network broke: {problem}");
-                Fault::Unavailable { applied, problem }
+                Fault::Unavailable { applied: Applied::Unknown, problem }
             };
             asked.told(fault);
         }

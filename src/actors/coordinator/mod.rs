@@ -56,12 +56,15 @@ struct Tell {
     outlet: Outlet,
     ticket: u32,
     told: bool,
+    /// It changes nothing.
+    reads: bool,
 }
 
 impl Tell {
     fn tell(&mut self, answer: Outcomes) {
         if !self.told {
             self.told = true;
+            let answer = if self.reads { answer.map_err(Fault::of_read) } else { answer };
             // A closed outlet is a client that hung up: what was done stands.
             let _ = self.outlet.send(Told::Job(self.ticket, answer));
         }
@@ -95,7 +98,8 @@ pub fn spawn(shared: &Arc<Shared>, ticket: u32, order: Order, outlet: Outlet) {
     let outlet = if shared.info.ownership_is_standing { outlet } else { proved(&shared, &order, outlet) };
     reactor.spawn(async move {
         let _unanswered = unanswered;
-        let mut tell = Tell { outlet, ticket, told: false };
+        let reads = order.dry_run || order.job.is_read();
+        let mut tell = Tell { outlet, ticket, told: false, reads };
         let Order { job, by, reason, deadline: _, dry_run, wait } = order;
         let coordinator = Coordinator { shared, by, reason, dry_run, wait };
         if order.deadline.is_some_and(|deadline| deadline < Instant::now()) {
@@ -354,6 +358,20 @@ pub fn send(
 mod tests {
     use super::*;
     use crate::actors::events::Cursor;
+
+    #[test]
+    fn of_a_read_it_is_known_that_it_changed_nothing() {
+        for (reads, known) in [(true, Applied::No), (false, Applied::Unknown)] {
+            let (outlet, mut told) = crate::actors::outlet();
+            Tell { outlet, ticket: 7, told: false, reads }.tell(Err(lost()));
+            match told.try_recv() {
+                Ok(Told::Job(7, Err(fault))) => {
+                    assert!(matches!(*fault, Fault::Unavailable { applied, .. } if applied == known), "{fault:?}");
+                }
+                told => panic!("{told:?}"),
+            }
+        }
+    }
 
     #[test]
     fn an_owner_of_yesterday_refuses_nothing_and_calls_no_cursor_lost() {
