@@ -21,6 +21,7 @@ pub mod keeper;
 mod late;
 pub mod migrate;
 mod peers;
+mod reactors;
 mod signals;
 pub mod sizing;
 mod supervisor;
@@ -132,7 +133,7 @@ pub struct Running {
     /// Where HTTP is served.
     pub http: SocketAddr,
     /// The threads without which nothing is served.
-    reactors: Vec<actix::ArbiterHandle>,
+    pub reactors: Vec<actix::ArbiterHandle>,
     stop: CancellationToken,
     thread: Option<std::thread::JoinHandle<Ended>>,
 }

@@ -21,6 +21,7 @@ use tokio::time::{sleep, timeout};
 
 use super::keeper::Keeper;
 use super::peers::Peers;
+use super::reactors::all_run;
 use crate::actors::committer::chain;
 use crate::actors::coordinator::{Done, Job, Order};
 use crate::actors::nodes::{NodeJob, NodeStanding};
@@ -111,7 +112,12 @@ impl Handover<'_> {
         self.hold(&successor, &links).await.map_err(Unhanded::Kept)?;
         let role = self.server.seat.role();
         self.server.seat.become_role(Role::Between);
-        if timeout(Duration::from_millis(HANDOVER_QUIET_MS), shared.quiet()).await.is_err() {
+        let quiet = async {
+            // What a session began to ask before it could see the new role is asked.
+            all_run(&self.server.reactors).await;
+            shared.quiet().await;
+        };
+        if timeout(Duration::from_millis(HANDOVER_QUIET_MS), quiet).await.is_err() {
             shared.is_kept();
             self.server.seat.become_same(role);
             self.tell(NodeJob::GoOn, &links).await;
@@ -226,9 +232,15 @@ impl Keeper {
         let begun = Instant::now();
         self.server.seat.become_role(Role::Between);
         let (told, end) = (Instant::now() + CONNECTED_WITHIN, Instant::now() + Duration::from_millis(HANDOVER_HOLD_MS));
-        while link.under_way() > 0 && Instant::now() < told {
-            sleep(Duration::from_millis(1)).await;
-        }
+        let all_is_answered = async {
+            // What a session began to ask before it could see the new role is under way.
+            all_run(&self.server.reactors).await;
+            while link.under_way() > 0 {
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        // Who cannot wait for that any longer is told so by the owner.
+        let _ = timeout(told.saturating_duration_since(Instant::now()), all_is_answered).await;
         order.answer(Ok(self.standing()));
         while Instant::now() < end {
             match timeout(LOOKS_EVERY, self.orders.recv()).await {

@@ -7,10 +7,10 @@
 
 use actix::ArbiterHandle;
 use sd_notify::NotifyState;
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::Running;
+use super::reactors::all_run;
 
 /// Signs of life in the time after which the supervisor takes silence for death: one that comes late harms nothing.
 const SIGNS_PER_LIMIT: u32 = 4;
@@ -65,64 +65,8 @@ async fn give_signs(reactors: &[ArbiterHandle], stop: &CancellationToken) {
     }
 }
 
-/// Waits until each reactor ran a task; false if one is gone. A reactor that is stuck keeps it waiting.
-async fn all_run(reactors: &[ArbiterHandle]) -> bool {
-    let (ran, mut heard) = mpsc::channel(reactors.len().max(1));
-    for reactor in reactors {
-        let ran = ran.clone();
-        reactor.spawn(async move {
-            // There is room for each; nobody hears it only where the server stops.
-            let _ = ran.try_send(());
-        });
-    }
-    drop(ran);
-    let mut count = 0;
-    while heard.recv().await.is_some() {
-        count += 1;
-    }
-    count == reactors.len()
-}
-
 fn tell(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
         tracing::warn!(%error, ?state, "the supervisor cannot be told");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::task::Poll;
-
-    use super::*;
-
-    fn two_reactors() -> (actix::Arbiter, actix::Arbiter, Vec<ArbiterHandle>) {
-        let (one, other) = (actix::Arbiter::new(), actix::Arbiter::new());
-        let handles = vec![one.handle(), other.handle()];
-        (one, other, handles)
-    }
-
-    #[actix::test]
-    async fn no_sign_is_given_while_a_reactor_is_stuck() {
-        let (_one, other, handles) = two_reactors();
-        let (release, stuck) = std::sync::mpsc::sync_channel::<()>(1);
-        let (began, begun) = tokio::sync::oneshot::channel();
-        other.spawn(async move {
-            began.send(()).expect("the test waits for it");
-            let _ = stuck.recv();
-        });
-        begun.await.expect("the reactor runs");
-        let mut asked = std::pin::pin!(all_run(&handles));
-        assert!(std::future::poll_fn(|cx| Poll::Ready(asked.as_mut().poll(cx).is_pending())).await);
-        drop(release);
-        assert!(asked.await);
-    }
-
-    #[actix::test]
-    async fn no_sign_is_given_once_a_reactor_is_gone() {
-        let (one, _other, handles) = two_reactors();
-        assert!(all_run(&handles).await);
-        one.stop();
-        one.join().expect("it ends well");
-        assert!(!all_run(&handles).await);
     }
 }

@@ -17,6 +17,7 @@ mod bounds;
 mod claimers;
 mod conflicts;
 mod deployments;
+mod drained;
 mod ended;
 mod errors;
 mod faulty;

@@ -1,21 +1,32 @@
 //! Of two nodes one owns the register; a client of the other one that wishes to be sent on is told where: `moved`.
 
+use std::fs::Permissions;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use tempfile::NamedTempFile;
 
 use crate::errors::compare;
 use crate::redis_server::Server;
 use crate::support::TestServer;
 
-fn node(redis: &Server, name: &str, secret: &Path) -> TestServer {
+/// The secret of nodes that share a register.
+pub fn secret() -> NamedTempFile {
+    let mut file = tempfile::Builder::new().permissions(Permissions::from_mode(0o600)).tempfile().unwrap();
+    file.write_all(b"a secret that only a test has").unwrap();
+    file
+}
+
+pub fn node(redis: &Server, name: &str, secret: &Path) -> TestServer {
     TestServer::over(Arc::new(redis.open().unwrap()), |options| {
         name.clone_into(&mut options.config.server.node);
         "127.0.0.1:0".clone_into(&mut options.config.cluster.listen);
         secret.clone_into(&mut options.config.cluster.secret_file);
+        options.config.server.threads = 2;
         // Nodes are seen and found as time goes by.
         options.clock = Arc::new(allod::actors::clock::SystemClock);
     })
@@ -24,13 +35,10 @@ fn node(redis: &Server, name: &str, secret: &Path) -> TestServer {
 #[test]
 fn who_wishes_to_be_sent_on_is_told_where_as_written_down() {
     let Some(redis) = Server::start(&[]) else { return };
-    let directory = tempfile::tempdir().unwrap();
-    let secret = directory.path().join("secret");
-    std::fs::write(&secret, "a secret that only a test has").unwrap();
-    std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
-    let owner = node(&redis, "north", &secret);
+    let secret = secret();
+    let owner = node(&redis, "north", secret.path());
     owner.with_lan();
-    let other = node(&redis, "south", &secret);
+    let other = node(&redis, "south", secret.path());
     let mut client = other.client();
     // Until it has heard where clients reach the owner.
     let end = Instant::now() + Duration::from_secs(60);

@@ -1,0 +1,64 @@
+//! The reactor threads, all of them at once.
+//!
+//! Whatever a task does between two waits is over on its thread before another task of that thread runs. So once each of
+//! them has run a task, each has done with what it began before, and looks at everything anew: it lives (`supervisor`),
+//! and it has seen what this node is by now (`handover`).
+
+use actix::ArbiterHandle;
+use tokio::sync::mpsc;
+
+/// Waits until each reactor ran a task; false if one is gone. A reactor that is stuck keeps it waiting.
+pub(super) async fn all_run(reactors: &[ArbiterHandle]) -> bool {
+    let (ran, mut heard) = mpsc::channel(reactors.len().max(1));
+    for reactor in reactors {
+        let ran = ran.clone();
+        reactor.spawn(async move {
+            // There is room for each; nobody hears it only where the server stops.
+            let _ = ran.try_send(());
+        });
+    }
+    drop(ran);
+    let mut count = 0;
+    while heard.recv().await.is_some() {
+        count += 1;
+    }
+    count == reactors.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Poll;
+
+    use super::*;
+
+    fn two_reactors() -> (actix::Arbiter, actix::Arbiter, Vec<ArbiterHandle>) {
+        let (one, other) = (actix::Arbiter::new(), actix::Arbiter::new());
+        let handles = vec![one.handle(), other.handle()];
+        (one, other, handles)
+    }
+
+    #[actix::test]
+    async fn it_is_waited_for_a_reactor_that_is_stuck() {
+        let (_one, other, handles) = two_reactors();
+        let (release, stuck) = std::sync::mpsc::sync_channel::<()>(1);
+        let (began, begun) = tokio::sync::oneshot::channel();
+        other.spawn(async move {
+            began.send(()).expect("the test waits for it");
+            let _ = stuck.recv();
+        });
+        begun.await.expect("the reactor runs");
+        let mut asked = std::pin::pin!(all_run(&handles));
+        assert!(std::future::poll_fn(|cx| Poll::Ready(asked.as_mut().poll(cx).is_pending())).await);
+        drop(release);
+        assert!(asked.await);
+    }
+
+    #[actix::test]
+    async fn a_reactor_that_is_gone_is_noticed() {
+        let (one, _other, handles) = two_reactors();
+        assert!(all_run(&handles).await);
+        one.stop();
+        one.join().expect("it ends well");
+        assert!(!all_run(&handles).await);
+    }
+}

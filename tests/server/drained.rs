@@ -1,0 +1,49 @@
+//! Nodes of one register, in this process, that are taken out of service.
+
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::moved::{node, secret};
+use crate::redis_server::Server;
+
+/// A session that saw this node own the register may be about to ask its actors. Whoever lets go of it before that is done
+/// refuses what was asked.
+#[test]
+fn the_register_is_given_away_when_every_session_has_seen_it() {
+    let Some(redis) = Server::start(&[]) else { return };
+    let secret = secret();
+    let owner = node(&redis, "north", secret.path());
+    owner.with_lan();
+    let other = node(&redis, "south", secret.path());
+    let mut client = other.client();
+    // Not the thread of the committer, which is asked last.
+    let reactor = &owner.running.reactors[1];
+    let (release, stuck) = sync_channel::<()>(1);
+    reactor.spawn_fn(move || _ = stuck.recv());
+    client.send("cluster.drain", json!({"node": "north"}));
+    assert!(client.silent_for(Duration::from_millis(2_000)), "it is given away although a session is at work");
+    drop(release);
+    let drained = client.answer();
+    assert_eq!(drained["result"]["owner"], "south", "{drained}");
+    assert_eq!(client.ok("ip.allocate", json!({"network": "lan", "owner": "web/0"}))["address"], "10.0.0.2");
+}
+
+/// A rolling upgrade goes on with the next node when the one before is ready.
+#[test]
+fn a_node_that_is_ready_is_drained_by_way_of_any_other() {
+    let Some(redis) = Server::start(&[]) else { return };
+    let secret = secret();
+    let _owner = node(&redis, "north", secret.path());
+    let other = node(&redis, "south", secret.path());
+    for name in ["east", "west"] {
+        let next = node(&redis, name, secret.path());
+        let ready = crate::support::http(next.running.http, "GET /readyz", b"");
+        assert_eq!(ready.0, 200, "{ready:?}");
+        let drained = other.client().ok("cluster.drain", json!({"node": name, "dry_run": true}));
+        assert_eq!((&drained["node"], &drained["draining"]), (&json!(name), &json!(true)), "{drained}");
+    }
+    let unknown = other.client().call("cluster.drain", json!({"node": "nobody"}));
+    assert_eq!(unknown["error"]["data"]["kind"], "not_found", "{unknown}");
+}
