@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use compact_str::CompactString;
+use tokio::time::timeout;
 
 use super::handover::{self, Handover, Unhanded, guarded};
 use super::keeper::{Keeper, keep_lease, meet};
@@ -19,9 +20,12 @@ use crate::actors::nodes::{NodeJob, NodeStanding};
 use crate::actors::service::{CannotOwn, Shared};
 use crate::actors::{Fault, NotReadyReason};
 use crate::core::refusal::{Missing, Refusal};
-use crate::limits::{HANDOVER_HOLD_MS, HANDOVER_PREPARE_MS, NODE_LEASE_MS, PEER_HANDSHAKE_MS};
+use crate::limits::{HANDOVER_HOLD_MS, HANDOVER_PREPARE_MS, HANDOVER_TOLD_MS, NODE_LEASE_MS, PEER_HANDSHAKE_MS};
 use crate::peer::link::Link;
 use crate::server::steward::NodeOrder;
+
+/// How long a node that was not seen yet is looked for.
+const LOOKS_FOR: Duration = Duration::from_millis(HANDOVER_TOLD_MS);
 
 impl Keeper {
     /// Out of service, a node follows whoever owns the register. It owns it itself only where no other node can, or does
@@ -79,7 +83,7 @@ impl Keeper {
             return None;
         }
         match order.job.clone() {
-            NodeJob::Drain { node: Some(node), .. } if *node != *self.server.node => self.pass_on(order, &node),
+            NodeJob::Drain { node: Some(node), .. } if *node != *self.server.node => self.pass_on(order, &node).await,
             NodeJob::Drain { drain: false, .. } => {
                 if !order.dry_run {
                     self.set_draining(false).await;
@@ -104,12 +108,18 @@ impl Keeper {
     }
 
     /// Asks the node that is meant.
-    fn pass_on(&self, mut order: NodeOrder, node: &str) {
-        let way = self.way_to(node);
-        let fault = match way {
-            _ if order.from_node || !self.server.nodes.all().iter().any(|seen| seen.name == node) => {
-                Refusal::not_found(Missing::Node, node).into()
+    async fn pass_on(&self, mut order: NodeOrder, node: &str) {
+        let is_seen = || self.server.nodes.all().iter().any(|seen| seen.name == node);
+        if !is_seen() && !order.from_node {
+            // It may have come since this node looked last.
+            match timeout(LOOKS_FOR, meet(&self.server, &*self.store)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::debug!(error = chain(&error), "which nodes there are is not known"),
+                Err(_) => tracing::debug!("the store does not say in time which nodes there are"),
             }
+        }
+        let fault = match self.way_to(node) {
+            _ if order.from_node || !is_seen() => Refusal::not_found(Missing::Node, node).into(),
             None => guarded(format!("there is no way to node `{node}` from here without a secret; ask it directly")),
             Some(link) => {
                 let (job, reason) = (Job::Node(order.job.clone()), order.reason.take());
