@@ -57,7 +57,7 @@ use tokio::sync::mpsc;
 use crate::core::command::Command;
 use crate::core::outcome::Outcome;
 use crate::core::refusal::Refusal;
-use crate::core::types::NetworkId;
+use crate::core::types::{Name, NetworkId, Owner};
 use crate::store::ShardId;
 
 /// What is known of a change that could not be acknowledged.
@@ -82,8 +82,6 @@ pub enum NotReadyReason {
     Moved,
     /// The server stops, and what waits is not waited for.
     Stopping,
-    /// Two claim an address since a failover, and an operator has not decided: nothing new is granted.
-    Conflicts,
 }
 
 impl NotReadyReason {
@@ -95,7 +93,6 @@ impl NotReadyReason {
             NotReadyReason::NoOwner => "no_owner",
             NotReadyReason::Moved => "moved",
             NotReadyReason::Stopping => "stopping",
-            NotReadyReason::Conflicts => "conflicts",
         }
     }
 }
@@ -123,6 +120,17 @@ pub enum Fault {
     NotReady {
         /// What it waits for.
         reason: NotReadyReason,
+        /// When to come again.
+        retry_after_ms: u64,
+    },
+    /// Two claim an address of a network since a failover, and an operator has not decided: nothing new is granted in it.
+    Contested {
+        /// The network.
+        network: Name,
+        /// Which item of an `ip.acquire` would be granted there.
+        index: Option<usize>,
+        /// Which instance of a deployment would be.
+        instance: Option<Owner>,
         /// When to come again.
         retry_after_ms: u64,
     },
@@ -155,6 +163,10 @@ impl Fault {
             | Fault::CursorLost { problem, .. }
             | Fault::Stopped { problem } => problem.clone(),
             Fault::NotReady { reason, .. } => format!("a network is not ready ({})", reason.word()),
+            Fault::Contested { network, .. } => format!(
+                "since a failover two claim one address of network `{network}`, so nothing new is granted in it until an \
+                 operator has decided (cluster.conflicts, cluster.accept)"
+            ),
             Fault::Internal { id } => format!("a bug in the server; its log has the story under {id}"),
         }
     }
@@ -173,6 +185,7 @@ impl Fault {
             | Fault::Overloaded { .. }
             | Fault::Unavailable { .. }
             | Fault::NotReady { .. }
+            | Fault::Contested { .. }
             | Fault::CursorLost { .. }
             | Fault::Stopped { .. }
             | Fault::Internal { .. } => false,

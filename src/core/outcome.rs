@@ -27,16 +27,20 @@ pub struct Decision {
 impl Decision {
     /// Is anything given to somebody who had it not? What is given back does not count.
     pub fn grants(&self) -> bool {
-        self.steps.iter().any(|step| step.event.as_ref().is_some_and(|event| event.kind == EventKind::Granted))
+        self.granted().next().is_some()
+    }
+
+    /// What is given to somebody who had it not.
+    pub fn granted(&self) -> impl Iterator<Item = &Step> {
+        self.steps.iter().filter(|step| step.event.as_ref().is_some_and(|event| event.kind == EventKind::Granted))
     }
 
     /// Does it give anybody an address that the server chose?
     pub fn chooses(&self) -> bool {
-        self.steps.iter().any(|step| {
-            let granted = step.event.as_ref().is_some_and(|event| event.kind == EventKind::Granted);
-            let chosen = |state: &State| matches!(state, State::Entry(Entry::Held(held)) if held.kind == ReservationKind::Dynamic);
-            granted && step.state.as_ref().is_some_and(chosen)
-        }) || matches!(self.outcome, Outcome::Deployed { dealt: true, .. })
+        let chosen =
+            |state: &State| matches!(state, State::Entry(Entry::Held(held)) if held.kind == ReservationKind::Dynamic);
+        self.granted().any(|step| step.state.as_ref().is_some_and(chosen))
+            || matches!(self.outcome, Outcome::Deployed { dealt: true, .. })
     }
 }
 

@@ -66,7 +66,7 @@ use serde::{Deserialize, Serialize};
 use tokio::net::TcpStream;
 
 /// Version of what nodes say to each other. Raised with every change of a type that crosses.
-pub const PROTOCOL_VERSION: u16 = 7;
+pub const PROTOCOL_VERSION: u16 = 8;
 
 /// What one call of a socket reads at most.
 const READ_BYTES: usize = 128 << 10;

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use crate::actors::{Applied, Fault, NotReadyReason};
+use crate::actors::{Applied, Fault};
 use crate::core::outcome::PoolUsage;
 use crate::core::refusal::{HeldBy, NoCapacity, Refusal};
 use crate::wire::errors::{self, ErrorData, ErrorKind, OverlapWith, PoolFill, Retry, RpcError};
@@ -30,17 +30,19 @@ pub fn error_of(fault: &Fault) -> RpcError {
             RpcError::new(ErrorKind::Unavailable, message).with(|data| data.applied = Some(word))
         }
         Fault::NotReady { reason, retry_after_ms } => {
-            let message = match reason {
-                NotReadyReason::Conflicts => {
-                    "since a failover two claim one address of this network, so nothing new is granted \
-                                              in it until an operator has decided (cluster.conflicts, cluster.accept)"
-                        .to_owned()
-                }
-                _ => format!("the network is not ready ({}); ask again in a moment", reason.word()),
-            };
+            let message = format!("the network is not ready ({}); ask again in a moment", reason.word());
             RpcError::new(ErrorKind::NotReady, message).with(|data| {
                 data.reason = Some(reason.word().to_owned());
                 data.retry_after_ms = Some(*retry_after_ms);
+            })
+        }
+        Fault::Contested { network, index, instance, retry_after_ms } => {
+            RpcError::new(ErrorKind::NotReady, fault.problem()).with(|data| {
+                data.reason = Some("conflicts".to_owned());
+                data.retry_after_ms = Some(*retry_after_ms);
+                data.network = Some(network.clone());
+                data.index = index.map(|index| index as u64);
+                data.instance.clone_from(instance);
             })
         }
         Fault::Stopped { problem } => RpcError::new(ErrorKind::NetworkStopped, problem.clone()),

@@ -137,6 +137,35 @@ fn while_two_claim_an_address_its_network_grants_nothing_and_all_else_goes_on() 
 }
 
 #[test]
+fn who_asks_for_several_is_told_which_of_them_waits_for_the_operator() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    client.ok("network.create", json!({"name": "other", "subnets": [{"cidr": "10.1.0.0/24"}]}));
+    client.ok("ip.allocate", ask("web"));
+    find(&server, "lan", &[claim("10.0.0.2", "late", 77)]);
+    let (other, lan) = (json!({"network": "other"}), json!({"network": "lan"}));
+    let instance = |id: &str, networks: &[&Value]| json!({"id": id, "networks": networks});
+    let apply = |instances: &[Value]| json!({"deployment": "d", "instances": instances});
+    for (method, params, index, of) in [
+        ("ip.allocate", ask("new"), Value::Null, Value::Null),
+        ("ip.acquire", json!({"owner": "new", "ips": [other, lan]}), json!(1), Value::Null),
+        // The first is held already, and all are of one network.
+        ("ip.acquire", json!({"owner": "web", "ips": [lan, lan, lan]}), json!(1), Value::Null),
+        (
+            "deployment.apply",
+            apply(&[instance("i", &[&other]), instance("j", &[&other, &lan]), instance("k", &[&lan])]),
+            Value::Null,
+            json!("j"),
+        ),
+    ] {
+        let answer = client.call(method, params.clone());
+        let data = &answer["error"]["data"];
+        assert_eq!(data["reason"], "conflicts", "{method} {params}: {answer}");
+        assert_eq!((&data["network"], &data["index"], &data["instance"]), (&json!("lan"), &index, &of), "{answer}");
+    }
+}
+
+#[test]
 fn a_mac_that_another_network_uses_meanwhile_makes_a_conflict() {
     let server = TestServer::new();
     let mut client = server.with_lan();

@@ -334,6 +334,7 @@ pub(super) fn comes_before_overlap(fault: &Fault) -> bool {
         Fault::Overloaded { .. }
         | Fault::Unavailable { .. }
         | Fault::NotReady { .. }
+        | Fault::Contested { .. }
         | Fault::Stopped { .. }
         | Fault::CursorLost { .. }
         | Fault::Internal { .. } => true,

@@ -498,7 +498,11 @@ impl Coordinator {
 
 /// Place of a refusal in the request: of the first wish of its instance there.
 fn place_of(fault: &Fault, network: &Wished) -> usize {
-    let Fault::Refused(Refusal::OfInstance { instance, .. }) = fault else { return 0 };
+    let (Fault::Refused(Refusal::OfInstance { instance, .. }) | Fault::Contested { instance: Some(instance), .. }) =
+        fault
+    else {
+        return 0;
+    };
     let of_it = network.wishes.iter().filter(|wish| wish.owner == *instance);
     of_it.map(|wish| wish.place).min().unwrap_or_default()
 }

@@ -360,6 +360,7 @@ pub(super) fn rank(fault: &Fault) -> (u8, usize) {
             let index = if let Refusal::OfItem { index, .. } = refusal { *index } else { 0 };
             (refusal.precedence().saturating_add(1), index)
         }
+        Fault::Contested { index, .. } => (0, index.unwrap_or(0)),
         Fault::Overloaded { .. }
         | Fault::Unavailable { .. }
         | Fault::NotReady { .. }

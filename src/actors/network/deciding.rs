@@ -11,15 +11,33 @@ use tokio::time::Instant;
 
 use super::draft::{Draft, restored};
 use super::{NetworkActor, PANIC_WINDOW, PANICS_MAX, Phase, Tick};
-use crate::actors::{Fault, NotReadyReason};
+use crate::actors::Fault;
 use crate::core::command::{Command, Context as Moment};
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::Refusal;
 use crate::core::state::{Entry, State, Step};
-use crate::core::types::{Generation, ShardTime};
+use crate::core::types::{Generation, Owner, ShardTime};
 
 /// When to ask again where an operator is to decide.
 const CONFLICTS_RETRY_AFTER_MS: u64 = 10_000;
+
+/// The first of several that asked together and would be granted something: its place, or its instance.
+fn granted_to(command: &Command, decision: &Decision) -> (Option<usize>, Option<Owner>) {
+    match (command, &decision.outcome) {
+        (Command::Acquire(_), Outcome::Acquired { grants, .. }) => {
+            (grants.iter().filter(|(_, grant)| grant.created).map(|(index, _)| *index).min(), None)
+        }
+        (Command::Deploy(ask), _) => {
+            let granted = |owner: &Owner| {
+                let state = |step: &Step| matches!(&step.state, Some(State::Entry(Entry::Held(held))) if held.holder.owner == *owner);
+                decision.granted().any(state)
+            };
+            let first = ask.wishes.iter().filter(|wish| granted(&wish.owner)).min_by_key(|wish| wish.place);
+            (None, first.map(|wish| wish.owner.clone()))
+        }
+        _ => (None, None),
+    }
+}
 
 impl NetworkActor {
     /// Decides, but grants nothing while two claim an address here, and chooses no address in a register that was restored and not accepted yet.
@@ -27,8 +45,9 @@ impl NetworkActor {
         Ok(match self.decide(command, moment)? {
             Ok(decision) if self.shared.info.restored_from.is_some() && decision.chooses() => Err(Box::new(restored())),
             Ok(decision) if decision.grants() && !self.network.config().conflicts.is_empty() => {
-                let reason = NotReadyReason::Conflicts;
-                Err(Box::new(Fault::NotReady { reason, retry_after_ms: CONFLICTS_RETRY_AFTER_MS }))
+                let (index, instance) = granted_to(command, &decision);
+                let (network, retry_after_ms) = (self.network.config().name.clone(), CONFLICTS_RETRY_AFTER_MS);
+                Err(Box::new(Fault::Contested { network, index, instance, retry_after_ms }))
             }
             Ok(decision) => Ok(decision),
             Err(refusal) => {

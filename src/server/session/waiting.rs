@@ -136,11 +136,12 @@ fn is_elsewhere(fault: &Fault) -> bool {
     match fault {
         Fault::NotReady { reason, .. } => match reason {
             NotReadyReason::Moved | NotReadyReason::Stopping | NotReadyReason::NoOwner => true,
-            NotReadyReason::Loading | NotReadyReason::Restarting | NotReadyReason::Conflicts => false,
+            NotReadyReason::Loading | NotReadyReason::Restarting => false,
         },
         Fault::Refused(_)
         | Fault::Overloaded { .. }
         | Fault::Unavailable { .. }
+        | Fault::Contested { .. }
         | Fault::CursorLost { .. }
         | Fault::Stopped { .. }
         | Fault::Internal { .. } => false,
