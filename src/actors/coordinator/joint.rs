@@ -90,6 +90,10 @@ impl Holds {
         answer.await.map_err(|_| lost_before())?
     }
 
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "lost only with an actor that is gone, and then it is wanted no more"
+    )]
     fn finish(&mut self, apply: bool, waiting: impl Fn(usize) -> Waiting) {
         for (at, route) in self.held.drain(..).enumerate() {
             // A closed mailbox is an actor that died with its hold; a new one loads what is durable. One that is full takes

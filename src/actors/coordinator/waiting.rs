@@ -51,6 +51,7 @@ struct Listed {
 }
 
 impl Drop for Listed {
+    #[expect(clippy::disallowed_methods, reason = "lost only with an actor that is gone, and its list with it")]
     fn drop(&mut self) {
         for route in self.networks.iter().filter_map(|id| self.shared.routes.by_id(*id)) {
             // A closed mailbox is an actor that died with its list; a full one takes it all the same.
