@@ -18,12 +18,13 @@
 //! is answered; then what waited goes the new way. Between two owners everything is held, and whoever has the session tells
 //! it when that ends ([`Session::waits_for_role`]).
 //!
-//! How answers become bytes is in `answering`.
+//! How answers become bytes is in `answering`; how a session learns what the node is by now, in `seeing`.
 //!
 //! Review notes: does every request that was read end in exactly one `finish`? What if the client hangs up (the session is
 //! dropped: what was sent is carried out, what waits is given up)?
 
 mod answering;
+mod seeing;
 mod waiting;
 
 use std::collections::VecDeque;
@@ -226,26 +227,6 @@ impl Session {
     pub fn begin(&mut self, now: Instant) {
         self.read = now;
         self.look_at_role();
-    }
-
-    /// Does something wait for this node's role, and for nothing else?
-    pub fn waits_for_role(&self) -> bool {
-        (!self.queue.is_empty() || !self.resumes.is_empty()) && self.sent == 0 && self.role.is_between()
-    }
-
-    /// The role may have changed: sends what waited for that.
-    pub fn role_changed(&mut self) {
-        self.pump();
-    }
-
-    /// Notes what this node is by now.
-    pub fn look_at_role(&mut self) {
-        self.moved = !self.server.seat.is(&self.role);
-        if self.moved && self.sent == 0 {
-            self.role = self.server.seat.role();
-            self.moved = false;
-            self.resumes.look_now();
-        }
     }
 
     /// Takes one line or body. Nothing is sent before [`Session::flush`]. False if it was blank.
@@ -511,7 +492,7 @@ impl Session {
                     self.server.metrics.forwarded.inc_by(items.len() as u64);
                     link.work(self.number, network, items, &self.outlet);
                 }
-                // The role does not change while anything is gathered (`look_at_role`): it counts as sent.
+                // The role does not change while anything is gathered (`sees_role`): it counts as sent.
                 (To::Here { .. } | To::There(_), role) => {
                     tracing::error!(?role, "requests were gathered for another role");
                     let fault = Fault::NotReady { reason: NotReadyReason::Moved, retry_after_ms: 100 };
@@ -554,7 +535,11 @@ impl Session {
 
     /// Sends what waited and need not wait any more.
     fn pump(&mut self) {
-        self.look_at_role();
+        self.sees_role();
+        self.go_on();
+    }
+
+    fn go_on(&mut self) {
         self.resume();
         while let Some(next) = self.queue.pop_front() {
             if let Some(blocked) = self.submit(next) {

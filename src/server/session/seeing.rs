@@ -1,0 +1,105 @@
+//! How a session learns what its node is by now. What waited for that goes on with whoever notices it first: who has the
+//! session, or the next line of its client.
+
+use super::Session;
+
+impl Session {
+    /// Does something wait for this node's role, and for nothing else?
+    pub fn waits_for_role(&self) -> bool {
+        (!self.queue.is_empty() || !self.resumes.is_empty()) && self.sent == 0 && self.role.is_between()
+    }
+
+    /// The role may have changed: sends what waited for that.
+    pub fn role_changed(&mut self) {
+        self.pump();
+    }
+
+    /// Notes what this node is by now, and sends what waited for that: nobody else tells it to any more.
+    pub fn look_at_role(&mut self) {
+        if self.sees_role() {
+            self.go_on();
+        }
+    }
+
+    /// Notes what this node is by now. Is it something else than before?
+    pub(super) fn sees_role(&mut self) -> bool {
+        self.moved = !self.server.seat.is(&self.role);
+        let sees = self.moved && self.sent == 0;
+        if sees {
+            self.role = self.server.seat.role();
+            self.moved = false;
+            self.resumes.look_now();
+        }
+        sees
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
+    use std::time::{Duration, Instant};
+
+    use tokio_util::sync::CancellationToken;
+    use tokio_util::task::TaskTracker;
+
+    use super::*;
+    use crate::actors::NotReadyReason;
+    use crate::actors::clock::SystemClock;
+    use crate::metrics::Metrics;
+    use crate::server::cluster::Nodes;
+    use crate::server::role::{Role, Seat};
+    use crate::server::steward::Steward;
+    use crate::server::{Bounds, Server};
+
+    fn server() -> Arc<Server> {
+        let (bytes, bound) = (1 << 20, Duration::from_secs(60));
+        Arc::new(Server {
+            seat: Seat::default(),
+            steward: Steward::default(),
+            store: "none",
+            durability: String::new(),
+            clock: Arc::new(SystemClock),
+            metrics: Arc::new(Metrics::new()),
+            reactors: Vec::new(),
+            bounds: Bounds {
+                line_bytes: bytes,
+                body_bytes: bytes,
+                connections: 1,
+                behind_bytes: bytes,
+                idle: bound,
+                slow_client: bound,
+                partial_line: bound,
+            },
+            node: "node".to_owned(),
+            started: Instant::now(),
+            stop: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+            asking: TaskTracker::new(),
+            peers: TaskTracker::new(),
+            nodes: Nodes::default(),
+            sessions: AtomicU64::new(0),
+        })
+    }
+
+    /// Between two owners the client says something just when there is one again, before the session was told of it.
+    #[test]
+    fn what_was_held_goes_on_with_the_line_that_sees_the_new_role() {
+        let server = server();
+        server.seat.become_role(Role::Between);
+        let (mut session, _inlet) = Session::new(Arc::clone(&server), "client".into());
+        let line = |id| format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ip.list","params":{{"network":"lan"}}}}"#);
+        session.begin(Instant::now());
+        session.feed(line(1).as_bytes());
+        session.flush();
+        assert!(session.waits_for_role() && session.out.is_empty());
+        let (why, reason) = ("nobody", NotReadyReason::NoOwner);
+        server.seat.become_role(Role::Waiting { why, reason, retry_after_ms: 100 });
+        session.begin(Instant::now());
+        session.feed(line(2).as_bytes());
+        session.flush();
+        let said = String::from_utf8(std::mem::take(&mut session.out)).expect("it is text");
+        assert_eq!((said.lines().count(), session.in_flight()), (2, 0), "{said}");
+        assert!(said.starts_with(r#"{"jsonrpc":"2.0","id":1,"#), "{said}");
+    }
+}
