@@ -1,11 +1,20 @@
 //! Brings what this node acknowledged, and a failover cut off, to whoever owns the register now: this node or another.
 //!
-//! Each late journal (see `store::late`) is asked of its networks again and again until all of them have answered. They
-//! answer the same claim alike however often it comes, so an answer that was lost does no harm. What cannot be given back they
-//! keep as conflicts; what concerns a network that the register has not stays put aside.
+//! Each late journal (see `store::late`) is asked of its networks until all of them have answered. What has a definite answer
+//! is noted, in memory and in a file, before the next is asked for, and never asked again: whoever got something back may let
+//! it go, and a release that was acknowledged stands. What cannot be given back the networks keep as conflicts; those for
+//! which there is no room are asked for again, and what concerns a network that the register has not stays put aside.
+//!
+//! **What is not closed.** An answer that is lost, and a process that ends between the answer and its note (one write of a
+//! file), leave a claim that is asked for once more. It is answered alike, but where its holder let it go in between and
+//! nothing of it cools any more: then it is held again. A network has nothing durable that tells a claim of which it never
+//! heard from one that it gave back and that was let go: both have generations below its next one, and neither leaves a
+//! record. That would take a record of journals with its configuration. The same, of up to as many claims as are asked for
+//! at once, while it is found out which of them found no room.
 //!
 //! Neighbours: `keeper` runs it beside all else; `core::network` decides.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
@@ -39,8 +48,8 @@ pub(super) async fn bring(server: &Server, store: &dyn Store) -> Infallible {
     let failures = Seldom::new(SAID_EVERY);
     loop {
         for late in store.late() {
-            match bring_one(server, &late).await {
-                Ok(done) => dispose(server, store, &late, done),
+            match bring_one(server, store, &late).await {
+                Ok(()) => dispose(store, &late),
                 Err(problem) => {
                     if let Some(unsaid) = failures.turn() {
                         let (shard, batches) = (late.shard.0, late.batches.len());
@@ -55,12 +64,12 @@ pub(super) async fn bring(server: &Server, store: &dyn Store) -> Infallible {
     }
 }
 
-fn dispose(server: &Server, store: &dyn Store, late: &Late, done: Healing) {
+/// Tells what became of what was asked for this time.
+fn tell(server: &Server, late: &Late, done: Healing) {
     let Healing { healed, standing, conflicts, left: _ } = done;
     for (what, count) in [("healed", healed), ("standing", standing), ("conflict", conflicts)] {
         server.metrics.late_claims.with_label_values(&[what]).inc_by(count);
     }
-    let others = late.others();
     if conflicts > 0 {
         tracing::error!(
             shard = late.shard.0,
@@ -69,9 +78,13 @@ fn dispose(server: &Server, store: &dyn Store, late: &Late, done: Healing) {
             conflicts,
             "a failover left addresses with two claims: their networks grant nothing new until `allod cluster accept`"
         );
-    } else {
+    } else if healed + standing > 0 {
         tracing::warn!(shard = late.shard.0, healed, standing, "what a failover had cut off was given back");
     }
+}
+
+fn dispose(store: &dyn Store, late: &Late) {
+    let others = late.others();
     if others > 0 {
         tracing::error!(
             shard = late.shard.0,
@@ -81,32 +94,48 @@ fn dispose(server: &Server, store: &dyn Store, late: &Late, done: Healing) {
         );
     }
     if let Err(error) = store.dealt_with(late) {
-        tracing::error!(%error, "what was given back is put aside still, and will be brought again");
+        tracing::error!(%error, "what was given back is put aside still, although all of it was answered");
     }
 }
 
-/// Asks for all of it. What became of it, if everybody concerned has answered.
-async fn bring_one(server: &Server, late: &Late) -> Result<Healing, String> {
+/// Asks for all of it that nobody has answered yet. An error says why something is left of it.
+async fn bring_one(server: &Server, store: &dyn Store, late: &Late) -> Result<(), String> {
     let mut done = Healing::default();
-    let mut problem = None;
+    // What an earlier time was not kept.
+    let mut problem = keep_answered(store, late).err();
     for (network, claims) in late.claims() {
-        for some in parts(claims) {
-            match ask(server, network, some).await {
-                Ok(Outcome::Healed(Healing { healed, standing, conflicts, left })) => {
+        let mut parts = VecDeque::from(parts(claims));
+        while let Some(some) = parts.pop_front() {
+            let addresses: Vec<Address> = some.iter().map(|(address, _)| *address).collect();
+            match ask(server, network, some.clone()).await {
+                // Which of them they are is not told.
+                Ok(Outcome::Healed(Healing { left: 1.., .. })) if some.len() > 1 => {
+                    some.into_iter().rev().for_each(|claim| parts.push_front(vec![claim]));
+                }
+                Ok(Outcome::Healed(Healing { left: 1.., .. })) => {
+                    problem = Some(format!("network {network} has as many conflicts as it can keep; accept some"));
+                }
+                Ok(Outcome::Healed(Healing { healed, standing, conflicts, left: 0 })) => {
+                    late.answered(network, addresses);
+                    problem = keep_answered(store, late).err().or(problem);
                     done.healed += healed;
                     done.standing += standing;
                     done.conflicts += conflicts;
-                    if left > 0 {
-                        let more = format!("network {network} has as many conflicts as it can keep; accept some");
-                        problem.get_or_insert(more);
-                    }
                 }
-                Ok(other) => return Err(format!("network {network} answered something else: {other:?}")),
+                Ok(other) => problem = Some(format!("network {network} answered something else: {other:?}")),
                 Err(fault) => drop(problem.get_or_insert_with(|| fault.problem())),
             }
         }
     }
-    problem.map_or(Ok(done), Err)
+    tell(server, late, done);
+    match problem {
+        Some(problem) if !late.claims().is_empty() => Err(problem),
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn keep_answered(store: &dyn Store, late: &Late) -> Result<(), String> {
+    store.keep_answered(late).map_err(|error| format!("what was given back of it cannot be noted: {error}"))
 }
 
 /// A few at a time; what carries a MAC, which may be in use in another network, alone.

@@ -4,9 +4,15 @@
 //! Each is a file of this machine until somebody has dealt with it, so that it outlives the node. Batches lie in it byte for
 //! byte, as they were to stand in the history.
 //!
+//! Beside it lies what was answered of it, as soon as anything was: that is not asked again, for who got something back may
+//! have let it go since.
+//!
 //! Used by `redis`, which finds them; `actors` and `serve` hand them over.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -19,9 +25,12 @@ const TITLE: &str = "allod: changes that were acknowledged and that the register
 const PREFIX: &str = "LATE-";
 /// Of those that were dealt with.
 const PAST: &str = "PAST-";
+const ANSWERED_TITLE: &str = "allod: what was answered of the changes that the register lacks";
+/// Of what was answered.
+const ANSWERED: &str = "DONE-";
 
 /// What was acknowledged of one shard, behind the last that the register has.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Late {
     /// The shard.
     pub shard: ShardId,
@@ -29,13 +38,44 @@ pub struct Late {
     pub digest: Digest,
     /// In order.
     pub batches: Vec<Batch>,
+    answered: Mutex<Answered>,
 }
 
+/// Claims of which it is known what became of them.
+#[derive(Debug, Default)]
+struct Answered {
+    claims: BTreeSet<(NetworkId, Address)>,
+    /// How many of them are in the file.
+    kept: usize,
+}
+
+impl PartialEq for Late {
+    fn eq(&self, other: &Self) -> bool {
+        (self.shard, self.digest, &self.batches) == (other.shard, other.digest, &other.batches)
+    }
+}
+
+impl Eq for Late {}
+
 impl Late {
-    /// What was granted in it and is held at its end, by network: what is to be claimed again.
+    /// One of which nothing was answered.
+    pub fn new(shard: ShardId, digest: Digest, batches: Vec<Batch>) -> Self {
+        Self { shard, digest, batches, answered: Mutex::default() }
+    }
+
+    /// A network has answered what became of these: it is not to be asked for them again. In memory;
+    /// [`Lates::keep_answered`] makes it outlive the process.
+    pub fn answered(&self, network: NetworkId, addresses: impl IntoIterator<Item = Address>) {
+        let claims = addresses.into_iter().map(|address| (network, address));
+        locked(&self.answered).claims.extend(claims);
+    }
+
+    /// What was granted in it, is held at its end, and was not answered, by network: what is to be claimed again.
     pub fn claims(&self) -> BTreeMap<NetworkId, Vec<(Address, Entry)>> {
         let mut claims: BTreeMap<NetworkId, Vec<(Address, Entry)>> = BTreeMap::new();
-        for ((network, address), entry) in self.reduced().0 {
+        let answered = locked(&self.answered);
+        let open = self.reduced().0.into_iter().filter(|(place, _)| !answered.claims.contains(place));
+        for ((network, address), entry) in open {
             claims.entry(network).or_default().push((address, entry));
         }
         claims
@@ -101,6 +141,7 @@ impl Lates {
             };
             let (of, late) = decode(&bytes).map_err(|what| damaged(&what))?;
             if of == register {
+                read_answered(&path, register, &late)?;
                 pending.push(Arc::new(late));
             } else {
                 tracing::warn!(path = %path.display(), "changes of another register lie here; they are left alone");
@@ -132,14 +173,41 @@ impl Lates {
         self.locked().clone()
     }
 
+    /// What was answered of one is kept, durably: it is not asked again after a restart either.
+    ///
+    /// # Errors
+    /// It cannot be written. It is in memory, and can be tried again.
+    pub fn keep_answered(&self, late: &Late) -> Result<(), StoreError> {
+        let (text, count) = {
+            let answered = locked(&late.answered);
+            if answered.claims.len() == answered.kept {
+                return Ok(());
+            }
+            (answered_text(self.register, late, &answered.claims), answered.claims.len())
+        };
+        if let Some(path) = self.path(late.shard, late.digest).map(|path| beside(&path, ANSWERED)) {
+            whole::write(&path, text.as_bytes()).map_err(io("writing", &path))?;
+        }
+        locked(&late.answered).kept = count;
+        Ok(())
+    }
+
     /// Somebody has dealt with all of it. Its file stays under another name, for people.
     ///
     /// # Errors
-    /// It cannot be named so: it is dealt with again after a restart, which does no harm.
+    /// It cannot be named so.
     pub fn remove(&self, late: &Late) -> Result<(), StoreError> {
         if let Some(path) = self.path(late.shard, late.digest) {
-            let past = path.with_file_name(format!("{PAST}{}-{:032x}", late.shard.0, late.digest.0));
-            std::fs::rename(&path, past).map_err(io("renaming", &path))?;
+            std::fs::rename(&path, beside(&path, PAST)).map_err(io("renaming", &path))?;
+            // Only then: a journal without it is brought again from its beginning.
+            let answered = beside(&path, ANSWERED);
+            let renamed = path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all());
+            match renamed.and_then(|()| std::fs::remove_file(&answered)) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    tracing::warn!(path = %answered.display(), %error, "a file of what was dealt with stays; remove it");
+                }
+                Ok(()) | Err(_) => {}
+            }
         }
         self.locked().retain(|other| **other != *late);
         Ok(())
@@ -151,9 +219,19 @@ impl Lates {
     }
 
     fn locked(&self) -> MutexGuard<'_, Vec<Arc<Late>>> {
-        // Nothing under this lock can panic half-way.
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.pending)
     }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing under these locks can panic half-way.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The file of the same journal with another beginning of its name.
+fn beside(path: &Path, prefix: &str) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!("{prefix}{}", name.strip_prefix(PREFIX).unwrap_or(&name)))
 }
 
 fn io(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> StoreError + use<> {
@@ -213,7 +291,57 @@ fn decode(bytes: &[u8]) -> Result<(u128, Late), String> {
     if !rest.is_empty() {
         return Err("goes on behind its end".to_owned());
     }
-    Ok((register, Late { shard, digest, batches }))
+    Ok((register, Late::new(shard, digest, batches)))
+}
+
+fn answered_front(register: u128, late: &Late) -> String {
+    format!("{ANSWERED_TITLE}\n{register:032x} {} {:032x}\n", late.shard.0, late.digest.0)
+}
+
+/// A line for people; register, shard and digest; a line for each claim, network and address; the checksum of all that.
+fn answered_text(register: u128, late: &Late, claims: &BTreeSet<(NetworkId, Address)>) -> String {
+    let mut text = answered_front(register, late);
+    for (network, address) in claims {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{network} {address}");
+    }
+    let sum = crc32fast::hash(text.as_bytes());
+    let _ = writeln!(text, "{sum:08x}");
+    text
+}
+
+fn decode_answered(text: &str, register: u128, late: &Late) -> Result<BTreeSet<(NetworkId, Address)>, &'static str> {
+    let (lines, sum) = text.strip_suffix('\n').and_then(|text| text.rsplit_once('\n')).ok_or("ends early")?;
+    if format!("{:08x}", crc32fast::hash(&text.as_bytes()[..=lines.len()])) != sum {
+        return Err("has another checksum than was written");
+    }
+    let lines = &text[..=lines.len()];
+    let claims = lines.strip_prefix(&answered_front(register, late)).ok_or("is of another journal")?;
+    let claim = |line: &str| {
+        let (network, address) = line.split_once(' ')?;
+        Some((network.parse().ok()?, address.parse().ok()?))
+    };
+    claims.lines().map(|line| claim(line).ok_or("has a line that names no claim")).collect()
+}
+
+/// Reads what was answered of a journal, if anything was.
+fn read_answered(path: &Path, register: u128, late: &Late) -> Result<(), StoreError> {
+    let path = beside(path, ANSWERED);
+    let bytes = match std::fs::read(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        read => read.map_err(io("reading", &path))?,
+    };
+    let text = std::str::from_utf8(&bytes).map_err(|_| "is no text");
+    let claims = text.and_then(|text| decode_answered(text, register, late)).map_err(|what| {
+        let text = format!(
+            "{} {what}: it has what was given back already of the changes beside it. Bring it back from a copy; without it \
+             all of them are given back again, also what its holders let go since",
+            path.display()
+        );
+        StoreError::Damaged(text.into())
+    })?;
+    *locked(&late.answered) = Answered { kept: claims.len(), claims };
+    Ok(())
 }
 
 #[cfg(test)]
@@ -221,9 +349,10 @@ mod tests {
     #![allow(clippy::disallowed_methods, reason = "files are damaged here")]
 
     use super::*;
-    use crate::core::types::{Generation, ShardTime};
+    use crate::core::state::{Event, EventKind, Reservation, Step};
+    use crate::core::types::{Generation, Scope, ShardTime, SlotKey, WallTime};
     use crate::store::codec::Format;
-    use crate::store::{Epoch, Seq, Token, fence};
+    use crate::store::{Act, Epoch, Seq, Token, fence};
 
     fn batches(count: u64) -> Vec<Vec<u8>> {
         let batch = |seq| Batch {
@@ -235,12 +364,39 @@ mod tests {
             generation: Generation(1),
             acts: Vec::new(),
         };
-        let encoded = |seq| {
-            let mut bytes = Vec::new();
-            fence::encode(&batch(seq), Format::FIRST, &mut bytes).unwrap();
-            bytes
+        (1..=count).map(|seq| encoded(&batch(seq))).collect()
+    }
+
+    fn encoded(batch: &Batch) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        fence::encode(batch, Format::FIRST, &mut bytes).unwrap();
+        bytes
+    }
+
+    /// One batch that grants these in network 7.
+    fn granted(addresses: &[&str]) -> Vec<Vec<u8>> {
+        let step = |(at, address): (usize, &&str)| {
+            let address: Address = address.parse().unwrap();
+            let owner = format!("owner-{at}");
+            let holder = SlotKey { scope: Scope::default(), owner: owner.parse().unwrap(), slot: "0".parse().unwrap() };
+            let width = address.family().width();
+            let held = Reservation::plain(holder, Generation(77), width, WallTime(1_772_356_360_000));
+            let state = Some(State::Entry(Entry::Held(Arc::new(held))));
+            let event = Some(Event { kind: EventKind::Granted, before: None });
+            Step { key: Key::Address(address), expect: None, state, event }
         };
-        (1..=count).map(encoded).collect()
+        let steps = addresses.iter().enumerate().map(step).collect();
+        let (network, wall, by) = (NetworkId(7), WallTime(0), "anonymous".into());
+        let act = Act { network, wall, by, reason: None, transaction: None, steps };
+        vec![encoded(&Batch {
+            shard: ShardId(3),
+            epoch: Epoch(2),
+            token: Token(7),
+            seq: Seq(1),
+            time: ShardTime(1),
+            generation: Generation(1),
+            acts: vec![act],
+        })]
     }
 
     #[test]
@@ -264,6 +420,60 @@ mod tests {
         let late = nowhere.add(ShardId(3), Digest(1), &batches(2)).unwrap();
         nowhere.remove(&late).unwrap();
         assert!(nowhere.all().is_empty());
+    }
+
+    fn addresses(late: &Late) -> Vec<String> {
+        late.claims().into_values().flatten().map(|(address, _)| address.to_string()).collect()
+    }
+
+    #[test]
+    fn what_was_answered_is_asked_by_nobody_any_more_also_after_a_restart() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = || Lates::open(Some(directory.path()), 5).unwrap();
+        let lates = open();
+        let late = lates.add(ShardId(3), Digest(1), &granted(&["10.0.0.1", "10.0.0.2", "2001:db8::1"])).unwrap();
+        assert_eq!(addresses(&late), ["10.0.0.1", "10.0.0.2", "2001:db8::1"]);
+        // In another network the same address is another claim.
+        late.answered(NetworkId(8), ["10.0.0.1".parse().unwrap()]);
+        late.answered(NetworkId(7), ["10.0.0.1", "2001:db8::1"].map(|address| address.parse().unwrap()));
+        assert_eq!(addresses(&late), ["10.0.0.2"]);
+        assert_eq!(addresses(&open().all()[0]).len(), 3, "nobody kept it");
+        lates.keep_answered(&late).unwrap();
+        let again = open();
+        let [late] = &again.all()[..] else { panic!("one") };
+        assert_eq!(addresses(late), ["10.0.0.2"]);
+        late.answered(NetworkId(7), ["10.0.0.2".parse().unwrap()]);
+        again.keep_answered(late).unwrap();
+        assert!(addresses(&open().all()[0]).is_empty());
+        again.remove(late).unwrap();
+        let left: Vec<_> =
+            std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left.len(), 1, "{left:?}");
+        assert!(left[0].to_string_lossy().starts_with(PAST));
+    }
+
+    #[test]
+    fn what_was_answered_is_refused_with_one_changed_byte_cut_anywhere_or_of_another_journal() {
+        let directory = tempfile::tempdir().unwrap();
+        let lates = Lates::open(Some(directory.path()), 5).unwrap();
+        let late = lates.add(ShardId(3), Digest(1), &granted(&["10.0.0.1"])).unwrap();
+        let other = lates.add(ShardId(3), Digest(2), &granted(&["10.0.0.1"])).unwrap();
+        for late in [&late, &other] {
+            late.answered(NetworkId(7), ["10.0.0.1".parse().unwrap()]);
+            lates.keep_answered(late).unwrap();
+        }
+        let file = |late: &Late| beside(&lates.path(late.shard, late.digest).unwrap(), ANSWERED);
+        let path = file(&late);
+        let whole = std::fs::read(&path).unwrap();
+        let changed = |at: usize| [&whole[..at], &[whole[at] ^ 1], &whole[at + 1..]].concat();
+        let damaged = (0..whole.len()).map(changed).chain((0..whole.len()).map(|length| whole[..length].to_vec()));
+        for damaged in damaged.chain([std::fs::read(file(&other)).unwrap()]) {
+            std::fs::write(&path, &damaged).unwrap();
+            let opened = Lates::open(Some(directory.path()), 5);
+            assert!(matches!(opened, Err(StoreError::Damaged(_))), "{}", String::from_utf8_lossy(&damaged));
+        }
+        std::fs::write(&path, &whole).unwrap();
+        assert_eq!(Lates::open(Some(directory.path()), 5).unwrap().all().len(), 2);
     }
 
     #[test]

@@ -460,6 +460,15 @@ pub trait Store: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// What was answered of it ([`Late::answered`]) is kept, so that it is not asked again after a restart either.
+    ///
+    /// # Errors
+    /// It is in memory only, and may be tried again.
+    fn keep_answered(&self, late: &Late) -> Result<(), StoreError> {
+        let _ = late;
+        Ok(())
+    }
+
     /// All of it was given to the owner of the register, which has it durably.
     ///
     /// # Errors

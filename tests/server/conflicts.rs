@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use allod::core::address::Address;
 use allod::core::state::{Details, Entry, Event, EventKind, Key, Reservation, State, Step};
 use allod::core::types::{Generation, NetworkId, Scope, ShardTime, SlotKey, WallTime};
+use allod::limits::CONFLICTS_MAX;
 use allod::store::late::Late;
 use allod::store::{Act, Batch, Digest, Epoch, Seq, ShardId, Store, Token};
 use serde_json::{Value, json};
@@ -51,7 +52,7 @@ fn put_late(server: &TestServer, acts: Vec<Act>) {
     let (shard, digest) = (ShardId(0), Digest(1));
     let (epoch, token, seq) = (Epoch(1), Token(7), Seq(1));
     let batch = Batch { shard, epoch, token, seq, time: ShardTime(0), generation: Generation(0), acts };
-    server.store.late.lock().unwrap().push(Arc::new(Late { shard, digest, batches: vec![batch] }));
+    server.store.late.lock().unwrap().push(Arc::new(Late::new(shard, digest, vec![batch])));
 }
 
 fn wait_until(lacks: &str, mut is_so: impl FnMut() -> bool) {
@@ -190,4 +191,63 @@ fn what_concerns_a_network_that_is_not_there_stays_put_aside_and_the_rest_is_giv
     let is_held = || client.ok("ip.get", json!({"address": "10.0.0.2"}))["state"] == "held";
     wait_until("it is not given back", is_held);
     assert_eq!(server.store.late().len(), 1);
+}
+
+/// A part of it cannot be dealt with, as of a network that the register has not: the rest is brought again and again. What its
+/// holder let go since is let go.
+#[test]
+fn what_was_given_back_and_let_go_is_not_given_back_again() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let lan = client.ok("network.get", json!({"network": "lan"}))["id"].as_str().unwrap().parse().unwrap();
+    let (here, nowhere) = (claim("10.0.0.50", "web", 77), claim("10.9.0.1", "db", 78));
+    put_late(&server, vec![here.act(lan), nowhere.act(NetworkId(5))]);
+    let held = |client: &mut Client| client.ok("ip.list", json!({"network": "lan"}))["reservations"].clone();
+    wait_until("it is not given back", || held(&mut server.client()) != json!([]));
+    client.ok("ip.release", json!({"network": "lan", "address": "10.0.0.50", "owner": "web"}));
+    assert_eq!(held(&mut client), json!([]));
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(held(&mut client), json!([]), "the release was acknowledged");
+}
+
+/// The same of one who got another address since: its network grants nothing any more.
+#[test]
+fn who_let_go_of_what_was_given_back_may_take_something_else() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let lan = client.ok("network.get", json!({"network": "lan"}))["id"].as_str().unwrap().parse().unwrap();
+    let (here, nowhere) = (claim("10.0.0.50", "web", 77), claim("10.9.0.1", "db", 78));
+    put_late(&server, vec![here.act(lan), nowhere.act(NetworkId(5))]);
+    wait_until("it is not given back", || {
+        server.client().ok("ip.list", json!({"network": "lan"}))["reservations"] != json!([])
+    });
+    client.ok("ip.release", json!({"network": "lan", "address": "10.0.0.50", "owner": "web"}));
+    assert_eq!(client.ok("ip.allocate", ask("web"))["address"], "10.0.0.2");
+    std::thread::sleep(Duration::from_secs(3));
+    client.ok("ip.allocate", ask("next"));
+}
+
+/// There are more conflicts than a network keeps: those that found no room are asked for again, and nothing else.
+#[test]
+fn what_finds_no_room_is_asked_for_again_and_what_was_answered_is_not() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    let made = client.ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/22"}]}));
+    let lan = made["id"].as_str().unwrap().parse().unwrap();
+    let mut acts = Vec::new();
+    for at in 0..CONFLICTS_MAX as u64 + 4 {
+        let held = client.allocate(&format!("present-{at}"));
+        acts.push(claim(held["address"].as_str().unwrap(), &format!("late-{at}"), 1_000 + at).act(lan));
+    }
+    let last = "10.0.3.200";
+    acts.push(claim(last, "web", 77).act(lan));
+    put_late(&server, acts);
+    let is_held = || server.client().call("ip.get", json!({"network": "lan", "address": last})).get("result").is_some();
+    wait_until("it is not given back", is_held);
+    client.ok("ip.release", json!({"network": "lan", "address": last, "owner": "web"}));
+    let accept = json!({"network": "lan"});
+    assert_eq!(client.ok("cluster.accept", accept.clone())["accepted"].as_array().unwrap().len(), CONFLICTS_MAX);
+    wait_until("nobody deals with it", || server.store.late().is_empty());
+    assert_eq!(client.ok("cluster.accept", accept)["accepted"].as_array().unwrap().len(), 4);
+    assert!(!is_held(), "the release was acknowledged");
 }

@@ -4,7 +4,8 @@
 //!
 //! Nobody is ever put out: between the cut and now, somebody else may have been given the address, or its holder another one.
 //!
-//! Review notes: is the same claim, once more, the same?
+//! Review notes: is the same claim, once more, the same? As long as its holder has it, or what he let go cools; after that it
+//! is not told from one that is new, so `serve::late` never repeats what was answered.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

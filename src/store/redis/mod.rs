@@ -442,6 +442,10 @@ impl Store for RedisStore {
         self.shared.lates.all()
     }
 
+    fn keep_answered(&self, late: &Late) -> Result<(), StoreError> {
+        self.shared.lates.keep_answered(late)
+    }
+
     fn dealt_with(&self, late: &Late) -> Result<(), StoreError> {
         self.shared.lates.remove(late)
     }
