@@ -25,6 +25,7 @@ use super::link::{self, Failed, Link};
 use super::scripts::{self, Taken, Verdict};
 use super::shared::{Known, Shared};
 use super::take::TakeOver;
+use super::takes::Takes;
 use crate::store::{Epoch, Head, Seq, ShardId, StoreError};
 
 /// How long an answer may take.
@@ -176,15 +177,17 @@ async fn has_told(shared: &Shared, link: &mut Link, line: &Known, head: &Head) -
     if before || shared.journal().leads(shard, told, point) {
         return Ok(!before);
     }
-    is_on_line(shared, link, shard, told, head).await.map_err(Unplayed::Later)
+    is_on_line(shared, link, shard, (told, line.told_epoch), head).await.map_err(Unplayed::Later)
 }
 
-/// Does the line of a shard go through this batch? What is no longer kept is older than any doubt.
+/// Does the line of a shard go through this batch, which was written in this epoch? The log tells, or what the head
+/// remembers of take-overs. Where neither does, it is taken to be there: what is older than both was most likely kept by
+/// all who came since, and nothing could be given back of it.
 pub(super) async fn is_on_line(
     shared: &Shared,
     link: &mut Link,
     shard: ShardId,
-    batch: Point,
+    (batch, epoch): (Point, Epoch),
     head: &Head,
 ) -> Result<bool, StoreError> {
     if head.seq <= batch.seq {
@@ -195,10 +198,36 @@ pub(super) async fn is_on_line(
     command.arg("XRANGE").arg(shared.keys.log(shard)).arg(&id).arg(&id);
     let strange = || link::strange(&shared.place, "the log of a shard is none");
     let Value::Array(entries) = link.ask(command, ANSWER_WITHIN).await? else { return Err(strange()) };
-    let Some(Value::Array(entry)) = entries.first() else { return Ok(true) };
+    let Some(Value::Array(entry)) = entries.first() else {
+        let takes = takes(shared, link, shard).await?;
+        return Ok(takes.have(batch, epoch, head).unwrap_or_else(|| {
+            tracing::error!(
+                redis = %shared.place,
+                shard = shard.0,
+                batch = batch.seq.0,
+                epoch = epoch.0,
+                goes_on_at = head.seq.0,
+                "it is not known whether the register has what was acknowledged up to this batch: its log does not reach back \
+                 there, and the take-overs since are not all remembered. It is taken to have it"
+            );
+            true
+        }));
+    };
     let Some(Value::Array(fields)) = entry.get(1) else { return Err(strange()) };
     let Some(Value::BulkString(there)) = fields.get(1) else { return Err(strange()) };
     Ok(*there == scripts::hex(batch.digest.0).as_bytes())
+}
+
+async fn takes(shared: &Shared, link: &mut Link, shard: ShardId) -> Result<Takes, StoreError> {
+    let mut command = Cmd::new();
+    command.arg("HGET").arg(shared.keys.head(shard)).arg("takes");
+    let takes = match link.ask(command, ANSWER_WITHIN).await? {
+        // Written by a release that did not note them.
+        Value::Nil => Some(Takes::default()),
+        Value::BulkString(text) => std::str::from_utf8(&text).ok().and_then(Takes::parse),
+        _ => None,
+    };
+    takes.ok_or_else(|| link::strange(&shared.place, "the take-overs of a shard are none"))
 }
 
 /// The heads of shards that were taken, in the order of their lines.

@@ -3,7 +3,8 @@
 //! ```text
 //! {PREFIX}:register             hash    what the register is: register, format, shards, created; moved, if it is moved
 //! {PREFIX}:nodes                hash    the nodes that were seen, by name
-//! {PREFIX}:S:head               hash    where shard S stands: epoch, token, parent, seq, digest, time, generation, …
+//! {PREFIX}:S:head               hash    where shard S stands: epoch, token, parent, seq, digest, time, generation, …; and
+//!                                       how it came there: takes, the last take-overs, `EPOCH PARENT SEQ,…`
 //! {PREFIX}:S:log                stream  its batches, SEQ-0: digest, batch, at
 //! {PREFIX}:S:networks           hash    its networks, and which of `c`, `4` (i4), `6` (i6), `k` each has: `c46`
 //! {PREFIX}:S:c:NETWORK          hash    configuration: `config`, `subnet:ID`; or the record of a `deployment`

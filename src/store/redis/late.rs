@@ -2,7 +2,8 @@
 //! durable, before anything else is asked (CONSISTENCY 9). It is never played: between the two, others may have been granted
 //! what is in it.
 //!
-//! How far both lines are one is found in the register's log, by digest; what was sent behind it, in the journal. Where the
+//! How far both lines are one is found in the register's log, by digest, or where that was trimmed by the take-overs that the
+//! head remembers; what was sent behind it, in the journal. Where the
 //! journal does not reach back that far, nobody knows what is missing, and the store stops.
 //!
 //! Neighbours: `checks` asks for it before a shard is taken, and when a tenure has ended; `store::late` keeps it.
@@ -12,7 +13,7 @@ use super::journal::{Deed, Missing, Point};
 use super::link::Link;
 use super::scripts::Call;
 use super::shared::{Known, Shared};
-use crate::store::{Head, Seq, ShardId, StoreError, codec};
+use crate::store::{Epoch, Head, Seq, ShardId, StoreError, codec};
 
 /// Looks whether everything that somebody was told of is on the lines of those who own the shards now; puts aside what is
 /// not.
@@ -33,7 +34,7 @@ pub(super) async fn review(shared: &Shared, link: &mut Link) -> Result<(), Store
             own.push((shard, head));
         } else if line.reviewed == Some(head.token) {
             // Nothing is missing there.
-        } else if heal::is_on_line(shared, link, shard, line.told, &head).await? {
+        } else if heal::is_on_line(shared, link, shard, (line.told, line.told_epoch), &head).await? {
             shared.line(shard, |line| line.review(head.token))?;
         } else {
             parted.push((*line, head));
@@ -73,7 +74,16 @@ pub(super) async fn review(shared: &Shared, link: &mut Link) -> Result<(), Store
 /// The batches that somebody was told of and that the line of this head has not, in order.
 async fn missing(shared: &Shared, link: &mut Link, line: &Known, head: &Head) -> Result<Vec<Vec<u8>>, StoreError> {
     let way = shared.journal().way_to(line.shard, line.told);
-    let points: Vec<Point> = way.iter().filter_map(|sent| of_shard(sent, line.shard)).collect();
+    // Each with its epoch: a take-over raises it by one.
+    let mut epoch = line.told_epoch;
+    let point = |sent: &Missing| {
+        if let Deed::Take(begun) = sent.deed {
+            epoch = Epoch(begun.0.saturating_sub(1));
+        }
+        of_shard(sent, line.shard).map(|point| (point, epoch))
+    };
+    let mut points: Vec<(Point, Epoch)> = way.iter().rev().filter_map(point).collect();
+    points.reverse();
     // What is common comes before what is not.
     let (mut common, mut apart) = (0, points.len());
     while common < apart {

@@ -60,6 +60,7 @@ mod sentinels;
 mod server;
 mod shared;
 mod take;
+mod takes;
 mod watch;
 mod whole;
 

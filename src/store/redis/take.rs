@@ -102,7 +102,8 @@ async fn take_once(shared: &Shared, link: &mut Link, shard: ShardId, token: Toke
     // Another owner was there in between: did it go on from what this one had, or from further back? Then its changes are
     // elsewhere than those that somebody was told of here, and no number tells.
     let other = known.epoch > Epoch(0) && head.parent != known.token && head.token != known.token;
-    if other && known.told.seq > Seq(0) && !heal::is_on_line(shared, link, shard, known.told, &head).await? {
+    let told = (known.told, known.told_epoch);
+    if other && known.told.seq > Seq(0) && !heal::is_on_line(shared, link, shard, told, &head).await? {
         return Err(shared.went_back(shard, known.told.seq.0, "another owner's, who went on from further back"));
     }
     if head.token != known.token {

@@ -1,6 +1,8 @@
 //! Redis went back: a failover to a replica that lacked the last changes. What the owner remembers is played again, on its
 //! own line only; whatever else there is stops it.
 
+use std::ops::Range;
+
 use allod::store::redis::Options;
 
 use super::replicated::{Replicated, until};
@@ -248,4 +250,82 @@ fn a_failover_to_a_replica_that_was_waited_for_loses_nothing() {
     let unconfirmed = replicated.begun.commit(vec![put("10.0.2.2", 201, None)]);
     assert!(unconfirmed.is_err(), "nobody is left to be waited for");
     assert_ne!(replicated.begun.store.health(), StoreHealth::Failed);
+}
+
+/// The other one went on for so long that the log has not kept where this one was cut off. Tells what this one finds then.
+fn trimmed(lost: u64, meanwhile: impl FnOnce(&mut Replicated, Head)) -> Option<(Replicated, Result<(), StoreError>)> {
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path().to_owned();
+    let mut replicated = begun(|options| Options { directory: Some(place), ..options })?;
+    replicated.cut_off(0);
+    lose(&mut replicated, lost);
+    replicated.promote();
+    let options = Options { history_bytes: 1, ..replicated.replicas[0].options() };
+    let other = RedisStore::open(options).unwrap();
+    replicated.replicas[0].lapse();
+    let mut head = wait(other.take(ShardId(0), token(9))).unwrap();
+    for n in 0..400u64 {
+        let next = batch(&head, 0, vec![put(&format!("10.0.{}.{}", 2 + n / 200, n % 200), 300 + n, None)]);
+        let committed = wait(other.commit([next.clone()].into())).unwrap();
+        follow(&mut head, &next, &committed[0]);
+    }
+    drop(other);
+    meanwhile(&mut replicated, head);
+    replicated.switch();
+    let begun = &mut replicated.begun;
+    let refused = insist(begun, vec![put("10.0.9.2", 901, None)]);
+    assert!(matches!(refused, Err(CommitError::Fenced { .. })), "{refused:?}");
+    wait(begun.store.release()).ok();
+    let reviewed = wait(begun.store.review());
+    Some((replicated, reviewed))
+}
+
+/// So many others take the shard, one after the other.
+fn taken_over(replicated: &Replicated, tokens: Range<u128>) {
+    for n in tokens {
+        replicated.replicas[0].lapse();
+        let other = replicated.replicas[0].open().unwrap();
+        wait(other.take(ShardId(0), token(n))).unwrap();
+    }
+}
+
+#[test]
+fn what_is_missing_is_noticed_although_the_log_was_trimmed_since() {
+    for tokens in [20..20, 20..23] {
+        let Some((replicated, reviewed)) = trimmed(4, |it, _| taken_over(it, tokens)) else { return };
+        reviewed.unwrap();
+        let late = replicated.begun.store.late();
+        let missing: Vec<Vec<Seq>> =
+            late.iter().map(|late| late.batches.iter().map(|batch| batch.seq).collect()).collect();
+        assert_eq!(
+            missing,
+            [(12..=15).map(Seq).collect::<Vec<_>>()],
+            "four batches were acknowledged, and are nowhere"
+        );
+    }
+}
+
+#[test]
+fn where_nothing_is_missing_nothing_is_put_aside_although_the_log_was_trimmed_since() {
+    let Some((replicated, reviewed)) = trimmed(0, |it, _| taken_over(it, 20..23)) else { return };
+    reviewed.unwrap();
+    assert!(replicated.begun.store.late().is_empty());
+}
+
+/// What a head does not remember, because there were more take-overs, or a release of before wrote it, nobody knows: an error
+/// in the log says so.
+#[test]
+fn what_neither_the_log_nor_the_head_remembers_is_taken_to_be_there() {
+    let forget = |it: &mut Replicated| it.replicas[0].ask::<u32>(&["HDEL", "{allod}:0:head", "takes"]);
+    let takes = |it: &Replicated| it.replicas[0].ask::<String>(&["HGET", "{allod}:0:head", "takes"]);
+    let Some((replicated, reviewed)) = trimmed(4, |it, _| assert_eq!(forget(it), 1)) else { return };
+    reviewed.unwrap();
+    assert!(replicated.begun.store.late().is_empty());
+    // The next one notes its take-over again.
+    taken_over(&replicated, 20..21);
+    let head: Head = wait(replicated.replicas[0].open().unwrap().load(ShardId(0), token(20))).unwrap().head;
+    assert_eq!(takes(&replicated), format!("3 {:032x} {}", token(9).0, head.seq.0));
+    taken_over(&replicated, 21..41);
+    assert_eq!(takes(&replicated).split(',').count(), 16);
+    assert!(takes(&replicated).starts_with("23 "));
 }

@@ -6,6 +6,10 @@
 -- of its own (`mine`) may do so whatever the lease says, and may not if that token is no longer the owner's: between the
 -- two somebody else may have written.
 --
+-- The head remembers the last 16 take-overs, newest first, in its field `takes`: `EPOCH PARENT SEQ,…`, the epoch that each
+-- began, the token that it ended and the last batch under that. The log is trimmed; by these it is told later whether
+-- what somebody was answered is on this line.
+--
 -- The format of the records rises here and nowhere else, and only when every node that is there reads the later one.
 --
 -- KEYS[1] head: the head of the shard
@@ -29,7 +33,7 @@
 -- returns {`moved`, notice}: the register is somewhere else; nobody owns this one any more
 -- returns {`newer`, format}: the records are in a format that it does not read
 -- writes head
-local head = redis.call('HMGET', KEYS[1], 'epoch', 'token', 'owner', 'node', 'address', 'lease', 'seq', 'digest', 'moved', 'format')
+local head = redis.call('HMGET', KEYS[1], 'epoch', 'token', 'owner', 'node', 'address', 'lease', 'seq', 'digest', 'moved', 'format', 'takes')
 if not head[1] then
     return {'absent'}
 end
@@ -69,7 +73,11 @@ if head[2] ~= ARGV[1] or head[1] == '0' then
         end
     end
     format = math.max(format, wanted)
-    redis.call('HSET', KEYS[1], 'format', string.format('%.0f', format), 'epoch', string.format('%.0f', head[1] + 1), 'token', ARGV[1], 'parent', head[2],
+    local takes, kept = string.format('%.0f %s %s', head[1] + 1, head[2], head[7]), 1
+    for take in string.gmatch(head[11] or '', '[^,]+') do
+        if kept < 16 then takes, kept = takes .. ',' .. take, kept + 1 end
+    end
+    redis.call('HSET', KEYS[1], 'takes', takes, 'format', string.format('%.0f', format), 'epoch', string.format('%.0f', head[1] + 1), 'token', ARGV[1], 'parent', head[2],
         'owner', ARGV[2], 'node', ARGV[3], 'address', ARGV[4], 'lease', string.format('%.0f', now + ARGV[5]))
 end
 local now = redis.call('HMGET', KEYS[1], 'epoch', 'token', 'parent', 'seq', 'digest', 'time', 'generation')
