@@ -39,15 +39,39 @@ impl Watched {
         let mut watched = Self { redis: [primary, replica], sentinels: Vec::new() };
         watched.wait("the replica follows", |it| it.redis[1].text(&["INFO", "replication"]).contains("status:up"));
         for number in 0..3 {
-            watched.sentinels.push(sentinel(&place(&format!("sentinel-{number}")), watched.redis[0].port()));
+            let (place, port) = (place(&format!("sentinel-{number}")), process::ports::free_port());
+            watched.sentinels.push((sentinel(&place, port, watched.redis[0].port(), 0), port));
         }
-        watched.wait("the sentinels know each other and the replica", |it| {
+        watched.sentinels_know();
+        Some(watched)
+    }
+
+    fn sentinels_know(&self) {
+        self.wait("the sentinels know each other and the replica", |it| {
             it.sentinels.iter().all(|(_, port)| {
                 let about = text_at(*port, &["INFO", "sentinel"]);
                 about.contains("slaves=1,sentinels=3")
             })
         });
-        Some(watched)
+    }
+
+    /// Ends the sentinels, and begins others in their places that know nothing but the primary, and how many failovers there
+    /// were.
+    fn made_anew(&mut self, directory: &Path, primary: usize, epoch: u64) {
+        self.end_sentinels();
+        let primary = self.redis[primary].port();
+        for (number, (child, port)) in self.sentinels.iter_mut().enumerate() {
+            *child = sentinel(&directory.join(format!("sentinel-{number}")), *port, primary, epoch);
+        }
+        self.sentinels_know();
+    }
+
+    fn end_sentinels(&mut self) {
+        for (child, _) in &mut self.sentinels {
+            // Both fail only where it has ended already.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 
     fn wait(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
@@ -93,24 +117,20 @@ impl Watched {
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        for (child, _) in &mut self.sentinels {
-            // Both fail only where it has ended already.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        self.end_sentinels();
     }
 }
 
-fn sentinel(directory: &Path, primary: u16) -> (Child, u16) {
-    let port = process::ports::free_port();
+fn sentinel(directory: &Path, port: u16, primary: u16, epoch: u64) -> Child {
     let file = directory.join("sentinel.conf");
     let text = format!(
         "bind 127.0.0.1\nport {port}\ndir {}\nsentinel monitor register 127.0.0.1 {primary} 2\n\
-         sentinel down-after-milliseconds register {DOWN_AFTER_MS}\nsentinel failover-timeout register 3000\n",
+         sentinel down-after-milliseconds register {DOWN_AFTER_MS}\nsentinel failover-timeout register 3000\n\
+         sentinel config-epoch register {epoch}\nsentinel current-epoch {epoch}\n",
         directory.display()
     );
     std::fs::write(&file, text).unwrap();
-    (process::spawn(Command::new("redis-server").arg(&file).arg("--sentinel")), port)
+    process::spawn(Command::new("redis-server").arg(&file).arg("--sentinel"))
 }
 
 fn text_at(port: u16, words: &[&str]) -> String {
@@ -209,6 +229,36 @@ async fn what_a_failover_lost_is_healed_by_the_node_that_acknowledged_it() {
     let healed = metrics.lines().find_map(|line| line.strip_prefix("allod_store_healed_batches_total "));
     assert!(healed.is_some_and(|count| count.parse::<u64>().unwrap() > 0), "{healed:?}\n{log}");
     assert!(log.contains("is played again"), "{log}");
+}
+
+/// Sentinels that lost their files count failovers from the beginning. What they say is followed all the same: whether the
+/// one of before is killed, or became a replica of which they knew nothing else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sentinels_that_forgot_how_often_they_failed_over_are_followed() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(mut run) = Run::begin(directory.path(), "redis_replicas = 0").await else { return };
+    run.watched.made_anew(directory.path(), 0, 7);
+    // They are asked once a second.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    run.watched.made_anew(directory.path(), 0, 0);
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    run.watched.redis[0].end();
+    run.watched.promoted(1);
+    assert!(run.load.more(300, STANDSTILL_MAX).await, "after the primary was killed\n{}", run.cluster.log(0));
+    run.watched.redis[0].begin();
+    run.watched.settled();
+    // As if they had failed over often, and then forgot it at once with a switch by hand.
+    let primary = run.watched.settled();
+    run.watched.made_anew(directory.path(), primary, 9);
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    run.watched.end_sentinels();
+    let other = run.watched.redis[1 - primary].port().to_string();
+    run.watched.redis[1 - primary].ask(&["REPLICAOF", "NO", "ONE"]);
+    run.watched.redis[primary].ask(&["REPLICAOF", "127.0.0.1", &other]);
+    run.watched.made_anew(directory.path(), 1 - primary, 0);
+    assert!(run.load.more(300, STANDSTILL_MAX).await, "after a switch by hand\n{}", run.cluster.log(0));
+    let verdict = run.end().await;
+    assert!(verdict.problems.is_empty(), "{:#?}", &verdict.problems[..verdict.problems.len().min(5)]);
 }
 
 /// The negative control of both: nothing is waited for and nothing healed, and the checker sees what that costs.

@@ -155,7 +155,7 @@ impl Cluster {
             && let Some((_, view)) = said(&last.host, last.port)
             && view.owner.as_ref().is_some_and(|owner| !owner.is_at(&last.host, last.port))
         {
-            self.following.steps_down();
+            self.following.steps_down(&last.host, last.port);
         }
         let named = views.iter().filter_map(|(_, view)| Some((view, view.owner.clone()?)));
         let Some((view, latest)) = named.max_by_key(|(_, owner)| owner.epoch) else {

@@ -61,8 +61,10 @@ impl Following {
     }
 
     /// The one that was followed says itself that it is none: whoever is named next counts, whatever the epoch.
-    pub(super) fn steps_down(&self) {
-        if let Some(known) = &mut *self.known() {
+    pub(super) fn steps_down(&self, host: &str, port: u16) {
+        if let Some(known) = &mut *self.known()
+            && known.is_at(host, port)
+        {
             known.epoch = 0;
         }
     }
@@ -84,8 +86,22 @@ mod tests {
             let named = following.follow(Named { epoch, host: "10.0.0.9".to_owned(), port }, "register");
             assert_eq!((named.port, following.changes()), (to, changes));
         }
-        following.steps_down();
+        following.steps_down("10.0.0.9", 1);
         let named = following.follow(Named { epoch: 1, host: "10.0.0.9".to_owned(), port: 2 }, "register");
         assert_eq!((named.port, following.changes()), (2, 3));
+    }
+
+    /// Sentinels that were made anew begin to count again; the one that was followed is a replica by now, or gone.
+    #[test]
+    fn where_sentinels_begin_to_count_anew_a_failover_is_followed_all_the_same() {
+        let following = Following::default();
+        let follow =
+            |epoch, port| following.follow(Named { epoch, host: "10.0.0.9".to_owned(), port }, "register").port;
+        assert_eq!([follow(7, 1), follow(0, 1), follow(1, 2)], [1, 1, 1]);
+        // Another one is none, which says nothing of the one that is followed.
+        following.steps_down("10.0.0.9", 2);
+        assert_eq!(follow(1, 2), 1);
+        following.steps_down("10.0.0.9", 1);
+        assert_eq!([follow(1, 2), follow(0, 1)], [2, 2]);
     }
 }

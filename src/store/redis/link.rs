@@ -15,7 +15,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, IntoConnectionInfo, Pipeline, RedisError, Value};
+use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionAddr, IntoConnectionInfo, Pipeline, RedisError, Value};
 
 use super::cluster::Cluster;
 use super::keys::Keys;
@@ -129,6 +129,15 @@ impl Place {
         }
     }
 
+    /// The server that was gone to says itself that it is no primary. (Those of a cluster are asked that beforehand.)
+    fn steps_down(&self, gone_to: &Client) {
+        if let (Whom::Named(sentinels), ConnectionAddr::Tcp(host, port)) =
+            (&self.whom, gone_to.get_connection_info().addr())
+        {
+            sentinels.steps_down(host, *port);
+        }
+    }
+
     /// Is it a cluster's?
     pub(super) fn is_in_cluster(&self) -> bool {
         matches!(self.whom, Whom::Slot(_))
@@ -213,7 +222,10 @@ impl Link {
             let changes = self.place.changes();
             let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
             // Redis may accept and then not answer: the whole of it is bounded.
-            refuse_replica(&mut connection).await?;
+            if is_replica(&mut connection).await? {
+                self.place.steps_down(&client);
+                return Err(RedisError::from((redis::ErrorKind::Client, "it is a replica, not a primary")));
+            }
             let shas = load_scripts(&mut connection).await?;
             Ok((connection, shas, changes))
         };
@@ -332,14 +344,12 @@ impl Link {
 }
 
 /// A replica answers what only reads from wherever it is, or from nothing while it has not begun to follow.
-async fn refuse_replica(connection: &mut MultiplexedConnection) -> Result<(), RedisError> {
+async fn is_replica(connection: &mut MultiplexedConnection) -> Result<bool, RedisError> {
     match redis::cmd("ROLE").query_async::<Value>(connection).await {
-        Ok(Value::Array(values)) if values.first() != Some(&Value::BulkString(b"master".to_vec())) => {
-            Err(RedisError::from((redis::ErrorKind::Client, "it is a replica, not a primary")))
-        }
+        Ok(Value::Array(values)) => Ok(values.first() != Some(&Value::BulkString(b"master".to_vec()))),
         Err(error) if error.code() != Some("NOPERM") => Err(error),
         // Where ROLE is not permitted, writes tell.
-        Ok(_) | Err(_) => Ok(()),
+        Ok(_) | Err(_) => Ok(false),
     }
 }
 

@@ -2,7 +2,9 @@
 //!
 //! Asked whenever a connection is made, and once a second by `watch`; a connection to a server that they do not name any
 //! more is given up. All of them are asked, and the one of the latest failover (its config-epoch) is believed: another may
-//! not have heard of it yet, and name a server that came back empty. Nothing goes back to an earlier one. What they say is believed only as far as ROLE agrees (`link` asks it on every connection), and who may
+//! not have heard of it yet, and name a server that came back empty. Nothing goes back to an earlier one. Sentinels that are
+//! made anew count from the beginning: where the one that is followed says that it is no primary, or most of them name it under
+//! an epoch that is lower than the one that is known, whoever they name next is followed. What they say is believed only as far as ROLE agrees (`link` asks it on every connection), and who may
 //! write is the token's affair, not theirs.
 
 use std::collections::HashMap;
@@ -71,8 +73,11 @@ impl Sentinels {
     pub(super) async fn primary(&self) -> Result<Client, RedisError> {
         let mut last = RedisError::from((ErrorKind::Client, "no sentinel answers"));
         let mut latest: Option<Named> = None;
+        let mut answers = 0;
         for sentinel in &self.each {
-            match ask(sentinel, &self.service).await {
+            let answer = ask(sentinel, &self.service).await;
+            answers += usize::from(matches!(answer, Ok(Some(_))));
+            match answer {
                 Ok(Some(named)) if latest.as_ref().is_none_or(|latest| latest.epoch < named.epoch) => {
                     latest = Some(named);
                 }
@@ -83,8 +88,25 @@ impl Sentinels {
                 Err(error) => last = error,
             }
         }
-        let Named { host, port, .. } = self.following.follow(latest.ok_or(last)?, &self.service);
+        let latest = latest.ok_or(last)?;
+        if answers * 2 > self.each.len() {
+            self.counts_anew(&latest);
+        }
+        let Named { host, port, .. } = self.following.follow(latest, &self.service);
         Client::open(self.primary.clone().set_addr(ConnectionAddr::Tcp(host, port)))
+    }
+
+    /// They name the one that is followed, and none of them knows of the failover that made it one.
+    fn counts_anew(&self, latest: &Named) {
+        let is_lower = |last: &Named| last.is_at(&latest.host, latest.port) && last.epoch > latest.epoch;
+        if self.following.last().as_ref().is_some_and(is_lower) {
+            self.following.steps_down(&latest.host, latest.port);
+        }
+    }
+
+    /// It says itself that it is no primary.
+    pub(super) fn steps_down(&self, host: &str, port: u16) {
+        self.following.steps_down(host, port);
     }
 
     pub(super) fn changes(&self) -> u64 {
@@ -115,6 +137,18 @@ mod tests {
 
     fn of(url: &str) -> Result<Sentinels, RedisError> {
         Sentinels::of(url, &TcpSettings::default()).unwrap()
+    }
+
+    #[test]
+    fn sentinels_that_count_anew_are_followed_where_they_name_the_one_that_is_followed() {
+        let sentinels = of("redis+sentinel://10.0.0.1:26379/register").unwrap();
+        let named = |epoch, port| Named { epoch, host: "10.0.0.9".to_owned(), port };
+        let follow = |epoch, port| {
+            sentinels.counts_anew(&named(epoch, port));
+            sentinels.following.follow(named(epoch, port), "register").port
+        };
+        // An earlier one is not gone back to; the same under a lower epoch is the same, and goes on from there.
+        assert_eq!([follow(7, 1), follow(6, 2), follow(0, 1), follow(1, 2), follow(0, 1)], [1, 1, 1, 2, 2]);
     }
 
     #[test]
