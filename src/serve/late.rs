@@ -9,8 +9,7 @@
 //! file), leave a claim that is asked for once more. It is answered alike, but where its holder let it go in between and
 //! nothing of it cools any more: then it is held again. A network has nothing durable that tells a claim of which it never
 //! heard from one that it gave back and that was let go: both have generations below its next one, and neither leaves a
-//! record. That would take a record of journals with its configuration. The same, of up to as many claims as are asked for
-//! at once, while it is found out which of them found no room.
+//! record. That would take a record of journals with its configuration.
 //!
 //! Neighbours: `keeper` runs it beside all else; `core::network` decides.
 
@@ -40,6 +39,9 @@ const LOOKS_EVERY: Duration = Duration::from_secs(1);
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 /// The connection under which another node is asked: no client's.
 const CONNECTION: u64 = u64::MAX;
+/// What is asked for alone needs no trial.
+const NOT_TRIED: Result<Outcome, Box<Fault>> =
+    Ok(Outcome::Healed(Healing { healed: 0, standing: 0, conflicts: 0, left: 0 }));
 /// How soon, and how seldom at the end, it is said again that something cannot be brought.
 const SAID_EVERY: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(60);
 
@@ -101,19 +103,24 @@ fn dispose(store: &dyn Store, late: &Late) {
 /// Asks for all of it that nobody has answered yet. An error says why something is left of it.
 async fn bring_one(server: &Server, store: &dyn Store, late: &Late) -> Result<(), String> {
     let mut done = Healing::default();
-    // What an earlier time was not kept.
+    // What could not be kept the last time.
     let mut problem = keep_answered(store, late).err();
     for (network, claims) in late.claims() {
         let mut parts = VecDeque::from(parts(claims));
         while let Some(some) = parts.pop_front() {
             let addresses: Vec<Address> = some.iter().map(|(address, _)| *address).collect();
-            match ask(server, network, some.clone()).await {
-                // Which of them they are is not told.
-                Ok(Outcome::Healed(Healing { left: 1.., .. })) if some.len() > 1 => {
-                    some.into_iter().rev().for_each(|claim| parts.push_front(vec![claim]));
+            // A network does not tell which of them found no room. So that is known before it does anything.
+            let tried = if some.len() > 1 { ask(server, network, &some, true).await } else { NOT_TRIED };
+            let answer = match tried {
+                Ok(Outcome::Healed(Healing { left: 0, .. })) => ask(server, network, &some, false).await,
+                other => other,
+            };
+            match answer {
+                Ok(Outcome::Healed(Healing { left, .. })) if left == some.len() as u64 => {
+                    problem = Some(format!("network {network} has as many conflicts as it can keep; accept some"));
                 }
                 Ok(Outcome::Healed(Healing { left: 1.., .. })) => {
-                    problem = Some(format!("network {network} has as many conflicts as it can keep; accept some"));
+                    some.into_iter().rev().for_each(|claim| parts.push_front(vec![claim]));
                 }
                 Ok(Outcome::Healed(Healing { healed, standing, conflicts, left: 0 })) => {
                     late.answered(network, addresses);
@@ -149,16 +156,22 @@ fn parts(claims: Vec<(Address, Entry)>) -> Vec<Vec<(Address, Entry)>> {
     together.chain(alone.into_iter().map(|claim| vec![claim])).collect()
 }
 
-async fn ask(server: &Server, network: NetworkId, claims: Vec<(Address, Entry)>) -> Result<Outcome, Box<Fault>> {
+/// Asks a network to give back what it can; dry: only what would become of it.
+async fn ask(
+    server: &Server,
+    network: NetworkId,
+    claims: &[(Address, Entry)],
+    dry_run: bool,
+) -> Result<Outcome, Box<Fault>> {
     let nobody = || Box::new(Fault::NotReady { reason: NotReadyReason::NoOwner, retry_after_ms: 1_000 });
     let reason = format!("acknowledged by node {} before a failover", server.node);
     let item = Item {
         ticket: 0,
-        command: Command::Heal(Box::new(Heal { claims })),
+        command: Command::Heal(Box::new(Heal { claims: claims.to_vec() })),
         by: "healing".into(),
         reason: Some(reason.into()),
         deadline: Some(Instant::now() + ANSWER_WITHIN),
-        dry_run: false,
+        dry_run,
         wait: None,
     };
     let (outlet, told) = outlet();

@@ -242,7 +242,8 @@ fn what_finds_no_room_is_asked_for_again_and_what_was_answered_is_not() {
     let last = "10.0.3.200";
     acts.push(claim(last, "web", 77).act(lan));
     put_late(&server, acts);
-    let is_held = || server.client().call("ip.get", json!({"network": "lan", "address": last})).get("result").is_some();
+    let held = json!({"network": "lan", "owner": "web"});
+    let is_held = || server.client().ok("ip.list", held.clone())["reservations"] != json!([]);
     wait_until("it is not given back", is_held);
     client.ok("ip.release", json!({"network": "lan", "address": last, "owner": "web"}));
     let accept = json!({"network": "lan"});
