@@ -4,6 +4,7 @@
 //! would run this test.
 
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::redis::process::skips::skip;
@@ -11,6 +12,8 @@ use crate::server::allod;
 use crate::story;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
+/// The command with which the blocks of a section begin.
+const MAKE_ROOM: &str = "$ rm ";
 const TRY: &str = "$ cargo run --release -- try\n";
 
 fn page() -> String {
@@ -26,7 +29,13 @@ fn the_readme_does_what_it_says() {
     if let Some(missing) = USES.into_iter().find(|program| !there(program)) {
         return skip(&format!("there is no {missing}"));
     }
-    story::run_page(&page(), 6, "embedded");
+    // As who reads it from the top: `allod try` first, then all in one directory.
+    let directory = tempfile::tempdir().unwrap();
+    printed_by_try(directory.path());
+    assert!(directory.path().join("allod-data").exists(), "`allod try` leaves its register");
+    let page = page();
+    let make_room = page.lines().find_map(|line| line.strip_prefix(MAKE_ROOM)).expect("it says how a section begins");
+    story::run_in_order(&page, 6, "embedded", directory.path(), &format!("rm {make_room}"));
 }
 
 fn path() -> std::ffi::OsString {
@@ -38,7 +47,8 @@ fn the_readme_shows_what_try_prints() {
     let page = page();
     let (_, shown) = page.split_once(TRY).expect("the README begins with `allod try`");
     let (shown, _) = shown.split_once("\n```").expect("the block ends");
-    let printed = printed_by_try();
+    let directory = tempfile::tempdir().unwrap();
+    let printed = printed_by_try(directory.path());
     // On other than the standard ports it also says how to find it; here it never has the standard ones.
     let printed: Vec<&str> = printed.lines().filter(|line| !line.starts_with("  export ALLOD_SERVER=")).collect();
     assert_eq!(normalised(shown), normalised(&printed.join("\n")));
@@ -52,12 +62,11 @@ fn the_readme_begins_with_the_two_commands() {
 }
 
 /// What `allod try` prints until it only serves, both streams as a terminal shows them.
-fn printed_by_try() -> String {
-    let directory = tempfile::tempdir().unwrap();
+fn printed_by_try(directory: &Path) -> String {
     let (reader, writer) = std::io::pipe().unwrap();
     let mut child = Command::new(allod())
         .args(["try", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"])
-        .current_dir(directory.path())
+        .current_dir(directory)
         .stdin(Stdio::null())
         .stdout(writer.try_clone().unwrap())
         .stderr(writer)

@@ -44,6 +44,27 @@ pub fn run_page(page: &str, least: usize, store: &str) {
     assert!(failures.is_empty(), "{} stories failed\n\n{}", failures.len(), failures.join("\n\n"));
 }
 
+/// Runs all stories of a page one after the other in this directory, as who types them does; before each the command that the
+/// page gives for it makes room for a register that is empty.
+#[track_caller]
+pub fn run_in_order(page: &str, least: usize, store: &str, directory: &Path, make_room: &str) {
+    link_config(directory);
+    let stories = stories(page);
+    assert!(stories.len() >= least, "{} stories", stories.len());
+    for story in stories {
+        let room = Command::new("sh").args(["-eu", "-c", make_room]).current_dir(directory).status().unwrap();
+        assert!(room.success(), "{make_room}: {room}");
+        if let Some(problem) = run_in(&story, store, directory) {
+            panic!("{problem}");
+        }
+    }
+}
+
+fn link_config(directory: &Path) {
+    let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/config");
+    std::os::unix::fs::symlink(shipped, directory.join("config")).unwrap();
+}
+
 /// Reads the blocks that are marked `sh`.
 fn stories(page: &str) -> Vec<Story> {
     let mut stories: Vec<Story> = Vec::new();
@@ -98,18 +119,22 @@ fn is_complete(command: &str) -> bool {
 /// Runs a story and tells what went wrong; what follows a failure is not run.
 fn run(story: &Story, store: &str) -> Option<String> {
     let directory = tempfile::tempdir().unwrap();
-    let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/config");
-    std::os::unix::fs::symlink(shipped, directory.path().join("config")).unwrap();
+    link_config(directory.path());
+    run_in(story, store, directory.path())
+}
+
+/// The same in this directory.
+fn run_in(story: &Story, store: &str, directory: &Path) -> Option<String> {
     let beside = tempfile::tempdir().unwrap();
     let names_redis = story.steps.iter().any(|step| step.command.contains(REDIS));
     let redis = if names_redis { Some(Redis::start(beside.path(), &[])?) } else { None };
-    let mut server = Some(Starting::with_store(&directory.path().join("allod-data"), store).ready());
+    let mut server = Some(Starting::with_store(&directory.join("allod-data"), store).ready());
     let mut ports = server.as_ref().map(Ports::of).unwrap();
     ports.redis = redis.as_ref().map(Redis::url);
     for step in &story.steps {
         if step.command.trim_end() == STOP {
             server.take().expect("stopped once").stop();
-        } else if let Err(problem) = run_step(step, directory.path(), &ports) {
+        } else if let Err(problem) = run_step(step, directory, &ports) {
             return Some(format!("`{}`, line {}:\n{}{problem}", story.title, step.line, step.command));
         }
     }
