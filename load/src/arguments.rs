@@ -268,7 +268,6 @@ impl ShapeArguments {
             stop,
             rate,
             seed,
-            token: None,
             patience: Duration::from_secs(self.patience),
         })
     }

@@ -1,13 +1,13 @@
 //! A scenario under audit, as the driver sees it.
 
-use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::audit::{Auditor, Rule};
-use crate::driver::Workload;
+use crate::driver::{Lost, Workload};
 use crate::meter::{Kind, Outside};
-use crate::refusal::Refusal;
-use crate::scan::Answer;
+use crate::refusal::{Refusal, Refusals};
+use crate::scan::{Answer, Said};
 use crate::scenario::{Desk, Scenario};
 
 /// The scenario, and what it learned.
@@ -18,33 +18,89 @@ pub struct Audited {
     pub capacity: u64,
     /// Addresses that were held before the run.
     pub held_before: u64,
-    /// Refusals by kind.
-    pub refused: BTreeMap<String, u64>,
+    /// What was refused in the measured time, and before it.
+    pub refused: Refusals,
+    pub refused_before: Refusals,
+    /// Answers of the measured time that said the owner had its address before.
+    pub existed: u64,
+    /// Requests without an answer, also before measuring.
+    pub lost: u64,
+}
+
+impl Audited {
+    /// Nothing was asked yet.
+    pub fn new(scenario: Box<dyn Scenario>, audit: Auditor, capacity: u64, held_before: u64) -> Self {
+        let (refused, refused_before) = (Refusals::default(), Refusals::default());
+        Self { scenario, audit, capacity, held_before, refused, refused_before, existed: 0, lost: 0 }
+    }
+
+    /// What was asked until now came before.
+    pub fn measuring_begins(&mut self) {
+        for (kind, count) in std::mem::take(&mut self.refused).counts {
+            *self.refused_before.counts.entry(kind).or_default() += count;
+        }
+        self.existed = 0;
+    }
+
+    fn desk(&mut self, id: usize, now: Duration) -> (&mut dyn Scenario, Desk<'_>) {
+        (self.scenario.as_mut(), Desk { audit: &mut self.audit, id, now })
+    }
 }
 
 impl Workload for Audited {
     fn request(&mut self, lane: usize, id: usize, now: Duration, out: &mut Vec<u8>) -> Option<Kind> {
-        self.scenario.request(lane, &mut Desk { audit: &mut self.audit, id, now }, out)
+        let (scenario, mut desk) = self.desk(id, now);
+        scenario.request(lane, &mut desk, out)
     }
 
-    fn answer(&mut self, lane: usize, now: Duration, answer: &Answer<'_>) -> bool {
-        let mut desk = Desk { audit: &mut self.audit, id: answer.id, now };
-        if answer.ok {
-            self.scenario.answer(lane, &mut desk, Ok(answer.line));
-            return true;
+    fn answer(&mut self, lane: usize, now: Duration, answer: &Answer<'_>, counts: bool) -> bool {
+        let before = self.audit.existed;
+        let (scenario, mut desk) = self.desk(answer.id, now);
+        let refusal = match answer.said {
+            Said::Result => {
+                scenario.answer(lane, &mut desk, Ok(answer.line));
+                self.existed += if counts { self.audit.existed - before } else { 0 };
+                return true;
+            }
+            Said::Refusal => Refusal::read(answer.line),
+            Said::Unreadable => Refusal::unreadable(answer.line),
+        };
+        if let Some(rule) = refusal.breaks() {
+            desk.audit.faults.add(rule, || format!("{}: {}", refusal.kind, refusal.message));
         }
-        let refusal = Refusal::read(answer.line);
-        if refusal.is_fault() {
-            let Refusal { kind, message, .. } = &refusal;
-            desk.audit.faults.add(Rule::RefusesNothingRight, || format!("{kind}: {message}"));
-        }
-        self.scenario.answer(lane, &mut desk, Err(&refusal));
-        *self.refused.entry(refusal.kind).or_default() += 1;
+        scenario.answer(lane, &mut desk, Err(&refusal));
+        let refused = if counts { &mut self.refused } else { &mut self.refused_before };
+        refused.note(&refusal);
         false
     }
 
+    fn lost(&mut self, lane: usize, now: Duration, lost: &Lost) {
+        let (scenario, mut desk) = self.desk(0, now);
+        scenario.answer(lane, &mut desk, Err(&Refusal::unanswered()));
+        let whose = self.audit.unknown_latest().map_or_else(String::new, |whose| format!(" of {whose}"));
+        if lost.is_fault {
+            self.lost += 1;
+            let Lost { kind, server, waited, .. } = lost;
+            let (kind, waited) = (kind.name(), waited.as_secs_f64());
+            self.audit.faults.add(Rule::AnswersOnce, || {
+                format!("{kind}{whose}, sent to {server}, was not answered within {waited:.1} s")
+            });
+        }
+    }
+
+    fn unexpected(&mut self, line: &[u8], server: SocketAddr) -> bool {
+        let is_answer = Refusal::read(line).breaks().is_some();
+        if is_answer {
+            let line = String::from_utf8_lossy(&line[..line.len().min(200)]);
+            self.audit
+                .faults
+                .add(Rule::AnswersOnce, || format!("{server} answered what fits no request that is open: {line}"));
+        }
+        is_answer
+    }
+
     fn outside(&self) -> Outside {
-        let held = self.held_before.saturating_add(self.audit.held()).saturating_sub(self.audit.taken_over);
+        let held = self.held_before.saturating_add(self.audit.held_or_leaving()).saturating_sub(self.audit.taken_over);
         Outside { held, capacity: self.capacity, faults: self.audit.faults.total(), waiting: 0 }
     }
 }

@@ -8,6 +8,8 @@ use allod::client::{Client, Options};
 use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 
+use crate::interrupt;
+
 /// Longest wait for one answer, with all that it tries.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(60);
 
@@ -23,6 +25,8 @@ pub struct Usage {
 pub struct Control {
     runtime: Runtime,
     client: Client,
+    /// So many signals do not end its calls.
+    signals: u32,
 }
 
 impl Control {
@@ -30,23 +34,38 @@ impl Control {
     ///
     /// # Errors
     /// Nobody listens there.
-    pub fn connect(servers: &[SocketAddr], token: Option<&str>) -> io::Result<Self> {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
-        let token = token.map(str::to_owned);
-        let options = Options { timeout: ANSWER_WAIT_MAX, wait_for_server: false, token, ..Options::default() };
-        let mut control = Self { runtime, client: Client::new(servers.iter().map(SocketAddr::to_string), options) };
+    pub fn connect(servers: &[SocketAddr]) -> io::Result<Self> {
+        let mut control = Self::unconnected(servers, ANSWER_WAIT_MAX)?;
         control.call("server.ping", &json!({}))?;
         Ok(control)
+    }
+
+    /// The same, and connects with the first call.
+    ///
+    /// # Errors
+    /// The system has no descriptors left.
+    pub fn unconnected(servers: &[SocketAddr], timeout: Duration) -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let timeout = timeout.min(ANSWER_WAIT_MAX);
+        let options = Options { timeout, wait_for_server: false, ..Options::default() };
+        let client = Client::new(servers.iter().map(SocketAddr::to_string), options);
+        Ok(Self { runtime, client, signals: 0 })
     }
 
     /// Calls and waits for the result.
     ///
     /// # Errors
-    /// The server was lost, or it refused; the message names the method and what it said.
+    /// The server was lost, or it refused, and the message names the method and what it said; or a signal came.
     pub fn call(&mut self, method: &str, params: &Value) -> io::Result<Value> {
+        interrupt::check(self.signals)?;
         let params = params.as_object().cloned().unwrap_or_default();
         let answer = self.runtime.block_on(self.client.call(method, params));
         answer.map_err(|error| io::Error::other(format!("{method}: {error}")))
+    }
+
+    /// Goes on calling though a signal came; the next one ends that, too.
+    pub fn tolerate_a_signal(&mut self) {
+        self.signals = 1;
     }
 
     /// Makes a network with one subnet in a realm of its own, or finds it there.

@@ -8,31 +8,37 @@
 //!
 //! The requests of one readiness event leave in one write.
 //!
-//! Neighbours: a `Workload` says what the lanes ask and judges the answers; `meter` counts; `arrivals` has the clock.
+//! `open_loop` sends what arrived, and `ending` gives up what is not answered any more. A `Workload` says what the lanes ask and judges the answers; `meter` counts; `arrivals` has the clock.
 
 mod connection;
+mod ending;
+mod open_loop;
+mod shape;
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+pub use shape::{Lost, Measured, PATIENCE_DEFAULT, Shape, Stop};
+
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::fd::OwnedFd;
+use rustix::io::Errno;
 
-use crate::arrivals::{Arrivals, Rate};
+use crate::arrivals::Arrivals;
+use crate::interrupt;
 use crate::meter::{Kind, Meter, Outside};
 use crate::scan::{self, Answer};
 use connection::Connection;
 
 /// Bytes of one read. An answer is 100 to 600 bytes, a connection has at most its depth of them waiting.
 const READ_BYTES: usize = 64 << 10;
-/// How long what arrived in an open loop may be sent after the end, when the server is behind: as long as the run, within these.
-const BEHIND_MIN: Duration = Duration::from_secs(5);
-const BEHIND_MAX: Duration = Duration::from_secs(30);
 /// Ids of a lane before they begin again: an answer that comes twice is not taken for that of the lane's next request.
 const TURNS: usize = 4;
+/// How long what was asked before a signal may still be answered.
+const SIGNAL_WAIT_MAX: Duration = Duration::from_secs(3);
 /// Longest sleep without an event.
 const TICK: Duration = Duration::from_millis(50);
 
@@ -44,8 +50,19 @@ pub trait Workload {
     /// Appends the next request of this lane, with this id and its line end; none if the lane has nothing more to ask.
     fn request(&mut self, lane: usize, id: usize, now: Duration, out: &mut Vec<u8>) -> Option<Kind>;
 
-    /// Takes the answer to what the lane asked last. False: it was refused.
-    fn answer(&mut self, lane: usize, now: Duration, answer: &Answer<'_>) -> bool;
+    /// Takes the answer to what the lane asked last; `counts`: it belongs to the measured time. False: it was refused.
+    fn answer(&mut self, lane: usize, now: Duration, answer: &Answer<'_>, counts: bool) -> bool;
+
+    /// What the lane asked last will not be answered any more.
+    fn lost(&mut self, lane: usize, now: Duration, lost: &Lost) {
+        let _ = (lane, now, lost);
+    }
+
+    /// A line that answers nothing that was asked. False: it is no answer, but what a server says of the connection.
+    fn unexpected(&mut self, line: &[u8], server: SocketAddr) -> bool {
+        let _ = (line, server);
+        true
+    }
 
     /// Reads a line; `oldest` is the id whose answer is due where they come in order.
     fn read<'a>(&self, line: &'a [u8], oldest: usize) -> Option<Answer<'a>> {
@@ -55,69 +72,6 @@ pub trait Workload {
 
     /// What the end of a window is noted with.
     fn outside(&self) -> Outside;
-}
-
-/// When a run ends.
-#[derive(Debug, Clone, Copy)]
-pub enum Stop {
-    /// After so many answers, the warm-up not counted.
-    Requests(u64),
-    /// After this time, the warm-up not counted.
-    After(Duration),
-}
-
-/// The shape of a run.
-#[derive(Debug, Clone)]
-pub struct Shape {
-    /// Connections are dealt over these in turn.
-    pub servers: Vec<SocketAddr>,
-    pub connections: usize,
-    pub depth: usize,
-    /// Time at the start that is driven and not measured.
-    pub warmup: Duration,
-    pub stop: Stop,
-    /// Open loop: requests arrive at this rate.
-    pub rate: Option<Rate>,
-    /// Of the arrivals.
-    pub seed: u32,
-    /// Each connection logs in with it.
-    pub token: Option<String>,
-    /// Requests count as lost when nothing was sent or answered for so long.
-    pub patience: Duration,
-}
-
-/// As of [`Shape::patience`], unless said otherwise.
-pub const PATIENCE_DEFAULT: Duration = Duration::from_secs(30);
-
-impl Shape {
-    /// Requests that may be outstanding at once.
-    pub fn lanes(&self) -> usize {
-        self.connections * self.depth
-    }
-
-    /// About how long it will take, where that is set.
-    pub fn expected(&self) -> Option<Duration> {
-        match (self.stop, self.rate) {
-            (Stop::After(time), _) => Some(time),
-            (Stop::Requests(count), Some(rate)) => Duration::try_from_secs_f64(count as f64 / rate.per_second).ok(),
-            (Stop::Requests(_), None) => None,
-        }
-    }
-}
-
-/// What a run measured.
-pub struct Measured {
-    pub meter: Meter,
-    pub answers: u64,
-    pub elapsed: Duration,
-    /// Requests without an answer when the run was given up.
-    pub lost: u64,
-    /// Answers that nobody had asked for.
-    pub unexpected: u64,
-    /// Of an open loop: requests that arrived and were never sent, because the server was too far behind.
-    pub never_sent: u64,
-    pub bytes_sent: u64,
-    pub bytes_received: u64,
 }
 
 /// A lane's request: what it is, and from when on its latency counts.
@@ -143,32 +97,25 @@ struct Run<'a, W> {
     free: VecDeque<usize>,
     /// Of an open loop with a number of requests: so many have arrived since measuring began.
     arrived: u64,
+    last_answer: Duration,
     measured: Measured,
 }
 
 /// Drives the workload over new connections until it is to stop, and waits for the last answers.
 ///
+/// Ends before its time by a signal, and where a connection is lost; what was measured until then says so.
+///
 /// # Errors
-/// A connection that cannot be made, or that the server closes.
+/// A connection cannot be made.
 pub fn run<W: Workload>(shape: &Shape, workload: &mut W, meter: Meter) -> io::Result<Measured> {
     let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let mut connections = Vec::with_capacity(shape.connections);
     for number in 0..shape.connections {
         let server = shape.servers[number % shape.servers.len()];
-        let connection = Connection::open(server, shape.token.as_deref())?;
+        let connection = Connection::open(server)?;
         epoll::add(&poll, &connection.stream, epoll::EventData::new_u64(number as u64), epoll::EventFlags::IN)?;
         connections.push(connection);
     }
-    let measured = Measured {
-        meter,
-        answers: 0,
-        elapsed: Duration::ZERO,
-        lost: 0,
-        unexpected: 0,
-        never_sent: 0,
-        bytes_sent: 0,
-        bytes_received: 0,
-    };
     let run = Run {
         workload,
         poll,
@@ -183,45 +130,71 @@ pub fn run<W: Workload>(shape: &Shape, workload: &mut W, meter: Meter) -> io::Re
         arrivals: shape.rate.map(|rate| Arrivals::new(rate, shape.seed)),
         free: VecDeque::new(),
         arrived: 0,
-        measured,
+        last_answer: Duration::ZERO,
+        measured: Measured::new(meter),
         shape: shape.clone(),
     };
-    run.drive()
+    Ok(run.drive())
 }
 
 impl<W: Workload> Run<'_, W> {
-    fn drive(mut self) -> io::Result<Measured> {
+    fn drive(mut self) -> Measured {
+        if let Err(error) = self.go() {
+            self.measured.cut_off = Some(error.to_string());
+        } else if let Some(signal) = interrupt::signal() {
+            self.measured.cut_off = Some(format!("ended by {}", signal.name()));
+        }
+        let now = self.begun.elapsed();
+        let all_wait = self.outstanding == self.started.len();
+        if self.outstanding > 0 {
+            self.give_up(now);
+        }
+        let since = self.measuring_since.unwrap_or(self.last_answer);
+        self.measured.elapsed = self.length(since, now, all_wait);
+        let end = if self.measured.lost > 0 { now.saturating_sub(since) } else { self.measured.elapsed };
+        let outside = self.outside();
+        self.measured.meter.end_window(end, outside);
+        self.measured
+    }
+
+    /// Asks and takes answers until it is over, or nothing is answered any more.
+    fn go(&mut self) -> io::Result<()> {
         self.begin()?;
         let mut events = Vec::with_capacity(self.connections.len().max(1));
         let mut buffer = vec![0; READ_BYTES];
-        let mut last_answer = Duration::ZERO;
+        let mut signalled = None;
         loop {
             let sleep = self.sleep();
-            epoll::wait(&self.poll, spare_capacity(&mut events), Some(&sleep))?;
+            match epoll::wait(&self.poll, spare_capacity(&mut events), Some(&sleep)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
             let now = self.begun.elapsed();
             self.begin_measuring(now);
             if !events.is_empty() {
-                (last_answer, self.progress) = (now, now);
+                (self.last_answer, self.progress) = (now, now);
             }
             for event in events.drain(..) {
                 let data = event.data;
-                self.ready(data.u64() as usize, &mut buffer)?;
+                let number = data.u64() as usize;
+                self.ready(number, &mut buffer).map_err(|error| self.connections[number].named(&error))?;
             }
             let all_sent = self.send_arrivals()?;
             self.end_window(self.begun.elapsed());
             let over = if self.arrivals.is_some() { all_sent } else { self.stopping(now) || self.is_idle() };
             if self.outstanding == 0 && over {
-                break;
+                return Ok(());
+            }
+            if interrupt::signal().is_some() {
+                let wait = SIGNAL_WAIT_MAX.min(self.shape.patience);
+                if now.saturating_sub(*signalled.get_or_insert(now)) > wait {
+                    return Ok(());
+                }
             }
             if self.outstanding > 0 && now.saturating_sub(self.progress) > self.shape.patience {
-                self.measured.lost = self.outstanding as u64;
-                break;
+                return Ok(());
             }
         }
-        let since = self.measuring_since.unwrap_or(last_answer);
-        self.measured.elapsed = last_answer.saturating_sub(since);
-        self.measured.meter.end_window(self.measured.elapsed, self.outside());
-        Ok(self.measured)
     }
 
     /// In a closed loop every lane asks; in an open one every lane is free.
@@ -237,7 +210,7 @@ impl<W: Workload> Run<'_, W> {
             for lane in number * self.shape.depth..(number + 1) * self.shape.depth {
                 self.send(lane, now, now);
             }
-            self.flush(number)?;
+            self.flush(number).map_err(|error| self.connections[number].named(&error))?;
         }
         Ok(())
     }
@@ -281,6 +254,9 @@ impl<W: Workload> Run<'_, W> {
     }
 
     fn stopping(&self, now: Duration) -> bool {
+        if interrupt::signal().is_some() {
+            return true;
+        }
         let Some(since) = self.measuring_since else { return false };
         match self.shape.stop {
             Stop::Requests(count) => self.sent >= count,
@@ -288,53 +264,9 @@ impl<W: Workload> Run<'_, W> {
         }
     }
 
-    /// Sends what has arrived while lanes are free. True: nothing more arrives before the end, and all of it was sent.
-    fn send_arrivals(&mut self) -> io::Result<bool> {
-        let mut touched = Vec::new();
-        let over = loop {
-            let Some(next) = self.arrivals.as_ref().map(Arrivals::next) else { return Ok(false) };
-            let now = self.begun.elapsed();
-            let end = match (self.shape.stop, self.measuring_since) {
-                (_, None) => false,
-                (Stop::Requests(count), Some(_)) => self.arrived >= count,
-                (Stop::After(time), Some(since)) => next >= since + time,
-            };
-            if end {
-                break true;
-            }
-            if self.is_too_far_behind(next, now) {
-                let rate = self.shape.rate.map_or(0.0, |rate| rate.per_second);
-                let end = self.shape.expected().unwrap_or_default() + self.measuring_since.unwrap_or_default();
-                self.measured.never_sent = (end.saturating_sub(next).as_secs_f64() * rate) as u64;
-                break true;
-            }
-            if next > now {
-                break false;
-            }
-            let Some(lane) = self.free.pop_front() else { break false };
-            if let Some(arrivals) = &mut self.arrivals {
-                arrivals.advance();
-            }
-            self.arrived += 1;
-            if self.send(lane, next, now) {
-                touched.push(lane / self.shape.depth);
-            } else {
-                self.free.push_back(lane);
-            }
-        };
-        touched.sort_unstable();
-        touched.dedup();
-        for number in touched {
-            self.flush(number)?;
-        }
-        Ok(over)
-    }
-
-    /// The end is long over, and the server has not taken what arrived before.
-    fn is_too_far_behind(&self, next: Duration, now: Duration) -> bool {
-        let expected = self.shape.expected().unwrap_or(Duration::MAX / 4);
-        let end = self.measuring_since.unwrap_or_default() + expected;
-        next < end && now > end + expected.clamp(BEHIND_MIN, BEHIND_MAX)
+    /// In a closed loop everything that is answered in the measured time counts, in an open one what arrived in it.
+    fn counts(&self, from: Duration) -> bool {
+        self.measuring_since.is_some_and(|since| self.arrivals.is_none() || from >= since)
     }
 
     /// Puts the lane's next request into its connection's buffer; its latency counts from `from` on.
@@ -361,7 +293,7 @@ impl<W: Workload> Run<'_, W> {
     /// Reads what is there, gives each answer to its lane, and writes what the lanes ask next.
     fn ready(&mut self, number: usize, buffer: &mut [u8]) -> io::Result<()> {
         let read = match self.connections[number].stream.read(buffer) {
-            Ok(0) => return Err(io::Error::new(ErrorKind::UnexpectedEof, "the server closed a connection")),
+            Ok(0) => return Err(io::Error::new(ErrorKind::UnexpectedEof, "closed a connection")),
             Ok(read) => read,
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => 0,
             Err(error) => return Err(error),
@@ -393,19 +325,14 @@ impl<W: Workload> Run<'_, W> {
             let lane = answer.id / TURNS;
             lanes.contains(&lane) && self.turns[lane] == answer.id % TURNS
         });
-        let Some(answer) = answer else {
-            self.measured.unexpected += 1;
-            return;
+        let started = answer.as_ref().and_then(|answer| self.started[answer.id / TURNS].take());
+        let (Some(answer), Some((kind, from))) = (answer, started) else {
+            return self.unexpected(number, line);
         };
         let lane = answer.id / TURNS;
-        let Some((kind, from)) = self.started[lane].take() else {
-            self.measured.unexpected += 1;
-            return;
-        };
         self.outstanding -= 1;
-        let granted = self.workload.answer(lane, now, &answer);
-        // In a closed loop everything that is answered in the measured time counts, in an open one what arrived in it.
-        let counts = self.measuring_since.is_some_and(|since| self.arrivals.is_none() || from >= since);
+        let counts = self.counts(from);
+        let granted = self.workload.answer(lane, now, &answer, counts);
         if counts {
             self.measured.answers += 1;
             self.measured.meter.record(kind, now.saturating_sub(from), !granted);
@@ -414,6 +341,15 @@ impl<W: Workload> Run<'_, W> {
             self.free.push_back(lane);
         } else {
             self.send(lane, now, now);
+        }
+    }
+
+    fn unexpected(&mut self, number: usize, line: &[u8]) {
+        let server = self.connections[number].server;
+        if self.workload.unexpected(line, server) {
+            self.measured.unexpected += 1;
+        } else {
+            self.connections[number].words = String::from_utf8_lossy(line).into_owned();
         }
     }
 

@@ -124,7 +124,7 @@ pub fn run(arguments: &HistoryArguments) -> io::Result<bool> {
     place.forget_cached()?;
     let (server, ready) = place.start()?;
     let told = told(&server)?;
-    let mut control = Control::connect(&[server.address], None)?;
+    let mut control = Control::connect(&[server.address])?;
     let places = Places::find(&mut control)?;
     let mut rows = Vec::new();
     for query in queries(&places) {
@@ -201,7 +201,7 @@ fn forget(path: &Path) -> io::Result<()> {
 
 fn fill(place: &Place, arguments: &HistoryArguments) -> io::Result<()> {
     let (server, _) = place.start()?;
-    let mut control = Control::connect(&[server.address], None)?;
+    let mut control = Control::connect(&[server.address])?;
     queries::make_needle(&mut control)?;
     let shape = Shape {
         servers: vec![server.address],
@@ -211,7 +211,6 @@ fn fill(place: &Place, arguments: &HistoryArguments) -> io::Result<()> {
         stop: Stop::Requests((arguments.events / 2).max(1)),
         rate: None,
         seed: 0,
-        token: None,
         patience: PATIENCE_DEFAULT,
     };
     let settings = Settings {
@@ -224,11 +223,11 @@ fn fill(place: &Place, arguments: &HistoryArguments) -> io::Result<()> {
     };
     let scenario = Name::Fill.build(&settings);
     let networks = scenario.networks();
-    let mut audited = session::prepare(&mut control, scenario, &networks, shape.lanes(), true)?;
+    let mut audited = session::prepare(&mut control, scenario, &networks, shape.lanes(), true, &|_| ())?;
     audited.scenario.begin();
     for _ in 0..2 {
         queries::needle(&mut control)?;
-        let measured = driver::run(&shape, &mut audited, Meter::new(None, None))?;
+        let measured = driver::run(&shape, &mut audited, Meter::new(None, None))?.whole()?;
         eprintln!("{} events in {:.0} s", measured.answers, measured.elapsed.as_secs_f64());
     }
     queries::needle(&mut control)
@@ -236,7 +235,7 @@ fn fill(place: &Place, arguments: &HistoryArguments) -> io::Result<()> {
 
 /// Waits until the history is told; how long that took.
 fn told(server: &Server) -> io::Result<Duration> {
-    let (mut control, begun) = (Control::connect(&[server.address], None)?, Instant::now());
+    let (mut control, begun) = (Control::connect(&[server.address])?, Instant::now());
     while let Err(error) = control.call("events.history", &json!({"limit": 1})) {
         if begun.elapsed() > READ_UP_WITHIN || !error.to_string().contains("not_ready") {
             return Err(error);

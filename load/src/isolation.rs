@@ -80,16 +80,14 @@ impl Isolation {
     }
 
     fn shape(&self, connections: usize, depth: usize, time: Duration, warmup: Duration) -> Shape {
-        let (servers, token) = (self.target.servers.clone(), self.target.token.clone());
         Shape {
-            servers,
+            servers: self.target.servers.clone(),
             connections,
             depth,
             warmup,
             stop: Stop::After(time),
             rate: None,
             seed: self.seed,
-            token,
             patience: PATIENCE_DEFAULT,
         }
     }
@@ -107,13 +105,17 @@ fn measure(name: &str, shape: &Shape, network: &str, cidr: &str, seed: u32) -> i
         ..Settings::default()
     };
     let scenario = Name::Fill.build(&settings);
-    let mut control = Control::connect(&shape.servers, shape.token.as_deref())?;
+    let mut control = Control::connect(&shape.servers)?;
     let networks = scenario.networks();
-    let mut audited = session::prepare(&mut control, scenario, &networks, shape.lanes(), true)?;
+    let mut audited = session::prepare(&mut control, scenario, &networks, shape.lanes(), true, &|_| ())?;
     audited.scenario.begin();
-    let measured = driver::run(shape, &mut audited, Meter::new(shape.expected(), None))?;
-    session::note_lost(&mut audited.audit, measured.lost, measured.unexpected);
-    Ok(Report::measured(name, "", shape, 1, &measured).audited(&audited))
+    let measured = driver::run(shape, &mut audited, Meter::new(shape.expected(), None))?.whole()?;
+    let mut report = Report::measured(name, "", shape, 1, &measured).audited(&audited);
+    report.judge_refusals();
+    match &report.not_made {
+        Some(why) if !report.is_faulty() => Err(io::Error::other(format!("{name}: {why}"))),
+        _ => Ok(report),
+    }
 }
 
 impl Found {

@@ -4,10 +4,12 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IsTerminal, Write};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
 
-use crate::meter::Glance;
+use rustix::termios::tcgetwinsize;
+
+use crate::meter::{Display, Glance, Shown};
 
 /// Windows that the curve of the rate shows.
 const CURVE: usize = 48;
@@ -18,8 +20,7 @@ const WAITING: usize = 4;
 
 /// A display that draws until it is dropped.
 pub struct Live {
-    /// Nothing means that the run is over.
-    sender: SyncSender<Option<Glance>>,
+    sender: Display,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -42,15 +43,21 @@ impl Live {
     }
 
     /// Where windows are handed over.
-    pub fn sender(&self) -> SyncSender<Option<Glance>> {
+    pub fn sender(&self) -> Display {
         self.sender.clone()
+    }
+
+    /// Says what is being done before it is measured; nothing, when measuring begins.
+    pub fn doing(&self, what: &str) {
+        // A display that is behind misses it, and shows the next.
+        let _ = self.sender.try_send(Shown::Doing(what.to_owned()));
     }
 }
 
 impl Drop for Live {
     fn drop(&mut self) {
         // It fails only where the display has ended by itself. Closing would not do: the meter has a sender too.
-        let _ = self.sender.send(None);
+        let _ = self.sender.send(Shown::Over);
         if let Some(thread) = self.thread.take() {
             // A display that panicked has said so.
             let _ = thread.join();
@@ -58,13 +65,19 @@ impl Drop for Live {
     }
 }
 
-fn draw(title: &str, receiver: &Receiver<Option<Glance>>) {
+fn draw(title: &str, receiver: &Receiver<Shown>) {
     let mut screen = Screen::new(title);
     let mut out = io::stderr();
     let mut drawn = 0;
-    while let Ok(Some(glance)) = receiver.recv() {
-        screen.note(glance);
-        let text = screen.text();
+    loop {
+        match receiver.recv() {
+            Ok(Shown::Doing(what)) => screen.begin(what),
+            Ok(Shown::Window(glance)) => screen.note(glance),
+            Ok(Shown::Over) | Err(_) => return,
+        }
+        // A line that is broken by the terminal would be two to go back over.
+        let columns = tcgetwinsize(&out).map_or(0, |size| usize::from(size.ws_col));
+        let text: String = screen.text().lines().map(|line| cut(line, columns) + "\n").collect();
         // Back to where the last drawing began, and clear from there on.
         let back = if drawn > 0 { format!("\x1b[{drawn}A\x1b[J") } else { String::new() };
         drawn = text.lines().count();
@@ -77,13 +90,36 @@ fn draw(title: &str, receiver: &Receiver<Option<Glance>>) {
 /// What is shown.
 struct Screen {
     title: String,
+    /// What is done before it is measured.
+    doing: String,
     rates: VecDeque<f64>,
     latest: Option<Glance>,
 }
 
+/// The line as far as it fits, where the width is known; what sets colours has none.
+fn cut(line: &str, columns: usize) -> String {
+    if columns == 0 {
+        return line.to_owned();
+    }
+    let (mut shown, mut in_escape) = (0, false);
+    let fits = |c: &char| {
+        in_escape |= *c == '\x1b';
+        let is_shown = !in_escape;
+        in_escape &= *c != 'm';
+        shown += usize::from(is_shown);
+        !is_shown || shown < columns
+    };
+    line.chars().filter(fits).collect()
+}
+
 impl Screen {
     fn new(title: &str) -> Self {
-        Self { title: title.to_owned(), rates: VecDeque::new(), latest: None }
+        Self { title: title.to_owned(), doing: String::new(), rates: VecDeque::new(), latest: None }
+    }
+
+    fn begin(&mut self, what: String) {
+        (self.doing, self.latest) = (what, None);
+        self.rates.clear();
     }
 
     fn note(&mut self, glance: Glance) {
@@ -97,7 +133,11 @@ impl Screen {
     }
 
     fn text(&self) -> String {
-        let Some(glance) = &self.latest else { return String::new() };
+        let doing = if self.doing.is_empty() { String::new() } else { format!(": {}", self.doing) };
+        let Some(glance) = &self.latest else {
+            return if doing.is_empty() { String::new() } else { format!("\x1b[1m{}\x1b[0m{doing}\n", self.title) };
+        };
+        let ms = |value: Option<f64>| value.map_or_else(|| format!("{:>9} ", "–"), |ms| format!("{ms:>9.3} "));
         let window = &glance.window;
         let rate = self.rates.back().copied().unwrap_or(0.0);
         let full = (window.fill.clamp(0.0, 1.0) * BAR as f64).round() as usize;
@@ -109,9 +149,9 @@ impl Screen {
         let waiting =
             if glance.waiting > 0 { format!(", {} waiting to be sent", glance.waiting) } else { String::new() };
         format!(
-            "\x1b[1m{}\x1b[0m  {:.1} s\n\
+            "\x1b[1m{}\x1b[0m{doing}  {:.1} s\n\
              rate     {:>10.0}/s  {}\n\
-             now      p50 {:>9.3} ms  p99 {:>9.3} ms  max {:>9.3} ms\n\
+             now      p50 {}ms  p99 {}ms  max {}ms\n\
              overall  p50 {:>9.3} ms  p99 {:>9.3} ms  p99.9 {:>7.3} ms  max {:>9.3} ms\n\
              answers  {}, {} refused, {faults}{waiting}\n\
              fill     {bar} {:.1} %  {} held\n",
@@ -119,9 +159,9 @@ impl Screen {
             window.at_seconds,
             rate,
             curve(&self.rates),
-            window.p50_ms,
-            window.p99_ms,
-            window.max_ms,
+            ms(window.p50_ms),
+            ms(window.p99_ms),
+            ms(window.max_ms),
             glance.p50_ms,
             glance.p99_ms,
             glance.p999_ms,
@@ -153,9 +193,9 @@ mod tests {
             seconds: 0.5,
             answers: 500,
             refused: 7,
-            p50_ms: 0.25,
-            p99_ms: 1.5,
-            max_ms: 3.0,
+            p50_ms: Some(0.25),
+            p99_ms: Some(1.5),
+            max_ms: Some(3.0),
             held: 120,
             fill: 0.5,
         };
@@ -182,5 +222,22 @@ mod tests {
             assert!(text.contains(shown), "{shown}: {text}");
         }
         assert_eq!(text.matches('█').count(), 1 + BAR / 2);
+    }
+
+    #[test]
+    fn before_measuring_one_line_says_what_is_done() {
+        let mut screen = Screen::new("mixed, allod");
+        screen.begin("making networks, 20 of 300".to_owned());
+        assert_eq!(screen.text(), "\x1b[1mmixed, allod\x1b[0m: making networks, 20 of 300\n");
+        screen.begin(String::new());
+        assert_eq!(screen.text(), "");
+    }
+
+    #[test]
+    fn a_line_is_cut_where_the_terminal_ends_and_colours_take_no_room() {
+        let line = "\x1b[1;31m2 FAULTS\x1b[0m, and more";
+        assert_eq!(cut(line, 9), "\x1b[1;31m2 FAULTS\x1b[0m");
+        assert_eq!((cut(line, 0), cut(line, 80)), (line.to_owned(), line.to_owned()));
+        assert_eq!(cut("▁▂▃▄", 3), "▁▂");
     }
 }

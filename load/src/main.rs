@@ -3,7 +3,7 @@
 //! Code map: a `session` makes networks and lets the `driver` (closed or open loop over epoll) ask what a `scenario` says;
 //! each answer is judged by the `audit`, which knows who holds what, and counted by the `meter`; `report` has the figures as
 //! lines, JSON, or a page with plots, and `live` shows them while they come. `target` starts servers, `control` makes the
-//! calls outside the measured path. `compare`, `echo`, `goals`, `history`, `instructions` and `isolation` are commands of
+//! calls outside the measured path, `interrupt` notices Ctrl-C. `compare`, `echo`, `goals`, `history`, `instructions` and `isolation` are commands of
 //! their own. How to read the figures: README.md beside this.
 
 mod arguments;
@@ -17,6 +17,7 @@ mod echo;
 mod goals;
 mod history;
 mod instructions;
+mod interrupt;
 mod isolation;
 mod live;
 mod meter;
@@ -48,24 +49,42 @@ fn main() -> ExitCode {
     if cfg!(debug_assertions) && !matches!(command, Command::Instructions(_)) {
         eprintln!("allod-load: a debug build; its figures say nothing about speed");
     }
-    let faulty = match command {
+    let outcome = interrupt::watch().and_then(|()| match command {
         Command::Run(command) => run(command.scenario, &command.arguments),
         Command::Fill(arguments) => run(Name::Fill, &arguments),
-        Command::Echo(arguments) => echo(&arguments),
-        Command::P99Isolation(arguments) => p99_isolation(&arguments),
-        Command::History(arguments) => history::run(&arguments),
-        Command::Instructions(arguments) => instructions::run(&arguments),
-        Command::Compare(arguments) => compare::run(&arguments),
-        Command::Goals(arguments) => goals::run(&arguments),
-        Command::Report(arguments) => page(&arguments),
-    };
-    match faulty {
-        Ok(false) => ExitCode::SUCCESS,
-        Ok(true) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("allod-load: {error}");
-            ExitCode::from(2)
-        }
+        Command::Echo(arguments) => echo(&arguments).map(Outcome::of),
+        Command::P99Isolation(arguments) => p99_isolation(&arguments).map(Outcome::of),
+        Command::History(arguments) => history::run(&arguments).map(Outcome::of),
+        Command::Instructions(arguments) => instructions::run(&arguments).map(Outcome::of),
+        Command::Compare(arguments) => compare::run(&arguments).map(Outcome::of),
+        Command::Goals(arguments) => goals::run(&arguments).map(Outcome::of),
+        Command::Report(arguments) => page(&arguments).map(Outcome::of),
+    });
+    let outcome = outcome.unwrap_or_else(|error| {
+        eprintln!("allod-load: {error}");
+        Outcome::NotMade
+    });
+    match (outcome, interrupt::signal()) {
+        (Outcome::InOrder, _) => ExitCode::SUCCESS,
+        (Outcome::Wrong, _) => ExitCode::FAILURE,
+        (Outcome::NotMade, Some(signal)) => ExitCode::from(signal.exit_code()),
+        (Outcome::NotMade, None) => ExitCode::from(2),
+    }
+}
+
+/// What the exit code says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    InOrder,
+    /// The server broke a rule.
+    Wrong,
+    /// The run could not be made, or not to its end.
+    NotMade,
+}
+
+impl Outcome {
+    fn of(faulty: bool) -> Self {
+        if faulty { Outcome::Wrong } else { Outcome::InOrder }
     }
 }
 
@@ -75,26 +94,26 @@ fn seed_of_now() -> u32 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.subsec_nanos())
 }
 
-/// Runs a scenario once, or once at each fill level. True: the server was found to be wrong.
-fn run(scenario: Name, arguments: &RunArguments) -> io::Result<bool> {
+/// Runs a scenario once, or once at each fill level.
+fn run(scenario: Name, arguments: &RunArguments) -> io::Result<Outcome> {
     let levels: Vec<Option<f64>> = match arguments.fill_level.as_slice() {
         [] => vec![None],
         levels => levels.iter().copied().map(Some).collect(),
     };
-    if let Some(level) = levels.iter().flatten().find(|level| !(0.0..=1.0).contains(*level)) {
-        let text = format!("--fill-level {level}: it is a share, from 0 to 1");
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-    }
     let mut target = Target::find(&arguments.target)?;
     let seed = arguments.seed.unwrap_or_else(seed_of_now);
-    let mut reports = Vec::new();
+    let (mut reports, mut is_whole) = (Vec::new(), true);
     for (at, level) in (0u32..).zip(&levels) {
         let seed = seed.wrapping_add(at);
         let shape = arguments.shape.shape(target.servers.clone(), seed)?;
         let settings = arguments.settings(shape.lanes(), seed, *level);
+        let built = scenario.build(&settings);
         let session = Session {
             name: scenario.text(),
             label: arguments.label.clone(),
+            settings: None,
+            fill_level: *level,
+            attended: true,
             shape,
             stop_is_default: arguments.shape.requests.is_none() && arguments.shape.seconds.is_none(),
             create: !arguments.no_create,
@@ -104,17 +123,33 @@ fn run(scenario: Name, arguments: &RunArguments) -> io::Result<bool> {
             listing: arguments.listing,
             live: !arguments.quiet && live::is_watched(),
         };
-        let report = session.run(scenario.build(&settings), &mut target)?;
+        let report = match session.run(built, &mut target) {
+            // What the levels before have shown is not lost with this one.
+            Err(error) if !reports.is_empty() => {
+                eprintln!("allod-load: {error}");
+                is_whole = false;
+                break;
+            }
+            report => report?,
+        };
         if !arguments.shape.json {
             report.print(false)?;
         }
         reports.push(report);
+        if interrupt::signal().is_some() {
+            is_whole &= reports.len() == levels.len();
+            break;
+        }
     }
     if arguments.shape.json {
-        let text =
-            if let [report] = &reports[..] { serde_json::to_string(report)? } else { serde_json::to_string(&reports)? };
+        let one = levels.len() == 1;
+        let text = match reports.first() {
+            Some(report) if one => serde_json::to_string(report)?,
+            _ => serde_json::to_string(&reports)?,
+        };
         println!("{text}");
     }
+    let is_made = is_whole && reports.iter().all(|report| report.not_made.is_none());
     let faulty = reports.iter().any(Report::is_faulty);
     let document = Document::of(reports);
     if let Some(path) = &arguments.save {
@@ -123,7 +158,7 @@ fn run(scenario: Name, arguments: &RunArguments) -> io::Result<bool> {
     if let Some(path) = &arguments.page {
         write_file(path, &report::page::page(&[document]))?;
     }
-    Ok(faulty)
+    Ok(if faulty || is_made { Outcome::of(faulty) } else { Outcome::NotMade })
 }
 
 fn echo(arguments: &ShapeArguments) -> io::Result<bool> {

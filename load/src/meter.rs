@@ -69,10 +69,11 @@ pub struct Window {
     pub seconds: f64,
     pub answers: u64,
     pub refused: u64,
-    pub p50_ms: f64,
-    pub p99_ms: f64,
-    pub max_ms: f64,
-    /// Addresses held at its end, and their share of all that can be held; one is full.
+    /// None where nothing was answered, nor given up.
+    pub p50_ms: Option<f64>,
+    pub p99_ms: Option<f64>,
+    pub max_ms: Option<f64>,
+    /// Addresses held at its end, those whose release is under way among them, and their share of all that can be held.
     pub held: u64,
     pub fill: f64,
 }
@@ -92,6 +93,20 @@ pub struct Glance {
     pub waiting: u64,
 }
 
+/// What a display is told.
+#[derive(Debug)]
+pub enum Shown {
+    /// What is being done from now on; empty while it is measured.
+    Doing(String),
+    /// A window ended.
+    Window(Glance),
+    /// There is nothing more to show.
+    Over,
+}
+
+/// Where a display is told.
+pub type Display = SyncSender<Shown>;
+
 /// Counts of the world outside, at the end of a window.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Outside {
@@ -101,18 +116,27 @@ pub struct Outside {
     pub waiting: u64,
 }
 
+/// Of one kind: latencies, and how many of them are of answers.
+pub struct OfKind {
+    pub latency: Histogram<u64>,
+    pub answers: u64,
+}
+
 /// Latencies in nanoseconds, and windows.
 pub struct Meter {
     /// Of all windows that have ended.
     pub latency: Histogram<u64>,
-    kinds: [Option<Histogram<u64>>; KINDS.len()],
+    kinds: [Option<OfKind>; KINDS.len()],
+    /// Answers in windows that have ended.
+    answers: u64,
     window: Histogram<u64>,
+    window_answers: u64,
     window_refused: u64,
     window_began: Duration,
     window_length: Duration,
     pub windows: Vec<Window>,
     pub refused: u64,
-    display: Option<SyncSender<Option<Glance>>>,
+    display: Option<Display>,
 }
 
 /// An empty histogram at three digits.
@@ -127,12 +151,14 @@ pub fn milliseconds(nanos: u64) -> f64 {
 
 impl Meter {
     /// A meter for a run of about this length, if it has one.
-    pub fn new(expected: Option<Duration>, display: Option<SyncSender<Option<Glance>>>) -> Self {
+    pub fn new(expected: Option<Duration>, display: Option<Display>) -> Self {
         let window_length = (expected.unwrap_or(Duration::from_secs(60)) / WINDOWS).max(WINDOW_MIN);
         Self {
             latency: histogram(),
             kinds: Default::default(),
+            answers: 0,
             window: histogram(),
+            window_answers: 0,
             window_refused: 0,
             window_began: Duration::ZERO,
             window_length,
@@ -144,11 +170,23 @@ impl Meter {
 
     /// An answer.
     pub fn record(&mut self, kind: Kind, latency: Duration, refused: bool) {
-        let nanos = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX).max(1);
-        self.window.saturating_record(nanos);
-        self.kinds[kind as usize].get_or_insert_with(histogram).saturating_record(nanos);
+        self.record_latency(kind, latency).answers += 1;
+        self.window_answers += 1;
         self.refused += u64::from(refused);
         self.window_refused += u64::from(refused);
+    }
+
+    /// A request that was given up after so long: its latency would have been longer.
+    pub fn record_lost(&mut self, kind: Kind, waited: Duration) {
+        self.record_latency(kind, waited);
+    }
+
+    fn record_latency(&mut self, kind: Kind, latency: Duration) -> &mut OfKind {
+        let nanos = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX).max(1);
+        self.window.saturating_record(nanos);
+        let of = self.kinds[kind as usize].get_or_insert_with(|| OfKind { latency: histogram(), answers: 0 });
+        of.latency.saturating_record(nanos);
+        of
     }
 
     /// Is the window over? `since` the measurement began.
@@ -161,23 +199,25 @@ impl Meter {
         let seconds = since.saturating_sub(self.window_began).as_secs_f64();
         // Here and not with each answer: at a million a second that is felt. Both have the same bounds, so it cannot fail.
         let _ = self.latency.add(&self.window);
-        let at = |quantile| milliseconds(self.window.value_at_quantile(quantile));
+        let some = |nanos| (!self.window.is_empty()).then(|| milliseconds(nanos));
+        let at = |quantile| some(self.window.value_at_quantile(quantile));
         let window = Window {
-            at_seconds: since.as_secs_f64(),
+            at_seconds: since.max(self.window_began).as_secs_f64(),
             seconds,
-            answers: self.window.len(),
+            answers: self.window_answers,
             refused: self.window_refused,
             p50_ms: at(0.5),
             p99_ms: at(0.99),
-            max_ms: milliseconds(self.window.max()),
+            max_ms: some(self.window.max()),
             held: outside.held,
             fill: outside.held as f64 / outside.capacity.max(1) as f64,
         };
+        self.answers += self.window_answers;
         if let Some(display) = &self.display {
             let at = |quantile| milliseconds(self.latency.value_at_quantile(quantile));
             let glance = Glance {
                 window: window.clone(),
-                answers: self.latency.len(),
+                answers: self.answers,
                 refused: self.refused,
                 faults: outside.faults,
                 p50_ms: at(0.5),
@@ -187,18 +227,47 @@ impl Meter {
                 waiting: outside.waiting,
             };
             // A display that is behind misses a window; the measurement does not wait for a terminal.
-            let _ = display.try_send(Some(glance));
+            let _ = display.try_send(Shown::Window(glance));
         }
-        // What is left at the end of a run may be an instant, whose rate says nothing.
-        if self.windows.is_empty() || seconds * 2.0 >= self.window_length.as_secs_f64() {
+        // The last one may be an instant, but all windows together are the run.
+        if self.windows.is_empty() || seconds > 0.0 || !self.window.is_empty() {
             self.windows.push(window);
         }
         self.window.reset();
-        (self.window_refused, self.window_began) = (0, since);
+        (self.window_answers, self.window_refused, self.window_began) = (0, 0, since);
     }
 
     /// The kinds that were asked, with their latencies.
-    pub fn kinds(&self) -> impl Iterator<Item = (Kind, &Histogram<u64>)> {
+    pub fn kinds(&self) -> impl Iterator<Item = (Kind, &OfKind)> {
         KINDS.into_iter().filter_map(|kind| Some((kind, self.kinds[kind as usize].as_ref()?)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_add_up_to_the_run_and_one_without_answers_has_no_latency() {
+        let mut meter = Meter::new(Some(Duration::from_secs(40)), None);
+        let outside = Outside { held: 3, capacity: 10, ..Outside::default() };
+        let ms = Duration::from_millis;
+        meter.record(Kind::Allocate, ms(1), false);
+        meter.record(Kind::Release, ms(2), true);
+        meter.end_window(ms(200), outside);
+        meter.end_window(ms(400), outside);
+        // An instant before the end: one answer, and one that did not come.
+        meter.record(Kind::Allocate, ms(3), false);
+        meter.record_lost(Kind::Allocate, ms(9));
+        meter.end_window(ms(401), outside);
+        let told: Vec<(u64, u64, Option<f64>)> = meter
+            .windows
+            .iter()
+            .map(|window| (window.answers, window.refused, window.max_ms.map(f64::round)))
+            .collect();
+        assert_eq!(told, [(2, 1, Some(2.0)), (0, 0, None), (1, 0, Some(9.0))]);
+        assert!((meter.windows.iter().map(|window| window.seconds).sum::<f64>() - 0.401).abs() < 1e-9);
+        let kinds: Vec<u64> = meter.kinds().map(|(_, of)| of.answers).collect();
+        assert_eq!((kinds, meter.latency.len()), (vec![2, 1], 4));
     }
 }

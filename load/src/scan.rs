@@ -8,13 +8,23 @@
 
 use memchr::memmem;
 
+/// Which of the two an answer is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Said {
+    /// A result, which is an object and whole.
+    Result,
+    /// An error object.
+    Refusal,
+    /// Neither, or cut off.
+    Unreadable,
+}
+
 /// What one line says.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Answer<'a> {
     /// The `id` of the request.
     pub id: usize,
-    /// False for an error object.
-    pub ok: bool,
+    pub said: Said,
     /// The whole line, for the slow path.
     pub line: &'a [u8],
 }
@@ -33,13 +43,39 @@ pub fn answer(line: &[u8]) -> Option<Answer<'_>> {
         return None;
     }
     let id = rest[..digits].iter().fold(0, |sum, digit| sum * 10 + usize::from(digit - b'0'));
-    let ok = rest[digits..].starts_with(br#","result":"#) || memmem::find(line, br#""error":{"#).is_none();
-    Some(Answer { id, ok, line })
+    Some(Answer { id, said: said(line, &rest[digits..]), line })
+}
+
+/// `behind_id`: everything behind the id, which a result usually follows.
+fn said(line: &[u8], behind_id: &[u8]) -> Said {
+    let is_whole = line.trim_ascii_end().ends_with(b"}");
+    if is_whole && behind_id.starts_with(br#","result":{"#) {
+        return Said::Result;
+    }
+    if memmem::find(line, br#""error":{"#).is_some() {
+        return Said::Refusal;
+    }
+    if is_whole && memmem::find(line, br#""result":{"#).is_some() { Said::Result } else { Said::Unreadable }
 }
 
 /// The text of `result.address`.
 pub fn address(line: &[u8]) -> Option<&[u8]> {
-    let start = memmem::find(line, br#""address":""#)? + br#""address":""#.len();
+    text(line, br#""address":""#)
+}
+
+/// The text of `owner`, which short answers do not have.
+pub fn owner(line: &[u8]) -> Option<&[u8]> {
+    text(line, br#""owner":""#)
+}
+
+/// The text of `network`, which short answers do not have.
+pub fn network(line: &[u8]) -> Option<&[u8]> {
+    text(line, br#""network":""#)
+}
+
+/// What stands between this, which ends with a quote, and the next quote.
+fn text<'a>(line: &'a [u8], start: &[u8]) -> Option<&'a [u8]> {
+    let start = memmem::find(line, start)? + start.len();
     let end = start + memchr::memchr(b'"', &line[start..])?;
     Some(&line[start..end])
 }
@@ -49,18 +85,31 @@ pub fn created(line: &[u8]) -> bool {
     memmem::find(line, br#""created":true"#).is_some()
 }
 
-/// The only address of `released`, or none if the list is empty.
-pub fn released(line: &[u8]) -> Option<&[u8]> {
-    let start = memmem::find(line, br#""released":[""#)? + br#""released":[""#.len();
-    let end = start + memchr::memchr(b'"', &line[start..])?;
-    Some(&line[start..end])
+/// All addresses of `released`.
+pub fn released(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let start = memmem::find(line, br#""released":["#).map_or(line.len(), |at| at + br#""released":["#.len());
+    let rest = &line[start..];
+    let list = &rest[..memchr::memchr(b']', rest).unwrap_or(rest.len())];
+    // Texts are every other part between quotes.
+    list.split(|byte| *byte == b'"').skip(1).step_by(2)
 }
 
 /// The generation of a grant.
 pub fn generation(line: &[u8]) -> Option<u64> {
-    let start = memmem::find(line, br#""generation":"#)? + br#""generation":"#.len();
+    number(line, br#""generation":"#)
+}
+
+/// The prefix length of what is granted.
+pub fn prefix_length(line: &[u8]) -> Option<u8> {
+    number(line, br#""prefix_length":"#).and_then(|length| u8::try_from(length).ok())
+}
+
+/// The digits behind this.
+fn number(line: &[u8], start: &[u8]) -> Option<u64> {
+    let start = memmem::find(line, start)? + start.len();
     let digits = line[start..].iter().take_while(|byte| byte.is_ascii_digit()).take(19);
-    Some(digits.fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0')))
+    let (count, number) = digits.fold((0, 0), |(count, sum), digit| (count + 1, sum * 10 + u64::from(digit - b'0')));
+    (count > 0).then_some(number)
 }
 
 /// An IPv4 address in canonical text as its number.
@@ -93,7 +142,8 @@ mod tests {
     #[test]
     fn a_grant_is_read_in_any_order_of_members() {
         let read = answer(GRANT).unwrap();
-        assert_eq!((read.id, read.ok, address(GRANT)), (17, true, Some(&b"10.0.0.5"[..])));
+        assert_eq!((read.id, read.said, address(GRANT)), (17, Said::Result, Some(&b"10.0.0.5"[..])));
+        assert_eq!((network(GRANT), owner(GRANT), prefix_length(GRANT)), (Some(&b"lan"[..]), None, None));
         assert!(created(GRANT));
         assert_eq!(
             generation(br#"{"id":1,"result":{"generation":1882548449837057,"created":true}}"#),
@@ -102,22 +152,38 @@ mod tests {
         assert_eq!(generation(GRANT), None);
         let turned = br#"{"result":{"address":"10.0.0.5"},"id":3,"jsonrpc":"2.0"}"#;
         assert_eq!(answer(turned).unwrap().id, 3);
-        assert!(answer(turned).unwrap().ok);
+        assert_eq!(answer(turned).unwrap().said, Said::Result);
     }
 
     #[test]
     fn an_error_is_no_grant_and_a_text_that_speaks_of_errors_is_no_error() {
         let refused = br#"{"jsonrpc":"2.0","id":1,"error":{"code":-32004,"message":"full"}}"#;
-        assert!(!answer(refused).unwrap().ok);
+        assert_eq!(answer(refused).unwrap().said, Said::Refusal);
         let note = br#"{"id":1,"jsonrpc":"2.0","result":{"note":"\"error\":{"}}"#;
-        assert!(answer(note).unwrap().ok);
+        assert_eq!(answer(note).unwrap().said, Said::Result);
         assert_eq!(answer(br#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700}}"#), None);
     }
 
     #[test]
-    fn a_release_names_what_it_let_go_or_nothing() {
-        assert_eq!(released(br#"{"id":1,"result":{"released":["10.0.0.5"]}}"#), Some(&b"10.0.0.5"[..]));
-        assert_eq!(released(br#"{"id":1,"result":{"released":[]}}"#), None);
+    fn what_is_cut_off_or_neither_result_nor_error_cannot_be_read() {
+        for line in [
+            &br#"{"jsonrpc":"2.0","id":5,"result":{"addr"#[..],
+            br#"{"jsonrpc":"2.0","id":5,"result":null}"#,
+            br#"{"jsonrpc":"2.0","id":5}"#,
+        ] {
+            assert_eq!(answer(line).unwrap().said, Said::Unreadable, "{}", String::from_utf8_lossy(line));
+        }
+    }
+
+    #[test]
+    fn a_release_names_all_that_it_let_go_or_nothing() {
+        let all = |line| released(line).collect::<Vec<&[u8]>>();
+        assert_eq!(all(br#"{"id":1,"result":{"released":["10.0.0.5"]}}"#), [b"10.0.0.5"]);
+        assert_eq!(
+            all(br#"{"id":1,"result":{"released":["10.0.0.5","10.0.0.6"],"note":"x"}}"#),
+            [b"10.0.0.5", b"10.0.0.6"]
+        );
+        assert!(all(br#"{"id":1,"result":{"released":[]}}"#).is_empty() && all(b"{}").is_empty());
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! One run of a scenario against a target: networks are made, filled, driven, counted and compared.
 
 use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::audit::{Auditor, Ground, Rule};
 use crate::audited::Audited;
@@ -24,6 +25,8 @@ pub enum Listing {
     Never,
 }
 
+/// A display is told after so many networks.
+const TOLD_EACH: usize = 10;
 /// Reservations that are listed without being asked to.
 const LISTING_MAX: u64 = 1_000_000;
 
@@ -43,6 +46,11 @@ pub struct Session {
     pub listing: Listing,
     /// Show it on the terminal while it runs.
     pub live: bool,
+    /// Somebody reads its report, so a part of a run is better than nothing.
+    pub attended: bool,
+    /// The fill level that was asked for, and all that the run was told to be.
+    pub fill_level: Option<f64>,
+    pub settings: Option<Value>,
 }
 
 impl Session {
@@ -58,47 +66,59 @@ impl Session {
             kill: false,
             listing: Listing::Never,
             live: false,
+            attended: false,
+            fill_level: None,
+            settings: None,
         }
     }
 
-    /// Runs it.
+    /// Runs it. What is cut off by a signal or a lost connection while it is measured has a report of what was found until then.
     ///
     /// # Errors
-    /// A server cannot be reached, refuses a network, or closes a connection.
+    /// A server cannot be reached, or refuses a network; or it was cut off before measuring, or nobody reads that it was.
     pub fn run(&self, scenario: Box<dyn Scenario>, target: &mut Target) -> io::Result<Report> {
-        let mut control = Control::connect(&target.servers, target.token.as_deref())?;
+        let live = self.live.then(|| Live::start(&self.name, &target.name)).transpose()?;
+        let doing = |what: &str| live.iter().for_each(|live| live.doing(what));
+        let mut control = Control::connect(&target.servers)?;
         let networks = scenario.networks();
-        let mut audited = prepare(&mut control, scenario, &networks, self.shape.lanes(), self.create)?;
-        let mut shape = Shape { servers: target.servers.clone(), token: target.token.clone(), ..self.shape.clone() };
-        let prefill = audited.scenario.prefill(audited.capacity.saturating_sub(audited.held_before));
-        if prefill > 0 {
-            let stop = Stop::Requests(prefill);
-            let before = Shape { warmup: Duration::ZERO, stop, rate: None, ..shape.clone() };
-            let measured = driver::run(&before, &mut audited, Meter::new(None, None))?;
-            note_lost(&mut audited.audit, measured.lost, measured.unexpected);
-        }
+        let mut audited = prepare(&mut control, scenario, &networks, self.shape.lanes(), self.create, &doing)?;
+        one_register(&target.servers, &networks)?;
+        let mut shape = Shape { servers: target.servers.clone(), ..self.shape.clone() };
+        self.fill(&shape, &mut audited, live.as_ref())?;
         if self.kill {
+            doing("killing the server, and starting it again");
             target.kill_and_restart()?;
             shape.servers.clone_from(&target.servers);
-            control = Control::connect(&target.servers, target.token.as_deref())?;
+            control = Control::connect(&target.servers)?;
         }
         audited.scenario.begin();
         if let Some(requests) = audited.scenario.requests().filter(|_| self.stop_is_default) {
             shape.stop = Stop::Requests(requests);
         }
-        let fill_level = driver::Workload::outside(&audited).held as f64 / audited.capacity.max(1) as f64;
-        let live = self.live.then(|| Live::start(&self.name, &target.name)).transpose()?;
+        doing("");
         let meter = Meter::new(shape.expected(), live.as_ref().map(Live::sender));
         let before = target.redis.as_ref().map(Redis::processor_time).transpose()?;
         let measured = driver::run(&shape, &mut audited, meter);
         drop(live);
-        let measured = measured?;
+        let measured = if self.attended { measured? } else { measured?.whole()? };
         let after = target.redis.as_ref().map(Redis::processor_time).transpose()?;
-        note_lost(&mut audited.audit, measured.lost, measured.unexpected);
-        let (held_by_server, listed) = self.compare(&mut control, &mut audited, &networks)?;
+        if measured.lost > 0 {
+            // It has had its patience.
+            control = Control::unconnected(&target.servers, shape.patience)?;
+        }
+        control.tolerate_a_signal();
+        let compared = self.compare(&mut control, &mut audited, &networks);
         let mut report =
             Report::measured(&self.name, &target.name, &shape, networks.len(), &measured).audited(&audited);
-        (report.held_by_server, report.listed, report.fill_level) = (held_by_server, listed, fill_level);
+        report.judge_refusals();
+        match compared {
+            Ok(compared) => {
+                (report.held_by_server, report.listed) = (Some(compared.held), compared.listed);
+                report.listed_before = compared.listed_before;
+            }
+            Err(error) => report.not_made(&format!("the server's own count could not be compared: {error}")),
+        }
+        (report.settings, report.fill_level_asked) = (self.settings.clone(), self.fill_level);
         if let (Some(before), Some(after), true) = (before, after, shape.warmup.is_zero()) {
             report.redis_took(after.saturating_sub(before));
         }
@@ -106,20 +126,36 @@ impl Session {
             report.label.clone_from(label);
         }
         if self.delete {
-            for network in &networks {
-                control.purge_network(&network.name)?;
-            }
+            let removed = networks.iter().try_for_each(|network| control.purge_network(&network.name));
+            removed.unwrap_or_else(|error| report.not_made(&format!("the networks could not be removed: {error}")));
         }
         Ok(report)
     }
 
+    /// What is held before anything is measured.
+    fn fill(&self, shape: &Shape, audited: &mut Audited, live: Option<&Live>) -> io::Result<()> {
+        let prefill = audited.scenario.prefill(audited.capacity.saturating_sub(audited.held_before));
+        if prefill > audited.capacity {
+            let text =
+                format!("{prefill} addresses are to be held before measuring, and the pools have {}", audited.capacity);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        if prefill == 0 {
+            return Ok(());
+        }
+        if let Some(live) = live {
+            live.doing(&format!("filling, {prefill} addresses before measuring"));
+        }
+        // None of it is of the measured time: all of it is warm-up.
+        let before = Shape { warmup: Duration::ZERO, stop: Stop::Requests(prefill), rate: None, ..shape.clone() };
+        let measured = driver::run(&before, audited, Meter::new(None, live.map(Live::sender)))?.whole()?;
+        drop(measured);
+        audited.measuring_begins();
+        Ok(())
+    }
+
     /// The server's own counts and listing, beside the audit's.
-    fn compare(
-        &self,
-        control: &mut Control,
-        audited: &mut Audited,
-        networks: &[NetworkPlan],
-    ) -> io::Result<(Option<u64>, Option<u64>)> {
+    fn compare(&self, control: &mut Control, audited: &mut Audited, networks: &[NetworkPlan]) -> io::Result<Compared> {
         let mut held = 0u64;
         for network in networks {
             held = held.saturating_add(control.usage(&network.name)?.held);
@@ -138,8 +174,39 @@ impl Session {
             Listing::Auto => held <= LISTING_MAX,
         };
         let listed = if lists { Some(audited.audit.compare_listing(control)?) } else { None };
-        Ok((Some(ours), listed))
+        Ok(Compared {
+            held: ours,
+            listed: listed.map(|(all, _)| all),
+            listed_before: listed.map_or(0, |(_, before)| before),
+        })
     }
+}
+
+/// What the server counts and lists at the end.
+struct Compared {
+    held: u64,
+    listed: Option<u64>,
+    listed_before: u64,
+}
+
+/// Makes sure that all servers have the same network, for who has another register refuses, or hands out what is held.
+fn one_register(servers: &[SocketAddr], networks: &[NetworkPlan]) -> io::Result<()> {
+    let (Some(first), [_, _, ..]) = (networks.first(), servers) else { return Ok(()) };
+    let mut known: Option<Value> = None;
+    for server in servers {
+        let found = Control::connect(&[*server])?.call("network.get", &json!({"network": first.name}));
+        let id = found.map_err(|error| named(server, &error))?["id"].take();
+        if known.as_ref().is_some_and(|known| *known != id) {
+            let text = format!("network `{}` is another one than that of {}", first.name, servers[0]);
+            return Err(named(server, &io::Error::other(text)));
+        }
+        known = Some(id);
+    }
+    Ok(())
+}
+
+fn named(server: &SocketAddr, error: &io::Error) -> io::Error {
+    io::Error::other(format!("{server}: {error}; the servers of a run share one register"))
 }
 
 /// Makes or finds the networks, and reads what they may hand out and hold already.
@@ -152,10 +219,14 @@ pub fn prepare(
     networks: &[NetworkPlan],
     lanes: usize,
     create: bool,
+    doing: &dyn Fn(&str),
 ) -> io::Result<Audited> {
     let mut audit = Auditor::new(lanes, networks.len());
     let (mut capacity, mut held_before) = (0u64, 0u64);
     for (number, network) in networks.iter().enumerate() {
+        if number % TOLD_EACH == 0 {
+            doing(&format!("making networks, {number} of {}", networks.len()));
+        }
         if create {
             control.call("network.create", &network.params())?;
         }
@@ -169,15 +240,5 @@ pub fn prepare(
         capacity = capacity.saturating_add(can_hold);
         held_before = held_before.saturating_add(held);
     }
-    Ok(Audited { scenario, audit, capacity, held_before, refused: Default::default() })
-}
-
-/// Requests without an answer, and answers without a request.
-pub fn note_lost(audit: &mut Auditor, lost: u64, unexpected: u64) {
-    for (count, what) in [(lost, "a request was not answered"), (unexpected, "an answer fits no request that is open")]
-    {
-        for _ in 0..count {
-            audit.faults.add(Rule::AnswersOnce, || what.to_owned());
-        }
-    }
+    Ok(Audited::new(scenario, audit, capacity, held_before))
 }

@@ -32,17 +32,18 @@ impl Auditor {
         })
     }
 
-    /// Compares everything that the server lists with what is held; each difference is a fault.
+    /// Compares everything that the server lists with what is held; each difference is a fault. How many reservations it
+    /// lists, and how many of them are of before the run.
     ///
     /// # Errors
     /// As of [`Control::call`].
-    pub fn compare_listing(&mut self, control: &mut Control) -> io::Result<u64> {
-        let mut count = 0;
+    pub fn compare_listing(&mut self, control: &mut Control) -> io::Result<(u64, u64)> {
+        let (mut count, mut before) = (0, 0);
         for number in 0..self.networks.len() {
             let name = self.networks[number].name.clone();
             pages(control, &name, |listed| {
                 count += 1;
-                self.compare_one(number, &listed);
+                before += u64::from(self.compare_one(number, &listed));
             })?;
             let Self { networks, faults, unknown, .. } = self;
             for (address, holder) in networks[number].space.unlisted() {
@@ -53,13 +54,19 @@ impl Auditor {
                 }
             }
         }
-        Ok(count)
+        Ok((count, before))
     }
 
-    fn compare_one(&mut self, number: usize, listed: &Listed) {
+    /// True: it was held before the run.
+    fn compare_one(&mut self, number: usize, listed: &Listed) -> bool {
         let Self { networks, faults, unknown, .. } = self;
         let network = &mut networks[number];
-        let holder = listed.span.and_then(|span| network.space.list(span));
+        let found = listed.span.and_then(|span| network.space.list(span));
+        let Listed { text, .. } = listed;
+        if found.is_some_and(|(_, again)| again) {
+            faults.add(Rule::ListingAgrees, || format!("listed in {} more than once: {text}", network.name));
+        }
+        let holder = found.map(|(holder, _)| holder);
         let agrees = match (holder, listed.owner) {
             (Some(Holder::Ours(held)), Some(owner)) => held == owner,
             (Some(Holder::Stranger), _) => true,
@@ -68,11 +75,11 @@ impl Auditor {
         };
         if !agrees {
             let ours = holder.map_or_else(|| "nobody".to_owned(), holder_name);
-            let Listed { text, .. } = listed;
             faults.add(Rule::ListingAgrees, || {
                 format!("listed in {}: {text}; by its answers {ours} has it", network.name)
             });
         }
+        holder == Some(Holder::Stranger)
     }
 }
 

@@ -5,11 +5,12 @@
 //! So nothing is called a fault that could have been in order. In turn a cooldown is counted from the sending: what comes
 //! back within it came back too early, whenever the server applied the release.
 //!
-//! `faults` has the rules, `ground` what a network may hand out, `space` who holds what, `listing` compares it with the
+//! `faults` has the rules, `grant` what an answer says, `ground` what a network may hand out, `space` who holds what, `listing` compares it with the
 //! server's own at the end. Told by the scenarios of each answer; knows nothing of lanes, connections or time of day.
 
 pub mod address;
 mod faults;
+mod grant;
 mod ground;
 mod listing;
 mod space;
@@ -18,6 +19,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 pub use faults::{Faults, Rule};
+pub use grant::Grant;
 pub use ground::{Ground, Span};
 pub use space::Holder;
 use space::Space;
@@ -37,21 +39,6 @@ struct Network {
     cooling: HashMap<u128, (Who, Duration)>,
 }
 
-/// A grant, as the answer says it.
-#[derive(Debug, Clone, Copy)]
-pub struct Grant<'a> {
-    pub network: usize,
-    pub who: Who,
-    /// The address, or the first of a block, as it was written.
-    pub address: &'a [u8],
-    /// Of the block that was asked for.
-    pub prefix_length: Option<u8>,
-    pub created: bool,
-    pub generation: Option<u64>,
-    /// Out of a pool, not by a claim.
-    pub automatic: bool,
-}
-
 /// What was granted and not given back, and what was wrong.
 #[derive(Default)]
 pub struct Auditor {
@@ -59,9 +46,12 @@ pub struct Auditor {
     pub faults: Faults,
     /// Requests whose fate nobody knows: these owners may hold something or not.
     unknown: HashSet<Who>,
+    unknown_latest: Option<(Option<usize>, Who)>,
     /// Of each lane and network, the latest generation; `lane * networks + network`.
     generations: Vec<u64>,
     held: u64,
+    /// Addresses whose release was sent and is not answered.
+    leaving: u64,
     /// Grants that said the owner had its address before.
     pub existed: u64,
     /// Addresses of owners of an earlier run that were met again; the server counted them before the run.
@@ -94,21 +84,19 @@ impl Auditor {
         self.checked += 1;
         let Grant { network, who, created, automatic, .. } = *grant;
         let name = || format!("{} of {}", String::from_utf8_lossy(grant.address), who.name());
-        let first = address::number(grant.address);
-        let whole = first.and_then(|first| match grant.prefix_length {
-            Some(length) => address::block(first, length),
-            None => Some((first, first)),
-        });
-        let Some(span) = whole else {
-            self.faults.add(Rule::AsAsked, || format!("{} is no address, or no block as asked", name()));
-            return None;
+        let span = match grant.span() {
+            Ok(span) => span,
+            Err((rule, what)) => {
+                self.faults.add(rule, || what);
+                return None;
+            }
         };
-        if created {
-            self.generation(lane, grant);
-        } else {
-            self.existed += 1;
-        }
+        self.generation(lane, grant);
+        self.existed += u64::from(!created);
         let Self { networks, faults, .. } = self;
+        for (rule, what) in grant.differences(span, &networks[network].name) {
+            faults.add(rule, || what);
+        }
         let Network { name: network, ground, space, cooldown, cooling } = &mut networks[network];
         if let Some(why) = ground.forbids(span, automatic) {
             faults.add(Rule::InsidePools, || format!("{} in {network} {why}", name()));
@@ -166,6 +154,7 @@ impl Auditor {
         if network.space.free(span).is_some() {
             self.held -= span_size(span);
         }
+        self.leaving += span_size(span);
         if !network.cooldown.is_zero() {
             network.cooling.insert(span.0, (who, now));
         }
@@ -173,6 +162,7 @@ impl Auditor {
 
     /// The release was refused: it is still held.
     pub fn kept(&mut self, network: usize, who: Who, span: Span) {
+        self.answered(&[span]);
         let network = &mut self.networks[network];
         network.cooling.remove(&span.0);
         match network.space.take(span, Holder::Ours(who)) {
@@ -188,6 +178,7 @@ impl Auditor {
 
     /// Compares what a release should let go with what its answer says: addresses in any order.
     pub fn let_go(&mut self, who: Who, should: &[Span], said: &[Option<u128>]) {
+        self.answered(should);
         let mut should: Vec<u128> = should.iter().map(|span| span.0).collect();
         let mut said: Vec<u128> = said.iter().map(|number| number.unwrap_or(0)).collect();
         should.sort_unstable();
@@ -221,14 +212,34 @@ impl Auditor {
         }
     }
 
-    /// Nobody knows whether the last request of this owner took effect.
-    pub fn fate_unknown(&mut self, who: Who) {
+    /// Nobody knows whether the last request of this owner took effect, which was about to let these go.
+    pub fn fate_unknown(&mut self, network: Option<usize>, who: Who, going: &[Span]) {
+        self.answered(going);
         self.unknown.insert(who);
+        self.unknown_latest = Some((network, who));
+    }
+
+    /// Whose request it was that had no known fate last, in words; told once.
+    pub fn unknown_latest(&mut self) -> Option<String> {
+        let (network, who) = self.unknown_latest.take()?;
+        let network = network.map_or_else(String::new, |at| format!(" in {}", self.networks[at].name));
+        Some(format!("{}{network}", who.name()))
+    }
+
+    /// The release of these is under way no more.
+    fn answered(&mut self, spans: &[Span]) {
+        let size = spans.iter().fold(0u64, |sum, span| sum.saturating_add(span_size(*span)));
+        self.leaving = self.leaving.saturating_sub(size);
     }
 
     /// Addresses held now by owners of this run.
     pub fn held(&self) -> u64 {
         self.held
+    }
+
+    /// Addresses that the server may hold for owners of this run now: with those whose release is under way.
+    pub fn held_or_leaving(&self) -> u64 {
+        self.held.saturating_add(self.leaving)
     }
 
     /// How many requests have a fate that nobody knows.
@@ -238,7 +249,16 @@ impl Auditor {
 
     /// Requests of one lane take effect in the order in which they are sent, and each waits for the one before.
     fn generation(&mut self, lane: usize, grant: &Grant<'_>) {
-        let Some(generation) = grant.generation else { return };
+        let Some(generation) = grant.generation else {
+            self.faults.add(Rule::GenerationsRise, || {
+                let address = String::from_utf8_lossy(grant.address);
+                format!("{address} of {} was granted without a generation", grant.who.name())
+            });
+            return;
+        };
+        if !grant.created || !grant.ordered {
+            return;
+        }
         let cell = lane * self.networks.len() + grant.network;
         let Some(latest) = self.generations.get_mut(cell) else { return };
         if generation <= *latest {

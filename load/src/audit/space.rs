@@ -124,17 +124,15 @@ impl Space {
         Holder::of_word(word)
     }
 
-    /// Notes that the server lists it; who has it according to the answers.
-    pub fn list(&mut self, span: Span) -> Option<Holder> {
-        if let Some((page, offset)) = self.place(span) {
-            let word = self.pages.get_mut(&page)?.words.get_mut(offset)?;
-            let holder = Holder::of_word(*word)?;
-            *word |= LISTED;
-            return Some(holder);
-        }
-        let (_, word) = self.ranges.get_mut(&span.0).filter(|(last, _)| *last == span.1)?;
+    /// Notes that the server lists it: who has it according to the answers, and whether it was listed before.
+    pub fn list(&mut self, span: Span) -> Option<(Holder, bool)> {
+        let word = match self.place(span) {
+            Some((page, offset)) => self.pages.get_mut(&page)?.words.get_mut(offset)?,
+            None => &mut self.ranges.get_mut(&span.0).filter(|(last, _)| *last == span.1)?.1,
+        };
+        let (holder, again) = (Holder::of_word(*word)?, *word & LISTED != 0);
         *word |= LISTED;
-        Holder::of_word(*word)
+        Some((holder, again))
     }
 
     /// What is held and was not listed.
@@ -187,8 +185,10 @@ mod tests {
         for text in ["10.1.2.3", "10.9.0.0", "2001:db8::5", "2001:db8::6"] {
             space.take(span(text), Holder::Stranger).unwrap();
         }
-        assert_eq!(space.list(span("10.1.2.3")), Some(Holder::Stranger));
-        assert_eq!(space.list(span("2001:db8::6")), Some(Holder::Stranger));
+        for text in ["10.1.2.3", "2001:db8::6"] {
+            assert_eq!(space.list(span(text)), Some((Holder::Stranger, false)), "{text}");
+            assert_eq!(space.list(span(text)), Some((Holder::Stranger, true)), "{text}, again");
+        }
         assert_eq!(space.list(span("10.1.2.4")), None);
         let mut left: Vec<String> = space.unlisted().map(|(number, _)| address::name(number).to_string()).collect();
         left.sort();

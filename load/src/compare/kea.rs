@@ -196,9 +196,7 @@ pub fn measure(plan: &Plan) -> io::Result<Report> {
     let elapsed = Duration::from_secs(seconds);
     let answers = (best * elapsed.as_secs_f64()) as u64;
     let meter = Meter::new(None, None);
-    let (bytes_sent, bytes_received) = (0, 0);
-    let measured =
-        Measured { meter, answers, elapsed, lost: 0, unexpected: 0, never_sent: 0, bytes_sent, bytes_received };
+    let measured = Measured { answers, elapsed, ..Measured::new(meter) };
     let shape = super::Shape { connections: 1, depth: 1, ..plan.shape()? };
     Ok(Report::measured("kea", "", &shape, 1, &measured))
 }

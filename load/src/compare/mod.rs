@@ -18,8 +18,9 @@ use serde::Serialize;
 
 use crate::arguments::TurnsArguments;
 use crate::driver::{PATIENCE_DEFAULT, Shape, Stop};
+use crate::interrupt;
 use crate::report::Report;
-use crate::report::document::{Document, write_file};
+use crate::report::document::{Document, check_place, write_file};
 use crate::scenario::{Name, Settings};
 use crate::session::Session;
 use crate::target::{Backend, Flush, Store, Target};
@@ -94,7 +95,6 @@ impl Plan {
             stop,
             rate: None,
             seed: 0,
-            token: None,
             patience: PATIENCE_DEFAULT,
         })
     }
@@ -225,6 +225,11 @@ struct Comparison {
 /// # Errors
 /// Something that is installed cannot be started or driven.
 pub fn run(arguments: &CompareArguments) -> io::Result<bool> {
+    if arguments.seconds <= 0.0 {
+        let text = format!("--seconds {}: it has to be above 0", arguments.seconds);
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    [&arguments.save, &arguments.page].into_iter().flatten().try_for_each(|path| check_place(path))?;
     let plan = Plan {
         seconds: arguments.seconds,
         connections: usize::from(arguments.turns.connections),
@@ -243,6 +248,7 @@ pub fn run(arguments: &CompareArguments) -> io::Result<bool> {
     }
     for round in 1..=arguments.turns.rounds {
         for (subject, reports) in &mut subjects {
+            interrupt::check(0)?;
             eprintln!("round {round} of {}: {}", arguments.turns.rounds, subject.name(&plan));
             reports.push(subject.measure(&plan)?);
         }
@@ -311,7 +317,7 @@ impl Comparison {
             out,
             "single addresses of {addresses}, {connections} connections x {depth}, median of {rounds} rounds in turns"
         )?;
-        writeln!(out, "| what | addresses/s | least to most | p50 ms | p99 ms | allod is | an answer is |")?;
+        writeln!(out, "| what | addresses/s | least to most | p50 ms | p99 ms | allod, embedded, is | an answer is |")?;
         writeln!(out, "|---|---:|---:|---:|---:|---:|---|")?;
         for row in &self.rows {
             let Row { subject, promise, per_second, per_second_least: least, per_second_most: most, .. } = row;

@@ -194,6 +194,5 @@ fn read_log(directory: &Path, prefix: &str, rows: u64) -> io::Result<Measured> {
         }
     }
     meter.end_window(elapsed, outside(answers));
-    let (bytes_sent, bytes_received) = (0, 0);
-    Ok(Measured { meter, answers, elapsed, lost: 0, unexpected: 0, never_sent: 0, bytes_sent, bytes_received })
+    Ok(Measured { answers, elapsed, ..Measured::new(meter) })
 }

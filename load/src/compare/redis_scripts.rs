@@ -9,7 +9,7 @@ use crate::driver::{self, Shape, Workload};
 use crate::meter::{Kind, Meter, Outside};
 use crate::names::Who;
 use crate::report::Report;
-use crate::scan::Answer;
+use crate::scan::{Answer, Said};
 use crate::target::{Redis, RedisControl, push_word};
 
 /// Addresses that one call puts into a sorted set.
@@ -85,7 +85,7 @@ impl Workload for Scripts {
         Some(Kind::Allocate)
     }
 
-    fn answer(&mut self, _lane: usize, _now: Duration, answer: &Answer<'_>) -> bool {
+    fn answer(&mut self, _lane: usize, _now: Duration, answer: &Answer<'_>, _counts: bool) -> bool {
         let number = std::str::from_utf8(answer.line).ok().and_then(|line| line.trim_end().strip_prefix(':'));
         if answer.line.starts_with(b"-") && self.error.is_none() {
             self.error = Some(String::from_utf8_lossy(answer.line).trim_end().to_owned());
@@ -102,7 +102,8 @@ impl Workload for Scripts {
     }
 
     fn read<'a>(&self, line: &'a [u8], oldest: usize) -> Option<Answer<'a>> {
-        Some(Answer { id: oldest, ok: line.starts_with(b":"), line })
+        let said = if line.starts_with(b":") { Said::Result } else { Said::Refusal };
+        Some(Answer { id: oldest, said, line })
     }
 
     fn outside(&self) -> Outside {
@@ -143,7 +144,7 @@ pub fn measure(script: Script, plan: &Plan) -> io::Result<Report> {
     let mut scripts =
         Scripts { start, end, counts: vec![0; shape.lanes()], given, twice: 0, held: 0, refused: 0, error: None };
     let before = redis.processor_time()?;
-    let measured = driver::run(&shape, &mut scripts, Meter::new(shape.expected(), None))?;
+    let measured = driver::run(&shape, &mut scripts, Meter::new(shape.expected(), None))?.whole()?;
     let taken = redis.processor_time()?.saturating_sub(before);
     if let Some(error) = scripts.error {
         return Err(io::Error::other(error));

@@ -9,7 +9,7 @@ use crate::driver::{self, Shape, Workload};
 use crate::meter::{Kind, Meter, Outside};
 use crate::names::Who;
 use crate::report::Report;
-use crate::scan::Answer;
+use crate::scan::{Answer, Said};
 use crate::target::push_word;
 
 /// As long as the record of a reservation.
@@ -33,15 +33,17 @@ impl Workload for Sets {
         Some(Kind::Allocate)
     }
 
-    fn answer(&mut self, _lane: usize, _now: Duration, answer: &Answer<'_>) -> bool {
-        if !answer.ok && self.error.is_none() {
+    fn answer(&mut self, _lane: usize, _now: Duration, answer: &Answer<'_>, _counts: bool) -> bool {
+        let is_done = answer.said == Said::Result;
+        if !is_done && self.error.is_none() {
             self.error = Some(String::from_utf8_lossy(answer.line).trim_end().to_owned());
         }
-        answer.ok
+        is_done
     }
 
     fn read<'a>(&self, line: &'a [u8], oldest: usize) -> Option<Answer<'a>> {
-        Some(Answer { id: oldest, ok: line.starts_with(b"+OK"), line })
+        let said = if line.starts_with(b"+OK") { Said::Result } else { Said::Refusal };
+        Some(Answer { id: oldest, said, line })
     }
 
     fn outside(&self) -> Outside {
@@ -56,7 +58,7 @@ impl Workload for Sets {
 pub fn measure(redis: SocketAddr, size: &Size) -> io::Result<Report> {
     let shape = Shape { servers: vec![redis], ..size.shape(1, 1) };
     let mut sets = Sets::default();
-    let measured = driver::run(&shape, &mut sets, Meter::new(shape.expected(), None))?;
+    let measured = driver::run(&shape, &mut sets, Meter::new(shape.expected(), None))?.whole()?;
     match sets.error {
         Some(error) => Err(io::Error::other(format!("SET: {error}"))),
         None => Ok(Report::measured("SET", "", &shape, 1, &measured)),

@@ -19,6 +19,7 @@ use self::probe::{Measurement, Probe, Size};
 use self::result::{Outcome, Setting};
 use self::table::{Goal, Take, goals};
 use crate::arguments::TurnsArguments;
+use crate::interrupt;
 use crate::report::document::write_file;
 
 /// Longest measurement that is allowed, in seconds.
@@ -85,6 +86,7 @@ pub fn run(arguments: &GoalsArguments) -> io::Result<bool> {
     if let Some(path) = &arguments.save {
         write_file(path, &serde_json::to_string_pretty(&outcome)?)?;
     }
+    interrupt::check(0)?;
     match measurements.iter().filter(|measurement| measurement.failed).count() {
         0 => Ok(measurements.iter().any(Measurement::is_faulty) || arguments.strict && outcome.has_missed()),
         failed => Err(io::Error::other(format!("{failed} measurements could not be made; the table says why"))),
@@ -140,6 +142,9 @@ fn measure(goals: &[Goal], size: &Size, rounds: u16) -> Vec<Measurement> {
                 eprintln!("round {round} of {rounds}: {}", measurement.name);
             }
             measurement.make(round, size);
+            if interrupt::signal().is_some() {
+                return measurements;
+            }
         }
     }
     measurements

@@ -42,7 +42,6 @@ impl Size {
             stop: Stop::After(self.time()),
             rate: None,
             seed: 0,
-            token: None,
             patience: PATIENCE_DEFAULT,
         }
     }

@@ -116,7 +116,6 @@ fn fill(target: &mut Target, requests: u64) -> io::Result<()> {
         stop: Stop::Requests(requests),
         rate: None,
         seed: SEED,
-        token: None,
         patience: PATIENCE_DEFAULT,
     };
     let session = Session::unattended(&Name::Fill.text(), shape);

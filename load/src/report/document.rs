@@ -10,7 +10,9 @@ use serde_json::Value;
 use super::Report;
 
 /// Rises when a member changes its meaning.
-const FORMAT: u32 = 1;
+///
+/// 2: `fill_level` is that of the measured time, no longer that of its beginning; a window without answers has no latencies.
+const FORMAT: u32 = 2;
 
 /// A file of reports. Member names are stable.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -82,6 +84,19 @@ impl Document {
 /// The time, for a reader: to the second.
 pub fn now() -> String {
     jiff::Timestamp::now().round(jiff::Unit::Second).map_or_else(|_| String::new(), |time| time.to_string())
+}
+
+/// Can a file be made there? Asked before a run, for its figures would be lost.
+///
+/// # Errors
+/// There is no such directory.
+pub fn check_place(path: &Path) -> io::Result<()> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if directory.is_dir() {
+        return Ok(());
+    }
+    let text = format!("{}: there is no directory {}", path.display(), directory.display());
+    Err(io::Error::new(io::ErrorKind::InvalidInput, text))
 }
 
 /// Writes a text that a run made; it can be made again, so it is not synced.

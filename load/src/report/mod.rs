@@ -12,11 +12,16 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::audit::Rule;
 use crate::audited::Audited;
 use crate::driver::{Measured, Shape};
-use crate::meter::{Window, milliseconds};
+use crate::meter::{Kind, OfKind, Window, milliseconds};
+use crate::refusal::not_for_room;
+
+/// Of so many answers one may be refused for another reason than want of room.
+const REFUSED_OF: u64 = 10;
 
 /// One point of a latency distribution: this share of the answers took at most so long.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -76,9 +81,23 @@ pub struct Report {
     /// Processor time of a Redis that was started for the run, for each answer.
     #[serde(default)]
     pub redis_micros: Option<f64>,
+    /// What the run was told to be, so that it can be made again.
+    #[serde(default)]
+    pub settings: Option<Value>,
+    /// Why this is no measurement, if so: it was cut off, was refused nearly everything, or could not be compared.
+    #[serde(default)]
+    pub not_made: Option<String>,
     /// Answers that said the owner had its address before.
     pub existed: u64,
+    /// Refusals among the answers by kind, what the first of each said, and those of what came before measuring.
     pub refused: BTreeMap<String, u64>,
+    #[serde(default)]
+    pub refusal_examples: BTreeMap<String, String>,
+    #[serde(default)]
+    pub refused_before: BTreeMap<String, u64>,
+    /// Owners of whose last request nobody knows whether it took effect.
+    #[serde(default)]
+    pub unknown: u64,
     /// Answers that do not fit their request, or fit none, and requests without one.
     pub wrong: u64,
     pub lost: u64,
@@ -100,11 +119,17 @@ pub struct Report {
     pub checked: u64,
     #[serde(default)]
     pub listed: Option<u64>,
-    /// Addresses that all pools together can hold, and the share of them that was held when measuring began.
+    /// Of these, reservations of before the run.
+    #[serde(default)]
+    pub listed_before: u64,
+    /// Addresses that all pools together can hold, the share of them that was held on average while it was measured, and
+    /// the share that was asked for.
     #[serde(default)]
     pub capacity: u64,
     #[serde(default)]
     pub fill_level: f64,
+    #[serde(default)]
+    pub fill_level_asked: Option<f64>,
     #[serde(default)]
     pub kinds: Vec<KindReport>,
     #[serde(default)]
@@ -140,8 +165,13 @@ impl Report {
             bytes_per_request: each(measured.bytes_sent),
             bytes_per_answer: each(measured.bytes_received),
             redis_micros: None,
+            settings: None,
+            not_made: measured.cut_off.clone(),
             existed: 0,
             refused: BTreeMap::new(),
+            refusal_examples: BTreeMap::new(),
+            refused_before: BTreeMap::new(),
+            unknown: 0,
             wrong: measured.unexpected,
             lost: measured.lost,
             never_sent: measured.never_sent,
@@ -153,8 +183,10 @@ impl Report {
             fault_examples: Vec::new(),
             checked: 0,
             listed: None,
+            listed_before: 0,
             capacity: 0,
-            fill_level: 0.0,
+            fill_level: fill_level(&measured.meter.windows),
+            fill_level_asked: None,
             kinds: kinds(measured),
             windows: measured.meter.windows.clone(),
             distribution: distribution(latency),
@@ -165,8 +197,11 @@ impl Report {
     pub fn audited(mut self, audited: &Audited) -> Self {
         let audit = &audited.audit;
         let faults = &audit.faults;
-        self.existed = audit.existed;
-        self.refused = audited.refused.clone();
+        self.existed = audited.existed;
+        self.refused.clone_from(&audited.refused.counts);
+        self.refusal_examples.clone_from(&audited.refused.examples);
+        self.refused_before.clone_from(&audited.refused_before.counts);
+        (self.unknown, self.lost) = (audit.unknown() as u64, audited.lost);
         self.held = audit.held();
         self.duplicates = faults.count(Rule::NoAddressTwice);
         let about_answers = faults.total() - self.duplicates - faults.count(Rule::CountAgrees);
@@ -188,6 +223,31 @@ impl Report {
         self.redis_micros = Some(time.as_secs_f64() * 1e6 / self.answers.max(1) as f64);
     }
 
+    /// Notes why this is no measurement; the reasons add up.
+    pub fn not_made(&mut self, why: &str) {
+        self.not_made = Some(match self.not_made.take() {
+            Some(before) => format!("{before}; {why}"),
+            None => why.to_owned(),
+        });
+    }
+
+    /// Did the server take part? Want of room is an answer like another, as in `contended`, as long as somebody is given
+    /// something; but who refuses all, or more than one of ten for another reason, shows nothing of its speed.
+    pub fn judge_refusals(&mut self) {
+        let refused: u64 = self.refused.values().sum();
+        let otherwise = not_for_room(&self.refused);
+        let all = self.answers;
+        match self.answers {
+            0 if self.lost == 0 => self.not_made("nothing was answered"),
+            0 => {}
+            _ if refused == all => self.not_made(&format!("all {all} requests were refused")),
+            _ if otherwise > all / REFUSED_OF => {
+                self.not_made(&format!("{otherwise} of {all} requests were refused, and not for want of room"));
+            }
+            _ => {}
+        }
+    }
+
     /// Did the run show that the server is wrong? Refusals are no fault: a full pool is full.
     pub fn is_faulty(&self) -> bool {
         self.duplicates > 0 || self.wrong > 0 || self.lost > 0 || self.faults.values().any(|count| *count > 0)
@@ -206,13 +266,20 @@ impl Report {
     }
 }
 
+/// The share that was held on average, over the time of all windows.
+fn fill_level(windows: &[Window]) -> f64 {
+    let seconds: f64 = windows.iter().map(|window| window.seconds).sum();
+    let filled: f64 = windows.iter().map(|window| window.fill * window.seconds).sum();
+    if seconds > 0.0 { filled / seconds } else { windows.last().map_or(0.0, |window| window.fill) }
+}
+
 fn kinds(measured: &Measured) -> Vec<KindReport> {
-    let report = |(kind, latency): (crate::meter::Kind, &Histogram<u64>)| KindReport {
+    let report = |(kind, of): (Kind, &OfKind)| KindReport {
         kind: kind.name().to_owned(),
-        answers: latency.len(),
-        p50_ms: milliseconds(latency.value_at_quantile(0.5)),
-        p99_ms: milliseconds(latency.value_at_quantile(0.99)),
-        max_ms: milliseconds(latency.max()),
+        answers: of.answers,
+        p50_ms: milliseconds(of.latency.value_at_quantile(0.5)),
+        p99_ms: milliseconds(of.latency.value_at_quantile(0.99)),
+        max_ms: milliseconds(of.latency.max()),
     };
     measured.meter.kinds().map(report).collect()
 }

@@ -10,6 +10,7 @@ use super::Report;
 use super::document::Document;
 use super::plot::{Plot, Series, escape};
 use super::scale::{Scale, short};
+use crate::meter::Window;
 
 const STYLE: &str = include_str!("page.css");
 /// A run whose fill moves by more than this shows what fill costs.
@@ -35,7 +36,7 @@ pub fn page(documents: &[Document]) -> String {
         [one] => format!("allod-load: {one}"),
         several => format!("allod-load: {} runs", several.len()),
     };
-    let (title, facts, verdict) = (escape(&title), facts(documents), verdict(&runs));
+    let (title, facts, verdict) = (escape(&title), facts(documents), verdict(&runs) + &caveats(&runs, &names));
     let (summary, kinds) = (summary(&runs, &names), kinds(&runs, &names));
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -129,6 +130,25 @@ fn verdict(runs: &[&Report]) -> String {
     format!("<div class=\"verdict bad\"><p class=\"wrong\">The server broke its rules.</p><ul>\n{items}</ul></div>\n")
 }
 
+/// What a reader has to know before believing the figures.
+fn caveats(runs: &[&Report], names: &[String]) -> String {
+    let mut items = String::new();
+    for (run, name) in runs.iter().zip(names) {
+        let mut said: Vec<String> = run.not_made.iter().map(|why| format!("no measurement: {why}")).collect();
+        if run.never_sent > 0 {
+            let count = run.never_sent;
+            said.push(format!("the server was behind, and {count} requests that arrived were never sent"));
+        }
+        if run.unknown > 0 {
+            said.push(format!("nobody knows whether requests of {} owners took effect", run.unknown));
+        }
+        for what in said {
+            let _ = writeln!(items, "<li>{}: {}</li>", escape(name), escape(&what));
+        }
+    }
+    if items.is_empty() { items } else { format!("<div class=\"verdict bad\"><ul>\n{items}</ul></div>\n") }
+}
+
 /// A row for each run; ratios to the first.
 fn summary(runs: &[&Report], names: &[String]) -> String {
     let first = runs.first().map_or(1.0, |run| run.per_second.max(f64::MIN_POSITIVE));
@@ -137,7 +157,13 @@ fn summary(runs: &[&Report], names: &[String]) -> String {
     let noted = runs.iter().any(|run| !run.note.is_empty());
     let mut rows = String::new();
     for (at, (run, name)) in runs.iter().zip(names).enumerate() {
-        let ratio = if several { format!("<td>{:.2}×</td>", run.per_second / first) } else { String::new() };
+        // What arrives by a clock is as fast as its clock, beside which a ratio says nothing.
+        let is_open = |run: &Report| run.arrivals_per_second.is_some();
+        let ratio = match several {
+            false => String::new(),
+            true if is_open(run) != is_open(runs[0]) => "<td>–</td>".to_owned(),
+            true => format!("<td>{:.2}×</td>", run.per_second / first),
+        };
         let share = run.per_second / most * 100.0;
         let faults: u64 = run.faults.values().sum();
         let refused: u64 = run.refused.values().sum();
@@ -205,7 +231,10 @@ fn kinds(runs: &[&Report], names: &[String]) -> String {
 
 fn throughput(runs: &[&Report], names: &[String]) -> Plot {
     let rate = |run: &&Report| {
-        run.windows.iter().filter(|w| w.seconds > 0.0).map(|w| (w.at_seconds, w.answers as f64 / w.seconds)).collect()
+        // The last one may be an instant, whose rate says nothing.
+        let usual = run.windows.first().map_or(0.0, |window| window.seconds);
+        let long = run.windows.iter().filter(|window| window.seconds > 0.0 && window.seconds * 2.0 >= usual);
+        long.map(|window| (window.at_seconds, window.answers as f64 / window.seconds)).collect()
     };
     let series = runs.iter().zip(names).enumerate().map(|(colour, (run, name))| Series {
         name: Some(name.clone()),
@@ -225,8 +254,9 @@ fn throughput(runs: &[&Report], names: &[String]) -> Plot {
 fn latency(runs: &[&Report], names: &[String]) -> Plot {
     let mut series = Vec::new();
     for (colour, (run, name)) in runs.iter().zip(names).enumerate() {
-        let points = |value: fn(&crate::meter::Window) -> f64| -> Vec<(f64, f64)> {
-            run.windows.iter().filter(|w| w.answers > 0).map(|w| (w.at_seconds, value(w))).collect()
+        // Where nothing was answered the line is broken: nobody knows a latency there.
+        let points = |value: fn(&Window) -> Option<f64>| -> Vec<(f64, f64)> {
+            run.windows.iter().map(|w| (w.at_seconds, value(w).filter(|ms| *ms > 0.0).unwrap_or(f64::NAN))).collect()
         };
         series.push(Series { name: Some(name.clone()), colour, dashed: false, points: points(|w| w.p99_ms) });
         series.push(Series { name: None, colour, dashed: true, points: points(|w| w.p50_ms) });

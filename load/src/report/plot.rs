@@ -24,6 +24,7 @@ pub struct Series {
     /// Series of one run share a colour.
     pub colour: usize,
     pub dashed: bool,
+    /// One whose value is no number breaks the line.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -106,15 +107,22 @@ impl Plot {
     }
 
     fn line(&self, series: &Series, out: &mut String) {
-        let points: Vec<(f64, f64)> = series.points.iter().map(|point| self.at(*point)).collect();
         let colour = series.colour % COLOURS;
         let dashed = if series.dashed { " dashed" } else { "" };
-        let path: String = points.iter().map(|(x, y)| format!("{x:.1},{y:.1} ")).collect();
-        let _ = writeln!(out, "<polyline class=\"line c{colour}{dashed}\" points=\"{}\"/>", path.trim_end());
-        if points.len() > MARKS_MAX {
+        for part in series.points.split(|(_, value)| !value.is_finite()).filter(|part| !part.is_empty()) {
+            let places: Vec<(f64, f64)> = part.iter().map(|point| self.at(*point)).collect();
+            if let [(x, y)] = places[..] {
+                let _ = writeln!(out, "<circle class=\"mark c{colour}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"1\"/>");
+                continue;
+            }
+            let path: String = places.iter().map(|(x, y)| format!("{x:.1},{y:.1} ")).collect();
+            let _ = writeln!(out, "<polyline class=\"line c{colour}{dashed}\" points=\"{}\"/>", path.trim_end());
+        }
+        if series.points.len() > MARKS_MAX {
             return;
         }
-        for ((x, y), (at, value)) in points.iter().zip(&series.points) {
+        for (at, value) in series.points.iter().filter(|(_, value)| value.is_finite()) {
+            let (x, y) = self.at((*at, *value));
             let says = format!("{} at {}", super::scale::short(*value), super::scale::short(*at));
             let _ = writeln!(
                 out,

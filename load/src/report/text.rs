@@ -4,6 +4,9 @@ use std::fmt::Write as _;
 
 use super::Report;
 
+/// A level that is kept as well as this needs no word.
+const LEVEL_IS_KEPT: f64 = 0.02;
+
 impl Report {
     /// Some lines, each with its end.
     pub fn text(&self) -> String {
@@ -29,8 +32,24 @@ impl Report {
             }
         }
         let refused: u64 = self.refused.values().sum();
-        lines.push(format!("  held {}, existed before {}, refused {refused}", self.held, self.existed));
-        lines.extend(self.refused.iter().map(|(kind, count)| format!("    {kind} {count}")));
+        // Without an audit nobody knows what is held.
+        if self.checked > 0 || refused > 0 {
+            lines.push(format!("  held {}, existed before {}, refused {refused}", self.held, self.existed));
+        }
+        lines.extend(self.refused.iter().map(|(kind, count)| {
+            let example = self.refusal_examples.get(kind).filter(|example| !example.is_empty());
+            format!("    {kind} {count}{}", example.map_or_else(String::new, |example| format!(": {example}")))
+        }));
+        let before: Vec<String> = self.refused_before.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+        if !before.is_empty() {
+            lines.push(format!("  refused before measuring: {}", before.join(", ")));
+        }
+        if let Some(asked) = self.fill_level_asked.filter(|asked| (asked - self.fill_level).abs() > LEVEL_IS_KEPT) {
+            let (asked, kept, all) = (asked * 100.0, self.fill_level * 100.0, self.capacity);
+            lines.push(format!(
+                "  {asked:.1} % full was asked for, {kept:.1} % of {all} addresses were held on average"
+            ));
+        }
         if self.never_sent > 0 {
             lines.push(format!("  the server was behind: {} requests arrived and were never sent", self.never_sent));
         }
@@ -46,7 +65,14 @@ impl Report {
     fn judgement(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if let Some(held) = self.held_by_server.filter(|&held| held != self.held) {
-            lines.push(format!("  WRONG: the server counts {held} held addresses"));
+            let ours = self.held;
+            lines.push(match self.unknown {
+                0 => format!("  WRONG: the server counts {held} held addresses"),
+                unknown => format!(
+                    "  the server counts {held} held addresses, its answers {ours}: requests of {unknown} owners may have \
+                     taken effect or not"
+                ),
+            });
         }
         if self.wrong > 0 || self.lost > 0 {
             lines.push(format!("  WRONG: {} answers do not fit, {} requests were not answered", self.wrong, self.lost));
@@ -56,13 +82,23 @@ impl Report {
             let examples = self.fault_examples.iter().filter(|example| example.rule == *rule).take(3);
             lines.extend(examples.map(|example| format!("    {}", example.what)));
         }
-        if self.duplicates == 0 {
-            let listed = self.listed.map_or_else(String::new, |listed| format!("; the server lists the same {listed}"));
-            let listed = if self.is_faulty() { String::new() } else { listed };
-            lines.push(format!("  no address was handed out twice ({} grants checked{listed})", self.checked));
-        } else {
+        if self.duplicates > 0 {
             lines.push(format!("  WRONG: {} addresses were handed out twice", self.duplicates));
+        } else if self.checked > 0 {
+            let listed = if self.is_faulty() { String::new() } else { self.listing() };
+            lines.push(format!("  no address was handed out twice ({} grants checked{listed})", self.checked));
         }
+        lines.extend(self.not_made.as_ref().map(|why| format!("  NOT MADE: {why}")));
         lines
+    }
+
+    /// That the listing agrees. It has reservations, a block one; what is held are addresses.
+    fn listing(&self) -> String {
+        let Some(listed) = self.listed else { return String::new() };
+        let before = match self.listed_before {
+            0 => String::new(),
+            before => format!(", {before} of them of before the run"),
+        };
+        format!("; the server's listing agrees, {listed} reservations{before}")
     }
 }

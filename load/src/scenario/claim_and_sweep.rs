@@ -5,12 +5,12 @@
 
 use serde_json::{Value, json};
 
+use super::exchange::grant;
 use super::{Desk, NetworkPlan, Scenario, Settings};
 use crate::audit::{Grant, Span, address};
 use crate::meter::Kind;
 use crate::names::Who;
 use crate::refusal::Refusal;
-use crate::scan;
 
 /// Addresses of a lane.
 const CLAIMS: usize = 16;
@@ -124,20 +124,14 @@ impl Scenario for ClaimAndSweep {
         let lane = &mut self.lanes[number];
         match (std::mem::replace(&mut lane.asked, Asked::Nothing), answer) {
             (Asked::Claim(at, who), Ok(line)) => {
-                let grant = Grant {
-                    network: 0,
-                    who,
-                    address: scan::address(line).unwrap_or_default(),
-                    prefix_length: None,
-                    created: scan::created(line),
-                    generation: scan::generation(line),
-                    automatic: false,
-                };
+                let grant = Grant { automatic: false, ..grant(0, who, line, None) };
                 let span = desk.audit.granted(number, &grant, desk.now);
                 desk.audit.as_asked(lane.claims[at].span, span);
                 lane.claims[at].held = Some(who);
             }
-            (Asked::Claim(_, who), Err(refusal)) if refusal.unknown => desk.audit.fate_unknown(who),
+            (Asked::Claim(_, who), Err(refusal)) if refusal.unknown => {
+                desk.audit.fate_unknown(Some(0), who, &[]);
+            }
             (Asked::Sweep { second }, Ok(line)) => {
                 let said: Value = serde_json::from_slice(line).unwrap_or_default();
                 let released = said["result"]["released"].as_array().map_or(&[][..], Vec::as_slice);
@@ -156,7 +150,7 @@ impl Scenario for ClaimAndSweep {
             (Asked::Sweep { second: true }, Err(refusal)) => {
                 for (at, who) in lane.dead() {
                     if refusal.unknown {
-                        desk.audit.fate_unknown(who);
+                        desk.audit.fate_unknown(Some(0), who, &[lane.claims[at].span]);
                     } else {
                         desk.audit.kept(0, who, lane.claims[at].span);
                     }

@@ -92,8 +92,12 @@ impl Scenario for Claims {
                 desk.audit.let_go(who, &[lane.span], &released(line));
                 lane.holder = None;
             }
-            (Asked::Claim(who) | Asked::Release(who), Err(refusal)) if refusal.unknown => {
-                desk.audit.fate_unknown(who);
+            (Asked::Claim(who), Err(refusal)) if refusal.unknown => {
+                desk.audit.fate_unknown(Some(0), who, &[]);
+                lane.holder = None;
+            }
+            (Asked::Release(who), Err(refusal)) if refusal.unknown => {
+                desk.audit.fate_unknown(Some(0), who, &[lane.span]);
                 lane.holder = None;
             }
             // Refused: it is still held, and let go when the lane asks next.

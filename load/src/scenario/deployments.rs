@@ -96,9 +96,12 @@ impl Deployments {
                     who,
                     address: reservation["address"].as_str().unwrap_or_default().as_bytes(),
                     prefix_length: None,
+                    said_length: reservation["prefix_length"].as_u64().and_then(|length| u8::try_from(length).ok()),
+                    said_owner: reservation["owner"].as_str().map(str::as_bytes),
+                    said_network: reservation["network"].as_str().map(str::as_bytes),
                     created: !kept,
-                    // Within one apply, nothing is said about the order of its grants.
-                    generation: None,
+                    generation: reservation["generation"].as_u64(),
+                    ordered: false,
                     automatic: true,
                 };
                 let span = desk.audit.granted(number, &grant, desk.now);
@@ -187,7 +190,8 @@ impl Scenario for Deployments {
                 (lane.plan, lane.round) = (None, lane.round + 1);
             }
             Err(refusal) if refusal.unknown => (0..self.instances).for_each(|at| {
-                desk.audit.fate_unknown(self.who(number, at));
+                let going: Vec<Span> = going.iter().filter(|(place, _)| place.1 == at).map(|(_, span)| *span).collect();
+                desk.audit.fate_unknown(None, self.who(number, at), &going);
             }),
             Err(_) => {
                 for ((network, at), span) in going {

@@ -147,13 +147,17 @@ impl Exchange {
             (Asked::Release(held), Ok(line)) => {
                 desk.audit.let_go(held.who, &[held.span], &released(line));
             }
-            (Asked::Release(held), Err(refusal)) if refusal.unknown => desk.audit.fate_unknown(held.who),
+            (Asked::Release(held), Err(refusal)) if refusal.unknown => {
+                desk.audit.fate_unknown(Some(held.network), held.who, &[held.span]);
+            }
             (Asked::Release(held), Err(_)) => {
                 // Refused: it is still ours, and tried again when its turn comes.
                 desk.audit.kept(held.network, held.who, held.span);
                 lane.holds.push_back(held);
             }
-            (Asked::Allocate { who, .. }, Err(refusal)) if refusal.unknown => desk.audit.fate_unknown(who),
+            (Asked::Allocate { network, who }, Err(refusal)) if refusal.unknown => {
+                desk.audit.fate_unknown(Some(network), who, &[]);
+            }
             (Asked::Allocate { .. } | Asked::Nothing, _) => {}
         }
     }
@@ -166,15 +170,19 @@ pub fn grant(network: usize, who: Who, line: &[u8], prefix_length: Option<u8>) -
         who,
         address: scan::address(line).unwrap_or_default(),
         prefix_length,
+        said_length: scan::prefix_length(line),
+        said_owner: scan::owner(line),
+        said_network: scan::network(line),
         created: scan::created(line),
         generation: scan::generation(line),
+        ordered: true,
         automatic: true,
     }
 }
 
-/// The addresses that a release says it let go: one, or none.
+/// The addresses that a release says it let go.
 pub fn released(line: &[u8]) -> Vec<Option<u128>> {
-    scan::released(line).map(address::number).into_iter().collect()
+    scan::released(line).map(address::number).collect()
 }
 
 /// One request line. By hand: at a million a second a formatter is a tenth of the client's time.

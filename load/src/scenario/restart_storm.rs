@@ -99,7 +99,7 @@ impl Scenario for RestartStorm {
                     None => *held = span,
                 }
             }
-            Err(refusal) if refusal.unknown => desk.audit.fate_unknown(who),
+            Err(refusal) if refusal.unknown => desk.audit.fate_unknown(Some(network), who, &[]),
             Err(_) => {}
         }
     }

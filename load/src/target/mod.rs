@@ -6,7 +6,6 @@ mod server;
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -25,18 +24,15 @@ pub struct TargetArguments {
     /// Where the server listens; of several nodes all: A,B,C.
     #[arg(long, default_value = "127.0.0.1:7400", value_name = "HOST:PORT", value_delimiter = ',')]
     pub server: Vec<String>,
-    /// File with the token that connections log in with.
-    #[arg(long, value_name = "FILE")]
-    pub token_file: Option<PathBuf>,
     /// Start a server for this run, with this store, in a directory that is removed afterwards.
     #[arg(long, conflicts_with = "server", value_name = "STORE")]
     pub start: Option<Store>,
     /// With --start redis: so many nodes over the same Redis.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=9), requires = "start")]
     pub nodes: u16,
-    /// With --start redis: when Redis flushes its file.
-    #[arg(long, default_value = "everysec", requires = "start", value_name = "WHEN")]
-    pub appendfsync: Flush,
+    /// With --start redis: when Redis flushes its file; everysec by default.
+    #[arg(long, requires = "start", value_name = "WHEN")]
+    pub appendfsync: Option<Flush>,
 }
 
 /// What a server is started over.
@@ -82,7 +78,6 @@ pub struct Target {
     pub servers: Vec<SocketAddr>,
     /// As a report names it.
     pub name: String,
-    pub token: Option<String>,
     started: Vec<Server>,
     // After the servers that use them.
     pub redis: Option<Redis>,
@@ -95,21 +90,29 @@ impl Target {
     /// # Errors
     /// A name has no address, or something cannot be started.
     pub fn find(arguments: &TargetArguments) -> io::Result<Self> {
-        let token = match &arguments.token_file {
-            Some(path) => Some(std::fs::read_to_string(path)?.trim().to_owned()),
-            None => None,
-        };
+        if arguments.appendfsync.is_some() && arguments.start != Some(Store::Redis) {
+            let text = "--appendfsync has no effect without --start redis";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
         if let Some(store) = arguments.start {
             let nodes = usize::from(arguments.nodes);
-            return Self::start(Backend { store, flush: arguments.appendfsync, replicas: 0, nodes });
+            return Self::start(Backend {
+                store,
+                flush: arguments.appendfsync.unwrap_or(Flush::Everysec),
+                replicas: 0,
+                nodes,
+            });
         }
         let resolve = |name: &String| {
-            let address = name.to_socket_addrs()?.next();
+            let named = |error: io::Error| {
+                io::Error::new(error.kind(), format!("--server {name}: {error}; it takes HOST:PORT"))
+            };
+            let address = name.to_socket_addrs().map_err(named)?.next();
             address.ok_or_else(|| io::Error::other(format!("`{name}` has no address")))
         };
         let servers = arguments.server.iter().map(resolve).collect::<io::Result<Vec<_>>>()?;
         let name = format!("allod at {}", arguments.server.join(","));
-        Ok(Self { servers, name, token, started: Vec::new(), redis: None, _secret: None })
+        Ok(Self { servers, name, started: Vec::new(), redis: None, _secret: None })
     }
 
     /// Starts what a store needs.
@@ -141,7 +144,7 @@ impl Target {
             let server = Server::start_with(flags, settings, program)?;
             let name = backend.name();
             let servers = vec![server.address];
-            return Ok(Self { servers, name, token: None, started: vec![server], redis: None, _secret: None });
+            return Ok(Self { servers, name, started: vec![server], redis: None, _secret: None });
         }
         let mut redis = Redis::start(flush)?;
         (0..replicas).try_for_each(|_| redis.add_replica())?;
@@ -165,7 +168,6 @@ impl Target {
         Ok(Self {
             servers: started.iter().map(|server| server.address).collect(),
             name: backend.name(),
-            token: None,
             started,
             redis: Some(redis),
             _secret: Some(secret),

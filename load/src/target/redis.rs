@@ -2,6 +2,7 @@
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -218,5 +219,7 @@ fn command(port: u16, files: &Path, flush: Flush) -> Command {
         Flush::Always => command.args(["--appendonly", "yes", "--appendfsync", "always"]),
     };
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    // Ctrl-C on the terminal is for the load, which ends it.
+    command.process_group(0);
     command
 }

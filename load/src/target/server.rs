@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader};
 use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -174,6 +175,8 @@ fn spawn_once(program: &Program, data: &Path, flags: &[String], settings: &[(Str
         .envs(settings.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
+        // Ctrl-C on the terminal is for the load, which ends the server when it has compared.
+        .process_group(0)
         .spawn()?;
     let stdout = child.stdout.take().ok_or_else(|| io::Error::other("the server has no standard output"))?;
     let mut said = String::new();

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 
 use crate::liar::Liar;
+use crate::program::{load, said};
 
 const FILL: &[&str] = &["run", "fill", "--requests", "200", "--brief"];
 const CHURN: &[&str] = &["run", "churn", "--cidr", "10.0.0.0/24", "--fill-level", "0.3", "--requests", "200"];
@@ -128,6 +129,24 @@ fn what_was_not_asked_for_is_caught() {
         vec![answer]
     };
     assert_caught("as_asked", &Liar::who(no_block), &["run", "blocks", "--requests", "100"]);
+    let half = |result: &mut Value, _: &[Value]| result["prefix_length"] = json!(29);
+    let blocks = ["run", "blocks", "--requests", "100"];
+    let is_block = |request: &Value, answer: &Value| {
+        request["params"]["prefix_length"] == 28 && answer["result"]["prefix_length"] == 28
+    };
+    let halves = move |request: &Value, mut answer: Value| {
+        if is_block(request, &answer) {
+            half(&mut answer["result"], &[]);
+        }
+        vec![answer]
+    };
+    assert_caught("as_asked", &Liar::who(halves), &blocks);
+    let full = ["run", "fill", "--requests", "200"];
+    for (member, other) in [("owner", "somebody/else"), ("network", "another")] {
+        let change = move |result: &mut Value, _: &[Value]| result[member] = json!(other);
+        let faults = assert_caught("as_asked", &Liar::who(once("ip.allocate", 50, change)), &full);
+        assert_eq!(faults.len(), 1, "{member}: {faults:?}");
+    }
     let fewer = |result: &mut Value, _: &[Value]| drop(result["instances"].as_array_mut().unwrap().pop());
     let deployments = ["run", "deployments", "--requests", "40"];
     assert_caught("as_asked", &Liar::who(once("deployment.apply", 5, fewer)), &deployments);
@@ -135,6 +154,10 @@ fn what_was_not_asked_for_is_caught() {
 
 #[test]
 fn a_release_that_lets_go_something_else_is_caught() {
+    let more = |result: &mut Value, _: &[Value]| {
+        result["released"].as_array_mut().unwrap().push(json!("10.0.0.10"));
+    };
+    assert_caught("releases_what_was_held", &Liar::who(once("ip.release", 10, more)), CHURN);
     for released in [json!([]), json!(["10.0.0.77"])] {
         let change = move |result: &mut Value, _: &[Value]| result["released"] = released.clone();
         assert_caught("releases_what_was_held", &Liar::who(once("ip.release", 10, change)), CHURN);
@@ -158,6 +181,8 @@ fn a_generation_that_does_not_rise_is_caught() {
     let liar =
         Liar::who(once("ip.allocate", 100, |result, before| result["generation"] = before[0]["generation"].clone()));
     assert_caught("generations_rise", &liar, FILL);
+    let without = |result: &mut Value, _: &[Value]| drop(result.as_object_mut().unwrap().remove("generation"));
+    assert_caught("generations_rise", &Liar::who(once("ip.allocate", 100, without)), FILL);
 }
 
 #[test]
@@ -191,7 +216,70 @@ fn an_answer_that_comes_twice_or_never_is_caught() {
 }
 
 #[test]
+fn an_answer_that_cannot_be_read_is_caught_as_that_and_as_nothing_else() {
+    for garbage in
+        [r#"{"jsonrpc":"2.0","id":ID,"result":{"addr"#, r#"{"jsonrpc":"2.0","id":ID,"result":null}"#, "hello world"]
+    {
+        let mut answered = 0;
+        let liar = Liar::who(move |request, answer| {
+            answered += usize::from(request["method"] == "ip.allocate");
+            let is_it = answered == 50 && request["method"] == "ip.allocate";
+            let line = garbage.replace("ID", &answer["id"].to_string());
+            vec![if is_it { json!(line) } else { answer }]
+        });
+        let faults = assert_caught("answers_once", &liar, FILL);
+        assert_eq!(faults.len(), 1, "{garbage}: {faults:?}");
+    }
+}
+
+#[test]
+fn a_request_without_an_answer_breaks_its_own_rule_only_and_is_named() {
+    // In what is measured, and in what comes before.
+    for (nth, words) in [(50, FILL), (20, CHURN)] {
+        let mut answered = 0;
+        let liar = Liar::who(move |request, answer| {
+            answered += usize::from(request["method"] == "ip.allocate");
+            if answered == nth && request["method"] == "ip.allocate" { vec![] } else { vec![answer] }
+        });
+        let (code, report) = liar.reported_by(words);
+        assert_eq!((code, &report["faults"]), (1, &json!({"answers_once": 1})), "{report}");
+        assert_eq!(report["lost"], 1, "{report}");
+        let what = report["fault_examples"][0]["what"].as_str().unwrap();
+        for named in ["allocate of node-000", "in load-00", &liar.address.to_string()] {
+            assert!(what.contains(named), "{named}: {what}");
+        }
+    }
+}
+
+#[test]
+fn what_may_have_taken_effect_or_not_is_no_fault() {
+    let mut answered = 0;
+    let liar = Liar::who(move |request, mut answer| {
+        answered += usize::from(request["method"] == "ip.allocate");
+        if request["method"] == "ip.allocate" && answered.is_multiple_of(30) {
+            let error =
+                json!({"code": -32020, "message": "gone", "data": {"kind": "unavailable", "applied": "unknown"}});
+            answer = json!({"jsonrpc": "2.0", "id": answer["id"], "error": error});
+        }
+        vec![answer]
+    });
+    let (code, report) = liar.reported_by(FILL);
+    assert_eq!((code, &report["faults"]), (0, &json!({})), "{report}");
+    assert!(report["unknown"].as_u64().unwrap() >= 6 && report["held"] != report["held_by_server"], "{report}");
+    let server = liar.address.to_string();
+    let output = load().args(FILL).args(["--server", &server, "--connections", "1", "--depth", "1"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert!(said(&output).contains("may have taken effect or not"), "{}", said(&output));
+    assert!(!said(&output).contains("WRONG"), "{}", said(&output));
+}
+
+#[test]
 fn a_listing_that_differs_is_caught() {
+    let twice = |result: &mut Value, _: &[Value]| {
+        let first = result["reservations"][0].clone();
+        result["reservations"].as_array_mut().unwrap().push(first);
+    };
+    assert_caught("listing_agrees", &Liar::who(once("ip.list", 0, twice)), FILL);
     let without = |result: &mut Value, _: &[Value]| drop(result["reservations"].as_array_mut().unwrap().pop());
     assert_caught("listing_agrees", &Liar::who(once("ip.list", 0, without)), FILL);
     let other_owner =

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::program::{Server, report};
 
-/// What becomes of an answer: the request, the true answer, and what is answered in its place.
+/// What becomes of an answer: the request, the true answer, and what is answered in its place; a text is sent as it is.
 type Lie = Box<dyn FnMut(&Value, Value) -> Vec<Value> + Send>;
 
 /// The liar, and the server behind it.
@@ -22,7 +22,11 @@ pub struct Liar {
 impl Liar {
     /// A server that answers what this function makes of the truth.
     pub fn who(lie: impl FnMut(&Value, Value) -> Vec<Value> + Send + 'static) -> Self {
-        let server = Server::start();
+        Self::before(Server::start(), lie)
+    }
+
+    /// The same before this server, which ends with the liar.
+    pub fn before(server: Server, lie: impl FnMut(&Value, Value) -> Vec<Value> + Send + 'static) -> Self {
         let behind = server.address;
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -30,19 +34,27 @@ impl Liar {
         // Ends with the process of the test.
         thread::spawn(move || {
             for client in listener.incoming() {
-                let (lie, server) = (Arc::clone(&lie), TcpStream::connect(behind).unwrap());
-                hand_on(&client.unwrap(), &server, lie);
+                let client = client.unwrap();
+                // Where the server has ended, so has the connection.
+                let Ok(server) = TcpStream::connect(behind) else { continue };
+                hand_on(&client, &server, Arc::clone(&lie));
             }
         });
         Self { address, _server: server }
     }
 
+    /// Runs a scenario against it; its exit code and report.
+    #[track_caller]
+    pub fn reported_by(&self, words: &[&str]) -> (i32, Value) {
+        let server = self.address.to_string();
+        let shape = ["--connections", "2", "--depth", "2", "--patience", "2", "--server", &server];
+        report(&[words, &shape].concat())
+    }
+
     /// Runs a scenario against it; which rules it was found to break, and how often.
     #[track_caller]
     pub fn found_by(&self, words: &[&str]) -> HashMap<String, u64> {
-        let server = self.address.to_string();
-        let shape = ["--connections", "2", "--depth", "2", "--patience", "3", "--server", &server];
-        let (code, report) = report(&[words, &shape].concat());
+        let (code, report) = self.reported_by(words);
         let faults: HashMap<String, u64> = serde_json::from_value(report["faults"].clone()).unwrap();
         assert_eq!(code, i32::from(!faults.is_empty()), "the exit code tells of faults: {report}");
         assert_eq!(faults.is_empty(), report["fault_examples"].as_array().unwrap().is_empty(), "{report}");
@@ -76,10 +88,16 @@ fn hand_on(client: &TcpStream, server: &TcpStream, lie: Arc<Mutex<Lie>>) {
             let answer: Value = serde_json::from_str(&line).unwrap();
             let request = asked.lock().unwrap().remove(&answer["id"].to_string()).unwrap_or_default();
             let answers = lie.lock().unwrap()(&request, answer);
-            let lines: String = answers.iter().map(|answer| format!("{answer}\n")).collect();
+            let line = |answer: &Value| match answer {
+                Value::String(raw) => format!("{raw}\n"),
+                answer => format!("{answer}\n"),
+            };
+            let lines: String = answers.iter().map(line).collect();
             if to_client.write_all(lines.as_bytes()).is_err() {
                 break;
             }
         }
+        // The server has gone; so does the connection before the liar.
+        let _ = to_client.shutdown(Shutdown::Both);
     });
 }

@@ -7,12 +7,14 @@
 
 mod auditor;
 mod compare;
+mod figures;
 mod goals;
 mod instructions;
 mod liar;
 mod live;
 mod page;
 mod program;
+mod refused;
 mod scenarios;
 #[path = "../../../tests/support/skips.rs"]
 #[allow(dead_code, reason = "shared with the tests of the server")]

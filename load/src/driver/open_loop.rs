@@ -1,0 +1,69 @@
+//! The open loop: who arrived is sent as soon as a lane is free, and told as never sent where the server stays behind.
+
+use std::io;
+use std::time::Duration;
+
+use super::{Run, Stop, Workload};
+use crate::arrivals::Arrivals;
+use crate::interrupt;
+
+/// How long what arrived in an open loop may be sent after the end, when the server is behind: as long as the run, within these.
+const BEHIND_MIN: Duration = Duration::from_secs(5);
+const BEHIND_MAX: Duration = Duration::from_secs(30);
+
+impl<W: Workload> Run<'_, W> {
+    /// Sends what has arrived while lanes are free. True: nothing more arrives before the end, and all of it was sent.
+    pub(super) fn send_arrivals(&mut self) -> io::Result<bool> {
+        let mut touched = Vec::new();
+        let over = loop {
+            let Some(next) = self.arrivals.as_ref().map(Arrivals::next) else { return Ok(false) };
+            let now = self.begun.elapsed();
+            let end = match (self.shape.stop, self.measuring_since) {
+                _ if interrupt::signal().is_some() => true,
+                (_, None) => false,
+                (Stop::Requests(count), Some(_)) => self.arrived >= count,
+                (Stop::After(time), Some(since)) => next >= since + time,
+            };
+            if end {
+                break true;
+            }
+            if self.is_too_far_behind(next, now) {
+                self.note_never_sent(next, now);
+                break true;
+            }
+            if next > now {
+                break false;
+            }
+            // Where no lane is left that has anything to ask, all has been asked.
+            let Some(lane) = self.free.pop_front() else { break self.outstanding == 0 };
+            // A lane that has nothing more to ask is not asked again, and who arrived takes another.
+            if self.send(lane, next, now) {
+                touched.push(lane / self.shape.depth);
+                self.arrived += 1;
+                if let Some(arrivals) = &mut self.arrivals {
+                    arrivals.advance();
+                }
+            }
+        };
+        touched.sort_unstable();
+        touched.dedup();
+        for number in touched {
+            self.flush(number).map_err(|error| self.connections[number].named(&error))?;
+        }
+        Ok(over)
+    }
+
+    /// Those who arrived from `next` on, until now or the end, were never sent.
+    pub(super) fn note_never_sent(&mut self, next: Duration, now: Duration) {
+        let rate = self.shape.rate.map_or(0.0, |rate| rate.per_second);
+        let end = self.shape.expected().unwrap_or_default() + self.measuring_since.unwrap_or_default();
+        self.measured.never_sent = (end.min(now).saturating_sub(next).as_secs_f64() * rate) as u64;
+    }
+
+    /// The end is long over, and the server has not taken what arrived before.
+    fn is_too_far_behind(&self, next: Duration, now: Duration) -> bool {
+        let expected = self.shape.expected().unwrap_or(Duration::MAX / 4);
+        let end = self.measuring_since.unwrap_or_default() + expected;
+        next < end && now > end + expected.clamp(BEHIND_MIN, BEHIND_MAX)
+    }
+}

@@ -1,0 +1,91 @@
+//! What nothing can come of is refused before anything is asked; what is ended early says what it has found.
+
+use std::fs;
+use std::process::{Command, Output, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::liar::Liar;
+use crate::program::{Server, load, said};
+
+/// Longest wait for what a test waits for.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// Starts it, sends the signal when it is told to, and waits for its end.
+fn signalled(command: &mut Command, signal: Signal, when: impl FnOnce()) -> Output {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    when();
+    kill_process(Pid::from_raw(child.id().cast_signed()).unwrap(), signal).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn a_run_that_is_ended_by_hand_reports_and_saves_what_it_has_found() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, page) = (directory.path().join("run.json"), directory.path().join("page.html"));
+    let (told, enough) = mpsc::channel();
+    let mut answered = 0;
+    let liar = Liar::who(move |request, answer| {
+        answered += usize::from(request["method"] == "ip.allocate");
+        if answered == 200 {
+            // Nobody listens any more where the test has failed.
+            let _ = told.send(());
+        }
+        vec![answer]
+    });
+    let server = liar.address.to_string();
+    let mut command = load();
+    command.args(["run", "fill", "--seconds", "50", "--connections", "2", "--depth", "2", "--server", &server]);
+    command.arg("--save").arg(&file).arg("--page").arg(&page);
+    let output = signalled(&mut command, Signal::INT, || enough.recv_timeout(WAIT_MAX).unwrap());
+    assert_eq!(output.status.code(), Some(130), "{}", said(&output));
+    assert!(said(&output).contains("NOT MADE: ended by Ctrl-C"), "{}", said(&output));
+    assert!(said(&output).contains("the server's listing agrees"), "{}", said(&output));
+    let saved: Value = serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
+    assert!(saved["runs"][0]["answers"].as_u64().unwrap() >= 100, "{saved}");
+    assert!(fs::read_to_string(page).unwrap().contains("no measurement: ended by Ctrl-C"));
+}
+
+#[test]
+fn what_was_started_goes_with_a_run_that_is_ended() {
+    let directory = tempfile::tempdir().unwrap();
+    let has_begun = || {
+        let begun = Instant::now();
+        while fs::read_dir(directory.path()).unwrap().next().is_none() {
+            assert!(begun.elapsed() < WAIT_MAX, "nothing was started");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    let mut command = load();
+    command.args(["run", "fill", "--start", "embedded", "--seconds", "50"]).env("TMPDIR", directory.path());
+    let output = signalled(&mut command, Signal::TERM, has_begun);
+    assert_eq!(output.status.code(), Some(143), "{}", said(&output));
+    let left: Vec<_> = fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn a_connection_that_is_lost_is_named_and_what_was_measured_is_told() {
+    let (told, enough) = mpsc::channel();
+    let server = Server::start();
+    let liar_told = told;
+    let liar = Liar::before(server, move |request, answer| {
+        if request["method"] == "ip.allocate" && answer["id"].as_u64().unwrap() > 0 {
+            let _ = liar_told.send(());
+        }
+        vec![answer]
+    });
+    let address = liar.address.to_string();
+    let mut command = load();
+    command.args(["run", "fill", "--seconds", "50", "--connections", "2", "--depth", "2", "--server", &address]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    (0..100).for_each(|_| enough.recv_timeout(WAIT_MAX).unwrap());
+    drop(liar);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(said(&output).contains(&format!("NOT MADE: {address}: closed a connection")), "{}", said(&output));
+    assert!(said(&output).contains("answers/s"), "{}", said(&output));
+}
