@@ -16,10 +16,14 @@ use crate::scenario::{Name, Settings};
 use crate::session::Listing;
 use crate::target::{Store, TargetArguments};
 
+/// Time of a run, unless said otherwise.
+const SECONDS_DEFAULT: f64 = 3.0;
+
 /// Load for an allod server: throughput, latency percentiles, and an audit of every address handed out.
 ///
 /// Ends with 0, with 1 if the server was found to be wrong (an address handed out twice, an answer that does not
-/// fit, a count or a listing that differs), and with 2 if the run could not be made.
+/// fit, a count or a listing that differs), and with 2 if the run could not be made, which is also said of one that was
+/// refused nearly everything. Ctrl-C and SIGTERM end a run early with what it has found, and the code is 130 or 143.
 #[derive(Parser)]
 #[command(version)]
 pub struct Arguments {
@@ -80,7 +84,7 @@ pub struct ShapeArguments {
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1_024))]
     pub depth: u16,
     /// Stop after so many answers.
-    #[arg(long, conflicts_with = "seconds", value_name = "N")]
+    #[arg(long, conflicts_with = "seconds", value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub requests: Option<u64>,
     /// Stop after this time; 3 by default.
     #[arg(long)]
@@ -95,7 +99,8 @@ pub struct ShapeArguments {
     #[arg(long, default_value = "poisson", requires = "rate")]
     pub arrivals: Spread,
     /// Requests count as lost when nothing was answered for so many seconds.
-    #[arg(long, default_value_t = PATIENCE_DEFAULT.as_secs(), value_name = "SECONDS")]
+    #[arg(long, default_value_t = PATIENCE_DEFAULT.as_secs(), value_name = "SECONDS",
+        value_parser = clap::value_parser!(u64).range(1..))]
     pub patience: u64,
     /// Ask for short answers.
     #[arg(long)]
@@ -118,7 +123,7 @@ pub struct RunArguments {
     #[arg(long)]
     pub no_create: bool,
     /// Remove the networks and what they hold at the end.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "no_create")]
     pub delete: bool,
     /// Prefix of each network that is made.
     #[arg(long)]
@@ -136,13 +141,13 @@ pub struct RunArguments {
     #[arg(long, value_name = "SHARE", value_delimiter = ',', conflicts_with = "prefill")]
     pub fill_level: Vec<f64>,
     /// Churn: each outstanding request keeps so many addresses, then releases its oldest before the next.
-    #[arg(long, value_name = "N")]
-    pub hold: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub hold: Option<u32>,
     /// Owners of a restart storm.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub owners: Option<u64>,
     /// Instances of a deployment.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub instances: Option<u16>,
     /// Size of blocks.
     #[arg(long, value_name = "LENGTH")]
@@ -184,7 +189,7 @@ pub struct IsolationArguments {
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1_024))]
     pub depth: u16,
     /// Time of each of the two measurements.
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
     pub seconds: u64,
     /// Prefix of each of the two networks.
     #[arg(long, default_value = "10.0.0.0/8")]
@@ -250,7 +255,10 @@ impl ShapeArguments {
             |seconds| Duration::try_from_secs_f64(seconds).map_err(|error| refused(format!("{seconds} s: {error}")));
         let stop = match self.requests {
             Some(count) => Stop::Requests(count),
-            None => Stop::After(duration(self.seconds.unwrap_or(3.0))?),
+            None => match self.seconds.unwrap_or(SECONDS_DEFAULT) {
+                0.0 => return Err(refused("--seconds 0: it has to be above 0".to_owned())),
+                seconds => Stop::After(duration(seconds)?),
+            },
         };
         let rate = match self.rate {
             Some(per_second) if per_second.is_finite() && per_second > 0.0 => {
@@ -287,7 +295,7 @@ impl RunArguments {
             cooldown_seconds: self.cooldown,
             fill_level,
             prefill: self.prefill,
-            hold: self.hold,
+            hold: self.hold.map(|hold| hold as usize),
             owners: self.owners,
             instances: self.instances.map(usize::from),
             prefix_length: self.prefix_length,

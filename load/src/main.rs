@@ -3,7 +3,7 @@
 //! Code map: a `session` makes networks and lets the `driver` (closed or open loop over epoll) ask what a `scenario` says;
 //! each answer is judged by the `audit`, which knows who holds what, and counted by the `meter`; `report` has the figures as
 //! lines, JSON, or a page with plots, and `live` shows them while they come. `target` starts servers, `control` makes the
-//! calls outside the measured path, `interrupt` notices Ctrl-C. `compare`, `echo`, `goals`, `history`, `instructions` and `isolation` are commands of
+//! calls outside the measured path, `options` says which options go together, and `interrupt` notices Ctrl-C. `compare`, `echo`, `goals`, `history`, `instructions` and `isolation` are commands of
 //! their own. How to read the figures: README.md beside this.
 
 mod arguments;
@@ -22,6 +22,7 @@ mod isolation;
 mod live;
 mod meter;
 mod names;
+mod options;
 mod refusal;
 mod report;
 mod scan;
@@ -96,6 +97,7 @@ fn seed_of_now() -> u32 {
 
 /// Runs a scenario once, or once at each fill level.
 fn run(scenario: Name, arguments: &RunArguments) -> io::Result<Outcome> {
+    arguments.check(scenario)?;
     let levels: Vec<Option<f64>> = match arguments.fill_level.as_slice() {
         [] => vec![None],
         levels => levels.iter().copied().map(Some).collect(),
@@ -111,7 +113,7 @@ fn run(scenario: Name, arguments: &RunArguments) -> io::Result<Outcome> {
         let session = Session {
             name: scenario.text(),
             label: arguments.label.clone(),
-            settings: None,
+            settings: Some(options::told(&settings, &shape, &built.networks())),
             fill_level: *level,
             attended: true,
             shape,

@@ -14,6 +14,29 @@ use crate::program::{Server, load, said};
 /// Longest wait for what a test waits for.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
+#[test]
+fn impossible_input_is_refused_with_its_name() {
+    for (words, named) in [
+        ("run fill --requests 0", "--requests"),
+        ("run fill --seconds 0", "--seconds"),
+        ("run fill --fill-level 0.5", "--fill-level"),
+        ("run claims --cidr 10.0.0.0/16", "--cidr"),
+        ("run blocks --start memory --prefix-length 4", "--prefix-length"),
+        ("run mixed --server nonsense", "nonsense"),
+        ("run fill --appendfsync always --start memory", "--appendfsync"),
+        ("run fill --no-create --delete", "--delete"),
+        ("run fill --token-file x", "--token-file"),
+        ("run fill --save /nowhere/at/all.json --start memory", "/nowhere/at"),
+        ("run fill --start memory --cidr 10.0.0.0/24 --prefill 99999999999", "99999999999"),
+        ("p99-isolation --seconds 0", "--seconds"),
+        ("compare --seconds 0", "--seconds"),
+    ] {
+        let output = load().args(words.split(' ')).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{words}: {}", said(&output));
+        assert!(said(&output).contains(named) && output.stdout.is_empty(), "{words}: {}", said(&output));
+    }
+}
+
 /// Starts it, sends the signal when it is told to, and waits for its end.
 fn signalled(command: &mut Command, signal: Signal, when: impl FnOnce()) -> Output {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

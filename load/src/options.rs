@@ -1,0 +1,190 @@
+//! The options of a run together: what a scenario does not heed is refused by its name, as is what nothing can come of.
+
+use std::io;
+
+use serde_json::{Value, json};
+
+use crate::arguments::RunArguments;
+use crate::arrivals::Spread;
+use crate::driver::{Shape, Stop};
+use crate::report::document::check_place;
+use crate::scenario::{Name, NetworkPlan, Settings};
+use crate::target::Store;
+
+/// What scenarios in networks of one's own choice heed.
+const NETWORKS: &[&str] = &["--networks", "--cidr", "--policy", "--cooldown"];
+/// The length of the network that blocks are taken from, unless said otherwise.
+const CIDR_OF_BLOCKS: &str = "10.0.0.0/8";
+
+/// The options that a scenario heeds, of those that not all do.
+fn heeded(scenario: Name) -> Vec<&'static str> {
+    let (networks, more): (&[&str], &[&str]) = match scenario {
+        Name::Mixed | Name::Churn | Name::ManyNetworks | Name::HotNetwork => {
+            (NETWORKS, &["--fill-level", "--prefill", "--hold", "--brief"])
+        }
+        Name::Contended => (NETWORKS, &["--fill-level", "--prefill", "--hold", "--brief", "--wait"]),
+        Name::Fill | Name::Ipv6 => (NETWORKS, &["--prefill", "--hold", "--brief"]),
+        Name::Blocks => (NETWORKS, &["--prefill", "--hold", "--brief", "--prefix-length"]),
+        Name::Claims => (&[], &["--policy", "--cooldown", "--brief"]),
+        Name::ClaimAndSweep => (&[], &["--policy", "--cooldown"]),
+        Name::Deployments => (NETWORKS, &["--instances"]),
+        Name::RestartStorm => (NETWORKS, &["--owners", "--brief"]),
+    };
+    networks.iter().chain(more).copied().collect()
+}
+
+fn refused(text: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, text)
+}
+
+impl RunArguments {
+    /// Refuses what has no effect on this scenario, and what cannot be.
+    ///
+    /// # Errors
+    /// There is such an option.
+    pub fn check(&self, scenario: Name) -> io::Result<()> {
+        let heeded = heeded(scenario);
+        let name = scenario.text();
+        if let Some(option) = self.given().into_iter().find(|option| !heeded.contains(option)) {
+            let those = heeded.join(", ");
+            return Err(refused(format!("{option} has no effect on `{name}`, which heeds {those}")));
+        }
+        let of_networks = [
+            ("--cidr", self.cidr.is_some()),
+            ("--policy", self.policy.is_some()),
+            ("--cooldown", self.cooldown.is_some()),
+        ];
+        if let Some((option, _)) = of_networks.into_iter().find(|(_, is_given)| *is_given && self.no_create) {
+            return Err(refused(format!("{option} is of networks that are made, and --no-create makes none")));
+        }
+        if self.kill && self.target.start == Some(Store::Memory) {
+            return Err(refused("--kill with --start memory: what was held would be lost with the server".to_owned()));
+        }
+        if let Some(level) = self.fill_level.iter().find(|level| !(0.0..=1.0).contains(*level)) {
+            return Err(refused(format!("--fill-level {level}: it is a share, from 0 to 1")));
+        }
+        if let Some(length) = self.prefix_length {
+            let cidr = self.cidr.as_deref().unwrap_or(CIDR_OF_BLOCKS);
+            let most = if cidr.contains(':') { 128 } else { 32 };
+            let of_network = cidr.split_once('/').and_then(|(_, length)| length.parse::<u8>().ok()).unwrap_or(0);
+            if length <= of_network || length > most {
+                let least = of_network + 1;
+                return Err(refused(format!("--prefix-length {length}: blocks of {cidr} have {least} to {most}")));
+            }
+        }
+        [&self.save, &self.page].into_iter().flatten().try_for_each(|path| check_place(path))
+    }
+
+    /// The options that were given, of those that not all scenarios heed.
+    fn given(&self) -> Vec<&'static str> {
+        [
+            ("--networks", self.networks.is_some()),
+            ("--cidr", self.cidr.is_some()),
+            ("--policy", self.policy.is_some()),
+            ("--cooldown", self.cooldown.is_some()),
+            ("--fill-level", !self.fill_level.is_empty()),
+            ("--prefill", self.prefill.is_some()),
+            ("--hold", self.hold.is_some()),
+            ("--owners", self.owners.is_some()),
+            ("--instances", self.instances.is_some()),
+            ("--prefix-length", self.prefix_length.is_some()),
+            ("--wait", self.wait.is_some()),
+            ("--brief", self.shape.brief),
+        ]
+        .into_iter()
+        .filter_map(|(option, is_given)| is_given.then_some(option))
+        .collect()
+    }
+}
+
+/// What a run was told to be, for its report; null is what the scenario does by default.
+pub fn told(settings: &Settings, shape: &Shape, networks: &[NetworkPlan]) -> Value {
+    let (requests, seconds) = match shape.stop {
+        Stop::Requests(count) => (Some(count), None),
+        Stop::After(time) => (None, Some(time.as_secs_f64())),
+    };
+    let arrivals = shape.rate.map(|rate| match rate.spread {
+        Spread::Poisson => "poisson",
+        Spread::Even => "even",
+    });
+    let network = networks.first();
+    json!({
+        "seed": settings.seed,
+        "requests": requests,
+        "seconds": seconds,
+        "warmup_seconds": shape.warmup.as_secs_f64(),
+        "arrivals": arrivals,
+        "patience_seconds": shape.patience.as_secs_f64(),
+        "brief": settings.brief,
+        "cidr": network.map(|network| &network.cidr),
+        "policy": network.map(|network| &network.policy),
+        "cooldown_seconds": network.map(|network| network.cooldown_seconds),
+        "prefill": settings.prefill,
+        "fill_level": settings.fill_level,
+        "hold": settings.hold,
+        "owners": settings.owners,
+        "instances": settings.instances,
+        "prefix_length": settings.prefix_length,
+        "wait_seconds": settings.wait_seconds,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Parser, ValueEnum};
+
+    use super::*;
+    use crate::arguments::{Arguments, Command};
+
+    /// What is said of these words, or nothing.
+    fn said(words: &str) -> Option<String> {
+        let Command::Run(run) = Arguments::parse_from(format!("allod-load run {words}").split(' ')).command else {
+            panic!("{words}")
+        };
+        run.arguments.check(run.scenario).err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn each_scenario_refuses_by_name_what_it_does_not_heed() {
+        let options = [
+            ("--networks", "2"),
+            ("--cidr", "10.0.0.0/16"),
+            ("--policy", "lowest"),
+            ("--cooldown", "1"),
+            ("--fill-level", "0.5"),
+            ("--prefill", "10"),
+            ("--hold", "2"),
+            ("--owners", "10"),
+            ("--instances", "2"),
+            ("--prefix-length", "28"),
+            ("--wait", "1"),
+        ];
+        for scenario in Name::value_variants() {
+            let heeded = heeded(*scenario);
+            for (option, value) in options {
+                let said = said(&format!("{} {option} {value}", scenario.text()));
+                match said {
+                    None => assert!(heeded.contains(&option), "{scenario:?} {option}"),
+                    Some(said) => assert!(said.contains(option) && !heeded.contains(&option), "{scenario:?}: {said}"),
+                }
+            }
+        }
+        assert!(said("deployments --brief").is_some() && said("fill --brief").is_none());
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        for words in [
+            "blocks --prefix-length 4",
+            "blocks --prefix-length 33",
+            "blocks --cidr 10.0.0.0/24 --prefix-length 24",
+            "churn --fill-level 1.5",
+            "fill --no-create --cidr 10.0.0.0/8",
+            "restart-storm --start memory --kill",
+            "fill --save /nowhere/at/all.json",
+        ] {
+            assert!(said(words).is_some(), "{words}");
+        }
+        assert_eq!(said("blocks --cidr 2001:db8::/64 --prefix-length 96"), None);
+    }
+}
