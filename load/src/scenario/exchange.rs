@@ -165,14 +165,16 @@ impl Exchange {
 
 /// What the line of a grant says; an address that is not there is judged as one that is none.
 pub fn grant(network: usize, who: Who, line: &[u8], prefix_length: Option<u8>) -> Grant<'_> {
+    let said_network = scan::network(line);
     Grant {
         network,
         who,
         address: scan::address(line).unwrap_or_default(),
         prefix_length,
         said_length: scan::prefix_length(line),
-        said_owner: scan::owner(line),
-        said_network: scan::network(line),
+        // A short answer has neither, and a search for what is not there is felt at a million a second.
+        said_owner: said_network.and_then(|_| scan::owner(line)),
+        said_network,
         created: scan::created(line),
         generation: scan::generation(line),
         ordered: true,

@@ -46,6 +46,8 @@ fn a_run_on_a_terminal_is_drawn_again_and_again_and_ends_with_its_report() {
 #[test]
 fn no_line_is_longer_than_the_terminal_is_wide() {
     let (text, _) = drawn_on(40);
+    // What is said before is no drawing.
+    let text = &text[text.find('\x1b').unwrap()..];
     let widths = text.lines().map(|line| {
         // Between an escape and the letter that ends it there are digits, brackets and semicolons.
         let parts = line.trim_end_matches('\r').split('\x1b').enumerate();
