@@ -1,0 +1,128 @@
+//! Lists, a page at a time: as much as one answer may hold, and where the next page begins.
+//!
+//! Before: `render`. What a page holds was read by the actors, at most as many records as were asked for; here it ends
+//! earlier where its text would become too long.
+
+use super::nouns::network;
+use super::{Renderer, Shape, cursor, event, noun};
+use crate::actors::coordinator::{ListOrder, ListPlace};
+use crate::actors::events::{Cursor, Happened};
+use crate::core::outcome::{NetworkView, UsageReport, View};
+use crate::limits::ANSWER_BYTES_MAX;
+use crate::server::text;
+
+/// What is kept free of an answer's bound for its envelope and last members.
+const ANSWER_SLACK_BYTES: usize = 64 << 10;
+
+/// Of a list that has no further page.
+pub(super) const WHOLE: (Option<&ListPlace>, &ListOrder) = (None, &ListOrder { naming: None, elsewhere: Vec::new() });
+
+impl Renderer {
+    pub(super) fn listed(
+        &mut self,
+        out: &mut Vec<u8>,
+        views: &[View],
+        count: u64,
+        (next, order): (Option<&ListPlace>, &ListOrder),
+        at: Option<&Cursor>,
+        shape: Shape,
+    ) {
+        if shape.count_only {
+            out.extend_from_slice(b"{\"count\":");
+            text::number(out, count);
+            event_cursor(out, at);
+            out.push(b'}');
+            return;
+        }
+        let begin = out.len();
+        out.extend_from_slice(b"{\"reservations\":[");
+        let mut next = next.cloned();
+        for (at, view) in views.iter().enumerate() {
+            if out.len() - begin > ANSWER_BYTES_MAX - ANSWER_SLACK_BYTES {
+                // The page is full before its limit: the next begins behind the last one shown.
+                let last = &views[at - 1];
+                next = Some(order.behind(&last.network, Some(last.address)));
+                break;
+            }
+            if at > 0 {
+                out.push(b',');
+            }
+            self.reservation(out, view);
+        }
+        out.push(b']');
+        if let Some(next) = next {
+            text::key!(out, "next");
+            text::string(out, &cursor::write(&next));
+        }
+        event_cursor(out, at);
+        out.push(b'}');
+    }
+}
+
+pub(super) fn networks_page(
+    out: &mut Vec<u8>,
+    networks: &[(NetworkView, Option<UsageReport>)],
+    next: Option<&ListPlace>,
+    order: &ListOrder,
+) {
+    let begin = out.len();
+    let mut next = next.cloned();
+    out.extend_from_slice(b"{\"networks\":[");
+    for (at, (view, report)) in networks.iter().enumerate() {
+        let before = out.len();
+        if at > 0 {
+            out.push(b',');
+        }
+        noun(out, &network(view, report.as_ref(), None));
+        if at > 0 && out.len() - begin > ANSWER_BYTES_MAX - ANSWER_SLACK_BYTES {
+            out.truncate(before);
+            next = Some(order.behind(&networks[at - 1].0.config, None));
+            break;
+        }
+    }
+    out.push(b']');
+    if let Some(next) = next {
+        text::key!(out, "next");
+        text::string(out, &cursor::write(&next));
+    }
+    out.push(b'}');
+}
+
+/// Appends events as far as they fit; `behind` says where a page goes on that ends with one of them.
+pub(super) fn events_page(
+    out: &mut Vec<u8>,
+    events: impl Iterator<Item = (Happened, Cursor)>,
+    mut next: Option<String>,
+    behind: impl Fn(&Happened, &Cursor) -> String,
+) {
+    let begin = out.len();
+    out.extend_from_slice(b"{\"events\":[");
+    let mut last: Option<String> = None;
+    for (happened, at) in events {
+        let before = out.len();
+        if last.is_some() {
+            out.push(b',');
+        }
+        noun(out, &event::event(&happened, &at));
+        if last.is_some() && out.len() - begin > ANSWER_BYTES_MAX - ANSWER_SLACK_BYTES {
+            out.truncate(before);
+            next = last.take();
+            break;
+        }
+        last = Some(behind(&happened, &at));
+    }
+    out.push(b']');
+    if let Some(next) = next {
+        text::key!(out, "next");
+        text::string(out, &next);
+    }
+    out.push(b'}');
+}
+
+/// Appends the cursor from which who watches misses nothing.
+fn event_cursor(out: &mut Vec<u8>, at: Option<&Cursor>) {
+    if let Some(at) = at {
+        text::key!(out, "cursor");
+        text::string(out, &crate::server::cursor::write(at));
+    }
+}
