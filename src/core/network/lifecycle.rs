@@ -1,8 +1,9 @@
-//! What happens to a holding after its grant: release, renewal, binding, update, hand-over, decline, expiry.
+//! What happens to a holding after its grant: renewal, binding, update, hand-over, decline.
 //!
-//! Review notes: does a new path that lets go carry the generation that it saw (`Step::expect`)? Does it repeat safely?
+//! Before: `target` finds the holding that a client names. How it ends is in `release`.
+//!
+//! Review notes: does a new path carry the generation that it saw (`Step::expect`)? Does it repeat safely?
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use compact_str::CompactString;
@@ -11,167 +12,17 @@ use super::Network;
 use super::draft::{Draft, held_by};
 use super::holdings::slot_or_default;
 use super::record::bound_to;
-use crate::core::address::Address;
+use super::target::check_generation;
 use crate::core::command::{
-    Context, Decline, GrantOptions, LabelsPatch, Patch, Release, ReservationPatch, Target, Transfer, Wish,
+    Context, Decline, GrantOptions, LabelsPatch, Patch, ReservationPatch, Target, Transfer, Wish,
 };
 use crate::core::outcome::{Decision, Grant, Outcome};
 use crate::core::refusal::{Missing, Refusal};
-use crate::core::state::{Declined, Details, Entry, Event, EventKind, Key, Reservation, State, Step};
-use crate::core::types::{Claimant, Generation, Labels, Owner, Scope, Slot, SlotKey};
+use crate::core::state::{Declined, Details, Entry, Event, EventKind, Reservation};
+use crate::core::types::{Claimant, Labels, SlotKey};
 use crate::limits;
 
-/// What a target leads to.
-type Found<'a> = Option<(Address, &'a Arc<Reservation>)>;
-
 impl Network {
-    /// Finds the reservation that a client names.
-    ///
-    /// # Errors
-    /// `not_owner` if somebody else holds the address, `conflict` if it is another holding.
-    fn find(&self, target: &Target) -> Result<Found<'_>, Refusal> {
-        let scope = target.scope.clone().unwrap_or_default();
-        let found = match (target.address, &target.owner) {
-            (Some(address), _) => match self.holdings.at(address) {
-                Some(Entry::Held(held)) => Some((address, held)),
-                Some(Entry::Released(_) | Entry::Declined(_)) | None => None,
-            },
-            (None, Some(owner)) => {
-                let slot = slot_or_default(target.slot.as_ref());
-                self.holdings.slot(&SlotKey { scope: scope.clone(), owner: owner.clone(), slot })
-            }
-            (None, None) => {
-                return Err(Refusal::invalid("address", "or `owner` must be given, to say which reservation is meant"));
-            }
-        };
-        let Some((address, held)) = found else { return Ok(None) };
-        match &target.owner {
-            Some(owner) if target.address.is_some() => {
-                self.is_held_by(address, held, &scope, owner, target.slot.as_ref())?;
-            }
-            // Held in another scope is not found in this one.
-            None if target.scope.as_ref().is_some_and(|scope| *scope != held.holder.scope) => return Ok(None),
-            Some(_) | None => {}
-        }
-        check_generation(address, Some(held), target.if_generation)?;
-        Ok(Some((address, held)))
-    }
-
-    fn is_held_by(
-        &self,
-        address: Address,
-        held: &Reservation,
-        scope: &Scope,
-        owner: &Owner,
-        slot: Option<&Slot>,
-    ) -> Result<(), Refusal> {
-        let holder = &held.holder;
-        if holder.owner == *owner && holder.scope == *scope && slot.is_none_or(|slot| *slot == holder.slot) {
-            return Ok(());
-        }
-        let asked = SlotKey { scope: scope.clone(), owner: owner.clone(), slot: slot_or_default(slot) };
-        Err(Refusal::NotOwner { address, asked, held_by: Box::new(held_by(held)) })
-    }
-
-    /// Finds the reservation that a client names, which must exist.
-    fn find_held(&self, target: &Target) -> Result<(Address, &Arc<Reservation>), Refusal> {
-        self.find(target)?.ok_or_else(|| self.nothing_held(target))
-    }
-
-    /// The same for a change, which a deleted network refuses.
-    fn find_to_change(&self, target: &Target) -> Result<(Address, &Arc<Reservation>), Refusal> {
-        let found = self.find_held(target);
-        match self.is_open() {
-            Err(closed) if found.as_ref().err().is_none_or(|refusal| closed.precedence() < refusal.precedence()) => {
-                Err(closed)
-            }
-            Err(_) | Ok(()) => found,
-        }
-    }
-
-    fn nothing_held(&self, target: &Target) -> Refusal {
-        let hint = match target.address {
-            Some(address) => self
-                .holdings
-                .covering(address)
-                .filter(|(base, entry)| *base != address && matches!(entry, Entry::Held(_)))
-                .map(|(base, entry)| {
-                    format!(
-                        "it lies in the block {base}/{}, which is named by its first address",
-                        entry.prefix_length()
-                    )
-                }),
-            None => None,
-        };
-        let what = match (target.address, &target.owner) {
-            (Some(address), _) => format!("at {address}"),
-            (None, Some(owner)) => {
-                let holder = SlotKey {
-                    scope: target.scope.clone().unwrap_or_default(),
-                    owner: owner.clone(),
-                    slot: slot_or_default(target.slot.as_ref()),
-                };
-                format!("of {holder}")
-            }
-            (None, None) => String::new(),
-        };
-        let what = format!("{what} in network `{}`", self.config.name);
-        Refusal::NotFound { missing: Missing::Reservation, what, hint }
-    }
-
-    /// `ip.release`.
-    pub(super) fn release(&self, ask: &Release, context: Context) -> Result<Decision, Refusal> {
-        let target = &ask.target;
-        if target.address.is_some() && target.owner.is_none() && target.if_generation.is_none() && !ask.force {
-            let problem =
-                "or `if_generation` or `force` must be given with an address, so that nobody else's is released";
-            return Err(Refusal::invalid("owner", problem));
-        }
-        let mut draft = Draft::new(self, context);
-        let Some((address, held)) = self.find(target)? else {
-            return if ask.strict {
-                Err(self.nothing_held(target))
-            } else {
-                Ok(draft.finish(Outcome::Released(Vec::new())))
-            };
-        };
-        draft.release(address, held, EventKind::Released);
-        Ok(self.and_vanish(draft, Outcome::Released(vec![address])))
-    }
-
-    /// A network that was deleted and remembered is gone with its last reservation.
-    pub(super) fn and_vanish(&self, mut draft: Draft<'_>, outcome: Outcome) -> Decision {
-        if !self.config.closed {
-            return draft.finish(outcome);
-        }
-        // What was let go cools, as the network may be restored.
-        let is_release =
-            |step: &&Step| step.event.is_some() && !matches!(step.state, Some(State::Entry(Entry::Held(_))));
-        let released = draft.steps.iter().filter(is_release).count() as u64;
-        if released == self.holdings.held() {
-            // With the last reservation goes what cools or is declined, or as much of it as one commit takes.
-            draft.steps.iter_mut().for_each(|step| step.state = None);
-            let leaving: BTreeSet<Key> = draft.steps.iter().map(|step| step.key).collect();
-            let rest = self.holdings.ascending(std::ops::Bound::Unbounded);
-            for (address, entry) in rest.filter(|(address, _)| !leaving.contains(&Key::Address(*address))) {
-                if draft.steps.len() >= limits::EXPIRE_STEPS_MAX {
-                    break;
-                }
-                draft.put(address, Some(entry), None, None);
-            }
-        }
-        let is_away = |step: &Step| step.state.is_none();
-        if draft.steps.len() == self.holdings.len() && draft.steps.iter().all(is_away) {
-            for subnet in &self.subnets {
-                let expect = Some(subnet.version.0);
-                draft.steps.push(Step { key: Key::Subnet(subnet.id), expect, state: None, event: None });
-            }
-            let expect = Some(self.config.version.0);
-            draft.steps.push(Step { key: Key::Config, expect, state: None, event: None });
-        }
-        draft.finish(outcome)
-    }
-
     /// `ip.renew`. A lease is counted from now; none makes the reservation permanent.
     pub(super) fn renew(
         &self,
@@ -424,88 +275,6 @@ impl Network {
         draft.carried_lease = held.and_then(|held| held.lease);
         Ok(Some(Box::new(self.grant_another(draft, holder, &wish, &options)?)))
     }
-
-    /// `owner.release`: everything, or the first `limit`.
-    pub(super) fn release_owner(&self, scope: &Scope, owner: &Owner, limit: usize, context: Context) -> Decision {
-        let held = self.holdings.of_owner(scope, owner).map(|(address, held)| (address, Arc::clone(held))).collect();
-        self.release_all(held, limit, (scope.clone(), Some(owner.clone())), context)
-    }
-
-    /// `scope.release`: everything, or the first `limit`.
-    pub(super) fn release_scope(&self, scope: &Scope, limit: usize, context: Context) -> Decision {
-        // One more than the limit tells whether more is held; the chain is not walked to its end.
-        let held =
-            self.holdings.of_scope(scope).take(limit + 1).map(|(address, held)| (address, Arc::clone(held))).collect();
-        self.release_all(held, limit, (scope.clone(), None), context)
-    }
-
-    fn release_all(
-        &self,
-        mut held: Vec<(Address, Arc<Reservation>)>,
-        limit: usize,
-        whose: (Scope, Option<Owner>),
-        context: Context,
-    ) -> Decision {
-        let more = held.len() > limit;
-        held.sort_unstable_by_key(|(address, _)| *address);
-        held.truncate(limit);
-        let mut draft = Draft::new(self, context);
-        draft.letting_go = Some(whose);
-        for (address, held) in &held {
-            draft.release(*address, held, EventKind::Released);
-        }
-        let released = held.into_iter().map(|(address, _)| address).collect();
-        self.and_vanish(draft, Outcome::LetGo { released, more })
-    }
-
-    /// Empties a deleted network step by step: at most `limit` entries of any kind.
-    pub(super) fn purge(&self, limit: usize, context: Context) -> Decision {
-        let mut draft = Draft::new(self, context);
-        let mut released = Vec::new();
-        for (address, entry) in self.holdings.ascending(std::ops::Bound::Unbounded).take(limit) {
-            match entry {
-                Entry::Held(held) => {
-                    draft.release_for_good(address, held, EventKind::Released);
-                    // Nothing of it comes back, so nothing need cool.
-                    draft.steps.last_mut().expect("a release is a step").state = None;
-                    released.push(address);
-                }
-                Entry::Released(_) | Entry::Declined(_) => draft.put(address, Some(entry), None, None),
-            }
-        }
-        let more = self.holdings.len() > limit;
-        self.and_vanish(draft, Outcome::LetGo { released, more })
-    }
-
-    /// Ends what is due: leases, cooldowns, probations. At most [`limits::EXPIRE_STEPS_MAX`] steps.
-    pub(super) fn expire(&self, context: Context) -> Decision {
-        let mut draft = Draft::new(self, context);
-        let cooldown = self.config.cooldown_seconds;
-        let room = |draft: &Draft<'_>| draft.steps.len() < limits::EXPIRE_STEPS_MAX;
-        let mut leases = 0;
-        for (_, address) in self.holdings.leases().take_while(|(ends, _)| *ends <= context.now) {
-            if !room(&draft) {
-                break;
-            }
-            if let Some(Entry::Held(held)) = self.holdings.at(address) {
-                draft.release(address, held, EventKind::Expired);
-                leases += 1;
-            }
-        }
-        let cooled =
-            self.holdings.cooling().take_while(|(released_at, _)| released_at.after_seconds(cooldown) <= context.now);
-        let probed = self.holdings.declined().take_while(|(until, _)| *until <= context.now);
-        for (_, address) in cooled.chain(probed) {
-            if !room(&draft) {
-                break;
-            }
-            if let Some(entry) = self.holdings.at(address) {
-                draft.put(address, Some(entry), None, None);
-            }
-        }
-        let more = !room(&draft);
-        self.and_vanish(draft, Outcome::Expired { leases, more })
-    }
 }
 
 /// What a holding's successor keeps of it when its address was declined.
@@ -521,18 +290,6 @@ fn carried_over(held: &Reservation) -> GrantOptions {
         note: Some(details.note),
         hostname: Some(details.hostname),
         ..GrantOptions::default()
-    }
-}
-
-fn check_generation(
-    address: Address,
-    held: Option<&Arc<Reservation>>,
-    expected: Option<Generation>,
-) -> Result<(), Refusal> {
-    let actual = held.map(|held| held.generation);
-    match expected {
-        Some(expected) if actual != Some(expected) => Err(Refusal::GenerationConflict { address, expected, actual }),
-        _ => Ok(()),
     }
 }
 

@@ -8,7 +8,7 @@
 //!
 //! Life of an `ip.allocate`, step 4 of 8 (see [`crate`]). Before: `actors::network`. After: `actors::committer`. Inside:
 //! `grant` checks, `pick` chooses, `draft` writes the steps down, `layout` and `holdings` are what is asked and kept in
-//! step.
+//! step. What comes after a grant: `lifecycle`, and `release` at its end.
 //!
 //! Owns everything that is known of one network. Never looks at another one: overlaps between networks and names are the
 //! catalog's. No clock, no randomness: both come with the [`Context`].
@@ -31,9 +31,11 @@ mod pool_set;
 mod pool_space;
 mod read;
 mod record;
+mod release;
 mod rested;
 mod settle;
 mod sweep;
+mod target;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

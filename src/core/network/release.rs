@@ -1,0 +1,157 @@
+//! How holdings end: let go by who is named, by everything that an owner or a scope holds, by the end of a lease, with a
+//! deleted network; and what has cooled, or was on probation, becomes free.
+//!
+//! Each lets go of a bounded number at a time, and says whether more is left. With its last reservation a network that was
+//! deleted and remembered goes, too ([`Network::and_vanish`]); `lifecycle`, `sweep` and `settle` end with that as well.
+//!
+//! Review notes: does a new path that lets go carry the generation that it saw (`Step::expect`)? Does it repeat safely?
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::Network;
+use super::draft::Draft;
+use crate::core::address::Address;
+use crate::core::command::{Context, Release};
+use crate::core::outcome::{Decision, Outcome};
+use crate::core::refusal::Refusal;
+use crate::core::state::{Entry, EventKind, Key, Reservation, State, Step};
+use crate::core::types::{Owner, Scope};
+use crate::limits;
+
+impl Network {
+    /// `ip.release`.
+    pub(super) fn release(&self, ask: &Release, context: Context) -> Result<Decision, Refusal> {
+        let target = &ask.target;
+        if target.address.is_some() && target.owner.is_none() && target.if_generation.is_none() && !ask.force {
+            let problem =
+                "or `if_generation` or `force` must be given with an address, so that nobody else's is released";
+            return Err(Refusal::invalid("owner", problem));
+        }
+        let mut draft = Draft::new(self, context);
+        let Some((address, held)) = self.find(target)? else {
+            return if ask.strict {
+                Err(self.nothing_held(target))
+            } else {
+                Ok(draft.finish(Outcome::Released(Vec::new())))
+            };
+        };
+        draft.release(address, held, EventKind::Released);
+        Ok(self.and_vanish(draft, Outcome::Released(vec![address])))
+    }
+
+    /// `owner.release`: everything, or the first `limit`.
+    pub(super) fn release_owner(&self, scope: &Scope, owner: &Owner, limit: usize, context: Context) -> Decision {
+        let held = self.holdings.of_owner(scope, owner).map(|(address, held)| (address, Arc::clone(held))).collect();
+        self.release_all(held, limit, (scope.clone(), Some(owner.clone())), context)
+    }
+
+    /// `scope.release`: everything, or the first `limit`.
+    pub(super) fn release_scope(&self, scope: &Scope, limit: usize, context: Context) -> Decision {
+        // One more than the limit tells whether more is held; the chain is not walked to its end.
+        let held =
+            self.holdings.of_scope(scope).take(limit + 1).map(|(address, held)| (address, Arc::clone(held))).collect();
+        self.release_all(held, limit, (scope.clone(), None), context)
+    }
+
+    fn release_all(
+        &self,
+        mut held: Vec<(Address, Arc<Reservation>)>,
+        limit: usize,
+        whose: (Scope, Option<Owner>),
+        context: Context,
+    ) -> Decision {
+        let more = held.len() > limit;
+        held.sort_unstable_by_key(|(address, _)| *address);
+        held.truncate(limit);
+        let mut draft = Draft::new(self, context);
+        draft.letting_go = Some(whose);
+        for (address, held) in &held {
+            draft.release(*address, held, EventKind::Released);
+        }
+        let released = held.into_iter().map(|(address, _)| address).collect();
+        self.and_vanish(draft, Outcome::LetGo { released, more })
+    }
+
+    /// Empties a deleted network step by step: at most `limit` entries of any kind.
+    pub(super) fn purge(&self, limit: usize, context: Context) -> Decision {
+        let mut draft = Draft::new(self, context);
+        let mut released = Vec::new();
+        for (address, entry) in self.holdings.ascending(std::ops::Bound::Unbounded).take(limit) {
+            match entry {
+                Entry::Held(held) => {
+                    draft.release_for_good(address, held, EventKind::Released);
+                    // Nothing of it comes back, so nothing need cool.
+                    draft.steps.last_mut().expect("a release is a step").state = None;
+                    released.push(address);
+                }
+                Entry::Released(_) | Entry::Declined(_) => draft.put(address, Some(entry), None, None),
+            }
+        }
+        let more = self.holdings.len() > limit;
+        self.and_vanish(draft, Outcome::LetGo { released, more })
+    }
+
+    /// Ends what is due: leases, cooldowns, probations. At most [`limits::EXPIRE_STEPS_MAX`] steps.
+    pub(super) fn expire(&self, context: Context) -> Decision {
+        let mut draft = Draft::new(self, context);
+        let cooldown = self.config.cooldown_seconds;
+        let room = |draft: &Draft<'_>| draft.steps.len() < limits::EXPIRE_STEPS_MAX;
+        let mut leases = 0;
+        for (_, address) in self.holdings.leases().take_while(|(ends, _)| *ends <= context.now) {
+            if !room(&draft) {
+                break;
+            }
+            if let Some(Entry::Held(held)) = self.holdings.at(address) {
+                draft.release(address, held, EventKind::Expired);
+                leases += 1;
+            }
+        }
+        let cooled =
+            self.holdings.cooling().take_while(|(released_at, _)| released_at.after_seconds(cooldown) <= context.now);
+        let probed = self.holdings.declined().take_while(|(until, _)| *until <= context.now);
+        for (_, address) in cooled.chain(probed) {
+            if !room(&draft) {
+                break;
+            }
+            if let Some(entry) = self.holdings.at(address) {
+                draft.put(address, Some(entry), None, None);
+            }
+        }
+        let more = !room(&draft);
+        self.and_vanish(draft, Outcome::Expired { leases, more })
+    }
+
+    /// A network that was deleted and remembered is gone with its last reservation.
+    pub(super) fn and_vanish(&self, mut draft: Draft<'_>, outcome: Outcome) -> Decision {
+        if !self.config.closed {
+            return draft.finish(outcome);
+        }
+        // What was let go cools, as the network may be restored.
+        let is_release =
+            |step: &&Step| step.event.is_some() && !matches!(step.state, Some(State::Entry(Entry::Held(_))));
+        let released = draft.steps.iter().filter(is_release).count() as u64;
+        if released == self.holdings.held() {
+            // With the last reservation goes what cools or is declined, or as much of it as one commit takes.
+            draft.steps.iter_mut().for_each(|step| step.state = None);
+            let leaving: BTreeSet<Key> = draft.steps.iter().map(|step| step.key).collect();
+            let rest = self.holdings.ascending(std::ops::Bound::Unbounded);
+            for (address, entry) in rest.filter(|(address, _)| !leaving.contains(&Key::Address(*address))) {
+                if draft.steps.len() >= limits::EXPIRE_STEPS_MAX {
+                    break;
+                }
+                draft.put(address, Some(entry), None, None);
+            }
+        }
+        let is_away = |step: &Step| step.state.is_none();
+        if draft.steps.len() == self.holdings.len() && draft.steps.iter().all(is_away) {
+            for subnet in &self.subnets {
+                let expect = Some(subnet.version.0);
+                draft.steps.push(Step { key: Key::Subnet(subnet.id), expect, state: None, event: None });
+            }
+            let expect = Some(self.config.version.0);
+            draft.steps.push(Step { key: Key::Config, expect, state: None, event: None });
+        }
+        draft.finish(outcome)
+    }
+}
