@@ -1,0 +1,246 @@
+//! How a draft grants: clears what cools in the way, draws a generation, and puts the new holding there; or gives a holding
+//! that is there to another slot.
+//!
+//! Before: `grant`, which asked `pick` for the range; `lifecycle`, `deploy` and `settle` for what goes from hand to hand.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use super::sum::Sum;
+use super::{Draft, cidrs_of};
+use crate::core::address::{Address, Cidr, Range};
+use crate::core::command::GrantOptions;
+use crate::core::network::holdings::covered;
+use crate::core::outcome::View;
+use crate::core::refusal::Refusal;
+use crate::core::state::{
+    Declined, Details, Entry, Event, EventKind, Key, Planned, Promise, Released, Reservation, ReservationKind, State,
+};
+use crate::core::types::{Generation, Mac, OwnerUid, SlotKey};
+use crate::limits;
+
+/// Steps that one grant may need to clear what cools in its way.
+const DISPLACED_MAX: usize = limits::BATCH_CHANGES_MAX / 2;
+
+/// Steps from which on what they come to is looked up, and not searched for among all of them.
+const STEPS_SEARCHED_MAX: usize = 32;
+
+impl Draft<'_> {
+    /// Grants `range` to a slot: clears what cools there, draws a generation.
+    ///
+    /// # Errors
+    /// `already_in_use` if the MAC is taken, or too much cools in the way.
+    pub(in crate::core::network) fn grant(
+        &mut self,
+        range: Range,
+        holder: &SlotKey,
+        kind: ReservationKind,
+        options: &GrantOptions,
+    ) -> Result<View, Refusal> {
+        let mac = self.mac_for(options.mac, None)?;
+        let Some(replaced) = self.displace(range) else {
+            let problem =
+                format!("{range} cools in more than {DISPLACED_MAX} pieces; ask again when the cooldown is over");
+            return Err(Refusal::Taken { problem, address: Some(range.first()), held_by: None });
+        };
+        Ok(self.place(range, replaced.as_ref(), holder, kind, (options, mac)))
+    }
+
+    /// Grants `range`, in which nothing lies, to a slot.
+    ///
+    /// # Errors
+    /// `already_in_use` if the MAC is taken.
+    pub(in crate::core::network) fn grant_free(
+        &mut self,
+        range: Range,
+        holder: &SlotKey,
+        kind: ReservationKind,
+        options: &GrantOptions,
+    ) -> Result<View, Refusal> {
+        debug_assert!(self.network.holdings.overlapping(range).next().is_none(), "something lies in {range}");
+        let mac = self.mac_for(options.mac, None)?;
+        Ok(self.place(range, None, holder, kind, (options, mac)))
+    }
+
+    /// Puts a new holding there, in place of `replaced`.
+    fn place(
+        &mut self,
+        range: Range,
+        replaced: Option<&Entry>,
+        holder: &SlotKey,
+        kind: ReservationKind,
+        (options, mac): (&GrantOptions, Option<Mac>),
+    ) -> View {
+        let generation = Generation(self.next_generation);
+        self.next_generation += 1;
+        let length = range.as_cidr().map_or(range.family().width(), Cidr::length);
+        let reservation = Arc::new(Reservation {
+            prefix_length: length,
+            holder: holder.clone(),
+            generation,
+            kind,
+            created_at: self.context.wall,
+            lease: self.carried_lease.take().or_else(|| options.ttl_seconds.map(|ttl| self.lease(ttl))),
+            transient: options.transient,
+            release_with_claimant: options.release_with_claimant,
+            claimant: options.claimant.clone(),
+            obsolete: None,
+            granted_by: self.granted_by,
+            planned: None,
+            details: details_of(options, mac),
+        });
+        self.taken.add(range);
+        self.fills(holder);
+        self.macs.extend(mac);
+        let event = Event { kind: EventKind::Granted, before: None };
+        self.put(range.first(), replaced, Some(Entry::Held(Arc::clone(&reservation))), Some(event));
+        self.view(range.first(), reservation)
+    }
+
+    /// Clears what cools or is declined in the way of `range` and returns what the grant itself will replace. What lies
+    /// beside `range` goes on as it is. None: too much is there to be cleared in one batch.
+    fn displace(&mut self, range: Range) -> Option<Option<Entry>> {
+        if range.size() == 1 && self.network.holdings.covering(range.first()).is_none() {
+            // By far the most grants: one free address. Whatever this request let go, or cleared, was something there.
+            return Some(None);
+        }
+        let standing = self.standing(range);
+        if standing.len() > DISPLACED_MAX {
+            return None;
+        }
+        let mut replaced = None;
+        for (address, entry) in standing {
+            let rest: Vec<Cidr> = covered(address, entry.prefix_length()).without(range).flat_map(cidrs_of).collect();
+            if address == range.first() && rest.is_empty() {
+                replaced = Some(entry);
+                continue;
+            }
+            // The whole goes before its parts come, so that no two entries ever overlap.
+            let shrinks = rest.first().is_some_and(|part| part.base() == address);
+            if !shrinks {
+                self.put(address, Some(&entry), None, None);
+            }
+            for part in rest {
+                let before = (part.base() == address).then_some(&entry);
+                self.put(part.base(), before, Some(part_of(&entry, part.length())), None);
+            }
+        }
+        Some(replaced)
+    }
+
+    /// What covers addresses of `range` once the steps so far are done.
+    fn standing(&mut self, range: Range) -> BTreeMap<Address, Entry> {
+        if self.sum.is_none() && self.steps.len() > STEPS_SEARCHED_MAX {
+            let mut sum = Box::new(Sum::default());
+            self.steps.iter().for_each(|step| sum.add(step));
+            self.sum = Some(sum);
+        }
+        let there = self.network.holdings.overlapping(range).take(DISPLACED_MAX + 1);
+        let mut standing: BTreeMap<Address, Entry> = there.map(|(address, entry)| (address, entry.clone())).collect();
+        if let Some(sum) = &self.sum {
+            standing.retain(|address, _| !sum.knows(*address));
+            standing.extend(sum.overlapping(range).map(|(address, entry)| (*address, entry.clone())));
+            return standing;
+        }
+        for step in &self.steps {
+            let Key::Address(address) = step.key else { continue };
+            match &step.state {
+                Some(State::Entry(entry)) if covered(address, entry.prefix_length()).overlaps(range) => {
+                    standing.insert(address, entry.clone());
+                }
+                Some(_) | None => drop(standing.remove(&address)),
+            }
+        }
+        standing
+    }
+
+    /// Gives a holding to another slot as a new grant of the same address; all that it carries stays with it, but for the
+    /// `owner_uid` where the owner is another one.
+    pub(in crate::core::network) fn hand_over(
+        &mut self,
+        address: Address,
+        from: &Arc<Reservation>,
+        to: &SlotKey,
+    ) -> View {
+        let generation = Generation(self.next_generation);
+        self.next_generation += 1;
+        let same_owner = from.holder.owner == to.owner && from.holder.scope == to.scope;
+        let uid_for = |uid: &Option<OwnerUid>| uid.clone().filter(|_| same_owner);
+        let details = from
+            .details
+            .as_deref()
+            .map(|details| Details { owner_uid: uid_for(&details.owner_uid), ..details.clone() });
+        let reservation = Arc::new(Reservation {
+            holder: to.clone(),
+            generation,
+            created_at: self.context.wall,
+            obsolete: None,
+            granted_by: None,
+            planned: None,
+            details: details.filter(|details| *details != Details::default()).map(Box::new),
+            ..Reservation::clone(from)
+        });
+        let event = Event { kind: EventKind::Transferred, before: Some(Arc::clone(from)) };
+        let before = Entry::Held(Arc::clone(from));
+        self.put(address, Some(&before), Some(Entry::Held(Arc::clone(&reservation))), Some(event));
+        self.view(address, reservation)
+    }
+
+    /// Gives an address that was promised to another slot of the deployment, as a new grant: nothing of what its holder
+    /// made of it goes along.
+    pub(in crate::core::network) fn give(
+        &mut self,
+        address: Address,
+        from: &Arc<Reservation>,
+        to: SlotKey,
+        granted_by: Option<NonZeroU64>,
+        back: Option<Promise>,
+    ) {
+        let generation = Generation(self.next_generation);
+        self.next_generation += 1;
+        self.fills(&to);
+        let reservation = Arc::new(Reservation {
+            prefix_length: from.prefix_length,
+            holder: to,
+            generation,
+            kind: ReservationKind::Static,
+            created_at: self.context.wall,
+            lease: None,
+            transient: false,
+            release_with_claimant: false,
+            claimant: None,
+            obsolete: None,
+            granted_by,
+            planned: back.map(|back| Box::new(Planned { back: Some(back), ..Planned::default() })),
+            details: None,
+        });
+        let event = Event { kind: EventKind::Transferred, before: Some(Arc::clone(from)) };
+        self.put(address, Some(&Entry::Held(Arc::clone(from))), Some(Entry::Held(reservation)), Some(event));
+    }
+}
+
+/// What a grant says of itself beyond its lease and claimant, if anything.
+fn details_of(options: &GrantOptions, mac: Option<Mac>) -> Option<Box<Details>> {
+    let GrantOptions { owner_uid, labels, note, hostname, .. } = options;
+    if owner_uid.is_none() && labels.is_none() && note.is_none() && hostname.is_none() && mac.is_none() {
+        return None;
+    }
+    let details = Details {
+        owner_uid: owner_uid.clone(),
+        labels: labels.clone().unwrap_or_default(),
+        note: note.clone().unwrap_or_default(),
+        hostname: hostname.clone().unwrap_or_default(),
+        mac,
+    };
+    (details != Details::default()).then(|| Box::new(details))
+}
+
+/// A part of what cools or is declined.
+fn part_of(entry: &Entry, prefix_length: u8) -> Entry {
+    match entry {
+        Entry::Released(released) => Entry::Released(Arc::new(Released { prefix_length, ..Released::clone(released) })),
+        Entry::Declined(declined) => Entry::Declined(Arc::new(Declined { prefix_length, ..Declined::clone(declined) })),
+        Entry::Held(_) => unreachable!("what is held is in the way of a grant, or was let go by a step before it"),
+    }
+}

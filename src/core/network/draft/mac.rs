@@ -1,0 +1,72 @@
+//! Which MAC a draft gives: the one that was asked for, or one that it makes, if nobody else of the realm carries it.
+//!
+//! Before: `granting` and `lifecycle`. Of other networks only that is known which the context says (`Context::mac_elsewhere`).
+
+use super::{Draft, held_by};
+use crate::core::address::Address;
+use crate::core::command::MacWish;
+use crate::core::refusal::Refusal;
+use crate::core::types::Mac;
+
+impl Draft<'_> {
+    /// The MAC that a wish leads to; `own` is the address that may carry it already.
+    ///
+    /// # Errors
+    /// `already_in_use` if somebody else carries it; `invalid_argument` if one shall be made and there is no prefix.
+    pub(in crate::core::network) fn mac_for(
+        &self,
+        wish: Option<MacWish>,
+        own: Option<Address>,
+    ) -> Result<Option<Mac>, Refusal> {
+        let taken = |mac: Mac| {
+            let here = self.macs.contains(&mac);
+            let there = self
+                .network
+                .holdings
+                .mac(mac)
+                .filter(|(address, _)| Some(*address) != own && !self.has_let_go(*address));
+            let elsewhere = self.context.mac_elsewhere.filter(|(used, _)| *used == mac);
+            let anywhere = here || there.is_some() || elsewhere.is_some();
+            anywhere.then_some((there, elsewhere.map(|(_, address)| address)))
+        };
+        match wish {
+            None => Ok(None),
+            Some(MacWish::Given(mac)) => match taken(mac) {
+                None => Ok(Some(mac)),
+                Some((holder, elsewhere)) => Err(Refusal::Taken {
+                    problem: format!(
+                        "MAC {mac} is used by another reservation of the realm; a MAC is unique in its realm"
+                    ),
+                    address: holder.map(|(address, _)| address).or(elsewhere),
+                    held_by: holder.map(|(_, reservation)| Box::new(held_by(reservation))),
+                }),
+            },
+            Some(MacWish::Auto) => {
+                let prefix = self.network.config.l2.mac_prefix.as_deref().unwrap_or_default();
+                let Ok(Mac(base)) = format!("{prefix}:00:00:00").parse::<Mac>() else {
+                    return Err(Refusal::invalid(
+                        "mac",
+                        "cannot be \"auto\" in a network without `l2.mac_prefix`; set it with network.update",
+                    ));
+                };
+                // Random draws first; a prefix so full that they all meet another MAC is searched from the last one on.
+                let draw = |attempt: u64| {
+                    Mac(base | (crate::core::command::derived_id(self.context.entropy, attempt) as u64 & 0xff_ffff))
+                };
+                let drawn = (0..64).map(draw).find(|mac| taken(*mac).is_none());
+                let start = draw(0).0 & 0xff_ffff;
+                let searched = || {
+                    (0..1u64 << 16).map(|step| Mac(base | (start + step) & 0xff_ffff)).find(|mac| taken(*mac).is_none())
+                };
+                match drawn.or_else(searched) {
+                    Some(mac) => Ok(Some(mac)),
+                    None => Err(Refusal::Taken {
+                        problem: format!("no MAC is free under the prefix {prefix}; set another `l2.mac_prefix`"),
+                        address: None,
+                        held_by: None,
+                    }),
+                }
+            }
+        }
+    }
+}
