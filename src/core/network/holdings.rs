@@ -1,13 +1,14 @@
 //! What lies at the addresses of a network, found by address, by slot, by owner, by scope and by time.
 //!
-//! Owns the entries and every index over them; [`Holdings::set`] is the only way in. Indexes hold record numbers, not
-//! copies of keys: the keys live once, in the records. Owners and scopes are chains through the records, so that letting
-//! go of everything that an owner holds costs what the owner holds.
+//! Owns the entries and every index over them; [`Holdings::set`] is the only way in (`linking`). Indexes hold record
+//! numbers, not copies of keys: the keys live once, in the records. Owners and scopes are chains through the records, so
+//! that letting go of everything that an owner holds costs what the owner holds.
 //!
-//! Review notes: does a new index follow every transition in `link` and `unlink`? Does it cost only what is live?
+//! Review notes: does a new index cost only what is live?
 
 mod check;
 mod index;
+mod linking;
 mod loading;
 mod promised;
 mod records;
@@ -29,9 +30,6 @@ use crate::core::outcome::ScopeUsage;
 use crate::core::state::{Entry, Lease, Released, Reservation};
 use crate::core::types::{Mac, Owner, Scope, ShardTime, Slot, SlotKey};
 use crate::limits::LEASE_GRACE_SECONDS;
-
-/// The hash of an owner, and the first record of its chain.
-type OwnerPlace = (u64, Option<RecordId>);
 
 /// What one scope holds in this network.
 #[derive(Debug, Clone)]
@@ -315,218 +313,6 @@ impl Holdings {
     /// Declined addresses by the end of their probation.
     pub(super) fn declined(&self) -> impl Iterator<Item = (ShardTime, Address)> {
         self.declined.iter().map(|&(time, id)| (time, self.record(id).address()))
-    }
-
-    /// Puts an entry at an address, or takes it away. Returns what was there.
-    pub(super) fn set(&mut self, address: Address, entry: Option<&Entry>) -> Option<Entry> {
-        let Some(entry) = entry else { return self.remove(address) };
-        let (records, mut is_new) = (&mut self.records, false);
-        let number = || {
-            is_new = true;
-            records.insert(Record::new(address, entry.clone()))
-        };
-        let id = match address {
-            Address::V4(bits) => *self.v4.entry(bits).or_insert_with(number),
-            Address::V6(bits) => *self.v6.entry(bits).or_insert_with(number),
-        };
-        let before = (!is_new).then(|| {
-            self.unlink(id);
-            std::mem::replace(self.record_mut(id), Record::new(address, entry.clone())).entry
-        });
-        self.link(id, entry);
-        before
-    }
-
-    fn remove(&mut self, address: Address) -> Option<Entry> {
-        let id = match address {
-            Address::V4(bits) => self.v4.remove(&bits),
-            Address::V6(bits) => self.v6.remove(&bits),
-        }?;
-        self.unlink(id);
-        Some(self.records.remove(id).entry)
-    }
-
-    fn link(&mut self, id: RecordId, entry: &Entry) {
-        match entry {
-            Entry::Held(reservation) => self.link_held(id, reservation),
-            Entry::Released(released) => {
-                self.cooling.insert((released.released_at, id));
-                self.cooling_slots.insert((self.hasher.hash_one(&released.last), released.released_at, id));
-            }
-            Entry::Declined(declined) => {
-                self.declined.insert((declined.until, id));
-            }
-        }
-    }
-
-    fn unlink(&mut self, id: RecordId) {
-        match self.record(id).entry.clone() {
-            Entry::Held(reservation) => self.unlink_held(id, &reservation),
-            Entry::Released(released) => {
-                self.cooling.remove(&(released.released_at, id));
-                self.cooling_slots.remove(&(self.hasher.hash_one(&released.last), released.released_at, id));
-            }
-            Entry::Declined(declined) => {
-                self.declined.remove(&(declined.until, id));
-            }
-        }
-    }
-
-    fn link_held(&mut self, id: RecordId, reservation: &Reservation) {
-        let place = self.owner_place(reservation);
-        self.link_held_at(id, reservation, place);
-    }
-
-    fn owner_place(&self, reservation: &Reservation) -> OwnerPlace {
-        let (scope, owner) = (&reservation.holder.scope, &reservation.holder.owner);
-        let hash = self.owner_hash(scope, owner);
-        (hash, self.owner_first_of(hash, scope, owner))
-    }
-
-    /// As [`Self::link_held`], where the owner's place is known.
-    fn link_held_at(&mut self, id: RecordId, reservation: &Reservation, place: OwnerPlace) {
-        self.held += 1;
-        let current = reservation.obsolete.is_none();
-        if let Some(lease) = reservation.lease {
-            self.leases.insert((self.end_of(lease), id));
-        }
-        if let Some(mac) = reservation.details.as_ref().and_then(|details| details.mac) {
-            self.macs.insert(mac, id);
-        }
-        self.link_owner(id, reservation, current, place);
-        if current {
-            self.promised.fills(&reservation.holder);
-        }
-        if let Some(taker) = taker_of(reservation) {
-            let holds = self.slot(&taker).is_some();
-            self.promised.add(taker, holds);
-        }
-        let span = if current { span(self.record(id).family, reservation.prefix_length) } else { 0 };
-        let scope = &reservation.holder.scope;
-        let chain = match self.scopes.get_mut(scope) {
-            Some(chain) => chain,
-            None => self.scopes.entry(scope.clone()).or_insert(ScopeChain {
-                first: NONE,
-                current: 0,
-                obsolete: 0,
-                unbound: 0,
-                addresses: 0,
-            }),
-        };
-        chain.current += u64::from(current);
-        chain.obsolete += u64::from(!current);
-        chain.unbound += u64::from(current && reservation.claimant.is_none());
-        chain.addresses += span;
-        let next = std::mem::replace(&mut chain.first, id);
-        self.record_mut(id).scope_next = next;
-        if next != NONE {
-            self.record_mut(next).scope_previous = id;
-        }
-    }
-
-    fn link_owner(&mut self, id: RecordId, reservation: &Reservation, current: bool, (hash, first): OwnerPlace) {
-        // The newest record goes second, so that the first of the chain, which the table names, stays.
-        match first {
-            Some(first) => {
-                let second = self.record(first).owner_next;
-                let head = self.record_mut(first);
-                head.owner_current += u32::from(current);
-                head.owner_next = id;
-                let record = self.record_mut(id);
-                record.owner_previous = first;
-                record.owner_next = second;
-                if second != NONE {
-                    self.record_mut(second).owner_previous = id;
-                }
-                if current {
-                    self.slots.insert(self.hasher.hash_one(&reservation.holder), id);
-                }
-            }
-            None => {
-                self.record_mut(id).owner_current = u32::from(current);
-                self.owners.insert(hash, id);
-            }
-        }
-    }
-
-    fn unlink_held(&mut self, id: RecordId, reservation: &Reservation) {
-        self.held -= 1;
-        let current = reservation.obsolete.is_none();
-        if let Some(lease) = reservation.lease {
-            self.leases.remove(&(self.end_of(lease), id));
-        }
-        if let Some(mac) = reservation.details.as_ref().and_then(|details| details.mac)
-            && self.macs.get(&mac) == Some(&id)
-        {
-            self.macs.remove(&mac);
-        }
-        self.unlink_owner(id, reservation, current);
-        // In the middle of a change a slot may hold two.
-        if current && self.promised.is_promised(&reservation.holder) && self.slot(&reservation.holder).is_none() {
-            self.promised.empties(&reservation.holder);
-        }
-        if let Some(taker) = taker_of(reservation) {
-            self.promised.remove(&taker);
-        }
-        let (next, previous, family) = {
-            let record = self.record(id);
-            (record.scope_next, record.scope_previous, record.family)
-        };
-        if next != NONE {
-            self.record_mut(next).scope_previous = previous;
-        }
-        if previous != NONE {
-            self.record_mut(previous).scope_next = next;
-        }
-        let scope = &reservation.holder.scope;
-        if let Some(chain) = self.scopes.get_mut(scope) {
-            chain.current -= u64::from(current);
-            chain.obsolete -= u64::from(!current);
-            chain.unbound -= u64::from(current && reservation.claimant.is_none());
-            if current {
-                chain.addresses -= span(family, reservation.prefix_length);
-            }
-            if previous == NONE {
-                chain.first = next;
-            }
-            if chain.first == NONE {
-                self.scopes.remove(scope);
-            }
-        }
-    }
-
-    fn unlink_owner(&mut self, id: RecordId, reservation: &Reservation, current: bool) {
-        let (next, previous, count) = {
-            let record = self.record(id);
-            (record.owner_next, record.owner_previous, record.owner_current)
-        };
-        if next != NONE {
-            self.record_mut(next).owner_previous = previous;
-        }
-        if previous != NONE {
-            self.record_mut(previous).owner_next = next;
-            self.forget_slot(id);
-            if let Some(first) = self.owner_first(&reservation.holder.scope, &reservation.holder.owner) {
-                self.record_mut(first).owner_current -= u32::from(current);
-            }
-            return;
-        }
-        // It was the first of its chain: the table must name the next one, or nobody.
-        let hash = self.owner_hash(&reservation.holder.scope, &reservation.holder.owner);
-        if next == NONE {
-            self.owners.remove(hash, id);
-        } else if self.owners.replace(hash, id, next) {
-            self.record_mut(next).owner_current = count - u32::from(current);
-            self.forget_slot(next);
-        }
-    }
-
-    /// It is not found by its slot any more: it goes, or is the first of its chain now.
-    fn forget_slot(&mut self, id: RecordId) {
-        let current = self.record(id).held().filter(|held| held.obsolete.is_none());
-        if let Some(hash) = current.map(|held| self.hasher.hash_one(&held.holder)) {
-            self.slots.remove(hash, id);
-        }
     }
 
     /// Bytes that the indexes and record table take, without what the entries point to.
