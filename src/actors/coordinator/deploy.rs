@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 
 use super::configure::Act as Locked;
 use super::joint::{Holds, Seen, commit, rank, seen_of};
-use super::lists::Walk;
+use super::walk::Walk;
 use super::{Coordinator, Done, Outcomes, lost};
 use crate::actors::committer::{Part, Reload};
 use crate::actors::deployments::Known;

@@ -1,232 +1,33 @@
-//! What looks at, or lets go in, many networks: each by itself, in bounded slices, so that none waits for another.
+//! What looks at many networks: each by itself, in bounded slices, so that none waits for another.
 //!
-//! `owner.release` and `scope.release` are atomic per network and repeatable. Lists go by network name, then address;
-//! what existed throughout is listed exactly once.
+//! Lists go by network name, then address; what existed throughout is listed exactly once. Which network comes next, `walk`
+//! says.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use compact_str::CompactString;
 
 use super::configure::is_gone;
+use super::walk::Walk;
 use super::{Coordinator, Done, Elsewhere, ListOrder, ListPlace, Outcomes};
+use crate::actors::Fault;
 use crate::actors::directory::Question;
 use crate::actors::events::Cursor;
 use crate::actors::routes::Route;
-use crate::actors::{Fault, Item, Reply, Told};
 use crate::core::address::{Address, Range};
-use crate::core::catalog::{Listing, Naming, Stop};
+use crate::core::catalog::Stop;
 use crate::core::command::{Command, Filter, ListSlice};
 use crate::core::outcome::{Lookup, Outcome, ScopeUsage, UsageReport};
-use crate::core::plural::counted;
 use crate::core::refusal::{Missing, Refusal};
-use crate::core::types::{Name, NetworkId, Owner, Place, Scope};
-use crate::limits::{BATCH_CHANGES_MAX, LIST_SLICE_RECORDS_MAX, RELEASE_RECORDS_MAX};
+use crate::core::types::{Name, NetworkId, Place, Scope};
+use crate::limits::LIST_SLICE_RECORDS_MAX;
 
-/// Listings asked for at once.
-const PAGE: usize = 256;
 /// How long a list waits for a subnet that moves; a move is one commit. Then it shows what it finds.
 const MOVE_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// Networks in order of name, page by page; with a scope or owner, those that may hold something of it.
-pub(super) struct Walk<'a> {
-    coordinator: &'a Coordinator,
-    scope: Option<Scope>,
-    owner: Option<Owner>,
-    /// The moment whose names it goes by; none: that of its first step.
-    naming: Option<Naming>,
-    from: Bound<(Name, NetworkId)>,
-    page: std::vec::IntoIter<Stop>,
-    ended: bool,
-}
-
-impl<'a> Walk<'a> {
-    /// Behind the network of an earlier page, or from the first one on.
-    pub(super) fn after(coordinator: &'a Coordinator, place: Option<&ListPlace>) -> Self {
-        Self::begun(coordinator, place, Bound::Excluded)
-    }
-
-    /// From the network of an earlier page on, or from the first one on.
-    fn from(coordinator: &'a Coordinator, place: Option<&ListPlace>) -> Self {
-        Self::begun(coordinator, place, Bound::Included)
-    }
-
-    fn begun(
-        coordinator: &'a Coordinator,
-        place: Option<&ListPlace>,
-        bound: impl Fn((Name, NetworkId)) -> Bound<(Name, NetworkId)>,
-    ) -> Self {
-        let naming = place.and_then(|place| place.naming);
-        let from = place.map_or(Bound::Unbounded, |place| bound((place.name.clone(), place.id)));
-        Self { coordinator, scope: None, owner: None, naming, from, page: Vec::new().into_iter(), ended: false }
-    }
-
-    /// Passes over networks that hold nothing of the scope and owner, where they are given.
-    pub(super) fn holding(mut self, scope: Option<&Scope>, owner: Option<&Owner>) -> Self {
-        (self.scope, self.owner) = (scope.cloned(), owner.cloned());
-        self
-    }
-
-    pub(super) async fn next(&mut self) -> Result<Option<Listing>, Box<Fault>> {
-        Ok(self.next_stop().await?.map(|stop| stop.listing))
-    }
-
-    async fn next_stop(&mut self) -> Result<Option<Stop>, Box<Fault>> {
-        loop {
-            if let Some(stop) = self.page.next() {
-                return Ok(Some(stop));
-            }
-            if self.ended {
-                return Ok(None);
-            }
-            let (naming, page) = self.coordinator.page(self.naming, self.from.clone(), PAGE).await?;
-            self.naming = Some(naming);
-            self.ended = page.len() < PAGE;
-            if let Some(last) = page.last() {
-                self.from = Bound::Excluded((last.name.clone(), last.listing.id));
-            }
-            self.page = self.holders(page).await.into_iter();
-        }
-    }
-
-    /// Those of a page that hold something of the scope and owner, or do not tell. All are asked at once: one after the
-    /// other, ten thousand networks would take a good part of a second.
-    async fn holders(&self, page: Vec<Stop>) -> Vec<Stop> {
-        if self.scope.is_none() && self.owner.is_none() {
-            return page;
-        }
-        // What moved may hold something that its network does not.
-        let asked = |stop: &Stop| self.coordinator.route_of(&stop.listing).filter(|_| stop.parts.is_none());
-        let routed = page.into_iter().map(|stop| (asked(&stop), stop));
-        let may_hold = |route: &Option<Arc<Route>>| match (route, &self.scope) {
-            (Some(route), Some(scope)) => route.published.may_hold_of(scope),
-            (None, _) | (_, None) => true,
-        };
-        let (routes, page): (Vec<_>, Vec<_>) = routed.filter(|(route, _)| may_hold(route)).unzip();
-        let Some(owner) = &self.owner else { return page };
-        let filter = Filter { scope: self.scope.clone(), owner: Some(owner.clone()), ..Filter::default() };
-        let slice = ListSlice { filter, after: None, limit: 1, count_only: true };
-        let (outlet, mut answers) = crate::actors::outlet();
-        for (ticket, route) in (0..).zip(&routes) {
-            let Some(route) = route else { continue };
-            let item = Item { ticket, ..self.coordinator.item(Command::List(Box::new(slice.clone())), true) };
-            super::send(&self.coordinator.shared, route, false, vec![item], &outlet, Instant::now());
-        }
-        drop(outlet);
-        let mut holds = vec![true; page.len()];
-        while let Some(told) = answers.recv().await {
-            let Told::Replies(replies) = told else { continue };
-            for Reply { ticket, answer } in replies {
-                if let Ok(Outcome::Listed { count: 0, .. }) = answer {
-                    holds[ticket as usize] = false;
-                }
-            }
-        }
-        page.into_iter().zip(holds).filter(|(_, holds)| *holds).map(|(stop, _)| stop).collect()
-    }
-}
-
 impl Coordinator {
-    pub(super) fn route_of(&self, listing: &Listing) -> Option<Arc<Route>> {
-        self.shared.routes.by_id(listing.id)
-    }
-
-    /// Lets go in one network, or in each, at most [`RELEASE_RECORDS_MAX`] in all. What goes wrong after something was let
-    /// go does not make that undone.
-    pub(super) async fn release(
-        &self,
-        only: Option<&str>,
-        (scope, owner): (&Scope, Option<&Owner>),
-        command: impl Fn(usize) -> Command,
-    ) -> Outcomes {
-        let mut released = Vec::new();
-        let ended = match only {
-            Some(text) => self.release_in_one(text, &command, &mut released).await,
-            None => self.release_in_each(scope, owner, &command, &mut released).await,
-        };
-        match ended {
-            Ok(more) => Ok(Done::Released { released, more }),
-            Err(fault) if released.is_empty() || self.dry_run => Err(fault),
-            Err(fault) => {
-                let done =
-                    format!("{} released, which stays so (ask again for the rest)", counted(released.len(), "address"));
-                Err(Box::new(fault.after(&done)))
-            }
-        }
-    }
-
-    async fn release_in_one(
-        &self,
-        text: &str,
-        command: &impl Fn(usize) -> Command,
-        released: &mut Vec<(Name, Address)>,
-    ) -> Result<bool, Box<Fault>> {
-        let route = self.route(text)?;
-        let name = self.name_of(&route).await;
-        self.release_in(&route, &name, command, released).await
-    }
-
-    async fn release_in_each(
-        &self,
-        scope: &Scope,
-        owner: Option<&Owner>,
-        command: &impl Fn(usize) -> Command,
-        released: &mut Vec<(Name, Address)>,
-    ) -> Result<bool, Box<Fault>> {
-        let mut walk = Walk::after(self, None).holding(Some(scope), owner);
-        while let Some(listing) = walk.next().await? {
-            let Some(route) = self.route_of(&listing) else { continue };
-            if released.len() >= RELEASE_RECORDS_MAX {
-                return Ok(true);
-            }
-            match self.release_in(&route, &listing.name, command, released).await {
-                Ok(true) => return Ok(true),
-                Ok(false) => {}
-                // Deleted while we walked: nothing is held there.
-                Err(fault) if is_gone(&fault) => {}
-                Err(fault) => return Err(fault),
-            }
-        }
-        Ok(false)
-    }
-
-    pub(super) async fn name_of(&self, route: &Arc<Route>) -> Name {
-        match &route.name {
-            Some(name) => name.clone(),
-            None => match self.ask_item(route, self.item(Command::Show, false)).await {
-                Ok(Outcome::Network(view)) => view.config.name.clone(),
-                Ok(_) | Err(_) => route.realm.clone(),
-            },
-        }
-    }
-
-    async fn release_in(
-        &self,
-        route: &Arc<Route>,
-        name: &Name,
-        command: &impl Fn(usize) -> Command,
-        released: &mut Vec<(Name, Address)>,
-    ) -> Result<bool, Box<Fault>> {
-        loop {
-            let room = RELEASE_RECORDS_MAX - released.len();
-            if room == 0 {
-                return Ok(true);
-            }
-            let limit = if self.dry_run { room } else { room.min(BATCH_CHANGES_MAX) };
-            match self.ask(route, command(limit)).await? {
-                Outcome::LetGo { released: addresses, more } => {
-                    released.extend(addresses.into_iter().map(|address| (name.clone(), address)));
-                    if !more || self.dry_run {
-                        return Ok(more);
-                    }
-                }
-                _ => return Ok(false),
-            }
-        }
-    }
-
     /// `ip.list`.
     pub(super) async fn list(
         &self,

@@ -22,8 +22,10 @@ mod events;
 mod job;
 mod joint;
 mod lists;
+mod release;
 pub mod sweep;
 mod waiting;
+mod walk;
 
 use std::ops::Bound;
 use std::sync::Arc;

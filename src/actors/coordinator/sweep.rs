@@ -26,7 +26,7 @@ use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 
 use super::configure::is_gone;
-use super::lists::Walk;
+use super::walk::Walk;
 use super::{Coordinator, Done, Outcomes};
 use crate::actors::Fault;
 use crate::actors::routes::Route;

@@ -1,0 +1,104 @@
+//! `owner.release` and `scope.release`: what lets go in one network, or in many, each by itself, in bounded slices, so that
+//! none waits for another.
+//!
+//! Atomic per network and repeatable. Before: the coordinator, and `deploy` for a deployment that is deleted.
+
+use std::sync::Arc;
+
+use super::configure::is_gone;
+use super::walk::Walk;
+use super::{Coordinator, Done, Outcomes};
+use crate::actors::Fault;
+use crate::actors::routes::Route;
+use crate::core::address::Address;
+use crate::core::command::Command;
+use crate::core::outcome::Outcome;
+use crate::core::plural::counted;
+use crate::core::types::{Name, Owner, Scope};
+use crate::limits::{BATCH_CHANGES_MAX, RELEASE_RECORDS_MAX};
+
+impl Coordinator {
+    /// Lets go in one network, or in each, at most [`RELEASE_RECORDS_MAX`] in all. What goes wrong after something was let
+    /// go does not make that undone.
+    pub(super) async fn release(
+        &self,
+        only: Option<&str>,
+        (scope, owner): (&Scope, Option<&Owner>),
+        command: impl Fn(usize) -> Command,
+    ) -> Outcomes {
+        let mut released = Vec::new();
+        let ended = match only {
+            Some(text) => self.release_in_one(text, &command, &mut released).await,
+            None => self.release_in_each(scope, owner, &command, &mut released).await,
+        };
+        match ended {
+            Ok(more) => Ok(Done::Released { released, more }),
+            Err(fault) if released.is_empty() || self.dry_run => Err(fault),
+            Err(fault) => {
+                let done =
+                    format!("{} released, which stays so (ask again for the rest)", counted(released.len(), "address"));
+                Err(Box::new(fault.after(&done)))
+            }
+        }
+    }
+
+    async fn release_in_one(
+        &self,
+        text: &str,
+        command: &impl Fn(usize) -> Command,
+        released: &mut Vec<(Name, Address)>,
+    ) -> Result<bool, Box<Fault>> {
+        let route = self.route(text)?;
+        let name = self.name_of(&route).await;
+        self.release_in(&route, &name, command, released).await
+    }
+
+    async fn release_in_each(
+        &self,
+        scope: &Scope,
+        owner: Option<&Owner>,
+        command: &impl Fn(usize) -> Command,
+        released: &mut Vec<(Name, Address)>,
+    ) -> Result<bool, Box<Fault>> {
+        let mut walk = Walk::after(self, None).holding(Some(scope), owner);
+        while let Some(listing) = walk.next().await? {
+            let Some(route) = self.route_of(&listing) else { continue };
+            if released.len() >= RELEASE_RECORDS_MAX {
+                return Ok(true);
+            }
+            match self.release_in(&route, &listing.name, command, released).await {
+                Ok(true) => return Ok(true),
+                Ok(false) => {}
+                // Deleted while we walked: nothing is held there.
+                Err(fault) if is_gone(&fault) => {}
+                Err(fault) => return Err(fault),
+            }
+        }
+        Ok(false)
+    }
+
+    async fn release_in(
+        &self,
+        route: &Arc<Route>,
+        name: &Name,
+        command: &impl Fn(usize) -> Command,
+        released: &mut Vec<(Name, Address)>,
+    ) -> Result<bool, Box<Fault>> {
+        loop {
+            let room = RELEASE_RECORDS_MAX - released.len();
+            if room == 0 {
+                return Ok(true);
+            }
+            let limit = if self.dry_run { room } else { room.min(BATCH_CHANGES_MAX) };
+            match self.ask(route, command(limit)).await? {
+                Outcome::LetGo { released: addresses, more } => {
+                    released.extend(addresses.into_iter().map(|address| (name.clone(), address)));
+                    if !more || self.dry_run {
+                        return Ok(more);
+                    }
+                }
+                _ => return Ok(false),
+            }
+        }
+    }
+}

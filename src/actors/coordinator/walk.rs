@@ -1,0 +1,133 @@
+//! Goes over all networks in order of their names, page by page, by the names of the moment at which it began.
+//!
+//! Before: `lists`, `release` and `deploy`. After: the directory, which knows the names, and networks that are asked whether
+//! they hold anything of an owner.
+
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::{Coordinator, ListPlace};
+use crate::actors::routes::Route;
+use crate::actors::{Fault, Item, Reply, Told};
+use crate::core::catalog::{Listing, Naming, Stop};
+use crate::core::command::{Command, Filter, ListSlice};
+use crate::core::outcome::Outcome;
+use crate::core::types::{Name, NetworkId, Owner, Scope};
+
+/// Listings asked for at once.
+const PAGE: usize = 256;
+
+/// Networks in order of name, page by page; with a scope or owner, those that may hold something of it.
+pub(super) struct Walk<'a> {
+    coordinator: &'a Coordinator,
+    scope: Option<Scope>,
+    owner: Option<Owner>,
+    /// The moment whose names it goes by; none: that of its first step.
+    pub(super) naming: Option<Naming>,
+    from: Bound<(Name, NetworkId)>,
+    page: std::vec::IntoIter<Stop>,
+    ended: bool,
+}
+
+impl<'a> Walk<'a> {
+    /// Behind the network of an earlier page, or from the first one on.
+    pub(super) fn after(coordinator: &'a Coordinator, place: Option<&ListPlace>) -> Self {
+        Self::begun(coordinator, place, Bound::Excluded)
+    }
+
+    /// From the network of an earlier page on, or from the first one on.
+    pub(super) fn from(coordinator: &'a Coordinator, place: Option<&ListPlace>) -> Self {
+        Self::begun(coordinator, place, Bound::Included)
+    }
+
+    fn begun(
+        coordinator: &'a Coordinator,
+        place: Option<&ListPlace>,
+        bound: impl Fn((Name, NetworkId)) -> Bound<(Name, NetworkId)>,
+    ) -> Self {
+        let naming = place.and_then(|place| place.naming);
+        let from = place.map_or(Bound::Unbounded, |place| bound((place.name.clone(), place.id)));
+        Self { coordinator, scope: None, owner: None, naming, from, page: Vec::new().into_iter(), ended: false }
+    }
+
+    /// Passes over networks that hold nothing of the scope and owner, where they are given.
+    pub(super) fn holding(mut self, scope: Option<&Scope>, owner: Option<&Owner>) -> Self {
+        (self.scope, self.owner) = (scope.cloned(), owner.cloned());
+        self
+    }
+
+    pub(super) async fn next(&mut self) -> Result<Option<Listing>, Box<Fault>> {
+        Ok(self.next_stop().await?.map(|stop| stop.listing))
+    }
+
+    pub(super) async fn next_stop(&mut self) -> Result<Option<Stop>, Box<Fault>> {
+        loop {
+            if let Some(stop) = self.page.next() {
+                return Ok(Some(stop));
+            }
+            if self.ended {
+                return Ok(None);
+            }
+            let (naming, page) = self.coordinator.page(self.naming, self.from.clone(), PAGE).await?;
+            self.naming = Some(naming);
+            self.ended = page.len() < PAGE;
+            if let Some(last) = page.last() {
+                self.from = Bound::Excluded((last.name.clone(), last.listing.id));
+            }
+            self.page = self.holders(page).await.into_iter();
+        }
+    }
+
+    /// Those of a page that hold something of the scope and owner, or do not tell. All are asked at once: one after the
+    /// other, ten thousand networks would take a good part of a second.
+    async fn holders(&self, page: Vec<Stop>) -> Vec<Stop> {
+        if self.scope.is_none() && self.owner.is_none() {
+            return page;
+        }
+        // What moved may hold something that its network does not.
+        let asked = |stop: &Stop| self.coordinator.route_of(&stop.listing).filter(|_| stop.parts.is_none());
+        let routed = page.into_iter().map(|stop| (asked(&stop), stop));
+        let may_hold = |route: &Option<Arc<Route>>| match (route, &self.scope) {
+            (Some(route), Some(scope)) => route.published.may_hold_of(scope),
+            (None, _) | (_, None) => true,
+        };
+        let (routes, page): (Vec<_>, Vec<_>) = routed.filter(|(route, _)| may_hold(route)).unzip();
+        let Some(owner) = &self.owner else { return page };
+        let filter = Filter { scope: self.scope.clone(), owner: Some(owner.clone()), ..Filter::default() };
+        let slice = ListSlice { filter, after: None, limit: 1, count_only: true };
+        let (outlet, mut answers) = crate::actors::outlet();
+        for (ticket, route) in (0..).zip(&routes) {
+            let Some(route) = route else { continue };
+            let item = Item { ticket, ..self.coordinator.item(Command::List(Box::new(slice.clone())), true) };
+            super::send(&self.coordinator.shared, route, false, vec![item], &outlet, Instant::now());
+        }
+        drop(outlet);
+        let mut holds = vec![true; page.len()];
+        while let Some(told) = answers.recv().await {
+            let Told::Replies(replies) = told else { continue };
+            for Reply { ticket, answer } in replies {
+                if let Ok(Outcome::Listed { count: 0, .. }) = answer {
+                    holds[ticket as usize] = false;
+                }
+            }
+        }
+        page.into_iter().zip(holds).filter(|(_, holds)| *holds).map(|(stop, _)| stop).collect()
+    }
+}
+
+impl Coordinator {
+    pub(super) fn route_of(&self, listing: &Listing) -> Option<Arc<Route>> {
+        self.shared.routes.by_id(listing.id)
+    }
+
+    pub(super) async fn name_of(&self, route: &Arc<Route>) -> Name {
+        match &route.name {
+            Some(name) => name.clone(),
+            None => match self.ask_item(route, self.item(Command::Show, false)).await {
+                Ok(Outcome::Network(view)) => view.config.name.clone(),
+                Ok(_) | Err(_) => route.realm.clone(),
+            },
+        }
+    }
+}
