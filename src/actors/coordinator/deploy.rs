@@ -8,32 +8,31 @@
 //! (`joint`). **The same wishes again are the same plan**: they are decided under its number, and only where that
 //! changes something and the plan has ended they become a new one.
 //!
-//! Review notes: is the table written only behind an acknowledged commit? Does a refusal leave by `seen_durably`?
+//! Here is what grants a plan; `settle` ends it, and `record` keeps what is known of a deployment.
+//!
+//! Review notes: does a refusal leave by `seen_durably`?
+
+mod record;
+mod settle;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
-use tokio::sync::oneshot;
 
-use super::configure::Act as Locked;
-use super::joint::{Holds, Seen, commit, rank, seen_of};
+use super::joint::{Holds, rank, seen_of};
 use super::walk::Walk;
-use super::{Coordinator, Done, Outcomes, lost};
-use crate::actors::committer::{Part, Reload};
-use crate::actors::deployments::Known;
+use super::{Coordinator, Done, Outcomes};
+use crate::actors::Fault;
+use crate::actors::committer::Part;
 use crate::actors::routes::Route;
-use crate::actors::{Applied, Fault};
 use crate::core::address::{Address, Range};
-use crate::core::command::{Command, Filter};
-use crate::core::deployment::{Deploy, DeployWish, Deployed, Deployment, Settle, SlotState, Stage};
+use crate::core::command::Command;
+use crate::core::deployment::{Deploy, DeployWish, Deployed, Deployment, SlotState, Stage};
 use crate::core::outcome::{Outcome, View};
 use crate::core::refusal::{Missing, Refusal};
-use crate::core::state::{Key, State, Step};
 use crate::core::types::{Name, NetworkId, Owner, Scope, Slot, Version, WallTime};
-use crate::limits::LIST_PAGE_RECORDS_MAX;
-use crate::store;
 
 /// What a deployment wishes of one network, under one of its names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,12 +86,6 @@ pub struct DeployedAll {
     pub obsolete: Vec<View>,
 }
 
-/// A deployment that nobody else acts on.
-struct Seat {
-    known: Known,
-    _locked: Locked,
-}
-
 /// A network of a deployment, and what is wished of it.
 struct Wished {
     route: Arc<Route>,
@@ -124,84 +117,6 @@ impl Decided {
 }
 
 impl Coordinator {
-    /// Locks a deployment against other acts on it, and finds its record.
-    async fn seat(&self, name: &Scope) -> Result<Seat, Box<Fault>> {
-        let known = self.shared.deployments.get(name, |id| self.shared.shard_of(id));
-        let locked = self.lock(vec![known.lane.id]).await?;
-        // Whoever had it before us may have changed it.
-        let mut known = self.shared.deployments.get(name, |id| self.shared.shard_of(id));
-        if !known.stands() {
-            known = self.reloaded(known.lane).await?;
-            self.shared.deployments.put(name, known.clone());
-        }
-        Ok(Seat { known, _locked: locked })
-    }
-
-    /// A record as the store has it.
-    async fn reloaded(&self, lane: Arc<crate::actors::routes::Lane>) -> Result<Known, Box<Fault>> {
-        let (to, loaded) = oneshot::channel();
-        self.shared.reload(Reload { lane: Arc::clone(&lane), to });
-        let loaded = loaded.await.map_err(|_| lost())?;
-        Ok(Known { lane, record: loaded.deployment, incarnation: loaded.incarnation })
-    }
-
-    fn missing(name: &Scope) -> Box<Fault> {
-        let hint = "deployment.list shows those that there are; what a scope holds without one goes by scope.release";
-        let (missing, what) = (Missing::Deployment, format!("`{name}`"));
-        Refusal::NotFound { missing, what, hint: Some(hint.to_owned()) }.into()
-    }
-
-    /// The record with what changes, as a part of a joint unit.
-    fn record_part(&self, known: &Known, record: Option<&Arc<Deployment>>) -> Part {
-        let expect = known.record.as_ref().map(|record| record.version.0);
-        let state = record.map(|record| State::Deployment(Arc::clone(record)));
-        let act = store::Act {
-            network: known.lane.id,
-            wall: self.shared.clock.wall(),
-            by: self.by.clone(),
-            reason: self.reason.clone(),
-            transaction: None,
-            steps: vec![Step { key: Key::Deployment, expect, state, event: None }],
-        };
-        Part::new(Arc::clone(&known.lane), known.incarnation, vec![act])
-    }
-
-    /// Commits the networks' parts and the record, if it changes, and notes it. More than one commit holds is refused, with
-    /// `fewer` for what to do.
-    async fn conclude(
-        &self,
-        seat: &Seat,
-        (holds, seen): (Holds, Seen),
-        mut parts: Vec<Part>,
-        (record, fewer): (Option<Arc<Deployment>>, &str),
-    ) -> Result<(), Box<Fault>> {
-        let known = &seat.known;
-        let changed = record != known.record;
-        if changed {
-            parts.push(self.record_part(known, record.as_ref()));
-        }
-        let bytes: usize = parts.iter().map(|part| part.bytes).sum();
-        let max = self.shared.info.act_bytes_max;
-        if bytes > max {
-            let problem = format!("change {bytes} bytes, and what becomes durable at once is at most {max}; {fewer}");
-            drop(holds);
-            return Err(self.seen_durably(seen, Refusal::invalid("instances", problem).into()).await);
-        }
-        let name = record.as_ref().or(known.record.as_ref()).map(|record| record.name.clone());
-        let (Some(name), true) = (name, changed) else { return commit(&self.shared, holds, parts, None).await };
-        // Its lane must be found again, whatever becomes of the commit.
-        self.shared.deployments.put(&name, known.clone());
-        commit(&self.shared, holds, parts, None).await?;
-        match record {
-            Some(record) => {
-                let known = Known { record: Some(record), ..known.clone() };
-                self.shared.deployments.put(&name, known);
-            }
-            None => self.shared.deployments.remove(&name),
-        }
-        Ok(())
-    }
-
     /// Networks in which a scope holds something, with their names, deleted ones that are remembered too.
     async fn networks_of(&self, scope: &Scope) -> Result<BTreeMap<NetworkId, (Arc<Route>, Name)>, Box<Fault>> {
         let mut walk = Walk::after(self, None).holding(Some(scope), None);
@@ -340,159 +255,6 @@ impl Coordinator {
             }
         }
         first.map_or(Ok(decided), |(_, fault)| Err(fault))
-    }
-
-    /// `deployment.commit` and `deployment.revert`.
-    pub(super) async fn settle_deployment(
-        &self,
-        name: Scope,
-        plan: u64,
-        instances: Option<Vec<Owner>>,
-        revert: bool,
-    ) -> Outcomes {
-        let seat = self.seat(&name).await?;
-        let Some(record) = seat.known.record.clone() else { return Err(Self::missing(&name)) };
-        let ended = if revert { Stage::Reverted } else { Stage::Committed };
-        let conflict = |problem: String| {
-            let (deployment, actual) = (name.clone(), record.plan);
-            Refusal::PlanConflict { deployment, problem, expected: plan, actual }
-        };
-        if record.plan != plan {
-            let latest = record.plan;
-            return Err(conflict(format!(
-                "plan {plan} is not its latest, which is {latest}; look with deployment.get"
-            ))
-            .into());
-        }
-        for instance in instances.iter().flatten() {
-            if record.how_settled(instance).is_some_and(|how| how != ended) {
-                let was = if revert { "committed" } else { "reverted" };
-                let refusal = conflict(format!("of plan {plan} it was {was} already; apply what is wished of it"));
-                return Err(Refusal::OfInstance { instance: instance.clone(), refusal: Box::new(refusal) }.into());
-            }
-        }
-        if record.stage == ended {
-            return Ok(Done::Settled(Vec::new()));
-        }
-        match record.stage {
-            Stage::Open => {}
-            Stage::Committed => {
-                let problem = format!(
-                    "plan {plan} is committed, and cannot be reverted any more; apply what was wished before it"
-                );
-                return Err(conflict(problem).into());
-            }
-            Stage::Reverted => {
-                return Err(conflict(format!("plan {plan} was reverted; apply the wishes again")).into());
-            }
-        }
-        let networks = self.networks_of(&name).await?;
-        let routes: Vec<Arc<Route>> = networks.values().map(|(route, _)| Arc::clone(route)).collect();
-        self.together(&routes, "deployment")?;
-        let seen = seen_of(&routes);
-        let holds = match Holds::of(&self.shared, routes, None).await {
-            Ok(holds) => holds,
-            Err(fault) => return Err(self.seen_durably(seen, fault).await),
-        };
-        let partial = instances.is_some();
-        let instances = instances.map(|instances| Arc::new(instances.into_iter().collect::<BTreeSet<Owner>>()));
-        let committed = Arc::new(record.committed());
-        let ask = Settle { scope: name.clone(), plan, instances, committed, revert };
-        let transaction = self.transaction();
-        let (mut parts, mut let_go, mut waiting, mut earlier) = (Vec::new(), Vec::new(), 0, false);
-        let mut settled: BTreeSet<Owner> = BTreeSet::new();
-        for (route, network) in networks.values() {
-            let command = Command::Settle(Box::new(ask.clone()));
-            let (part, outcome) = match holds.decide(self, route, command, transaction).await {
-                Ok(decided) => decided,
-                Err(fault) => {
-                    drop(holds);
-                    return Err(self.seen_durably(seen, fault).await);
-                }
-            };
-            parts.push(part);
-            if let Outcome::Settled { released, left, earlier: waits, instances } = outcome {
-                settled.extend(instances);
-                let_go.extend(released.into_iter().map(|address| (network.clone(), address)));
-                waiting += left;
-                earlier |= waits;
-            }
-        }
-        // The last of many partial ones ends the plan as one for all would.
-        let over = !partial || waiting == 0;
-        let mut record = Deployment::clone(&record);
-        record.settle(&settled, revert);
-        if over {
-            record.stage = ended;
-            // What an earlier plan left, which was never committed, waits for its commit still.
-            record.uncommitted_since = record.uncommitted_since.filter(|_| earlier);
-        }
-        if seat.known.record.as_deref() != Some(&record) {
-            record.version = Version(record.version.0 + 1);
-        }
-        if self.dry_run {
-            drop(holds);
-            self.durable(seen).await?;
-        } else {
-            let record = (Some(Arc::new(record)), "name some instances at a time");
-            self.conclude(&seat, (holds, seen), parts, record).await?;
-        }
-        let_go.sort_unstable();
-        Ok(Done::Settled(let_go))
-    }
-
-    /// `deployment.get`.
-    pub(super) async fn deployment(&self, name: Scope) -> Outcomes {
-        let known = self.shared.deployments.get(&name, |id| self.shared.shard_of(id));
-        let known = if known.stands() { known } else { self.seat(&name).await?.known };
-        let Some(record) = known.record else { return Err(Self::missing(&name)) };
-        let (mut held, mut after) = (Vec::new(), None);
-        loop {
-            let filter = Filter { scope: Some(name.clone()), ..Filter::default() };
-            match self.list(None, None, filter, after, (LIST_PAGE_RECORDS_MAX, false)).await? {
-                Done::Listed { views, next, .. } => {
-                    held.extend(views);
-                    after = next;
-                }
-                _ => return Err(lost()),
-            }
-            if after.is_none() {
-                return Ok(Done::Deployment(Deployment::clone(&record), held));
-            }
-        }
-    }
-
-    /// `deployment.list`.
-    pub(super) async fn deployments(&self, after: Option<Scope>, limit: usize) -> Outcomes {
-        for name in self.shared.deployments.doubtful() {
-            drop(self.seat(&name).await?);
-        }
-        let (page, more) = self.shared.deployments.page(after.as_ref(), limit);
-        let next = page.last().filter(|_| more).map(|last| last.name.clone());
-        Ok(Done::Deployments { page: page.iter().map(|record| Deployment::clone(record)).collect(), next })
-    }
-
-    /// `deployment.delete`: in slices, as `scope.release`; the record goes last.
-    pub(super) async fn delete_deployment(&self, name: Scope) -> Outcomes {
-        let seat = self.seat(&name).await?;
-        if seat.known.record.is_none() {
-            return Err(Self::missing(&name));
-        }
-        let command = |limit| Command::ReleaseScope { scope: name.clone(), limit };
-        let done = self.release(None, (&name, None), command).await?;
-        if let Done::Released { more: false, .. } = &done
-            && !self.dry_run
-        {
-            let holds = Holds::of(&self.shared, Vec::new(), None).await?;
-            self.conclude(&seat, (holds, Vec::new()), Vec::new(), (None, "")).await.map_err(|fault| match *fault {
-                // What it held was let go all the same.
-                Fault::Unavailable { problem, .. } => {
-                    Box::new(Fault::Unavailable { applied: Applied::Unknown, problem })
-                }
-                fault => Box::new(fault),
-            })?;
-        }
-        Ok(done)
     }
 }
 

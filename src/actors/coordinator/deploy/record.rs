@@ -1,0 +1,165 @@
+//! The record of a deployment: locked against other acts on it, found, written in one commit with what it is about; shown,
+//! listed, and deleted.
+//!
+//! Before: `deploy` and `settle`. After: `joint`, and the table in `actors::deployments`.
+//!
+//! Review notes: is the table written only behind an acknowledged commit? Does a refusal leave by `seen_durably`?
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use crate::actors::committer::{Part, Reload};
+use crate::actors::coordinator::configure::Act as Locked;
+use crate::actors::coordinator::joint::{Holds, Seen, commit};
+use crate::actors::coordinator::{Coordinator, Done, Outcomes, lost};
+use crate::actors::deployments::Known;
+use crate::actors::routes::Lane;
+use crate::actors::{Applied, Fault};
+use crate::core::command::{Command, Filter};
+use crate::core::deployment::Deployment;
+use crate::core::refusal::{Missing, Refusal};
+use crate::core::state::{Key, State, Step};
+use crate::core::types::Scope;
+use crate::limits::LIST_PAGE_RECORDS_MAX;
+use crate::store;
+
+/// A deployment that nobody else acts on.
+pub(super) struct Seat {
+    pub(super) known: Known,
+    _locked: Locked,
+}
+
+impl Coordinator {
+    /// Locks a deployment against other acts on it, and finds its record.
+    pub(super) async fn seat(&self, name: &Scope) -> Result<Seat, Box<Fault>> {
+        let known = self.shared.deployments.get(name, |id| self.shared.shard_of(id));
+        let locked = self.lock(vec![known.lane.id]).await?;
+        // Whoever had it before us may have changed it.
+        let mut known = self.shared.deployments.get(name, |id| self.shared.shard_of(id));
+        if !known.stands() {
+            known = self.reloaded(known.lane).await?;
+            self.shared.deployments.put(name, known.clone());
+        }
+        Ok(Seat { known, _locked: locked })
+    }
+
+    /// A record as the store has it.
+    async fn reloaded(&self, lane: Arc<Lane>) -> Result<Known, Box<Fault>> {
+        let (to, loaded) = oneshot::channel();
+        self.shared.reload(Reload { lane: Arc::clone(&lane), to });
+        let loaded = loaded.await.map_err(|_| lost())?;
+        Ok(Known { lane, record: loaded.deployment, incarnation: loaded.incarnation })
+    }
+
+    pub(super) fn missing(name: &Scope) -> Box<Fault> {
+        let hint = "deployment.list shows those that there are; what a scope holds without one goes by scope.release";
+        let (missing, what) = (Missing::Deployment, format!("`{name}`"));
+        Refusal::NotFound { missing, what, hint: Some(hint.to_owned()) }.into()
+    }
+
+    /// The record with what changes, as a part of a joint unit.
+    fn record_part(&self, known: &Known, record: Option<&Arc<Deployment>>) -> Part {
+        let expect = known.record.as_ref().map(|record| record.version.0);
+        let state = record.map(|record| State::Deployment(Arc::clone(record)));
+        let act = store::Act {
+            network: known.lane.id,
+            wall: self.shared.clock.wall(),
+            by: self.by.clone(),
+            reason: self.reason.clone(),
+            transaction: None,
+            steps: vec![Step { key: Key::Deployment, expect, state, event: None }],
+        };
+        Part::new(Arc::clone(&known.lane), known.incarnation, vec![act])
+    }
+
+    /// Commits the networks' parts and the record, if it changes, and notes it. More than one commit holds is refused, with
+    /// `fewer` for what to do.
+    pub(super) async fn conclude(
+        &self,
+        seat: &Seat,
+        (holds, seen): (Holds, Seen),
+        mut parts: Vec<Part>,
+        (record, fewer): (Option<Arc<Deployment>>, &str),
+    ) -> Result<(), Box<Fault>> {
+        let known = &seat.known;
+        let changed = record != known.record;
+        if changed {
+            parts.push(self.record_part(known, record.as_ref()));
+        }
+        let bytes: usize = parts.iter().map(|part| part.bytes).sum();
+        let max = self.shared.info.act_bytes_max;
+        if bytes > max {
+            let problem = format!("change {bytes} bytes, and what becomes durable at once is at most {max}; {fewer}");
+            drop(holds);
+            return Err(self.seen_durably(seen, Refusal::invalid("instances", problem).into()).await);
+        }
+        let name = record.as_ref().or(known.record.as_ref()).map(|record| record.name.clone());
+        let (Some(name), true) = (name, changed) else { return commit(&self.shared, holds, parts, None).await };
+        // Its lane must be found again, whatever becomes of the commit.
+        self.shared.deployments.put(&name, known.clone());
+        commit(&self.shared, holds, parts, None).await?;
+        match record {
+            Some(record) => {
+                let known = Known { record: Some(record), ..known.clone() };
+                self.shared.deployments.put(&name, known);
+            }
+            None => self.shared.deployments.remove(&name),
+        }
+        Ok(())
+    }
+
+    /// `deployment.get`.
+    pub(in crate::actors::coordinator) async fn deployment(&self, name: Scope) -> Outcomes {
+        let known = self.shared.deployments.get(&name, |id| self.shared.shard_of(id));
+        let known = if known.stands() { known } else { self.seat(&name).await?.known };
+        let Some(record) = known.record else { return Err(Self::missing(&name)) };
+        let (mut held, mut after) = (Vec::new(), None);
+        loop {
+            let filter = Filter { scope: Some(name.clone()), ..Filter::default() };
+            match self.list(None, None, filter, after, (LIST_PAGE_RECORDS_MAX, false)).await? {
+                Done::Listed { views, next, .. } => {
+                    held.extend(views);
+                    after = next;
+                }
+                _ => return Err(lost()),
+            }
+            if after.is_none() {
+                return Ok(Done::Deployment(Deployment::clone(&record), held));
+            }
+        }
+    }
+
+    /// `deployment.list`.
+    pub(in crate::actors::coordinator) async fn deployments(&self, after: Option<Scope>, limit: usize) -> Outcomes {
+        for name in self.shared.deployments.doubtful() {
+            drop(self.seat(&name).await?);
+        }
+        let (page, more) = self.shared.deployments.page(after.as_ref(), limit);
+        let next = page.last().filter(|_| more).map(|last| last.name.clone());
+        Ok(Done::Deployments { page: page.iter().map(|record| Deployment::clone(record)).collect(), next })
+    }
+
+    /// `deployment.delete`: in slices, as `scope.release`; the record goes last.
+    pub(in crate::actors::coordinator) async fn delete_deployment(&self, name: Scope) -> Outcomes {
+        let seat = self.seat(&name).await?;
+        if seat.known.record.is_none() {
+            return Err(Self::missing(&name));
+        }
+        let command = |limit| Command::ReleaseScope { scope: name.clone(), limit };
+        let done = self.release(None, (&name, None), command).await?;
+        if let Done::Released { more: false, .. } = &done
+            && !self.dry_run
+        {
+            let holds = Holds::of(&self.shared, Vec::new(), None).await?;
+            self.conclude(&seat, (holds, Vec::new()), Vec::new(), (None, "")).await.map_err(|fault| match *fault {
+                // What it held was let go all the same.
+                Fault::Unavailable { problem, .. } => {
+                    Box::new(Fault::Unavailable { applied: Applied::Unknown, problem })
+                }
+                fault => Box::new(fault),
+            })?;
+        }
+        Ok(done)
+    }
+}
