@@ -8,7 +8,8 @@
 //!
 //! A commit is a frame at the end of the log and one flush for all that waited, of all shards. A segment is zeroed and
 //! durable before it is used, so a flush changes no metadata. Starting is reading everything: see `recovery` for what is
-//! refused. Segments are history until retention ends; state is never taken from them once a snapshot covers them.
+//! refused, and `directory` for what is made and mended. Segments are history until retention ends; state is never
+//! taken from them once a snapshot covers them.
 //!
 //! Threads: `writer`, `allocator`, `compactor`, `reader`. None of them is waited for by a caller: each call is a message
 //! to one of them and a future. Order of calls is order of effect.
@@ -23,6 +24,7 @@
 
 mod allocator;
 mod compactor;
+mod directory;
 pub mod disk;
 mod frame;
 mod history;
@@ -30,6 +32,7 @@ mod index;
 mod meta;
 mod moving;
 pub mod nameplate;
+mod options;
 mod problem;
 mod reader;
 mod recovery;
@@ -45,21 +48,19 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+pub use options::Options;
 pub use report::{CannotCopy, Report, copy, verify};
 
-use self::disk::{Disk, Lock, RealDisk};
-use self::meta::{MARK, META, Mark, Meta};
+use self::directory::{initialise, initialised, lock, mend, take_lock};
+use self::disk::Lock;
+use self::meta::{Mark, Meta};
+use self::options::act_bytes_max;
 use self::recovery::Recovered;
-use self::segment::LOG;
-use self::shared::{Catalog, Kept, Shared};
-use self::snapshot::SNAP;
+use self::shared::{Catalog, Shared};
 use self::writer::{Active, Writer};
-use crate::limits;
-use crate::store::codec::Format;
 use crate::store::history::{Recorded, Stretch};
 use crate::store::moving::{Notice, Opening};
 use crate::store::{
@@ -67,67 +68,8 @@ use crate::store::{
     StoreHealth, StoreInfo, Token,
 };
 
-const LOCK: &str = "LOCK";
 /// Calls that wait for a thread. A shard's committer has a few under way, so this is never reached in order.
 const QUEUE_CALLS_MAX: usize = 65_536;
-
-/// Length of a segment where nothing else is said.
-const SEGMENT_BYTES: u64 = 64 << 20;
-// A segment as long as it usually is sets no bound of its own.
-const _: () = assert!(act_bytes_max(SEGMENT_BYTES) == limits::ACT_BYTES_MAX);
-
-/// Bytes of one group that fit into a segment of this length, with room for frames and heads of all shards.
-const fn act_bytes_max(segment_bytes: u64) -> usize {
-    let room = segment_bytes - segment_bytes / 16;
-    if room < limits::ACT_BYTES_MAX as u64 { room as usize } else { limits::ACT_BYTES_MAX }
-}
-
-/// How a store keeps its files. Only the bounds of history and the trigger of snapshots may differ between two starts
-/// without being noticed; a new segment length counts for segments that are made from then on.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// Length of a segment of the log in bytes.
-    pub segment_bytes: u64,
-    /// A snapshot is made when the closed segments behind the last one are longer than this, and longer than it.
-    pub snapshot_log_bytes: u64,
-    /// Segments that were closed longer ago are removed with the next snapshot.
-    pub history_seconds: u64,
-    /// Segments beyond this length together are removed with the next snapshot.
-    pub history_bytes: u64,
-    /// How long a full disk is left alone before the next try.
-    pub full_retry: Duration,
-    /// How long a snapshot that failed is left alone before the next try.
-    pub compaction_retry: Duration,
-    /// Longest sleep of a thread that has nothing to do; a bound, not a delay.
-    pub idle: Duration,
-    /// A register that was restored is taken for what it is from now on: an operator reconciled it.
-    pub accept_restored: bool,
-    /// In which format records are to be written from the next take-over on, unless they are in a later one already. None:
-    /// in that of the register, and a new one in the newest.
-    pub record_format: Option<Format>,
-    /// What it is opened for.
-    pub opening: Opening,
-    /// The file system.
-    pub disk: Arc<dyn Disk>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            segment_bytes: SEGMENT_BYTES,
-            snapshot_log_bytes: 64 << 20,
-            history_seconds: 30 * 86_400,
-            history_bytes: 10 << 30,
-            full_retry: Duration::from_secs(1),
-            compaction_retry: Duration::from_secs(60),
-            idle: Duration::from_secs(1),
-            accept_restored: false,
-            record_format: None,
-            opening: Opening::Serve,
-            disk: Arc::new(RealDisk),
-        }
-    }
-}
 
 /// Keeps the register in a directory of this machine.
 #[derive(Debug)]
@@ -334,132 +276,6 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<(
     let spawned = std::thread::Builder::new().name(name.into()).spawn(run);
     spawned
         .map_err(|error| StoreError::Io { context: format!("starting thread {name}").into(), source: Arc::new(error) })
-}
-
-fn lock(disk: &dyn Disk, dir: &Path) -> Result<Lock, StoreError> {
-    disk.create_dir(dir).map_err(problem::io("making directory", dir))?;
-    if !disk.list(dir).map_err(problem::io("listing", dir))?.iter().any(|name| name == LOCK) {
-        // Somebody else's directory is left as it is.
-        initialised(disk, dir)?;
-    }
-    take_lock(disk, dir)
-}
-
-fn take_lock(disk: &dyn Disk, dir: &Path) -> Result<Lock, StoreError> {
-    let path = dir.join(LOCK);
-    let owner = format!("process {}", std::process::id());
-    match disk.lock(&path, &owner).map_err(problem::io("locking", &path))? {
-        Ok(lock) => Ok(lock),
-        Err(holder) => {
-            let holder = if holder.is_empty() { "another process" } else { holder.as_str() };
-            let text =
-                format!("{} is in use by {holder}; stop that server, or give another data directory", dir.display());
-            Err(StoreError::Locked(text.into()))
-        }
-    }
-}
-
-/// Is there a register? An empty directory is none; anything else that is none is refused.
-fn initialised(disk: &dyn Disk, dir: &Path) -> Result<bool, StoreError> {
-    let names = disk.list(dir).map_err(problem::io("listing", dir))?;
-    if names.iter().any(|name| name == META) {
-        return Ok(true);
-    }
-    let ours = [LOCK, MARK, LOG, SNAP, "META.tmp", "lost+found"];
-    // A move into it was begun: then `moving` has judged what is there.
-    if names.iter().any(|name| name == moving::MOVED) {
-        return Ok(false);
-    }
-    if let Some(other) = names.iter().find(|name| !ours.contains(&name.as_str())) {
-        let text = format!("has no META file but has `{other}`: it is no allod register; give an empty directory");
-        return Err(problem::foreign(dir, text));
-    }
-    let missing = |there: &Path| {
-        problem::damaged(&dir.join(META), format_args!("is missing, though {} is there", there.display()))
-    };
-    if names.iter().any(|name| name == MARK) && Mark::open(disk, dir).is_ok_and(|(_, group, _)| group > 0) {
-        return Err(missing(&dir.join(MARK)));
-    }
-    // A first start that was broken off has made a blank segment at most.
-    for folder in [LOG, SNAP] {
-        let path = dir.join(folder);
-        let inside = if names.iter().any(|name| name == folder) { disk.list(&path) } else { Ok(Vec::new()) };
-        for name in inside.map_err(problem::io("listing", &path))? {
-            let path = path.join(&name);
-            let begun = name.ends_with(".tmp") || (name == segment::name(1) && is_unused(disk, &path)?);
-            if !begun {
-                return Err(missing(&path));
-            }
-        }
-    }
-    Ok(false)
-}
-
-fn is_unused(disk: &dyn Disk, path: &Path) -> Result<bool, StoreError> {
-    let file = disk.open(path).map_err(problem::io("opening", path))?;
-    let mut bytes = Vec::new();
-    segment::read(path, &*file, file.length().map_err(problem::io("reading", path))?, &mut bytes)?;
-    Ok(bytes.iter().all(|&byte| byte == 0))
-}
-
-/// Makes a new register. `META` comes last: without it there is none yet.
-fn initialise(disk: &dyn Disk, dir: &Path, shards: u16, options: &Options) -> Result<(), StoreError> {
-    for folder in [LOG, SNAP] {
-        let path: PathBuf = dir.join(folder);
-        disk.create_dir(&path).map_err(problem::io("making directory", &path))?;
-    }
-    let first = segment::create(disk, dir, 1, options.segment_bytes);
-    first.map_err(problem::io("making the first segment in", dir))?;
-    disk.sync_dir(&dir.join(SNAP)).map_err(problem::io("flushing", dir))?;
-    Mark::create(disk, dir, 0, 0)?;
-    let meta = Meta {
-        register: rand::random::<u128>().max(1),
-        shards,
-        created_ms: shared::now_ms(),
-        restored_from: 0,
-        generation_floor: 0,
-    };
-    disk.sync_dir(dir).map_err(problem::io("flushing", dir))?;
-    if let Some(above) = dir.parent().filter(|above| !above.as_os_str().is_empty()) {
-        disk.sync_dir(above).map_err(problem::io("flushing", above))?;
-    }
-    meta.write(disk, dir)
-}
-
-/// Cuts a torn tail, writes the last frame again, removes what is left over; durable before anything new is written.
-fn mend(disk: &dyn Disk, recovered: &Recovered) -> Result<(), StoreError> {
-    if let Some(torn) = &recovered.torn {
-        tracing::warn!(path = %torn.path.display(), offset = torn.from, bytes = torn.bytes,
-            "cut a torn tail off the log: the last write before the power went, which nobody was told of");
-        let zeros = vec![0; torn.bytes as usize];
-        let cut = || {
-            torn.file.write_at(&zeros, torn.from)?;
-            torn.file.sync()
-        };
-        cut().map_err(problem::io("cutting", &torn.path))?;
-    }
-    if let Some((Kept { segment, .. }, end)) = recovered.segments.last().zip(recovered.open_end) {
-        // After a flush that failed the cache may hold as clean what the disk does not have. Written again, it is flushed.
-        let from = recovered.last_frame.unwrap_or(0);
-        let rewrite = || {
-            let mut bytes = vec![0; (end - from) as usize];
-            disk::read_exact(&*segment.file, &mut bytes, from)?;
-            segment.file.write_at(&bytes, from)?;
-            if from > 0 {
-                segment.file.write_at(&segment.header.bytes(), 0)?;
-            }
-            segment.file.sync()
-        };
-        rewrite().map_err(problem::io("flushing", &segment.path))?;
-    }
-    for path in &recovered.unusable {
-        tracing::warn!(path = %path.display(), "a segment that should be blank is not; it is made anew");
-    }
-    for path in &recovered.leftovers {
-        tracing::info!(path = %path.display(), "removing what was left over");
-        disk.remove(path).map_err(problem::io("removing", path))?;
-    }
-    Ok(())
 }
 
 impl Store for EmbeddedStore {

@@ -8,11 +8,12 @@
 use std::path::Path;
 use std::sync::PoisonError;
 
+use super::directory::{LOCK, initialised};
 use super::disk::{Disk, read_exact, replace};
 use super::meta::{MARK, META, Meta};
 use super::segment::LOG;
 use super::snapshot::SNAP;
-use super::{EmbeddedStore, LOCK, initialised, problem};
+use super::{EmbeddedStore, problem};
 use crate::store::chapters;
 use crate::store::moving::{LastOf, Movable, Notice, Opening};
 use crate::store::{Later, StoreError};

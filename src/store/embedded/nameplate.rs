@@ -6,9 +6,10 @@ use std::path::Path;
 
 use rustix::fs::FlockOperation;
 
+use super::directory::{LOCK, initialised};
 use super::disk::RealDisk;
 use super::meta::{FORMAT, Meta};
-use super::{LOCK, initialised, moving};
+use super::moving;
 use crate::store::StoreError;
 use crate::store::moving::Notice;
 

@@ -58,7 +58,7 @@ fn read(disk: &dyn Disk, dir: &Path) -> Result<(super::Lock, Meta, Recovered), S
     if !super::moving::check_copy(disk, dir)? {
         return Err(problem::foreign(dir, "holds no register"));
     }
-    let lock = super::lock(disk, dir)?;
+    let lock = super::directory::lock(disk, dir)?;
     let meta = Meta::read(disk, dir)?;
     let (_, group, digest) = Mark::open(disk, dir)?;
     let recovered = recovery::recover(disk, dir, &meta, (group, digest))?;
@@ -116,7 +116,7 @@ fn fill(meta: &Meta, recovered: &Recovered, target: &Path) -> Result<Report, Sto
     if !there.is_empty() {
         return Err(problem::foreign(target, "is not empty; give an empty directory to copy into"));
     }
-    let _target_lock = super::lock(disk, target)?;
+    let _target_lock = super::directory::lock(disk, target)?;
     let report = report(meta, recovered);
     let highest = report.heads.iter().map(|head| head.generation.0).max().unwrap_or(0);
     let copied = Meta {

@@ -82,7 +82,8 @@ fn lock_as_it_lies(path: &Path) -> io::Result<Result<Lock, String>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{EmbeddedStore, LOCK, Options};
+    use super::super::directory::LOCK;
+    use super::super::{EmbeddedStore, Options};
     use super::*;
 
     #[test]

@@ -1,0 +1,143 @@
+//! The data directory: kept for one process, made at the first start, and mended at each start.
+//!
+//! Before: [`EmbeddedStore::open`](super::EmbeddedStore::open). What is already in a directory that is no register is left as
+//! it is.
+
+use std::path::{Path, PathBuf};
+
+use super::disk::{self, Disk, Lock};
+use super::meta::{MARK, META, Mark, Meta};
+use super::recovery::Recovered;
+use super::segment::{self, LOG};
+use super::shared::{self, Kept};
+use super::snapshot::SNAP;
+use super::{Options, moving, problem};
+use crate::store::StoreError;
+
+pub(super) const LOCK: &str = "LOCK";
+
+pub(super) fn lock(disk: &dyn Disk, dir: &Path) -> Result<Lock, StoreError> {
+    disk.create_dir(dir).map_err(problem::io("making directory", dir))?;
+    if !disk.list(dir).map_err(problem::io("listing", dir))?.iter().any(|name| name == LOCK) {
+        // Somebody else's directory is left as it is.
+        initialised(disk, dir)?;
+    }
+    take_lock(disk, dir)
+}
+
+pub(super) fn take_lock(disk: &dyn Disk, dir: &Path) -> Result<Lock, StoreError> {
+    let path = dir.join(LOCK);
+    let owner = format!("process {}", std::process::id());
+    match disk.lock(&path, &owner).map_err(problem::io("locking", &path))? {
+        Ok(lock) => Ok(lock),
+        Err(holder) => {
+            let holder = if holder.is_empty() { "another process" } else { holder.as_str() };
+            let text =
+                format!("{} is in use by {holder}; stop that server, or give another data directory", dir.display());
+            Err(StoreError::Locked(text.into()))
+        }
+    }
+}
+
+/// Is there a register? An empty directory is none; anything else that is none is refused.
+pub(super) fn initialised(disk: &dyn Disk, dir: &Path) -> Result<bool, StoreError> {
+    let names = disk.list(dir).map_err(problem::io("listing", dir))?;
+    if names.iter().any(|name| name == META) {
+        return Ok(true);
+    }
+    let ours = [LOCK, MARK, LOG, SNAP, "META.tmp", "lost+found"];
+    // A move into it was begun: then `moving` has judged what is there.
+    if names.iter().any(|name| name == moving::MOVED) {
+        return Ok(false);
+    }
+    if let Some(other) = names.iter().find(|name| !ours.contains(&name.as_str())) {
+        let text = format!("has no META file but has `{other}`: it is no allod register; give an empty directory");
+        return Err(problem::foreign(dir, text));
+    }
+    let missing = |there: &Path| {
+        problem::damaged(&dir.join(META), format_args!("is missing, though {} is there", there.display()))
+    };
+    if names.iter().any(|name| name == MARK) && Mark::open(disk, dir).is_ok_and(|(_, group, _)| group > 0) {
+        return Err(missing(&dir.join(MARK)));
+    }
+    // A first start that was broken off has made a blank segment at most.
+    for folder in [LOG, SNAP] {
+        let path = dir.join(folder);
+        let inside = if names.iter().any(|name| name == folder) { disk.list(&path) } else { Ok(Vec::new()) };
+        for name in inside.map_err(problem::io("listing", &path))? {
+            let path = path.join(&name);
+            let begun = name.ends_with(".tmp") || (name == segment::name(1) && is_unused(disk, &path)?);
+            if !begun {
+                return Err(missing(&path));
+            }
+        }
+    }
+    Ok(false)
+}
+
+fn is_unused(disk: &dyn Disk, path: &Path) -> Result<bool, StoreError> {
+    let file = disk.open(path).map_err(problem::io("opening", path))?;
+    let mut bytes = Vec::new();
+    segment::read(path, &*file, file.length().map_err(problem::io("reading", path))?, &mut bytes)?;
+    Ok(bytes.iter().all(|&byte| byte == 0))
+}
+
+/// Makes a new register. `META` comes last: without it there is none yet.
+pub(super) fn initialise(disk: &dyn Disk, dir: &Path, shards: u16, options: &Options) -> Result<(), StoreError> {
+    for folder in [LOG, SNAP] {
+        let path: PathBuf = dir.join(folder);
+        disk.create_dir(&path).map_err(problem::io("making directory", &path))?;
+    }
+    let first = segment::create(disk, dir, 1, options.segment_bytes);
+    first.map_err(problem::io("making the first segment in", dir))?;
+    disk.sync_dir(&dir.join(SNAP)).map_err(problem::io("flushing", dir))?;
+    Mark::create(disk, dir, 0, 0)?;
+    let meta = Meta {
+        register: rand::random::<u128>().max(1),
+        shards,
+        created_ms: shared::now_ms(),
+        restored_from: 0,
+        generation_floor: 0,
+    };
+    disk.sync_dir(dir).map_err(problem::io("flushing", dir))?;
+    if let Some(above) = dir.parent().filter(|above| !above.as_os_str().is_empty()) {
+        disk.sync_dir(above).map_err(problem::io("flushing", above))?;
+    }
+    meta.write(disk, dir)
+}
+
+/// Cuts a torn tail, writes the last frame again, removes what is left over; durable before anything new is written.
+pub(super) fn mend(disk: &dyn Disk, recovered: &Recovered) -> Result<(), StoreError> {
+    if let Some(torn) = &recovered.torn {
+        tracing::warn!(path = %torn.path.display(), offset = torn.from, bytes = torn.bytes,
+            "cut a torn tail off the log: the last write before the power went, which nobody was told of");
+        let zeros = vec![0; torn.bytes as usize];
+        let cut = || {
+            torn.file.write_at(&zeros, torn.from)?;
+            torn.file.sync()
+        };
+        cut().map_err(problem::io("cutting", &torn.path))?;
+    }
+    if let Some((Kept { segment, .. }, end)) = recovered.segments.last().zip(recovered.open_end) {
+        // After a flush that failed the cache may hold as clean what the disk does not have. Written again, it is flushed.
+        let from = recovered.last_frame.unwrap_or(0);
+        let rewrite = || {
+            let mut bytes = vec![0; (end - from) as usize];
+            disk::read_exact(&*segment.file, &mut bytes, from)?;
+            segment.file.write_at(&bytes, from)?;
+            if from > 0 {
+                segment.file.write_at(&segment.header.bytes(), 0)?;
+            }
+            segment.file.sync()
+        };
+        rewrite().map_err(problem::io("flushing", &segment.path))?;
+    }
+    for path in &recovered.unusable {
+        tracing::warn!(path = %path.display(), "a segment that should be blank is not; it is made anew");
+    }
+    for path in &recovered.leftovers {
+        tracing::info!(path = %path.display(), "removing what was left over");
+        disk.remove(path).map_err(problem::io("removing", path))?;
+    }
+    Ok(())
+}
