@@ -19,12 +19,15 @@
 //! - **History.** The batches themselves, with who, when and why, are kept in order and compaction of state never
 //!   removes them within retention.
 //!
-//! Life of an `ip.allocate`, step 6 of 8 (see [`crate`]). Before: `actors::committer`, which calls it. Inside: `codec`
-//! writes batches down; `memory`, `embedded` and `redis` implement the contract.
+//! Life of an `ip.allocate`, step 6 of 8 (see [`crate`]). Before: `actors::committer`, which calls it. Inside: `batch` has
+//! what is committed, `error` why it was not, and `codec` writes batches down; `memory`, `embedded` and `redis` implement the
+//! contract.
 
+mod batch;
 pub mod chapters;
 pub mod codec;
 pub mod embedded;
+mod error;
 mod fence;
 pub mod history;
 mod image;
@@ -40,226 +43,15 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use compact_str::CompactString;
-use serde::{Deserialize, Serialize};
-
-use self::codec::Format;
+pub use self::batch::{Act, Batch, Committed, Digest, Epoch, Head, Seq, ShardId, Token, TransactionId};
+pub use self::error::{CommitError, StoreError};
 use self::history::{Recorded, Stretch};
 use self::late::Late;
 use crate::core::address::Address;
 use crate::core::deployment::Deployment;
-use crate::core::state::{Entry, Key, NetworkConfig, State, Step, SubnetConfig};
-use crate::core::types::{Generation, NetworkId, ShardTime, WallTime};
+use crate::core::state::{Entry, NetworkConfig, SubnetConfig};
+use crate::core::types::NetworkId;
 use image::RecordImage;
-
-/// Number of a shard, from 0.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct ShardId(pub u16);
-
-/// 128 random bits, drawn at each take-over and compared with every batch. Zero: nobody's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Token(pub u128);
-
-/// Order of take-overs of a shard. Only orders; the token fences.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
-pub struct Epoch(pub u64);
-
-/// Number of a batch of a shard, dense from 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
-pub struct Seq(pub u64);
-
-/// Hash over a shard's line of batches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Digest(pub u128);
-
-/// Identity of a transaction over several shards.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct TransactionId(pub u128);
-
-/// Where a shard stands. The default: nobody ever took it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Head {
-    /// Its take-over.
-    pub epoch: Epoch,
-    /// Drawn at that take-over.
-    pub token: Token,
-    /// Token of the line that it continues.
-    pub parent: Token,
-    /// Last batch.
-    pub seq: Seq,
-    /// Hash over all batches up to it.
-    pub digest: Digest,
-    /// Shard time at the last batch.
-    pub time: ShardTime,
-    /// No generation up to this one is ever given again.
-    pub generation: Generation,
-    /// In which its records are written, from its take-over on.
-    pub format: Format,
-}
-
-/// What one request changed in one network, and who asked for it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Act {
-    /// The network.
-    pub network: NetworkId,
-    /// When, for people.
-    pub wall: WallTime,
-    /// Who asked: a principal, or the server itself (`lease`, `cooldown`).
-    pub by: CompactString,
-    /// Why, in the words of who asked.
-    pub reason: Option<CompactString>,
-    /// The transaction that it is part of.
-    pub transaction: Option<TransactionId>,
-    /// The changes, in order.
-    pub steps: Vec<Step>,
-}
-
-/// One group commit of one shard.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Batch {
-    /// The shard.
-    pub shard: ShardId,
-    /// Take-over of the writer.
-    pub epoch: Epoch,
-    /// Token of the writer.
-    pub token: Token,
-    /// Its number: the head's plus one.
-    pub seq: Seq,
-    /// Shard time when it was closed.
-    pub time: ShardTime,
-    /// Highest generation given so far in the shard.
-    pub generation: Generation,
-    /// What it changes, in order. Empty: a fence check only.
-    pub acts: Vec<Act>,
-}
-
-impl Batch {
-    /// Does it only let go? Then it is taken while the disk is full. It may renew, bind and unbind what is held already,
-    /// and change configuration that exists; it may not grant, nor create networks and subnets.
-    pub fn lets_go(&self) -> bool {
-        self.acts.iter().flat_map(|act| &act.steps).all(|step| match &step.state {
-            None | Some(State::Entry(Entry::Released(_) | Entry::Declined(_))) => true,
-            Some(State::Entry(Entry::Held(reservation))) => step.expect == Some(reservation.generation.0),
-            Some(State::Config(_) | State::Subnet(_) | State::Deployment(_)) => step.expect.is_some(),
-        })
-    }
-}
-
-/// A batch that is durable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Committed {
-    /// The shard.
-    pub shard: ShardId,
-    /// The batch.
-    pub seq: Seq,
-    /// Hash of the line up to it.
-    pub digest: Digest,
-}
-
-/// Why a commit did not end well: what the caller must do. `Display` leaves the cause to the chain.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum CommitError {
-    /// Certainly nothing was written. The same batches may be sent again; past the deadline memory goes back to the last
-    /// durable seq and answers say `applied: false`.
-    #[error("the batch was not applied")]
-    NotApplied {
-        /// What stands in the way.
-        #[source]
-        cause: StoreError,
-    },
-    /// Nobody knows. Send the same bytes again, or take the shard anew; answers say `applied: "unknown"`.
-    #[error("the outcome of the batch is unknown")]
-    Unknown {
-        /// What happened.
-        #[source]
-        cause: StoreError,
-    },
-    /// Somebody else took the shard. Stop serving it.
-    #[error("shard {} was taken over in epoch {}", .shard.0, .current.0)]
-    Fenced {
-        /// The shard.
-        shard: ShardId,
-        /// Who owns it now.
-        current: Epoch,
-    },
-    /// A step expects something else than what is stored. Nothing was written: reload that network, and send the changes
-    /// of the others again in a new batch.
-    #[error("shard {} holds something else than batch {} expects at {key:?} of network {network}", .shard.0, .seq.0)]
-    Mismatch {
-        /// The shard.
-        shard: ShardId,
-        /// The batch.
-        seq: Seq,
-        /// The network.
-        network: NetworkId,
-        /// Where in it.
-        key: Key,
-        /// The mark that the step expects.
-        expected: Option<u64>,
-        /// The mark that is there.
-        found: Option<u64>,
-    },
-}
-
-/// What went wrong below.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum StoreError {
-    /// There is no room: what takes more space is refused until there is. [`StoreInfo::full`] says where.
-    #[error("the store has no room for more")]
-    Full,
-    /// The store refuses everything since an earlier failure; only a restart helps.
-    #[error("the store stopped after an earlier failure: {0}")]
-    Poisoned(Arc<str>),
-    /// Reading or writing failed.
-    #[error("{context}")]
-    Io {
-        /// What was being done: verb and thing.
-        context: Arc<str>,
-        /// The cause.
-        #[source]
-        source: Arc<std::io::Error>,
-    },
-    /// What is stored cannot be trusted. Says where and what to do.
-    #[error("{0}")]
-    Damaged(Arc<str>),
-    /// The data belongs to something else, or to a newer version. Says what and what to do.
-    #[error("{0}")]
-    Foreign(Arc<str>),
-    /// Somebody else has it open.
-    #[error("{0}")]
-    Locked(Arc<str>),
-    /// The token given is not the one of the shard's last take-over.
-    #[error("shard {} was taken over in epoch {}", .shard.0, .current.0)]
-    Fenced {
-        /// The shard.
-        shard: ShardId,
-        /// Who owns it now.
-        current: Epoch,
-    },
-    /// Another node owns the shard, and its lease runs.
-    #[error("shard {} is owned by node {owner} for another {left_ms} ms", .shard.0)]
-    Held {
-        /// The shard.
-        shard: ShardId,
-        /// Name of the node.
-        owner: Arc<str>,
-        /// Where the other nodes reach it.
-        address: Arc<str>,
-        /// What is left of its lease by the store's time, unless it is renewed.
-        left_ms: u64,
-    },
-    /// Batches are missing between the head and the one given, because they were refused.
-    #[error("shard {} ends at batch {}, so a later one than the next cannot follow", .shard.0, .last.0)]
-    Gap {
-        /// The shard.
-        shard: ShardId,
-        /// Its last batch.
-        last: Seq,
-    },
-    /// What was given cannot be kept: a fault of the caller, not of the store.
-    #[error("{0}")]
-    Invalid(Arc<str>),
-}
 
 /// A node, as the others know it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

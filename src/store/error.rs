@@ -1,0 +1,114 @@
+//! Why a commit did not end well, and what went wrong below it.
+//!
+//! Before: every store. After: `actors::committer`, which does what each case asks for; `serve`, where a store cannot be opened.
+
+use std::sync::Arc;
+
+use super::{Epoch, Seq, ShardId};
+use crate::core::state::Key;
+use crate::core::types::NetworkId;
+
+/// Why a commit did not end well: what the caller must do. `Display` leaves the cause to the chain.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum CommitError {
+    /// Certainly nothing was written. The same batches may be sent again; past the deadline memory goes back to the last
+    /// durable seq and answers say `applied: false`.
+    #[error("the batch was not applied")]
+    NotApplied {
+        /// What stands in the way.
+        #[source]
+        cause: StoreError,
+    },
+    /// Nobody knows. Send the same bytes again, or take the shard anew; answers say `applied: "unknown"`.
+    #[error("the outcome of the batch is unknown")]
+    Unknown {
+        /// What happened.
+        #[source]
+        cause: StoreError,
+    },
+    /// Somebody else took the shard. Stop serving it.
+    #[error("shard {} was taken over in epoch {}", .shard.0, .current.0)]
+    Fenced {
+        /// The shard.
+        shard: ShardId,
+        /// Who owns it now.
+        current: Epoch,
+    },
+    /// A step expects something else than what is stored. Nothing was written: reload that network, and send the changes
+    /// of the others again in a new batch.
+    #[error("shard {} holds something else than batch {} expects at {key:?} of network {network}", .shard.0, .seq.0)]
+    Mismatch {
+        /// The shard.
+        shard: ShardId,
+        /// The batch.
+        seq: Seq,
+        /// The network.
+        network: NetworkId,
+        /// Where in it.
+        key: Key,
+        /// The mark that the step expects.
+        expected: Option<u64>,
+        /// The mark that is there.
+        found: Option<u64>,
+    },
+}
+
+/// What went wrong below.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum StoreError {
+    /// There is no room: what takes more space is refused until there is. [`StoreInfo::full`](super::StoreInfo::full) says where.
+    #[error("the store has no room for more")]
+    Full,
+    /// The store refuses everything since an earlier failure; only a restart helps.
+    #[error("the store stopped after an earlier failure: {0}")]
+    Poisoned(Arc<str>),
+    /// Reading or writing failed.
+    #[error("{context}")]
+    Io {
+        /// What was being done: verb and thing.
+        context: Arc<str>,
+        /// The cause.
+        #[source]
+        source: Arc<std::io::Error>,
+    },
+    /// What is stored cannot be trusted. Says where and what to do.
+    #[error("{0}")]
+    Damaged(Arc<str>),
+    /// The data belongs to something else, or to a newer version. Says what and what to do.
+    #[error("{0}")]
+    Foreign(Arc<str>),
+    /// Somebody else has it open.
+    #[error("{0}")]
+    Locked(Arc<str>),
+    /// The token given is not the one of the shard's last take-over.
+    #[error("shard {} was taken over in epoch {}", .shard.0, .current.0)]
+    Fenced {
+        /// The shard.
+        shard: ShardId,
+        /// Who owns it now.
+        current: Epoch,
+    },
+    /// Another node owns the shard, and its lease runs.
+    #[error("shard {} is owned by node {owner} for another {left_ms} ms", .shard.0)]
+    Held {
+        /// The shard.
+        shard: ShardId,
+        /// Name of the node.
+        owner: Arc<str>,
+        /// Where the other nodes reach it.
+        address: Arc<str>,
+        /// What is left of its lease by the store's time, unless it is renewed.
+        left_ms: u64,
+    },
+    /// Batches are missing between the head and the one given, because they were refused.
+    #[error("shard {} ends at batch {}, so a later one than the next cannot follow", .shard.0, .last.0)]
+    Gap {
+        /// The shard.
+        shard: ShardId,
+        /// Its last batch.
+        last: Seq,
+    },
+    /// What was given cannot be kept: a fault of the caller, not of the store.
+    #[error("{0}")]
+    Invalid(Arc<str>),
+}
