@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::draft::{Draft, held_by};
 use super::holdings::covered;
-use super::pick::Selection;
+use super::selection::Selection;
 use super::{Network, Standing};
 use crate::core::address::{Address, Range};
 use crate::core::command::{Acquire, AcquireItem, Allocate, Claim, Context, GrantOptions, Wish};
