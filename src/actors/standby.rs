@@ -136,13 +136,13 @@ impl Beside {
 
     fn apply(&mut self, act: &Act, time: ShardTime) -> Result<(), String> {
         let id = act.network;
-        for step in &act.steps {
+        for (at, step) in act.steps.iter().enumerate() {
             match (step, self.networks.get_mut(&id)) {
                 (Step { key: Key::Deployment, state: Some(State::Deployment(record)), .. }, _) => {
                     self.deployments.insert(id, Arc::clone(record));
                 }
                 (Step { key: Key::Deployment, state: None, .. }, _) => drop(self.deployments.remove(&id)),
-                (step, Some(network)) => network.apply(step, time),
+                (step, Some(network)) => network.apply_before(step, act.steps.get(at + 1), time),
                 (Step { key: Key::Config, state: Some(State::Config(config)), .. }, None) => {
                     let made = Network::load(Arc::clone(config), Vec::new(), Vec::new(), Generation(0), time)?;
                     self.networks.insert(id, made);

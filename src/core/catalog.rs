@@ -53,7 +53,7 @@ pub struct Intent {
     pub realm: Name,
     /// A name that it takes: of a create, a rename, a restore.
     pub name: Option<Name>,
-    /// Prefixes that it takes: of a create, an add, a grow, a move.
+    /// Prefixes that it takes: of a create, an add, a grow, a move, a list of all subnets.
     pub subnets: Vec<(SubnetId, Cidr)>,
 }
 
@@ -81,7 +81,7 @@ struct Known {
     listing: Option<Listing>,
     intents: BTreeSet<IntentId>,
     names: BTreeSet<Name>,
-    /// For each subnet, the widest of what is listed and intended.
+    /// The widest of what is listed and intended. Space that goes from one subnet to another counts for the wider.
     prefixes: Prefixes,
 }
 
@@ -122,9 +122,31 @@ impl Catalog {
         adding: impl IntoIterator<Item = Cidr>,
         except: Option<(NetworkId, SubnetId)>,
     ) -> Result<(), Refusal> {
+        self.check_beside(realm, adding, |owner| Some(owner) == except)
+    }
+
+    /// May the network have these prefixes, as far as other networks go? Its own subnets are its own affair.
+    ///
+    /// # Errors
+    /// `overlap`, as for [`Self::check_subnets`].
+    pub fn check_others(
+        &self,
+        realm: &Name,
+        adding: impl IntoIterator<Item = Cidr>,
+        own: NetworkId,
+    ) -> Result<(), Refusal> {
+        self.check_beside(realm, adding, |(network, _)| network == own)
+    }
+
+    fn check_beside(
+        &self,
+        realm: &Name,
+        adding: impl IntoIterator<Item = Cidr>,
+        is_itself: impl Fn(SubnetOf) -> bool,
+    ) -> Result<(), Refusal> {
         let Some(space) = self.realms.get(realm) else { return Ok(()) };
         for cidr in adding {
-            let other = |owners: &[SubnetOf]| owners.iter().find(|owner| Some(**owner) != except).copied();
+            let other = |owners: &[SubnetOf]| owners.iter().copied().find(|owner| !is_itself(*owner));
             let found =
                 space.prefixes.overlapping(cidr.range()).find_map(|(with, owners)| Some((with, other(owners)?)));
             if let Some((with, (network, _))) = found {
@@ -266,10 +288,7 @@ impl Catalog {
         let names: BTreeSet<Name> =
             open_name.into_iter().chain(intents().filter_map(|intent| intent.name.as_ref())).cloned().collect();
         let listed = listing.into_iter().flat_map(|listing| listing.subnets.iter().map(|(id, cidr)| (*id, *cidr)));
-        let mut prefixes = Prefixes::new();
-        for (subnet, cidr) in listed.chain(intents().flat_map(|intent| intent.subnets.iter().copied())) {
-            widen(prefixes.entry(subnet).or_default(), cidr);
-        }
+        let prefixes = widest(listed.chain(intents().flat_map(|intent| intent.subnets.iter().copied())));
         for name in known.names.difference(&names) {
             self.names.remove(name);
         }
@@ -374,12 +393,20 @@ fn is_named(listing: &Listing, text: &str) -> bool {
     !listing.closed && listing.name.as_str() == text
 }
 
-/// Adds a prefix to those of one subnet, of which the widest count.
-fn widen(prefixes: &mut Vec<Cidr>, cidr: Cidr) {
-    if !prefixes.iter().any(|wide| wide.range().covers(cidr.range())) {
-        prefixes.retain(|narrow| !cidr.range().covers(narrow.range()));
-        prefixes.push(cidr);
+/// Those prefixes of one network that no other of it covers; of equal ones the first.
+fn widest(held: impl Iterator<Item = (SubnetId, Cidr)>) -> Prefixes {
+    let mut held: Vec<(SubnetId, Cidr)> = held.collect();
+    // Of two prefixes that overlap one covers the other, and comes before it here.
+    held.sort_by_key(|(_, cidr)| (cidr.base(), cidr.length()));
+    let mut prefixes = Prefixes::new();
+    let mut last: Option<Cidr> = None;
+    for (subnet, cidr) in held {
+        if last.is_none_or(|wide| !wide.range().covers(cidr.range())) {
+            prefixes.entry(subnet).or_default().push(cidr);
+            last = Some(cidr);
+        }
     }
+    prefixes
 }
 
 /// What is in one and not in the other.

@@ -100,11 +100,11 @@ impl NetworkActor {
         self.drawn.take();
         let lost = self.mac_changes(steps).lost;
         let (network, waiting) = (&mut self.network, &mut self.waiting);
-        let step = |step: &Step| {
+        let step = |(at, step): (usize, &Step)| {
             waiting.note(network, step);
-            network.apply(step, now);
+            network.apply_before(step, steps.get(at + 1), now);
         };
-        catch_unwind(AssertUnwindSafe(|| steps.iter().for_each(step))).map_err(drop)?;
+        catch_unwind(AssertUnwindSafe(|| steps.iter().enumerate().for_each(step))).map_err(drop)?;
         self.macs_leave(&lost, unit);
         self.note_recorded(steps, unit);
         if self.network.is_gone() {

@@ -110,6 +110,48 @@ fn a_subnet_that_grows_is_not_compared_with_itself_but_with_its_brothers() {
 }
 
 #[test]
+fn space_that_subnets_of_one_network_exchange_is_held_until_it_is_settled() {
+    for (before, after) in [
+        (&["10.0.0.0/24"][..], &["10.0.0.0/25", "10.0.0.128/25"][..]),
+        (&["10.0.0.0/25", "10.0.0.128/25"], &["10.0.0.0/24"]),
+        (&["10.0.0.0/25", "10.0.0.128/25"], &["10.0.0.128/25", "10.0.0.0/25"]),
+        (&["10.0.0.0/26", "10.0.0.64/26", "10.0.0.128/25"], &["10.0.0.0/25", "10.0.0.192/26", "10.0.0.128/26"]),
+    ] {
+        let mut catalog = catalog(&[listing(1, "lan", before), listing(2, "wan", &["10.0.1.0/24"])]);
+        let taken: Vec<(u128, &str)> = (0..).zip(after.iter().copied()).collect();
+        for settled in [false, true] {
+            let id = IntentId(u64::from(settled));
+            catalog.intend(id, intent(1, None, &taken));
+            for first in [0, 63, 64, 127, 128, 191, 192, 255] {
+                let asked = format!("10.0.0.{first}/32");
+                assert!(
+                    overlapped(check(&catalog, "new", &[&asked])).is_some(),
+                    "{asked} from {before:?} to {after:?}"
+                );
+            }
+            if !settled {
+                catalog.abandon(id);
+                continue;
+            }
+            catalog.settle(id, listing(1, "lan", after));
+            assert_eq!(overlapped(check(&catalog, "new", &["10.0.0.0/24"])), at("lan", after.iter().min().unwrap()));
+        }
+        catalog.remove(NetworkId(1));
+        assert!(check(&catalog, "new", &["10.0.0.0/24"]).is_ok(), "nothing stays behind of {after:?}");
+    }
+}
+
+#[test]
+fn a_network_is_compared_with_all_others_and_not_with_itself() {
+    let catalog = catalog(&[listing(1, "lan", &["10.0.0.0/24"]), listing(2, "wan", &["10.0.1.0/24"])]);
+    let others =
+        |id: u128, asked: &str| overlapped(catalog.check_others(&name("default"), [cidr(asked)], NetworkId(id)));
+    assert_eq!(others(1, "10.0.0.0/25"), None);
+    assert_eq!(others(1, "10.0.0.0/23"), at("wan", "10.0.1.0/24"));
+    assert_eq!(others(2, "10.0.0.0/25"), at("lan", "10.0.0.0/24"));
+}
+
+#[test]
 fn a_closed_network_frees_its_name_and_guards_its_space() {
     let mut catalog = catalog(&[closed(listing(1, "lan", &["10.0.0.0/24"]))]);
     assert!(!is_taken(check(&catalog, "lan", &[])));
@@ -273,6 +315,7 @@ enum Act {
     Create { id: u128, name: u8, realm: bool, prefixes: Vec<Cidr>, listed_at_once: bool },
     Add { id: u128, prefix: Cidr },
     Grow { id: u128, subnet: usize, to: Cidr },
+    Exchange { id: u128, prefixes: Vec<Cidr> },
     Rename { id: u128, name: u8 },
     Close { id: u128 },
     Restore { id: u128 },
@@ -293,6 +336,8 @@ fn an_act() -> impl Strategy<Value = Act> {
             .prop_map(|(id, name, realm, prefixes, listed_at_once)| Act::Create { id, name, realm, prefixes, listed_at_once }),
         4 => (id(), a_prefix()).prop_map(|(id, prefix)| Act::Add { id, prefix }),
         3 => (id(), 0usize..4, a_prefix()).prop_map(|(id, subnet, to)| Act::Grow { id, subnet, to }),
+        3 => (id(), proptest::collection::vec(a_prefix(), 0..4))
+            .prop_map(|(id, prefixes)| Act::Exchange { id, prefixes }),
         2 => (id(), 0u8..4).prop_map(|(id, name)| Act::Rename { id, name }),
         1 => id().prop_map(|id| Act::Close { id }),
         1 => id().prop_map(|id| Act::Restore { id }),
@@ -338,6 +383,8 @@ struct Pair {
     naive: Naive,
     next_intent: u64,
     next_subnet: u128,
+    /// Networks whose subnets exchange space: what is intended replaces all that is listed.
+    exchanging: BTreeSet<NetworkId>,
 }
 
 impl Pair {
@@ -364,8 +411,19 @@ impl Pair {
         free
     }
 
+    fn others_allow(&self, listing: &Listing, prefix: Cidr) -> bool {
+        let free = self.catalog.check_others(&listing.realm, [prefix], listing.id).is_ok();
+        let mut others = Naive { listings: self.naive.listings.clone(), intents: self.naive.intents.clone() };
+        others.listings.remove(&listing.id);
+        others.intents.retain(|_, intent| intent.network != listing.id);
+        assert_eq!(free, !others.overlap(&listing.realm, prefix.range(), None), "{prefix} beside {listing:?}");
+        free
+    }
+
+    /// A network that no other act has.
     fn listing(&self, id: u128) -> Option<Listing> {
-        self.naive.listings.get(&NetworkId(id)).cloned()
+        let id = NetworkId(id);
+        self.naive.listings.get(&id).filter(|_| !self.exchanging.contains(&id)).cloned()
     }
 
     fn act(&mut self, act: Act) {
@@ -406,6 +464,22 @@ impl Pair {
                     let subnets = vec![(subnet, to)];
                     self.intend(Intent { network: listing.id, realm: listing.realm, name: None, subnets });
                 }
+            }
+            Act::Exchange { id, prefixes } => {
+                // One act at a time has a network: the lock sees to it.
+                let busy = self.naive.intents.values().any(|intent| intent.network == NetworkId(id));
+                let Some(listing) = self.listing(id).filter(|_| !busy) else { return };
+                let mut subnets: Vec<(SubnetId, Cidr)> = Vec::new();
+                let mut ids = listing.subnets.keys().copied().collect::<Vec<_>>().into_iter();
+                for prefix in prefixes {
+                    let beside = subnets.iter().all(|(_, other)| !other.range().overlaps(prefix.range()));
+                    if self.others_allow(&listing, prefix) && beside {
+                        self.next_subnet += 1;
+                        subnets.push((ids.next().unwrap_or(SubnetId(self.next_subnet)), prefix));
+                    }
+                }
+                self.exchanging.insert(listing.id);
+                self.intend(Intent { network: listing.id, realm: listing.realm, name: None, subnets });
             }
             Act::Rename { id, name: number } => {
                 let Some(listing) = self.listing(id).filter(|listing| !listing.closed) else { return };
@@ -448,6 +522,7 @@ impl Pair {
         let count = self.naive.intents.len();
         let Some(id) = self.naive.intents.keys().nth(intent % count.max(1)).copied() else { return };
         let Some(intent) = self.naive.intents.remove(&id) else { return };
+        let exchanged = self.exchanging.remove(&intent.network);
         if !settled {
             self.catalog.abandon(id);
             return;
@@ -462,6 +537,9 @@ impl Pair {
         let mut listing = self.naive.listings.get(&intent.network).cloned().unwrap_or_else(new);
         if let Some(name) = intent.name {
             listing.name = name;
+        }
+        if exchanged {
+            listing.subnets.clear();
         }
         listing.subnets.extend(intent.subnets);
         self.naive.listings.insert(listing.id, listing.clone());

@@ -43,7 +43,7 @@ mod tests;
 mod tests_sequences;
 mod waiting;
 
-pub use configure::{create, pool_differs_from, subnet_differs_from};
+pub use configure::{create, pool_differs_from, subnet_differs_from, subnets_taken_by};
 pub use waiting::{Opened, Reach};
 
 use std::sync::Arc;
@@ -219,6 +219,12 @@ impl Network {
     ///
     /// Cost: O(log) of what the network holds; of a changed subnet, the entries in its changed pools.
     pub fn apply(&mut self, step: &Step, now: ShardTime) {
+        self.apply_before(step, None, now);
+    }
+
+    /// The same of a step that another one of its decision follows. What several subnets mean for grants is worked out
+    /// once, behind the last of them: between two they may overlap, as where one gives space to the other.
+    pub fn apply_before(&mut self, step: &Step, next: Option<&Step>, now: ShardTime) {
         match (step.key, &step.state) {
             (Key::Address(address), state) => {
                 let entry = match state {
@@ -246,7 +252,9 @@ impl Network {
                     let at = self.subnets.partition_point(|other| other.position <= subnet.position);
                     self.subnets.insert(at, Arc::clone(subnet));
                 }
-                self.rebuild();
+                if !next.is_some_and(|next| matches!(next.key, Key::Subnet(_))) {
+                    self.rebuild();
+                }
             }
             (Key::Config, Some(State::Subnet(_) | State::Deployment(_) | State::Entry(_))) => {
                 unreachable!("a network has a configuration for a state")

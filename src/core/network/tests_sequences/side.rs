@@ -121,7 +121,7 @@ impl Side {
         assert!(decision.steps.len() <= limits::BATCH_CHANGES_MAX);
         let before = self.stored.clone();
         let mut nets: BTreeMap<Key, (Option<u64>, Option<State>)> = BTreeMap::new();
-        for step in &decision.steps {
+        for (at, step) in decision.steps.iter().enumerate() {
             let there = self.stored.get(&step.key).map(State::mark);
             assert_eq!(step.expect, there, "{command:?} expects something else than is there: {step:?}");
             match &step.state {
@@ -129,7 +129,7 @@ impl Side {
                 None => self.stored.remove(&step.key),
             };
             nets.entry(step.key).or_insert((step.expect, None)).1 = step.state.clone();
-            self.network.apply(step, context.now);
+            self.network.apply_before(step, decision.steps.get(at + 1), context.now);
         }
         for (key, (expect, state)) in &nets {
             assert_eq!(*expect, before.get(key).map(State::mark), "net operation of {key:?}");
