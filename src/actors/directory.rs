@@ -63,8 +63,8 @@ pub struct Unlock {
 pub enum Check {
     /// A new network's name and prefixes.
     Create,
-    /// Another name.
-    Rename,
+    /// Another name, and space: the network judges its own subnets by itself.
+    Update,
     /// The name of a closed network.
     Restore,
     /// More space, for a subnet that is not compared with itself.
@@ -290,10 +290,13 @@ impl Directory {
         let prefixes = || intent.subnets.iter().map(|(_, cidr)| *cidr);
         match (&ask.check, &intent.name) {
             (Check::Create, Some(name)) => self.catalog.check_create(name, &intent.realm, prefixes()),
-            (Check::Rename, Some(name)) => self.catalog.check_rename(intent.network, name),
+            (Check::Update, name) => {
+                name.iter().try_for_each(|name| self.catalog.check_rename(intent.network, name))?;
+                self.catalog.check_others(&intent.realm, prefixes(), intent.network)
+            }
             (Check::Restore, _) => self.catalog.check_restore(intent.network),
             (Check::Space(except), _) => self.catalog.check_subnets(&intent.realm, prefixes(), *except),
-            (Check::Create | Check::Rename, None) => Ok(()),
+            (Check::Create, None) => Ok(()),
         }
     }
 

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::configure::{
     Configure, DnsPatch, L2Patch, LimitsPatch, NetworkInput, NetworkPatch, PoolInput, PoolPatch, PoolRemoval,
-    ReservedInput, SubnetInput, SubnetPatch,
+    ReservedInput, SubnetEntry, SubnetInput, SubnetPatch,
 };
 pub use self::grant::{Acquire, AcquireItem, Allocate, Claim, GrantOptions, MacWish, Wish};
 pub use self::holding::{Decline, Filter, ListSlice, Release, ReservationPatch, Target, Transfer};
@@ -296,6 +296,14 @@ impl<T> Patch<T> {
     /// Is nothing asked?
     pub fn is_keep(&self) -> bool {
         matches!(self, Patch::Keep)
+    }
+
+    /// The value that is set, if one is.
+    pub fn given(&self) -> Option<&T> {
+        match self {
+            Patch::Set(value) => Some(value),
+            Patch::Keep | Patch::Clear => None,
+        }
     }
 }
 

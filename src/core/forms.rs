@@ -3,10 +3,10 @@
 //! `invalid_argument` precedes `not_found`, so whoever takes requests in (`server::forms`) asks here before a network is
 //! looked up. `network` asks again: a request may come from anywhere.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::address::{Address, Cidr, Family, Range};
-use super::command::{AcquireItem, Allocate, Claim, Patch, SubnetInput, SubnetPatch, SubnetRef, Wish};
+use super::command::{AcquireItem, Allocate, Claim, NetworkPatch, Patch, SubnetInput, SubnetPatch, SubnetRef, Wish};
 use super::refusal::Refusal;
 
 /// `ip.allocate`.
@@ -126,7 +126,7 @@ pub fn of_subnet_patch(subnet: &SubnetRef, set: &SubnetPatch) -> Result<(), Refu
         SubnetRef::Named(_) => None,
     };
     if let Some(after) = set.cidr {
-        before.map_or(Ok(()), |before| keeps_family(before, after))?;
+        before.map_or(Ok(()), |before| keeps_family(before, after, "set."))?;
         cidr(after, "set.")?;
     }
     match (set.cidr.or(before), &set.gateway) {
@@ -135,13 +135,50 @@ pub fn of_subnet_patch(subnet: &SubnetRef, set: &SubnetPatch) -> Result<(), Refu
     }
 }
 
+/// `network.update`: what its subnets tell of themselves.
+///
+/// # Errors
+/// `invalid_argument`, with its place in the request.
+pub fn of_network_patch(set: &NetworkPatch) -> Result<(), Refusal> {
+    let (mut ids, mut cidrs) = (BTreeMap::new(), BTreeMap::new());
+    for (index, entry) in set.subnets.iter().flatten().enumerate() {
+        let path = format!("set.subnets[{index}].");
+        let twice = match (entry.id, entry.set.cidr) {
+            (Some(id), _) => ids.insert(id, index),
+            (None, Some(cidr)) => cidrs.insert(cidr.range(), index),
+            (None, None) if entry.set.name.given().is_none() => return Err(without_addresses(&path)),
+            (None, None) => None,
+        };
+        if let Some(other) = twice {
+            return Err(named_twice(index, other));
+        }
+        let Some(after) = entry.set.cidr else { continue };
+        cidr(after, &path)?;
+        if let Patch::Set(address) = entry.set.gateway {
+            gateway(address, after, &path)?;
+        }
+    }
+    Ok(())
+}
+
+/// An entry of a list of subnets that names none of the network's, and does not say what a new one would be.
+pub(super) fn without_addresses(path: &str) -> Refusal {
+    Refusal::invalid(format!("{path}cidr"), "is missing; a new subnet needs its addresses, and another one its `id`")
+}
+
+/// Two entries of a list of subnets that mean one.
+pub(super) fn named_twice(index: usize, other: usize) -> Refusal {
+    let problem = format!("names the same subnet as `set.subnets[{other}]`; name each one once");
+    Refusal::invalid(format!("set.subnets[{index}]"), problem)
+}
+
 /// A subnet keeps its family.
-pub(super) fn keeps_family(before: Cidr, after: Cidr) -> Result<(), Refusal> {
+pub(super) fn keeps_family(before: Cidr, after: Cidr, path: &str) -> Result<(), Refusal> {
     if before.family() == after.family() {
         return Ok(());
     }
     let problem = format!("cannot turn {before} into {after}: a subnet keeps its family");
-    Err(Refusal::invalid("set.cidr", problem))
+    Err(Refusal::invalid(format!("{path}cidr"), problem))
 }
 
 /// Can a prefix be a subnet?

@@ -23,7 +23,7 @@ use crate::core::address::{Address, Range};
 use crate::core::command::{
     Acquire, Allocate, Claim, Command, Configure, Decline, MapFormat, PoolInput, PoolRemoval, Release, Transfer,
 };
-use crate::core::types::{Scope, Slot, Version};
+use crate::core::types::{Name, Scope, Slot, Version};
 use crate::limits::{HISTORY_PAGE_DEFAULT, LIST_PAGE_RECORDS_DEFAULT};
 use crate::wire::params::deployment::InstanceIds;
 use crate::wire::params::network::MapFormat as WireMap;
@@ -350,10 +350,13 @@ fn network_list(ask: params::NetworkList, shape: &mut Shape) -> Result<Plan, Rpc
 
 fn network_update(ask: params::NetworkUpdate) -> Result<Plan, RpcError> {
     let set = Box::new(input::network_patch(ask.set));
-    forms::says_what(&*set)?;
-    Ok(match set.name.clone() {
-        Some(name) => act(&ask.network, Configure::Update(set), ask.if_version, Some(name.as_str())),
-        None => configure(ask.network, Configure::Update(set), ask.if_version),
+    forms::network_patch(&set)?;
+    let name = set.name.clone();
+    // Names and space are the catalog's.
+    Ok(if name.is_some() || set.subnets.is_some() {
+        act(&ask.network, Configure::Update(set), ask.if_version, name.as_ref().map(Name::as_str))
+    } else {
+        configure(ask.network, Configure::Update(set), ask.if_version)
     })
 }
 

@@ -7,7 +7,7 @@
 use super::faults;
 use crate::actors::coordinator::AcquirePart;
 use crate::core::address::Address;
-use crate::core::command::{Allocate, Claim, SubnetInput, SubnetPatch, SubnetRef};
+use crate::core::command::{Allocate, Claim, NetworkPatch, SubnetInput, SubnetPatch, SubnetRef};
 use crate::core::forms;
 use crate::core::refusal::Refusal;
 use crate::core::types::Owner;
@@ -52,6 +52,12 @@ pub(super) fn acquire(parts: &[AcquirePart]) -> Result<(), RpcError> {
         _ => 0,
     };
     judged(wrong.min_by_key(place).map_or(Ok(()), Err))
+}
+
+/// `network.update`.
+pub(super) fn network_patch(set: &NetworkPatch) -> Result<(), RpcError> {
+    says_what(set)?;
+    judged(forms::of_network_patch(set))
 }
 
 /// `subnet.add`.

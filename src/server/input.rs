@@ -5,8 +5,8 @@ use compact_str::CompactString;
 use crate::core::address::Address;
 use crate::core::command::{
     AcquireItem, DnsPatch, Filter, GrantOptions, L2Patch, LabelsPatch, LimitsPatch, MacWish, NetworkInput,
-    NetworkPatch, Patch, PoolInput, PoolPatch, PoolRef, ReservationPatch, ReservedInput, SubnetInput, SubnetPatch,
-    SubnetRef, Target, Wish,
+    NetworkPatch, Patch, PoolInput, PoolPatch, PoolRef, ReservationPatch, ReservedInput, SubnetEntry, SubnetInput,
+    SubnetPatch, SubnetRef, Target, Wish,
 };
 use crate::core::state::{Dns, L2, Limits, NetworkKind, Policy, PoolKind, ReservationKind, ReservedFor};
 use crate::core::types::{Generation, Owner, Scope, Slot, SlotKey};
@@ -291,23 +291,39 @@ pub(super) fn network_patch(patched: params::patch::NetworkSet) -> NetworkPatch 
         }),
         tags: patch(patched.tags, labels_patch),
         description: patch(patched.description, values::Note::into_inner),
+        subnets: patched.subnets.map(|subnets| subnets.into_vec().into_iter().map(subnet_entry).collect()),
     }
 }
 
+/// What `subnet.modify` and an entry of `network.update` have in common.
+macro_rules! subnet_patch {
+    ($patched:ident) => {
+        SubnetPatch {
+            cidr: $patched.cidr,
+            name: patch($patched.name, |name| name),
+            gateway: patch($patched.gateway, |gateway| gateway),
+            dhcp: set($patched.dhcp, |flag| flag),
+            dns: patch($patched.dns, |dns| DnsPatch {
+                servers: patch(dns.servers, |servers| servers.into_vec()),
+                search: patch(dns.search, |search| search.into_vec().iter().map(|name| text(name.as_str())).collect()),
+            }),
+            zones: patch($patched.zones, zones),
+            tags: patch($patched.tags, labels_patch),
+            draining: set($patched.draining, |flag| flag),
+            pools: set($patched.pools, pools),
+        }
+    };
+}
+
 pub(super) fn subnet_patch(patched: params::patch::SubnetSet) -> SubnetPatch {
-    SubnetPatch {
-        cidr: patched.cidr,
-        name: patch(patched.name, |name| name),
-        gateway: patch(patched.gateway, |gateway| gateway),
-        dhcp: set(patched.dhcp, |flag| flag),
-        dns: patch(patched.dns, |dns| DnsPatch {
-            servers: patch(dns.servers, |servers| servers.into_vec()),
-            search: patch(dns.search, |search| search.into_vec().iter().map(|name| text(name.as_str())).collect()),
-        }),
-        zones: patch(patched.zones, zones),
-        tags: patch(patched.tags, labels_patch),
-        draining: set(patched.draining, |flag| flag),
-        pools: set(patched.pools, pools),
+    subnet_patch!(patched)
+}
+
+fn subnet_entry(entry: params::SubnetEntry) -> SubnetEntry {
+    SubnetEntry {
+        id: entry.id,
+        reserved: entry.reserved.map(|list| list.into_vec().into_iter().map(reserved).collect()),
+        set: subnet_patch!(entry),
     }
 }
 

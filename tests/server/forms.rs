@@ -25,6 +25,8 @@ fn what_is_wrong_in_params_alone_is_told_before_the_network_is_looked_up() {
     let claim = |address: &str, length: u64| json!({"owner": "a", "address": address, "prefix_length": length});
     let acquire = |ips: Value| json!({"owner": "a", "ips": ips});
     let modify = |set: Value| json!({"subnet": "10.0.0.0/24", "set": set});
+    let listed = |entry: Value| json!({"set": {"subnets": [{"cidr": "10.0.0.0/24"}, entry]}});
+    let id = "00000000-0000-4000-8000-000000000099";
     for (method, params, field) in [
         ("ip.allocate", json!({"owner": "a", "family": 4, "prefix_length": 33}), "prefix_length"),
         ("ip.claim", claim("10.0.0.9", 29), "prefix_length"),
@@ -46,6 +48,12 @@ fn what_is_wrong_in_params_alone_is_told_before_the_network_is_looked_up() {
         ("subnet.modify", modify(json!({"cidr": "fd00::/64"})), "set.cidr"),
         ("subnet.modify", modify(json!({"gateway": "10.0.0.255"})), "set.gateway"),
         ("subnet.modify", modify(json!({"cidr": "10.0.0.0/23", "gateway": "10.0.1.255"})), "set.gateway"),
+        ("network.update", listed(json!({})), "set.subnets[1].cidr"),
+        ("network.update", listed(json!({"dhcp": true, "name": null})), "set.subnets[1].cidr"),
+        ("network.update", listed(json!({"cidr": "10.0.0.0/24", "name": "b"})), "set.subnets[1]"),
+        ("network.update", listed(json!({"cidr": "224.0.0.0/8"})), "set.subnets[1].cidr"),
+        ("network.update", listed(json!({"cidr": "10.0.1.0/24", "gateway": "10.0.1.255"})), "set.subnets[1].gateway"),
+        ("network.update", json!({"set": {"subnets": [{"id": id}, {"id": id, "name": "b"}]}}), "set.subnets[1]"),
     ] {
         let expected = ("invalid_argument".to_owned(), field.to_owned());
         assert_eq!(refused(&mut client, method, &of_nowhere(params.clone())), expected, "{method} {params}");

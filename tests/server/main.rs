@@ -40,6 +40,7 @@ mod spread;
 mod standby;
 mod stop;
 mod stores;
+mod subnet_lists;
 mod support;
 mod sweeps;
 mod transcripts;

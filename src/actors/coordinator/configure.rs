@@ -14,7 +14,6 @@ use crate::actors::directory::{Check, Gone, Intend, Lock, Settle, Standing, Unlo
 use crate::actors::routes::{Lane, Route};
 use crate::actors::service::Shared;
 use crate::actors::{Answer, Applied, Fault, Reply, only_answer};
-use crate::core::address::Cidr;
 use crate::core::catalog::{Intent, IntentId};
 use crate::core::command::{Command, Configure, Context, NetworkInput, SubnetRef};
 use crate::core::network::{self, Network};
@@ -193,14 +192,21 @@ impl Coordinator {
             Err(fault) => return tell.tell(Err(fault)),
         };
         let command = || Command::Configure { change: Box::new(change.clone()), if_version };
-        if let Some((check, intent)) = self.widens(route, &change).await {
+        let widens = match self.widens(route, &change).await {
+            Ok(widens) => widens,
+            Err(fault) => return tell.tell(Err(fault)),
+        };
+        if let Some((check, intent)) = widens {
             // Tried dry first: what the network itself refuses comes first where the protocol says so.
             let dry = self.ask_item(route, self.item(command(), true)).await;
             match &dry {
                 Ok(Outcome::Subnet { created: false, .. }) if matches!(change, Configure::SubnetAdd { .. }) => {
                     return tell.tell(dry.map(Done::Outcome));
                 }
-                Err(fault) if comes_before_overlap(fault) => return tell.tell(dry.map(Done::Outcome)),
+                // A name that is taken comes before an overlap of the network's own subnets as well.
+                Err(fault) if comes_before_overlap(fault) && !(intent.name.is_some() && is_overlap(fault)) => {
+                    return tell.tell(dry.map(Done::Outcome));
+                }
                 Err(_) if self.is_there(route, &change).await => return tell.tell(dry.map(Done::Outcome)),
                 Ok(_) | Err(_) => {}
             }
@@ -268,28 +274,33 @@ impl Coordinator {
         }
     }
 
-    /// What a change takes beyond what the network has, if anything.
-    async fn widens(&self, route: &Arc<Route>, change: &Configure) -> Option<(Check, Intent)> {
+    /// What a change takes beyond what the network has, if anything. Who cannot tell takes nothing.
+    async fn widens(&self, route: &Arc<Route>, change: &Configure) -> Result<Option<(Check, Intent)>, Box<Fault>> {
         let intent = |name, subnets| Intent { network: route.id, realm: route.realm.clone(), name, subnets };
-        match change {
+        // The id of a new subnet is drawn by the network; until it is settled any other will do.
+        let new_id = || SubnetId(self.shared.clock.entropy());
+        Ok(match change {
             Configure::Update(set) => {
-                let name = set.name.clone()?;
-                Some((Check::Rename, intent(Some(name), Vec::new())))
+                let taken = match &set.subnets {
+                    Some(entries) => network::subnets_taken_by(&self.show(route).await?.subnets, entries),
+                    None => Vec::new(),
+                };
+                let subnets: Vec<_> = taken.into_iter().map(|(id, cidr)| (id.unwrap_or_else(new_id), cidr)).collect();
+                let takes = set.name.is_some() || !subnets.is_empty();
+                takes.then(|| (Check::Update, intent(set.name.clone(), subnets)))
             }
             Configure::Restore => {
                 let view = self.show(route).await?;
                 Some((Check::Restore, intent(Some(view.config.name.clone()), Vec::new())))
             }
             Configure::SubnetAdd { input, .. } => {
-                // Its id is drawn by the network; until it is settled any other will do.
-                let id = SubnetId(self.shared.clock.entropy());
-                Some((Check::Space(None), intent(None, vec![(id, input.cidr)])))
+                Some((Check::Space(None), intent(None, vec![(new_id(), input.cidr)])))
             }
-            Configure::SubnetModify { subnet, set } => {
-                let cidr: Cidr = set.cidr?;
-                let present = find_subnet(&self.show(route).await?.subnets, subnet)?;
-                Some((Check::Space(Some((route.id, present))), intent(None, vec![(present, cidr)])))
-            }
+            Configure::SubnetModify { subnet, set } => match set.cidr {
+                Some(cidr) => find_subnet(&self.show(route).await?.subnets, subnet)
+                    .map(|present| (Check::Space(Some((route.id, present))), intent(None, vec![(present, cidr)]))),
+                None => None,
+            },
             Configure::Delete { .. }
             | Configure::SubnetRemove { .. }
             | Configure::PoolAdd { .. }
@@ -297,20 +308,20 @@ impl Coordinator {
             | Configure::PoolRemove(_)
             | Configure::ReservedAdd(_)
             | Configure::ReservedRemove(_) => None,
-        }
+        })
     }
 
     /// Does `if_absent` speak of a subnet that the network has? Nothing is compared with itself.
     async fn is_there(&self, route: &Arc<Route>, change: &Configure) -> bool {
         let Configure::SubnetAdd { input, if_absent: true } = change else { return false };
-        let Some(view) = self.show(route).await else { return false };
+        let Ok(view) = self.show(route).await else { return false };
         view.subnets.iter().any(|subnet| subnet.cidr == input.cidr || input.name.is_some() && subnet.name == input.name)
     }
 
-    async fn show(&self, route: &Arc<Route>) -> Option<NetworkView> {
-        match self.ask_item(route, self.item(Command::Show, false)).await {
-            Ok(Outcome::Network(view)) => Some(*view),
-            Ok(_) | Err(_) => None,
+    async fn show(&self, route: &Arc<Route>) -> Result<NetworkView, Box<Fault>> {
+        match self.ask_item(route, self.item(Command::Show, false)).await? {
+            Outcome::Network(view) => Ok(*view),
+            _ => Err(lost()),
         }
     }
 }
@@ -339,6 +350,10 @@ pub(super) fn comes_before_overlap(fault: &Fault) -> bool {
         | Fault::CursorLost { .. }
         | Fault::Internal { .. } => true,
     }
+}
+
+fn is_overlap(fault: &Fault) -> bool {
+    matches!(fault, Fault::Refused(Refusal::Overlap { .. } | Refusal::PoolOverlap { .. }))
 }
 
 /// It is not there: the network (any more), or what was named in it.

@@ -9,7 +9,7 @@ use super::{LabelsPatch, Patch, PoolRef, SubnetRef};
 use crate::core::address::{Address, Cidr, Range};
 use crate::core::compact;
 use crate::core::state::{Dns, L2, Limits, NetworkKind, Policy, PoolKind, ReservedFor};
-use crate::core::types::{Labels, Name};
+use crate::core::types::{Labels, Name, SubnetId};
 
 /// A pool as it is asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -136,6 +136,43 @@ pub struct NetworkPatch {
     pub tags: Patch<LabelsPatch>,
     /// Text for people.
     pub description: Patch<CompactString>,
+    /// The subnets that it shall have, replaced.
+    pub subnets: Option<Vec<SubnetEntry>>,
+}
+
+/// A subnet that a network shall have: one that it has, with what changes of it, or a new one.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SubnetEntry {
+    /// The one of this id.
+    pub id: Option<SubnetId>,
+    /// What changes, or what is not the default of a new one.
+    pub set: SubnetPatch,
+    /// Reserved ranges, replaced.
+    pub reserved: Option<Vec<ReservedInput>>,
+}
+
+impl SubnetEntry {
+    /// The new subnet that it is, if it says of which addresses: what is removed or not mentioned is as it comes.
+    pub fn as_new(&self) -> Option<SubnetInput> {
+        let SubnetPatch { cidr, name, gateway, dhcp, dns, zones, tags, draining, pools } = &self.set;
+        Some(SubnetInput {
+            cidr: (*cidr)?,
+            name: name.given().cloned(),
+            gateway: gateway.given().copied(),
+            dhcp: dhcp.given().copied(),
+            dns: dns.given().map(|dns| Dns {
+                servers: dns.servers.given().cloned().unwrap_or_default(),
+                search: dns.search.given().cloned().unwrap_or_default(),
+            }),
+            zones: zones.given().cloned(),
+            tags: tags
+                .given()
+                .map(|tags| tags.iter().filter_map(|(key, value)| Some((key.clone(), value.clone()?))).collect()),
+            draining: draining.given().copied(),
+            pools: pools.given().cloned(),
+            reserved: self.reserved.clone(),
+        })
+    }
 }
 
 /// `dns` inside a `set`.

@@ -32,7 +32,7 @@ pub use network::{
     NetworkCreate, NetworkDelete, NetworkGet, NetworkList, NetworkMap, NetworkRestore, NetworkUpdate, NetworkUsage,
     RealmList, ScopeList,
 };
-pub use patch::{DnsPatch, L2Patch, LimitsPatch, NetworkSet, PoolSet, SubnetSet};
+pub use patch::{DnsPatch, L2Patch, LimitsPatch, NetworkSet, PoolSet, SubnetEntry, SubnetSet};
 pub use query::{IpFind, IpGet, IpList};
 pub use server::{
     ClusterAccept, ClusterConflicts, ClusterDrain, ClusterLocate, ClusterNodes, RpcDiscover, ServerInfo, ServerPing,

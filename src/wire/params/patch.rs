@@ -4,11 +4,15 @@
 //! takes no null.
 
 use crate::core::address::{Address, Cidr, Range};
-use crate::core::types::Name;
+use crate::core::types::{Name, SubnetId};
+use crate::limits;
 use crate::wire::object::object;
-use crate::wire::params::input::{DnsSearch, DnsServers, Limit, PoolKind, Pools, Zones};
+use crate::wire::params::input::{DnsSearch, DnsServers, Limit, PoolKind, Pools, ReservedRanges, Zones};
 use crate::wire::params::network::Policy;
-use crate::wire::values::{CooldownSeconds, LabelPatch, MacPrefix, Note, Word};
+use crate::wire::values::{BoundedList, CooldownSeconds, LabelPatch, MacPrefix, Note, Word};
+
+/// The subnets that a network shall have.
+pub type SubnetEntries = BoundedList<SubnetEntry, 0, { limits::SUBNETS_MAX }>;
 
 object! { strict
     /// Merge patch of a network.
@@ -33,6 +37,37 @@ object! { strict
         tags | null: LabelPatch,
         /// For people.
         description | null: Note,
+        /// Its subnets, as a whole: those that are not listed are removed.
+        subnets?: SubnetEntries,
+    }
+}
+
+object! { strict
+    /// A subnet that a network shall have: the one of this id, else of this cidr, else of this name, changed by the
+    /// members as by a merge patch; else a new one.
+    SubnetEntry {
+        /// Which one of the network's it is.
+        id?: SubnetId,
+        /// Its addresses; those of one that is there are grown or shrunk.
+        cidr?: Cidr,
+        /// The gateway.
+        gateway | null: Address,
+        /// Name, unique in its network.
+        name | null: Name,
+        /// Served by DHCP.
+        dhcp?: bool,
+        /// DNS of its machines.
+        dns | null: DnsPatch,
+        /// Zones it serves, as a whole.
+        zones | null: Zones,
+        /// Tags, merged key by key.
+        tags | null: LabelPatch,
+        /// Nothing new is granted in it.
+        draining?: bool,
+        /// Its pools, as a whole; a new one has one dynamic pool that spans it if left out.
+        pools?: Pools,
+        /// Its reserved ranges, as a whole.
+        reserved?: ReservedRanges,
     }
 }
 

@@ -34,7 +34,7 @@ pub const EXAMPLES: &[(&str, &str, &str)] = &[
      NETWORK),
     ("network.get", r#"{"network":"lan","deadline_ms":1}"#, NETWORK),
     ("network.list", r#"{"realm":"default","tag":"t","usage":true,"deleted":false,"after":"x","limit":10000}"#, r#"{"networks":[]}"#),
-    ("network.update", r#"{"network":"lan","set":{"name":"lan2","l2":{"mode":null,"link":"x"},"policy":"oldest","cooldown_seconds":5,"limits":{"per_owner":null},"tags":{"t":null},"description":null},"if_version":3}"#, NETWORK),
+    ("network.update", r#"{"network":"lan","set":{"name":"lan2","l2":{"mode":null,"link":"x"},"policy":"oldest","cooldown_seconds":5,"limits":{"per_owner":null},"tags":{"t":null},"description":null,"subnets":[{"id":"0f8fad5b-d9cb-469f-a165-70867728950e"},{"id":"0f8fad5b-d9cb-469f-a165-70867728950f","cidr":"10.0.0.0/25","gateway":null,"name":null,"dhcp":true,"dns":{"servers":null,"search":["example.org"]},"zones":null,"tags":{"t":null},"draining":false,"pools":[{"range":"10.0.0.10-10.0.0.20"}],"reserved":[{"range":"10.0.0.3-10.0.0.3","for":{"owner":"o"}}]},{"cidr":"10.0.1.0/24","name":"b"}]},"if_version":3}"#, NETWORK),
     ("network.delete", r#"{"network":"lan","force":true,"purge":false}"#, r#"{"id":"0f8fad5b-d9cb-469f-a165-70867728950e","holding":3}"#),
     ("network.restore", r#"{"network":"0f8fad5b-d9cb-469f-a165-70867728950e"}"#, NETWORK),
     ("network.usage", r#"{"network":"lan"}"#, USAGE),

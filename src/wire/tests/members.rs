@@ -20,6 +20,7 @@ const REFUSED: &[(&str, &str, &str, &str)] = &[
     ("network.create", r#"{"name":"lan","subnets":[{"cidr":"10.0.0.0/24","pools":[{"range":"10.0.0.1","x":1}]}]}"#, "subnets[0].pools[0].x", "is not a member"),
     ("network.update", r#"{"network":"lan","set":{"realm":"x"}}"#, "set.realm", "is not a member"),
     ("network.update", r#"{"network":"lan","set":{"l2":{"mod":"x"}}}"#, "set.l2.mod", "did you mean `mode`?"),
+    ("network.update", r#"{"network":"lan","set":{"subnets":[{},{"gatewy":"x"}]}}"#, "set.subnets[1].gatewy", "did you mean `gateway`?"),
     ("ip.acquire", r#"{"owner":"a","ips":[{},{"netwrk":"x"}]}"#, "ips[1].netwrk", "did you mean `network`?"),
     ("ip.get", r#"{"address":"10.0.0.1","dry_run":true}"#, "dry_run", "is not a member"),
     ("server.ping", r#"{"x":1}"#, "x", "is not a member"),
@@ -157,6 +158,10 @@ fn null_is_taken_where_the_protocol_says_so() {
         (
             "network.update",
             r#"{"network":"lan","set":{"l2":{"mode":null},"limits":null,"tags":null,"description":null}}"#,
+        ),
+        (
+            "network.update",
+            r#"{"network":"lan","set":{"subnets":[{"gateway":null,"name":"a","dns":null,"zones":null,"tags":{"k":null}}]}}"#,
         ),
         (
             "ip.update",

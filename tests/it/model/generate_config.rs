@@ -155,9 +155,30 @@ pub fn network_update(dice: &mut Dice) -> Value {
     // What keeps everything out is lifted more often than it is set.
     maybe(&mut set, dice, 40, "protected", |_| json!(false));
     maybe(&mut set, dice, 30, "limits", |_| json!({ "per_owner": null, "per_scope": null }));
+    let name = name_of(&params);
+    maybe(&mut set, dice, 20, "subnets", |dice| entries(&name, dice));
     params["set"] = if set == json!({}) && dice.chance(80) { json!({ "description": "changed" }) } else { set };
     if_version(&mut params, dice);
     params
+}
+
+/// Most of what the network has, in part changed, and sometimes something new.
+fn entries(name: &str, dice: &mut Dice) -> Value {
+    let mut entries = Vec::new();
+    let count = 1 + dice.below(3);
+    for nth in 0..count {
+        let mut entry = if dice.chance(75) { json!({ "cidr": format!("$cidr:{name}:{nth}") }) } else { subnet(dice) };
+        if dice.chance(15) {
+            entry["id"] = json!(dice.pick(&["$subnet:10.0.0.0/28", "$subnet:10.0.0.16/28"]));
+        }
+        maybe(&mut entry, dice, 20, "name", |dice| json!(dice.pick(&[Some("sub-a"), Some("sub-b"), None])));
+        maybe(&mut entry, dice, 15, "dhcp", |dice| json!(dice.chance(50)));
+        maybe(&mut entry, dice, 15, "draining", |dice| json!(dice.chance(30)));
+        maybe(&mut entry, dice, 15, "pools", |dice| json!([{ "range": range(dice), "name": "p-dyn" }]));
+        maybe(&mut entry, dice, 15, "reserved", |dice| json!([{ "range": range(dice) }]));
+        entries.push(entry);
+    }
+    json!(entries)
 }
 
 pub fn network_delete(dice: &mut Dice) -> Value {

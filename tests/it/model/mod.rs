@@ -23,6 +23,7 @@ mod generate_holdings;
 mod grant;
 mod handing;
 mod holdings;
+mod lists;
 mod networks;
 mod nouns;
 mod pools;

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use super::Model;
 use super::args::{Args, is_name, is_note, is_owner};
 use super::errors::{Findings, ModelError, Refusal};
+use super::lists::read_entries;
 use super::nouns;
 use super::spec::{SubnetSpec, check_dhcp, check_shape, differing, differs, if_version, read_subnet};
 use super::state::{Network, Subnet};
@@ -220,6 +221,7 @@ impl Model {
         let name = set.text("name", is_name)?;
         // Once on nothing, for errors of form that precede all others.
         patch_settings(&set, &mut blank(String::new(), String::new(), "manual"))?;
+        let entries = read_entries(&set)?;
         set.end()?;
         let n = self.network_named(&reference)?;
         let mut findings = Findings::default();
@@ -237,7 +239,15 @@ impl Model {
         }
         let mut updated = self.networks[n].clone();
         findings.note(patch_settings(&set, &mut updated));
+        if let Some(entries) = &entries {
+            updated.subnets = self.listed(n, entries, &mut findings);
+        }
         findings.verdict()?;
+        let stays = |gone: &Subnet| updated.subnets.iter().any(|subnet| subnet.id == gone.id);
+        let removed: Vec<Subnet> = self.networks[n].subnets.iter().filter(|subnet| !stays(subnet)).cloned().collect();
+        for subnet in updated.subnets.iter_mut().filter(|subnet| subnet.id.is_empty()) {
+            subnet.id = self.new_id();
+        }
         updated.name = name.unwrap_or(updated.name);
         let (before, now) = (&self.networks[n], self.clock);
         let cooling = |address: &Address| before.is_cooling(*address, now);
@@ -248,6 +258,7 @@ impl Model {
         let rested = updated.freed.iter_mut().filter(|(address, _)| !cooling(address));
         rested.for_each(|(_, freed)| freed.by = None);
         self.networks[n] = updated;
+        removed.iter().for_each(|subnet| self.forget_removed(n, subnet));
         Ok(nouns::network(&self.networks[n]))
     }
 

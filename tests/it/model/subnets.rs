@@ -8,7 +8,7 @@ use super::args::{Args, is_name, is_subnet};
 use super::errors::{Findings, ModelError, Refusal};
 use super::nouns;
 use super::spec::{check_dhcp, check_shape, differs, if_version, read_dns, read_pools, read_subnet, read_zones};
-use super::state::{Freed, Subnet, block, each};
+use super::state::{Freed, Pool, Subnet, block, each};
 
 impl Model {
     pub fn subnet_add(&mut self, args: &Args) -> Refusal<Value> {
@@ -60,23 +60,15 @@ impl Model {
         let set = args.set()?;
         let expected = if_version(args)?;
         args.end()?;
-        let cidr = set.cidr("cidr")?;
-        let name = set.raw("name") != Some(&Value::Null) && set.text("name", is_name)?.is_some();
-        let gateway = if set.raw("gateway") == Some(&Value::Null) { None } else { set.address("gateway")? };
-        let pools = read_pools(&set)?;
-        let dhcp = set.flag("dhcp")?;
-        let draining = set.flag("draining")?;
-        let dns = if set.raw("dns") == Some(&Value::Null) { Value::Null } else { read_dns(&set)? };
-        let zones = if set.raw("zones") == Some(&Value::Null) { Vec::new() } else { read_zones(&set)? };
-        set.patch_texts("tags", &mut Default::default())?;
-        set.end()?;
-        let named: Option<Cidr> = which.parse().ok();
+        let changes = Changes::read(set)?;
+        changes.set.end()?;
+        let (cidr, named): (_, Option<Cidr>) = (changes.cidr, which.parse().ok());
         if let (Some(before), Some(after)) = (named, cidr)
             && before.family() != after.family()
         {
             return Err(ModelError::plain("invalid_argument"));
         }
-        judge_gateway(cidr.or(named), gateway)?;
+        judge_gateway(cidr.or(named), changes.gateway)?;
 
         let n = self.network_named(&reference)?;
         let mut findings = Findings::default();
@@ -85,26 +77,12 @@ impl Model {
         let s = findings.note(self.networks[n].subnet_named(&which));
         let Some(s) = s else { return findings.verdict().map(|()| Value::Null) };
         let old = self.networks[n].subnets[s].clone();
-        let mut new = old.clone();
-        findings.note(set.patch_texts("tags", &mut new.tags));
-        findings.note(set.patch_text("name", &mut new.name, is_name));
-        new.dhcp = dhcp.unwrap_or(new.dhcp);
-        new.draining = draining.unwrap_or(new.draining);
-        if set.has("gateway") {
-            new.gateway = gateway;
+        let new = changes.made_of(&old, &mut findings);
+        if new.cidr != old.cidr {
+            self.check_space(&self.networks[n].realm, new.cidr, Some((n, s)), &mut findings);
         }
-        if set.has("dns") {
-            new.dns = patched_dns(&old.dns, dns);
-        }
-        if set.has("zones") {
-            new.zones = zones;
-        }
-        if let Some(cidr) = cidr {
-            findings.when(cidr.family() != old.cidr.family(), "invalid_argument");
-            resize(&mut new, cidr);
-        }
-        new.pools = pools.unwrap_or(new.pools);
-        self.check_resized(n, s, &old, &new, &mut findings);
+        self.check_resized(n, &old, &new, false, &mut findings);
+        let name = new.name != old.name;
         let taken = self.networks[n]
             .subnets
             .iter()
@@ -121,11 +99,12 @@ impl Model {
         Ok(noun)
     }
 
-    fn check_resized(&self, n: usize, s: usize, old: &Subnet, new: &Subnet, findings: &mut Findings) {
+    /// What is in the way of a change of one subnet, other subnets apart; `reserved`: its reserved ranges are given
+    /// anew.
+    pub fn check_resized(&self, n: usize, old: &Subnet, new: &Subnet, reserved: bool, findings: &mut Findings) {
         let network = &self.networks[n];
-        check_shape(new, false, findings);
+        check_shape(new, reserved, findings);
         if new.cidr != old.cidr {
-            self.check_space(&network.realm, new.cidr, Some((n, s)), findings);
             let spoiled = |first: &Address| {
                 let range = block(*first, network.held[first].length);
                 !new.cidr.range().covers(range) || each(range).any(|address| new.is_structural(address))
@@ -217,20 +196,80 @@ impl Model {
         self.check_version(n, expected, &mut findings);
         let s = findings.note(self.networks[n].subnet_named(&which));
         let Some(s) = s else { return findings.verdict().map(|()| Value::Null) };
+        self.check_removed(n, s, &mut findings);
+        findings.verdict()?;
+        let removed = self.networks[n].subnets.remove(s);
+        self.forget_removed(n, &removed);
+        Ok(json!({}))
+    }
+
+    pub fn check_removed(&self, n: usize, s: usize, findings: &mut Findings) {
         let network = &self.networks[n];
         let held = network.holding_in(network.subnets[s].cidr.range());
         if !held.is_empty() {
             let first: Vec<String> = held.iter().map(|first| first.to_string()).collect();
             findings.add(ModelError::new("in_use", json!({ "count": held.len(), "first": first })));
         }
-        findings.verdict()?;
-        let network = &mut self.networks[n];
-        let removed = network.subnets.remove(s);
+    }
+
+    pub fn forget_removed(&mut self, n: usize, removed: &Subnet) {
         if self.assume.removal_forgets {
+            let network = &mut self.networks[n];
             network.freed.retain(|address, _| !removed.cidr.contains(*address));
             network.declined.retain(|address, _| !removed.cidr.contains(*address));
         }
-        Ok(json!({}))
+    }
+}
+
+/// The `set` of `subnet.modify`, and an entry of `network.update`.
+pub struct Changes<'a> {
+    pub set: Args<'a>,
+    pub cidr: Option<Cidr>,
+    pub name: Option<String>,
+    pub gateway: Option<Address>,
+    pub pools: Option<Vec<Pool>>,
+    dhcp: Option<bool>,
+    draining: Option<bool>,
+    dns: Value,
+    zones: Vec<String>,
+}
+
+impl<'a> Changes<'a> {
+    pub fn read(set: Args<'a>) -> Refusal<Self> {
+        let null = |member: &str| set.raw(member) == Some(&Value::Null);
+        let cidr = set.cidr("cidr")?;
+        let name = if null("name") { None } else { set.text("name", is_name)? };
+        let gateway = if null("gateway") { None } else { set.address("gateway")? };
+        let pools = read_pools(&set)?;
+        let (dhcp, draining) = (set.flag("dhcp")?, set.flag("draining")?);
+        let dns = if null("dns") { Value::Null } else { read_dns(&set)? };
+        let zones = if null("zones") { Vec::new() } else { read_zones(&set)? };
+        set.patch_texts("tags", &mut Default::default())?;
+        Ok(Self { set, cidr, name, gateway, pools, dhcp, draining, dns, zones })
+    }
+
+    /// What they make of a subnet.
+    pub fn made_of(&self, old: &Subnet, findings: &mut Findings) -> Subnet {
+        let mut new = old.clone();
+        findings.note(self.set.patch_texts("tags", &mut new.tags));
+        findings.note(self.set.patch_text("name", &mut new.name, is_name));
+        new.dhcp = self.dhcp.unwrap_or(new.dhcp);
+        new.draining = self.draining.unwrap_or(new.draining);
+        if self.set.has("gateway") {
+            new.gateway = self.gateway;
+        }
+        if self.set.has("dns") {
+            new.dns = patched_dns(&old.dns, self.dns.clone());
+        }
+        if self.set.has("zones") {
+            new.zones = self.zones.clone();
+        }
+        if let Some(cidr) = self.cidr {
+            findings.when(cidr.family() != old.cidr.family(), "invalid_argument");
+            resize(&mut new, cidr);
+        }
+        new.pools = self.pools.clone().unwrap_or(new.pools);
+        new
     }
 }
 
@@ -263,7 +302,7 @@ fn resize(subnet: &mut Subnet, cidr: Cidr) {
 }
 
 /// A gateway is no edge of its subnet, whatever network that is in.
-fn judge_gateway(cidr: Option<Cidr>, gateway: Option<Address>) -> Refusal<()> {
+pub fn judge_gateway(cidr: Option<Cidr>, gateway: Option<Address>) -> Refusal<()> {
     let (Some(cidr), Some(gateway)) = (cidr, gateway) else { return Ok(()) };
     let edge = gateway == cidr.base() || cidr.family().number() == 4 && gateway == cidr.last();
     if edge && cidr.range().size() > 2 { Err(ModelError::plain("invalid_argument")) } else { Ok(()) }

@@ -20,6 +20,7 @@ mod pool;
 mod reserved;
 mod subnet;
 mod subnet_move;
+mod subnets;
 #[cfg(test)]
 mod tests;
 
@@ -38,6 +39,7 @@ use crate::limits;
 pub use network::create;
 pub use pool::differs_from as pool_differs_from;
 pub use subnet::differs_from as subnet_differs_from;
+pub use subnets::taken_by as subnets_taken_by;
 
 impl Network {
     /// Decides a change of configuration.
@@ -53,7 +55,7 @@ impl Network {
     ) -> Result<Decision, Refusal> {
         let open = || Draft::of_open(self, if_version);
         match change {
-            Configure::Update(set) => network::update(open(), set),
+            Configure::Update(set) => network::update(open(), set, ctx),
             Configure::Delete { force, purge } => network::delete(Draft::of(self, if_version), *force, *purge),
             Configure::Restore => network::restore(Draft::of(self, if_version)),
             Configure::SubnetAdd { input, if_absent } => subnet::add(open(), input, *if_absent, ctx),
@@ -310,7 +312,7 @@ fn patch_option<T: Clone>(value: &mut Option<T>, set: &Patch<T>) {
     }
 }
 
-fn patch_tags(tags: &mut Labels, set: &Patch<LabelsPatch>, verdict: &mut Verdict) {
+fn patch_tags(tags: &mut Labels, set: &Patch<LabelsPatch>, field: &str, verdict: &mut Verdict) {
     match set {
         Patch::Keep => return,
         Patch::Clear => tags.clear(),
@@ -323,7 +325,7 @@ fn patch_tags(tags: &mut Labels, set: &Patch<LabelsPatch>, verdict: &mut Verdict
             }
         }
     }
-    check_count("set.tags", tags.len(), limits::LABEL_ENTRIES_MAX, verdict);
+    check_count(field, tags.len(), limits::LABEL_ENTRIES_MAX, verdict);
 }
 
 fn check_count(field: &str, count: usize, max: usize, verdict: &mut Verdict) {

@@ -17,7 +17,7 @@ use compact_str::CompactString;
 use super::subnet::{Beside, Place};
 use super::{
     Draft, FORGOTTEN_ENTRIES_MAX, Tally, Verdict, empty_set, leaving_step, patch, patch_option, patch_tags, subnet,
-    subnet_step,
+    subnet_step, subnets,
 };
 use crate::core::address::{Family, Range};
 use crate::core::command::{Context, NetworkInput, NetworkPatch, Patch, SubnetInput, subnet_id};
@@ -88,14 +88,11 @@ fn new_subnets(input: &NetworkInput, ctx: Context, verdict: &mut Verdict) -> Vec
 }
 
 /// `network.update`. Whether a new name is free is the catalog's.
-pub(super) fn update(mut draft: Draft<'_>, set: &NetworkPatch) -> Result<Decision, Refusal> {
+pub(super) fn update(mut draft: Draft<'_>, set: &NetworkPatch, ctx: Context) -> Result<Decision, Refusal> {
     if *set == NetworkPatch::default() {
         draft.refuse(empty_set());
     }
     let Draft { config, verdict, .. } = &mut draft;
-    if let Some(name) = &set.name {
-        config.name = name.clone();
-    }
     match &set.l2 {
         Patch::Keep => {}
         Patch::Clear => config.l2 = L2::default(),
@@ -120,8 +117,15 @@ pub(super) fn update(mut draft: Draft<'_>, set: &NetworkPatch) -> Result<Decisio
             patch_option(&mut config.limits.per_scope, &members.per_scope);
         }
     }
-    patch_tags(&mut config.tags, &set.tags, verdict);
+    patch_tags(&mut config.tags, &set.tags, "set.tags", verdict);
     patch(&mut config.description, &set.description, CompactString::default());
+    if let Some(entries) = &set.subnets {
+        subnets::replace(&mut draft, entries, ctx);
+    }
+    // Last: what is refused is refused to the network of the name that it has.
+    if let Some(name) = &set.name {
+        draft.config.name = name.clone();
+    }
     draft.finish(EventKind::NetworkChanged)?.answer_network()
 }
 

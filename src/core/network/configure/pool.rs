@@ -201,6 +201,13 @@ pub(super) fn trimmed(pools: &[PoolConfig], from: Cidr, to: Cidr) -> Vec<PoolCon
         .collect()
 }
 
+/// Are they the same pools, however old?
+pub(super) fn are_alike(pools: &[PoolConfig], others: &[PoolConfig]) -> bool {
+    let said = |pool: &PoolConfig| (pool.range, pool.kind, pool.draining);
+    let alike = |(pool, other): (&PoolConfig, &PoolConfig)| said(pool) == said(other) && pool.name == other.name;
+    pools.len() == others.len() && pools.iter().zip(others).all(alike)
+}
+
 /// Gives a subnet other pools, and remembers those that change while something is held in them.
 ///
 /// A pool is the same one while range and name are: it keeps its `since` when only kind or draining change.

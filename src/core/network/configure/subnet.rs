@@ -12,7 +12,7 @@ use super::{
     Draft, Verdict, check_count, empty_set, held_by, patch, patch_option, patch_tags, pool, reserved, standing_in_all,
 };
 use crate::core::address::{Address, Cidr, Family, Range};
-use crate::core::command::{Context, DnsPatch, Patch, SubnetInput, SubnetPatch, SubnetRef, subnet_id};
+use crate::core::command::{Context, DnsPatch, Patch, ReservedInput, SubnetInput, SubnetPatch, SubnetRef, subnet_id};
 use crate::core::disjoint::Disjoint;
 use crate::core::forms::{self, edges};
 use crate::core::outcome::{Decision, Outcome};
@@ -28,24 +28,17 @@ pub(super) fn add(
     if_absent: bool,
     ctx: Context,
 ) -> Result<Decision, Refusal> {
-    let network = draft.config.name.clone();
-    let place = Place {
-        id: subnet_id(ctx.entropy, 0),
-        position: draft.subnets.iter().map(|subnet| subnet.position + 1).max().unwrap_or(0),
-        since: draft.network.next_generation(),
-    };
-    let subnet = build(&network, input, place, "", &mut draft.verdict);
+    let subnet = draft.arriving(input, subnet_id(ctx.entropy, 0), "");
     if let Some(there) = there_already(&draft, input).filter(|_| if_absent) {
         let differs = differs_from(&there, input);
         if !differs.is_empty() {
-            let what = format!("subnet {} of network `{network}`", name_or_cidr(&there));
+            let what = format!("subnet {} of network `{}`", name_or_cidr(&there), draft.config.name);
             draft.refuse(Refusal::NameTaken { what, differs: members(differs) });
         }
         draft.verdict.end()?;
         return Ok(Decision { steps: Vec::new(), outcome: Outcome::Subnet { subnet: there, created: false } });
     }
-    draft.check_takes_subnets();
-    draft.check_gateway_free(&subnet);
+    draft.check_arrival(&subnet);
     draft.check_beside(&subnet, "");
     let id = subnet.id;
     draft.put(subnet);
@@ -62,39 +55,11 @@ pub(super) fn modify(mut draft: Draft<'_>, wanted: &SubnetRef, set: &SubnetPatch
         Ok(subnet) => Arc::clone(subnet),
         Err(refusal) => return draft.refused(refusal),
     };
-    let mut subnet = SubnetConfig::clone(&before);
-    subnet.cidr = set.cidr.unwrap_or(before.cidr);
-    if let Err(refusal) = forms::keeps_family(before.cidr, subnet.cidr) {
-        return draft.refused(refusal);
-    }
-    patch_option(&mut subnet.name, &set.name);
-    patch_option(&mut subnet.gateway, &set.gateway);
-    patch(&mut subnet.dhcp, &set.dhcp, false);
-    patch_dns(&mut subnet.dns, &set.dns);
-    patch(&mut subnet.zones, &set.zones, Vec::new());
-    subnet.zones = sorted(&subnet.zones);
-    patch_tags(&mut subnet.tags, &set.tags, &mut draft.verdict);
-    patch(&mut subnet.draining, &set.draining, false);
-    let since = draft.network.next_generation();
-    let pools = match &set.pools {
-        Patch::Keep if subnet.cidr == before.cidr => before.pools.clone(),
-        Patch::Keep => pool::trimmed(&before.pools, before.cidr, subnet.cidr),
-        Patch::Clear => Vec::new(),
-        Patch::Set(pools) => {
-            pool::build(&draft.config.name, subnet.cidr, Some(pools), since, "set.", &mut draft.verdict)
-        }
+    let subnet = match draft.patched(&before, set, None, "set.") {
+        Ok(subnet) => subnet,
+        Err(refusal) => return draft.refused(refusal),
     };
-    check_values(&subnet, "set.", &mut draft.verdict);
-    if subnet.cidr != before.cidr {
-        draft.check_resize(&before, subnet.cidr);
-    }
-    if subnet.gateway != before.gateway {
-        draft.check_gateway_free(&subnet);
-    }
     draft.check_beside(&subnet, "set.");
-    if pools != before.pools {
-        pool::replace(draft.network, &mut subnet, pools);
-    }
     let id = subnet.id;
     draft.put(subnet);
     draft.check_bounds("set.pools");
@@ -107,11 +72,7 @@ pub(super) fn remove(mut draft: Draft<'_>, wanted: &SubnetRef) -> Result<Decisio
         Ok(subnet) => Arc::clone(subnet),
         Err(refusal) => return draft.refused(refusal),
     };
-    let standing = draft.network.standing_in(gone.cidr.range());
-    if standing.count > 0 {
-        let what = format!("subnet {} of network `{}`", gone.cidr, draft.config.name);
-        return draft.refused(Refusal::InUse { what, count: standing.count, first: standing.first });
-    }
+    draft.check_departure(&gone);
     draft.subnets.retain(|subnet| subnet.id != gone.id);
     draft.finish(EventKind::NetworkChanged)?.answer(Outcome::Done)
 }
@@ -285,9 +246,9 @@ impl Beside {
                 with: with.as_cidr().expect("only prefixes are added"),
                 network: self.network.clone(),
             });
-            return;
+        } else {
+            self.prefixes.insert(subnet.cidr.range(), ());
         }
-        self.prefixes.insert(subnet.cidr.range(), ());
         self.ids.insert(subnet.id, subnet.cidr);
         if let Some(name) = &subnet.name {
             self.names.insert(name.clone(), subnet.cidr);
@@ -299,6 +260,79 @@ impl Beside {
 }
 
 impl Draft<'_> {
+    /// A new subnet behind the others; what is wrong with it by itself is noted.
+    pub(super) fn arriving(&mut self, input: &SubnetInput, id: SubnetId, path: &str) -> SubnetConfig {
+        let place = Place {
+            id,
+            position: self.subnets.iter().map(|subnet| subnet.position + 1).max().unwrap_or(0),
+            since: self.network.next_generation(),
+        };
+        build(&self.config.name, input, place, path, &mut self.verdict)
+    }
+
+    /// A subnet as a patch makes it, and with other reserved ranges where some are given. What stands against it is
+    /// noted, but for what other subnets are in the way of.
+    ///
+    /// # Errors
+    /// A change of family, which makes it another subnet.
+    pub(super) fn patched(
+        &mut self,
+        before: &SubnetConfig,
+        set: &SubnetPatch,
+        reserved: Option<&[ReservedInput]>,
+        path: &str,
+    ) -> Result<SubnetConfig, Refusal> {
+        let mut subnet = SubnetConfig::clone(before);
+        subnet.cidr = set.cidr.unwrap_or(before.cidr);
+        forms::keeps_family(before.cidr, subnet.cidr, path)?;
+        patch_option(&mut subnet.name, &set.name);
+        patch_option(&mut subnet.gateway, &set.gateway);
+        patch(&mut subnet.dhcp, &set.dhcp, false);
+        patch_dns(&mut subnet.dns, &set.dns);
+        patch(&mut subnet.zones, &set.zones, Vec::new());
+        subnet.zones = sorted(&subnet.zones);
+        patch_tags(&mut subnet.tags, &set.tags, &format!("{path}tags"), &mut self.verdict);
+        patch(&mut subnet.draining, &set.draining, false);
+        if let Some(reserved) = reserved {
+            subnet.reserved = reserved::build(subnet.cidr, reserved, path, &mut self.verdict);
+        }
+        let since = self.network.next_generation();
+        let pools = match &set.pools {
+            Patch::Keep if subnet.cidr == before.cidr => before.pools.clone(),
+            Patch::Keep => pool::trimmed(&before.pools, before.cidr, subnet.cidr),
+            Patch::Clear => Vec::new(),
+            Patch::Set(pools) => {
+                pool::build(&self.config.name, subnet.cidr, Some(pools), since, path, &mut self.verdict)
+            }
+        };
+        check_values(&subnet, path, &mut self.verdict);
+        if subnet.cidr != before.cidr {
+            self.check_resize(before, &subnet);
+        }
+        if subnet.gateway != before.gateway {
+            self.check_gateway_free(&subnet);
+        }
+        if !pool::are_alike(&pools, &before.pools) {
+            pool::replace(self.network, &mut subnet, pools);
+        }
+        Ok(subnet)
+    }
+
+    /// Refuses a new subnet in a network that takes none, and one whose gateway somebody holds.
+    pub(super) fn check_arrival(&mut self, subnet: &SubnetConfig) {
+        self.check_takes_subnets();
+        self.check_gateway_free(subnet);
+    }
+
+    /// Refuses to let a subnet go in which something is held.
+    pub(super) fn check_departure(&mut self, gone: &SubnetConfig) {
+        let standing = self.network.standing_in(gone.cidr.range());
+        if standing.count > 0 {
+            let what = format!("subnet {} of network `{}`", gone.cidr, self.config.name);
+            self.refuse(Refusal::InUse { what, count: standing.count, first: standing.first });
+        }
+    }
+
     /// Refuses what stands against a subnet among the others of the network.
     pub(super) fn check_beside(&mut self, subnet: &SubnetConfig, path: &str) {
         let mut beside = Beside::of_none(&self.config.name);
@@ -325,7 +359,8 @@ impl Draft<'_> {
     }
 
     /// Refuses a new prefix that leaves out what is held or reserved, or makes a held address an unusable one.
-    fn check_resize(&mut self, before: &SubnetConfig, after: Cidr) {
+    fn check_resize(&mut self, before: &SubnetConfig, resized: &SubnetConfig) {
+        let after = resized.cidr;
         let was_edge = |address: Address| edges(before.cidr).any(|(edge, _)| edge == address);
         let new_edges =
             edges(after).map(|(edge, _)| edge).filter(|edge| before.cidr.contains(*edge) && !was_edge(*edge));
@@ -337,7 +372,7 @@ impl Draft<'_> {
             let what = format!("what {after} takes from subnet {} (outside of it, or its edges)", before.cidr);
             self.refuse(Refusal::InUse { what, count: standing.count, first: standing.first.clone() });
         }
-        if let Some(reserved) = before.reserved.iter().find(|reserved| !after.range().covers(reserved.range)) {
+        if let Some(reserved) = resized.reserved.iter().find(|reserved| !after.range().covers(reserved.range)) {
             let problem = format!(
                 "reserved range {} of subnet {} would lie outside {after}; take it away with reserved.remove first",
                 reserved.range, before.cidr

@@ -6,6 +6,7 @@ mod reserved;
 mod sequences;
 mod subnet;
 mod subnet_move;
+mod subnets;
 
 use std::sync::Arc;
 

@@ -526,10 +526,38 @@ impl<'a> Dice<'a> {
             }),
             13 | 14 => Configure::ReservedAdd(Box::new(self.reserved(cidr.range()))),
             15 | 16 => Configure::ReservedRemove(self.range(network)),
-            17..=19 => Configure::Update(Box::new(self.update())),
+            17 | 18 => Configure::Update(Box::new(self.update())),
+            19 => Configure::Update(Box::new(NetworkPatch { subnets: Some(self.entries(network)), ..self.update() })),
             20..=21 if self.once_in(2) => Configure::Delete { force: self.once_in(2), purge: self.once_in(4) },
             _ => Configure::Restore,
         }
+    }
+
+    /// Most of what there is, changed or named anew, and sometimes something new.
+    fn entries(&mut self, network: &Network) -> Vec<SubnetEntry> {
+        let mut entries = Vec::new();
+        for subnet in network.subnets() {
+            if self.once_in(6) {
+                continue;
+            }
+            let mut set = SubnetPatch { cidr: self.maybe(3, Dice::cidr), ..SubnetPatch::default() };
+            set.name = if self.once_in(3) { self.patch(Dice::name) } else { Patch::Keep };
+            set.dhcp = if self.once_in(5) { self.patch(|dice| dice.once_in(2)) } else { Patch::Keep };
+            let within = set.cidr.unwrap_or(subnet.cidr).range();
+            set.pools = if self.once_in(4) { self.patch(|dice| dice.pools(within)) } else { Patch::Keep };
+            let id = Some(subnet.id).filter(|_| !self.once_in(4));
+            let cidr = set.cidr.or(Some(subnet.cidr).filter(|_| id.is_none()));
+            let reserved = self.maybe(4, |dice| vec![dice.reserved(within)]);
+            entries.push(SubnetEntry { id, set: SubnetPatch { cidr, ..set }, reserved });
+        }
+        if self.once_in(3) {
+            let set = SubnetPatch { cidr: Some(self.cidr()), name: self.patch(Dice::name), ..SubnetPatch::default() };
+            entries.push(SubnetEntry { set, ..SubnetEntry::default() });
+        }
+        if self.once_in(2) {
+            entries.reverse();
+        }
+        entries
     }
 
     fn update(&mut self) -> NetworkPatch {

@@ -121,6 +121,7 @@ fn an_update_changes_what_it_names_and_null_puts_back_the_default() {
         l2: Patch::Set(L2Patch { mode: Patch::Set("bridged".into()), ..L2Patch::default() }),
         tags: Patch::Set(vec![("a".into(), Some("1".into())), ("b".into(), Some("2".into()))]),
         description: Patch::Set("text".into()),
+        subnets: None,
     };
     let network = changed(&network, &update(set));
     let config = network.config();

@@ -1,0 +1,182 @@
+//! All subnets of a network at once: the list of `network.update`.
+//!
+//! An entry is a subnet of the network that stays, changed as its members say, or a new one; what no entry means
+//! goes. What stands against one subnet by itself is judged as for `subnet.add`, `subnet.modify` and `subnet.remove`;
+//! what stands between two of them by the outcome, so that a name, `dhcp` or space that one gives up is there for
+//! another.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::subnet::Beside;
+use super::{Draft, Verdict};
+use crate::core::address::{Cidr, Range};
+use crate::core::command::{Context, Patch, SubnetEntry, subnet_id};
+use crate::core::forms;
+use crate::core::refusal::{Missing, Refusal};
+use crate::core::state::SubnetConfig;
+use crate::core::types::{Name, SubnetId};
+
+/// Makes the subnets of a draft those of a list. Those that stay keep their places, new ones come behind them.
+pub(super) fn replace(draft: &mut Draft<'_>, entries: &[SubnetEntry], ctx: Context) {
+    let before = draft.network.subnets();
+    let meant = meant(before, entries, &mut draft.verdict);
+    let mut stays = vec![false; before.len()];
+    meant.iter().filter_map(Meant::own).for_each(|at| stays[at] = true);
+    for (gone, _) in before.iter().zip(&stays).filter(|(_, stays)| !**stays) {
+        draft.check_departure(gone);
+    }
+    draft.subnets = before.iter().zip(&stays).filter(|(_, stays)| **stays).map(|(subnet, _)| subnet.clone()).collect();
+    let mut listed = Vec::with_capacity(entries.len());
+    for (index, (entry, meant)) in entries.iter().zip(&meant).enumerate() {
+        let path = format!("set.subnets[{index}].");
+        let (subnet, is_as_before) = match meant {
+            Meant::Nothing => continue,
+            Meant::Own(at) => match draft.patched(&before[*at], &entry.set, entry.reserved.as_deref(), &path) {
+                Ok(subnet) => {
+                    let same = stands_as(&subnet, &before[*at]);
+                    (subnet, same)
+                }
+                Err(refusal) => {
+                    draft.refuse(refusal);
+                    continue;
+                }
+            },
+            Meant::New => match entry.as_new() {
+                Some(input) => {
+                    let subnet = draft.arriving(&input, subnet_id(ctx.entropy, index as u64), &path);
+                    draft.check_arrival(&subnet);
+                    (subnet, false)
+                }
+                None => {
+                    draft.refuse(forms::without_addresses(&path));
+                    continue;
+                }
+            },
+        };
+        listed.push((is_as_before, subnet.clone(), path));
+        draft.put(subnet);
+    }
+    draft.check_all_beside(listed);
+    draft.check_bounds("set.subnets");
+}
+
+/// The prefixes that a list of subnets takes beyond those that there are, each with the subnet that is to have it;
+/// none: a new one.
+pub fn taken_by(subnets: &[Arc<SubnetConfig>], entries: &[SubnetEntry]) -> Vec<(Option<SubnetId>, Cidr)> {
+    // What is refused for its form takes nothing, and is refused by the network.
+    let meant = meant(subnets, entries, &mut Verdict::default());
+    let taken = entries.iter().zip(meant).filter_map(|(entry, meant)| {
+        let cidr = entry.set.cidr?;
+        match meant {
+            Meant::Own(at) => (subnets[at].cidr != cidr).then_some((Some(subnets[at].id), cidr)),
+            Meant::New => Some((None, cidr)),
+            Meant::Nothing => None,
+        }
+    });
+    taken.collect()
+}
+
+/// What an entry means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Meant {
+    /// The network's own at this place.
+    Own(usize),
+    New,
+    /// What is refused.
+    Nothing,
+}
+
+impl Meant {
+    fn own(&self) -> Option<usize> {
+        match self {
+            Meant::Own(at) => Some(*at),
+            Meant::New | Meant::Nothing => None,
+        }
+    }
+}
+
+/// By what an entry names a subnet of the network, the surest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sign {
+    Id,
+    Cidr,
+    Name,
+}
+
+impl Sign {
+    /// Does the entry that means this subnet take the sign from it?
+    fn is_given_up(self, entry: &SubnetEntry, subnet: &SubnetConfig) -> bool {
+        match (self, &entry.set.name) {
+            (Sign::Id, _) | (Sign::Name, Patch::Keep) => false,
+            (Sign::Cidr, _) => entry.set.cidr.is_some_and(|cidr| cidr != subnet.cidr),
+            (Sign::Name, Patch::Clear) => true,
+            (Sign::Name, Patch::Set(name)) => subnet.name.as_ref() != Some(name),
+        }
+    }
+}
+
+/// What each entry means: the subnet of its id; without one that of its cidr, else of its name, else a new one. What
+/// several signs say, the surest says for all entries first. A cidr or name that another entry takes from its subnet
+/// is free, and means that subnet no more.
+fn meant(subnets: &[Arc<SubnetConfig>], entries: &[SubnetEntry], verdict: &mut Verdict) -> Vec<Meant> {
+    let places = || subnets.iter().zip(0_usize..);
+    let ids: BTreeMap<SubnetId, usize> = places().map(|(subnet, at)| (subnet.id, at)).collect();
+    let cidrs: BTreeMap<Range, usize> = places().map(|(subnet, at)| (subnet.cidr.range(), at)).collect();
+    let names: BTreeMap<&Name, usize> = places().filter_map(|(subnet, at)| Some((subnet.name.as_ref()?, at))).collect();
+    let mut meant = vec![Meant::New; entries.len()];
+    let mut taken: BTreeMap<usize, usize> = BTreeMap::new();
+    for sign in [Sign::Id, Sign::Cidr, Sign::Name] {
+        for (index, entry) in entries.iter().enumerate() {
+            if meant[index] != Meant::New || entry.id.is_some() != (sign == Sign::Id) {
+                continue;
+            }
+            let found = match sign {
+                Sign::Id => entry.id.and_then(|id| ids.get(&id)),
+                Sign::Cidr => entry.set.cidr.and_then(|cidr| cidrs.get(&cidr.range())),
+                Sign::Name => entry.set.name.given().and_then(|name| names.get(name)),
+            };
+            let Some(&at) = found else {
+                if let Some(id) = entry.id {
+                    verdict.refuse(no_subnet(index, id));
+                    meant[index] = Meant::Nothing;
+                }
+                continue;
+            };
+            match taken.get(&at) {
+                Some(&other) if sign.is_given_up(&entries[other], &subnets[at]) => {}
+                Some(&other) => {
+                    verdict.refuse(forms::named_twice(index, other));
+                    meant[index] = Meant::Nothing;
+                }
+                None => {
+                    taken.insert(at, index);
+                    meant[index] = Meant::Own(at);
+                }
+            }
+        }
+    }
+    meant
+}
+
+fn no_subnet(index: usize, id: SubnetId) -> Refusal {
+    let hint = format!("`set.subnets[{index}].id` names a subnet of this network, which network.get shows");
+    Refusal::NotFound { missing: Missing::Subnet, what: format!("`{id}`"), hint: Some(hint) }
+}
+
+/// Is all that stands between two subnets as it was?
+fn stands_as(subnet: &SubnetConfig, before: &SubnetConfig) -> bool {
+    subnet.cidr == before.cidr && subnet.name == before.name && subnet.dhcp == before.dhcp
+}
+
+impl Draft<'_> {
+    /// Refuses what stands against subnets among each other: those that are as they were come first, since what is in
+    /// the way is the change. Each is given with whether it is so, and with its path.
+    fn check_all_beside(&mut self, mut listed: Vec<(bool, SubnetConfig, String)>) {
+        listed.sort_by_key(|(is_as_before, ..)| !is_as_before);
+        let mut beside = Beside::of_none(&self.config.name);
+        for (_, subnet, path) in &listed {
+            beside.admit(subnet, path, &mut self.verdict);
+        }
+    }
+}
