@@ -17,8 +17,8 @@ pub enum NetworkCommand {
     ///
     /// Shows what differs and asks. Where nobody can be asked, only what takes
     /// something away needs --yes. If the server would refuse any change, none
-    /// is made. A new network is one commit; of one that is there each change
-    /// is a commit of its own, so a run that is cut off is applied again.
+    /// is made. Each network is one commit, changed whole or not at all; a run
+    /// that is cut off between two of them is applied again.
     Apply(Apply),
     /// Write networks as a file that `apply` reads (--format toml or yaml)
     Dump(Dump),

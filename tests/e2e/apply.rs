@@ -154,3 +154,97 @@ fn a_smaller_subnet_shows_the_pools_that_go() {
     scene.server.allod_ok(&[&line[..], &["--yes"]].concat());
     assert_eq!(scene.networks()[0].1, ["10.0.0.0/25"]);
 }
+
+/// What changed a network, oldest first.
+fn history(scene: &Scene, network: &str) -> Vec<String> {
+    let text = scene.server.allod_ok(&["history", "--network", network, "--format", "json"]);
+    let event = |line: &str| serde_json::from_str::<Value>(line).unwrap()["type"].as_str().unwrap().to_owned();
+    text.lines().map(event).collect()
+}
+
+const OFFICE: &str = r#"
+[[network]]
+name = "office"
+renamed_from = "lan"
+cooldown_seconds = 60
+description = "third floor"
+
+[[network.subnets]]
+cidr = "10.0.0.0/25"
+name = "desks"
+gateway = "10.0.0.1"
+dhcp = false
+pools = [{ range = "10.0.0.64/27", name = "machines" }, { range = "10.0.0.96/27", kind = "static" }]
+reserved = [{ range = "10.0.0.70", note = "the old printer" }]
+
+[[network.subnets]]
+cidr = "10.0.0.128/25"
+name = "phones"
+dhcp = true
+"#;
+
+#[test]
+fn all_that_differs_in_a_network_is_one_commit_and_applied_twice_changes_nothing() {
+    let scene = Scene::start();
+    let subnet = "10.0.0.0/24,name=desks,dhcp";
+    scene.server.allod_ok(&["network", "create", "lan", "--subnet", subnet, "--subnet", "10.0.9.0/24,name=spare"]);
+    scene.server.allod_ok(&["ip", "claim", "lan", "10.0.0.9", "--owner", "web/0"]);
+    let (code, said) = scene.apply(OFFICE, &["--dry-run"]);
+    assert_eq!(code, 2, "{said}");
+    for line in [
+        "network `office`\n  ~ rename it from `lan`\n",
+        "~ cidr: 10.0.0.0/24 → 10.0.0.0/25 (subnet 10.0.0.0/24)",
+        "~ dhcp: true → false (subnet 10.0.0.0/24)",
+        "+ reserve 10.0.0.70 (subnet 10.0.0.0/24)",
+        "+ subnet 10.0.0.128/25",
+    ] {
+        assert!(said.contains(line), "{line} is not in\n{said}");
+    }
+    assert_eq!(history(&scene, "lan"), ["network_created", "granted"]);
+    let (code, said) = scene.apply(OFFICE, &["--yes"]);
+    assert!(code == 0 && said.ends_with("1 change made\n"), "{said}");
+    assert_eq!(history(&scene, "office"), ["network_created", "granted", "network_changed"]);
+    let cidrs = ["10.0.0.0/25", "10.0.9.0/24", "10.0.0.128/25"].map(str::to_owned).to_vec();
+    assert_eq!(scene.networks(), [("office".to_owned(), cidrs, 2)], "what the file does not name stays");
+    assert_eq!(scene.apply(OFFICE, &["--yes"]).0, 0);
+    assert_eq!(history(&scene, "office").len(), 3, "applied twice changes nothing");
+    let dump = scene.server.allod_ok(&["network", "dump"]);
+    assert_eq!(scene.apply(&dump, &["--dry-run", "--prune"]).0, 0, "{dump}");
+    let (code, said) = scene.apply(OFFICE, &["--yes", "--prune"]);
+    assert!(code == 0 && said.contains("- remove subnet 10.0.9.0/24"), "{said}");
+    assert_eq!(history(&scene, "office").len(), 4);
+    assert_eq!(scene.apply(OFFICE, &["--dry-run", "--prune"]).0, 0);
+}
+
+#[test]
+fn a_file_that_is_refused_in_its_last_member_changes_nothing_of_the_network() {
+    let scene = Scene::start();
+    scene.server.allod_ok(&["network", "create", "lan", "--subnet", "10.0.0.0/24,name=desks"]);
+    // What becomes the second half of the file is held.
+    scene.server.allod_ok(&["ip", "claim", "lan", "10.0.0.200", "--owner", "web/0"]);
+    let before = scene.networks();
+    for option in ["--dry-run", "--yes"] {
+        let (code, said) = scene.apply(OFFICE, &[option]);
+        assert!(code == 1 && said.contains("the server refuses 1 of 1 change; nothing was changed"), "{code} {said}");
+        assert_eq!(said.matches("! refused: ").count(), 1, "{said}");
+        assert_eq!(scene.networks(), before);
+    }
+    assert_eq!(history(&scene, "lan"), ["network_created", "granted"]);
+}
+
+#[test]
+fn names_dhcp_and_space_change_hands_between_subnets_of_one_file() {
+    let scene = Scene::start();
+    let subnets = ["--subnet", "10.0.0.0/25,name=a,dhcp", "--subnet", "10.0.0.128/25,name=b"];
+    scene.server.allod_ok(&[&["network", "create", "lan"][..], &subnets].concat());
+    let swapped = "[[network]]\nname = \"lan\"\nsubnets = [\n\
+        { cidr = \"10.0.0.0/25\", name = \"b\", dhcp = false }, { cidr = \"10.0.0.128/25\", name = \"a\", dhcp = true }]\n";
+    let joined = "[[network]]\nname = \"lan\"\nsubnets = [{ cidr = \"10.0.0.0/24\", name = \"b\", dhcp = true }]\n";
+    let split = "[[network]]\nname = \"lan\"\nsubnets = [\n\
+        { cidr = \"10.0.0.0/25\", name = \"b\", dhcp = false }, { cidr = \"10.0.0.128/25\", dhcp = true }]\n";
+    for (version, file) in (2..).zip([swapped, joined, split]) {
+        let (code, said) = scene.apply(file, &["--yes", "--prune"]);
+        assert_eq!((code, scene.networks()[0].2), (0, version), "{said}");
+        assert_eq!(scene.apply(file, &["--dry-run", "--prune"]).0, 0);
+    }
+}

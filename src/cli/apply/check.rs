@@ -1,10 +1,8 @@
 //! Asks the server, before anything is changed, which changes it would refuse: each is sent with `dry_run` first.
 //!
-//! The server answers for what is there now. A change may also count on an earlier one of the same run, which frees a
-//! name or a range or makes a subnet larger: what is refused for such a reason is not reported, as nobody can tell
-//! before the earlier one is made.
-
-use std::collections::BTreeMap;
+//! The server answers for what is there now, and for a network as a whole. A change may also count on an earlier one of
+//! the same run, by which another network gives up a name or space: what is refused for such a reason is not reported,
+//! as nobody can tell before the earlier one is made.
 
 use serde_json::{Value, json};
 
@@ -26,7 +24,6 @@ pub(super) async fn refusals(
     networks: &[Value],
     dry_run: bool,
 ) -> Done<Vec<Option<Failure>>> {
-    let names = names_of(networks);
     let progress = Progress::towards("checking", steps.len() as u64);
     let mut refusals = Vec::with_capacity(steps.len());
     for (at, step) in steps.iter().enumerate() {
@@ -46,7 +43,7 @@ pub(super) async fn refusals(
                 return Ok(vec![None; steps.len()]);
             }
             Answer::None => return Err(failure.into()),
-            Answer::Refused(error) if may_pass(step, error, &steps[..at], &names) => refusals.push(None),
+            Answer::Refused(error) if may_pass(step, error, &steps[..at], networks) => refusals.push(None),
             Answer::Refused(_) | Answer::NotAllowed => refusals.push(Some(failure)),
         }
     }
@@ -81,45 +78,42 @@ fn judged(error: &ClientError) -> Answer<'_> {
     }
 }
 
-/// The names that the networks have now, by id.
-pub(super) fn names_of(networks: &[Value]) -> BTreeMap<&str, &str> {
-    networks.iter().filter_map(|network| Some((text(network, "id")?, text(network, "name")?))).collect()
-}
-
-/// Whether an earlier step of the same run may take away what stands in the way of this one.
-pub(super) fn may_pass(step: &Step, error: &RpcError, earlier: &[Step], names: &BTreeMap<&str, &str>) -> bool {
-    let set = |step: &Step, member: &str| step.params.get("set").and_then(|set| set.get(member)).cloned();
-    let network = |step: &Step| step.params.get("network").and_then(Value::as_str).map(str::to_owned);
-    // Of a network that is there, by the name that it has now.
-    let is_of = |other: &Step, name: &str| network(other).is_some_and(|id| names.get(id.as_str()) == Some(&name));
-    let in_same = |other: &&Step| network(other).is_some() && network(other) == network(step);
-    let of_layout = |other: &&Step| in_same(other) && other.method != "network.update";
+/// Whether an earlier step of the same run, which changes another network, may take away what stands in the way of
+/// this one.
+pub(super) fn may_pass(step: &Step, error: &RpcError, earlier: &[Step], networks: &[Value]) -> bool {
+    let wanted = step.params.get("name").or_else(|| step.params.get("set")?.get("name")).and_then(Value::as_str);
+    // The network that an earlier step changes, as it is now.
+    let changed = |other: &Step| networks.iter().find(|network| network.get("id") == other.params.get("network"));
     match ErrorKind::from_word(&error.kind) {
         Some(ErrorKind::Overlap) => {
             let with = error.data.get("with").unwrap_or(&Value::Null);
-            let (of, cidr) = (text(with, "network").unwrap_or_default(), with.get("cidr"));
-            earlier.iter().filter(|other| is_of(other, of)).any(|other| match other.method {
-                "network.delete" => true,
-                "subnet.remove" => other.params.get("subnet") == cidr,
-                "subnet.modify" => other.params.get("subnet") == cidr && set(other, "cidr").is_some(),
-                _ => false,
-            })
+            let is_of = |network: &&Value| network.get("name") == with.get("network");
+            earlier
+                .iter()
+                .any(|other| changed(other).filter(is_of).is_some_and(|network| gives_up(other, network, with)))
         }
-        Some(ErrorKind::AlreadyExists) => {
-            let wanted = step.params.get("name").cloned().or_else(|| set(step, "name"));
-            let wanted = wanted.as_ref().and_then(Value::as_str).unwrap_or_default();
-            let of_network = matches!(step.method, "network.create" | "network.update");
-            earlier.iter().any(|other| match other.method {
-                "network.delete" if of_network => is_of(other, wanted),
-                "network.update" if of_network => is_of(other, wanted) && set(other, "name").is_some(),
-                "subnet.remove" | "subnet.modify" => !of_network && in_same(&other),
-                _ => false,
-            })
-        }
-        // A range in what becomes larger; one `dhcp` subnet in place of another; what is counted and becomes less.
-        Some(ErrorKind::OutOfRange | ErrorKind::NotFound | ErrorKind::InvalidArgument) => {
-            earlier.iter().any(|other| of_layout(&other))
-        }
+        Some(ErrorKind::AlreadyExists) => earlier.iter().any(|other| {
+            let gone = other.method == "network.delete";
+            let renamed = other.params.get("set").is_some_and(|set| set.get("name").is_some());
+            (gone || renamed) && changed(other).is_some_and(|network| wanted == text(network, "name"))
+        }),
         _ => false,
+    }
+}
+
+/// Whether a step takes space from the network that it changes, the subnet of which stands in the way.
+fn gives_up(step: &Step, network: &Value, with: &Value) -> bool {
+    if step.method == "network.delete" {
+        return true;
+    }
+    let list = |of: &Value| of.get("subnets").and_then(Value::as_array).cloned();
+    let subnets = list(network).unwrap_or_default();
+    let id = subnets.iter().find(|subnet| subnet.get("cidr") == with.get("cidr")).and_then(|subnet| subnet.get("id"));
+    match (step.params.get("set").and_then(list), id) {
+        (Some(entries), Some(id)) => {
+            let stays = entries.iter().find(|entry| entry.get("id") == Some(id));
+            stays.is_none_or(|entry| entry.get("cidr").is_some())
+        }
+        (None, _) | (_, None) => false,
     }
 }

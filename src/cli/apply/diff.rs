@@ -58,8 +58,8 @@ fn settings() -> [(&'static str, Value); 9] {
     ]
 }
 
-/// The calls that make `networks` (of the server) equal to `tables` (of the file): first what goes, then what changes,
-/// then what comes, so that names and addresses are free when they are needed.
+/// The calls that make `networks` (of the server) equal to `tables` (of the file), one for each network that differs:
+/// first what goes, then what changes, then what comes, so that names and addresses are free when they are needed.
 ///
 /// # Errors
 /// What cannot be changed, and what of the file overlaps, a line each.
@@ -70,7 +70,8 @@ pub fn steps(tables: &[Table], networks: &[Value], prune: bool) -> Result<Vec<St
     for (table, at) in tables.iter().zip(&matched) {
         match at.and_then(|at| networks.get(at)) {
             Some(network) => match changes(table, network, prune) {
-                Ok(steps) => changed.push(Group { name: network["name"].as_str().unwrap_or_default(), steps }),
+                Ok(None) => {}
+                Ok(Some(step)) => changed.push(Group { name: network["name"].as_str().unwrap_or_default(), step }),
                 Err(problem) => problems.push(problem),
             },
             None => created.push(creation(table)),
@@ -114,8 +115,8 @@ fn creation(table: &Table) -> Step {
     Step::new(&table.name, "network.create", Value::Object(table.members.clone()), words)
 }
 
-/// The calls for a network that is there.
-fn changes(table: &Table, network: &Value, prune: bool) -> Result<Vec<Step>, String> {
+/// The one call for a network that is there, if anything differs.
+fn changes(table: &Table, network: &Value, prune: bool) -> Result<Option<Step>, String> {
     for member in ["realm", "kind"] {
         if let Some(wanted) = table.members.get(member).filter(|wanted| network.get(member) != Some(wanted)) {
             return Err(format!(
@@ -136,19 +137,14 @@ fn changes(table: &Table, network: &Value, prune: bool) -> Result<Vec<Step>, Str
             set.insert(member.to_owned(), value);
         }
     }
-    let mut steps = Vec::new();
-    if !set.is_empty() {
-        let params = json!({"network": network["id"], "set": set});
-        steps.push(Step::new(&table.name, "network.update", params, words));
+    let differ =
+        if table.members.contains_key("subnets") || prune { subnets::changes(table, network, prune)? } else { None };
+    if let Some((subnets, differences)) = differ {
+        set.insert("subnets".to_owned(), subnets);
+        words.extend(differences);
     }
-    if table.members.contains_key("subnets") || prune {
-        steps.extend(subnets::steps(table, network, prune)?);
-    }
-    if let Some(first) = steps.first_mut() {
-        // Later calls of the same network would meet the version that this one makes.
-        first.params.insert("if_version".to_owned(), network["version"].clone());
-    }
-    Ok(steps)
+    let params = json!({"network": network["id"], "set": set, "if_version": network["version"]});
+    Ok((!words.is_empty()).then(|| Step::new(&table.name, "network.update", params, words)))
 }
 
 /// The merge patch that makes `there` equal to `wanted`, or nothing if it is. What is not wanted is left, or with

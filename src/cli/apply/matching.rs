@@ -101,57 +101,55 @@ fn cidrs(subnets: Option<&Value>) -> BTreeSet<&str> {
     subnets.and_then(Value::as_array).into_iter().flatten().filter_map(|subnet| subnet["cidr"].as_str()).collect()
 }
 
-/// The changes of one network that is there.
+/// The change of one network that is there.
 #[derive(Debug)]
 pub(super) struct Group<'a> {
     /// The name that it has.
     pub(super) name: &'a str,
-    /// Its changes; a rename is the first.
-    pub(super) steps: Vec<Step>,
+    /// Its change.
+    pub(super) step: Step,
 }
 
 impl<'a> Group<'a> {
     /// The name that it gets, if that is another.
     fn new_name(&self) -> Option<&str> {
-        self.steps.first()?.params.get("set")?.get("name")?.as_str()
+        self.step.params.get("set")?.get("name")?.as_str()
     }
 
     /// The rename to a name that nobody has, which breaks a circle. It carries the version that was compared.
-    fn step_aside(&mut self, name: &str) -> Option<Step> {
-        let first = self.steps.first_mut()?;
+    fn step_aside(&mut self, name: &str) -> Step {
         let mut params = Map::from_iter([
-            ("network".to_owned(), first.params.get("network")?.clone()),
+            ("network".to_owned(), self.step.params.get("network").cloned().unwrap_or_default()),
             ("set".to_owned(), json!({"name": name})),
         ]);
-        params.extend(first.params.shift_remove_entry("if_version"));
+        params.extend(self.step.params.shift_remove_entry("if_version"));
         let words = vec![format!("~ rename it from `{}` to `{name}` for a moment: names are swapped", self.name)];
-        Some(Step::new(&first.network, "network.update", Value::Object(params), words))
+        Step::new(&self.step.network, "network.update", Value::Object(params), words)
     }
 }
 
 /// The steps in the order of the groups, but who takes a name comes after who gives it up. Where names go round in a
 /// circle, the first takes another meanwhile, none of `names`.
-pub(super) fn in_order(mut groups: Vec<Group<'_>>, names: &BTreeSet<&str>) -> Vec<Step> {
+pub(super) fn in_order(groups: Vec<Group<'_>>, names: &BTreeSet<&str>) -> Vec<Step> {
     let renamed = groups.iter().enumerate().filter(|(_, group)| group.new_name().is_some());
     let gives_up: BTreeMap<&str, usize> = renamed.map(|(at, group)| (group.name, at)).collect();
     let waits_for: Vec<Option<usize>> = groups.iter().map(|group| gives_up.get(group.new_name()?).copied()).collect();
     let mut spare = (1..).map(|count| format!("renaming-{count}")).filter(|name| !names.contains(name.as_str()));
-    let (mut steps, mut done) = (Vec::new(), vec![false; groups.len()]);
+    let mut steps = Vec::new();
+    let mut groups: Vec<Option<Group<'_>>> = groups.into_iter().map(Some).collect();
     for start in 0..groups.len() {
         let (mut chain, mut next) = (Vec::new(), Some(start));
-        while let Some(at) = next.filter(|&at| !done[at]) {
-            done[at] = true;
-            chain.push(at);
+        while let Some((at, group)) = next.and_then(|at| Some((at, groups[at].take()?))) {
+            chain.push(group);
             next = waits_for[at];
         }
         // A name has one giver and one taker, so a chain that comes back comes back to where it started.
         if next == Some(start)
-            && !chain.is_empty()
-            && let Some(name) = spare.next()
+            && let (Some(first), Some(name)) = (chain.first_mut(), spare.next())
         {
-            steps.extend(groups[start].step_aside(&name));
+            steps.push(first.step_aside(&name));
         }
-        steps.extend(chain.into_iter().rev().flat_map(|at| std::mem::take(&mut groups[at].steps)));
+        steps.extend(chain.into_iter().rev().map(|group| group.step));
     }
     steps
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! file ─read, checked whole─▶ tables ┐
-//!                                    ├─ diff ─▶ steps ─ dry run of each ─ shown, asked ─▶ one call a step
+//!                                    ├─ diff ─▶ steps ─ dry run of each ─ shown, asked ─▶ one call a network
 //! server ─network.list─▶ networks ───┘
 //! ```
 //!
@@ -10,12 +10,13 @@
 //!   list. `--prune` removes them, and networks of the same realms that are not in the file.
 //! - A network is recognised by `id`, by `renamed_from`, by name, or by the same realm and subnets: a rename keeps
 //!   its reservations. Names may change hands along a chain, or in a circle.
-//! - A new network is one `network.create`, made whole or not at all. Of one that is there, what differs in its settings
-//!   is one `network.update`, what differs in a subnet one `subnet.modify`, each a commit of its own. The first call of
-//!   each network carries the version that was compared, so what somebody else changed meanwhile is never undone unseen.
-//! - The server is asked first, with `dry_run`, whether it would refuse anything; if so, nothing is changed. What a run
-//!   may still stop at in the middle is what somebody else does meanwhile, and what only shows once an earlier change is
-//!   made; applying again goes on from there.
+//! - Each network is one call and one commit, made whole or not at all: `network.create` if it is new, else
+//!   `network.update`, which takes the subnets as well. It carries the version that was compared, so what somebody
+//!   else changed meanwhile is never undone unseen. Only where names go round in a circle one network takes two: see
+//!   `matching`.
+//! - The server is asked first, with `dry_run`, whether it would refuse anything; if so, nothing is changed. What a
+//!   run may still stop at between two networks is what somebody else does meanwhile, and what only shows once an
+//!   earlier one is changed; applying again goes on from there.
 //! - Applying twice changes nothing the second time.
 //!
 //! Review notes: does `diff` of what `dump` writes stay empty? Does anything go without `--prune`?

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::diff::{Step, changed, patch};
+use super::diff::{changed, patch};
 use super::file::Table;
 use crate::cli::shrink::{lost, pool_words, trimmed};
 use crate::core::address::Range;
@@ -20,27 +20,44 @@ fn settings() -> [(&'static str, Value); 7] {
     ]
 }
 
-/// The calls for the subnets of a network that is there: removals, then changes, then additions.
-pub(super) fn steps(table: &Table, network: &Value, prune: bool) -> Result<Vec<Step>, String> {
-    let there: Vec<&Value> = network.get("subnets").and_then(Value::as_array).into_iter().flatten().collect();
+/// The subnets that a network that is there shall have, as `network.update` takes them, and what that changes:
+/// removals, then changes, then additions. Nothing if it has them. Those of the file come first, in its order.
+pub(super) fn changes(table: &Table, network: &Value, prune: bool) -> Result<Option<(Value, Vec<String>)>, String> {
+    let there: Vec<&Value> = list(network, "subnets");
     let wanted: Vec<&Value> = table.members.get("subnets").and_then(Value::as_array).into_iter().flatten().collect();
     let matched = matches(table, &wanted, &there);
-    let (mut changes, mut additions) = (Vec::new(), Vec::new());
+    let (mut entries, mut changes, mut additions) = (Vec::new(), Vec::new(), Vec::new());
     for (wanted, at) in wanted.iter().zip(&matched) {
         match at {
-            Some(at) => changes.extend(modified(table, network, wanted, there[*at], prune)?),
-            None => additions.push(addition(table, network, wanted)),
+            Some(at) => {
+                let (set, words) = modified(wanted, there[*at], prune)?;
+                let mut entry = of_id(there[*at]);
+                entry.extend(set);
+                entries.push(Value::Object(entry));
+                changes.extend(words);
+            }
+            None => {
+                entries.push((*wanted).clone());
+                additions.push(format!("+ subnet {}", text(wanted, "cidr")));
+            }
         }
     }
-    let mut removals = Vec::new();
-    if prune {
-        for (_, subnet) in there.iter().enumerate().filter(|(at, _)| !matched.contains(&Some(*at))) {
-            let words = vec![format!("- remove subnet {}", text(subnet, "cidr"))];
-            let params = json!({"network": network["id"], "subnet": subnet["cidr"]});
-            removals.push(Step::new(&table.name, "subnet.remove", params, words));
+    let mut words = Vec::new();
+    for (_, subnet) in there.iter().enumerate().filter(|(at, _)| !matched.contains(&Some(*at))) {
+        if prune {
+            words.push(format!("- remove subnet {}", text(subnet, "cidr")));
+        } else {
+            // What is not listed would go.
+            entries.push(Value::Object(of_id(subnet)));
         }
     }
-    Ok(removals.into_iter().chain(changes).chain(additions).collect())
+    words.extend(changes.into_iter().chain(additions));
+    Ok((!words.is_empty()).then_some((Value::Array(entries), words)))
+}
+
+/// A subnet of the server, by the sign that nothing changes.
+fn of_id(there: &Value) -> Map<String, Value> {
+    Map::from_iter([("id".to_owned(), there["id"].clone())])
 }
 
 fn text<'a>(of: &'a Value, member: &str) -> &'a str {
@@ -69,14 +86,8 @@ fn matches(table: &Table, wanted: &[&Value], there: &[&Value]) -> Vec<Option<usi
     matched
 }
 
-fn addition(table: &Table, network: &Value, wanted: &Value) -> Step {
-    let mut params = wanted.as_object().cloned().unwrap_or_default();
-    params.insert("network".to_owned(), network["id"].clone());
-    let words = vec![format!("+ subnet {}", text(wanted, "cidr"))];
-    Step::new(&table.name, "subnet.add", Value::Object(params), words)
-}
-
-fn modified(table: &Table, network: &Value, wanted: &Value, there: &Value, prune: bool) -> Result<Vec<Step>, String> {
+/// What of a subnet that is there is to be set, and what that changes.
+fn modified(wanted: &Value, there: &Value, prune: bool) -> Result<(Map<String, Value>, Vec<String>), String> {
     let (mut set, mut words) = (Map::new(), Vec::new());
     if wanted["cidr"] != there["cidr"] {
         words.push(format!("~ cidr: {} → {}", text(there, "cidr"), text(wanted, "cidr")));
@@ -97,19 +108,12 @@ fn modified(table: &Table, network: &Value, wanted: &Value, there: &Value, prune
         let left = left.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect::<Vec<_>>();
         words.extend(lost(there, &left));
     }
-    let named = |words: Vec<String>| -> Vec<String> {
-        words.into_iter().map(|line| format!("{} (subnet {})", line, text(there, "cidr"))).collect()
-    };
-    let mut steps = Vec::new();
-    if !set.is_empty() {
-        let params = json!({"network": network["id"], "subnet": there["cidr"], "set": set});
-        steps.push(Step::new(&table.name, "subnet.modify", params, named(words)));
+    if let Some((reserved, changes)) = reserved(wanted, there, prune)? {
+        words.extend(changes);
+        set.insert("reserved".to_owned(), reserved);
     }
-    for (method, mut params, line) in reserved(wanted, there, prune)? {
-        params.insert("network".to_owned(), network["id"].clone());
-        steps.push(Step::new(&table.name, method, Value::Object(params), named(vec![line])));
-    }
-    Ok(steps)
+    let words = words.into_iter().map(|line| format!("{} (subnet {})", line, text(there, "cidr"))).collect();
+    Ok((set, words))
 }
 
 fn list<'a>(of: &'a Value, member: &str) -> Vec<&'a Value> {
@@ -196,13 +200,12 @@ fn pool_of(pool: &Value, former: Option<&Value>, prune: bool) -> Value {
     Value::Object(members)
 }
 
-type ReservedStep = (&'static str, Map<String, Value>, String);
-
-/// Ranges to reserve, and with `prune` those to let go: only the parts that no range of the file covers.
-fn reserved(wanted: &Value, there: &Value, prune: bool) -> Result<Vec<ReservedStep>, String> {
+/// The reserved ranges that the subnet shall have, and what that changes; nothing if it has them. Ranges to reserve,
+/// and with `prune` those to let go: only the parts that no range of the file covers. What is there comes first, less
+/// what goes, and what is reserved then: the server merges them in this order.
+fn reserved(wanted: &Value, there: &Value, prune: bool) -> Result<Option<(Value, Vec<String>)>, String> {
     let (wanted, present) = (list(wanted, "reserved"), list(there, "reserved"));
-    let only = |part: Range| Map::from_iter([("range".to_owned(), json!(part.to_string()))]);
-    let mut steps = Vec::new();
+    let (mut gone, mut added, mut words) = (Vec::new(), Vec::new(), Vec::new());
     for (at, entry) in wanted.iter().enumerate() {
         // What the server says already, and what a later range of the file says otherwise.
         let mut settled = Vec::new();
@@ -214,30 +217,38 @@ fn reserved(wanted: &Value, there: &Value, prune: bool) -> Result<Vec<ReservedSt
                 let former = range(there)?;
                 let hinders = hinders(entry, there, former == part, prune);
                 let Some(former) = former.intersection(part).filter(|_| hinders) else { continue };
-                let line = match there.get("for").filter(|_| whom(entry) != whom(there)) {
+                words.push(match there.get("for").filter(|_| whom(entry) != whom(there)) {
                     Some(whom) => format!("- reserve {} no longer for `{}`", former.as_typed(), text(whom, "owner")),
                     None => format!("- forget the note of {}", former.as_typed()),
-                };
-                steps.push(("reserved.remove", only(former), line));
+                });
+                gone.push(former);
             }
-            let mut members = entry.as_object().cloned().unwrap_or_default();
-            members.extend(only(part));
-            steps.push(("reserved.add", members, format!("+ reserve {}", part.as_typed())));
+            words.push(format!("+ reserve {}", part.as_typed()));
+            added.push(of_range(entry, part));
         }
     }
     if prune {
         let kept = wanted.iter().map(|entry| range(entry)).collect::<Result<Vec<_>, _>>()?;
         for there in &present {
             for part in without(range(there)?, &kept) {
-                steps.push((
-                    "reserved.remove",
-                    only(part),
-                    format!("- let {} go back into circulation", part.as_typed()),
-                ));
+                words.push(format!("- let {} go back into circulation", part.as_typed()));
+                gone.push(part);
             }
         }
     }
-    Ok(steps)
+    let mut result = Vec::new();
+    for there in &present {
+        result.extend(without(range(there)?, &gone).into_iter().map(|part| of_range(there, part)));
+    }
+    result.extend(added);
+    Ok((!words.is_empty()).then_some((Value::Array(result), words)))
+}
+
+/// The same for these addresses.
+fn of_range(reserved: &Value, range: Range) -> Value {
+    let mut members = reserved.as_object().cloned().unwrap_or_default();
+    members.insert("range".to_owned(), json!(range.to_string()));
+    Value::Object(members)
 }
 
 /// The parts of a range that none of the others covers.

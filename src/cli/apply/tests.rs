@@ -102,12 +102,46 @@ fn settings_of_a_network_are_one_call_with_the_version_compared() {
 }
 
 #[test]
+fn all_that_differs_in_a_network_is_one_call_and_subnets_that_the_file_does_not_name_stay() {
+    let mut network = lan();
+    let other = json!({"id": "00000000-0000-4000-8000-0000000000bb", "cidr": "10.0.9.0/24", "name": "other",
+        "dhcp": true, "draining": false, "pools": []});
+    network["subnets"].as_array_mut().unwrap().insert(0, other.clone());
+    let file = FILE
+        .replace("cooldown_seconds = 60", "cooldown_seconds = 90")
+        .replace("gateway = \"10.0.0.1\"", "gateway = \"10.0.0.2\"")
+        .replace("reserved = [", "reserved = [{ range = \"10.0.0.13\" }, ")
+        + "[[network.subnets]]\ncidr = \"10.0.1.0/24\"\npools = []\n";
+    let made = |prune| {
+        let [step] = &steps(&read(&file), std::slice::from_ref(&network), prune).unwrap()[..] else { panic!() };
+        assert_eq!((step.method, &step.params["if_version"]), ("network.update", &json!(7)));
+        (step.words.clone(), step.params["set"].clone())
+    };
+    let changed = json!({"id": lan()["subnets"][0]["id"], "gateway": "10.0.0.2", "reserved": [
+        {"range": "10.0.0.12-10.0.0.12", "note": "printer"}, {"range": "10.0.0.13-10.0.0.13"}
+    ]});
+    let new = json!({"cidr": "10.0.1.0/24", "pools": []});
+    let words = [
+        "~ cooldown_seconds: 60 → 90",
+        "~ gateway: 10.0.0.1 → 10.0.0.2 (subnet 10.0.0.0/24)",
+        "+ reserve 10.0.0.13 (subnet 10.0.0.0/24)",
+        "+ subnet 10.0.1.0/24",
+    ];
+    let (said, set) = made(false);
+    assert_eq!(said, words);
+    assert_eq!(set, json!({"cooldown_seconds": 90, "subnets": [changed, new, {"id": other["id"]}]}));
+    let (said, set) = made(true);
+    assert_eq!((said.len(), said[1].as_str()), (5, "- remove subnet 10.0.9.0/24"));
+    assert_eq!(set, json!({"cooldown_seconds": 90, "subnets": [changed, new]}));
+}
+
+#[test]
 fn what_the_file_does_not_name_goes_only_when_pruned() {
     let file = "[[network]]\nname = \"lan\"\n";
     assert_eq!(diff(file, false), []);
     let steps = diff(file, true);
-    assert_eq!(steps.iter().map(|step| step.method).collect::<Vec<_>>(), ["network.update", "subnet.remove"]);
-    assert_eq!(steps[0].params["set"], json!({"cooldown_seconds": 0, "tags": null}));
+    assert_eq!(steps.iter().map(|step| step.method).collect::<Vec<_>>(), ["network.update"]);
+    assert_eq!(steps[0].params["set"], json!({"cooldown_seconds": 0, "tags": null, "subnets": []}));
     assert_eq!(words(&steps)[2], "- remove subnet 10.0.0.0/24");
 }
 
@@ -117,7 +151,7 @@ fn pools_are_replaced_in_one_call_and_lost_only_when_pruned() {
     let kept = diff(&file, false);
     assert_eq!(kept.len(), 1);
     let ranges = |steps: &[Step]| -> Vec<String> {
-        let pools = steps[0].params["set"]["pools"].as_array().unwrap();
+        let pools = steps[0].params["set"]["subnets"][0]["pools"].as_array().unwrap();
         pools.iter().map(|pool| pool["range"].as_str().unwrap().to_owned()).collect()
     };
     assert_eq!(ranges(&kept), ["10.0.0.30-10.0.0.40", "10.0.0.100-10.0.0.120", "10.0.0.10-10.0.0.20"]);
@@ -137,10 +171,13 @@ fn reserved_ranges_are_compared_by_what_they_cover() {
     let more = FILE.replace("reserved = [", "reserved = [{ range = \"10.0.0.200/29\" }, ");
     let steps = diff(&more, false);
     assert_eq!(steps.len(), 1);
-    assert_eq!((steps[0].method, &steps[0].params["range"]), ("reserved.add", &json!("10.0.0.200-10.0.0.207")));
+    let reserved = |steps: &[Step]| steps[0].params["set"]["subnets"][0]["reserved"].clone();
+    let printer = json!({"range": "10.0.0.12-10.0.0.12", "note": "printer"});
+    assert_eq!(reserved(&steps), json!([printer, {"range": "10.0.0.200-10.0.0.207"}]));
+    assert_eq!(words(&steps), ["+ reserve 10.0.0.200/29 (subnet 10.0.0.0/24)"]);
     let fewer = FILE.replace("reserved = [{ range = \"10.0.0.12\", note = \"printer\" }]", "");
     assert_eq!(diff(&fewer, false), []);
-    assert_eq!(diff(&fewer, true)[0].method, "reserved.remove");
+    assert_eq!(reserved(&diff(&fewer, true)), json!([]));
 }
 
 #[test]
@@ -155,25 +192,19 @@ fn an_owner_for_whom_is_reserved_loses_it_only_by_a_change_that_says_so() {
         let from = "reserved = [{ range = \"10.0.0.12\", note = \"printer\" }]";
         let file = FILE.replace(from, &format!("reserved = [{reserved}]"));
         let steps = steps(&read(&file), std::slice::from_ref(&network), prune).unwrap();
-        steps
-            .iter()
-            .map(|step| format!("{} {}", step.method, step.params["range"].as_str().unwrap()))
-            .collect::<Vec<_>>()
+        words(&steps).iter().map(|line| line.replace(" (subnet 10.0.0.0/24)", "")).collect::<Vec<_>>()
     };
     // What a range of the file does not say stays, until it is pruned.
     assert_eq!(of("{ range = \"10.0.0.199-10.0.0.209\" }", false), Vec::<String>::new());
     assert_eq!(
         of("{ range = \"10.0.0.199-10.0.0.209\" }", true),
-        ["reserved.remove 10.0.0.200-10.0.0.200", "reserved.add 10.0.0.200-10.0.0.200"]
+        ["- reserve 10.0.0.200 no longer for `printer/0`", "+ reserve 10.0.0.200"]
     );
     assert_eq!(
         of("{ range = \"10.0.0.200-10.0.0.201\", for = { owner = \"other\" } }", false),
-        ["reserved.remove 10.0.0.200-10.0.0.200", "reserved.add 10.0.0.200-10.0.0.201"]
+        ["- reserve 10.0.0.200 no longer for `printer/0`", "+ reserve 10.0.0.200/31"]
     );
-    assert_eq!(
-        of("{ range = \"10.0.0.200\", for = { owner = \"other\" } }", false),
-        ["reserved.add 10.0.0.200-10.0.0.200"]
-    );
+    assert_eq!(of("{ range = \"10.0.0.200\", for = { owner = \"other\" } }", false), ["+ reserve 10.0.0.200"]);
     // Of two ranges of the file the later counts, now as when they were made.
     let both = "{ range = \"10.0.0.199-10.0.0.209\", note = \"\" }, \
                 { range = \"10.0.0.200\", note = \"printer\", for = { owner = \"printer/0\" } }";
@@ -212,9 +243,10 @@ fn a_subnet_is_recognised_by_name_when_it_grows() {
     let mut network = lan();
     network["subnets"][0]["name"] = json!("main");
     let file = FILE.replace("cidr = \"10.0.0.0/24\"", "cidr = \"10.0.0.0/23\"\nname = \"main\"");
-    let steps = steps(&read(&file), &[network], false).unwrap();
+    let steps = steps(&read(&file), std::slice::from_ref(&network), false).unwrap();
     assert_eq!(steps.len(), 1);
-    assert_eq!((steps[0].method, &steps[0].params["set"]), ("subnet.modify", &json!({"cidr": "10.0.0.0/23"})));
+    let grown = json!([{"id": network["subnets"][0]["id"], "cidr": "10.0.0.0/23"}]);
+    assert_eq!((steps[0].method, &steps[0].params["set"]), ("network.update", &json!({"subnets": grown})));
 }
 
 #[test]
@@ -232,7 +264,7 @@ fn pools_that_a_smaller_subnet_cuts_are_shown_and_asked_about() {
         let steps = steps(&read(&format!("{shrunk}{pools}")), std::slice::from_ref(&network), false).unwrap();
         assert_eq!(words(&steps), ["~ cidr: 10.0.0.0/24 → 10.0.0.0/26 (subnet 10.0.0.0/24)", gone]);
         assert!(steps[0].takes_away());
-        assert_eq!(steps[0].params["set"].get("pools").cloned(), expected);
+        assert_eq!(steps[0].params["set"]["subnets"][0].get("pools").cloned(), expected);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::check::{may_pass, names_of};
+use super::super::check::may_pass;
 use super::super::diff::{Step, steps};
 use super::super::file::tables;
 use crate::client::RpcError;
@@ -34,38 +34,37 @@ fn refusal(kind: &str, data: Value) -> RpcError {
 }
 
 #[test]
-fn what_an_earlier_change_may_make_room_for_is_not_reported() {
-    let networks = [json!({"id": "1", "name": "old"}), json!({"id": "2", "name": "lan"})];
+fn what_an_earlier_change_of_another_network_may_make_room_for_is_not_reported() {
+    let subnets = json!([{"id": "a", "cidr": "10.0.0.0/24"}, {"id": "b", "cidr": "10.0.9.0/24"}]);
+    let networks = [json!({"id": "1", "name": "old", "subnets": subnets}), json!({"id": "2", "name": "lan"})];
     let step = |method, params| Step::new("any", method, params, Vec::new());
-    let passes = |earlier: &Step, step: &Step, error: &RpcError| {
-        may_pass(step, error, std::slice::from_ref(earlier), &names_of(&networks))
-    };
+    let passes =
+        |earlier: &Step, step: &Step, error: &RpcError| may_pass(step, error, std::slice::from_ref(earlier), &networks);
     let create = step("network.create", json!({"name": "old"}));
+    let renamed = step("network.update", json!({"network": "3", "set": {"name": "old"}}));
     let overlap = refusal("overlap", json!({"with": {"network": "old", "cidr": "10.0.0.0/24"}}));
     let taken = refusal("already_exists", json!({}));
     let delete = step("network.delete", json!({"network": "1"}));
-    let remove = |network: &str, subnet: &str| step("subnet.remove", json!({"network": network, "subnet": subnet}));
-    let rename = |network: &str| step("network.update", json!({"network": network, "set": {"name": "x"}}));
-    let shrink =
-        step("subnet.modify", json!({"network": "1", "subnet": "10.0.0.0/24", "set": {"cidr": "10.0.0.0/25"}}));
-    let zones = step("subnet.modify", json!({"network": "1", "subnet": "10.0.0.0/24", "set": {"zones": ["a"]}}));
+    let update = |network: &str, set: Value| step("network.update", json!({"network": network, "set": set}));
+    let rename = |network: &str| update(network, json!({"name": "x"}));
+    let list = |network: &str, subnets: Value| update(network, json!({"subnets": subnets}));
     for (earlier, error, expected) in [
         (&delete, &overlap, true),
         (&delete, &taken, true),
-        (&remove("1", "10.0.0.0/24"), &overlap, true),
-        (&remove("1", "10.0.9.0/24"), &overlap, false),
-        (&remove("2", "10.0.0.0/24"), &overlap, false),
-        (&shrink, &overlap, true),
-        (&zones, &overlap, false),
+        (&list("1", json!([{"id": "b"}])), &overlap, true),
+        (&list("1", json!([{"id": "a", "cidr": "10.0.0.0/25"}, {"id": "b"}])), &overlap, true),
+        (&list("1", json!([{"id": "a", "zones": ["a"]}])), &overlap, false),
+        (&list("2", json!([])), &overlap, false),
+        (&rename("1"), &overlap, false),
         (&rename("1"), &taken, true),
         (&rename("2"), &taken, false),
+        (&list("1", json!([])), &taken, false),
         (&delete, &refusal("wrong_kind", json!({})), false),
+        (&delete, &refusal("out_of_range", json!({})), false),
+        (&delete, &refusal("invalid_argument", json!({})), false),
+        (&delete, &refusal("in_use", json!({"count": 1})), false),
     ] {
         assert_eq!(passes(earlier, &create, error), expected, "{earlier:?} {error:?}");
+        assert_eq!(passes(earlier, &renamed, error), expected, "{earlier:?} {error:?}");
     }
-    let reserve = step("reserved.add", json!({"network": "1", "range": "10.0.1.7"}));
-    let outside = refusal("out_of_range", json!({}));
-    assert!(passes(&shrink, &reserve, &outside) && !passes(&rename("1"), &reserve, &outside));
-    let held = refusal("in_use", json!({"count": 1}));
-    assert!(!passes(&remove("1", "10.0.0.0/24"), &remove("1", "10.0.1.0/24"), &held));
 }
