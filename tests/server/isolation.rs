@@ -241,11 +241,8 @@ fn one_bomb() -> Hooks {
     Hooks { before_work: Some(Arc::new(before_work)), ..Hooks::default() }
 }
 
-/// Two requests find the dead actor's mailbox closed, as when two clients ask again: it must be started once.
-#[test]
-fn a_dead_actor_that_two_find_is_started_once_and_no_address_is_given_twice() {
-    let (store, files) = stores::store(4);
-    let server = TestServer::over_files(store, files, |options| options.hooks = one_bomb());
+/// `a` holds an address; the actor dies, two requests find it dead, and it serves again.
+fn found_dead_by_two(server: &TestServer) -> Client {
     let mut client = server.with_lan();
     client.allocate("a");
     server.store.hold_loads();
@@ -261,6 +258,15 @@ fn a_dead_actor_that_two_find_is_started_once_and_no_address_is_given_twice() {
     // The second load, if there is one, reads what is there now, and takes its time to hand it out.
     server.store.image_takes_ms.store(1_000, Ordering::Relaxed);
     std::thread::sleep(Duration::from_millis(500));
+    client
+}
+
+/// Two requests find the dead actor's mailbox closed, as when two clients ask again: it must be started once.
+#[test]
+fn a_dead_actor_that_two_find_is_started_once_and_no_address_is_given_twice() {
+    let (store, files) = stores::store(4);
+    let server = TestServer::over_files(store, files, |options| options.hooks = one_bomb());
+    let mut client = found_dead_by_two(&server);
     let b = client.allocate("b")["address"].clone();
     std::thread::sleep(Duration::from_millis(1_500));
     let c = loop {
@@ -282,24 +288,11 @@ fn a_register_whose_dead_actor_was_found_twice_opens_again() {
         Arc::new(allod::store::embedded::EmbeddedStore::open(directory.path(), 4, options).unwrap())
     };
     let server = TestServer::over(open(), |options| options.hooks = one_bomb());
-    let mut client = server.with_lan();
-    client.allocate("a");
-    server.store.hold_loads();
-    assert_eq!(client.kind("ip.allocate", json!({"network": "lan", "owner": "bomb"})), "not_ready");
-    let (mut one, mut other) = (server.client(), server.client());
-    for finder in [&mut one, &mut other] {
-        assert_eq!(finder.kind("ip.allocate", json!({"network": "lan", "owner": "x"})), "not_ready");
-    }
-    server.store.let_loads_go();
-    while client.call("ip.allocate", json!({"network": "lan", "owner": "a"})).get("result").is_none() {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    server.store.image_takes_ms.store(1_000, Ordering::Relaxed);
-    std::thread::sleep(Duration::from_millis(500));
+    let mut client = found_dead_by_two(&server);
     client.allocate("b");
     std::thread::sleep(Duration::from_millis(1_500));
     client.call("ip.allocate", json!({"network": "lan", "owner": "c"}));
-    drop((client, one, other));
+    drop(client);
     server.stop();
     let again = TestServer::over(open(), |_| {});
     let held = again.client().ok("ip.list", json!({"network": "lan"}));
