@@ -311,14 +311,19 @@ impl Directory {
                 }
             }
             Err(refusal) => {
-                let behind: HashSet<IntentId> = self.catalog.intents().map(|(id, _)| id).collect();
-                if behind.is_empty() {
-                    // Who asked may be gone.
-                    let _ = ask.decided.send(Err(refusal));
-                } else {
-                    self.blocked.push(Blocked { behind, ask });
-                }
+                let behind = self.catalog.intents().map(|(id, _)| id).collect();
+                self.block(behind, ask, refusal);
             }
+        }
+    }
+
+    /// Refuses, unless intents are pending that may come to nothing.
+    fn block(&mut self, behind: HashSet<IntentId>, ask: Intend, refusal: Refusal) {
+        if behind.is_empty() {
+            // Who asked may be gone.
+            let _ = ask.decided.send(Err(refusal));
+        } else {
+            self.blocked.push(Blocked { behind, ask });
         }
     }
 
@@ -328,16 +333,12 @@ impl Directory {
             behind.remove(&id);
             match self.check(&ask) {
                 Ok(()) => self.intend(ask),
-                Err(_) if !behind.is_empty() => self.blocked.push(Blocked { behind, ask }),
                 Err(refusal) => {
-                    // What stands in the way now may have been asked for before this one, and come to nothing as well.
-                    let behind: HashSet<IntentId> = self.catalog.in_the_way(&ask.intent).collect();
                     if behind.is_empty() {
-                        // Who asked may be gone.
-                        let _ = ask.decided.send(Err(refusal));
-                    } else {
-                        self.blocked.push(Blocked { behind, ask });
+                        // What stands in the way now may have been asked for before this one, and come to nothing as well.
+                        behind.extend(self.catalog.in_the_way(&ask.intent));
                     }
+                    self.block(behind, ask, refusal);
                 }
             }
         }
@@ -396,15 +397,19 @@ impl Directory {
         ctx.spawn(load.into_actor(self).map(move |(lane, loaded), act, ctx| {
             // Without an answer the tenure is over.
             let Some(loaded) = loaded else { return };
-            act.starting.remove(&id);
-            let Some(image) = loaded.image else { return act.remove(id) };
+            let Some(image) = loaded.image else {
+                act.starting.remove(&id);
+                return act.remove(id);
+            };
             let now = act.shared.shard_time(lane.shard);
             match Network::load(image.config, image.subnets, image.entries, loaded.floor, now) {
-                Ok(network) => act.started_again(network, lane, published, permits),
+                Ok(network) => {
+                    act.starting.remove(&id);
+                    act.started_again(network, lane, published, permits);
+                }
                 Err(problem) => {
                     tracing::error!(network = %id, problem, "what the store has of it cannot be loaded");
                     // Tried again with the longest pause; meanwhile its mailbox is closed and requests are `not_ready`.
-                    act.starting.insert(id);
                     ctx.run_later(RESTART_AFTER[3], move |act, ctx| {
                         act.starting.remove(&id);
                         if let Some(route) = act.shared.routes.by_id(id) {

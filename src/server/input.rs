@@ -295,35 +295,31 @@ pub(super) fn network_patch(patched: params::patch::NetworkSet) -> NetworkPatch 
     }
 }
 
-/// What `subnet.modify` and an entry of `network.update` have in common.
-macro_rules! subnet_patch {
-    ($patched:ident) => {
-        SubnetPatch {
-            cidr: $patched.cidr,
-            name: patch($patched.name, |name| name),
-            gateway: patch($patched.gateway, |gateway| gateway),
-            dhcp: set($patched.dhcp, |flag| flag),
-            dns: patch($patched.dns, |dns| DnsPatch {
-                servers: patch(dns.servers, |servers| servers.into_vec()),
-                search: patch(dns.search, |search| search.into_vec().iter().map(|name| text(name.as_str())).collect()),
-            }),
-            zones: patch($patched.zones, zones),
-            tags: patch($patched.tags, labels_patch),
-            draining: set($patched.draining, |flag| flag),
-            pools: set($patched.pools, pools),
-        }
-    };
-}
-
 pub(super) fn subnet_patch(patched: params::patch::SubnetSet) -> SubnetPatch {
-    subnet_patch!(patched)
+    SubnetPatch {
+        cidr: patched.cidr,
+        name: patch(patched.name, |name| name),
+        gateway: patch(patched.gateway, |gateway| gateway),
+        dhcp: set(patched.dhcp, |flag| flag),
+        dns: patch(patched.dns, |dns| DnsPatch {
+            servers: patch(dns.servers, |servers| servers.into_vec()),
+            search: patch(dns.search, |search| search.into_vec().iter().map(|name| text(name.as_str())).collect()),
+        }),
+        zones: patch(patched.zones, zones),
+        tags: patch(patched.tags, labels_patch),
+        draining: set(patched.draining, |flag| flag),
+        pools: set(patched.pools, pools),
+    }
 }
 
+/// What an entry changes of its subnet is what `subnet.modify` would.
 fn subnet_entry(entry: params::SubnetEntry) -> SubnetEntry {
+    let params::SubnetEntry { id, cidr, gateway, name, dhcp, dns, zones, tags, draining, pools, reserved: ranges } =
+        entry;
     SubnetEntry {
-        id: entry.id,
-        reserved: entry.reserved.map(|list| list.into_vec().into_iter().map(reserved).collect()),
-        set: subnet_patch!(entry),
+        id,
+        set: subnet_patch(params::patch::SubnetSet { cidr, gateway, name, dhcp, dns, zones, tags, draining, pools }),
+        reserved: ranges.map(|list| list.into_vec().into_iter().map(reserved).collect()),
     }
 }
 
