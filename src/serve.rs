@@ -19,7 +19,9 @@ pub mod from_cli;
 mod handover;
 pub mod keeper;
 mod late;
+mod listening;
 pub mod migrate;
+mod opening;
 mod peers;
 mod reactors;
 mod signals;
@@ -34,13 +36,15 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 pub use cannot::CannotStart;
+pub use opening::open_store;
 
 use actix::System;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::keeper::Keeper;
+use self::listening::{accept, bind, bounds, serve_http};
 use crate::actors::Told;
 use crate::actors::clock::{Clock, SystemClock};
 use crate::actors::committer::chain;
@@ -48,22 +52,17 @@ use crate::actors::coordinator::{self, Job, Order};
 use crate::actors::figures;
 use crate::actors::service::Hooks;
 use crate::cli::failure::Failure;
-use crate::config::{Config, Sources, StoreKind};
+use crate::config::{Config, Sources};
 use crate::core::command::NetworkInput;
 use crate::limits::PEER_HANDSHAKE_MS;
 use crate::metrics::Metrics;
+use crate::server::Server;
 use crate::server::cluster::Nodes;
 use crate::server::forwarded::Forwarded;
 use crate::server::role::{Role, Seat};
 use crate::server::steward::Steward;
-use crate::server::{Bounds, Server, connection};
-use crate::store::codec::Format;
-use crate::store::embedded::{self, EmbeddedStore, nameplate};
-use crate::store::memory::MemoryStore;
-use crate::store::redis::{Options as RedisOptions, RedisStore};
-use crate::store::{Store, StoreError};
-use crate::telemetry::Seldom;
-use crate::{http, telemetry};
+use crate::store::Store;
+use crate::telemetry;
 
 /// What `allod serve` was asked for.
 #[derive(Debug, Clone, Default)]
@@ -210,78 +209,6 @@ pub fn run(args: ServeArgs) -> u8 {
     }
 }
 
-/// Opens the store that the configuration names.
-///
-/// # Errors
-/// What stands in the way.
-pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, CannotStart> {
-    let shards = u16::try_from(config.store.shards).unwrap_or(1);
-    match config.store.kind {
-        StoreKind::Memory => {
-            tracing::warn!("the memory store keeps nothing: everything is lost when the server ends");
-            let (bytes, seconds) = (config.history.bytes_in(StoreKind::Memory), config.history.keep_seconds);
-            Ok(Arc::new(MemoryStore::keeping_for(shards, bytes, seconds)))
-        }
-        StoreKind::Redis => connect(config),
-        StoreKind::Embedded => {
-            let directory = &config.store.directory;
-            let options = embedded::Options {
-                accept_restored: config.store.accept_restored,
-                record_format: Format::new(config.store.record_format),
-                history_seconds: config.history.keep_seconds,
-                history_bytes: config.history.bytes_in(StoreKind::Embedded),
-                ..embedded::Options::default()
-            };
-            let store = EmbeddedStore::open(directory, shards, options).map_err(|error| {
-                let problem = format!("cannot open the store in {}: {}", directory.display(), chain(&error));
-                let cannot = CannotStart::store(problem, &error, StoreKind::Embedded);
-                match nameplate::notice(directory) {
-                    // It went somewhere else: no other directory helps, and no right to write.
-                    Some(notice) if matches!(error, StoreError::Foreign(_)) => {
-                        CannotStart { hint: notice.hint(), ..cannot }
-                    }
-                    Some(_) | None => cannot,
-                }
-            })?;
-            if store.restored_from().is_some() {
-                tracing::warn!(
-                    directory = %directory.display(),
-                    "this register was restored from a copy: no address is chosen for anybody until what is in use was \
-                     claimed and the server was started with --accept-restored"
-                );
-            }
-            Ok(Arc::new(store))
-        }
-    }
-}
-
-/// The store in Redis as the configuration has it.
-fn redis_options(config: &Config) -> RedisOptions {
-    let settings = &config.store;
-    RedisOptions {
-        prefix: settings.prefix.clone(),
-        owner: config.node(),
-        directory: Some(settings.directory.clone()),
-        accept_new_store: settings.accept_new_store,
-        record_format: Format::new(settings.record_format),
-        history_seconds: config.history.keep_seconds,
-        history_bytes: config.history.bytes_in(StoreKind::Redis),
-        heal_bytes: usize::try_from(settings.redis_heal_bytes).unwrap_or(usize::MAX),
-        replicas: u32::try_from(settings.redis_replicas).unwrap_or(u32::MAX),
-        ..RedisOptions::new(settings.redis.clone(), u16::try_from(settings.shards).unwrap_or(1))
-    }
-}
-
-fn connect(config: &Config) -> Result<Arc<dyn Store>, CannotStart> {
-    let options = redis_options(config);
-    let store = RedisStore::open(options).map_err(|error| {
-        let problem = format!("cannot open the store in Redis: {}", chain(&error));
-        CannotStart::store(problem, &error, StoreKind::Redis)
-    })?;
-    tracing::info!(survives = store.info().durability, "the register is in Redis");
-    Ok(Arc::new(store))
-}
-
 /// Starts a server in threads of this process; returns when it is ready.
 ///
 /// # Errors
@@ -405,110 +332,6 @@ async fn bring_up(
         .map_err(|error| CannotStart::of_machine(format!("cannot listen on {tcp_at}: {error}")))?;
     actix::spawn(accept(listener, accepting));
     Ok((server, keeper, tcp_at, http_at))
-}
-
-/// Bounds of connections.
-fn bounds(config: &Config) -> Bounds {
-    let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
-    Bounds {
-        line_bytes: bytes(config.server.max_line_bytes),
-        body_bytes: bytes(config.server.max_body_bytes),
-        connections: bytes(config.server.max_connections),
-        behind_bytes: bytes(config.server.max_behind_bytes),
-        idle: Duration::from_secs(config.server.idle_timeout_seconds),
-        slow_client: Duration::from_secs(config.server.slow_client_seconds),
-        partial_line: Duration::from_secs(config.server.partial_line_seconds),
-    }
-}
-
-fn bind(text: &str, key: &str) -> Result<std::net::TcpListener, CannotStart> {
-    let address: SocketAddr = text
-        .parse()
-        .map_err(|_| CannotStart::port(format!("`{key}` is {text:?}; allowed is an address and a port"), key, None))?;
-    let describe = |error: std::io::Error| {
-        CannotStart::port(format!("cannot listen on {address} (`{key}`): {error}"), key, Some(&error))
-    };
-    let domain = socket2::Domain::for_address(address);
-    let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None).map_err(describe)?;
-    socket.set_reuse_address(true).map_err(describe)?;
-    socket.bind(&address.into()).map_err(describe)?;
-    socket.listen(1_024).map_err(describe)?;
-    socket.set_nonblocking(true).map_err(describe)?;
-    Ok(socket.into())
-}
-
-/// HTTP has a runtime of its own, so that scrapes and bulk do not disturb connections.
-fn serve_http(listener: std::net::TcpListener, server: Arc<Server>) -> Result<(), CannotStart> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| CannotStart::of_machine(format!("no runtime for HTTP: {error}")))?;
-    let serve = move || {
-        runtime.block_on(async move {
-            match TcpListener::from_std(listener) {
-                Ok(listener) => {
-                    let stop = server.stop.clone();
-                    let (tasks, serving) = (server.tasks.clone(), http::serve(listener, server));
-                    tokio::pin!(serving);
-                    tokio::select! {
-                        () = &mut serving => {}
-                        // Keep-alive connections that ask nothing do not hold up the end.
-                        () = async { stop.cancelled().await; tasks.wait().await; tokio::time::sleep(Duration::from_millis(50)).await } => {}
-                    }
-                }
-                Err(error) => tracing::error!(%error, "HTTP cannot listen"),
-            }
-        });
-    };
-    std::thread::Builder::new()
-        .name("http".to_owned())
-        .spawn(serve)
-        .map(drop)
-        .map_err(|error| CannotStart::of_machine(format!("no thread for HTTP: {error}")))
-}
-
-/// Accepts clients and deals them over the reactor threads.
-async fn accept(listener: TcpListener, server: Arc<Server>) {
-    let mut next = 0;
-    let failures = Seldom::new(Duration::from_secs(1)..=Duration::from_secs(60));
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = server.stop.cancelled() => return,
-        };
-        let (stream, peer) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                // Out of descriptors, mostly: those that are open go on, and close.
-                if let Some(unsaid) = failures.turn() {
-                    tracing::warn!(%error, unsaid, "cannot accept");
-                }
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                continue;
-            }
-        };
-        let metrics = &server.metrics;
-        metrics.connections_accepted.inc();
-        if server.tasks.len() >= server.bounds.connections {
-            metrics.connections_closed.with_label_values(&["limit"]).inc();
-            connection::turn_away(&stream);
-            continue;
-        }
-        let Ok(stream) = stream.into_std() else { continue };
-        let reactors = &server.reactors;
-        let reactor = &reactors[next % reactors.len()];
-        next += 1;
-        let task = server.tasks.token();
-        let server = Arc::clone(&server);
-        reactor.spawn(async move {
-            // A stream belongs to the runtime that polls it.
-            match TcpStream::from_std(stream) {
-                Ok(stream) => connection::serve(stream, peer, server).await,
-                Err(error) => tracing::warn!(%error, "a connection cannot be served"),
-            }
-            drop(task);
-        });
-    }
 }
 
 /// Accepts and reads nothing more, answers what was read, gives the register up, and only then waits for sockets.

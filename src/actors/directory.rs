@@ -14,191 +14,34 @@
 //!
 //! Review notes: does every lock end (see `coordinator::Act`)? Is a route published only when its network is durable?
 
+mod messages;
+mod restarts;
+
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
 use actix::prelude::*;
-use tokio::sync::oneshot;
 
-use super::committer::Reload;
+pub use self::messages::{
+    Ask, Check, Dead, Gone, Intend, Lock, MovedSubnet, Question, Reloaded, Retire, Settle, Standing, Told, Unlock,
+};
+use self::restarts::Restart;
 use super::network::NetworkActor;
 use super::published::Published;
 use super::routes::{Lane, Route};
 use super::service::Shared;
-use crate::core::address::{Address, Cidr, Range};
-use crate::core::catalog::{Catalog, Intent, IntentId, Listing, Naming, Stop};
+use crate::core::address::{Cidr, Range};
+use crate::core::catalog::{Catalog, IntentId, Listing, Naming};
 use crate::core::network::Network;
 use crate::core::refusal::Refusal;
 use crate::core::state::{NetworkConfig, SubnetConfig};
-use crate::core::types::{Generation, Name, NetworkId, ShardTime, SubnetId};
-
-const RESTART_AFTER: [Duration; 4] =
-    [Duration::ZERO, Duration::from_millis(100), Duration::from_secs(1), Duration::from_secs(10)];
-
-/// Asks for these networks alone, among coordinated acts.
-#[derive(Debug, Message)]
-#[rtype(result = "()")]
-pub struct Lock {
-    /// Which.
-    pub networks: Vec<NetworkId>,
-    /// Told when it is granted.
-    pub granted: oneshot::Sender<()>,
-}
-
-/// Ends a [`Lock`], and the intent of its act where it came to nothing.
-#[derive(Debug, Message)]
-#[rtype(result = "()")]
-pub struct Unlock {
-    /// Which.
-    pub networks: Vec<NetworkId>,
-    /// An intent that was not settled.
-    pub abandon: Option<IntentId>,
-}
-
-/// What the catalog is to check before it notes an intent.
-#[derive(Debug, Clone)]
-pub enum Check {
-    /// A new network's name and prefixes.
-    Create,
-    /// Another name, and space: the network judges its own subnets by itself.
-    Update,
-    /// The name of a closed network.
-    Restore,
-    /// More space, for a subnet that is not compared with itself.
-    Space(Option<(NetworkId, SubnetId)>),
-}
-
-/// Check and note, in one step.
-#[derive(Debug, Message)]
-#[rtype(result = "()")]
-pub struct Intend {
-    /// What to check.
-    pub check: Check,
-    /// What to note.
-    pub intent: Intent,
-    /// The intent's number, or why not.
-    pub decided: oneshot::Sender<Result<IntentId, Refusal>>,
-}
-
-/// A network as it is durable now.
-#[derive(Debug, Clone)]
-pub struct Standing {
-    /// Its configuration.
-    pub config: Arc<NetworkConfig>,
-    /// Its subnets.
-    pub subnets: Vec<Arc<SubnetConfig>>,
-}
-
-/// What became of an act: lists and publishes it. Answered when it is published.
-#[derive(Debug, Message)]
-#[rtype(result = "()")]
-pub struct Settle {
-    /// The intent that it ends.
-    pub intent: Option<IntentId>,
-    /// The network now.
-    pub standing: Standing,
-    /// It is new: its actor starts now, above this generation.
-    pub created: Option<Generation>,
-    /// Told when it is published.
-    pub done: oneshot::Sender<()>,
-}
-
-/// A network is no more, durably.
-#[derive(Debug, Message)]
-#[rtype(result = "()")]
-pub struct Gone {
-    /// Which.
-    pub id: NetworkId,
-}
-
-/// A subnet is in another network, durably.
-#[derive(Debug, Message)]
-#[rtype(result = "()")]
-pub struct MovedSubnet {
-    /// Which.
-    pub subnet: SubnetId,
-    /// Whence.
-    pub from: NetworkId,
-    /// Whereto.
-    pub to: NetworkId,
-}
-
-/// A network was loaded again: this is so now.
-#[derive(Debug, Message)]
-#[rtype(result = "()")]
-pub struct Reloaded {
-    /// Its configuration.
-    pub config: Arc<NetworkConfig>,
-    /// Its subnets.
-    pub subnets: Vec<Arc<SubnetConfig>>,
-}
-
-/// The tenure is over: nothing is started or published any more.
-#[derive(Debug, Message)]
-#[rtype(result = "()")]
-pub struct Retire;
-
-/// A network's mailbox was found closed.
-#[derive(Debug, Message)]
-#[rtype(result = "()")]
-pub struct Dead {
-    /// The route that was tried.
-    pub route: Arc<Route>,
-}
-
-/// What is asked about all networks.
-#[derive(Debug)]
-pub enum Question {
-    /// Networks in which an address lies, in one realm or all.
-    Holding(Option<Name>, Address),
-    /// Listings by name, then id: a page of a list that goes by the names of the moment at which it began.
-    Page {
-        /// That moment; none: now.
-        since: Option<Naming>,
-        /// From there on.
-        from: Bound<(Name, NetworkId)>,
-        /// At most so many.
-        limit: usize,
-    },
-    /// Realms and how many networks each has.
-    Realms,
-}
-
-/// Answer of a [`Question`].
-#[derive(Debug)]
-pub enum Told {
-    /// Of `Holding`.
-    Networks(Vec<Arc<Listing>>),
-    /// Of `Page`, and the moment that it goes by.
-    Page(Naming, Vec<Stop>),
-    /// Of `Realms`.
-    Realms(Vec<(Name, u64)>),
-}
-
-/// Asks about all networks.
-#[derive(Debug, Message)]
-#[rtype(result = "()")]
-pub struct Ask {
-    /// What.
-    pub question: Question,
-    /// The answer.
-    pub told: oneshot::Sender<Told>,
-}
+use crate::core::types::{Name, NetworkId, ShardTime, SubnetId};
 
 #[derive(Debug)]
 struct Blocked {
     /// Intents that were pending when it was refused first and are still.
     behind: HashSet<IntentId>,
     ask: Intend,
-}
-
-#[derive(Debug)]
-struct Restart {
-    times: usize,
-    last: Instant,
 }
 
 /// The actor.
@@ -366,77 +209,6 @@ impl Directory {
     fn remove(&mut self, id: NetworkId) {
         self.catalog.remove(id);
         self.shared.routes.withdraw(id);
-    }
-
-    fn restart(&mut self, dead: &Route, ctx: &mut Context<Self>) {
-        if !self.starting.insert(dead.id) {
-            return;
-        }
-        // What the dead one decided and nobody has handed in yet, as under a hold, comes to nothing: the next one does not
-        // know of it.
-        dead.lane.incarnation.fetch_add(1, Ordering::AcqRel);
-        let now = Instant::now();
-        let restart = self.restarts.entry(dead.id).or_insert(Restart { times: 0, last: now });
-        if now - restart.last > Duration::from_secs(60) {
-            restart.times = 0;
-        }
-        let pause = RESTART_AFTER[restart.times.min(RESTART_AFTER.len() - 1)];
-        restart.times += 1;
-        restart.last = now;
-        tracing::error!(network = %dead.id, ?pause, "a network's actor died; it is started again from the store");
-        let lane = Arc::new(Lane::new(dead.id, dead.lane.shard));
-        let (permits, published) = (Arc::clone(&dead.permits), Arc::clone(&dead.published));
-        let shared = Arc::clone(&self.shared);
-        let load = async move {
-            tokio::time::sleep(pause).await;
-            let (to, loaded) = oneshot::channel();
-            shared.reload(Reload { lane: Arc::clone(&lane), to });
-            (lane, loaded.await.ok())
-        };
-        let id = dead.id;
-        ctx.spawn(load.into_actor(self).map(move |(lane, loaded), act, ctx| {
-            // Without an answer the tenure is over.
-            let Some(loaded) = loaded else { return };
-            let Some(image) = loaded.image else {
-                act.starting.remove(&id);
-                return act.remove(id);
-            };
-            let now = act.shared.shard_time(lane.shard);
-            match Network::load(image.config, image.subnets, image.entries, loaded.floor, now) {
-                Ok(network) => {
-                    act.starting.remove(&id);
-                    act.started_again(network, lane, published, permits);
-                }
-                Err(problem) => {
-                    tracing::error!(network = %id, problem, "what the store has of it cannot be loaded");
-                    // Tried again with the longest pause; meanwhile its mailbox is closed and requests are `not_ready`.
-                    ctx.run_later(RESTART_AFTER[3], move |act, ctx| {
-                        act.starting.remove(&id);
-                        if let Some(route) = act.shared.routes.by_id(id) {
-                            act.restart(&route, ctx);
-                        }
-                    });
-                }
-            }
-        }));
-    }
-
-    fn started_again(
-        &mut self,
-        network: Network,
-        lane: Arc<Lane>,
-        published: Arc<Published>,
-        permits: Arc<super::routes::Permits>,
-    ) {
-        self.catalog.put(listing_of(network.config(), network.subnets()));
-        // What the dead one claimed and never made durable is nobody's.
-        let config = network.config();
-        self.shared.macs.replace(&config.realm, config.id, network.macs());
-        self.shared.recorded.replace(&config.realm, config.id, network.recorded());
-        let mut route = self.shared.start_network(network, lane, published);
-        route.permits = permits;
-        self.shared.metrics.restarts.inc();
-        self.shared.routes.publish(route);
     }
 
     fn is_current(&self, route: &Route) -> bool {

@@ -3,18 +3,21 @@
 //!
 //! Nothing here changes a network. Neighbours: `serve` starts it, `server` asks it for routes and hands it jobs.
 
+mod loading;
 mod quiet;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use actix::ArbiterHandle;
 use actix::prelude::*;
 use tokio::sync::{mpsc, watch};
 use tokio_util::task::TaskTracker;
 
+pub(super) use self::loading::networks_of;
+use self::loading::{networks_and_records, take_and_load};
 use super::clock::{Clock, ShardClock};
-use super::committer::{self, Committer, Enqueue, Part, Reload, Staged, Unit, chain};
+use super::committer::{self, Committer, Enqueue, Part, Reload, Staged, Unit};
 use super::deployments::Deployments;
 use super::directory::{self, Directory, Gone, MovedSubnet, Reloaded};
 use super::events::{Feed, held::Walks, names::Named, scribe};
@@ -25,20 +28,19 @@ use super::network::{Birth, MAILBOX_MESSAGES, NetworkActor};
 use super::published::Published;
 use super::recorded::Recorded;
 use super::routes::{Lane, Permits, Route, Routes};
-use super::standby::{Beside, Standby};
+use super::standby::Standby;
 use super::sweeps::Sweeps;
 use super::timers::{self, Timers};
 use super::waits::Waits;
 use super::{Fatal, Outlet, Reply, shard_of};
 use crate::core::command::Command;
-use crate::core::deployment::Deployment;
 use crate::core::network::Network;
 use crate::core::outcome::Outcome;
 use crate::core::state::{NetworkConfig, SubnetConfig};
-use crate::core::types::{Generation, NetworkId, ShardTime};
+use crate::core::types::{NetworkId, ShardTime};
 use crate::metrics::Metrics;
 use crate::store::chapters::Chapters;
-use crate::store::{Epoch, Head, NetworkImage, ShardId, ShardImage, Store, StoreError, StoreHealth, StoreInfo, Token};
+use crate::store::{Epoch, Head, ShardId, Store, StoreHealth, StoreInfo};
 
 /// Called before each decision. A test panics here, or stops the world.
 pub type BeforeDecide = Arc<dyn Fn(&Command) + Send + Sync>;
@@ -437,147 +439,4 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
     shared.routes.fill(routes);
     scribe::start(&shared);
     Ok(shared)
-}
-
-/// A shard that was taken.
-enum Taken {
-    /// As it was loaded.
-    Loaded(ShardImage),
-    /// As it was ready, with what was committed last.
-    Ready(Beside),
-}
-
-impl Taken {
-    fn head(&self) -> Head {
-        match self {
-            Taken::Loaded(image) => image.head,
-            Taken::Ready(beside) => beside.head,
-        }
-    }
-}
-
-/// Takes all shards, then loads all that are not ready. Each is asked for before the first is waited for: the store takes
-/// them with one flush and reads its log once for many. The first one alone decides between nodes: whoever has it takes the
-/// others.
-async fn take_and_load(
-    store: &dyn Store,
-    clock: &dyn Clock,
-    shards: u16,
-    standby: Option<Standby>,
-) -> Result<Vec<(ShardId, Taken)>, CannotOwn> {
-    let describe = |shard: ShardId, error: StoreError| match error {
-        StoreError::Held { owner, address, left_ms, .. } => CannotOwn::Held { owner, address, left_ms },
-        StoreError::Fenced { .. } => CannotOwn::Overtaken(chain(&error)),
-        StoreError::Io { .. } => CannotOwn::Unreachable(chain(&error)),
-        error => CannotOwn::Damaged(format!("shard {} cannot be loaded: {}", shard.0, chain(&error))),
-    };
-    let tokens: Vec<(ShardId, Token)> = (0..shards).map(|shard| (ShardId(shard), Token(clock.entropy()))).collect();
-    let mut others = tokens.iter();
-    if let Some(&(first, token)) = others.next() {
-        let head = store.take(first, token).await.map_err(|error| describe(first, error))?;
-        tracing::info!(format = %head.format, "records are written in this format");
-    }
-    let taking: Vec<_> = others.map(|&(shard, token)| (shard, store.take(shard, token))).collect();
-    for (shard, taken) in taking {
-        taken.await.map_err(|error| describe(shard, error))?;
-    }
-    let mut ready = standby.map(Standby::into_shards).unwrap_or_default().into_iter();
-    let catching_up: Vec<_> = tokens
-        .into_iter()
-        .map(|(shard, token)| (shard, token, ready.next().map(|beside| (store.follow(shard, beside.head), beside))))
-        .collect();
-    let mut loading = Vec::with_capacity(catching_up.len());
-    for (shard, token, ready) in catching_up {
-        let ready = match ready {
-            Some((followed, beside)) => {
-                let followed = followed.await.map_err(|error| describe(shard, error))?;
-                beside.caught_up(followed, shard, token).map_err(|error| describe(shard, error))?
-            }
-            None => None,
-        };
-        loading.push((shard, ready.ok_or_else(|| store.load(shard, token))));
-    }
-    let mut taken = Vec::with_capacity(loading.len());
-    for (shard, ready) in loading {
-        let of_shard = match ready {
-            Ok(beside) => Taken::Ready(beside),
-            Err(image) => Taken::Loaded(image.await.map_err(|error| describe(shard, error))?),
-        };
-        taken.push((shard, of_shard));
-    }
-    Ok(taken)
-}
-
-/// The records of deployments, each with the id under which it is stored.
-type Records = Vec<(NetworkId, Arc<Deployment>)>;
-
-/// Everything that was taken, ready to be served: networks by id.
-async fn networks_and_records(
-    taken: Vec<(ShardId, Taken)>,
-    floor: Generation,
-) -> (Result<Vec<Network>, String>, Records) {
-    let (mut images, mut networks, mut records) = (Vec::new(), Vec::new(), Vec::new());
-    for (shard, taken) in taken {
-        match taken {
-            Taken::Loaded(mut image) => {
-                records.append(&mut image.deployments);
-                images.push((shard, image));
-            }
-            Taken::Ready(beside) => {
-                let (mut ready, mut of_shard) = beside.served(floor);
-                networks.append(&mut ready);
-                records.append(&mut of_shard);
-            }
-        }
-    }
-    let few = images.iter().map(|(_, image)| image.networks.len()).sum::<usize>() < NETWORKS_A_THREAD_MIN;
-    let built = if few {
-        Ok(networks_of(images, floor))
-    } else {
-        // Elsewhere than on this thread, which has a lease to keep.
-        tokio::task::spawn_blocking(move || networks_of(images, floor)).await
-    };
-    let crashed = || Err("the thread that builds the networks crashed".to_owned());
-    let networks = built.unwrap_or_else(|_| crashed()).map(|mut built| {
-        networks.append(&mut built);
-        networks.sort_unstable_by_key(|network| network.config().id);
-        networks
-    });
-    (networks, records)
-}
-
-/// So many networks are worth a thread of their own when they are built: for fewer it costs more than it saves.
-const NETWORKS_A_THREAD_MIN: usize = 64;
-
-/// Builds the networks of all images, on as many threads as there are processors; by id.
-pub(super) fn networks_of(images: Vec<(ShardId, ShardImage)>, floor: Generation) -> Result<Vec<Network>, String> {
-    let of_shard = |(_, image): (ShardId, ShardImage)| {
-        let time = image.head.time;
-        image.networks.into_iter().map(move |network| (time, network))
-    };
-    let images: Vec<(ShardTime, NetworkImage)> = images.into_iter().flat_map(of_shard).collect();
-    let useful = images.len() / NETWORKS_A_THREAD_MIN;
-    let others = std::thread::available_parallelism().map_or(1, usize::from).min(useful).saturating_sub(1);
-    let left = Mutex::new(images.into_iter());
-    let build = || {
-        let mut built = Vec::new();
-        loop {
-            // Only `next` runs under the lock.
-            let next = left.lock().unwrap_or_else(PoisonError::into_inner).next();
-            let Some((time, image)) = next else { return Ok(built) };
-            let id = image.config.id;
-            let network = Network::load(image.config, image.subnets, image.entries, floor, time)
-                .map_err(|problem| format!("network {id} cannot be loaded: {problem}"))?;
-            built.push(network);
-        }
-    };
-    let parts: Vec<Result<Vec<Network>, String>> = std::thread::scope(|scope| {
-        let building: Vec<_> = (0..others).map(|_| scope.spawn(build)).collect();
-        let own = build();
-        let crashed = || Err("a thread that builds networks crashed".to_owned());
-        building.into_iter().map(|part| part.join().unwrap_or_else(|_| crashed())).chain([own]).collect()
-    });
-    let mut networks: Vec<Network> = parts.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
-    networks.sort_unstable_by_key(|network| network.config().id);
-    Ok(networks)
 }

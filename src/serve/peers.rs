@@ -10,7 +10,8 @@ use compact_str::CompactString;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::{CannotStart, bind};
+use super::CannotStart;
+use super::listening::bind;
 use crate::config::Config;
 use crate::peer::link::Link;
 use crate::peer::listener::{self, Serve};

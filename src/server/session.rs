@@ -18,13 +18,14 @@
 //! is answered; then what waited goes the new way. Between two owners everything is held, and whoever has the session tells
 //! it when that ends ([`Session::waits_for_role`]).
 //!
-//! How answers become bytes is in `answering`; how a session learns what the node is by now, in `seeing`.
+//! How requests go to whom they are for is in `sending`; how answers become bytes in `answering`; how a session learns what the node is by now, in `seeing`.
 //!
 //! Review notes: does every request that was read end in exactly one `finish`? What if the client hangs up (the session is
 //! dropped: what was sent is carried out, what waits is given up)?
 
 mod answering;
 mod seeing;
+mod sending;
 mod waiting;
 
 use std::collections::VecDeque;
@@ -36,23 +37,17 @@ use compact_str::CompactString;
 use tokio::sync::mpsc;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+use self::sending::Group;
 use self::waiting::{Patience, Resumes};
 use super::Server;
-use super::dispatch::{self, Plan, Planned};
-use super::faults::error_of;
+use super::dispatch::{self, Planned};
 use super::render::{Renderer, Shape};
 use super::role::Role;
-use super::steward::NodeOrder;
 use super::watch::{self, Watches};
-use crate::actors::coordinator::{self, Order};
-use crate::actors::routes::Route;
-use crate::actors::waits::{Caller, Wait};
-use crate::actors::{Fault, Item, NotReadyReason, Outlet, Reply, Told, answer_all};
+use crate::actors::waits::Caller;
+use crate::actors::{Outlet, Reply, Told};
 use crate::core::address::Address;
-use crate::core::refusal::{Missing, Refusal};
 use crate::limits::IN_FLIGHT_REQUESTS_MAX;
-use crate::peer::frame;
-use crate::wire::values::NetworkRef;
 use crate::wire::{self, Id, Message, Method, Request, RpcError, envelope};
 
 /// A request that is not answered yet.
@@ -83,45 +78,6 @@ struct Batch {
     left: usize,
     text: Vec<u8>,
 }
-
-#[derive(Debug)]
-struct Group {
-    to: To,
-    items: Vec<Item>,
-}
-
-/// Where the requests of a group go.
-#[derive(Debug)]
-enum To {
-    /// To an actor of this node.
-    Here { route: Arc<Route>, by_name: bool },
-    /// To the node that owns the register.
-    There(NetworkRef),
-}
-
-impl To {
-    fn is_same_network(&self, other: &To) -> bool {
-        match (self, other) {
-            (To::Here { route, .. }, To::Here { route: other, .. }) => route.id == other.id,
-            // A name and an id may be one network's: then they must not change places.
-            (To::There(NetworkRef::Name(_)), To::There(NetworkRef::Id(_)))
-            | (To::There(NetworkRef::Id(_)), To::There(NetworkRef::Name(_))) => true,
-            (To::There(network), To::There(other)) => network == other,
-            (To::Here { .. }, To::There(_)) | (To::There(_), To::Here { .. }) => false,
-        }
-    }
-
-    fn is_named_as(&self, other: &To) -> bool {
-        match (self, other) {
-            (To::Here { by_name, .. }, To::Here { by_name: other, .. }) => by_name == other,
-            (To::There(network), To::There(other)) => network == other,
-            (To::Here { .. }, To::There(_)) | (To::There(_), To::Here { .. }) => false,
-        }
-    }
-}
-
-/// Why it is asked, until when it may be begun, and whether it is to change nothing.
-type How = (Option<CompactString>, Option<Instant>, bool);
 
 /// What one client has under way.
 pub struct Session {
@@ -310,198 +266,6 @@ impl Session {
         }
     }
 
-    /// Sends a request on its way, or gives it back if it must wait.
-    fn submit(&mut self, queued: Queued) -> Option<Queued> {
-        if let Plan::Here(here) = queued.planned.plan {
-            self.here(here, &queued);
-            return None;
-        }
-        let of_node = matches!(queued.planned.plan, Plan::Node(_));
-        let held = self.moved || self.role.is_between() || self.barrier.is_some();
-        if !of_node && (held || self.must_wait(&queued.planned.plan)) {
-            return Some(queued);
-        }
-        let Queued { id, batch, asked, read, planned } = queued;
-        let Planned { method: _, plan, shape, reason, deadline, dry_run, wait_ms } = planned;
-        let wait = self.wait(wait_ms);
-        let patience = wait_ms.and_then(|ms| Patience::of(&plan, reason.as_ref(), ms));
-        let pending = Pending { id, batch, shape, asked, read, waits: false, patience };
-        if let Plan::Node(job) = plan {
-            let ticket = self.ticket(pending);
-            let mut order = NodeOrder::new(job, dry_run, (ticket, self.outlet.clone()));
-            (order.by, order.reason, order.deadline) = (self.by.clone(), reason, deadline);
-            self.server.steward.ask(order);
-            return None;
-        }
-        if let Some(fault) = self.role.nobody() {
-            self.finish_error(pending, &error_of(&fault));
-            return None;
-        }
-        if self.redirect
-            && let Role::Follower { owner, .. } = &*self.role
-        {
-            let error = self.server.moved_to(owner);
-            self.finish_error(pending, &error);
-            return None;
-        }
-        self.send(pending, plan, (reason, deadline, dry_run), wait);
-        None
-    }
-
-    /// Sends it to whom it is for.
-    fn send(&mut self, pending: Pending, plan: Plan, how: How, wait: Option<Wait>) {
-        let (reason, deadline, dry_run) = how;
-        match plan {
-            Plan::Here(_) | Plan::Node(_) => {}
-            Plan::One(network, command) => {
-                let to = match self.to(network) {
-                    Ok(to) => to,
-                    Err(refusal) => return self.unrouted(pending, refusal),
-                };
-                let ticket = self.ticket(pending);
-                let item = Item { ticket, command, by: self.by.clone(), reason, deadline, dry_run, wait };
-                // Named in two ways in one read: a new group goes behind the earlier one, so order stays.
-                match self.groups.iter_mut().rev().find(|group| group.to.is_same_network(&to)) {
-                    Some(group) if group.to.is_named_as(&to) => group.items.push(item),
-                    Some(_) | None => {
-                        let mut items = Vec::with_capacity(self.usual);
-                        items.push(item);
-                        self.groups.push(Group { to, items });
-                    }
-                }
-            }
-            Plan::Act(touches, job) => {
-                // What came before for the same network must be in its mailbox first.
-                self.flush();
-                let touches = self.aliases(touches);
-                let waits = pending.waits;
-                let ticket = self.ticket(pending);
-                if !waits {
-                    self.unfinished.push((ticket, touches));
-                }
-                self.spawn(ticket, Order { job: *job, by: self.by.clone(), reason, deadline, dry_run, wait });
-            }
-            Plan::All(job) => {
-                let waits = pending.waits;
-                let ticket = self.ticket(pending);
-                if waits {
-                    // What waits for longer is asked first, too.
-                    self.flush();
-                } else {
-                    self.barrier = Some(ticket);
-                }
-                self.spawn(ticket, Order { job: *job, by: self.by.clone(), reason, deadline, dry_run, wait });
-            }
-        }
-    }
-
-    fn spawn(&self, ticket: u32, order: Order) {
-        match &*self.role {
-            Role::Owner(shared) => coordinator::spawn(shared, ticket, order, self.outlet.clone()),
-            Role::Follower { link, .. } => {
-                self.server.metrics.forwarded.inc();
-                link.job(self.number, ticket, order, &self.outlet);
-            }
-            Role::Between | Role::Waiting { .. } => {} // Held or refused before.
-        }
-    }
-
-    /// There is no such network, as far as the routing table here knows. That alone is no proof that there is none.
-    fn unrouted(&mut self, pending: Pending, refusal: Refusal) {
-        let fault = Fault::Refused(refusal);
-        match self.role.actors().filter(|shared| !shared.info.ownership_is_standing).map(Arc::clone) {
-            None => self.finish_error(pending, &error_of(&fault)),
-            Some(shared) => {
-                let ticket = self.ticket(pending);
-                shared.answer_proved(self.outlet.clone(), vec![Reply { ticket, answer: Err(Box::new(fault)) }]);
-            }
-        }
-    }
-
-    /// Where requests for a network go.
-    fn to(&self, network: NetworkRef) -> Result<To, Refusal> {
-        let Some(shared) = self.role.actors() else { return Ok(To::There(network)) };
-        let routes = &shared.routes;
-        let route = match &network {
-            NetworkRef::Name(name) => match self.groups.last() {
-                // A pipelining client names one network again and again.
-                Some(Group { to: To::Here { route, by_name: true }, .. }) if route.name.as_ref() == Some(name) => {
-                    Some(Arc::clone(route))
-                }
-                Some(_) | None => routes.by_name(name),
-            },
-            NetworkRef::Id(id) => routes.find(&id.to_string()),
-        };
-        let Some(route) = route else { return Err(Refusal::not_found(Missing::Network, &network)) };
-        let by_name = match &network {
-            NetworkRef::Name(name) => route.name.as_ref() == Some(name),
-            NetworkRef::Id(_) => false,
-        };
-        Ok(To::Here { route, by_name })
-    }
-
-    /// Must it wait for something that is under way?
-    fn must_wait(&self, plan: &Plan) -> bool {
-        let touched = |text: &str| self.unfinished.iter().any(|(_, touches)| touches.iter().any(|t| t == text));
-        match plan {
-            Plan::Here(_) | Plan::Node(_) => false,
-            Plan::All(_) => self.sent > self.waiting,
-            _ if self.unfinished.is_empty() => false,
-            // Another node knows which names are one network's.
-            _ if self.role.actors().is_none() => true,
-            Plan::One(network, _) => {
-                let text = network.to_string();
-                touched(&text)
-                    || self.find(&text).is_some_and(|route| {
-                        touched(&route.id.to_string()) || route.name.as_ref().is_some_and(|name| touched(name.as_str()))
-                    })
-            }
-            Plan::Act(touches, _) => self.aliases(touches.clone()).iter().any(|text| touched(text)),
-        }
-    }
-
-    fn find(&self, text: &str) -> Option<Arc<Route>> {
-        self.role.actors()?.routes.find(text)
-    }
-
-    /// What a network is called: as it was named, by its name and by its id.
-    fn aliases(&self, touches: Vec<CompactString>) -> Vec<CompactString> {
-        let mut all = touches;
-        for at in 0..all.len() {
-            if let Some(route) = self.find(&all[at]) {
-                all.push(CompactString::from(route.id.to_string()));
-                all.extend(route.name.as_ref().map(|name| CompactString::from(name.as_str())));
-            }
-        }
-        all
-    }
-
-    /// Sends what was read, one message for each network.
-    pub fn flush(&mut self) {
-        for Group { to, items } in self.groups.drain(..) {
-            self.usual = items.len();
-            match (to, &*self.role) {
-                (To::Here { route, by_name }, Role::Owner(shared)) => {
-                    coordinator::send(shared, &route, by_name, items, &self.outlet, self.read);
-                }
-                (To::There(network), Role::Follower { link, .. }) => {
-                    let network = match network {
-                        NetworkRef::Name(name) => frame::NetworkRef::Name(name),
-                        NetworkRef::Id(id) => frame::NetworkRef::Id(id),
-                    };
-                    self.server.metrics.forwarded.inc_by(items.len() as u64);
-                    link.work(self.number, network, items, &self.outlet);
-                }
-                // The role does not change while anything is gathered (`sees_role`): it counts as sent.
-                (To::Here { .. } | To::There(_), role) => {
-                    tracing::error!(?role, "requests were gathered for another role");
-                    let fault = Fault::NotReady { reason: NotReadyReason::Moved, retry_after_ms: 100 };
-                    answer_all(&self.outlet, items.iter().map(|item| item.ticket), &fault);
-                }
-            }
-        }
-    }
-
     /// Takes what actors answered.
     pub fn absorb(&mut self, told: Told) {
         let now = Instant::now();
@@ -548,21 +312,6 @@ impl Session {
             }
         }
         self.flush();
-    }
-
-    fn ticket(&mut self, pending: Pending) -> u32 {
-        self.sent += 1;
-        self.waiting += usize::from(pending.waits);
-        match self.free.pop() {
-            Some(ticket) => {
-                self.pending[ticket as usize] = Some(pending);
-                ticket
-            }
-            None => {
-                self.pending.push(Some(pending));
-                (self.pending.len() - 1) as u32
-            }
-        }
     }
 
     fn take(&mut self, ticket: u32) -> Option<Pending> {

@@ -99,7 +99,7 @@ pub fn examine(sources: Result<Sources, String>) -> Examined {
         checks.push(disk::check(&config.store.directory));
     }
     if config.store.kind == StoreKind::Redis {
-        checks.extend(in_redis::checks(&config, &super::redis_options(&config)));
+        checks.extend(in_redis::checks(&config, &super::opening::redis_options(&config)));
     }
     checks.push(machine::clock());
     checks.push(machine::descriptors(&config, holder.as_deref()));

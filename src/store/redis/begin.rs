@@ -5,9 +5,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::failed::{self, Failed};
 use super::identity::Identity;
 use super::keys::{FORMAT, Keys};
-use super::link::{self, Failed, Link};
+use super::link::Link;
 use super::scripts::{self, Call, Initialised, Loaded, Shas};
 use super::server::Server;
 use super::{Options, checks, moving};
@@ -54,8 +55,9 @@ pub(super) async fn begin(
         call
     };
     let place = Arc::clone(link.name());
-    let initialised =
-        |value| scripts::initialised(value).ok_or_else(|| link::strange(&place, "the script answered something else"));
+    let initialised = |value| {
+        scripts::initialised(value).ok_or_else(|| failed::strange(&place, "the script answered something else"))
+    };
     let in_cluster = link.place().is_in_cluster();
     let value = link.call(&call(may_make && !in_cluster), START_WITHIN).await.map_err(Failed::into_error)?;
     let mut found = initialised(value)?;

@@ -8,9 +8,10 @@ use redis::{Pipeline, Value};
 use tokio::sync::{mpsc, oneshot};
 
 use super::confirms;
+use super::failed::{self, Failed};
 use super::heal;
 use super::late;
-use super::link::{self, Failed, Link};
+use super::link::Link;
 use super::moving;
 use super::scripts::{self, Call, Loaded, Met, Verdict};
 use super::shared::Shared;
@@ -125,7 +126,7 @@ async fn lease_once(shared: &Shared, link: &mut Link, shards: &[(ShardId, Token)
         call.arg(scripts::hex(token.0));
     }
     let answer = link.call(&call, ANSWER_WITHIN).await.map_err(Failed::into_error)?;
-    let strange = || link::strange(&shared.place, "the script answered something else");
+    let strange = || failed::strange(&shared.place, "the script answered something else");
     let of = |at: usize| shards.get(at).map(|(shard, _)| *shard).ok_or_else(strange);
     match scripts::verdict(answer).ok_or_else(strange)? {
         Verdict::Done => Ok(()),
@@ -141,7 +142,7 @@ async fn holder(shared: &Shared, link: &mut Link) -> Result<Option<Holder>, Stor
     let mut pipeline = Pipeline::with_capacity(2);
     pipeline.cmd("TIME").cmd("HMGET").arg(shared.keys.head(ShardId(0))).arg(&["owner", "node", "address", "lease"]);
     let answer = link.read(&pipeline, ANSWER_WITHIN).await?;
-    let strange = || link::strange(&shared.place, "a head is none");
+    let strange = || failed::strange(&shared.place, "a head is none");
     let [time, head] = <[Value; 2]>::try_from(answer).map_err(|_| strange())?;
     let (seconds, micros): (u64, u64) = redis::from_redis_value(time).map_err(|_| strange())?;
     let head: (Option<String>, Option<String>, Option<String>, Option<u64>) =
@@ -163,7 +164,7 @@ async fn meet(shared: &Shared, link: &mut Link, here: bool) -> Result<Vec<Seen>,
     call.arg(&own.name).arg(scripts::hex(own.process)).arg(text).number(NODE_LEASE_MS);
     call.number(Format::NEWEST.number().into());
     let answer = link.call(&call, ANSWER_WITHIN).await.map_err(Failed::into_error)?;
-    let strange = || link::strange(&shared.place, "the script answered something else");
+    let strange = || failed::strange(&shared.place, "the script answered something else");
     let nodes = match scripts::nodes(answer).ok_or_else(strange)? {
         Met::Nodes(nodes) => nodes,
         Met::Taken(age_ms) => {

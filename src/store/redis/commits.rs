@@ -12,11 +12,12 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::TaskTracker;
 
 use super::confirms;
+use super::failed::{self, Failed};
 use super::heal;
 use super::journal::{Move, Point};
 use super::keys::{Kind, key_of};
 use super::line;
-use super::link::{self, Failed, Link};
+use super::link::{self, Link};
 use super::net::Net;
 use super::scripts::{self, Call, Loaded, Verdict};
 use super::shared::Shared;
@@ -186,7 +187,8 @@ fn judge(
         }
         commit_error(failed)
     })?;
-    let strange = || CommitError::Unknown { cause: link::strange(&shared.place, "the script answered something else") };
+    let strange =
+        || CommitError::Unknown { cause: failed::strange(&shared.place, "the script answered something else") };
     let refused = |cause| CommitError::NotApplied { cause };
     let of = |at: usize| batches.get(at).zip(links.get(at)).ok_or_else(strange);
     match scripts::verdict(value).ok_or_else(strange)? {
@@ -237,7 +239,8 @@ fn mismatch(
     (low, field): (&[u8], &[u8]),
     found: Option<&[u8]>,
 ) -> Result<Vec<Committed>, CommitError> {
-    let strange = || CommitError::NotApplied { cause: link::strange(&shared.place, "the script named no key of ours") };
+    let strange =
+        || CommitError::NotApplied { cause: failed::strange(&shared.place, "the script named no key of ours") };
     let key: Key = key_of(kind, low, field).ok_or_else(strange)?;
     let steps = batch.acts.iter().filter(|act| act.network == network).flat_map(|act| &act.steps);
     let expected = steps.clone().find(|step| step.key == key).and_then(|step| step.expect);

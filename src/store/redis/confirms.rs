@@ -14,9 +14,10 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 use tokio::sync::{mpsc, oneshot};
 
+use super::failed::{self, Failed};
 use super::heal;
 use super::journal::Point;
-use super::link::{self, Failed, Link};
+use super::link::Link;
 use super::scripts::{self, Call, Loaded, Verdict};
 use super::server::Waiting;
 use super::shared::Shared;
@@ -126,7 +127,8 @@ async fn confirm(shared: &Shared, link: &mut Link, names: &[Name]) -> Result<(),
     }
     let wait = waiting.map(|waiting| wait_of(waiting, shared.replicas));
     let (answer, counted) = link.call_then(&call, wait, ANSWER_WITHIN).await.map_err(error_of)?;
-    let strange = || CommitError::Unknown { cause: link::strange(&shared.place, "the script answered something else") };
+    let strange =
+        || CommitError::Unknown { cause: failed::strange(&shared.place, "the script answered something else") };
     let of = |at: usize| names.get(at).map(|name| name.0).ok_or_else(strange);
     match scripts::verdict(answer).ok_or_else(strange)? {
         Verdict::Done => {}

@@ -4,9 +4,11 @@ use std::time::{Duration, Instant};
 
 use redis::{Cmd, Pipeline, Value};
 
+use super::failed::strange;
 use super::identity::Identity;
 use super::keys::{FORMAT, Keys};
-use super::link::{Link, Place, strange};
+use super::link::Link;
+use super::place::Place;
 use super::server::Server;
 pub use super::server::{Finding, Memory};
 use super::{Options, checks, runtime};

@@ -20,8 +20,9 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, Value};
 
+use super::failed::{self, Failed};
 use super::journal::{Deed, Found, Missing, Move, Point};
-use super::link::{self, Failed, Link};
+use super::link::Link;
 use super::scripts::{self, Taken, Verdict};
 use super::shared::{Known, Shared};
 use super::take::TakeOver;
@@ -196,7 +197,7 @@ pub(super) async fn is_on_line(
     let mut command = Cmd::new();
     let id = format!("{}-0", batch.seq.0);
     command.arg("XRANGE").arg(shared.keys.log(shard)).arg(&id).arg(&id);
-    let strange = || link::strange(&shared.place, "the log of a shard is none");
+    let strange = || failed::strange(&shared.place, "the log of a shard is none");
     let Value::Array(entries) = link.ask(command, ANSWER_WITHIN).await? else { return Err(strange()) };
     let Some(Value::Array(entry)) = entries.first() else {
         let takes = takes(shared, link, shard).await?;
@@ -227,7 +228,7 @@ async fn takes(shared: &Shared, link: &mut Link, shard: ShardId) -> Result<Takes
         Value::BulkString(text) => std::str::from_utf8(&text).ok().and_then(Takes::parse),
         _ => None,
     };
-    takes.ok_or_else(|| link::strange(&shared.place, "the take-overs of a shard are none"))
+    takes.ok_or_else(|| failed::strange(&shared.place, "the take-overs of a shard are none"))
 }
 
 /// The heads of shards that were taken, in the order of their lines.
@@ -251,7 +252,7 @@ pub(super) async fn read_heads(
         return Ok(Vec::new());
     }
     let values = link.read(&pipeline, ANSWER_WITHIN).await?;
-    let strange = || link::strange(&shared.place, "a head is none");
+    let strange = || failed::strange(&shared.place, "a head is none");
     let heads = values.into_iter().map(|value| scripts::head(value).ok_or_else(strange));
     shards.into_iter().zip(heads).map(|(shard, head)| Ok((shard, head?))).collect()
 }

@@ -10,7 +10,8 @@ use std::collections::VecDeque;
 
 use redis::{Pipeline, Value};
 
-use super::link::{self, Link};
+use super::failed;
+use super::link::Link;
 use super::load::{PIECE_WITHIN, damaged, list};
 use super::shared::Shared;
 use crate::store::history::{Recorded, Stretch, is_full};
@@ -82,7 +83,7 @@ async fn ask(shared: &Shared, link: &mut Link, streams: &mut [Stream], count: us
     }
     let mut answers = link.read(&pipeline, PIECE_WITHIN).await?.into_iter();
     for stream in streams.iter_mut().filter(|stream| stream.read.is_empty()) {
-        let answer = answers.next().ok_or_else(|| link::strange(&shared.place, "an answer is missing"))?;
+        let answer = answers.next().ok_or_else(|| failed::strange(&shared.place, "an answer is missing"))?;
         let entries = list(shared, answer)?;
         stream.ended = entries.len() < count;
         let (shard, key) = (stream.stretch.shard, shared.keys.log(stream.stretch.shard));

@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 use redis::{Cmd, Pipeline, Value};
 use tokio::sync::{mpsc, oneshot};
 
+use super::failed::{self, Failed};
 use super::keys::{Kind, key_of};
-use super::link::{self, Link};
+use super::link::Link;
 use super::scripts;
 use super::shared::Shared;
 use super::whole::Empty;
@@ -129,7 +130,7 @@ async fn load(
     shared.line(shard, |_| ())?;
     let begun = Instant::now();
     for _ in 0..TRIES {
-        let connection = heal::ready(shared, link).await.map_err(link::Failed::into_error)?.1;
+        let connection = heal::ready(shared, link).await.map_err(Failed::into_error)?.1;
         let before = head(shared, link, shard, token).await?;
         let mut networks = read_networks(shared, link, shard).await?;
         if head(shared, link, shard, token).await?.seq > before.seq {
@@ -144,14 +145,14 @@ async fn load(
         if !whole {
             continue;
         }
-        if link.connected().await.map_err(link::Failed::into_error)?.1 == connection {
+        if link.connected().await.map_err(Failed::into_error)?.1 == connection {
             let took_ms = begun.elapsed().as_millis() as u64;
             let records: usize = networks.values().map(|partial| partial.entries.len()).sum();
             tracing::debug!(shard = shard.0, records, took_ms, "loaded");
             return image(after, networks);
         }
     }
-    Err(link::strange(&shared.place, "the connection broke each time the shard was loaded"))
+    Err(failed::strange(&shared.place, "the connection broke each time the shard was loaded"))
 }
 
 fn image(head: Head, networks: BTreeMap<NetworkId, Partial>) -> Result<ShardImage, StoreError> {
@@ -196,7 +197,7 @@ async fn read_networks(
         let mut values = link.read(&pipeline, PIECE_WITHIN).await?.into_iter();
         for (id, kinds) in some {
             let id = *id;
-            let mut next = || values.next().ok_or_else(|| link::strange(&shared.place, "an answer is missing"));
+            let mut next = || values.next().ok_or_else(|| failed::strange(&shared.place, "an answer is missing"));
             let key = || shared.keys.config(shard, id);
             if !take_in(shared, networks.entry(id).or_default(), &key, (id, Kind::Config, b""), next()?)? {
                 empty.of_network(id, Kind::Config.letter(), kinds, key());
@@ -377,7 +378,7 @@ async fn play(
 /// What lies behind a head, if it is the same line.
 async fn follow(shared: &Shared, link: &mut Link, shard: ShardId, from: &Head) -> Result<Option<Followed>, StoreError> {
     shared.sound()?;
-    heal::ready(shared, link).await.map_err(link::Failed::into_error)?;
+    heal::ready(shared, link).await.map_err(Failed::into_error)?;
     let now = head(shared, link, shard, None).await?;
     let Some(behind) = now.seq.0.checked_sub(from.seq.0).filter(|&behind| behind <= FOLLOWED_BATCHES_MAX) else {
         return Ok(None);
@@ -399,14 +400,14 @@ async fn follow(shared: &Shared, link: &mut Link, shard: ShardId, from: &Head) -
 pub(super) fn list(shared: &Shared, value: Value) -> Result<Vec<Value>, StoreError> {
     match value {
         Value::Array(values) | Value::Set(values) => Ok(values),
-        _ => Err(link::strange(&shared.place, "an answer is no list")),
+        _ => Err(failed::strange(&shared.place, "an answer is no list")),
     }
 }
 
 pub(super) fn bytes(shared: &Shared, value: Value) -> Result<Vec<u8>, StoreError> {
     match value {
         Value::BulkString(bytes) => Ok(bytes),
-        _ => Err(link::strange(&shared.place, "an answer is no text")),
+        _ => Err(failed::strange(&shared.place, "an answer is no text")),
     }
 }
 

@@ -22,7 +22,7 @@
 //! key is vouched for by another, which `commit.lua` asks before it writes and `whole` when a shard is loaded.
 //!
 //! **In doubt.** What Redis refuses before a script begins was not applied; what was sent and not answered is unknown
-//! (see `link`). The same bytes are recognised by token, seq and digest, whichever connection brings them. A head that is
+//! (see `failed`). The same bytes are recognised by token, seq and digest, whichever connection brings them. A head that is
 //! behind what was acknowledged is healed from what this process sent last, if it lies on its own line (see `heal`). One that
 //! is gone, or that does not fit, stops the store: it is never taken for a new or an older register. Which
 //! register it is stands in a file on this machine, so that an emptied Redis is refused also by the next process.
@@ -38,11 +38,13 @@
 //! all before it writes? Is each wait bounded?
 
 mod begin;
+mod calls;
 mod checks;
 mod cluster;
 mod commits;
 mod confirms;
 pub mod examine;
+mod failed;
 mod following;
 mod heal;
 mod history;
@@ -55,6 +57,8 @@ mod link;
 mod load;
 mod moving;
 mod net;
+mod options;
+mod place;
 mod scripts;
 mod sentinels;
 mod server;
@@ -65,84 +69,28 @@ mod watch;
 mod whole;
 
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::runtime::{Handle, Runtime};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use self::begin::Begun;
 use self::identity::Identity;
 use self::keys::Keys;
 pub use self::keys::check_prefix;
-pub use self::link::check_url;
-use self::link::{Link, Place};
+use self::link::Link;
 pub use self::moving::without_secret;
+pub use self::options::Options;
+use self::place::Place;
+pub use self::place::check_url;
 use self::shared::{Parts, Shared};
-use crate::store::codec::Format;
-use crate::store::history::{Recorded, Stretch};
-use crate::store::late::{Late, Lates};
-use crate::store::moving::{Notice, Opening};
-use crate::store::{
-    Batch, CommitError, Committed, Digest, Followed, Head, Holder, Later, NodeCard, Seen, Seq, ShardId, ShardImage,
-    Store, StoreError, StoreFigures, StoreHealth, StoreInfo, Token,
-};
+use crate::store::late::Lates;
+use crate::store::moving::Notice;
+use crate::store::{NodeCard, StoreError, StoreInfo};
 
 /// Calls that wait for a task. A shard's committer has a few under way, so this is never reached in order.
 const QUEUE_CALLS_MAX: usize = 65_536;
-
-/// Where and how a register is kept.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// `redis://[user:password@]host:port/database`, `redis+unix:///path`,
-    /// `redis+sentinel://[user:password@]host:port,host:port/SERVICE/database`, or
-    /// `redis+cluster://[user:password@]host:port,host:port`.
-    pub url: String,
-    /// What all keys begin with.
-    pub prefix: String,
-    /// Number of shards, fixed at first use.
-    pub shards: u16,
-    /// Name of this server, for people who look at a head.
-    pub owner: String,
-    /// Where it is noted which register this server keeps; none: nowhere.
-    pub directory: Option<PathBuf>,
-    /// Another register than the one noted, or none, is taken for what it is.
-    pub accept_new_store: bool,
-    /// For how long batches stay in the history.
-    pub history_seconds: u64,
-    /// How many bytes of batches stay in the history, of all shards together.
-    pub history_bytes: u64,
-    /// In which format records are to be written from the next take-over on, once every node that is there reads it. None: in
-    /// that of the register, and a new one in the newest.
-    pub record_format: Option<Format>,
-    /// What it is opened for.
-    pub opening: Opening,
-    /// How many replicas must have a change before it is acknowledged.
-    pub replicas: u32,
-    /// How many bytes of the latest changes are kept in memory, to be played again when Redis went back; 0: it is not healed.
-    pub heal_bytes: usize,
-}
-
-impl Options {
-    /// With the defaults of the configuration.
-    pub fn new(url: impl Into<String>, shards: u16) -> Self {
-        Self {
-            url: url.into(),
-            prefix: "allod".to_owned(),
-            shards,
-            owner: String::new(),
-            directory: None,
-            accept_new_store: false,
-            history_seconds: 30 * 86_400,
-            history_bytes: 1 << 30,
-            record_format: None,
-            opening: Opening::Serve,
-            replicas: 0,
-            heal_bytes: 64 << 20,
-        }
-    }
-}
 
 /// Keeps the register in a Redis server.
 #[derive(Debug)]
@@ -285,32 +233,6 @@ impl RedisStore {
         senders.commits.as_ref().ok_or_else(closed)
     }
 
-    /// Hands a job to a task, in the order of the calls.
-    fn queue<J>(
-        &self,
-        job: J,
-        to: impl FnOnce(&mut Senders) -> Result<&mpsc::Sender<J>, StoreError>,
-    ) -> Result<(), StoreError> {
-        self.shared.open()?;
-        let mut senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
-        to(senders.as_mut().ok_or_else(closed)?)?.try_send(job).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => StoreError::Io {
-                context: "queueing for Redis".into(),
-                source: Arc::new(std::io::Error::from(std::io::ErrorKind::WouldBlock)),
-            },
-            mpsc::error::TrySendError::Closed(_) => StoreError::Poisoned("its task ended".into()),
-        })
-    }
-
-    fn lease(&self, what: checks::Lease) -> Later<Result<(), StoreError>> {
-        let (reply, answer) = oneshot::channel();
-        let queued = self.queue(checks::Job::Lease(what, reply), |senders| Ok(&senders.checks));
-        Box::pin(async move {
-            queued?;
-            answer.await.unwrap_or_else(|_| Err(ended()))
-        })
-    }
-
     /// Refuses from here on, and gives what must be waited for.
     fn stop(&self) -> Option<Running> {
         self.shared.close();
@@ -340,169 +262,4 @@ fn closed() -> StoreError {
 
 fn ended() -> StoreError {
     StoreError::Poisoned("its task ended".into())
-}
-
-impl Store for RedisStore {
-    fn info(&self) -> StoreInfo {
-        self.shared.info.clone()
-    }
-
-    fn health(&self) -> StoreHealth {
-        self.shared.health()
-    }
-
-    fn obstacle(&self) -> Arc<str> {
-        self.shared.obstacle().unwrap_or_else(|| self.shared.info.full.into())
-    }
-
-    fn figures(&self) -> StoreFigures {
-        StoreFigures {
-            flushes: self.shared.commits.load(Ordering::Relaxed),
-            log_bytes: self.shared.commit_bytes.load(Ordering::Relaxed),
-            replicas_wanted: self.shared.replicas.into(),
-            replicas_answering: self.shared.answering(),
-            healed_batches: self.shared.healed_batches(),
-            ..StoreFigures::default()
-        }
-    }
-
-    fn take(&self, shard: ShardId, token: Token) -> Later<Result<Head, StoreError>> {
-        let (reply, answer) = oneshot::channel();
-        let queued = self.queue(checks::Job::Take(shard, token, reply), |senders| Ok(&senders.checks));
-        Box::pin(async move {
-            queued?;
-            answer.await.unwrap_or_else(|_| Err(ended()))
-        })
-    }
-
-    fn load(&self, shard: ShardId, token: Token) -> Later<Result<ShardImage, StoreError>> {
-        let (reply, answer) = oneshot::channel();
-        let queued = self.queue(load::Job::Load(shard, token, reply), |senders| Ok(&senders.loads));
-        Box::pin(async move {
-            queued?;
-            answer.await.unwrap_or_else(|_| Err(ended()))
-        })
-    }
-
-    fn beside(&self, shard: ShardId) -> Later<Result<ShardImage, StoreError>> {
-        let (reply, answer) = oneshot::channel();
-        let queued = self.queue(load::Job::Beside(shard, reply), |senders| Ok(&senders.loads));
-        Box::pin(async move {
-            queued?;
-            answer.await.unwrap_or_else(|_| Err(ended()))
-        })
-    }
-
-    fn follow(&self, shard: ShardId, from: Head) -> Later<Result<Option<Followed>, StoreError>> {
-        let (reply, answer) = oneshot::channel();
-        let queued = self.queue(load::Job::Follow(shard, from, reply), |senders| Ok(&senders.loads));
-        Box::pin(async move {
-            queued?;
-            answer.await.unwrap_or_else(|_| Err(ended()))
-        })
-    }
-
-    fn commits_from_here(&self) {
-        let mut senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
-        // One that was closed commits nothing, here or elsewhere, and says so when it is asked.
-        let _ = senders.as_mut().map(|senders| self.start_commits(senders, Some(&Handle::current())));
-    }
-
-    fn commit(&self, batches: Arc<[Batch]>) -> Later<Result<Vec<Committed>, CommitError>> {
-        if batches.is_empty() {
-            return Box::pin(std::future::ready(Ok(Vec::new())));
-        }
-        let (reply, answer) = oneshot::channel();
-        let queued = self.queue(commits::Job { batches, reply }, |senders| self.commits(senders));
-        Box::pin(async move {
-            queued.map_err(|cause| CommitError::NotApplied { cause })?;
-            answer.await.unwrap_or_else(|_| Err(CommitError::Unknown { cause: ended() }))
-        })
-    }
-
-    fn confirm(&self, batches: Vec<(ShardId, Token, Seq, Digest)>) -> Later<Result<(), CommitError>> {
-        let (reply, answer) = oneshot::channel();
-        let job = confirms::Job { names: batches, since: None, tells: true, reply };
-        let queued = self.queue(job, |senders| Ok(&senders.confirms));
-        Box::pin(async move {
-            queued.map_err(|cause| CommitError::NotApplied { cause })?;
-            answer.await.unwrap_or_else(|_| Err(CommitError::Unknown { cause: ended() }))
-        })
-    }
-
-    fn review(&self) -> Later<Result<(), StoreError>> {
-        let (reply, answer) = oneshot::channel();
-        let queued = self.queue(checks::Job::Review(reply), |senders| Ok(&senders.checks));
-        Box::pin(async move {
-            queued?;
-            answer.await.unwrap_or_else(|_| Err(ended()))
-        })
-    }
-
-    fn late(&self) -> Vec<Arc<Late>> {
-        self.shared.lates.all()
-    }
-
-    fn keep_answered(&self, late: &Late) -> Result<(), StoreError> {
-        self.shared.lates.keep_answered(late)
-    }
-
-    fn dealt_with(&self, late: &Late) -> Result<(), StoreError> {
-        self.shared.lates.remove(late)
-    }
-
-    fn introduce(&self, card: NodeCard) {
-        self.shared.introduce(card);
-    }
-
-    fn renew(&self) -> Later<Result<(), StoreError>> {
-        self.lease(checks::Lease::Renewed)
-    }
-
-    fn release(&self) -> Later<Result<(), StoreError>> {
-        self.lease(checks::Lease::Ended)
-    }
-
-    fn meet(&self, here: bool) -> Later<Result<Vec<Seen>, StoreError>> {
-        let (reply, answer) = oneshot::channel();
-        let queued = self.queue(checks::Job::Meet(here, reply), |senders| Ok(&senders.checks));
-        Box::pin(async move {
-            queued?;
-            answer.await.unwrap_or_else(|_| Err(ended()))
-        })
-    }
-
-    fn holder(&self) -> Later<Result<Option<Holder>, StoreError>> {
-        let (reply, answer) = oneshot::channel();
-        let queued = self.queue(checks::Job::Holder(reply), |senders| Ok(&senders.checks));
-        Box::pin(async move {
-            queued?;
-            answer.await.unwrap_or_else(|_| Err(ended()))
-        })
-    }
-
-    fn recorded(&self, stretches: Vec<Stretch>, bytes: usize) -> Later<Result<Vec<Recorded>, StoreError>> {
-        let (reply, answer) = oneshot::channel();
-        let queued = self.queue(load::Job::Recorded(stretches, bytes, reply), |senders| Ok(&senders.loads));
-        Box::pin(async move {
-            queued?;
-            answer.await.unwrap_or_else(|_| Err(ended()))
-        })
-    }
-
-    fn directory(&self) -> Option<PathBuf> {
-        self.directory.clone()
-    }
-
-    fn close(&self) -> Later<()> {
-        let running = self.stop();
-        Box::pin(async move {
-            let Some(Running { runtimes, tasks }) = running else { return };
-            for task in tasks {
-                // A task that crashed has nothing left to wait for.
-                drop(task.await);
-            }
-            runtimes.into_iter().for_each(Runtime::shutdown_background);
-        })
-    }
 }

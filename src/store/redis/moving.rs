@@ -10,10 +10,10 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use redis::{Cmd, Value};
-use tokio::sync::oneshot;
 
+use super::failed::{self, Failed};
 use super::keys::Keys;
-use super::link::{self, Failed, Link};
+use super::link::Link;
 use super::scripts::{self, Call, Loaded, Verdict};
 use super::shared::Shared;
 use super::{Options, RedisStore, checks};
@@ -35,7 +35,7 @@ pub(super) struct Found {
 async fn look(link: &mut Link, keys: &Keys) -> Result<Option<Found>, StoreError> {
     let mut command = Cmd::new();
     command.arg("HMGET").arg(keys.register()).arg(&["register", "shards", "moved"]);
-    let strange = |link: &Link| link::strange(link.name(), "its register's key is none");
+    let strange = |link: &Link| failed::strange(link.name(), "its register's key is none");
     let Value::Array(values) = link.ask(command, ANSWER_WITHIN).await? else { return Err(strange(link)) };
     let mut texts = values.into_iter().map(|value| match value {
         Value::BulkString(bytes) => String::from_utf8(bytes).ok(),
@@ -99,7 +99,7 @@ async fn clear(link: &mut Link, keys: &Keys) -> Result<(), StoreError> {
     loop {
         let mut scan = Cmd::new();
         scan.arg("SCAN").arg(&cursor).arg("MATCH").arg(keys.of_shards()).arg("COUNT").arg(KEYS_AT_ONCE);
-        let strange = |link: &Link| link::strange(link.name(), "an answer is no list of keys");
+        let strange = |link: &Link| failed::strange(link.name(), "an answer is no list of keys");
         let Value::Array(answer) = link.ask(scan, ANSWER_WITHIN).await? else { return Err(strange(link)) };
         let [Value::BulkString(next), Value::Array(found)] = &answer[..] else { return Err(strange(link)) };
         let names = found.iter().filter_map(|name| if let Value::BulkString(name) = name { Some(name) } else { None });
@@ -162,7 +162,7 @@ pub(super) async fn post(
         };
     }
     let answer = link.call(&call, ANSWER_WITHIN).await.map_err(Failed::into_error)?;
-    let strange = || link::strange(&shared.place, "the script answered something else");
+    let strange = || failed::strange(&shared.place, "the script answered something else");
     let of = |at: usize| u16::try_from(at).map(ShardId).map_err(|_| strange());
     match scripts::verdict(answer).ok_or_else(strange)? {
         Verdict::Done => Ok(()),
@@ -194,12 +194,11 @@ impl Movable for RedisStore {
     }
 
     fn post(&self, notice: Option<Notice>, shards: Vec<LastOf>) -> Later<Result<(), StoreError>> {
-        let (reply, answer) = oneshot::channel();
-        let queued = self.queue(checks::Job::Post(notice.clone(), shards, reply), |senders| Ok(&senders.checks));
+        let posted =
+            self.asked(|reply| checks::Job::Post(notice.clone(), shards, reply), |senders| Ok(&senders.checks));
         let kept = Arc::clone(&self.notice);
         Box::pin(async move {
-            queued?;
-            answer.await.unwrap_or_else(|_| Err(super::ended()))?;
+            posted.await?;
             *kept.lock().unwrap_or_else(PoisonError::into_inner) = notice;
             Ok(())
         })

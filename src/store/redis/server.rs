@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 
+use super::failed::Failed;
 use super::keys::Keys;
-use super::link::{Failed, Link};
+use super::link::Link;
 use super::scripts::{Call, Loaded, Shas};
 use crate::store::StoreError;
 

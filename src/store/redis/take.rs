@@ -5,10 +5,11 @@
 use std::time::Duration;
 
 use super::checks::newer;
+use super::failed::{self, Failed};
 use super::heal;
 use super::journal::{Move, Point};
 use super::late;
-use super::link::{self, Failed, Link};
+use super::link::Link;
 use super::moving;
 use super::scripts::{self, Call, Loaded, Taken};
 use super::shared::Shared;
@@ -75,7 +76,7 @@ async fn take_once(shared: &Shared, link: &mut Link, shard: ShardId, token: Toke
         TakeOver { shard, token, mine, last, seq: known.told.seq, digest: None, wanted: shared.record_format };
     let call = takeover.call(shared);
     let value = link.call(&call, ANSWER_WITHIN).await.map_err(Failed::into_error)?;
-    let strange = || link::strange(&shared.place, "the script answered something else");
+    let strange = || failed::strange(&shared.place, "the script answered something else");
     let head = match scripts::taken(value).ok_or_else(strange)? {
         Taken::Head(head) => head,
         Taken::Held { owner, address, left_ms } => {

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::link::{Link, Place};
+use super::link::Link;
+use super::place::Place;
 use super::server::Server;
 use super::shared::Shared;
 

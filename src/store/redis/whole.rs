@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use redis::{Pipeline, Value};
 
+use super::failed;
 use super::keys::Kind;
-use super::link::{self, Link};
+use super::link::Link;
 use super::shared::Shared;
 use crate::core::types::NetworkId;
 use crate::store::{ShardId, StoreError};
@@ -79,7 +80,7 @@ impl Empty {
             pipeline.cmd("EXISTS").arg(&key);
             let values = link.read(&pipeline, ANSWER_WITHIN).await?;
             let [said, Value::Int(there)] = &values[..] else {
-                return Err(link::strange(&shared.place, "an answer is no number"));
+                return Err(failed::strange(&shared.place, "an answer is no number"));
             };
             if *there == 0 && vouches(&voucher, said) {
                 return Err(shared.lost(&key));

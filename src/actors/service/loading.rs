@@ -1,0 +1,158 @@
+//! Takes every shard, loads what is not ready beside, and builds the networks.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::CannotOwn;
+use crate::actors::clock::Clock;
+use crate::actors::committer::chain;
+use crate::actors::standby::{Beside, Standby};
+use crate::core::deployment::Deployment;
+use crate::core::network::Network;
+use crate::core::types::{Generation, NetworkId, ShardTime};
+use crate::store::{Head, NetworkImage, ShardId, ShardImage, Store, StoreError, Token};
+
+/// A shard that was taken.
+pub(super) enum Taken {
+    /// As it was loaded.
+    Loaded(ShardImage),
+    /// As it was ready, with what was committed last.
+    Ready(Beside),
+}
+
+impl Taken {
+    pub(super) fn head(&self) -> Head {
+        match self {
+            Taken::Loaded(image) => image.head,
+            Taken::Ready(beside) => beside.head,
+        }
+    }
+}
+
+/// Takes all shards, then loads all that are not ready. Each is asked for before the first is waited for: the store takes
+/// them with one flush and reads its log once for many. The first one alone decides between nodes: whoever has it takes the
+/// others.
+pub(super) async fn take_and_load(
+    store: &dyn Store,
+    clock: &dyn Clock,
+    shards: u16,
+    standby: Option<Standby>,
+) -> Result<Vec<(ShardId, Taken)>, CannotOwn> {
+    let describe = |shard: ShardId, error: StoreError| match error {
+        StoreError::Held { owner, address, left_ms, .. } => CannotOwn::Held { owner, address, left_ms },
+        StoreError::Fenced { .. } => CannotOwn::Overtaken(chain(&error)),
+        StoreError::Io { .. } => CannotOwn::Unreachable(chain(&error)),
+        error => CannotOwn::Damaged(format!("shard {} cannot be loaded: {}", shard.0, chain(&error))),
+    };
+    let tokens: Vec<(ShardId, Token)> = (0..shards).map(|shard| (ShardId(shard), Token(clock.entropy()))).collect();
+    let mut others = tokens.iter();
+    if let Some(&(first, token)) = others.next() {
+        let head = store.take(first, token).await.map_err(|error| describe(first, error))?;
+        tracing::info!(format = %head.format, "records are written in this format");
+    }
+    let taking: Vec<_> = others.map(|&(shard, token)| (shard, store.take(shard, token))).collect();
+    for (shard, taken) in taking {
+        taken.await.map_err(|error| describe(shard, error))?;
+    }
+    let mut ready = standby.map(Standby::into_shards).unwrap_or_default().into_iter();
+    let catching_up: Vec<_> = tokens
+        .into_iter()
+        .map(|(shard, token)| (shard, token, ready.next().map(|beside| (store.follow(shard, beside.head), beside))))
+        .collect();
+    let mut loading = Vec::with_capacity(catching_up.len());
+    for (shard, token, ready) in catching_up {
+        let ready = match ready {
+            Some((followed, beside)) => {
+                let followed = followed.await.map_err(|error| describe(shard, error))?;
+                beside.caught_up(followed, shard, token).map_err(|error| describe(shard, error))?
+            }
+            None => None,
+        };
+        loading.push((shard, ready.ok_or_else(|| store.load(shard, token))));
+    }
+    let mut taken = Vec::with_capacity(loading.len());
+    for (shard, ready) in loading {
+        let of_shard = match ready {
+            Ok(beside) => Taken::Ready(beside),
+            Err(image) => Taken::Loaded(image.await.map_err(|error| describe(shard, error))?),
+        };
+        taken.push((shard, of_shard));
+    }
+    Ok(taken)
+}
+
+/// The records of deployments, each with the id under which it is stored.
+pub(super) type Records = Vec<(NetworkId, Arc<Deployment>)>;
+
+/// Everything that was taken, ready to be served: networks by id.
+pub(super) async fn networks_and_records(
+    taken: Vec<(ShardId, Taken)>,
+    floor: Generation,
+) -> (Result<Vec<Network>, String>, Records) {
+    let (mut images, mut networks, mut records) = (Vec::new(), Vec::new(), Vec::new());
+    for (shard, taken) in taken {
+        match taken {
+            Taken::Loaded(mut image) => {
+                records.append(&mut image.deployments);
+                images.push((shard, image));
+            }
+            Taken::Ready(beside) => {
+                let (mut ready, mut of_shard) = beside.served(floor);
+                networks.append(&mut ready);
+                records.append(&mut of_shard);
+            }
+        }
+    }
+    let few = images.iter().map(|(_, image)| image.networks.len()).sum::<usize>() < NETWORKS_A_THREAD_MIN;
+    let built = if few {
+        Ok(networks_of(images, floor))
+    } else {
+        // Elsewhere than on this thread, which has a lease to keep.
+        tokio::task::spawn_blocking(move || networks_of(images, floor)).await
+    };
+    let crashed = || Err("the thread that builds the networks crashed".to_owned());
+    let networks = built.unwrap_or_else(|_| crashed()).map(|mut built| {
+        networks.append(&mut built);
+        networks.sort_unstable_by_key(|network| network.config().id);
+        networks
+    });
+    (networks, records)
+}
+
+/// So many networks are worth a thread of their own when they are built: for fewer it costs more than it saves.
+const NETWORKS_A_THREAD_MIN: usize = 64;
+
+/// Builds the networks of all images, on as many threads as there are processors; by id.
+pub(in crate::actors) fn networks_of(
+    images: Vec<(ShardId, ShardImage)>,
+    floor: Generation,
+) -> Result<Vec<Network>, String> {
+    let of_shard = |(_, image): (ShardId, ShardImage)| {
+        let time = image.head.time;
+        image.networks.into_iter().map(move |network| (time, network))
+    };
+    let images: Vec<(ShardTime, NetworkImage)> = images.into_iter().flat_map(of_shard).collect();
+    let useful = images.len() / NETWORKS_A_THREAD_MIN;
+    let others = std::thread::available_parallelism().map_or(1, usize::from).min(useful).saturating_sub(1);
+    let left = Mutex::new(images.into_iter());
+    let build = || {
+        let mut built = Vec::new();
+        loop {
+            // Only `next` runs under the lock.
+            let next = left.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some((time, image)) = next else { return Ok(built) };
+            let id = image.config.id;
+            let network = Network::load(image.config, image.subnets, image.entries, floor, time)
+                .map_err(|problem| format!("network {id} cannot be loaded: {problem}"))?;
+            built.push(network);
+        }
+    };
+    let parts: Vec<Result<Vec<Network>, String>> = std::thread::scope(|scope| {
+        let building: Vec<_> = (0..others).map(|_| scope.spawn(build)).collect();
+        let own = build();
+        let crashed = || Err("a thread that builds networks crashed".to_owned());
+        building.into_iter().map(|part| part.join().unwrap_or_else(|_| crashed())).chain([own]).collect()
+    });
+    let mut networks: Vec<Network> = parts.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
+    networks.sort_unstable_by_key(|network| network.config().id);
+    Ok(networks)
+}

@@ -1,0 +1,118 @@
+//! The ports: opens them, serves HTTP on a thread of its own, and deals clients over the reactor threads.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+
+use super::cannot::CannotStart;
+use crate::config::Config;
+use crate::http;
+use crate::server::{Bounds, Server, connection};
+use crate::telemetry::Seldom;
+
+/// Bounds of connections.
+pub(super) fn bounds(config: &Config) -> Bounds {
+    let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    Bounds {
+        line_bytes: bytes(config.server.max_line_bytes),
+        body_bytes: bytes(config.server.max_body_bytes),
+        connections: bytes(config.server.max_connections),
+        behind_bytes: bytes(config.server.max_behind_bytes),
+        idle: Duration::from_secs(config.server.idle_timeout_seconds),
+        slow_client: Duration::from_secs(config.server.slow_client_seconds),
+        partial_line: Duration::from_secs(config.server.partial_line_seconds),
+    }
+}
+
+/// Listens, without waiting for anybody yet. `key` is the setting that names the address.
+pub(super) fn bind(text: &str, key: &str) -> Result<std::net::TcpListener, CannotStart> {
+    let address: SocketAddr = text
+        .parse()
+        .map_err(|_| CannotStart::port(format!("`{key}` is {text:?}; allowed is an address and a port"), key, None))?;
+    let describe = |error: std::io::Error| {
+        CannotStart::port(format!("cannot listen on {address} (`{key}`): {error}"), key, Some(&error))
+    };
+    let domain = socket2::Domain::for_address(address);
+    let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None).map_err(describe)?;
+    socket.set_reuse_address(true).map_err(describe)?;
+    socket.bind(&address.into()).map_err(describe)?;
+    socket.listen(1_024).map_err(describe)?;
+    socket.set_nonblocking(true).map_err(describe)?;
+    Ok(socket.into())
+}
+
+/// HTTP has a runtime of its own, so that scrapes and bulk do not disturb connections.
+pub(super) fn serve_http(listener: std::net::TcpListener, server: Arc<Server>) -> Result<(), CannotStart> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| CannotStart::of_machine(format!("no runtime for HTTP: {error}")))?;
+    let serve = move || {
+        runtime.block_on(async move {
+            match TcpListener::from_std(listener) {
+                Ok(listener) => {
+                    let stop = server.stop.clone();
+                    let (tasks, serving) = (server.tasks.clone(), http::serve(listener, server));
+                    tokio::pin!(serving);
+                    tokio::select! {
+                        () = &mut serving => {}
+                        // Keep-alive connections that ask nothing do not hold up the end.
+                        () = async { stop.cancelled().await; tasks.wait().await; tokio::time::sleep(Duration::from_millis(50)).await } => {}
+                    }
+                }
+                Err(error) => tracing::error!(%error, "HTTP cannot listen"),
+            }
+        });
+    };
+    std::thread::Builder::new()
+        .name("http".to_owned())
+        .spawn(serve)
+        .map(drop)
+        .map_err(|error| CannotStart::of_machine(format!("no thread for HTTP: {error}")))
+}
+
+/// Accepts clients and deals them over the reactor threads.
+pub(super) async fn accept(listener: TcpListener, server: Arc<Server>) {
+    let mut next = 0;
+    let failures = Seldom::new(Duration::from_secs(1)..=Duration::from_secs(60));
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = server.stop.cancelled() => return,
+        };
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Out of descriptors, mostly: those that are open go on, and close.
+                if let Some(unsaid) = failures.turn() {
+                    tracing::warn!(%error, unsaid, "cannot accept");
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        let metrics = &server.metrics;
+        metrics.connections_accepted.inc();
+        if server.tasks.len() >= server.bounds.connections {
+            metrics.connections_closed.with_label_values(&["limit"]).inc();
+            connection::turn_away(&stream);
+            continue;
+        }
+        let Ok(stream) = stream.into_std() else { continue };
+        let reactors = &server.reactors;
+        let reactor = &reactors[next % reactors.len()];
+        next += 1;
+        let task = server.tasks.token();
+        let server = Arc::clone(&server);
+        reactor.spawn(async move {
+            // A stream belongs to the runtime that polls it.
+            match TcpStream::from_std(stream) {
+                Ok(stream) => connection::serve(stream, peer, server).await,
+                Err(error) => tracing::warn!(%error, "a connection cannot be served"),
+            }
+            drop(task);
+        });
+    }
+}

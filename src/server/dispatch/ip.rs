@@ -1,0 +1,183 @@
+//! Requests about reservations.
+
+use super::Plan;
+use crate::actors::coordinator::{AcquirePart, Job};
+use crate::core::address::Address;
+use crate::core::command::{Acquire, Allocate, Claim, Command, Decline, Release, Transfer};
+use crate::core::types::{Generation, Name, Scope, Slot};
+use crate::server::render::Shape;
+use crate::server::{forms, input};
+use crate::wire::values::NetworkRef;
+use crate::wire::{RpcError, params};
+
+/// Default of `ip.decline`'s `probation_seconds`.
+const PROBATION_SECONDS: u64 = 86_400;
+
+pub(super) fn allocate(mut ask: Box<params::IpAllocate>, shape: &mut Shape) -> Result<Plan, RpcError> {
+    shape.brief = ask.brief.unwrap_or(false);
+    let options: input::Options = input::grant_options!(ask);
+    let holder = input::holder(ask.owner, ask.scope, ask.slot);
+    let wish = input::wish(ask.family, ask.subnet, ask.pool, ask.zone, ask.prefix_length);
+    let allocate = Allocate { holder, wish, options };
+    forms::allocate(&allocate)?;
+    Ok(Plan::One(ask.network, Command::Allocate(Box::new(allocate))))
+}
+
+pub(super) fn claim(mut ask: params::IpClaim, shape: &mut Shape) -> Result<Plan, RpcError> {
+    shape.brief = ask.brief.unwrap_or(false);
+    let options = input::grant_options!(ask);
+    let holder = input::holder(ask.owner, ask.scope, ask.slot);
+    let prefix_length = ask.prefix_length.map(|length| length.length());
+    let force = ask.force.unwrap_or(false);
+    let claim = Claim { holder, address: ask.address, prefix_length, force, options };
+    forms::claim(&claim)?;
+    Ok(Plan::One(ask.network, Command::Claim(Box::new(claim))))
+}
+
+pub(super) fn acquire(mut ask: params::IpAcquire, shape: &mut Shape) -> Result<Plan, RpcError> {
+    shape.brief = ask.brief.unwrap_or(false);
+    let options: input::Options = input::grant_options!(ask);
+    let scope = ask.scope.take().unwrap_or_default();
+    let prefix = ask.slot_prefix.take().map(|prefix| prefix.into_inner()).unwrap_or_default();
+    let exact = ask.exact.unwrap_or(false);
+    let mut parts: Vec<AcquirePart> = Vec::new();
+    for (index, mut item) in ask.ips.into_vec().into_iter().enumerate() {
+        let Some(network) = item.network.take().or_else(|| ask.network.clone()) else {
+            let field = format!("ips[{index}].network");
+            let message = format!("`{field}`, or `network` for all of them, must be given");
+            return Err(RpcError::invalid(field, message).with(|data| data.index = Some(index as u64)));
+        };
+        let network = input::network_text(&network);
+        let at = match parts.iter().position(|part| part.network == network) {
+            Some(at) => at,
+            None => {
+                let (scope, owner, options) = (scope.clone(), ask.owner.clone(), options.clone());
+                let ask = Acquire { scope, owner, items: Vec::new(), exact, options };
+                parts.push(AcquirePart { network, ask, by_position: Vec::new() });
+                parts.len() - 1
+            }
+        };
+        let AcquirePart { ask: Acquire { items, .. }, by_position, .. } = &mut parts[at];
+        let slot = match item.slot.take() {
+            Some(slot) => slot,
+            None => {
+                by_position.push(index);
+                let text = compact_str::format_compact!("{prefix}{}", items.len());
+                Slot::new(text).map_err(|error| {
+                    RpcError::invalid("slot_prefix", format!("`slot_prefix` makes a slot that {error}"))
+                })?
+            }
+        };
+        items.push(input::acquire_item(index, slot, item));
+    }
+    forms::acquire(&parts)?;
+    if parts.len() == 1 {
+        let network = parts[0].network.clone();
+        return Ok(Plan::act(vec![network], Job::Acquire { parts, slot_prefix: prefix }));
+    }
+    Ok(Plan::all(Job::Acquire { parts, slot_prefix: prefix }))
+}
+
+pub(super) fn release(ask: params::IpRelease) -> Result<Plan, RpcError> {
+    forms::says_which(ask.address, ask.owner.as_ref())?;
+    if ask.address.is_some() && ask.owner.is_none() && ask.if_generation.is_none() && !ask.force.unwrap_or(false) {
+        let problem =
+            "`owner`, `if_generation` or `force` must be given with an address, so that nobody else's is released";
+        return Err(RpcError::invalid("owner", problem));
+    }
+    let target = input::target(ask.address, ask.owner, ask.scope, ask.slot, ask.if_generation);
+    let (force, strict) = (ask.force.unwrap_or(false), ask.strict.unwrap_or(false));
+    Ok(Plan::One(ask.network, Command::Release(Box::new(Release { target, force, strict }))))
+}
+
+pub(super) fn renew(ask: params::IpRenew) -> Result<Plan, RpcError> {
+    forms::says_which(ask.address, ask.owner.as_ref())?;
+    let target = input::target(ask.address, ask.owner, ask.scope, ask.slot, ask.if_generation);
+    let ttl = ask.ttl_seconds.0.map(|ttl| ttl.get());
+    Ok(Plan::One(ask.network, Command::Renew(Box::new(target), ttl)))
+}
+
+pub(super) fn bind(ask: params::IpBind) -> Result<Plan, RpcError> {
+    forms::says_which(ask.address, ask.owner.as_ref())?;
+    let target = input::target(ask.address, ask.owner, ask.scope.clone(), ask.slot, ask.if_generation);
+    if let (Some(network), Some(_), Some(_)) = (&ask.network, &target.address, &target.owner) {
+        let network = input::network_text(network);
+        let target = Box::new((target, ask.claimant));
+        return Ok(Plan::act(vec![network.clone()], Job::Bind { network, target }));
+    }
+    let command = Command::Bind(Box::new(target), ask.claimant);
+    in_network_or_located(ask.network, ask.address, ask.scope, command)
+}
+
+pub(super) fn unbind(ask: params::IpUnbind) -> Result<Plan, RpcError> {
+    forms::says_which(ask.address, ask.owner.as_ref())?;
+    let target = input::target(ask.address, ask.owner, ask.scope.clone(), ask.slot, ask.if_generation);
+    let command = Command::Unbind(Box::new(target), Some(ask.claimant));
+    in_network_or_located(ask.network, ask.address, ask.scope, command)
+}
+
+pub(super) fn update(ask: params::IpUpdate) -> Result<Plan, RpcError> {
+    forms::says_which(ask.address, ask.owner.as_ref())?;
+    let target = input::target(ask.address, ask.owner, ask.scope, ask.slot, ask.if_generation);
+    let set = input::reservation_patch(ask.set);
+    forms::says_what(&set)?;
+    Ok(Plan::One(ask.network, Command::Update(Box::new(target), Box::new(set))))
+}
+
+pub(super) fn transfer(ask: params::IpTransfer) -> Result<Plan, RpcError> {
+    let transfer = Transfer {
+        address: ask.address,
+        from: (ask.scope.unwrap_or_default(), ask.owner, None),
+        to: input::holder(ask.to.owner, ask.to.scope, ask.to.slot),
+        exchange: ask.exchange.unwrap_or(false),
+        if_generation: ask.if_generation.map(|serial| Generation(serial.get())),
+    };
+    Ok(Plan::One(ask.network, Command::Transfer(Box::new(transfer))))
+}
+
+pub(super) fn decline(ask: params::IpDecline) -> Result<Plan, RpcError> {
+    let decline = Decline {
+        address: ask.address,
+        from: (ask.scope.unwrap_or_default(), ask.owner, ask.slot),
+        seen: ask.seen.map(|seen| seen.into_inner()).unwrap_or_default(),
+        probation_seconds: ask.probation_seconds.map_or(PROBATION_SECONDS, |seconds| seconds.get()),
+        again: ask.again.unwrap_or(false),
+    };
+    Ok(Plan::One(ask.network, Command::Decline(Box::new(decline))))
+}
+
+pub(super) fn get(ask: params::IpGet) -> Result<Plan, RpcError> {
+    Ok(match (ask.network, ask.realm) {
+        (Some(_), Some(_)) => return Err(RpcError::invalid("realm", "`realm` and `network` exclude each other")),
+        (Some(network), None) => Plan::One(network, Command::Get(ask.address)),
+        (None, realm) => {
+            let realm = Some(realm.unwrap_or_else(Name::default_realm));
+            Plan::all(Job::Find { realm, address: ask.address })
+        }
+    })
+}
+
+pub(super) fn release_all_of(ask: params::OwnerRelease) -> Result<Plan, RpcError> {
+    let network = ask.network.as_ref().map(input::network_text);
+    let job = |network| Job::ReleaseOwner { scope: ask.scope.unwrap_or_default(), owner: ask.owner, network };
+    Ok(match network {
+        Some(network) => Plan::act(vec![network.clone()], job(Some(network))),
+        None => Plan::all(job(None)),
+    })
+}
+
+/// `ip.bind` and `ip.unbind` may leave the network out where address and scope are given.
+fn in_network_or_located(
+    network: Option<NetworkRef>,
+    address: Option<Address>,
+    scope: Option<Scope>,
+    command: Command,
+) -> Result<Plan, RpcError> {
+    match (network, address, scope) {
+        (Some(network), _, _) => Ok(Plan::One(network, command)),
+        (None, Some(address), Some(scope)) => Ok(Plan::all(Job::Located { address, scope, command })),
+        (None, None, _) | (None, Some(_), None) => {
+            Err(RpcError::invalid("network", "`network` may be left out only where `address` and `scope` are given"))
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Requests that are answered page by page, and those that follow what happens; and their cursors.
+
+use super::Plan;
+use crate::actors::coordinator::{Job, ListPlace};
+use crate::actors::events::held::HeldPlace;
+use crate::actors::events::{Cursor, Filter as Wanted};
+use crate::core::command::Command;
+use crate::limits::{HISTORY_PAGE_DEFAULT, LIST_PAGE_RECORDS_DEFAULT};
+use crate::server::render::{Shape, cursor};
+use crate::server::{cursor as place, input};
+use crate::wire::{RpcError, params};
+
+pub(super) fn reservations(mut ask: crate::wire::params::IpList, shape: &mut Shape) -> Result<Plan, RpcError> {
+    let count_only = ask.count_only.unwrap_or(false);
+    shape.count_only = count_only;
+    let after = ask.after.as_ref().map(|after| list_cursor(after.as_str())).transpose()?;
+    let limit = ask.limit.map_or(LIST_PAGE_RECORDS_DEFAULT, |limit| limit.get() as usize);
+    let filter = input::filter(&mut ask);
+    let network = ask.network.as_ref().map(input::network_text);
+    let touches = network.clone();
+    let job = Job::List { network, realm: ask.realm, filter: Box::new(filter), after, limit, count_only };
+    Ok(match touches {
+        Some(network) => Plan::act(vec![network], job),
+        None => Plan::all(job),
+    })
+}
+
+pub(super) fn networks(ask: params::NetworkList, shape: &mut Shape) -> Result<Plan, RpcError> {
+    shape.usage = ask.usage.unwrap_or(false);
+    let after = ask.after.as_ref().map(|after| network_cursor(after.as_str())).transpose()?;
+    Ok(Plan::all(Job::Networks {
+        realm: ask.realm,
+        tag: ask.tag.map(|tag| (tag.key, tag.value)),
+        usage: shape.usage,
+        deleted: ask.deleted.unwrap_or(false),
+        after,
+        limit: ask.limit.map_or(LIST_PAGE_RECORDS_DEFAULT, |limit| limit.get() as usize),
+    }))
+}
+
+pub(super) fn scopes(ask: params::ScopeList) -> Result<Plan, RpcError> {
+    Ok(match ask.network {
+        Some(network) => Plan::One(network, Command::Scopes),
+        None => Plan::all(Job::Scopes),
+    })
+}
+
+/// What `events.watch` asks of the owner.
+///
+/// # Errors
+/// `invalid_argument` of a cursor that is none.
+pub fn events_watch(ask: params::EventsWatch) -> Result<Job, RpcError> {
+    let since = ask.since.as_ref().map(|since| event_cursor("since", since.as_str())).transpose()?;
+    let network = ask.network.as_ref().map(input::network_text);
+    Ok(Job::Watch { network, realm: ask.realm, scope: ask.scope, since })
+}
+
+pub(super) fn history(ask: params::EventsHistory) -> Result<Job, RpcError> {
+    let limit = ask.limit.map_or(HISTORY_PAGE_DEFAULT, |limit| limit.get() as usize);
+    let network = ask.network.as_ref().map(input::network_text);
+    let (realm, address, owner, scope) = (ask.realm, ask.address, ask.owner, ask.scope);
+    let filter = Wanted { networks: None, realm, address, owner, scope, from: ask.from, to: ask.to, of_realm: None };
+    let after = ask.after.as_ref().map(|after| after.as_str());
+    match ask.at {
+        Some(_) if ask.from.is_some() || ask.to.is_some() => {
+            Err(RpcError::invalid("at", "`at` excludes `from` and `to`: it is one time"))
+        }
+        Some(at) => {
+            let after = after.map(held_cursor).transpose()?;
+            Ok(Job::HeldAt { network, filter, at, after, limit })
+        }
+        None => {
+            let after = after.map(|after| event_cursor("after", after)).transpose()?;
+            Ok(Job::History { network, filter, after, limit })
+        }
+    }
+}
+
+fn event_cursor(field: &str, text: &str) -> Result<Cursor, RpcError> {
+    place::parse(text)
+        .ok_or_else(|| RpcError::invalid(field, format!("`{field}` is no cursor that this server gave out")))
+}
+
+fn no_cursor() -> RpcError {
+    RpcError::invalid("after", "`after` is no `next` of an earlier page of this list")
+}
+
+fn network_cursor(text: &str) -> Result<ListPlace, RpcError> {
+    let place = list_cursor(text)?;
+    if place.address.is_some() { Err(no_cursor()) } else { Ok(place) }
+}
+
+fn held_cursor(text: &str) -> Result<HeldPlace, RpcError> {
+    cursor::parse_held(text).ok_or_else(no_cursor)
+}
+
+fn list_cursor(text: &str) -> Result<ListPlace, RpcError> {
+    cursor::parse(text).ok_or_else(no_cursor)
+}

@@ -1,0 +1,178 @@
+//! What is asked of the store, each handed to the task that does it.
+
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+use tokio::runtime::{Handle, Runtime};
+use tokio::sync::{mpsc, oneshot};
+
+use super::{RedisStore, Running, Senders, checks, closed, commits, confirms, ended, load};
+use crate::store::history::{Recorded, Stretch};
+use crate::store::late::Late;
+use crate::store::{
+    Batch, CommitError, Committed, Digest, Followed, Head, Holder, Later, NodeCard, Seen, Seq, ShardId, ShardImage,
+    Store, StoreError, StoreFigures, StoreHealth, StoreInfo, Token,
+};
+
+impl RedisStore {
+    /// Hands a job to a task, in the order of the calls.
+    fn queue<J>(
+        &self,
+        job: J,
+        to: impl FnOnce(&mut Senders) -> Result<&mpsc::Sender<J>, StoreError>,
+    ) -> Result<(), StoreError> {
+        self.shared.open()?;
+        let mut senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
+        to(senders.as_mut().ok_or_else(closed)?)?.try_send(job).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => StoreError::Io {
+                context: "queueing for Redis".into(),
+                source: Arc::new(std::io::Error::from(std::io::ErrorKind::WouldBlock)),
+            },
+            mpsc::error::TrySendError::Closed(_) => StoreError::Poisoned("its task ended".into()),
+        })
+    }
+
+    /// Hands a job to a task and waits for what it answers.
+    pub(super) fn asked<J: Send + 'static, T: Send + 'static>(
+        &self,
+        job: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> J,
+        to: impl FnOnce(&mut Senders) -> Result<&mpsc::Sender<J>, StoreError>,
+    ) -> Later<Result<T, StoreError>> {
+        let (reply, answer) = oneshot::channel();
+        let queued = self.queue(job(reply), to);
+        Box::pin(async move {
+            queued?;
+            answer.await.unwrap_or_else(|_| Err(ended()))
+        })
+    }
+
+    fn lease(&self, what: checks::Lease) -> Later<Result<(), StoreError>> {
+        self.asked(|reply| checks::Job::Lease(what, reply), |senders| Ok(&senders.checks))
+    }
+}
+
+impl Store for RedisStore {
+    fn info(&self) -> StoreInfo {
+        self.shared.info.clone()
+    }
+
+    fn health(&self) -> StoreHealth {
+        self.shared.health()
+    }
+
+    fn obstacle(&self) -> Arc<str> {
+        self.shared.obstacle().unwrap_or_else(|| self.shared.info.full.into())
+    }
+
+    fn figures(&self) -> StoreFigures {
+        StoreFigures {
+            flushes: self.shared.commits.load(Ordering::Relaxed),
+            log_bytes: self.shared.commit_bytes.load(Ordering::Relaxed),
+            replicas_wanted: self.shared.replicas.into(),
+            replicas_answering: self.shared.answering(),
+            healed_batches: self.shared.healed_batches(),
+            ..StoreFigures::default()
+        }
+    }
+
+    fn take(&self, shard: ShardId, token: Token) -> Later<Result<Head, StoreError>> {
+        self.asked(|reply| checks::Job::Take(shard, token, reply), |senders| Ok(&senders.checks))
+    }
+
+    fn load(&self, shard: ShardId, token: Token) -> Later<Result<ShardImage, StoreError>> {
+        self.asked(|reply| load::Job::Load(shard, token, reply), |senders| Ok(&senders.loads))
+    }
+
+    fn beside(&self, shard: ShardId) -> Later<Result<ShardImage, StoreError>> {
+        self.asked(|reply| load::Job::Beside(shard, reply), |senders| Ok(&senders.loads))
+    }
+
+    fn follow(&self, shard: ShardId, from: Head) -> Later<Result<Option<Followed>, StoreError>> {
+        self.asked(|reply| load::Job::Follow(shard, from, reply), |senders| Ok(&senders.loads))
+    }
+
+    fn commits_from_here(&self) {
+        let mut senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that was closed commits nothing, here or elsewhere, and says so when it is asked.
+        let _ = senders.as_mut().map(|senders| self.start_commits(senders, Some(&Handle::current())));
+    }
+
+    fn commit(&self, batches: Arc<[Batch]>) -> Later<Result<Vec<Committed>, CommitError>> {
+        if batches.is_empty() {
+            return Box::pin(std::future::ready(Ok(Vec::new())));
+        }
+        let (reply, answer) = oneshot::channel();
+        let queued = self.queue(commits::Job { batches, reply }, |senders| self.commits(senders));
+        Box::pin(async move {
+            queued.map_err(|cause| CommitError::NotApplied { cause })?;
+            answer.await.unwrap_or_else(|_| Err(CommitError::Unknown { cause: ended() }))
+        })
+    }
+
+    fn confirm(&self, batches: Vec<(ShardId, Token, Seq, Digest)>) -> Later<Result<(), CommitError>> {
+        let (reply, answer) = oneshot::channel();
+        let job = confirms::Job { names: batches, since: None, tells: true, reply };
+        let queued = self.queue(job, |senders| Ok(&senders.confirms));
+        Box::pin(async move {
+            queued.map_err(|cause| CommitError::NotApplied { cause })?;
+            answer.await.unwrap_or_else(|_| Err(CommitError::Unknown { cause: ended() }))
+        })
+    }
+
+    fn review(&self) -> Later<Result<(), StoreError>> {
+        self.asked(checks::Job::Review, |senders| Ok(&senders.checks))
+    }
+
+    fn late(&self) -> Vec<Arc<Late>> {
+        self.shared.lates.all()
+    }
+
+    fn keep_answered(&self, late: &Late) -> Result<(), StoreError> {
+        self.shared.lates.keep_answered(late)
+    }
+
+    fn dealt_with(&self, late: &Late) -> Result<(), StoreError> {
+        self.shared.lates.remove(late)
+    }
+
+    fn introduce(&self, card: NodeCard) {
+        self.shared.introduce(card);
+    }
+
+    fn renew(&self) -> Later<Result<(), StoreError>> {
+        self.lease(checks::Lease::Renewed)
+    }
+
+    fn release(&self) -> Later<Result<(), StoreError>> {
+        self.lease(checks::Lease::Ended)
+    }
+
+    fn meet(&self, here: bool) -> Later<Result<Vec<Seen>, StoreError>> {
+        self.asked(|reply| checks::Job::Meet(here, reply), |senders| Ok(&senders.checks))
+    }
+
+    fn holder(&self) -> Later<Result<Option<Holder>, StoreError>> {
+        self.asked(checks::Job::Holder, |senders| Ok(&senders.checks))
+    }
+
+    fn recorded(&self, stretches: Vec<Stretch>, bytes: usize) -> Later<Result<Vec<Recorded>, StoreError>> {
+        self.asked(|reply| load::Job::Recorded(stretches, bytes, reply), |senders| Ok(&senders.loads))
+    }
+
+    fn directory(&self) -> Option<PathBuf> {
+        self.directory.clone()
+    }
+
+    fn close(&self) -> Later<()> {
+        let running = self.stop();
+        Box::pin(async move {
+            let Some(Running { runtimes, tasks }) = running else { return };
+            for task in tasks {
+                // A task that crashed has nothing left to wait for.
+                drop(task.await);
+            }
+            runtimes.into_iter().for_each(Runtime::shutdown_background);
+        })
+    }
+}

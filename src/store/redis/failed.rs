@@ -1,0 +1,127 @@
+//! What an error of Redis means.
+//!
+//! Every error belongs to one of three classes. *Not applied*: Redis says so itself before a script begins (`NOSCRIPT`,
+//! `LOADING`, `BUSY`, `OOM`, `READONLY`, …), or there was no connection. *Unknown*: the connection broke, or no answer came
+//! in time, after the command may have been sent; it may run later still, on the old connection. And an error inside a
+//! script, which does not roll back: unknown as well, whatever its code.
+
+use std::sync::Arc;
+
+use redis::RedisError;
+
+use crate::store::StoreError;
+
+/// Why a command did not end well.
+#[derive(Debug, Clone)]
+pub(super) enum Failed {
+    /// Certainly nothing was done.
+    NotApplied(StoreError),
+    /// Nobody knows.
+    Unknown(StoreError),
+}
+
+impl Failed {
+    pub(super) fn into_error(self) -> StoreError {
+        let (Failed::NotApplied(error) | Failed::Unknown(error)) = self;
+        error
+    }
+}
+
+/// Is the connection to be replaced: it broke, or leads to a server that is no primary, or not yet, or has not the slot?
+pub(super) fn is_over(error: &RedisError) -> bool {
+    error.code().is_none_or(|code| ["READONLY", "MASTERDOWN", "LOADING", "MOVED", "CLUSTERDOWN"].contains(&code))
+}
+
+/// Digits of the hash by which a script is known.
+const SHA_DIGITS: usize = 40;
+
+/// Codes with which Redis refuses a command before it begins it. A script that runs may be refused a command of its own
+/// with the same codes.
+const NOT_BEGUN: [&str; 15] = [
+    "NOSCRIPT",
+    "LOADING",
+    "BUSY",
+    "READONLY",
+    "MASTERDOWN",
+    "MISCONF",
+    "NOREPLICAS",
+    "MOVED",
+    "ASK",
+    "TRYAGAIN",
+    "CLUSTERDOWN",
+    "CROSSSLOT",
+    "NOAUTH",
+    "NOPERM",
+    "EXECABORT",
+];
+
+/// Was it raised by a script that was running? Redis names the script then, and where in it. What the script wrote before
+/// stays written.
+fn is_inside_script(error: &RedisError) -> bool {
+    let text = error.detail().unwrap_or_default();
+    text.match_indices(" script: ").any(|(at, mark)| {
+        let named = text[at + mark.len()..].bytes();
+        named.take_while(u8::is_ascii_hexdigit).count() >= SHA_DIGITS
+    })
+}
+
+pub(super) fn classify(error: &RedisError, name: &Arc<str>) -> Failed {
+    match error.code() {
+        _ if is_inside_script(error) => Failed::Unknown(store_error("asking", name, error)),
+        Some("OOM") => Failed::NotApplied(StoreError::Full),
+        Some(code) if NOT_BEGUN.contains(&code) => Failed::NotApplied(store_error("asking", name, error)),
+        Some(_) | None => Failed::Unknown(store_error("asking", name, error)),
+    }
+}
+
+pub(super) fn store_error(doing: &str, name: &Arc<str>, error: &RedisError) -> StoreError {
+    // As one sentence: the error repeats the one below it.
+    let source = std::io::Error::other(error.to_string());
+    StoreError::Io { context: format!("{doing} Redis at {name}").into(), source: Arc::new(source) }
+}
+
+pub(super) fn timed_out(doing: &str, name: &Arc<str>) -> StoreError {
+    let source = Arc::new(std::io::Error::from(std::io::ErrorKind::TimedOut));
+    StoreError::Io { context: format!("{doing} Redis at {name}").into(), source }
+}
+
+/// An answer that no server of ours gives.
+pub(super) fn strange(name: &Arc<str>, what: &str) -> StoreError {
+    let source = Arc::new(std::io::Error::other(what.to_owned()));
+    StoreError::Io { context: format!("understanding Redis at {name}").into(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::Value;
+
+    use super::*;
+
+    fn class(refused: &str) -> Failed {
+        let answer = redis::parse_redis_value(format!("-{refused}\r\n").as_bytes());
+        classify(&answer.and_then(Value::extract_error).unwrap_err(), &"redis".into())
+    }
+
+    /// The words of several versions of Redis; some give what a script is refused a code that is theirs for commands, too.
+    #[test]
+    fn only_what_was_refused_before_a_script_began_was_not_applied() {
+        let inside = " script: 5a0222b015ea20cb7a0d3c13dfd08e991b619f5b, on @user_script:206.";
+        for refused in [
+            "NOPERM User allod has no permissions to run the 'evalsha' command",
+            "NOSCRIPT No matching script. Please use EVAL.",
+            "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+            "READONLY You can't write against a read only replica.",
+            "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'",
+        ] {
+            assert!(matches!(class(refused), Failed::NotApplied(_)), "{refused}");
+            assert!(matches!(class(&format!("{refused}{inside}")), Failed::Unknown(_)), "{refused}, inside a script");
+        }
+        for refused in [
+            "ERR The user executing the script can't run this command or subcommand",
+            "NOPERM ACL failure in script: User allod has no permissions to run the 'zadd' command",
+            "ERR Error running script (call to f_5a0222b015ea20cb7a0d3c13dfd08e991b619f5b)",
+        ] {
+            assert!(matches!(class(&format!("{refused}{inside}")), Failed::Unknown(_)), "{refused}");
+        }
+    }
+}

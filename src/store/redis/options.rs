@@ -1,0 +1,58 @@
+//! Where and how a register is kept in Redis.
+
+use std::path::PathBuf;
+
+use crate::store::codec::Format;
+use crate::store::moving::Opening;
+
+/// Where and how a register is kept.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// `redis://[user:password@]host:port/database`, `redis+unix:///path`,
+    /// `redis+sentinel://[user:password@]host:port,host:port/SERVICE/database`, or
+    /// `redis+cluster://[user:password@]host:port,host:port`.
+    pub url: String,
+    /// What all keys begin with.
+    pub prefix: String,
+    /// Number of shards, fixed at first use.
+    pub shards: u16,
+    /// Name of this server, for people who look at a head.
+    pub owner: String,
+    /// Where it is noted which register this server keeps; none: nowhere.
+    pub directory: Option<PathBuf>,
+    /// Another register than the one noted, or none, is taken for what it is.
+    pub accept_new_store: bool,
+    /// For how long batches stay in the history.
+    pub history_seconds: u64,
+    /// How many bytes of batches stay in the history, of all shards together.
+    pub history_bytes: u64,
+    /// In which format records are to be written from the next take-over on, once every node that is there reads it. None: in
+    /// that of the register, and a new one in the newest.
+    pub record_format: Option<Format>,
+    /// What it is opened for.
+    pub opening: Opening,
+    /// How many replicas must have a change before it is acknowledged.
+    pub replicas: u32,
+    /// How many bytes of the latest changes are kept in memory, to be played again when Redis went back; 0: it is not healed.
+    pub heal_bytes: usize,
+}
+
+impl Options {
+    /// With the defaults of the configuration.
+    pub fn new(url: impl Into<String>, shards: u16) -> Self {
+        Self {
+            url: url.into(),
+            prefix: "allod".to_owned(),
+            shards,
+            owner: String::new(),
+            directory: None,
+            accept_new_store: false,
+            history_seconds: 30 * 86_400,
+            history_bytes: 1 << 30,
+            record_format: None,
+            opening: Opening::Serve,
+            replicas: 0,
+            heal_bytes: 64 << 20,
+        }
+    }
+}

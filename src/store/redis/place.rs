@@ -1,0 +1,157 @@
+//! Where Redis is: one server, whom sentinels name, or who has the register's slot of a cluster.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Client, ConnectionAddr, IntoConnectionInfo, RedisError};
+
+use super::cluster::Cluster;
+use super::failed::store_error;
+use super::keys::Keys;
+use super::sentinels::Sentinels;
+use crate::store::StoreError;
+
+/// Silence after which the kernel asks whether the other end is there.
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(5);
+/// How long sent bytes may stay unacknowledged by the other end's kernel.
+const USER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Is it a URL of Redis?
+///
+/// # Errors
+/// Why not, without the URL: it may hold a password.
+pub fn check_url(url: &str) -> Result<(), String> {
+    let keys = Keys::new("allod").map_err(|error| error.to_string())?;
+    Place::read(url, &keys).map(drop).map_err(|error| why_wrong(&error))
+}
+
+/// What is wrong with a URL, without the words of the program.
+fn why_wrong(error: &RedisError) -> String {
+    let text = error.to_string();
+    text.split_once(" - ").map_or(text.as_str(), |(why, _)| why).to_owned()
+}
+
+/// Where Redis is, without what must not be shown.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    whom: Whom,
+    name: Arc<str>,
+}
+
+#[derive(Debug, Clone)]
+enum Whom {
+    /// Always the same.
+    One(Client),
+    /// Whom the sentinels name.
+    Named(Arc<Sentinels>),
+    /// Who has the register's slot of a cluster.
+    Slot(Arc<Cluster>),
+}
+
+impl Place {
+    pub(super) fn new(url: &str, keys: &Keys) -> Result<Self, StoreError> {
+        Self::read(url, keys).map_err(|error| {
+            let why = why_wrong(&error);
+            // The URL is not repeated: it may hold a password.
+            StoreError::Invalid(format!("the URL of Redis is wrong: {why}; as `redis://127.0.0.1:6379/0`").into())
+        })
+    }
+
+    fn read(url: &str, keys: &Keys) -> Result<Self, RedisError> {
+        let keepalive = socket2::TcpKeepalive::new().with_time(KEEPALIVE_AFTER).with_interval(KEEPALIVE_AFTER / 5);
+        let settings = redis::io::tcp::TcpSettings::default()
+            .set_nodelay(true)
+            .set_keepalive(keepalive)
+            .set_user_timeout(USER_TIMEOUT);
+        if let Some(sentinels) = Sentinels::of(url, &settings) {
+            let sentinels = sentinels?;
+            let name = sentinels.name().into();
+            return Ok(Self { whom: Whom::Named(Arc::new(sentinels)), name });
+        }
+        if let Some(cluster) = Cluster::of(url, &settings, keys.register()) {
+            let cluster = cluster?;
+            let name = cluster.name().into();
+            return Ok(Self { whom: Whom::Slot(Arc::new(cluster)), name });
+        }
+        let info = url.into_connection_info()?;
+        let name = info.addr().to_string().into();
+        let client = Client::open(info.set_tcp_settings(settings))?;
+        Ok(Self { whom: Whom::One(client), name })
+    }
+
+    /// The server to connect to.
+    pub(super) async fn client(&self) -> Result<Client, RedisError> {
+        match &self.whom {
+            Whom::One(client) => Ok(client.clone()),
+            Whom::Named(sentinels) => sentinels.primary().await,
+            Whom::Slot(cluster) => cluster.primary().await,
+        }
+    }
+
+    /// Asks who the primary is, where that may change.
+    pub(super) async fn look(&self) {
+        let (asked, who) = match &self.whom {
+            Whom::One(_) => return,
+            Whom::Named(sentinels) => (sentinels.primary().await, "the sentinels do"),
+            Whom::Slot(cluster) => (cluster.primary().await, "the cluster does"),
+        };
+        if let Err(error) = asked {
+            tracing::warn!(redis = %self.name, %error, "{who} not say who the primary is");
+        }
+    }
+
+    /// The server that was gone to says itself that it is no primary. (Those of a cluster are asked that beforehand.)
+    pub(super) fn steps_down(&self, gone_to: &Client) {
+        if let (Whom::Named(sentinels), ConnectionAddr::Tcp(host, port)) =
+            (&self.whom, gone_to.get_connection_info().addr())
+        {
+            sentinels.steps_down(host, *port);
+        }
+    }
+
+    /// Is it a cluster's?
+    pub(super) fn is_in_cluster(&self) -> bool {
+        matches!(self.whom, Whom::Slot(_))
+    }
+
+    /// Why nothing can change there at the moment: the slot is moved.
+    pub(super) fn moving(&self) -> Option<Arc<str>> {
+        if let Whom::Slot(cluster) = &self.whom { cluster.moving() } else { None }
+    }
+
+    /// Another server that has something of the register's slot, although it is not its own.
+    pub(super) async fn stray(&self) -> Result<Option<String>, StoreError> {
+        let Whom::Slot(cluster) = &self.whom else { return Ok(None) };
+        cluster.stray().await.map_err(|error| store_error("asking every primary of", &self.name, &error))
+    }
+
+    /// How often it became another one.
+    pub(super) fn changes(&self) -> u64 {
+        match &self.whom {
+            Whom::One(_) => 0,
+            Whom::Named(sentinels) => sentinels.changes(),
+            Whom::Slot(cluster) => cluster.changes(),
+        }
+    }
+
+    /// `host:port`, or the path of a socket.
+    pub(super) fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_not_shown() {
+        let keys = Keys::new("allod").unwrap();
+        let place = Place::new("redis://user:secret@127.0.0.1:6390/2", &keys).unwrap();
+        assert_eq!(&**place.name(), "127.0.0.1:6390");
+        let place = Place::new("redis+cluster://user:secret@127.0.0.1:6390,127.0.0.2:1", &keys).unwrap();
+        assert_eq!(&**place.name(), "cluster of 127.0.0.1:6390,127.0.0.2:1");
+        let error = Place::new("http://user:secret@127.0.0.1", &keys).unwrap_err();
+        assert!(!error.to_string().contains("secret"), "{error}");
+    }
+}
