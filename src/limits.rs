@@ -45,7 +45,8 @@ pub const LIST_PAGE_RECORDS_MAX: usize = 10_000;
 pub const LIST_PAGE_RECORDS_DEFAULT: usize = 1_000;
 /// Reservations that one `owner.release` or `scope.release` lets go.
 pub const RELEASE_RECORDS_MAX: usize = 10_000;
-/// Freed addresses that a network with policy `oldest` remembers beyond their cooldown.
+/// Freed ranges that a network with policy `oldest` remembers beyond their cooldown: so many in its pools, and so many of
+/// each family where no pool is any more.
 pub const OLDEST_REMEMBERED_MAX: usize = 65_536;
 /// Pools that a subnet remembers after they changed, so that reservations made in them still match.
 pub const PAST_POOLS_MAX: usize = 256;
@@ -102,6 +103,8 @@ pub const LATE_CLAIMS_MAX: usize = 256;
 pub const TIME_MARK_SECONDS: u64 = 60;
 /// Longest lease, cooldown or probation: a hundred years.
 pub const DURATION_SECONDS_MAX: u64 = 100 * 366 * 86_400;
+/// Wishes of one deployment: its instances, each as often as it has networks.
+pub const DEPLOYMENT_WISHES_MAX: usize = 20_000;
 /// Addresses of a pool that `network.map` draws as text.
 pub const MAP_TEXT_ADDRESSES_MAX: u128 = 65_536;
 /// Cells of `network.map` with `format: "cells"`.

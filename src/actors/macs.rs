@@ -9,7 +9,7 @@
 //!
 //! Review notes: is every claim that came to nothing taken back? Does a network that is loaded again replace its own?
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -21,7 +21,14 @@ use crate::store::TransactionId;
 /// Who uses which MAC, by realm.
 #[derive(Debug, Default)]
 pub struct Macs {
-    used: Mutex<HashMap<(Name, Mac), User>>,
+    used: Mutex<Used>,
+}
+
+#[derive(Debug, Default)]
+struct Used {
+    by: HashMap<(Name, Mac), User>,
+    /// Those that leave, in their order, until it is known that they have left.
+    leaving: VecDeque<((Name, Mac), Leaving)>,
 }
 
 #[derive(Debug, Clone)]
@@ -62,8 +69,28 @@ pub struct Claimed(Vec<(Mac, Option<User>)>);
 impl Leaving {
     pub(super) fn is_durable(&self) -> bool {
         // `settled` first: the committer raises the incarnation before it settles what was not durable.
+        self.is_settled() && self.lane.incarnation.load(Ordering::Acquire) == self.incarnation
+    }
+
+    fn is_settled(&self) -> bool {
         self.lane.settled.load(Ordering::Acquire) >= self.unit
-            && self.lane.incarnation.load(Ordering::Acquire) == self.incarnation
+    }
+
+    fn is(&self, other: &Leaving) -> bool {
+        Arc::ptr_eq(&self.lane, &other.lane) && (self.incarnation, self.unit) == (other.incarnation, other.unit)
+    }
+}
+
+impl Used {
+    /// Forgets those that have left by now. Cost: as many as those, amortised; one that is under way keeps those behind it.
+    fn forget_left(&mut self) {
+        while let Some((key, left)) = self.leaving.pop_front_if(|(_, leaving)| leaving.is_settled()) {
+            // What did not become durable stays, and what was claimed since is another's.
+            let gone = |user: &User| user.leaving.as_ref().is_some_and(|leaving| leaving.is(&left));
+            if left.is_durable() && self.by.get(&key).is_some_and(gone) {
+                self.by.remove(&key);
+            }
+        }
     }
 }
 
@@ -84,14 +111,15 @@ fn in_the_way(used: &HashMap<(Name, Mac), User>, claimant: Claimant<'_>, mac: Ma
 }
 
 impl Macs {
-    fn used(&self) -> MutexGuard<'_, HashMap<(Name, Mac), User>> {
-        // Every change is one call of the map: what a panic left behind is whole.
+    fn used(&self) -> MutexGuard<'_, Used> {
+        // Every change is one call of the map: what a panic left behind is whole. One that leaves and is not listed so is
+        // only kept for longer.
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Where another network of the realm uses it.
     pub fn elsewhere(&self, claimant: Claimant<'_>, mac: Mac) -> Option<Address> {
-        in_the_way(&self.used(), claimant, mac)
+        in_the_way(&self.used().by, claimant, mac)
     }
 
     /// Claims all or none.
@@ -101,12 +129,12 @@ impl Macs {
     pub fn claim(&self, claimant: Claimant<'_>, wanted: &[(Mac, Address)]) -> Result<Claimed, (Mac, Address)> {
         let mut used = self.used();
         for (mac, _) in wanted {
-            if let Some(address) = in_the_way(&used, claimant, *mac) {
+            if let Some(address) = in_the_way(&used.by, claimant, *mac) {
                 return Err((*mac, address));
             }
         }
         let mut claim = |&(mac, address): &(Mac, Address)| {
-            (mac, used.insert((claimant.realm.clone(), mac), User::of(claimant.network, address)))
+            (mac, used.by.insert((claimant.realm.clone(), mac), User::of(claimant.network, address)))
         };
         Ok(Claimed(wanted.iter().map(&mut claim).collect()))
     }
@@ -115,10 +143,11 @@ impl Macs {
     pub fn unclaim(&self, realm: &Name, claimed: Claimed) {
         let mut used = self.used();
         for (mac, before) in claimed.0 {
-            match before {
+            // What has left meanwhile does not come back.
+            match before.filter(|user| !user.leaving.as_ref().is_some_and(Leaving::is_durable)) {
                 // The transaction that it was offered under is over.
-                Some(user) => drop(used.insert((realm.clone(), mac), User { offered: None, ..user })),
-                None => drop(used.remove(&(realm.clone(), mac))),
+                Some(user) => drop(used.by.insert((realm.clone(), mac), User { offered: None, ..user })),
+                None => drop(used.by.remove(&(realm.clone(), mac))),
             }
         }
     }
@@ -128,7 +157,7 @@ impl Macs {
         let mut used = self.used();
         for (mac, address) in macs {
             let user =
-                used.entry((claimant.realm.clone(), *mac)).or_insert_with(|| User::of(claimant.network, *address));
+                used.by.entry((claimant.realm.clone(), *mac)).or_insert_with(|| User::of(claimant.network, *address));
             if user.network == claimant.network {
                 user.offered = claimant.transaction;
             }
@@ -138,11 +167,14 @@ impl Macs {
     /// They are free when this unit is durable.
     pub fn leave(&self, claimant: Claimant<'_>, macs: &[(Mac, Address)], leaving: &Leaving) {
         let mut used = self.used();
+        used.forget_left();
         for (mac, _) in macs {
-            if let Some(user) = used.get_mut(&(claimant.realm.clone(), *mac))
+            let key = (claimant.realm.clone(), *mac);
+            if let Some(user) = used.by.get_mut(&key)
                 && user.network == claimant.network
             {
                 user.leaving = Some(leaving.clone());
+                used.leaving.push_back((key, leaving.clone()));
             }
         }
     }
@@ -150,12 +182,12 @@ impl Macs {
     /// What a network uses that was loaded: nobody has claimed anything of it yet.
     pub fn add(&self, realm: &Name, network: NetworkId, macs: impl Iterator<Item = (Mac, Address)>) {
         let mut used = self.used();
-        used.extend(macs.map(|(mac, address)| ((realm.clone(), mac), User::of(network, address))));
+        used.by.extend(macs.map(|(mac, address)| ((realm.clone(), mac), User::of(network, address))));
     }
 
     /// What a network uses that was loaded again: what its worthless memory claimed is forgotten.
     pub fn replace(&self, realm: &Name, network: NetworkId, macs: impl Iterator<Item = (Mac, Address)>) {
-        self.used().retain(|_, user| user.network != network);
+        self.used().by.retain(|_, user| user.network != network);
         self.add(realm, network, macs);
     }
 }
@@ -205,6 +237,37 @@ mod tests {
         assert!(macs.claim(other, &wanted()).is_err());
         macs.replace(&realm, NetworkId(1), std::iter::empty());
         assert!(macs.claim(other, &wanted()).is_ok());
+    }
+
+    #[test]
+    fn macs_that_have_left_are_forgotten_and_those_that_have_not_or_came_back_are_kept() {
+        let (macs, realm) = (Macs::default(), Name::default_realm());
+        let one = claimant(&realm, 1, None);
+        let lane = Arc::new(Lane::new(NetworkId(1), ShardId(0)));
+        let leaving = |unit| Leaving { lane: Arc::clone(&lane), incarnation: 0, unit };
+        let of = |number| [(Mac(number), "10.0.0.5".parse().unwrap())];
+        let counted = || {
+            let used = macs.used();
+            (used.by.len(), used.leaving.len())
+        };
+        for unit in 1..=1_000 {
+            macs.claim(one, &of(unit)).unwrap();
+            macs.leave(one, &of(unit), &leaving(unit));
+            lane.settled.store(unit, Ordering::Release);
+        }
+        assert_eq!(counted(), (1, 1), "the last one is forgotten with the next");
+        // Claimed again since.
+        macs.claim(one, &of(1_000)).unwrap();
+        macs.claim(one, &of(2_000)).unwrap();
+        macs.leave(one, &of(2_000), &leaving(1_001));
+        macs.claim(one, &of(3_000)).unwrap();
+        macs.leave(one, &of(3_000), &leaving(1_002));
+        assert_eq!(counted(), (3, 2), "neither has left yet");
+        // Neither became durable.
+        lane.incarnation.store(1, Ordering::Release);
+        lane.settled.store(1_002, Ordering::Release);
+        macs.leave(one, &[], &leaving(1_003));
+        assert_eq!(counted(), (3, 0));
     }
 
     #[test]

@@ -216,6 +216,18 @@ pub enum Drawing {
     },
 }
 
+impl Drawing {
+    /// Bytes that it takes in an answer, at least.
+    pub fn bytes_at_least(&self) -> usize {
+        match self {
+            Drawing::Text(text) => text.len(),
+            // ["0.0.0.0","0.0.0.0","X"], and ["0.0.0.0","0","0","0"],
+            Drawing::Runs(runs) => 26 * runs.len(),
+            Drawing::Cells { cells, .. } => 24 * cells.len(),
+        }
+    }
+}
+
 /// A network with its subnets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetworkView {

@@ -361,6 +361,15 @@ impl Refusal {
         Refusal::InvalidArgument { field: field.into(), problem: problem.into() }
     }
 
+    /// A request that lets go of more than can become durable at once: an `ip.acquire` that is `exact`.
+    pub fn too_much_at_once(bytes: usize, bytes_max: usize) -> Self {
+        let problem = format!(
+            "lets go of so much that it takes {bytes} bytes, and what becomes durable at once is at most {bytes_max}; let go \
+             of it first with owner.release, which does it piece by piece"
+        );
+        Refusal::invalid("exact", problem)
+    }
+
     /// An `invalid_argument` from a text that may not be.
     pub fn text(field: &str, problem: &InvalidText) -> Self {
         Refusal::invalid(field, problem.to_string())

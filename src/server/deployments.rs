@@ -12,7 +12,7 @@ use crate::core::command::Wish;
 use crate::core::deployment::{DeployWish, Wanted};
 use crate::core::plural::counted;
 use crate::core::types::{Owner, Scope, Slot};
-use crate::limits::LIST_PAGE_RECORDS_DEFAULT;
+use crate::limits::{DEPLOYMENT_WISHES_MAX, LIST_PAGE_RECORDS_DEFAULT};
 use crate::wire::params::deployment::{GroupNetwork, GroupWishes, Groups, InstanceNetwork, InstanceWishes, Instances};
 use crate::wire::values::NetworkRef;
 use crate::wire::{RpcError, params};
@@ -60,7 +60,9 @@ pub(super) fn order(
     }
     for (at, instance) in instances.into_iter().enumerate() {
         for (which, network) in instance.networks.into_vec().into_iter().enumerate() {
-            let wanted = wanted(&network, &format!("instances[{at}].networks[{which}]"))?;
+            let field = format!("instances[{at}].networks[{which}]");
+            let wanted = wanted(&network, &field)?;
+            building.expect(1, || field)?;
             building.wish(&network.network, &instance.id, network.slot, |_| wanted);
         }
     }
@@ -70,6 +72,7 @@ pub(super) fn order(
             if let Some(ranges) = &network.static_ips {
                 enough(ranges, members.len(), || format!("groups[{at}].networks[{which}].static_ips"))?;
             }
+            building.expect(members.len(), || format!("groups[{at}].networks[{which}]"))?;
             building.wish_alike(&members, network);
         }
     }
@@ -152,6 +155,19 @@ impl Building {
             }
         }
         Ok(())
+    }
+
+    /// Refuses what would be more wishes than an order may have, before they are made.
+    fn expect(&self, more: usize, field: impl FnOnce() -> String) -> Result<(), RpcError> {
+        if self.wishes + more <= DEPLOYMENT_WISHES_MAX {
+            return Ok(());
+        }
+        let field = field();
+        let message = format!(
+            "`{field}` makes more than {DEPLOYMENT_WISHES_MAX} wishes (instances, each as often as it has networks); make \
+             several deployments of it"
+        );
+        Err(RpcError::invalid(field, message))
     }
 
     fn part(&mut self, network: &NetworkRef) -> &mut DeployPart {

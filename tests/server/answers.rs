@@ -348,3 +348,26 @@ fn oldest_counts_a_declined_address_as_free_since_the_end_of_its_probation() {
     server.clock.advance_ms(60_000);
     assert_eq!(client.allocate("next")["address"], "10.0.0.6");
 }
+
+#[test]
+fn pages_of_a_range_that_begins_within_a_block_end_in_one_network_and_in_all() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    client.ok("ip.claim", json!({"network": "lan", "owner": "block", "address": "10.0.0.4", "prefix_length": 30}));
+    client.ok("ip.claim", json!({"network": "lan", "owner": "one", "address": "10.0.0.9"}));
+    for network in [json!({"network": "lan"}), json!({})] {
+        let (mut seen, mut after) = (Vec::new(), None);
+        for _ in 0..4 {
+            let mut ask = json!({"range": "10.0.0.5-10.0.0.20", "limit": 1});
+            ask.as_object_mut().unwrap().extend(network.as_object().unwrap().clone());
+            ask.as_object_mut().unwrap().extend(after.map(|after| ("after".to_owned(), after)));
+            let page = client.ok("ip.list", ask);
+            seen.extend(page["reservations"].as_array().unwrap().iter().map(|held| held["address"].clone()));
+            after = page.get("next").cloned();
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!(seen, ["10.0.0.4", "10.0.0.9"]);
+    }
+}

@@ -242,3 +242,71 @@ fn what_lets_many_go_needs_no_commit_that_holds_them_all() {
     let ask = json!({"network": deleted["id"]});
     wait_for("the end of the network", || client.call("network.get", ask.clone()).get("error").is_some());
 }
+
+/// What an owner holds has no bound, so what `exact` lets go has none either. It is refused before anything is decided on it:
+/// what else is under way in the network goes on.
+#[test]
+fn an_exact_acquire_that_lets_go_of_too_much_is_refused_and_says_how_to_go_on() {
+    const COUNT: usize = 600;
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { segment_bytes: 4 * limits::BATCH_BYTES_MAX as u64, ..Options::default() };
+    let server = TestServer::over(Arc::new(EmbeddedStore::open(dir.path(), 4, options).unwrap()), |_| ());
+    let mut client = server.client();
+    for (name, cidr) in [("lan", "10.0.0.0/16"), ("dmz", "10.1.0.0/16")] {
+        client.ok("network.create", json!({"name": name, "subnets": [{"cidr": cidr}]}));
+    }
+    for slot in 0..COUNT {
+        let mut ask = json!({"network": "lan", "owner": "many", "slot": slot.to_string(), "brief": true});
+        ask.as_object_mut().unwrap().extend(everything().as_object().unwrap().clone());
+        client.ok("ip.allocate", ask);
+    }
+    let one = json!({"network": "lan", "slot": "0"});
+    for ips in [json!([one]), json!([one, {"network": "dmz", "slot": "0"}])] {
+        for dry_run in [false, true] {
+            let error = client
+                .call("ip.acquire", json!({"owner": "many", "ips": ips, "exact": true, "dry_run": dry_run}))["error"]
+                .clone();
+            assert_eq!(
+                (&error["data"]["kind"], &error["data"]["field"]),
+                (&json!("invalid_argument"), &json!("exact"))
+            );
+            assert!(error["message"].as_str().unwrap().contains("owner.release"), "{error}");
+        }
+    }
+    assert_eq!(client.ok("ip.list", json!({"owner": "many", "count_only": true}))["count"], json!(COUNT));
+    let few = json!({"owner": "few", "ips": [one], "exact": true});
+    assert_eq!(client.ok("ip.acquire", few)["reservations"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_short_request_makes_no_answer_without_bound() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    // Side by side, so that none is one pool with its neighbour.
+    let pools: Vec<Value> =
+        (0..300).map(|at| json!({"range": format!("10.{}.{}.0/24", at / 128, at % 128 * 2)})).collect();
+    client.ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/8", "pools": pools}]}));
+    // Wishes: instances, each as often as it has networks.
+    let instances: Vec<String> = (0..1_000).map(|at| at.to_string()).collect();
+    let networks: Vec<Value> = (0..21).map(|slot| json!({"network": "lan", "slot": slot.to_string()})).collect();
+    let groups = json!([{"name": "g", "instances": instances, "networks": networks}]);
+    let error = client.call("deployment.plan", json!({"deployment": "d", "groups": groups}))["error"].clone();
+    assert_eq!(error["data"]["field"], json!("groups[0].networks[20]"), "{error}");
+    // Pools of a refusal: some, and the sum of all.
+    let error =
+        client.call("ip.allocate", json!({"network": "lan", "owner": "a", "prefix_length": 23}))["error"].clone();
+    assert_eq!(error["data"]["pools"].as_array().unwrap().len(), 256);
+    assert_eq!(error["data"]["size"], json!((300 * 256).to_string()));
+    assert!(error["message"].as_str().unwrap().contains("of 300 pools 256 are shown"), "{error}");
+    // Maps of many pools.
+    let cidrs = (0..80).map(|at| json!({"cidr": format!("11.{at}.0.0/16")}));
+    client.ok("network.create", json!({"name": "wide", "subnets": cidrs.collect::<Vec<_>>()}));
+    let error = client.call("network.map", json!({"network": "wide"}))["error"].clone();
+    assert_eq!(
+        (&error["data"]["kind"], &error["data"]["field"]),
+        (&json!("invalid_argument"), &json!("pool")),
+        "{error}"
+    );
+    let one = client.ok("network.map", json!({"network": "wide", "subnet": "11.3.0.0/16"}));
+    assert_eq!(one["pools"].as_array().unwrap().len(), 1);
+}

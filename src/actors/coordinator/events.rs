@@ -8,7 +8,7 @@ use compact_str::CompactString;
 use super::{Coordinator, Done, Outcomes, lost};
 use crate::actors::Fault;
 use crate::actors::events::held::{HeldPage, HeldPlace, Question};
-use crate::actors::events::{self, Cursor, Filter, history};
+use crate::actors::events::{self, Cursor, Filter, held, history};
 use crate::actors::service::Shared;
 use crate::core::command::Filter as Holdings;
 use crate::core::outcome::View;
@@ -153,6 +153,7 @@ impl Coordinator {
                     _ => None,
                 });
                 match self.list(one.as_deref(), realm.clone(), held, None, (HISTORY_AT_MAX, false)).await? {
+                    Done::Listed { next: Some(_), .. } => return Err(held::too_much_held()),
                     Done::Listed { views, .. } => views,
                     _ => Vec::new(),
                 }

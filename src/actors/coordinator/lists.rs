@@ -89,7 +89,6 @@ impl Coordinator {
                     continue;
                 }
                 let filter = Filter { range: Some(wanted), ..filter.clone() };
-                let after = after.filter(|after| wanted.contains(*after));
                 self.list_among(&route, &filter, after, &mut page).await?;
                 page.goes_by(*network, Some(range), &stop);
             }

@@ -153,7 +153,13 @@ impl Coordinator {
                 }
             }
         }
+        let (bytes, bytes_max) = (decided.iter().map(|part| part.bytes).sum(), self.shared.info.act_bytes_max);
         match first {
+            None if bytes > bytes_max => {
+                drop(holds);
+                let refusal = Refusal::too_much_at_once(bytes, bytes_max);
+                Err(Lacks::Refused(self.seen_durably(seen, refusal.into()).await))
+            }
             None if self.dry_run => {
                 drop(holds);
                 self.durable(seen).await.map(|()| outcomes).map_err(Lacks::Refused)

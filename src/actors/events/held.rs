@@ -224,6 +224,12 @@ impl Walk {
     }
 }
 
+/// What was held, or is, is more than is gathered for one request.
+pub(in crate::actors) fn too_much_held() -> Box<Fault> {
+    let problem = format!("more than {HISTORY_AT_MAX} addresses were held; name the network, owner or address");
+    Box::new(Fault::Overloaded { problem, retry_after_ms: 0 })
+}
+
 impl Reading {
     /// Reads for a moment, some in any case. True: that was all, and what is known is what was held.
     async fn read_on(&mut self, shared: &Shared, begun: Instant) -> Result<bool, Box<Fault>> {
@@ -236,9 +242,7 @@ impl Reading {
                 learn(known, event, &begin, at);
             }
             if known.len() > HISTORY_AT_MAX {
-                let problem =
-                    format!("more than {HISTORY_AT_MAX} addresses were held; name the network, owner or address");
-                return Err(Box::new(Fault::Overloaded { problem, retry_after_ms: 0 }));
+                return Err(too_much_held());
             }
             if begun.elapsed() > PAGE_WITHIN {
                 *from = scan.cursor;
@@ -254,6 +258,9 @@ impl Reading {
                 let grant = grant_of_view(view, beginning(shard));
                 unknown.insert(Some((Box::new(grant), Arc::new(Cursor::default()))));
             }
+        }
+        if known.len() > HISTORY_AT_MAX {
+            return Err(too_much_held());
         }
         known.retain(|_, known| match known.as_ref().map(|(event, _)| &event.what) {
             Some(What::Holding { address, after: Some(after), .. }) => filter.wants_holding(*address, after),

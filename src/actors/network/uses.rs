@@ -10,7 +10,7 @@ use crate::core::outcome::Decision;
 use crate::core::refusal::Refusal;
 use crate::core::state::{Entry, Key, NetworkKind, State, Step};
 use crate::core::types::Mac;
-use crate::store::TransactionId;
+use crate::store::{TransactionId, size};
 
 /// So often is decided again when another network turns out to use a MAC: one that is made up is drawn anew each time.
 const ATTEMPTS: usize = 16;
@@ -41,6 +41,10 @@ impl NetworkActor {
                 Ok(decision) => decision,
                 Err(fault) => return Ok(Err(fault)),
             };
+            let bytes = if matches!(command, Command::Acquire(_)) { bytes_of(&decision.steps) } else { 0 };
+            if bytes > self.shared.info.act_bytes_max {
+                return Ok(Err(Refusal::too_much_at_once(bytes, self.shared.info.act_bytes_max).into()));
+            }
             let MacChanges { gained, .. } = self.mac_changes(&decision.steps);
             if gained.is_empty() {
                 return Ok(Ok((decision, Claimed::default())));
@@ -195,4 +199,12 @@ fn mac_of(entry: &Entry) -> Option<Mac> {
         Entry::Held(reservation) => reservation.details.as_ref()?.mac,
         Entry::Released(_) | Entry::Declined(_) => None,
     }
+}
+
+/// Fewer steps on addresses than these are never too long to become durable at once.
+const STEPS_COUNTED: usize = 500;
+
+/// Bytes of what an acquire changes, at most, where it is much: what it lets go, where it is `exact`, has no bound.
+fn bytes_of(steps: &[Step]) -> usize {
+    if steps.len() < STEPS_COUNTED { 0 } else { steps.iter().map(size::step).sum() }
 }

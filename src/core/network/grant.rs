@@ -15,7 +15,7 @@ use crate::core::forms;
 use crate::core::outcome::{Decision, Grant, Outcome};
 use crate::core::refusal::{Refusal, members};
 use crate::core::state::{
-    Details, Entry, EventKind, NetworkKind, PoolKind, Reservation, ReservationKind, ReservedRange, SubnetConfig,
+    Details, Entry, EventKind, Lease, NetworkKind, PoolKind, Reservation, ReservationKind, ReservedRange, SubnetConfig,
 };
 use crate::core::types::{Claimant, SlotKey};
 
@@ -437,7 +437,10 @@ impl Network {
     ) -> Result<Grant, Refusal> {
         let mut now = Arc::clone(held);
         let lease = match (now.lease, options.ttl_seconds) {
-            (Some(lease), Some(ttl)) => Some(draft.lease(ttl)).filter(|asked| asked.ends > lease.ends).or(Some(lease)),
+            (Some(lease), Some(ttl)) => {
+                let later = |asked: &Lease| self.holdings.end_of(*asked) > self.holdings.end_of(lease);
+                Some(draft.lease(ttl)).filter(later).or(Some(lease))
+            }
             (Some(_), None) | (None, _) => None,
         };
         if lease != now.lease {

@@ -27,6 +27,7 @@ use crate::core::outcome::Counts;
 use crate::core::space::Space;
 use crate::core::state::{Entry, NetworkConfig, Policy, PoolConfig, SubnetConfig};
 use crate::core::types::{Name, Owner, Scope, ShardTime, Slot};
+use crate::limits::OLDEST_REMEMBERED_MAX;
 
 /// Counts of one subnet.
 #[derive(Debug, Clone)]
@@ -57,6 +58,10 @@ pub(super) struct Layout {
     pub(super) open: PoolSet,
     /// When what cools longest in a pool was released, and the pool; of pools in which cooling addresses may yield.
     pub(super) cooling_longest: BTreeSet<(ShardTime, usize)>,
+    /// When what `oldest` remembers longest of a pool was freed, and the pool.
+    rested_longest: BTreeSet<(Rank, usize)>,
+    /// How many ranges `oldest` remembers in all pools.
+    remembered: usize,
     families: [PoolSet; 2],
     zones: HashMap<CompactString, PoolSet>,
     zoneless: PoolSet,
@@ -142,6 +147,7 @@ impl Layout {
         for (family, rank, first, last) in remembered {
             layout.remember_elsewhere(family, rank, first, last);
         }
+        layout.forget_over_bound();
         layout.pools_by_address.sort_unstable_by_key(|(range, _)| range.first());
         layout.subnets_by_address.sort_unstable_by_key(|(range, _)| range.first());
         for (pool, index) in &layout.pools_by_address {
@@ -156,7 +162,9 @@ impl Layout {
     fn remember_elsewhere(&mut self, family: Family, rank: Rank, first: u128, last: u128) {
         let rested = &mut self.elsewhere[usize::from(family == Family::V6)];
         rested.add(rank, first, last);
-        while rested.over_bound().is_some() {}
+        while rested.len() > OLDEST_REMEMBERED_MAX {
+            rested.forget_oldest();
+        }
     }
 
     fn add_kept(&mut self, subnet: &SubnetConfig) {
@@ -177,6 +185,9 @@ impl Layout {
             self.room.set(index, space.free.free() > 0);
         }
         self.cooling_longest.extend(space.cools_since().map(|since| (since, index)));
+        let (since, count) = space.rests();
+        self.rested_longest.extend(since.map(|since| (since, index)));
+        self.remembered += count;
         self.families[usize::from(pool.range.family() == Family::V6)].add(index);
         if subnet.zones.is_empty() {
             self.zoneless.add(index);
@@ -334,9 +345,10 @@ impl Layout {
         while let Some(&(pool_range, index)) =
             self.pools_by_address.get(at).filter(|(pool, _)| pool.first() <= range.last())
         {
-            let since = self.pools[index].cools_since();
+            let (since, rests) = (self.pools[index].cools_since(), self.pools[index].rests());
             self.pools[index].entry_changed(address, range, before, after, rest);
             self.reorder(index, since);
+            self.recount(index, rests);
             if rest.is_some() {
                 // The pool remembers its own, but for what is reserved in it and may be free again.
                 let rested = &mut self.elsewhere[usize::from(range.family() == Family::V6)];
@@ -351,6 +363,29 @@ impl Layout {
             debug_assert_eq!(pool_range, pool.range);
             at += 1;
         }
+        self.forget_over_bound();
+    }
+
+    /// Forgets what was freed longest ago, in whichever pool, as long as too much is remembered.
+    fn forget_over_bound(&mut self) {
+        while self.remembered > OLDEST_REMEMBERED_MAX
+            && let Some(&(_, index)) = self.rested_longest.first()
+        {
+            let before = self.pools[index].rests();
+            self.pools[index].forget_oldest();
+            self.recount(index, before);
+        }
+    }
+
+    /// Counts a pool by what it remembers, where that has changed.
+    fn recount(&mut self, index: usize, before: (Option<Rank>, usize)) {
+        let now = self.pools[index].rests();
+        if now == before {
+            return;
+        }
+        self.remembered = self.remembered - before.1 + now.1;
+        before.0.map(|since| self.rested_longest.remove(&(since, index)));
+        self.rested_longest.extend(now.0.map(|since| (since, index)));
     }
 
     /// Puts a pool in its place by what cools longest in it, where that has changed.
@@ -384,6 +419,11 @@ impl Layout {
             if subnet.counts != fresh.counts {
                 return Err(format!("subnet {}: {:?}, afresh {:?}", subnet.range, subnet.counts, fresh.counts));
             }
+        }
+        let rests: Vec<_> = self.pools.iter().map(PoolSpace::rests).collect();
+        let longest = rests.iter().enumerate().filter_map(|(index, rests)| Some((rests.0?, index))).collect();
+        if self.rested_longest != longest || self.remembered != rests.iter().map(|rests| rests.1).sum::<usize>() {
+            return Err("what `oldest` remembers is counted wrongly".to_owned());
         }
         if self.pools.len() != afresh.pools.len() || self.subnets.len() != afresh.subnets.len() {
             return Err("pools or subnets are missing".to_owned());

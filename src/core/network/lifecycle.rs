@@ -13,6 +13,7 @@ use super::draft::{Draft, held_by};
 use super::holdings::slot_or_default;
 use super::record::bound_to;
 use super::target::check_generation;
+use crate::core::address::Address;
 use crate::core::command::{
     Context, Decline, GrantOptions, LabelsPatch, Patch, ReservationPatch, Target, Transfer, Wish,
 };
@@ -157,14 +158,7 @@ impl Network {
         let (scope, owner, slot) = &ask.from;
         self.is_held_by(address, held, scope, owner, slot.as_ref())?;
         check_generation(address, Some(held), ask.if_generation)?;
-        if let Some(promise) = held.promise() {
-            let problem = format!(
-                "{address} is promised to instance `{}` of deployment `{}`; commit or revert its plan first",
-                promise.owner, held.holder.scope
-            );
-            let held_by = Some(Box::new(held_by(held)));
-            return Err(Refusal::Taken { problem, address: Some(address), held_by });
-        }
+        is_promised_to_nobody(address, held)?;
         let Some((other_address, other)) = other else {
             self.transfer_within_limits(held, &ask.to)?;
             let view = draft.hand_over(address, held, &ask.to);
@@ -177,6 +171,11 @@ impl Network {
         if let Some(((taken, _), holder)) = in_the_way {
             let (network, holder) = (self.config.name.clone(), holder.clone());
             return Err(Refusal::SlotTaken { network, holder, address: taken, differs: Vec::new() });
+        }
+        is_promised_to_nobody(other_address, other)?;
+        if held.obsolete.is_some() {
+            // What did not count goes, and what comes does.
+            self.one_more_within_limits(&held.holder)?;
         }
         let views = vec![draft.hand_over(address, held, &ask.to), draft.hand_over(other_address, other, &held.holder)];
         Ok(draft.finish(Outcome::Transferred(views)))
@@ -199,6 +198,15 @@ impl Network {
             self.quota_of_scope(&to.scope, load.1.saturating_add_signed(more(same_scope)))?;
         }
         Ok(())
+    }
+
+    /// May this slot, which holds nothing that counts, hold something? What is promised to it counts already.
+    fn one_more_within_limits(&self, slot: &SlotKey) -> Result<(), Refusal> {
+        if self.holdings.awaits(slot) {
+            return Ok(());
+        }
+        self.quota_of_owner(&slot.owner, self.holdings.owner_load(&slot.scope, &slot.owner) + 1)?;
+        self.quota_of_scope(&slot.scope, self.holdings.scope_load(&slot.scope) + 1)
     }
 
     /// `ip.decline`.
@@ -323,4 +331,15 @@ pub(super) fn merge_labels(field: &str, labels: &mut Labels, patch: &LabelsPatch
         ));
     }
     Ok(())
+}
+
+/// A plan of a deployment may have given its word for an address: nobody else gets it before that is settled.
+fn is_promised_to_nobody(address: Address, held: &Reservation) -> Result<(), Refusal> {
+    held.promise().map_or(Ok(()), |promise| {
+        let problem = format!(
+            "{address} is promised to instance `{}` of deployment `{}`; commit or revert its plan first",
+            promise.owner, held.holder.scope
+        );
+        Err(Refusal::Taken { problem, address: Some(address), held_by: Some(Box::new(held_by(held))) })
+    })
 }

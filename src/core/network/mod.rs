@@ -74,6 +74,8 @@ pub struct Network {
 
 /// As many as [`Standing::first`] holds.
 const STANDING_SHOWN_MAX: usize = 10;
+/// Entries among which they are looked for.
+const STANDING_LOOKED_AT_MAX: usize = 10_000;
 
 /// Reservations that stand in the way of something.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -334,6 +336,11 @@ impl Network {
         self.holdings.standing_in(range)
     }
 
+    /// Is anything of the range reserved? Cost: O(log n) where the first entry is, and one look at each that cools before.
+    pub(super) fn holds_in(&self, range: Range) -> bool {
+        self.holdings.overlapping(range).any(|(_, entry)| matches!(entry, Entry::Held(_)))
+    }
+
     /// MAC of the reservation that begins at an address.
     pub fn mac_at(&self, address: Address) -> Option<Mac> {
         match self.holdings.at(address)? {
@@ -354,7 +361,8 @@ impl Network {
 
     /// All reservations of the network, as what stands in the way of its end.
     fn all_standing(&self) -> Standing {
-        let entries = self.holdings.ascending(std::ops::Bound::Unbounded);
+        // Behind much that cools nobody looks for names: the count says how many there are.
+        let entries = self.holdings.ascending(std::ops::Bound::Unbounded).take(STANDING_LOOKED_AT_MAX);
         let held = entries.filter(|(_, entry)| matches!(entry, Entry::Held(_))).map(|(address, _)| address);
         Standing { count: self.holdings.held(), first: held.take(STANDING_SHOWN_MAX).collect() }
     }

@@ -19,7 +19,6 @@ use super::pool_space::PoolSpace;
 use super::selection::Selection;
 use crate::core::address::{Address, Family, Range};
 use crate::core::command::{PoolRef, Wish, mixed};
-use crate::core::outcome::PoolUsage;
 use crate::core::refusal::{NoCapacity, Refusal};
 use crate::core::space::Space;
 use crate::core::state::{Entry, Policy};
@@ -27,6 +26,11 @@ use crate::core::types::{OwnerUid, ShardTime, SlotKey, WallTime};
 
 /// Cooling pieces that a yielding block may displace.
 const YIELDED_PIECES_MAX: usize = 256;
+/// So many blocks of a pool are looked at for one that cools in no more pieces.
+const YIELDED_BLOCKS_MAX: usize = 16;
+
+/// Pools of which a refusal for want of room tells each. The sums are over all.
+const REFUSAL_POOLS_MAX: usize = 256;
 
 /// Draws of one grant that may meet what the same request took already.
 const DRAWS_MAX: u64 = 16;
@@ -191,9 +195,15 @@ impl Network {
             let family = pool.range.family();
             let order = selection.order(family).filter(|order| *order > 0)?;
             let space = pool.yielding.as_ref()?;
-            let range = block(family, lowest(space, draft, family, order, pool.range.first().bits())?, order);
-            let pieces = self.holdings.overlapping(range).take(YIELDED_PIECES_MAX + 1).count();
-            (pieces <= YIELDED_PIECES_MAX).then_some(range)
+            let mut from = pool.range.first().bits();
+            for _ in 0..YIELDED_BLOCKS_MAX {
+                let range = block(family, lowest(space, draft, family, order, from)?, order);
+                if self.holdings.overlapping(range).take(YIELDED_PIECES_MAX + 1).count() <= YIELDED_PIECES_MAX {
+                    return Some(range);
+                }
+                from = range.last().bits().checked_add(1)?;
+            }
+            None
         })
     }
 
@@ -210,15 +220,17 @@ impl Network {
     /// Why there is no room, pool by pool.
     pub(super) fn no_capacity(&self, draft: &Draft<'_>, wish: &Wish, selection: &Selection) -> Refusal {
         let mut sum = crate::core::outcome::Counts::default();
-        let mut pools = Vec::new();
+        let (mut pools, mut dynamic) = (Vec::new(), 0);
         for index in self.layout.all().intersection(selection.sets_of(self)) {
             if self.pool_config(index).kind == crate::core::state::PoolKind::Dynamic {
-                let usage = self.pool_usage(index);
-                sum += usage.counts;
-                pools.push(usage);
+                sum += self.layout.pools[index].counts;
+                dynamic += 1;
+                if dynamic <= REFUSAL_POOLS_MAX {
+                    pools.push(self.pool_usage(index));
+                }
             }
         }
-        let narrowed = self.narrowed_by(wish, &pools);
+        let narrowed_by = self.narrowed_by(wish, dynamic);
         let due = [
             self.holdings
                 .cooling()
@@ -241,12 +253,12 @@ impl Network {
             declined: sum.declined,
             next_free_at: next,
             pools,
-            narrowed_by: narrowed,
+            narrowed_by,
             waited_ms: None,
         }))
     }
 
-    fn narrowed_by(&self, wish: &Wish, pools: &[PoolUsage]) -> Option<String> {
+    fn narrowed_by(&self, wish: &Wish, pools: usize) -> Option<String> {
         let mut parts = Vec::new();
         if let Some(family) = wish.family {
             parts.push(family.to_string());
@@ -262,7 +274,10 @@ impl Network {
             Some(PoolRef::Range(range)) => parts.push(format!("pool {range}")),
             None => {}
         }
-        if pools.is_empty() {
+        if pools > REFUSAL_POOLS_MAX {
+            parts.push(format!("of {pools} pools {REFUSAL_POOLS_MAX} are shown"));
+        }
+        if pools == 0 {
             parts.push(if self.subnets.is_empty() { "it has no subnet" } else { "no dynamic pool fits" }.to_owned());
         }
         (!parts.is_empty()).then(|| parts.join(", "))

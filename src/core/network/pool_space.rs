@@ -163,10 +163,19 @@ impl PoolSpace {
                 fresh.occupy(start, end);
             }
         });
-        while let Some(forgotten) = self.rested.over_bound() {
-            if let Some(fresh) = &mut self.fresh {
-                fresh.vacate(forgotten.0, forgotten.1);
-            }
+    }
+
+    /// What `oldest` remembers here: when the first of it was freed, and how many ranges.
+    pub(super) fn rests(&self) -> (Option<Rank>, usize) {
+        if self.fresh.is_some() { (self.rested.since(), self.rested.len()) } else { (None, 0) }
+    }
+
+    /// Forgets what was freed longest ago: it counts as never used.
+    pub(super) fn forget_oldest(&mut self) {
+        if let Some((first, last)) = self.rested.forget_oldest()
+            && let Some(fresh) = &mut self.fresh
+        {
+            fresh.vacate(first, last);
         }
     }
 

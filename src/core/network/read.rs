@@ -102,11 +102,11 @@ impl Network {
                 }
             }
         } else {
-            let from = match (ask.after, test.range) {
-                (Some(after), Some(range)) if after < range.first() => Bound::Included(self.block_at(range.first())),
-                (Some(after), _) => Bound::Excluded(after),
-                (None, Some(range)) => Bound::Included(self.block_at(range.first())),
-                (None, None) => Bound::Unbounded,
+            // A block may begin before the range: where a page went on behind it, it is not listed again.
+            let from = match (ask.after, test.range.map(|range| self.block_at(range.first()))) {
+                (Some(after), start) if start.is_none_or(|start| after >= start) => Bound::Excluded(after),
+                (_, Some(start)) => Bound::Included(start),
+                (_, None) => Bound::Unbounded,
             };
             for (looked_at, (address, entry)) in self.holdings.ascending(from).enumerate() {
                 if test.range.is_some_and(|range| address > range.last()) {
@@ -208,12 +208,19 @@ impl Network {
         }
         let mut drawn = Vec::with_capacity(pools.len());
         let inside = |index: &usize| subnet.is_none_or(|subnet| subnet == self.layout.pools[*index].subnet);
+        let mut bytes = 0;
         for index in pools.into_iter().filter(inside) {
             let drawing = match format {
                 MapFormat::Text => self.draw_text(index)?,
                 MapFormat::Runs => self.draw_runs(index)?,
                 MapFormat::Cells { prefix_length } => self.draw_cells(index, prefix_length)?,
             };
+            // One pool is bounded by itself.
+            bytes += drawing.bytes_at_least();
+            if bytes > limits::ANSWER_BYTES_MAX && !drawn.is_empty() {
+                let problem = "is needed: the maps of all pools are more than one answer holds; name one, or a subnet";
+                return Err(Refusal::invalid("pool", problem));
+            }
             let name = self.pool_config(index).name.clone();
             drawn.push(PoolMap { range: self.layout.pools[index].range, name, drawing });
         }

@@ -1,13 +1,12 @@
 //! Freed addresses past their cooldown, in the order in which they were freed: the memory of the policy `oldest`.
 //!
-//! Kept in memory only, and bounded: what is forgotten counts as never used. Ranges rather than addresses, so that a
+//! Kept in memory only, and bounded by `layout`: what is forgotten counts as never used. Ranges rather than addresses, so that a
 //! freed block costs what an address costs.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use crate::core::types::ShardTime;
-use crate::limits;
 
 /// When a range was freed; the counter orders what was freed in one millisecond.
 pub(super) type Rank = (ShardTime, u64);
@@ -61,11 +60,18 @@ impl Rested {
         self.by_rank.range((from, Bound::Unbounded)).map(|(&(rank, first), &last)| (rank, first, last))
     }
 
-    /// Forgets the range freed longest ago if there are more than the bound, and returns it.
-    pub(super) fn over_bound(&mut self) -> Option<(u128, u128)> {
-        if self.by_rank.len() <= limits::OLDEST_REMEMBERED_MAX {
-            return None;
-        }
+    /// How many ranges.
+    pub(super) fn len(&self) -> usize {
+        self.by_rank.len()
+    }
+
+    /// When the one that was freed longest ago was freed.
+    pub(super) fn since(&self) -> Option<Rank> {
+        self.by_rank.first_key_value().map(|(&(rank, _), _)| rank)
+    }
+
+    /// Forgets the range freed longest ago, and returns it.
+    pub(super) fn forget_oldest(&mut self) -> Option<(u128, u128)> {
         let (&(_, first), &last) = self.by_rank.first_key_value()?;
         self.remove(first, last);
         Some((first, last))

@@ -231,7 +231,7 @@ pub(super) fn replace(network: &Network, subnet: &mut SubnetConfig, mut pools: V
         since: old.since,
         until: now,
     }));
-    subnet.past_pools.retain(|past| network.standing_in(past.range).count > 0);
+    subnet.past_pools.retain(|past| network.holds_in(past.range));
     let oldest = subnet.past_pools.len().saturating_sub(limits::PAST_POOLS_MAX);
     subnet.past_pools.drain(..oldest);
 }

@@ -83,7 +83,8 @@ impl Draft<'_> {
 
     /// Notes, once or again, that a holding ends with this request: its MAC and its place within the limits are free.
     pub(in crate::core::network) fn leaves(&mut self, address: Address, reservation: &Reservation) {
-        if reservation.obsolete.is_some() || !self.let_go.insert(address) {
+        // An obsolete one counts nowhere, but may have a MAC.
+        if !self.let_go.insert(address) || reservation.obsolete.is_some() {
             return;
         }
         if !self.promises_anew && self.network.holdings.is_promised(&reservation.holder) {

@@ -408,3 +408,80 @@ fn every_slot_of_an_owner_is_found_whichever_of_them_goes_first() {
         }
     }
 }
+
+fn plan(net: &mut Net, at: &str, change: impl FnOnce(&mut Reservation)) {
+    let at = address(at);
+    let Some(Entry::Held(held)) = net.network.holdings.at(at).cloned() else { panic!("{at} is not held") };
+    let mut after = Reservation::clone(&held);
+    change(&mut after);
+    let state = State::Entry(Entry::Held(Arc::new(after)));
+    let step = Step { key: Key::Address(at), expect: Some(held.generation.0), state: Some(state), event: None };
+    net.network.apply(&step, ShardTime(net.now));
+}
+
+#[test]
+fn an_exchange_drops_no_promise_on_either_side() {
+    let mut net = Net::new(&["10.0.0.0/24"]);
+    net.claim("x", "10.0.0.1", |_| ()).unwrap();
+    net.claim("w", "10.0.0.9", |_| ()).unwrap();
+    plan(&mut net, "10.0.0.1", |held| {
+        let promise = Promise { plan: 5, owner: "z".parse().unwrap(), slot: "0".parse().unwrap() };
+        held.planned = Some(Box::new(Planned { leaving: Some(5), promise: Some(promise), ..Planned::default() }));
+    });
+    refused!(net.run(&hand("10.0.0.1", "x", "w", true)), Refusal::Taken { .. });
+    refused!(net.run(&hand("10.0.0.9", "w", "x", true)), Refusal::Taken { .. });
+}
+
+#[test]
+fn an_exchange_of_an_obsolete_address_for_a_current_one_keeps_the_limits() {
+    let mut net = Net::with(|config| config.limits.per_owner = Some(1), vec![subnet("10.0.0.0/24", 0)]);
+    net.claim("a#0", "10.0.0.1", |_| ()).unwrap();
+    make_obsolete(&mut net, "a#0");
+    net.claim("a#1", "10.0.0.2", |_| ()).unwrap();
+    net.claim("b#0", "10.0.0.3", |_| ()).unwrap();
+    refused!(net.run(&hand("10.0.0.1", "a", "b#0", true)), Refusal::QuotaExceeded { .. });
+    net.release("a#1");
+    net.run(&hand("10.0.0.1", "a", "b#0", true)).unwrap();
+    assert_eq!(net.network.slot_holder(&holder("a#0")), Some(address("10.0.0.3")));
+}
+
+#[test]
+fn a_repeat_never_shortens_a_lease_that_lasts_longer_after_a_take_over() {
+    let mut net = Net::new(&["10.0.0.0/24"]);
+    let mut ask = wish("a");
+    ask.options.ttl_seconds = Some(3_600);
+    net.ask(ask.clone()).unwrap();
+    // Taken over a second before its end.
+    net.at(3_599);
+    net.network.serve_from(Generation(0), ShardTime(net.now));
+    let before = net.network.holdings.leases().next().unwrap().0;
+    net.now += 2_000;
+    ask.options.ttl_seconds = Some(2);
+    net.ask(ask).unwrap();
+    assert!(net.network.holdings.leases().next().unwrap().0 >= before);
+}
+
+#[test]
+fn an_obsolete_reservation_leaves_its_mac_to_what_is_granted_in_its_place() {
+    let mut net = Net::new(&["10.0.0.0/24"]);
+    let mac: Mac = "52:54:00:00:00:01".parse().unwrap();
+    net.claim("a", "10.0.0.5", |ask| ask.options.mac = Some(MacWish::Given(mac))).unwrap();
+    make_obsolete(&mut net, "a");
+    net.run(&decline("10.0.0.5", "a", true)).unwrap();
+}
+
+#[test]
+fn pages_of_a_range_that_begins_within_a_block_end() {
+    let mut net = Net::new(&["10.0.0.0/24"]);
+    net.claim("block", "10.0.0.4", |ask| ask.prefix_length = Some(30)).unwrap();
+    net.claim("one", "10.0.0.9", |_| ()).unwrap();
+    let filter = Filter { range: Some("10.0.0.5-10.0.0.20".parse().unwrap()), ..Filter::default() };
+    let (mut after, mut seen) = (None, Vec::new());
+    for _ in 0..3 {
+        let slice = ListSlice { filter: filter.clone(), after, limit: 1, count_only: false };
+        let Outcome::Listed { views, next, .. } = net.run(&Command::List(Box::new(slice))).unwrap() else { panic!() };
+        seen.extend(views.iter().map(|view| view.address.to_string()));
+        after = next;
+    }
+    assert_eq!((seen, after), (vec!["10.0.0.4".to_owned(), "10.0.0.9".to_owned()], None));
+}

@@ -152,3 +152,42 @@ fn step(net: &mut Net, command: &Command, context: Context) -> Outcome {
     decision.steps.iter().for_each(|step| net.network.apply(step, context.now));
     decision.outcome
 }
+
+#[test]
+fn oldest_remembers_a_bounded_number_of_ranges_in_all_pools_together() {
+    let bound = crate::limits::OLDEST_REMEMBERED_MAX;
+    let mut one = subnet("10.0.0.0/8", 0);
+    one.pools =
+        ["10.1.0.0/16", "10.2.0.0/16", "10.3.0.0/16", "10.4.0.0/16"].map(|cidr| pool(cidr, PoolKind::Dynamic)).into();
+    let config = NetworkConfig { policy: Policy::Oldest, ..config() };
+    // Every second one, so that no two that are freed are one range.
+    let each = bound as u32 / 4 + 10;
+    let places =
+        (1..=4u32).flat_map(|pool| (0..each).map(move |at| Address::V4((10 << 24) + (pool << 16) + 16 + 2 * at)));
+    let places: Vec<Address> = places.collect();
+    let held = places.iter().zip(1..).map(|(at, generation)| {
+        let plain = Reservation::plain(holder(&format!("o{generation}")), Generation(generation), 32, WallTime(0));
+        (*at, Entry::Held(Arc::new(plain)))
+    });
+    let network = Network::of_parts(Arc::new(config), vec![Arc::new(one)], held, Generation(1_000_000));
+    let mut net = Net { network, now: 1_000, draws: 0 };
+    for (at, generation) in places.iter().zip(1..) {
+        let step = Step { key: Key::Address(*at), expect: Some(generation), state: None, event: None };
+        net.network.apply(&step, ShardTime(net.now));
+    }
+    let remembered: usize = net.network.layout.pools.iter().map(|pool| pool.rested.iter().count()).sum();
+    assert_eq!(remembered, bound);
+    net.network.check().unwrap();
+}
+
+#[test]
+fn a_yielding_block_is_looked_for_behind_one_that_cools_in_too_many_pieces() {
+    let cooling = |config: &mut NetworkConfig| (config.cooldown_seconds, config.cooldown_yields) = (3_600, true);
+    let mut net = Net::with(cooling, vec![subnet("10.0.0.0/21", 0)]);
+    let many = (0..300).map(|at| format!("10.0.{}.{}", 2 + at / 256, at % 256));
+    for at in many.chain(["10.0.4.7".to_owned(), "10.0.6.7".to_owned()]) {
+        net.claim(&at, &at, |_| ()).unwrap();
+        net.release(&at);
+    }
+    assert_eq!(net.block("b", 23).unwrap(), "10.0.4.0/23");
+}
