@@ -84,7 +84,9 @@ impl Leaving {
 impl Used {
     /// Forgets those that have left by now. Cost: as many as those, amortised; one that is under way keeps those behind it.
     fn forget_left(&mut self) {
-        while let Some((key, left)) = self.leaving.pop_front_if(|(_, leaving)| leaving.is_settled()) {
+        while self.leaving.front().is_some_and(|(_, leaving)| leaving.is_settled())
+            && let Some((key, left)) = self.leaving.pop_front()
+        {
             // What did not become durable stays, and what was claimed since is another's.
             let gone = |user: &User| user.leaving.as_ref().is_some_and(|leaving| leaving.is(&left));
             if left.is_durable() && self.by.get(&key).is_some_and(gone) {

@@ -244,11 +244,11 @@ pub struct NetworkView {
 pub struct ScopeUsage {
     /// The scope.
     pub scope: Scope,
-    /// Current reservations.
+    /// Reservations, current and obsolete.
     pub reservations: u64,
     /// Addresses of them.
     pub addresses: u128,
-    /// Obsolete reservations.
+    /// Those of the reservations that are obsolete.
     pub obsolete: u64,
     /// Reservations without a claimant.
     pub unbound: u64,

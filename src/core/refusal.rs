@@ -185,7 +185,7 @@ pub enum Refusal {
         standing: Option<(u64, Vec<Address>)>,
     },
     /// Somebody else holds it.
-    #[error("{address} is not held by {asked} but by {}; name its holder, or use `if_generation` (`ip.release` may `force` it)", .held_by.holder)]
+    #[error("{address} is not held by {asked} but by {}; name its holder, if it is meant (`ip.release` may `force` it)", .held_by.holder)]
     NotOwner {
         /// The address.
         address: Address,
@@ -217,7 +217,7 @@ pub enum Refusal {
         actual: u64,
     },
     /// The address is held by another owner.
-    #[error("{address} of network `{network}` is held by {}; ask for another address, or ip.transfer it", .held_by.holder)]
+    #[error("{address} of network `{network}` is held by {}; ask for another address, or have it released", .held_by.holder)]
     AlreadyInUse {
         /// The network.
         network: Name,

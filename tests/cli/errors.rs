@@ -39,7 +39,7 @@ fn example(kind: ErrorKind) -> (&'static str, Value, &'static str, Value) {
         ErrorKind::AlreadyInUse => (
             "ip.claim",
             claim,
-            "10.0.0.7 of network `lan` is held by `web/3`; ask for another address, or ip.transfer it",
+            "10.0.0.7 of network `lan` is held by `web/3`; ask for another address, or have it released",
             json!({"address": "10.0.0.7", "held_by": held_by}),
         ),
         ErrorKind::NotEnoughCapacity => (

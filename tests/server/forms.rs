@@ -171,7 +171,7 @@ fn what_is_obsolete_is_not_listed_as_unbound() {
     for params in [json!({}), json!({"network": "lan"})] {
         let scopes = client.ok("scope.list", params)["scopes"].clone();
         let counts = ["reservations", "obsolete", "unbound"].map(|count| scopes[0][count].clone());
-        assert_eq!(counts, [1, 1, 1].map(Value::from), "{scopes}");
+        assert_eq!(counts, [2, 1, 1].map(Value::from), "{scopes}");
     }
     client.ok("deployment.apply", apply(json!([])));
     assert_eq!(client.ok("scope.list", json!({}))["scopes"][0]["unbound"], 0);

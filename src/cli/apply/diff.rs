@@ -132,7 +132,7 @@ fn changes(table: &Table, network: &Value, prune: bool) -> Result<Option<Step>, 
         words.push(format!("~ rename it from `{}`", network["name"].as_str().unwrap_or_default()));
     }
     for (member, default) in settings() {
-        if let Some(value) = patch(table.members.get(member), network.get(member), &default, prune) {
+        if let Some(value) = patch(member, table.members.get(member), network.get(member), &default, prune) {
             words.push(changed(member, network.get(member), &value));
             set.insert(member.to_owned(), value);
         }
@@ -149,15 +149,23 @@ fn changes(table: &Table, network: &Value, prune: bool) -> Result<Option<Step>, 
 
 /// The merge patch that makes `there` equal to `wanted`, or nothing if it is. What is not wanted is left, or with
 /// `prune` put back to `default`.
-pub(super) fn patch(wanted: Option<&Value>, there: Option<&Value>, default: &Value, prune: bool) -> Option<Value> {
+pub(super) fn patch(
+    member: &str,
+    wanted: Option<&Value>,
+    there: Option<&Value>,
+    default: &Value,
+    prune: bool,
+) -> Option<Value> {
     let present = there.unwrap_or(default);
+    // A tag may have an empty value, and is there all the same.
+    let lacks = |value: &Value, there: Option<&Value>| member == "tags" || !is_nothing(value, there);
     match (wanted, present) {
         (Some(Value::Object(wanted)), present) => {
             let nothing = Map::new();
             let present = present.as_object().unwrap_or(&nothing);
             let mut inner: Map<String, Value> = wanted
                 .iter()
-                .filter(|(key, value)| present.get(*key) != Some(value) && !is_nothing(value, present.get(*key)))
+                .filter(|(key, value)| present.get(*key) != Some(value) && lacks(value, present.get(*key)))
                 .map(|(key, value)| (key.clone(), value.clone()))
                 .collect();
             if prune {

@@ -94,7 +94,7 @@ fn modified(wanted: &Value, there: &Value, prune: bool) -> Result<(Map<String, V
         set.insert("cidr".to_owned(), wanted["cidr"].clone());
     }
     for (member, default) in settings() {
-        if let Some(value) = patch(wanted.get(member), there.get(member), &default, prune) {
+        if let Some(value) = patch(member, wanted.get(member), there.get(member), &default, prune) {
             words.push(changed(member, there.get(member), &value));
             set.insert(member.to_owned(), value);
         }

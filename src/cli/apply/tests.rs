@@ -288,3 +288,10 @@ fn a_file_is_checked_whole_and_every_bad_network_is_named() {
     let twice = "[[network]]\nname = \"a\"\n[[network]]\nname = \"a\"\n";
     assert!(tables(toml::from_str(twice).unwrap()).unwrap_err().contains("twice"));
 }
+
+#[test]
+fn a_tag_with_an_empty_value_is_set_and_then_there() {
+    let file = FILE.replace("tags = { site = \"a\" }", "tags = { site = \"a\", empty = \"\" }");
+    let steps = diff(&file, false);
+    assert_eq!(steps[0].params["set"], json!({"tags": {"empty": ""}}));
+}

@@ -248,6 +248,7 @@ impl Network {
                 }
                 EventKind::Updated
             } else if held.obsolete.is_some() {
+                planned.unlisted = before.unlisted;
                 EventKind::Obsolete
             } else if self.stays_unlisted(ask, held) {
                 planned.unlisted = before.unlisted.or(Some(ask.plan));
@@ -257,6 +258,8 @@ impl Network {
                 EventKind::Obsolete
             } else {
                 after.obsolete = Some(Box::new(Obsolete { since: draft.context.wall, plan: ask.plan }));
+                // A revert gives it back as it was: missed by the plan before.
+                planned.unlisted = before.unlisted;
                 // Its place within the limits is free.
                 draft.leaves(address, held);
                 EventKind::Obsolete

@@ -42,6 +42,8 @@ impl Network {
         forms::named_once(&ask.items)?;
         let mut draft = Draft::new(self, context);
         let others = if ask.exact { self.held_beside(ask) } else { Vec::new() };
+        // Another object of the same name is another owner: what it holds is not let go.
+        others.iter().try_for_each(|(address, held)| self.same_owner(&held.holder, *address, held, &ask.options))?;
         for (address, held) in &others {
             draft.leaves(*address, held);
         }

@@ -269,7 +269,7 @@ impl Holdings {
             .iter()
             .map(|(scope, chain)| ScopeUsage {
                 scope: scope.clone(),
-                reservations: chain.current,
+                reservations: chain.current + chain.obsolete,
                 addresses: chain.addresses,
                 obsolete: chain.obsolete,
                 unbound: chain.unbound,

@@ -16,6 +16,7 @@ use super::draft::{Draft, Freed, block};
 use super::holdings::covered;
 use super::pool_set::PoolSet;
 use super::pool_space::PoolSpace;
+use super::rested::Rank;
 use super::selection::Selection;
 use crate::core::address::{Address, Family, Range};
 use crate::core::command::{PoolRef, Wish, mixed};
@@ -29,6 +30,10 @@ const YIELDED_PIECES_MAX: usize = 256;
 /// So many blocks of a pool are looked at for one that cools in no more pieces.
 const YIELDED_BLOCKS_MAX: usize = 16;
 
+/// Freed ranges among which it is looked for the oldest that holds a block; behind them comes the lowest block.
+const RESTED_LOOKED_AT_MAX: usize = 1_000;
+/// Entries of each kind among which it is looked for the first that gives room by itself.
+const DUE_LOOKED_AT_MAX: usize = 1_000;
 /// Pools of which a refusal for want of room tells each. The sums are over all.
 const REFUSAL_POOLS_MAX: usize = 256;
 
@@ -231,13 +236,22 @@ impl Network {
             }
         }
         let narrowed_by = self.narrowed_by(wish, dynamic);
+        let sets = selection.sets_of(self);
+        let comes_back = |address: Address| {
+            self.layout.pool_of(address).is_some_and(|index| {
+                let pool = &self.layout.pools[index];
+                pool.open
+                    && sets.iter().flatten().all(|set| set.contains(index))
+                    && pool.is_unblocked(Range::single(address))
+            })
+        };
+        let cooling = self.holdings.cooling().take(DUE_LOOKED_AT_MAX).find(|(_, address)| comes_back(*address));
+        let declined = self.holdings.declined().take(DUE_LOOKED_AT_MAX).find(|(_, address)| comes_back(*address));
+        let leases = self.holdings.leases().take(DUE_LOOKED_AT_MAX).find(|(_, address)| comes_back(*address));
         let due = [
-            self.holdings
-                .cooling()
-                .next()
-                .map(|(released_at, _)| released_at.after_seconds(self.config.cooldown_seconds)),
-            self.holdings.declined().next().map(|(until, _)| until),
-            self.holdings.leases().next().map(|(ends, _)| ends),
+            cooling.map(|(released_at, _)| released_at.after_seconds(self.config.cooldown_seconds)),
+            declined.map(|(until, _)| until),
+            leases.map(|(ends, _)| ends),
         ];
         let next = due.into_iter().flatten().min().map(|at| {
             let wait = at.0.saturating_sub(draft.context.now.0);
@@ -342,7 +356,13 @@ fn oldest(pool: &PoolSpace, draft: &Draft<'_>, order: u8) -> Option<u128> {
     let fresh = pool.fresh.as_ref()?;
     lowest(fresh, draft, family, order, first).or_else(|| {
         if order > 0 {
-            return lowest(&pool.free, draft, family, order, first);
+            let fits = |(_, start, end): &(Rank, u128, u128)| end - start >= (1 << order) - 1;
+            let mut aged = pool.rested.iter().take(RESTED_LOOKED_AT_MAX).filter(fits);
+            let within = |(_, start, end)| {
+                let found = lowest(&pool.free, draft, family, order, start)?;
+                (found + ((1 << order) - 1) <= end).then_some(found)
+            };
+            return aged.find_map(within).or_else(|| lowest(&pool.free, draft, family, order, first));
         }
         let place = draft.searched(pool.range.first(), Freed::Rested);
         pool.rested.behind(place).find_map(|(rank, start, end)| {

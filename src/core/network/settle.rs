@@ -86,10 +86,12 @@ fn commit(ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> Vec<Addre
     let mut leaving: BTreeMap<Address, &Arc<Reservation>> = all.iter().copied().filter(leaves).collect();
     // A deleted network grants nothing.
     let promised = |held: &Reservation| held.promise().filter(|_| !network.config.closed).cloned();
-    // What a promise displaces that is kept goes too, if its holder is covered; and that may be promised in its turn.
+    // What a promise displaces that is kept goes too, if its holder is covered, or was by a commit before: nothing would let
+    // it go any more. And that may be promised in its turn.
+    let is_covered = |owner: &Owner| ask.covers(owner) || ask.was_committed(owner);
     let mut new: Vec<&Arc<Reservation>> = leaving.values().copied().collect();
     while let Some(held) = new.pop() {
-        let Some(promise) = promised(held).filter(|promise| ask.covers(&promise.owner)) else { continue };
+        let Some(promise) = promised(held).filter(|promise| is_covered(&promise.owner)) else { continue };
         if let Some((at, has)) = network.holdings.slot(&taker_of(held, &promise))
             && leaving.insert(at, has).is_none()
         {

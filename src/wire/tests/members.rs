@@ -74,7 +74,7 @@ const REFUSED: &[(&str, &str, &str, &str)] = &[
     ("subnet.add", r#"{"network":"lan","cidr":"10.0.0.1/24"}"#, "cidr", "host bits"),
     ("network.create", r#"{"name":"lan","policy":"first"}"#, "policy", r#"must be "lowest", "random" or "oldest", not "first""#),
     ("network.create", r#"{"name":"lan","subnets":[{"cidr":"10.0.0.0/24","dns":{"servers":["10.0.0.1","x"]}}]}"#, "subnets[0].dns.servers[1]", "not an address"),
-    ("network.create", r#"{"name":"lan","l2":{"mac_prefix":"5"}}"#, "l2.mac_prefix", "hexadecimal bytes"),
+    ("network.create", r#"{"name":"lan","l2":{"mac_prefix":"5"}}"#, "l2.mac_prefix", "three bytes of a MAC"),
     ("ip.allocate", r#"{"network":"lan","owner":"a","mac":"automatic"}"#, "mac", "neither \"auto\" nor a MAC"),
     ("ip.allocate", r#"{"network":"lan","owner":"a","hostname":"a..b"}"#, "hostname", "empty part"),
     ("ip.allocate", r#"{"network":"lan","owner":"a","labels":{"":"x"}}"#, "labels.", "as a key it must not be empty"),

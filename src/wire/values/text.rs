@@ -355,18 +355,19 @@ fn check_hostname(text: &str) -> Result<CompactString, String> {
 }
 
 checked_text!(
-    /// The first one to five bytes of the MACs that a network makes, in lower case with `:`.
+    /// The first three bytes of the MACs that a network makes, in lower case with `:`.
     MacPrefix, "the beginning of a MAC", check_mac_prefix, {
-        "type": "string", "pattern": "^[0-9A-Fa-f]{2}([:-][0-9A-Fa-f]{2}){0,4}$",
-        "description": "The first one to five bytes of the MACs that a network makes"
+        "type": "string", "pattern": "^[0-9A-Fa-f]{2}([:-][0-9A-Fa-f]{2}){2}$",
+        "description": "The first three bytes of the MACs that a network makes"
     }
 );
 
 fn check_mac_prefix(text: &str) -> Result<CompactString, String> {
-    let wrong = || format!("is {:?}, not one to five hexadecimal bytes of a MAC, as 52:54:00", shortened(text));
+    let wrong =
+        || format!("is {:?}, not the first three bytes of a MAC in hexadecimal digits, as 52:54:00", shortened(text));
     let parts = if text.contains('-') { text.split('-') } else { text.split(':') };
     let two_digits = |part: &str| part.len() == 2 && part.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if text.len() > 14 || !parts.clone().all(two_digits) {
+    if text.len() != 8 || !parts.clone().all(two_digits) {
         return Err(wrong());
     }
     Ok(CompactString::from(parts.collect::<Vec<_>>().join(":").to_ascii_lowercase()))

@@ -99,7 +99,7 @@ impl Holdings {
             let holds = self.slot(&taker).is_some();
             self.promised.add(taker, holds);
         }
-        let span = if current { span(self.record(id).family, reservation.prefix_length) } else { 0 };
+        let span = span(self.record(id).family, reservation.prefix_length);
         let scope = &reservation.holder.scope;
         let chain = match self.scopes.get_mut(scope) {
             Some(chain) => chain,
@@ -181,9 +181,7 @@ impl Holdings {
             chain.current -= u64::from(current);
             chain.obsolete -= u64::from(!current);
             chain.unbound -= u64::from(current && reservation.claimant.is_none());
-            if current {
-                chain.addresses -= span(family, reservation.prefix_length);
-            }
+            chain.addresses -= span(family, reservation.prefix_length);
             if previous == NONE {
                 chain.first = next;
             }

@@ -485,3 +485,66 @@ fn pages_of_a_range_that_begins_within_a_block_end() {
     }
     assert_eq!((seen, after), (vec!["10.0.0.4".to_owned(), "10.0.0.9".to_owned()], None));
 }
+
+#[test]
+fn a_repeated_exchange_answers_both_sides_again() {
+    let mut net = Net::new(&["10.0.0.0/24"]);
+    net.claim("a", "10.0.0.1", |_| ()).unwrap();
+    net.claim("b", "10.0.0.2", |_| ()).unwrap();
+    let mut both = || match net.run(&hand("10.0.0.1", "a", "b", true)).unwrap() {
+        Outcome::Transferred(views) => views.iter().map(|view| view.address.to_string()).collect::<Vec<_>>(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(
+        (both(), both()),
+        (vec!["10.0.0.1".into(), "10.0.0.2".into()], vec!["10.0.0.1".into(), "10.0.0.2".into()])
+    );
+}
+
+#[test]
+fn an_exact_acquire_lets_go_of_nothing_that_another_object_of_the_same_name_holds() {
+    let mut net = Net::new(&["10.0.0.0/24"]);
+    let mut ask = wish("a");
+    ask.options.owner_uid = Some("one".parse().unwrap());
+    net.ask(ask.clone()).unwrap();
+    let options = GrantOptions { owner_uid: Some("two".parse().unwrap()), ..GrantOptions::default() };
+    let item =
+        AcquireItem { index: 0, slot: "z".parse().unwrap(), address: None, wish: Wish::default(), optional: false };
+    let (scope, owner) = (Scope::default(), ask.holder.owner.clone());
+    let exact = Acquire { scope, owner, items: vec![item], exact: true, options };
+    refused!(run_acquire(&mut net, exact.clone()), Refusal::Taken { .. });
+    run_acquire(&mut net, Acquire { options: GrantOptions::default(), ..exact }).unwrap();
+}
+
+#[test]
+fn room_that_comes_by_itself_is_told_of_what_was_asked_for_and_of_nothing_else() {
+    let mut net = Net::new(&["10.0.0.0/30", "10.0.1.0/30", "2001:db8::/127"]);
+    let mut ask = |owner: &str, cidr_of: &str, ttl: Option<u64>| {
+        let mut ask = wish(owner);
+        ask.wish.subnet = Some(SubnetRef::Cidr(cidr(cidr_of)));
+        ask.options.ttl_seconds = ttl;
+        net.ask(ask)
+    };
+    ask("x", "10.0.0.0/30", Some(50)).unwrap();
+    ask("x2", "10.0.0.0/30", None).unwrap();
+    ask("y", "10.0.1.0/30", Some(20)).unwrap();
+    for owner in ["six", "six2"] {
+        ask(owner, "2001:db8::/127", None).unwrap();
+    }
+    let mut free_at = |subnet: &str| match ask("z", subnet, None) {
+        Err(Refusal::NotEnoughCapacity(why)) => why.next_free_at.map(|(_, at)| at.0),
+        other => panic!("{:?}", other.is_ok()),
+    };
+    assert_eq!((free_at("10.0.0.0/30"), free_at("2001:db8::/127")), (Some(51_000), None));
+}
+
+#[test]
+fn a_scope_has_its_obsolete_reservations_among_its_reservations() {
+    let mut net = Net::new(&["10.0.0.0/24"]);
+    net.allocate("a");
+    assert_eq!(net.block("b", 28).unwrap(), "10.0.0.16/28");
+    make_obsolete(&mut net, "b");
+    let Outcome::Scopes(scopes) = net.run(&Command::Scopes).unwrap() else { panic!() };
+    assert_eq!((scopes[0].reservations, scopes[0].addresses, scopes[0].obsolete), (2, 17, 1));
+    net.release("b");
+}

@@ -191,3 +191,16 @@ fn a_yielding_block_is_looked_for_behind_one_that_cools_in_too_many_pieces() {
     }
     assert_eq!(net.block("b", 23).unwrap(), "10.0.4.0/23");
 }
+
+#[test]
+fn oldest_gives_the_block_that_is_free_for_the_longest_time() {
+    let oldest = |config: &mut NetworkConfig| config.policy = Policy::Oldest;
+    let mut net = Net::with(oldest, vec![subnet("10.0.0.0/27", 0)]);
+    let blocks: Vec<String> = (0..6).map(|at| net.block(&format!("b{at}"), 30).unwrap()).collect();
+    for at in [3, 1, 5, 0, 4, 2] {
+        net.release(&format!("b{at}"));
+        net.now += 1_000;
+    }
+    let again: Vec<String> = (0..6).map(|at| net.block(&format!("c{at}"), 30).unwrap()).collect();
+    assert_eq!(again, [3, 1, 5, 0, 4, 2].map(|at: usize| blocks[at].clone()));
+}

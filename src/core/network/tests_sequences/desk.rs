@@ -349,6 +349,11 @@ fn check_apply(seen: &Holdings, now: &Holdings, wishes: &[Vec<DeployWish>], deci
     }
 }
 
+/// By this end, or by a commit of it alone before: what a promise displaces then is let go.
+fn was_covered(ask: &Settle, owner: &Owner) -> bool {
+    ask.covers(owner) || !ask.revert && ask.was_committed(owner)
+}
+
 /// What is told to be released is free, nothing else is, and it was the plan's to let go.
 fn check_released(seen: &Holdings, now: &Holdings, ask: &Settle, released: &BTreeSet<(usize, Address)>) {
     for (at, was) in seen {
@@ -360,13 +365,13 @@ fn check_released(seen: &Holdings, now: &Holdings, ask: &Settle, released: &BTre
                 let promise = if ask.revert { back } else { was.promise() };
                 let promise = promise.map(|promise| (&promise.owner, &promise.slot));
                 assert_eq!(promise, Some((&is.holder.owner, &is.holder.slot)), "{at:?} changes hands: {ask:?}");
-                assert!(ask.covers(&was.holder.owner), "{at:?} changes hands: {ask:?}");
+                assert!(was_covered(ask, &was.holder.owner), "{at:?} changes hands: {ask:?}");
             }
         }
     }
     for at in released {
         let was = &seen[at];
-        assert!(!now.contains_key(at) && ask.covers(&was.holder.owner), "{at:?} is released: {ask:?}");
+        assert!(!now.contains_key(at) && was_covered(ask, &was.holder.owner), "{at:?} is released: {ask:?}");
         let granted = was.granted_by.map(std::num::NonZeroU64::get) == Some(ask.plan);
         // What a kept promise puts in the place of something else goes with the commit of its holder, too.
         assert!(granted || !ask.revert, "{at:?} was not granted by what is reverted: {ask:?}");
