@@ -88,7 +88,9 @@
 //!   `no_answer_shows_what_is_not_durable`, `past_the_deadline_what_was_not_applied_is_refused_and_memory_goes_back`,
 //!   `whichever_disk_operation_fails_nothing_acknowledged_is_lost`.
 //! - **I-8** Requests of one connection for one network take effect in the order in which they were sent. Kept by
-//!   [`server::session`]. Shown by `requests_for_one_network_take_effect_in_the_order_sent`,
+//!   [`server::session`] and [`actors::network`] (what waits there). Shown by
+//!   `requests_for_one_network_take_effect_in_the_order_sent`,
+//!   `requests_of_one_connection_for_one_network_stay_in_order_over_a_reload`,
 //!   `a_request_waits_for_the_creation_of_the_network_that_it_names`,
 //!   `a_method_over_several_networks_stands_between_what_is_before_and_behind`.
 //! - **I-9** Of several nodes that share a register, only answers of its owner leave: each is proved, after its request

@@ -33,6 +33,7 @@ mod paged;
 mod redis;
 #[path = "../store_contract/redis/server.rs"]
 mod redis_server;
+mod reloads;
 mod restart;
 mod retention;
 mod rules;

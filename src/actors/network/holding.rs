@@ -37,7 +37,7 @@ use crate::store::{Act, StoreHealth};
 impl NetworkActor {
     pub(super) fn hold(&mut self, hold: Hold, ctx: &mut Context<Self>) {
         if !self.stands() {
-            self.deferred.push_back(Deferred::Hold(hold));
+            self.deferred.push_front(Deferred::Hold(hold));
             return self.reload(ctx);
         }
         // What is decided under the hold sees nothing that is over, and takes nothing that is somebody's turn.
@@ -51,7 +51,7 @@ impl NetworkActor {
             return self.after(ctx);
         }
         if !may_go_on || !matches!(self.phase, Phase::Serving) {
-            self.deferred.push_back(Deferred::Hold(hold));
+            self.deferred.push_front(Deferred::Hold(hold));
             if matches!(self.phase, Phase::Gone) {
                 self.run_deferred(ctx);
             }

@@ -25,7 +25,7 @@ use crate::store::StoreHealth;
 impl NetworkActor {
     pub(super) fn work(&mut self, mut work: Work, ctx: &mut Context<Self>) {
         if !self.stands() {
-            self.deferred.push_back(Deferred::Work(work));
+            self.deferred.push_front(Deferred::Work(work));
             return self.reload(ctx);
         }
         self.published.decided.fetch_add(work.items.len() as u64, Ordering::Relaxed);
@@ -168,6 +168,7 @@ impl NetworkActor {
         }
     }
 
+    /// What was deferred, from the front. What cannot be done yet goes back there: nothing that came later overtakes it.
     pub(super) fn run_deferred(&mut self, ctx: &mut Context<Self>) {
         while matches!(self.phase, Phase::Serving | Phase::Gone)
             && !self.behind
@@ -188,7 +189,7 @@ impl NetworkActor {
     /// It is no more, as far as this memory knows. That is told as everything else is: behind what makes it durable.
     pub(super) fn refuse_as_gone(&mut self, mut work: Work, ctx: &mut Context<Self>) {
         if !self.stands() {
-            self.deferred.push_back(Deferred::Work(work));
+            self.deferred.push_front(Deferred::Work(work));
             return self.reload(ctx);
         }
         let mut unit = Draft::new(Some(work.outlet.clone()), work.items.len());

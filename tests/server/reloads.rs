@@ -1,0 +1,70 @@
+//! A network is loaded again while requests for it are under way: they keep their order, and other networks answer.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::faulty::Fault;
+use crate::support::{Client, TestServer};
+
+/// Far below what a request waits for a network that is loading.
+const A_MOMENT: Duration = Duration::from_millis(100);
+
+/// Two networks in order of their ids, in which requests over both hold them.
+fn two(server: &TestServer) -> (String, String) {
+    let create = |at: usize| {
+        let params = json!({"name": format!("n{at}"), "subnets": [{"cidr": format!("10.{at}.0.0/24")}]});
+        let made = server.client().ok("network.create", params);
+        (made["id"].as_str().unwrap().to_owned(), made["name"].as_str().unwrap().to_owned())
+    };
+    let mut networks = [create(0), create(1)];
+    networks.sort();
+    networks.map(|(_, name)| name).into()
+}
+
+fn allocate(network: &str, owner: &str) -> Value {
+    json!({"network": network, "owner": owner})
+}
+
+/// Clients whose requests are not answered yet.
+struct UnderWay {
+    lost: Client,
+    _others: [Client; 2],
+}
+
+/// A network that is held, and is to be loaded again when the store goes on: the commit of somebody's allocation will fail.
+fn held_and_to_be_loaded(server: &TestServer, network: &str) -> UnderWay {
+    let mut client = server.client();
+    let elsewhere = json!({"name": "elsewhere", "realm": "other", "subnets": [{"cidr": "10.9.0.0/24"}]});
+    client.ok("network.create", elsewhere);
+    server.store.hold();
+    server.store.next([Fault::Full]);
+    let (mut lost, mut creator, mut mover) = (server.client(), server.client(), server.client());
+    lost.send("ip.allocate", allocate(network, "lost"));
+    assert!(lost.silent_for(A_MOMENT));
+    // What moves there waits for this one, which wants the same space.
+    creator.send("network.create", json!({"name": "rival", "subnets": [{"cidr": "10.9.0.0/24"}]}));
+    assert!(creator.silent_for(A_MOMENT));
+    mover.send("subnet.move", json!({"network": "elsewhere", "subnet": "10.9.0.0/24", "to": network}));
+    assert!(mover.silent_for(A_MOMENT));
+    UnderWay { lost, _others: [creator, mover] }
+}
+
+#[test]
+fn requests_of_one_connection_for_one_network_stay_in_order_over_a_reload() {
+    let server = TestServer::new();
+    let (lan, _) = two(&server);
+    let mut under_way = held_and_to_be_loaded(&server, &lan);
+    let mut client = server.client();
+    client.send("ip.allocate", allocate(&lan, "o"));
+    assert!(client.silent_for(A_MOMENT));
+    let release = client.send("ip.release", allocate(&lan, "o"));
+    assert!(client.silent_for(A_MOMENT));
+    assert_eq!(server.queued(&lan), 2, "it is held");
+    server.store.let_go();
+    assert_eq!(under_way.lost.answer()["error"]["data"]["kind"], "unavailable");
+    let (one, other) = (client.answer(), client.answer());
+    let (released, granted) = if one["id"] == release { (one, other) } else { (other, one) };
+    assert_eq!(released["result"]["released"], json!([granted["result"]["address"]]));
+    assert_eq!(client.ok("ip.list", json!({"network": lan, "owner": "o"}))["reservations"], json!([]));
+}
