@@ -54,7 +54,7 @@ use actix::prelude::*;
 use hashbrown::HashSet;
 use tokio::sync::oneshot;
 
-use self::draft::{Draft, stopped};
+use self::draft::{Draft, loading, stopped};
 pub use self::messages::{
     DecideHeld, Finish, GiveAway, Hold, HoldId, HoldRefused, Loaded, Retire, Rooms, Several, Tick, Unlist, Waiting,
     Work, refuse,
@@ -271,6 +271,7 @@ impl NetworkActor {
     /// Asks the committer for the network as the store has it, behind everything of it that is under way.
     fn reload(&mut self, ctx: &mut Context<Self>) {
         self.phase = Phase::Loading { since: tokio::time::Instant::now() };
+        self.hold_deferred_in_loading();
         self.published.reloads.fetch_add(1, Ordering::Relaxed);
         self.shared.metrics.restarts.inc();
         let (to, loaded) = oneshot::channel();
@@ -376,7 +377,7 @@ impl Handler<Tick> for NetworkActor {
             }
             Phase::Loading { since } => {
                 if since.elapsed() > Duration::from_millis(DEFERRED_MS_MAX) {
-                    let fault = Fault::NotReady { reason: NotReadyReason::Loading, retry_after_ms: 500 };
+                    let fault = loading();
                     self.refuse_deferred(&fault);
                     self.end_waits_unasked(&fault);
                 }

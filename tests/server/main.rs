@@ -49,4 +49,5 @@ mod waits;
 mod waits_named;
 mod waits_together;
 mod waits_trouble;
+mod waits_unasked;
 mod watch;

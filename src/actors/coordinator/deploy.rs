@@ -136,7 +136,7 @@ impl Coordinator {
         let routes: Vec<Arc<Route>> = wished.networks.iter().map(|network| Arc::clone(&network.route)).collect();
         self.together(&routes, "deployment")?;
         let seen = seen_of(&routes);
-        let holds = match Holds::of(&self.shared, routes, None).await {
+        let holds = match Holds::of(&self.shared, &routes).await {
             Ok(holds) => holds,
             Err(fault) => return Err(self.seen_durably(seen, fault).await),
         };

@@ -32,42 +32,78 @@ pub(super) struct Holds {
     held: Vec<Arc<Route>>,
 }
 
+/// One of several networks was not to be had.
+pub(super) struct NotHeld {
+    pub(super) fault: Box<Fault>,
+    /// Which of them.
+    pub(super) at: usize,
+    /// Those before it are held still.
+    pub(super) holds: Holds,
+}
+
 impl Holds {
-    /// Holds networks, which must be in order of their ids. With `turn`, for a request that waits since then.
-    pub(super) async fn of(
+    /// Holds networks, which must be in order of their ids.
+    pub(super) async fn of(shared: &Shared, routes: &[Arc<Route>]) -> Result<Self, Box<Fault>> {
+        Self::in_turn(shared, routes, None).await.map_err(|not_held| not_held.fault)
+    }
+
+    /// The same, with `turn` for a request that waits since then.
+    pub(super) async fn in_turn(
         shared: &Shared,
-        routes: Vec<Arc<Route>>,
+        routes: &[Arc<Route>],
         turn: Option<Arrival>,
-    ) -> Result<Self, Box<Fault>> {
+    ) -> Result<Self, NotHeld> {
         let begun = Instant::now();
         loop {
-            match Self::try_all(shared, &routes, turn).await {
+            let (refused, at, holds) = match Self::try_all(shared, routes, turn).await {
                 Ok(holds) => return Ok(holds),
-                Err(HoldRefused::Fault(fault)) => return Err(fault),
-                Err(HoldRefused::Behind(_)) if begun.elapsed() > BEHIND_MAX => {
+                Err(refused) => refused,
+            };
+            match refused {
+                HoldRefused::Fault(fault) => return Err(NotHeld { fault, at, holds }),
+                HoldRefused::Behind(_) if begun.elapsed() > BEHIND_MAX => {
                     let problem = "requests that wait for one of the networks come first".to_owned();
-                    return Err(Box::new(Fault::Overloaded { problem, retry_after_ms: 50 }));
+                    let fault = Box::new(Fault::Overloaded { problem, retry_after_ms: 50 });
+                    return Err(NotHeld { fault, at, holds });
                 }
-                // Ended, or its network is no more: either way it is looked at anew.
-                Err(HoldRefused::Behind(over)) => drop(over.await),
+                HoldRefused::Behind(over) => {
+                    drop(holds);
+                    // Ended, or its network is no more: either way it is looked at anew.
+                    drop(over.await);
+                }
             }
         }
     }
 
-    async fn try_all(shared: &Shared, routes: &[Arc<Route>], turn: Option<Arrival>) -> Result<Self, HoldRefused> {
-        let hold = HoldId(shared.clock.entropy());
-        let mut holds = Holds { hold, held: Vec::with_capacity(routes.len()) };
-        for route in routes {
-            let (granted, answer) = oneshot::channel();
-            if route.addr.try_send(Hold { hold, turn, granted }).is_err() {
-                let fault = Fault::NotReady { reason: NotReadyReason::Restarting, retry_after_ms: 200 };
-                return Err(HoldRefused::Fault(Box::new(fault)));
+    async fn try_all(
+        shared: &Shared,
+        routes: &[Arc<Route>],
+        turn: Option<Arrival>,
+    ) -> Result<Self, (HoldRefused, usize, Self)> {
+        let mut holds = Holds { hold: HoldId(shared.clock.entropy()), held: Vec::with_capacity(routes.len()) };
+        for (at, route) in routes.iter().enumerate() {
+            if let Err(refused) = holds.add(route, turn).await {
+                return Err((refused, at, holds));
             }
-            // From here on it is ours to end, also if it is granted after we gave up.
-            holds.held.push(Arc::clone(route));
-            answer.await.map_err(|_| HoldRefused::Fault(lost_before()))??;
         }
         Ok(holds)
+    }
+
+    async fn add(&mut self, route: &Arc<Route>, turn: Option<Arrival>) -> Result<(), HoldRefused> {
+        let (granted, answer) = oneshot::channel();
+        if route.addr.try_send(Hold { hold: self.hold, turn, granted }).is_err() {
+            let fault = Fault::NotReady { reason: NotReadyReason::Restarting, retry_after_ms: 200 };
+            return Err(HoldRefused::Fault(Box::new(fault)));
+        }
+        // From here on it is ours to end, also if it is granted after we gave up.
+        self.held.push(Arc::clone(route));
+        answer.await.map_err(|_| HoldRefused::Fault(lost_before()))?
+    }
+
+    /// With those that were not come to. They are told as well what becomes of who waits: it may have the turn there.
+    pub(super) fn and_the_others(mut self, routes: Vec<Arc<Route>>) -> Self {
+        self.held = routes;
+        self
     }
 
     /// What is held, in order.
@@ -249,7 +285,7 @@ impl Coordinator {
         let mut act = self.lock(routes.iter().map(|route| route.id).collect()).await?;
         // Before the networks are held: a list that reads on in them must be able to end.
         let moving = self.shared.moving.write().await;
-        let holds = Holds::of(&self.shared, routes, None).await?;
+        let holds = Holds::of(&self.shared, &routes).await?;
         let transaction = self.transaction();
         let leaving = Command::MoveOut { subnet: subnet.clone(), if_version };
         let (out, outcome) = match holds.decide(self, &from, leaving, transaction).await {

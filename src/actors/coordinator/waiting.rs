@@ -5,7 +5,8 @@
 //!        │ no capacity, and it may wait
 //!        ▼
 //! listed in the queue of each network, holding nothing ◀──no capacity still──┐
-//!        └──its turn in one of them, and there may be room in all──▶ try ────┘
+//!        ├──its turn in one of them, and there may be room in all──▶ try ────┤
+//!        └──after a while, where one could not be asked──▶ try ──not yet─────┘
 //! ```
 //!
 //! A waiting acquire holds nothing: what is freed in one network while another lacks goes to whoever is behind it. Each
@@ -15,15 +16,18 @@
 //!
 //! Ended by an answer, by its time, or because nobody waits for it any more: [`Listed`] takes it off every list.
 //!
+//! A network that cannot be asked (it is loaded, stopped, contested) counts as one without room, and nobody else waits for
+//! it: every attempt ends in all networks, also in those that it did not come to, and only time brings the next one.
+//!
 //! Review notes: does every way out drop `Listed`? Is a room noted as missing before the network that lacks it goes on?
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::joint::{Holds, acquired, rank, seen_of};
+use super::joint::{Holds, NotHeld, acquired, rank, seen_of};
 use super::{AcquirePart, Coordinator, Outcomes, Tell};
 use crate::actors::committer::Part;
-use crate::actors::network::{Rooms, Several, Unlist, Waiting};
+use crate::actors::network::{DEFERRED_MS_MAX, Rooms, Several, Unlist, Waiting};
 use crate::actors::routes::Route;
 use crate::actors::service::Shared;
 use crate::actors::waits::{Place, Wait, full};
@@ -73,8 +77,8 @@ impl Listed {
 enum Lacks {
     /// It is answered so.
     Refused(Box<Fault>),
-    /// The networks could not be asked as things are.
-    NotAsked(Box<Fault>),
+    /// Not all networks could be asked as things are. Those that are held are so still.
+    NotAsked { fault: Box<Fault>, holds: Holds, there: Vec<bool> },
     /// Capacity is all that is missing, in some of the networks. They are held still.
     Room { fault: Box<Fault>, holds: Holds, there: Vec<bool> },
 }
@@ -99,7 +103,7 @@ impl Coordinator {
         let asks: Asks = asks.into_iter().map(|(route, ask)| (route.id, ask)).collect();
         let outcomes = match self.attempt(&asks, None).await {
             Ok(outcomes) => outcomes,
-            Err(Lacks::Refused(fault) | Lacks::NotAsked(fault)) => return Err(fault),
+            Err(Lacks::Refused(fault) | Lacks::NotAsked { fault, .. }) => return Err(fault),
             Err(Lacks::Room { fault, holds, there }) => match self.wait.clone().filter(|_| !self.dry_run) {
                 Some(wait) => self.wait_for_all(&asks, (wait, meant), holds, there, tell).await?,
                 None => {
@@ -128,16 +132,20 @@ impl Coordinator {
         let routes = self.routes_of(asks).map_err(Lacks::Refused)?;
         let seen = seen_of(&routes);
         let turn = listed.map(|listed| listed.place.arrival);
-        let holds = match Holds::of(&self.shared, routes.clone(), turn).await {
+        let mut there = vec![true; asks.len()];
+        let holds = match Holds::in_turn(&self.shared, &routes, turn).await {
             Ok(holds) => holds,
-            Err(fault) if matches!(*fault, Fault::Refused(_)) => {
+            Err(NotHeld { fault, holds, .. }) if matches!(*fault, Fault::Refused(_)) => {
+                drop(holds);
                 return Err(Lacks::Refused(self.seen_durably(seen, fault).await));
             }
-            Err(fault) => return Err(Lacks::NotAsked(fault)),
+            Err(NotHeld { fault, at, holds }) => {
+                there[at] = false;
+                return Err(Lacks::NotAsked { fault, holds: holds.and_the_others(routes), there });
+            }
         };
         let transaction = self.transaction();
         let (mut decided, mut outcomes): (Vec<Part>, _) = (Vec::new(), Vec::new());
-        let mut there = vec![true; asks.len()];
         let mut first: Option<Box<Fault>> = None;
         for (at, ((_, ask), route)) in asks.iter().zip(&routes).enumerate() {
             match holds.decide(self, route, Command::Acquire(Box::new(ask.clone())), transaction).await {
@@ -146,7 +154,7 @@ impl Coordinator {
                     outcomes.push((route.name.clone(), outcome));
                 }
                 Err(fault) => {
-                    there[at] = !fault.is_no_capacity();
+                    there[at] = false;
                     if first.as_ref().is_none_or(|first| rank(&fault) < rank(first)) {
                         first = Some(fault);
                     }
@@ -169,13 +177,11 @@ impl Coordinator {
                 Err(fault) => Err(Lacks::Refused(fault)),
             },
             Some(fault) if fault.is_no_capacity() => Err(Lacks::Room { fault, holds, there }),
-            Some(fault) => {
+            Some(fault) if matches!(*fault, Fault::Refused(_)) => {
                 drop(holds);
-                Err(match &*fault {
-                    Fault::Refused(_) => Lacks::Refused(self.seen_durably(seen, fault).await),
-                    _ => Lacks::NotAsked(fault),
-                })
+                Err(Lacks::Refused(self.seen_durably(seen, fault).await))
             }
+            Some(fault) => Err(Lacks::NotAsked { fault, holds, there }),
         }
     }
 
@@ -222,12 +228,17 @@ impl Coordinator {
             match self.attempt(asks, Some(&listed)).await {
                 Ok(outcomes) => return Ok(outcomes),
                 Err(Lacks::Refused(fault)) => return Err(fault),
-                Err(Lacks::NotAsked(_)) if self.shared.is_over() => {
+                Err(Lacks::NotAsked { .. }) if self.shared.is_over() => {
                     let reason = NotReadyReason::Moved;
                     return Err(Box::new(Fault::NotReady { reason, retry_after_ms: RETRY_AFTER_MS }));
                 }
-                Err(Lacks::NotAsked(fault)) if now >= until => return Err(fault),
-                Err(Lacks::NotAsked(_)) => again = true,
+                Err(Lacks::NotAsked { fault, .. }) if now >= until.saturating_add(patience_ms(&fault)) => {
+                    return Err(fault);
+                }
+                Err(Lacks::NotAsked { holds, there, .. }) => {
+                    go_on_waiting(&listed, asks, holds, &there);
+                    again = true;
+                }
                 Err(Lacks::Room { fault, holds, .. }) if now >= until => {
                     let seen = seen_of(holds.routes());
                     drop(holds);
@@ -245,6 +256,12 @@ fn go_on_waiting(listed: &Listed, asks: &Asks, holds: Holds, there: &[bool]) {
         listed.rooms.note_room(index, *is_there);
     }
     holds.list(|at| listed.entry(at, &asks[at].1));
+}
+
+/// How long a request whose time is over is patient with a network that cannot be asked: as one for it alone.
+fn patience_ms(fault: &Fault) -> u64 {
+    let is_loading = matches!(fault, Fault::NotReady { reason: NotReadyReason::Loading, .. });
+    if is_loading { DEFERRED_MS_MAX } else { 0 }
 }
 
 fn stopping() -> Box<Fault> {

@@ -3,7 +3,7 @@
 use compact_str::CompactString;
 
 use crate::actors::committer::Staged;
-use crate::actors::{Answer, Applied, Fault, Outlet, Reply, answer_all};
+use crate::actors::{Answer, Applied, Fault, NotReadyReason, Outlet, Reply, answer_all};
 use crate::core::command::Context as Moment;
 use crate::core::outcome::Outcome;
 use crate::core::state::Step;
@@ -17,6 +17,11 @@ pub(super) fn stopped(name: &Name) -> Fault {
          a restart of the server loads it again"
     );
     Fault::Stopped { problem }
+}
+
+/// It is read from the store, and that takes.
+pub(super) fn loading() -> Fault {
+    Fault::NotReady { reason: NotReadyReason::Loading, retry_after_ms: 500 }
 }
 
 /// Nobody knows yet what was granted since the copy was made.

@@ -7,7 +7,7 @@
 //! Serving ──its turn──▶ Turn ──its Hold──▶ Held ──Finish──▶ Serving
 //!                        ├──Hold of one that waits for longer──▶ Held: the older goes first
 //!                        ├──any other Hold──▶ told to let go of what it holds, and to come again after the turn
-//!                        └──it left, or took too long──▶ Serving
+//!                        └──it left, tried without coming here, or took too long──▶ Serving
 //! ```
 //!
 //! **No deadlock.** Holds are taken in order of ids, so holders never wait for each other in a circle. A turn adds: who
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use actix::prelude::*;
 use tokio::sync::oneshot;
 
-use super::draft::{Draft, refused_by_store};
+use super::draft::{Draft, loading, refused_by_store};
 use super::messages::{DecideHeld, Finish, Hold, HoldRefused, Several, Unlist, Waiting};
 use super::queue::Waiter;
 use super::waiting::{Asker, Entry};
@@ -86,6 +86,25 @@ impl NetworkActor {
         }
     }
 
+    /// Who comes while it is loaded. A waiter goes on waiting: other networks decide nothing as long as they are its turn.
+    fn hold_in_loading(&mut self, hold: Hold) {
+        if hold.turn.is_some() {
+            hold.refuse(loading());
+        } else {
+            self.deferred.push_back(Deferred::Hold(hold));
+        }
+    }
+
+    /// Those who came before it was loaded as well.
+    pub(super) fn hold_deferred_in_loading(&mut self) {
+        for deferred in std::mem::take(&mut self.deferred) {
+            match deferred {
+                Deferred::Hold(hold) => self.hold_in_loading(hold),
+                Deferred::Work(work) => self.deferred.push_back(Deferred::Work(work)),
+            }
+        }
+    }
+
     /// It is the turn of a waiter over several networks, if there may be room for it in all of them, or if it is refused here
     /// for something that no room will change. True: nothing else is decided here until it has tried.
     pub(super) fn offer_turn(&mut self, arrival: Arrival, several: &Several, command: &Command) -> bool {
@@ -136,7 +155,7 @@ impl NetworkActor {
         true
     }
 
-    /// The waiter whose turn it is left, or took too long.
+    /// The waiter whose turn it is left, could not come, or took too long.
     pub(super) fn end_turn(&mut self, ctx: &mut Context<Self>) {
         if let Phase::Turn { arrival, .. } = self.phase {
             self.phase = Phase::Serving;
@@ -198,6 +217,8 @@ impl NetworkActor {
     fn list(&mut self, waiting: Waiting) {
         match waiting {
             Waiting::No => {}
+            // Nobody waits here.
+            Waiting::Begins { .. } if matches!(self.phase, Phase::Stopped | Phase::Gone) => {}
             Waiting::Begins { arrival, command, several } => {
                 if self.waiting.get(arrival).is_none() {
                     let waiter = Waiter { command, time: None, of: Asker::Several(Entry(several)) };
@@ -223,9 +244,8 @@ impl Handler<Hold> for NetworkActor {
         match self.phase {
             Phase::Turn { .. } => self.hold_in_turn(hold, ctx),
             Phase::Serving if self.deferred.is_empty() && !self.behind => self.hold(hold, ctx),
-            Phase::Serving | Phase::Held { .. } | Phase::Loading { .. } => {
-                self.deferred.push_back(Deferred::Hold(hold));
-            }
+            Phase::Loading { .. } => self.hold_in_loading(hold),
+            Phase::Serving | Phase::Held { .. } => self.deferred.push_back(Deferred::Hold(hold)),
             Phase::Stopped => hold.refuse(self.fault_of_stop()),
             Phase::Gone if self.stands() => {
                 hold.refuse(Fault::Refused(Refusal::not_found(Missing::Network, self.id())));
@@ -264,12 +284,18 @@ impl Handler<DecideHeld> for NetworkActor {
 impl Handler<Finish> for NetworkActor {
     type Result = ();
     fn handle(&mut self, finish: Finish, ctx: &mut Context<Self>) {
+        let waits = match &finish.waiting {
+            Waiting::Begins { arrival, .. } => Some(*arrival),
+            Waiting::No | Waiting::Ended { .. } => None,
+        };
         // Before anything else is decided here, so that nothing that comes free meanwhile is missed.
         self.list(finish.waiting);
         let (steps, claimed) = match &mut self.phase {
             Phase::Held { hold, steps, claimed } if *hold == finish.hold => {
                 (std::mem::take(steps), std::mem::take(claimed))
             }
+            // It tried, and another network was not to be had before it came here.
+            Phase::Turn { arrival, .. } if Some(*arrival) == waits => return self.end_turn(ctx),
             Phase::Held { .. }
             | Phase::Turn { .. }
             | Phase::Serving

@@ -151,7 +151,7 @@ impl Coordinator {
         if let Done::Released { more: false, .. } = &done
             && !self.dry_run
         {
-            let holds = Holds::of(&self.shared, Vec::new(), None).await?;
+            let holds = Holds::of(&self.shared, &[]).await?;
             self.conclude(&seat, (holds, Vec::new()), Vec::new(), (None, "")).await.map_err(|fault| match *fault {
                 // What it held was let go all the same.
                 Fault::Unavailable { problem, .. } => {

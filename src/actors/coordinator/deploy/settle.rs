@@ -66,7 +66,7 @@ impl Coordinator {
         let routes: Vec<Arc<Route>> = networks.values().map(|(route, _)| Arc::clone(route)).collect();
         self.together(&routes, "deployment")?;
         let seen = seen_of(&routes);
-        let holds = match Holds::of(&self.shared, routes, None).await {
+        let holds = match Holds::of(&self.shared, &routes).await {
             Ok(holds) => holds,
             Err(fault) => return Err(self.seen_durably(seen, fault).await),
         };
