@@ -101,11 +101,18 @@ enum Phase {
         since: tokio::time::Instant,
         behind: Vec<oneshot::Sender<()>>,
     },
+    /// Those who came for a hold, and hold others, are told when it is loaded.
     Loading {
         since: tokio::time::Instant,
+        behind: Vec<oneshot::Sender<()>>,
     },
     Stopped,
     Gone,
+}
+
+/// Is it longer than anybody waits for it?
+fn is_long(since: tokio::time::Instant) -> bool {
+    since.elapsed() > Duration::from_millis(DEFERRED_MS_MAX)
 }
 
 #[derive(Debug)]
@@ -270,7 +277,7 @@ impl NetworkActor {
 
     /// Asks the committer for the network as the store has it, behind everything of it that is under way.
     fn reload(&mut self, ctx: &mut Context<Self>) {
-        self.phase = Phase::Loading { since: tokio::time::Instant::now() };
+        self.phase = Phase::Loading { since: tokio::time::Instant::now(), behind: Vec::new() };
         self.hold_deferred_in_loading();
         self.published.reloads.fetch_add(1, Ordering::Relaxed);
         self.shared.metrics.restarts.inc();
@@ -375,8 +382,9 @@ impl Handler<Tick> for NetworkActor {
                     self.after(ctx);
                 }
             }
-            Phase::Loading { since } => {
-                if since.elapsed() > Duration::from_millis(DEFERRED_MS_MAX) {
+            Phase::Loading { since, ref mut behind } => {
+                if is_long(since) {
+                    behind.clear();
                     let fault = loading();
                     self.refuse_deferred(&fault);
                     self.end_waits_unasked(&fault);
@@ -394,7 +402,7 @@ impl Handler<Tick> for NetworkActor {
                     self.look_again(ctx);
                 }
             }
-            Phase::Turn { arrival, since, .. } if since.elapsed() > Duration::from_millis(DEFERRED_MS_MAX) => {
+            Phase::Turn { arrival, since, .. } if is_long(since) => {
                 tracing::warn!(network = %self.id(), arrival, "a request over several networks did not take its turn");
                 self.end_turn(ctx);
             }

@@ -68,3 +68,69 @@ fn requests_of_one_connection_for_one_network_stay_in_order_over_a_reload() {
     assert_eq!(released["result"]["released"], json!([granted["result"]["address"]]));
     assert_eq!(client.ok("ip.list", json!({"network": lan, "owner": "o"}))["reservations"], json!([]));
 }
+
+/// From here on the network is loaded again, until the store lets loads go.
+fn begin_to_load(server: &TestServer, network: &str) {
+    server.store.hold_loads();
+    server.store.next([Fault::Full]);
+    assert_eq!(server.client().kind("ip.allocate", allocate(network, "lost")), "unavailable");
+}
+
+/// Somebody asked for a network that is loading and for this one, which answers while that one waits.
+fn answers_beside(server: &TestServer, network: &str, waits: &mut Client) {
+    server.client().ok("ip.get", json!({"network": network, "address": "10.0.0.9"}));
+    assert!(waits.silent_for(Duration::from_millis(1)), "the other network answered only when nobody waited any more");
+}
+
+fn both(networks: [&str; 2]) -> Value {
+    let ips = networks.map(|network| json!({"network": network}));
+    json!({"owner": "both", "ips": ips})
+}
+
+#[test]
+fn a_network_that_is_loading_holds_up_no_other_that_is_asked_for_with_it() {
+    let server = TestServer::new();
+    let (lan, dmz) = two(&server);
+    begin_to_load(&server, &dmz);
+    let mut client = server.client();
+    client.send("ip.acquire", both([&lan, &dmz]));
+    assert!(client.silent_for(A_MOMENT));
+    answers_beside(&server, &lan, &mut client);
+    // It waits as long as one for that network alone would, and is told the same.
+    let data = client.answer()["error"]["data"].clone();
+    assert_eq!((&data["kind"], &data["reason"]), (&json!("not_ready"), &json!("loading")), "{data}");
+    assert!(data["retry_after_ms"].is_u64(), "{data}");
+    server.store.let_loads_go();
+}
+
+#[test]
+fn who_asks_for_a_network_that_is_loading_and_another_one_has_both_when_it_is_loaded() {
+    let server = TestServer::new();
+    let (lan, dmz) = two(&server);
+    for networks in [[&lan, &dmz], [&dmz, &lan]] {
+        begin_to_load(&server, networks[0]);
+        let mut client = server.client();
+        client.send("ip.acquire", both(networks.map(String::as_str)));
+        assert!(client.silent_for(A_MOMENT));
+        server.store.let_loads_go();
+        let answer = client.answer();
+        assert_eq!(answer["result"]["reservations"].as_array().map(Vec::len), Some(2), "{answer}");
+    }
+}
+
+#[test]
+fn who_waits_for_a_network_that_is_held_lets_go_of_the_others_when_that_is_loaded_again() {
+    let server = TestServer::new();
+    let (lan, dmz) = two(&server);
+    let mut under_way = held_and_to_be_loaded(&server, &dmz);
+    let mut client = server.client();
+    client.send("ip.acquire", both([&lan, &dmz]));
+    assert!(client.silent_for(A_MOMENT));
+    server.store.hold_loads();
+    server.store.let_go();
+    assert_eq!(under_way.lost.answer()["error"]["data"]["kind"], "unavailable");
+    answers_beside(&server, &lan, &mut client);
+    server.store.let_loads_go();
+    let answer = client.answer();
+    assert_eq!(answer["result"]["reservations"].as_array().map(Vec::len), Some(2), "{answer}");
+}

@@ -23,7 +23,7 @@ use crate::core::refusal::{Missing, Refusal};
 use crate::core::types::{Generation, NetworkId, ShardTime, Slot, Version};
 use crate::store::TransactionId;
 
-/// How long holds begin again because it is the turn of somebody who waits.
+/// How long holds begin again because it is the turn of somebody who waits, or because a network is loaded.
 const BEHIND_MAX: Duration = Duration::from_millis(DEFERRED_MS_MAX);
 
 /// Networks that decide nothing else until this is finished or dropped.
@@ -61,12 +61,10 @@ impl Holds {
             };
             match refused {
                 HoldRefused::Fault(fault) => return Err(NotHeld { fault, at, holds }),
-                HoldRefused::Behind(_) if begun.elapsed() > BEHIND_MAX => {
-                    let problem = "requests that wait for one of the networks come first".to_owned();
-                    let fault = Box::new(Fault::Overloaded { problem, retry_after_ms: 50 });
+                HoldRefused::Behind { fault, .. } if begun.elapsed() > BEHIND_MAX => {
                     return Err(NotHeld { fault, at, holds });
                 }
-                HoldRefused::Behind(over) => {
+                HoldRefused::Behind { over, .. } => {
                     drop(holds);
                     // Ended, or its network is no more: either way it is looked at anew.
                     drop(over.await);
@@ -91,7 +89,8 @@ impl Holds {
 
     async fn add(&mut self, route: &Arc<Route>, turn: Option<Arrival>) -> Result<(), HoldRefused> {
         let (granted, answer) = oneshot::channel();
-        if route.addr.try_send(Hold { hold: self.hold, turn, granted }).is_err() {
+        let beside = !self.held.is_empty();
+        if route.addr.try_send(Hold { hold: self.hold, turn, beside, granted }).is_err() {
             let fault = Fault::NotReady { reason: NotReadyReason::Restarting, retry_after_ms: 200 };
             return Err(HoldRefused::Fault(Box::new(fault)));
         }

@@ -154,7 +154,7 @@ impl NetworkActor {
             tracing::error!(network = %self.id(), name = %self.network.config().name, "stopped after {PANICS_MAX} panics in a minute; the others go on");
             Phase::Stopped
         } else {
-            Phase::Loading { since: now }
+            Phase::Loading { since: now, behind: Vec::new() }
         };
     }
 

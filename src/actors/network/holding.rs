@@ -13,7 +13,7 @@
 //! **No deadlock.** Holds are taken in order of ids, so holders never wait for each other in a circle. A turn adds: who
 //! holds another network and wants this one waits for the waiter, who may want that other one. So nobody does: in a turn
 //! only the waiter itself, or an older one, gets the network; all others let go of everything and begin again. Of waiters
-//! the oldest is never sent away.
+//! the oldest is never sent away. The same is asked of who comes to a network that is loaded, and holds others.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use super::draft::{Draft, loading, refused_by_store};
 use super::messages::{DecideHeld, Finish, Hold, HoldRefused, Several, Unlist, Waiting};
 use super::queue::Waiter;
 use super::waiting::{Asker, Entry};
-use super::{Deferred, NetworkActor, Phase};
+use super::{Deferred, NetworkActor, Phase, is_long};
 use crate::actors::committer::Part;
 use crate::actors::macs::Claimed;
 use crate::actors::waits::Arrival;
@@ -72,7 +72,7 @@ impl NetworkActor {
             return self.deferred.push_back(Deferred::Hold(hold));
         };
         if hold.turn.is_none_or(|turn| turn > *arrival) {
-            return behind.extend(sent_away(hold));
+            return behind.extend(sent_away(hold, others_first()));
         }
         // Whoever was sent away may come again: it finds the network held.
         self.phase = Phase::Serving;
@@ -86,10 +86,16 @@ impl NetworkActor {
         }
     }
 
-    /// Who comes while it is loaded. A waiter goes on waiting: other networks decide nothing as long as they are its turn.
+    /// Who comes while it is loaded. That takes, and nobody is to keep other networks from deciding so long: neither a
+    /// waiter, which goes on waiting, nor whoever holds some.
     fn hold_in_loading(&mut self, hold: Hold) {
-        if hold.turn.is_some() {
+        let Phase::Loading { since, behind } = &mut self.phase else {
+            return self.deferred.push_back(Deferred::Hold(hold));
+        };
+        if hold.turn.is_some() || (hold.beside && is_long(*since)) {
             hold.refuse(loading());
+        } else if hold.beside {
+            behind.extend(sent_away(hold, loading()));
         } else {
             self.deferred.push_back(Deferred::Hold(hold));
         }
@@ -140,7 +146,7 @@ impl NetworkActor {
         for deferred in holds {
             match deferred {
                 Deferred::Hold(hold) if oldest.is_some() && hold.turn == oldest => first = Some(hold),
-                Deferred::Hold(hold) => behind.extend(sent_away(hold)),
+                Deferred::Hold(hold) => behind.extend(sent_away(hold, others_first())),
                 Deferred::Work(_) => {}
             }
         }
@@ -233,9 +239,14 @@ impl NetworkActor {
 }
 
 /// Whoever asks for this hold lets go of what it holds, and begins again when what is answered is dropped.
-fn sent_away(hold: Hold) -> Option<oneshot::Sender<()>> {
-    let (over, ended) = oneshot::channel();
-    hold.granted.send(Err(HoldRefused::Behind(ended))).is_ok().then_some(over)
+fn sent_away(hold: Hold, fault: Fault) -> Option<oneshot::Sender<()>> {
+    let (ends, over) = oneshot::channel();
+    hold.granted.send(Err(HoldRefused::Behind { over, fault: Box::new(fault) })).is_ok().then_some(ends)
+}
+
+fn others_first() -> Fault {
+    let problem = "requests that wait for one of the networks come first".to_owned();
+    Fault::Overloaded { problem, retry_after_ms: 50 }
 }
 
 impl Handler<Hold> for NetworkActor {

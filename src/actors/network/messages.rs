@@ -52,6 +52,8 @@ pub struct Hold {
     pub hold: HoldId,
     /// Since when it waits, if it does: its place in the order of all waiters.
     pub turn: Option<Arrival>,
+    /// Are others held already, which decide nothing while this one is waited for?
+    pub beside: bool,
     /// Told when it is granted.
     pub granted: oneshot::Sender<Result<(), HoldRefused>>,
 }
@@ -61,8 +63,14 @@ pub struct Hold {
 pub enum HoldRefused {
     /// The network is not to be had.
     Fault(Box<Fault>),
-    /// It is the turn of somebody who waits for longer: let go of everything that is held, and begin again when this ends.
-    Behind(oneshot::Receiver<()>),
+    /// It is the turn of somebody who waits for longer, or the network is loaded: let go of everything that is held, and
+    /// begin again when this ends.
+    Behind {
+        /// Ends when it is over.
+        over: oneshot::Receiver<()>,
+        /// What is answered if it takes too long.
+        fault: Box<Fault>,
+    },
 }
 
 impl Hold {
