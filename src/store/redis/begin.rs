@@ -78,9 +78,36 @@ pub(super) async fn begin(
     let notice = moving::check_notice(&place, keys, &options.opening, said)?;
     let register = check_register(found, &place, keys, (options, shards), identity)?;
     if let Some(identity) = identity {
+        if !options.accept_new_store {
+            check_reach(link, keys, identity).await?;
+        }
         identity.remember(register)?;
     }
     Ok(Begun { server, shas, register, shards, notice })
+}
+
+/// What a process before this one acknowledged must be there: it may be in use.
+async fn check_reach(link: &mut Link, keys: &Keys, identity: &Identity) -> Result<(), StoreError> {
+    let Some((shard, acknowledged)) = identity.behind else { return Ok(()) };
+    let mut command = redis::Cmd::new();
+    command.arg("HGET").arg(keys.head(shard)).arg("seq");
+    let there: u64 = redis::from_redis_value(link.ask(command, START_WITHIN).await?)
+        .map_err(|_| failed::strange(link.name(), "a head is none"))?;
+    if there >= acknowledged.0 {
+        tracing::warn!(redis = %link.name(), shard = shard.0, batch = there, "Redis stands where this server had acknowledged it, or beyond");
+        return Ok(());
+    }
+    let text = format!(
+        "Redis at {} went back behind what this server acknowledged: shard {} was told of up to batch {} and stands at {there} \
+         ({} says so). What is missing may be in use, and would be granted once more. Bring the data of Redis back; or go on \
+         from what it has with `--accept-new-store`, once, and claim what is in use (`allod ip claim`) before others are \
+         granted",
+        link.name(),
+        shard.0,
+        acknowledged.0,
+        identity.path().display()
+    );
+    Err(StoreError::Damaged(text.into()))
 }
 
 /// What `init` found must be the register that this server is to keep, whole.

@@ -1,9 +1,11 @@
 //! Which register this server kept in Redis before: a small file, so that an emptied Redis is not taken for a new one.
+//! And whether Redis went back behind what was acknowledged of it: what is missing may be in use, and a supervisor that
+//! starts the server again must not have it granted once more.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::store::{StoreError, whole};
+use crate::store::{Seq, ShardId, StoreError, whole};
 
 const FILE: &str = "REDIS";
 const TITLE: &str = "allod: the register that this server keeps in Redis";
@@ -19,14 +21,21 @@ pub(super) struct Identity {
     path: PathBuf,
     /// What it says.
     pub(super) known: Option<u128>,
+    /// A shard that stood further back than the batch that was acknowledged last.
+    pub(super) behind: Option<(ShardId, Seq)>,
 }
 
 impl Identity {
     /// Reads it; none where there is none yet.
     pub(super) fn read(directory: &Path) -> Result<Self, StoreError> {
         let path = directory.join(FILE);
+        let mut behind = None;
         let known = match std::fs::read_to_string(&path) {
             Ok(text) => {
+                behind = text.lines().find_map(|line| {
+                    let (shard, batch) = line.strip_prefix("behind ")?.split_once(' ')?;
+                    Some((ShardId(shard.parse().ok()?), Seq(batch.parse().ok()?)))
+                });
                 let register = text.lines().find_map(|line| line.strip_prefix("register "));
                 let known = register.and_then(|hex| u128::from_str_radix(hex, 16).ok());
                 let unreadable = || StoreError::Damaged(format!("{} names no register", path.display()).into());
@@ -35,15 +44,23 @@ impl Identity {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
             Err(error) => return Err(io("reading", &path)(error)),
         };
-        Ok(Self { path, known })
+        Ok(Self { path, known, behind })
     }
 
     /// Writes down which register it is, durably.
     pub(super) fn remember(&self, register: u128) -> Result<(), StoreError> {
-        if self.known == Some(register) {
+        if self.known == Some(register) && self.behind.is_none() {
             return Ok(());
         }
-        let text = format!("{TITLE}\nregister {register:032x}\n");
+        self.write(&format!("{TITLE}\nregister {register:032x}\n"))
+    }
+
+    /// Writes down that a shard was acknowledged up to this batch, and stood further back.
+    pub(super) fn went_back(&self, register: u128, shard: ShardId, acknowledged: Seq) -> Result<(), StoreError> {
+        self.write(&format!("{TITLE}\nregister {register:032x}\nbehind {} {}\n", shard.0, acknowledged.0))
+    }
+
+    fn write(&self, text: &str) -> Result<(), StoreError> {
         whole::write(&self.path, text.as_bytes()).map_err(io("writing", &self.path))
     }
 
@@ -67,5 +84,10 @@ mod tests {
         assert_eq!(Identity::read(&inside).unwrap().known, Some(7));
         Identity::read(&inside).unwrap().remember(8).unwrap();
         assert_eq!(Identity::read(&inside).unwrap().known, Some(8));
+        identity.went_back(8, ShardId(3), Seq(17)).unwrap();
+        let behind = Identity::read(&inside).unwrap();
+        assert_eq!((behind.known, behind.behind), (Some(8), Some((ShardId(3), Seq(17)))));
+        behind.remember(8).unwrap();
+        assert_eq!(Identity::read(&inside).unwrap().behind, None);
     }
 }

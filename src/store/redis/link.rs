@@ -7,7 +7,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisError, Value};
@@ -27,6 +27,8 @@ pub(super) struct Link {
     connection: Option<MultiplexedConnection>,
     /// Counts connections, so that an answer of an old one does not end the new one.
     made: u64,
+    /// When the last one was.
+    made_at: Instant,
     /// The connection of which [`Link::is_new`] told.
     told: u64,
     /// Changes of the primary before it was made.
@@ -48,7 +50,7 @@ pub(super) type Answer = Asked<Value>;
 
 impl Link {
     pub(super) fn new(place: Place, shas: Option<Arc<Shas>>) -> Self {
-        Self { place, shas, connection: None, made: 0, told: 0, changes: 0 }
+        Self { place, shas, connection: None, made: 0, made_at: Instant::now(), told: 0, changes: 0 }
     }
 
     pub(super) fn name(&self) -> &Arc<str> {
@@ -88,6 +90,7 @@ impl Link {
         };
         self.shas.get_or_insert_with(|| Arc::new(shas));
         self.made += 1;
+        self.made_at = Instant::now();
         self.changes = changes;
         self.connection = Some(connection.clone());
         Ok((connection, self.made))
@@ -96,6 +99,11 @@ impl Link {
     /// Was it made since this was asked last?
     pub(super) fn is_new(&mut self) -> bool {
         std::mem::replace(&mut self.told, self.made) != self.made
+    }
+
+    /// Since when Redis is there again, where it was gone before.
+    pub(super) fn again_since(&self) -> Option<Instant> {
+        (self.made > 1).then_some(self.made_at)
     }
 
     /// The connection of this number is not to be used any more.

@@ -146,11 +146,11 @@ impl RedisStore {
             let mut link = Link::new(place_inside, None);
             let begun = begin::begin(&mut link, &keys, &options_inside, identity.as_ref()).await;
             // Whoever asked waits.
-            let _ = told.send(begun.map(|begun| (begun, keys, link)));
+            let _ = told.send(begun.map(|begun| (begun, keys, link, identity)));
         });
         let crashed = |_| StoreError::Poisoned("its first task crashed".into());
         let begun = asked.recv().map_err(crashed).and_then(std::convert::identity);
-        let (begun, keys, link) = match begun {
+        let (begun, keys, link, identity) = match begun {
             Ok(begun) => begun,
             Err(error) => {
                 runtimes.into_iter().for_each(Runtime::shutdown_background);
@@ -182,6 +182,7 @@ impl RedisStore {
             heal_bytes: options.heal_bytes,
             record_format: options.record_format,
             lates: Lates::open(options.directory.as_deref(), register)?,
+            identity,
         };
         let (url, notice) = (moving::without_secret(&options.url), Arc::new(Mutex::new(notice)));
         let mut store = Self::start(Arc::new(Shared::new(parts)), place, (url, notice), link, runtimes);

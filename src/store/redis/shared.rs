@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::identity::Identity;
 use super::journal::{Journal, Point};
 use super::keys::Keys;
 use super::line::Line;
@@ -11,7 +12,7 @@ use super::scripts::Shas;
 use super::server::Waiting;
 use crate::store::codec::Format;
 use crate::store::late::Lates;
-use crate::store::{CommitError, Epoch, NodeCard, ShardId, StoreError, StoreHealth, StoreInfo, Token};
+use crate::store::{CommitError, Epoch, NodeCard, Seq, ShardId, StoreError, StoreHealth, StoreInfo, Token};
 
 /// For how long grants are refused without asking after Redis had no memory left.
 const FULL_RETRY: Duration = Duration::from_secs(1);
@@ -24,6 +25,8 @@ pub(super) struct Shared {
     pub(super) info: StoreInfo,
     /// Where Redis is, for people.
     pub(super) place: Arc<str>,
+    /// What the next start shall know of it; none where nothing is kept on this machine.
+    identity: Option<Identity>,
     /// How this node is known to the others.
     card: Mutex<NodeCard>,
     pub(super) keep_seconds: u64,
@@ -91,6 +94,7 @@ pub(super) struct Parts {
     pub(super) heal_bytes: usize,
     pub(super) record_format: Option<Format>,
     pub(super) lates: Lates,
+    pub(super) identity: Option<Identity>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -113,6 +117,7 @@ impl Shared {
             heal_bytes,
             record_format,
             lates,
+            identity,
         } = parts;
         let lines = Mutex::new(vec![Line::new(); usize::from(info.shards)]);
         Self {
@@ -120,6 +125,7 @@ impl Shared {
             shas,
             info,
             place,
+            identity,
             card: Mutex::new(card),
             keep_seconds,
             keep_bytes,
@@ -384,9 +390,15 @@ impl Shared {
 
     /// A shard that ends before what was acknowledged.
     pub(super) fn went_back(&self, shard: ShardId, acknowledged: u64, found: &str) -> StoreError {
+        if let Some(identity) = &self.identity
+            && let Err(error) = identity.went_back(self.info.register, shard, Seq(acknowledged))
+        {
+            tracing::error!(%error, "the next start will not know that Redis went back");
+        }
         self.damaged(format!(
             "Redis at {} went back: shard {} was acknowledged up to batch {acknowledged} and is now {found}. Changes that \
-             were acknowledged are missing there; bring its data back, or start again to go on from what it has",
+             were acknowledged are missing there; bring its data back, or start with `--accept-new-store` to go on from what \
+             it has",
             self.place, shard.0
         ))
     }

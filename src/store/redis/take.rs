@@ -20,6 +20,9 @@ use crate::store::{Digest, Epoch, Head, Seq, ShardId, StoreError, Token};
 /// How long an answer may take.
 const ANSWER_WITHIN: Duration = Duration::from_millis(1_500);
 
+/// For so long after Redis was gone the register is left to who owned it.
+const QUIET: Duration = Duration::from_millis(NODE_LEASE_MS);
+
 /// What `take` is asked for.
 pub(super) struct TakeOver {
     pub(super) shard: ShardId,
@@ -54,6 +57,12 @@ impl TakeOver {
 pub(super) async fn take(shared: &Shared, link: &mut Link, shard: ShardId, token: Token) -> Result<Head, StoreError> {
     shared.sound()?;
     heal::ready(shared, link).await.map_err(Failed::into_error)?;
+    if let Some(since) = link.again_since()
+        && let Some(left) = QUIET.checked_sub(since.elapsed())
+        && shard == ShardId(0)
+    {
+        leave_to_owner(shared, link, left).await?;
+    }
     late::review(shared, link).await?;
     match take_once(shared, link, shard, token).await? {
         Some(head) => Ok(head),
@@ -62,6 +71,24 @@ pub(super) async fn take(shared: &Shared, link: &mut Link, shard: ShardId, token
         }
         None => Err(heal::behind(shared)),
     }
+}
+
+/// Redis is there again, perhaps as it was some time ago, with a lease that has run out since. Who owned the register may
+/// live and give back what is missing: nobody else takes it before that had the time of a lease.
+async fn leave_to_owner(shared: &Shared, link: &mut Link, left: Duration) -> Result<(), StoreError> {
+    let shard = ShardId(0);
+    let mut command = redis::Cmd::new();
+    command.arg("HMGET").arg(shared.keys.head(shard)).arg(&["epoch", "node", "owner", "address", "lease"]);
+    let strange = |_| failed::strange(&shared.place, "a head is none");
+    let head: (Option<u64>, Option<String>, Option<String>, Option<String>, Option<u64>) =
+        redis::from_redis_value(link.ask(command, ANSWER_WITHIN).await?).map_err(strange)?;
+    let (Some(epoch), Some(node), Some(owner), address, Some(lease)) = head else { return Ok(()) };
+    // Nobody had it, its owner let go of it, or that is this process.
+    if epoch == 0 || lease == 0 || node == scripts::hex(shared.card().process) {
+        return Ok(());
+    }
+    let (owner, address) = (owner.into(), address.unwrap_or_default().into());
+    Err(StoreError::Held { shard, owner, address, left_ms: left.as_millis() as u64 })
 }
 
 /// None if the shard is further back than it was.

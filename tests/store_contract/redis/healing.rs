@@ -217,12 +217,16 @@ fn where_somebody_else_came_in_between_and_not_all_is_remembered_the_store_stops
     }
 }
 
-/// The negative control: without healing the same failover ends it, and what was acknowledged is not there.
+/// The negative control: without healing the same failover ends it, and what was acknowledged is not there. A supervisor
+/// that starts the server again does not make it grant that once more.
 #[test]
-fn without_healing_a_failover_that_lost_something_stops_the_store() {
+fn without_healing_a_failover_that_lost_something_stops_the_store_until_somebody_accepts_it() {
     // Nothing is kept; or less than was lost.
     for heal_bytes in [0, 2_000] {
-        let Some(mut replicated) = begun(|options| Options { heal_bytes, ..options }) else { return };
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().to_owned();
+        let noted = |options: Options| Options { directory: Some(place.clone()), ..options };
+        let Some(mut replicated) = begun(|options| noted(Options { heal_bytes, ..options })) else { return };
         replicated.cut_off(0);
         lose(&mut replicated, 20);
         replicated.fail_over();
@@ -235,7 +239,32 @@ fn without_healing_a_failover_that_lost_something_stops_the_store() {
         assert_eq!(begun.store.health(), StoreHealth::Failed);
         assert_eq!(begun.store.figures().healed_batches, 0);
         assert_eq!(replicas[0].seq() + 20, begun.head.seq.0);
+        let there = noted(replicas[0].options());
+        for _ in 0..2 {
+            let refused = RedisStore::open(there.clone()).unwrap_err();
+            assert!(
+                matches!(&refused, StoreError::Damaged(text) if text.contains("--accept-new-store")),
+                "{refused:?}"
+            );
+        }
+        RedisStore::open(Options { accept_new_store: true, ..there.clone() }).unwrap();
+        RedisStore::open(there).unwrap();
     }
+}
+
+/// It comes back as it was some time ago, when the lease that it knows has run out. Who owns the register lives.
+#[test]
+fn a_redis_that_was_gone_is_left_to_the_owner_for_as_long_as_a_lease_lasts() {
+    let Some(mut begun) = Begun::new(&["--appendonly", "yes", "--appendfsync", "always"]) else { return };
+    let other = begun.server.open().unwrap();
+    let held = |refused: Result<Head, StoreError>| matches!(refused, Err(StoreError::Held { .. }));
+    assert!(held(wait(other.take(ShardId(0), token(7)))));
+    let _: u64 = begun.server.ask(&["HSET", "{allod}:0:head", "lease", "1"]);
+    begun.server.kill();
+    begun.server.begin();
+    until("the other one reaches it", || !matches!(wait(other.take(ShardId(0), token(7))), Err(StoreError::Io { .. })));
+    assert!(held(wait(other.take(ShardId(0), token(7)))), "it takes what is its owner's");
+    insist(&mut begun, vec![put("10.0.0.9", 9, None)]).unwrap();
 }
 
 /// Where a replica is waited for there is nothing to heal: whatever was acknowledged is there after the failover.
