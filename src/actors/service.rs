@@ -252,6 +252,13 @@ impl Shared {
         }
     }
 
+    /// The mailbox of a network was found closed: its actor is started again.
+    pub(super) fn found_dead(&self, route: &Arc<Route>) {
+        if self.directory().try_send(directory::Dead { route: Arc::clone(route) }).is_err() {
+            self.misses_directory();
+        }
+    }
+
     /// The actors can not go on.
     pub fn fatal(&self, fatal: Fatal) {
         if !self.over.load(Ordering::Acquire) {

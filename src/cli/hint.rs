@@ -83,7 +83,7 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
         ErrorKind::NotReady if text(data, "reason") == Some("conflicts") => {
             "`allod cluster conflicts` shows who claims what; `allod cluster accept NETWORK` decides".to_owned()
         }
-        ErrorKind::NotReady => format!("{}; `allod server info` shows how far it is", retry_after(data)),
+        ErrorKind::NotReady => format!("{}; `GET /readyz` of the server says what stands in the way", retry_after(data)),
         ErrorKind::Moved => {
             let to = text(data, "address").map_or("HOST:PORT".to_owned(), shell);
             format!("ask the node that serves it: `--server {to}`")
@@ -166,7 +166,7 @@ fn not_found(method: &str, error: &RpcError, network: Option<&str>) -> String {
         _ if error.message.starts_with("conflict ") => "`allod cluster conflicts` shows those there are".to_owned(),
         _ if method == "cluster.drain" => "`allod cluster nodes` shows the nodes there are".to_owned(),
         _ if method == "network.restore" => {
-            "`allod network list --deleted` shows those that can be restored".to_owned()
+            "`allod network list --deleted` shows those that can be restored, by their ids".to_owned()
         }
         _ if field == "network" => {
             "`allod network list` shows the networks there are, and with `--deleted` those that can be restored"

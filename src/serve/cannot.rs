@@ -101,7 +101,9 @@ impl CannotStart {
         };
         let hint = match store {
             StoreKind::Embedded => "`allod restore` makes a register from a backup; nothing was changed here",
-            StoreKind::Redis => "bring the data of Redis back; nothing was changed there but who owns the shards",
+            StoreKind::Redis => {
+                "nothing was changed in Redis but who owns the shards; deploy/README.md has what to do, under Redis"
+            }
             StoreKind::Memory => "report this, with the output of `allod --version`",
         };
         Self::new(problem, hint)

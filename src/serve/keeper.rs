@@ -418,10 +418,17 @@ async fn meet_others(server: &Server, store: &dyn Store) -> Infallible {
     }
     let failures = Seldom::new(SAID_EVERY);
     loop {
-        if let Err(error) = meet(server, store).await
-            && let Some(unsaid) = failures.turn()
-        {
-            tracing::warn!(error = chain(&error), unsaid, "the other nodes do not learn that this one is here");
+        match meet(server, store).await {
+            Ok(()) => server.nodes.store_is((store.health() == StoreHealth::Hindered).then(|| store.obstacle())),
+            Err(error) => {
+                // For less than a lease its owner may go on.
+                if server.nodes.age() >= Duration::from_millis(NODE_LEASE_MS) {
+                    server.nodes.store_is(Some("the store cannot be reached".into()));
+                }
+                if let Some(unsaid) = failures.turn() {
+                    tracing::warn!(error = chain(&error), unsaid, "the other nodes do not learn that this one is here");
+                }
+            }
         }
         tokio::time::sleep(MEETS_EVERY).await;
     }

@@ -4,13 +4,15 @@
 //! Written by `serve` about once a second, read by sessions.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 
 use super::Server;
 use super::role::Role;
 use crate::actors::coordinator::Located;
 use crate::actors::nodes::NodeStanding;
+use crate::limits::NODE_LEASE_MS;
 use crate::wire::nouns::{ClusterDrainResult, ClusterLocateResult, ClusterNode, ClusterNodesResult};
 use crate::wire::{ErrorKind, RpcError};
 
@@ -33,19 +35,41 @@ pub struct Node {
     pub age_ms: u64,
 }
 
-/// The nodes that were seen last.
+/// The nodes that were seen last, and how the store was then.
 #[derive(Debug, Default)]
-pub struct Nodes(ArcSwap<Vec<Node>>);
+pub struct Nodes {
+    seen: ArcSwap<Vec<Node>>,
+    /// When that was.
+    at: ArcSwapOption<Instant>,
+    /// Why the store serves nobody, whoever owns the register.
+    trouble: ArcSwapOption<Arc<str>>,
+}
 
 impl Nodes {
     /// These were seen just now.
     pub fn seen(&self, nodes: Vec<Node>) {
-        self.0.store(Arc::new(nodes));
+        self.seen.store(Arc::new(nodes));
+        self.at.store(Some(Arc::new(Instant::now())));
     }
 
     /// Those that were seen last.
     pub fn all(&self) -> Arc<Vec<Node>> {
-        self.0.load_full()
+        self.seen.load_full()
+    }
+
+    /// How long ago that was.
+    pub fn age(&self) -> Duration {
+        self.at.load().as_deref().map_or(Duration::ZERO, Instant::elapsed)
+    }
+
+    /// From now on the store serves nobody for this reason, or serves.
+    pub fn store_is(&self, trouble: Option<Arc<str>>) {
+        self.trouble.store(trouble.map(Arc::new));
+    }
+
+    /// Why the store serves nobody, if this node knows that it does not.
+    pub fn trouble(&self) -> Option<Arc<str>> {
+        self.trouble.load().as_deref().cloned()
     }
 }
 
@@ -65,13 +89,17 @@ impl Server {
 
     /// Where clients reach a node.
     fn address_of(&self, node: &str) -> Option<String> {
-        self.nodes.0.load().iter().find(|seen| seen.name == node).and_then(|seen| some(&seen.address))
+        self.nodes.seen.load().iter().find(|seen| seen.name == node).and_then(|seen| some(&seen.address))
     }
 
     /// The result of `cluster.nodes`.
     pub(super) fn cluster_nodes(&self) -> ClusterNodesResult {
         let owner = self.owner();
-        let mut nodes: Vec<ClusterNode> = (self.nodes.0.load().iter())
+        // Where the store is not reached nobody is seen any more.
+        let since = self.nodes.age().as_millis() as u64;
+        let is_seen = |node: &&Node| node.name == self.node || node.age_ms + since <= NODE_LEASE_MS;
+        let mut nodes: Vec<ClusterNode> = (self.nodes.seen.load().iter())
+            .filter(is_seen)
             .map(|node| ClusterNode {
                 name: node.name.clone(),
                 id: format!("{:032x}", node.process),
@@ -79,7 +107,7 @@ impl Server {
                 address: some(&node.address),
                 owner: owner.as_deref() == Some(node.name.as_str()),
                 draining: node.draining,
-                seen_ms: node.age_ms,
+                seen_ms: node.age_ms + since,
             })
             .collect();
         nodes.sort_by(|one, other| one.name.cmp(&other.name));

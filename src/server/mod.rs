@@ -117,10 +117,12 @@ impl Server {
         match &*self.seat.role() {
             Role::Owner(shared) => shared.unwilling(),
             Role::Follower { link, .. } => {
-                (!link.is_connected()).then(|| "the node that owns the register is not reached".into())
+                let unreached = (!link.is_connected()).then(|| "the node that owns the register is not reached".into());
+                // The owner cannot serve without the store either, and may be none any more.
+                self.nodes.trouble().or(unreached)
             }
             Role::Between => Some("the register goes from one node to the next".into()),
-            Role::Waiting { why, .. } => Some((*why).into()),
+            Role::Waiting { why, .. } => Some(self.nodes.trouble().unwrap_or_else(|| (*why).into())),
         }
     }
 

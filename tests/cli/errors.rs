@@ -181,7 +181,7 @@ fn what_is_not_there_is_looked_for_where_it_would_be() {
         "`allod ip list --network lan` shows what is held there"
     );
     let remembered = looked("network.restore", "network `lan` does not exist");
-    assert_eq!(remembered, "`allod network list --deleted` shows those that can be restored");
+    assert_eq!(remembered, "`allod network list --deleted` shows those that can be restored, by their ids");
 }
 
 #[test]

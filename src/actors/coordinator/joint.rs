@@ -80,17 +80,20 @@ impl Holds {
     ) -> Result<Self, (HoldRefused, usize, Self)> {
         let mut holds = Holds { hold: HoldId(shared.clock.entropy()), held: Vec::with_capacity(routes.len()) };
         for (at, route) in routes.iter().enumerate() {
-            if let Err(refused) = holds.add(route, turn).await {
+            if let Err(refused) = holds.add(shared, route, turn).await {
                 return Err((refused, at, holds));
             }
         }
         Ok(holds)
     }
 
-    async fn add(&mut self, route: &Arc<Route>, turn: Option<Arrival>) -> Result<(), HoldRefused> {
+    async fn add(&mut self, shared: &Shared, route: &Arc<Route>, turn: Option<Arrival>) -> Result<(), HoldRefused> {
         let (granted, answer) = oneshot::channel();
         let beside = !self.held.is_empty();
-        if route.addr.try_send(Hold { hold: self.hold, turn, beside, granted }).is_err() {
+        if let Err(refused) = route.addr.try_send(Hold { hold: self.hold, turn, beside, granted }) {
+            if matches!(refused, actix::prelude::SendError::Closed(_)) {
+                shared.found_dead(route);
+            }
             let fault = Fault::NotReady { reason: NotReadyReason::Restarting, retry_after_ms: 200 };
             return Err(HoldRefused::Fault(Box::new(fault)));
         }

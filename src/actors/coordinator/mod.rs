@@ -38,7 +38,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 pub use deploy::{DeployOrder, DeployPart, DeployedAll, DeployedSlot};
 pub use job::{AcquirePart, Done, Elsewhere, Job, ListOrder, ListPlace, Located, Order};
 
-use super::directory::{Ask, Dead, Question};
+use super::directory::{Ask, Question};
 use super::network::Work;
 use super::routes::Route;
 use super::service::Shared;
@@ -348,9 +348,7 @@ pub fn send(
         }
         Err(actix::prelude::SendError::Closed(work)) => {
             // It crashed outside the wall that catches panics: the directory starts it again.
-            if shared.directory().try_send(Dead { route: Arc::clone(route) }).is_err() {
-                shared.misses_directory();
-            }
+            shared.found_dead(route);
             super::network::refuse(work, &Fault::NotReady { reason: NotReadyReason::Restarting, retry_after_ms: 200 });
         }
     }

@@ -50,10 +50,6 @@ pub(super) fn initialised(disk: &dyn Disk, dir: &Path) -> Result<bool, StoreErro
     if names.iter().any(|name| name == moving::MOVED) {
         return Ok(false);
     }
-    if let Some(other) = names.iter().find(|name| !ours.contains(&name.as_str())) {
-        let text = format!("has no META file but has `{other}`: it is no allod register; give an empty directory");
-        return Err(problem::foreign(dir, text));
-    }
     let missing = |there: &Path| {
         problem::damaged(&dir.join(META), format_args!("is missing, though {} is there", there.display()))
     };
@@ -71,6 +67,10 @@ pub(super) fn initialised(disk: &dyn Disk, dir: &Path) -> Result<bool, StoreErro
                 return Err(missing(&path));
             }
         }
+    }
+    if let Some(other) = names.iter().find(|name| !ours.contains(&name.as_str())) {
+        let text = format!("has no META file but has `{other}`: it is no allod register; give an empty directory");
+        return Err(problem::foreign(dir, text));
     }
     Ok(false)
 }
@@ -110,7 +110,7 @@ pub(super) fn initialise(disk: &dyn Disk, dir: &Path, shards: u16, options: &Opt
 pub(super) fn mend(disk: &dyn Disk, recovered: &Recovered) -> Result<(), StoreError> {
     if let Some(torn) = &recovered.torn {
         tracing::warn!(path = %torn.path.display(), offset = torn.from, bytes = torn.bytes,
-            "cut a torn tail off the log: the last write before the power went, which nobody was told of");
+            "cut a torn tail off the log: the last write before the power went, which MARK does not name as acknowledged");
         let zeros = vec![0; torn.bytes as usize];
         let cut = || {
             torn.file.write_at(&zeros, torn.from)?;

@@ -93,7 +93,8 @@ impl Meta {
         let mut bytes = vec![0; (length as usize).min(META_BYTES)];
         read_exact(&*file, &mut bytes, 0).map_err(problem::io("reading", &path))?;
         if bytes.get(..8) != Some(META_MAGIC) {
-            let text = "is not the META file of an allod register; give another data directory, or restore this one";
+            let text = "is not the META file of an allod register, or was damaged: restore the data directory from a backup, or \
+                        give another one if it is no register's";
             return Err(problem::foreign(&path, text));
         }
         if bytes.len() >= 12 && u32_at(&bytes, 8) > FORMAT && length as usize != META_BYTES {
@@ -147,18 +148,28 @@ impl Mark {
         let path = dir.join(MARK);
         let file =
             disk.open(&path).map_err(|error| problem::damaged(&path, format_args!("cannot be opened ({error})")))?;
-        let mut best: Option<(u64, u128)> = None;
+        let (mut best, mut damaged): (Option<(u64, u128)>, bool) = (None, false);
         for slot in 0..2 {
             let mut bytes = [0; MARK_BYTES];
             let whole = read_exact(&*file, &mut bytes, slot * MARK_STRIDE).is_ok();
             if whole && bytes[..4] == *MARK_MAGIC && is_sealed(&bytes) {
                 let found = (u64_at(&bytes, 4), u128_at(&bytes, 12));
                 best = best.max(Some(found));
+            } else {
+                damaged = true;
             }
         }
         let Some((group, digest)) = best else {
             return Err(problem::damaged(&path, "has no readable mark, so nobody knows where the log ended"));
         };
+        if damaged {
+            tracing::warn!(
+                path = %path.display(),
+                group,
+                "one of its two places is unreadable; the other one names this group, and what was acknowledged behind it might \
+                 be missing unseen. Look after the disk"
+            );
+        }
         Ok((Self { file }, group, digest))
     }
 

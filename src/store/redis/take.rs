@@ -78,13 +78,13 @@ pub(super) async fn take(shared: &Shared, link: &mut Link, shard: ShardId, token
 async fn leave_to_owner(shared: &Shared, link: &mut Link, left: Duration) -> Result<(), StoreError> {
     let shard = ShardId(0);
     let mut command = redis::Cmd::new();
-    command.arg("HMGET").arg(shared.keys.head(shard)).arg(&["epoch", "node", "owner", "address", "lease"]);
+    command.arg("HMGET").arg(shared.keys.head(shard)).arg(&["node", "owner", "address", "lease"]);
     let strange = |_| failed::strange(&shared.place, "a head is none");
-    let head: (Option<u64>, Option<String>, Option<String>, Option<String>, Option<u64>) =
+    let head: (Option<String>, Option<String>, Option<String>, Option<u64>) =
         redis::from_redis_value(link.ask(command, ANSWER_WITHIN).await?).map_err(strange)?;
-    let (Some(epoch), Some(node), Some(owner), address, Some(lease)) = head else { return Ok(()) };
-    // Nobody had it, its owner let go of it, or that is this process.
-    if epoch == 0 || lease == 0 || node == scripts::hex(shared.card().process) {
+    let (Some(node), Some(owner), address, Some(lease)) = head else { return Ok(()) };
+    // Its owner let go of it, or is this process.
+    if lease == 0 || node == scripts::hex(shared.card().process) {
         return Ok(());
     }
     let (owner, address) = (owner.into(), address.unwrap_or_default().into());
