@@ -226,6 +226,11 @@ impl Cluster {
         self.node(at).http
     }
 
+    /// Does it say that it serves?
+    pub fn is_ready(&self, at: usize) -> bool {
+        http_get(self.node(at).http, "/readyz").starts_with("HTTP/1.1 200")
+    }
+
     /// What a scrape of its `/metrics` gets.
     pub fn metrics(&self, at: usize) -> String {
         http_get(self.node(at).http, "/metrics")

@@ -152,6 +152,34 @@ async fn from_a_redis_that_was_emptied_nothing_is_granted() {
     run.end_in_silence().await;
 }
 
+/// Whoever deals clients over the nodes by what they say would send them to nodes that can serve nobody.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_redis_is_away_no_node_says_that_it_is_ready_or_that_others_were_seen_just_now() {
+    let Some(mut nodes) = Nodes::start(3, &["--appendonly", "yes", "--appendfsync", "always"]) else { return };
+    let ready = |nodes: &Nodes| (0..3).filter(|at| nodes.cluster.is_ready(*at)).count();
+    until("all are ready", || ready(&nodes) == 3).await;
+    nodes.redis.end();
+    until("none is ready", || ready(&nodes) == 0).await;
+    for at in 0..3 {
+        let mut client = nodes.client(at).await;
+        let seen = client.call("cluster.nodes", json!({})).await.ok();
+        assert_eq!(seen["nodes"].as_array().unwrap().len(), 1, "{seen}");
+    }
+    nodes.redis.begin();
+    until("all are ready again", || ready(&nodes) == 3).await;
+}
+
+/// Waits for it, a minute at most.
+async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..600 {
+        if is_so() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("{what}: it is not so");
+}
+
 /// A commit is tried again a hundred times a second; nobody reads so many lines.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_outage_is_logged_in_a_few_lines() {

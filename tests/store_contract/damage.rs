@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use allod::store::embedded::EmbeddedStore;
+use allod::store::embedded::disk::Disk;
 use allod::store::*;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -180,6 +181,11 @@ fn a_missing_file_is_never_an_empty_register() {
         }
     }
     assert!(matches!(open(&marked), Err(StoreError::Damaged(_))), "what was acknowledged is gone, so nothing is new");
+    // All but META, and what else lies in the directory of a register.
+    let beside = disk.after_kill();
+    beside.delete(&Path::new(DIR).join("META"));
+    Disk::create(&beside, &Path::new(DIR).join("HISTORY")).unwrap();
+    assert!(matches!(open(&beside), Err(StoreError::Damaged(_))), "nobody is to begin an empty one in its place");
 }
 
 #[test]
