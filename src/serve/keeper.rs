@@ -57,6 +57,7 @@ const CONTENDS_EVERY: Duration = Duration::from_millis(500);
 
 /// How long a node that starts looks for a way to the owner.
 const FIRST_WAY_MS: u64 = 3 * NODE_LEASE_MS;
+const LEASE: Duration = Duration::from_millis(NODE_LEASE_MS);
 /// How often it tells the others that it is here.
 const MEETS_EVERY: Duration = Duration::from_secs(1);
 /// How soon, and how seldom at the end, it is said again that the store does not do what it shall.
@@ -216,6 +217,12 @@ impl Keeper {
                 Ok(())
             }
             Err(cannot) => {
+                if let CannotOwn::Unreachable(problem) | CannotOwn::Damaged(problem) = &cannot
+                    && self.server.nodes.age() < LEASE
+                {
+                    // Redis is there, and nobody holds the register: this node could not begin with it, nor can others.
+                    self.server.nodes.in_trouble(problem.as_str(), 2 * LEASE);
+                }
                 // Some of the shards may have been taken: the next attempt begins anew, whoever makes it.
                 if let Err(error) = self.store.release().await {
                     tracing::debug!(error = chain(&error), "what was taken is free when its lease runs out");
@@ -418,16 +425,13 @@ async fn meet_others(server: &Server, store: &dyn Store) -> Infallible {
     }
     let failures = Seldom::new(SAID_EVERY);
     loop {
-        match meet(server, store).await {
-            Ok(()) => server.nodes.store_is((store.health() == StoreHealth::Hindered).then(|| store.obstacle())),
-            Err(error) => {
-                // For less than a lease its owner may go on.
-                if server.nodes.age() >= Duration::from_millis(NODE_LEASE_MS) {
-                    server.nodes.store_is(Some("the store cannot be reached".into()));
-                }
-                if let Some(unsaid) = failures.turn() {
-                    tracing::warn!(error = chain(&error), unsaid, "the other nodes do not learn that this one is here");
-                }
+        if let Err(error) = meet(server, store).await {
+            // For less than a lease the owner may go on.
+            if server.nodes.age() >= LEASE {
+                server.nodes.in_trouble(format!("this node does not reach the store: {}", chain(&error)), LEASE);
+            }
+            if let Some(unsaid) = failures.turn() {
+                tracing::warn!(error = chain(&error), unsaid, "the other nodes do not learn that this one is here");
             }
         }
         tokio::time::sleep(MEETS_EVERY).await;

@@ -35,14 +35,19 @@ pub struct Node {
     pub age_ms: u64,
 }
 
-/// The nodes that were seen last, and how the store was then.
+/// The nodes that were seen last, and what this node found when it tried the store.
 #[derive(Debug, Default)]
 pub struct Nodes {
     seen: ArcSwap<Vec<Node>>,
     /// When that was.
     at: ArcSwapOption<Instant>,
-    /// Why the store serves nobody, whoever owns the register.
-    trouble: ArcSwapOption<Arc<str>>,
+    trouble: ArcSwapOption<Trouble>,
+}
+
+#[derive(Debug)]
+struct Trouble {
+    why: Arc<str>,
+    until: Instant,
 }
 
 impl Nodes {
@@ -62,14 +67,15 @@ impl Nodes {
         self.at.load().as_deref().map_or(Duration::ZERO, Instant::elapsed)
     }
 
-    /// From now on the store serves nobody for this reason, or serves.
-    pub fn store_is(&self, trouble: Option<Arc<str>>) {
-        self.trouble.store(trouble.map(Arc::new));
+    /// This node could not use the store, and will have tried again by then.
+    pub fn in_trouble(&self, why: impl Into<Arc<str>>, within: Duration) {
+        self.trouble.store(Some(Arc::new(Trouble { why: why.into(), until: Instant::now() + within })));
     }
 
-    /// Why the store serves nobody, if this node knows that it does not.
+    /// Why this node could not use the store, if it tried of late.
     pub fn trouble(&self) -> Option<Arc<str>> {
-        self.trouble.load().as_deref().cloned()
+        let trouble = self.trouble.load();
+        trouble.as_deref().filter(|trouble| Instant::now() < trouble.until).map(|trouble| Arc::clone(&trouble.why))
     }
 }
 
@@ -95,11 +101,11 @@ impl Server {
     /// The result of `cluster.nodes`.
     pub(super) fn cluster_nodes(&self) -> ClusterNodesResult {
         let owner = self.owner();
-        // Where the store is not reached nobody is seen any more.
+        // Where the store is not reached nobody is seen any more but this node itself.
         let since = self.nodes.age().as_millis() as u64;
-        let is_seen = |node: &&Node| node.name == self.node || node.age_ms + since <= NODE_LEASE_MS;
+        let age_of = |node: &Node| if node.name == self.node { node.age_ms } else { node.age_ms + since };
         let mut nodes: Vec<ClusterNode> = (self.nodes.seen.load().iter())
-            .filter(is_seen)
+            .filter(|node| age_of(node) <= NODE_LEASE_MS || node.name == self.node)
             .map(|node| ClusterNode {
                 name: node.name.clone(),
                 id: format!("{:032x}", node.process),
@@ -107,7 +113,7 @@ impl Server {
                 address: some(&node.address),
                 owner: owner.as_deref() == Some(node.name.as_str()),
                 draining: node.draining,
-                seen_ms: node.age_ms + since,
+                seen_ms: age_of(node),
             })
             .collect();
         nodes.sort_by(|one, other| one.name.cmp(&other.name));

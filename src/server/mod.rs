@@ -118,7 +118,7 @@ impl Server {
             Role::Owner(shared) => shared.unwilling(),
             Role::Follower { link, .. } => {
                 let unreached = (!link.is_connected()).then(|| "the node that owns the register is not reached".into());
-                // The owner cannot serve without the store either, and may be none any more.
+                // Where this node cannot use the store, the owner most likely cannot either, and may be none any more.
                 self.nodes.trouble().or(unreached)
             }
             Role::Between => Some("the register goes from one node to the next".into()),

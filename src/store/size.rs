@@ -55,7 +55,7 @@ fn optional<T>(value: Option<&T>, as_str: impl Fn(&T) -> &str) -> usize {
 }
 
 /// Bytes that a step takes in a batch, at most. Cost: one look at each text.
-pub fn step(step: &Step) -> usize {
+pub(crate) fn step(step: &Step) -> usize {
     let key = match step.key {
         Key::Config | Key::Deployment => 1,
         Key::Address(Address::V4(_)) => 5,

@@ -6,8 +6,9 @@
 //! order, the policy inside a pool; at last, where cooling addresses yield, the one that cools longest. Cost is O(log) of
 //! the pools' sizes and one step per 64 pools; it does not depend on how full anything is.
 //!
-//! Blocks follow the same order with two simplifications: under `oldest` a block of never used addresses goes first, else
-//! the lowest; where cooling addresses yield, the lowest block that holds nothing but free and cooling ones.
+//! Blocks follow the same order with two simplifications: under `oldest`, behind never used ones, the block that lies in the
+//! range freed longest ago, of a bounded number, else the lowest; where cooling addresses yield, the lowest block that holds
+//! nothing but free and cooling ones, in not too many pieces.
 
 use std::ops::Bound;
 
@@ -27,11 +28,11 @@ use crate::core::types::{OwnerUid, ShardTime, SlotKey, WallTime};
 
 /// Cooling pieces that a yielding block may displace.
 const YIELDED_PIECES_MAX: usize = 256;
-/// So many blocks of a pool are looked at for one that cools in no more pieces.
-const YIELDED_BLOCKS_MAX: usize = 16;
+/// So many blocks beyond the first one of each pool are looked at for one that cools in no more pieces.
+const YIELDED_BLOCKS_MORE: usize = 16;
 
 /// Freed ranges among which it is looked for the oldest that holds a block; behind them comes the lowest block.
-const RESTED_LOOKED_AT_MAX: usize = 1_000;
+const RESTED_LOOKED_AT_MAX: usize = 256;
 /// Entries of each kind among which it is looked for the first that gives room by itself.
 const DUE_LOOKED_AT_MAX: usize = 1_000;
 /// Pools of which a refusal for want of room tells each. The sums are over all.
@@ -195,20 +196,21 @@ impl Network {
         if let Some((_, _, address)) = longest {
             return Some(Range::single(address));
         }
+        let mut more = YIELDED_BLOCKS_MORE;
         pools().find_map(|index| {
             let pool = &self.layout.pools[index];
             let family = pool.range.family();
             let order = selection.order(family).filter(|order| *order > 0)?;
             let space = pool.yielding.as_ref()?;
             let mut from = pool.range.first().bits();
-            for _ in 0..YIELDED_BLOCKS_MAX {
+            loop {
                 let range = block(family, lowest(space, draft, family, order, from)?, order);
                 if self.holdings.overlapping(range).take(YIELDED_PIECES_MAX + 1).count() <= YIELDED_PIECES_MAX {
                     return Some(range);
                 }
+                more = more.checked_sub(1)?;
                 from = range.last().bits().checked_add(1)?;
             }
-            None
         })
     }
 

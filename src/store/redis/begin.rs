@@ -88,13 +88,25 @@ pub(super) async fn begin(
 
 /// What a process before this one acknowledged must be there: it may be in use.
 async fn check_reach(link: &mut Link, keys: &Keys, identity: &Identity) -> Result<(), StoreError> {
-    let Some((shard, acknowledged)) = identity.behind else { return Ok(()) };
+    let Some((shard, acknowledged, then)) = identity.behind else { return Ok(()) };
     let mut command = redis::Cmd::new();
-    command.arg("HGET").arg(keys.head(shard)).arg("seq");
-    let there: u64 = redis::from_redis_value(link.ask(command, START_WITHIN).await?)
+    command.arg("HMGET").arg(keys.head(shard)).arg(&["seq", "epoch"]);
+    let (there, epoch): (u64, u64) = redis::from_redis_value(link.ask(command, START_WITHIN).await?)
         .map_err(|_| failed::strange(link.name(), "a head is none"))?;
+    if epoch > then.0 {
+        // What is granted is no more this server's to decide.
+        tracing::error!(
+            redis = %link.name(),
+            shard = shard.0,
+            batch = acknowledged.0,
+            epoch = then.0,
+            "Redis went back behind what this server acknowledged, and another one went on: what was granted then may be \
+             granted to others by now; compare with who uses it"
+        );
+        return Ok(());
+    }
     if there >= acknowledged.0 {
-        tracing::warn!(redis = %link.name(), shard = shard.0, batch = there, "Redis stands where this server had acknowledged it, or beyond");
+        tracing::warn!(redis = %link.name(), shard = shard.0, batch = there, "what was missing in Redis is there again");
         return Ok(());
     }
     let text = format!(

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::store::{Seq, ShardId, StoreError, whole};
+use crate::store::{Epoch, Seq, ShardId, StoreError, whole};
 
 const FILE: &str = "REDIS";
 const TITLE: &str = "allod: the register that this server keeps in Redis";
@@ -21,8 +21,8 @@ pub(super) struct Identity {
     path: PathBuf,
     /// What it says.
     pub(super) known: Option<u128>,
-    /// A shard that stood further back than the batch that was acknowledged last.
-    pub(super) behind: Option<(ShardId, Seq)>,
+    /// A shard that stood further back than the batch that was acknowledged last, in this epoch.
+    pub(super) behind: Option<(ShardId, Seq, Epoch)>,
 }
 
 impl Identity {
@@ -33,8 +33,9 @@ impl Identity {
         let known = match std::fs::read_to_string(&path) {
             Ok(text) => {
                 behind = text.lines().find_map(|line| {
-                    let (shard, batch) = line.strip_prefix("behind ")?.split_once(' ')?;
-                    Some((ShardId(shard.parse().ok()?), Seq(batch.parse().ok()?)))
+                    let mut words = line.strip_prefix("behind ")?.split(' ');
+                    let shard = ShardId(words.next()?.parse().ok()?);
+                    Some((shard, Seq(words.next()?.parse().ok()?), Epoch(words.next()?.parse().ok()?)))
                 });
                 let register = text.lines().find_map(|line| line.strip_prefix("register "));
                 let known = register.and_then(|hex| u128::from_str_radix(hex, 16).ok());
@@ -56,8 +57,13 @@ impl Identity {
     }
 
     /// Writes down that a shard was acknowledged up to this batch, and stood further back.
-    pub(super) fn went_back(&self, register: u128, shard: ShardId, acknowledged: Seq) -> Result<(), StoreError> {
-        self.write(&format!("{TITLE}\nregister {register:032x}\nbehind {} {}\n", shard.0, acknowledged.0))
+    pub(super) fn went_back(
+        &self,
+        register: u128,
+        (shard, acknowledged, epoch): (ShardId, Seq, Epoch),
+    ) -> Result<(), StoreError> {
+        let behind = format!("behind {} {} {}", shard.0, acknowledged.0, epoch.0);
+        self.write(&format!("{TITLE}\nregister {register:032x}\n{behind}\n"))
     }
 
     fn write(&self, text: &str) -> Result<(), StoreError> {
@@ -84,9 +90,9 @@ mod tests {
         assert_eq!(Identity::read(&inside).unwrap().known, Some(7));
         Identity::read(&inside).unwrap().remember(8).unwrap();
         assert_eq!(Identity::read(&inside).unwrap().known, Some(8));
-        identity.went_back(8, ShardId(3), Seq(17)).unwrap();
+        identity.went_back(8, (ShardId(3), Seq(17), Epoch(2))).unwrap();
         let behind = Identity::read(&inside).unwrap();
-        assert_eq!((behind.known, behind.behind), (Some(8), Some((ShardId(3), Seq(17)))));
+        assert_eq!((behind.known, behind.behind), (Some(8), Some((ShardId(3), Seq(17), Epoch(2)))));
         behind.remember(8).unwrap();
         assert_eq!(Identity::read(&inside).unwrap().behind, None);
     }

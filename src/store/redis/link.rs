@@ -101,9 +101,9 @@ impl Link {
         std::mem::replace(&mut self.told, self.made) != self.made
     }
 
-    /// Since when Redis is there again, where it was gone before.
-    pub(super) fn again_since(&self) -> Option<Instant> {
-        (self.made > 1).then_some(self.made_at)
+    /// Since when the present connection stands, or the last one did.
+    pub(super) fn since(&self) -> Instant {
+        self.made_at
     }
 
     /// The connection of this number is not to be used any more.

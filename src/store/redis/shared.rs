@@ -390,8 +390,9 @@ impl Shared {
 
     /// A shard that ends before what was acknowledged.
     pub(super) fn went_back(&self, shard: ShardId, acknowledged: u64, found: &str) -> StoreError {
+        let epoch = self.line(shard, |line| line.known(shard).epoch).unwrap_or(Epoch(u64::MAX));
         if let Some(identity) = &self.identity
-            && let Err(error) = identity.went_back(self.info.register, shard, Seq(acknowledged))
+            && let Err(error) = identity.went_back(self.info.register, (shard, Seq(acknowledged), epoch))
         {
             tracing::error!(%error, "the next start will not know that Redis went back");
         }

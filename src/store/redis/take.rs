@@ -20,7 +20,7 @@ use crate::store::{Digest, Epoch, Head, Seq, ShardId, StoreError, Token};
 /// How long an answer may take.
 const ANSWER_WITHIN: Duration = Duration::from_millis(1_500);
 
-/// For so long after Redis was gone the register is left to who owned it.
+/// For so long after it was connected to Redis a node leaves the register to who owned it: Redis may have been gone.
 const QUIET: Duration = Duration::from_millis(NODE_LEASE_MS);
 
 /// What `take` is asked for.
@@ -57,9 +57,8 @@ impl TakeOver {
 pub(super) async fn take(shared: &Shared, link: &mut Link, shard: ShardId, token: Token) -> Result<Head, StoreError> {
     shared.sound()?;
     heal::ready(shared, link).await.map_err(Failed::into_error)?;
-    if let Some(since) = link.again_since()
-        && let Some(left) = QUIET.checked_sub(since.elapsed())
-        && shard == ShardId(0)
+    if shard == ShardId(0)
+        && let Some(left) = QUIET.checked_sub(link.since().elapsed())
     {
         leave_to_owner(shared, link, left).await?;
     }
@@ -73,7 +72,7 @@ pub(super) async fn take(shared: &Shared, link: &mut Link, shard: ShardId, token
     }
 }
 
-/// Redis is there again, perhaps as it was some time ago, with a lease that has run out since. Who owned the register may
+/// Redis may be there again, as it was some time ago, with a lease that has run out since. Who owned the register may
 /// live and give back what is missing: nobody else takes it before that had the time of a lease.
 async fn leave_to_owner(shared: &Shared, link: &mut Link, left: Duration) -> Result<(), StoreError> {
     let shard = ShardId(0);
