@@ -83,7 +83,7 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
         ErrorKind::NotReady if text(data, "reason") == Some("conflicts") => {
             "`allod cluster conflicts` shows who claims what; `allod cluster accept NETWORK` decides".to_owned()
         }
-        ErrorKind::NotReady => format!("{}; `GET /readyz` of the server says what stands in the way", retry_after(data)),
+        ErrorKind::NotReady => format!("{}; `allod cluster nodes` shows who serves, `GET /readyz` what stands in the way", retry_after(data)),
         ErrorKind::Moved => {
             let to = text(data, "address").map_or("HOST:PORT".to_owned(), shell);
             format!("ask the node that serves it: `--server {to}`")

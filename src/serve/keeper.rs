@@ -217,11 +217,9 @@ impl Keeper {
                 Ok(())
             }
             Err(cannot) => {
-                if let CannotOwn::Unreachable(problem) | CannotOwn::Damaged(problem) = &cannot
-                    && self.server.nodes.age() < LEASE
-                {
-                    // Redis is there, and nobody holds the register: this node could not begin with it, nor can others.
-                    self.server.nodes.in_trouble(problem.as_str(), 2 * LEASE);
+                if matches!(cannot, CannotOwn::Unreachable(_)) && self.store.health() == StoreHealth::Hindered {
+                    // Nobody held the register, and this node could not begin with it: too few replicas, most likely.
+                    self.server.nodes.in_trouble(self.store.obstacle(), 2 * LEASE);
                 }
                 // Some of the shards may have been taken: the next attempt begins anew, whoever makes it.
                 if let Err(error) = self.store.release().await {

@@ -43,7 +43,8 @@ impl Network {
         let mut draft = Draft::new(self, context);
         let others = if ask.exact { self.held_beside(ask) } else { Vec::new() };
         // Another object of the same name is another owner: what it holds is not let go.
-        others.iter().try_for_each(|(address, held)| self.same_owner(&held.holder, *address, held, &ask.options))?;
+        let unlike =
+            others.iter().find_map(|(address, held)| self.same_owner(&held.holder, *address, held, &ask.options).err());
         for (address, held) in &others {
             draft.leaves(*address, held);
         }
@@ -57,9 +58,13 @@ impl Network {
                 Err(refusal) => refusals.push((item.index, refusal)),
             }
         }
-        if let Some((index, refusal)) =
-            refusals.into_iter().min_by_key(|(index, refusal)| (refusal.precedence(), *index))
-        {
+        let first = refusals.into_iter().min_by_key(|(index, refusal)| (refusal.precedence(), *index));
+        let comes_before =
+            |unlike: &Refusal| first.as_ref().is_none_or(|(_, of)| unlike.precedence() < of.precedence());
+        if let Some(unlike) = unlike.filter(comes_before) {
+            return Err(unlike);
+        }
+        if let Some((index, refusal)) = first {
             let refusal = Box::new(self.recount(&draft, &ask.scope, &ask.owner, refusal));
             return Err(Refusal::OfItem { index, refusal });
         }

@@ -152,11 +152,8 @@ impl Network {
         self.is_open()?;
         if is_done {
             check_generation(address, Some(held), ask.if_generation)?;
-            let mut views = vec![draft.view(address, Arc::clone(held))];
-            if let Some((other, held)) = self.exchanged(ask) {
-                views.push(draft.view(other, Arc::clone(held)));
-            }
-            return Ok(draft.finish(Outcome::Transferred(views)));
+            let view = draft.view(address, Arc::clone(held));
+            return Ok(draft.finish(Outcome::Transferred(vec![view])));
         }
         let (scope, owner, slot) = &ask.from;
         self.is_held_by(address, held, scope, owner, slot.as_ref())?;
@@ -182,15 +179,6 @@ impl Network {
         }
         let views = vec![draft.hand_over(address, held, &ask.to), draft.hand_over(other_address, other, &held.holder)];
         Ok(draft.finish(Outcome::Transferred(views)))
-    }
-
-    /// What the giver of an exchange that is done has got: of several slots nobody knows any more which it was.
-    fn exchanged(&self, ask: &Transfer) -> Option<(Address, &Arc<Reservation>)> {
-        let (scope, owner, slot) = &ask.from;
-        let of_slot = |held: &Reservation| slot.as_ref().is_none_or(|slot| *slot == held.holder.slot);
-        let current = |held: &Reservation| held.obsolete.is_none() && of_slot(held);
-        let mut has = self.holdings.of_owner(scope, owner).filter(|(_, held)| ask.exchange && current(held));
-        has.next().filter(|_| has.next().is_none())
     }
 
     /// The receiver's limits; what it holds already of the same owner or scope moves with the address. What is promised

@@ -55,7 +55,7 @@ object! { open
 object! { open
     /// Answer of `ip.transfer`.
     TransferResult {
-        /// The reservation under its new owner; with `exchange` both.
+        /// The reservation under its new owner; with `exchange` both, and the one that was named where it was done before.
         reservations: Vec<Reservation>,
     }
 }

@@ -82,7 +82,16 @@ impl Model {
         self.refuse_twice(&items)?;
         let released = if exact { self.all_else(&items) } else { Vec::new() };
         self.leaving.extend(released.iter().copied());
-        let granted = self.obtain_all(&items, &options)?;
+        let is_other = |(n, first): &(usize, Address)| {
+            let uid = &self.networks[*n].held[first].uid;
+            uid.is_some() && options.uid.is_some() && *uid != options.uid
+        };
+        let other = released.iter().any(is_other).then(|| ModelError::plain("already_in_use"));
+        let granted = match (self.obtain_all(&items, &options), other) {
+            (Err(error), Some(other)) if error.rank() < other.rank() => return Err(error),
+            (_, Some(other)) => return Err(other),
+            (granted, None) => granted?,
+        };
         self.flush_leaving();
         let reservations: Vec<Value> = granted.iter().flatten().map(|g| self.answer_grant(g, options.brief)).collect();
         let mut answer = json!({ "reservations": reservations });

@@ -487,21 +487,6 @@ fn pages_of_a_range_that_begins_within_a_block_end() {
 }
 
 #[test]
-fn a_repeated_exchange_answers_both_sides_again() {
-    let mut net = Net::new(&["10.0.0.0/24"]);
-    net.claim("a", "10.0.0.1", |_| ()).unwrap();
-    net.claim("b", "10.0.0.2", |_| ()).unwrap();
-    let mut both = || match net.run(&hand("10.0.0.1", "a", "b", true)).unwrap() {
-        Outcome::Transferred(views) => views.iter().map(|view| view.address.to_string()).collect::<Vec<_>>(),
-        other => panic!("{other:?}"),
-    };
-    assert_eq!(
-        (both(), both()),
-        (vec!["10.0.0.1".into(), "10.0.0.2".into()], vec!["10.0.0.1".into(), "10.0.0.2".into()])
-    );
-}
-
-#[test]
 fn an_exact_acquire_lets_go_of_nothing_that_another_object_of_the_same_name_holds() {
     let mut net = Net::new(&["10.0.0.0/24"]);
     let mut ask = wish("a");
