@@ -52,7 +52,7 @@ async fn a_redis_that_goes_back_past_an_owners_own_take_over_is_given_back_that_
     let (before, mut taken) = (epoch(&run), 0);
     // A commit that it sends as it wakes, before it looks at the time, proves that nobody took the register meanwhile:
     // then it has no need to take it anew.
-    for _ in 0..6 {
+    for _ in 0..12 {
         run.nodes.cluster.signal(0, "-STOP");
         tokio::time::sleep(Duration::from_millis(4_500)).await;
         run.nodes.cluster.signal(0, "-CONT");
