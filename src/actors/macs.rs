@@ -27,8 +27,7 @@ pub struct Macs {
 #[derive(Debug, Default)]
 struct Used {
     by: HashMap<(Name, Mac), User>,
-    /// Those that leave, in their order, until it is known that they have left.
-    leaving: VecDeque<((Name, Mac), Leaving)>,
+    leaving: Departures<(Name, Mac)>,
 }
 
 #[derive(Debug, Clone)]
@@ -66,6 +65,35 @@ pub struct Claimant<'a> {
 #[derive(Debug, Default)]
 pub struct Claimed(Vec<(Mac, Option<User>)>);
 
+/// What leaves, in its order, until somebody looks whether it has left.
+#[derive(Debug)]
+pub(super) struct Departures<K>(VecDeque<(K, Leaving)>);
+
+impl<K> Default for Departures<K> {
+    fn default() -> Self {
+        Self(VecDeque::new())
+    }
+}
+
+impl<K> Departures<K> {
+    /// It leaves with this unit.
+    pub(super) fn push(&mut self, what: K, leaving: &Leaving) {
+        self.0.push_back((what, leaving.clone()));
+    }
+
+    /// Calls `forget` with each that has left by now; what did not become durable stays where it is. Cost: as many as those,
+    /// amortised; one that is under way keeps those behind it.
+    pub(super) fn left(&mut self, mut forget: impl FnMut(K, &Leaving)) {
+        while self.0.front().is_some_and(|(_, leaving)| leaving.is_settled())
+            && let Some((what, left)) = self.0.pop_front()
+        {
+            if left.is_durable() {
+                forget(what, &left);
+            }
+        }
+    }
+}
+
 impl Leaving {
     pub(super) fn is_durable(&self) -> bool {
         // `settled` first: the committer raises the incarnation before it settles what was not durable.
@@ -76,23 +104,20 @@ impl Leaving {
         self.lane.settled.load(Ordering::Acquire) >= self.unit
     }
 
-    fn is(&self, other: &Leaving) -> bool {
+    pub(super) fn is(&self, other: &Leaving) -> bool {
         Arc::ptr_eq(&self.lane, &other.lane) && (self.incarnation, self.unit) == (other.incarnation, other.unit)
     }
 }
 
 impl Used {
-    /// Forgets those that have left by now. Cost: as many as those, amortised; one that is under way keeps those behind it.
     fn forget_left(&mut self) {
-        while self.leaving.front().is_some_and(|(_, leaving)| leaving.is_settled())
-            && let Some((key, left)) = self.leaving.pop_front()
-        {
-            // What did not become durable stays, and what was claimed since is another's.
-            let gone = |user: &User| user.leaving.as_ref().is_some_and(|leaving| leaving.is(&left));
-            if left.is_durable() && self.by.get(&key).is_some_and(gone) {
-                self.by.remove(&key);
+        let by = &mut self.by;
+        self.leaving.left(|key, left| {
+            // What was claimed since is another's.
+            if by.get(&key).and_then(|user| user.leaving.as_ref()).is_some_and(|leaving| leaving.is(left)) {
+                by.remove(&key);
             }
-        }
+        });
     }
 }
 
@@ -176,7 +201,7 @@ impl Macs {
                 && user.network == claimant.network
             {
                 user.leaving = Some(leaving.clone());
-                used.leaving.push_back((key, leaving.clone()));
+                used.leaving.push(key, leaving);
             }
         }
     }
@@ -250,7 +275,7 @@ mod tests {
         let of = |number| [(Mac(number), "10.0.0.5".parse().unwrap())];
         let counted = || {
             let used = macs.used();
-            (used.by.len(), used.leaving.len())
+            (used.by.len(), used.leaving.0.len())
         };
         for unit in 1..=1_000 {
             macs.claim(one, &of(unit)).unwrap();

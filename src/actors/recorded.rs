@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::macs::Leaving;
+use super::macs::{Departures, Leaving};
 use crate::core::address::{Address, Range};
 use crate::core::types::{Name, NetworkId};
 
@@ -18,21 +18,18 @@ use crate::core::types::{Name, NetworkId};
 #[derive(Debug, Default)]
 struct Realm {
     addresses: BTreeMap<Address, (NetworkId, Option<Leaving>)>,
-    /// Those that leave, until somebody looks whether they have left.
-    leaving: Vec<Address>,
+    leaving: Departures<Address>,
 }
 
 impl Realm {
-    /// Forgets those that have left by now. Cost: as many as are leaving.
     fn forget_left(&mut self) {
         let addresses = &mut self.addresses;
-        self.leaving.retain(|address| match addresses.get(address) {
-            Some((_, Some(leaving))) if leaving.is_durable() => {
-                addresses.remove(address);
-                false
+        self.leaving.left(|address, left| {
+            // What came back since stays.
+            if addresses.get(&address).and_then(|(_, leaving)| leaving.as_ref()).is_some_and(|leaving| leaving.is(left))
+            {
+                addresses.remove(&address);
             }
-            Some((_, leaving)) => leaving.is_some(),
-            None => false,
         });
     }
 }
@@ -87,7 +84,7 @@ impl Recorded {
         for address in addresses {
             if let Some((_, left)) = all.addresses.get_mut(&address).filter(|(of, _)| *of == network) {
                 *left = Some(leaving.clone());
-                all.leaving.push(address);
+                all.leaving.push(address, leaving);
             }
         }
     }

@@ -105,7 +105,7 @@ impl Server {
         let since = self.nodes.age().as_millis() as u64;
         let age_of = |node: &Node| if node.name == self.node { node.age_ms } else { node.age_ms + since };
         let mut nodes: Vec<ClusterNode> = (self.nodes.seen.load().iter())
-            .filter(|node| age_of(node) <= NODE_LEASE_MS || node.name == self.node)
+            .filter(|node| age_of(node) <= NODE_LEASE_MS)
             .map(|node| ClusterNode {
                 name: node.name.clone(),
                 id: format!("{:032x}", node.process),

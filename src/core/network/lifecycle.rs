@@ -174,8 +174,8 @@ impl Network {
         }
         is_promised_to_nobody(other_address, other)?;
         if held.obsolete.is_some() {
-            // What did not count goes, and what comes does.
-            self.one_more_within_limits(&held.holder)?;
+            // Its giver held nothing that counted there, and gets what does.
+            self.transfer_within_limits(held, &held.holder)?;
         }
         let views = vec![draft.hand_over(address, held, &ask.to), draft.hand_over(other_address, other, &held.holder)];
         Ok(draft.finish(Outcome::Transferred(views)))
@@ -198,15 +198,6 @@ impl Network {
             self.quota_of_scope(&to.scope, load.1.saturating_add_signed(more(same_scope)))?;
         }
         Ok(())
-    }
-
-    /// May this slot, which holds nothing that counts, hold something? What is promised to it counts already.
-    fn one_more_within_limits(&self, slot: &SlotKey) -> Result<(), Refusal> {
-        if self.holdings.awaits(slot) {
-            return Ok(());
-        }
-        self.quota_of_owner(&slot.owner, self.holdings.owner_load(&slot.scope, &slot.owner) + 1)?;
-        self.quota_of_scope(&slot.scope, self.holdings.scope_load(&slot.scope) + 1)
     }
 
     /// `ip.decline`.

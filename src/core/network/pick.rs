@@ -138,13 +138,17 @@ impl Network {
         let covers = |order: u8| covered(address, length(order)) == range;
         self.layout.pool_of(address).is_some_and(|pool| {
             selection.order(address.family()).is_some_and(covers)
-                && self.layout.open.contains(pool)
+                && self.draws_from(pool, selection.sets_of(self))
                 && self.layout.pools[pool].range.covers(range)
                 && self.layout.pools[pool].is_unblocked(range)
-                && selection.sets_of(self).iter().flatten().all(|set| set.contains(pool))
                 && draft.taken(range).is_none()
                 && !draft.has_let_go(address)
         })
+    }
+
+    /// Is the pool open, and in all of these sets?
+    fn draws_from(&self, pool: usize, sets: [Option<&PoolSet>; 4]) -> bool {
+        self.layout.open.contains(pool) && sets.iter().flatten().all(|set| set.contains(pool))
     }
 
     fn pick_free(&self, draft: &Draft<'_>, selection: &Selection) -> Option<Range> {
@@ -178,8 +182,7 @@ impl Network {
                 break;
             }
             let pool = &self.layout.pools[index];
-            let drawn = self.layout.open.contains(index) && sets.iter().flatten().all(|set| set.contains(index));
-            if !drawn || selection.order(pool.range.family()) != Some(0) {
+            if !self.draws_from(index, sets) || selection.order(pool.range.family()) != Some(0) {
                 continue;
             }
             let place = draft.searched(pool.range.first(), Freed::Cooling);
@@ -228,7 +231,8 @@ impl Network {
     pub(super) fn no_capacity(&self, draft: &Draft<'_>, wish: &Wish, selection: &Selection) -> Refusal {
         let mut sum = crate::core::outcome::Counts::default();
         let (mut pools, mut dynamic) = (Vec::new(), 0);
-        for index in self.layout.all().intersection(selection.sets_of(self)) {
+        let sets = selection.sets_of(self);
+        for index in self.layout.all().intersection(sets) {
             if self.pool_config(index).kind == crate::core::state::PoolKind::Dynamic {
                 sum += self.layout.pools[index].counts;
                 dynamic += 1;
@@ -238,13 +242,9 @@ impl Network {
             }
         }
         let narrowed_by = self.narrowed_by(wish, dynamic);
-        let sets = selection.sets_of(self);
         let comes_back = |address: Address| {
-            self.layout.pool_of(address).is_some_and(|index| {
-                let pool = &self.layout.pools[index];
-                pool.open
-                    && sets.iter().flatten().all(|set| set.contains(index))
-                    && pool.is_unblocked(Range::single(address))
+            self.layout.pool_of(address).is_some_and(|pool| {
+                self.draws_from(pool, sets) && self.layout.pools[pool].is_unblocked(Range::single(address))
             })
         };
         let cooling = self.holdings.cooling().take(DUE_LOOKED_AT_MAX).find(|(_, address)| comes_back(*address));

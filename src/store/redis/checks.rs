@@ -139,6 +139,21 @@ async fn lease_once(shared: &Shared, link: &mut Link, shards: &[(ShardId, Token)
 /// By the head of the first shard: whoever has that takes the others (see `actors::service`).
 async fn holder(shared: &Shared, link: &mut Link) -> Result<Option<Holder>, StoreError> {
     shared.sound()?;
+    let Owner { holder, lease, now } = owner(shared, link).await?;
+    // As the script that takes shards sees it: a lease that ends later than any given now is from a clock that went back.
+    Ok(holder.filter(|_| lease > now && lease - now <= 2 * NODE_LEASE_MS))
+}
+
+/// What the head of the first shard says of its owner.
+pub(super) struct Owner {
+    /// None: nobody has taken it yet.
+    pub(super) holder: Option<Holder>,
+    /// Until when, by the clock of Redis, in milliseconds; 0: it was let go.
+    pub(super) lease: u64,
+    now: u64,
+}
+
+pub(super) async fn owner(shared: &Shared, link: &mut Link) -> Result<Owner, StoreError> {
     let mut pipeline = Pipeline::with_capacity(2);
     pipeline.cmd("TIME").cmd("HMGET").arg(shared.keys.head(ShardId(0))).arg(&["owner", "node", "address", "lease"]);
     let answer = link.read(&pipeline, ANSWER_WITHIN).await?;
@@ -148,13 +163,14 @@ async fn holder(shared: &Shared, link: &mut Link) -> Result<Option<Holder>, Stor
     let head: (Option<String>, Option<String>, Option<String>, Option<u64>) =
         redis::from_redis_value(head).map_err(|_| strange())?;
     let (Some(name), Some(process), address, Some(lease)) = head else { return Err(shared.absent(ShardId(0))) };
-    let now = seconds * 1_000 + micros / 1_000;
-    // As the script that takes shards sees it: a lease that ends later than any given now is from a clock that went back.
-    if lease <= now || lease - now > 2 * NODE_LEASE_MS {
-        return Ok(None);
-    }
-    let process = u128::from_str_radix(&process, 16).map_err(|_| strange())?;
-    Ok(Some(Holder { name: name.into(), process, address: address.unwrap_or_default().into() }))
+    let holder = match process.as_str() {
+        "" => None,
+        process => {
+            let process = u128::from_str_radix(process, 16).map_err(|_| strange())?;
+            Some(Holder { name: name.into(), process, address: address.unwrap_or_default().into() })
+        }
+    };
+    Ok(Owner { holder, lease, now: seconds * 1_000 + micros / 1_000 })
 }
 
 async fn meet(shared: &Shared, link: &mut Link, here: bool) -> Result<Vec<Seen>, StoreError> {

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::checks::newer;
+use super::checks::{self, Owner, newer};
 use super::failed::{self, Failed};
 use super::heal;
 use super::journal::{Move, Point};
@@ -15,7 +15,7 @@ use super::scripts::{self, Call, Loaded, Taken};
 use super::shared::Shared;
 use crate::limits::NODE_LEASE_MS;
 use crate::store::codec::Format;
-use crate::store::{Digest, Epoch, Head, Seq, ShardId, StoreError, Token};
+use crate::store::{Digest, Epoch, Head, Holder, Seq, ShardId, StoreError, Token};
 
 /// How long an answer may take.
 const ANSWER_WITHIN: Duration = Duration::from_millis(1_500);
@@ -75,19 +75,14 @@ pub(super) async fn take(shared: &Shared, link: &mut Link, shard: ShardId, token
 /// Redis may be there again, as it was some time ago, with a lease that has run out since. Who owned the register may
 /// live and give back what is missing: nobody else takes it before that had the time of a lease.
 async fn leave_to_owner(shared: &Shared, link: &mut Link, left: Duration) -> Result<(), StoreError> {
-    let shard = ShardId(0);
-    let mut command = redis::Cmd::new();
-    command.arg("HMGET").arg(shared.keys.head(shard)).arg(&["node", "owner", "address", "lease"]);
-    let strange = |_| failed::strange(&shared.place, "a head is none");
-    let head: (Option<String>, Option<String>, Option<String>, Option<u64>) =
-        redis::from_redis_value(link.ask(command, ANSWER_WITHIN).await?).map_err(strange)?;
-    let (Some(node), Some(owner), address, Some(lease)) = head else { return Ok(()) };
+    let Owner { holder, lease, .. } = checks::owner(shared, link).await?;
     // Its owner let go of it, or is this process.
-    if lease == 0 || node == scripts::hex(shared.card().process) {
-        return Ok(());
+    match holder.filter(|holder| lease != 0 && holder.process != shared.card().process) {
+        None => Ok(()),
+        Some(Holder { name, address, .. }) => {
+            Err(StoreError::Held { shard: ShardId(0), owner: name, address, left_ms: left.as_millis() as u64 })
+        }
     }
-    let (owner, address) = (owner.into(), address.unwrap_or_default().into());
-    Err(StoreError::Held { shard, owner, address, left_ms: left.as_millis() as u64 })
 }
 
 /// None if the shard is further back than it was.

@@ -37,14 +37,19 @@ fn hand(at: &str, from: &str, to: &str, exchange: bool) -> Command {
     }))
 }
 
-/// What a deployment does between apply and commit.
-fn make_obsolete(net: &mut Net, owner: &str) {
-    let at = net.network.slot_holder(&holder(owner)).unwrap();
-    let Some(Entry::Held(held)) = net.network.holdings.at(at).cloned() else { panic!() };
-    let obsolete = Some(Box::new(Obsolete { since: WallTime(1), plan: 1 }));
-    let state = State::Entry(Entry::Held(Arc::new(Reservation { obsolete, ..Reservation::clone(&held) })));
+/// What a deployment does with a holding between apply and commit.
+fn edit(net: &mut Net, at: Address, change: impl FnOnce(&mut Reservation)) {
+    let Some(Entry::Held(held)) = net.network.holdings.at(at).cloned() else { panic!("{at} is not held") };
+    let mut after = Reservation::clone(&held);
+    change(&mut after);
+    let state = State::Entry(Entry::Held(Arc::new(after)));
     let step = Step { key: Key::Address(at), expect: Some(held.generation.0), state: Some(state), event: None };
     net.network.apply(&step, ShardTime(net.now));
+}
+
+fn make_obsolete(net: &mut Net, owner: &str) {
+    let at = net.network.slot_holder(&holder(owner)).unwrap();
+    edit(net, at, |held| held.obsolete = Some(Box::new(Obsolete { since: WallTime(1), plan: 1 })));
 }
 
 fn configure(change: Configure) -> Command {
@@ -409,22 +414,12 @@ fn every_slot_of_an_owner_is_found_whichever_of_them_goes_first() {
     }
 }
 
-fn plan(net: &mut Net, at: &str, change: impl FnOnce(&mut Reservation)) {
-    let at = address(at);
-    let Some(Entry::Held(held)) = net.network.holdings.at(at).cloned() else { panic!("{at} is not held") };
-    let mut after = Reservation::clone(&held);
-    change(&mut after);
-    let state = State::Entry(Entry::Held(Arc::new(after)));
-    let step = Step { key: Key::Address(at), expect: Some(held.generation.0), state: Some(state), event: None };
-    net.network.apply(&step, ShardTime(net.now));
-}
-
 #[test]
 fn an_exchange_drops_no_promise_on_either_side() {
     let mut net = Net::new(&["10.0.0.0/24"]);
     net.claim("x", "10.0.0.1", |_| ()).unwrap();
     net.claim("w", "10.0.0.9", |_| ()).unwrap();
-    plan(&mut net, "10.0.0.1", |held| {
+    edit(&mut net, address("10.0.0.1"), |held| {
         let promise = Promise { plan: 5, owner: "z".parse().unwrap(), slot: "0".parse().unwrap() };
         held.planned = Some(Box::new(Planned { leaving: Some(5), promise: Some(promise), ..Planned::default() }));
     });
