@@ -108,6 +108,9 @@ pub struct Store {
     /// `--accept-new-store`: likewise.
     #[serde(skip)]
     pub accept_new_store: bool,
+    /// `--accept-rollback`: likewise.
+    #[serde(skip)]
+    pub accept_rollback: bool,
 }
 
 impl Default for Store {
@@ -123,6 +126,7 @@ impl Default for Store {
             record_format: 0,
             accept_restored: false,
             accept_new_store: false,
+            accept_rollback: false,
         }
     }
 }

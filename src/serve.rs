@@ -75,8 +75,10 @@ pub struct ServeArgs {
     pub networks: Vec<NetworkInput>,
     /// A restored register is accepted as it is.
     pub accept_restored: bool,
-    /// What Redis holds is accepted as it is.
+    /// Another register in Redis, or none, is accepted.
     pub accept_new_store: bool,
+    /// Changes that are missing in Redis are given up.
+    pub accept_rollback: bool,
 }
 
 /// Exit code after the store failed: a supervisor is to start the process again.
@@ -182,6 +184,7 @@ pub fn run(args: ServeArgs) -> u8 {
     };
     config.store.accept_restored = args.accept_restored;
     config.store.accept_new_store = args.accept_new_store;
+    config.store.accept_rollback = args.accept_rollback;
     telemetry::init(&config.log);
     // Before anything that takes long: it is no reason to end.
     signals::on_hangup(signals::Reading { file, flags, config: config.clone() });

@@ -60,6 +60,9 @@ pub struct ServeArgs {
     /// Take what Redis holds now, also if it is another register, or none
     #[arg(long)]
     pub accept_new_store: bool,
+    /// Go on from what Redis holds, although changes that this server acknowledged are missing
+    #[arg(long)]
+    pub accept_rollback: bool,
 }
 
 /// `allod check-config`.

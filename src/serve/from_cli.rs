@@ -33,6 +33,7 @@ pub fn run(args: serve_args::ServeArgs, networks: Vec<NetworkCreate>) -> ExitCod
         flags: flags(&args),
         accept_restored: args.accept_restored,
         accept_new_store: args.accept_new_store,
+        accept_rollback: args.accept_rollback,
         config: args.config,
         networks,
     }))

@@ -64,6 +64,7 @@ pub(super) fn redis_options(config: &Config) -> RedisOptions {
         owner: config.node(),
         directory: Some(settings.directory.clone()),
         accept_new_store: settings.accept_new_store,
+        accept_rollback: settings.accept_rollback,
         record_format: Format::new(settings.record_format),
         history_seconds: config.history.keep_seconds,
         history_bytes: config.history.bytes_in(StoreKind::Redis),

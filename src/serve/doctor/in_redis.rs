@@ -95,7 +95,16 @@ fn register(config: &Config, examined: &Examined) -> Check {
             format!("{seen}; this server kept another one there, {known}"),
             "name the right one by `--redis URL`; `--accept-new-store` takes this one",
         ),
-        Some(_) | None => Check::ok("register", seen),
+        Some(_) | None => match examined.behind {
+            Some((acknowledged, there)) => Check::wrong(
+                "register",
+                format!(
+                    "{seen}; it went back: this server acknowledged batch {acknowledged}, and it stands at {there}"
+                ),
+                "bring its data back; or `allod serve --accept-rollback`, once, and claim what is in use",
+            ),
+            None => Check::ok("register", seen),
+        },
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::failed::{self, Failed};
-use super::identity::Identity;
+use super::identity::{Behind, Identity};
 use super::keys::{FORMAT, Keys};
 use super::link::Link;
 use super::scripts::{self, Call, Initialised, Loaded, Shas};
@@ -78,48 +78,81 @@ pub(super) async fn begin(
     let notice = moving::check_notice(&place, keys, &options.opening, said)?;
     let register = check_register(found, &place, keys, (options, shards), identity)?;
     if let Some(identity) = identity {
-        if !options.accept_new_store {
-            check_reach(link, keys, identity).await?;
+        // Of another register nothing was acknowledged.
+        if identity.known == Some(register) {
+            check_reach(link, keys, identity, options.accept_rollback).await?;
         }
         identity.remember(register)?;
     }
     Ok(Begun { server, shas, register, shards, notice })
 }
 
-/// What a process before this one acknowledged must be there: it may be in use.
-async fn check_reach(link: &mut Link, keys: &Keys, identity: &Identity) -> Result<(), StoreError> {
-    let Some((shard, acknowledged, then)) = identity.behind else { return Ok(()) };
+/// How far Redis reaches now that it had gone back behind what was acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// What was missing is there again.
+    There,
+    /// Another node went on from where it stood: what is granted is no more this server's to decide.
+    WentOn,
+    /// It stands at this batch still.
+    Behind(u64),
+}
+
+/// How far it reaches by the head of the shard that was noted.
+pub(super) async fn reach(link: &mut Link, keys: &Keys, noted: Behind) -> Result<Reach, StoreError> {
+    let (shard, acknowledged, then) = noted;
     let mut command = redis::Cmd::new();
     command.arg("HMGET").arg(keys.head(shard)).arg(&["seq", "epoch"]);
     let (there, epoch): (u64, u64) = redis::from_redis_value(link.ask(command, START_WITHIN).await?)
         .map_err(|_| failed::strange(link.name(), "a head is none"))?;
-    if epoch > then.0 {
-        // What is granted is no more this server's to decide.
-        tracing::error!(
+    Ok(match there {
+        _ if epoch > then.0 => Reach::WentOn,
+        there if there >= acknowledged.0 => Reach::There,
+        there => Reach::Behind(there),
+    })
+}
+
+/// What a process before this one acknowledged must be there, unless it is `accepted` that it is not: it may be in use.
+async fn check_reach(link: &mut Link, keys: &Keys, identity: &Identity, accepted: bool) -> Result<(), StoreError> {
+    let Some(noted) = identity.behind else { return Ok(()) };
+    let (shard, acknowledged, epoch) = noted;
+    match reach(link, keys, noted).await? {
+        Reach::WentOn => tracing::error!(
             redis = %link.name(),
             shard = shard.0,
             batch = acknowledged.0,
-            epoch = then.0,
+            epoch = epoch.0,
             "Redis went back behind what this server acknowledged, and another one went on: what was granted then may be \
              granted to others by now; compare with who uses it"
-        );
-        return Ok(());
+        ),
+        Reach::There => tracing::warn!(
+            redis = %link.name(),
+            shard = shard.0,
+            batch = acknowledged.0,
+            "what was missing in Redis is there again"
+        ),
+        Reach::Behind(there) if accepted => tracing::warn!(
+            redis = %link.name(),
+            shard = shard.0,
+            batch = there,
+            acknowledged = acknowledged.0,
+            "going on from what Redis has, as `--accept-rollback` says"
+        ),
+        Reach::Behind(there) => {
+            let text = format!(
+                "Redis at {} went back behind what this server acknowledged: shard {} was told of up to batch {} \
+                 and stands at {there} ({} says so). What is missing may be in use, and would be granted once more. Bring the \
+                 data of Redis back; or go on from what it has with `--accept-rollback`, once, and claim what is in use \
+                 (`allod ip claim`) before others are granted",
+                link.name(),
+                shard.0,
+                acknowledged.0,
+                identity.path().display()
+            );
+            return Err(StoreError::Damaged(text.into()));
+        }
     }
-    if there >= acknowledged.0 {
-        tracing::warn!(redis = %link.name(), shard = shard.0, batch = there, "what was missing in Redis is there again");
-        return Ok(());
-    }
-    let text = format!(
-        "Redis at {} went back behind what this server acknowledged: shard {} was told of up to batch {} and stands at {there} \
-         ({} says so). What is missing may be in use, and would be granted once more. Bring the data of Redis back; or go on \
-         from what it has with `--accept-new-store`, once, and claim what is in use (`allod ip claim`) before others are \
-         granted",
-        link.name(),
-        shard.0,
-        acknowledged.0,
-        identity.path().display()
-    );
-    Err(StoreError::Damaged(text.into()))
+    Ok(())
 }
 
 /// What `init` found must be the register that this server is to keep, whole.

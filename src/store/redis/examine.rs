@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use redis::{Cmd, Pipeline, Value};
 
+use super::begin::{self, Reach};
 use super::failed::strange;
 use super::identity::Identity;
 use super::keys::{FORMAT, Keys};
@@ -58,6 +59,8 @@ pub struct Examined {
     pub held: Option<Held>,
     /// The register that this server kept there, by its directory; 32 hex digits.
     pub known: Option<String>,
+    /// Up to which batch this server acknowledged the shard that went back, and where Redis stands still.
+    pub behind: Option<(u64, u64)>,
     /// Nodes that were seen lately, with how long ago in milliseconds.
     pub nodes: Vec<(NodeCard, u64)>,
 }
@@ -73,21 +76,20 @@ pub fn examine(options: &Options) -> Result<Examined, StoreError> {
     let keys = Keys::new(&options.prefix)?;
     let place = Place::new(&options.url, &keys)?;
     let identity = options.directory.as_deref().map(Identity::read).transpose()?;
-    let known = identity.and_then(|identity| identity.known).map(|register| format!("{register:032x}"));
     let runtime = runtime("store-redis-look", 1)?;
     let (told, asked) = std::sync::mpsc::sync_channel(1);
     let replicas = options.replicas;
     runtime.spawn(async move {
         // Whoever asked waits.
-        let _ = told.send(look(Link::new(place, None), &keys, replicas).await);
+        let _ = told.send(look(Link::new(place, None), &keys, replicas, identity.as_ref()).await);
     });
     let crashed = |_| StoreError::Poisoned("its task crashed".into());
     let examined = asked.recv().map_err(crashed).and_then(std::convert::identity);
     runtime.shutdown_background();
-    Ok(Examined { known, ..examined? })
+    examined
 }
 
-async fn look(mut link: Link, keys: &Keys, replicas: u32) -> Result<Examined, StoreError> {
+async fn look(mut link: Link, keys: &Keys, replicas: u32, identity: Option<&Identity>) -> Result<Examined, StoreError> {
     let time_ms = time(&mut link).await?;
     let server = Server::facts(&mut link).await;
     let mut round_trips = Vec::with_capacity(ROUND_TRIPS);
@@ -98,6 +100,17 @@ async fn look(mut link: Link, keys: &Keys, replicas: u32) -> Result<Examined, St
     }
     round_trips.sort();
     let in_cluster = link.place().is_in_cluster();
+    let held = held(&mut link, keys).await?;
+    let known = identity.and_then(|identity| identity.known).map(|register| format!("{register:032x}"));
+    // Of another register nothing was acknowledged.
+    let is_known = held.as_ref().is_some_and(|held| known.as_ref() == Some(&held.register));
+    let behind = match identity.and_then(|identity| identity.behind).filter(|_| is_known) {
+        Some(noted) => match begin::reach(&mut link, keys, noted).await? {
+            Reach::Behind(there) => Some((noted.1.0, there)),
+            Reach::There | Reach::WentOn => None,
+        },
+        None => None,
+    };
     Ok(Examined {
         place: link.name().to_string(),
         version: server.version().map(str::to_owned),
@@ -107,8 +120,9 @@ async fn look(mut link: Link, keys: &Keys, replicas: u32) -> Result<Examined, St
         memory: server.memory(),
         time_ms,
         round_trips,
-        held: held(&mut link, keys).await?,
-        known: None,
+        held,
+        known,
+        behind,
         nodes: nodes(&mut link, keys, time_ms).await?,
     })
 }

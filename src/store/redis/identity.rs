@@ -15,14 +15,17 @@ fn io(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> StoreE
     move |error| StoreError::Io { context, source: Arc::new(error) }
 }
 
+/// A shard that stood further back than the batch that was acknowledged last, in this epoch.
+pub(super) type Behind = (ShardId, Seq, Epoch);
+
 /// The file in a directory of this machine.
 #[derive(Debug)]
 pub(super) struct Identity {
     path: PathBuf,
     /// What it says.
     pub(super) known: Option<u128>,
-    /// A shard that stood further back than the batch that was acknowledged last, in this epoch.
-    pub(super) behind: Option<(ShardId, Seq, Epoch)>,
+    /// Redis went back, and what was missing was not seen there again.
+    pub(super) behind: Option<Behind>,
 }
 
 impl Identity {
@@ -57,11 +60,7 @@ impl Identity {
     }
 
     /// Writes down that a shard was acknowledged up to this batch, and stood further back.
-    pub(super) fn went_back(
-        &self,
-        register: u128,
-        (shard, acknowledged, epoch): (ShardId, Seq, Epoch),
-    ) -> Result<(), StoreError> {
+    pub(super) fn went_back(&self, register: u128, (shard, acknowledged, epoch): Behind) -> Result<(), StoreError> {
         let behind = format!("behind {} {} {}", shard.0, acknowledged.0, epoch.0);
         self.write(&format!("{TITLE}\nregister {register:032x}\n{behind}\n"))
     }

@@ -22,6 +22,8 @@ pub struct Options {
     pub directory: Option<PathBuf>,
     /// Another register than the one noted, or none, is taken for what it is.
     pub accept_new_store: bool,
+    /// Changes that were acknowledged and are missing are given up.
+    pub accept_rollback: bool,
     /// For how long batches stay in the history.
     pub history_seconds: u64,
     /// How many bytes of batches stay in the history, of all shards together.
@@ -47,6 +49,7 @@ impl Options {
             owner: String::new(),
             directory: None,
             accept_new_store: false,
+            accept_rollback: false,
             history_seconds: 30 * 86_400,
             history_bytes: 1 << 30,
             record_format: None,

@@ -398,8 +398,8 @@ impl Shared {
         }
         self.damaged(format!(
             "Redis at {} went back: shard {} was acknowledged up to batch {acknowledged} and is now {found}. Changes that \
-             were acknowledged are missing there; bring its data back, or start with `--accept-new-store` to go on from what \
-             it has",
+             were acknowledged are missing there; bring its data back, or start with `--accept-rollback` to go on from what it \
+             has",
             self.place, shard.0
         ))
     }

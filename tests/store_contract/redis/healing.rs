@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use allod::store::redis::Options;
+use allod::store::redis::examine::examine;
 
 use super::replicated::{Replicated, until};
 use super::*;
@@ -242,12 +243,14 @@ fn without_healing_a_failover_that_lost_something_stops_the_store_until_somebody
         let there = noted(replicas[0].options());
         for _ in 0..2 {
             let refused = RedisStore::open(there.clone()).unwrap_err();
-            assert!(
-                matches!(&refused, StoreError::Damaged(text) if text.contains("--accept-new-store")),
-                "{refused:?}"
-            );
+            assert!(matches!(&refused, StoreError::Damaged(text) if text.contains("--accept-rollback")), "{refused:?}");
         }
-        RedisStore::open(Options { accept_new_store: true, ..there.clone() }).unwrap();
+        // To take another register for this one is no leave to lose a part of this one.
+        RedisStore::open(Options { accept_new_store: true, ..there.clone() }).unwrap_err();
+        let seen = examine(&there).unwrap();
+        assert_eq!(seen.behind, Some((begun.head.seq.0, begun.head.seq.0 - 20)));
+        RedisStore::open(Options { accept_rollback: true, ..there.clone() }).unwrap();
+        assert_eq!(examine(&there).unwrap().behind, None);
         RedisStore::open(there).unwrap();
     }
 }
