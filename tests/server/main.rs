@@ -16,6 +16,7 @@ mod begun;
 mod bounds;
 mod claimers;
 mod conflicts;
+mod dead_actors;
 mod deployments;
 mod drained;
 mod ended;

@@ -95,7 +95,12 @@ fn the_others_go_on(trouble: Trouble, is_full_first: bool) {
     assert_eq!(client.ok("ip.allocate", newcomer.clone())["address"], freed, "{trouble:?}");
     trouble.end(&server, &troubled);
     client.ok("ip.release", newcomer);
-    if trouble != Trouble::Stopped {
+    if trouble == Trouble::Stopped {
+        for _ in 0..WAITERS {
+            let answer = waiter.answer();
+            assert_eq!(answer["error"]["data"]["kind"], "network_stopped", "{answer}");
+        }
+    } else {
         let answer = waiter.answer();
         assert_eq!(answer["result"]["reservations"].as_array().map(Vec::len), Some(2), "{trouble:?}: {answer}");
     }
@@ -104,7 +109,7 @@ fn the_others_go_on(trouble: Trouble, is_full_first: bool) {
 }
 
 #[test]
-fn who_waits_for_a_network_that_is_stopped_and_another_one_holds_the_other_up_for_nobody() {
+fn who_waits_for_a_network_that_is_stopped_and_another_one_is_told_and_holds_the_other_up_for_nobody() {
     the_others_go_on(Trouble::Stopped, true);
     the_others_go_on(Trouble::Stopped, false);
 }

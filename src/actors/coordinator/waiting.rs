@@ -16,8 +16,9 @@
 //!
 //! Ended by an answer, by its time, or because nobody waits for it any more: [`Listed`] takes it off every list.
 //!
-//! A network that cannot be asked (it is loaded, stopped, contested) counts as one without room, and nobody else waits for
-//! it: every attempt ends in all networks, also in those that it did not come to, and only time brings the next one.
+//! A network that cannot be asked (it is loaded, contested) counts as one without room, and nobody else waits for it:
+//! every attempt ends in all networks, also in those that it did not come to, and only time brings the next one. One that
+//! was stopped does not come back by itself: whoever waits for it is told so, as one that waits for it alone.
 //!
 //! Review notes: does every way out drop `Listed`? Is a room noted as missing before the network that lacks it goes on?
 
@@ -206,7 +207,7 @@ impl Coordinator {
         let listed =
             Listed { shared: Arc::clone(&self.shared), networks, rooms: Arc::new(Rooms::new(asks.len())), place };
         let until = begun.saturating_add(wait.ms);
-        go_on_waiting(&listed, asks, holds, &there);
+        let mut listed_at = go_on_waiting(&listed, asks, holds, &there);
         tell.waits(meant);
         // What could not be asked is asked again soon.
         let mut again = false;
@@ -218,7 +219,8 @@ impl Coordinator {
                     return Err(Box::new(Fault::NotReady { reason, retry_after_ms: RETRY_AFTER_MS }));
                 }
                 () = listed.rooms.woken() => true,
-                () = tokio::time::sleep(LOOKS_EVERY) => again,
+                // A list went with the actor that had it.
+                () = tokio::time::sleep(LOOKS_EVERY) => again || listed_at.iter().any(|route| !route.addr.connected()),
             };
             let now = self.shared.clock.boot_ms();
             if !looks && now < until {
@@ -232,11 +234,13 @@ impl Coordinator {
                     let reason = NotReadyReason::Moved;
                     return Err(Box::new(Fault::NotReady { reason, retry_after_ms: RETRY_AFTER_MS }));
                 }
-                Err(Lacks::NotAsked { fault, .. }) if now >= until.saturating_add(patience_ms(&fault)) => {
+                Err(Lacks::NotAsked { fault, .. })
+                    if matches!(*fault, Fault::Stopped { .. }) || now >= until.saturating_add(patience_ms(&fault)) =>
+                {
                     return Err(fault);
                 }
                 Err(Lacks::NotAsked { holds, there, .. }) => {
-                    go_on_waiting(&listed, asks, holds, &there);
+                    listed_at = go_on_waiting(&listed, asks, holds, &there);
                     again = true;
                 }
                 Err(Lacks::Room { fault, holds, .. }) if now >= until => {
@@ -244,18 +248,20 @@ impl Coordinator {
                     drop(holds);
                     return Err(self.seen_durably(seen, fault.after_waiting(listed.place.waited_ms(now))).await);
                 }
-                Err(Lacks::Room { holds, there, .. }) => go_on_waiting(&listed, asks, holds, &there),
+                Err(Lacks::Room { holds, there, .. }) => listed_at = go_on_waiting(&listed, asks, holds, &there),
             }
         }
     }
 }
 
-/// Ends the holds of an attempt, and lists it behind what it found.
-fn go_on_waiting(listed: &Listed, asks: &Asks, holds: Holds, there: &[bool]) {
+/// Ends the holds of an attempt, and lists it behind what it found. Answers where it is listed.
+fn go_on_waiting(listed: &Listed, asks: &Asks, holds: Holds, there: &[bool]) -> Vec<Arc<Route>> {
+    let routes = holds.routes().to_vec();
     for (index, is_there) in there.iter().enumerate() {
         listed.rooms.note_room(index, *is_there);
     }
     holds.list(|at| listed.entry(at, &asks[at].1));
+    routes
 }
 
 /// How long a request whose time is over is patient with a network that cannot be asked: as one for it alone.

@@ -1,0 +1,269 @@
+//! The actor of a network dies outside the wall that catches panics: what it knew comes back from the store, once.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use allod::actors::service::Hooks;
+use allod::core::command::Command;
+use serde_json::{Value, json};
+
+use crate::isolation::Gate;
+use crate::stores;
+use crate::support::{Client, TestServer, line};
+
+#[test]
+fn an_actor_that_dies_outside_its_wall_answers_all_that_waited_and_comes_back_with_all_that_was_acknowledged() {
+    let fuse = Arc::new(AtomicUsize::new(0));
+    let burning = Arc::clone(&fuse);
+    let before_work = move |command: &Command| {
+        let Command::Allocate(ask) = command else { return };
+        if ask.holder.owner.as_str() == "bomb" && burning.fetch_add(1, Ordering::SeqCst) == 0 {
+            panic!("as asked");
+        }
+    };
+    let hooks = Hooks { before_work: Some(Arc::new(before_work)), ..Hooks::default() };
+    let server = TestServer::hooked(hooks);
+    let mut client = server.with_lan();
+    client.ok("network.create", json!({"name": "dmz", "subnets": [{"cidr": "10.1.0.0/24"}]}));
+    client.allocate("a");
+    let ask = |at: u64, owner: &str| line(at, "ip.allocate", &json!({"network": "lan", "owner": owner}));
+    client.raw(ask(100, "bomb") + &ask(101, "b"));
+    for _ in 0..2 {
+        assert_eq!(client.answer()["error"]["data"]["kind"], "not_ready");
+    }
+    client.ok("ip.allocate", json!({"network": "dmz", "owner": "a"}));
+    let begun = std::time::Instant::now();
+    let granted = loop {
+        let answer = client.call("ip.allocate", json!({"network": "lan", "owner": "a"}));
+        if answer.get("result").is_some() {
+            break answer["result"].clone();
+        }
+        assert_eq!(answer["error"]["data"]["kind"], "not_ready", "{answer}");
+        assert!(begun.elapsed() < Duration::from_secs(60), "it never came back");
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    assert_eq!((&granted["address"], &granted["created"]), (&json!("10.0.0.2"), &json!(false)));
+    assert_eq!(client.allocate("bomb")["address"], "10.0.0.3");
+}
+
+/// A bomb outside the wall, once.
+fn one_bomb() -> Hooks {
+    let fuse = Arc::new(AtomicUsize::new(0));
+    let before_work = move |command: &Command| {
+        let Command::Allocate(ask) = command else { return };
+        if ask.holder.owner.as_str() == "bomb" && fuse.fetch_add(1, Ordering::SeqCst) == 0 {
+            panic!("as asked");
+        }
+    };
+    Hooks { before_work: Some(Arc::new(before_work)), ..Hooks::default() }
+}
+
+/// `a` holds an address; the actor dies, two requests find it dead, and it serves again.
+fn found_dead_by_two(server: &TestServer) -> Client {
+    let mut client = server.with_lan();
+    client.allocate("a");
+    server.store.hold_loads();
+    assert_eq!(client.kind("ip.allocate", json!({"network": "lan", "owner": "bomb"})), "not_ready");
+    let (mut one, mut other) = (server.client(), server.client());
+    for finder in [&mut one, &mut other] {
+        assert_eq!(finder.kind("ip.allocate", json!({"network": "lan", "owner": "x"})), "not_ready");
+    }
+    server.store.let_loads_go();
+    while client.call("ip.allocate", json!({"network": "lan", "owner": "a"})).get("result").is_none() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // The second load, if there is one, reads what is there now, and takes its time to hand it out.
+    server.store.image_takes_ms.store(1_000, Ordering::Relaxed);
+    std::thread::sleep(Duration::from_millis(500));
+    client
+}
+
+/// Two requests find the dead actor's mailbox closed, as when two clients ask again: it must be started once.
+#[test]
+fn a_dead_actor_that_two_find_is_started_once_and_no_address_is_given_twice() {
+    let (store, files) = stores::store(4);
+    let server = TestServer::over_files(store, files, |options| options.hooks = one_bomb());
+    let mut client = found_dead_by_two(&server);
+    let b = client.allocate("b")["address"].clone();
+    std::thread::sleep(Duration::from_millis(1_500));
+    let c = loop {
+        let answer = client.call("ip.allocate", json!({"network": "lan", "owner": "c"}));
+        if let Some(granted) = answer.get("result") {
+            break granted["address"].clone();
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    assert_ne!(b, c, "two holders of one address");
+}
+
+/// What is left behind by that: does the register open again?
+#[test]
+fn a_register_whose_dead_actor_was_found_twice_opens_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let open = || {
+        let options = allod::store::embedded::Options { segment_bytes: 8 << 20, ..Default::default() };
+        Arc::new(allod::store::embedded::EmbeddedStore::open(directory.path(), 4, options).unwrap())
+    };
+    let server = TestServer::over(open(), |options| options.hooks = one_bomb());
+    let mut client = found_dead_by_two(&server);
+    client.allocate("b");
+    std::thread::sleep(Duration::from_millis(1_500));
+    client.call("ip.allocate", json!({"network": "lan", "owner": "c"}));
+    drop(client);
+    server.stop();
+    let again = TestServer::over(open(), |_| {});
+    let held = again.client().ok("ip.list", json!({"network": "lan"}));
+    assert_eq!(held["reservations"].as_array().unwrap().len(), 3, "{held}");
+}
+
+/// The same without any delay: a few clients that ask again, and one that goes on granting.
+#[test]
+fn a_dead_actor_under_load_gives_no_address_twice() {
+    for round in 0..20 {
+        let (store, files) = stores::store(1);
+        let server = TestServer::over_files(store, files, |options| options.hooks = one_bomb());
+        let mut client = server.client();
+        client.ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/16"}]}));
+        let fill: String =
+            (0..500).map(|at| line(at, "ip.allocate", &json!({"network": "lan", "owner": format!("f{at}")}))).collect();
+        client.raw(fill);
+        (0..500).for_each(|_| drop(client.answer()));
+        client.call("ip.allocate", json!({"network": "lan", "owner": "bomb"}));
+        let mut others: Vec<_> = (0..8).map(|_| server.client()).collect();
+        for other in &mut others {
+            other.send("ip.get", json!({"network": "lan", "address": "10.0.0.9"}));
+        }
+        let mut seen = std::collections::HashMap::new();
+        let begun = std::time::Instant::now();
+        let mut at = 0;
+        while begun.elapsed() < Duration::from_millis(400) {
+            at += 1;
+            let owner = format!("o{at}");
+            let answer = client.call("ip.allocate", json!({"network": "lan", "owner": owner}));
+            if let Some(granted) = answer.get("result") {
+                let address = granted["address"].as_str().unwrap().to_owned();
+                if let Some(before) = seen.insert(address.clone(), owner.clone()) {
+                    panic!("round {round}: {address} was granted to {before} and to {owner}");
+                }
+            }
+        }
+    }
+}
+
+/// Two networks on two threads. The second decision of an `ip.acquire` stands still until the gate is opened, and with it
+/// the thread of the second network.
+struct Apart {
+    // Opened before the server stops.
+    gate: Gate,
+    server: TestServer,
+    decided: Arc<AtomicUsize>,
+    /// Held, and free to die, while the second decides; on the thread of the directory and the committer.
+    first: String,
+    second: String,
+    /// Connections, on both threads.
+    crowd: Vec<Client>,
+}
+
+impl Apart {
+    fn new() -> Self {
+        let gate = Gate::default();
+        let (held, decided) = (Arc::clone(&gate.0), Arc::new(AtomicUsize::new(0)));
+        let (counted, threads) = (Arc::clone(&decided), Arc::new(Mutex::new(std::collections::HashMap::new())));
+        let noted = Arc::clone(&threads);
+        let before_decide = move |command: &Command| match command {
+            Command::Allocate(ask) => {
+                let name = std::thread::current().name().unwrap_or_default().to_owned();
+                noted.lock().unwrap().insert(ask.holder.owner.as_str().to_owned(), name);
+            }
+            Command::Acquire(_) if counted.fetch_add(1, Ordering::SeqCst) == 1 => {
+                let (open, bell) = &*held;
+                drop(bell.wait_while(open.lock().unwrap(), |open| !*open).unwrap());
+            }
+            _ => {}
+        };
+        let hooks = Hooks { before_decide: Some(Arc::new(before_decide)), ..one_bomb() };
+        let server = TestServer::with(|options| {
+            options.hooks = hooks;
+            options.config.server.threads = 2;
+        });
+        let mut client = server.client();
+        let mut networks = Vec::new();
+        for at in 0..16 {
+            let subnets = json!([{"cidr": format!("10.1.{at}.0/29")}]);
+            let made = client.ok("network.create", json!({"name": format!("n{at}"), "subnets": subnets}));
+            client.ok("ip.allocate", json!({"network": format!("n{at}"), "owner": format!("probe{at}")}));
+            let thread = threads.lock().unwrap()[&format!("probe{at}")].clone();
+            networks.push((made["id"].as_str().unwrap().to_owned(), format!("n{at}"), thread));
+        }
+        networks.sort();
+        let number = |thread: &str| thread.rsplit(':').next().unwrap().parse::<u64>().unwrap();
+        let free = networks.iter().map(|(.., thread)| number(thread)).min().unwrap();
+        let first = networks.iter().position(|(.., thread)| number(thread) == free).unwrap();
+        let second = (first..networks.len()).find(|&at| number(&networks[at].2) != free).unwrap();
+        let (first, second) = (networks[first].1.clone(), networks[second].1.clone());
+        let crowd = (0..8).map(|_| server.client()).collect();
+        Self { gate, server, decided, first, second, crowd }
+    }
+
+    /// Sends it, and waits until the first network has decided and is held, and the second decides.
+    fn acquire(&self, client: &mut Client, more: Value) {
+        let mut params = json!({"owner": "joint", "ips": [{"network": self.first}, {"network": self.second}]});
+        params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        client.send("ip.acquire", params);
+        while self.decided.load(Ordering::SeqCst) < 2 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// The first network dies; somebody finds it dead, and it is started again. Answers a connection on the free thread.
+    fn first_dies(&mut self) -> Client {
+        let bomb = json!({"network": self.first, "owner": "bomb"});
+        let mut free = self
+            .crowd
+            .drain(..)
+            .find_map(|mut one| {
+                one.send("ip.allocate", bomb.clone());
+                (!one.silent_for(Duration::from_secs(1))).then_some(one)
+            })
+            .expect("a connection on the free thread");
+        assert_eq!(free.answer()["error"]["data"]["kind"], "not_ready");
+        assert_eq!(free.kind("ip.allocate", json!({"network": self.first, "owner": "other"})), "not_ready");
+        std::thread::sleep(Duration::from_millis(1_000));
+        free
+    }
+}
+
+/// A network dies outside its wall while it is held: what it had decided under the hold must come to nothing, because the
+/// actor that is started from the store knows nothing of it.
+#[test]
+fn what_a_dead_actor_decided_under_a_hold_is_not_committed_behind_the_back_of_the_one_that_is_started() {
+    let mut apart = Apart::new();
+    let mut client = apart.server.client();
+    apart.acquire(&mut client, json!({}));
+    let mut free = apart.first_dies();
+    let other = free.ok("ip.allocate", json!({"network": apart.first, "owner": "other"}))["address"].clone();
+    drop(std::mem::take(&mut apart.gate));
+    let joint = client.answer();
+    let given = &joint["result"]["ips"][0]["address"];
+    let given = if given.is_null() { &joint["result"]["reservations"][0]["address"] } else { given };
+    assert_ne!(*given, other, "two holders of one address");
+    assert!(joint.get("error").is_some() || !given.is_null(), "{joint}");
+}
+
+/// The request over both is about to be put into the queue of the first, which is full, when that one dies.
+#[test]
+fn who_waits_for_two_networks_is_served_although_one_died_before_it_was_in_its_queue() {
+    let mut apart = Apart::new();
+    let mut client = apart.server.client();
+    for at in 0..5 {
+        client.ok("ip.allocate", json!({"network": apart.first, "owner": format!("f{at}")}));
+    }
+    apart.acquire(&mut client, json!({"wait_seconds": 3_600}));
+    let mut free = apart.first_dies();
+    drop(std::mem::take(&mut apart.gate));
+    apart.server.until_waits(&apart.second, 1);
+    assert!(client.silent_for(Duration::from_millis(500)), "there is no room for it");
+    free.ok("ip.release", json!({"network": apart.first, "owner": "f0"}));
+    assert_eq!(client.answer()["result"]["reservations"].as_array().map(Vec::len), Some(2));
+}
