@@ -44,7 +44,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use self::queue::Queue;
-use self::unit::{CLASSES, Line, disown, highest, line_of};
+use self::unit::{CLASSES, Line, class_of, disown, highest, line_of};
 pub use self::unit::{Drained, Enqueue, Part, Reload, Retire, Staged, Unit, chain};
 use super::clock::LOOKED_AT_EVERY;
 use super::service::Shared;
@@ -287,6 +287,9 @@ impl Committer {
     fn answered(&mut self, attempt: u64, result: Result<Vec<Committed>, CommitError>, ctx: &mut Context<Self>) {
         let Some(group) = self.in_flight.iter_mut().find(|group| group.sent == attempt) else { return };
         group.doubtful |= matches!(result, Err(CommitError::Unknown { .. }));
+        if let Err(error) = &result {
+            self.shared.metrics.commit_failures.with_label_values(&[class_of(error)]).inc();
+        }
         group.result = Some(result);
         while let Some(front) = self.in_flight.front_mut() {
             match front.result.take() {

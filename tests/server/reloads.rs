@@ -134,3 +134,20 @@ fn who_waits_for_a_network_that_is_held_lets_go_of_the_others_when_that_is_loade
     let answer = client.answer();
     assert_eq!(answer["result"]["reservations"].as_array().map(Vec::len), Some(2), "{answer}");
 }
+
+/// The older take-over is fenced by the later one, and both are this server's own.
+#[test]
+fn a_second_commit_in_doubt_while_a_network_is_loading_ends_no_server() {
+    let (store, files) = crate::stores::store(1);
+    let server = TestServer::over_files(store, files, |_| {});
+    let (lan, dmz) = two(&server);
+    begin_to_load(&server, &dmz);
+    server.store.always(Fault::UnknownApplied);
+    assert_eq!(server.client().kind("ip.allocate", allocate(&lan, "second")), "unavailable");
+    server.store.always(Fault::None);
+    // The shard is taken anew; the load of before is still to come, under the take-over of before.
+    std::thread::sleep(Duration::from_millis(500));
+    server.store.let_loads_go();
+    server.until_granted(&dmz, "third");
+    server.until_granted(&lan, "fourth");
+}

@@ -36,6 +36,20 @@ impl TestServer {
         metrics.lines().find_map(|line| line.strip_prefix(&name)).expect("it is published").parse().unwrap()
     }
 
+    /// Until an allocation succeeds that may be refused at first, while a network is loaded again.
+    pub fn until_granted(&self, network: &str, owner: &str) {
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        let mut client = self.client();
+        loop {
+            let answer = client.call("ip.allocate", json!({"network": network, "owner": owner}));
+            if answer.get("result").is_some() {
+                return;
+            }
+            assert!(std::time::Instant::now() < end, "{network} does not come back: {answer}");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+
     /// Until so many requests wait.
     #[track_caller]
     pub fn until_waits(&self, network: &str, count: usize) {

@@ -29,6 +29,13 @@ struct State {
     operations: u64,
     /// The operation that fails; none before it does, and those after it go well again.
     fail_at: Option<u64>,
+    /// The process is killed at this operation: it and those after it do nothing.
+    killed_at: Option<u64>,
+    /// The process is killed as it is to flush a directory for the n-th time.
+    killed_at_directory: Option<u64>,
+    directories_flushed: u64,
+    /// The next snapshot gives back something else than was written.
+    spoils_a_snapshot: bool,
     failed: bool,
     capacity: Option<u64>,
     locked: BTreeSet<PathBuf>,
@@ -51,7 +58,24 @@ impl SimDisk {
         self.0.lock().unwrap().fail_at = Some(operation);
     }
 
-    /// Did the operation that was to fail come?
+    pub fn kill_at(&self, operation: u64) {
+        self.0.lock().unwrap().killed_at = Some(operation);
+    }
+
+    pub fn kill_at_directory(&self, flush: u64) {
+        self.0.lock().unwrap().killed_at_directory = Some(flush);
+    }
+
+    pub fn spoil_a_snapshot(&self) {
+        self.0.lock().unwrap().spoils_a_snapshot = true;
+    }
+
+    fn is_killed(&self) -> bool {
+        let state = self.0.lock().unwrap();
+        state.killed_at.is_some_and(|at| state.operations >= at)
+    }
+
+    /// Did the operation come that was to fail, or at which it was to be killed?
     pub fn failed(&self) -> bool {
         self.0.lock().unwrap().failed
     }
@@ -152,6 +176,10 @@ impl SimDisk {
     fn count(&self) -> io::Result<()> {
         let mut state = self.0.lock().unwrap();
         state.operations += 1;
+        if state.killed_at.is_some_and(|at| state.operations >= at) {
+            state.failed = true;
+            return Err(io::Error::other("killed"));
+        }
         if state.fail_at == Some(state.operations) {
             state.failed = true;
             return Err(io::Error::other("injected"));
@@ -197,7 +225,15 @@ impl Disk for SimDisk {
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
-        let content = self.0.lock().unwrap().names.get(path).cloned();
+        let mut state = self.0.lock().unwrap();
+        let content = state.names.get(path).cloned();
+        if let Some(content) = &content
+            && path.parent().is_some_and(|dir| dir.ends_with("snap"))
+            && std::mem::take(&mut state.spoils_a_snapshot)
+        {
+            content.lock().unwrap().now[200] ^= 1;
+        }
+        drop(state);
         content.map(|content| self.file(content)).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
@@ -222,6 +258,13 @@ impl Disk for SimDisk {
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        {
+            let mut state = self.0.lock().unwrap();
+            state.directories_flushed += 1;
+            if state.killed_at_directory == Some(state.directories_flushed) {
+                state.killed_at = Some(state.operations + 1);
+            }
+        }
         self.count()?;
         let mut state = self.0.lock().unwrap();
         let inside = |path: &Path| path.parent() == Some(dir);
@@ -270,6 +313,9 @@ impl DiskFile for SimFile {
         let growth = (at as usize + bytes.len()).saturating_sub(self.content.lock().unwrap().now.len());
         self.disk.room(growth)?;
         if let Err(error) = self.disk.count() {
+            if self.disk.is_killed() {
+                return Err(error);
+            }
             // A short write: some of it is there.
             self.put(&bytes[..bytes.len() / 2], at as usize);
             return Err(error);
@@ -289,6 +335,10 @@ impl DiskFile for SimFile {
     fn sync(&self) -> io::Result<()> {
         self.disk.wait_while_held();
         let failed = self.disk.count();
+        if self.disk.is_killed() {
+            // What is in the cache is still to be flushed.
+            return failed;
+        }
         let mut content = self.content.lock().unwrap();
         let dirty = std::mem::take(&mut content.dirty);
         failed?;

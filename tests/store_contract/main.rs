@@ -13,6 +13,7 @@ mod crash;
 mod damage;
 mod disk;
 mod moving;
+mod power;
 mod records;
 mod redis;
 mod suite;

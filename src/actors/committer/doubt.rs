@@ -11,7 +11,7 @@ use std::time::Duration;
 use actix::prelude::*;
 use tokio::time::Instant;
 
-use super::unit::{Reload, Unit, chain, class_of, disown, line_of};
+use super::unit::{Reload, Unit, chain, disown, line_of};
 use super::{COMMIT_DEADLINE, Committer, Group, RETRY_AFTER, RETRY_AFTER_MAX};
 use crate::actors::Applied;
 use crate::actors::network::Loaded;
@@ -22,7 +22,6 @@ impl Committer {
     /// The front group did not end well. What is behind it may still be under way: it is waited for, then all of it goes
     /// out again in order, or is given up.
     pub(super) fn failed(&mut self, error: &CommitError, ctx: &mut Context<Self>) {
-        self.shared.metrics.commit_failures.with_label_values(&[class_of(error)]).inc();
         if self.shared.store.health() == StoreHealth::Failed {
             return self.stop(&format!("the store failed: {}", chain(error)));
         }
@@ -91,6 +90,8 @@ impl Committer {
         for number in numbers {
             self.send(number, ctx);
         }
+        // What came meanwhile waited for it; all of what was to be sent again may have been given up since.
+        self.pump(ctx);
     }
 
     /// Gives up everything under way and everything behind it, and makes the shards concerned usable again. Whatever is
@@ -134,14 +135,17 @@ impl Committer {
     }
 
     /// Takes shards until it succeeds, each under one token: a take-over of which nobody knows is asked for again. What
-    /// arrives meanwhile waits, at most [`COMMIT_DEADLINE`].
+    /// arrives meanwhile waits, at most [`COMMIT_DEADLINE`], however many shards there are.
     fn take_anew(&mut self, shards: Vec<(ShardId, Token)>, pause: Duration, ctx: &mut Context<Self>) {
         let (store, failures) = (Arc::clone(&self.shared.store), Arc::clone(&self.failures));
         let take = async move {
             let mut taken = Vec::new();
             let mut left = Vec::new();
-            for (shard, token) in shards {
-                match tokio::time::timeout(COMMIT_DEADLINE, store.take(shard, token)).await {
+            let end = Instant::now() + COMMIT_DEADLINE;
+            let takes: Vec<_> =
+                shards.into_iter().map(|(shard, token)| (shard, token, store.take(shard, token))).collect();
+            for (shard, token, take) in takes {
+                match tokio::time::timeout_at(end, take).await {
                     Ok(Ok(head)) => taken.push((shard, head)),
                     Ok(Err(error @ (StoreError::Fenced { .. } | StoreError::Held { .. }))) => {
                         return Err(chain(&error));
@@ -193,6 +197,7 @@ impl Committer {
         self.recovering = false;
         self.kick_reloads(ctx);
         self.pump(ctx);
+        self.tell_drained();
     }
 
     /// Loads the shards of networks that asked and have nothing under way any more.
@@ -247,6 +252,13 @@ impl Committer {
                             tracing::debug!(network = %lane.id, "nobody waits for the network any more");
                         }
                     }
+                    act.kick_reloads(ctx);
+                }
+                // It was taken anew while this was under way.
+                Err(StoreError::Fenced { .. })
+                    if act.recovering || act.lines.get(&shard).is_some_and(|now| now.token != line.token) =>
+                {
+                    act.reloads.extend(reloads);
                     act.kick_reloads(ctx);
                 }
                 // Under another token than this one it is somebody else's, if only a late take-over of this node's own.

@@ -51,9 +51,11 @@ pub(super) fn run(shared: &Shared) {
                 shared.counters.compaction_failures.fetch_add(1, Ordering::Relaxed);
                 tracing::error!(dir = %shared.dir.display(), error = ?error,
                     "cannot write a snapshot; commits go on, the log grows, it is tried again");
-                let _ = shared
-                    .disk
-                    .remove(&shared.dir.join(SNAP).join(format!("{}.tmp", snapshot::name(plan.place.covered))));
+                // Under whichever name it stands; what cannot be removed the next start judges.
+                let name = snapshot::name(plan.place.covered);
+                for left in [format!("{name}.tmp"), name] {
+                    let _ = shared.disk.remove(&shared.dir.join(SNAP).join(left));
+                }
                 let catalog = shared.catalog();
                 if !catalog.stopping {
                     drop(shared.wait(catalog, shared.options.compaction_retry));

@@ -106,8 +106,13 @@ pub(super) fn initialise(disk: &dyn Disk, dir: &Path, shards: u16, options: &Opt
     meta.write(disk, dir)
 }
 
-/// Cuts a torn tail, writes the last frame again, removes what is left over; durable before anything new is written.
-pub(super) fn mend(disk: &dyn Disk, recovered: &Recovered) -> Result<(), StoreError> {
+/// Cuts a torn tail, writes the last frame again, removes what is left over; durable before anything new is written, and
+/// before anything is removed. What this start relies on was only seen so far, and a process that was killed may not have
+/// come to flush it: neither the names of files nor the last frame, be it a seal.
+pub(super) fn mend(disk: &dyn Disk, dir: &Path, recovered: &Recovered) -> Result<(), StoreError> {
+    for path in [dir.to_owned(), dir.join(LOG), dir.join(SNAP)] {
+        disk.sync_dir(&path).map_err(problem::io("flushing", &path))?;
+    }
     if let Some(torn) = &recovered.torn {
         tracing::warn!(path = %torn.path.display(), offset = torn.from, bytes = torn.bytes,
             "cut a torn tail off the log: the last write before the power went, which MARK does not name as acknowledged");
@@ -118,7 +123,7 @@ pub(super) fn mend(disk: &dyn Disk, recovered: &Recovered) -> Result<(), StoreEr
         };
         cut().map_err(problem::io("cutting", &torn.path))?;
     }
-    if let Some((Kept { segment, .. }, end)) = recovered.segments.last().zip(recovered.open_end) {
+    if let Some(&Kept { ref segment, end }) = recovered.segments.last() {
         // After a flush that failed the cache may hold as clean what the disk does not have. Written again, it is flushed.
         let from = recovered.last_frame.unwrap_or(0);
         let rewrite = || {

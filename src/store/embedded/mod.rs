@@ -138,7 +138,7 @@ impl EmbeddedStore {
         }
         let (mark, marked_group, marked_digest) = Mark::open(&*disk, dir)?;
         let recovered = recovery::recover(&*disk, dir, &meta, (marked_group, marked_digest))?;
-        mend(&*disk, &recovered)?;
+        mend(&*disk, dir, &recovered)?;
         if matches!(options.opening, Opening::Serve) && recovered.group > 0 {
             index::look_for(&*disk, dir)?;
         }

@@ -41,7 +41,7 @@ pub(super) struct Recovered {
     pub digest: u128,
     /// Where the last segment goes on; none if it is sealed or there is none.
     pub open_end: Option<u64>,
-    /// Offset of the last frame in the last segment, if that is open and has one.
+    /// Offset of the last frame in the last segment, if it has one.
     pub last_frame: Option<u64>,
     /// A torn tail: its segment, from where, how many bytes.
     pub torn: Option<Torn>,
@@ -102,18 +102,15 @@ fn newest_snapshot(
     let mut covered: Vec<u64> = names.iter().filter_map(|name| snapshot::covered_of(name)).collect();
     leftovers.extend(names.iter().filter(|name| name.ends_with(".tmp")).map(|name| snap.join(name)));
     covered.sort_unstable();
-    let mut newest: Option<Arc<Snapshot>> = None;
-    for covered in covered {
-        let path = snap.join(snapshot::name(covered));
-        let snapshot = Snapshot::open(disk, &path, meta.register, meta.shards)?;
-        if snapshot.place.covered != covered {
-            return Err(problem::damaged(&path, "has the content of another snapshot"));
-        }
-        if let Some(older) = newest.replace(Arc::new(snapshot)) {
-            leftovers.push(older.path.clone());
-        }
+    let Some(newest) = covered.pop() else { return Ok(None) };
+    // It was read back before it had its name, so those before it are of no use any more, whole or not.
+    leftovers.extend(covered.into_iter().map(|older| snap.join(snapshot::name(older))));
+    let path = snap.join(snapshot::name(newest));
+    let snapshot = Snapshot::open(disk, &path, meta.register, meta.shards)?;
+    if snapshot.place.covered != newest {
+        return Err(problem::damaged(&path, "has the content of another snapshot"));
     }
-    Ok(newest)
+    Ok(Some(Arc::new(snapshot)))
 }
 
 /// Numbers of the segments that belong to the register, ascending without a gap.
@@ -264,7 +261,6 @@ impl<'a> Scan<'a> {
             self.meet_mark(&segment.path, at as u64)?;
             at += frame.length;
             if sealed {
-                self.last_frame = None;
                 return Ok(at as u64);
             }
         }

@@ -328,7 +328,7 @@ impl SnapshotWriter {
         Ok(())
     }
 
-    /// Ends it, makes it durable under its name, and reads it back.
+    /// Ends it, reads it back, and makes it durable under its name: what stands there is what the next start relies on.
     pub(super) fn finish(mut self, disk: &dyn Disk, place: &Place, heads: &[Head]) -> Result<Snapshot, StoreError> {
         if self.current.is_some() {
             self.flush(RECORDS)?;
@@ -341,12 +341,13 @@ impl SnapshotWriter {
         self.flush(END)?;
         let snap = self.path.parent().unwrap_or(Path::new("."));
         let path = snap.join(name(place.covered));
+        self.file.sync().map_err(problem::io("writing", &self.path))?;
+        let read_back = Snapshot::open(disk, &self.path, place.register, heads.len() as u16)?;
         let publish = || {
-            self.file.sync()?;
             disk.rename(&self.path, &path)?;
             disk.sync_dir(snap)
         };
         publish().map_err(problem::io("writing", &path))?;
-        Snapshot::open(disk, &path, place.register, heads.len() as u16)
+        Ok(Snapshot { path, ..read_back })
     }
 }

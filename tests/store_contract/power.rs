@@ -1,0 +1,111 @@
+//! The process ends in the middle of something, the next one serves, and then the power goes: what the restart relied on
+//! must be there.
+
+use std::path::Path;
+
+use allod::store::embedded::{EmbeddedStore, Options};
+use allod::store::*;
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+
+use super::crash::{seed, until};
+use super::disk::SimDisk;
+use super::work::*;
+
+/// Segments and snapshots are removed soon, so that directories change often.
+fn bounded(disk: &SimDisk) -> Options {
+    Options { history_bytes: 24 << 10, ..options(disk) }
+}
+
+fn open(disk: &SimDisk) -> Result<EmbeddedStore, StoreError> {
+    EmbeddedStore::open(Path::new(DIR), SHARDS, bounded(disk))
+}
+
+/// A process that meets with `trouble`, one that serves after it, and the power that goes. Answers whether the trouble came.
+fn served_again_and_lost(rng: &mut SmallRng, context: &str, trouble: impl Fn(&SimDisk)) -> bool {
+    let disk = SimDisk::default();
+    trouble(&disk);
+    let store = open(&disk);
+    if let Ok(store) = &store {
+        run(store, 160, 0x100);
+    }
+    let came = disk.failed();
+    let killed = disk.after_kill();
+    // What this one was told is checked, in a shard that the one before did not have.
+    let again = open(&killed).unwrap_or_else(|error| panic!("{context}: {error}"));
+    let mut head = wait(again.take(ShardId(2), Token(5))).unwrap();
+    let mut offered = Vec::new();
+    for n in 0..40 {
+        let next = batch(&head, 2, rows(n, 2, &offered));
+        let done = wait(again.commit([next.clone()].into())).unwrap();
+        follow(&mut head, &next, &done[0]);
+        offered.push(next);
+    }
+    for _ in 0..4 {
+        let lost = killed.after_power_loss(rng);
+        let store = open(&lost).unwrap_or_else(|error| panic!("{context}, served again, power lost: {error}"));
+        wait(store.take(ShardId(2), Token(6))).unwrap();
+        let image = wait(store.load(ShardId(2), Token(6))).unwrap();
+        assert_eq!(image.head.seq, head.seq, "{context}");
+        assert_eq!(model_of(&image), model(&offered), "{context}");
+    }
+    drop(again);
+    drop(store);
+    came
+}
+
+/// With a step, so that the whole takes some seconds; where it begins is drawn, so that all are met in time.
+fn each(mut came: impl FnMut(&mut SmallRng, u64) -> bool, step: u64) -> u64 {
+    let seed = seed();
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let mut count = 0;
+    let mut at = 1 + seed % step;
+    while came(&mut rng, at) {
+        (count, at) = (count + 1, at + step);
+    }
+    count
+}
+
+#[test]
+fn whichever_operation_failed_what_the_next_process_acknowledged_outlives_the_power() {
+    let operations =
+        each(|rng, at| served_again_and_lost(rng, &format!("operation {at} failed"), |disk| disk.fail_at(at)), 7);
+    assert!(operations > 30, "only {operations} operations were made to fail");
+}
+
+#[test]
+fn at_whichever_operation_it_was_killed_what_the_next_process_acknowledged_outlives_the_power() {
+    let operations =
+        each(|rng, at| served_again_and_lost(rng, &format!("killed at operation {at}"), |disk| disk.kill_at(at)), 7);
+    assert!(operations > 30, "it was killed only {operations} times");
+}
+
+#[test]
+fn names_that_a_killed_process_did_not_flush_outlive_the_power_once_the_next_one_serves() {
+    let flushes = each(
+        |rng, at| {
+            let context = format!("killed before directory flush {at}");
+            served_again_and_lost(rng, &context, |disk| disk.kill_at_directory(at))
+        },
+        1,
+    );
+    assert!(flushes > 10, "only {flushes} directories were flushed");
+}
+
+#[test]
+fn a_snapshot_that_cannot_be_read_back_is_no_reason_not_to_start() {
+    let disk = SimDisk::default();
+    let store = open(&disk).unwrap();
+    disk.spoil_a_snapshot();
+    let run = run(&store, 300, 0x100);
+    until("a snapshot after the bad one", || {
+        let figures = store.figures();
+        figures.compactions > 0 && figures.compaction_failures > 0
+    });
+    let snapshots = disk.files().into_iter().filter(|(path, _)| path.parent().is_some_and(|dir| dir.ends_with("snap")));
+    assert!(snapshots.count() <= 2, "what could not be read back is removed: {:?}", disk.files());
+    drop(store);
+    let again = open(&disk).unwrap();
+    let head = wait(again.take(ShardId(0), Token(0x9000))).unwrap();
+    assert!(head.seq.0 as usize >= run.acknowledged[0]);
+}
