@@ -463,3 +463,20 @@ fn a_restart_tells_the_same_with_its_index_and_with_a_broken_one_and_without() {
         server.running.stop();
     }
 }
+
+/// What concerns nobody who is asked for is passed over unread; a rename is no such thing to what comes behind it.
+#[test]
+fn an_event_behind_a_rename_has_the_new_name_whatever_is_asked_for() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let grant = |network: &str, slot: &str| json!({"network": network, "owner": "o", "slot": slot});
+    client.ok("ip.allocate", grant("lan", "0"));
+    client.ok("network.update", json!({"network": "lan", "set": {"name": "renamed"}}));
+    client.ok("ip.allocate", grant("renamed", "1"));
+    for ask in [json!({"owner": "o"}), json!({"scope": "default", "owner": "o"}), json!({})] {
+        let events = history(&mut client, ask.clone());
+        let granted = events.iter().filter(|event| event["type"] == "granted");
+        let names: Vec<&Value> = granted.map(|event| &event["network"]).collect();
+        assert_eq!(names, ["lan", "renamed"], "{ask}");
+    }
+}

@@ -208,6 +208,7 @@ fn a_full_disk_refuses_grants_and_takes_releases() {
     };
     assert!(matches!(refused, CommitError::NotApplied { cause: StoreError::Full }), "{refused:?}");
     assert_eq!(store.health(), StoreHealth::Full);
+    assert_eq!(&*store.obstacle(), "the disk under the data directory is full");
     commit(&mut head, vec![free(0, 100)]).unwrap();
     // Batches that were given behind a refused one are not mistaken for a fenced owner's.
     let ahead = Batch { seq: Seq(head.seq.0 + 2), ..batch(&head, 0, vec![free(1, 101)]) };
@@ -220,6 +221,39 @@ fn a_full_disk_refuses_grants_and_takes_releases() {
     let store = open(&disk).unwrap();
     let history = wait(store.history(ShardId(0), Seq(0), usize::MAX)).unwrap();
     assert_eq!(history.len() as u64, head.seq.0);
+}
+
+/// Who is told of a full disk makes room, and wonders.
+#[test]
+fn a_log_that_cannot_be_continued_for_another_reason_than_room_is_not_called_a_full_disk() {
+    let disk = SimDisk::default();
+    let store = open(&disk).unwrap();
+    disk.refuse_files(Some(std::io::ErrorKind::PermissionDenied));
+    run(&store, 60, 0x100);
+    until("no more segments", || store.health() == StoreHealth::Full);
+    let obstacle = store.obstacle();
+    assert!(obstacle.contains("permission denied") && !obstacle.contains("full"), "{obstacle}");
+    disk.refuse_files(None);
+    until("segments again", || store.health() == StoreHealth::Ready);
+}
+
+/// What a torn first write left of a segment must not need the room of another one.
+#[test]
+fn a_segment_that_should_be_blank_is_of_use_on_a_full_disk() {
+    let disk = SimDisk::default();
+    let store = open(&disk).unwrap();
+    let run = run(&store, 5, 0x100);
+    until("a spare segment", || disk.files().iter().any(|(path, _)| path.ends_with("00000002.seg")));
+    drop(store);
+    let spare = Path::new(DIR).join("log/00000002.seg");
+    assert_eq!(written(&disk, &spare), 0);
+    disk.edit(&spare, |bytes| bytes[..700].fill(0xa5));
+    disk.set_capacity(Some(disk.used()));
+    let store = open(&disk).unwrap();
+    assert_eq!(written(&disk, &spare), 0);
+    check(&store, &run, 0x9000, "on a full disk");
+    assert_eq!(store.health(), StoreHealth::Ready);
+    assert!(disk.files().iter().all(|(path, _)| path.extension().is_none_or(|end| end != "tmp")), "{:?}", disk.files());
 }
 
 #[test]

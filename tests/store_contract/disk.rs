@@ -36,6 +36,8 @@ struct State {
     directories_flushed: u64,
     /// The next snapshot gives back something else than was written.
     spoils_a_snapshot: bool,
+    /// Files that are made are refused so.
+    refuses: Option<io::ErrorKind>,
     failed: bool,
     capacity: Option<u64>,
     locked: BTreeSet<PathBuf>,
@@ -64,6 +66,10 @@ impl SimDisk {
 
     pub fn kill_at_directory(&self, flush: u64) {
         self.0.lock().unwrap().killed_at_directory = Some(flush);
+    }
+
+    pub fn refuse_files(&self, kind: Option<io::ErrorKind>) {
+        self.0.lock().unwrap().refuses = kind;
     }
 
     pub fn spoil_a_snapshot(&self) {
@@ -239,6 +245,9 @@ impl Disk for SimDisk {
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
         self.count()?;
+        if let Some(kind) = self.0.lock().unwrap().refuses {
+            return Err(kind.into());
+        }
         let content = Arc::new(Mutex::new(Content::default()));
         self.0.lock().unwrap().names.insert(path.into(), content.clone());
         Ok(self.file(content))

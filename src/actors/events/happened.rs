@@ -77,8 +77,9 @@ impl What {
 pub struct Teller<'a> {
     filter: &'a Filter,
     names: &'a Names,
-    /// Networks whose configuration was met on the way.
-    met: HashMap<NetworkId, Arc<Named>>,
+    /// Networks whose configuration was met on the way, and in which batch: one behind it that changed it again may have
+    /// been passed over.
+    met: HashMap<NetworkId, (u64, Arc<Named>)>,
 }
 
 impl<'a> Teller<'a> {
@@ -103,7 +104,7 @@ impl<'a> Teller<'a> {
         for act in &batch.acts {
             for step in &act.steps {
                 at += 1;
-                self.meet(act, step);
+                self.meet(act, step, end.seq);
                 let Some(event) = step.event.as_ref().filter(|_| at > begin) else { continue };
                 if !self.filter.of_network(act.network) {
                     continue;
@@ -136,15 +137,18 @@ impl<'a> Teller<'a> {
         true
     }
 
-    fn meet(&mut self, act: &Act, step: &Step) {
+    fn meet(&mut self, act: &Act, step: &Step, seq: u64) {
         if let (Key::Config, Some(State::Config(config))) = (step.key, &step.state) {
-            self.met.insert(act.network, Arc::new(Named::of(config)));
+            self.met.insert(act.network, (seq, Arc::new(Named::of(config))));
         }
     }
 
-    fn name_of(&mut self, network: NetworkId, place: &Place) -> Arc<Named> {
-        let names = self.names;
-        Arc::clone(self.met.entry(network).or_insert_with(|| names.at(network, place)))
+    fn name_of(&self, network: NetworkId, place: &Place) -> Arc<Named> {
+        match self.met.get(&network) {
+            // Just after a start not all names are read yet.
+            Some((seq, named)) if *seq == place.seq || !self.names.knows(network) => Arc::clone(named),
+            Some(_) | None => self.names.at(network, place),
+        }
     }
 }
 

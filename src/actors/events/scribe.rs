@@ -29,7 +29,10 @@ const PRUNES_EVERY: u32 = 600;
 
 /// Starts it for a tenure, which it does not keep alive.
 pub(in crate::actors) fn start(shared: &Arc<Shared>) {
+    // Whoever asks does not wait for names that nobody reads.
+    let unread = |shared: &Weak<Shared>| _ = shared.upgrade().map(|shared| shared.feed.is_read_up.cancel());
     let shared = Arc::downgrade(shared);
+    let started = Weak::clone(&shared);
     let spawned = std::thread::Builder::new().name("scribe".to_owned()).spawn(move || {
         if let Err(error) = rustix::process::nice(NICE) {
             tracing::debug!(%error, "the scribe has the priority of the others");
@@ -37,11 +40,15 @@ pub(in crate::actors) fn start(shared: &Arc<Shared>) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
         match runtime {
             Ok(runtime) => runtime.block_on(run(&shared)),
-            Err(error) => tracing::warn!(%error, "the history has no index: what is asked of it is read"),
+            Err(error) => {
+                tracing::warn!(%error, "the history has no index: what is asked of it is read");
+                unread(&shared);
+            }
         }
     });
     if let Err(error) = spawned {
         tracing::warn!(%error, "the history has no index: what is asked of it is read");
+        unread(&started);
     }
 }
 

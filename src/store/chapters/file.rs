@@ -129,6 +129,8 @@ impl Shelf {
             shelf.add(&mut chapter, &filters, &[])?;
             written.push(Arc::new(chapter));
         }
+        // What some networks were called stands nowhere else any more: the good file is not given for one that may be lost.
+        shelf.file.sync_data()?;
         std::fs::rename(&new, &self.path)?;
         *self = shelf;
         Ok(written)

@@ -7,7 +7,8 @@
 //!
 //! Chapters are written down in one file where the store has a directory for it, so that a restart need not read the whole
 //! history again; also what networks were called, for those whose configuration is older than the history that is kept. The
-//! file is appended to, never flushed, and each record has a checksum: whatever is not readable is cut off and made again.
+//! file is appended to without being flushed, and each record has a checksum: whatever is not readable is cut off and made
+//! again. What cannot be made again are the names of networks that are gone, from before the history that is kept.
 //!
 //! ```text
 //! file   = title, register (16)  record…
@@ -26,6 +27,7 @@ mod filter;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -58,8 +60,33 @@ pub struct Wanted<'a> {
 #[derive(Debug)]
 struct Inner {
     chapters: Arc<Vec<Arc<Chapter>>>,
-    names: Vec<NameNote>,
+    names: Called,
     shelf: Option<Shelf>,
+}
+
+/// What networks were called, in order, each name once for as long as it lasts: every change of a configuration tells it
+/// again.
+#[derive(Debug, Default)]
+struct Called {
+    notes: Vec<NameNote>,
+    /// Which of them is the last of a network.
+    last: HashMap<NetworkId, usize>,
+}
+
+impl Called {
+    /// One more; true if it tells something new.
+    fn note(&mut self, note: &NameNote) -> bool {
+        let last = self.last.get(&note.network).map(|&at| &self.notes[at]);
+        // One of a line that was cut off may be of a later batch.
+        let tells =
+            |last: &NameNote| (&last.name, &last.realm) == (&note.name, &note.realm) && last.since <= note.since;
+        if last.is_some_and(tells) {
+            return false;
+        }
+        self.last.insert(note.network, self.notes.len());
+        self.notes.push(note.clone());
+        true
+    }
 }
 
 /// The chapters of a register, in order. Made once for a process.
@@ -72,14 +99,16 @@ impl Chapters {
     pub fn open(directory: Option<&Path>, register: u128) -> Self {
         let opened = directory.map(|directory| (directory, Shelf::open(directory, register)));
         let inner = match opened {
-            Some((_, Ok((shelf, chapters, names)))) => {
+            Some((_, Ok((shelf, chapters, noted)))) => {
+                let mut names = Called::default();
+                noted.iter().for_each(|note| _ = names.note(note));
                 Inner { chapters: Arc::new(chapters), names, shelf: Some(shelf) }
             }
             Some((directory, Err(error))) => {
                 tracing::warn!(directory = %directory.display(), %error, "the index of the history is kept in memory only");
-                Inner { chapters: Arc::default(), names: Vec::new(), shelf: None }
+                Inner { chapters: Arc::default(), names: Called::default(), shelf: None }
             }
-            None => Inner { chapters: Arc::default(), names: Vec::new(), shelf: None },
+            None => Inner { chapters: Arc::default(), names: Called::default(), shelf: None },
         };
         Self(Mutex::new(inner))
     }
@@ -96,7 +125,7 @@ impl Chapters {
 
     /// What networks were called, as far as it was written down.
     pub fn names(&self) -> Vec<NameNote> {
-        self.inner().names.clone()
+        self.inner().names.notes.clone()
     }
 
     /// Where the chapters of a shard end.
@@ -106,8 +135,9 @@ impl Chapters {
 
     /// One more.
     pub fn add(&self, draft: Draft) {
-        let (mut chapter, filters, names) = draft.finish();
+        let (mut chapter, filters, mut names) = draft.finish();
         let mut inner = self.inner();
+        names.retain(|note| inner.names.note(note));
         let kept = match &mut inner.shelf {
             Some(shelf) => shelf.add(&mut chapter, &filters, &names),
             None => Ok(()),
@@ -120,7 +150,6 @@ impl Chapters {
         if inner.shelf.is_none() {
             chapter.keep(filters);
         }
-        inner.names.extend(names);
         Arc::make_mut(&mut inner.chapters).push(Arc::new(chapter));
     }
 
@@ -148,7 +177,7 @@ impl Chapters {
 
     fn write_anew(inner: &mut Inner) {
         let Some(shelf) = &mut inner.shelf else { return };
-        match shelf.write_anew(&inner.chapters, &inner.names) {
+        match shelf.write_anew(&inner.chapters, &inner.names.notes) {
             Ok(chapters) => inner.chapters = Arc::new(chapters),
             Err(error) => {
                 tracing::warn!(%error, "the index of the history cannot be written anew; it is made again");

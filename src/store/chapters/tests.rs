@@ -105,12 +105,16 @@ fn what_is_not_in_a_chapter_is_mostly_known_not_to_be() {
 fn a_file_that_was_broken_off_is_good_up_to_there_and_goes_on() {
     let directory = tempfile::tempdir().unwrap();
     let chapters = open(directory.path());
-    (0..3).for_each(|n| chapters.add(draft(&some(n * 10 + 1..n * 10 + 11))));
+    let path = directory.path().join(FILE);
+    let ends: Vec<u64> = (0..3)
+        .map(|n| {
+            chapters.add(draft(&some(n * 10 + 1..n * 10 + 11)));
+            path.metadata().unwrap().len()
+        })
+        .collect();
     assert_eq!(lasts(&chapters), [10, 20, 30]);
     drop(chapters);
-    let path = directory.path().join(FILE);
-    let length = path.metadata().unwrap().len();
-    for cut in [length - 1, length - 200] {
+    for cut in [ends[2] - 1, ends[1] + 1] {
         OpenOptions::new().write(true).open(&path).unwrap().set_len(cut).unwrap();
         let chapters = open(directory.path());
         assert_eq!(lasts(&chapters), [10, 20]);
@@ -121,7 +125,7 @@ fn a_file_that_was_broken_off_is_good_up_to_there_and_goes_on() {
     }
     // A bit of the second chapter that is another one.
     let mut bytes = std::fs::read(&path).unwrap();
-    let middle = bytes.len() / 2;
+    let middle = (ends[0] + ends[1]) as usize / 2;
     bytes[middle] ^= 1;
     OpenOptions::new().write(true).truncate(true).open(&path).unwrap().write_all(&bytes).unwrap();
     assert_eq!(lasts(&open(directory.path())), [10]);
@@ -158,4 +162,23 @@ fn what_was_cut_off_and_what_is_too_old_does_not_come_back() {
     let chapters = open(directory.path());
     assert_eq!(lasts(&chapters), [50]);
     leads_to_all(&chapters, &batches[4]);
+}
+
+/// Each change of a configuration tells the name again: nothing must grow with them.
+#[test]
+fn a_name_is_noted_once_for_as_long_as_it_lasts() {
+    let directory = tempfile::tempdir().unwrap();
+    let chapters = open(directory.path());
+    let length = || directory.path().join(FILE).metadata().unwrap().len();
+    let mut grown = Vec::new();
+    for n in 0..3 {
+        let before = length();
+        chapters.add(draft(&some(n * 10 + 1..n * 10 + 11)));
+        grown.push(length() - before);
+    }
+    let names = chapters.names();
+    assert_eq!(names.len(), draft(&some(1..2)).names().len(), "{names:?}");
+    assert!(grown[1] < grown[0] && grown[1] == grown[2], "{grown:?}");
+    drop(chapters);
+    assert_eq!(open(directory.path()).names(), names);
 }

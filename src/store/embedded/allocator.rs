@@ -34,6 +34,7 @@ pub(super) fn run(shared: &Shared) {
                 shared.notify();
             }
             Err(error) => {
+                shared.note_obstacle(&error);
                 if shared.set_full(true) {
                     tracing::error!(dir = %shared.dir.display(), bytes = shared.options.segment_bytes, %error,
                         "cannot make the next log segment: only what lets go is taken until there is room");

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::disk::{self, Disk, Lock};
 use super::meta::{MARK, META, Mark, Meta};
 use super::recovery::Recovered;
-use super::segment::{self, LOG};
+use super::segment::{self, LOG, Spare};
 use super::shared::{self, Kept};
 use super::snapshot::SNAP;
 use super::{Options, moving, problem};
@@ -137,8 +137,17 @@ pub(super) fn mend(disk: &dyn Disk, dir: &Path, recovered: &Recovered) -> Result
         };
         rewrite().map_err(problem::io("flushing", &segment.path))?;
     }
-    for path in &recovered.unusable {
-        tracing::warn!(path = %path.display(), "a segment that should be blank is not; it is made anew");
+    for (Spare { path, file, .. }, written) in &recovered.unusable {
+        // In its place: there may be no room for another one.
+        tracing::warn!(path = %path.display(), bytes = written, "a segment that should be blank is not; it is blank again");
+        let clear = || {
+            file.write_at(&vec![0; *written as usize], 0)?;
+            file.sync()
+        };
+        clear().map_err(problem::io("clearing", path))?;
+    }
+    for path in &recovered.short {
+        tracing::warn!(path = %path.display(), "a segment is too short to be used; it is made anew");
     }
     for path in &recovered.leftovers {
         tracing::info!(path = %path.display(), "removing what was left over");

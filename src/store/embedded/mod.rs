@@ -190,10 +190,10 @@ impl EmbeddedStore {
         };
         let (for_reader, for_allocator, for_compactor) = (shared.clone(), shared.clone(), shared.clone());
         let threads = vec![
-            spawn("store-writer", move || state.run())?,
-            spawn("store-reader", move || reader::run(&for_reader, &reader_jobs))?,
-            spawn("store-allocator", move || allocator::run(&for_allocator))?,
-            spawn("store-compactor", move || compactor::run(&for_compactor))?,
+            spawn("store-writer", &shared, move || state.run())?,
+            spawn("store-reader", &shared, move || reader::run(&for_reader, &reader_jobs))?,
+            spawn("store-allocator", &shared, move || allocator::run(&for_allocator))?,
+            spawn("store-compactor", &shared, move || compactor::run(&for_compactor))?,
         ];
         let running = Mutex::new(Some(Running { threads, lock }));
         let (reader, notice) = (Mutex::new(Some(reader)), Mutex::new(notice));
@@ -272,8 +272,27 @@ fn busy(what: &str) -> StoreError {
     StoreError::Io { context: format!("queueing for {what}").into(), source }
 }
 
-fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, StoreError> {
-    let spawned = std::thread::Builder::new().name(name.into()).spawn(run);
+/// Marks the store failed if its thread ends by a panic: without any one of them it would stand still sooner or later.
+struct FailOnPanic(Arc<Shared>, &'static str);
+
+impl Drop for FailOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail(format!("its thread {} panicked", self.1).into());
+        }
+    }
+}
+
+fn spawn(
+    name: &'static str,
+    shared: &Arc<Shared>,
+    run: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, StoreError> {
+    let guard = FailOnPanic(Arc::clone(shared), name);
+    let spawned = std::thread::Builder::new().name(name.into()).spawn(move || {
+        let _guard = guard;
+        run();
+    });
     spawned
         .map_err(|error| StoreError::Io { context: format!("starting thread {name}").into(), source: Arc::new(error) })
 }
@@ -283,7 +302,7 @@ impl Store for EmbeddedStore {
         StoreInfo {
             kind: "embedded",
             durability: "loss of power: each change is flushed to this machine's disk before it is acknowledged".into(),
-            full: "the disk under the data directory is full",
+            full: shared::NO_ROOM,
             register: self.shared.meta.register,
             shards: self.shared.meta.shards,
             commits_shards_together: true,
@@ -295,6 +314,10 @@ impl Store for EmbeddedStore {
 
     fn health(&self) -> StoreHealth {
         self.shared.health()
+    }
+
+    fn obstacle(&self) -> Arc<str> {
+        self.shared.obstacle()
     }
 
     fn figures(&self) -> StoreFigures {
@@ -354,7 +377,7 @@ impl Store for EmbeddedStore {
         let Some(running) = self.stop() else { return Box::pin(std::future::ready(())) };
         let (done, ended) = oneshot::channel();
         let shared = self.shared.clone();
-        let waiter = spawn("store-closer", move || {
+        let waiter = spawn("store-closer", &Arc::clone(&shared), move || {
             wait(&shared, running);
             let _ = done.send(());
         });

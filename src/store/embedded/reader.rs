@@ -6,6 +6,7 @@
 //! log without merging.
 
 use std::sync::mpsc::Receiver;
+use std::sync::{Mutex, PoisonError};
 
 use hashbrown::HashMap;
 use tokio::sync::oneshot;
@@ -71,11 +72,26 @@ fn check_owner(heads: &[Head], shard: ShardId, token: Token) -> Result<Head, Sto
 fn load_all(view: &View, mut loads: Vec<Load>) {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(LOAD_THREADS_MAX);
     let share = loads.len().div_ceil(threads).max(1);
-    std::thread::scope(|scope| {
-        while !loads.is_empty() {
-            let part = loads.split_off(loads.len().saturating_sub(share));
-            scope.spawn(|| load_some(view, part));
+    let mut parts = Vec::with_capacity(threads);
+    while !loads.is_empty() {
+        parts.push(loads.split_off(loads.len().saturating_sub(share)));
+    }
+    let others = parts.len().saturating_sub(1);
+    let parts = Mutex::new(parts);
+    let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    let work = || {
+        while let Some(part) = next() {
+            load_some(view, part);
         }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..others {
+            // Where there may be no more threads, this one does it all.
+            if let Err(error) = std::thread::Builder::new().name("store-loader".into()).spawn_scoped(scope, work) {
+                tracing::warn!(%error, "a shard is loaded by one thread less");
+            }
+        }
+        work();
     });
 }
 

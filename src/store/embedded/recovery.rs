@@ -45,8 +45,10 @@ pub(super) struct Recovered {
     pub last_frame: Option<u64>,
     /// A torn tail: its segment, from where, how many bytes.
     pub torn: Option<Torn>,
-    /// Segments that should be blank and are not: made anew before they are used.
-    pub unusable: Vec<PathBuf>,
+    /// Segments that should be blank and are not, and how much of each is written: blank again before they are used.
+    pub unusable: Vec<(Spare, u64)>,
+    /// Those that are too short to be of any use: made anew before they are used.
+    pub short: Vec<PathBuf>,
     /// Files that are left over from something that was broken off.
     pub leftovers: Vec<PathBuf>,
 }
@@ -152,7 +154,8 @@ struct Scan<'a> {
     last_frame: Option<u64>,
     open_end: Option<u64>,
     torn: Option<Torn>,
-    unusable: Vec<PathBuf>,
+    unusable: Vec<(Spare, u64)>,
+    short: Vec<PathBuf>,
 }
 
 impl<'a> Scan<'a> {
@@ -173,6 +176,7 @@ impl<'a> Scan<'a> {
             open_end: None,
             torn: None,
             unusable: Vec::new(),
+            short: Vec::new(),
         }
     }
 
@@ -202,14 +206,17 @@ impl<'a> Scan<'a> {
 
     /// A segment without content: a spare, or what a broken-off first write left of one.
     fn blank(&mut self, number: u64, path: PathBuf, file: Arc<dyn DiskFile>, bytes: &[u8]) {
-        let left = written(bytes).len() as u64;
-        let gap = !self.unusable.is_empty();
-        if left == 0 && !gap && bytes.len() > segment::HEADER_BYTES + frame::SEAL_BYTES {
-            self.spares.push(Spare { number, path, file, length: bytes.len() as u64 });
-        } else {
-            // It is made anew. So are those behind it: numbers are dense.
-            self.unusable.push(path);
+        let (length, left) = (bytes.len() as u64, written(bytes).len() as u64);
+        // One that is too short is made anew. So are those behind it: numbers are dense.
+        if !self.short.is_empty() || bytes.len() <= segment::HEADER_BYTES + frame::SEAL_BYTES {
+            self.short.push(path);
+            return;
         }
+        let spare = Spare { number, path, file, length };
+        if left > 0 {
+            self.unusable.push((spare.clone(), left));
+        }
+        self.spares.push(spare);
     }
 
     fn check_header(&mut self, header: &Header, number: u64, path: &Path, length: u64) -> Result<(), StoreError> {
@@ -401,6 +408,7 @@ impl<'a> Scan<'a> {
             last_frame: self.last_frame,
             torn: self.torn,
             unusable: self.unusable,
+            short: self.short,
             leftovers,
         })
     }

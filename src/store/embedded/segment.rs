@@ -118,7 +118,7 @@ impl Marks {
 }
 
 /// A segment that waits for its use: zeros only.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Spare {
     pub number: u64,
     pub path: PathBuf,

@@ -4,6 +4,7 @@
 //! change of the catalog is made by one of them under the lock, which is never held over a read or write of a file.
 
 use std::collections::VecDeque;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -19,6 +20,9 @@ use crate::store::{Head, StoreError, StoreFigures, StoreHealth};
 const READY: u8 = 0;
 const FULL: u8 = 1;
 const FAILED: u8 = 2;
+
+/// What stands in the way where the disk has no more room.
+pub(super) const NO_ROOM: &str = "the disk under the data directory is full";
 
 /// A segment of the log, and up to where it is durable.
 #[derive(Debug, Clone)]
@@ -62,6 +66,8 @@ pub(super) struct Shared {
     catalog: Mutex<Catalog>,
     changed: Condvar,
     health: AtomicU8,
+    /// Why the next segment could not be made, while it cannot.
+    obstacle: Mutex<Option<Arc<str>>>,
 }
 
 impl Shared {
@@ -75,6 +81,7 @@ impl Shared {
             catalog: Mutex::new(catalog),
             changed: Condvar::new(),
             health: AtomicU8::new(READY),
+            obstacle: Mutex::default(),
         }
     }
 
@@ -105,6 +112,18 @@ impl Shared {
     pub(super) fn set_full(&self, full: bool) -> bool {
         let (from, to) = if full { (READY, FULL) } else { (FULL, READY) };
         self.health.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// What stands in the way of what takes space.
+    pub(super) fn obstacle(&self) -> Arc<str> {
+        self.obstacle.lock().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_else(|| NO_ROOM.into())
+    }
+
+    /// Why the next segment could not be made: not every refusal of a disk is a lack of room.
+    pub(super) fn note_obstacle(&self, error: &std::io::Error) {
+        let is_room = matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
+        let text = if is_room { NO_ROOM.into() } else { format!("the log cannot be continued ({error})").into() };
+        *self.obstacle.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
     }
 
     /// Nothing is taken any more.

@@ -98,21 +98,9 @@ pub(super) struct Writer {
     pub carried: Option<Job>,
 }
 
-/// Marks the store failed if the thread ends by a panic.
-struct FailOnPanic(Arc<Shared>);
-
-impl Drop for FailOnPanic {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.fail("the writer thread panicked".into());
-        }
-    }
-}
-
 impl Writer {
     /// Serves until it is closed.
     pub(super) fn run(mut self) {
-        let _guard = FailOnPanic(self.shared.clone());
         while let Some(job) = self.carried.take().or_else(|| self.jobs.recv().ok()) {
             if matches!(job, Job::Close) {
                 break;
