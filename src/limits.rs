@@ -10,6 +10,12 @@ pub const ANSWER_BYTES_MAX: usize = 4 << 20;
 pub const RPC_BATCH_MEMBERS_MAX: usize = 1_000;
 /// Requests of one connection that are read and not answered; beyond it the server stops reading.
 pub const IN_FLIGHT_REQUESTS_MAX: usize = 1_024;
+/// Bytes of requests in flight of a connection, beyond which nothing more is read.
+pub const IN_FLIGHT_BYTES_MAX: usize = 16 << 20;
+/// Requests of a connection under way at once whose answers may be long.
+pub const LONG_REQUESTS_MAX: usize = 4;
+/// Bytes of answers to the members of a batch, beyond which its others that may be long are refused.
+pub const BATCH_ANSWER_BYTES_MAX: usize = 16 << 20;
 /// Requests of one network that wait for a decision; beyond it: `overloaded`.
 pub const NETWORK_QUEUE_REQUESTS_MAX: usize = 8_192;
 /// Longest `wait_seconds`: a day.

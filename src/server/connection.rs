@@ -30,10 +30,9 @@ use tokio::sync::mpsc;
 use tokio::time::Sleep;
 
 use super::Server;
-use super::session::Session;
+use super::session::{OUT_BYTES_MAX, Session};
 use super::turns::{self, Turn};
 use crate::actors::Told;
-use crate::limits::ANSWER_BYTES_MAX;
 use crate::wire::{ErrorKind, Id, RpcError, answer};
 
 /// What one call of the socket reads at most.
@@ -42,8 +41,6 @@ const READ_BYTES: usize = 128 << 10;
 const UNREAD_BYTES_MAX: usize = 16 << 20;
 /// How long a client whose input is thrown away has to end it.
 const LINGERS: Duration = Duration::from_secs(1);
-/// Output that waits for the client; beyond it nothing is read any more.
-const OUT_BYTES_MAX: usize = ANSWER_BYTES_MAX;
 /// Lines that one turn hands on; then the other connections and the networks of this thread have theirs.
 const TURN_LINES_MAX: usize = 64;
 /// Who has no more requests under way is quiet, and need not wait for a turn.
@@ -84,7 +81,6 @@ pub async fn serve(stream: TcpStream, peer: SocketAddr, server: Arc<Server>) {
         input: Vec::new(),
         start: 0,
         searched: 0,
-        written: 0,
         ended: false,
         interrupted: false,
         last_request: Instant::now(),
@@ -132,8 +128,6 @@ struct Connection {
     start: usize,
     /// Up to here there is no line end.
     searched: usize,
-    /// Bytes of the session's output that are written.
-    written: usize,
     /// Nothing is read any more.
     ended: bool,
     /// The turn ended before the lines did.
@@ -152,9 +146,13 @@ impl Connection {
         let mut turn = None;
         loop {
             self.cut_lines();
+            let was_full = !self.session.has_room();
             if let Err(end) = self.write() {
                 return end;
             }
+            self.session.go_on_if_taken();
+            // What was read and not handed on is, now that the client took something.
+            self.interrupted |= was_full && self.session.has_room();
             drop(turn.take());
             if self.interrupted {
                 turn = turns::next().await;
@@ -163,7 +161,7 @@ impl Connection {
                 }
                 continue;
             }
-            let backed_up = self.written < self.session.out.len();
+            let backed_up = self.unwritten() > 0;
             let busy = self.session.in_flight() > 0 || self.session.is_watching();
             if self.ended && !busy && !self.has_line() {
                 self.session.asks_no_more();
@@ -171,8 +169,11 @@ impl Connection {
                     return End::Done;
                 }
             }
-            let may_read =
-                !self.ended && self.session.has_room() && !self.has_line() && self.waiting_bytes() < OUT_BYTES_MAX;
+            let may_read = !self.ended && self.session.has_room() && !self.has_line();
+            if !may_read && self.line_began.is_some() {
+                // The rest of the line may be there: it is not read.
+                self.line_began = Some(Instant::now());
+            }
             self.arm(timer.as_mut(), backed_up);
             let looks = self.session.looks_for_owner_at();
             tokio::select! {
@@ -257,8 +258,9 @@ impl Connection {
         if self.session.in_flight() > QUIET_REQUESTS_MAX { turns::next().await } else { None }
     }
 
-    fn waiting_bytes(&self) -> usize {
-        self.session.out.len() - self.written
+    /// Bytes that wait for the client.
+    fn unwritten(&self) -> usize {
+        self.session.out.len() - self.session.taken
     }
 
     fn read(&mut self) -> io::Result<()> {
@@ -366,11 +368,11 @@ impl Connection {
 
     /// Writes what the socket takes.
     fn write(&mut self) -> Result<(), End> {
-        while self.written < self.session.out.len() {
-            match self.stream.try_write(&self.session.out[self.written..]) {
+        while self.unwritten() > 0 {
+            match self.stream.try_write(&self.session.out[self.session.taken..]) {
                 Ok(0) => return Err(End::Reset),
                 Ok(count) => {
-                    self.written += count;
+                    self.session.taken += count;
                     self.last_progress = Instant::now();
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
@@ -378,15 +380,15 @@ impl Connection {
                 Err(_) => return Err(End::Reset),
             }
         }
-        if self.written == self.session.out.len() {
+        if self.unwritten() == 0 {
             self.session.out.clear();
+            self.session.taken = 0;
             self.session.out.shrink_to(BUFFER_BYTES_KEPT);
             self.session.written();
-            self.written = 0;
             self.last_progress = Instant::now();
-        } else if self.written > OUT_BYTES_MAX {
-            self.session.out.drain(..self.written);
-            self.written = 0;
+        } else if self.session.taken > OUT_BYTES_MAX {
+            self.session.out.drain(..self.session.taken);
+            self.session.taken = 0;
         }
         Ok(())
     }
@@ -395,7 +397,7 @@ impl Connection {
     fn until_look(&self) -> Duration {
         let bounds = &self.server.bounds;
         let soon = bounds.slow_client.min(bounds.partial_line).min(Duration::from_secs(1));
-        if self.written < self.session.out.len() || self.line_began.is_some() {
+        if self.unwritten() > 0 || self.line_began.is_some() {
             soon
         } else if bounds.idle.is_zero() {
             Duration::from_secs(3_600)
@@ -416,13 +418,13 @@ impl Connection {
 
     fn overdue(&self) -> Option<End> {
         let bounds = &self.server.bounds;
-        if self.written < self.session.out.len() && self.last_progress.elapsed() > bounds.slow_client {
+        if self.unwritten() > 0 && self.last_progress.elapsed() > bounds.slow_client {
             return Some(End::Slow);
         }
         if self.line_began.is_some_and(|began| began.elapsed() > bounds.partial_line) && self.session.has_room() {
             return Some(End::Unfinished);
         }
-        let waits = self.session.in_flight() > 0 || self.session.is_watching();
+        let waits = self.session.in_flight() > 0 || self.session.is_watching() || self.unwritten() > 0;
         let idle = !waits && !bounds.idle.is_zero() && self.last_request.elapsed() > bounds.idle;
         idle.then_some(End::Idle)
     }

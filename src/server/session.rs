@@ -24,6 +24,7 @@
 //! dropped: what was sent is carried out, what waits is given up)?
 
 mod answering;
+mod room;
 mod seeing;
 mod sending;
 mod waiting;
@@ -37,6 +38,8 @@ use compact_str::CompactString;
 use tokio::sync::mpsc;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+pub use self::room::OUT_BYTES_MAX;
+use self::room::Room;
 use self::sending::Group;
 use self::waiting::{Patience, Resumes};
 use super::Server;
@@ -58,6 +61,8 @@ struct Pending {
     shape: Shape,
     asked: Option<Address>,
     read: Instant,
+    /// Its share of the line that it came in.
+    bytes: usize,
     /// It waits for capacity.
     waits: bool,
     /// What is asked, where it may wait.
@@ -70,6 +75,7 @@ struct Queued {
     batch: Option<usize>,
     asked: Option<Address>,
     read: Instant,
+    bytes: usize,
     planned: Planned,
 }
 
@@ -114,12 +120,17 @@ pub struct Session {
     renderer: Renderer,
     tally: super::tally::Tally,
     read: Instant,
+    /// Of the line that is taken, for each request in it.
+    line_bytes: usize,
+    room: Room,
     /// It may ask something.
     asking: Option<TaskTrackerToken>,
     /// Subscriptions to events; none where nothing can be sent that was not asked for.
     watches: Option<Watches>,
     /// Bytes to be sent, each answer with its line end.
     pub out: Vec<u8>,
+    /// How many of them the client took.
+    pub taken: usize,
 }
 
 impl Drop for Session {
@@ -158,8 +169,11 @@ impl Session {
             renderer: Renderer::default(),
             tally,
             read: Instant::now(),
+            line_bytes: 0,
+            room: Room::default(),
             watches: None,
             out: Vec::new(),
+            taken: 0,
         };
         (session, inlet)
     }
@@ -176,7 +190,7 @@ impl Session {
 
     /// May more be read?
     pub fn has_room(&self) -> bool {
-        self.in_flight() < IN_FLIGHT_REQUESTS_MAX
+        self.in_flight() < IN_FLIGHT_REQUESTS_MAX && self.room.has_room() && !self.is_backed_up()
     }
 
     /// Notes the time of a read: deadlines and latencies of what it brought are counted from here.
@@ -187,6 +201,7 @@ impl Session {
 
     /// Takes one line or body. Nothing is sent before [`Session::flush`]. False if it was blank.
     pub fn feed(&mut self, bytes: &[u8]) -> bool {
+        self.line_bytes = bytes.len();
         if let Some((id, request)) = envelope::read(bytes) {
             self.request(id, None, request);
             return true;
@@ -195,6 +210,7 @@ impl Session {
             Message::Blank => return false,
             Message::Single(entry) => self.entry(entry, None),
             Message::Batch(entries) => {
+                self.line_bytes /= entries.len().max(1);
                 let batch = Batch { left: entries.len(), text: Vec::new() };
                 let at = match self.batches.iter().position(Option::is_none) {
                     Some(at) => {
@@ -250,13 +266,11 @@ impl Session {
         };
         match planned {
             Ok(planned) => {
-                let queued = Queued { id, batch, asked, read: self.read, planned };
-                if self.queue.is_empty() {
-                    if let Some(blocked) = self.submit(queued) {
-                        self.queue.push_back(blocked);
-                    }
-                } else {
-                    self.queue.push_back(queued);
+                let queued = Queued { id, batch, asked, read: self.read, bytes: self.line_bytes, planned };
+                let waits = !self.queue.is_empty() || self.holds_back();
+                if let Some(blocked) = if waits { Some(queued) } else { self.submit(queued) } {
+                    self.room.queued(&blocked);
+                    self.queue.push_back(blocked);
                 }
             }
             Err(error) => {
@@ -305,8 +319,11 @@ impl Session {
 
     fn go_on(&mut self) {
         self.resume();
-        while let Some(next) = self.queue.pop_front() {
+        while !self.queue.is_empty() && !self.holds_back() {
+            let Some(next) = self.queue.pop_front() else { break };
+            self.room.unqueued(&next);
             if let Some(blocked) = self.submit(next) {
+                self.room.queued(&blocked);
                 self.queue.push_front(blocked);
                 break;
             }
@@ -317,6 +334,7 @@ impl Session {
     fn take(&mut self, ticket: u32) -> Option<Pending> {
         let pending = self.pending.get_mut(ticket as usize)?.take()?;
         self.free.push(ticket);
+        self.room.answered(&pending);
         self.sent -= 1;
         self.waiting -= usize::from(pending.waits);
         Some(pending)

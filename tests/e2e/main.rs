@@ -41,4 +41,5 @@ mod sizing;
 mod story;
 mod supervised;
 mod top;
+mod unread;
 mod watching;

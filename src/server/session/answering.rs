@@ -105,6 +105,7 @@ impl Session {
             shape: queued.planned.shape,
             asked: None,
             read: queued.read,
+            bytes: queued.bytes,
             waits: false,
             patience: None,
         };
@@ -141,12 +142,14 @@ impl Session {
             (None, None) => {}
             (Some(at), id) => {
                 if let (Some(batch), Some(id)) = (self.batches.get_mut(at).and_then(Option::as_mut), id) {
-                    if !batch.text.is_empty() {
+                    let before = batch.text.len();
+                    if before > 0 {
                         batch.text.push(b',');
                     }
                     answer::open_result(&mut batch.text, id);
                     write(renderer, &mut batch.text);
                     answer::close(&mut batch.text);
+                    self.room.batched += batch.text.len() - before;
                 }
                 self.member_done(at);
             }
@@ -164,10 +167,12 @@ impl Session {
             (Some(at), id) => {
                 let mut written = Ok(());
                 if let (Some(batch), Some(id)) = (self.batches.get_mut(at).and_then(Option::as_mut), id) {
-                    if !batch.text.is_empty() {
+                    let before = batch.text.len();
+                    if before > 0 {
                         batch.text.push(b',');
                     }
                     written = answer::write_error(&mut batch.text, id, error);
+                    self.room.batched += batch.text.len() - before;
                 }
                 self.member_done(at);
                 written
@@ -185,6 +190,7 @@ impl Session {
             && let Some(batch) = self.batches[at].take()
             && !batch.text.is_empty()
         {
+            self.room.batched -= batch.text.len();
             self.out.push(b'[');
             self.out.extend_from_slice(&batch.text);
             self.out.extend_from_slice(b"]\n");

@@ -62,20 +62,25 @@ type How = (Option<CompactString>, Option<Instant>, bool);
 impl Session {
     /// Sends a request on its way, or gives it back if it must wait.
     pub(super) fn submit(&mut self, queued: Queued) -> Option<Queued> {
+        if let Some(error) = self.too_much(&queued) {
+            self.tally.refused(queued.planned.method.name(), error.kind());
+            self.answer_error(queued.id.as_ref(), queued.batch, &error);
+            return None;
+        }
         if let Plan::Here(here) = queued.planned.plan {
             self.here(here, &queued);
             return None;
         }
         let of_node = matches!(queued.planned.plan, Plan::Node(_));
         let held = self.moved || self.role.is_between() || self.barrier.is_some();
-        if !of_node && (held || self.must_wait(&queued.planned.plan)) {
+        if !of_node && (held || self.must_wait(&queued.planned.plan) || self.is_crowded(&queued)) {
             return Some(queued);
         }
-        let Queued { id, batch, asked, read, planned } = queued;
+        let Queued { id, batch, asked, read, bytes, planned } = queued;
         let Planned { method: _, plan, shape, reason, deadline, dry_run, wait_ms } = planned;
         let wait = self.wait(wait_ms);
         let patience = wait_ms.and_then(|ms| Patience::of(&plan, reason.as_ref(), ms));
-        let pending = Pending { id, batch, shape, asked, read, waits: false, patience };
+        let pending = Pending { id, batch, shape, asked, read, bytes, waits: false, patience };
         if let Plan::Node(job) = plan {
             let ticket = self.ticket(pending);
             let mut order = NodeOrder::new(job, dry_run, (ticket, self.outlet.clone()));
@@ -255,6 +260,7 @@ impl Session {
     /// A number under which it is answered. It counts as sent from here on.
     pub(super) fn ticket(&mut self, pending: Pending) -> u32 {
         self.sent += 1;
+        self.room.sent(&pending);
         self.waiting += usize::from(pending.waits);
         match self.free.pop() {
             Some(ticket) => {

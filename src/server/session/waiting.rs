@@ -254,5 +254,6 @@ impl Session {
         for Resume { pending, fault, .. } in std::mem::take(&mut self.resumes.all) {
             self.finish_error(pending, &error_of(&fault));
         }
+        self.hurry();
     }
 }

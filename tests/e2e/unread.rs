@@ -1,0 +1,169 @@
+//! Clients that ask for much with little, and do not take it: short requests, long answers.
+//!
+//! What the process has in memory is what the kernel says (`VmHWM`, the most that it ever had).
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::server::{Server, Starting};
+
+/// Enough for a page as long as an answer may be.
+const RESERVATIONS: usize = 4_200;
+const MIB: usize = 1 << 20;
+
+struct Client {
+    stream: TcpStream,
+    answers: BufReader<TcpStream>,
+}
+
+impl Client {
+    fn new(server: &Server) -> Self {
+        let stream = TcpStream::connect(server.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
+        let answers = BufReader::new(stream.try_clone().unwrap());
+        Self { stream, answers }
+    }
+
+    fn send(&mut self, lines: &str) {
+        self.stream.write_all(lines.as_bytes()).unwrap();
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        assert!(self.answers.read_line(&mut line).unwrap() > 0, "the connection was closed");
+        line
+    }
+
+    fn answer(&mut self) -> Value {
+        serde_json::from_str(&self.line()).unwrap()
+    }
+}
+
+fn request(id: usize, method: &str, params: Value) -> String {
+    format!("{}\n", json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
+}
+
+fn list(id: usize) -> String {
+    request(id, "ip.list", json!({"network": "lan", "limit": 10_000}))
+}
+
+/// A server with a network whose list is as long as an answer may be.
+fn full(directory: &std::path::Path, environment: &[(&str, &str)]) -> Server {
+    let environment = environment.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    let data = directory.join("data");
+    let server = Starting::with_environment(&data, &["serve", "--store", "memory"], environment).ready();
+    let mut client = Client::new(&server);
+    client.send(&request(0, "network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/16"}]})));
+    assert!(client.answer().get("result").is_some());
+    let note = "n".repeat(1_000);
+    for from in (0..RESERVATIONS).step_by(500) {
+        let ids = from..RESERVATIONS.min(from + 500);
+        let grant = |at| {
+            let params = json!({"network": "lan", "owner": format!("o{at}"), "note": note, "brief": true});
+            request(at, "ip.allocate", params)
+        };
+        client.send(&ids.clone().map(grant).collect::<String>());
+        ids.for_each(|_| assert!(client.answer().get("result").is_some()));
+    }
+    // Everything was needed once that one answer needs.
+    client.send(&list(1));
+    let page = client.line();
+    assert!((3 * MIB..5 * MIB).contains(&page.len()), "{}", page.len());
+    server
+}
+
+/// The most that the process ever had in memory, bytes.
+fn most(server: &Server) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
+}
+
+#[test]
+fn long_answers_that_nobody_takes_fill_no_memory_and_all_are_there_in_their_order() {
+    const LISTS: usize = 60;
+    let directory = tempfile::tempdir().unwrap();
+    let server = full(directory.path(), &[]);
+    let before = most(&server);
+    let mut client = Client::new(&server);
+    client.send(&(0..LISTS).map(list).collect::<String>());
+    // Time to make all of them.
+    std::thread::sleep(Duration::from_secs(4));
+    let grown = most(&server) - before;
+    assert!(grown < 100 * MIB, "{} MiB for {LISTS} answers of 4 MiB", grown / MIB);
+    let first = client.answer();
+    for at in 1..LISTS {
+        let answer = client.answer();
+        assert_eq!((&answer["id"], &answer["result"]), (&json!(at), &first["result"]));
+    }
+    let grown = most(&server) - before;
+    assert!(grown < 100 * MIB, "{} MiB in the end", grown / MIB);
+}
+
+#[test]
+fn answers_that_no_network_is_asked_for_fill_no_memory_either() {
+    const DOCUMENTS: usize = 1_000;
+    let directory = tempfile::tempdir().unwrap();
+    let server = Starting::with_store(&directory.path().join("data"), "memory").ready();
+    let mut client = Client::new(&server);
+    client.send(&request(0, "rpc.discover", json!({})));
+    let document = client.line();
+    assert!(document.len() > 200_000);
+    let before = most(&server);
+    client.send(&(0..DOCUMENTS).map(|at| request(at, "rpc.discover", json!({}))).collect::<String>());
+    std::thread::sleep(Duration::from_secs(2));
+    let grown = most(&server) - before;
+    assert!(grown < 60 * MIB, "{} MiB for {DOCUMENTS} documents", grown / MIB);
+    for at in 0..DOCUMENTS {
+        let line = client.line();
+        assert!(line.len() >= document.len() && line.contains(&format!("\"id\":{at},")), "{at}");
+    }
+}
+
+/// They leave together, so what is answered must be there until the last one is.
+#[test]
+fn a_batch_of_long_answers_is_answered_up_to_a_bound_and_the_others_are_told_so() {
+    const MEMBERS: usize = 40;
+    let directory = tempfile::tempdir().unwrap();
+    let server = full(directory.path(), &[]);
+    let mut client = Client::new(&server);
+    let mut members: Vec<String> = (0..MEMBERS).map(|at| list(at).trim_end().to_owned()).collect();
+    // What changes something is done, whatever the others are.
+    let grant = request(MEMBERS, "ip.allocate", json!({"network": "lan", "owner": "last"}));
+    members.push(grant.trim_end().to_owned());
+    client.send(&format!("[{}]\n", members.join(",")));
+    let line = client.line();
+    assert!((16 * MIB..40 * MIB).contains(&line.len()), "{}", line.len());
+    let answers: Vec<Value> = serde_json::from_str(&line).unwrap();
+    assert_eq!(answers.len(), MEMBERS + 1);
+    let refused = answers.iter().filter(|answer| answer["error"]["data"]["kind"] == "overloaded").count();
+    let granted = answers.iter().filter(|answer| answer.get("result").is_some()).count();
+    assert!(refused >= MEMBERS - 10 && refused + granted == MEMBERS + 1, "{refused} refused, {granted} answered");
+    let last = answers.iter().find(|answer| answer["id"] == MEMBERS).unwrap();
+    assert!(last["result"]["address"].is_string(), "{last}");
+    // The next one has all the room again.
+    client.send(&format!("[{}]\n", members[..2].join(",")));
+    assert!(client.line().len() > 6 * MIB);
+}
+
+/// The server does not read while the client leaves its answers: a line that began before that is not late.
+#[test]
+fn a_line_whose_rest_is_not_read_is_not_called_unfinished() {
+    const LISTS: usize = 20;
+    let directory = tempfile::tempdir().unwrap();
+    let server = full(directory.path(), &[("ALLOD_SERVER__PARTIAL_LINE_SECONDS", "1")]);
+    let mut client = Client::new(&server);
+    let last = list(LISTS);
+    let (begin, end) = last.split_at(20);
+    client.send(&((0..LISTS).map(list).collect::<String>() + begin));
+    std::thread::sleep(Duration::from_millis(300));
+    client.send(end);
+    std::thread::sleep(Duration::from_secs(3));
+    for at in 0..=LISTS {
+        assert_eq!(client.answer()["id"], at);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
