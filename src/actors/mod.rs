@@ -82,6 +82,8 @@ pub enum NotReadyReason {
     Moved,
     /// The server stops, and what waits is not waited for.
     Stopping,
+    /// It was restored from a copy, and an operator has to say that what is in use was claimed.
+    Restored,
 }
 
 impl NotReadyReason {
@@ -93,6 +95,7 @@ impl NotReadyReason {
             NotReadyReason::NoOwner => "no_owner",
             NotReadyReason::Moved => "moved",
             NotReadyReason::Stopping => "stopping",
+            NotReadyReason::Restored => "restored",
         }
     }
 }

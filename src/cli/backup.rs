@@ -36,6 +36,11 @@ pub struct Restore {
 /// Copies the register.
 pub fn backup(args: &Backup) -> Done<Exit> {
     let asked = format!("back up `{}` into `{}`", args.data.display(), args.target.display());
+    if let Some(problem) = from_cli::moved(&args.data) {
+        // Night after night the old one would be copied, and nobody would know.
+        let hint = "back up the register where it is now; `allod restore OLD --data NEW` makes one of what is here";
+        return Err(Failure::new(asked, problem, hint).into());
+    }
     copy(&args.data, &args.target, asked, |obstacle| match obstacle {
         Obstacle::NoSource => "name the data directory of the server: `allod backup TARGET --data DIR`",
         Obstacle::InUse => "stop the server first, or copy from it while it runs: `allod export > register.jsonl`",

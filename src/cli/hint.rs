@@ -62,10 +62,12 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
             if method == "events.history" {
                 return format!("go on from the last one that is good: `allod history --after {cursor}`");
             }
-            format!("read the state anew, then watch from there: `allod watch --since {cursor}`")
+            let filter = |name: &str| Some(format!(" --{name} {}", shell(text(params, name)?)));
+            let filters: String = ["network", "realm", "scope"].into_iter().filter_map(filter).collect();
+            format!("read the state anew, then watch from there: `allod watch{filters} --since {cursor}`")
         }
         // Nothing is amiss with the store: an operator has to say that the register is right.
-        ErrorKind::Unavailable if error.message.contains("--accept-restored") => {
+        ErrorKind::NotReady if text(data, "reason") == Some("restored") => {
             "claim each address that is in use, `allod ip claim NETWORK ADDRESS --owner OWNER`; then start the server once \
              with `--accept-restored` added to its `allod serve`"
                 .to_owned()

@@ -117,6 +117,8 @@ impl Asked {
         let wait = backoff::wait_asked(tries, error.data.get("retry_after_ms").and_then(Value::as_u64));
         match ErrorKind::from_word(&error.kind) {
             Some(ErrorKind::Overloaded) if self.has_deadline => Next::Deliver,
+            // Only a start with other flags changes that.
+            Some(ErrorKind::NotReady) if error.data.get("reason") == Some(&Value::from("restored")) => Next::Deliver,
             Some(ErrorKind::Overloaded | ErrorKind::NotReady | ErrorKind::RateLimited) => Next::Later(wait),
             Some(ErrorKind::Moved) => {
                 Next::Elsewhere(error.data.get("address").and_then(Value::as_str).map(str::to_owned))
@@ -181,6 +183,12 @@ mod tests {
         ] {
             assert!(matches!(release.next(&error, 0), Next::Later(_)), "{error:?}");
         }
+    }
+
+    #[test]
+    fn a_register_that_waits_for_an_operator_is_not_asked_again() {
+        let ask = asked("ip.allocate", json!({"network": "lan", "owner": "a"}));
+        assert_eq!(ask.next(&refusal(ErrorKind::NotReady, json!({"reason": "restored"})), 0), Next::Deliver);
     }
 
     #[test]

@@ -177,6 +177,12 @@ pub fn copy_register(from: &Path, to: &Path) -> Result<String, (String, Obstacle
     Ok(format!("copied and verified: {shards}, {commits}, {segments} of the log{snapshot}"))
 }
 
+/// That the register of a directory was moved elsewhere, and where.
+pub fn moved(from: &Path) -> Option<String> {
+    let plate = embedded::nameplate::read(from).ok().flatten()?;
+    plate.moved.map(|notice| format!("`{}` {}", from.display(), notice.refusal()))
+}
+
 /// One end of a move.
 #[derive(Debug, Clone)]
 pub enum Side {

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use crate::actors::{Applied, Fault};
+use crate::actors::{Applied, Fault, NotReadyReason};
 use crate::core::outcome::PoolUsage;
 use crate::core::refusal::{HeldBy, NoCapacity, Refusal};
 use crate::wire::errors::{self, ErrorData, ErrorKind, OverlapWith, PoolFill, Retry, RpcError};
@@ -30,7 +30,13 @@ pub fn error_of(fault: &Fault) -> RpcError {
             RpcError::new(ErrorKind::Unavailable, message).with(|data| data.applied = Some(word))
         }
         Fault::NotReady { reason, retry_after_ms } => {
-            let message = format!("the network is not ready ({}); ask again in a moment", reason.word());
+            let message = match reason {
+                NotReadyReason::Restored => "this register was restored from a copy, which lacks what was granted since: no \
+                     address is chosen until what is in use was claimed (ip.claim); then start the server with `allod serve \
+                     --accept-restored`"
+                    .to_owned(),
+                reason => format!("the network is not ready ({}); ask again in a moment", reason.word()),
+            };
             RpcError::new(ErrorKind::NotReady, message).with(|data| {
                 data.reason = Some(reason.word().to_owned());
                 data.retry_after_ms = Some(*retry_after_ms);

@@ -152,13 +152,13 @@ fn every_kind_is_printed_with_a_hint_that_names_a_command_or_a_setting() {
 
 #[test]
 fn a_register_that_waits_to_be_accepted_is_told_apart_from_a_store_that_fails() {
-    let hint = |message: &str| {
-        let error = RpcError::from_value(&refusal(ErrorKind::Unavailable, message, json!({"applied": false})));
+    let hint = |kind: ErrorKind, data: Value| {
+        let error = RpcError::from_value(&refusal(kind, "why", data));
         Failure::of_method("ip.allocate", &json!({"network": "lan"}), &ClientError::Rpc(error)).hint
     };
-    let restored = hint("restored from a copy; then start the server with `allod serve --accept-restored`");
+    let restored = hint(ErrorKind::NotReady, json!({"reason": "restored"}));
     assert!(restored.contains("`allod ip claim") && restored.contains("`--accept-restored`"), "{restored}");
-    assert!(hint("the disk is full").contains("`allod doctor`"));
+    assert!(hint(ErrorKind::Unavailable, json!({"applied": false})).contains("`allod doctor`"));
 }
 
 /// What the client says where nobody can tell.

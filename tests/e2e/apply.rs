@@ -248,3 +248,40 @@ fn names_dhcp_and_space_change_hands_between_subnets_of_one_file() {
         assert_eq!(scene.apply(file, &["--dry-run", "--prune"]).0, 0);
     }
 }
+
+/// The server fits pools to a subnet of another size where nobody says what they shall be. A file does.
+#[test]
+fn a_subnet_of_another_size_has_the_pools_of_the_file() {
+    let scene = Scene::start();
+    let file = |cidr: &str| {
+        let subnet = format!("{{ cidr = \"{cidr}\", pools = [{{ range = \"10.8.0.0-10.8.0.255\" }}] }}");
+        format!("[[network]]\nname = \"lan\"\nsubnets = [{subnet}]\n")
+    };
+    for cidr in ["10.8.0.0/24", "10.8.0.0/23"] {
+        let (code, said) = scene.apply(&file(cidr), &["--yes"]);
+        assert_eq!((code, scene.networks()[0].1.clone()), (0, vec![cidr.to_owned()]), "{said}");
+        assert_eq!(scene.apply(&file(cidr), &["--dry-run"]).0, 0, "it is not as the file says: {cidr}");
+    }
+    let before = scene.networks();
+    for option in ["--dry-run", "--yes"] {
+        let (code, said) = scene.apply(&file("10.8.0.0/25"), &[option]);
+        assert!(code == 1 && said.contains("10.8.0.0-10.8.0.255"), "{code} {said}");
+        assert_eq!(scene.networks(), before);
+    }
+}
+
+#[test]
+fn a_subnet_without_a_name_may_change_its_size_and_one_that_is_cut_in_two_may_not() {
+    let scene = Scene::start();
+    for cidrs in [&["10.0.0.0/24", "10.9.0.0/24"][..], &["10.0.0.0/16", "10.9.0.0/24"], &["10.0.0.0/23", "10.9.0.0/24"]]
+    {
+        let file = network("lan", "", cidrs);
+        let (code, said) = scene.apply(&file, &["--yes"]);
+        assert_eq!(code, 0, "{said}");
+        assert_eq!(scene.networks()[0].1, cidrs);
+        assert_eq!(scene.apply(&file, &["--dry-run"]).0, 0);
+    }
+    let halves = network("lan", "", &["10.0.0.0/24", "10.0.1.0/24", "10.9.0.0/24"]);
+    let (code, said) = scene.apply(&halves, &["--yes"]);
+    assert!(code == 1 && said.contains("overlaps 10.0.0.0/23"), "{code} {said}");
+}

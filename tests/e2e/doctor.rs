@@ -119,6 +119,17 @@ fn what_a_start_would_refuse_is_wrong() {
     let (code, found) = asked(&["--config", &path("shards.toml"), "--data", &path("data")]);
     assert_eq!(code, 1);
     has(&found, "register", "wrong", "set `store.shards` to 16");
+
+    let (code, found) = asked(&["--data", &path("data")]);
+    assert_eq!(code, 0, "{found:#?}");
+    has(&found, "log", "ok", "all of them whole");
+    let segment = data.join("log/00000001.seg");
+    let mut bytes = std::fs::read(&segment).unwrap();
+    bytes[200] ^= 1;
+    std::fs::write(&segment, bytes).unwrap();
+    let (code, found) = asked(&["--data", &path("data")]);
+    assert_eq!(code, 1);
+    has(&found, "log", "wrong", "00000001.seg is damaged");
 }
 
 #[test]

@@ -212,6 +212,12 @@ async fn a_register_goes_to_redis_and_back_and_is_served_in_one_place_only() {
     );
     let (_, hint) = words.split_once("\nhint: ").unwrap();
     assert!(hint.starts_with(&format!("start the server there: `allod serve --redis {url}")), "{words}");
+    // Who copies it each night must hear of it.
+    let words = refused(&["backup", &moving.elsewhere(), "--data", first]);
+    assert!(
+        words.contains("was moved to redis://127.0.0.1:") && words.contains("back up the register where"),
+        "{words}"
+    );
 
     let server = serve(url, beside);
     same(&shown(&server), &before);

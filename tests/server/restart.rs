@@ -122,8 +122,9 @@ fn a_restored_register_chooses_no_address_until_it_is_accepted() {
     let server = on(&restored, false);
     let mut client = server.client();
     let refused = client.call("ip.allocate", json!({"network": "lan", "owner": "b"}));
-    assert_eq!(refused["error"]["data"]["kind"], "unavailable", "{refused}");
-    assert_eq!(refused["error"]["data"]["applied"], false, "{refused}");
+    let data = &refused["error"]["data"];
+    assert_eq!((&data["kind"], &data["reason"]), (&json!("not_ready"), &json!("restored")), "{refused}");
+    assert!(data["retry_after_ms"].is_u64(), "{refused}");
     assert!(refused["error"]["message"].as_str().unwrap().contains("--accept-restored"), "{refused}");
     // Probes and figures say the same: nothing is granted here.
     let (status, why) = http(server.running.http, "GET /readyz", b"");
@@ -131,7 +132,7 @@ fn a_restored_register_chooses_no_address_until_it_is_accepted() {
     let (_, figures) = http(server.running.http, "GET /metrics", b"");
     assert!(figures.lines().any(|line| line == "allod_store_ready 0"), "{figures}");
     let acquire = json!({"owner": "b", "ips": [{"network": "lan"}]});
-    assert_eq!(client.call("ip.acquire", acquire)["error"]["data"]["kind"], "unavailable");
+    assert_eq!(client.call("ip.acquire", acquire)["error"]["data"]["kind"], "not_ready");
     // What is in the copy is answered, and what its holders name is theirs.
     let again = client.ok("ip.allocate", json!({"network": "lan", "owner": "a"}));
     assert_eq!(again["address"], before["address"]);
@@ -148,7 +149,7 @@ fn a_restored_register_chooses_no_address_until_it_is_accepted() {
         "networks": [{"network": "lan", "static_ips": ["10.0.0.50-10.0.0.59"]}]}]})
     };
     for chosen in [json!({"instances": [{"id": "x", "networks": [{"network": "lan"}]}]}), group(&["x"])] {
-        assert_eq!(deploy(&mut client, chosen)["error"]["data"]["kind"], "unavailable");
+        assert_eq!(deploy(&mut client, chosen)["error"]["data"]["kind"], "not_ready");
     }
     let named = json!({"instances": [{"id": "x", "networks": [{"network": "lan", "address": "10.0.0.55"}]}]});
     let applied = deploy(&mut client, named)["result"]["plan"].clone();

@@ -26,9 +26,7 @@ pub(super) fn loading() -> Fault {
 
 /// Nobody knows yet what was granted since the copy was made.
 pub(super) fn restored() -> Fault {
-    let problem = "this register was restored from a copy, which lacks what was granted since: no address is chosen until \
-                   what is in use was claimed (ip.claim); then start the server with `allod serve --accept-restored`";
-    Fault::Unavailable { applied: Applied::No, problem: problem.to_owned() }
+    Fault::NotReady { reason: NotReadyReason::Restored, retry_after_ms: 10_000 }
 }
 
 /// The store takes nothing, or nothing new.

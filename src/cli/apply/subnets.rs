@@ -67,7 +67,8 @@ fn text<'a>(of: &'a Value, member: &str) -> &'a str {
 /// Whether the subnet at a place of the file is this one of the server.
 type Same<'a> = dyn Fn(usize, &Value) -> bool + 'a;
 
-/// Which subnet of the server each one of the file means: by id, by cidr, by name.
+/// Which subnet of the server each one of the file means: by id, by cidr, by name; and one that has become larger or
+/// smaller, where no other of either side has a share in it.
 fn matches(table: &Table, wanted: &[&Value], there: &[&Value]) -> Vec<Option<usize>> {
     let mut matched: Vec<Option<usize>> = vec![None; wanted.len()];
     let same: [&Same; 3] = [
@@ -81,6 +82,21 @@ fn matches(table: &Table, wanted: &[&Value], there: &[&Value]) -> Vec<Option<usi
                 matched[at] =
                     (0..there.len()).find(|place| !matched.contains(&Some(*place)) && same(at, there[*place]));
             }
+        }
+    }
+    let cidr = |of: &Value| text(of, "cidr").parse::<Range>().ok();
+    let overlap = |one: &Value, other: &Value| {
+        cidr(one).zip(cidr(other)).is_some_and(|(one, other)| one.overlaps(other))
+            && (one.get("name").is_none() || other.get("name").is_none())
+    };
+    let open: Vec<usize> = (0..wanted.len()).filter(|&at| matched[at].is_none()).collect();
+    let left: Vec<usize> = (0..there.len()).filter(|at| !matched.contains(&Some(*at))).collect();
+    for &at in &open {
+        let mut meets = left.iter().copied().filter(|&place| overlap(wanted[at], there[place]));
+        if let (Some(place), None) = (meets.next(), meets.next())
+            && open.iter().filter(|&&other| overlap(wanted[other], there[place])).count() == 1
+        {
+            matched[at] = Some(place);
         }
     }
     matched
@@ -124,7 +140,8 @@ fn range(of: &Value) -> Result<Range, String> {
     text(of, "range").parse().map_err(|error: crate::core::address::Malformed| error.to_string())
 }
 
-/// The pools that the subnet shall have, and what that changes; nothing if it has them. Pools of the server that touch
+/// The pools that the subnet shall have, and what that changes; nothing if it has them, and keeps its cidr: with another
+/// one the server would fit those that are there to it, which is not what the file says. Pools of the server that touch
 /// none of the file's stay behind them, unless pruned; one that overlaps is what the file's has become of.
 fn pools(wanted: &Value, there: &Value, prune: bool) -> Result<Option<(Value, Vec<String>)>, String> {
     if wanted.get("pools").is_none() {
@@ -166,10 +183,11 @@ fn pools(wanted: &Value, there: &Value, prune: bool) -> Result<Option<(Value, Ve
     }
     let same = result.len() == present.len()
         && result.iter().zip(&present).all(|(wanted, there)| *wanted == pool_of(there, None, true));
-    if !same && words.is_empty() && wanted["cidr"] == there["cidr"] {
+    let stays = wanted["cidr"] == there["cidr"];
+    if !same && words.is_empty() && stays {
         words.push("~ order of the pools".to_owned());
     }
-    Ok((!same).then_some((Value::Array(result), words)))
+    Ok((!same || !stays).then_some((Value::Array(result), words)))
 }
 
 /// A pool that the file does not name, as it is in a subnet of the file's cidr; none if nothing of it is left.

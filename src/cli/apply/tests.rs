@@ -245,7 +245,12 @@ fn a_subnet_is_recognised_by_name_when_it_grows() {
     let file = FILE.replace("cidr = \"10.0.0.0/24\"", "cidr = \"10.0.0.0/23\"\nname = \"main\"");
     let steps = steps(&read(&file), std::slice::from_ref(&network), false).unwrap();
     assert_eq!(steps.len(), 1);
-    let grown = json!([{"id": network["subnets"][0]["id"], "cidr": "10.0.0.0/23"}]);
+    // Else the server would fit its pools to it.
+    let pools = json!([
+        {"range": "10.0.0.10-10.0.0.20"},
+        {"range": "10.0.0.100-10.0.0.120", "name": "web", "kind": "static"}
+    ]);
+    let grown = json!([{"id": network["subnets"][0]["id"], "cidr": "10.0.0.0/23", "pools": pools}]);
     assert_eq!((steps[0].method, &steps[0].params["set"]), ("network.update", &json!({"subnets": grown})));
 }
 

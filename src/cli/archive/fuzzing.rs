@@ -5,12 +5,13 @@ use serde_json::{Value, json};
 use super::lines::{Content, read};
 use crate::wire::tests::mutation::Fuzzer;
 
-const EXPORT: &str = r#"{"format":"allod-export","version":1}
+const EXPORT: &str = r#"{"format":"allod-export","version":2}
 {"network":{"name":"lan","policy":"random","limits":{"per_owner":2},"subnets":[{"cidr":"10.0.0.0/24","gateway":"10.0.0.1","draining":true,"pools":[{"range":"10.0.0.10-10.0.0.20","name":"p","draining":true}],"reserved":[{"range":"10.0.0.12-10.0.0.12","note":"printer"}]}]}}
 {"network":{"name":"six","subnets":[{"cidr":"2001:db8::/64"}]}}
 {"reservation":{"network":"lan","address":"10.0.0.10","scope":"s","owner":"a","slot":"1","kind":"dynamic","labels":{"k":"v"},"note":"n","hostname":"h","mac":"52:54:00:12:34:56"}}
 {"reservation":{"network":"lan","address":"10.0.0.16","prefix_length":30,"owner":"b","claimant":"vm","release_with_claimant":true,"transient":true,"expires_in_seconds":5}}
-{"reservation":{"network":"six","address":"2001:db8::5","owner":"c","owner_uid":"u"}}"#;
+{"reservation":{"network":"six","address":"2001:db8::5","owner":"c","owner_uid":"u"}}
+{"end":{"networks":2,"reservations":3}}"#;
 
 /// The same file again, written from what was read.
 fn written(content: &Content) -> String {

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::apply::diff;
 use super::super::apply::file::{Table, read_table};
-use super::{FORMAT, MEMBERS, VERSION};
+use super::{ENDS_SINCE, FORMAT, MEMBERS, VERSION};
 use crate::core::address::{Address, Cidr, Range};
 use crate::wire;
 
@@ -45,6 +45,10 @@ pub struct Content {
     pub claims: Vec<Claim>,
     /// What is wrong, by line.
     pub problems: BTreeMap<usize, String>,
+    /// Lines of networks and of reservations, also of those that cannot be read.
+    counted: (u64, u64),
+    /// How many the last line says that there are.
+    end: Option<(u64, u64)>,
 }
 
 /// Reads a file.
@@ -52,39 +56,64 @@ pub fn read(text: &str) -> Content {
     let mut content = Content::default();
     let mut lines =
         text.lines().enumerate().map(|(at, line)| (at + 1, line)).filter(|(_, line)| !line.trim().is_empty());
-    match lines.next() {
-        Some((_, first)) if is_head(first) => {}
-        _ => {
-            let problem = format!("it must begin with {}", json!({"format": FORMAT, "version": VERSION}));
-            content.problems.insert(1, problem);
-            return content;
-        }
-    }
+    let Some(version) = lines.next().and_then(|(_, first)| version(first)) else {
+        let problem = format!("it must begin with {}", json!({"format": FORMAT, "version": VERSION}));
+        content.problems.insert(1, problem);
+        return content;
+    };
+    let mut last = 1;
     for (number, line) in lines {
+        last = number;
         if let Err(problem) = read_line(&mut content, number, line) {
             content.problems.insert(number, problem);
         }
     }
+    let whole = match content.end {
+        None if version < ENDS_SINCE => Ok(()),
+        None => {
+            Err("the file was cut off: behind this line the one is missing that says how many there are".to_owned())
+        }
+        Some(end) if end != content.counted => Err(format!(
+            "{} of {} networks and {} of {} reservations are in the file: lines are missing, or there twice",
+            content.counted.0, end.0, content.counted.1, end.1
+        )),
+        Some(_) => Ok(()),
+    };
+    if let Err(problem) = whole {
+        content.problems.entry(last).or_insert(problem);
+    }
     content
 }
 
-fn is_head(line: &str) -> bool {
-    serde_json::from_str::<Value>(line).is_ok_and(|head| head["format"] == FORMAT && head["version"] == VERSION)
+/// Of a first line that this program knows.
+fn version(line: &str) -> Option<u64> {
+    let head = serde_json::from_str::<Value>(line).ok().filter(|head| head["format"] == FORMAT)?;
+    head["version"].as_u64().filter(|version| (1..=VERSION).contains(version))
 }
 
 fn read_line(content: &mut Content, line: usize, text: &str) -> Result<(), String> {
     let value: Value = serde_json::from_str(text).map_err(|error| format!("no JSON: {error}"))?;
     let Value::Object(members) = value else { return Err("must be an object".to_owned()) };
+    if content.end.is_some() {
+        return Err("stands behind the line that says how many there are".to_owned());
+    }
     let mut members = members.into_iter();
     match (members.next(), members.next()) {
         (Some((what, table)), None) if what == "network" => {
+            content.counted.0 += 1;
             let table = read_table(table)?;
             content.networks.push(Network { line, open: opened(&table), table });
         }
         (Some((what, Value::Object(held))), None) if what == "reservation" => {
+            content.counted.1 += 1;
             content.claims.push(claim_of(line, held)?);
         }
-        _ => return Err("must have one member, `network` or `reservation`".to_owned()),
+        (Some((what, end)), None) if what == "end" => {
+            let count =
+                |member: &str| end.get(member).and_then(Value::as_u64).ok_or(format!("`{member}` must be a number"));
+            content.end = Some((count("networks")?, count("reservations")?));
+        }
+        _ => return Err("must have one member, `network`, `reservation` or `end`".to_owned()),
     }
     Ok(())
 }
@@ -266,6 +295,33 @@ mod tests {
             r#"{"reservation":{"network":"lan","address":"10.0.0.12","owner":"b"}}"#,
         ]);
         assert_eq!(found.len(), 1, "{found:?}");
+    }
+
+    #[test]
+    fn a_file_that_was_cut_off_is_told() {
+        let lines = [
+            r#"{"format":"allod-export","version":2}"#,
+            r#"{"network":{"name":"lan","subnets":[{"cidr":"10.0.0.0/24"}]}}"#,
+            r#"{"reservation":{"network":"lan","address":"10.0.0.8","owner":"a"}}"#,
+            r#"{"reservation":{"network":"lan","address":"10.0.0.9","owner":"b"}}"#,
+            r#"{"end":{"networks":1,"reservations":2}}"#,
+        ];
+        let problems = |lines: &[&str]| read(&lines.join("\n")).problems.into_iter().collect::<Vec<_>>();
+        assert_eq!(problems(&lines), []);
+        for cut in 2..lines.len() {
+            let found = problems(&lines[..cut]);
+            assert!(matches!(&found[..], [(line, why)] if *line == cut && why.contains("cut off")), "{cut}: {found:?}");
+        }
+        for without in [1, 2, 3] {
+            let mut lines = lines.to_vec();
+            lines.remove(without);
+            let found = problems(&lines);
+            assert!(matches!(&found[..], [(4, why)] if why.contains("lines are missing")), "{without}: {found:?}");
+        }
+        let behind = [&lines[..], &lines[3..4]].concat();
+        assert!(matches!(&problems(&behind)[..], [(6, why)] if why.contains("behind the line")));
+        // What was exported before has no such line.
+        assert_eq!(problems(&[&[HEAD], &lines[1..4]].concat()), []);
     }
 
     #[test]

@@ -1,10 +1,14 @@
 //! `allod export` and `allod import`: networks and reservations as JSON lines.
 //!
 //! ```text
-//! {"format":"allod-export","version":1}
+//! {"format":"allod-export","version":2}
 //! {"network":{"name":"lan","subnets":[…]}}              members of network.create
 //! {"reservation":{"network":"lan","address":"10.0.0.5","owner":"web/0",…}}
+//! {"end":{"networks":1,"reservations":1}}
 //! ```
+//!
+//! The last line tells a file that was cut off: what is missing in it would be granted to others. Version 1 has none, and is
+//! read as before.
 //!
 //! What carries over: realms, networks with subnets, pools and reserved ranges; of each current reservation network,
 //! address, block, scope, owner, slot, uid, claimant, labels, note, host name, MAC, and the rest of its lease. What
@@ -38,7 +42,9 @@ pub use import::import;
 /// First line of an export.
 pub(super) const FORMAT: &str = "allod-export";
 /// Version of the form. Later ones keep reading it.
-pub(super) const VERSION: u64 = 1;
+pub(super) const VERSION: u64 = 2;
+/// From this version on the last line says how many there are.
+pub(super) const ENDS_SINCE: u64 = 2;
 
 /// Members of a reservation that are exported, in this order.
 const MEMBERS: [&str; 16] = [
@@ -114,6 +120,7 @@ pub async fn export(session: &mut Session, args: &Export) -> Done<Exit> {
             None => break,
         }
     }
+    writeln!(stdout, "{}", json!({"end": {"networks": networks.len(), "reservations": written}}))?;
     stdout.flush()?;
     drop(progress);
     session.say(&format!("{}, {}", counted(networks.len(), "network"), counted(written, "reservation")));

@@ -9,7 +9,7 @@ use super::{Check, other_shards};
 use crate::actors::committer::chain;
 use crate::config::{Config, StoreKind};
 use crate::core::plural::counted;
-use crate::store::embedded::nameplate;
+use crate::store::embedded::{self, nameplate};
 
 const CHECK: &str = "directory";
 /// Less room than this is nearly none: a segment of the log, and one that is made ahead.
@@ -45,7 +45,20 @@ pub(super) fn checks(config: &Config) -> (Vec<Check>, Option<String>) {
         None => Check::ok("lock", "no server has it open"),
     });
     checks.push(register(config));
+    if holder.is_none() {
+        checks.extend(log(directory));
+    }
     (checks, holder)
+}
+
+/// Is all of it there that a start reads? Reads as much as a start does, and keeps a server from starting meanwhile.
+fn log(directory: &Path) -> Option<Check> {
+    // What is none, or not to be opened, is said already.
+    nameplate::read(directory).ok().flatten().filter(|plate| plate.moved.is_none())?;
+    Some(match embedded::verify(directory) {
+        Ok(report) => Check::ok("log", format!("{}, all of them whole", counted(report.groups, "commit"))),
+        Err(error) => Check::wrong("log", chain(&error), "`allod restore SOURCE --data DIR` brings a copy back"),
+    })
 }
 
 /// May the server write there, and who else may read it?

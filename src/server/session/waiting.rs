@@ -136,7 +136,7 @@ fn is_elsewhere(fault: &Fault) -> bool {
     match fault {
         Fault::NotReady { reason, .. } => match reason {
             NotReadyReason::Moved | NotReadyReason::Stopping | NotReadyReason::NoOwner => true,
-            NotReadyReason::Loading | NotReadyReason::Restarting => false,
+            NotReadyReason::Loading | NotReadyReason::Restarting | NotReadyReason::Restored => false,
         },
         Fault::Refused(_)
         | Fault::Overloaded { .. }
