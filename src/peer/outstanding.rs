@@ -49,6 +49,11 @@ struct Asked {
 }
 
 impl Asked {
+    /// An answer of the other node, which does not always know there what it answers: one that was too long to be sent, say.
+    fn as_known<T>(&self, answer: Result<T, Box<Fault>>) -> Result<T, Box<Fault>> {
+        answer.map_err(|fault| if self.reads { fault.of_read() } else { fault })
+    }
+
     fn told(self, fault: Fault) {
         let fault = Box::new(fault);
         let (outlet, fault) = (self.outlet, if self.reads { fault.of_read() } else { fault });
@@ -189,6 +194,7 @@ impl Outstanding {
                         asked.told(mismatched());
                         continue;
                     }
+                    let answer = asked.as_known(answer);
                     let reply = Reply { ticket: asked.ticket, answer };
                     match &mut run {
                         Some((outlet, replies)) if outlet.same_channel(&asked.outlet) => replies.push(reply),
@@ -205,6 +211,7 @@ impl Outstanding {
             }
             Answered::Job { ticket: number, answer } => self.answer(number, |asked| {
                 if asked.is_job {
+                    let answer = asked.as_known(answer);
                     let _ = asked.outlet.send(Told::Job(asked.ticket, answer));
                 } else {
                     asked.told(mismatched());
