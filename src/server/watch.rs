@@ -207,6 +207,8 @@ pub struct Watches {
     outlet: Outlet,
     last: u64,
     live: HashMap<u64, DropGuard>,
+    /// The connection ends: what was asked before that, and is answered after it, begins nothing that would hold it open.
+    ended: bool,
     /// Places of lines that wait to be written.
     taken: Vec<OwnedSemaphorePermit>,
 }
@@ -224,7 +226,7 @@ pub struct Begun {
 impl Watches {
     /// None yet.
     pub fn new(server: Arc<Server>, session: u64, outlet: Outlet) -> Self {
-        Self { server, session, outlet, last: 0, live: HashMap::new(), taken: Vec::new() }
+        Self { server, session, outlet, last: 0, live: HashMap::new(), ended: false, taken: Vec::new() }
     }
 
     /// Is there none?
@@ -235,8 +237,16 @@ impl Watches {
     /// One more.
     ///
     /// # Errors
-    /// `overloaded` beyond the bound.
+    /// `not_ready` where the connection ends, `overloaded` beyond the bound.
     pub fn begin(&mut self, filter: Filter, cursor: Cursor) -> Result<Begun, RpcError> {
+        if self.ended {
+            let message = "this connection ends, so nothing can be watched on it any more; connect again, to another node \
+                           if this one stops";
+            return Err(RpcError::new(ErrorKind::NotReady, message).with(|data| {
+                data.reason = Some(NotReadyReason::Stopping.word().to_owned());
+                data.retry_after_ms = Some(AGAIN.as_millis() as u64);
+            }));
+        }
         if self.live.len() >= WATCHES_MAX {
             let message = format!("a connection has {WATCHES_MAX} subscriptions at most; end one with events.unwatch");
             return Err(RpcError::new(ErrorKind::Overloaded, message).with(|data| data.retry_after_ms = Some(1_000)));
@@ -253,8 +263,9 @@ impl Watches {
         self.live.remove(&number).is_some()
     }
 
-    /// Ends all.
-    pub fn clear(&mut self) {
+    /// Ends all, for good.
+    pub fn end_all(&mut self) {
+        self.ended = true;
         self.live.clear();
     }
 

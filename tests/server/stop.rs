@@ -34,6 +34,32 @@ fn a_stop_answers_everything_that_was_read() {
     assert_eq!(running.wait(), Ended::Stopped);
 }
 
+/// It was read before the stop, and behind something that was not answered then.
+#[test]
+fn a_subscription_that_would_begin_after_the_stop_is_refused_and_holds_nothing_up() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    server.store.hold();
+    let mut text = line(1, "ip.allocate", &json!({"network": "lan", "owner": "a"}));
+    for id in 2..6 {
+        text += &line(id, "events.watch", &json!({}));
+    }
+    client.raw(text);
+    std::thread::sleep(Duration::from_millis(200));
+    let TestServer { running, store, .. } = server;
+    running.stopper().cancel();
+    std::thread::sleep(Duration::from_millis(100));
+    store.let_go();
+    assert!(client.answer()["result"]["address"].is_string());
+    for _ in 2..6 {
+        let refused = client.answer();
+        let data = &refused["error"]["data"];
+        assert_eq!((&data["kind"], &data["reason"]), (&json!("not_ready"), &json!("stopping")), "{refused}");
+    }
+    assert_eq!(client.line(), None);
+    assert_eq!(running.wait(), Ended::Stopped);
+}
+
 #[test]
 fn a_stop_is_bounded_even_if_the_store_never_answers() {
     let server = TestServer::with(|options| options.config.server.shutdown_seconds = 1);

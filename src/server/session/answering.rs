@@ -26,10 +26,10 @@ impl Session {
         self.watches.as_ref().is_some_and(|watches| !watches.is_empty())
     }
 
-    /// Ends all subscriptions.
+    /// Ends all subscriptions; none begins any more.
     pub fn end_watches(&mut self) {
         if let Some(watches) = &mut self.watches {
-            watches.clear();
+            watches.end_all();
         }
     }
 
