@@ -255,6 +255,7 @@ impl Session {
                 }
             }
         }
+        self.leave_there();
     }
 
     /// A number under which it is answered. It counts as sent from here on.

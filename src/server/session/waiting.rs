@@ -167,12 +167,20 @@ impl Session {
     }
 
     /// Nobody waits any more.
-    pub(super) fn leave(&self) {
+    pub(super) fn leave(&mut self) {
         self.caller.leave();
+        self.leave_there();
+    }
+
+    /// What was sent to another node and may wait there does not, if nobody waits here any more. What is sent behind that needs
+    /// to be told again: all that the other node knows of this connection is what it is told.
+    pub(super) fn leave_there(&mut self) {
         if self.may_wait_there
+            && self.caller.has_left()
             && let Role::Follower { link, .. } = &*self.role
         {
             link.hang_up(self.number);
+            self.may_wait_there = false;
         }
     }
 
