@@ -107,6 +107,7 @@ impl Session {
             read: queued.read,
             bytes: queued.bytes,
             waits: false,
+            of_node: false,
             patience: None,
         };
         if let Here::Unwatch(number) = here

@@ -156,7 +156,7 @@ impl Session {
 
     /// Is there nothing in flight but what waits for capacity?
     pub fn only_waits(&self) -> bool {
-        self.queue.is_empty() && self.sent == self.waiting
+        self.queue.is_empty() && self.sent == self.waiting && self.ordered == 0
     }
 
     /// That a request may wait so long, for this connection.
