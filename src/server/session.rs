@@ -40,6 +40,8 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 pub use self::room::OUT_BYTES_MAX;
 use self::room::Room;
+#[cfg(test)]
+pub(crate) use self::seeing::tests::server as idle_server;
 use self::sending::Group;
 use self::waiting::{Patience, Resumes};
 use super::Server;

@@ -18,7 +18,7 @@ use crate::wire::{self, Id, RpcError, answer};
 impl Session {
     /// What is sent need not be an answer: events may be watched.
     pub fn allow_watches(&mut self) {
-        self.watches = Some(Watches::new(Arc::clone(&self.server), self.number, self.outlet.clone()));
+        self.watches = Some(Watches::new(Arc::clone(&self.server), self.outlet.clone()));
     }
 
     /// Are events watched?

@@ -35,7 +35,7 @@ impl Session {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::Arc;
     use std::sync::atomic::AtomicU64;
     use std::time::{Duration, Instant};
@@ -52,7 +52,8 @@ mod tests {
     use crate::server::steward::Steward;
     use crate::server::{Bounds, Server};
 
-    fn server() -> Arc<Server> {
+    /// One that serves nobody yet.
+    pub fn server() -> Arc<Server> {
         let (bytes, bound) = (1 << 20, Duration::from_secs(60));
         Arc::new(Server {
             seat: Seat::default(),
