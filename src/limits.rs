@@ -174,6 +174,8 @@ pub const PEER_STRANGERS_MAX: usize = 64;
 pub const PEER_STRANGERS_PER_ADDRESS_MAX: usize = 16;
 /// Requests that one node has under way at another; beyond it: `overloaded`.
 pub const PEER_IN_FLIGHT_REQUESTS_MAX: usize = 32_768;
+/// Subscriptions of clients of one node that wait for events at another; beyond it: `overloaded`, and they are asked for again.
+pub const PEER_WATCHES_MAX: usize = 32_768;
 /// Bytes of requests that wait for the socket to another node; beyond it: `overloaded`.
 pub const PEER_QUEUE_BYTES_MAX: usize = 64 << 20;
 /// Bytes of answers that are written together; more is encoded only when these are gone.

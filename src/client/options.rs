@@ -31,7 +31,7 @@ impl fmt::Debug for Trouble {
 }
 
 /// How a client behaves.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Options {
     /// How long one call may take with all its tries; `wait_seconds` comes on top. Default 30 s.
     pub timeout: Duration,
@@ -51,6 +51,21 @@ pub struct Options {
     pub trouble: Option<Trouble>,
 }
 
+/// Without the token: what is printed goes into logs.
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { timeout, token, redirect, wait_for_server, silence, trouble } = self;
+        f.debug_struct("Options")
+            .field("timeout", timeout)
+            .field("token", &token.as_ref().map(|_| "not shown"))
+            .field("redirect", redirect)
+            .field("wait_for_server", wait_for_server)
+            .field("silence", silence)
+            .field("trouble", trouble)
+            .finish()
+    }
+}
+
 impl Default for Options {
     fn default() -> Self {
         Self {
@@ -60,6 +75,19 @@ impl Default for Options {
             wait_for_server: true,
             silence: SILENCE_DEFAULT,
             trouble: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_printed_without_their_token() {
+        let options = Options { token: Some("a secret".to_owned()), ..Options::default() };
+        for printed in [format!("{options:?}"), format!("{options:#?}")] {
+            assert!(printed.contains("not shown") && !printed.contains("a secret"), "{printed}");
         }
     }
 }

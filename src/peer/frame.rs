@@ -110,7 +110,8 @@ pub enum Ask {
         /// The job.
         order: Box<SentOrder>,
     },
-    /// A connection of a client has nobody left who waits: what waits for it ends.
+    /// A connection of a client has nobody left who waits, or a subscription, which has a number of its own among them, has
+    /// ended: what waits for it ends.
     HangUp {
         /// The client's connection at the node that asks.
         conn: u64,

@@ -117,7 +117,7 @@ impl Link {
         }
     }
 
-    /// A connection of a client hung up: what waits for it there ends.
+    /// A connection of a client hung up, or a subscription ended: what waits for it there ends.
     pub fn hang_up(&self, conn: u64) {
         if self.inner.with(|outstanding| outstanding.hang_up(conn)) {
             self.inner.wake.notify_one();

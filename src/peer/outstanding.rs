@@ -18,18 +18,32 @@ use hashbrown::HashMap;
 use super::frame::{Answered, Ask, NetworkRef, SentItem, SentOrder, encode_asks};
 use crate::actors::coordinator::{Job, Order};
 use crate::actors::{Applied, BeganToWait, Fault, Item, NotReadyReason, Outlet, Reply, Told, answer_all};
-use crate::limits::{PEER_FRAME_BYTES_MAX, PEER_IN_FLIGHT_REQUESTS_MAX, PEER_QUEUE_BYTES_MAX};
+use crate::limits::{PEER_FRAME_BYTES_MAX, PEER_IN_FLIGHT_REQUESTS_MAX, PEER_QUEUE_BYTES_MAX, PEER_WATCHES_MAX};
 
 /// When to come again, where nobody can be asked.
 const RETRY_AFTER_MS: u64 = 200;
 
 /// What is asked.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sort {
     Item,
     Job,
-    /// A job that is of the node itself, or waits for something to happen.
-    Aside,
+    /// A job of the node itself: it may take its time, and nothing stands behind it.
+    Node,
+    /// A job that waits for events. The same, and as many as clients watch: so these have a bound of their own.
+    Events,
+}
+
+impl Sort {
+    fn of(job: &Job) -> Self {
+        if matches!(job, Job::Node(_)) {
+            Sort::Node
+        } else if matches!(job, Job::Events { .. }) {
+            Sort::Events
+        } else {
+            Sort::Job
+        }
+    }
 }
 
 /// One request that is not answered yet.
@@ -37,9 +51,7 @@ enum Sort {
 struct Asked {
     outlet: Outlet,
     ticket: u32,
-    is_job: bool,
-    /// It may take its time, and nothing stands behind it.
-    aside: bool,
+    sort: Sort,
     /// It changes nothing.
     reads: bool,
     /// In which buffer its bytes are.
@@ -49,10 +61,19 @@ struct Asked {
 }
 
 impl Asked {
+    fn is_job(&self) -> bool {
+        self.sort != Sort::Item
+    }
+
+    /// An answer of the other node, which does not always know there what it answers: one that was too long to be sent, say.
+    fn as_known<T>(&self, answer: Result<T, Box<Fault>>) -> Result<T, Box<Fault>> {
+        answer.map_err(|fault| if self.reads { fault.of_read() } else { fault })
+    }
+
     fn told(self, fault: Fault) {
-        let fault = Box::new(fault);
+        let (is_job, fault) = (self.is_job(), Box::new(fault));
         let (outlet, fault) = (self.outlet, if self.reads { fault.of_read() } else { fault });
-        let told = if self.is_job {
+        let told = if is_job {
             Told::Job(self.ticket, Err(fault))
         } else {
             Told::Replies(vec![Reply { ticket: self.ticket, answer: Err(fault) }])
@@ -73,12 +94,15 @@ pub(super) struct Outstanding {
     connected: bool,
     /// How many of them wait for capacity: these are bounded where they do.
     waits: usize,
+    /// How many of them wait for events.
+    watches: usize,
 }
 
 impl Outstanding {
     /// Requests that are not answered, and will be soon.
     pub fn under_way(&self) -> usize {
-        self.asked.values().filter(|asked| !asked.aside && !asked.waits).count()
+        let is_soon = |asked: &&Asked| matches!(asked.sort, Sort::Item | Sort::Job) && !asked.waits;
+        self.asked.values().filter(is_soon).count()
     }
 
     /// From now on asks are taken.
@@ -88,7 +112,7 @@ impl Outstanding {
 
     /// Asks requests of one network; refuses them at once where they cannot be asked. True if there is something to write.
     pub fn work(&mut self, conn: u64, network: NetworkRef, items: Vec<Item>, outlet: &Outlet, now: Instant) -> bool {
-        if let Some(fault) = self.refusal(items.len()) {
+        if let Some(fault) = self.refusal(items.len(), Sort::Item) {
             answer_all(outlet, items.iter().map(|item| item.ticket), &fault);
             return false;
         }
@@ -103,12 +127,12 @@ impl Outstanding {
 
     /// Asks a job, as [`Outstanding::work`] does.
     pub fn job(&mut self, conn: u64, ticket: u32, order: Order, outlet: &Outlet, now: Instant) -> bool {
-        if let Some(fault) = self.refusal(1) {
+        let sort = Sort::of(&order.job);
+        if let Some(fault) = self.refusal(1, sort) {
             let _ = outlet.send(Told::Job(ticket, Err(Box::new(fault))));
             return false;
         }
         let reads = order.dry_run || order.job.is_read();
-        let sort = if matches!(order.job, Job::Node(_) | Job::Events { .. }) { Sort::Aside } else { Sort::Job };
         let ticket = self.number(ticket, sort, reads, outlet);
         self.append(Ask::Job { conn, ticket, order: Box::new(SentOrder::new(order, now)) })
     }
@@ -123,11 +147,17 @@ impl Outstanding {
         self.append(Ask::Ping);
     }
 
-    fn refusal(&self, more: usize) -> Option<Fault> {
+    fn refusal(&self, more: usize, sort: Sort) -> Option<Fault> {
         if !self.connected {
             return Some(Fault::NotReady { reason: NotReadyReason::NoOwner, retry_after_ms: RETRY_AFTER_MS });
         }
-        let problem = if self.asked.len() - self.waits + more > PEER_IN_FLIGHT_REQUESTS_MAX {
+        let (others, most) = match sort {
+            Sort::Events => (self.watches, PEER_WATCHES_MAX),
+            Sort::Item | Sort::Job | Sort::Node => {
+                (self.asked.len() - self.waits - self.watches, PEER_IN_FLIGHT_REQUESTS_MAX)
+            }
+        };
+        let problem = if others + more > most {
             "the node that owns the network has as many requests of this node under way as it may"
         } else if self.waiting.len() >= PEER_QUEUE_BYTES_MAX {
             "the connection to the node that owns the network is full"
@@ -143,9 +173,9 @@ impl Outstanding {
         }
         let number = self.next;
         self.next = self.next.wrapping_add(1);
-        let (is_job, aside) = (!matches!(sort, Sort::Item), matches!(sort, Sort::Aside));
+        self.watches += usize::from(sort == Sort::Events);
         let outlet = outlet.clone();
-        self.asked.insert(number, Asked { outlet, ticket, is_job, aside, reads, buffer: self.taken, waits: false });
+        self.asked.insert(number, Asked { outlet, ticket, sort, reads, buffer: self.taken, waits: false });
         number
     }
 
@@ -168,6 +198,7 @@ impl Outstanding {
     fn remove(&mut self, number: u32) -> Option<Asked> {
         let asked = self.asked.remove(&number)?;
         self.waits -= usize::from(asked.waits);
+        self.watches -= usize::from(asked.sort == Sort::Events);
         Some(asked)
     }
 
@@ -185,10 +216,11 @@ impl Outstanding {
                 let mut run: Option<(Outlet, Vec<Reply>)> = None;
                 for Reply { ticket: number, answer } in replies {
                     let Some(asked) = self.remove(number) else { continue };
-                    if asked.is_job {
+                    if asked.is_job() {
                         asked.told(mismatched());
                         continue;
                     }
+                    let answer = asked.as_known(answer);
                     let reply = Reply { ticket: asked.ticket, answer };
                     match &mut run {
                         Some((outlet, replies)) if outlet.same_channel(&asked.outlet) => replies.push(reply),
@@ -204,7 +236,8 @@ impl Outstanding {
                 }
             }
             Answered::Job { ticket: number, answer } => self.answer(number, |asked| {
-                if asked.is_job {
+                if asked.is_job() {
+                    let answer = asked.as_known(answer);
                     let _ = asked.outlet.send(Told::Job(asked.ticket, answer));
                 } else {
                     asked.told(mismatched());
@@ -212,7 +245,8 @@ impl Outstanding {
             }),
             Answered::Waits(began) => {
                 for BeganToWait { ticket: number, networks } in began {
-                    let Some(asked) = self.asked.get_mut(&number).filter(|asked| !asked.waits) else { continue };
+                    let can_begin = |asked: &&mut Asked| !asked.waits && asked.sort != Sort::Events;
+                    let Some(asked) = self.asked.get_mut(&number).filter(can_begin) else { continue };
                     asked.waits = true;
                     self.waits += 1;
                     // A closed outlet is a client that hung up.
@@ -242,7 +276,7 @@ impl Outstanding {
     pub fn disconnect(&mut self, problem: &str) {
         self.connected = false;
         self.waiting = Vec::new();
-        self.waits = 0;
+        (self.waits, self.watches) = (0, 0);
         for (_, asked) in self.asked.drain() {
             let fault = if asked.buffer == self.taken {
                 Fault::NotReady { reason: NotReadyReason::NoOwner, retry_after_ms: RETRY_AFTER_MS }

@@ -12,7 +12,7 @@ use compact_str::CompactString;
 use tokio::time::timeout;
 
 use super::handover::{self, Handover, Unhanded, guarded};
-use super::keeper::{Keeper, keep_lease, meet};
+use super::keeper::{Keeper, meet};
 use super::warm::Warm;
 use crate::actors::committer::chain;
 use crate::actors::coordinator::{Job, Order};
@@ -75,12 +75,11 @@ impl Keeper {
         }
     }
 
-    /// Does what this node itself is asked. Answers why its tenure has ended, if it has without having been handed over.
-    pub(super) async fn ordered(&mut self, order: NodeOrder, tenure: Option<&Arc<Shared>>) -> Option<String> {
+    /// Does what this node itself is asked. Its lease is kept meanwhile, and where that is lost this is dropped.
+    pub(super) async fn ordered(&mut self, order: NodeOrder, tenure: Option<&Arc<Shared>>) {
         if order.deadline.is_some_and(|deadline| deadline < Instant::now()) {
             let problem = "the request's `deadline_ms` was over before it was begun".to_owned();
-            order.answer(Err(Box::new(Fault::Overloaded { problem, retry_after_ms: 0 })));
-            return None;
+            return order.answer(Err(Box::new(Fault::Overloaded { problem, retry_after_ms: 0 })));
         }
         match order.job.clone() {
             NodeJob::Drain { node: Some(node), .. } if *node != *self.server.node => self.pass_on(order, &node).await,
@@ -91,7 +90,7 @@ impl Keeper {
                 let standing = NodeStanding { draining: false, ..self.standing() };
                 order.answer(Ok(standing));
             }
-            NodeJob::Drain { drain: true, .. } => return self.drain(order, tenure).await,
+            NodeJob::Drain { drain: true, .. } => self.drain(order, tenure).await,
             NodeJob::Prepare | NodeJob::Hold { .. } if tenure.is_some() => {
                 let problem = "this node owns the register itself".to_owned();
                 order.answer(Err(guarded(problem)));
@@ -104,7 +103,6 @@ impl Keeper {
             NodeJob::GoOn => order.answer(Ok(self.standing())),
             NodeJob::Hold { successor } => self.hold(order, &successor).await,
         }
-        None
     }
 
     /// Asks the node that is meant.
@@ -149,30 +147,21 @@ impl Keeper {
     }
 
     /// `cluster.drain`, of this node.
-    async fn drain(&mut self, order: NodeOrder, tenure: Option<&Arc<Shared>>) -> Option<String> {
+    async fn drain(&mut self, order: NodeOrder, tenure: Option<&Arc<Shared>>) {
         let candidate = match self.may_drain(tenure.is_some()).await {
             Ok(candidate) => candidate,
-            Err(fault) => {
-                order.answer(Err(fault));
-                return None;
-            }
+            Err(fault) => return order.answer(Err(fault)),
         };
         if order.dry_run {
             let owner = if tenure.is_some() { Some(candidate) } else { self.standing().owner };
             let node = self.server.node.as_str().into();
-            order.answer(Ok(NodeStanding { node, draining: true, owner }));
-            return None;
+            return order.answer(Ok(NodeStanding { node, draining: true, owner }));
         }
         tracing::info!(by = %order.by, reason = order.reason.as_deref(), "this node is taken out of service");
         self.set_draining(true).await;
         if let (Some(shared), Some(peers)) = (tenure, &self.peers) {
             let handover = Handover { server: &self.server, store: &*self.store, peers };
-            let handed = tokio::select! {
-                biased;
-                handed = handover.run(shared) => handed,
-                problem = keep_lease(&self.server, &*self.store, &self.renewed_ms) => return Some(problem),
-            };
-            match handed {
+            match handover.run(shared).await {
                 Ok((holder, _link)) => {
                     self.tenure = None;
                     let (owner, address) = (holder.name, holder.address);
@@ -180,19 +169,16 @@ impl Keeper {
                 }
                 Err(Unhanded::Kept(fault)) => {
                     self.set_draining(false).await;
-                    order.answer(Err(fault));
-                    return None;
+                    return order.answer(Err(fault));
                 }
                 Err(Unhanded::Orphaned(fault)) => {
                     self.tenure = None;
                     self.wait("no other node has taken the register yet", NotReadyReason::NoOwner);
-                    order.answer(Err(fault));
-                    return None;
+                    return order.answer(Err(fault));
                 }
             }
         }
         order.answer(Ok(self.standing()));
-        None
     }
 
     /// Could another node own the register? Answers which one would be asked first.

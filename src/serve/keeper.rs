@@ -27,10 +27,12 @@
 use std::cell::Cell;
 use std::convert::Infallible;
 use std::ops::RangeInclusive;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Ended;
@@ -80,7 +82,7 @@ pub struct Keeper {
     pub(super) tenure: Option<Arc<Shared>>,
     fatals: mpsc::UnboundedReceiver<Fatal>,
     /// Boot time before which the lease was renewed last.
-    pub(super) renewed_ms: Cell<u64>,
+    renewed_ms: Rc<Cell<u64>>,
     /// Boot time since which nobody owns the register, as this node saw while it was out of service.
     pub(super) ownerless_ms: Option<u64>,
     /// The register in memory, where its owner is about to give it to this node.
@@ -98,7 +100,7 @@ impl Keeper {
         let chapters = Arc::new(Chapters::open(store.directory().as_deref(), store.info().register));
         let orders = server.steward.inbox().unwrap_or_else(|| mpsc::channel(1).1);
         let card = NodeCard { name: server.node.clone(), ..NodeCard::default() };
-        let renewed_ms = Cell::new(0);
+        let renewed_ms = Rc::default();
         Self {
             server,
             store,
@@ -288,16 +290,30 @@ impl Keeper {
         }
     }
 
-    /// Owns the register until something happens. Answers why the process cannot go on, if it cannot.
+    /// Owns the register until its tenure ends. Answers why the process cannot go on, if it cannot.
     async fn own(&mut self, shared: &Arc<Shared>) -> Option<String> {
-        let problem = tokio::select! {
-            biased;
-            Some(Fatal(problem)) = self.fatals.recv() => problem,
-            problem = keep_lease(&self.server, &*self.store, &self.renewed_ms) => problem,
-            Some(order) = self.orders.recv() => match self.ordered(order, Some(shared)).await {
-                Some(problem) => problem,
-                None => return None,
-            },
+        let (server, store, renewed_ms) =
+            (Arc::clone(&self.server), Arc::clone(&self.store), Rc::clone(&self.renewed_ms));
+        // One for the whole tenure, beside what is ordered too: however many orders come, each renewal is heard.
+        let lease = keep_lease(&server, &*store, &renewed_ms);
+        tokio::pin!(lease);
+        let problem = loop {
+            tokio::select! {
+                biased;
+                Some(Fatal(problem)) = self.fatals.recv() => break problem,
+                problem = &mut lease => break problem,
+                Some(order) = self.orders.recv() => {
+                    tokio::select! {
+                        biased;
+                        () = self.ordered(order, Some(shared)) => {}
+                        problem = &mut lease => break problem,
+                    }
+                    let is_given_away = self.tenure.is_none();
+                    if is_given_away {
+                        return None;
+                    }
+                }
+            }
         };
         if self.store.info().ownership_is_standing || self.failed() {
             return Some(problem);
@@ -308,13 +324,17 @@ impl Keeper {
 
     /// Does what a node does that does not own the register: tries to, or looks who does.
     async fn seek(&mut self) -> Option<String> {
-        tokio::select! {
-            biased;
-            Some(order) = self.orders.recv() => {
-                self.ordered(order, None).await;
+        // An order does not put it off: who sends one after the other would keep the register from having an owner.
+        let contends_at = Instant::now() + CONTENDS_EVERY;
+        loop {
+            tokio::select! {
+                biased;
+                () = tokio::time::sleep_until(contends_at) => break,
+                Some(order) = self.orders.recv() => self.ordered(order, None).await,
+            }
+            if self.tenure.is_some() {
                 return None;
             }
-            () = tokio::time::sleep(CONTENDS_EVERY) => {}
         }
         // The role says what came of it.
         match if self.card.draining { self.look().await } else { self.contend().await } {
@@ -448,7 +468,7 @@ async fn renew_while_loading(server: &Server, store: &dyn Store, renewed_ms: &Ce
 }
 
 /// Renews the lease for as long as that works. Answers why it does not any more.
-pub(super) async fn keep_lease(server: &Server, store: &dyn Store, renewed_ms: &Cell<u64>) -> String {
+async fn keep_lease(server: &Server, store: &dyn Store, renewed_ms: &Cell<u64>) -> String {
     if store.info().ownership_is_standing {
         return std::future::pending().await;
     }

@@ -40,6 +40,8 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 pub use self::room::OUT_BYTES_MAX;
 use self::room::Room;
+#[cfg(test)]
+pub(crate) use self::seeing::tests::server as idle_server;
 use self::sending::Group;
 use self::waiting::{Patience, Resumes};
 use super::Server;
@@ -65,6 +67,8 @@ struct Pending {
     bytes: usize,
     /// It waits for capacity.
     waits: bool,
+    /// It is an order to this node itself.
+    of_node: bool,
     /// What is asked, where it may wait.
     patience: Option<Box<Patience>>,
 }
@@ -101,6 +105,8 @@ pub struct Session {
     pending: Vec<Option<Pending>>,
     free: Vec<u32>,
     sent: usize,
+    /// Orders to this node itself that are not answered: they are not among those that were sent.
+    ordered: usize,
     /// How many of those that were sent wait for capacity.
     waiting: usize,
     /// This connection, as far as what waits is concerned.
@@ -156,6 +162,7 @@ impl Session {
             pending: Vec::new(),
             free: Vec::new(),
             sent: 0,
+            ordered: 0,
             waiting: 0,
             caller: Arc::default(),
             may_wait_there: false,
@@ -180,7 +187,7 @@ impl Session {
 
     /// Requests that were read and are not answered.
     pub fn in_flight(&self) -> usize {
-        self.sent + self.queue.len() + self.resumes.len()
+        self.sent + self.ordered + self.queue.len() + self.resumes.len()
     }
 
     /// Nothing more is fed to it, and nothing of it is under way: what is left are bytes for its client to take.
@@ -335,8 +342,12 @@ impl Session {
         let pending = self.pending.get_mut(ticket as usize)?.take()?;
         self.free.push(ticket);
         self.room.answered(&pending);
-        self.sent -= 1;
-        self.waiting -= usize::from(pending.waits);
+        if pending.of_node {
+            self.ordered -= 1;
+        } else {
+            self.sent -= 1;
+            self.waiting -= usize::from(pending.waits);
+        }
         Some(pending)
     }
 }

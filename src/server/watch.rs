@@ -16,7 +16,8 @@
 //! Review notes: is there a wait that the end of the session does not end?
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -32,8 +33,10 @@ use super::render::noun;
 use super::role::Role;
 use crate::actors::coordinator::{self, Done, Job, Order};
 use crate::actors::events::{self, Cursor, Filter, Happened, Page};
+use crate::actors::waits::Wait;
 use crate::actors::{Applied, Fault, NotReadyReason, Notice, Outlet, Told};
 use crate::limits::{BOOKMARK_EVERY_MS, WATCHES_MAX};
+use crate::peer::link::Link;
 use crate::wire::nouns::{BookmarkNotification, CursorLostNotification, Event, EventNotification, LaggedNotification};
 use crate::wire::params::EventsWatch;
 use crate::wire::values::Cursor as CursorText;
@@ -66,8 +69,10 @@ pub enum Next {
 #[derive(Debug)]
 pub struct Pages {
     server: Arc<Server>,
-    /// Number of the session, by which another node tells clients apart.
-    session: u64,
+    /// Its number among sessions and subscriptions, by which another node is told that it has ended.
+    number: u64,
+    /// The way by which another node was asked last.
+    asked: Weak<Link>,
     filter: Filter,
     cursor: Cursor,
     /// Which memory told the last page, and did it come out of it?
@@ -78,14 +83,23 @@ pub struct Pages {
 impl Drop for Pages {
     fn drop(&mut self) {
         self.server.metrics.watches.dec();
+        self.leave();
     }
 }
 
 impl Pages {
     /// Behind a cursor.
-    fn new(server: Arc<Server>, session: u64, filter: Filter, cursor: Cursor) -> Self {
+    fn new(server: Arc<Server>, filter: Filter, cursor: Cursor) -> Self {
         server.metrics.watches.inc();
-        Self { server, session, filter, cursor, last: None, told: Instant::now() }
+        let number = server.sessions.fetch_add(1, Ordering::Relaxed);
+        Self { server, number, asked: Weak::new(), filter, cursor, last: None, told: Instant::now() }
+    }
+
+    /// What waits for it at another node does not any more.
+    fn leave(&mut self) {
+        if let Some(link) = std::mem::take(&mut self.asked).upgrade() {
+            link.hang_up(self.number);
+        }
     }
 
     /// What a client asked for that has no session.
@@ -95,7 +109,7 @@ impl Pages {
     pub async fn begin(server: &Arc<Server>, ask: EventsWatch) -> Result<Self, RpcError> {
         let job = dispatch::events_watch(ask)?;
         let (filter, cursor) = begin(server, job).await.map_err(|fault| error_of(&fault))?;
-        Ok(Self::new(Arc::clone(server), 0, filter, cursor))
+        Ok(Self::new(Arc::clone(server), filter, cursor))
     }
 
     fn ended(&self, how: &'static str) {
@@ -142,16 +156,21 @@ impl Pages {
         }
     }
 
-    async fn ask(&self, wait_ms: u64) -> Result<Page, Box<Fault>> {
-        let job = || Job::Events { filter: self.filter.clone(), cursor: self.cursor.clone(), wait_ms };
+    async fn ask(&mut self, wait_ms: u64) -> Result<Page, Box<Fault>> {
         match &*self.server.seat.role() {
             Role::Owner(shared) => events::page(shared, &self.filter, &self.cursor, wait_ms).await,
             Role::Follower { link, .. } => {
                 let (outlet, mut told) = crate::actors::outlet();
-                let order =
-                    Order { job: job(), by: "watch".into(), reason: None, deadline: None, dry_run: false, wait: None };
+                if !Weak::ptr_eq(&self.asked, &Arc::downgrade(link)) {
+                    self.leave();
+                    self.asked = Arc::downgrade(link);
+                }
+                let job = Job::Events { filter: self.filter.clone(), cursor: self.cursor.clone(), wait_ms };
+                // That it waits is said, so that it is known there by its number when it leaves.
+                let wait = Some(Wait::begins(wait_ms, Arc::default()));
+                let order = Order { job, by: "watch".into(), reason: None, deadline: None, dry_run: false, wait };
                 self.server.metrics.forwarded.inc();
-                link.job(self.session, 0, order, &outlet);
+                link.job(self.number, 0, order, &outlet);
                 drop(outlet);
                 match told.recv().await {
                     Some(Told::Job(_, Ok(Done::Events(page)))) => Ok(*page),
@@ -203,10 +222,11 @@ fn other_answer() -> Box<Fault> {
 #[derive(Debug)]
 pub struct Watches {
     server: Arc<Server>,
-    session: u64,
     outlet: Outlet,
     last: u64,
     live: HashMap<u64, DropGuard>,
+    /// The connection ends: what was asked before that, and is answered after it, begins nothing that would hold it open.
+    ended: bool,
     /// Places of lines that wait to be written.
     taken: Vec<OwnedSemaphorePermit>,
 }
@@ -223,8 +243,8 @@ pub struct Begun {
 
 impl Watches {
     /// None yet.
-    pub fn new(server: Arc<Server>, session: u64, outlet: Outlet) -> Self {
-        Self { server, session, outlet, last: 0, live: HashMap::new(), taken: Vec::new() }
+    pub fn new(server: Arc<Server>, outlet: Outlet) -> Self {
+        Self { server, outlet, last: 0, live: HashMap::new(), ended: false, taken: Vec::new() }
     }
 
     /// Is there none?
@@ -235,8 +255,16 @@ impl Watches {
     /// One more.
     ///
     /// # Errors
-    /// `overloaded` beyond the bound.
+    /// `not_ready` where the connection ends, `overloaded` beyond the bound.
     pub fn begin(&mut self, filter: Filter, cursor: Cursor) -> Result<Begun, RpcError> {
+        if self.ended {
+            let message = "this connection ends, so nothing can be watched on it any more; connect again, to another node \
+                           if this one stops";
+            return Err(RpcError::new(ErrorKind::NotReady, message).with(|data| {
+                data.reason = Some(NotReadyReason::Stopping.word().to_owned());
+                data.retry_after_ms = Some(AGAIN.as_millis() as u64);
+            }));
+        }
         if self.live.len() >= WATCHES_MAX {
             let message = format!("a connection has {WATCHES_MAX} subscriptions at most; end one with events.unwatch");
             return Err(RpcError::new(ErrorKind::Overloaded, message).with(|data| data.retry_after_ms = Some(1_000)));
@@ -244,7 +272,7 @@ impl Watches {
         self.last += 1;
         let stop = CancellationToken::new();
         self.live.insert(self.last, stop.clone().drop_guard());
-        let pages = Pages::new(Arc::clone(&self.server), self.session, filter, cursor);
+        let pages = Pages::new(Arc::clone(&self.server), filter, cursor);
         Ok(Begun { number: self.last, pages, to: self.outlet.clone(), stop })
     }
 
@@ -253,8 +281,9 @@ impl Watches {
         self.live.remove(&number).is_some()
     }
 
-    /// Ends all.
-    pub fn clear(&mut self) {
+    /// Ends all, for good.
+    pub fn end_all(&mut self) {
+        self.ended = true;
         self.live.clear();
     }
 

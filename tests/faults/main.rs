@@ -13,6 +13,7 @@
 //! | Redis | `several_nodes`, `rollback`: killed, stopped, emptied, back to older data, once, twice, past a take-over; `slow`: asleep, paused; `settings`: full, evicting; `disk`: a full disk |
 //! | its replicas and slots | `failover`: sentinels; `forks`: a failover that is taken back; `late`: another node goes on without the last changes; `redis_cluster`: a failover, a moved slot |
 //! | the program | `upgrade`: exchanged for one with a later format of records, and back |
+//! | what a node is asked itself | `orders`: without end |
 //! | what the client library asks | `library`: answers lost, nodes killed and stopped |
 //! | clocks | `clocks`: those of Redis and of nodes, forward and back |
 //!
@@ -58,6 +59,7 @@ mod names;
 mod network;
 mod nodes;
 mod one_node;
+mod orders;
 mod record;
 mod redis;
 mod redis_cluster;

@@ -147,6 +147,23 @@ fn a_line_too_long_is_refused_and_ends_the_connection_after_what_came_before() {
     }
 }
 
+/// Otherwise it would stay open for as long as its client likes.
+#[test]
+fn no_subscription_begins_on_a_connection_that_was_said_to_be_closed() {
+    let server = TestServer::with(|options| options.config.server.max_line_bytes = 4_096);
+    let mut client = server.with_lan();
+    server.store.hold();
+    client.raw(line(1, "ip.allocate", &json!({"network": "lan", "owner": "a"})));
+    client.raw(line(2, "events.watch", &json!({})));
+    client.raw(" ".repeat(4_098));
+    assert_eq!(client.answer()["error"]["data"]["kind"], "line_too_long");
+    server.store.let_go();
+    assert_eq!(client.answer()["result"]["address"], "10.0.0.2");
+    let refused = client.answer();
+    assert_eq!(refused["error"]["data"]["kind"], "not_ready", "{refused}");
+    assert_eq!(client.line(), None);
+}
+
 #[test]
 fn the_end_of_input_is_no_hang_up_and_a_last_line_without_its_end_is_not_carried_out() {
     let server = TestServer::new();

@@ -8,6 +8,8 @@ use allod::store::StoreHealth;
 use serde_json::json;
 
 use crate::faulty::Fault;
+use crate::moved::{node, secret};
+use crate::redis_server::Server;
 use crate::support::{Client, TestServer, line};
 
 #[test]
@@ -29,6 +31,70 @@ fn a_stop_answers_everything_that_was_read() {
     store.let_go();
     for _ in 0..100 {
         assert!(client.answer()["result"]["address"].is_string());
+    }
+    assert_eq!(client.line(), None);
+    assert_eq!(running.wait(), Ended::Stopped);
+}
+
+/// It was read before the stop, and behind something that was not answered then.
+#[test]
+fn a_subscription_that_would_begin_after_the_stop_is_refused_and_holds_nothing_up() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    server.store.hold();
+    let mut text = line(1, "ip.allocate", &json!({"network": "lan", "owner": "a"}));
+    for id in 2..6 {
+        text += &line(id, "events.watch", &json!({}));
+    }
+    client.raw(text);
+    std::thread::sleep(Duration::from_millis(200));
+    let TestServer { running, store, .. } = server;
+    running.stopper().cancel();
+    std::thread::sleep(Duration::from_millis(100));
+    store.let_go();
+    assert!(client.answer()["result"]["address"].is_string());
+    for _ in 2..6 {
+        let refused = client.answer();
+        let data = &refused["error"]["data"];
+        assert_eq!((&data["kind"], &data["reason"]), (&json!("not_ready"), &json!("stopping")), "{refused}");
+    }
+    assert_eq!(client.line(), None);
+    assert_eq!(running.wait(), Ended::Stopped);
+}
+
+/// Only the node that stops knows that nobody waits there any more: what was held up there goes to the owner after that.
+#[test]
+fn what_reaches_the_owner_after_the_stop_of_its_own_node_does_not_wait_there() {
+    let Some(redis) = Server::start(&[]) else { return };
+    let secret = secret();
+    let owner = node(&redis, "north", secret.path());
+    let mut there = owner.with_lan();
+    let subnets = json!([{"cidr": "10.9.0.0/29", "pools": [{"range": "10.9.0.2"}]}]);
+    there.ok("network.create", json!({"name": "full", "subnets": subnets}));
+    there.ok("ip.allocate", json!({"network": "full", "owner": "a"}));
+    let TestServer { running, .. } = node(&redis, "south", secret.path());
+    let mut client = Client::to(std::net::TcpStream::connect(running.tcp).unwrap());
+    owner.store.hold();
+    let one = |network: &str| json!({"network": network, "owner": "w", "wait_seconds": 600});
+    let both = json!({"owner": "w", "ips": [{"network": "lan"}, {"network": "full"}], "wait_seconds": 600});
+    let asked = [
+        line(1, "ip.allocate", &json!({"network": "lan", "owner": "b"})),
+        line(2, "network.list", &json!({})),
+        line(3, "ip.allocate", &one("lan")),
+        line(4, "ip.allocate", &one("full")),
+        line(5, "ip.acquire", &both),
+    ];
+    client.raw(asked.concat());
+    std::thread::sleep(Duration::from_millis(500));
+    running.stopper().cancel();
+    std::thread::sleep(Duration::from_millis(200));
+    owner.store.let_go();
+    for id in 1..6 {
+        let answer = client.answer();
+        assert_eq!(answer["id"], id, "{answer}");
+        // As where the owner itself stops: what finds capacity is granted.
+        let reason = if id < 4 { json!(null) } else { json!("stopping") };
+        assert_eq!(answer["error"]["data"]["reason"], reason, "{answer}");
     }
     assert_eq!(client.line(), None);
     assert_eq!(running.wait(), Ended::Stopped);

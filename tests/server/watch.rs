@@ -1,10 +1,19 @@
 //! Events as they happen: from any cursor, in order, each once; and what becomes of a client that cannot follow.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use actix::System;
+use allod::actors::coordinator::{self, Job, Order};
+use allod::actors::events::Filter;
+use allod::actors::service;
+use allod::actors::waits::{Caller, Wait};
+use allod::actors::{Fault, NotReadyReason, Told, outlet};
+use allod::store::memory::MemoryStore;
 use serde_json::{Value, json};
 
+use crate::ended::parts;
 use crate::support::{Client, TestServer, http};
 
 /// The next notification; answers to requests must have been read.
@@ -534,4 +543,22 @@ fn over_http_events_are_a_stream_that_goes_on_after_the_last_id() {
     }
     let metrics = http(server.running.http, "GET /metrics", b"").1;
     assert!(metrics.contains("\nallod_watches "), "{metrics}");
+}
+
+/// A client of another node that watches and ends that again and again would leave one behind each time.
+#[test]
+fn a_page_for_another_node_is_waited_for_no_longer_than_its_subscription_lasts() {
+    System::new().block_on(async {
+        let (fatal, _fatals) = outlet();
+        let shared = service::start(parts(Arc::new(MemoryStore::new(2)), fatal)).await.unwrap();
+        let (caller, (outlet, mut told)) = (Arc::<Caller>::default(), outlet());
+        let job = Job::Events { filter: Filter::default(), cursor: shared.feed.end(), wait_ms: 60_000 };
+        let wait = Some(Wait::begins(60_000, Arc::clone(&caller)));
+        let order = Order { job, by: "watch".into(), reason: None, deadline: None, dry_run: false, wait };
+        coordinator::spawn(&shared, 7, order, outlet);
+        caller.leave();
+        let Some(Told::Job(7, Err(fault))) = told.recv().await else { panic!("it was waited for") };
+        assert!(matches!(*fault, Fault::NotReady { reason: NotReadyReason::Stopping, .. }), "{fault:?}");
+        shared.retire("all was seen");
+    });
 }

@@ -6,10 +6,10 @@ use std::time::Instant;
 use compact_str::CompactString;
 
 use super::{Coordinator, Done, Outcomes, lost};
-use crate::actors::Fault;
 use crate::actors::events::held::{HeldPage, HeldPlace, Question};
 use crate::actors::events::{self, Cursor, Filter, held, history};
 use crate::actors::service::Shared;
+use crate::actors::{Fault, NotReadyReason};
 use crate::core::command::Filter as Holdings;
 use crate::core::outcome::View;
 use crate::core::refusal::{Missing, Refusal};
@@ -55,9 +55,19 @@ impl Coordinator {
         there.or_else(gone).ok_or_else(|| Refusal::not_found(Missing::Network, text).into())
     }
 
-    /// The events behind a cursor.
+    /// The events behind a cursor. Whoever waits for them may leave: then it ends.
     pub(super) async fn events(&self, filter: &Filter, cursor: &Cursor, wait_ms: u64) -> Outcomes {
-        Ok(Done::Events(Box::new(events::page(&self.shared, filter, cursor, wait_ms).await?)))
+        let left = async {
+            match &self.wait {
+                Some(wait) => wait.caller.left().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            page = events::page(&self.shared, filter, cursor, wait_ms) => Ok(Done::Events(Box::new(page?))),
+            () = left => Err(Box::new(Fault::NotReady { reason: NotReadyReason::Stopping, retry_after_ms: 100 })),
+        }
     }
 
     /// `events.history`.

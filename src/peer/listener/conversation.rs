@@ -20,14 +20,18 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::{End, NotOwner, Origin, Serve};
+use crate::actors::coordinator::Job;
 use crate::actors::waits::Caller;
-use crate::actors::{Item, Outlet, Reply, Told};
+use crate::actors::{Fault, Item, Outlet, Reply, Told};
 use crate::limits::{
-    PEER_FRAME_BYTES_MAX, PEER_GOODBYE_MS, PEER_IDLE_MS, PEER_IN_FLIGHT_REQUESTS_MAX, PEER_WRITE_BYTES,
+    PEER_FRAME_BYTES_MAX, PEER_GOODBYE_MS, PEER_IDLE_MS, PEER_IN_FLIGHT_REQUESTS_MAX, PEER_WATCHES_MAX,
+    PEER_WRITE_BYTES,
 };
 use crate::peer::frame::{Answered, Ask, Frames, SentItem, decode, encode_answers};
 use crate::peer::{BUFFER_BYTES_KEPT, Identity, READ_BYTES};
 
+/// When to come again with a subscription that finds no place.
+const RETRY_AFTER_MS: u64 = 1_000;
 /// Frames that one turn hands on; then the others of this thread have theirs.
 const TURN_FRAMES_MAX: usize = 64;
 /// Answers of one frame, unless one message brought more.
@@ -49,8 +53,10 @@ pub(super) struct Conversation {
     said: Notify,
     /// The other node has asked the last that it asks.
     bye: AtomicBool,
-    /// Connections of its clients from which something came that may wait.
+    /// Connections of its clients, and subscriptions, from which something came that may wait.
     callers: Mutex<HashMap<u64, Arc<Caller>>>,
+    /// What waits for events, and is not answered: it is not among what is under way, of which it would keep the rest out.
+    watches: Mutex<HashSet<u32>>,
 }
 
 impl Drop for Conversation {
@@ -72,6 +78,7 @@ impl Conversation {
             said: Notify::new(),
             bye: AtomicBool::new(false),
             callers: Mutex::default(),
+            watches: Mutex::default(),
         }
     }
 
@@ -86,6 +93,10 @@ impl Conversation {
 
     fn callers(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Arc<Caller>>> {
         self.callers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn watches(&self) -> std::sync::MutexGuard<'_, HashSet<u32>> {
+        self.watches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The connection of a client there. Kept where something that came from it may wait, until it hangs up.
@@ -157,11 +168,20 @@ impl Conversation {
                 let tickets: Vec<u32> = items.iter().map(|item| item.ticket).collect();
                 let caller = self.caller(conn, items.iter().any(|item| item.wait.is_some()));
                 let items: Vec<Item> = items.into_iter().map(|item: SentItem| item.item(now, &caller)).collect();
+                self.under_way.fetch_add(tickets.len(), Ordering::AcqRel);
                 self.begin(tickets, stopping, || self.handler.work(&self.origin(conn), network, items, outlet));
             }
             Ask::Job { conn, ticket, order } => {
                 let caller = self.caller(conn, order.wait.is_some());
                 let order = order.order(now, &caller);
+                if !(matches!(order.job, Job::Events { .. }) && self.watches().insert(ticket)) {
+                    self.under_way.fetch_add(1, Ordering::AcqRel);
+                } else if self.watches().len() > PEER_WATCHES_MAX {
+                    let problem = "as many subscriptions of this node wait for events as may".to_owned();
+                    let fault = Fault::Overloaded { problem, retry_after_ms: RETRY_AFTER_MS };
+                    // The other side of this conversation has the other end.
+                    return drop(outlet.send(Told::Job(ticket, Err(Box::new(fault)))));
+                }
                 self.begin(vec![ticket], stopping, || self.handler.job(&self.origin(conn), ticket, order, outlet));
             }
             Ask::HangUp { conn } => {
@@ -188,9 +208,8 @@ impl Conversation {
         Origin { node: Arc::clone(&self.peer), conn }
     }
 
-    /// Counts requests, and takes them back where they are not begun.
+    /// Begins what was counted, or says that it is not begun.
     fn begin(&self, tickets: Vec<u32>, stopping: bool, ask: impl FnOnce() -> Result<(), NotOwner>) {
-        self.under_way.fetch_add(tickets.len(), Ordering::AcqRel);
         let begun = if stopping { Err(NotOwner { owner: None }) } else { ask() };
         if let Err(NotOwner { owner }) = begun {
             self.aside().push(Answered::NotOwner { tickets, owner });
@@ -210,7 +229,8 @@ impl Conversation {
         // Said to wait, and not answered since: they count no more as under way.
         let mut waits: HashSet<u32> = HashSet::new();
         loop {
-            let all_answered = self.under_way.load(Ordering::Acquire) == 0 && waits.is_empty();
+            let none_waits = waits.is_empty() && self.watches().is_empty();
+            let all_answered = none_waits && self.under_way.load(Ordering::Acquire) == 0;
             if self.bye.load(Ordering::Acquire) && all_answered {
                 return End::Stopped;
             }
@@ -251,7 +271,8 @@ impl Conversation {
         let mut answered = 0;
         for said in std::mem::take(&mut *self.aside()) {
             if let Answered::NotOwner { tickets, .. } = &said {
-                answered += tickets.len();
+                let mut watches = self.watches();
+                answered += tickets.iter().filter(|ticket| !watches.remove(ticket)).count();
             }
             encode_answers(said, PEER_FRAME_BYTES_MAX, out);
         }
@@ -277,7 +298,7 @@ impl Conversation {
                     encode_answers(Answered::Waits(began), PEER_FRAME_BYTES_MAX, out);
                 }
                 Told::Job(ticket, answer) => {
-                    answered += usize::from(!waits.remove(&ticket));
+                    answered += usize::from(!waits.remove(&ticket) && !self.watches().remove(&ticket));
                     if !run.is_empty() {
                         encode_answers(Answered::Replies(std::mem::take(&mut run)), PEER_FRAME_BYTES_MAX, out);
                     }

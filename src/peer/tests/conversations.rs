@@ -11,6 +11,8 @@ use tokio::time::timeout;
 use super::nodes::*;
 use crate::actors::coordinator::{Done, Job};
 use crate::actors::{Answer, Applied, Fault, NotReadyReason, Reply, Told, outlet};
+use crate::core::address::Address;
+use crate::core::outcome::Outcome;
 use crate::limits::{
     PEER_HANDSHAKE_FRAME_BYTES_MAX, PEER_IN_FLIGHT_REQUESTS_MAX, PEER_STRANGERS_MAX, PEER_STRANGERS_PER_ADDRESS_MAX,
     PEERS_MAX,
@@ -281,6 +283,32 @@ async fn an_answer_that_nobody_waits_for_reaches_nobody() {
         }
     }
     assert_eq!(told, BTreeSet::from([10, 11, 12]));
+}
+
+/// Where it is too long for a frame, the owner does not know any more what was asked; who asked does.
+#[tokio::test]
+async fn of_what_only_reads_it_is_known_that_nothing_was_changed_also_where_its_answer_is_too_long() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let link = link_to(listener.local_addr().unwrap());
+    let (mut stream, _) = listener.accept().await.unwrap();
+    let mut frames = Frames::new(PEER_HANDSHAKE_FRAME_BYTES_MAX);
+    handshake::accept(&mut stream, &mut frames, &identity(1), &secret()).await.unwrap();
+    connected(&link).await;
+    let (outlet, mut inlet) = outlet();
+    link.work(1, network(), vec![read(10, 1), renew(11, 1)], &outlet);
+    link.job(1, 12, order(Job::Realms), &outlet);
+    let long = || Outcome::Released((0..1_000).map(Address::V4).collect());
+    let mut bytes = Vec::new();
+    let replies = (0..2).map(|ticket| Reply { ticket, answer: Ok(long()) });
+    encode_answers(Answered::Replies(replies.collect()), 500, &mut bytes);
+    let realms = (0..1_000).map(|at| (format!("realm-{at}").parse().unwrap(), at)).collect();
+    encode_answers(Answered::Job { ticket: 2, answer: Ok(Done::Realms(realms)) }, 500, &mut bytes);
+    stream.write_all(&bytes).await.unwrap();
+    let answers = answers(&mut inlet, 2).await;
+    assert!(is_unavailable(&answers[&10], Applied::No), "{answers:?}");
+    assert!(is_unavailable(&answers[&11], Applied::Unknown), "{answers:?}");
+    let Some(Told::Job(12, Err(fault))) = inlet.recv().await else { panic!() };
+    assert!(matches!(*fault, Fault::Unavailable { applied: Applied::No, .. }), "{fault:?}");
 }
 
 #[tokio::test]

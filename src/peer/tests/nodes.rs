@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::actors::coordinator::{Done, Job, Order};
+use crate::actors::events::{Cursor, Filter};
 use crate::actors::waits::{Caller, Wait};
 use crate::actors::{BeganToWait, Item, Outlet, Reply, Told};
 use crate::core::address::Address;
@@ -60,6 +61,13 @@ pub fn wait(ticket: u32) -> Item {
 pub fn renew(ticket: u32, number: u32) -> Item {
     let target = Target { address: Some(Address::V4(number)), ..Target::default() };
     item(ticket, Command::Renew(Box::new(target), None))
+}
+
+/// Events of a subscription, as they come.
+pub fn events() -> Order {
+    let wait = Some(Wait::begins(60_000, Arc::default()));
+    let job = Job::Events { filter: Filter::default(), cursor: Cursor::default(), wait_ms: 60_000 };
+    Order { wait, ..order(job) }
 }
 
 pub fn order(job: Job) -> Order {
@@ -147,11 +155,25 @@ impl Serve for Owner {
         Ok(())
     }
 
-    fn job(&self, _: &Origin, ticket: u32, order: Order, outlet: &Outlet) -> Result<(), NotOwner> {
+    fn job(&self, origin: &Origin, ticket: u32, order: Order, outlet: &Outlet) -> Result<(), NotOwner> {
         if self.disowns {
             return Err(NotOwner { owner: None });
         }
-        assert_eq!(order.job, Job::Realms);
+        match order.job {
+            Job::Watch { .. } => {
+                let (filter, cursor) = (Filter::default(), Cursor::default());
+                let _ = outlet.send(Told::Job(ticket, Ok(Done::Watching { filter, cursor })));
+                self.took(1, outlet);
+                return Ok(());
+            }
+            Job::Events { .. } => {
+                let caller = order.wait.map(|wait| wait.caller).unwrap_or_default();
+                self.waiting.lock().unwrap().push((origin.conn, ticket, caller, outlet.clone()));
+                self.took(1, outlet);
+                return Ok(());
+            }
+            job => assert_eq!(job, Job::Realms),
+        }
         if !self.silent {
             let realms = vec![("default".parse().unwrap(), 3); 1 + self.more_realms];
             let _ = outlet.send(Told::Job(ticket, Ok(Done::Realms(realms))));

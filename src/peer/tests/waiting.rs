@@ -1,15 +1,25 @@
 //! Requests that wait for capacity at another node: what is said of them, what they count for, and how they end.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::nodes::*;
 use crate::actors::waits::Caller;
 use crate::actors::{Applied, BeganToWait, Fault, NotReadyReason, Outlet, Reply, Told, outlet};
 use crate::core::types::NetworkId;
-use crate::limits::PEER_IN_FLIGHT_REQUESTS_MAX;
+use crate::limits::{
+    PEER_FRAME_BYTES_MAX, PEER_HANDSHAKE_FRAME_BYTES_MAX, PEER_IN_FLIGHT_REQUESTS_MAX, PEER_WATCHES_MAX,
+};
+use crate::peer::frame::{Answered, Ask, Frames, SentOrder, decode, encode_asks};
+use crate::peer::handshake;
 use crate::peer::listener::{self, Serve};
+use crate::server::role::Role;
+use crate::server::session::idle_server;
+use crate::server::watch::Pages;
 
 type Waits = (u64, u32, Arc<Caller>, Outlet);
 
@@ -135,4 +145,85 @@ async fn a_node_that_stops_ends_what_waits_and_says_goodbye_when_that_is_answere
     let Told::Replies(replies) = inlet.recv().await.unwrap() else { panic!() };
     assert_eq!(replies[0].ticket, 1);
     serving.await.unwrap().unwrap();
+}
+
+fn is_overloaded(told: Option<Told>, ticket: u32) -> bool {
+    let Some(Told::Job(of, Err(fault))) = told else { return false };
+    of == ticket && matches!(*fault, Fault::Overloaded { .. })
+}
+
+#[tokio::test]
+async fn subscriptions_keep_nothing_else_from_being_asked_and_have_a_bound_of_their_own() {
+    let node = Node::ordinary(Owner::default());
+    let link = link_to(node.address);
+    connected(&link).await;
+    let ((watching, mut pages), (asking, mut answers)) = (outlet(), outlet());
+    let most = PEER_WATCHES_MAX as u32;
+    for number in 0..most {
+        link.job(u64::from(number), number, events(), &watching);
+    }
+    link.work(most.into(), network(), vec![renew(1, 1)], &asking);
+    let Some(Told::Replies(replies)) = answers.recv().await else { panic!() };
+    assert!(replies[0].answer.is_ok(), "{replies:?}");
+    link.job(most.into(), most, events(), &watching);
+    assert!(is_overloaded(pages.recv().await, most), "one more than there may be");
+    let there = waiting_at(&node.owner, PEER_WATCHES_MAX + 1).await;
+    assert_eq!((there.len(), link.under_way()), (PEER_WATCHES_MAX, 0));
+    // The place of one that has ended is free.
+    link.hang_up(7);
+    let (_, ticket, caller, back) = there.iter().find(|(number, ..)| *number == 7).unwrap();
+    caller.left().await;
+    let fault = Fault::NotReady { reason: NotReadyReason::Stopping, retry_after_ms: 1 };
+    back.send(Told::Job(*ticket, Err(Box::new(fault)))).unwrap();
+    assert!(matches!(pages.recv().await, Some(Told::Job(7, Err(_)))));
+    link.job(most.into(), most, events(), &watching);
+    node.owner.has_taken(PEER_WATCHES_MAX + 2).await;
+}
+
+/// The same at the owner: another node need not keep its bounds.
+#[tokio::test]
+async fn an_owner_lets_only_so_many_subscriptions_wait_whoever_asks() {
+    let node = Node::ordinary(Owner::default());
+    let mut stream = tokio::net::TcpStream::connect(node.address).await.unwrap();
+    let mut frames = Frames::new(PEER_HANDSHAKE_FRAME_BYTES_MAX);
+    handshake::dial(&mut stream, &mut frames, &identity(3), &secret()).await.unwrap();
+    let mut bytes = Vec::new();
+    let most = PEER_WATCHES_MAX as u32;
+    for ticket in 0..=most {
+        let sent = Box::new(SentOrder::new(events(), std::time::Instant::now()));
+        encode_asks(Ask::Job { conn: 1, ticket, order: sent }, 1_000, &mut bytes);
+    }
+    stream.write_all(&bytes).await.unwrap();
+    frames.allow(PEER_FRAME_BYTES_MAX);
+    loop {
+        if let Some(frame) = frames.cut().unwrap() {
+            let Answered::Job { ticket, answer } = decode(frame).unwrap() else { panic!() };
+            let fault = answer.unwrap_err();
+            assert!(ticket == most && matches!(*fault, Fault::Overloaded { .. }), "{ticket}: {fault:?}");
+            break;
+        }
+        assert!(stream.read_buf(&mut frames.input).await.unwrap() > 0);
+    }
+    assert_eq!(waiting_at(&node.owner, PEER_WATCHES_MAX).await.len(), PEER_WATCHES_MAX);
+}
+
+#[tokio::test]
+async fn a_subscription_that_ends_waits_no_longer_at_the_owner() {
+    let node = Node::ordinary(Owner::default());
+    let link = link_to(node.address);
+    connected(&link).await;
+    let server = idle_server();
+    server.seat.become_role(Role::Follower { owner: "node-1".into(), address: "".into(), link });
+    let ask = || serde_json::from_str("{}").unwrap();
+    let (mut first, mut second) =
+        (Pages::begin(&server, ask()).await.unwrap(), Pages::begin(&server, ask()).await.unwrap());
+    let first = tokio::spawn(async move { first.next().await });
+    node.owner.has_taken(3).await;
+    let second = tokio::spawn(async move { second.next().await });
+    let there = waiting_at(&node.owner, 4).await;
+    first.abort();
+    timeout(Duration::from_secs(60), there[0].2.left()).await.expect("the owner is told");
+    assert!(!there[1].2.has_left(), "the other goes on");
+    second.abort();
+    timeout(Duration::from_secs(60), there[1].2.left()).await.expect("the owner is told");
 }

@@ -18,7 +18,7 @@ use crate::wire::{self, Id, RpcError, answer};
 impl Session {
     /// What is sent need not be an answer: events may be watched.
     pub fn allow_watches(&mut self) {
-        self.watches = Some(Watches::new(Arc::clone(&self.server), self.number, self.outlet.clone()));
+        self.watches = Some(Watches::new(Arc::clone(&self.server), self.outlet.clone()));
     }
 
     /// Are events watched?
@@ -26,10 +26,10 @@ impl Session {
         self.watches.as_ref().is_some_and(|watches| !watches.is_empty())
     }
 
-    /// Ends all subscriptions.
+    /// Ends all subscriptions; none begins any more.
     pub fn end_watches(&mut self) {
         if let Some(watches) = &mut self.watches {
-            watches.clear();
+            watches.end_all();
         }
     }
 
@@ -107,6 +107,7 @@ impl Session {
             read: queued.read,
             bytes: queued.bytes,
             waits: false,
+            of_node: false,
             patience: None,
         };
         if let Here::Unwatch(number) = here

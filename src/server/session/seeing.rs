@@ -35,7 +35,7 @@ impl Session {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::Arc;
     use std::sync::atomic::AtomicU64;
     use std::time::{Duration, Instant};
@@ -52,7 +52,8 @@ mod tests {
     use crate::server::steward::Steward;
     use crate::server::{Bounds, Server};
 
-    fn server() -> Arc<Server> {
+    /// One that serves nobody yet.
+    pub fn server() -> Arc<Server> {
         let (bytes, bound) = (1 << 20, Duration::from_secs(60));
         Arc::new(Server {
             seat: Seat::default(),
@@ -101,5 +102,29 @@ mod tests {
         let said = String::from_utf8(std::mem::take(&mut session.out)).expect("it is text");
         assert_eq!((said.lines().count(), session.in_flight()), (2, 0), "{said}");
         assert!(said.starts_with(r#"{"jsonrpc":"2.0","id":1,"#), "{said}");
+    }
+
+    /// It is its node's, and may take a minute.
+    #[test]
+    fn an_order_to_a_node_holds_up_neither_what_is_sent_behind_it_nor_a_new_role() {
+        let server = server();
+        server.seat.become_role(Role::Between);
+        let (mut session, _inlet) = Session::new(Arc::clone(&server), "client".into());
+        let line = |id, method| format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{}}}}"#);
+        session.begin(Instant::now());
+        for asked in [line(1, "cluster.drain"), line(2, "network.list")] {
+            session.feed(asked.as_bytes());
+        }
+        session.flush();
+        assert!(session.waits_for_role() && session.out.is_empty());
+        let (why, reason) = ("nobody", NotReadyReason::NoOwner);
+        server.seat.become_role(Role::Waiting { why, reason, retry_after_ms: 100 });
+        session.role_changed();
+        session.feed(line(3, "network.list").as_bytes());
+        session.flush();
+        let said = String::from_utf8(std::mem::take(&mut session.out)).expect("it is text");
+        let ids: Vec<&str> = said.lines().filter_map(|line| line.get(..21)).collect();
+        assert_eq!(ids, [2, 3].map(|id| format!(r#"{{"jsonrpc":"2.0","id":{id},"#)[..21].to_owned()), "{said}");
+        assert!(session.in_flight() == 1 && !session.only_waits(), "the order is under way still");
     }
 }

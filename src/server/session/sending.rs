@@ -80,7 +80,7 @@ impl Session {
         let Planned { method: _, plan, shape, reason, deadline, dry_run, wait_ms } = planned;
         let wait = self.wait(wait_ms);
         let patience = wait_ms.and_then(|ms| Patience::of(&plan, reason.as_ref(), ms));
-        let pending = Pending { id, batch, shape, asked, read, bytes, waits: false, patience };
+        let pending = Pending { id, batch, shape, asked, read, bytes, waits: false, of_node, patience };
         if let Plan::Node(job) = plan {
             let ticket = self.ticket(pending);
             let mut order = NodeOrder::new(job, dry_run, (ticket, self.outlet.clone()));
@@ -255,13 +255,19 @@ impl Session {
                 }
             }
         }
+        self.leave_there();
     }
 
-    /// A number under which it is answered. It counts as sent from here on.
+    /// A number under which it is answered. It counts as sent from here on, unless it is this node's own: then nothing waits
+    /// for it, no new role either.
     pub(super) fn ticket(&mut self, pending: Pending) -> u32 {
-        self.sent += 1;
         self.room.sent(&pending);
-        self.waiting += usize::from(pending.waits);
+        if pending.of_node {
+            self.ordered += 1;
+        } else {
+            self.sent += 1;
+            self.waiting += usize::from(pending.waits);
+        }
         match self.free.pop() {
             Some(ticket) => {
                 self.pending[ticket as usize] = Some(pending);

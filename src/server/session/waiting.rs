@@ -156,7 +156,7 @@ impl Session {
 
     /// Is there nothing in flight but what waits for capacity?
     pub fn only_waits(&self) -> bool {
-        self.queue.is_empty() && self.sent == self.waiting
+        self.queue.is_empty() && self.sent == self.waiting && self.ordered == 0
     }
 
     /// That a request may wait so long, for this connection.
@@ -167,12 +167,20 @@ impl Session {
     }
 
     /// Nobody waits any more.
-    pub(super) fn leave(&self) {
+    pub(super) fn leave(&mut self) {
         self.caller.leave();
+        self.leave_there();
+    }
+
+    /// What was sent to another node and may wait there does not, if nobody waits here any more. What is sent behind that needs
+    /// to be told again: all that the other node knows of this connection is what it is told.
+    pub(super) fn leave_there(&mut self) {
         if self.may_wait_there
+            && self.caller.has_left()
             && let Role::Follower { link, .. } = &*self.role
         {
             link.hang_up(self.number);
+            self.may_wait_there = false;
         }
     }
 
