@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 
 use super::cannot::CannotStart;
 use crate::config::Config;
@@ -76,6 +77,7 @@ pub(super) fn serve_http(listener: std::net::TcpListener, server: Arc<Server>) -
 /// Accepts clients and deals them over the reactor threads.
 pub(super) async fn accept(listener: TcpListener, server: Arc<Server>) {
     let mut next = 0;
+    let places = Arc::new(Semaphore::new(server.bounds.connections.min(Semaphore::MAX_PERMITS)));
     let failures = Seldom::new(Duration::from_secs(1)..=Duration::from_secs(60));
     loop {
         let accepted = tokio::select! {
@@ -95,11 +97,12 @@ pub(super) async fn accept(listener: TcpListener, server: Arc<Server>) {
         };
         let metrics = &server.metrics;
         metrics.connections_accepted.inc();
-        if server.tasks.len() >= server.bounds.connections {
+        // What else is under way, over HTTP, is bounded by itself.
+        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
             metrics.connections_closed.with_label_values(&["limit"]).inc();
             connection::turn_away(&stream);
             continue;
-        }
+        };
         let Ok(stream) = stream.into_std() else { continue };
         let reactors = &server.reactors;
         let reactor = &reactors[next % reactors.len()];
@@ -112,7 +115,7 @@ pub(super) async fn accept(listener: TcpListener, server: Arc<Server>) {
                 Ok(stream) => connection::serve(stream, peer, server).await,
                 Err(error) => tracing::warn!(%error, "a connection cannot be served"),
             }
-            drop(task);
+            drop((place, task));
         });
     }
 }
