@@ -44,8 +44,13 @@ pub(super) fn bind(text: &str, key: &str) -> Result<std::net::TcpListener, Canno
     Ok(socket.into())
 }
 
-/// HTTP has a runtime of its own, so that scrapes and bulk do not disturb connections.
-pub(super) fn serve_http(listener: std::net::TcpListener, server: Arc<Server>) -> Result<(), CannotStart> {
+/// HTTP has a runtime of its own, so that scrapes and bulk do not disturb connections. Once the server stops, what was asked
+/// has so long to be answered.
+pub(super) fn serve_http(
+    listener: std::net::TcpListener,
+    server: Arc<Server>,
+    shutdown: Duration,
+) -> Result<(), CannotStart> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -55,12 +60,10 @@ pub(super) fn serve_http(listener: std::net::TcpListener, server: Arc<Server>) -
             match TcpListener::from_std(listener) {
                 Ok(listener) => {
                     let stop = server.stop.clone();
-                    let (tasks, serving) = (server.tasks.clone(), http::serve(listener, server));
-                    tokio::pin!(serving);
                     tokio::select! {
-                        () = &mut serving => {}
-                        // Keep-alive connections that ask nothing do not hold up the end.
-                        () = async { stop.cancelled().await; tasks.wait().await; tokio::time::sleep(Duration::from_millis(50)).await } => {}
+                        () = http::serve(listener, server) => {}
+                        // Whoever waits for the connections as well says that they were cut off.
+                        () = async { stop.cancelled().await; tokio::time::sleep(shutdown).await } => {}
                     }
                 }
                 Err(error) => tracing::error!(%error, "HTTP cannot listen"),
