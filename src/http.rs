@@ -5,15 +5,21 @@
 //!
 //! Runs on a thread of its own, so that a scrape does not disturb connections. A body is a [`Session`] of its own: same
 //! order, same bounds, same answers as on TCP; a body of notifications alone is answered 204.
+//!
+//! Every wait for a client has its limit: for its head and for its taking of answers in `accepting` and `paced`, for its body
+//! in `body`. What it does not bring in time keeps nobody else out.
 
+mod accepting;
+mod body;
 mod events;
+mod paced;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
 use axum::Router;
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
@@ -21,26 +27,40 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use compact_str::CompactString;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 
+use self::body::Unread;
+use crate::limits::{HTTP_BODIES_MAX, HTTP_STREAMS_MAX};
 use crate::server::Server;
 use crate::server::session::Session;
 use crate::wire::openrpc;
 
-/// Bodies worked on at once; beyond it 503.
-const BODIES_MAX: usize = 256;
-
 #[derive(Clone)]
 struct App {
     server: Arc<Server>,
-    room: Arc<tokio::sync::Semaphore>,
-    streams: Arc<tokio::sync::Semaphore>,
+    /// Places of bodies that are worked on.
+    places: Arc<Semaphore>,
+    /// Bytes of bodies that are read or worked on.
+    bytes: Arc<Semaphore>,
+    streams: Arc<Semaphore>,
+}
+
+impl App {
+    /// Counts what was refused.
+    fn refused(&self, reason: &str) {
+        self.server.metrics.http_refused.with_label_values(&[reason]).inc();
+    }
 }
 
 /// Serves until the server stops, then finishes what was begun.
 pub async fn serve(listener: TcpListener, server: Arc<Server>) {
-    let stop = server.stop.clone();
-    let room = |places| Arc::new(tokio::sync::Semaphore::new(places));
-    let app = App { server, room: room(BODIES_MAX), streams: room(events::STREAMS_MAX) };
+    let room = |places| Arc::new(Semaphore::new(places));
+    let app = App {
+        server: Arc::clone(&server),
+        places: room(HTTP_BODIES_MAX),
+        bytes: room(body::bytes_max(&server.bounds)),
+        streams: room(HTTP_STREAMS_MAX),
+    };
     let loopback = listener.local_addr().is_ok_and(|address| address.ip().is_loopback());
     let own_pages_only = move |request: Request<Body>, next: Next| async move {
         if is_of_another_page(request.headers(), loopback) {
@@ -58,10 +78,7 @@ pub async fn serve(listener: TcpListener, server: Arc<Server>) {
         .route("/openrpc.json", get(|| async { json(StatusCode::OK, openrpc::document().as_bytes().to_vec()) }))
         .layer(DefaultBodyLimit::disable())
         .with_state(app);
-    let served = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned());
-    if let Err(error) = served.await {
-        tracing::error!(%error, "HTTP ended");
-    }
+    accepting::accept(listener, server, router).await;
 }
 
 /// Whether a browser asks on behalf of a page that this server, or what stands before it, did not hand out. Browsers say whose
@@ -90,48 +107,60 @@ fn plain(status: StatusCode, text: &str) -> Response {
     (status, [(header::CONTENT_TYPE, "text/plain; charset=utf-8")], format!("{text}\n")).into_response()
 }
 
+fn stopping() -> Response {
+    plain(StatusCode::SERVICE_UNAVAILABLE, "the server is stopping")
+}
+
 async fn rpc(State(app): State<App>, request: Request<Body>) -> Response {
-    if app.server.stop.is_cancelled() {
-        return plain(StatusCode::SERVICE_UNAVAILABLE, "the server is stopping");
-    }
-    let mut stopping = false;
-    let Ok(room) = app.room.try_acquire() else {
-        return plain(StatusCode::SERVICE_UNAVAILABLE, "too many bodies at once; try again");
-    };
-    let max = app.server.bounds.body_bytes;
+    let bounds = &app.server.bounds;
     let announced = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-    let too_large = || plain(StatusCode::PAYLOAD_TOO_LARGE, &format!("the body is longer than {max} bytes"));
-    if announced.is_some_and(|length: usize| length > max) {
-        return too_large();
-    }
-    let body = match to_bytes(request.into_body(), max).await {
-        Ok(body) => body,
-        Err(error) => {
-            let mut cause: &dyn std::error::Error = &error;
-            while let Some(below) = cause.source() {
-                cause = below;
-            }
-            // axum tells a body beyond its bound by this text only.
-            return if cause.to_string().contains("length limit") {
-                too_large()
-            } else {
-                plain(StatusCode::BAD_REQUEST, "the body could not be read")
-            };
+    let read = if announced.is_some_and(|length: usize| length > bounds.body_bytes) {
+        Err(Unread::TooLong)
+    } else {
+        tokio::select! {
+            biased;
+            // Nothing of what comes later is looked at.
+            () = app.server.stop.cancelled() => return stopping(),
+            read = body::read(request.into_body(), bounds, &app.bytes) => read,
         }
     };
-    if app.server.stop.is_cancelled() {
-        // It came in slowly: nothing of it was looked at.
-        return plain(StatusCode::SERVICE_UNAVAILABLE, "the server is stopping");
+    let (body, bytes) = match read {
+        Ok(read) => read,
+        Err(unread) => {
+            if let Some(reason) = unread.reason() {
+                app.refused(reason);
+            }
+            return unread.answer(bounds);
+        }
+    };
+    let Ok(place) = Arc::clone(&app.places).try_acquire_owned() else {
+        app.refused("bodies");
+        return plain(StatusCode::SERVICE_UNAVAILABLE, "too many bodies at once; try again");
+    };
+    match carried_out(&app.server, body, (place, bytes)).await {
+        None => plain(StatusCode::BAD_REQUEST, "the body is empty; POST a JSON-RPC request"),
+        Some(answer) if answer.is_empty() => StatusCode::NO_CONTENT.into_response(),
+        Some(mut answer) => {
+            if answer.last() == Some(&b'\n') {
+                answer.pop();
+            }
+            json(StatusCode::OK, answer)
+        }
     }
-    let task = app.server.tasks.token();
-    let (mut session, mut inlet) = Session::new(Arc::clone(&app.server), CompactString::const_new("anonymous"));
+}
+
+/// Everything that is answered to what a body asks; nothing if it asks nothing. `room` is what is kept from other bodies
+/// meanwhile.
+async fn carried_out<R>(server: &Arc<Server>, body: Vec<u8>, room: R) -> Option<Vec<u8>> {
+    let (mut session, mut inlet) = Session::new(Arc::clone(server), CompactString::const_new("anonymous"));
     session.begin(Instant::now());
     if !session.feed(&body) {
-        return plain(StatusCode::BAD_REQUEST, "the body is empty; POST a JSON-RPC request");
+        return None;
     }
+    drop(body);
     session.flush();
-    let mut roles = app.server.seat.changes();
-    let (stop, mut room) = (app.server.stop.clone(), Some(room));
+    let mut roles = server.seat.changes();
+    let (mut stopping, mut room) = (false, Some(room));
     while session.in_flight() > 0 {
         if session.only_waits() {
             // What waits for capacity keeps no other body out; it is bounded where it waits.
@@ -144,7 +173,7 @@ async fn rpc(State(app): State<App>, request: Request<Body>) -> Response {
                 Some(told) => session.absorb(told),
                 None => break,
             },
-            () = stop.cancelled(), if !stopping => {
+            () = server.stop.cancelled(), if !stopping => {
                 stopping = true;
                 session.stop_waiting();
             }
@@ -155,15 +184,7 @@ async fn rpc(State(app): State<App>, request: Request<Body>) -> Response {
         }
     }
     drop(room);
-    drop(task);
-    let mut answer = std::mem::take(&mut session.out);
-    if answer.is_empty() {
-        return StatusCode::NO_CONTENT.into_response();
-    }
-    if answer.last() == Some(&b'\n') {
-        answer.pop();
-    }
-    json(StatusCode::OK, answer)
+    Some(std::mem::take(&mut session.out))
 }
 
 async fn metrics(State(app): State<App>) -> Response {

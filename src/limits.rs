@@ -27,8 +27,21 @@ pub const CONNECTION_WAITING_REQUESTS_MAX: usize = IN_FLIGHT_REQUESTS_MAX / 2;
 pub const NETWORK_WAITING_REQUESTS_MAX: usize = 2_048;
 /// Requests that wait for capacity of any network; beyond it: `overloaded`.
 pub const WAITING_REQUESTS_MAX: usize = 32_768;
-/// Open connections. Default of `server.max_connections`.
+/// Open connections over TCP, and as many over HTTP. Default of `server.max_connections`.
 pub const CONNECTIONS_MAX: usize = 4_096;
+/// Which part of the files that the process may have open at once are for connections over HTTP at most: one in so many.
+/// The others are for the store, other nodes and TCP, which no client of HTTP is to take down.
+pub const HTTP_CONNECTIONS_ONE_IN: u64 = 2;
+/// Bytes of the head of an HTTP request. A cursor may stand in its first line and in a header.
+pub const HTTP_HEAD_BYTES_MAX: usize = 192 << 10;
+/// Bodies of `POST /rpc` that are worked on at once, those left out that only wait for capacity; beyond it 503.
+pub const HTTP_BODIES_MAX: usize = 256;
+/// How many bodies of the longest kind all that are read or worked on may make up together; beyond it 503.
+pub const HTTP_BODIES_LONGEST_MAX: usize = 4;
+/// But so many bytes they may have together however short the longest is.
+pub const HTTP_BODIES_BYTES_MIN: usize = 16 << 20;
+/// Streams of events over HTTP; beyond it 503.
+pub const HTTP_STREAMS_MAX: usize = 256;
 
 /// Changes in one batch of one shard.
 pub const BATCH_CHANGES_MAX: usize = 1_000;
@@ -210,6 +223,7 @@ const _: () = assert!(BATCH_BYTES_MAX <= ACT_BYTES_MAX);
 const _: () = assert!(EXPIRE_STEPS_MAX <= BATCH_CHANGES_MAX);
 const _: () = assert!(ACQUIRE_IPS_MAX * 2 <= BATCH_CHANGES_MAX);
 const _: () = assert!(LINE_BYTES_MAX <= BODY_BYTES_MAX);
+const _: () = assert!(2 * CURSOR_BYTES_MAX < HTTP_HEAD_BYTES_MAX);
 const _: () = assert!(LIST_PAGE_RECORDS_DEFAULT <= LIST_PAGE_RECORDS_MAX);
 const _: () = assert!(PEER_STRANGERS_PER_ADDRESS_MAX < PEER_STRANGERS_MAX);
 const _: () = assert!(PEER_FRAME_BYTES_MAX >= 2 * ANSWER_BYTES_MAX);

@@ -53,6 +53,10 @@ pub struct Metrics {
     pub connections_accepted: IntCounter,
     /// Connections closed by the server, by reason.
     pub connections_closed: IntCounterVec,
+    /// Open connections to the HTTP port.
+    pub http_connections: IntGauge,
+    /// What was refused or cut off over HTTP, by reason.
+    pub http_refused: IntCounterVec,
     /// Subscriptions to events.
     pub watches: IntGauge,
     /// Subscriptions that the server ended, by reason.
@@ -162,6 +166,13 @@ impl Metrics {
                 "Connections that the server closed, by reason. A rise of slow or limit means clients that do not read, or too many.",
                 &["reason"],
             ),
+            http_connections: IntGauge::new("allod_http_connections", "Open connections to the HTTP port.")
+                .expect("names are constants"),
+            http_refused: counters(
+                "allod_http_refused_total",
+                "What was refused or cut off over HTTP, by reason. A rise of connections, bodies, bytes or streams means too many at once; of unfinished or slow, clients that do not send what they began or do not read.",
+                &["reason"],
+            ),
             watches: IntGauge::new("allod_watches", "Subscriptions to events, over TCP and HTTP.")
                 .expect("names are constants"),
             watches_ended: counters(
@@ -200,6 +211,8 @@ impl Metrics {
             Box::new(self.connections.clone()),
             Box::new(self.connections_accepted.clone()),
             Box::new(self.connections_closed.clone()),
+            Box::new(self.http_connections.clone()),
+            Box::new(self.http_refused.clone()),
             Box::new(self.watches.clone()),
             Box::new(self.watches_ended.clone()),
             Box::new(build),

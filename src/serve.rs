@@ -329,7 +329,7 @@ async fn bring_up(
     let (tcp_at, http_at) = (address(&tcp)?, address(&http)?);
     card.address = peers::reached_at(tcp_at, &config.cluster.advertise);
     keeper.introduce(card);
-    serve_http(http, Arc::clone(&server))?;
+    serve_http(http, Arc::clone(&server), Duration::from_secs(config.server.shutdown_seconds))?;
     let accepting = Arc::clone(&server);
     let listener = TcpListener::from_std(tcp)
         .map_err(|error| CannotStart::of_machine(format!("cannot listen on {tcp_at}: {error}")))?;

@@ -15,13 +15,11 @@ use serde_json::{Map, Value, json};
 use tokio::io::{AsyncWriteExt, DuplexStream, duplex};
 use tokio_util::io::ReaderStream;
 
-use super::{App, json as json_body, plain};
+use super::{App, json as json_body, plain, stopping};
 use crate::server::watch::{Next, Pages};
 use crate::wire::params::EventsWatch;
 use crate::wire::{self, ErrorKind, Request, RpcError};
 
-/// Streams at once; beyond it 503.
-pub(super) const STREAMS_MAX: usize = 256;
 /// Bytes that wait for a client; then nothing more is asked for.
 const PIPE_BYTES: usize = 64 << 10;
 /// What a browser waits before it connects again, in milliseconds.
@@ -33,9 +31,10 @@ pub(super) async fn events(
     headers: HeaderMap,
 ) -> Response {
     if app.server.stop.is_cancelled() {
-        return plain(StatusCode::SERVICE_UNAVAILABLE, "the server is stopping");
+        return stopping();
     }
     let Ok(place) = Arc::clone(&app.streams).try_acquire_owned() else {
+        app.refused("streams");
         return plain(StatusCode::SERVICE_UNAVAILABLE, "too many streams at once; try again");
     };
     let pages = match asked(query, &headers) {

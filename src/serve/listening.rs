@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 
 use super::cannot::CannotStart;
 use crate::config::Config;
@@ -43,8 +44,13 @@ pub(super) fn bind(text: &str, key: &str) -> Result<std::net::TcpListener, Canno
     Ok(socket.into())
 }
 
-/// HTTP has a runtime of its own, so that scrapes and bulk do not disturb connections.
-pub(super) fn serve_http(listener: std::net::TcpListener, server: Arc<Server>) -> Result<(), CannotStart> {
+/// HTTP has a runtime of its own, so that scrapes and bulk do not disturb connections. Once the server stops, what was asked
+/// has so long to be answered.
+pub(super) fn serve_http(
+    listener: std::net::TcpListener,
+    server: Arc<Server>,
+    shutdown: Duration,
+) -> Result<(), CannotStart> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -54,12 +60,10 @@ pub(super) fn serve_http(listener: std::net::TcpListener, server: Arc<Server>) -
             match TcpListener::from_std(listener) {
                 Ok(listener) => {
                     let stop = server.stop.clone();
-                    let (tasks, serving) = (server.tasks.clone(), http::serve(listener, server));
-                    tokio::pin!(serving);
                     tokio::select! {
-                        () = &mut serving => {}
-                        // Keep-alive connections that ask nothing do not hold up the end.
-                        () = async { stop.cancelled().await; tasks.wait().await; tokio::time::sleep(Duration::from_millis(50)).await } => {}
+                        () = http::serve(listener, server) => {}
+                        // Whoever waits for the connections as well says that they were cut off.
+                        () = async { stop.cancelled().await; tokio::time::sleep(shutdown).await } => {}
                     }
                 }
                 Err(error) => tracing::error!(%error, "HTTP cannot listen"),
@@ -76,6 +80,7 @@ pub(super) fn serve_http(listener: std::net::TcpListener, server: Arc<Server>) -
 /// Accepts clients and deals them over the reactor threads.
 pub(super) async fn accept(listener: TcpListener, server: Arc<Server>) {
     let mut next = 0;
+    let places = Arc::new(Semaphore::new(server.bounds.connections.min(Semaphore::MAX_PERMITS)));
     let failures = Seldom::new(Duration::from_secs(1)..=Duration::from_secs(60));
     loop {
         let accepted = tokio::select! {
@@ -95,11 +100,12 @@ pub(super) async fn accept(listener: TcpListener, server: Arc<Server>) {
         };
         let metrics = &server.metrics;
         metrics.connections_accepted.inc();
-        if server.tasks.len() >= server.bounds.connections {
+        // What else is under way, over HTTP, is bounded by itself.
+        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
             metrics.connections_closed.with_label_values(&["limit"]).inc();
             connection::turn_away(&stream);
             continue;
-        }
+        };
         let Ok(stream) = stream.into_std() else { continue };
         let reactors = &server.reactors;
         let reactor = &reactors[next % reactors.len()];
@@ -112,7 +118,7 @@ pub(super) async fn accept(listener: TcpListener, server: Arc<Server>) {
                 Ok(stream) => connection::serve(stream, peer, server).await,
                 Err(error) => tracing::warn!(%error, "a connection cannot be served"),
             }
-            drop(task);
+            drop((place, task));
         });
     }
 }

@@ -96,7 +96,7 @@ pub struct Server {
     pub started: Instant,
     /// Cancelled when the server stops: nothing is accepted or read any more, what was read is answered.
     pub stop: CancellationToken,
-    /// Connections and bodies under way.
+    /// Connections, over TCP and HTTP, until they are closed.
     pub tasks: TaskTracker,
     /// Sessions that may still ask something: once the server stops, those with requests that are not answered.
     pub asking: TaskTracker,

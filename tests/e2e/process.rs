@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::redis::Redis;
-use super::server::{Server, allod};
+use super::server::{Server, Starting, allod};
 
 fn serve(data: &Path, more: &[&str]) -> Child {
     Command::new(allod())
@@ -202,4 +202,45 @@ fn a_foreign_directory_is_refused_and_left_alone() {
     let said = text(&refused.stderr);
     assert!(said.contains("letters.txt") || said.contains("empty"), "{said}");
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+}
+
+/// Clients of HTTP that never finish what they begin, far more than the process may have files open.
+#[test]
+fn half_requests_over_http_leave_descriptors_for_tcp_clients() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let (program, place) = (allod().display().to_string(), data.display().to_string());
+    let few = ["-c", "ulimit -n 256 && exec \"$0\" \"$@\"", &program, "serve", "--data", &place];
+    let server = Starting::of(Path::new("sh"), &data, &few, Vec::new()).ready();
+    let half: Vec<TcpStream> = (0..300)
+        .map(|_| {
+            let mut stream = TcpStream::connect(server.http).unwrap();
+            // Who is turned away is reset, perhaps before this.
+            stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: te").unwrap_or_default();
+            stream
+        })
+        .collect();
+    // Until it has taken as many of them as it ever does.
+    let open = || std::fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap().count();
+    let mut before = 0;
+    while open() < 100 || open() != before {
+        before = open();
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    // More of them than what may become free by chance.
+    let clients: Vec<TcpStream> = (0..30)
+        .map(|_| {
+            let mut client = TcpStream::connect(server.address).unwrap();
+            client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+            client.write_all(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"server.ping\"}\n").unwrap();
+            client
+        })
+        .collect();
+    for client in &clients {
+        let mut answer = String::new();
+        BufReader::new(client).read_line(&mut answer).unwrap();
+        assert!(answer.contains("pong"), "{answer}");
+    }
+    drop((half, clients));
+    server.stop();
 }

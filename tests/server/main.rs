@@ -25,6 +25,7 @@ mod faulty;
 mod figures;
 mod forms;
 mod history;
+mod http_bounds;
 mod isolation;
 mod macs;
 mod moved;

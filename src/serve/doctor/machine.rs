@@ -69,15 +69,18 @@ fn synchronised() -> Option<bool> {
     }
 }
 
-/// Enough descriptors for all connections that are allowed; of the server that runs, or of this shell.
+/// Enough descriptors for all connections that are allowed, over TCP and as many over HTTP; of the server that runs, or of this shell.
 pub(super) fn descriptors(config: &Config, holder: Option<&str>) -> Check {
-    let wanted = config.server.max_connections + DESCRIPTORS_BESIDE;
+    let wanted = config.server.max_connections.saturating_mul(2).saturating_add(DESCRIPTORS_BESIDE);
     let served = holder.and_then(|holder| holder.strip_prefix("process ")).and_then(limit_of);
     let (limit, whose) = match served {
         Some(limit) => (limit, "of the server that runs"),
         None => (getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX), "of a process started here"),
     };
-    let seen = format!("{limit} open files {whose}, {wanted} wanted for {} connections", config.server.max_connections);
+    let seen = format!(
+        "{limit} open files {whose}, {wanted} wanted for {} connections over TCP and as many over HTTP",
+        config.server.max_connections
+    );
     if limit < wanted {
         let hint =
             "`LimitNOFILE=16384` in the unit (`ulimit -n 16384` in a shell), or a lower `server.max_connections`";
