@@ -88,7 +88,8 @@ fn refused(error: &RpcError) -> Response {
 
 /// Tells until the client is gone, or nothing comes any more.
 async fn tell(mut pages: Pages, mut to: DuplexStream) {
-    let mut text = format!("retry: {RETRY_MS}\n\n").into_bytes();
+    // Whoever loses the connection before anything happened goes on from here, too. An id alone is no message.
+    let mut text = format!("retry: {RETRY_MS}\nid: {}\n\n", pages.cursor()).into_bytes();
     let mut ends = false;
     // Whoever has taken the other end away is gone.
     while to.write_all(&text).await.is_ok() && !ends {

@@ -95,6 +95,11 @@ impl Pages {
         Self { server, number, asked: Weak::new(), filter, cursor, last: None, told: Instant::now() }
     }
 
+    /// Where it stands.
+    pub fn cursor(&self) -> CursorText {
+        cursor_text(&self.cursor)
+    }
+
     /// What waits for it at another node does not any more.
     fn leave(&mut self) {
         if let Some(link) = std::mem::take(&mut self.asked).upgrade() {

@@ -545,6 +545,26 @@ fn over_http_events_are_a_stream_that_goes_on_after_the_last_id() {
     assert!(metrics.contains("\nallod_watches "), "{metrics}");
 }
 
+/// The first event would be lost to whoever connects again before it: a browser asks from the last id on, and from now
+/// where it has none.
+#[test]
+fn a_stream_says_where_it_begins_before_anything_happens() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let (_, mut stream) = Stream::open(&server, "network=lan", "");
+    let id = loop {
+        let line = stream.line().unwrap();
+        if let Some(id) = line.strip_prefix("id: ") {
+            break id.trim_end().to_owned();
+        }
+        assert!(!line.starts_with("event") && !line.starts_with("data"), "{line}");
+    };
+    drop(stream);
+    client.allocate("while nobody listened");
+    let (_, mut again) = Stream::open(&server, "network=lan", &format!("Last-Event-ID: {id}\r\n"));
+    assert_eq!(again.next().data["owner"], "while nobody listened");
+}
+
 /// A client of another node that watches and ends that again and again would leave one behind each time.
 #[test]
 fn a_page_for_another_node_is_waited_for_no_longer_than_its_subscription_lasts() {
