@@ -104,7 +104,7 @@ pub struct Server {
     pub peers: TaskTracker,
     /// Nodes that share the register, this one included.
     pub nodes: Nodes,
-    /// Counts sessions: other nodes tell requests of one client from those of another by it.
+    /// Counts sessions and subscriptions: other nodes tell what one waits for from what another does by it.
     pub sessions: AtomicU64,
 }
 
