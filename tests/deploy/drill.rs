@@ -47,13 +47,14 @@ fn a_backup_of_a_running_server_is_restored_and_compared() {
     assert_eq!(backup.lines().filter(|line| line.starts_with("{\"reservation\"")).count(), 4);
     assert_eq!(std::fs::metadata(&kept).unwrap().permissions().mode() & 0o077, 0, "others cannot read it");
 
-    // A restore that loses one is found out, and the backup before is kept. The last line is the IPv6 address.
+    // A restore that loses one is found out, and the backup before is kept. The last line but one is the IPv6 address.
     let lossy = directory.path().join("lossy");
     std::fs::create_dir(&lossy).unwrap();
     let real = allod().display().to_string();
     let short = directory.path().join("short").display().to_string();
     let script = format!(
-        "#!/bin/bash\ncase \" $* \" in\n*' import '*)\n  head -n -1 \"${{@: -2:1}}\" >'{short}'\n  \
+        "#!/bin/bash\ncase \" $* \" in\n*' import '*)\n  head -n -2 \"${{@: -2:1}}\" >'{short}'\n  \
+         echo '{{\"end\":{{\"networks\":1,\"reservations\":4}}}}' >>'{short}'\n  \
          set -- \"${{@:1:$#-2}}\" '{short}' --yes ;;\nesac\nexec '{real}' \"$@\"\n"
     );
     std::fs::write(lossy.join("allod"), script).unwrap();

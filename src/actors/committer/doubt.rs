@@ -173,6 +173,11 @@ impl Committer {
                 Err(problem) => return act.stop(&problem),
             };
             for (shard, head) in taken {
+                // Only networks with something in doubt are loaded again. The others, and the catalog, would go on from what
+                // the store does not have any more: all of it is loaded by the next tenure.
+                if act.lines.get(&shard).is_some_and(|line| head.seq < line.durable.0) {
+                    return act.stop(&format!("shard {} lacks what was acknowledged of it", shard.0));
+                }
                 act.lines.insert(shard, line_of(&head));
                 act.shared.note_epoch(shard, head.epoch);
                 act.shared.feed.stands(shard, &head);

@@ -8,7 +8,7 @@ use super::args::{Args, is_name, is_subnet};
 use super::errors::{Findings, ModelError, Refusal};
 use super::nouns;
 use super::spec::{check_dhcp, check_shape, differs, if_version, read_dns, read_pools, read_subnet, read_zones};
-use super::state::{Freed, Pool, Subnet, block, each};
+use super::state::{Freed, Key, Pool, Subnet, block, each};
 
 impl Model {
     pub fn subnet_add(&mut self, args: &Args) -> Refusal<Value> {
@@ -153,6 +153,14 @@ impl Model {
             if target.realm != from.realm {
                 self.check_mac(t, held.mac.as_deref(), None, &mut findings);
             }
+            // Those that move count with those that are there.
+            let count = |of: &dyn Fn(&Key) -> bool| {
+                let moved = moving.iter().filter(|first| of(&from.held[*first].key)).count();
+                (moved + target.held.values().filter(|held| of(&held.key)).count()) as u64
+            };
+            let owner = target.per_owner.is_some_and(|limit| count(&|key| key.same_owner(&held.key)) > limit);
+            let scope = target.per_scope.is_some_and(|limit| count(&|key| key.scope == held.key.scope) > limit);
+            findings.when(owner || scope, "quota_exceeded");
         }
         findings.verdict()?;
         let subnet = self.networks[n].subnets.remove(s);

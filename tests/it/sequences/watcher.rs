@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use allod::core::address::{Address, Cidr};
+use allod::core::address::Address;
 use serde_json::{Map, Value, json};
 
 use super::{LAST, Subject};
@@ -37,8 +37,6 @@ type Place = (String, Address);
 #[derive(Debug, Default)]
 pub struct Picture {
     held: BTreeMap<Place, Value>,
-    /// In which network a subnet is.
-    subnets: BTreeMap<String, (String, Cidr)>,
     /// Network, type and place of all that was told; of several shards by network, as only that is an order of theirs.
     pub told: Vec<Value>,
 }
@@ -63,37 +61,15 @@ pub fn list(server: &mut Subject) -> Result<(Picture, Value), String> {
     for reservation in listed["reservations"].as_array().ok_or(format!("{listed}"))? {
         picture.held.insert(place_of(reservation), state_of(reservation));
     }
-    // A subnet moves with all that it holds, and only its networks are told of.
-    let networks = server.ask("network.list", &json!({"limit": 10_000}))?["result"].take();
-    for network in networks["networks"].as_array().ok_or(format!("{networks}"))? {
-        picture.learn(&text(network, "id"), &network["subnets"]);
-    }
     Ok((picture, cursor))
 }
 
 impl Picture {
-    /// The subnets of a network. What one holds that was another's goes with it.
-    fn learn(&mut self, network: &str, subnets: &Value) {
-        for subnet in subnets.as_array().into_iter().flatten() {
-            let cidr: Cidr = text(subnet, "cidr").parse().unwrap();
-            if let Some((from, was)) = self.subnets.insert(text(subnet, "id"), (network.to_owned(), cidr))
-                && from != network
-            {
-                let moves = |(of, address): &Place| *of == from && was.contains(*address);
-                let places: Vec<Place> = self.held.keys().filter(|place| moves(place)).cloned().collect();
-                for place in places {
-                    let held = self.held.remove(&place).unwrap();
-                    self.held.insert((network.to_owned(), place.1), held);
-                }
-            }
-        }
-    }
-
     fn follow(&mut self, event: &Value) -> Result<(), String> {
         let story = ["network_id", "type", "address", "generation", "owner", "reason", "before", "after"];
         self.told.push(story.iter().map(|member| event[*member].clone()).collect());
         if event["address"].is_null() {
-            self.learn(&text(event, "network_id"), &event["after"]["subnets"]);
+            // Of what moves with a subnet each address is told of by itself, in both networks.
             return Ok(());
         }
         let place = place_of(event);
