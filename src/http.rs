@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
@@ -99,7 +99,8 @@ fn is_this_machine(authority: &str) -> bool {
     address.is_ok_and(|ip| ip.is_loopback()) || name == "localhost" || authority == "[::1]"
 }
 
-fn json(status: StatusCode, body: Vec<u8>) -> Response {
+fn json(status: StatusCode, body: impl Into<Body>) -> Response {
+    let body: Body = body.into();
     (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
 }
 
@@ -139,19 +140,31 @@ async fn rpc(State(app): State<App>, request: Request<Body>) -> Response {
     };
     match carried_out(&app.server, body, (place, bytes)).await {
         None => plain(StatusCode::BAD_REQUEST, "the body is empty; POST a JSON-RPC request"),
-        Some(answer) if answer.is_empty() => StatusCode::NO_CONTENT.into_response(),
-        Some(mut answer) => {
-            if answer.last() == Some(&b'\n') {
-                answer.pop();
+        Some(answered) if answered.answer.is_empty() => StatusCode::NO_CONTENT.into_response(),
+        Some(mut answered) => {
+            if answered.answer.last() == Some(&b'\n') {
+                answered.answer.pop();
             }
-            json(StatusCode::OK, answer)
+            json(StatusCode::OK, Bytes::from_owner(answered))
         }
+    }
+}
+
+/// What a body is answered. Its room is given back when all of it is written.
+struct Answered<R> {
+    answer: Vec<u8>,
+    _room: Option<R>,
+}
+
+impl<R> AsRef<[u8]> for Answered<R> {
+    fn as_ref(&self) -> &[u8] {
+        &self.answer
     }
 }
 
 /// Everything that is answered to what a body asks; nothing if it asks nothing. `room` is what is kept from other bodies
 /// meanwhile.
-async fn carried_out<R>(server: &Arc<Server>, body: Vec<u8>, room: R) -> Option<Vec<u8>> {
+async fn carried_out<R>(server: &Arc<Server>, body: Vec<u8>, room: R) -> Option<Answered<R>> {
     let (mut session, mut inlet) = Session::new(Arc::clone(server), CompactString::const_new("anonymous"));
     session.begin(Instant::now());
     if !session.feed(&body) {
@@ -162,7 +175,7 @@ async fn carried_out<R>(server: &Arc<Server>, body: Vec<u8>, room: R) -> Option<
     let mut roles = server.seat.changes();
     let (mut stopping, mut room) = (false, Some(room));
     while session.in_flight() > 0 {
-        if session.only_waits() {
+        if session.only_waits() && !session.has_batched() {
             // What waits for capacity keeps no other body out; it is bounded where it waits.
             room = None;
         }
@@ -183,8 +196,7 @@ async fn carried_out<R>(server: &Arc<Server>, body: Vec<u8>, room: R) -> Option<
             }
         }
     }
-    drop(room);
-    Some(std::mem::take(&mut session.out))
+    Some(Answered { answer: std::mem::take(&mut session.out), _room: room })
 }
 
 async fn metrics(State(app): State<App>) -> Response {

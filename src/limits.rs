@@ -13,9 +13,11 @@ pub const IN_FLIGHT_REQUESTS_MAX: usize = 1_024;
 /// Bytes of requests in flight of a connection, beyond which nothing more is read.
 pub const IN_FLIGHT_BYTES_MAX: usize = 16 << 20;
 /// Requests of a connection under way at once whose answers may be long.
-pub const LONG_REQUESTS_MAX: usize = 4;
-/// Bytes of answers to the members of a batch, beyond which its others that may be long are refused.
+pub const LONG_REQUESTS_MAX: usize = 8;
+/// Bytes of answers to the members of a JSON-RPC batch, beyond which its others that may be long are refused.
 pub const BATCH_ANSWER_BYTES_MAX: usize = 16 << 20;
+/// The same of all batches of a connection that are not answered whole.
+pub const BATCHES_ANSWER_BYTES_MAX: usize = 4 * BATCH_ANSWER_BYTES_MAX;
 /// Requests of one network that wait for a decision; beyond it: `overloaded`.
 pub const NETWORK_QUEUE_REQUESTS_MAX: usize = 8_192;
 /// Longest `wait_seconds`: a day.

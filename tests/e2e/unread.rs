@@ -167,3 +167,57 @@ fn a_line_whose_rest_is_not_read_is_not_called_unfinished() {
         std::thread::sleep(Duration::from_millis(50));
     }
 }
+
+/// What changes something may answer all of a network: it is refused before it begins, and never after.
+#[test]
+fn a_batch_of_changes_that_answer_whole_networks_is_bounded_as_one_of_reads() {
+    const MEMBERS: usize = 120;
+    let directory = tempfile::tempdir().unwrap();
+    let server = Starting::with_store(&directory.path().join("data"), "memory").ready();
+    let mut client = Client::new(&server);
+    let pool = |n: usize| json!({"range": format!("10.0.{}.{}/31", n / 128, n % 128 * 2), "name": format!("pool-{n}")});
+    let pools: Vec<Value> = (2..4_000).map(pool).collect();
+    let made = json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/16", "pools": pools}]});
+    client.send(&request(0, "network.create", made));
+    let length = client.line().len();
+    assert!(length * MEMBERS > 24 * MIB, "{length}");
+    let update = |at| {
+        let set = json!({"description": format!("the {at}th")});
+        let line = request(at, "network.update", json!({"network": "lan", "set": set}));
+        line.trim_end().to_owned()
+    };
+    client.send(&format!("[{}]\n", (0..MEMBERS).map(update).collect::<Vec<_>>().join(",")));
+    let line = client.line();
+    assert!((16 * MIB..24 * MIB).contains(&line.len()), "{}", line.len());
+    let answers: Vec<Value> = serde_json::from_str(&line).unwrap();
+    let refused = answers.iter().filter(|answer| answer["error"]["data"]["kind"] == "overloaded").count();
+    let made = answers.iter().filter(|answer| answer.get("result").is_some()).count();
+    assert!(refused > 0 && refused + made == MEMBERS, "{refused} refused, {made} answered");
+    client.send(&request(1, "network.get", json!({"network": "lan"})));
+    assert_eq!(client.answer()["result"]["version"], made + 1, "what was refused changed something");
+}
+
+#[test]
+fn a_batch_that_waits_with_long_answers_keeps_no_other_from_being_answered() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Starting::with_store(&directory.path().join("data"), "memory").ready();
+    let mut client = Client::new(&server);
+    client.send(&request(0, "network.create", json!({"name": "full", "subnets": []})));
+    client.send(&request(1, "pool.add", json!({"network": "full", "range": "10.0.0.1"})));
+    client.send(&request(2, "subnet.add", json!({"network": "full", "cidr": "10.0.0.0/30", "gateway": "10.0.0.2"})));
+    client.send(&request(3, "ip.allocate", json!({"network": "full", "owner": "a"})));
+    (0..4).for_each(|_| drop(client.line()));
+    let waits = json!({"network": "full", "owner": "b", "wait_seconds": 3_600});
+    let mut members = vec![request(10, "ip.allocate", waits)];
+    members.extend((11..80).map(|at| request(at, "rpc.discover", json!({}))));
+    client.send(&format!("[{}]\n", members.join(",").replace('\n', "")));
+    client.send(&format!("[{}]\n", request(99, "network.list", json!({})).trim_end()));
+    let listed: Vec<Value> = serde_json::from_str(&client.line()).unwrap();
+    assert_eq!(listed[0]["result"]["networks"][0]["name"], "full", "{listed:?}");
+    client.send(&request(100, "ip.release", json!({"network": "full", "owner": "a"})));
+    let lines = [client.line(), client.line()];
+    assert!(
+        lines.iter().any(|line| line.len() > 15 * MIB),
+        "the first batch is answered when what it waits for is there"
+    );
+}

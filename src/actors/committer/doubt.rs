@@ -142,10 +142,12 @@ impl Committer {
             let mut taken = Vec::new();
             let mut left = Vec::new();
             let end = Instant::now() + COMMIT_DEADLINE;
-            let takes: Vec<_> =
-                shards.into_iter().map(|(shard, token)| (shard, token, store.take(shard, token))).collect();
-            for (shard, token, take) in takes {
-                match tokio::time::timeout_at(end, take).await {
+            for (shard, token) in shards {
+                if Instant::now() >= end {
+                    left.push((shard, token));
+                    continue;
+                }
+                match tokio::time::timeout_at(end, store.take(shard, token)).await {
                     Ok(Ok(head)) => taken.push((shard, head)),
                     Ok(Err(error @ (StoreError::Fenced { .. } | StoreError::Held { .. }))) => {
                         return Err(chain(&error));

@@ -89,7 +89,8 @@ fn matches(table: &Table, wanted: &[&Value], there: &[&Value]) -> Vec<Option<usi
         cidr(one).zip(cidr(other)).is_some_and(|(one, other)| one.overlaps(other))
             && (one.get("name").is_none() || other.get("name").is_none())
     };
-    let open: Vec<usize> = (0..wanted.len()).filter(|&at| matched[at].is_none()).collect();
+    let names_one = |at: usize| table.subnet_ids.get(at).is_some_and(Option::is_some);
+    let open: Vec<usize> = (0..wanted.len()).filter(|&at| matched[at].is_none() && !names_one(at)).collect();
     let left: Vec<usize> = (0..there.len()).filter(|at| !matched.contains(&Some(*at))).collect();
     for &at in &open {
         let mut meets = left.iter().copied().filter(|&place| overlap(wanted[at], there[place]));

@@ -9,6 +9,7 @@ use super::{Check, other_shards};
 use crate::actors::committer::chain;
 use crate::config::{Config, StoreKind};
 use crate::core::plural::counted;
+use crate::store::StoreError;
 use crate::store::embedded::{self, nameplate};
 
 const CHECK: &str = "directory";
@@ -51,14 +52,20 @@ pub(super) fn checks(config: &Config) -> (Vec<Check>, Option<String>) {
     (checks, holder)
 }
 
-/// Is all of it there that a start reads? Reads as much as a start does, and keeps a server from starting meanwhile.
+/// Is all of it there that a start reads? Reads as much as a start does.
 fn log(directory: &Path) -> Option<Check> {
     // What is none, or not to be opened, is said already.
     nameplate::read(directory).ok().flatten().filter(|plate| plate.moved.is_none())?;
-    Some(match embedded::verify(directory) {
-        Ok(report) => Check::ok("log", format!("{}, all of them whole", counted(report.groups, "commit"))),
-        Err(error) => Check::wrong("log", chain(&error), "`allod restore SOURCE --data DIR` brings a copy back"),
-    })
+    let hint = match embedded::look(directory) {
+        Ok(report) => {
+            return Some(Check::ok("log", format!("{}, all of them whole", counted(report.groups, "commit"))));
+        }
+        // A server opened it meanwhile, and writes there.
+        Err(_) if nameplate::in_use_by(directory).is_some() => return None,
+        Err(error @ StoreError::Damaged(_)) => (chain(&error), "`allod restore SOURCE --data DIR` brings a copy back"),
+        Err(error) => (chain(&error), "say it as who may read it: `runuser -u allod -- allod doctor`"),
+    };
+    Some(Check::wrong("log", hint.0, hint.1))
 }
 
 /// May the server write there, and who else may read it?

@@ -7,9 +7,10 @@
 //! Review notes: is everything that is added taken away where it leaves?
 
 use super::{Pending, Queued, Session};
-use crate::limits::{ANSWER_BYTES_MAX, BATCH_ANSWER_BYTES_MAX, IN_FLIGHT_BYTES_MAX, LONG_REQUESTS_MAX};
+use crate::limits::{
+    ANSWER_BYTES_MAX, BATCH_ANSWER_BYTES_MAX, BATCHES_ANSWER_BYTES_MAX, IN_FLIGHT_BYTES_MAX, LONG_REQUESTS_MAX,
+};
 use crate::server::render::Shape;
-use crate::wire::methods::Access;
 use crate::wire::{ErrorKind, Method, RpcError};
 
 /// Output that waits for the client; beyond it nothing more is read or begun.
@@ -30,17 +31,66 @@ pub(super) struct Room {
     hurries: bool,
 }
 
-/// May its answer be long? All that take a page, or tell of everything; what changes something says little.
+/// May its answer be long? What tells of much, and what answers a whole network or deployment, changed or not.
 fn may_be_long(shape: &Shape) -> bool {
     match shape.method {
-        Method::IpGet
-        | Method::ServerPing
-        | Method::ServerInfo
-        | Method::SessionSet
+        Method::IpList
+        | Method::NetworkCreate
+        | Method::NetworkGet
+        | Method::NetworkList
+        | Method::NetworkUpdate
+        | Method::NetworkRestore
+        | Method::NetworkUsage
+        | Method::NetworkMap
+        | Method::RealmList
+        | Method::ScopeList
+        | Method::DeploymentPlan
+        | Method::DeploymentApply
+        | Method::DeploymentGet
+        | Method::DeploymentList
+        | Method::EventsHistory
+        | Method::ClusterConflicts
+        | Method::RpcDiscover => !shape.count_only,
+        Method::IpAllocate
+        | Method::IpClaim
+        | Method::IpAcquire
+        | Method::IpRelease
+        | Method::IpRenew
+        | Method::IpBind
+        | Method::IpUnbind
+        | Method::IpUpdate
+        | Method::IpTransfer
+        | Method::IpDecline
+        | Method::IpGet
+        | Method::IpFind
+        | Method::OwnerRelease
+        | Method::ScopeRelease
+        | Method::ClaimantMark
+        | Method::ClaimantSweep
+        | Method::NetworkDelete
+        | Method::SubnetAdd
+        | Method::SubnetModify
+        | Method::SubnetMove
+        | Method::SubnetRemove
+        | Method::PoolAdd
+        | Method::PoolModify
+        | Method::PoolRemove
+        | Method::ReservedAdd
+        | Method::ReservedRemove
+        | Method::DeploymentCommit
+        | Method::DeploymentRevert
+        | Method::DeploymentDelete
         | Method::EventsWatch
         | Method::EventsUnwatch
-        | Method::ClusterLocate => false,
-        method => method.access() == Access::Read && !shape.count_only,
+        | Method::ServerInfo
+        | Method::ServerPing
+        | Method::ClusterNodes
+        | Method::ClusterLocate
+        | Method::ClusterDrain
+        | Method::ClusterAccept
+        | Method::SessionSet
+        | Method::InventoryCompare
+        | Method::AuthLogin => false,
     }
 }
 
@@ -69,6 +119,11 @@ impl Room {
 }
 
 impl Session {
+    /// Do answers wait for the other members of their batch?
+    pub fn has_batched(&self) -> bool {
+        self.room.batched > 0
+    }
+
     /// Does the client leave so much of what is answered that nothing more is begun?
     pub(super) fn is_backed_up(&self) -> bool {
         self.out.len() - self.taken >= OUT_BYTES_MAX && !self.room.hurries
@@ -107,9 +162,15 @@ impl Session {
         if !may_be_long(&queued.planned.shape) {
             return None;
         }
-        let message = if queued.batch.is_some() && self.room.batched >= BATCH_ANSWER_BYTES_MAX {
+        let own = queued.batch.and_then(|at| self.batches.get(at)?.as_ref()).map_or(0, |batch| batch.text.len());
+        let message = if own >= BATCH_ANSWER_BYTES_MAX {
             format!(
                 "the answers of the batch have {BATCH_ANSWER_BYTES_MAX} bytes already, and leave together; ask for less at once"
+            )
+        } else if queued.batch.is_some() && self.room.batched >= BATCHES_ANSWER_BYTES_MAX {
+            format!(
+                "the answers to batches of this connection that wait for the rest of their batch have \
+                 {BATCHES_ANSWER_BYTES_MAX} bytes; ask again when one is answered"
             )
         } else if self.room.hurries && self.out.len() - self.taken >= OUT_BYTES_MAX {
             "the server stops, and what it answered is not taken; ask again".to_owned()

@@ -29,7 +29,7 @@ pub(super) fn run(shared: &Shared) {
                 catalog.next_number = number + 1;
                 drop(catalog);
                 if shared.set_full(false) {
-                    tracing::info!(dir = %shared.dir.display(), "there is room on the disk again");
+                    tracing::info!(dir = %shared.dir.display(), "the log is continued again");
                 }
                 shared.notify();
             }
@@ -37,7 +37,7 @@ pub(super) fn run(shared: &Shared) {
                 shared.note_obstacle(&error);
                 if shared.set_full(true) {
                     tracing::error!(dir = %shared.dir.display(), bytes = shared.options.segment_bytes, %error,
-                        "cannot make the next log segment: only what lets go is taken until there is room");
+                        "cannot make the next log segment: only what lets go is taken until it can be made");
                 }
                 shared.notify();
                 let catalog = shared.catalog();

@@ -52,7 +52,7 @@ use std::thread::JoinHandle;
 use tokio::sync::oneshot;
 
 pub use options::Options;
-pub use report::{CannotCopy, Report, copy, verify};
+pub use report::{CannotCopy, Report, copy, look, verify};
 
 use self::directory::{initialise, initialised, lock, mend, take_lock};
 use self::disk::Lock;

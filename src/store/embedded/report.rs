@@ -53,16 +53,33 @@ pub fn verify(dir: &Path) -> Result<Report, StoreError> {
     Ok(report(&meta, &recovered))
 }
 
+/// The same beside a server that may start meanwhile: nothing is locked, so what is wrong may be that it began to write.
+///
+/// # Errors
+/// As of [`verify`], without [`StoreError::Locked`].
+pub fn look(dir: &Path) -> Result<Report, StoreError> {
+    if !super::moving::check_copy(&SourceDisk, dir)? {
+        return Err(problem::foreign(dir, "holds no register"));
+    }
+    let (meta, recovered) = read_unlocked(&SourceDisk, dir)?;
+    Ok(report(&meta, &recovered))
+}
+
 fn read(disk: &dyn Disk, dir: &Path) -> Result<(super::Lock, Meta, Recovered), StoreError> {
     // Locking makes the directory: a slip in the name must not.
     if !super::moving::check_copy(disk, dir)? {
         return Err(problem::foreign(dir, "holds no register"));
     }
     let lock = super::directory::lock(disk, dir)?;
+    let (meta, recovered) = read_unlocked(disk, dir)?;
+    Ok((lock, meta, recovered))
+}
+
+fn read_unlocked(disk: &dyn Disk, dir: &Path) -> Result<(Meta, Recovered), StoreError> {
     let meta = Meta::read(disk, dir)?;
     let (_, group, digest) = Mark::open(disk, dir)?;
     let recovered = recovery::recover(disk, dir, &meta, (group, digest))?;
-    Ok((lock, meta, recovered))
+    Ok((meta, recovered))
 }
 
 fn report(meta: &Meta, recovered: &Recovered) -> Report {
