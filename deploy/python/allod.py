@@ -133,6 +133,8 @@ class Client:
 
     @staticmethod
     def _may_repeat(refused, params):
+        if refused.kind == "not_ready" and refused.data.get("reason") == "restored":
+            return False  # Only a start with other flags changes that.
         if refused.kind in ("not_ready", "overloaded", "rate_limited"):
             return True  # It was not begun.
         if refused.kind == "unavailable":

@@ -81,7 +81,8 @@ impl Client {
             if !matches!(read, Ok(length) if length > 0) || !line.ends_with(b"\n") {
                 break;
             }
-            let answer: Map<String, Value> = serde_json::from_slice(&line).unwrap();
+            let answer: Map<String, Value> = serde_json::from_slice(&line)
+                .unwrap_or_else(|problem| panic!("{problem}: {:?}", String::from_utf8_lossy(&line)));
             let id = answer["id"].as_u64().unwrap_or_else(|| panic!("an answer without id: {answer:?}"));
             let (place, method, params) =
                 places.remove(&id).unwrap_or_else(|| panic!("answered twice or never asked: {answer:?}"));
