@@ -15,7 +15,7 @@ use crate::actors::network::{DEFERRED_MS_MAX, DecideHeld, Finish, Hold, HoldId, 
 use crate::actors::routes::Route;
 use crate::actors::service::Shared;
 use crate::actors::waits::Arrival;
-use crate::actors::{Applied, Fault, NotReadyReason, Reply, only_answer};
+use crate::actors::{Applied, Fault, Reply, only_answer};
 use crate::core::catalog::Intent;
 use crate::core::command::{Acquire, Command, Moved, SubnetRef};
 use crate::core::outcome::Outcome;
@@ -94,8 +94,7 @@ impl Holds {
             if matches!(refused, actix::prelude::SendError::Closed(_)) {
                 shared.found_dead(route);
             }
-            let fault = Fault::NotReady { reason: NotReadyReason::Restarting, retry_after_ms: 200 };
-            return Err(HoldRefused::Fault(Box::new(fault)));
+            return Err(HoldRefused::Fault(Box::new(super::no_actor(shared))));
         }
         // From here on it is ours to end, also if it is granted after we gave up.
         self.held.push(Arc::clone(route));

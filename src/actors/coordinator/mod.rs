@@ -314,6 +314,13 @@ fn no_directory(shared: &Shared) -> Box<Fault> {
     Box::new(Fault::NotReady { reason, retry_after_ms: 500 })
 }
 
+/// The actor of a network is no more: it ended with the tenure, or it died, and the directory starts it again.
+fn no_actor(shared: &Shared) -> Fault {
+    let moved = shared.is_over() && !shared.info.ownership_is_standing;
+    let reason = if moved { NotReadyReason::Moved } else { NotReadyReason::Restarting };
+    Fault::NotReady { reason, retry_after_ms: 200 }
+}
+
 fn lost() -> Box<Fault> {
     let problem = "the network's actor died before it answered".to_owned();
     Box::new(Fault::Unavailable { applied: Applied::Unknown, problem })
@@ -349,7 +356,7 @@ pub fn send(
         Err(actix::prelude::SendError::Closed(work)) => {
             // It crashed outside the wall that catches panics: the directory starts it again.
             shared.found_dead(route);
-            super::network::refuse(work, &Fault::NotReady { reason: NotReadyReason::Restarting, retry_after_ms: 200 });
+            super::network::refuse(work, &no_actor(shared));
         }
     }
 }
