@@ -12,11 +12,9 @@
 //! Before: `serve` opens the port. After: `http` answers requests, which says how long a body may take. Beside: `paced`.
 
 use std::convert::Infallible;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use axum::Router;
 use hyper::body::Incoming;
@@ -32,34 +30,14 @@ use tokio_util::task::TaskTracker;
 use super::paced::Paced;
 use crate::limits::{HTTP_CONNECTIONS_ONE_IN, HTTP_HEAD_BYTES_MAX};
 use crate::server::Server;
-use crate::telemetry::Seldom;
-
-/// What is thrown away at most when a connection ends: more than a socket keeps by itself.
-const UNREAD_BYTES_MAX: usize = 16 << 20;
-/// How long a client whose input is thrown away has to end it.
-const LINGERS: Duration = Duration::from_secs(1);
+use crate::server::sockets::{Arrivals, leave_nothing_unread};
 
 /// Serves whoever connects until the server stops, then finishes what was begun.
 pub(super) async fn accept(listener: TcpListener, server: Arc<Server>, router: Router) {
     let places = Arc::new(Semaphore::new(connections_max(server.bounds.connections)));
     let open = TaskTracker::new();
-    let failures = Seldom::new(Duration::from_secs(1)..=Duration::from_secs(60));
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = server.stop.cancelled() => break,
-        };
-        let (stream, peer) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                // Out of descriptors, mostly: those that are open go on, and close.
-                if let Some(unsaid) = failures.turn() {
-                    tracing::warn!(%error, unsaid, "cannot accept over HTTP");
-                }
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                continue;
-            }
-        };
+    let arrivals = Arrivals::new(listener, server.stop.clone(), "cannot accept over HTTP");
+    while let Some((stream, peer)) = arrivals.next().await {
         let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
             server.metrics.http_refused.with_label_values(&["connections"]).inc();
             turn_away(&stream);
@@ -73,7 +51,7 @@ pub(super) async fn accept(listener: TcpListener, server: Arc<Server>, router: R
             drop((place, task));
         });
     }
-    drop(listener);
+    drop(arrivals);
     open.close();
     open.wait().await;
 }
@@ -165,37 +143,4 @@ fn say(stream: &TcpStream, status: &str, text: &str) {
          content-length: {length}\r\n\r\n{text}\n"
     );
     let _ = stream.try_write(answer.as_bytes());
-}
-
-/// As with TCP clients: a socket that is closed with something unread is reset, and what its client has not taken yet of its
-/// answer is lost. Where there is something, or more is on its way, the client has a moment to end.
-async fn leave_nothing_unread(stream: &TcpStream, more_comes: bool) {
-    let mut left = UNREAD_BYTES_MAX;
-    if !throw_away(stream, &mut left) || (left == UNREAD_BYTES_MAX && !more_comes) {
-        return;
-    }
-    // What it was told is at its end; where this fails, it is gone.
-    if socket2::SockRef::from(stream).shutdown(std::net::Shutdown::Write).is_err() {
-        return;
-    }
-    let end = tokio::time::Instant::now() + LINGERS;
-    while left > 0 && matches!(tokio::time::timeout_at(end, stream.readable()).await, Ok(Ok(()))) {
-        if !throw_away(stream, &mut left) {
-            return;
-        }
-    }
-}
-
-/// What is there now, so many bytes at most. False: the client is gone, or has ended its input.
-fn throw_away(stream: &TcpStream, left: &mut usize) -> bool {
-    let mut bytes = [0; 16 << 10];
-    while *left > 0 {
-        match stream.try_read(&mut bytes) {
-            Ok(0) => return false,
-            Ok(count) => *left = left.saturating_sub(count),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
-        }
-    }
-    true
 }

@@ -10,8 +10,8 @@ use tokio::sync::Semaphore;
 use super::cannot::CannotStart;
 use crate::config::Config;
 use crate::http;
+use crate::server::sockets::Arrivals;
 use crate::server::{Bounds, Server, connection};
-use crate::telemetry::Seldom;
 
 /// Bounds of connections.
 pub(super) fn bounds(config: &Config) -> Bounds {
@@ -81,23 +81,8 @@ pub(super) fn serve_http(
 pub(super) async fn accept(listener: TcpListener, server: Arc<Server>) {
     let mut next = 0;
     let places = Arc::new(Semaphore::new(server.bounds.connections.min(Semaphore::MAX_PERMITS)));
-    let failures = Seldom::new(Duration::from_secs(1)..=Duration::from_secs(60));
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = server.stop.cancelled() => return,
-        };
-        let (stream, peer) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                // Out of descriptors, mostly: those that are open go on, and close.
-                if let Some(unsaid) = failures.turn() {
-                    tracing::warn!(%error, unsaid, "cannot accept");
-                }
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                continue;
-            }
-        };
+    let arrivals = Arrivals::new(listener, server.stop.clone(), "cannot accept");
+    while let Some((stream, peer)) = arrivals.next().await {
         let metrics = &server.metrics;
         metrics.connections_accepted.inc();
         // What else is under way, over HTTP, is bounded by itself.

@@ -24,23 +24,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use compact_str::CompactString;
-use tokio::io::{AsyncWriteExt, Interest};
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::Sleep;
 
 use super::Server;
 use super::session::{OUT_BYTES_MAX, Session};
+use super::sockets::leave_nothing_unread;
 use super::turns::{self, Turn};
 use crate::actors::Told;
 use crate::wire::{ErrorKind, Id, RpcError, answer};
 
 /// What one call of the socket reads at most.
 const READ_BYTES: usize = 128 << 10;
-/// What is thrown away at most when a connection ends: more than a socket keeps by itself.
-const UNREAD_BYTES_MAX: usize = 16 << 20;
-/// How long a client whose input is thrown away has to end it.
-const LINGERS: Duration = Duration::from_secs(1);
 /// Lines that one turn hands on; then the other connections and the networks of this thread have theirs.
 const TURN_LINES_MAX: usize = 64;
 /// Who has no more requests under way is quiet, and need not wait for a turn.
@@ -89,7 +86,7 @@ pub async fn serve(stream: TcpStream, peer: SocketAddr, server: Arc<Server>) {
     };
     let end = connection.run().await;
     if end == End::Done {
-        connection.leave_nothing_unread().await;
+        leave_nothing_unread(&connection.stream, false).await;
     }
     metrics.connections.dec();
     let reason = match end {
@@ -220,37 +217,6 @@ impl Connection {
                 }
             }
         }
-    }
-
-    /// Reads what is there and throws it away. A socket that is closed with something unread is reset, and what its client has
-    /// not taken yet of its answers is lost. Where there was something, more may be on its way: it is told that nothing more is
-    /// answered, and has a moment to end.
-    async fn leave_nothing_unread(&mut self) {
-        let mut left = UNREAD_BYTES_MAX;
-        if !self.throw_away(&mut left) || left == UNREAD_BYTES_MAX || self.stream.shutdown().await.is_err() {
-            return;
-        }
-        let end = tokio::time::Instant::now() + LINGERS;
-        while left > 0 && matches!(tokio::time::timeout_at(end, self.stream.readable()).await, Ok(Ok(()))) {
-            if !self.throw_away(&mut left) {
-                return;
-            }
-        }
-    }
-
-    /// What is there now, so many bytes at most. False: the client is gone, or has ended its input.
-    fn throw_away(&mut self, left: &mut usize) -> bool {
-        while *left > 0 {
-            self.input.clear();
-            self.input.reserve(READ_BYTES);
-            match self.stream.try_read_buf(&mut self.input) {
-                Ok(0) => return false,
-                Ok(count) => *left = left.saturating_sub(count),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
-            }
-        }
-        true
     }
 
     /// Waits for its turn, if it is busy.

@@ -3,6 +3,7 @@
 //! | file | does |
 //! | --- | --- |
 //! | `connection` | the socket of one client: cuts lines, bounds, timeouts, coalesced writes |
+//! | `sockets` | accepts, and closes so that no answer is lost: over HTTP, too |
 //! | `session` | one client's requests without its socket: order, batches, answers |
 //! | `dispatch` | the match: method → what is asked of which actor |
 //! | `forms` | what is wrong with a request by itself, told before a network is looked up |
@@ -29,6 +30,7 @@ pub mod input;
 pub mod render;
 pub mod role;
 pub mod session;
+pub mod sockets;
 pub mod steward;
 mod sweeping;
 mod tally;

@@ -50,6 +50,13 @@ fn list(id: usize) -> String {
     request(id, "ip.list", json!({"network": "lan", "limit": 10_000}))
 }
 
+/// A server that has nothing yet.
+fn empty(directory: &std::path::Path) -> (Server, Client) {
+    let server = Starting::with_store(&directory.join("data"), "memory").ready();
+    let client = Client::new(&server);
+    (server, client)
+}
+
 /// A server with a network whose list is as long as an answer may be.
 fn full(directory: &std::path::Path, environment: &[(&str, &str)]) -> Server {
     let environment = environment.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
@@ -107,8 +114,7 @@ fn long_answers_that_nobody_takes_fill_no_memory_and_all_are_there_in_their_orde
 fn answers_that_no_network_is_asked_for_fill_no_memory_either() {
     const DOCUMENTS: usize = 1_000;
     let directory = tempfile::tempdir().unwrap();
-    let server = Starting::with_store(&directory.path().join("data"), "memory").ready();
-    let mut client = Client::new(&server);
+    let (server, mut client) = empty(directory.path());
     client.send(&request(0, "rpc.discover", json!({})));
     let document = client.line();
     assert!(document.len() > 200_000);
@@ -173,8 +179,7 @@ fn a_line_whose_rest_is_not_read_is_not_called_unfinished() {
 fn a_batch_of_changes_that_answer_whole_networks_is_bounded_as_one_of_reads() {
     const MEMBERS: usize = 120;
     let directory = tempfile::tempdir().unwrap();
-    let server = Starting::with_store(&directory.path().join("data"), "memory").ready();
-    let mut client = Client::new(&server);
+    let (_server, mut client) = empty(directory.path());
     let pool = |n: usize| json!({"range": format!("10.0.{}.{}/31", n / 128, n % 128 * 2), "name": format!("pool-{n}")});
     let pools: Vec<Value> = (2..4_000).map(pool).collect();
     let made = json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/16", "pools": pools}]});
@@ -200,8 +205,7 @@ fn a_batch_of_changes_that_answer_whole_networks_is_bounded_as_one_of_reads() {
 #[test]
 fn a_batch_that_waits_with_long_answers_keeps_no_other_from_being_answered() {
     let directory = tempfile::tempdir().unwrap();
-    let server = Starting::with_store(&directory.path().join("data"), "memory").ready();
-    let mut client = Client::new(&server);
+    let (_server, mut client) = empty(directory.path());
     client.send(&request(0, "network.create", json!({"name": "full", "subnets": []})));
     client.send(&request(1, "pool.add", json!({"network": "full", "range": "10.0.0.1"})));
     client.send(&request(2, "subnet.add", json!({"network": "full", "cidr": "10.0.0.0/30", "gateway": "10.0.0.2"})));

@@ -200,12 +200,7 @@ async fn an_owner_that_does_not_answer_is_asked_only_so_much() {
 /// A node that shakes hands and then reads nothing: the bytes that wait are bounded, and silence ends the connection.
 #[tokio::test]
 async fn a_node_that_reads_nothing_costs_only_so_much_and_is_given_up() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let link = link_to(listener.local_addr().unwrap());
-    let (mut stream, _) = listener.accept().await.unwrap();
-    let mut frames = Frames::new(PEER_HANDSHAKE_FRAME_BYTES_MAX);
-    handshake::accept(&mut stream, &mut frames, &identity(1), &secret()).await.unwrap();
-    connected(&link).await;
+    let (link, _stream) = linked().await;
     let (outlet, mut inlet) = outlet();
     let (mut sent, note) = (0, "n".repeat(100_000));
     let overloaded = loop {
@@ -250,15 +245,21 @@ async fn a_node_that_takes_no_answers_is_read_no_further() {
     connected(&link).await;
 }
 
-/// An owner that answers twice, or what nobody asked.
-#[tokio::test]
-async fn an_answer_that_nobody_waits_for_reaches_nobody() {
+/// A link, and its other end, which answers what the test says.
+async fn linked() -> (Arc<Link>, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let link = link_to(listener.local_addr().unwrap());
     let (mut stream, _) = listener.accept().await.unwrap();
     let mut frames = Frames::new(PEER_HANDSHAKE_FRAME_BYTES_MAX);
     handshake::accept(&mut stream, &mut frames, &identity(1), &secret()).await.unwrap();
     connected(&link).await;
+    (link, stream)
+}
+
+/// An owner that answers twice, or what nobody asked.
+#[tokio::test]
+async fn an_answer_that_nobody_waits_for_reaches_nobody() {
+    let (link, mut stream) = linked().await;
     let (outlet, mut inlet) = outlet();
     link.work(1, network(), vec![renew(10, 1), renew(11, 1)], &outlet);
     link.job(1, 12, order(Job::Realms), &outlet);
@@ -288,12 +289,7 @@ async fn an_answer_that_nobody_waits_for_reaches_nobody() {
 /// Where it is too long for a frame, the owner does not know any more what was asked; who asked does.
 #[tokio::test]
 async fn of_what_only_reads_it_is_known_that_nothing_was_changed_also_where_its_answer_is_too_long() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let link = link_to(listener.local_addr().unwrap());
-    let (mut stream, _) = listener.accept().await.unwrap();
-    let mut frames = Frames::new(PEER_HANDSHAKE_FRAME_BYTES_MAX);
-    handshake::accept(&mut stream, &mut frames, &identity(1), &secret()).await.unwrap();
-    connected(&link).await;
+    let (link, mut stream) = linked().await;
     let (outlet, mut inlet) = outlet();
     link.work(1, network(), vec![read(10, 1), renew(11, 1)], &outlet);
     link.job(1, 12, order(Job::Realms), &outlet);

@@ -58,21 +58,21 @@ pub fn verify(dir: &Path) -> Result<Report, StoreError> {
 /// # Errors
 /// As of [`verify`], without [`StoreError::Locked`].
 pub fn look(dir: &Path) -> Result<Report, StoreError> {
-    if !super::moving::check_copy(&SourceDisk, dir)? {
-        return Err(problem::foreign(dir, "holds no register"));
-    }
+    check_there(&SourceDisk, dir)?;
     let (meta, recovered) = read_unlocked(&SourceDisk, dir)?;
     Ok(report(&meta, &recovered))
 }
 
 fn read(disk: &dyn Disk, dir: &Path) -> Result<(super::Lock, Meta, Recovered), StoreError> {
     // Locking makes the directory: a slip in the name must not.
-    if !super::moving::check_copy(disk, dir)? {
-        return Err(problem::foreign(dir, "holds no register"));
-    }
+    check_there(disk, dir)?;
     let lock = super::directory::lock(disk, dir)?;
     let (meta, recovered) = read_unlocked(disk, dir)?;
     Ok((lock, meta, recovered))
+}
+
+fn check_there(disk: &dyn Disk, dir: &Path) -> Result<(), StoreError> {
+    if super::moving::check_copy(disk, dir)? { Ok(()) } else { Err(problem::foreign(dir, "holds no register")) }
 }
 
 fn read_unlocked(disk: &dyn Disk, dir: &Path) -> Result<(Meta, Recovered), StoreError> {
