@@ -82,7 +82,9 @@ class Client:
     """One connection to a server, or to one of several that share a register."""
 
     def __init__(self, *servers, timeout=30.0, connect_timeout=5.0):
-        """Takes addresses as `host:port`; the first that answers is used. `timeout` is in seconds, for each call."""
+        """Takes addresses as `host:port`; the first that answers is used: of several, answers a `server.ping`, in
+        `connect_timeout` seconds. `timeout` is in seconds, for each call.
+        """
         if not servers:
             servers = ("127.0.0.1:7400",)
         self._servers = [_address(server) for server in servers]
@@ -123,7 +125,8 @@ class Client:
                 moved_to = refused.data.get("address") if refused.kind == "moved" else None
                 if moved_to:
                     self.close()
-                    self._servers.insert(0, _address(moved_to))
+                    first = _address(moved_to)
+                    self._servers = [first, *(server for server in self._servers if server != first)]
                     continue
                 if not self._may_repeat(refused, params) or time.monotonic() + pause > deadline:
                     raise
@@ -201,13 +204,29 @@ class Client:
                 try:
                     self._socket = socket.create_connection((host, port), timeout=left)
                     self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    if len(self._servers) > 1:
+                        self._show_life()
                     break
                 except OSError as error:
                     failed = f"{host}:{port}: {error}"
+                    self.close()
             else:
                 raise NotSent(f"{method}: no server can be reached ({failed})")
         self._socket.settimeout(self._timeout)
         return self._socket
+
+    def _show_life(self):
+        """Has the other side say something: connections are accepted for a process that hangs, too."""
+        self._socket.sendall(b'{"jsonrpc":"2.0","id":0,"method":"server.ping"}\n')
+        while b"\n" not in self._received:
+            chunk = self._socket.recv(1 << 16)
+            if not chunk:
+                raise OSError("the connection was closed")
+            self._received += chunk
+        line, _, rest = self._received.partition(b"\n")
+        if json.loads(line).get("id") is None:
+            raise OSError(json.loads(line)["error"]["message"])
+        self._received = rest
 
     def _broken(self):
         """What is on its way will not be answered any more."""

@@ -24,12 +24,12 @@
 //!
 //! # What a call may count on
 //!
-//! - **Tries.** Within [`Options::timeout`] a call goes on trying: it connects to the first address that answers, waits a
-//!   little longer from try to try, and asks again what was certainly not carried out (`not_ready`, `overloaded`,
-//!   `rate_limited`, `unavailable` with `applied: false`). After a lost answer, or `applied: "unknown"`, it repeats exactly
-//!   what PROTOCOL calls safe to repeat; [`safety`] is the table. What is not ends as [`ClientError::Unknown`], which says
-//!   where to look. So does a repeat that is refused where the first try may be the reason: `conflict` of what was
-//!   conditional, `already_exists` of what `must_create`.
+//! - **Tries.** Within [`Options::timeout`] a call goes on trying: it connects to the first address that answers (of several:
+//!   a `server.ping`, which a process that hangs does not), waits a little longer from try to try, and asks again what was
+//!   certainly not carried out (`not_ready`, `overloaded`, `rate_limited`, `unavailable` with `applied: false`). After a
+//!   lost answer, or `applied: "unknown"`, it repeats exactly what PROTOCOL calls safe to repeat; [`safety`] is the table.
+//!   What is not ends as [`ClientError::Unknown`], which says where to look. So does a repeat that is refused where the
+//!   first try may be the reason: `conflict` of what was conditional, `already_exists` of what `must_create`.
 //! - **Order.** Calls of one client for one network (named alike) take effect in the order in which they are first polled,
 //!   and those for several networks between what is before and behind, as if there were one connection. Over a new
 //!   connection too: what is repeated is sent in its old order, before what was polled later. Two exceptions: what was
@@ -76,11 +76,16 @@ async fn open(address: &str, timeout: Duration) -> Result<TcpStream, ClientError
     let stream = match tokio::time::timeout(timeout, TcpStream::connect(address)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return Err(refused(plain(&error))),
-        Err(_) => return Err(refused(format!("no answer within {} s", timeout.as_secs()))),
+        Err(_) => return Err(refused(format!("no answer within {} s", seconds(timeout)))),
     };
     // Small requests leave at once; the writer gathers what is there anyway. Failure costs latency only.
     let _ = stream.set_nodelay(true);
     Ok(stream)
+}
+
+/// Whole seconds of a limit, for people: none is said to be 0.
+fn seconds(limit: Duration) -> u128 {
+    limit.as_millis().div_ceil(1_000)
 }
 
 /// What is said where the other side hung up without an error.

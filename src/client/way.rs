@@ -21,12 +21,14 @@ pub(super) struct Made {
     pub socket: Option<socket2::Socket>,
 }
 
-/// Connects to one of so many addresses.
+/// Connects to one of so many addresses. Of several, one is taken that shows that it lives: the kernel accepts connections for
+/// a server that hangs, too, and what is asked of it there has an unknown end.
 ///
 /// # Errors
 /// [`ClientError::Connect`], or what the server says against who asks.
 pub(super) async fn make(address: &str, of: usize, options: &Options) -> Result<Made, ClientError> {
-    let limit = if of > 1 { options.timeout.min(CONNECT_OF_SEVERAL_MAX) } else { options.timeout };
+    let share = options.timeout / u32::try_from(of).unwrap_or(u32::MAX).max(1);
+    let limit = if of > 1 { share.min(CONNECT_OF_SEVERAL_MAX) } else { options.timeout };
     let stream = open(address, limit).await?;
     let socket = socket2::SockRef::from(&stream).try_clone().ok();
     let (read, writer) = stream.into_split();
@@ -38,12 +40,15 @@ pub(super) async fn make(address: &str, of: usize, options: &Options) -> Result<
     if options.redirect {
         asks.push(("session.set", json!({ "redirect": true })));
     }
+    if of > 1 && asks.is_empty() {
+        asks.push(("server.ping", json!({})));
+    }
     for (method, params) in asks {
         let params = params.as_object().cloned().unwrap_or_default();
         match tokio::time::timeout(limit, made.ask(1, method, &params)).await {
             Ok(answer) => drop(answer?),
             Err(_) => {
-                let cause = format!("no answer to `{method}` within {} s", limit.as_secs());
+                let cause = format!("no answer to `{method}` within {} s", super::seconds(limit));
                 return Err(ClientError::Connect { address: address.to_owned(), cause });
             }
         }

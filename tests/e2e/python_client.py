@@ -69,6 +69,13 @@ with allod.Client(cut_once((host, int(port)))) as register:
         pass
     assert register.call("ip.release", network="lan", owner="lost/0") == {"released": []}
 
+# One of several hangs: it is passed over before anything is asked of it, and remembered no more often than once.
+hung = socket.create_server(("127.0.0.1", 0))  # The kernel accepts for it.
+with allod.Client("127.0.0.1:%d" % hung.getsockname()[1], sys.argv[1], connect_timeout=0.3) as register:
+    held = register.call("ip.allocate", network="lan", owner="several/0")
+    released = register.call("ip.release", network="lan", owner="several/0")
+    assert released == {"released": [held["address"]]}, released
+
 # Nobody there: nothing was sent, whatever it was.
 try:
     allod.Client("127.0.0.1:1", timeout=0.2).call("ip.release", network="lan", owner="x")

@@ -227,6 +227,19 @@ async fn where_nobody_listens_is_told_at_once_if_wished_and_else_the_next_addres
     assert!(matches!(error, ClientError::Connect { .. }), "{error:?}");
 }
 
+/// The kernel accepts connections for a process that is stopped.
+#[tokio::test]
+async fn one_of_several_that_accepts_and_says_nothing_is_passed_over_before_anything_is_asked_of_it() {
+    let (hung, asked) = listener(|_, _, _| Does::Nothing).await;
+    let (address, heard) = listener(|_, _, _| Does::Answers(json!({"released": []}))).await;
+    let options = Options { timeout: Duration::from_secs(2), wait_for_server: false, ..Options::default() };
+    Client::new([hung, address], options).call("ip.release", release()).await.unwrap();
+    assert_eq!(
+        (methods(&asked), methods(&heard)),
+        (vec!["server.ping".to_owned()], vec!["server.ping".to_owned(), "ip.release".to_owned()])
+    );
+}
+
 #[tokio::test]
 async fn a_redirect_is_followed_remembered_and_forgotten_when_nobody_answers_there() {
     let owner_asked = Arc::new(AtomicUsize::new(0));
