@@ -182,7 +182,24 @@ impl Metrics {
             ),
         };
         metrics.register();
+        metrics.begin_at_zero();
         metrics
+    }
+
+    /// Makes the rows of what should not happen. Who asks for a rise (`increase`) does not see the first of a row that comes
+    /// with it.
+    fn begin_at_zero(&self) {
+        let rows: [(&IntCounterVec, &[&str]); 4] = [
+            (&self.connections_closed, &["done", "reset", "slow", "idle", "unfinished_line", "limit"]),
+            (&self.http_refused, &["connections", "bodies", "bytes", "streams", "unfinished", "slow"]),
+            (&self.watches_ended, &["lagged", "cursor_lost"]),
+            (&self.late_claims, &["healed", "standing", "conflict"]),
+        ];
+        for (counters, labels) in rows {
+            for label in labels {
+                counters.with_label_values(&[label]);
+            }
+        }
     }
 
     /// Puts all of them into the registry.

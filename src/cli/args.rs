@@ -20,12 +20,14 @@ pub struct Ask {
     pub params: Map<String, Value>,
     /// Whether it takes something away, so that a person is asked first.
     pub destructive: bool,
+    /// A member that is to be set and cleared.
+    pub contradicted: Option<String>,
 }
 
 impl Ask {
     /// A call with the members of `args`.
     pub fn new(method: &'static str, args: &impl Serialize) -> Self {
-        Self { method, params: params_of(args), destructive: false }
+        Self { method, params: params_of(args), destructive: false, contradicted: None }
     }
 
     /// The same call, asked about first if `is`.
@@ -38,6 +40,28 @@ impl Ask {
     pub fn with(mut self, member: &str, value: impl Into<Value>) -> Self {
         self.params.insert(member.to_owned(), value.into());
         self
+    }
+
+    /// The same call with a `set` object: what is given, and null for every member of `unset`, whose keys may be paths, as
+    /// `dns.servers`.
+    pub fn with_set(mut self, mut set: Map<String, Value>, unset: &[String]) -> Self {
+        let given = set.clone();
+        for path in unset {
+            let (member, rest) = path.split_once('.').map_or((&**path, None), |(member, rest)| (member, Some(rest)));
+            if given.get(member).is_some_and(|given| rest.is_none_or(|rest| given.get(rest).is_some())) {
+                self.contradicted.get_or_insert(path.clone());
+            }
+            match rest {
+                None => drop(set.insert(member.to_owned(), Value::Null)),
+                Some(rest) => {
+                    let inner = set.entry(member).or_insert_with(|| Value::Object(Map::new()));
+                    if let Value::Object(inner) = inner {
+                        inner.insert(rest.to_owned(), Value::Null);
+                    }
+                }
+            }
+        }
+        self.with("set", set)
     }
 
     /// A text member, for sentences about the call.
@@ -151,25 +175,11 @@ pub fn seconds(text: &str) -> Result<u64, String> {
     if number.is_empty() && !text.is_empty() { Ok(total) } else { Err(FORM.to_owned()) }
 }
 
-/// A `set` object: what is given, and null for every member of `unset`. Keys may be paths, as `dns.servers`.
-pub fn set_of(args: &impl Serialize, unset: &[String]) -> Value {
-    let Ok(Value::Object(members)) = serde_json::to_value(args) else { return Value::Null };
+/// What is given of a `set` object.
+pub fn set_of(args: &impl Serialize) -> Map<String, Value> {
+    let Ok(Value::Object(members)) = serde_json::to_value(args) else { return Map::new() };
     // Here `false` is a value: it is what the member is set to.
-    let mut set: Map<String, Value> =
-        members.into_iter().filter(|(_, value)| *value == Value::Bool(false) || is_given(value)).collect();
-    for path in unset {
-        let (member, rest) = path.split_once('.').map_or((path.as_str(), None), |(member, rest)| (member, Some(rest)));
-        match rest {
-            None => drop(set.insert(member.to_owned(), Value::Null)),
-            Some(rest) => {
-                let inner = set.entry(member).or_insert_with(|| Value::Object(Map::new()));
-                if let Value::Object(inner) = inner {
-                    inner.insert(rest.to_owned(), Value::Null);
-                }
-            }
-        }
-    }
-    Value::Object(set)
+    members.into_iter().filter(|(_, value)| *value == Value::Bool(false) || is_given(value)).collect()
 }
 
 #[cfg(test)]
@@ -200,7 +210,20 @@ mod tests {
             dhcp: Option<bool>,
             name: Option<String>,
         }
-        let set = set_of(&Members { dhcp: Some(false), name: None }, &["gateway".into(), "dns.search".into()]);
-        assert_eq!(set, json!({"dhcp": false, "gateway": null, "dns": {"search": null}}));
+        let given = set_of(&Members { dhcp: Some(false), name: None });
+        let ask = Ask::new("subnet.modify", &()).with_set(given, &["gateway".into(), "dns.search".into()]);
+        assert_eq!(ask.params["set"], json!({"dhcp": false, "gateway": null, "dns": {"search": null}}));
+        assert_eq!(ask.contradicted, None);
+    }
+
+    #[test]
+    fn what_is_set_and_cleared_is_noticed() {
+        let given = json!({"note": "x", "dns": {"servers": ["10.0.0.1"]}});
+        for (unset, contradicted) in
+            [("note", true), ("dns", true), ("dns.servers", true), ("dns.search", false), ("hostname", false)]
+        {
+            let ask = Ask::new("x", &()).with_set(given.as_object().cloned().unwrap(), &[unset.to_owned()]);
+            assert_eq!(ask.contradicted, contradicted.then(|| unset.to_owned()), "{unset}");
+        }
     }
 }

@@ -164,7 +164,7 @@ pub async fn run(session: &mut Session, command: DeploymentCommand) -> Done<Exit
         Failure::new(format!("read the deployment of {}", shown(&file)), problem, hint)
     })?;
     params.extend(params_of(&change));
-    let ask = Ask { method, params, destructive: false };
+    let ask = Ask { method, params, destructive: false, contradicted: None };
     let result = session.make(&ask).await?;
     session.print(method, &ask.params, &result)?;
     session.say(&words(

@@ -55,6 +55,7 @@ pub fn run(args: Doctor, options: Options) -> Done<Exit> {
         redis: args.redis,
         ..ServeArgs::default()
     };
+    serve.check()?;
     // Blocks, and has threads of its own: before the runtime of the calls.
     let mut examined = from_cli::examine(&serve);
     super::check_servers(&options.server)?;

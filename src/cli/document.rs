@@ -70,6 +70,8 @@ pub fn text(path: &Path) -> Result<String, String> {
 /// # Errors
 /// Where it is not written as it should be.
 pub fn content(text: &str, form: Form) -> Result<Value, String> {
+    // Some editors begin a file with a mark of its encoding.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let from_yaml = || {
         if opens_deeper_than(text, DEPTH_MAX) {
             return Err(format!("it opens more than {DEPTH_MAX} brackets at once; such a file has a handful"));
@@ -117,6 +119,7 @@ mod tests {
         ] {
             assert_eq!(content(text, Form::of(Path::new(name))).unwrap(), expected, "{name}");
         }
+        assert_eq!(content("\u{feff}a:\n- b: 1\n", Form::Yaml).unwrap(), expected, "with a mark of its encoding");
         assert_eq!(content("", Form::Yaml).unwrap(), Value::Null);
     }
 

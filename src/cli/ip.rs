@@ -459,7 +459,7 @@ impl IpCommand {
             Self::Renew(args) => Ask::new("ip.renew", &args).with("ttl_seconds", args.ttl),
             Self::Bind(args) => Ask::new("ip.bind", &args),
             Self::Unbind(args) => Ask::new("ip.unbind", &args),
-            Self::Update(args) => Ask::new("ip.update", &args.target).with("set", set_of(&args.set, &args.unset)),
+            Self::Update(args) => Ask::new("ip.update", &args.target).with_set(set_of(&args.set), &args.unset),
             Self::Transfer(args) => {
                 let to = json!({"owner": args.to_owner, "scope": args.to_scope, "slot": args.to_slot});
                 Ask::new("ip.transfer", &args).with("to", params_of(&to))

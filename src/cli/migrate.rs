@@ -77,6 +77,7 @@ pub fn run(args: &Migrate, options: Options) -> Done<Exit> {
         counted(args.shards.unwrap_or(source.shards()), "shard"),
     ));
     if args.dry_run {
+        from_cli::look_at_target(&source, &route).map_err(failed)?;
         session.say("dry run: nothing was changed");
         return Ok(Exit::Success);
     }

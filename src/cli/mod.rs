@@ -190,7 +190,7 @@ where
         }
     };
     let ended = match cli.command {
-        Command::Serve(args) => match serve_networks(&args) {
+        Command::Serve(args) => match args.check().and_then(|()| serve_networks(&args)) {
             Ok(networks) => return from_cli::run(args, networks),
             Err(failure) => Err(failure.into()),
         },

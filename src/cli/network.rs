@@ -262,11 +262,9 @@ impl NetworkCommand {
             Self::Get(args) => Ask::new("network.get", &args),
             Self::List(args) => Ask::new("network.list", &args),
             Self::Update(args) => {
-                let mut set = set_of(&args.members, &args.unset);
-                if let Some(name) = args.name {
-                    set["name"] = name.into();
-                }
-                Ask::new("network.update", &args.configure).with("network", args.network).with("set", set)
+                let mut set = set_of(&args.members);
+                set.extend(args.name.map(|name| ("name".to_owned(), name.into())));
+                Ask::new("network.update", &args.configure).with("network", args.network).with_set(set, &args.unset)
             }
             Self::Delete(args) => Ask::new("network.delete", &args).destructive(args.force || args.purge),
             Self::Restore(args) => Ask::new("network.restore", &args),

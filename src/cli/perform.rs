@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::apply::subnets::whom;
 use super::args::Ask;
 use super::exit::Exit;
+use super::failure::Failure;
 use super::output::{number_of, reservation_rows};
 use super::phrase;
 use super::progress::Progress;
@@ -19,6 +20,11 @@ const PREVIEW_ROWS_MAX: usize = 20;
 
 /// Makes the call and prints its answer.
 pub async fn perform(session: &mut Session, ask: Ask) -> Done<Exit> {
+    if let Some(member) = &ask.contradicted {
+        let asked = phrase::of(ask.method, &Value::Object(ask.params));
+        let problem = format!("`{member}` is to be set and, by `--unset {member}`, to be cleared");
+        return Err(Failure::usage(asked, problem, "leave one of the two out").into());
+    }
     let dry_run = ask.params.get("dry_run") == Some(&Value::Bool(true));
     if ask.destructive && !dry_run {
         if !preview(session, &ask).await? {

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use super::failure::Failure;
+
 /// Where the state is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum StoreKind {
@@ -63,6 +65,28 @@ pub struct ServeArgs {
     /// Go on from what Redis holds, although changes that this server acknowledged are missing
     #[arg(long)]
     pub accept_rollback: bool,
+}
+
+impl ServeArgs {
+    /// Refuses arguments that contradict each other: a register would be kept where nobody looks for it.
+    ///
+    /// # Errors
+    /// Which, and what to leave out.
+    pub fn check(&self) -> Result<(), Failure> {
+        let elsewhere = match self.store {
+            Some(StoreKind::Embedded) => "embedded",
+            Some(StoreKind::Memory) => "memory",
+            Some(StoreKind::Redis) | None => return Ok(()),
+        };
+        match &self.redis {
+            None => Ok(()),
+            Some(_) => Err(Failure::usage(
+                "use that store",
+                format!("`--redis` says that the register is in Redis, and `--store {elsewhere}` that it is not"),
+                "leave one of the two out",
+            )),
+        }
+    }
 }
 
 /// `allod check-config`.

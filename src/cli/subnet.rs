@@ -290,16 +290,15 @@ impl SubnetCommand {
         match self {
             Self::Add(args) => subnet_add(&args),
             Self::Modify(args) => {
-                let mut set = set_of(&args.set, &args.unset);
-                for (member, list) in [("servers", &args.dns), ("search", &args.search)] {
-                    if !list.is_empty() {
-                        set["dns"][member] = json!(list);
-                    }
+                let mut set = set_of(&args.set);
+                let dns = params_of(&json!({"servers": args.dns, "search": args.search}));
+                if !dns.is_empty() {
+                    set.insert("dns".to_owned(), dns.into());
                 }
                 Ask::new("subnet.modify", &args.configure)
                     .with("network", args.network)
                     .with("subnet", args.subnet)
-                    .with("set", set)
+                    .with_set(set, &args.unset)
             }
             Self::Move(args) => Ask::new("subnet.move", &args),
             Self::Remove(args) => Ask::new("subnet.remove", &args).destructive(true),
@@ -335,7 +334,7 @@ impl PoolCommand {
             Self::Modify(args) => Ask::new("pool.modify", &args.configure)
                 .with("network", args.network)
                 .with("pool", args.pool)
-                .with("set", set_of(&args.set, &args.unset)),
+                .with_set(set_of(&args.set), &args.unset),
             Self::Remove(args) => Ask::new("pool.remove", &args).destructive(true),
         }
     }

@@ -289,6 +289,24 @@ pub fn open_source(route: &Route) -> Result<Source, Unmoved> {
     })
 }
 
+/// Looks whether it could be moved there; nothing is changed.
+///
+/// # Errors
+/// What stands in the way.
+pub fn look_at_target(source: &Source, route: &Route) -> Result<(), Unmoved> {
+    let looked = match &route.to {
+        Side::Directory(path) => embedded::look_at_target(path),
+        Side::Redis { url, prefix } => {
+            let options = RedisOptions { prefix: prefix.clone(), ..RedisOptions::new(url.clone(), source.shards()) };
+            crate::store::redis::examine::look_at_target(&options)
+        }
+    };
+    Ok(looked.map_err(|error| match source.0.notice() {
+        Some(notice) => CannotMove::Gone(format!("{} {}", source.place(), notice.refusal())),
+        None => CannotMove::Target(chain(&error)),
+    })?)
+}
+
 /// Moves it.
 ///
 /// # Errors

@@ -39,6 +39,26 @@ fn data_goes_to_stdout_and_words_to_stderr() {
 }
 
 #[test]
+fn a_command_line_that_contradicts_itself_is_refused_before_anything_is_asked_or_made() {
+    let server = Responder::start(|_, _| Ok(json!({})));
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let data = data.to_str().unwrap();
+    for (line, said) in [
+        ("ip update lan 10.0.0.5 --note x --unset note", "`note` is to be set and"),
+        ("subnet modify lan 10.0.0.0/24 --dns 10.0.0.1 --unset dns.servers", "`dns.servers` is to be set and"),
+        (&format!("serve --data {data} --store memory --redis redis://127.0.0.1:1"), "`--store memory` that it is not"),
+        (&format!("doctor --data {data} --store embedded --redis redis://127.0.0.1:1"), "`--store embedded` that it"),
+    ] {
+        let output = allod(&server.address, &line.split_whitespace().collect::<Vec<_>>());
+        let words = text(&output.stderr);
+        assert!(output.status.code() == Some(64) && words.contains(said), "{line}: {words}");
+        assert!(words.contains("hint: leave one of the two out"), "{line}: {words}");
+    }
+    assert!(server.asked().is_empty() && !std::path::Path::new(data).exists());
+}
+
+#[test]
 fn flags_become_members() {
     let server = Responder::start(|_, _| Ok(json!({})));
     let run = |arguments: &[&str]| {

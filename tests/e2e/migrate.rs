@@ -197,6 +197,8 @@ async fn a_register_goes_to_redis_and_back_and_is_served_in_one_place_only() {
     assert!(words.contains("--yes") && words.contains("--dry-run"), "{words}");
     let words = said(&run(&["migrate", first, url, "--dry-run"]));
     assert!(words.contains("16 shards") && words.contains("nothing was changed"), "{words}");
+    let words = refused(&["migrate", first, first, "--dry-run"]);
+    assert!(words.contains("is not empty") && words.contains("hint: name an empty directory"), "{words}");
 
     let words = migrate(first, url);
     assert!(
@@ -212,6 +214,8 @@ async fn a_register_goes_to_redis_and_back_and_is_served_in_one_place_only() {
     );
     let (_, hint) = words.split_once("\nhint: ").unwrap();
     assert!(hint.starts_with(&format!("start the server there: `allod serve --redis {url}")), "{words}");
+    let words = refused(&["migrate", first, url, "--dry-run"]);
+    assert!(words.contains("was moved to redis://127.0.0.1:"), "{words}");
     // Who copies it each night must hear of it.
     let words = refused(&["backup", &moving.elsewhere(), "--data", first]);
     assert!(
@@ -229,6 +233,8 @@ async fn a_register_goes_to_redis_and_back_and_is_served_in_one_place_only() {
 
     // Also from the directory that noted the register in Redis.
     migrate(url, last);
+    let words = refused(&["migrate", last, url, "--dry-run"]);
+    assert!(words.contains("was moved to the directory"), "{words}");
     let words = refused(&["serve", "--redis", url, "--data", &moving.elsewhere(), "--listen", "127.0.0.1:0"]);
     assert!(words.contains("was moved to the directory") && words.contains("last"), "{words}");
     let server = serve(last, beside);

@@ -9,6 +9,11 @@ use tokio::net::TcpStream;
 /// An answer longer than this is not one of ours: 10 000 networks take some 40 MB.
 const ANSWER_BYTES_MAX: u64 = 256 << 20;
 
+/// How every answer begins.
+const HTTP: &[u8] = b"HTTP/";
+/// So many characters of something else are shown.
+const SHOWN_MAX: usize = 80;
+
 /// Labels of a sample, by name.
 pub type Labels = BTreeMap<String, String>;
 
@@ -97,8 +102,14 @@ async fn get(address: &str) -> Result<String, String> {
     // 1.0, so that the body is plain and ends with the connection.
     let request = format!("GET /metrics HTTP/1.0\r\nHost: {address}\r\nAccept: text/plain\r\n\r\n");
     stream.write_all(request.as_bytes()).await.map_err(failed)?;
-    let mut answer = Vec::new();
-    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).await.map_err(failed)?;
+    let (mut stream, mut answer) = (stream.take(ANSWER_BYTES_MAX), Vec::new());
+    while stream.read_buf(&mut answer).await.map_err(failed)? > 0 {
+        // Whoever speaks something else need not hang up: the port for clients waits for more.
+        let begun = answer.len().min(HTTP.len());
+        if answer[..begun] != HTTP[..begun] {
+            return Err(format!("it answers something else than HTTP: `{}`", shown(&answer)));
+        }
+    }
     let answer = String::from_utf8(answer).map_err(|_| "its answer is no text".to_owned())?;
     let (head, body) = answer.split_once("\r\n\r\n").ok_or("its answer is no HTTP")?;
     let status = head.lines().next().unwrap_or_default();
@@ -108,9 +119,27 @@ async fn get(address: &str) -> Result<String, String> {
     }
 }
 
+/// The beginning of what is no answer, for people.
+fn shown(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    text.chars().take(SHOWN_MAX).map(|c| if c.is_control() { ' ' } else { c }).collect::<String>().trim_end().to_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_port_that_answers_something_else_is_not_waited_for() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let asked = tokio::spawn(async move { ask(&address, Duration::from_secs(600)).await });
+        let (mut stream, _) = listener.accept().await.unwrap();
+        stream.write_all(b"{\"jsonrpc\":\"2.0\"}\n").await.unwrap();
+        // It is open still.
+        let problem = asked.await.unwrap().unwrap_err();
+        assert_eq!(problem, "it answers something else than HTTP: `{\"jsonrpc\":\"2.0\"}`");
+    }
 
     #[test]
     fn samples_are_read_with_labels_that_need_quotes() {

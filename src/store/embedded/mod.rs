@@ -51,6 +51,7 @@ use std::thread::JoinHandle;
 
 use tokio::sync::oneshot;
 
+pub use moving::look_at_target;
 pub use options::Options;
 pub use report::{CannotCopy, Report, copy, look, verify};
 

@@ -5,6 +5,7 @@
 //!
 //! Neighbours: `mod` asks before it opens; `store::moving` has the words and the order.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::PoisonError;
 
@@ -13,6 +14,7 @@ use super::disk::{Disk, read_exact, replace};
 use super::meta::{MARK, META, Meta};
 use super::segment::LOG;
 use super::snapshot::SNAP;
+use super::source::SourceDisk;
 use super::{EmbeddedStore, problem};
 use crate::store::chapters;
 use crate::store::moving::{LastOf, Movable, Notice, Opening};
@@ -49,6 +51,17 @@ pub(super) fn check_before(disk: &dyn Disk, dir: &Path, opening: &Opening) -> Re
         empty_but_for_a_broken_move(disk, dir)?;
     }
     Ok(())
+}
+
+/// Whether a register can be moved into this directory, or into one that is to be made. Changes nothing.
+///
+/// # Errors
+/// As [`EmbeddedStore::open`] says of a target.
+pub fn look_at_target(dir: &Path) -> Result<(), StoreError> {
+    match SourceDisk.list(dir) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        _ => empty_but_for_a_broken_move(&SourceDisk, dir).map(drop),
+    }
 }
 
 /// Refuses a target that holds anything. Tells whether an earlier move was broken off in it.

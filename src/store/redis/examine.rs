@@ -12,7 +12,7 @@ use super::link::Link;
 use super::place::Place;
 use super::server::Server;
 pub use super::server::{Finding, Memory};
-use super::{Options, checks, runtime};
+use super::{Options, checks, moving, runtime};
 use crate::limits::NODE_LEASE_MS;
 use crate::store::codec::Format;
 use crate::store::{NodeCard, ShardId, StoreError};
@@ -73,20 +73,42 @@ pub const KNOWN_FORMAT: &str = FORMAT;
 /// # Errors
 /// It is not reached, is no primary, or does not answer.
 pub fn examine(options: &Options) -> Result<Examined, StoreError> {
+    let identity = options.directory.as_deref().map(Identity::read).transpose()?;
+    let replicas = options.replicas;
+    on_a_link(options, move |link, keys| async move { look(link, &keys, replicas, identity.as_ref()).await })
+}
+
+/// Whether a register can be moved into the Redis of these options. Blocks, as [`examine`] does.
+///
+/// # Errors
+/// It is not reached, cannot keep a register, or has one under that prefix.
+pub fn look_at_target(options: &Options) -> Result<(), StoreError> {
+    let replicas = options.replicas;
+    on_a_link(options, move |mut link, keys| async move {
+        let place = link.name().clone();
+        Server::facts(&mut link).await.check(&place, replicas, link.place().is_in_cluster())?;
+        moving::look_at_target(&mut link, &keys).await
+    })
+}
+
+/// Does this over a connection, on a runtime of its own.
+fn on_a_link<T, F>(options: &Options, work: impl FnOnce(Link, Keys) -> F + Send + 'static) -> Result<T, StoreError>
+where
+    T: Send + 'static,
+    F: Future<Output = Result<T, StoreError>> + Send,
+{
     let keys = Keys::new(&options.prefix)?;
     let place = Place::new(&options.url, &keys)?;
-    let identity = options.directory.as_deref().map(Identity::read).transpose()?;
     let runtime = runtime("store-redis-look", 1)?;
     let (told, asked) = std::sync::mpsc::sync_channel(1);
-    let replicas = options.replicas;
     runtime.spawn(async move {
         // Whoever asked waits.
-        let _ = told.send(look(Link::new(place, None), &keys, replicas, identity.as_ref()).await);
+        let _ = told.send(work(Link::new(place, None), keys).await);
     });
     let crashed = |_| StoreError::Poisoned("its task crashed".into());
-    let examined = asked.recv().map_err(crashed).and_then(std::convert::identity);
+    let done = asked.recv().map_err(crashed).and_then(std::convert::identity);
     runtime.shutdown_background();
-    examined
+    done
 }
 
 async fn look(mut link: Link, keys: &Keys, replicas: u32, identity: Option<&Identity>) -> Result<Examined, StoreError> {

@@ -80,17 +80,28 @@ pub(super) async fn prepare(
             _ => Err(refused(&place, keys, "does not hold the unfinished copy of this register")),
         },
         (Opening::Target { from }, found) => {
-            match found.map(|found| found.notice) {
-                None => {}
-                Some(Some(Notice::Unfinished { .. })) => clear(link, keys).await?,
-                Some(Some(notice @ Notice::Moved { .. })) => return Err(refused(&place, keys, notice.refusal())),
-                Some(None) => {
-                    return Err(refused(&place, keys, "holds a register already; choose another database or prefix"));
-                }
+            if empty_but_for_a_broken_move(&place, keys, found)? {
+                clear(link, keys).await?;
             }
             Ok((options.shards, Some(Notice::Unfinished { from: from.clone() })))
         }
     }
+}
+
+/// Refuses a target that holds a register. Tells whether an earlier move was broken off in it.
+fn empty_but_for_a_broken_move(place: &Arc<str>, keys: &Keys, found: Option<Found>) -> Result<bool, StoreError> {
+    match found.map(|found| found.notice) {
+        None => Ok(false),
+        Some(Some(Notice::Unfinished { .. })) => Ok(true),
+        Some(Some(notice @ Notice::Moved { .. })) => Err(refused(place, keys, notice.refusal())),
+        Some(None) => Err(refused(place, keys, "holds a register already; choose another database or prefix")),
+    }
+}
+
+/// As [`super::examine::look_at_target`].
+pub(super) async fn look_at_target(link: &mut Link, keys: &Keys) -> Result<(), StoreError> {
+    let found = look(link, keys).await?;
+    empty_but_for_a_broken_move(link.name(), keys, found).map(drop)
 }
 
 /// Removes an unfinished register: its key last, so that it is never taken for anything else.

@@ -135,7 +135,7 @@ impl Server {
     }
 
     /// Refuses what cannot keep a register, and warns of the rest.
-    fn check(&self, place: &Arc<str>, replicas: u32, in_cluster: bool) -> Result<(), StoreError> {
+    pub(super) fn check(&self, place: &Arc<str>, replicas: u32, in_cluster: bool) -> Result<(), StoreError> {
         for finding in self.findings(replicas, in_cluster) {
             if finding.refuses {
                 return Err(refused(place, finding.problem));
