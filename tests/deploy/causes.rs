@@ -7,7 +7,7 @@
 //!
 //! | story | what happens | what fires |
 //! | --- | --- | --- |
-//! | `capacity` | networks fill, an address is declined, hundreds wait, a deploy dies | `AllodNetworkNearlyFull`, `AllodNetworkFullSoon`, `AllodNetworkRefuses`, `AllodAddressDeclined`, `AllodOverloaded`, `AllodDeployUncommitted` |
+//! | `capacity` | networks fill, an address is declined, hundreds wait, clients come without end, a deploy dies | `AllodNetworkNearlyFull`, `AllodNetworkFullSoon`, `AllodNetworkRefuses`, `AllodAddressDeclined`, `AllodOverloaded`, `AllodTurnsAway`, `AllodDeployUncommitted` |
 //! | `store` | a replica is killed, Redis is far away, its memory is full; it goes back; a second register is scraped | `AllodReplicaMissing`, `AllodSlow`, `AllodStoreNotReady`, `AllodCommitsFail`, `AllodStoreHealed`, `AllodOwnedTwice` |
 //! | `nodes` | a node is killed, Redis is stopped, nodes stand still | `AllodDown`, `AllodNobodyServes`, `AllodTakenAgainAndAgain` |
 //! | `failover` | a failover loses what was acknowledged, and others are given it | `AllodLateBatches`, `AllodConflict` |
@@ -41,6 +41,7 @@ const STORIES: [Story; 5] = [
             "AllodNetworkRefuses",
             "AllodAddressDeclined",
             "AllodOverloaded",
+            "AllodTurnsAway",
             "AllodDeployUncommitted",
         ],
         run: capacity::run,

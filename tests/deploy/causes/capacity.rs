@@ -1,4 +1,5 @@
-//! Networks fill, an address is in use by a stranger, hundreds wait for one, a deploy dies. One server with files.
+//! Networks fill, an address is in use by a stranger, hundreds wait for one, clients keep their connections, a deploy dies.
+//! One server with files.
 
 use std::collections::BTreeSet;
 
@@ -13,13 +14,17 @@ const LAN: &str = "network=\"lan\"";
 const SMALL: &str = "network=\"small\"";
 /// More than one connection may have wait for capacity, and fewer than it may have under way.
 const CROWD: usize = 700;
+/// Connections that the server has at once, at most.
+const CONNECTIONS_MAX: usize = 24;
 
 pub fn run() -> BTreeSet<&'static str> {
     let directory = tempfile::tempdir().unwrap();
     let data = directory.path().join("data");
     let clock = Clock::new(directory.path(), "server").unwrap();
     let arguments = ["serve", "--store", "embedded", "--data", &data.display().to_string()];
-    let server = Starting::with_environment(&data, &arguments, clock.environment()).ready();
+    let mut environment = clock.environment();
+    environment.push(("ALLOD_SERVER__MAX_CONNECTIONS".to_owned(), CONNECTIONS_MAX.to_string()));
+    let server = Starting::with_environment(&data, &arguments, environment).ready();
     for (network, cidr) in [("lan", "10.2.0.0/26"), ("small", "10.1.0.0/29"), ("tiny", "10.1.2.0/30")] {
         server.allod_ok(&["network", "create", network, "--subnet", cidr]);
     }
@@ -53,6 +58,7 @@ pub fn run() -> BTreeSet<&'static str> {
 
     refused(&scene, &operator, &mut caller);
     crowded(&scene, &operator, &mut caller);
+    kept(&scene, &operator);
 
     std::fs::write(
         directory.path().join("shop.yaml"),
@@ -113,4 +119,23 @@ fn crowded(scene: &Scene, operator: &Operator<'_>, caller: &mut Caller) {
     let told = operator.follows("AllodOverloaded", &[("NETWORK", "tiny")], &mut no_unit);
     assert!(told.contains("full: 10.1.2.0-10.1.2.3"), "{told}");
     scene.stops("AllodOverloaded", "");
+}
+
+/// Clients keep as many connections as there may be, so the next are turned away.
+fn kept(scene: &Scene, operator: &Operator<'_>) {
+    let mut kept: Vec<Caller> = Vec::new();
+    until("AllodTurnsAway fires", || {
+        let mut next = Caller::to(operator.rpc).unwrap();
+        match next.call("server.ping", &json!({})) {
+            Ok(answer) if answer["error"].is_null() => kept.push(next),
+            // Told so, or hung up on before that could be read.
+            Ok(_) | Err(_) => {}
+        }
+        scene.is_firing("AllodTurnsAway", "")
+    });
+    scene.fires("AllodTurnsAway", "");
+    let told = operator.follows("AllodTurnsAway", &[], &mut no_unit);
+    assert!(told.lines().any(|line| line == format!("allod_connections {CONNECTIONS_MAX}")), "{told}");
+    drop(kept);
+    scene.stops("AllodTurnsAway", "");
 }
