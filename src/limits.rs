@@ -34,6 +34,9 @@ pub const CONNECTIONS_MAX: usize = 4_096;
 /// Which part of the files that the process may have open at once are for connections over HTTP at most: one in so many.
 /// The others are for the store, other nodes and TCP, which no client of HTTP is to take down.
 pub const HTTP_CONNECTIONS_ONE_IN: u64 = 2;
+/// Connections over HTTP beyond those, each for one request of whoever watches the server (`/metrics`, `/healthz`, `/readyz`):
+/// one that has many clients is not to be taken for a dead one.
+pub const HTTP_PROBES_MAX: usize = 16;
 /// Bytes of the head of an HTTP request. A cursor may stand in its first line and in a header.
 pub const HTTP_HEAD_BYTES_MAX: usize = 192 << 10;
 /// Bodies of `POST /rpc` that are worked on at once, those left out that only wait for capacity; beyond it 503.

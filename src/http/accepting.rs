@@ -9,14 +9,18 @@
 //! Every connection has its token of [`Server::tasks`] until it is closed: that is when its answer is out of this process, and
 //! not when the answer is made. Whoever waits for the tokens bounds that.
 //!
+//! Beyond those that there is room for a few more are accepted, for one request each of whoever watches the server.
+//!
 //! Before: `serve` opens the port. After: `http` answers requests, which says how long a body may take. Beside: `paced`.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use axum::Router;
+use axum::http::StatusCode;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
@@ -28,25 +32,36 @@ use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use super::paced::Paced;
-use crate::limits::{HTTP_CONNECTIONS_ONE_IN, HTTP_HEAD_BYTES_MAX};
+use super::plain;
+use crate::limits::{HTTP_CONNECTIONS_ONE_IN, HTTP_HEAD_BYTES_MAX, HTTP_PROBES_MAX};
 use crate::server::Server;
 use crate::server::sockets::{Arrivals, leave_nothing_unread};
+
+/// What whoever watches the server asks.
+const PROBES: [&str; 3] = ["/metrics", "/healthz", "/readyz"];
+/// How long one may take to ask, where there is no room for others.
+const PROBE_WITHIN: Duration = Duration::from_secs(2);
+/// What is said where there is no room.
+const TOO_MANY: &str = "too many connections over HTTP (`server.max_connections`, and at most half of the files that the \
+                        process may have open); close some or try again";
 
 /// Serves whoever connects until the server stops, then finishes what was begun.
 pub(super) async fn accept(listener: TcpListener, server: Arc<Server>, router: Router) {
     let places = Arc::new(Semaphore::new(connections_max(server.bounds.connections)));
+    let probes = Arc::new(Semaphore::new(HTTP_PROBES_MAX));
     let open = TaskTracker::new();
     let arrivals = Arrivals::new(listener, server.stop.clone(), "cannot accept over HTTP");
     while let Some((stream, peer)) = arrivals.next().await {
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
-            server.metrics.http_refused.with_label_values(&["connections"]).inc();
-            turn_away(&stream);
+        let place = Arc::clone(&places).try_acquire_owned();
+        let only_probes = place.is_err();
+        let Ok(place) = place.or_else(|_| Arc::clone(&probes).try_acquire_owned()) else {
+            turn_away(&stream, &server);
             continue;
         };
         let (task, server, router) = (server.tasks.token(), Arc::clone(&server), router.clone());
         open.spawn(async move {
             server.metrics.http_connections.inc();
-            serve(stream, peer, &server, router).await;
+            serve(stream, peer, &server, router, only_probes).await;
             server.metrics.http_connections.dec();
             drop((place, task));
         });
@@ -72,26 +87,37 @@ struct Course {
     refused: AtomicBool,
 }
 
-/// Serves one client until it is gone, or is cut off.
-async fn serve(stream: TcpStream, peer: SocketAddr, server: &Server, router: Router) {
+/// Serves one client until it is gone, or is cut off. `only_probes`: there is room for whoever watches the server only.
+async fn serve(stream: TcpStream, peer: SocketAddr, server: &Arc<Server>, router: Router, only_probes: bool) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%peer, %error, "TCP_NODELAY");
     }
     let course = Arc::new(Course::default());
     let (noted, router) = (Arc::clone(&course), TowerToHyperService::new(router));
+    let asked = Arc::clone(server);
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         noted.asked.store(true, Ordering::Relaxed);
-        let (noted, answer) = (Arc::clone(&noted), router.call(request));
+        let is_admitted = !only_probes || PROBES.contains(&request.uri().path());
+        let noted = Arc::clone(&noted);
+        let answer = is_admitted.then(|| router.call(request));
+        if !is_admitted {
+            count_refused(&asked);
+        }
         async move {
-            let answer = answer.await?;
+            let answer = match answer {
+                Some(answer) => answer.await?,
+                None => plain(StatusCode::SERVICE_UNAVAILABLE, TOO_MANY),
+            };
             noted.refused.store(!answer.status().is_success(), Ordering::Relaxed);
             Ok::<_, Infallible>(answer)
         }
     });
     let bounds = &server.bounds;
+    let head_within = if only_probes { bounds.partial_line.min(PROBE_WITHIN) } else { bounds.partial_line };
     let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(bounds.partial_line)
+        .keep_alive(!only_probes)
+        .header_read_timeout(head_within)
         .max_buf_size(HTTP_HEAD_BYTES_MAX)
         .serve_connection(TokioIo::new(Paced::new(stream, bounds.slow_client)), service);
     let mut stopping = false;
@@ -115,6 +141,7 @@ async fn serve(stream: TcpStream, peer: SocketAddr, server: &Server, router: Rou
     match served {
         Ok(()) => {}
         Err(_) if paced.gave_up => return cut_off("slow"),
+        Err(error) if error.is_timeout() && only_probes => turn_away(&stream, server),
         // Who is idle between two requests has begun nothing.
         Err(error) if error.is_timeout() && parts.read_buf.is_empty() => {}
         Err(error) if error.is_timeout() => {
@@ -129,10 +156,13 @@ async fn serve(stream: TcpStream, peer: SocketAddr, server: &Server, router: Rou
 }
 
 /// Tells a client that there are too many, if it can be told at once.
-fn turn_away(stream: &TcpStream) {
-    let text = "too many connections over HTTP (`server.max_connections`, and at most half of the files that the process \
-                may have open); close some or try again";
-    say(stream, "503 Service Unavailable", text);
+fn turn_away(stream: &TcpStream, server: &Server) {
+    count_refused(server);
+    say(stream, "503 Service Unavailable", TOO_MANY);
+}
+
+fn count_refused(server: &Server) {
+    server.metrics.http_refused.with_label_values(&["connections"]).inc();
 }
 
 /// An answer to whoever has not asked yet; who does not take it at once sees the connection close.

@@ -125,12 +125,36 @@ fn connections_over_http_beyond_their_bound_are_told_so_and_tcp_does_not_notice(
     }
     let answer = text(&sent(at, ""));
     assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("server.max_connections"), "{answer}");
+    assert_eq!(http(at, "POST /rpc", PING).0, 503);
     let (mut one, mut two) = (server.client(), server.client());
     one.ok("server.ping", json!({}));
     two.ok("server.ping", json!({}));
     drop(open);
-    wait_for("a place", || http(at, "GET /healthz", b"").0 == 200);
-    assert!(cut_off(&server, "connections") >= 1);
+    wait_for("a place", || http(at, "POST /rpc", PING).0 == 200);
+    assert!(cut_off(&server, "connections") >= 2);
+}
+
+/// Else whoever watches it would take it for dead, and end it.
+#[test]
+fn a_server_without_room_for_more_over_http_answers_those_who_watch_it() {
+    let server = TestServer::with(|options| options.config.server.max_connections = 2);
+    let at = server.running.http;
+    let open: Vec<TcpStream> = (0..2).map(|_| sent(at, "GET /events HTTP/1.1\r\nhost: test\r\n\r\n")).collect();
+    for mut stream in &open {
+        stream.read_exact(&mut [0; 15]).unwrap();
+    }
+    // Some who ask nothing are there, too.
+    let idle: Vec<TcpStream> = (0..8).map(|_| sent(at, "")).collect();
+    for path in ["GET /healthz", "GET /readyz", "GET /metrics"] {
+        assert_eq!(http(at, path, b"").0, 200, "{path}");
+    }
+    let asks_on = "GET /healthz HTTP/1.1\r\nhost: test\r\n\r\nGET /healthz HTTP/1.1\r\nhost: test\r\n\r\n";
+    let answers = text(&sent(at, asks_on));
+    assert_eq!(answers.matches("HTTP/1.1 200 ").count(), 1, "one request each: {answers}");
+    for stream in &idle {
+        assert!(text(stream).starts_with("HTTP/1.1 503 "));
+    }
+    drop(open);
 }
 
 #[test]
