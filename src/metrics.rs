@@ -88,6 +88,24 @@ fn counters(name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
     IntCounterVec::new(Opts::new(name, help), labels).expect("names are constants")
 }
 
+/// Counts in a gauge while it is there, also where what has it panics.
+#[derive(Debug)]
+pub struct Counted(IntGauge);
+
+impl Counted {
+    /// One more, in this gauge.
+    pub fn in_gauge(gauge: &IntGauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
 impl Metrics {
     /// A registry of its own: several servers may live in one process.
     pub fn new() -> Self {

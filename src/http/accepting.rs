@@ -34,6 +34,7 @@ use tokio_util::task::TaskTracker;
 use super::paced::Paced;
 use super::plain;
 use crate::limits::{HTTP_CONNECTIONS_ONE_IN, HTTP_HEAD_BYTES_MAX, HTTP_PROBES_MAX};
+use crate::metrics::Counted;
 use crate::server::Server;
 use crate::server::sockets::{Arrivals, leave_nothing_unread};
 
@@ -60,10 +61,9 @@ pub(super) async fn accept(listener: TcpListener, server: Arc<Server>, router: R
         };
         let (task, server, router) = (server.tasks.token(), Arc::clone(&server), router.clone());
         open.spawn(async move {
-            server.metrics.http_connections.inc();
+            let counted = Counted::in_gauge(&server.metrics.http_connections);
             serve(stream, peer, &server, router, only_probes).await;
-            server.metrics.http_connections.dec();
-            drop((place, task));
+            drop((counted, place, task));
         });
     }
     drop(arrivals);

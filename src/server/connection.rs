@@ -34,6 +34,7 @@ use super::session::{OUT_BYTES_MAX, Session};
 use super::sockets::leave_nothing_unread;
 use super::turns::{self, Turn};
 use crate::actors::Told;
+use crate::metrics::Counted;
 use crate::wire::{ErrorKind, Id, RpcError, answer};
 
 /// What one call of the socket reads at most.
@@ -63,7 +64,7 @@ enum End {
 /// Serves one client until it is gone.
 pub async fn serve(stream: TcpStream, peer: SocketAddr, server: Arc<Server>) {
     let metrics = Arc::clone(&server.metrics);
-    metrics.connections.inc();
+    let counted = Counted::in_gauge(&metrics.connections);
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%peer, %error, "TCP_NODELAY");
     }
@@ -88,7 +89,7 @@ pub async fn serve(stream: TcpStream, peer: SocketAddr, server: Arc<Server>) {
     if end == End::Done {
         leave_nothing_unread(&connection.stream, false).await;
     }
-    metrics.connections.dec();
+    drop(counted);
     let reason = match end {
         End::Done => "done",
         End::Reset => "reset",
