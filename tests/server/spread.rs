@@ -1,9 +1,11 @@
 //! What is asked of all networks costs what is found, not how many there are.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use allod::actors::service::Hooks;
+use allod::core::command::Command;
 use serde_json::json;
 
 use crate::support::{TestServer, line};
@@ -51,4 +53,43 @@ fn what_an_owner_holds_in_few_of_many_networks_is_found_without_asking_the_other
     assert!(asked < NETWORKS / 4, "{asked} decisions");
     let everywhere = client.ok("ip.list", json!({"owner": "a", "count_only": true}));
     assert_eq!(everywhere["count"], NETWORKS);
+}
+
+/// The answer can leave before the networks hear that what they decided together is durable: here, one is at work beside them.
+#[test]
+fn what_was_just_granted_in_several_networks_is_passed_over_in_none_of_them() {
+    const TOGETHER: usize = 8;
+    let slow = |command: &Command| {
+        if matches!(command, Command::Get(_)) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    let server = TestServer::with(|options| {
+        options.hooks = Hooks { before_decide: Some(Arc::new(slow)), ..Hooks::default() };
+        options.config.server.threads = 2;
+    });
+    let mut client = server.client();
+    for at in 0..=TOGETHER {
+        let subnets = json!([{"cidr": format!("10.{at}.0.0/24")}]);
+        client.ok("network.create", json!({"name": format!("net-{at}"), "subnets": subnets}));
+    }
+    let ips: Vec<_> = (0..TOGETHER).map(|at| json!({"network": format!("net-{at}")})).collect();
+    let (mut busy, done) = (server.client(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let beside = format!("net-{TOGETHER}");
+            while !done.load(Ordering::Relaxed) {
+                busy.ok("ip.get", json!({"network": beside, "address": format!("10.{TOGETHER}.0.9")}));
+            }
+        });
+        let mut missed = Vec::new();
+        for at in 0..100 {
+            let of = format!("scope-{at}");
+            client.ok("ip.acquire", json!({"scope": of, "owner": "o", "ips": ips}));
+            let released = client.ok("scope.release", json!({"scope": of}))["released"].as_array().unwrap().len();
+            missed.extend((released != TOGETHER).then_some((at, released)));
+        }
+        done.store(true, Ordering::Relaxed);
+        assert!(missed.is_empty(), "{missed:?}");
+    });
 }

@@ -249,7 +249,8 @@ impl Coordinator {
                 match scopes.get_mut(&usage.scope) {
                     Some(sum) => {
                         sum.reservations += usage.reservations;
-                        sum.addresses += usage.addresses;
+                        // Of several realms they may be more than there are numbers.
+                        sum.addresses = sum.addresses.saturating_add(usage.addresses);
                         sum.obsolete += usage.obsolete;
                         sum.unbound += usage.unbound;
                     }

@@ -107,7 +107,7 @@ impl<'a> Walk<'a> {
         while let Some(told) = answers.recv().await {
             let Told::Replies(replies) = told else { continue };
             for Reply { ticket, answer } in replies {
-                if let Ok(Outcome::Listed { count: 0, .. }) = answer {
+                if let Ok(Outcome::Listed { count: 0, next: None, .. }) = answer {
                     holds[ticket as usize] = false;
                 }
             }

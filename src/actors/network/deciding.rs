@@ -117,7 +117,7 @@ impl NetworkActor {
     }
 
     /// Tells the world of scopes that hold something here for the first time.
-    fn note_scopes(&mut self, steps: &[Step]) {
+    pub(super) fn note_scopes(&mut self, steps: &[Step]) {
         for step in steps {
             if let Some(State::Entry(Entry::Held(held))) = &step.state
                 && !self.scopes.contains(&held.holder.scope)

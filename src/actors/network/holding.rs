@@ -204,6 +204,8 @@ impl NetworkActor {
             self.hear_of_claimants(&item.command, &mut outcome, moment.now);
         }
         self.offer(&steps, transaction);
+        // The answer may leave before `Finish` comes here: who asks then for all of a scope must not pass this network over.
+        self.note_scopes(&steps);
         let act = Act {
             network: self.id(),
             wall: moment.wall,

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use compact_str::CompactString;
 
 use super::Network;
-use super::deploy::{Refused, holder_of};
+use super::deploy::{LetGo, Refused, holder_of};
 use crate::core::address::{Address, Range};
 use crate::core::deployment::{Deploy, DeployWish, Wanted};
 use crate::core::refusal::Refusal;
@@ -24,11 +24,24 @@ struct List<'a> {
     /// What was dealt, or is kept.
     given: BTreeSet<Address>,
     /// Where each zone's next address is looked for, range and offset: what lies before it is given, or never serves it.
-    cursors: BTreeMap<Option<CompactString>, (usize, u128)>,
+    cursors: BTreeMap<Zone, (usize, u128)>,
+    /// Zones that subnets name.
+    zones: &'a BTreeSet<&'a CompactString>,
+}
+
+/// Zones for which the same addresses serve. So there are no more than the configuration names, whatever instances say.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Zone {
+    /// None: every subnet.
+    Any,
+    /// One that no subnet names: those without zones.
+    Unnamed,
+    /// One that a subnet names.
+    Named(CompactString),
 }
 
 impl<'a> List<'a> {
-    fn new(ranges: &'a [Range]) -> Self {
+    fn new(ranges: &'a [Range], zones: &'a BTreeSet<&'a CompactString>) -> Self {
         let mut ascending = ranges.to_vec();
         ascending.sort_unstable_by_key(|range| range.first());
         let mut sorted: Vec<Range> = Vec::with_capacity(ascending.len());
@@ -41,7 +54,7 @@ impl<'a> List<'a> {
                 None => sorted.push(range),
             }
         }
-        Self { ranges, sorted, given: BTreeSet::new(), cursors: BTreeMap::new() }
+        Self { ranges, sorted, given: BTreeSet::new(), cursors: BTreeMap::new(), zones }
     }
 
     fn contains(&self, address: Address) -> bool {
@@ -53,7 +66,7 @@ impl<'a> List<'a> {
 impl Network {
     /// Deals. Answers the wishes with named addresses in place of dealt ones, and whether any of them was chosen here and not
     /// held before. What cannot be dealt is refused.
-    pub(super) fn deal(&self, ask: &Deploy, refused: &mut Refused) -> (Deploy, bool) {
+    pub(super) fn deal(&self, ask: &Deploy, let_go: &LetGo<'_>, refused: &mut Refused) -> (Deploy, bool) {
         let mut dealt = ask.clone();
         let mut members: Vec<Vec<&mut DeployWish>> = ask.lists.iter().map(|_| Vec::new()).collect();
         // In a network that carries no address nothing can be dealt; that is said of each wish by itself.
@@ -64,12 +77,14 @@ impl Network {
                 members.push(wish);
             }
         }
+        let named = self.subnets.iter().filter(|_| !ask.lists.is_empty()).flat_map(|subnet| &subnet.zones);
+        let named: BTreeSet<&CompactString> = named.collect();
         let mut chose = false;
         for (ranges, members) in ask.lists.iter().zip(members) {
-            let mut list = List::new(ranges);
+            let mut list = List::new(ranges, &named);
             let mut rest = Vec::new();
             for wish in members {
-                match self.kept_of(&list, ask, wish) {
+                match self.kept_of(&list, ask, wish, let_go) {
                     Some(address) => {
                         list.given.insert(address);
                         wish.wanted = Wanted::Static(address);
@@ -94,22 +109,27 @@ impl Network {
     }
 
     /// What an instance holds of a list, or held until a plan made it obsolete.
-    fn kept_of(&self, list: &List<'_>, ask: &Deploy, wish: &DeployWish) -> Option<Address> {
+    fn kept_of(&self, list: &List<'_>, ask: &Deploy, wish: &DeployWish, let_go: &LetGo<'_>) -> Option<Address> {
         let holder = holder_of(ask, wish);
-        let held = self.holdings.slot(&holder).into_iter().chain(self.obsolete_of(&holder));
+        let held = self.holdings.slot(&holder).into_iter().chain(let_go.of(&holder));
         held.map(|(address, _)| address)
             .find(|address| list.contains(*address) && !list.given.contains(address) && self.serves(*address, wish))
     }
 
     /// Does the subnet of an address serve the zone of an instance? What lies in no subnet is refused when it is claimed.
-    fn serves(&self, address: Address, wish: &DeployWish) -> bool {
+    pub(super) fn serves(&self, address: Address, wish: &DeployWish) -> bool {
         let Some(zone) = &wish.zone else { return true };
         self.layout.subnet_of(address).is_none_or(|index| self.subnets[index].serves(zone))
     }
 
     /// The next address of a list that nobody was dealt and that serves the instance.
     fn next_of(&self, list: &mut List<'_>, wish: &DeployWish) -> Option<Address> {
-        let cursor = list.cursors.entry(wish.zone.clone()).or_insert((0, 0));
+        let zone = match &wish.zone {
+            None => Zone::Any,
+            Some(zone) if !list.zones.contains(zone) => Zone::Unnamed,
+            Some(zone) => Zone::Named(zone.clone()),
+        };
+        let cursor = list.cursors.entry(zone).or_insert((0, 0));
         while let Some(range) = list.ranges.get(cursor.0) {
             if cursor.1 >= range.size() {
                 *cursor = (cursor.0 + 1, 0);

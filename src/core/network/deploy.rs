@@ -12,7 +12,7 @@
 //!
 //! Review notes: can a wish end in two reservations, or a reservation be kept by two wishes? Is a repeat without steps?
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use crate::core::refusal::Refusal;
 use crate::core::state::{
     Entry, EventKind, NetworkKind, Obsolete, Planned, PoolKind, Promise, Reservation, ReservationKind,
 };
-use crate::core::types::{Generation, Owner, Slot, SlotKey};
+use crate::core::types::{Generation, Owner, Scope, Slot, SlotKey};
 
 /// A holding of the deployment.
 type Holding<'a> = (Address, &'a Arc<Reservation>);
@@ -56,17 +56,37 @@ struct Fates {
     promises: BTreeMap<Address, (Owner, Slot)>,
 }
 
+/// What plans made obsolete, by the slot that held it.
+pub(super) struct LetGo<'a>(HashMap<&'a SlotKey, Vec<Holding<'a>>>);
+
+impl<'a> LetGo<'a> {
+    /// Of a scope. Cost: O(what the scope holds).
+    fn of_scope(network: &'a Network, scope: &Scope) -> Self {
+        let mut by_slot: HashMap<&SlotKey, Vec<Holding<'_>>> = HashMap::new();
+        for (address, held) in network.holdings.of_scope(scope).filter(|(_, held)| held.obsolete.is_some()) {
+            by_slot.entry(&held.holder).or_default().push((address, held));
+        }
+        Self(by_slot)
+    }
+
+    /// Of a slot.
+    pub(super) fn of(&self, holder: &SlotKey) -> impl Iterator<Item = Holding<'a>> {
+        self.0.get(holder).into_iter().flatten().copied()
+    }
+}
+
 impl Network {
     /// Decides what a deployment wishes of this network.
     pub(super) fn deploy(&self, ask: &Deploy, context: Context) -> Result<Decision, Refusal> {
         let mut refused = Refused::default();
-        let (ask, dealt) = self.deal(ask, &mut refused);
+        let let_go = &LetGo::of_scope(self, &ask.scope);
+        let (ask, dealt) = self.deal(ask, let_go, &mut refused);
         let ask = &ask;
         self.wished_once(ask, &mut refused);
         let mut courses: Vec<Option<Course<'_>>> = Vec::with_capacity(ask.wishes.len());
         let mut fates = Fates::default();
         for wish in &ask.wishes {
-            let course = refused.note(wish, self.course(ask, wish));
+            let course = refused.note(wish, self.course(ask, wish, let_go));
             if let Some(Course::Keep((address, _)) | Course::Revive((address, _), _)) = course {
                 fates.kept.insert(address);
             }
@@ -98,7 +118,7 @@ impl Network {
         for (wish, course) in both.clone().filter(|(w, _)| named(w)).chain(both.filter(|(w, _)| !named(w))) {
             changed |= matches!(course, Some(Course::Grant(_)));
             if let Some(course) = course
-                && let Some(done) = refused.note(wish, self.carry_out(ask, wish, course, &fates, &mut draft))
+                && let Some(done) = refused.note(wish, self.carry_out(ask, wish, course, (&fates, let_go), &mut draft))
             {
                 deployed.push(done);
             }
@@ -112,7 +132,7 @@ impl Network {
     }
 
     /// What is to be done about a wish, as far as it can be said without the others.
-    fn course<'a>(&'a self, ask: &Deploy, wish: &DeployWish) -> Result<Course<'a>, Refusal> {
+    fn course<'a>(&'a self, ask: &Deploy, wish: &DeployWish, let_go: &LetGo<'a>) -> Result<Course<'a>, Refusal> {
         let holder = holder_of(ask, wish);
         let current = self.holdings.slot(&holder);
         let replaces = current.map(|(address, _)| address);
@@ -121,8 +141,8 @@ impl Network {
                 // What is held when the same plan comes again was written down since.
                 let stays = !wish.fresh || ask.again;
                 let own = current.filter(|_| stays).map(Course::Keep);
-                let let_go = || self.obsolete_of(&holder).filter(|_| stays).max_by_key(|(_, held)| held.generation);
-                let course = own.or_else(|| let_go().map(|held| Course::Revive(held, replaces)));
+                let left = || let_go.of(&holder).filter(|_| stays).max_by_key(|(_, held)| held.generation);
+                let course = own.or_else(|| left().map(|held| Course::Revive(held, replaces)));
                 self.is_open().map(|()| course.unwrap_or(Course::Nothing))
             }
             Wanted::Automatic(wanted) => {
@@ -138,11 +158,11 @@ impl Network {
                     let any = self.config.kind == NetworkKind::Vip && *wanted == with_zone(&Wish::default(), wish);
                     let as_wished =
                         || !self.is_static(*address) && self.differences(wanted, &selection, *address, held).is_empty();
-                    self.may_stay(*address) && (any || as_wished())
+                    self.may_stay(*address) && self.serves(*address, wish) && (any || as_wished())
                 };
-                let let_go = || self.obsolete_of(&holder).filter(fits).max_by_key(|(_, held)| held.generation);
+                let left = || let_go.of(&holder).filter(fits).max_by_key(|(_, held)| held.generation);
                 let own = current.filter(fits).map(Course::Keep);
-                match own.or_else(|| let_go().map(|held| Course::Revive(held, replaces))) {
+                match own.or_else(|| left().map(|held| Course::Revive(held, replaces))) {
                     Some(course) => self.is_open().map(|()| course),
                     None => Ok(Course::Grant(replaces)),
                 }
@@ -151,8 +171,8 @@ impl Network {
                 let wanted = &with_zone(&Wish::default(), wish);
                 let single = |held: &Reservation| held.prefix_length == address.family().width();
                 let own = current.filter(|(at, held)| at == address && single(held)).map(Course::Keep);
-                let let_go = || self.obsolete_of(&holder).find(|(at, held)| at == address && single(held));
-                if let Some(course) = own.or_else(|| let_go().map(|held| Course::Revive(held, replaces))) {
+                let left = || let_go.of(&holder).find(|(at, held)| at == address && single(held));
+                if let Some(course) = own.or_else(|| left().map(|held| Course::Revive(held, replaces))) {
                     self.takes_claims()?;
                     self.claim_admitted(*address, None, wanted)?;
                     self.is_open()?;
@@ -175,14 +195,6 @@ impl Network {
             // It could not be dealt: refused already, or a network that carries no address.
             Wanted::Dealt(_) => self.takes_claims().map(|()| Course::Nothing),
         }
-    }
-
-    /// What a slot held until a plan made it obsolete.
-    pub(super) fn obsolete_of<'a>(&'a self, holder: &SlotKey) -> impl Iterator<Item = Holding<'a>> {
-        let slot = holder.slot.clone();
-        self.holdings
-            .of_owner(&holder.scope, &holder.owner)
-            .filter(move |(_, held)| held.obsolete.is_some() && held.holder.slot == slot)
     }
 
     /// May a holding go on for all that its subnet says?
@@ -295,7 +307,7 @@ impl Network {
         ask: &Deploy,
         wish: &DeployWish,
         course: &Course<'_>,
-        fates: &Fates,
+        (fates, let_go): (&Fates, &LetGo<'_>),
         draft: &mut Draft<'_>,
     ) -> Result<Deployed, Refusal> {
         let holder = holder_of(ask, wish);
@@ -311,10 +323,11 @@ impl Network {
                 let mut now = Reservation::clone(held);
                 now.obsolete = None;
                 let view = draft.view(*address, Arc::new(now));
-                let replaced = self.obsolete_of(&holder).find(|(at, held)| {
+                let left_by_it = |(at, held): &Holding<'_>| {
                     !fates.kept.contains(at) && held.obsolete.as_ref().is_some_and(|obsolete| obsolete.plan == ask.plan)
-                });
-                let replaces = replaced.filter(|_| new).map(|(address, _)| address);
+                };
+                let replaced = if new { let_go.of(&holder).find(left_by_it) } else { None };
+                let replaces = replaced.map(|(address, _)| address);
                 let state = if new { SlotState::New } else { SlotState::Kept };
                 Ok(Deployed { place, state, view: Some(view), replaces })
             }

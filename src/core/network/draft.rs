@@ -70,7 +70,15 @@ pub(super) struct Draft<'a> {
     pub(super) displaced: u64,
     /// Everything of the deployment, or of one of its owners, is let go: promises among that end.
     pub(super) letting_go: Option<(Scope, Option<Owner>)>,
+    /// Slots that this request names, where anything is promised. What is let go here and promised to one of them is told
+    /// what becomes of it when it is known what the slot has then ([`Self::settle_owed`]).
+    asked: BTreeSet<SlotKey>,
+    /// What waits for that.
+    owed: Vec<Owed>,
 }
+
+/// A holding that is let go, and what its end is called.
+type Owed = (Address, Arc<Reservation>, EventKind);
 
 impl<'a> Draft<'a> {
     pub(super) fn new(network: &'a Network, context: Context) -> Self {
@@ -92,6 +100,8 @@ impl<'a> Draft<'a> {
             granted_by: None,
             displaced: 0,
             letting_go: None,
+            asked: BTreeSet::new(),
+            owed: Vec::new(),
         }
     }
 

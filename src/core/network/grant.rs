@@ -3,6 +3,7 @@
 //! All three end in the same two acts: *touch* what the slot holds already, or *grant* something new. Checks run in the
 //! protocol's order of precedence, so that the first refusal found is the one to answer.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::draft::{Draft, held_by};
@@ -17,7 +18,7 @@ use crate::core::refusal::{Refusal, members};
 use crate::core::state::{
     Details, Entry, EventKind, Lease, NetworkKind, PoolKind, Reservation, ReservationKind, ReservedRange, SubnetConfig,
 };
-use crate::core::types::{Claimant, SlotKey};
+use crate::core::types::{Claimant, Slot, SlotKey};
 
 impl Network {
     /// `ip.allocate`.
@@ -41,6 +42,8 @@ impl Network {
         let options = GrantOptions { replace: ask.options.replace || ask.exact, ..ask.options.clone() };
         forms::named_once(&ask.items)?;
         let mut draft = Draft::new(self, context);
+        let key = |slot: &Slot| SlotKey { scope: ask.scope.clone(), owner: ask.owner.clone(), slot: slot.clone() };
+        draft.asks_for(ask.items.iter().map(|item| key(&item.slot)));
         let others = if ask.exact { self.held_beside(ask) } else { Vec::new() };
         // Another object of the same name is another owner: what it holds is not let go.
         let unlike =
@@ -71,6 +74,7 @@ impl Network {
         for (address, held) in &others {
             draft.release(*address, held, EventKind::Released);
         }
+        draft.settle_owed(|slot| grants.iter().any(|(_, grant)| grant.view.reservation.holder == *slot));
         let released = others.into_iter().map(|(address, _)| address).collect();
         grants.sort_unstable_by_key(|(index, _)| *index);
         Ok(draft.finish(Outcome::Acquired { grants, released }))
@@ -78,8 +82,8 @@ impl Network {
 
     /// What the owner holds in slots that an acquire does not name.
     fn held_beside(&self, ask: &Acquire) -> Vec<(Address, Arc<Reservation>)> {
-        let beside =
-            |held: &Reservation| held.obsolete.is_none() && !ask.items.iter().any(|item| item.slot == held.holder.slot);
+        let named: BTreeSet<&Slot> = ask.items.iter().map(|item| &item.slot).collect();
+        let beside = |held: &Reservation| held.obsolete.is_none() && !named.contains(&held.holder.slot);
         let of_owner = self.holdings.of_owner(&ask.scope, &ask.owner).filter(|(_, held)| beside(held));
         let mut others: Vec<_> = of_owner.map(|(address, held)| (address, Arc::clone(held))).collect();
         others.sort_unstable_by_key(|(address, _)| *address);

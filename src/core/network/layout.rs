@@ -327,7 +327,11 @@ impl Layout {
             return;
         }
         let Some(range) = new.or(old) else { return };
-        if let Some(subnet) = self.subnet_of(address) {
+        // What cools or is declined may reach over the ends of a subnet that came, or shrank, since.
+        let from = self.subnets_by_address.partition_point(|(subnet, _)| subnet.last() < range.first());
+        for &(_, subnet) in
+            self.subnets_by_address[from..].iter().take_while(|(subnet, _)| subnet.first() <= range.last())
+        {
             let subnet = &mut self.subnets[subnet];
             if let Some(before) = before {
                 count_entry(&mut subnet.counts, &subnet.counted, subnet.range, address, before, false);

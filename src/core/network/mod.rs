@@ -382,6 +382,15 @@ impl Network {
         self.holdings.slot(key).map(|(address, _)| address)
     }
 
+    /// An address that is promised to a slot. Cost: O(1) where there is none, else O(all that its scope holds).
+    fn promised_to(&self, key: &SlotKey) -> Option<Address> {
+        if !self.holdings.is_promised(key) {
+            return None;
+        }
+        let mut of_scope = self.holdings.of_scope(&key.scope);
+        of_scope.find(|(_, held)| holdings::taker_of(held).as_ref() == Some(key)).map(|(address, _)| address)
+    }
+
     /// Does it hold anything of this owner?
     pub fn holds_of_owner(&self, scope: &super::types::Scope, owner: &super::types::Owner) -> bool {
         self.holdings.of_owner(scope, owner).next().is_some()

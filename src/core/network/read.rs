@@ -18,6 +18,8 @@ use crate::limits;
 
 /// Runs that a map may have, so that an answer stays bounded.
 const MAP_RUNS_MAX: usize = 65_536;
+/// Of an owner that holds more than this, a list goes over the network, as it does where no owner is named.
+const OF_OWNER_SORTED_MAX: usize = 10 * limits::LIST_SLICE_RECORDS_MAX;
 
 impl Network {
     /// Network and subnets, as its noun shows them.
@@ -71,7 +73,7 @@ impl Network {
             || config.reserved.iter().any(|reserved| reserved.range.contains(address))
     }
 
-    /// A slice of `ip.list`. With an owner in the filter, only what the owner holds is looked at.
+    /// A slice of `ip.list`. With an owner in the filter, only what the owner holds is looked at, unless that is much.
     pub(super) fn list(&self, ask: &ListSlice, context: Context) -> Result<Decision, Refusal> {
         let test = Test::new(self, &ask.filter, context)?;
         let (mut views, mut count, mut next) = (Vec::new(), 0, None);
@@ -84,16 +86,8 @@ impl Network {
             }
             views.len() >= ask.limit
         };
-        if let Some(owner) = &ask.filter.owner {
-            let scopes: Vec<_> = match &ask.filter.scope {
-                Some(scope) => vec![scope],
-                None => self.holdings.scope_names().collect(),
-            };
-            let mut held: Vec<_> = scopes
-                .into_iter()
-                .flat_map(|scope| self.holdings.of_owner(scope, owner))
-                .filter(|(address, _)| ask.after.is_none_or(|after| *address > after))
-                .collect();
+        if let Some(mut held) = self.few_of_owner(&ask.filter) {
+            held.retain(|(address, _)| ask.after.is_none_or(|after| *address > after));
             held.sort_unstable_by_key(|(address, _)| *address);
             for (looked_at, (address, reservation)) in held.into_iter().enumerate() {
                 if take(address, reservation) || looked_at + 1 >= limits::LIST_SLICE_RECORDS_MAX {
@@ -123,6 +117,19 @@ impl Network {
             }
         }
         Ok(read(Outcome::Listed { views, count, next, at: None }))
+    }
+
+    /// What the owner of a filter holds, in no particular order. None where there is no such owner, or it holds so much that to
+    /// put it in order for each slice would take time with the square of it.
+    fn few_of_owner(&self, filter: &Filter) -> Option<Vec<(Address, &Arc<Reservation>)>> {
+        let owner = filter.owner.as_ref()?;
+        let scopes: Vec<_> = match &filter.scope {
+            Some(scope) => vec![scope],
+            None => self.holdings.scope_names().collect(),
+        };
+        let held = scopes.into_iter().flat_map(|scope| self.holdings.of_owner(scope, owner));
+        let few: Vec<_> = held.take(OF_OWNER_SORTED_MAX + 1).collect();
+        (few.len() <= OF_OWNER_SORTED_MAX).then_some(few)
     }
 
     /// First address of the block that covers an address, or the address itself.

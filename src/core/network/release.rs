@@ -42,32 +42,30 @@ impl Network {
 
     /// `owner.release`: everything, or the first `limit`.
     pub(super) fn release_owner(&self, scope: &Scope, owner: &Owner, limit: usize, context: Context) -> Decision {
-        let held = self.holdings.of_owner(scope, owner).map(|(address, held)| (address, Arc::clone(held))).collect();
-        self.release_all(held, limit, (scope.clone(), Some(owner.clone())), context)
+        self.release_all(self.holdings.of_owner(scope, owner), limit, (scope.clone(), Some(owner.clone())), context)
     }
 
     /// `scope.release`: everything, or the first `limit`.
     pub(super) fn release_scope(&self, scope: &Scope, limit: usize, context: Context) -> Decision {
-        // One more than the limit tells whether more is held; the chain is not walked to its end.
-        let held =
-            self.holdings.of_scope(scope).take(limit + 1).map(|(address, held)| (address, Arc::clone(held))).collect();
-        self.release_all(held, limit, (scope.clone(), None), context)
+        self.release_all(self.holdings.of_scope(scope), limit, (scope.clone(), None), context)
     }
 
-    fn release_all(
+    fn release_all<'a>(
         &self,
-        mut held: Vec<(Address, Arc<Reservation>)>,
+        held: impl Iterator<Item = (Address, &'a Arc<Reservation>)>,
         limit: usize,
         whose: (Scope, Option<Owner>),
         context: Context,
     ) -> Decision {
+        // One more than the limit tells whether more is held; the chain is not walked to its end.
+        let mut held: Vec<_> = held.take(limit + 1).collect();
         let more = held.len() > limit;
         held.sort_unstable_by_key(|(address, _)| *address);
         held.truncate(limit);
         let mut draft = Draft::new(self, context);
         draft.letting_go = Some(whose);
-        for (address, held) in &held {
-            draft.release(*address, held, EventKind::Released);
+        for &(address, held) in &held {
+            draft.release(address, held, EventKind::Released);
         }
         let released = held.into_iter().map(|(address, _)| address).collect();
         self.and_vanish(draft, Outcome::LetGo { released, more })

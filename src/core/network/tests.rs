@@ -2,8 +2,11 @@
 
 mod corners;
 mod heal;
+mod lists;
 mod loading;
 mod policies;
+mod promises;
+mod reaching;
 mod sweeps;
 
 use super::*;

@@ -226,6 +226,19 @@ impl Entry {
         self
     }
 
+    /// A part of it, of this length, of what cools or is declined; what is held has no parts.
+    pub fn part(&self, prefix_length: u8) -> Option<Self> {
+        match self {
+            Entry::Held(_) => None,
+            Entry::Released(released) => {
+                Some(Entry::Released(Arc::new(Released { prefix_length, ..Released::clone(released) })))
+            }
+            Entry::Declined(declined) => {
+                Some(Entry::Declined(Arc::new(Declined { prefix_length, ..Declined::clone(declined) })))
+            }
+        }
+    }
+
     /// Prefix length of what it covers.
     pub fn prefix_length(&self) -> u8 {
         match self {

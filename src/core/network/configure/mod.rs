@@ -117,8 +117,8 @@ struct Draft<'a> {
     config: NetworkConfig,
     /// In drawing order.
     subnets: Vec<Arc<SubnetConfig>>,
-    /// Cooling and declined addresses that go together with what they lie in, or move out of it.
-    leaving: BTreeMap<Address, Entry>,
+    /// Steps by which addresses go together with what they lie in.
+    leaving: Vec<Step>,
     verdict: Verdict,
 }
 
@@ -141,7 +141,7 @@ impl<'a> Draft<'a> {
             });
         }
         let subnets = network.subnets().to_vec();
-        Self { network, config: (**config).clone(), subnets, leaving: BTreeMap::new(), verdict }
+        Self { network, config: (**config).clone(), subnets, leaving: Vec::new(), verdict }
     }
 
     /// A draft of a network that is not closed; a closed one is refused.
@@ -205,7 +205,7 @@ impl<'a> Draft<'a> {
             changed.push(subnet_step(subnet.id, old, Some(&subnet)));
             now.push(subnet);
         }
-        let mut steps: Vec<Step> = leaving.iter().map(|(address, entry)| leaving_step(*address, entry)).collect();
+        let mut steps = leaving;
         steps.extend(stored.into_values().map(|gone| subnet_step(gone.id, Some(gone), None)));
         steps.extend(changed);
         if steps.is_empty() && config == **network.config() {

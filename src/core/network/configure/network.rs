@@ -10,6 +10,7 @@
 //! A closed network is emptied in bounded slices by those who release; `Delete` decided again on a closed network that
 //! holds nothing is what ends it.
 
+use std::ops::Bound;
 use std::sync::Arc;
 
 use compact_str::CompactString;
@@ -19,7 +20,6 @@ use super::{
     Draft, FORGOTTEN_ENTRIES_MAX, Tally, Verdict, empty_set, leaving_step, patch, patch_option, patch_tags, subnet,
     subnet_step, subnets,
 };
-use crate::core::address::{Family, Range};
 use crate::core::command::{Context, NetworkInput, NetworkPatch, Patch, SubnetInput, subnet_id};
 use crate::core::network::{Network, Standing};
 use crate::core::outcome::{Decision, NetworkView, Outcome};
@@ -149,18 +149,17 @@ pub(super) fn delete(mut draft: Draft<'_>, force: bool, purge: bool) -> Result<D
         draft.config.closed = true;
         return draft.finish(EventKind::NetworkDeleted)?.answer(outcome);
     }
-    let whole = |family: Family| Range::of_bits(family, 0, family.last_bits());
-    let remembered = Family::ALL.into_iter().flat_map(|family| network.entries_in(whole(family)));
-    draft.leaving = remembered.take(FORGOTTEN_ENTRIES_MAX + 1).collect();
+    let remembered = network.holdings.ascending(Bound::Unbounded).take(FORGOTTEN_ENTRIES_MAX + 1);
+    draft.leaving = remembered.map(|(address, entry)| leaving_step(address, entry)).collect();
     if draft.leaving.len() > FORGOTTEN_ENTRIES_MAX {
         // Too much for one commit: closed now, and ended when the rest is gone.
-        draft.leaving.pop_last();
+        draft.leaving.pop();
         draft.config.closed = true;
         let steps = slice_of_closed(draft)?;
         return Ok(Decision { steps, outcome });
     }
     draft.verdict.end()?;
-    let mut steps: Vec<Step> = draft.leaving.iter().map(|(address, entry)| leaving_step(*address, entry)).collect();
+    let mut steps = draft.leaving;
     steps.extend(network.subnets().iter().map(|gone| subnet_step(gone.id, Some(gone), None)));
     let event = (!was_closed).then_some(Event { kind: EventKind::NetworkDeleted, before: None });
     steps.push(Step { key: Key::Config, expect: Some(network.config().version.0), state: None, event });

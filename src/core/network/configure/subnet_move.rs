@@ -8,10 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{Draft, held_by, leaving_step, pool};
-use crate::core::address::{Address, Cidr};
+use crate::core::address::{Address, Cidr, Range};
 use crate::core::command::{Context, Moved, SubnetRef};
 use crate::core::network::Network;
-use crate::core::network::holdings::taker_of;
+use crate::core::network::draft::cidrs_of;
+use crate::core::network::holdings::{covered, taker_of};
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::Refusal;
 use crate::core::state::{Entry, Event, EventKind, Key, Lease, State, Step, SubnetConfig};
@@ -33,9 +34,10 @@ impl Network {
             Ok(subnet) => Arc::clone(subnet),
             Err(refusal) => return draft.refused(refusal),
         };
-        let (mut entries, next_generation) = (self.entries_in(subnet.cidr.range()), self.next_generation());
+        let next_generation = self.next_generation();
         draft.subnets.retain(|other| other.id != subnet.id);
-        draft.leaving = entries.iter().cloned().collect();
+        let (leaving, mut entries) = cut_at(subnet.cidr.range(), self.entries_in(subnet.cidr.range()));
+        draft.leaving = leaving;
         let done = draft.finish(EventKind::NetworkChanged)?;
         // A holder that was given time to renew its lease here keeps it there.
         for (_, entry) in &mut entries {
@@ -75,41 +77,104 @@ impl Network {
         draft.put(subnet);
         draft.check_bounds("to");
         let mut done = draft.finish(EventKind::NetworkChanged)?;
-        // Addresses may cool here still, from a subnet that was removed: what arrives takes their place.
-        let of = |(address, entry): &(Address, Entry)| Cidr::containing(*address, entry.prefix_length()).range();
-        let in_place = |found: &(Address, Entry)| {
-            // Both are in order of addresses and lie apart from their neighbours: the last that begins before its end decides.
-            let begun = moved.entries.partition_point(|(address, _)| *address <= of(found).last());
-            begun.checked_sub(1).is_some_and(|last| of(&moved.entries[last]).overlaps(of(found)))
+        let (mut left, before, beside) = self.make_way(range, &moved.entries);
+        let arrives = |(address, entry): &(Address, Entry)| Step {
+            key: Key::Address(*address),
+            expect: left.remove(address).map(|old| old.generation().0),
+            state: Some(State::Entry(entry.clone().in_time_of(moved.now, context.now))),
+            event: matches!(entry, Entry::Held(_)).then_some(Event { kind: EventKind::Transferred, before: None }),
         };
-        let left = self.entries_in(range).into_iter().filter(|found| in_place(found));
-        let mut left: BTreeMap<Address, Entry> = left.collect();
-        let steps: Vec<Step> = moved
-            .entries
-            .iter()
-            .map(|(address, entry)| Step {
-                key: Key::Address(*address),
-                expect: left.remove(address).map(|old| old.generation().0),
-                state: Some(State::Entry(entry.clone().in_time_of(moved.now, context.now))),
-                event: matches!(entry, Entry::Held(_)).then_some(Event { kind: EventKind::Transferred, before: None }),
-            })
-            .collect();
-        done.steps.extend(left.iter().map(|(address, entry)| leaving_step(*address, entry)));
-        done.steps.extend(steps);
+        let arriving: Vec<Step> = moved.entries.iter().map(arrives).collect();
+        done.steps.extend(before.into_iter().chain(arriving).chain(beside));
         let subnet = done.subnet(id);
         done.answer(Outcome::Subnet { subnet, created: true })
     }
 }
 
-/// The first slot that something current holds in both networks.
-fn slot_taken(network: &Network, moved: &Moved) -> Option<Refusal> {
-    moved.entries.iter().find_map(|(_, entry)| match entry {
-        Entry::Held(reservation) if reservation.obsolete.is_none() => {
-            let address = network.slot_holder(&reservation.holder)?;
-            let (network, holder) = (network.config().name.clone(), reservation.holder.clone());
-            Some(Refusal::SlotTaken { network, holder, address, differs: Vec::new() })
+/// Entries by their first address.
+type Entries = Vec<(Address, Entry)>;
+
+/// What becomes of the entries over a range that leaves: the steps by which they go, and what goes with the range. What cools
+/// or is declined may reach over its ends, from a subnet that was larger once: there it is cut, and the rest stays.
+fn cut_at(range: Range, entries: Entries) -> (Vec<Step>, Entries) {
+    let (mut steps, mut inside) = (Vec::with_capacity(entries.len()), Vec::with_capacity(entries.len()));
+    for (address, entry) in entries {
+        let whole = covered(address, entry.prefix_length());
+        let within = whole.intersection(range).filter(|_| !range.covers(whole));
+        let (Some(within), Entry::Released(_) | Entry::Declined(_)) = (within, &entry) else {
+            steps.push(leaving_step(address, &entry));
+            inside.push((address, entry));
+            continue;
+        };
+        stay(address, &entry, whole.without(range).flat_map(cidrs_of), &mut steps);
+        inside.extend(cidrs_of(within).filter_map(|part| Some((part.base(), entry.part(part.length())?))));
+    }
+    (steps, inside)
+}
+
+/// These parts of an entry stay, and the rest of it goes. The whole goes before its parts come, so that no two ever overlap.
+fn stay(address: Address, entry: &Entry, parts: impl Iterator<Item = Cidr>, steps: &mut Vec<Step>) {
+    let put = |part: Cidr, expect: Option<u64>| Step {
+        key: Key::Address(part.base()),
+        expect,
+        state: entry.part(part.length()).map(State::Entry),
+        event: None,
+    };
+    let mut parts = parts.peekable();
+    match parts.next_if(|first| first.base() == address) {
+        Some(first) => steps.push(put(first, Some(entry.generation().0))),
+        None => steps.push(leaving_step(address, entry)),
+    }
+    steps.extend(parts.map(|part| put(part, None)));
+}
+
+impl Network {
+    /// Addresses may cool here still, from a subnet that was removed: what arrives takes their place, and nothing else of it.
+    /// Answers what lies where something arrives, under the very address of that, and the steps that come before and behind.
+    fn make_way(&self, range: Range, arriving: &Entries) -> (BTreeMap<Address, Entry>, Vec<Step>, Vec<Step>) {
+        let (mut left, mut before, mut beside) = (BTreeMap::new(), Vec::new(), Vec::new());
+        for (address, entry) in self.entries_in(range) {
+            let whole = covered(address, entry.prefix_length());
+            // Both are in order of addresses, and lie apart from their neighbours.
+            let of = |(address, entry): &(Address, Entry)| covered(*address, entry.prefix_length());
+            let from = arriving.partition_point(|arrives| of(arrives).last() < whole.first());
+            let over = arriving[from..].iter().map(of).take_while(|arrives| arrives.first() <= whole.last());
+            let (mut rest, mut behind, mut meets, mut is_there) = (Vec::new(), Some(whole), false, false);
+            for arrives in over {
+                (meets, is_there) = (true, is_there || arrives.first() == address);
+                let Some(piece) = behind.take() else { break };
+                for part in piece.without(arrives) {
+                    if part.first() < arrives.first() { rest.push(part) } else { behind = Some(part) }
+                }
+            }
+            let parts = rest.into_iter().chain(behind).flat_map(cidrs_of);
+            if is_there {
+                let put = |part: Cidr| Step {
+                    key: Key::Address(part.base()),
+                    expect: None,
+                    state: entry.part(part.length()).map(State::Entry),
+                    event: None,
+                };
+                beside.extend(parts.map(put));
+                left.insert(address, entry);
+            } else if meets {
+                stay(address, &entry, parts, &mut before);
+            }
         }
-        Entry::Held(_) | Entry::Released(_) | Entry::Declined(_) => None,
+        (left, before, beside)
+    }
+}
+
+/// The first slot that both networks have: something current holds it, or is promised to it. Its owner would have two.
+fn slot_taken(network: &Network, moved: &Moved) -> Option<Refusal> {
+    let taken = |holder: SlotKey| {
+        let address = network.slot_holder(&holder).or_else(|| network.promised_to(&holder))?;
+        Some(Refusal::SlotTaken { network: network.config().name.clone(), holder, address, differs: Vec::new() })
+    };
+    moved.entries.iter().find_map(|(_, entry)| {
+        let Entry::Held(held) = entry else { return None };
+        let current = held.obsolete.is_none().then(|| held.holder.clone());
+        current.into_iter().chain(taker_of(held)).find_map(taken)
     })
 }
 

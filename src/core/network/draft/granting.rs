@@ -15,7 +15,7 @@ use crate::core::network::holdings::covered;
 use crate::core::outcome::View;
 use crate::core::refusal::Refusal;
 use crate::core::state::{
-    Declined, Details, Entry, Event, EventKind, Key, Planned, Promise, Released, Reservation, ReservationKind, State,
+    Details, Entry, Event, EventKind, Key, Planned, Promise, Reservation, ReservationKind, State,
 };
 use crate::core::types::{Generation, Mac, OwnerUid, SlotKey};
 use crate::limits;
@@ -123,7 +123,7 @@ impl Draft<'_> {
             }
             for part in rest {
                 let before = (part.base() == address).then_some(&entry);
-                self.put(part.base(), before, Some(part_of(&entry, part.length())), None);
+                self.put(part.base(), before, entry.part(part.length()), None);
             }
         }
         Some(replaced)
@@ -234,13 +234,4 @@ fn details_of(options: &GrantOptions, mac: Option<Mac>) -> Option<Box<Details>> 
         mac,
     };
     (details != Details::default()).then(|| Box::new(details))
-}
-
-/// A part of what cools or is declined.
-fn part_of(entry: &Entry, prefix_length: u8) -> Entry {
-    match entry {
-        Entry::Released(released) => Entry::Released(Arc::new(Released { prefix_length, ..Released::clone(released) })),
-        Entry::Declined(declined) => Entry::Declined(Arc::new(Declined { prefix_length, ..Declined::clone(declined) })),
-        Entry::Held(_) => unreachable!("what is held is in the way of a grant, or was let go by a step before it"),
-    }
 }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use super::{Draft, cidrs_of};
 use crate::core::address::{Address, Range};
 use crate::core::network::holdings::covered;
+use crate::core::network::settle::taker_of;
 use crate::core::state::{Entry, Event, EventKind, Promise, Released, Reservation};
-use crate::core::types::OwnerUid;
+use crate::core::types::{OwnerUid, SlotKey};
 
 impl Draft<'_> {
     /// Lets a holding go: to whom it is promised, or it cools, or is gone at once.
@@ -18,11 +19,33 @@ impl Draft<'_> {
         kind: EventKind,
     ) {
         match reservation.promise().filter(|promise| !self.ends(reservation, promise)) {
+            Some(promise) if self.asked.contains(&taker_of(reservation, promise)) => {
+                self.leaves(address, reservation);
+                self.owed.push((address, Arc::clone(reservation), kind));
+            }
             Some(promise) => {
                 let promise = promise.clone();
                 self.keep_promise(address, reservation, &promise, (promise.plan, None), &BTreeMap::new());
             }
             None => self.release_for_good(address, reservation, kind),
+        }
+    }
+
+    /// Notes the slots that this request names: what they have in the end is what it answers.
+    pub(in crate::core::network) fn asks_for(&mut self, slots: impl Iterator<Item = SlotKey>) {
+        if self.network.holdings.has_promises() {
+            self.asked = slots.collect();
+        }
+    }
+
+    /// Lets go what is promised to slots that this request names, now that it is known whether they have something: then they
+    /// keep that, and the promise ends; else it is kept.
+    pub(in crate::core::network) fn settle_owed(&mut self, has: impl Fn(&SlotKey) -> bool) {
+        for (address, held, kind) in std::mem::take(&mut self.owed) {
+            match held.promise().filter(|promise| !has(&taker_of(&held, promise))) {
+                Some(promise) => self.keep_promise(address, &held, promise, (promise.plan, None), &BTreeMap::new()),
+                None => self.release_for_good(address, &held, kind),
+            }
         }
     }
 

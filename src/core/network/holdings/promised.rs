@@ -96,6 +96,10 @@ impl Promised {
         }
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
     pub(super) fn is_promised(&self, slot: &SlotKey) -> bool {
         !self.slots.is_empty() && self.slots.contains_key(slot)
     }
@@ -131,6 +135,11 @@ impl Holdings {
     /// What counts within the limits of a scope: see [`Self::owner_load`].
     pub(in crate::core::network) fn scope_load(&self, scope: &Scope) -> u64 {
         self.scope_count(scope) + self.promised.of_scope(scope)
+    }
+
+    /// Is anything promised to anybody?
+    pub(in crate::core::network) fn has_promises(&self) -> bool {
+        !self.promised.is_empty()
     }
 
     /// Is an address promised to this slot?

@@ -135,7 +135,11 @@ fn what_still_cools_in_the_target_makes_way_where_something_arrives() {
     let target = cooling(&cooling(&other(&[]), "10.0.0.4/31"), "10.0.0.77");
     let target = moved_in(&target, &moved).unwrap();
     let there = all_entries(&target);
-    assert_eq!((&there[..1], there[1].0, there.len()), (&moved.entries[..], address("10.0.0.77"), 2));
+    // Its other half cools on.
+    let places: Vec<_> = there.iter().map(|(at, entry)| (at.to_string(), entry.prefix_length())).collect();
+    assert_eq!(places, [("10.0.0.4".into(), 32), ("10.0.0.5".into(), 32), ("10.0.0.77".into(), 32)]);
+    assert_eq!(there[1], moved.entries[0]);
+    assert!(matches!(there[0].1, Entry::Released(_)));
 }
 
 #[test]

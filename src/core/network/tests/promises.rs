@@ -1,0 +1,155 @@
+//! Facts about what is promised to a slot while its owner asks for that slot himself, or it comes to another network.
+
+use super::*;
+use crate::core::deployment::*;
+
+fn in_scope(owner: &str, slot: &str) -> SlotKey {
+    SlotKey { scope: "D".parse().unwrap(), owner: owner.parse().unwrap(), slot: slot.parse().unwrap() }
+}
+
+fn claim(net: &mut Net, owner: &str, slot: &str, at: &str) {
+    let ask = Claim {
+        holder: in_scope(owner, slot),
+        address: address(at),
+        prefix_length: None,
+        force: false,
+        options: GrantOptions::default(),
+    };
+    net.run(&Command::Claim(Box::new(ask))).unwrap();
+}
+
+/// A plan by which these slots get these addresses.
+fn deploy(net: &mut Net, wishes: &[(&str, &str, &str)]) {
+    let wish = |(place, (owner, slot, at)): (usize, &(&str, &str, &str))| DeployWish {
+        place,
+        owner: owner.parse().unwrap(),
+        slot: slot.parse().unwrap(),
+        zone: None,
+        fresh: false,
+        wanted: Wanted::Static(address(at)),
+    };
+    let ask = Deploy {
+        scope: "D".parse().unwrap(),
+        plan: 1,
+        again: false,
+        open: false,
+        wishes: wishes.iter().enumerate().map(wish).collect(),
+        lists: Vec::new(),
+        listed: Arc::new(wishes.iter().map(|(owner, ..)| owner.parse().unwrap()).collect()),
+    };
+    net.run(&Command::Deploy(Box::new(ask))).unwrap();
+}
+
+/// What i asks for in each slot: an address, or any.
+fn acquire(net: &mut Net, slots: &[(&str, Option<&str>)], exact: bool) -> Vec<String> {
+    let item = |(index, (slot, at)): (usize, &(&str, Option<&str>))| AcquireItem {
+        index,
+        slot: slot.parse().unwrap(),
+        address: at.map(address),
+        wish: Wish::default(),
+        optional: false,
+    };
+    let ask = Acquire {
+        scope: "D".parse().unwrap(),
+        owner: "i".parse().unwrap(),
+        items: slots.iter().enumerate().map(item).collect(),
+        exact,
+        options: GrantOptions { replace: !exact, ..GrantOptions::default() },
+    };
+    match net.run(&Command::Acquire(Box::new(ask))).unwrap() {
+        Outcome::Acquired { grants, .. } => grants.iter().map(|(_, grant)| grant.view.address.to_string()).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// i#a waits for .2, which j lets go; .1, which i#a holds until then, is promised to i#b.
+fn promised() -> Net {
+    let mut net = Net::new(&["10.0.0.0/28"]);
+    claim(&mut net, "i", "a", "10.0.0.1");
+    claim(&mut net, "j", "0", "10.0.0.2");
+    deploy(&mut net, &[("i", "a", "10.0.0.2"), ("i", "b", "10.0.0.1")]);
+    net
+}
+
+fn current(net: &Net, slot: &str) -> Vec<String> {
+    let is_current = |entry: &Entry| matches!(entry, Entry::Held(held) if held.holder == in_scope("i", slot) && held.obsolete.is_none());
+    let entries = net.network.entries_in("10.0.0.0/8".parse::<Cidr>().unwrap().range());
+    entries.iter().filter(|(_, entry)| is_current(entry)).map(|(address, _)| address.to_string()).collect()
+}
+
+#[test]
+fn a_slot_that_an_acquire_fills_does_not_get_what_was_promised_to_it_as_well() {
+    for (slots, exact) in [
+        (&[("b", None)][..], true),
+        (&[("a", Some("10.0.0.6")), ("b", Some("10.0.0.5"))], false),
+        (&[("b", Some("10.0.0.5")), ("a", Some("10.0.0.6"))], false),
+    ] {
+        let mut net = promised();
+        let granted = acquire(&mut net, slots, exact);
+        for ((slot, _), address) in slots.iter().zip(granted) {
+            assert_eq!(current(&net, slot), [address], "{slots:?}");
+        }
+        let (config, subnets) = (Arc::clone(&net.network.config), net.network.subnets.clone());
+        let entries = net.network.entries_in("0.0.0.0/0".parse::<Cidr>().unwrap().range());
+        Network::load(config, subnets, entries, Generation(0), ShardTime(0)).unwrap();
+    }
+}
+
+#[test]
+fn what_a_slot_holds_that_an_acquire_names_stays_current_although_something_is_promised_to_it() {
+    let mut net = Net::new(&["10.0.0.0/28"]);
+    claim(&mut net, "i", "a", "10.0.0.1");
+    claim(&mut net, "i", "b", "10.0.0.3");
+    claim(&mut net, "j", "0", "10.0.0.2");
+    deploy(&mut net, &[("i", "a", "10.0.0.2"), ("i", "b", "10.0.0.1")]);
+    assert_eq!(acquire(&mut net, &[("b", Some("10.0.0.3"))], true), ["10.0.0.3"]);
+    assert_eq!(current(&net, "b"), ["10.0.0.3"]);
+}
+
+#[test]
+fn a_slot_that_an_acquire_does_not_name_gets_what_was_promised_to_it() {
+    let mut net = promised();
+    acquire(&mut net, &[("c", None)], true);
+    assert_eq!(current(&net, "b"), ["10.0.0.1"]);
+}
+
+/// The commit would give it both.
+#[test]
+fn a_subnet_with_a_promise_to_a_slot_does_not_move_where_that_slot_has_something_or_is_promised_it() {
+    let a = || {
+        let mut a = Net::new(&["10.1.0.0/28"]);
+        claim(&mut a, "k", "0", "10.1.0.1");
+        deploy(&mut a, &[("i", "s", "10.1.0.1")]);
+        a
+    };
+    let b = || {
+        Net::with(
+            |config| config.id = NetworkId(8),
+            vec![SubnetConfig { id: SubnetId(99), ..subnet("10.2.0.0/28", 0) }],
+        )
+    };
+    let refused = |mut a: Net, mut b: Net| {
+        let out = Command::MoveOut { subnet: SubnetRef::Cidr(cidr("10.1.0.0/28")), if_version: None };
+        let Ok(Outcome::MovedOut(moved)) = a.run(&out) else { panic!("it moves out") };
+        match b.run(&Command::MoveIn(moved)) {
+            Err(Refusal::SlotTaken { holder, address, .. }) => Some((holder.owner.to_string(), address.to_string())),
+            Err(other) => panic!("{other}"),
+            Ok(_) => None,
+        }
+    };
+    assert_eq!(refused(a(), b()), None);
+    let mut promised_there = b();
+    claim(&mut promised_there, "j", "0", "10.2.0.1");
+    deploy(&mut promised_there, &[("i", "s", "10.2.0.1")]);
+    assert_eq!(refused(a(), promised_there), Some(("i".to_owned(), "10.2.0.1".to_owned())));
+    let mut held_there = b();
+    claim(&mut held_there, "i", "s", "10.2.0.3");
+    assert_eq!(refused(a(), held_there), Some(("i".to_owned(), "10.2.0.3".to_owned())));
+    // The other way about: it is held where it comes from.
+    let mut holder = Net::new(&["10.1.0.0/28"]);
+    claim(&mut holder, "i", "s", "10.1.0.5");
+    let mut promised_there = b();
+    claim(&mut promised_there, "j", "0", "10.2.0.1");
+    deploy(&mut promised_there, &[("i", "s", "10.2.0.1")]);
+    assert_eq!(refused(holder, promised_there), Some(("i".to_owned(), "10.2.0.1".to_owned())));
+}
