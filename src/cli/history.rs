@@ -118,7 +118,12 @@ pub async fn run(session: &mut Session, args: &History) -> Done<Exit> {
             Format::Json | Format::Toml | Format::Yaml => {
                 print(&found.iter().map(|event| format!("{event}\n")).collect::<String>())?;
             }
-            Format::Table => print(&events::table(&found).render(session.options.style.width))?,
+            Format::Table => {
+                let table = events::table(&found).render(session.options.style.width);
+                let is_first = told == found.len() as u64;
+                // One heading for all pages.
+                print(if is_first { &table } else { table.split_once('\n').map_or("", |(_, rows)| rows) })?;
+            }
             Format::Env => all.extend(found),
         }
     }

@@ -9,6 +9,7 @@ use super::failure::Failure;
 use super::progress::Progress;
 use super::quote::shell;
 use super::session::{Done, Options, Session};
+use crate::config::Config;
 use crate::core::plural::counted;
 use crate::serve::from_cli::{self, Route, Side};
 
@@ -49,13 +50,20 @@ fn side(text: &str, prefix: &str) -> Side {
     }
 }
 
-/// How the server is started on what was moved.
-fn serve(args: &Migrate) -> String {
-    if args.to.contains("://") {
-        format!("allod serve --redis {}", shell(&args.to))
-    } else {
-        format!("allod serve --data {}", shell(&args.to))
+/// How the server is started on what was moved, which has so many shards.
+fn serve(args: &Migrate, shards: u16) -> String {
+    let default = Config::default().store;
+    let mut command = String::new();
+    if u64::from(shards) != default.shards {
+        command += &format!("ALLOD_STORE__SHARDS={shards} ");
     }
+    if !args.to.contains("://") {
+        return command + &format!("allod serve --data {}", shell(&args.to));
+    }
+    if args.redis_prefix != default.prefix {
+        command += &format!("ALLOD_STORE__PREFIX={} ", shell(&args.redis_prefix));
+    }
+    command + &format!("allod serve --redis {}", shell(&args.to))
 }
 
 /// Shows what would be done, asks, and does it.
@@ -69,12 +77,13 @@ pub fn run(args: &Migrate, options: Options) -> Done<Exit> {
     let asked = format!("move the register from {} to {}", route.from.shown(), route.to.shown());
     let failed = |problem: from_cli::Unmoved| Failure::new(asked.clone(), problem.problem, problem.hint);
     let source = from_cli::open_source(&route).map_err(failed)?;
+    let shards = args.shards.unwrap_or(source.shards());
     session.say(&format!(
         "from  {}, {}\nto    {}, {}\nNothing serves the first any more from then on; its history stays there.",
         source.place(),
         counted(source.shards(), "shard"),
         route.to.shown(),
-        counted(args.shards.unwrap_or(source.shards()), "shard"),
+        counted(shards, "shard"),
     ));
     if args.dry_run {
         from_cli::look_at_target(&source, &route).map_err(failed)?;
@@ -96,7 +105,28 @@ pub fn run(args: &Migrate, options: Options) -> Done<Exit> {
         "{what}\nThe register is a new one ({:032x}), with generations above {}.\n\nServe it: {}",
         moved.register,
         moved.generation.0,
-        serve(args)
+        serve(args, shards)
     ));
     Ok(Exit::Success)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_that_serves_it_has_what_is_not_by_default() {
+        let command = |to: &str, prefix: &str, shards: u16| {
+            let (from, to, redis_prefix) = (String::new(), to.to_owned(), prefix.to_owned());
+            serve(&Migrate { from, to, redis_prefix, shards: None, dry_run: false }, shards)
+        };
+        assert_eq!(command("data", "allod", 16), "allod serve --data data");
+        assert_eq!(command("data", "other", 4), "ALLOD_STORE__SHARDS=4 allod serve --data data");
+        let redis = "redis://127.0.0.1:6379/0";
+        assert_eq!(command(redis, "allod", 16), format!("allod serve --redis {redis}"));
+        assert_eq!(
+            command(redis, "other", 4),
+            format!("ALLOD_STORE__SHARDS=4 ALLOD_STORE__PREFIX=other allod serve --redis {redis}")
+        );
+    }
 }

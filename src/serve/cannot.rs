@@ -74,13 +74,18 @@ impl CannotStart {
         let hint = match error {
             // What is refused there says itself what to do.
             StoreError::Foreign(_) | StoreError::Damaged(_) | StoreError::Invalid(_) if store == StoreKind::Redis => {
-                "nothing was changed there; `store.redis` and `store.prefix` in config/server.toml say where Redis is"
+                "nothing was changed there; `store.redis`, `store.prefix` and `store.shards` say which register it is (in \
+                 config/server.toml, or as ALLOD_STORE__PREFIX, ALLOD_STORE__SHARDS)"
             }
             _ if store == StoreKind::Redis => {
                 "see that Redis runs and lets this server in, or name another by `--redis URL` (`store.redis`)"
             }
             StoreError::Locked(_) => {
                 "stop the server that has it open, or choose another directory with `--data DIR` (`store.directory`)"
+            }
+            StoreError::Foreign(_) => {
+                "nothing was changed there; `store.directory` (`--data DIR`) and `store.shards` (in config/server.toml, or \
+                 as ALLOD_STORE__SHARDS) say which register it is"
             }
             StoreError::Damaged(_) => "`allod restore` makes a register from a backup; nothing was changed here",
             StoreError::Full => "make room on that disk, or choose another directory with `--data DIR`",

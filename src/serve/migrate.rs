@@ -45,6 +45,10 @@ use crate::store::{
 
 /// Name under which the mover is seen by servers that wait for a shard.
 const NAME: &str = "allod-migrate";
+/// How often it is looked whether another one is gone.
+const LOOKS_EVERY: Duration = Duration::from_millis(500);
+/// The lease of a node that died is over by then, and so is the time for which the register is left to it.
+const LEASE_WAITED_FOR: Duration = Duration::from_millis(3 * limits::NODE_LEASE_MS);
 /// Who did it, in the history.
 const BY: &str = "migrate";
 
@@ -229,23 +233,27 @@ async fn finish(source: &dyn Movable, target: &dyn Movable, clock: &dyn Clock) -
     Ok(is_whole.then_some(Moved { tally: None, register, generation }))
 }
 
-/// Refuses where another process has the store open.
+/// Refuses where another process has the store open. One that died is seen for a while: whether it did shows when it is not
+/// seen anew.
 async fn alone(store: &dyn Movable) -> Result<(), CannotMove> {
-    let card = NodeCard { name: NAME.to_owned(), process: rand::random(), ..NodeCard::default() };
-    let process = card.process;
-    store.introduce(card);
-    let seen = store.meet(true).await?;
-    match seen.iter().find(|seen| seen.card.process != process) {
-        Some(other) => {
-            let name = if other.card.name.is_empty() { "without a name" } else { &other.card.name };
-            Err(CannotMove::Served(format!(
-                "node {name} has {} open: it was seen {} ms ago, and counts as there for {} ms",
-                store.place(),
-                other.age_ms,
-                limits::NODE_LEASE_MS
-            )))
+    let process: u128 = rand::random();
+    // A move that was broken off may be seen, too.
+    let name = format!("{NAME}-{:08x}", process as u32);
+    store.introduce(NodeCard { name, process, ..NodeCard::default() });
+    let mut ages: BTreeMap<u128, u64> = BTreeMap::new();
+    loop {
+        let seen = store.meet(true).await?;
+        let others: Vec<_> = seen.iter().filter(|seen| seen.card.process != process).collect();
+        if others.is_empty() {
+            return Ok(());
         }
-        None => Ok(()),
+        for other in others {
+            if ages.insert(other.card.process, other.age_ms).is_some_and(|before| other.age_ms < before) {
+                let name = if other.card.name.is_empty() { "without a name" } else { &other.card.name };
+                return Err(CannotMove::Served(format!("node {name} has {} open, and lives", store.place())));
+            }
+        }
+        tokio::time::sleep(LOOKS_EVERY).await;
     }
 }
 
@@ -278,9 +286,24 @@ async fn keep_leases(store: &dyn Movable) -> CannotMove {
 async fn take_all(store: &dyn Movable, clock: &dyn Clock) -> Result<Vec<(ShardId, Head)>, CannotMove> {
     let mut heads = Vec::new();
     for shard in (0..store.info().shards).map(ShardId) {
-        heads.push((shard, store.take(shard, Token(clock.entropy())).await?));
+        heads.push((shard, take(store, shard, clock).await?));
     }
     Ok(heads)
+}
+
+/// Takes a shard. The lease of a node that died is waited for: nobody renews it.
+async fn take(store: &dyn Movable, shard: ShardId, clock: &dyn Clock) -> Result<Head, CannotMove> {
+    let end = tokio::time::Instant::now() + LEASE_WAITED_FOR;
+    loop {
+        match store.take(shard, Token(clock.entropy())).await {
+            Err(StoreError::Held { .. }) if tokio::time::Instant::now() < end => {
+                tokio::time::sleep(LOOKS_EVERY).await;
+                // As long as this takes, this process is there.
+                store.meet(true).await?;
+            }
+            taken => return Ok(taken?),
+        }
+    }
 }
 
 fn last_of((shard, head): &(ShardId, Head)) -> LastOf {

@@ -1,7 +1,8 @@
 //! What is written of a whole register, and read again: `allod export`, `allod import`, `allod ip list` page by page.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::client::Client;
 use super::server::Server;
 
 #[test]
@@ -27,6 +28,51 @@ fn what_is_exported_is_imported_though_a_network_is_deleted_and_remembered() {
     let listed: Value = serde_json::from_str(&other.allod_ok(&["ip", "list", "--format", "json"])).unwrap();
     let held: Vec<_> = listed["reservations"].as_array().unwrap().iter().map(|held| &held["network"]).collect();
     assert_eq!(held, ["lan"]);
+}
+
+/// Who takes the file for all that is held would give it to others.
+#[test]
+fn an_export_says_what_plans_made_obsolete_and_hold_until_their_commit() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(&directory.path().join("data"));
+    server.allod_ok(&["network", "create", "lan", "--subnet", "10.0.0.0/29"]);
+    let file = directory.path().join("shop.yaml");
+    let apply = |instances: &str| {
+        std::fs::write(&file, format!("deployment: shop\ninstances:\n{instances}")).unwrap();
+        let apply = ["deployment", "apply", &file.display().to_string(), "--yes", "--format", "json"];
+        let applied: Value = serde_json::from_str(&server.allod_ok(&apply)).unwrap();
+        applied["plan"].to_string()
+    };
+    let instance = |id: &str| format!("- {{ id: {id}, networks: [{{ network: lan }}] }}\n");
+    let plan = apply(&(instance("web/0") + &instance("web/1")));
+    server.allod_ok(&["deployment", "commit", "shop", "--plan", &plan]);
+    let said = || String::from_utf8(server.allod(&["export"]).stderr).unwrap();
+    assert!(!said().contains("left out"), "{}", said());
+    apply(&instance("web/1"));
+    assert!(said().contains("left out: 1 reservation that plans of deployments made obsolete"), "{}", said());
+}
+
+/// What is kept of a history begins anew where a register moves: that nothing is told of a time is no proof of anything then.
+#[test]
+fn of_a_time_before_an_empty_history_nobody_knows_who_held_what() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(&directory.path().join("data"));
+    let told = server.allod_ok(&["who", "10.0.0.1", "--at", "1h"]);
+    assert!(told.contains("nobody knows: nothing has happened since"), "{told}");
+}
+
+#[tokio::test]
+async fn a_history_of_many_pages_has_one_heading() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(&directory.path().join("data"));
+    server.allod_ok(&["network", "create", "lan", "--subnet", "10.0.0.0/16"]);
+    let mut client = Client::connect(server.address).await.unwrap();
+    for n in 0..1_200 {
+        client.call("ip.allocate", json!({"network": "lan", "owner": format!("o{n}")})).await.ok();
+    }
+    let told = server.allod_ok(&["history"]);
+    let headings = told.lines().filter(|line| line.starts_with("TIME")).count();
+    assert_eq!((headings, told.lines().count()), (1, 1_202), "{}", told.lines().next().unwrap_or_default());
 }
 
 #[test]

@@ -197,6 +197,8 @@ async fn a_register_goes_to_redis_and_back_and_is_served_in_one_place_only() {
     assert!(words.contains("--yes") && words.contains("--dry-run"), "{words}");
     let words = said(&run(&["migrate", first, url, "--dry-run"]));
     assert!(words.contains("16 shards") && words.contains("nothing was changed"), "{words}");
+    let output = run(&["migrate", first, &moving.elsewhere(), "--shards", "4", "--dry-run"]);
+    assert!(said(&output).contains("4 shards"), "{}", said(&output));
     let words = refused(&["migrate", first, first, "--dry-run"]);
     assert!(words.contains("is not empty") && words.contains("hint: name an empty directory"), "{words}");
 
@@ -267,7 +269,7 @@ async fn a_move_that_is_killed_again_and_again_is_whole_in_the_end() {
             std::thread::sleep(Duration::from_millis(random.random_range(5..longest)));
             child.kill().unwrap();
             killed += u32::from(child.wait().unwrap().code().is_none());
-            // Its lease runs out.
+            // Its lease runs out at once: that it is waited for is shown by another test.
             redis.ask(&["DEL", "{allod}:nodes"]);
             let heads =
                 "for _, key in ipairs(redis.call('KEYS', '*:head')) do redis.call('HSET', key, 'lease', '0') end";
@@ -283,4 +285,30 @@ async fn a_move_that_is_killed_again_and_again_is_whole_in_the_end() {
         let words = refused(&["migrate", from, &moving.elsewhere(), "--yes"]);
         assert!(words.contains("was moved to"), "{words}");
     }
+}
+
+/// Nobody is there to end its lease, and it is not renewed: it is waited for, and so is that of a move that was broken off.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_register_whose_last_node_died_is_moved() {
+    let Some((moving, server, before)) = Moving::begin().await else { return };
+    let Moving { first, last, url, beside, .. } = &moving;
+    server.stop();
+    migrate(first, url);
+    serve(url, beside).kill();
+    let mut broken = Command::new(allod())
+        .args(["migrate", url, last, "--yes"])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // Into its copying, or before: it is waited for either way.
+    std::thread::sleep(Duration::from_millis(6_000));
+    broken.kill().unwrap();
+    broken.wait().unwrap();
+    let output = run(&["migrate", url, last, "--yes"]);
+    let words = said(&output);
+    assert!(output.status.success() || words.contains("was moved to"), "{words}");
+    let server = serve(last, beside);
+    same(&shown(&server), &before);
+    server.stop();
 }

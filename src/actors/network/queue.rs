@@ -224,7 +224,9 @@ impl<W> Queue<W> {
                 self.singled_out.extend(&group.waiters);
             }
         }
-        let own = self.slots.iter().filter(|(slot, _)| network.has_its_own(slot));
+        // What a slot holds, and wants to exchange, may be what it asks for by now.
+        let may_have = |slot: &SlotKey| network.has_its_own(slot) || network.slot_holder(slot).is_some();
+        let own = self.slots.iter().filter(|(slot, _)| may_have(slot));
         self.singled_out.extend(own.flat_map(|(_, arrivals)| arrivals));
         self.opened = self.groups_reached();
     }

@@ -110,9 +110,16 @@ pub fn read_table(table: Value) -> Result<Table, String> {
     let request =
         wire::parse("network.create", &Value::Object(members).to_string()).map_err(|error| of_a_file(error.message))?;
     let canonical = request.params_json().map_err(|error| error.to_string())?;
-    let Ok(Value::Object(members)) = serde_json::from_str(&canonical) else {
+    let Ok(Value::Object(mut members)) = serde_json::from_str(&canonical) else {
         return Err("cannot be written as JSON".to_owned());
     };
+    // They are a set, which the server shows in one order.
+    for subnet in members.get_mut("subnets").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(zones) = subnet.get_mut("zones").and_then(Value::as_array_mut) {
+            zones.sort_by(|one, other| one.as_str().cmp(&other.as_str()));
+            zones.dedup();
+        }
+    }
     let name = members.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
     Ok(Table { name, renamed_from, id, subnet_ids, members })
 }

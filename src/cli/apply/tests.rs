@@ -294,6 +294,15 @@ fn a_file_is_checked_whole_and_every_bad_network_is_named() {
     assert!(tables(toml::from_str(twice).unwrap()).unwrap_err().contains("twice"));
 }
 
+/// The server shows them in one order, each once.
+#[test]
+fn zones_are_a_set_in_whatever_order_they_are_written() {
+    let tables = read(
+        "[[network]]\nname = \"z\"\n[[network.subnets]]\ncidr = \"10.0.0.0/24\"\nzones = [\"z2\", \"z1\", \"z2\"]\n",
+    );
+    assert_eq!(tables[0].members["subnets"][0]["zones"], json!(["z1", "z2"]));
+}
+
 #[test]
 fn a_tag_with_an_empty_value_is_set_and_then_there() {
     let file = FILE.replace("tags = { site = \"a\" }", "tags = { site = \"a\", empty = \"\" }");

@@ -96,9 +96,7 @@ pub async fn export(session: &mut Session, args: &Export) -> Done<Exit> {
     if let Some(realm) = &args.realm {
         filter["realm"] = json!(realm);
     }
-    let mut count = filter.clone();
-    count["count_only"] = json!(true);
-    let total = session.call("ip.list", count).await?["count"].as_u64().unwrap_or(0);
+    let total = session.call("ip.list", count_of(&filter)).await?["count"].as_u64().unwrap_or(0);
     filter["limit"] = json!(crate::limits::LIST_PAGE_RECORDS_MAX);
     let progress = Progress::towards("exporting", total);
     let listed: HashSet<&Value> = networks.iter().filter_map(|network| network.get("id")).collect();
@@ -120,6 +118,8 @@ pub async fn export(session: &mut Session, args: &Export) -> Done<Exit> {
             None => break,
         }
     }
+    filter["obsolete"] = json!(true);
+    let obsolete = session.call("ip.list", count_of(&filter)).await?["count"].as_u64().unwrap_or(0);
     writeln!(stdout, "{}", json!({"end": {"networks": networks.len(), "reservations": written}}))?;
     stdout.flush()?;
     drop(progress);
@@ -131,7 +131,25 @@ pub async fn export(session: &mut Session, args: &Export) -> Done<Exit> {
             counted(left_out, "reservation")
         ));
     }
+    if obsolete > 0 {
+        session.say(&format!(
+            "left out: {} that plans of deployments made obsolete and that {} held until their commit; who imports the file \
+             may be given these addresses. `allod deployment list` shows which plans wait: commit or revert them, and \
+             export again",
+            counted(obsolete, "reservation"),
+            if obsolete == 1 { "is" } else { "are" }
+        ));
+    }
     Ok(Exit::Success)
+}
+
+/// The same question, for the number alone.
+fn count_of(filter: &Value) -> Value {
+    let of_list =
+        ["realm", "obsolete"].into_iter().filter_map(|member| Some((member.to_owned(), filter.get(member)?.clone())));
+    let mut count: Map<String, Value> = of_list.collect();
+    count.insert("count_only".to_owned(), json!(true));
+    Value::Object(count)
 }
 
 /// What of a reservation is exported.

@@ -21,6 +21,8 @@ struct Then {
     after: Option<Value>,
     /// Where the history that is kept begins, if that is later.
     begins: Option<Value>,
+    /// Nothing is kept, of no address: it began anew since.
+    is_empty: bool,
 }
 
 /// Answers.
@@ -87,6 +89,7 @@ async fn ask(session: &mut Session, address: &str, at: &str) -> Done<Then> {
         }
         if then.before.is_none() {
             let first = Pages::new(Map::new()).next(session, 1).await?;
+            then.is_empty = first.is_empty();
             let begins = first.first().and_then(|event| event.get("time")).cloned();
             then.begins = begins.filter(|begins| text_of(begins).as_str() > at);
         }
@@ -145,6 +148,7 @@ fn describe(address: &str, at: &str, event: &Value, grant: Option<&Value>) -> St
 fn nobody(address: &str, at: &str, then: &Then) -> String {
     let held = match &then.begins {
         Some(begins) => format!("nobody knows: the history that is kept begins at {}", text_of(begins)),
+        None if then.is_empty => "nobody knows: nothing has happened since the history that is kept began".to_owned(),
         None => "nobody".to_owned(),
     };
     let told = |event: &Option<Value>, none: &str| event.as_ref().map_or_else(|| none.to_owned(), sentence);
