@@ -137,7 +137,7 @@ fn head(view: &View) -> String {
     let nodes: Vec<String> = nodes.collect();
     let store = match view.store_ready {
         Some(true) => "takes changes",
-        Some(false) => "TAKES NO CHANGES: /readyz says why",
+        Some(false) => "NOT READY: /readyz says why",
         None => "",
     };
     let conflicts = match view.conflicts {
@@ -319,7 +319,7 @@ mod tests {
             "12 346/s",
             "p50 0.10 ms  p99 2.50 ms",
             "3.0/s  overloaded 3.0",
-            "TAKES NO CHANGES",
+            "NOT READY",
             "! b:1 is not reached",
             "99 %",
             "2.5",
