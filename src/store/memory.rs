@@ -247,6 +247,7 @@ impl Store for MemoryStore {
             commits_shards_together: true,
             ownership_is_standing: true,
             act_bytes_max: crate::limits::ACT_BYTES_MAX,
+            move_bytes_max: crate::limits::ACT_BYTES_MAX,
             restored_from: None,
         }
     }

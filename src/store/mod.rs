@@ -132,6 +132,8 @@ pub struct StoreInfo {
     /// Bytes of what must become durable together, as [`Act::bytes_max`] counts them; at most
     /// [`limits::ACT_BYTES_MAX`](crate::limits::ACT_BYTES_MAX).
     pub act_bytes_max: usize,
+    /// The same for the move of a subnet, where so much at once would keep everybody else waiting; at most `act_bytes_max`.
+    pub move_bytes_max: usize,
     /// The register that this one was copied from, until an operator accepts the copy: what was granted since is not in
     /// it, so nothing may be chosen for anybody (CONSISTENCY 25).
     pub restored_from: Option<u128>,

@@ -107,6 +107,28 @@ fn one_act_over_networks_of_several_shards_is_made_whole() {
     }
 }
 
+/// What would keep Redis from answering for longer is refused, with what it takes; all of a /16 is not that much.
+#[test]
+fn a_full_subnet_of_16_bits_moves_at_once() {
+    let Some(redis) = Server::start(&[]) else { return };
+    let server = TestServer::over(Arc::new(redis.open().unwrap()), |_| {});
+    let mut client = server.client();
+    client.ok("network.create", json!({"name": "from", "subnets": [{"cidr": "10.0.0.0/16"}]}));
+    client.ok("network.create", json!({"name": "to"}));
+    let ips = vec![json!({"network": "from"}); 256];
+    let text: String = (0..255)
+        .map(|n| line(n, "ip.acquire", &json!({"owner": format!("instance-{n:04}"), "ips": ips, "brief": true})))
+        .collect();
+    client.raw(text);
+    for _ in 0..255 {
+        let answer = client.answer();
+        assert!(answer.get("result").is_some(), "{answer}");
+    }
+    client.ok("subnet.move", json!({"network": "from", "subnet": "10.0.0.0/16", "to": "to"}));
+    let counted = client.ok("ip.list", json!({"network": "to", "count_only": true}));
+    assert_eq!(counted["count"], 255 * 256);
+}
+
 /// A client that takes its answers slowly holds nobody up: what was read is answered, and the register is free.
 #[test]
 fn a_stop_lets_the_next_owner_begin_before_slow_clients_have_taken_their_answers() {

@@ -138,6 +138,7 @@ impl SimStore {
             commits_shards_together: together,
             ownership_is_standing: false,
             act_bytes_max: allod::limits::ACT_BYTES_MAX,
+            move_bytes_max: allod::limits::ACT_BYTES_MAX,
             restored_from: None,
         };
         Self { who, info, outbox, lines: Arc::default(), concludes, thread: std::thread::current().id() }

@@ -305,7 +305,7 @@ impl Coordinator {
         };
         act.intend(Check::Space(Some((from.id, id))), intent).await?;
         let (into, outcome) = taken?;
-        let (bytes, bytes_max) = (out.bytes + into.bytes, self.shared.info.act_bytes_max);
+        let (bytes, bytes_max) = (out.bytes + into.bytes, self.shared.info.move_bytes_max);
         if bytes > bytes_max {
             let (count, first) = held;
             return Err(Refusal::TooMuchToMove { subnet: cidr, count, first, bytes, bytes_max }.into());

@@ -309,6 +309,7 @@ impl Store for EmbeddedStore {
             commits_shards_together: true,
             ownership_is_standing: true,
             act_bytes_max: act_bytes_max(self.shared.options.segment_bytes),
+            move_bytes_max: act_bytes_max(self.shared.options.segment_bytes),
             restored_from: self.restored_from(),
         }
     }
