@@ -18,8 +18,9 @@ use crate::limits;
 
 /// Runs that a map may have, so that an answer stays bounded.
 const MAP_RUNS_MAX: usize = 65_536;
-/// Of an owner that holds more than this, a list goes over the network, as it does where no owner is named.
-const OF_OWNER_SORTED_MAX: usize = 10 * limits::LIST_SLICE_RECORDS_MAX;
+/// What an owner holds is put in order up to this. Of one that holds more, a list goes over the network, as it does where no
+/// owner is named.
+pub(super) const OF_OWNER_SORTED_MAX: usize = 10 * limits::LIST_SLICE_RECORDS_MAX;
 
 impl Network {
     /// Network and subnets, as its noun shows them.

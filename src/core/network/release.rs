@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use super::Network;
 use super::draft::Draft;
+use super::read::OF_OWNER_SORTED_MAX;
 use crate::core::address::Address;
 use crate::core::command::{Context, Release};
 use crate::core::outcome::{Decision, Outcome};
@@ -42,12 +43,16 @@ impl Network {
 
     /// `owner.release`: everything, or the first `limit`.
     pub(super) fn release_owner(&self, scope: &Scope, owner: &Owner, limit: usize, context: Context) -> Decision {
-        self.release_all(self.holdings.of_owner(scope, owner), limit, (scope.clone(), Some(owner.clone())), context)
+        // The first by address, unless that is to be found among too many.
+        let held = self.holdings.of_owner(scope, owner).take(limit.max(OF_OWNER_SORTED_MAX) + 1);
+        self.release_all(held, limit, (scope.clone(), Some(owner.clone())), context)
     }
 
     /// `scope.release`: everything, or the first `limit`.
     pub(super) fn release_scope(&self, scope: &Scope, limit: usize, context: Context) -> Decision {
-        self.release_all(self.holdings.of_scope(scope), limit, (scope.clone(), None), context)
+        // One more than the limit tells whether more is held; the chain is not walked to its end.
+        let held = self.holdings.of_scope(scope).take(limit + 1);
+        self.release_all(held, limit, (scope.clone(), None), context)
     }
 
     fn release_all<'a>(
@@ -57,8 +62,7 @@ impl Network {
         whose: (Scope, Option<Owner>),
         context: Context,
     ) -> Decision {
-        // One more than the limit tells whether more is held; the chain is not walked to its end.
-        let mut held: Vec<_> = held.take(limit + 1).collect();
+        let mut held: Vec<_> = held.collect();
         let more = held.len() > limit;
         held.sort_unstable_by_key(|(address, _)| *address);
         held.truncate(limit);
