@@ -196,11 +196,14 @@ class Client:
 
     def _connected(self, method, deadline):
         if self._socket is None:
-            failed = ""
-            for host, port in list(self._servers):
+            failed = "no time was left"
+            for tried, (host, port) in enumerate(self._servers):
                 left = self._connect_timeout
                 if deadline is not None:
-                    left = max(0.05, min(left, deadline - time.monotonic()))
+                    # Those behind it have their share.
+                    left = min(left, (deadline - time.monotonic()) / (len(self._servers) - tried))
+                if left <= 0:
+                    continue
                 try:
                     self._socket = socket.create_connection((host, port), timeout=left)
                     self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -224,8 +227,13 @@ class Client:
                 raise OSError("the connection was closed")
             self._received += chunk
         line, _, rest = self._received.partition(b"\n")
-        if json.loads(line).get("id") is None:
-            raise OSError(json.loads(line)["error"]["message"])
+        try:
+            said = json.loads(line)
+            refusal = said["error"]["message"] if said["id"] is None else None
+        except (ValueError, TypeError, KeyError):
+            raise OSError("it speaks something else") from None
+        if refusal is not None:
+            raise OSError(refusal)
         self._received = rest
 
     def _broken(self):

@@ -9,7 +9,6 @@ use super::failure::Failure;
 use super::progress::Progress;
 use super::quote::shell;
 use super::session::{Done, Options, Session};
-use crate::config::Config;
 use crate::core::plural::counted;
 use crate::serve::from_cli::{self, Route, Side};
 
@@ -52,18 +51,11 @@ fn side(text: &str, prefix: &str) -> Side {
 
 /// How the server is started on what was moved, which has so many shards.
 fn serve(args: &Migrate, shards: u16) -> String {
-    let default = Config::default().store;
-    let mut command = String::new();
-    if u64::from(shards) != default.shards {
-        command += &format!("ALLOD_STORE__SHARDS={shards} ");
-    }
-    if !args.to.contains("://") {
-        return command + &format!("allod serve --data {}", shell(&args.to));
-    }
-    if args.redis_prefix != default.prefix {
-        command += &format!("ALLOD_STORE__PREFIX={} ", shell(&args.redis_prefix));
-    }
-    command + &format!("allod serve --redis {}", shell(&args.to))
+    let is_redis = args.to.contains("://");
+    let settings = from_cli::not_by_default(shards, is_redis.then_some(args.redis_prefix.as_str()));
+    let settings = settings.into_iter().map(|(variable, value)| format!("{variable}={} ", shell(&value)));
+    let place = if is_redis { "--redis" } else { "--data" };
+    settings.collect::<String>() + &format!("allod serve {place} {}", shell(&args.to))
 }
 
 /// Shows what would be done, asks, and does it.
@@ -86,7 +78,7 @@ pub fn run(args: &Migrate, options: Options) -> Done<Exit> {
         counted(shards, "shard"),
     ));
     if args.dry_run {
-        from_cli::look_at_target(&source, &route).map_err(failed)?;
+        from_cli::look(&source, &route).map_err(failed)?;
         session.say("dry run: nothing was changed");
         return Ok(Exit::Success);
     }

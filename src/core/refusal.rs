@@ -158,10 +158,10 @@ pub enum Refusal {
         /// The first of them, at most ten.
         first: Vec<Address>,
     },
-    /// More moves with a subnet than one commit holds.
+    /// More would move with a subnet than may at once.
     #[error(
-        "subnet {subnet} cannot move at once: what lies in it, {} among it, takes {bytes} bytes of a commit, and one commit \
-         holds {bytes_max}; release some of it, move the subnet, then ip.claim in its new network what was released",
+        "subnet {subnet} cannot move at once: what lies in it, {} among it, takes {bytes} bytes of a commit, and at most \
+         {bytes_max} may move at once; release some of it, move the subnet, then ip.claim in its new network what was released",
         counted(*.count, "reservation")
     )]
     TooMuchToMove {
@@ -173,7 +173,7 @@ pub enum Refusal {
         first: Vec<Address>,
         /// What the move takes.
         bytes: usize,
-        /// What one commit holds.
+        /// What may move at once.
         bytes_max: usize,
     },
     /// Something is used or guarded for another reason than reservations.

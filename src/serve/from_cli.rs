@@ -209,6 +209,16 @@ impl Side {
     }
 }
 
+/// Settings of a register of so many shards, with these keys in Redis, that a server does not have by itself: variables of its
+/// environment, and their values.
+pub fn not_by_default(shards: u16, prefix: Option<&str>) -> Vec<(&'static str, String)> {
+    let default = Config::default().store;
+    let shards = (u64::from(shards) != default.shards).then(|| ("ALLOD_STORE__SHARDS", shards.to_string()));
+    let prefix =
+        prefix.filter(|prefix| *prefix != default.prefix).map(|prefix| ("ALLOD_STORE__PREFIX", prefix.to_owned()));
+    shards.into_iter().chain(prefix).collect()
+}
+
 /// A move that is asked for.
 #[derive(Debug, Clone)]
 pub struct Route {
@@ -289,11 +299,11 @@ pub fn open_source(route: &Route) -> Result<Source, Unmoved> {
     })
 }
 
-/// Looks whether it could be moved there; nothing is changed.
+/// Looks whether it could be moved there; nothing is changed. Over Redis it is seen meanwhile, as a node of its own.
 ///
 /// # Errors
 /// What stands in the way.
-pub fn look_at_target(source: &Source, route: &Route) -> Result<(), Unmoved> {
+pub fn look(source: &Source, route: &Route) -> Result<(), Unmoved> {
     let looked = match &route.to {
         Side::Directory(path) => embedded::look_at_target(path),
         Side::Redis { url, prefix } => {
@@ -301,10 +311,20 @@ pub fn look_at_target(source: &Source, route: &Route) -> Result<(), Unmoved> {
             crate::store::redis::examine::look_at_target(&options)
         }
     };
-    Ok(looked.map_err(|error| match source.0.notice() {
+    looked.map_err(|error| match source.0.notice() {
         Some(notice) => CannotMove::Gone(format!("{} {}", source.place(), notice.refusal())),
         None => CannotMove::Target(chain(&error)),
-    })?)
+    })?;
+    if source.0.notice().is_some() {
+        // All that is left to do is to finish it.
+        return Ok(());
+    }
+    Ok(runtime()?.block_on(migrate::look(&*source.0))?)
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Unmoved> {
+    let machine = |error: std::io::Error| Unmoved { problem: error.to_string(), hint: "see `ulimit -a`" };
+    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(machine)
 }
 
 /// Moves it.
@@ -312,8 +332,7 @@ pub fn look_at_target(source: &Source, route: &Route) -> Result<(), Unmoved> {
 /// # Errors
 /// What stands in the way.
 pub fn migrate(source: &Source, route: &Route, tell: Tell<'_>) -> Result<Moved, Unmoved> {
-    let machine = |error: std::io::Error| Unmoved { problem: error.to_string(), hint: "see `ulimit -a`" };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(machine)?;
+    let runtime = runtime()?;
     let shards = route.shards.unwrap_or(source.shards());
     runtime.block_on(async {
         let moved = migrate::run(&*source.0, &|opening| open(&route.to, shards, opening), &SystemClock, tell).await;

@@ -173,6 +173,9 @@ pub async fn run(source: &dyn Movable, open: Open<'_>, clock: &dyn Clock, tell: 
             return Ok(moved);
         }
     }
+    movable(source)?;
+    // Before the target is opened, which removes what a move that was broken off left there: it may be under way.
+    alone(source).await?;
     let refused = |error: StoreError| match error {
         StoreError::Locked(text) => CannotMove::Served(text.to_string()),
         error => CannotMove::Target(chain(&error)),
@@ -183,6 +186,26 @@ pub async fn run(source: &dyn Movable, open: Open<'_>, clock: &dyn Clock, tell: 
     moved
 }
 
+/// Would it be moved, as far as it can be seen without a target? Nothing is changed.
+///
+/// # Errors
+/// What stands in the way.
+pub async fn look(source: &dyn Movable) -> Result<(), CannotMove> {
+    movable(source)?;
+    let alone = alone(source).await;
+    leave(source).await;
+    alone
+}
+
+fn movable(source: &dyn Movable) -> Result<(), CannotMove> {
+    if source.info().restored_from.is_some() {
+        let text = "it was restored from a copy, and nobody has said yet that it is right: start the server with \
+                    `--accept-restored`, stop it, and move it then";
+        return Err(CannotMove::Store(text.to_owned()));
+    }
+    Ok(())
+}
+
 /// Moves a register into an empty target.
 async fn carry(
     source: &dyn Movable,
@@ -190,13 +213,7 @@ async fn carry(
     clock: &dyn Clock,
     tell: Tell<'_>,
 ) -> Result<Moved, CannotMove> {
-    if source.info().restored_from.is_some() {
-        let text = "it was restored from a copy, and nobody has said yet that it is right: start the server with \
-                    `--accept-restored`, stop it, and move it then";
-        return Err(CannotMove::Store(text.to_owned()));
-    }
     let carried = async {
-        alone(source).await?;
         alone(target).await?;
         let moving = async {
             let copy = Copy::begin(source, target, clock).await?;
@@ -241,6 +258,7 @@ async fn alone(store: &dyn Movable) -> Result<(), CannotMove> {
     let name = format!("{NAME}-{:08x}", process as u32);
     store.introduce(NodeCard { name, process, ..NodeCard::default() });
     let mut ages: BTreeMap<u128, u64> = BTreeMap::new();
+    let end = tokio::time::Instant::now() + LEASE_WAITED_FOR;
     loop {
         let seen = store.meet(true).await?;
         let others: Vec<_> = seen.iter().filter(|seen| seen.card.process != process).collect();
@@ -248,7 +266,8 @@ async fn alone(store: &dyn Movable) -> Result<(), CannotMove> {
             return Ok(());
         }
         for other in others {
-            if ages.insert(other.card.process, other.age_ms).is_some_and(|before| other.age_ms < before) {
+            let is_late = tokio::time::Instant::now() > end;
+            if ages.insert(other.card.process, other.age_ms).is_some_and(|before| other.age_ms < before) || is_late {
                 let name = if other.card.name.is_empty() { "without a name" } else { &other.card.name };
                 return Err(CannotMove::Served(format!("node {name} has {} open, and lives", store.place())));
             }

@@ -71,10 +71,16 @@ with allod.Client(cut_once((host, int(port)))) as register:
 
 # One of several hangs: it is passed over before anything is asked of it, and remembered no more often than once.
 hung = socket.create_server(("127.0.0.1", 0))  # The kernel accepts for it.
-with allod.Client("127.0.0.1:%d" % hung.getsockname()[1], sys.argv[1], connect_timeout=0.3) as register:
+with allod.Client("127.0.0.1:%d" % hung.getsockname()[1], sys.argv[1], timeout=3) as register:
     held = register.call("ip.allocate", network="lan", owner="several/0")
     released = register.call("ip.release", network="lan", owner="several/0")
     assert released == {"released": [held["address"]]}, released
+
+# One of several speaks something else.
+other = socket.create_server(("127.0.0.1", 0))
+threading.Thread(target=lambda: other.accept()[0].sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"), daemon=True).start()
+with allod.Client("127.0.0.1:%d" % other.getsockname()[1], sys.argv[1], connect_timeout=0.5) as register:
+    assert register.call("server.ping") == "pong"
 
 # Nobody there: nothing was sent, whatever it was.
 try:

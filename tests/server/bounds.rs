@@ -197,7 +197,7 @@ fn a_subnet_moves_as_a_whole_or_is_told_how_much_less_may_lie_in_it() {
         assert_eq!((&data["kind"], &data["count"]), (&json!("in_use"), &json!(5_000)), "{error}");
         assert_eq!((&data["first"][9], &data["retry"]), (&json!("10.0.0.10"), &json!("later")), "{error}");
         let said = error["message"].as_str().unwrap();
-        assert!(said.contains("5000 reservations") && said.contains("one commit holds 245760"), "{said}");
+        assert!(said.contains("5000 reservations") && said.contains("at most 245760 may move at once"), "{said}");
     }
     assert_eq!(client.ok("network.get", json!({"network": "from"})), before);
     client.ok("ip.allocate", json!({"network": "from", "owner": "goes on"}));

@@ -7,7 +7,7 @@ use allod::core::address::Address;
 use allod::core::state::{Entry, Key, State, Step};
 use allod::core::types::Generation;
 use allod::serve::Ended;
-use allod::store::redis::RedisStore;
+use allod::store::redis::{Options, RedisStore};
 use allod::store::{Act, Batch, Seq, ShardId, Store, Token};
 use serde_json::json;
 
@@ -107,7 +107,25 @@ fn one_act_over_networks_of_several_shards_is_made_whole() {
     }
 }
 
-/// What would keep Redis from answering for longer is refused, with what it takes; all of a /16 is not that much.
+/// What would keep Redis from answering for longer is refused, with what it takes; nothing is changed.
+#[test]
+fn a_subnet_with_more_in_it_than_may_move_at_once_stays_where_it_is() {
+    let Some(redis) = Server::start(&[]) else { return };
+    let options = Options { move_bytes_max: 4_096, ..redis.options() };
+    let server = TestServer::over(Arc::new(RedisStore::open(options).unwrap()), |_| {});
+    let mut client = server.client();
+    client.ok("network.create", json!({"name": "from", "subnets": [{"cidr": "10.0.0.0/24"}]}));
+    client.ok("network.create", json!({"name": "to"}));
+    let ips = vec![json!({"network": "from"}); 200];
+    client.ok("ip.acquire", json!({"owner": "web/0", "ips": ips}));
+    let moves = json!({"network": "from", "subnet": "10.0.0.0/24", "to": "to"});
+    let error = client.call("subnet.move", moves)["error"].clone();
+    let said = error["message"].as_str().unwrap();
+    assert!(error["data"]["kind"] == "in_use" && said.contains("at most 4096 may move at once"), "{error}");
+    assert_eq!(client.ok("ip.list", json!({"network": "from", "count_only": true}))["count"], 200);
+}
+
+/// All of a /16 is not that much.
 #[test]
 fn a_full_subnet_of_16_bits_moves_at_once() {
     let Some(redis) = Server::start(&[]) else { return };

@@ -68,7 +68,7 @@ pub(super) struct Draft<'a> {
     pub(super) granted_by: Option<NonZeroU64>,
     /// Holdings that became obsolete because a promise was kept.
     pub(super) displaced: u64,
-    /// Everything of the deployment, or of one of its owners, is let go: promises among that end.
+    /// Everything of the deployment, or of one of its owners, is let go, but for what is asked for: promises among that end.
     pub(super) letting_go: Option<(Scope, Option<Owner>)>,
     /// Slots that this request names, where anything is promised. What is let go here and promised to one of them is told
     /// what becomes of it when it is known what the slot has then ([`Self::settle_owed`]).

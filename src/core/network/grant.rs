@@ -44,6 +44,8 @@ impl Network {
         let mut draft = Draft::new(self, context);
         let key = |slot: &Slot| SlotKey { scope: ask.scope.clone(), owner: ask.owner.clone(), slot: slot.clone() };
         draft.asks_for(ask.items.iter().map(|item| key(&item.slot)));
+        // What else the owner holds goes, whichever of its slots it was promised to.
+        draft.letting_go = ask.exact.then(|| (ask.scope.clone(), Some(ask.owner.clone())));
         let others = if ask.exact { self.held_beside(ask) } else { Vec::new() };
         // Another object of the same name is another owner: what it holds is not let go.
         let unlike =
@@ -74,8 +76,8 @@ impl Network {
         for (address, held) in &others {
             draft.release(*address, held, EventKind::Released);
         }
-        draft.settle_owed(|slot| grants.iter().any(|(_, grant)| grant.view.reservation.holder == *slot));
-        let released = others.into_iter().map(|(address, _)| address).collect();
+        let given = draft.settle_owed(|slot| grants.iter().any(|(_, grant)| grant.view.reservation.holder == *slot));
+        let released = others.into_iter().map(|(address, _)| address).filter(|at| !given.contains(at)).collect();
         grants.sort_unstable_by_key(|(index, _)| *index);
         Ok(draft.finish(Outcome::Acquired { grants, released }))
     }

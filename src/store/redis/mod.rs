@@ -163,7 +163,7 @@ impl RedisStore {
             durability: server.durability(options.replicas, place.is_in_cluster()),
             full: "Redis has no memory left (its maxmemory is reached)",
             act_bytes_max: crate::limits::ACT_BYTES_MAX,
-            move_bytes_max: crate::limits::REDIS_MOVE_BYTES_MAX,
+            move_bytes_max: options.move_bytes_max,
             register,
             shards,
             commits_shards_together: true,

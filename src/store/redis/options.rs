@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::limits::REDIS_MOVE_BYTES_MAX;
 use crate::store::codec::Format;
 use crate::store::moving::Opening;
 
@@ -37,6 +38,8 @@ pub struct Options {
     pub replicas: u32,
     /// How many bytes of the latest changes are kept in memory, to be played again when Redis went back; 0: it is not healed.
     pub heal_bytes: usize,
+    /// How many bytes of a commit a subnet may take that moves; see `StoreInfo::move_bytes_max`.
+    pub move_bytes_max: usize,
 }
 
 impl Options {
@@ -56,6 +59,7 @@ impl Options {
             opening: Opening::Serve,
             replicas: 0,
             heal_bytes: 64 << 20,
+            move_bytes_max: REDIS_MOVE_BYTES_MAX,
         }
     }
 }

@@ -165,16 +165,38 @@ impl Network {
     }
 }
 
-/// The first slot that both networks have: something current holds it, or is promised to it. Its owner would have two.
+/// The first slot that both networks have: something current holds it, or is promised to it. Its owner would have two, now
+/// or with the commit of the plan that promised.
 fn slot_taken(network: &Network, moved: &Moved) -> Option<Refusal> {
-    let taken = |holder: SlotKey| {
-        let address = network.slot_holder(&holder).or_else(|| network.promised_to(&holder))?;
-        Some(Refusal::SlotTaken { network: network.config().name.clone(), holder, address, differs: Vec::new() })
+    let name = || network.config().name.clone();
+    let has = |holder: &SlotKey| {
+        let held = network.slot_holder(holder).map(|address| (address, false));
+        held.or_else(|| network.promised_to(holder).map(|address| (address, true)))
     };
-    moved.entries.iter().find_map(|(_, entry)| {
+    let plan_waits = |holder: &SlotKey, here: (Address, bool), there: (Address, bool)| {
+        let of = |(address, is_promised): (Address, bool)| {
+            if is_promised { format!("is promised {address}") } else { format!("holds {address}") }
+        };
+        let problem = format!(
+            "{holder} {} in network `{}`, and {} in the subnet: when the plan of deployment `{}` that promises is committed it \
+             would have both; commit or revert the plan, then move the subnet",
+            of(here),
+            name(),
+            of(there),
+            holder.scope
+        );
+        Refusal::Guarded { problem, standing: None }
+    };
+    moved.entries.iter().find_map(|(address, entry)| {
         let Entry::Held(held) = entry else { return None };
-        let current = held.obsolete.is_none().then(|| held.holder.clone());
-        current.into_iter().chain(taker_of(held)).find_map(taken)
+        let current = held.obsolete.is_none().then(|| (held.holder.clone(), false));
+        let promised = taker_of(held).map(|taker| (taker, true));
+        current.into_iter().chain(promised).find_map(|(holder, is_promised)| match (has(&holder)?, is_promised) {
+            ((address, false), false) => {
+                Some(Refusal::SlotTaken { network: name(), holder, address, differs: Vec::new() })
+            }
+            (here, _) => Some(plan_waits(&holder, here, (*address, is_promised))),
+        })
     })
 }
 
@@ -191,12 +213,12 @@ fn over_limits(network: &Network, moved: &Moved) -> Result<(), Refusal> {
         })
     };
     let current = || held().filter(|held| held.obsolete.is_none()).map(|held| &held.holder);
-    // What is promised to a slot counts while that slot holds nothing; it goes with the promise.
+    // What is promised to a slot counts while that slot holds nothing; no slot has something here and there.
     let filled: BTreeSet<&SlotKey> = current().collect();
-    let waits = |slot: &SlotKey| !filled.contains(slot) && network.holdings.slot(slot).is_none();
+    let waits = |slot: &SlotKey| !filled.contains(slot);
     let awaited: BTreeSet<SlotKey> = held().filter_map(|held| taker_of(held)).filter(waits).collect();
     let (mut owners, mut scopes) = (BTreeMap::new(), BTreeMap::new());
-    for SlotKey { scope, owner, .. } in current().filter(|slot| !network.holdings.awaits(slot)).chain(&awaited) {
+    for SlotKey { scope, owner, .. } in current().chain(&awaited) {
         *owners.entry((scope, owner)).or_insert(0) += 1;
         *scopes.entry(scope).or_insert(0) += 1;
     }

@@ -18,16 +18,16 @@ impl Draft<'_> {
         reservation: &Arc<Reservation>,
         kind: EventKind,
     ) {
-        match reservation.promise().filter(|promise| !self.ends(reservation, promise)) {
+        match reservation.promise() {
             Some(promise) if self.asked.contains(&taker_of(reservation, promise)) => {
                 self.leaves(address, reservation);
                 self.owed.push((address, Arc::clone(reservation), kind));
             }
-            Some(promise) => {
+            Some(promise) if !self.ends(reservation, promise) => {
                 let promise = promise.clone();
                 self.keep_promise(address, reservation, &promise, (promise.plan, None), &BTreeMap::new());
             }
-            None => self.release_for_good(address, reservation, kind),
+            Some(_) | None => self.release_for_good(address, reservation, kind),
         }
     }
 
@@ -39,14 +39,19 @@ impl Draft<'_> {
     }
 
     /// Lets go what is promised to slots that this request names, now that it is known whether they have something: then they
-    /// keep that, and the promise ends; else it is kept.
-    pub(in crate::core::network) fn settle_owed(&mut self, has: impl Fn(&SlotKey) -> bool) {
+    /// keep that, and the promise ends; else it is kept. Answers what went to one of them.
+    pub(in crate::core::network) fn settle_owed(&mut self, has: impl Fn(&SlotKey) -> bool) -> Vec<Address> {
+        let mut given = Vec::new();
         for (address, held, kind) in std::mem::take(&mut self.owed) {
             match held.promise().filter(|promise| !has(&taker_of(&held, promise))) {
-                Some(promise) => self.keep_promise(address, &held, promise, (promise.plan, None), &BTreeMap::new()),
+                Some(promise) => {
+                    self.keep_promise(address, &held, promise, (promise.plan, None), &BTreeMap::new());
+                    given.push(address);
+                }
                 None => self.release_for_good(address, &held, kind),
             }
         }
+        given
     }
 
     /// Does a promise end with what this request lets go?

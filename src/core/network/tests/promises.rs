@@ -42,12 +42,21 @@ fn deploy(net: &mut Net, wishes: &[(&str, &str, &str)]) {
 
 /// What i asks for in each slot: an address, or any.
 fn acquire(net: &mut Net, slots: &[(&str, Option<&str>)], exact: bool) -> Vec<String> {
+    acquire_as(net, slots, exact, false)
+}
+
+/// Any, if there is one, and nothing else.
+fn acquire_optional(net: &mut Net, slot: &str) -> Vec<String> {
+    acquire_as(net, &[(slot, None)], true, true)
+}
+
+fn acquire_as(net: &mut Net, slots: &[(&str, Option<&str>)], exact: bool, optional: bool) -> Vec<String> {
     let item = |(index, (slot, at)): (usize, &(&str, Option<&str>))| AcquireItem {
         index,
         slot: slot.parse().unwrap(),
         address: at.map(address),
         wish: Wish::default(),
-        optional: false,
+        optional,
     };
     let ask = Acquire {
         scope: "D".parse().unwrap(),
@@ -57,7 +66,11 @@ fn acquire(net: &mut Net, slots: &[(&str, Option<&str>)], exact: bool) -> Vec<St
         options: GrantOptions { replace: !exact, ..GrantOptions::default() },
     };
     match net.run(&Command::Acquire(Box::new(ask))).unwrap() {
-        Outcome::Acquired { grants, .. } => grants.iter().map(|(_, grant)| grant.view.address.to_string()).collect(),
+        Outcome::Acquired { grants, released } => {
+            let of_i = |at: &Address| matches!(net.network.holdings.at(*at), Some(Entry::Held(held)) if held.holder.owner.as_str() == "i");
+            assert!(!released.iter().any(of_i), "{released:?} are released");
+            grants.iter().map(|(_, grant)| grant.view.address.to_string()).collect()
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -106,10 +119,25 @@ fn what_a_slot_holds_that_an_acquire_names_stays_current_although_something_is_p
     assert_eq!(current(&net, "b"), ["10.0.0.3"]);
 }
 
+/// With `exact` its owner holds what it asks for, and nothing else.
 #[test]
-fn a_slot_that_an_acquire_does_not_name_gets_what_was_promised_to_it() {
+fn a_slot_that_an_acquire_does_not_name_gets_what_was_promised_to_it_unless_that_is_all_its_owner_asks_for() {
     let mut net = promised();
     acquire(&mut net, &[("c", None)], true);
+    assert!(current(&net, "b").is_empty());
+    let mut net = promised();
+    acquire(&mut net, &[("a", Some("10.0.0.6"))], false);
+    assert_eq!(current(&net, "b"), ["10.0.0.1"]);
+}
+
+/// There is no room for it: it is not left with nothing.
+#[test]
+fn a_slot_that_is_asked_for_in_vain_gets_what_was_promised_to_it() {
+    let mut net = Net::new(&["10.0.0.0/30"]);
+    claim(&mut net, "i", "a", "10.0.0.1");
+    claim(&mut net, "j", "0", "10.0.0.2");
+    deploy(&mut net, &[("i", "a", "10.0.0.2"), ("i", "b", "10.0.0.1")]);
+    assert!(acquire_optional(&mut net, "b").is_empty());
     assert_eq!(current(&net, "b"), ["10.0.0.1"]);
 }
 
@@ -131,25 +159,25 @@ fn a_subnet_with_a_promise_to_a_slot_does_not_move_where_that_slot_has_something
     let refused = |mut a: Net, mut b: Net| {
         let out = Command::MoveOut { subnet: SubnetRef::Cidr(cidr("10.1.0.0/28")), if_version: None };
         let Ok(Outcome::MovedOut(moved)) = a.run(&out) else { panic!("it moves out") };
-        match b.run(&Command::MoveIn(moved)) {
-            Err(Refusal::SlotTaken { holder, address, .. }) => Some((holder.owner.to_string(), address.to_string())),
-            Err(other) => panic!("{other}"),
-            Ok(_) => None,
-        }
+        b.run(&Command::MoveIn(moved)).err().map(|refusal| refusal.to_string())
+    };
+    let says = |refusal: Option<String>, words: [&str; 2]| {
+        let refusal = refusal.unwrap();
+        assert!(words.iter().all(|words| refusal.contains(words)) && refusal.contains("deployment `D`"), "{refusal}");
     };
     assert_eq!(refused(a(), b()), None);
     let mut promised_there = b();
     claim(&mut promised_there, "j", "0", "10.2.0.1");
     deploy(&mut promised_there, &[("i", "s", "10.2.0.1")]);
-    assert_eq!(refused(a(), promised_there), Some(("i".to_owned(), "10.2.0.1".to_owned())));
+    says(refused(a(), promised_there), ["is promised 10.2.0.1 in network", "is promised 10.1.0.1 in the subnet"]);
     let mut held_there = b();
     claim(&mut held_there, "i", "s", "10.2.0.3");
-    assert_eq!(refused(a(), held_there), Some(("i".to_owned(), "10.2.0.3".to_owned())));
+    says(refused(a(), held_there), ["holds 10.2.0.3 in network", "is promised 10.1.0.1 in the subnet"]);
     // The other way about: it is held where it comes from.
     let mut holder = Net::new(&["10.1.0.0/28"]);
     claim(&mut holder, "i", "s", "10.1.0.5");
     let mut promised_there = b();
     claim(&mut promised_there, "j", "0", "10.2.0.1");
     deploy(&mut promised_there, &[("i", "s", "10.2.0.1")]);
-    assert_eq!(refused(holder, promised_there), Some(("i".to_owned(), "10.2.0.1".to_owned())));
+    says(refused(holder, promised_there), ["is promised 10.2.0.1 in network", "holds 10.1.0.5 in the subnet"]);
 }
