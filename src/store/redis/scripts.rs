@@ -452,6 +452,41 @@ mod tests {
         }
     }
 
+    /// The commands of a text, as it calls them.
+    fn called(text: &'static str) -> BTreeSet<&'static str> {
+        text.split("call('").skip(1).filter_map(|rest| rest.split('\'').next()).collect()
+    }
+
+    /// Of the lists in a text those of commands.
+    fn asked(text: &'static str) -> BTreeSet<&'static str> {
+        let lists = text.split('{').skip(1).filter_map(|rest| rest.split('}').next());
+        let words = |list: &'static str| list.split(", ").map(|word| word.trim_matches('\''));
+        let is_command = |word: &str| word.len() > 2 && word.bytes().all(|byte| byte.is_ascii_uppercase());
+        lists.filter(|list| words(list).all(is_command)).flat_map(words).collect()
+    }
+
+    /// Each needs no more than one that is refused before it wrote anything: the first, or one that it asked for.
+    #[test]
+    fn whatever_writes_with_more_than_one_command_asks_for_all_of_them_before() {
+        const WRITING: [&str; 8] = ["XADD", "XTRIM", "HSET", "HDEL", "HINCRBY", "ZADD", "ZREM", "DEL"];
+        for script in [&INIT, &TAKE, &LEASE, &NODES, &POST, &CONFIRM, &COMMIT] {
+            let writes: BTreeSet<&str> =
+                called(script.text).into_iter().filter(|name| WRITING.contains(name)).collect();
+            let asked = asked(script.text);
+            assert_eq!(script.text.contains("redis.acl_check_cmd"), writes.len() > 1, "{}: {writes:?}", script.name);
+            assert!(writes.len() == 1 || writes.is_subset(&asked), "{}: {writes:?} {asked:?}", script.name);
+        }
+    }
+
+    #[test]
+    fn the_probe_calls_every_command_that_another_script_calls() {
+        let probed = called(PROBE.text);
+        for script in [&INIT, &TAKE, &LEASE, &NODES, &POST, &CONFIRM, &COMMIT] {
+            let not = called(script.text).difference(&probed).copied().collect::<Vec<_>>();
+            assert_eq!(not, Vec::<&str>::new(), "{}", script.name);
+        }
+    }
+
     #[test]
     fn the_variant_that_lets_go_differs_in_its_flags_only() {
         let (plain, letting_go) = (Loaded::Commit.text(), Loaded::CommitLettingGo.text());
