@@ -187,6 +187,36 @@ fn a_server_that_is_switched_to_evicting_grants_nothing_until_it_is_switched_bac
     becomes(StoreHealth::Ready);
 }
 
+/// What was seen last counts until something else is seen.
+#[test]
+fn a_server_that_evicts_and_cannot_be_asked_any_more_is_not_taken_for_one_that_keeps_every_record() {
+    let Some(server) = Server::start(&[]) else { return };
+    let () = server.ask(&["ACL", "SETUSER", "allod", "on", ">secret", "~{allod}:*", "+@all"]);
+    let url = server.url().replace("redis://", "redis://allod:secret@");
+    let store = RedisStore::open(Options { url, ..server.options() }).unwrap();
+    let becomes = |health| super::replicated::until("another health", || store.health() == health);
+    let () = server.ask(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+    becomes(StoreHealth::Hindered);
+    let () = server.ask(&["ACL", "SETUSER", "allod", "-info", "-config"]);
+    // Once more than the look whose end is not seen.
+    let refusals = || {
+        server
+            .ask::<String>(&["INFO", "commandstats"])
+            .lines()
+            .filter_map(|line| {
+                let (_, rest) = line.strip_prefix("cmdstat_info:")?.split_once("rejected_calls=")?;
+                rest.split(',').next()?.parse::<u64>().ok()
+            })
+            .sum::<u64>()
+    };
+    super::replicated::until("it was asked twice", || refusals() >= 2);
+    assert_eq!(store.health(), StoreHealth::Hindered);
+    assert!(store.obstacle().contains("allkeys-lru"), "{}", store.obstacle());
+    let () = server.ask(&["ACL", "SETUSER", "allod", "+config"]);
+    let () = server.ask(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    becomes(StoreHealth::Ready);
+}
+
 #[test]
 fn a_server_where_info_and_config_are_not_permitted_is_used() {
     let Some(server) = Server::start(&[]) else { return };
