@@ -52,16 +52,29 @@ pub(super) enum Job {
     Recorded(Vec<Stretch>, usize, oneshot::Sender<Result<Vec<Recorded>, StoreError>>),
 }
 
+/// Reads, and once more from the beginning where the connection turned out to be closed: nobody may have used it for hours.
+macro_rules! reread {
+    ($link:ident, $read:expr) => {
+        match $read.await {
+            Err(_) if $link.was_closed() => $read.await,
+            ended => ended,
+        }
+    };
+}
+
 /// Runs until every sender is gone.
 pub(super) async fn run(shared: Arc<Shared>, mut link: Link, mut jobs: mpsc::Receiver<Job>) {
+    let link = &mut link;
     while let Some(job) = jobs.recv().await {
         // Nobody may wait any more: then what was read is nobody's.
         match job {
-            Job::Load(shard, token, reply) => drop(reply.send(load(&shared, &mut link, shard, Some(token)).await)),
-            Job::Beside(shard, reply) => drop(reply.send(load(&shared, &mut link, shard, None).await)),
-            Job::Follow(shard, from, reply) => drop(reply.send(follow(&shared, &mut link, shard, &from).await)),
+            Job::Load(shard, token, reply) => {
+                drop(reply.send(reread!(link, load(&shared, link, shard, Some(token)))));
+            }
+            Job::Beside(shard, reply) => drop(reply.send(reread!(link, load(&shared, link, shard, None)))),
+            Job::Follow(shard, from, reply) => drop(reply.send(reread!(link, follow(&shared, link, shard, &from)))),
             Job::Recorded(stretches, bytes, reply) => {
-                drop(reply.send(history::read(&shared, &mut link, stretches, bytes).await));
+                drop(reply.send(reread!(link, history::read(&shared, link, stretches.clone(), bytes))));
             }
         }
     }

@@ -40,6 +40,28 @@ fn a_cut_connection_is_replaced_and_nothing_happens_twice() {
     assert_eq!(wait(begun.store.history(ShardId(0), Seq(1), 100)).unwrap().len(), 20);
 }
 
+/// Redis (`timeout`) and firewalls end connections that say nothing for long.
+#[test]
+fn what_only_reads_is_asked_again_where_its_connection_was_closed_meanwhile() {
+    let Some(mut begun) = Begun::new(&[]) else { return };
+    begun.commit(vec![put("10.0.0.1", 5, None)]).unwrap();
+    let (head, shard) = (begun.head, ShardId(0));
+    let closed = || {
+        wait(begun.store.history(shard, Seq(0), 100)).unwrap();
+        let _: u64 = begun.server.ask(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    };
+    for _ in 0..5 {
+        closed();
+        assert_eq!(wait(begun.store.history(shard, Seq(0), 100)).unwrap().len(), 2);
+        closed();
+        assert_eq!(wait(begun.store.beside(shard)).unwrap().head, head);
+        closed();
+        assert_eq!(wait(begun.store.load(shard, head.token)).unwrap().head, head);
+        closed();
+        assert_eq!(wait(begun.store.follow(shard, head)).unwrap().map(|followed| followed.1), Some(head));
+    }
+}
+
 #[test]
 fn a_server_that_is_gone_is_not_applied_and_one_that_comes_back_is_used() {
     let Some(mut begun) = Begun::new(&["--appendonly", "yes", "--appendfsync", "always"]) else { return };
