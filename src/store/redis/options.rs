@@ -35,7 +35,7 @@ pub struct Options {
     pub opening: Opening,
     /// How many replicas must have a change before it is acknowledged.
     pub replicas: u32,
-    /// How many bytes of the latest changes are kept in memory, to be played again when Redis went back; 0: it is not healed.
+    /// In how many bytes of memory the latest changes are kept, to be played again when Redis went back; 0: it is not healed.
     pub heal_bytes: usize,
 }
 

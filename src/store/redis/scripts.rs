@@ -6,7 +6,7 @@
 //!
 //! Neighbours: `net` makes the arguments of a commit; `link` sends them and sorts what comes back.
 
-use redis::{Cmd, Value};
+use redis::{Arg, Cmd, Value};
 
 use super::keys::Kind;
 use crate::core::types::{Generation, NetworkId, ShardTime};
@@ -148,19 +148,16 @@ pub(super) struct Shas(pub(super) [String; Loaded::ALL.len()]);
 pub(super) struct Call {
     pub(super) script: Loaded,
     pub(super) command: Cmd,
-    /// Bytes of its arguments.
-    pub(super) bytes: usize,
 }
 
 impl Call {
     pub(super) fn new(shas: &Shas, script: Loaded, keys: &[String]) -> Self {
         let mut command = Cmd::new();
         command.arg("EVALSHA").arg(&shas.0[script as usize]).arg(keys.len()).arg(keys);
-        Self { script, command, bytes: 0 }
+        Self { script, command }
     }
 
     pub(super) fn arg(&mut self, argument: impl AsRef<[u8]>) -> &mut Self {
-        self.bytes += argument.as_ref().len();
         self.command.arg(argument.as_ref());
         self
     }
@@ -168,6 +165,28 @@ impl Call {
     pub(super) fn number(&mut self, number: u64) -> &mut Self {
         self.command.arg(number);
         self
+    }
+
+    /// The same without spare room, which is nearly as much again: for one that is kept.
+    pub(super) fn fitted(&self) -> Self {
+        let mut command = Cmd::with_capacity(self.command.args_iter().len(), self.text_bytes());
+        self.texts().for_each(|text| {
+            command.arg(text);
+        });
+        Self { script: self.script, command }
+    }
+
+    /// What one without spare room takes: itself, the text of its arguments, and where each of them ends.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Self>() + self.text_bytes() + self.command.args_iter().len() * size_of::<Arg<usize>>()
+    }
+
+    fn text_bytes(&self) -> usize {
+        self.texts().map(<[u8]>::len).sum()
+    }
+
+    fn texts(&self) -> impl Iterator<Item = &[u8]> {
+        self.command.args_iter().filter_map(|argument| if let Arg::Simple(text) = argument { Some(text) } else { None })
     }
 }
 
