@@ -83,6 +83,13 @@ pub(super) const COMMIT: Script = Script {
     arguments: &["batches", "keep_seconds", "keep_bytes", "batch"],
     answers: &["applied", "absent", "fenced", "gap", "back", "lost", "mismatch"],
 };
+pub(super) const CUT: Script = Script {
+    name: "cut",
+    text: include_str!("scripts/cut.lua"),
+    keys: &["head", "log", "spare"],
+    arguments: &["token", "seq", "digest", "surplus"],
+    answers: &["cut", "absent", "fenced"],
+};
 /// A script as it is loaded: its text may have been given flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Loaded {
@@ -96,11 +103,12 @@ pub(super) enum Loaded {
     Commit,
     /// The same as `Commit`, and runs while the memory is full: for batches that only let go.
     CommitLettingGo,
+    Cut,
 }
 
 impl Loaded {
     /// In the order of the enum.
-    pub(super) const ALL: [Loaded; 9] = [
+    pub(super) const ALL: [Loaded; 10] = [
         Loaded::Init,
         Loaded::Probe,
         Loaded::Take,
@@ -110,6 +118,7 @@ impl Loaded {
         Loaded::Confirm,
         Loaded::Commit,
         Loaded::CommitLettingGo,
+        Loaded::Cut,
     ];
 
     fn script(self) -> &'static Script {
@@ -122,6 +131,7 @@ impl Loaded {
             Loaded::Post => &POST,
             Loaded::Confirm => &CONFIRM,
             Loaded::Commit | Loaded::CommitLettingGo => &COMMIT,
+            Loaded::Cut => &CUT,
         }
     }
 
@@ -195,10 +205,10 @@ pub(super) fn hex(bits: u128) -> String {
     format!("{bits:032x}")
 }
 
-/// What `commit`, `confirm`, `lease` and `post` answer.
+/// What `commit`, `confirm`, `lease`, `post` and `cut` answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It holds: applied, or confirmed.
+    /// It holds: applied, confirmed, cut off.
     Done,
     /// The n-th shard of the call has no head.
     Absent(usize),
@@ -263,11 +273,11 @@ impl Answer {
     }
 }
 
-/// The answer of `commit`, `confirm`, `lease` or `post`.
+/// The answer of `commit`, `confirm`, `lease`, `post` or `cut`.
 pub(super) fn verdict(value: Value) -> Option<Verdict> {
     let (word, mut rest) = Answer::of(value)?;
     Some(match &word[..] {
-        b"applied" | b"confirmed" | b"leased" | b"posted" => Verdict::Done,
+        b"applied" | b"confirmed" | b"leased" | b"posted" | b"cut" => Verdict::Done,
         b"absent" => Verdict::Absent(rest.place()?),
         b"fenced" => Verdict::Fenced(rest.place()?, Epoch(rest.number()?)),
         b"gap" => Verdict::Gap(rest.place()?, Seq(rest.number()?)),
@@ -435,7 +445,7 @@ mod tests {
 
     #[test]
     fn each_head_declares_what_its_builder_gives() {
-        for script in [&INIT, &PROBE, &TAKE, &LEASE, &NODES, &POST, &CONFIRM, &COMMIT] {
+        for script in [&INIT, &PROBE, &TAKE, &LEASE, &NODES, &POST, &CONFIRM, &COMMIT, &CUT] {
             let declared = declared(script.text);
             let of = |list: &str| -> Vec<(&str, &str)> {
                 declared.iter().filter(|line| line.0 == list).map(|line| (line.1, line.2)).collect()
@@ -453,7 +463,7 @@ mod tests {
 
     #[test]
     fn each_head_names_every_answer_and_every_write() {
-        for script in [&INIT, &PROBE, &TAKE, &LEASE, &NODES, &POST, &CONFIRM, &COMMIT] {
+        for script in [&INIT, &PROBE, &TAKE, &LEASE, &NODES, &POST, &CONFIRM, &COMMIT, &CUT] {
             let head = script.text.lines().skip(1).take_while(|line| line.starts_with("-- ") || *line == "--");
             let head: String = head.map(|line| format!("{line}\n")).collect();
             for answer in script.answers {
@@ -487,8 +497,8 @@ mod tests {
     /// Each needs no more than one that is refused before it wrote anything: the first, or one that it asked for.
     #[test]
     fn whatever_writes_with_more_than_one_command_asks_for_all_of_them_before() {
-        const WRITING: [&str; 8] = ["XADD", "XTRIM", "HSET", "HDEL", "HINCRBY", "ZADD", "ZREM", "DEL"];
-        for script in [&INIT, &TAKE, &LEASE, &NODES, &POST, &CONFIRM, &COMMIT] {
+        const WRITING: [&str; 9] = ["XADD", "XTRIM", "HSET", "HDEL", "HINCRBY", "ZADD", "ZREM", "DEL", "RENAME"];
+        for script in [&INIT, &TAKE, &LEASE, &NODES, &POST, &CONFIRM, &COMMIT, &CUT] {
             let writes: BTreeSet<&str> =
                 called(script.text).into_iter().filter(|name| WRITING.contains(name)).collect();
             let asked = asked(script.text);

@@ -31,7 +31,7 @@ fn begun() -> Option<(Begun, Head)> {
 }
 
 /// All that lies there, byte for byte.
-fn lies(server: &Server) -> BTreeMap<String, Vec<u8>> {
+pub fn lies(server: &Server) -> BTreeMap<String, Vec<u8>> {
     let mut connection = server.connection();
     let mut dump = |key: String| {
         let bytes = ::redis::cmd("DUMP").arg(&key).query::<Option<Vec<u8>>>(&mut connection).unwrap();
