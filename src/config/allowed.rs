@@ -194,7 +194,13 @@ fn can_be_reached(at: &str) -> bool {
 /// A URL, or what was given for one, without a name and a password, wherever they stand in it.
 fn without_user(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").map_or(("", url), |(_, rest)| (&url[..url.len() - rest.len()], rest));
-    format!("{scheme}{}", rest.rsplit_once('@').map_or(rest, |(_, host)| host))
+    match rest.split_once('?') {
+        // Where a name and a password end nobody can tell.
+        Some((_, settings)) if settings.contains('@') => format!("{scheme}…"),
+        // A socket's stand there.
+        Some((place, _)) => format!("{scheme}{}?…", place.rsplit_once('@').map_or(place, |(_, host)| host)),
+        None => format!("{scheme}{}", rest.rsplit_once('@').map_or(rest, |(_, host)| host)),
+    }
 }
 
 #[cfg(test)]
@@ -236,6 +242,15 @@ mod tests {
         }
         let said = refused("[store]\nredis = \"http://me:pass/word@x:1\"");
         assert!(said.contains("\"http://x:1\"") && !said.contains("word"), "{said}");
+        for url in [
+            "redis+unix:///run/redis.sock?user=u&pass=word&protocol=resp3",
+            "redis://u:word@h/0?protocol=resp3",
+            "redis+unix:///s?pass=a@word&protocol=resp3",
+            "http://me:a?word@x",
+        ] {
+            let said = refused(&format!("[store]\nredis = \"{url}\""));
+            assert!(said.contains("which is no URL of Redis") && !said.contains("word"), "{said}");
+        }
         for prefix in ["a b", ""] {
             let said = refused(&format!("[store]\nprefix = \"{prefix}\""));
             assert_eq!(said, format!("`store.prefix` is {prefix:?}; allowed is 1 to 64 letters, digits and `-_.:/`"));

@@ -19,7 +19,7 @@ pub fn error_of(fault: &Fault) -> RpcError {
             .with(|data| data.retry_after_ms = Some(*retry_after_ms)),
         Fault::Unavailable { applied, problem } => {
             let (message, word) = match applied {
-                Applied::No => (format!("the change was not made: {problem}"), errors::Applied::No),
+                Applied::No => (format!("nothing was changed: {problem}"), errors::Applied::No),
                 Applied::Unknown => (
                     format!(
                         "nobody can say yet whether the change was made: {problem}; look, or repeat what may be repeated"

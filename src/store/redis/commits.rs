@@ -63,7 +63,7 @@ pub(super) async fn run(
             }
         };
         let (call, links) = match call_of(&shared, &batches) {
-            Ok((call, links)) => (Arc::new(call), links),
+            Ok((call, links)) => (Arc::new(call.fitted()), links),
             Err(error) => {
                 let _ = reply.send(Err(error));
                 continue;

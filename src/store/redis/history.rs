@@ -105,14 +105,15 @@ async fn ask(shared: &Shared, link: &mut Link, streams: &mut [Stream], count: us
     Ok(())
 }
 
-struct Entry {
-    seq: u64,
-    digest: Digest,
+/// An entry of a log.
+pub(super) struct Entry {
+    pub(super) seq: u64,
+    pub(super) digest: Digest,
     at: u64,
-    bytes: Vec<u8>,
+    pub(super) bytes: Vec<u8>,
 }
 
-fn entry_of(entry: Value) -> Option<Entry> {
+pub(super) fn entry_of(entry: Value) -> Option<Entry> {
     let Value::Array(parts) = entry else { return None };
     let [Value::BulkString(id), Value::Array(fields)] = <[Value; 2]>::try_from(parts).ok()? else { return None };
     let seq = std::str::from_utf8(&id).ok()?.strip_suffix("-0")?.parse().ok()?;

@@ -1,8 +1,8 @@
 //! What this process sent last, in order: batches and take-overs, each with where its shards stood before and after it. So
 //! that it can be played again when Redis went back.
 //!
-//! Pure: knows no connection. A shard's head is found in here or it is not; nothing is guessed. Bounded by bytes: what is
-//! older than the bound cannot be healed.
+//! Pure: knows no connection. A shard's head is found in here or it is not; nothing is guessed. Bounded by bytes, all that are
+//! allocated: what is older than the bound cannot be healed.
 //!
 //! Neighbours: `commits` and `checks` write it, `heal` plays it.
 
@@ -12,8 +12,8 @@ use std::sync::Arc;
 use super::scripts::Call;
 use crate::store::{Digest, Epoch, Head, Seq, ShardId, Token};
 
-/// What an entry takes beside its call.
-const ENTRY_BYTES: usize = 256;
+/// What is allocated by itself takes so many bytes more.
+const ALLOCATION_BYTES: usize = 16;
 /// Entries of which Redis may not have spoken yet, and more: only among these a call is looked for that is sent again.
 const RECENT: usize = 256;
 /// Take-overs of one shard that are kept where nothing else is.
@@ -57,7 +57,23 @@ struct Entry {
     moves: Vec<Move>,
     /// Redis said that it did it.
     applied: bool,
+    /// What it takes here.
     bytes: usize,
+}
+
+impl Entry {
+    fn new(deed: Deed, mut moves: Vec<Move>, applied: bool) -> Self {
+        moves.shrink_to_fit();
+        // A queue that grew has room for as many again.
+        let own = 2 * size_of::<Self>() + moves.len() * size_of::<Move>() + ALLOCATION_BYTES;
+        let bytes = own
+            + match &deed {
+                // The call and how often it is shared, its texts, and where they end.
+                Deed::Commit(call) => call.bytes() + 2 * size_of::<usize>() + 3 * ALLOCATION_BYTES,
+                Deed::Take(_) => 0,
+            };
+        Self { deed, moves, applied, bytes }
+    }
 }
 
 /// Something that Redis has forgotten.
@@ -87,13 +103,13 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Keeps the last so many bytes of calls; 0: none. The last take-overs are kept in any case: they take no room, and one
+    /// Keeps the last calls, in so many bytes; 0: none. The last take-overs are kept in any case: they take no room, and one
     /// that was lost before anything was acknowledged under it needs nothing else.
     pub(super) fn new(bytes_max: usize) -> Self {
         Self { entries: VecDeque::new(), bytes: 0, bytes_max }
     }
 
-    /// A call is about to be sent, the first time or again.
+    /// A call is about to be sent, the first time or again. It has no spare room ([`Call::fitted`]).
     pub(super) fn sends(&mut self, call: &Arc<Call>, moves: Vec<Move>) {
         if self.bytes_max == 0 {
             return;
@@ -115,8 +131,7 @@ impl Journal {
                 }
             }
         }
-        let bytes = ENTRY_BYTES + call.bytes;
-        self.push(Entry { deed: Deed::Commit(Arc::clone(call)), moves, applied: false, bytes });
+        self.push(Entry::new(Deed::Commit(Arc::clone(call)), moves, false));
     }
 
     /// Redis said that it did what moves its shards so.
@@ -132,7 +147,7 @@ impl Journal {
         if self.entries.iter().any(|entry| entry.moves == moves) {
             return;
         }
-        let entry = Entry { deed: Deed::Take(epoch), moves, applied: true, bytes: ENTRY_BYTES };
+        let entry = Entry::new(Deed::Take(epoch), moves, true);
         if self.bytes_max > 0 {
             return self.push(entry);
         }
@@ -399,6 +414,25 @@ mod tests {
         assert!(journal.bytes <= 2_000 && journal.entries.len() > 2);
         assert_eq!(missing(&journal, point(2, 999)).unwrap(), [1_000]);
         assert_eq!(missing(&journal, point(2, 1)), None);
+    }
+
+    /// Of the calls of single grants most is not the text of their arguments.
+    #[test]
+    fn all_that_is_kept_of_a_call_counts() {
+        let mut call = Call::new(&Shas(Default::default()), Loaded::Commit, &["k".repeat(1_000)]);
+        for _ in 0..1_000 {
+            call.arg("").number(1_000_000);
+        }
+        let call = Arc::new(call.fitted());
+        let mut journal = Journal::new(1 << 20);
+        journal.sends(&call, vec![step(0, 2, 1), step(1, 2, 1)]);
+        // Each argument has its end beside its text.
+        let least = 1_000 + 7_000 + 2_000 * 2 * size_of::<usize>() + 2 * size_of::<Move>();
+        assert!((least..least + 1_000).contains(&journal.bytes), "{least} {}", journal.bytes);
+        let taken = Move { shard: ShardId(2), before: point(1, 5), after: point(2, 5) };
+        journal.took(taken, Epoch(2));
+        assert_eq!(journal.bytes, journal.entries.iter().map(|entry| entry.bytes).sum::<usize>());
+        assert_eq!(call.command.get_packed_command(), call.fitted().command.get_packed_command());
     }
 
     #[test]

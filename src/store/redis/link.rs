@@ -1,5 +1,6 @@
 //! A connection to Redis for one purpose. Nothing is ever sent again here except after `NOSCRIPT`; what an error means is
-//! in `failed`, where it leads in `place`.
+//! in `failed`, where it leads in `place`. Whoever only reads asks again himself where the connection was closed while nobody
+//! used it, as servers and firewalls do: only he knows what must be looked at first on another one.
 //!
 //! A connection that answered too late, or broke, is replaced by the next call. A connection lives on the runtime of
 //! the task that made it, and ends with that.
@@ -33,6 +34,8 @@ pub(super) struct Link {
     told: u64,
     /// Changes of the primary before it was made.
     changes: u64,
+    /// See [`Link::was_closed`].
+    closed: bool,
 }
 
 /// Answers under way of commands that only read.
@@ -50,7 +53,7 @@ pub(super) type Answer = Asked<Value>;
 
 impl Link {
     pub(super) fn new(place: Place, shas: Option<Arc<Shas>>) -> Self {
-        Self { place, shas, connection: None, made: 0, made_at: Instant::now(), told: 0, changes: 0 }
+        Self { place, shas, connection: None, made: 0, made_at: Instant::now(), told: 0, changes: 0, closed: false }
     }
 
     pub(super) fn name(&self) -> &Arc<str> {
@@ -104,6 +107,11 @@ impl Link {
     /// Since when the present connection stands, or the last one did.
     pub(super) fn since(&self) -> Instant {
         self.made_at
+    }
+
+    /// Did what was read last find that its connection was closed?
+    pub(super) fn was_closed(&self) -> bool {
+        self.closed
     }
 
     /// The connection of this number is not to be used any more.
@@ -174,6 +182,7 @@ impl Link {
 
     /// Sends commands that only read, in the order of the calls.
     pub(super) async fn begin_read(&mut self, pipeline: Pipeline) -> Result<Reading, StoreError> {
+        self.closed = false;
         let (mut connection, number) = self.connected().await.map_err(Failed::into_error)?;
         let reading = queued(async move { pipeline.query_async::<Vec<Value>>(&mut connection).await }).await;
         Ok(Reading { reading: tokio::spawn(reading), number })
@@ -186,7 +195,10 @@ impl Link {
         let error = match answered.map(|ended| ended.unwrap_or_else(|_| Err(RedisError::from(CRASHED)))) {
             Ok(Ok(values)) => return Ok(values),
             Ok(Err(error)) if !is_over(&error) => return Err(store_error("reading from", self.name(), &error)),
-            Ok(Err(error)) => store_error("reading from", self.name(), &error),
+            Ok(Err(error)) => {
+                self.closed = error.is_connection_dropped();
+                store_error("reading from", self.name(), &error)
+            }
             Err(_) => timed_out("reading from", self.name()),
         };
         self.broken(number);

@@ -19,7 +19,7 @@ use super::link::Link;
 use super::scripts;
 use super::shared::Shared;
 use super::whole::Empty;
-use super::{heal, history};
+use super::{heal, history, surplus};
 use crate::core::address::Address;
 use crate::core::deployment::Deployment;
 use crate::core::state::{Entry, Key, NetworkConfig, State, SubnetConfig};
@@ -52,16 +52,29 @@ pub(super) enum Job {
     Recorded(Vec<Stretch>, usize, oneshot::Sender<Result<Vec<Recorded>, StoreError>>),
 }
 
+/// Reads, and once more from the beginning where the connection turned out to be closed: nobody may have used it for hours.
+macro_rules! reread {
+    ($link:ident, $read:expr) => {
+        match $read.await {
+            Err(_) if $link.was_closed() => $read.await,
+            ended => ended,
+        }
+    };
+}
+
 /// Runs until every sender is gone.
 pub(super) async fn run(shared: Arc<Shared>, mut link: Link, mut jobs: mpsc::Receiver<Job>) {
+    let link = &mut link;
     while let Some(job) = jobs.recv().await {
         // Nobody may wait any more: then what was read is nobody's.
         match job {
-            Job::Load(shard, token, reply) => drop(reply.send(load(&shared, &mut link, shard, Some(token)).await)),
-            Job::Beside(shard, reply) => drop(reply.send(load(&shared, &mut link, shard, None).await)),
-            Job::Follow(shard, from, reply) => drop(reply.send(follow(&shared, &mut link, shard, &from).await)),
+            Job::Load(shard, token, reply) => {
+                drop(reply.send(reread!(link, load(&shared, link, shard, Some(token)))));
+            }
+            Job::Beside(shard, reply) => drop(reply.send(reread!(link, load(&shared, link, shard, None)))),
+            Job::Follow(shard, from, reply) => drop(reply.send(reread!(link, follow(&shared, link, shard, &from)))),
             Job::Recorded(stretches, bytes, reply) => {
-                drop(reply.send(history::read(&shared, &mut link, stretches, bytes).await));
+                drop(reply.send(reread!(link, history::read(&shared, link, stretches.clone(), bytes))));
             }
         }
     }
@@ -132,7 +145,15 @@ async fn load(
     for _ in 0..TRIES {
         let connection = heal::ready(shared, link).await.map_err(Failed::into_error)?.1;
         let before = head(shared, link, shard, token).await?;
+        let surplus = match token {
+            Some(_) => surplus::behind(shared, link, shard, &before).await?,
+            // Its owner sees to it.
+            None => None,
+        };
         let mut networks = read_networks(shared, link, shard).await?;
+        if let Some(surplus) = surplus {
+            surplus::cut(shared, link, &before, &surplus, &marks(&networks)).await?;
+        }
         if head(shared, link, shard, token).await?.seq > before.seq {
             read_cuts(shared, link, shard, &mut networks).await?;
         }
@@ -153,6 +174,19 @@ async fn load(
         }
     }
     Err(failed::strange(&shared.place, "the connection broke each time the shard was loaded"))
+}
+
+/// The number that a change of each key must expect.
+fn marks(networks: &BTreeMap<NetworkId, Partial>) -> HashMap<(NetworkId, Key), u64> {
+    let mut marks = HashMap::new();
+    for (&id, partial) in networks {
+        let Partial { config, subnets, entries, deployment, read: _ } = partial;
+        marks.extend(config.iter().map(|config| ((id, Key::Config), config.version.0)));
+        marks.extend(subnets.iter().map(|subnet| ((id, Key::Subnet(subnet.id)), subnet.version.0)));
+        marks.extend(deployment.iter().map(|deployment| ((id, Key::Deployment), deployment.version.0)));
+        marks.extend(entries.iter().map(|(address, entry)| ((id, Key::Address(*address)), entry.generation().0)));
+    }
+    marks
 }
 
 fn image(head: Head, networks: BTreeMap<NetworkId, Partial>) -> Result<ShardImage, StoreError> {

@@ -183,16 +183,21 @@ pub(super) async fn post(
     }
 }
 
-/// A URL as it may be shown: without name and password.
+/// A URL as it may be shown: without name and password. Those of a socket's stand behind the path; of what stands there only
+/// the database is shown.
 pub fn without_secret(url: &str) -> String {
-    match url.split_once("://") {
-        Some((scheme, rest)) => {
-            let end = rest.find('/').unwrap_or(rest.len());
-            let host = rest[..end].rsplit_once('@').map_or(&rest[..end], |(_, host)| host);
-            format!("{scheme}://{host}{}", &rest[end..])
-        }
-        None => String::from("Redis"),
-    }
+    let Some((scheme, rest)) = url.split_once("://") else { return String::from("Redis") };
+    let (rest, settings) = rest.split_once(['?', '#']).unwrap_or((rest, ""));
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let host = match authority.rsplit_once('@') {
+        Some((_, host)) => host,
+        // Perhaps a password that has one of these signs: nobody can tell where it ends.
+        None if settings.contains('@') && !authority.is_empty() => return format!("{scheme}://…"),
+        None => authority,
+    };
+    let database = settings.split(['&', '#']).find(|setting| setting.starts_with("db="));
+    let database = database.map_or_else(String::new, |database| format!("?{database}"));
+    format!("{scheme}://{host}{path}{database}")
 }
 
 impl Movable for RedisStore {
@@ -227,6 +232,14 @@ mod tests {
             ("redis://allod:p@ss@host:1/2", "redis://host:1/2"),
             ("redis://:secret@host", "redis://host"),
             ("redis+unix:///run/redis.sock", "redis+unix:///run/redis.sock"),
+            ("redis+unix:///run/redis.sock?user=u&pass=secret", "redis+unix:///run/redis.sock"),
+            ("unix:///run/redis.sock?pass=secret&db=2", "unix:///run/redis.sock?db=2"),
+            ("redis+unix:///run/redis.sock?p%61ss=secret&db=1#secret", "redis+unix:///run/redis.sock?db=1"),
+            ("redis+unix://u:secret@/run/redis.sock", "redis+unix:///run/redis.sock"),
+            ("redis://host?x=secret@y/z", "redis://…"),
+            ("redis://allod:sec?ret@host/0", "redis://…"),
+            ("redis+unix:///run/redis.sock?pass=sec@ret", "redis+unix:///run/redis.sock"),
+            ("redis://u:secret@host/3?protocol=resp2", "redis://host/3"),
             ("rubbish", "Redis"),
         ] {
             assert_eq!(without_secret(url), shown);

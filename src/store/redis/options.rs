@@ -36,7 +36,7 @@ pub struct Options {
     pub opening: Opening,
     /// How many replicas must have a change before it is acknowledged.
     pub replicas: u32,
-    /// How many bytes of the latest changes are kept in memory, to be played again when Redis went back; 0: it is not healed.
+    /// In how many bytes of memory the latest changes are kept, to be played again when Redis went back; 0: it is not healed.
     pub heal_bytes: usize,
     /// How many bytes of a commit a subnet may take that moves; see `StoreInfo::move_bytes_max`.
     pub move_bytes_max: usize,

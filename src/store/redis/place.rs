@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Client, ConnectionAddr, IntoConnectionInfo, RedisError};
+use redis::{Client, ConnectionAddr, ErrorKind, IntoConnectionInfo, ProtocolVersion, RedisError};
 
 use super::cluster::Cluster;
 use super::failed::store_error;
@@ -29,6 +29,19 @@ pub fn check_url(url: &str) -> Result<(), String> {
 fn why_wrong(error: &RedisError) -> String {
     let text = error.to_string();
     text.split_once(" - ").map_or(text.as_str(), |(why, _)| why).to_owned()
+}
+
+/// Answers are read in the shapes of RESP2. In RESP3 some have others, and what Redis is set to would seem not to be told.
+fn check_protocol(url: &str) -> Result<(), RedisError> {
+    let Some((_, settings)) = url.split_once('?') else { return Ok(()) };
+    // As it is read for one server; what cannot be is refused behind this.
+    let asked = format!("redis://localhost/?{settings}").into_connection_info();
+    match asked.map(|info| info.redis_settings().protocol()) {
+        Ok(ProtocolVersion::RESP3) => {
+            Err(RedisError::from((ErrorKind::InvalidClientConfig, "it asks for RESP3; leave out `protocol`")))
+        }
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
 /// Where Redis is, without what must not be shown.
@@ -63,6 +76,7 @@ impl Place {
             .set_nodelay(true)
             .set_keepalive(keepalive)
             .set_user_timeout(USER_TIMEOUT);
+        check_protocol(url)?;
         if let Some(sentinels) = Sentinels::of(url, &settings) {
             let sentinels = sentinels?;
             let name = sentinels.name().into();
@@ -153,5 +167,25 @@ mod tests {
         assert_eq!(&**place.name(), "cluster of 127.0.0.1:6390,127.0.0.2:1");
         let error = Place::new("http://user:secret@127.0.0.1", &keys).unwrap_err();
         assert!(!error.to_string().contains("secret"), "{error}");
+    }
+
+    /// In the newer protocol Redis answers in other shapes than those that are read here, also where it is asked whether it
+    /// evicts.
+    #[test]
+    fn a_url_that_asks_for_the_newer_protocol_is_refused_and_says_what_to_leave_out() {
+        let keys = Keys::new("allod").unwrap();
+        for url in [
+            "redis://127.0.0.1:6390/0?protocol=resp3",
+            "redis://user:secret@127.0.0.1:6390/?protocol=3",
+            "redis+unix:///run/redis.sock?user=u&pass=secret&protocol=resp3",
+            "redis+unix:///run/redis.sock?p%72otocol=resp3",
+            "redis+sentinel://127.0.0.1:26379/register/0?protocol=resp3",
+            "redis+cluster://127.0.0.1:6390/0?protocol=resp3",
+        ] {
+            let error = Place::new(url, &keys).unwrap_err().to_string();
+            assert!(error.contains("leave out `protocol`") && !error.contains("secret"), "{url}: {error}");
+            assert!(check_url(url).is_err());
+        }
+        Place::new("redis://127.0.0.1:6390/0?protocol=resp2", &keys).unwrap();
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! Neighbours: `net` makes the arguments of a commit; `link` sends them and sorts what comes back.
 
-use redis::{Cmd, Value};
+use redis::{Arg, Cmd, Value};
 
 use super::keys::Kind;
 use crate::core::types::{Generation, NetworkId, ShardTime};
@@ -83,6 +83,13 @@ pub(super) const COMMIT: Script = Script {
     arguments: &["batches", "keep_seconds", "keep_bytes", "batch"],
     answers: &["applied", "absent", "fenced", "gap", "back", "lost", "mismatch"],
 };
+pub(super) const CUT: Script = Script {
+    name: "cut",
+    text: include_str!("scripts/cut.lua"),
+    keys: &["head", "log", "spare"],
+    arguments: &["token", "seq", "digest", "surplus"],
+    answers: &["cut", "absent", "fenced"],
+};
 /// A script as it is loaded: its text may have been given flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Loaded {
@@ -96,11 +103,12 @@ pub(super) enum Loaded {
     Commit,
     /// The same as `Commit`, and runs while the memory is full: for batches that only let go.
     CommitLettingGo,
+    Cut,
 }
 
 impl Loaded {
     /// In the order of the enum.
-    pub(super) const ALL: [Loaded; 9] = [
+    pub(super) const ALL: [Loaded; 10] = [
         Loaded::Init,
         Loaded::Probe,
         Loaded::Take,
@@ -110,6 +118,7 @@ impl Loaded {
         Loaded::Confirm,
         Loaded::Commit,
         Loaded::CommitLettingGo,
+        Loaded::Cut,
     ];
 
     fn script(self) -> &'static Script {
@@ -122,6 +131,7 @@ impl Loaded {
             Loaded::Post => &POST,
             Loaded::Confirm => &CONFIRM,
             Loaded::Commit | Loaded::CommitLettingGo => &COMMIT,
+            Loaded::Cut => &CUT,
         }
     }
 
@@ -148,19 +158,16 @@ pub(super) struct Shas(pub(super) [String; Loaded::ALL.len()]);
 pub(super) struct Call {
     pub(super) script: Loaded,
     pub(super) command: Cmd,
-    /// Bytes of its arguments.
-    pub(super) bytes: usize,
 }
 
 impl Call {
     pub(super) fn new(shas: &Shas, script: Loaded, keys: &[String]) -> Self {
         let mut command = Cmd::new();
         command.arg("EVALSHA").arg(&shas.0[script as usize]).arg(keys.len()).arg(keys);
-        Self { script, command, bytes: 0 }
+        Self { script, command }
     }
 
     pub(super) fn arg(&mut self, argument: impl AsRef<[u8]>) -> &mut Self {
-        self.bytes += argument.as_ref().len();
         self.command.arg(argument.as_ref());
         self
     }
@@ -169,6 +176,28 @@ impl Call {
         self.command.arg(number);
         self
     }
+
+    /// The same without spare room, which is nearly as much again: for one that is kept.
+    pub(super) fn fitted(&self) -> Self {
+        let mut command = Cmd::with_capacity(self.command.args_iter().len(), self.text_bytes());
+        self.texts().for_each(|text| {
+            command.arg(text);
+        });
+        Self { script: self.script, command }
+    }
+
+    /// What one without spare room takes: itself, the text of its arguments, and where each of them ends.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Self>() + self.text_bytes() + self.command.args_iter().len() * size_of::<Arg<usize>>()
+    }
+
+    fn text_bytes(&self) -> usize {
+        self.texts().map(<[u8]>::len).sum()
+    }
+
+    fn texts(&self) -> impl Iterator<Item = &[u8]> {
+        self.command.args_iter().filter_map(|argument| if let Arg::Simple(text) = argument { Some(text) } else { None })
+    }
 }
 
 /// 32 hex digits.
@@ -176,10 +205,10 @@ pub(super) fn hex(bits: u128) -> String {
     format!("{bits:032x}")
 }
 
-/// What `commit`, `confirm`, `lease` and `post` answer.
+/// What `commit`, `confirm`, `lease`, `post` and `cut` answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It holds: applied, or confirmed.
+    /// It holds: applied, confirmed, cut off.
     Done,
     /// The n-th shard of the call has no head.
     Absent(usize),
@@ -244,11 +273,11 @@ impl Answer {
     }
 }
 
-/// The answer of `commit`, `confirm`, `lease` or `post`.
+/// The answer of `commit`, `confirm`, `lease`, `post` or `cut`.
 pub(super) fn verdict(value: Value) -> Option<Verdict> {
     let (word, mut rest) = Answer::of(value)?;
     Some(match &word[..] {
-        b"applied" | b"confirmed" | b"leased" | b"posted" => Verdict::Done,
+        b"applied" | b"confirmed" | b"leased" | b"posted" | b"cut" => Verdict::Done,
         b"absent" => Verdict::Absent(rest.place()?),
         b"fenced" => Verdict::Fenced(rest.place()?, Epoch(rest.number()?)),
         b"gap" => Verdict::Gap(rest.place()?, Seq(rest.number()?)),
@@ -416,7 +445,7 @@ mod tests {
 
     #[test]
     fn each_head_declares_what_its_builder_gives() {
-        for script in [&INIT, &PROBE, &TAKE, &LEASE, &NODES, &POST, &CONFIRM, &COMMIT] {
+        for script in [&INIT, &PROBE, &TAKE, &LEASE, &NODES, &POST, &CONFIRM, &COMMIT, &CUT] {
             let declared = declared(script.text);
             let of = |list: &str| -> Vec<(&str, &str)> {
                 declared.iter().filter(|line| line.0 == list).map(|line| (line.1, line.2)).collect()
@@ -434,7 +463,7 @@ mod tests {
 
     #[test]
     fn each_head_names_every_answer_and_every_write() {
-        for script in [&INIT, &PROBE, &TAKE, &LEASE, &NODES, &POST, &CONFIRM, &COMMIT] {
+        for script in [&INIT, &PROBE, &TAKE, &LEASE, &NODES, &POST, &CONFIRM, &COMMIT, &CUT] {
             let head = script.text.lines().skip(1).take_while(|line| line.starts_with("-- ") || *line == "--");
             let head: String = head.map(|line| format!("{line}\n")).collect();
             for answer in script.answers {
@@ -449,6 +478,41 @@ mod tests {
             for written in writes.split(' ').filter(|&word| word != "nothing") {
                 assert!(script.keys.contains(&written), "{}: {written}", script.name);
             }
+        }
+    }
+
+    /// The commands of a text, as it calls them.
+    fn called(text: &'static str) -> BTreeSet<&'static str> {
+        text.split("call('").skip(1).filter_map(|rest| rest.split('\'').next()).collect()
+    }
+
+    /// Of the lists in a text those of commands.
+    fn asked(text: &'static str) -> BTreeSet<&'static str> {
+        let lists = text.split('{').skip(1).filter_map(|rest| rest.split('}').next());
+        let words = |list: &'static str| list.split(", ").map(|word| word.trim_matches('\''));
+        let is_command = |word: &str| word.len() > 2 && word.bytes().all(|byte| byte.is_ascii_uppercase());
+        lists.filter(|list| words(list).all(is_command)).flat_map(words).collect()
+    }
+
+    /// Each needs no more than one that is refused before it wrote anything: the first, or one that it asked for.
+    #[test]
+    fn whatever_writes_with_more_than_one_command_asks_for_all_of_them_before() {
+        const WRITING: [&str; 9] = ["XADD", "XTRIM", "HSET", "HDEL", "HINCRBY", "ZADD", "ZREM", "DEL", "RENAME"];
+        for script in [&INIT, &TAKE, &LEASE, &NODES, &POST, &CONFIRM, &COMMIT, &CUT] {
+            let writes: BTreeSet<&str> =
+                called(script.text).into_iter().filter(|name| WRITING.contains(name)).collect();
+            let asked = asked(script.text);
+            assert_eq!(script.text.contains("redis.acl_check_cmd"), writes.len() > 1, "{}: {writes:?}", script.name);
+            assert!(writes.len() == 1 || writes.is_subset(&asked), "{}: {writes:?} {asked:?}", script.name);
+        }
+    }
+
+    #[test]
+    fn the_probe_calls_every_command_that_another_script_calls() {
+        let probed = called(PROBE.text);
+        for script in [&INIT, &TAKE, &LEASE, &NODES, &POST, &CONFIRM, &COMMIT] {
+            let not = called(script.text).difference(&probed).copied().collect::<Vec<_>>();
+            assert_eq!(not, Vec::<&str>::new(), "{}", script.name);
         }
     }
 

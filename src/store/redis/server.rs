@@ -1,6 +1,7 @@
 //! What Redis is set to: what stands in the way of a start, what is worth a warning, and what a change survives, in words.
 //!
-//! Asked at the start, and again by `watch`. Where INFO or CONFIG is not permitted, that is said and nothing is assumed.
+//! Asked at the start, and again by `watch`. Where INFO or CONFIG is not permitted, that is said and nothing is assumed; what
+//! was seen before still counts.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -106,10 +107,14 @@ impl Server {
         Self { facts }
     }
 
+    /// What it does when its memory is full; none where that cannot be asked.
+    pub(super) fn policy(&self) -> Option<&str> {
+        self.fact("maxmemory-policy").or_else(|| self.fact("maxmemory_policy"))
+    }
+
     /// The policy by which it may throw records away, if it may.
     pub(super) fn evicting(&self) -> Option<&str> {
-        let policy = self.fact("maxmemory-policy").or_else(|| self.fact("maxmemory_policy"));
-        policy.filter(|&policy| policy != "noeviction")
+        self.policy().filter(|&policy| policy != "noeviction")
     }
 
     /// Has it an append-only file?

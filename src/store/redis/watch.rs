@@ -1,7 +1,8 @@
 //! The task that looks whether Redis is still what it was: once a second which server the sentinels or the cluster name, every few
 //! seconds what it is set to. On a connection of its own.
 //!
-//! A setting that cannot keep a register refuses grants while it lasts; one that keeps less than before is warned of.
+//! A setting that cannot keep a register refuses grants while it lasts; one that keeps less than before is warned of. What
+//! cannot be asked is as it was seen last: no answer says that records are kept.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +30,9 @@ pub(super) async fn run(shared: Arc<Shared>, place: Place, mut link: Link, mut o
             continue;
         }
         let server = Server::facts(&mut link).await;
-        shared.evicts(server.evicting());
+        if server.policy().is_some() {
+            shared.evicts(server.evicting());
+        }
         let appends = server.appends();
         if (appended, appends) == (Some(true), Some(false)) {
             tracing::warn!(

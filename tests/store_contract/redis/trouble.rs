@@ -40,6 +40,28 @@ fn a_cut_connection_is_replaced_and_nothing_happens_twice() {
     assert_eq!(wait(begun.store.history(ShardId(0), Seq(1), 100)).unwrap().len(), 20);
 }
 
+/// Redis (`timeout`) and firewalls end connections that say nothing for long.
+#[test]
+fn what_only_reads_is_asked_again_where_its_connection_was_closed_meanwhile() {
+    let Some(mut begun) = Begun::new(&[]) else { return };
+    begun.commit(vec![put("10.0.0.1", 5, None)]).unwrap();
+    let (head, shard) = (begun.head, ShardId(0));
+    let closed = || {
+        wait(begun.store.history(shard, Seq(0), 100)).unwrap();
+        let _: u64 = begun.server.ask(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    };
+    for _ in 0..5 {
+        closed();
+        assert_eq!(wait(begun.store.history(shard, Seq(0), 100)).unwrap().len(), 2);
+        closed();
+        assert_eq!(wait(begun.store.beside(shard)).unwrap().head, head);
+        closed();
+        assert_eq!(wait(begun.store.load(shard, head.token)).unwrap().head, head);
+        closed();
+        assert_eq!(wait(begun.store.follow(shard, head)).unwrap().map(|followed| followed.1), Some(head));
+    }
+}
+
 #[test]
 fn a_server_that_is_gone_is_not_applied_and_one_that_comes_back_is_used() {
     let Some(mut begun) = Begun::new(&["--appendonly", "yes", "--appendfsync", "always"]) else { return };
@@ -187,6 +209,36 @@ fn a_server_that_is_switched_to_evicting_grants_nothing_until_it_is_switched_bac
     becomes(StoreHealth::Ready);
 }
 
+/// What was seen last counts until something else is seen.
+#[test]
+fn a_server_that_evicts_and_cannot_be_asked_any_more_is_not_taken_for_one_that_keeps_every_record() {
+    let Some(server) = Server::start(&[]) else { return };
+    let () = server.ask(&["ACL", "SETUSER", "allod", "on", ">secret", "~{allod}:*", "+@all"]);
+    let url = server.url().replace("redis://", "redis://allod:secret@");
+    let store = RedisStore::open(Options { url, ..server.options() }).unwrap();
+    let becomes = |health| super::replicated::until("another health", || store.health() == health);
+    let () = server.ask(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+    becomes(StoreHealth::Hindered);
+    let () = server.ask(&["ACL", "SETUSER", "allod", "-info", "-config"]);
+    // Once more than the look whose end is not seen.
+    let refusals = || {
+        server
+            .ask::<String>(&["INFO", "commandstats"])
+            .lines()
+            .filter_map(|line| {
+                let (_, rest) = line.strip_prefix("cmdstat_info:")?.split_once("rejected_calls=")?;
+                rest.split(',').next()?.parse::<u64>().ok()
+            })
+            .sum::<u64>()
+    };
+    super::replicated::until("it was asked twice", || refusals() >= 2);
+    assert_eq!(store.health(), StoreHealth::Hindered);
+    assert!(store.obstacle().contains("allkeys-lru"), "{}", store.obstacle());
+    let () = server.ask(&["ACL", "SETUSER", "allod", "+config"]);
+    let () = server.ask(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    becomes(StoreHealth::Ready);
+}
+
 #[test]
 fn a_server_where_info_and_config_are_not_permitted_is_used() {
     let Some(server) = Server::start(&[]) else { return };
@@ -230,26 +282,24 @@ fn a_user_who_may_not_write_is_refused_at_the_start() {
     assert!(matches!(refused, StoreError::Io { .. }), "{refused:?}");
 }
 
-/// A script is not rolled back: what it wrote before it was refused something stays, so nobody may say that nothing was.
+/// A script is not rolled back: what it wrote before an error stays, so nobody may say that nothing was done.
 #[test]
-fn a_right_that_is_taken_away_in_the_middle_of_a_script_leaves_its_outcome_unknown() {
+fn an_error_inside_a_script_leaves_its_outcome_unknown_and_a_refusal_before_it_does_not() {
     let Some(mut begun) = Begun::new(&[]) else { return };
     let () = begun.server.ask(&["ACL", "SETUSER", "allod", "on", ">secret", "~{allod}:*", "+@all"]);
     wait(begun.store.release()).unwrap();
     let url = begun.server.url().replace("redis://", "redis://allod:secret@");
     begun.store = RedisStore::open(Options { url, ..begun.server.options() }).unwrap();
     begun.head = wait(begun.store.take(ShardId(0), token(2))).unwrap();
+    let () = begun.server.ask(&["ACL", "SETUSER", "allod", "-evalsha"]);
+    let refused = begun.commit(vec![put("10.0.0.1", 5, None)]);
+    assert!(matches!(&refused, Err(CommitError::NotApplied { cause: StoreError::Io { .. } })), "{refused:?}");
+    let () = begun.server.ask(&["ACL", "SETUSER", "allod", "+evalsha"]);
     begun.commit(vec![put("10.0.0.1", 5, None)]).unwrap();
-    // Records are put into their hash before it is noted that there is such a hash.
-    let () = begun.server.ask(&["ACL", "SETUSER", "allod", "-zadd"]);
+    // Somebody wrote into the log: nothing can be put behind it.
+    let _: String = begun.server.ask(&["XADD", "{allod}:0:log", "99-0", "x", "x"]);
     let refused = begun.commit(vec![put("10.0.9.1", 6, None)]);
     assert!(matches!(&refused, Err(CommitError::Unknown { .. })), "{refused:?}");
-    let key = "{allod}:0:4:00000000-0000-0000-0000-000000000001:0a000900";
-    assert_eq!(begun.server.ask::<u64>(&["HLEN", key]), 1, "it was refused before it wrote anything");
-    // Refused before the script begins: nothing was done, and that is said.
-    let () = begun.server.ask(&["ACL", "SETUSER", "allod", "-evalsha"]);
-    let refused = begun.commit(vec![put("10.0.9.1", 6, None)]);
-    assert!(matches!(&refused, Err(CommitError::NotApplied { cause: StoreError::Io { .. } })), "{refused:?}");
 }
 
 #[test]

@@ -30,12 +30,15 @@
 -- returns {`back`, n}: time or generation lower than in the batch before
 -- returns {`lost`, n, key}: a key that is vouched for is gone
 -- returns {`mismatch`, n, kind, network, low, field, found}: something else is there; found is its record, or nothing
+-- returns error NOPERM: the user lacks a right that is needed after the first write
 -- writes head log networks
 local call, sub, byte, format = redis.call, string.sub, string.byte, string.format
 -- Arguments of one call, bounded by Lua's stack; how long a hash of IPv6 may grow, and how many addresses stay in it
 -- when it is cut; how often the log is trimmed.
 local STRIP, LEAF_MAX, LEAF_CUT, TRIM_EVERY = 1000, 96, 64, 64
 local ZERO = string.rep('0', 32)
+-- Whatever is called after the first write.
+local LATER = {'XADD', 'XRANGE', 'XTRIM', 'HSET', 'HDEL', 'HINCRBY', 'HLEN', 'HGETALL', 'ZADD', 'ZREM', 'EXISTS', 'DEL'}
 -- Keys of a network by their letters in `networks`.
 local LETTERS, BELOW = {'c', '4', '6', 'k'}, {c = 'c:', ['4'] = 'i4:', ['6'] = 'i6:', k = 'k:'}
 
@@ -275,6 +278,16 @@ local function trim(log, seq, bytes, seconds)
     return bytes
 end
 
+-- A right may have been taken away since the start. Of which keys need not be asked: each is read before it is written.
+local may = redis.acl_check_cmd
+for n = 1, may and #LATER or 0 do
+    if not may(LATER[n], KEYS[2]) then
+        return redis.error_reply("NOPERM its user may not run '" .. LATER[n] .. "' any more, and nothing was changed: give him "
+            .. 'the right again (ACL SETUSER)')
+    end
+end
+
+local now = call('TIME')[1]
 local plans, at = {}, 4
 for i = 1, tonumber(ARGV[1]) do
     local head, log, networks = KEYS[3 * i - 1], KEYS[3 * i], KEYS[3 * i + 1]
@@ -356,7 +369,7 @@ end
 
 -- Nothing is refused from here on.
 for _, plan in ipairs(plans) do
-    local now, prefix, changed = call('TIME')[1], plan.prefix, {}
+    local prefix, changed = plan.prefix, {}
     call('XADD', plan.log, plan.seq .. '-0', 'digest', plan.digest, 'batch', ARGV[plan.bytes], 'at', now)
     for _, p in ipairs(plan.parts) do
         write(prefix, plan.kinds[p.network], p)

@@ -11,6 +11,7 @@
 -- returns {`nodes`, name, age, card, …}: those that count, and how long ago each was seen, in milliseconds
 -- returns {`taken`, age}: another process of this name was seen so long ago
 -- returns {`newer`, format}: the records are in a format that it does not read, so it must not be here
+-- returns error NOPERM: the user lacks a right that is needed after the first write
 -- writes nodes
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -30,6 +31,12 @@ if there then
     local process, age = parsed(there)
     if process ~= ARGV[2] and age < tonumber(ARGV[4]) then
         return {'taken', string.format('%.0f', age)}
+    end
+end
+for _, command in ipairs(redis.acl_check_cmd and {'HSET', 'HDEL', 'HGETALL'} or {}) do
+    if not redis.acl_check_cmd(command, KEYS[1]) then
+        return redis.error_reply("NOPERM its user may not run '" .. command .. "' any more, and nothing was changed: give him "
+            .. 'the right again (ACL SETUSER)')
     end
 end
 if ARGV[3] == '' then

@@ -12,6 +12,7 @@
 -- returns {`posted`}
 -- returns {`absent`, n}: the n-th shard has no head
 -- returns {`fenced`, n, epoch}: it is owned under another token, or ends with another batch
+-- returns error NOPERM: the user lacks a right that is needed after the first write
 -- writes register head
 for i = 2, #KEYS do
     local head = redis.call('HMGET', KEYS[i], 'epoch', 'token', 'seq', 'digest')
@@ -21,6 +22,12 @@ for i = 2, #KEYS do
     end
     if token ~= '' and (head[2] ~= token or head[3] ~= ARGV[3 * i - 2] or head[4] ~= ARGV[3 * i - 1]) then
         return {'fenced', i - 1, head[1]}
+    end
+end
+for _, command in ipairs(redis.acl_check_cmd and {'HSET', 'HDEL'} or {}) do
+    if not redis.acl_check_cmd(command, KEYS[1]) then
+        return redis.error_reply("NOPERM its user may not run '" .. command .. "' any more, and nothing was changed: give him "
+            .. 'the right again (ACL SETUSER)')
     end
 end
 if ARGV[1] == '' then

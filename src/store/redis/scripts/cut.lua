@@ -1,0 +1,45 @@
+#!lua
+-- Takes the last batch out of a log that goes one further than its head: a change that broke off before it changed anything.
+-- Nobody was told of it, for the head moves last. A stream takes no number twice, so it is written anew.
+--
+-- KEYS[1] head: the head of the shard
+-- KEYS[2] log: its batches
+-- KEYS[3] spare: the log while it is written anew; gone at the end
+-- ARGV[1] token: under which the shard is owned, 32 hex digits
+-- ARGV[2] seq: where the head stands
+-- ARGV[3] digest: of that batch, 32 hex digits
+-- ARGV[4] surplus: digest of the only batch behind it, 32 hex digits
+-- returns {`cut`}
+-- returns {`absent`, n}: the shard has no head
+-- returns {`fenced`, n, epoch}: another owner, or the head or the log stands elsewhere
+-- returns error NOPERM: the user lacks a right that is needed after the first write
+-- writes log spare
+local head = redis.call('HMGET', KEYS[1], 'epoch', 'token', 'seq', 'digest')
+if not head[1] then
+    return {'absent', 1}
+end
+local behind = redis.call('XRANGE', KEYS[2], '(' .. ARGV[2] .. '-0', '+', 'COUNT', 2)
+local stands = head[1] ~= '0' and head[2] == ARGV[1] and head[3] == ARGV[2] and head[4] == ARGV[3]
+if not stands or #behind ~= 1 or behind[1][2][2] ~= ARGV[4] then
+    return {'fenced', 1, head[1]}
+end
+for _, command in ipairs(redis.acl_check_cmd and {'DEL', 'EXISTS', 'RENAME', 'XADD', 'XRANGE'} or {}) do
+    if not redis.acl_check_cmd(command, KEYS[2], KEYS[3]) then
+        return redis.error_reply("NOPERM its user may not run '" .. command .. "', and nothing was changed: give him the right "
+            .. '(ACL SETUSER)')
+    end
+end
+redis.call('DEL', KEYS[3])
+local from = '-'
+repeat
+    local some = redis.call('XRANGE', KEYS[2], from, '(' .. behind[1][1], 'COUNT', 100)
+    for _, entry in ipairs(some) do
+        redis.call('XADD', KEYS[3], entry[1], unpack(entry[2]))
+        from = '(' .. entry[1]
+    end
+until #some < 100
+redis.call('DEL', KEYS[2])
+if redis.call('EXISTS', KEYS[3]) == 1 then
+    redis.call('RENAME', KEYS[3], KEYS[2])
+end
+return {'cut'}

@@ -1,0 +1,107 @@
+//! A log that goes further than its head. The head moves last, in one script with all the rest, so what lies behind it is a
+//! change that broke off in its middle: nobody was told of it, and nothing can be put behind it.
+//!
+//! Where it broke off before it changed anything it is cut off: that it was not applied is one of the two things that its
+//! caller was told may be. Anything else is refused: half of a change can be neither kept nor taken back from here.
+//!
+//! Called by `load` for the owner of a shard, whose token is compared with the writes; `cut.lua` writes.
+
+use std::collections::HashMap;
+
+use redis::{Cmd, Value};
+
+use super::failed::{self, Failed};
+use super::history::{Entry, entry_of};
+use super::link::Link;
+use super::load::{PIECE_WITHIN, damaged, list};
+use super::scripts::{self, Call, Loaded, Verdict};
+use super::shared::Shared;
+use crate::core::state::Key;
+use crate::core::types::NetworkId;
+use crate::store::history::Recorded;
+use crate::store::{Head, Seq, ShardId, StoreError};
+
+/// What lies behind a head that still stands there: the first batch, and whether there are more.
+pub(super) struct Surplus {
+    recorded: Recorded,
+    is_alone: bool,
+}
+
+/// Looks behind the head. What was committed since moved it.
+pub(super) async fn behind(
+    shared: &Shared,
+    link: &mut Link,
+    shard: ShardId,
+    head: &Head,
+) -> Result<Option<Surplus>, StoreError> {
+    let mut command = Cmd::new();
+    let after = format!("({}-0", head.seq.0);
+    command.arg("XRANGE").arg(shared.keys.log(shard)).arg(after).arg("+").arg("COUNT").arg(2);
+    let mut entries = list(shared, link.ask(command, PIECE_WITHIN).await?)?.into_iter();
+    let Some(first) = entries.next() else { return Ok(None) };
+    // A commit moves both at one instant: where the head stands still, none did.
+    let mut command = Cmd::new();
+    command.arg("HGET").arg(shared.keys.head(shard)).arg("seq");
+    if link.ask(command, PIECE_WITHIN).await? != Value::BulkString(head.seq.0.to_string().into()) {
+        return Ok(None);
+    }
+    let not_ours = || damaged(shared, &shared.keys.log(shard), "ends with an entry that is no batch");
+    let Entry { seq, digest, bytes, .. } = entry_of(first).ok_or_else(not_ours)?;
+    let recorded = Recorded { shard, seq: Seq(seq), digest: Some(digest), bytes: bytes.into() };
+    Ok(Some(Surplus { recorded, is_alone: entries.next().is_none() }))
+}
+
+/// Cuts it off, if it changed nothing: `marks` are those of what is there.
+pub(super) async fn cut(
+    shared: &Shared,
+    link: &mut Link,
+    head: &Head,
+    surplus: &Surplus,
+    marks: &HashMap<(NetworkId, Key), u64>,
+) -> Result<(), StoreError> {
+    let Surplus { recorded, is_alone } = surplus;
+    let shard = recorded.shard;
+    let refused = |why: &str| {
+        let problem = format!(
+            "has batch {} behind the head of shard {}, which stands at {}: {why}. Bring the data of Redis back",
+            recorded.seq.0, shard.0, head.seq.0
+        );
+        damaged(shared, &shared.keys.log(shard), problem)
+    };
+    if !is_alone || recorded.seq.0 != head.seq.0 + 1 || recorded.follows(head.digest) != recorded.digest {
+        return Err(refused("they are no change that broke off, so the head was changed, or the log"));
+    }
+    let batch = recorded.decode()?;
+    let mut expected: HashMap<(NetworkId, Key), Option<u64>> = HashMap::new();
+    for act in &batch.acts {
+        for step in &act.steps {
+            // What a later step expects an earlier one of the same key left.
+            expected.entry((act.network, step.key)).or_insert(step.expect);
+        }
+    }
+    if let Some(((network, key), _)) = expected.iter().find(|(key, expect)| marks.get(*key).copied() != **expect) {
+        return Err(refused(&format!(
+            "a change that broke off in its middle, after it changed {key:?} of network {network}"
+        )));
+    }
+    let keys = [shared.keys.head(shard), shared.keys.log(shard), shared.keys.spare(shard)];
+    let mut call = Call::new(&shared.shas, Loaded::Cut, &keys);
+    call.arg(scripts::hex(head.token.0)).number(head.seq.0).arg(scripts::hex(head.digest.0));
+    call.arg(scripts::hex(recorded.digest.unwrap_or_default().0));
+    let answer = link.call(&call, PIECE_WITHIN).await.map_err(Failed::into_error)?;
+    match scripts::verdict(answer) {
+        Some(Verdict::Done) => {}
+        Some(Verdict::Absent(_)) => return Err(shared.absent(shard)),
+        Some(Verdict::Fenced(_, current)) => return Err(StoreError::Fenced { shard, current }),
+        _ => return Err(failed::strange(&shared.place, "the script answered something else")),
+    }
+    shared.heals(0);
+    tracing::error!(
+        redis = %shared.place,
+        shard = shard.0,
+        batch = recorded.seq.0,
+        "a change broke off in Redis after it was noted and before anything was changed; the note is taken out of the log \
+         again. Nobody was told that it was made"
+    );
+    Ok(())
+}

@@ -1,0 +1,86 @@
+//! What a user of Redis may do is taken from him while the store runs, or is less on the server that a failover leads to.
+
+use std::collections::BTreeMap;
+
+use allod::store::redis::{Options, RedisStore};
+
+use super::*;
+
+/// Everything that a script may do once it began to write.
+const LATER: [&str; 12] =
+    ["xadd", "xrange", "xtrim", "hset", "hdel", "hincrby", "hlen", "hgetall", "zadd", "zrem", "exists", "del"];
+
+fn user(server: &Server, right: &str) {
+    let () = server.ask(&["ACL", "SETUSER", "allod", right]);
+}
+
+/// The store as a user of its own, and shards 0 and 1 with something in them.
+fn begun() -> Option<(Begun, Head)> {
+    let server = Server::start(&[])?;
+    let () = server.ask(&["ACL", "SETUSER", "allod", "on", ">secret", "~{allod}:*", "+@all"]);
+    let url = server.url().replace("redis://", "redis://allod:secret@");
+    let store = RedisStore::open(Options { url, ..server.options() }).unwrap();
+    let head = wait(store.take(ShardId(0), token(1))).unwrap();
+    let mut other = wait(store.take(ShardId(1), token(2))).unwrap();
+    let mut begun = Begun { server, store, head };
+    begun.commit(vec![config_step(network(1)), put("10.0.0.1", 5, None), put("10.0.2.0/28", 6, None)]).unwrap();
+    let next = batch(&other, 1, vec![config_step(network(2))]);
+    let committed = wait(begun.store.commit([next.clone()].into())).unwrap();
+    follow(&mut other, &next, &committed[0]);
+    Some((begun, other))
+}
+
+/// All that lies there, byte for byte.
+pub fn lies(server: &Server) -> BTreeMap<String, Vec<u8>> {
+    let mut connection = server.connection();
+    let mut dump = |key: String| {
+        let bytes = ::redis::cmd("DUMP").arg(&key).query::<Option<Vec<u8>>>(&mut connection).unwrap();
+        (key, bytes.unwrap_or_default())
+    };
+    // Nodes and leases are no part of a change.
+    let keys = server.ask::<Vec<String>>(&["KEYS", "{allod}:*"]);
+    keys.into_iter().map(&mut dump).collect()
+}
+
+/// A script is not rolled back: a refusal in its middle would leave the log ahead of the head, and half of what was to happen
+/// together.
+#[test]
+fn a_right_that_is_taken_away_stops_a_change_before_anything_of_it_is_written() {
+    let Some((mut begun, mut other)) = begun() else { return };
+    for (n, command) in (0u64..).zip(LATER) {
+        // A record and a hash that are new, ones that go, a block: all that a script does.
+        let steps = vec![put(&format!("10.0.9.{n}"), 9, None), put(&format!("10.1.{n}.0/28"), 9, None)];
+        let gone = if n == 0 { vec![gone("10.0.0.1", 5)] } else { vec![gone(&format!("10.0.9.{}", n - 1), 9)] };
+        let one = batch(&begun.head, 0, [steps, gone].concat());
+        let two = batch(&other, 1, vec![put(&format!("10.2.{n}.1"), 9, None)]);
+        let before = lies(&begun.server);
+        user(&begun.server, &format!("-{command}"));
+        let refused = wait(begun.store.commit([one.clone(), two.clone()].into()));
+        let Err(CommitError::NotApplied { cause: StoreError::Io { source, .. } }) = refused else {
+            panic!("{command}: {refused:?}")
+        };
+        assert!(source.to_string().to_lowercase().contains(&format!("'{command}'")), "{source}");
+        assert_eq!(lies(&begun.server), before, "{command}: something of it was written");
+        user(&begun.server, &format!("+{command}"));
+        let committed = wait(begun.store.commit([one.clone(), two.clone()].into())).unwrap();
+        follow(&mut begun.head, &one, &committed[0]);
+        follow(&mut other, &two, &committed[1]);
+    }
+    assert_eq!(begun.held().len(), 2 + LATER.len());
+}
+
+/// What a register says of its move stands in its own key and in every head.
+#[test]
+fn a_right_that_is_taken_away_leaves_no_move_half_noted() {
+    use allod::store::moving::{Movable, Notice};
+    let Some((begun, _)) = begun() else { return };
+    let notice = Some(Notice::Unfinished { from: "elsewhere".into() });
+    for command in ["hset", "hdel"] {
+        user(&begun.server, &format!("-{command}"));
+        let before = lies(&begun.server);
+        assert!(wait(begun.store.post(notice.clone(), Vec::new())).is_err());
+        assert_eq!(lies(&begun.server), before, "{command}: half of it was noted");
+        user(&begun.server, &format!("+{command}"));
+    }
+    wait(begun.store.post(notice, Vec::new())).unwrap();
+}

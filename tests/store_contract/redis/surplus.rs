@@ -1,0 +1,87 @@
+//! A change that broke off in its middle, as when a server is no Redis, or of a release that did not ask what it may do before
+//! it wrote: its batch is in the log, and the head stands before it.
+
+use std::collections::BTreeMap;
+
+use allod::store::redis::RedisStore;
+
+use super::rights::lies;
+use super::*;
+
+const LOG: &str = "{allod}:0:log";
+const HEAD: &str = "{allod}:0:head";
+
+/// These keys are as they were.
+fn goes_back(server: &Server, to: &BTreeMap<String, Vec<u8>>, is_so: impl Fn(&str) -> bool) {
+    let mut connection = server.connection();
+    for key in lies(server).keys().chain(to.keys()).filter(|key| is_so(key)) {
+        let _: u64 = server.ask(&["DEL", key]);
+        if let Some(bytes) = to.get(key) {
+            let () = ::redis::cmd("RESTORE").arg(key).arg(0).arg(bytes).query(&mut connection).unwrap();
+        }
+    }
+}
+
+/// A register in which the last of these changes broke off: of what it wrote the log has it, and whatever is not to go back.
+fn broken(before: usize, is_back: impl Fn(&str) -> bool) -> Option<Server> {
+    let mut begun = Begun::new(&[])?;
+    begun.commit((1..9).map(|n| put(&format!("10.0.0.{n}"), 5, None)).collect()).unwrap();
+    // Further than is read at once.
+    for n in 0..before as u64 {
+        begun.commit(vec![put(&format!("10.1.{}.{}", n / 200, n % 200), 6 + n, None)]).unwrap();
+    }
+    let whole = lies(&begun.server);
+    begun.commit(vec![put("10.0.9.1", 900, None), gone("10.0.0.1", 5), put("2001:db8::1", 900, None)]).unwrap();
+    goes_back(&begun.server, &whole, is_back);
+    begun.server.leases_ran_out();
+    Some(begun.server)
+}
+
+fn loaded(store: &RedisStore) -> Result<ShardImage, StoreError> {
+    wait(store.take(ShardId(0), token(7))).unwrap();
+    wait(store.load(ShardId(0), token(7)))
+}
+
+#[test]
+fn a_change_that_broke_off_before_it_changed_anything_is_cut_off_and_the_register_goes_on() {
+    for before in [0, 250] {
+        let Some(server) = broken(before, |key| key != LOG) else { return };
+        let mut kept: Vec<(String, Vec<Vec<u8>>)> = server.ask(&["XRANGE", LOG, "-", "+"]);
+        let store = server.open().unwrap();
+        let head = loaded(&store).unwrap().head;
+        kept.pop();
+        assert_eq!(server.ask::<Vec<(String, Vec<Vec<u8>>)>>(&["XRANGE", LOG, "-", "+"]), kept);
+        let mut begun = Begun { server, store, head };
+        // By the number that was in the log, and another content.
+        begun.commit(vec![put("10.0.9.9", 7_000, None), gone("10.0.0.2", 5)]).unwrap();
+        assert_eq!(begun.held().len(), 8 + before);
+        assert_eq!(wait(begun.store.history(ShardId(0), head.seq, 10)).unwrap().len(), 1);
+        assert!(!lies(&begun.server).keys().any(|key| key.ends_with(":spare")));
+    }
+}
+
+#[test]
+fn a_change_that_broke_off_after_it_changed_something_is_neither_kept_nor_taken_back() {
+    let Some(server) = broken(0, |key| key == HEAD) else { return };
+    let lay = lies(&server);
+    let store = server.open().unwrap();
+    let refused = loaded(&store).unwrap_err();
+    let StoreError::Damaged(text) = &refused else { panic!("{refused:?}") };
+    assert!(text.contains(LOG) && text.contains("broke off in its middle"), "{text}");
+    assert_eq!(lies(&server)[LOG], lay[LOG]);
+}
+
+/// Nothing breaks off twice: a head that went back, or was changed by hand.
+#[test]
+fn a_log_that_is_further_than_one_change_ahead_is_left_alone() {
+    let Some(mut begun) = Begun::new(&[]) else { return };
+    let whole = lies(&begun.server);
+    begun.commit(vec![put("10.0.0.1", 5, None)]).unwrap();
+    begun.commit(vec![put("10.0.0.2", 6, None)]).unwrap();
+    goes_back(&begun.server, &whole, |key| key != LOG);
+    begun.server.leases_ran_out();
+    let lay = lies(&begun.server);
+    let refused = loaded(&begun.server.open().unwrap()).unwrap_err();
+    assert!(matches!(&refused, StoreError::Damaged(text) if text.contains("no change that broke off")), "{refused:?}");
+    assert_eq!(lies(&begun.server)[LOG], lay[LOG]);
+}
