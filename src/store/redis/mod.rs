@@ -23,7 +23,7 @@
 //!
 //! **In doubt.** What Redis refuses before a script begins was not applied; what was sent and not answered is unknown
 //! (see `failed`). The same bytes are recognised by token, seq and digest, whichever connection brings them. A head that is
-//! behind what was acknowledged is healed from what this process sent last, if it lies on its own line (see `heal`). One that
+//! behind what was acknowledged is healed from what this process sent last, if it lies on its own line (see `heal`, `playing`). One that
 //! is gone, or that does not fit, stops the store: it is never taken for a new or an older register. Which
 //! register it is stands in a file on this machine, so that an emptied Redis is refused also by the next process.
 //!
@@ -59,6 +59,7 @@ mod moving;
 mod net;
 mod options;
 mod place;
+mod playing;
 mod scripts;
 mod sentinels;
 mod server;

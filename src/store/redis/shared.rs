@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio::sync::watch;
+
 use super::identity::Identity;
 use super::journal::{Journal, Point};
 use super::keys::Keys;
@@ -61,6 +63,8 @@ pub(super) struct Shared {
     settled: AtomicU64,
     healed: AtomicU64,
     healed_batches: AtomicU64,
+    /// When the leases of all that is owned were renewed last beside what is played again.
+    leased: watch::Sender<Option<Instant>>,
 }
 
 /// What is known of a shard's line, at an instant.
@@ -149,6 +153,7 @@ impl Shared {
             settled: AtomicU64::new(0),
             healed: AtomicU64::new(0),
             healed_batches: AtomicU64::new(0),
+            leased: watch::Sender::new(None),
         }
     }
 
@@ -341,6 +346,20 @@ impl Shared {
 
     pub(super) fn healed_batches(&self) -> u64 {
         self.healed_batches.load(Ordering::Acquire)
+    }
+
+    /// The leases of all that is owned were renewed, by a call that was sent then.
+    pub(super) fn leased(&self, at: Instant) {
+        self.leased.send_replace(Some(at));
+    }
+
+    /// Waits until they are, by a call that is sent after this instant.
+    pub(super) async fn leased_after(&self, instant: Instant) {
+        let mut leased = self.leased.subscribe();
+        if leased.wait_for(|at| at.is_some_and(|at| at > instant)).await.is_err() {
+            // Whoever tells of it is this very value.
+            std::future::pending().await
+        }
     }
 
     /// Batches are confirmed on the connection of this number.

@@ -1,7 +1,7 @@
 //! What happens to Redis servers, and what the store says then.
 //!
 //! `stories` are those of the fence and of expectations, `blocks` those of blocks, `trouble` what operators, crashes and
-//! full memories do, `replicas` what is waited for, `beside` what another node reads, `cluster` what a Redis cluster does, `healing` what was lost, `forks` a failover that is taken back, `layout` what lies there, `whole` what is gone, `differential` compares with the memory store.
+//! full memories do, `replicas` what is waited for, `beside` what another node reads, `cluster` what a Redis cluster does, `healing` what was lost, `kept` who has the register meanwhile, `forks` a failover that is taken back, `layout` what lies there, `whole` what is gone, `differential` compares with the memory store.
 
 mod beside;
 mod blocks;
@@ -10,6 +10,7 @@ pub mod clustered;
 mod differential;
 mod forks;
 mod healing;
+mod kept;
 mod layout;
 mod replicas;
 mod replicated;
