@@ -111,13 +111,17 @@ async fn lease(shared: &Shared, link: &mut Link, what: Lease) -> Result<(), Stor
         return Ok(());
     }
     heal::ready(shared, link).await.map_err(Failed::into_error)?;
-    match lease_once(shared, link, &shards, ms).await {
+    let ended = match lease_once(shared, link, &shards, ms).await {
         // By another owner, or because Redis went back behind the take-over?
         Err(StoreError::Fenced { .. }) if heal::again(shared, link).await? => {
             lease_once(shared, link, &shards, ms).await
         }
         ended => ended,
+    };
+    if matches!((what, &ended), (Lease::Ended, Ok(()))) {
+        shared.yields(true);
     }
+    ended
 }
 
 /// The call that sets the leases of shards that stand under these tokens.

@@ -9,6 +9,8 @@
 //! again on condition of exactly that head (see `playing`). The script refuses each of them if somebody else came in between. A
 //! head of another owner is left alone, for the fence speaks for itself.
 //!
+//! **Past a hand-over** others have their parts to play, too, and are waited for before anything is given up (see `awaited`).
+//!
 //! **A fork.** A failover that is taken back within seconds: the primary before has a batch of which nobody knew, and the shard
 //! was taken anew on the other one from before it. The two do not fit behind one another. If whatever somebody was told
 //! of lies on the line that is there, nothing is lost but the tenure: this process's line is cut, everything under its tokens is
@@ -20,6 +22,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, Value};
 
+use super::awaited;
 use super::failed::{self, Failed};
 use super::journal::{Found, Point};
 use super::link::Link;
@@ -65,6 +68,7 @@ async fn settle(shared: &Shared, link: &mut Link) -> Result<(), StoreError> {
         match mend(shared, link).await {
             Ok(()) => {
                 shared.settled(raised);
+                shared.awaits_nobody();
                 return Ok(());
             }
             Err(Unplayed::Later(error)) => return Err(error),
@@ -99,6 +103,10 @@ async fn mend(shared: &Shared, link: &mut Link) -> Result<(), Unplayed> {
     let heads = heads_of(shared, link, &lines).await?;
     let points: Vec<(ShardId, Point)> = heads.iter().map(|(shard, head)| (*shard, Point::of(head))).collect();
     let Found { missing, elsewhere, held_up } = shared.journal().missing(&points, &standing);
+    let awaited = awaited::may_come(&shared.journal(), &elsewhere, &heads, &standing);
+    if !awaited.is_empty() && shared.awaits(&points) {
+        return awaited::wait(shared, link, &heads, &standing, &awaited).await;
+    }
     let mut cut = Vec::new();
     for (line, &(shard, head)) in lines.iter().zip(&heads) {
         let given = missing.iter().flat_map(|missing| &missing.moves).rfind(|one| one.shard == shard);

@@ -23,7 +23,7 @@
 //!
 //! **In doubt.** What Redis refuses before a script begins was not applied; what was sent and not answered is unknown
 //! (see `failed`). The same bytes are recognised by token, seq and digest, whichever connection brings them. A head that is
-//! behind what was acknowledged is healed from what this process sent last, if it lies on its own line (see `heal`, `playing`). One that
+//! behind what was acknowledged is healed from what this process sent last, if it lies on its own line (see `heal`, `playing`, `awaited`). One that
 //! is gone, or that does not fit, stops the store: it is never taken for a new or an older register. Which
 //! register it is stands in a file on this machine, so that an emptied Redis is refused also by the next process.
 //!
@@ -37,6 +37,7 @@
 //! Review notes: does every error have its class? Is anything sent twice except after NOSCRIPT? Does every script compare
 //! all before it writes? Is each wait bounded?
 
+mod awaited;
 mod begin;
 mod calls;
 mod checks;

@@ -67,7 +67,18 @@ pub(super) async fn play(
         link.broken(number);
     }
     played?;
+    shared.played();
     tracing::warn!(redis = %shared.place, batches, "Redis has them again");
+    Ok(())
+}
+
+/// Renews the leases of the shards that stand under a token of this process. Where somebody else took one meanwhile, whoever
+/// asks next is told.
+pub(super) async fn keep(shared: &Shared, link: &mut Link, heads: &[(ShardId, Head)]) -> Result<(), Unplayed> {
+    let stands = own(shared, heads);
+    if !stands.is_empty() {
+        link.call(&checks::lease_call(shared, &stands, NODE_LEASE_MS), ANSWER_WITHIN).await.map_err(later)?;
+    }
     Ok(())
 }
 
