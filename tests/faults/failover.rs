@@ -261,6 +261,33 @@ async fn sentinels_that_forgot_how_often_they_failed_over_are_followed() {
     assert!(verdict.problems.is_empty(), "{:#?}", &verdict.problems[..verdict.problems.len().min(5)]);
 }
 
+/// All of it is started again where it was not before, as in pods with other addresses, and the sentinels lost their files: the
+/// address that they named last is nobody's any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sentinels_that_forgot_all_and_name_another_address_are_followed() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(mut run) = Run::begin(directory.path(), "redis_replicas = 0").await else { return };
+    run.watched.made_anew(directory.path(), 0, 7);
+    // They are asked once a second.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    run.watched.end_sentinels();
+    run.watched.redis[0].end();
+    run.watched.redis[1].ask(&["REPLICAOF", "NO", "ONE"]);
+    let place = directory.path().join("third");
+    std::fs::create_dir(&place).unwrap();
+    let follows = ["--repl-diskless-sync-delay", "0", "--replicaof", "127.0.0.1"];
+    let primary = run.watched.redis[1].port().to_string();
+    let before = run.watched.redis[0].port();
+    run.watched.redis[0] = Redis::start(&place, &[&follows[..], &[&primary]].concat()).unwrap();
+    run.watched.made_anew(directory.path(), 1, 0);
+    assert!(run.load.more(300, STANDSTILL_MAX).await, "at the other address\n{}", run.cluster.log(0));
+    let log = run.cluster.log(0);
+    let said = format!("connecting to 127.0.0.1:{before} (most of those asked name 127.0.0.1:{primary}");
+    assert!(log.contains(&said), "{log}");
+    let verdict = run.end().await;
+    assert!(verdict.problems.is_empty(), "{:#?}", &verdict.problems[..verdict.problems.len().min(5)]);
+}
+
 /// The negative control of both: nothing is waited for and nothing healed, and the checker sees what that costs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_waiting_and_without_healing_the_checker_finds_two_holders() {

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use super::run::{Run, Setting};
+use serde_json::json;
+
+use super::run::{Run, Setting, eventually};
 
 /// A Redis that goes back to its last snapshot whenever it is killed.
 const SNAPSHOTS: Setting<'static> = Setting { redis: &[], nodes: 1, store: "", wired: false, environments: Vec::new() };
@@ -82,9 +84,35 @@ async fn a_redis_that_goes_back_past_the_take_over_from_another_node_is_granted_
     run.gets_on(200, "after the take-over").await;
     run.nodes.redis.crash();
     assert!(!run.load.more(50, Duration::from_secs(6)).await, "it grants what it cannot know to be free");
-    let log = run.nodes.cluster.log(second);
-    assert!(log.contains("went back"), "{log}");
+    // For as long as the other one may still come and give back what it has, it is waited for.
+    eventually("it stops", || run.nodes.cluster.log(second).contains("went back: shard")).await;
     run.end_in_silence().await;
+}
+
+/// Each node gives back what it changed while it owned the register, in the order in which they owned it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_redis_that_goes_back_past_hand_overs_is_given_back_all_of_it_by_the_nodes_that_live() {
+    for hand_overs in [1, 2] {
+        let Some(mut run) = Run::of(Setting { nodes: 2, ..SNAPSHOTS }).await else { return };
+        run.nodes.redis.ask(&["SAVE"]);
+        for _ in 0..hand_overs {
+            run.gets_on(200, "before a hand-over").await;
+            let owner = run.nodes.cluster.owner_but(None).await;
+            let mut client = run.nodes.client(owner).await;
+            client.call("cluster.drain", json!({})).await.ok();
+            run.nodes.cluster.owner_but(Some(owner)).await;
+            client.call("cluster.drain", json!({"drain": false})).await.ok();
+        }
+        run.gets_on(200, "after the last hand-over").await;
+        run.nodes.redis.crash();
+        run.gets_on(200, "after it went back").await;
+        let logs = run.nodes.logs();
+        let played = |node| run.nodes.cluster.log(node).contains("is played again");
+        assert!((0..2).all(played), "one of them had nothing to give back: nothing was tested\n{logs}");
+        assert!(!logs.contains("which are put aside") && !logs.contains("went back: shard"), "{logs}");
+        (0..2).for_each(|node| run.nodes.cluster.serves_still(node));
+        run.end().await;
+    }
 }
 
 /// With its file nothing is missing; without one it comes back empty, and is not taken for a new one.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
+use std::time::Instant;
 
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{mpsc, oneshot};
@@ -140,8 +141,17 @@ impl Store for RedisStore {
         self.shared.introduce(card);
     }
 
+    /// Does not wait for what is played again: that renews the leases as it goes.
     fn renew(&self) -> Later<Result<(), StoreError>> {
-        self.lease(checks::Lease::Renewed)
+        let (shared, begun) = (Arc::clone(&self.shared), Instant::now());
+        let renewed = self.lease(checks::Lease::Renewed);
+        Box::pin(async move {
+            tokio::select! {
+                biased;
+                ended = renewed => ended,
+                () = shared.leased_after(begun) => Ok(()),
+            }
+        })
     }
 
     fn release(&self) -> Later<Result<(), StoreError>> {

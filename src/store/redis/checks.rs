@@ -62,6 +62,8 @@ pub(super) async fn run(
                 // Beside the next one: their proofs go together.
                 tokio::spawn(async move { drop(reply.send(proved(&shared, taken, shard, confirms).await)) });
             }
+            // What was played again meanwhile renewed it (see `playing`).
+            Job::Lease(Lease::Renewed, reply) if reply.is_closed() => {}
             Job::Lease(what, reply) => drop(reply.send(lease(&shared, &mut link, what).await)),
             Job::Post(notice, shards, reply) => {
                 drop(reply.send(moving::post(&shared, &mut link, notice.as_ref(), &shards).await));
@@ -109,23 +111,32 @@ async fn lease(shared: &Shared, link: &mut Link, what: Lease) -> Result<(), Stor
         return Ok(());
     }
     heal::ready(shared, link).await.map_err(Failed::into_error)?;
-    match lease_once(shared, link, &shards, ms).await {
+    let ended = match lease_once(shared, link, &shards, ms).await {
         // By another owner, or because Redis went back behind the take-over?
         Err(StoreError::Fenced { .. }) if heal::again(shared, link).await? => {
             lease_once(shared, link, &shards, ms).await
         }
         ended => ended,
+    };
+    if matches!((what, &ended), (Lease::Ended, Ok(()))) {
+        shared.yields(true);
     }
+    ended
 }
 
-async fn lease_once(shared: &Shared, link: &mut Link, shards: &[(ShardId, Token)], ms: u64) -> Result<(), StoreError> {
+/// The call that sets the leases of shards that stand under these tokens.
+pub(super) fn lease_call(shared: &Shared, shards: &[(ShardId, Token)], ms: u64) -> Call {
     let keys: Vec<String> = shards.iter().map(|(shard, _)| shared.keys.head(*shard)).collect();
     let mut call = Call::new(&shared.shas, Loaded::Lease, &keys);
     call.number(ms);
     for (_, token) in shards {
         call.arg(scripts::hex(token.0));
     }
-    let answer = link.call(&call, ANSWER_WITHIN).await.map_err(Failed::into_error)?;
+    call
+}
+
+async fn lease_once(shared: &Shared, link: &mut Link, shards: &[(ShardId, Token)], ms: u64) -> Result<(), StoreError> {
+    let answer = link.call(&lease_call(shared, shards, ms), ANSWER_WITHIN).await.map_err(Failed::into_error)?;
     let strange = || failed::strange(&shared.place, "the script answered something else");
     let of = |at: usize| shards.get(at).map(|(shard, _)| *shard).ok_or_else(strange);
     match scripts::verdict(answer).ok_or_else(strange)? {

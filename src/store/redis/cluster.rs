@@ -148,7 +148,7 @@ impl Cluster {
 
     /// The primary that has the slot, as the server says that knows of the latest change.
     pub(super) async fn primary(&self) -> Result<Client, RedisError> {
-        let views = self.views().await?;
+        let (views, asked) = self.views().await?;
         let said = |host: &str, port: u16| views.iter().find(|((other, at), _)| (other.as_str(), *at) == (host, port));
         // Whoever has it no more says so itself, whatever the others have heard yet.
         if let Some(last) = self.following.last()
@@ -157,8 +157,11 @@ impl Cluster {
         {
             self.following.steps_down(&last.host, last.port);
         }
-        let named = views.iter().filter_map(|(_, view)| Some((view, view.owner.clone()?)));
-        let Some((view, latest)) = named.max_by_key(|(_, owner)| owner.epoch) else {
+        let whose = || format!("slot {} of {}", views.first().map_or(0, |(_, view)| view.slot), self.name());
+        let named: Vec<Named> = views.iter().filter_map(|(_, view)| view.owner.clone()).collect();
+        let elected = self.following.elect(&named, asked, &whose());
+        let of_view = |latest: &Named| views.iter().find(|(_, view)| view.owner.as_ref() == Some(latest));
+        let Some((view, latest)) = elected.map(|latest| (of_view(&latest), latest)) else {
             let slots: Vec<String> = views.iter().map(|(_, view)| view.slot.to_string()).take(1).collect();
             let detail = slots.concat();
             return Err(RedisError::from((
@@ -167,11 +170,12 @@ impl Cluster {
                 detail,
             )));
         };
-        *locked(&self.members) = view.members.clone();
-        let slot = view.slot;
-        let Named { host, port, .. } = self.following.follow(latest, &format!("slot {slot} of {}", self.name()));
+        if let Some((_, view)) = view {
+            *locked(&self.members) = view.members.clone();
+        }
+        let Named { host, port, .. } = self.following.follow(latest, &whose());
         if let Some((_, view)) = said(&host, port) {
-            self.moves(slot, &host, port, view.moves_to.as_deref());
+            self.moves(view.slot, &host, port, view.moves_to.as_deref());
         }
         self.client((host, port))
     }
@@ -198,15 +202,15 @@ impl Cluster {
         locked(&self.moving).clone()
     }
 
-    pub(super) fn changes(&self) -> u64 {
-        self.following.changes()
+    pub(super) fn following(&self) -> &Following {
+        &self.following
     }
 
-    /// What every server says that answers.
-    async fn views(&self) -> Result<Vec<(Address, View)>, RedisError> {
+    /// What every server says that answers, and how many were asked.
+    async fn views(&self) -> Result<(Vec<(Address, View)>, usize), RedisError> {
         let mut addresses = locked(&self.members).clone();
         addresses.extend(self.seeds.iter().filter(|seed| !addresses.contains(seed)).cloned().collect::<Vec<_>>());
-        let mut asking = JoinSet::new();
+        let (mut asking, asked) = (JoinSet::new(), addresses.len());
         for address in addresses {
             let (client, key) = (self.client(address.clone())?, self.key.clone());
             asking.spawn(async move {
@@ -223,12 +227,12 @@ impl Cluster {
                 Err(_) => {}
             }
         }
-        if views.is_empty() { Err(last.unwrap_or_else(silent)) } else { Ok(views) }
+        if views.is_empty() { Err(last.unwrap_or_else(silent)) } else { Ok((views, asked)) }
     }
 
     /// Another primary than the slot's that has keys of it all the same: a move broke off. All of them are asked.
     pub(super) async fn stray(&self) -> Result<Option<String>, RedisError> {
-        let views = self.views().await?;
+        let (views, _) = self.views().await?;
         let owner = self.following.last();
         let Some((_, view)) =
             views.iter().find(|((host, port), _)| owner.as_ref().is_some_and(|owner| owner.is_at(host, *port)))

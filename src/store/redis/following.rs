@@ -1,9 +1,20 @@
 //! Which server is followed as the primary: the one that the latest failover made one. Nothing goes back to an earlier one.
 //!
+//! But those who are asked may have been made anew, as when all of it was started again at other addresses: they count failovers
+//! from the beginning, and the one that is followed is nowhere. So where that could not be reached for some seconds, and more
+//! than half of those who are asked name another, that one is followed, whatever its epoch; and nobody who still names the one
+//! of before under the epoch that it had is believed. Who may write is the token's affair, and what is missing there is given
+//! back or stops the store, as after any failover.
+//!
 //! Neighbours: `sentinels` and `cluster` ask who it is; `link` connects to it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// For how long a primary must not have been reached before another one is followed under a lower epoch. Longer than those who
+/// know of a failover take to tell the others.
+const OUT_OF_REACH_AFTER: Duration = Duration::from_secs(5);
 
 /// A primary, and the failover, or move of a slot, that made it one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +37,18 @@ pub(super) struct Following {
     known: Mutex<Option<Named>>,
     /// How often that changed.
     changes: AtomicU64,
+    doubt: Mutex<Doubt>,
+}
+
+/// What speaks against the one that is followed.
+#[derive(Debug, Default)]
+struct Doubt {
+    /// When it was not reached for the first time since it was, and for the last.
+    unreached: Option<(Instant, Instant)>,
+    /// Whom more than half name instead, under a lower epoch.
+    instead: Option<Named>,
+    /// The one that was followed before more than half named another, and its epoch.
+    passed_over: Option<Named>,
 }
 
 impl Following {
@@ -36,6 +59,71 @@ impl Following {
     /// Who it was last.
     pub(super) fn last(&self) -> Option<Named> {
         self.known().clone()
+    }
+
+    fn doubt(&self) -> MutexGuard<'_, Doubt> {
+        self.doubt.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It was gone to, and reached or not.
+    pub(super) fn was_reached(&self, host: &str, port: u16, reached: bool, now: Instant) {
+        if !self.known().as_ref().is_some_and(|known| known.is_at(host, port)) {
+            return;
+        }
+        let mut doubt = self.doubt();
+        doubt.unreached = match doubt.unreached {
+            _ if reached => None,
+            Some((first, last)) if now.saturating_duration_since(last) < OUT_OF_REACH_AFTER => Some((first, now)),
+            Some(_) | None => Some((now, now)),
+        };
+    }
+
+    /// Whom those who answered name, of so many who were asked. None where nobody is named who may be followed.
+    pub(super) fn elect(&self, named: &[Named], asked: usize, whose: &str) -> Option<Named> {
+        let votes = |one: &Named| named.iter().filter(|other| other.is_at(&one.host, one.port)).count();
+        let by_most = named.iter().filter(|one| votes(one) * 2 > asked).max_by_key(|one| one.epoch);
+        let (mut known, mut doubt) = (self.known(), self.doubt());
+        if let Some(most) = by_most
+            && doubt.passed_over.as_ref().is_some_and(|passed| passed.is_at(&most.host, most.port))
+        {
+            doubt.passed_over = None;
+        }
+        let passed = doubt.passed_over.as_ref();
+        let is_passed = |one: &&Named| passed.is_some_and(|it| it.is_at(&one.host, one.port) && one.epoch <= it.epoch);
+        let latest = named.iter().filter(|one| !is_passed(one)).max_by_key(|one| one.epoch).cloned();
+        let is_instead = |(most, last): &(&Named, &Named)| {
+            let is_news = latest.as_ref().is_some_and(|latest| latest.epoch > last.epoch);
+            !is_news && !last.is_at(&most.host, most.port) && most.epoch < last.epoch
+        };
+        let instead = by_most.zip(known.as_ref()).filter(is_instead);
+        let Some((most, last)) = instead.map(|(most, last)| (most.clone(), last.clone())) else {
+            doubt.instead = None;
+            return latest.or_else(|| known.clone().filter(|_| !named.is_empty()));
+        };
+        let (primary, named) = (address(&last), address(&most));
+        if doubt.instead.replace(most.clone()).is_none() {
+            tracing::warn!(
+                redis = whose,
+                primary,
+                epoch = last.epoch,
+                named,
+                "most of those asked name another primary of Redis, and none of them knows of the failover that made this one \
+                 it: it is followed when this one was not reached for some seconds"
+            );
+        }
+        if doubt.unreached.is_some_and(|(first, last)| last.saturating_duration_since(first) >= OUT_OF_REACH_AFTER) {
+            tracing::warn!(redis = whose, primary, named, "the primary of Redis is out of reach, and passed over");
+            *doubt = Doubt { passed_over: Some(last), ..Doubt::default() };
+            if let Some(known) = &mut *known {
+                known.epoch = 0;
+            }
+        }
+        Some(most)
+    }
+
+    /// Whom more than half name instead of the one that is followed.
+    pub(super) fn instead(&self) -> Option<String> {
+        self.doubt().instead.as_ref().map(address)
     }
 
     /// Whom to go to: the one named, unless a later one is known. `whose` is for people.
@@ -50,7 +138,8 @@ impl Following {
                 return named;
             }
         }
-        let primary = format!("{}:{}", named.host, named.port);
+        let primary = address(&named);
+        self.doubt().unreached = None;
         if known.replace(named.clone()).is_some() {
             self.changes.fetch_add(1, Ordering::AcqRel);
             tracing::warn!(redis = whose, primary, epoch = named.epoch, "Redis has another primary");
@@ -74,9 +163,49 @@ impl Following {
     }
 }
 
+/// `host:port`
+fn address(named: &Named) -> String {
+    format!("{}:{}", named.host, named.port)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Who is gone to, where each of three says a port under an epoch, or nothing.
+    fn gone_to(following: &Following, said: [Option<(u64, u16)>; 3]) -> u16 {
+        let named = |(epoch, port)| Named { epoch, host: "10.0.0.9".to_owned(), port };
+        let named: Vec<Named> = said.into_iter().flatten().map(named).collect();
+        let elected = following.elect(&named, said.len(), "register").unwrap();
+        following.follow(elected, "register").port
+    }
+
+    /// All of it was started again at other addresses, and those who are asked lost what they knew.
+    #[test]
+    fn whom_most_name_under_a_lower_epoch_is_followed_once_the_one_of_before_is_out_of_reach() {
+        let (following, now) = (Following::default(), Instant::now());
+        let unreached = |seconds| following.was_reached("10.0.0.9", 1, false, now + Duration::from_secs(seconds));
+        assert_eq!(gone_to(&following, [Some((7, 1)), None, None]), 1);
+        let (most, few) = ([Some((7, 1)), Some((0, 2)), Some((0, 2))], [Some((7, 1)), Some((0, 2)), None]);
+        assert_eq!((gone_to(&following, most), following.instead().as_deref()), (1, Some("10.0.0.9:2")));
+        (0..5).for_each(unreached);
+        assert_eq!(gone_to(&following, most), 1, "not for long enough");
+        // Between two times it was reached, or nobody tried.
+        following.was_reached("10.0.0.9", 1, true, now);
+        (5..10).for_each(unreached);
+        assert_eq!(gone_to(&following, most), 1);
+        unreached(20);
+        assert_eq!(gone_to(&following, most), 1);
+        (21..=25).for_each(unreached);
+        assert_eq!(gone_to(&following, few), 1, "not by more than half");
+        assert_eq!((gone_to(&following, most), following.changes()), (2, 1));
+        // Whoever did not hear of that yet names the one of before still.
+        assert_eq!([gone_to(&following, most), gone_to(&following, few)], [2, 2]);
+        assert_eq!((following.instead(), following.changes()), (None, 1));
+        // The next failover counts, and may make that one the primary.
+        assert_eq!(gone_to(&following, [Some((1, 3)), Some((0, 2)), Some((0, 2))]), 3);
+        assert_eq!(gone_to(&following, [Some((8, 1)), Some((1, 3)), Some((1, 3))]), 1);
+    }
 
     #[test]
     fn another_primary_is_a_change_and_an_earlier_one_is_none() {

@@ -6,8 +6,10 @@
 //!
 //! Only on one's own line (CONSISTENCY 9): a head that the journal remembers, by token, seq and digest, or the very head
 //! that a take-over of this process replaced. Then the missing calls are sent once more, byte for byte, and take-overs
-//! again on condition of exactly that head. The script refuses each of them if somebody else came in between. A head of
-//! another owner is left alone, for the fence speaks for itself.
+//! again on condition of exactly that head (see `playing`). The script refuses each of them if somebody else came in between. A
+//! head of another owner is left alone, for the fence speaks for itself.
+//!
+//! **Past a hand-over** others have their parts to play, too, and are waited for before anything is given up (see `awaited`).
 //!
 //! **A fork.** A failover that is taken back within seconds: the primary before has a batch of which nobody knew, and the shard
 //! was taken anew on the other one from before it. The two do not fit behind one another. If whatever somebody was told
@@ -20,12 +22,13 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, Value};
 
+use super::awaited;
 use super::failed::{self, Failed};
-use super::journal::{Deed, Found, Missing, Move, Point};
+use super::journal::{Found, Point};
 use super::link::Link;
-use super::scripts::{self, Taken, Verdict};
+use super::playing;
+use super::scripts;
 use super::shared::{Known, Shared};
-use super::take::TakeOver;
 use super::takes::Takes;
 use crate::store::{Epoch, Head, Seq, ShardId, StoreError};
 
@@ -65,6 +68,7 @@ async fn settle(shared: &Shared, link: &mut Link) -> Result<(), StoreError> {
         match mend(shared, link).await {
             Ok(()) => {
                 shared.settled(raised);
+                shared.awaits_nobody();
                 return Ok(());
             }
             Err(Unplayed::Later(error)) => return Err(error),
@@ -99,6 +103,10 @@ async fn mend(shared: &Shared, link: &mut Link) -> Result<(), Unplayed> {
     let heads = heads_of(shared, link, &lines).await?;
     let points: Vec<(ShardId, Point)> = heads.iter().map(|(shard, head)| (*shard, Point::of(head))).collect();
     let Found { missing, elsewhere, held_up } = shared.journal().missing(&points, &standing);
+    let awaited = awaited::may_come(&shared.journal(), &elsewhere, &heads, &standing);
+    if !awaited.is_empty() && shared.awaits(&points) {
+        return awaited::wait(shared, link, &heads, &standing, &awaited).await;
+    }
     let mut cut = Vec::new();
     for (line, &(shard, head)) in lines.iter().zip(&heads) {
         let given = missing.iter().flat_map(|missing| &missing.moves).rfind(|one| one.shard == shard);
@@ -128,12 +136,12 @@ async fn mend(shared: &Shared, link: &mut Link) -> Result<(), Unplayed> {
         }
     }
     if cut.is_empty() {
-        return play(shared, link, &missing).await;
+        return playing::play(shared, link, &heads, &missing).await;
     }
     // Of the other shards, too, only what somebody was told of is given back: what was sent for several goes with those.
     let told: Vec<(ShardId, Point)> = lines.iter().map(|line| (line.shard, line.told)).collect();
     let found = shared.journal().missing(&points, &told);
-    play(shared, link, &found.missing).await?;
+    playing::play(shared, link, &heads, &found.missing).await?;
     for (line, (shard, head)) in lines.iter().zip(heads_of(shared, link, &lines).await?) {
         let own = shared.journal().is_own(shard, head.token);
         if cut.contains(&shard) || (own && head.token != line.token) {
@@ -258,68 +266,11 @@ pub(super) async fn read_heads(
 }
 
 /// Why something could not be played again.
-enum Unplayed {
+pub(super) enum Unplayed {
     /// Redis did not answer, or not well: it is tried again.
     Later(StoreError),
     /// It does not fit what is there.
     Never(ShardId),
-}
-
-async fn play(shared: &Shared, link: &mut Link, missing: &[Missing]) -> Result<(), Unplayed> {
-    if missing.is_empty() {
-        return Ok(());
-    }
-    let batches: usize = missing
-        .iter()
-        .map(|missing| if matches!(missing.deed, Deed::Commit(_)) { missing.moves.len() } else { 0 })
-        .sum();
-    tracing::warn!(
-        redis = %shared.place,
-        batches,
-        calls = missing.len(),
-        "Redis went back: what it lost of this server's changes is played again"
-    );
-    for Missing { deed, moves } in missing {
-        let Some(first) = moves.first() else { continue };
-        match deed {
-            Deed::Commit(call) => {
-                let value = link.call(call, ANSWER_WITHIN).await.map_err(later)?;
-                let verdict = scripts::verdict(value);
-                if verdict != Some(Verdict::Done) {
-                    tracing::warn!(shard = first.shard.0, ?verdict, "Redis does not take what is missing there");
-                    return Err(Unplayed::Never(first.shard));
-                }
-                shared.heals(moves.len() as u64);
-            }
-            Deed::Take(epoch) => take(shared, link, first, *epoch).await?,
-        }
-    }
-    tracing::warn!(redis = %shared.place, batches, "Redis has them again");
-    Ok(())
-}
-
-fn later(failed: Failed) -> Unplayed {
-    Unplayed::Later(failed.into_error())
-}
-
-/// Takes a shard over once more, under the same token, from exactly the head from which it was taken.
-async fn take(shared: &Shared, link: &mut Link, taken: &Move, epoch: Epoch) -> Result<(), Unplayed> {
-    let Move { shard, before, after } = *taken;
-    let wanted = Some(shared.line(shard, |line| line.format()).map_err(Unplayed::Later)?);
-    let Point { token, seq, digest } = before;
-    let (mine, last, digest) = (Some(token), Some(token), Some(digest));
-    let call = TakeOver { shard, token: after.token, mine, last, seq, digest, wanted }.call(shared);
-    let value = link.call(&call, ANSWER_WITHIN).await.map_err(later)?;
-    match scripts::taken(value) {
-        Some(Taken::Head(head)) if head.epoch == epoch && Point::of(&head) == after => {
-            shared.heals(0);
-            Ok(())
-        }
-        other => {
-            tracing::warn!(shard = shard.0, ?other, "Redis does not take a take-over that is missing there");
-            Err(Unplayed::Never(shard))
-        }
-    }
 }
 
 /// Redis is behind what this process knows: to be asked again when that is mended.

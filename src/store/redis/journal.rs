@@ -6,7 +6,7 @@
 //!
 //! Neighbours: `commits` and `checks` write it, `heal` plays it.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::scripts::Call;
@@ -20,7 +20,7 @@ const RECENT: usize = 256;
 const TAKES_OF_SHARD: usize = 8;
 
 /// Where a shard stands: no two states of any line have the same.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Point {
     pub(super) token: Token,
     pub(super) seq: Seq,
@@ -243,6 +243,33 @@ impl Journal {
         way
     }
 
+    /// The point at which the way to another one begins, and its epoch: where a take-over found the shard. None where a change
+    /// comes first, because what was before it is forgotten.
+    pub(super) fn begins(&self, shard: ShardId, to: Point) -> Option<(Point, Epoch)> {
+        let (mut first, mut stands) = (None, to);
+        for (at, one) in self.of_shard(shard).rev() {
+            if one.after == stands {
+                (first, stands) = (Some(at), one.before);
+            }
+        }
+        match self.entries.get(first?)?.deed {
+            Deed::Take(epoch) => Some((stands, Epoch(epoch.0.checked_sub(1)?))),
+            Deed::Commit(_) => None,
+        }
+    }
+
+    /// How far a shard comes from a point by what Redis did at the time.
+    pub(super) fn onward(&self, shard: ShardId, from: Point) -> Point {
+        let applied = self.of_shard(shard).filter(|(at, _)| self.entries[*at].applied);
+        // Where it forked, the way that was taken last counts.
+        let mut next: HashMap<Point, Point> = applied.map(|(_, one)| (one.before, one.after)).collect();
+        let mut stands = from;
+        while let Some(after) = next.remove(&stands) {
+            stands = after;
+        }
+        stands
+    }
+
     /// Is it a token of this process's, as far as is remembered?
     pub(super) fn is_own(&self, shard: ShardId, token: Token) -> bool {
         self.of_shard(shard).any(|(_, one)| one.after.token == token)
@@ -372,6 +399,28 @@ mod tests {
         assert_eq!(missing(&journal, fork).unwrap(), [0u64; 0]);
         assert_eq!(missing(&journal, point(2, 7)).unwrap(), [8, 9]);
         assert_eq!(journal.bytes, journal.entries.iter().map(|entry| entry.bytes).sum::<usize>());
+    }
+
+    /// A line on which another owner, token 3, came between two stretches of this process.
+    #[test]
+    fn a_head_on_an_earlier_stretch_goes_on_to_where_the_other_owner_took_it_over_and_no_further() {
+        let mut journal = begun();
+        journal.took(Move { shard: ShardId(0), before: point(3, 12), after: point(4, 12) }, Epoch(4));
+        journal.sends(&call(), vec![step(0, 4, 13)]);
+        journal.applied(&[step(0, 4, 13)]);
+        assert_eq!(missing(&journal, point(2, 6)), None);
+        let onward = |from| journal.onward(ShardId(0), from);
+        // Redis never said that it has the eighth.
+        assert_eq!([onward(point(1, 5)), onward(point(2, 6)), onward(point(2, 7))], [point(2, 7); 3]);
+        assert_eq!([onward(point(3, 10)), onward(point(3, 12))], [point(3, 10), point(4, 13)]);
+        let begins = |to| journal.begins(ShardId(0), to);
+        assert_eq!(begins(point(4, 13)), Some((point(3, 12), Epoch(3))));
+        assert_eq!(begins(point(2, 7)), Some((point(1, 5), Epoch(1))));
+        let mut forgotten = Journal::new(1_000);
+        for seq in 6..=20 {
+            forgotten.sends(&call(), vec![step(0, 2, seq)]);
+        }
+        assert_eq!(forgotten.begins(ShardId(0), point(2, 20)), None);
     }
 
     #[test]

@@ -27,6 +27,10 @@ pub(super) async fn review(shared: &Shared, link: &mut Link) -> Result<(), Store
         return Ok(());
     }
     let heads = heal::read_heads(shared, link, lines.iter().map(|line| line.shard).collect()).await?;
+    if link.is_new() {
+        // It is not known yet what others have to give back there.
+        return Err(heal::behind(shared));
+    }
     let (mut parted, mut own) = (Vec::new(), Vec::new());
     for (line, (shard, head)) in lines.iter().zip(heads) {
         let head = head.ok_or_else(|| shared.absent(shard))?;

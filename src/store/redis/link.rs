@@ -73,8 +73,10 @@ impl Link {
         }
         let config =
             AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT_WITHIN)).set_response_timeout(None);
+        let mut gone_to = None;
         let connecting = async {
             let client = self.place.client().await?;
+            gone_to = Some(client.clone());
             let changes = self.place.changes();
             let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
             // Redis may accept and then not answer: the whole of it is bounded.
@@ -86,10 +88,20 @@ impl Link {
             Ok((connection, shas, changes))
         };
         let timed = tokio::time::timeout(CONNECT_WITHIN * 2, connecting).await;
+        if let Some(client) = &gone_to {
+            // Whoever refuses something is there.
+            let reached = match &timed {
+                Ok(Ok(_)) => true,
+                Ok(Err(error)) => error.code().is_some(),
+                Err(_) => false,
+            };
+            self.place.was_reached(client, reached);
+        }
+        let doing = self.place.connecting_to(gone_to.as_ref());
         let (connection, shas, changes) = match timed {
             Ok(Ok(made)) => made,
-            Ok(Err(error)) => return Err(Failed::NotApplied(store_error("connecting to", self.name(), &error))),
-            Err(_) => return Err(Failed::NotApplied(timed_out("connecting to", self.name()))),
+            Ok(Err(error)) => return Err(Failed::NotApplied(store_error(&doing, self.name(), &error))),
+            Err(_) => return Err(Failed::NotApplied(timed_out(&doing, self.name()))),
         };
         self.shas.get_or_insert_with(|| Arc::new(shas));
         self.made += 1;

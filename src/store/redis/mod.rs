@@ -25,9 +25,9 @@
 //! (see `failed`). A script that breaks off is not rolled back: what may be refused is asked before the first write, and
 //! what broke off all the same is found when a shard is loaded (see `surplus`). The same bytes are recognised by token,
 //! seq and digest, whichever connection brings them. A head that is behind what was acknowledged is healed from what this
-//! process sent last, if it lies on its own line (see `heal`). One that is gone, or that does not fit, stops the store:
-//! it is never taken for a new or an older register. Which register it is stands in a file on this machine, so that an
-//! emptied Redis is refused also by the next process.
+//! process sent last, if it lies on its own line (see `heal`, `playing`, `awaited`). One that is gone, or that does not
+//! fit, stops the store: it is never taken for a new or an older register. Which register it is stands in a file on this
+//! machine, so that an emptied Redis is refused also by the next process.
 //!
 //! **IPv6** has no fixed buckets: random addresses of a /64 would have a hash each. Its hashes cover from one LOW to the
 //! next, in an ordered index, and are cut when they grow beyond 96 records; dense and sparse ones take the same room.
@@ -39,6 +39,7 @@
 //! Review notes: does every error have its class? Is anything sent twice except after NOSCRIPT? Does every script compare
 //! all before it writes? Is each wait bounded?
 
+mod awaited;
 mod begin;
 mod calls;
 mod checks;
@@ -61,6 +62,7 @@ mod moving;
 mod net;
 mod options;
 mod place;
+mod playing;
 mod scripts;
 mod sentinels;
 mod server;

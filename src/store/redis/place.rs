@@ -1,12 +1,13 @@
 //! Where Redis is: one server, whom sentinels name, or who has the register's slot of a cluster.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::{Client, ConnectionAddr, ErrorKind, IntoConnectionInfo, ProtocolVersion, RedisError};
 
 use super::cluster::Cluster;
 use super::failed::store_error;
+use super::following::Following;
 use super::keys::Keys;
 use super::sentinels::Sentinels;
 use crate::store::StoreError;
@@ -119,7 +120,34 @@ impl Place {
         if let (Whom::Named(sentinels), ConnectionAddr::Tcp(host, port)) =
             (&self.whom, gone_to.get_connection_info().addr())
         {
-            sentinels.steps_down(host, *port);
+            sentinels.following().steps_down(host, *port);
+        }
+    }
+
+    /// The server that was gone to was reached, or was not.
+    pub(super) fn was_reached(&self, gone_to: &Client, reached: bool) {
+        if let (Some(following), ConnectionAddr::Tcp(host, port)) =
+            (self.following(), gone_to.get_connection_info().addr())
+        {
+            following.was_reached(host, *port, reached, Instant::now());
+        }
+    }
+
+    /// What is tried where a server is gone to, as a fragment before "Redis": which one it is, and whether others are named
+    /// instead.
+    pub(super) fn connecting_to(&self, gone_to: Option<&Client>) -> String {
+        let (Some(gone_to), Some(following)) = (gone_to, self.following()) else { return "connecting to".to_owned() };
+        let instead = following.instead().map_or_else(String::new, |named| {
+            format!(" (most of those asked name {named} by now, and know of fewer failovers)")
+        });
+        format!("connecting to {}{instead}, the primary of", gone_to.get_connection_info().addr())
+    }
+
+    fn following(&self) -> Option<&Following> {
+        match &self.whom {
+            Whom::One(_) => None,
+            Whom::Named(sentinels) => Some(sentinels.following()),
+            Whom::Slot(cluster) => Some(cluster.following()),
         }
     }
 
@@ -141,11 +169,7 @@ impl Place {
 
     /// How often it became another one.
     pub(super) fn changes(&self) -> u64 {
-        match &self.whom {
-            Whom::One(_) => 0,
-            Whom::Named(sentinels) => sentinels.changes(),
-            Whom::Slot(cluster) => cluster.changes(),
-        }
+        self.following().map_or(0, Following::changes)
     }
 
     /// `host:port`, or the path of a socket.

@@ -72,24 +72,18 @@ impl Sentinels {
     /// The primary, as the sentinel says that knows of the latest failover.
     pub(super) async fn primary(&self) -> Result<Client, RedisError> {
         let mut last = RedisError::from((ErrorKind::Client, "no sentinel answers"));
-        let mut latest: Option<Named> = None;
-        let mut answers = 0;
+        let mut named: Vec<Named> = Vec::with_capacity(self.each.len());
         for sentinel in &self.each {
-            let answer = ask(sentinel, &self.service).await;
-            answers += usize::from(matches!(answer, Ok(Some(_))));
-            match answer {
-                Ok(Some(named)) if latest.as_ref().is_none_or(|latest| latest.epoch < named.epoch) => {
-                    latest = Some(named);
-                }
-                Ok(Some(_)) => {}
+            match ask(sentinel, &self.service).await {
+                Ok(Some(one)) => named.push(one),
                 Ok(None) => {
                     last = RedisError::from((ErrorKind::Client, "a sentinel does not say where the primary is"))
                 }
                 Err(error) => last = error,
             }
         }
-        let latest = latest.ok_or(last)?;
-        if answers * 2 > self.each.len() {
+        let latest = self.following.elect(&named, self.each.len(), &self.service).ok_or(last)?;
+        if named.len() * 2 > self.each.len() {
             self.counts_anew(&latest);
         }
         let Named { host, port, .. } = self.following.follow(latest, &self.service);
@@ -104,13 +98,8 @@ impl Sentinels {
         }
     }
 
-    /// It says itself that it is no primary.
-    pub(super) fn steps_down(&self, host: &str, port: u16) {
-        self.following.steps_down(host, port);
-    }
-
-    pub(super) fn changes(&self) -> u64 {
-        self.following.changes()
+    pub(super) fn following(&self) -> &Following {
+        &self.following
     }
 }
 

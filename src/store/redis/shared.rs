@@ -4,6 +4,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio::sync::watch;
+
+use super::awaited::{self, Awaited};
 use super::identity::Identity;
 use super::journal::{Journal, Point};
 use super::keys::Keys;
@@ -61,6 +64,14 @@ pub(super) struct Shared {
     settled: AtomicU64,
     healed: AtomicU64,
     healed_batches: AtomicU64,
+    /// When the leases of all that is owned were renewed last beside what is played again.
+    leased: watch::Sender<Option<Instant>>,
+    /// How long others were waited for who have something to give back.
+    awaited: Mutex<Option<Awaited>>,
+    /// When something was played again last.
+    played: Mutex<Option<Instant>>,
+    /// Somebody else owned the register since this process did, or may have: it let go.
+    yielded: AtomicBool,
 }
 
 /// What is known of a shard's line, at an instant.
@@ -149,6 +160,10 @@ impl Shared {
             settled: AtomicU64::new(0),
             healed: AtomicU64::new(0),
             healed_batches: AtomicU64::new(0),
+            leased: watch::Sender::new(None),
+            awaited: Mutex::default(),
+            played: Mutex::default(),
+            yielded: AtomicBool::new(false),
         }
     }
 
@@ -341,6 +356,55 @@ impl Shared {
 
     pub(super) fn healed_batches(&self) -> u64 {
         self.healed_batches.load(Ordering::Acquire)
+    }
+
+    /// The leases of all that is owned were renewed, by a call that was sent then.
+    pub(super) fn leased(&self, at: Instant) {
+        self.leased.send_replace(Some(at));
+    }
+
+    /// Waits until they are, by a call that is sent after this instant.
+    pub(super) async fn leased_after(&self, instant: Instant) {
+        let mut leased = self.leased.subscribe();
+        if leased.wait_for(|at| at.is_some_and(|at| at > instant)).await.is_err() {
+            // Whoever tells of it is this very value.
+            std::future::pending().await
+        }
+    }
+
+    /// The shards stand here, and others may have something to give back. Are they still waited for?
+    pub(super) fn awaits(&self, points: &awaited::Points) -> bool {
+        let mut waits = locked(&self.awaited);
+        if waits.is_none() {
+            tracing::warn!(
+                redis = %self.place,
+                "Redis went back past a hand-over: the node that owned the register then is waited for, to give back its part"
+            );
+        }
+        awaited::looks(&mut waits, points, Instant::now())
+    }
+
+    pub(super) fn awaits_nobody(&self) {
+        *locked(&self.awaited) = None;
+    }
+
+    /// What was missing is there again, as far as this process has it.
+    pub(super) fn played(&self) {
+        *locked(&self.played) = Some(Instant::now());
+    }
+
+    /// When that was last.
+    pub(super) fn played_at(&self) -> Option<Instant> {
+        *locked(&self.played)
+    }
+
+    /// The register is somebody else's to own from here on, or is again this process's.
+    pub(super) fn yields(&self, yields: bool) {
+        self.yielded.store(yields, Ordering::Release);
+    }
+
+    pub(super) fn has_yielded(&self) -> bool {
+        self.yielded.load(Ordering::Acquire)
     }
 
     /// Batches are confirmed on the connection of this number.

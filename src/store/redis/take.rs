@@ -2,7 +2,8 @@
 //!
 //! Called by `checks`, and by `heal` for what is played again.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::checks::{self, Owner, newer};
 use super::failed::{self, Failed};
@@ -57,10 +58,8 @@ impl TakeOver {
 pub(super) async fn take(shared: &Shared, link: &mut Link, shard: ShardId, token: Token) -> Result<Head, StoreError> {
     shared.sound()?;
     heal::ready(shared, link).await.map_err(Failed::into_error)?;
-    if shard == ShardId(0)
-        && let Some(left) = QUIET.checked_sub(link.since().elapsed())
-    {
-        leave_to_owner(shared, link, left).await?;
+    if shard == ShardId(0) {
+        leave_to_owner(shared, link).await?;
     }
     late::review(shared, link).await?;
     match take_once(shared, link, shard, token).await? {
@@ -73,16 +72,25 @@ pub(super) async fn take(shared: &Shared, link: &mut Link, shard: ShardId, token
 }
 
 /// Redis may be there again, as it was some time ago, with a lease that has run out since. Who owned the register may
-/// live and give back what is missing: nobody else takes it before that had the time of a lease.
-async fn leave_to_owner(shared: &Shared, link: &mut Link, left: Duration) -> Result<(), StoreError> {
+/// live and give back what is missing: nobody else takes it before that had the time of a lease. Nor does one that knows that it
+/// let go, although it is the owner as far as Redis remembers: after its own part comes that of whoever took it then.
+async fn leave_to_owner(shared: &Shared, link: &mut Link) -> Result<(), StoreError> {
+    let left = |since: Instant| QUIET.checked_sub(since.elapsed());
+    let yielded = shared.has_yielded();
+    let after_playing = shared.played_at().filter(|_| yielded).and_then(left);
+    let Some(left) = left(link.since()).max(after_playing) else { return Ok(()) };
     let Owner { holder, lease, .. } = checks::owner(shared, link).await?;
-    // Its owner let go of it, or is this process.
-    match holder.filter(|holder| lease != 0 && holder.process != shared.card().process) {
-        None => Ok(()),
-        Some(Holder { name, address, .. }) => {
-            Err(StoreError::Held { shard: ShardId(0), owner: name, address, left_ms: left.as_millis() as u64 })
-        }
+    // None: its owner let go of it.
+    let Some(Holder { name, process, address }) = holder.filter(|_| lease != 0) else { return Ok(()) };
+    if process != shared.card().process {
+        return Err(StoreError::Held { shard: ShardId(0), owner: name, address, left_ms: left.as_millis() as u64 });
     }
+    if !yielded {
+        return Ok(());
+    }
+    let text = "it knows of this server as the owner, which let go since: whoever took the register then goes first";
+    let context = format!("asking Redis at {}", shared.place).into();
+    Err(StoreError::Io { context, source: Arc::new(std::io::Error::other(text)) })
 }
 
 /// None if the shard is further back than it was.
@@ -101,10 +109,14 @@ async fn take_once(shared: &Shared, link: &mut Link, shard: ShardId, token: Toke
     let head = match scripts::taken(value).ok_or_else(strange)? {
         Taken::Head(head) => head,
         Taken::Held { owner, address, left_ms } => {
+            shared.yields(true);
             return Err(StoreError::Held { shard, owner: owner.into(), address: address.into(), left_ms });
         }
         Taken::Fenced(current) if current < known.epoch => return Ok(None),
-        Taken::Fenced(current) => return Err(StoreError::Fenced { shard, current }),
+        Taken::Fenced(current) => {
+            shared.yields(true);
+            return Err(StoreError::Fenced { shard, current });
+        }
         Taken::Behind => return Ok(None),
         Taken::Absent => return Err(shared.absent(shard)),
         Taken::Moved(notice) => return Err(moving::moved(&shared.place, shared.keys.prefix(), &notice)),
@@ -127,6 +139,9 @@ async fn take_once(shared: &Shared, link: &mut Link, shard: ShardId, token: Toke
     let told = (known.told, known.told_epoch);
     if other && known.told.seq > Seq(0) && !heal::is_on_line(shared, link, shard, told, &head).await? {
         return Err(shared.went_back(shard, known.told.seq.0, "another owner's, who went on from further back"));
+    }
+    if shard == ShardId(0) {
+        shared.yields(false);
     }
     if head.token != known.token {
         let after = Point::of(&head);

@@ -1,7 +1,10 @@
 //! What happens to Redis servers, and what the store says then.
 //!
 //! `stories` are those of the fence and of expectations, `blocks` those of blocks, `trouble` what operators, crashes and
-//! full memories do, `rights` what a user is not permitted any more, `replicas` what is waited for, `beside` what another node reads, `cluster` what a Redis cluster does, `healing` what was lost, `forks` a failover that is taken back, `layout` what lies there, `surplus` changes that broke off, `whole` what is gone, `differential` compares with the memory store.
+//! full memories do, `rights` what a user is not permitted any more, `replicas` what is waited for, `beside` what another
+//! node reads, `cluster` what a Redis cluster does, `healing` what was lost, `kept` who has the register meanwhile, `forks` a
+//! failover that is taken back, `layout` what lies there, `surplus` changes that broke off, `whole` what is gone,
+//! `differential` compares with the memory store.
 
 mod beside;
 mod blocks;
@@ -10,6 +13,7 @@ pub mod clustered;
 mod differential;
 mod forks;
 mod healing;
+mod kept;
 mod layout;
 mod replicas;
 mod replicated;

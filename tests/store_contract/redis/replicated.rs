@@ -1,8 +1,9 @@
 //! A Redis server with replicas, and what happens to them.
 
+use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::Command;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -33,6 +34,13 @@ impl Server {
         let _: u64 = self.ask(&["HSET", "{allod}:0:head", "lease", "0"]);
     }
 
+    /// The same of a lease that nobody let go of: it ended some time ago.
+    pub fn leases_ran_out_ago(&self) {
+        for head in self.ask::<Vec<String>>(&["KEYS", "*:head"]) {
+            let _: u64 = self.ask(&["HSET", &head, "lease", "1"]);
+        }
+    }
+
     /// The last batch of shard 0 that it has.
     pub fn seq(&self) -> u64 {
         self.ask(&["HGET", "{allod}:0:head", "seq"])
@@ -52,14 +60,17 @@ pub struct Front {
     pub port: u16,
     to: Arc<AtomicU16>,
     open: Arc<Mutex<Vec<TcpStream>>>,
+    /// How long answers are under way.
+    delay_ms: Arc<AtomicU64>,
 }
 
 impl Front {
     pub fn to(server: &Server) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let front = Self { port, to: Arc::new(AtomicU16::new(server.port)), open: Arc::new(Mutex::new(Vec::new())) };
-        let (to, open) = (Arc::clone(&front.to), Arc::clone(&front.open));
+        let to = Arc::new(AtomicU16::new(server.port));
+        let front = Self { port, to, open: Arc::default(), delay_ms: Arc::default() };
+        let (to, open, delay_ms) = (Arc::clone(&front.to), Arc::clone(&front.open), Arc::clone(&front.delay_ms));
         // Ends with the process.
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
@@ -71,10 +82,26 @@ impl Front {
                 let (mut from_client, mut from_server) = (client.try_clone().unwrap(), server.try_clone().unwrap());
                 let (mut client, mut server) = (client, server);
                 std::thread::spawn(move || std::io::copy(&mut from_client, &mut server));
-                std::thread::spawn(move || std::io::copy(&mut from_server, &mut client));
+                let delay_ms = Arc::clone(&delay_ms);
+                std::thread::spawn(move || {
+                    let mut bytes = [0; 1 << 16];
+                    while let Ok(count @ 1..) = from_server.read(&mut bytes) {
+                        std::thread::sleep(Duration::from_millis(delay_ms.load(Ordering::Acquire)));
+                        if client.write_all(&bytes[..count]).is_err() {
+                            break;
+                        }
+                    }
+                    // As a copy that ends, or its client would wait for more.
+                    let _ = client.shutdown(Shutdown::Write);
+                });
             }
         });
         front
+    }
+
+    /// Whoever asks from now on has his answers so much later: Redis is far away.
+    pub fn slow_down(&self, delay: Duration) {
+        self.delay_ms.store(delay.as_millis() as u64, Ordering::Release);
     }
 
     pub fn switch(&self, server: &Server) {

@@ -1,0 +1,209 @@
+//! Redis went back while every node lives: the register stays with whoever can give back what is missing, for as long as
+//! that takes.
+
+use std::time::Duration;
+
+use allod::store::redis::Options;
+
+use super::replicated::{Replicated, until};
+use super::*;
+
+/// How far away Redis is while what is missing is played: not so far that nobody could connect to it in time.
+const FAR: Duration = Duration::from_millis(150);
+/// So many changes take longer than a lease then, also where several are on their way at once.
+const LOST: u64 = 800;
+
+#[test]
+fn while_what_was_lost_is_played_again_the_lease_is_renewed_and_nobody_else_takes_the_register() {
+    let Some(mut replicated) = Replicated::new(1, |options| options) else { return };
+    let at = replicated.begun.head.seq.0;
+    until("the replica has it", || replicated.replicas[0].seq() == at);
+    replicated.cut_off(0);
+    for n in 0..LOST {
+        replicated.begun.commit(vec![put(&format!("10.0.{}.{}", n / 256, n % 256), 100 + n, None)]).unwrap();
+    }
+    let seq_before = replicated.begun.head.seq.0;
+    replicated.promote();
+    // Its lease ran out long ago, as far as whoever is there now knows.
+    replicated.replicas[0].leases_ran_out_ago();
+    let other = replicated.replicas[0].open().unwrap();
+    replicated.front.slow_down(FAR);
+    replicated.switch();
+    let Replicated { begun: Begun { store, head, .. }, replicas, .. } = &replicated;
+    let (mut renewed, mut refused) = (0, 0);
+    // Who asks anything has it played.
+    let _asked = store.confirm(vec![(ShardId(0), head.token, head.seq, head.digest)]);
+    while replicas[0].seq() < seq_before {
+        match wait(other.take(ShardId(0), token(9))) {
+            Err(StoreError::Held { .. }) => refused += 1,
+            other => panic!("it took the register from under the one that gives back what is missing: {other:?}"),
+        }
+        // As a node does that owns it: within the time after which it would give it up.
+        match wait(async { tokio::time::timeout(Duration::from_secs(4), store.renew()).await }) {
+            Ok(Ok(())) => renewed += u32::from(replicas[0].seq() < seq_before),
+            // Connecting to it anew.
+            Ok(Err(StoreError::Io { .. })) => {}
+            other => panic!("the lease is not renewed: {other:?}"),
+        }
+    }
+    assert!(renewed > 1 && refused > 1, "nothing was renewed, or nobody tried to take it, while it was played");
+    until("it is proved", || wait(store.confirm(vec![(ShardId(0), head.token, head.seq, head.digest)])).is_ok());
+    assert_eq!(store.figures().healed_batches, LOST);
+    assert_eq!(replicated.begun.held().len() as u64, LOST);
+}
+
+/// Asks again where a connection was replaced since it was used last.
+fn reached<T>(ask: impl Fn() -> Result<T, StoreError>) -> T {
+    for _ in 0..100 {
+        match ask() {
+            Err(StoreError::Io { .. }) => std::thread::sleep(Duration::from_millis(20)),
+            definite => return definite.unwrap(),
+        }
+    }
+    ask().unwrap()
+}
+
+/// A node: its store, and its tenure.
+struct Node {
+    store: RedisStore,
+    head: Head,
+    n: u64,
+}
+
+impl Node {
+    fn of(server: &Server, directory: &std::path::Path) -> Self {
+        let store = RedisStore::open(Options { directory: Some(directory.to_owned()), ..server.options() }).unwrap();
+        Self { store, head: Head::default(), n: 0 }
+    }
+
+    fn takes(&mut self, n: u128) {
+        self.head = wait(self.store.take(ShardId(0), token(n))).unwrap();
+        self.n = n as u64;
+    }
+
+    /// Grants of its own, which are acknowledged.
+    fn grants(&mut self, count: u64) {
+        if self.head.seq == Seq(0) {
+            self.commits(vec![config_step(network(1))]);
+        }
+        for _ in 0..count {
+            let seq = self.head.seq.0;
+            self.commits(vec![put(&format!("10.0.{}.{seq}", self.n), 10 + seq, None)]);
+        }
+    }
+
+    fn commits(&mut self, steps: Vec<Step>) {
+        let next = batch(&self.head, 0, steps);
+        let committed = reached(|| match wait(self.store.commit([next.clone()].into())) {
+            Err(CommitError::NotApplied { cause } | CommitError::Unknown { cause }) => Err(cause),
+            definite => Ok(definite.unwrap()),
+        });
+        follow(&mut self.head, &next, &committed[0]);
+    }
+
+    /// So many addresses are held, and all that came before is remembered.
+    fn holds(&self, count: u64) {
+        let image = reached(|| wait(self.store.load(ShardId(0), self.head.token)));
+        assert_eq!(image.head, self.head);
+        assert_eq!(wait(self.store.history(ShardId(0), Seq(0), 100)).unwrap().len() as u64, self.head.seq.0);
+        assert_eq!(model_of(&image).len() as u64, 1 + count);
+    }
+}
+
+/// Two nodes over a Redis that comes back as it was when it was told to save.
+fn two() -> Option<(Server, [tempfile::TempDir; 2], Node, Node)> {
+    let server = Server::start(&[])?;
+    let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let [x, y] = [&directories[0], &directories[1]].map(|directory| Node::of(&server, directory.path()));
+    Some((server, directories, x, y))
+}
+
+fn goes_back(server: &mut Server) {
+    let before = server.seq();
+    server.kill();
+    server.begin();
+    assert!(server.seq() < before, "it did not go back");
+}
+
+/// The owner looks first, as ever: the head is older than all that it knows. Then the node before it gives back its part, and
+/// does not take the register although Redis knows of no other owner.
+#[test]
+fn past_a_hand_over_each_node_gives_back_its_part_and_the_register_stays_with_its_owner() {
+    let Some((mut server, _directories, mut x, mut y)) = two() else { return };
+    x.takes(1);
+    x.grants(5);
+    let () = server.ask(&["SAVE"]);
+    x.grants(5);
+    wait(x.store.release()).unwrap();
+    y.takes(2);
+    y.grants(5);
+    goes_back(&mut server);
+    until("the owner goes on", || {
+        let renewed = wait(y.store.renew());
+        assert!(matches!(renewed, Ok(()) | Err(StoreError::Io { .. })), "the owner is put out: {renewed:?}");
+        let taken = wait(x.store.take(ShardId(0), token(3)));
+        assert!(taken.is_err(), "it takes what it let go: {taken:?}");
+        renewed.is_ok()
+    });
+    y.grants(5);
+    y.holds(20);
+    for store in [&x.store, &y.store] {
+        assert_eq!((store.health(), store.late().len()), (StoreHealth::Ready, 0));
+        assert_eq!(store.figures().healed_batches, 5);
+    }
+    reached(|| wait(x.store.review()));
+    assert!(x.store.late().is_empty());
+}
+
+#[test]
+fn past_two_hand_overs_the_parts_are_given_back_in_turn_and_no_node_stops() {
+    let Some((mut server, _directories, mut x, mut y)) = two() else { return };
+    x.takes(1);
+    x.grants(5);
+    let () = server.ask(&["SAVE"]);
+    x.grants(5);
+    wait(x.store.release()).unwrap();
+    y.takes(2);
+    y.grants(5);
+    wait(y.store.release()).unwrap();
+    x.takes(3);
+    x.grants(5);
+    goes_back(&mut server);
+    until("the owner goes on", || {
+        let renewed = wait(x.store.renew());
+        assert!(matches!(renewed, Ok(()) | Err(StoreError::Io { .. })), "the owner is put out: {renewed:?}");
+        let taken = wait(y.store.take(ShardId(0), token(4)));
+        assert!(matches!(taken, Err(StoreError::Io { .. } | StoreError::Held { .. })), "{taken:?}");
+        renewed.is_ok()
+    });
+    x.grants(5);
+    x.holds(25);
+    for (store, healed) in [(&x.store, 10), (&y.store, 5)] {
+        assert_eq!((store.health(), store.late().len()), (StoreHealth::Ready, 0));
+        assert_eq!(store.figures().healed_batches, healed);
+    }
+}
+
+/// The negative control: what nobody has any more is not waited for for ever.
+#[test]
+fn past_a_hand_over_from_a_node_that_is_gone_the_store_stops() {
+    let Some((mut server, _directories, mut x, mut y)) = two() else { return };
+    x.takes(1);
+    x.grants(5);
+    let () = server.ask(&["SAVE"]);
+    wait(x.store.release()).unwrap();
+    y.takes(2);
+    y.grants(5);
+    wait(y.store.release()).unwrap();
+    drop(y);
+    x.takes(3);
+    x.grants(5);
+    goes_back(&mut server);
+    let refused = std::cell::RefCell::new(None);
+    until("it stops", || {
+        *refused.borrow_mut() = wait(x.store.renew()).err();
+        x.store.health() == StoreHealth::Failed
+    });
+    let refused = refused.into_inner();
+    assert!(matches!(&refused, Some(StoreError::Damaged(text)) if text.contains("went back")), "{refused:?}");
+}
