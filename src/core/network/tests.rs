@@ -54,6 +54,22 @@ fn subnet(text: &str, position: u64) -> SubnetConfig {
     }
 }
 
+/// A subnet of which only the prefix is said.
+pub(super) fn subnet_input(prefix: &str) -> SubnetInput {
+    SubnetInput {
+        cidr: cidr(prefix),
+        name: None,
+        gateway: None,
+        dhcp: None,
+        dns: None,
+        zones: None,
+        tags: None,
+        draining: None,
+        pools: None,
+        reserved: None,
+    }
+}
+
 fn config() -> NetworkConfig {
     NetworkConfig {
         id: NetworkId(7),

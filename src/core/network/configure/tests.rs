@@ -19,6 +19,7 @@ use crate::core::command::{
     SubnetInput, SubnetPatch, SubnetRef,
 };
 use crate::core::network::Network;
+use crate::core::network::tests::subnet_input;
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::state::{
@@ -68,22 +69,6 @@ fn network_input(subnets: &[SubnetInput]) -> NetworkInput {
         tags: None,
         description: None,
         subnets: (!subnets.is_empty()).then(|| subnets.to_vec()),
-    }
-}
-
-/// A subnet of which only the prefix is said.
-fn subnet_input(prefix: &str) -> SubnetInput {
-    SubnetInput {
-        cidr: cidr(prefix),
-        name: None,
-        gateway: None,
-        dhcp: None,
-        dns: None,
-        zones: None,
-        tags: None,
-        draining: None,
-        pools: None,
-        reserved: None,
     }
 }
 

@@ -318,18 +318,7 @@ fn oldest_remembers_what_was_used_when_a_subnet_goes_and_comes_back() {
     net.at(1).release("b");
     net.at(2).release("a");
     net.at(3).release("c");
-    let again = SubnetInput {
-        cidr: cidr("10.0.0.0/29"),
-        name: None,
-        gateway: None,
-        dhcp: None,
-        dns: None,
-        zones: None,
-        tags: None,
-        draining: None,
-        pools: None,
-        reserved: None,
-    };
+    let again = subnet_input("10.0.0.0/29");
     net.run(&configure(Configure::SubnetRemove { subnet: SubnetRef::Cidr(cidr("10.0.0.0/29")) })).unwrap();
     net.run(&configure(Configure::SubnetAdd { input: Box::new(again), if_absent: false })).unwrap();
     let order: Vec<_> = (0..6).map(|n| net.at(4).allocate(&n.to_string())).collect();

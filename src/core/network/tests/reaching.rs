@@ -7,19 +7,7 @@ fn change(change: Configure) -> Command {
 }
 
 fn add(text: &str) -> Command {
-    let input = SubnetInput {
-        cidr: cidr(text),
-        name: None,
-        gateway: None,
-        dhcp: None,
-        dns: None,
-        zones: None,
-        tags: None,
-        draining: None,
-        pools: None,
-        reserved: None,
-    };
-    change(Configure::SubnetAdd { input: Box::new(input), if_absent: false })
+    change(Configure::SubnetAdd { input: Box::new(subnet_input(text)), if_absent: false })
 }
 
 fn resize(from: &str, to: &str) -> Command {
