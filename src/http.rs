@@ -45,13 +45,6 @@ struct App {
     streams: Arc<Semaphore>,
 }
 
-impl App {
-    /// Counts what was refused.
-    fn refused(&self, reason: &str) {
-        self.server.metrics.http_refused.with_label_values(&[reason]).inc();
-    }
-}
-
 /// Serves until the server stops, then finishes what was begun.
 pub async fn serve(listener: TcpListener, server: Arc<Server>) {
     let room = |places| Arc::new(Semaphore::new(places));
@@ -129,13 +122,13 @@ async fn rpc(State(app): State<App>, request: Request<Body>) -> Response {
         Ok(read) => read,
         Err(unread) => {
             if let Some(reason) = unread.reason() {
-                app.refused(reason);
+                app.server.metrics.refuses_http(reason);
             }
             return unread.answer(bounds);
         }
     };
     let Ok(place) = Arc::clone(&app.places).try_acquire_owned() else {
-        app.refused("bodies");
+        app.server.metrics.refuses_http("bodies");
         return plain(StatusCode::SERVICE_UNAVAILABLE, "too many bodies at once; try again");
     };
     match carried_out(&app.server, body, (place, bytes)).await {

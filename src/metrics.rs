@@ -258,6 +258,11 @@ impl Metrics {
         }
     }
 
+    /// Something was refused or cut off over HTTP.
+    pub fn refuses_http(&self, reason: &str) {
+        self.http_refused.with_label_values(&[reason]).inc();
+    }
+
     /// The text that a scrape gets.
     ///
     /// # Errors

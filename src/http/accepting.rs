@@ -101,7 +101,7 @@ async fn serve(stream: TcpStream, peer: SocketAddr, server: &Arc<Server>, router
         let noted = Arc::clone(&noted);
         let answer = is_admitted.then(|| router.call(request));
         if !is_admitted {
-            count_refused(&asked);
+            asked.metrics.refuses_http("connections");
         }
         async move {
             let answer = match answer {
@@ -136,16 +136,15 @@ async fn serve(stream: TcpStream, peer: SocketAddr, server: &Arc<Server>, router
     };
     let parts = connection.into_parts();
     let paced = parts.io.into_inner();
-    let cut_off = |reason| server.metrics.http_refused.with_label_values(&[reason]).inc();
     let stream = paced.socket;
     match served {
         Ok(()) => {}
-        Err(_) if paced.gave_up => return cut_off("slow"),
+        Err(_) if paced.gave_up => return server.metrics.refuses_http("slow"),
         Err(error) if error.is_timeout() && only_probes => turn_away(&stream, server),
         // Who is idle between two requests has begun nothing.
         Err(error) if error.is_timeout() && parts.read_buf.is_empty() => {}
         Err(error) if error.is_timeout() => {
-            cut_off("unfinished");
+            server.metrics.refuses_http("unfinished");
             let seconds = bounds.partial_line.as_secs();
             let text = format!("the head was not finished in {seconds} s (`server.partial_line_seconds`)");
             say(&stream, "408 Request Timeout", &text);
@@ -157,12 +156,8 @@ async fn serve(stream: TcpStream, peer: SocketAddr, server: &Arc<Server>, router
 
 /// Tells a client that there are too many, if it can be told at once.
 fn turn_away(stream: &TcpStream, server: &Server) {
-    count_refused(server);
+    server.metrics.refuses_http("connections");
     say(stream, "503 Service Unavailable", TOO_MANY);
-}
-
-fn count_refused(server: &Server) {
-    server.metrics.http_refused.with_label_values(&["connections"]).inc();
 }
 
 /// An answer to whoever has not asked yet; who does not take it at once sees the connection close.

@@ -34,7 +34,7 @@ pub(super) async fn events(
         return stopping();
     }
     let Ok(place) = Arc::clone(&app.streams).try_acquire_owned() else {
-        app.refused("streams");
+        app.server.metrics.refuses_http("streams");
         return plain(StatusCode::SERVICE_UNAVAILABLE, "too many streams at once; try again");
     };
     let pages = match asked(query, &headers) {

@@ -36,6 +36,7 @@ use crate::actors::events::{self, Cursor, Filter, Happened, Page};
 use crate::actors::waits::Wait;
 use crate::actors::{Applied, Fault, NotReadyReason, Notice, Outlet, Told};
 use crate::limits::{BOOKMARK_EVERY_MS, WATCHES_MAX};
+use crate::metrics::Counted;
 use crate::peer::link::Link;
 use crate::wire::nouns::{BookmarkNotification, CursorLostNotification, Event, EventNotification, LaggedNotification};
 use crate::wire::params::EventsWatch;
@@ -78,11 +79,11 @@ pub struct Pages {
     /// Which memory told the last page, and did it come out of it?
     last: Option<(u128, bool)>,
     told: Instant,
+    _counted: Counted,
 }
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        self.server.metrics.watches.dec();
         self.leave();
     }
 }
@@ -90,9 +91,9 @@ impl Drop for Pages {
 impl Pages {
     /// Behind a cursor.
     fn new(server: Arc<Server>, filter: Filter, cursor: Cursor) -> Self {
-        server.metrics.watches.inc();
+        let counted = Counted::in_gauge(&server.metrics.watches);
         let number = server.sessions.fetch_add(1, Ordering::Relaxed);
-        Self { server, number, asked: Weak::new(), filter, cursor, last: None, told: Instant::now() }
+        Self { server, number, asked: Weak::new(), filter, cursor, last: None, told: Instant::now(), _counted: counted }
     }
 
     /// Where it stands.

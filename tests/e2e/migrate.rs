@@ -250,6 +250,19 @@ async fn a_register_goes_to_redis_and_back_and_is_served_in_one_place_only() {
     server.stop();
 }
 
+/// Begins a move, and kills it after so many milliseconds. Did that come before its end?
+fn is_killed_after(from: &str, to: &str, ms: u64) -> bool {
+    let mut child = Command::new(allod())
+        .args(["migrate", from, to, "--yes"])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(ms));
+    child.kill().unwrap();
+    child.wait().unwrap().code().is_none()
+}
+
 /// Killed at random moments, the move is made again until it is whole; at no moment both are served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_move_that_is_killed_again_and_again_is_whole_in_the_end() {
@@ -260,15 +273,7 @@ async fn a_move_that_is_killed_again_and_again_is_whole_in_the_end() {
     for (from, to) in [(first, url), (url, last)] {
         let mut killed = 0;
         for longest in [60, 120, 250, 400, 800, 1_500] {
-            let mut child = Command::new(allod())
-                .args(["migrate", from, to, "--yes"])
-                .stdin(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()
-                .unwrap();
-            std::thread::sleep(Duration::from_millis(random.random_range(5..longest)));
-            child.kill().unwrap();
-            killed += u32::from(child.wait().unwrap().code().is_none());
+            killed += u32::from(is_killed_after(from, to, random.random_range(5..longest)));
             // Its lease runs out at once: that it is waited for is shown by another test.
             redis.ask(&["DEL", "{allod}:nodes"]);
             let heads =
@@ -295,16 +300,8 @@ async fn a_register_whose_last_node_died_is_moved() {
     server.stop();
     migrate(first, url);
     serve(url, beside).kill();
-    let mut broken = Command::new(allod())
-        .args(["migrate", url, last, "--yes"])
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
     // Into its copying, or before: it is waited for either way.
-    std::thread::sleep(Duration::from_millis(6_000));
-    broken.kill().unwrap();
-    broken.wait().unwrap();
+    is_killed_after(url, last, 6_000);
     let output = run(&["migrate", url, last, "--yes"]);
     let words = said(&output);
     assert!(output.status.success() || words.contains("was moved to"), "{words}");

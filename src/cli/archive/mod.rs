@@ -92,17 +92,14 @@ pub async fn export(session: &mut Session, args: &Export) -> Done<Exit> {
     for network in &networks {
         writeln!(stdout, "{}", json!({"network": file::table_of(network, false)}))?;
     }
-    let mut filter = json!({"obsolete": false});
-    if let Some(realm) = &args.realm {
-        filter["realm"] = json!(realm);
-    }
-    let total = session.call("ip.list", count_of(&filter)).await?["count"].as_u64().unwrap_or(0);
-    filter["limit"] = json!(crate::limits::LIST_PAGE_RECORDS_MAX);
+    let mut current = filter(args, false);
+    let total = count(session, current.clone()).await?;
+    current["limit"] = json!(crate::limits::LIST_PAGE_RECORDS_MAX);
     let progress = Progress::towards("exporting", total);
     let listed: HashSet<&Value> = networks.iter().filter_map(|network| network.get("id")).collect();
     let (mut written, mut left_out) = (0u64, 0u64);
     loop {
-        let page = session.call("ip.list", filter.clone()).await?;
+        let page = session.call("ip.list", current.clone()).await?;
         for held in page["reservations"].as_array().into_iter().flatten() {
             // Of one that is remembered, or new since: an import would not know it.
             if held.get("network_id").is_some_and(|id| listed.contains(id)) {
@@ -114,12 +111,11 @@ pub async fn export(session: &mut Session, args: &Export) -> Done<Exit> {
         }
         progress.at(written + left_out);
         match page.get("next") {
-            Some(next) => filter["after"] = next.clone(),
+            Some(next) => current["after"] = next.clone(),
             None => break,
         }
     }
-    filter["obsolete"] = json!(true);
-    let obsolete = session.call("ip.list", count_of(&filter)).await?["count"].as_u64().unwrap_or(0);
+    let obsolete = count(session, filter(args, true)).await?;
     writeln!(stdout, "{}", json!({"end": {"networks": networks.len(), "reservations": written}}))?;
     stdout.flush()?;
     drop(progress);
@@ -143,13 +139,19 @@ pub async fn export(session: &mut Session, args: &Export) -> Done<Exit> {
     Ok(Exit::Success)
 }
 
-/// The same question, for the number alone.
-fn count_of(filter: &Value) -> Value {
-    let of_list =
-        ["realm", "obsolete"].into_iter().filter_map(|member| Some((member.to_owned(), filter.get(member)?.clone())));
-    let mut count: Map<String, Value> = of_list.collect();
-    count.insert("count_only".to_owned(), json!(true));
-    Value::Object(count)
+/// What is held there, obsolete or current.
+fn filter(args: &Export, obsolete: bool) -> Value {
+    let mut filter = json!({"obsolete": obsolete});
+    if let Some(realm) = &args.realm {
+        filter["realm"] = json!(realm);
+    }
+    filter
+}
+
+/// How much that is.
+async fn count(session: &mut Session, mut filter: Value) -> Done<u64> {
+    filter["count_only"] = json!(true);
+    Ok(session.call("ip.list", filter).await?["count"].as_u64().unwrap_or(0))
 }
 
 /// What of a reservation is exported.

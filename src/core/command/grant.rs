@@ -117,3 +117,10 @@ pub struct Acquire {
     /// The rest; `replace` is implied by `exact`.
     pub options: GrantOptions,
 }
+
+impl Acquire {
+    /// The slot that an item is for.
+    pub fn slot(&self, item: &AcquireItem) -> SlotKey {
+        SlotKey { scope: self.scope.clone(), owner: self.owner.clone(), slot: item.slot.clone() }
+    }
+}

@@ -183,7 +183,11 @@ impl<'a> Draft<'a> {
     /// Appends a step that puts an entry, or none, in place of `before`.
     pub(super) fn put(&mut self, address: Address, before: Option<&Entry>, after: Option<Entry>, event: Option<Event>) {
         let expect = before.map(|entry| entry.generation().0);
-        let step = Step { key: Key::Address(address), expect, state: after.map(State::Entry), event };
+        self.push(Step { key: Key::Address(address), expect, state: after.map(State::Entry), event });
+    }
+
+    /// Appends a step.
+    fn push(&mut self, step: Step) {
         if let Some(sum) = &mut self.sum {
             sum.add(&step);
         }
@@ -258,6 +262,22 @@ pub(super) fn cidrs_of(range: Range) -> impl Iterator<Item = Cidr> {
         at = end.checked_add(1).filter(|next| *next <= last);
         Cidr::new(Address::new(family, first), family.width() - order)
     })
+}
+
+/// The steps by which no more than these parts stay of what cools or is declined. The whole goes before its parts come, so that
+/// no two entries ever overlap.
+pub(super) fn cut_to(address: Address, entry: &Entry, parts: impl Iterator<Item = Cidr>) -> impl Iterator<Item = Step> {
+    let mut parts = parts.peekable();
+    let shrunk = parts.next_if(|first| first.base() == address).and_then(|first| entry.part(first.length()));
+    let expect = Some(entry.generation().0);
+    let first = Step { key: Key::Address(address), expect, state: shrunk.map(State::Entry), event: None };
+    std::iter::once(first).chain(parts.map(|part| part_comes(entry, part)))
+}
+
+/// The step by which a part of what cools or is declined comes where nothing is.
+pub(super) fn part_comes(entry: &Entry, part: Cidr) -> Step {
+    let state = entry.part(part.length()).map(State::Entry);
+    Step { key: Key::Address(part.base()), expect: None, state, event: None }
 }
 
 /// The aligned block of a length that begins at `first`.

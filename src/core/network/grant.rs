@@ -42,8 +42,7 @@ impl Network {
         let options = GrantOptions { replace: ask.options.replace || ask.exact, ..ask.options.clone() };
         forms::named_once(&ask.items)?;
         let mut draft = Draft::new(self, context);
-        let key = |slot: &Slot| SlotKey { scope: ask.scope.clone(), owner: ask.owner.clone(), slot: slot.clone() };
-        draft.asks_for(ask.items.iter().map(|item| key(&item.slot)));
+        draft.asks_for(ask.items.iter().map(|item| ask.slot(item)));
         // What else the owner holds goes, whichever of its slots it was promised to.
         draft.letting_go = ask.exact.then(|| (ask.scope.clone(), Some(ask.owner.clone())));
         let others = if ask.exact { self.held_beside(ask) } else { Vec::new() };
@@ -99,7 +98,7 @@ impl Network {
         item: &AcquireItem,
         options: &GrantOptions,
     ) -> Result<Grant, Refusal> {
-        let holder = SlotKey { scope: ask.scope.clone(), owner: ask.owner.clone(), slot: item.slot.clone() };
+        let holder = ask.slot(item);
         match item.address {
             Some(address) => self.claim_into(draft, &holder, address, &item.wish, None, options),
             None => self.allocate_into(draft, &holder, &item.wish, options),

@@ -8,7 +8,7 @@ use super::Network;
 use super::holdings::covered;
 use super::pool_set::PoolSet;
 use crate::core::address::{Family, Range};
-use crate::core::command::{Acquire, AcquireItem, Command, Wish};
+use crate::core::command::{Command, Wish};
 use crate::core::state::{Entry, Key, State, Step};
 use crate::core::types::{Owner, Scope, SlotKey};
 
@@ -78,7 +78,7 @@ impl Network {
                     parts.len() - 1
                 }
             };
-            parts[at].1.slots.push(slot_of(ask, item));
+            parts[at].1.slots.push(ask.slot(item));
         }
         Some(Reach(parts.into_iter().map(|(_, part)| part).collect()))
     }
@@ -173,12 +173,8 @@ impl Network {
     pub fn slots_of(command: &Command) -> Vec<SlotKey> {
         match command {
             Command::Allocate(ask) => vec![ask.holder.clone()],
-            Command::Acquire(ask) => ask.items.iter().map(|item| slot_of(ask, item)).collect(),
+            Command::Acquire(ask) => ask.items.iter().map(|item| ask.slot(item)).collect(),
             _ => Vec::new(), // Nothing else waits.
         }
     }
-}
-
-fn slot_of(ask: &Acquire, item: &AcquireItem) -> SlotKey {
-    SlotKey { scope: ask.scope.clone(), owner: ask.owner.clone(), slot: item.slot.clone() }
 }

@@ -86,10 +86,10 @@ pub(super) async fn wait(
     shared: &Shared,
     link: &mut Link,
     heads: &[(ShardId, Head)],
+    points: &Points,
     standing: &Points,
     awaited: &[ShardId],
 ) -> Result<(), Unplayed> {
-    let points: Vec<(ShardId, Point)> = heads.iter().map(|(shard, head)| (*shard, Point::of(head))).collect();
     let Found { missing, .. } = {
         let journal = shared.journal();
         let goal = |&(shard, goal): &(ShardId, Point)| match points.iter().find(|(other, _)| *other == shard) {
@@ -97,7 +97,7 @@ pub(super) async fn wait(
             Some(_) | None => (shard, goal),
         };
         let goals: Vec<(ShardId, Point)> = standing.iter().map(goal).collect();
-        journal.missing(&points, &goals)
+        journal.missing(points, &goals)
     };
     if missing.is_empty() {
         playing::keep(shared, link, heads).await?;

@@ -105,7 +105,7 @@ async fn mend(shared: &Shared, link: &mut Link) -> Result<(), Unplayed> {
     let Found { missing, elsewhere, held_up } = shared.journal().missing(&points, &standing);
     let awaited = awaited::may_come(&shared.journal(), &elsewhere, &heads, &standing);
     if !awaited.is_empty() && shared.awaits(&points) {
-        return awaited::wait(shared, link, &heads, &standing, &awaited).await;
+        return awaited::wait(shared, link, &heads, &points, &standing, &awaited).await;
     }
     let mut cut = Vec::new();
     for (line, &(shard, head)) in lines.iter().zip(&heads) {

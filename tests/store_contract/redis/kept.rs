@@ -118,6 +118,19 @@ fn two() -> Option<(Server, [tempfile::TempDir; 2], Node, Node)> {
     Some((server, directories, x, y))
 }
 
+/// The same: the first one had it, and the second one has it now. Redis was told to save in the middle of what the first did.
+fn handed_over() -> Option<(Server, [tempfile::TempDir; 2], Node, Node)> {
+    let (server, directories, mut x, mut y) = two()?;
+    x.takes(1);
+    x.grants(5);
+    let () = server.ask(&["SAVE"]);
+    x.grants(5);
+    wait(x.store.release()).unwrap();
+    y.takes(2);
+    y.grants(5);
+    Some((server, directories, x, y))
+}
+
 fn goes_back(server: &mut Server) {
     let before = server.seq();
     server.kill();
@@ -129,14 +142,7 @@ fn goes_back(server: &mut Server) {
 /// does not take the register although Redis knows of no other owner.
 #[test]
 fn past_a_hand_over_each_node_gives_back_its_part_and_the_register_stays_with_its_owner() {
-    let Some((mut server, _directories, mut x, mut y)) = two() else { return };
-    x.takes(1);
-    x.grants(5);
-    let () = server.ask(&["SAVE"]);
-    x.grants(5);
-    wait(x.store.release()).unwrap();
-    y.takes(2);
-    y.grants(5);
+    let Some((mut server, _directories, x, mut y)) = handed_over() else { return };
     goes_back(&mut server);
     until("the owner goes on", || {
         let renewed = wait(y.store.renew());
@@ -157,14 +163,7 @@ fn past_a_hand_over_each_node_gives_back_its_part_and_the_register_stays_with_it
 
 #[test]
 fn past_two_hand_overs_the_parts_are_given_back_in_turn_and_no_node_stops() {
-    let Some((mut server, _directories, mut x, mut y)) = two() else { return };
-    x.takes(1);
-    x.grants(5);
-    let () = server.ask(&["SAVE"]);
-    x.grants(5);
-    wait(x.store.release()).unwrap();
-    y.takes(2);
-    y.grants(5);
+    let Some((mut server, _directories, mut x, y)) = handed_over() else { return };
     wait(y.store.release()).unwrap();
     x.takes(3);
     x.grants(5);

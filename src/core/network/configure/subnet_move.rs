@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{Draft, held_by, leaving_step, pool};
-use crate::core::address::{Address, Cidr, Range};
+use crate::core::address::{Address, Range};
 use crate::core::command::{Context, Moved, SubnetRef};
 use crate::core::network::Network;
-use crate::core::network::draft::cidrs_of;
+use crate::core::network::draft::{cidrs_of, cut_to, part_comes};
 use crate::core::network::holdings::{covered, taker_of};
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::Refusal;
@@ -106,26 +106,10 @@ fn cut_at(range: Range, entries: Entries) -> (Vec<Step>, Entries) {
             inside.push((address, entry));
             continue;
         };
-        stay(address, &entry, whole.without(range).flat_map(cidrs_of), &mut steps);
+        steps.extend(cut_to(address, &entry, whole.without(range).flat_map(cidrs_of)));
         inside.extend(cidrs_of(within).filter_map(|part| Some((part.base(), entry.part(part.length())?))));
     }
     (steps, inside)
-}
-
-/// These parts of an entry stay, and the rest of it goes. The whole goes before its parts come, so that no two ever overlap.
-fn stay(address: Address, entry: &Entry, parts: impl Iterator<Item = Cidr>, steps: &mut Vec<Step>) {
-    let put = |part: Cidr, expect: Option<u64>| Step {
-        key: Key::Address(part.base()),
-        expect,
-        state: entry.part(part.length()).map(State::Entry),
-        event: None,
-    };
-    let mut parts = parts.peekable();
-    match parts.next_if(|first| first.base() == address) {
-        Some(first) => steps.push(put(first, Some(entry.generation().0))),
-        None => steps.push(leaving_step(address, entry)),
-    }
-    steps.extend(parts.map(|part| put(part, None)));
 }
 
 impl Network {
@@ -149,16 +133,10 @@ impl Network {
             }
             let parts = rest.into_iter().chain(behind).flat_map(cidrs_of);
             if is_there {
-                let put = |part: Cidr| Step {
-                    key: Key::Address(part.base()),
-                    expect: None,
-                    state: entry.part(part.length()).map(State::Entry),
-                    event: None,
-                };
-                beside.extend(parts.map(put));
+                beside.extend(parts.map(|part| part_comes(&entry, part)));
                 left.insert(address, entry);
             } else if meets {
-                stay(address, &entry, parts, &mut before);
+                before.extend(cut_to(address, &entry, parts));
             }
         }
         (left, before, beside)

@@ -8,7 +8,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use super::sum::Sum;
-use super::{Draft, cidrs_of};
+use super::{Draft, cidrs_of, cut_to};
 use crate::core::address::{Address, Cidr, Range};
 use crate::core::command::GrantOptions;
 use crate::core::network::holdings::covered;
@@ -111,20 +111,12 @@ impl Draft<'_> {
         }
         let mut replaced = None;
         for (address, entry) in standing {
-            let rest: Vec<Cidr> = covered(address, entry.prefix_length()).without(range).flat_map(cidrs_of).collect();
-            if address == range.first() && rest.is_empty() {
+            let mut rest = covered(address, entry.prefix_length()).without(range).flat_map(cidrs_of).peekable();
+            if address == range.first() && rest.peek().is_none() {
                 replaced = Some(entry);
                 continue;
             }
-            // The whole goes before its parts come, so that no two entries ever overlap.
-            let shrinks = rest.first().is_some_and(|part| part.base() == address);
-            if !shrinks {
-                self.put(address, Some(&entry), None, None);
-            }
-            for part in rest {
-                let before = (part.base() == address).then_some(&entry);
-                self.put(part.base(), before, entry.part(part.length()), None);
-            }
+            cut_to(address, &entry, rest).for_each(|step| self.push(step));
         }
         Some(replaced)
     }
