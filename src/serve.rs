@@ -61,7 +61,7 @@ use crate::server::cluster::Nodes;
 use crate::server::forwarded::Forwarded;
 use crate::server::role::{Role, Seat};
 use crate::server::steward::Steward;
-use crate::store::Store;
+use crate::store::{NodeCard, Store};
 use crate::telemetry;
 
 /// What `allod serve` was asked for.
@@ -290,7 +290,7 @@ async fn bring_up(
     let Options { config, store, clock, hooks, networks } = options;
     let node = config.node();
     let info = store.info();
-    let (mut card, mut peers) = peers::introduce(&config, &info)?;
+    let (card, mut peers) = peers::introduce(&config, &info)?;
     let server = Arc::new(Server {
         seat: Seat::default(),
         steward: Steward::default(),
@@ -318,6 +318,26 @@ async fn bring_up(
     let mut keeper = Keeper::new(Arc::clone(&server), store, hooks, peers);
     keeper.introduce(card.clone());
     keeper.begin().await.map_err(|cannot| CannotStart::register(cannot, config.store.kind))?;
+    match open(&server, &mut keeper, &config, card, networks).await {
+        Ok((tcp, http)) => Ok((server, keeper, tcp, http)),
+        Err(cannot) => {
+            // Whoever else may own the register need not wait for the end of a lease.
+            server.stop.cancel();
+            keeper.lay_down(Duration::from_secs(config.server.shutdown_seconds)).await;
+            keeper.end().await;
+            Err(cannot)
+        }
+    }
+}
+
+/// Makes what the network file has, and listens.
+async fn open(
+    server: &Arc<Server>,
+    keeper: &mut Keeper,
+    config: &Config,
+    mut card: NodeCard,
+    networks: Vec<NetworkInput>,
+) -> Result<(SocketAddr, SocketAddr), CannotStart> {
     for input in networks {
         make(&server.seat.role(), input).await?;
     }
@@ -329,12 +349,12 @@ async fn bring_up(
     let (tcp_at, http_at) = (address(&tcp)?, address(&http)?);
     card.address = peers::reached_at(tcp_at, &config.cluster.advertise);
     keeper.introduce(card);
-    serve_http(http, Arc::clone(&server), Duration::from_secs(config.server.shutdown_seconds))?;
-    let accepting = Arc::clone(&server);
+    serve_http(http, Arc::clone(server), Duration::from_secs(config.server.shutdown_seconds))?;
+    let accepting = Arc::clone(server);
     let listener = TcpListener::from_std(tcp)
         .map_err(|error| CannotStart::of_machine(format!("cannot listen on {tcp_at}: {error}")))?;
     actix::spawn(accept(listener, accepting));
-    Ok((server, keeper, tcp_at, http_at))
+    Ok((tcp_at, http_at))
 }
 
 /// Accepts and reads nothing more, answers what was read, gives the register up, and only then waits for sockets.

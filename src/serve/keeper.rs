@@ -57,7 +57,7 @@ use crate::telemetry::Seldom;
 /// How often a node that does not own the register tries to.
 const CONTENDS_EVERY: Duration = Duration::from_millis(500);
 
-/// How long a node that starts looks for a way to the owner.
+/// How long a node that starts looks for a way to the owner, or waits for replicas of the store.
 const FIRST_WAY_MS: u64 = 3 * NODE_LEASE_MS;
 const LEASE: Duration = Duration::from_millis(NODE_LEASE_MS);
 /// How often it tells the others that it is here.
@@ -130,6 +130,15 @@ impl Keeper {
     /// A sentence that says what cannot be loaded, and why.
     pub async fn begin(&mut self) -> Result<(), CannotBegin> {
         self.appear().await?;
+        let found = self.first_role().await;
+        if found.is_err() {
+            // The next start under its name need not wait until nobody remembers this one.
+            self.end().await;
+        }
+        found
+    }
+
+    async fn first_role(&mut self) -> Result<(), CannotBegin> {
         let begun = self.server.clock.lease_ms();
         loop {
             match self.contend().await {
@@ -143,7 +152,15 @@ impl Keeper {
                     tokio::time::sleep(CONTENDS_EVERY).await;
                     continue;
                 }
-                Err(CannotOwn::Unreachable(problem)) => return Err(CannotBegin::Now(problem)),
+                Err(CannotOwn::Unreachable(problem)) => {
+                    // Redis is there, and its replicas are not yet: one that has just come answers some seconds later.
+                    let comes = self.store.health() == StoreHealth::Hindered;
+                    if !comes || self.server.clock.lease_ms().saturating_sub(begun) > FIRST_WAY_MS {
+                        return Err(CannotBegin::Now(problem));
+                    }
+                    tokio::time::sleep(CONTENDS_EVERY).await;
+                    continue;
+                }
                 Err(CannotOwn::Damaged(problem)) => return Err(CannotBegin::AsItIs(problem)),
             }
             let Role::Follower { link, .. } = &*self.server.seat.role() else { return Ok(()) };

@@ -39,14 +39,6 @@ async fn a_failover_that_is_taken_back_ends_the_tenure_and_not_the_node() {
     let directory = tempfile::tempdir().unwrap();
     let Some(primary) = start(directory.path(), "primary", None) else { return };
     let replica = start(directory.path(), "replica", Some(primary.port())).unwrap();
-    // One that was just made may not be asked yet for what it has.
-    eventually("the replica answers", || {
-        let mut written = redis::pipe();
-        written.cmd("SET").arg("written").arg(1).ignore().cmd("WAIT").arg(1).arg(100);
-        let mut connection = redis::Client::open(primary.url()).unwrap().get_connection().unwrap();
-        written.query::<(usize,)>(&mut connection).unwrap().0 == 1
-    })
-    .await;
     let setting = Setting { nodes: 1, store: "redis_replicas = 1", wired: true, ..Setting::default() };
     let run = Run::begin(Nodes::over(directory, primary, setting), 4, seed()).await;
     run.gets_on(200, "at the start").await;
@@ -90,4 +82,22 @@ async fn a_failover_that_is_taken_back_ends_the_tenure_and_not_the_node() {
     assert!(!logs.contains("went back: shard"), "{logs}");
     let verdict = run.end().await;
     assert!(verdict.unknown > 0, "no change was in doubt");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_waits_for_a_replica_that_is_on_its_way() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(primary) = start(directory.path(), "primary", None) else { return };
+    let (port, place) = (primary.port(), directory.path().to_owned());
+    let comes = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_secs(3));
+        start(&place, "replica", Some(port)).unwrap()
+    });
+    let setting = Setting { nodes: 1, store: "redis_replicas = 1", ..Setting::default() };
+    let nodes = Nodes::over(directory, primary, setting);
+    let replica = comes.join().unwrap();
+    assert!(follows(&replica));
+    let log = nodes.logs();
+    assert!(log.contains("too few replicas answer"), "it was there from the beginning\n{log}");
+    assert!(!log.contains("cannot start the server"), "it ended, and was started again\n{log}");
 }

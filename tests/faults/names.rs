@@ -1,8 +1,11 @@
 //! Two processes of one name.
 
+use std::process::Command;
 use std::time::Duration;
 
+use super::redis::Redis;
 use super::run::{Run, Setting};
+use super::server::allod;
 
 /// The second one is not let in while the first one lives. When that sleeps for long it is, takes over, and the first one
 /// wakes: of two that are called the same only one grants.
@@ -26,4 +29,23 @@ async fn of_two_nodes_of_one_name_only_one_grants_at_a_time() {
     // Whoever is left is one of them.
     run.end().await;
     drop(twin);
+}
+
+/// It took the register, and could not listen.
+#[test]
+fn a_start_that_comes_to_nothing_leaves_neither_its_name_nor_a_lease_behind() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(redis) = Redis::start(directory.path(), &[]) else { return };
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = taken.local_addr().unwrap().to_string();
+    let data = directory.path().join("data").display().to_string();
+    let arguments = ["serve", "--redis", &redis.url(), "--node", "one", "--data", &data];
+    let places = ["--listen", &listen, "--http", "127.0.0.1:0"];
+    let ended = Command::new(allod()).args(arguments).args(places).output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(!ended.status.success() && said.contains("cannot listen"), "{said}");
+    let of_head = |field| redis.text(&["HGET", "{allod}:0:head", field]);
+    assert_eq!(of_head("epoch"), "1", "it never took the register: {said}");
+    assert_eq!(of_head("lease"), "0", "the next owner waits for its lease");
+    assert_eq!(redis.number(&["HLEN", "{allod}:nodes"]), 0, "the next one of its name waits");
 }
