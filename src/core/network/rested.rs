@@ -28,6 +28,10 @@ impl Rested {
 
     /// Forgets a range; parts of ranges that reach beyond it stay.
     pub(super) fn remove(&mut self, first: u128, last: u128) {
+        if self.by_address.is_empty() {
+            // As in each network but those of the policy `oldest`, at every grant.
+            return;
+        }
         let from = self.by_address.range(..=first).next_back().map_or(first, |(&start, _)| start);
         let hit: Vec<_> = self
             .by_address
