@@ -1,5 +1,7 @@
 //! The same for what is inside a network: subnets, their pools and reserved ranges. Pure.
 
+use std::collections::{BTreeSet, HashMap};
+
 use serde_json::{Map, Value, json};
 
 use super::diff::{changed, patch};
@@ -43,7 +45,8 @@ pub(super) fn changes(table: &Table, network: &Value, prune: bool) -> Result<Opt
         }
     }
     let mut words = Vec::new();
-    for (_, subnet) in there.iter().enumerate().filter(|(at, _)| !matched.contains(&Some(*at))) {
+    let met: BTreeSet<usize> = matched.iter().flatten().copied().collect();
+    for (_, subnet) in there.iter().enumerate().filter(|(at, _)| !met.contains(at)) {
         if prune {
             words.push(format!("- remove subnet {}", text(subnet, "cidr")));
         } else {
@@ -64,38 +67,35 @@ fn text<'a>(of: &'a Value, member: &str) -> &'a str {
     of.get(member).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Whether the subnet at a place of the file is this one of the server.
-type Same<'a> = dyn Fn(usize, &Value) -> bool + 'a;
-
 /// Which subnet of the server each one of the file means: by id, by cidr, by name; and one that has become larger or
 /// smaller, where no other of either side has a share in it.
 fn matches(table: &Table, wanted: &[&Value], there: &[&Value]) -> Vec<Option<usize>> {
     let mut matched: Vec<Option<usize>> = vec![None; wanted.len()];
-    let same: [&Same; 3] = [
-        &|at, there| table.subnet_ids.get(at).and_then(Option::as_deref).is_some_and(|id| there["id"] == id),
-        &|at, there| wanted[at]["cidr"] == there["cidr"],
-        &|at, there| wanted[at].get("name").is_some_and(|name| there.get("name") == Some(name)),
-    ];
-    for same in same {
-        for at in 0..wanted.len() {
-            if matched[at].is_none() {
-                matched[at] =
-                    (0..there.len()).find(|place| !matched.contains(&Some(*place)) && same(at, there[*place]));
+    let mut taken = vec![false; there.len()];
+    let id = |at: usize| table.subnet_ids.get(at).and_then(Option::as_deref);
+    for member in ["id", "cidr", "name"] {
+        let says = |of: &'_ Value| of.get(member).and_then(Value::as_str).map(str::to_owned);
+        let places: HashMap<String, usize> =
+            there.iter().enumerate().rev().filter_map(|(place, there)| Some((says(there)?, place))).collect();
+        for at in (0..wanted.len()).filter(|&at| matched[at].is_none()).collect::<Vec<_>>() {
+            let wanted = if member == "id" { id(at).map(str::to_owned) } else { says(wanted[at]) };
+            let place = wanted.and_then(|wanted| places.get(&wanted).copied()).filter(|&place| !taken[place]);
+            if let Some(place) = place {
+                taken[place] = true;
+                matched[at] = Some(place);
             }
         }
     }
-    let cidr = |of: &Value| text(of, "cidr").parse::<Range>().ok();
-    let overlap = |one: &Value, other: &Value| {
-        cidr(one).zip(cidr(other)).is_some_and(|(one, other)| one.overlaps(other))
-            && (one.get("name").is_none() || other.get("name").is_none())
-    };
-    let names_one = |at: usize| table.subnet_ids.get(at).is_some_and(Option::is_some);
-    let open: Vec<usize> = (0..wanted.len()).filter(|&at| matched[at].is_none() && !names_one(at)).collect();
-    let left: Vec<usize> = (0..there.len()).filter(|at| !matched.contains(&Some(*at))).collect();
-    for &at in &open {
-        let mut meets = left.iter().copied().filter(|&place| overlap(wanted[at], there[place]));
-        if let (Some(place), None) = (meets.next(), meets.next())
-            && open.iter().filter(|&&other| overlap(wanted[other], there[place])).count() == 1
+    let ranged = |of: &Value| Some((text(of, "cidr").parse::<Range>().ok()?, of.get("name").is_some()));
+    let open: Vec<usize> = (0..wanted.len()).filter(|&at| matched[at].is_none() && id(at).is_none()).collect();
+    let open: Vec<_> = open.into_iter().filter_map(|at| Some((at, ranged(wanted[at])?))).collect();
+    let left = (0..there.len()).filter(|&place| !taken[place]);
+    let left: Vec<_> = left.filter_map(|place| Some((place, ranged(there[place])?))).collect();
+    let overlap = |one: (Range, bool), other: (Range, bool)| one.0.overlaps(other.0) && !(one.1 && other.1);
+    for &(at, of_file) in &open {
+        let mut meets = left.iter().filter(|(_, of_server)| overlap(of_file, *of_server));
+        if let (Some(&(place, of_server)), None) = (meets.next(), meets.next())
+            && open.iter().filter(|(_, other)| overlap(*other, of_server)).count() == 1
         {
             matched[at] = Some(place);
         }
@@ -143,14 +143,19 @@ fn range(of: &Value) -> Result<Range, String> {
 
 /// The pools that the subnet shall have, and what that changes; nothing if it has them, and keeps its cidr: with another
 /// one the server would fit those that are there to it, which is not what the file says. Pools of the server that touch
-/// none of the file's stay behind them, unless pruned; one that overlaps is what the file's has become of.
+/// none of the file's stay behind them, unless pruned; one that overlaps is what the file's has become of. A subnet without
+/// `pools` has one that is the whole of it, if it is to be as if it were made of the file.
 fn pools(wanted: &Value, there: &Value, prune: bool) -> Result<Option<(Value, Vec<String>)>, String> {
-    if wanted.get("pools").is_none() {
-        return Ok(None);
-    }
+    let whole = text(wanted, "cidr").parse::<Range>().map_err(|error| error.to_string())?;
+    let whole = json!({"range": whole.to_string()});
+    let listed = match wanted.get("pools") {
+        Some(_) => list(wanted, "pools"),
+        None if prune => vec![&whole],
+        None => return Ok(None),
+    };
     let present = list(there, "pools");
     let (mut result, mut words, mut met) = (Vec::new(), Vec::new(), Vec::new());
-    for pool in list(wanted, "pools") {
+    for pool in listed {
         let wanted_range = range(pool)?;
         let mut former = None;
         for (at, there) in present.iter().enumerate() {
@@ -223,19 +228,20 @@ fn pool_of(pool: &Value, former: Option<&Value>, prune: bool) -> Value {
 /// and with `prune` those to let go: only the parts that no range of the file covers. What is there comes first, less
 /// what goes, and what is reserved then: the server merges them in this order.
 fn reserved(wanted: &Value, there: &Value, prune: bool) -> Result<Option<(Value, Vec<String>)>, String> {
-    let (wanted, present) = (list(wanted, "reserved"), list(there, "reserved"));
+    let (wanted, present) = (ranged(wanted)?, ranged(there)?);
     let (mut gone, mut added, mut words) = (Vec::new(), Vec::new(), Vec::new());
-    for (at, entry) in wanted.iter().enumerate() {
+    for (at, &(whole, entry)) in wanted.iter().enumerate() {
         // What the server says already, and what a later range of the file says otherwise.
-        let mut settled = Vec::new();
-        for there in present.iter().filter(|there| says_same(entry, there, prune)).chain(&wanted[at + 1..]) {
-            settled.push(range(there)?);
-        }
-        for part in without(range(entry)?, &settled) {
-            for there in &present {
-                let former = range(there)?;
-                let hinders = hinders(entry, there, former == part, prune);
-                let Some(former) = former.intersection(part).filter(|_| hinders) else { continue };
+        let meets = |(range, _): &&(Range, &Value)| range.overlaps(whole);
+        let said = present.iter().filter(meets).filter(|(_, there)| says_same(entry, there, prune));
+        let settled: Vec<Range> = said.chain(wanted[at + 1..].iter().filter(meets)).map(|(range, _)| *range).collect();
+        for part in without(whole, &settled) {
+            for &(former, there) in &present {
+                let Some(common) = former.intersection(part) else { continue };
+                if !hinders(entry, there, former == part, prune) {
+                    continue;
+                }
+                let former = common;
                 words.push(match there.get("for").filter(|_| whom(entry) != whom(there)) {
                     Some(whom) => format!("- reserve {} no longer for `{}`", former.as_typed(), text(whom, "owner")),
                     None => format!("- forget the note of {}", former.as_typed()),
@@ -247,20 +253,30 @@ fn reserved(wanted: &Value, there: &Value, prune: bool) -> Result<Option<(Value,
         }
     }
     if prune {
-        let kept = wanted.iter().map(|entry| range(entry)).collect::<Result<Vec<_>, _>>()?;
-        for there in &present {
-            for part in without(range(there)?, &kept) {
+        for &(whole, _) in &present {
+            for part in without(whole, &overlapping(whole, wanted.iter().map(|(range, _)| *range))) {
                 words.push(format!("- let {} go back into circulation", part.as_typed()));
                 gone.push(part);
             }
         }
     }
     let mut result = Vec::new();
-    for there in &present {
-        result.extend(without(range(there)?, &gone).into_iter().map(|part| of_range(there, part)));
+    for &(whole, there) in &present {
+        let gone = overlapping(whole, gone.iter().copied());
+        result.extend(without(whole, &gone).into_iter().map(|part| of_range(there, part)));
     }
     result.extend(added);
     Ok((!words.is_empty()).then_some((Value::Array(result), words)))
+}
+
+/// Reserved ranges of a subnet.
+fn ranged(subnet: &Value) -> Result<Vec<(Range, &Value)>, String> {
+    list(subnet, "reserved").into_iter().map(|reserved| Ok((range(reserved)?, reserved))).collect()
+}
+
+/// Those that share addresses with `whole`.
+fn overlapping(whole: Range, ranges: impl Iterator<Item = Range>) -> Vec<Range> {
+    ranges.filter(|range| range.overlaps(whole)).collect()
 }
 
 /// The same for these addresses.

@@ -241,7 +241,7 @@ impl Network {
                 }
             }
         }
-        let narrowed_by = self.narrowed_by(wish, dynamic);
+        let narrowed_by = self.narrowed_by(wish, dynamic, draft.granted());
         let comes_back = |address: Address| {
             self.layout.pool_of(address).is_some_and(|pool| {
                 self.draws_from(pool, sets) && self.layout.pools[pool].is_unblocked(Range::single(address))
@@ -274,7 +274,7 @@ impl Network {
         }))
     }
 
-    fn narrowed_by(&self, wish: &Wish, pools: usize) -> Option<String> {
+    fn narrowed_by(&self, wish: &Wish, pools: usize, granted: usize) -> Option<String> {
         let mut parts = Vec::new();
         if let Some(family) = wish.family {
             parts.push(family.to_string());
@@ -289,6 +289,10 @@ impl Network {
             Some(PoolRef::Named(name)) => parts.push(format!("pool `{name}`")),
             Some(PoolRef::Range(range)) => parts.push(format!("pool {range}")),
             None => {}
+        }
+        if granted > 0 {
+            // What is counted is what others hold.
+            parts.push(format!("beside {granted} that this request asks for, too"));
         }
         if pools > REFUSAL_POOLS_MAX {
             parts.push(format!("of {pools} pools {REFUSAL_POOLS_MAX} are shown"));

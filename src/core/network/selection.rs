@@ -85,9 +85,11 @@ impl Network {
         })
     }
 
-    /// Refuses a prefix length that no subnet of the family, or of both, can have.
+    /// Refuses a prefix length that no subnet of the family, or of both, can have. What is longer than an address of IPv4 is
+    /// one of IPv6, said or not.
     pub(super) fn fits_a_subnet(&self, length: u8, family: Option<Family>) -> Result<(), Refusal> {
         forms::in_family(length, family)?;
+        let family = family.or((length > Family::V4.width()).then_some(Family::V6));
         let of_family = |subnet: &&Arc<SubnetConfig>| family.is_none_or(|wanted| wanted == subnet.cidr.family());
         let mut lengths = self.subnets.iter().filter(of_family).map(|subnet| subnet.cidr.length()).peekable();
         if lengths.peek().is_some() && lengths.all(|subnet| length < subnet) {

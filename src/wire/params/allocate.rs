@@ -64,7 +64,7 @@ params! { grant
         slot_prefix?: OwnerPrefix,
         /// What is wanted.
         ips: BoundedList<AcquireItem, 1, { limits::ACQUIRE_IPS_MAX }>,
-        /// What else the owner holds in the networks named is released in the same commit.
+        /// What else the owner holds in the networks of `ips` is released in the same commit.
         exact?: bool,
     }
 }
@@ -88,7 +88,7 @@ object! { strict
         prefix_length?: PrefixLength,
         /// Slot; by position if left out.
         slot?: Slot,
-        /// Left out of the answer if there is no capacity.
+        /// Left out of the answer if there is no capacity; what its slot holds stays, with `exact`, too.
         optional?: bool,
     }
 }

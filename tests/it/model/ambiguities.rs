@@ -28,9 +28,9 @@ pub const AMBIGUITIES: &[&str] = &[
     "A `pool` range names a pool only if it is exactly the pool's range, however written.",
     "Automatic allocation with `pool` naming static pools only is `not_enough_capacity`, as is any allocation in \
      a `dynamic` network (it has no pools); subnets in a `dynamic` network are `wrong_kind`.",
-    "`prefix_length` is compared with the subnets of the family asked (all, if none is asked); wider than all of \
-     them is `invalid_argument`, longer than an IPv4 address with IPv4 asked too; in a network without such \
-     subnets it is `not_enough_capacity`.",
+    "`prefix_length` is compared with the subnets of the family asked (all, if none is asked; of IPv6, if it is \
+     longer than 32); wider than all of them is `invalid_argument`, longer than an IPv4 address with IPv4 asked \
+     too; in a network without such subnets it is `not_enough_capacity`.",
     "`prefix_length` of 32 or 128 asks for one address and is the same as none.",
     "A single address `for` an owner needs no pool around it (but must match `pool` if asked), is passed over \
      while it is unusable, held, declined, draining, or cooling after another slot; it comes before the cooling \

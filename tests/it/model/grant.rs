@@ -226,6 +226,7 @@ impl Model {
         findings.when(network.kind == "dynamic" && wish.address.is_some(), "wrong_kind");
         if let Some(length) = wish.length {
             let family = wish.address.map_or(wish.family, |address| Some(address.family().number()));
+            let family = family.or((length > 32).then_some(6));
             let widths = network.subnets.iter().filter(|s| family.is_none_or(|f| f == s.cidr.family().number()));
             let narrowest: Vec<u8> = widths.map(|subnet| subnet.cidr.length()).collect();
             let too_long = family == Some(4) && length > 32;

@@ -4,13 +4,15 @@ use serde_json::{Value, json};
 
 use super::super::diff::{Step, steps};
 use super::super::file::{Table, tables};
+use crate::core::address::Range;
 
 /// A network as a server answers it, its id made of its number.
 fn there(name: &str, number: u32, cidr: &str) -> Value {
+    let range = cidr.parse::<Range>().unwrap().to_string();
     json!({
         "id": format!("00000000-0000-4000-8000-{number:012}"), "name": name, "realm": "default", "kind": "manual",
         "policy": "lowest", "cooldown_seconds": 0, "version": number,
-        "subnets": [{"cidr": cidr, "dhcp": false, "draining": false, "pools": [{"range": cidr, "kind": "dynamic"}]}],
+        "subnets": [{"cidr": cidr, "dhcp": false, "draining": false, "pools": [{"range": range, "kind": "dynamic"}]}],
     })
 }
 

@@ -292,6 +292,25 @@ fn of_several_refusals_the_first_in_the_protocols_order_is_answered() {
 }
 
 #[test]
+fn a_block_that_only_ipv6_has_is_compared_with_subnets_of_ipv6() {
+    let mut net = Net::new(&["10.0.0.0/28", "fd00::/64"]);
+    let mut wide = wish("a");
+    wide.wish.prefix_length = Some(63);
+    refused!(net.ask(wide.clone()), Refusal::InvalidArgument { .. });
+    wide.wish.prefix_length = Some(65);
+    net.ask(wide).unwrap();
+}
+
+#[test]
+fn a_refusal_for_want_of_room_tells_what_the_same_request_would_take() {
+    let mut net = Net::new(&["10.0.0.0/29"]);
+    net.allocate("b");
+    let ask = acquire(["0", "1", "2", "3", "4", "5"].map(|slot| (slot, None, false)).to_vec());
+    let refused = net.run(&Command::Acquire(Box::new(ask))).unwrap_err().to_string();
+    assert!(refused.contains("(beside 5 that this request asks for, too): 1 of 8 held, 2 reserved"), "{refused}");
+}
+
+#[test]
 fn a_repeated_claim_is_answered_although_the_network_takes_no_such_claims_any_more() {
     let mut net = Net::new(&["10.0.0.0/28"]);
     net.claim("a", "10.0.0.5", |_| ()).unwrap();
