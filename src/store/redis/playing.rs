@@ -60,8 +60,10 @@ pub(super) async fn play(
         Playing { shared, connection, under_way: VecDeque::new(), stands: own(shared, heads), is_broken: false };
     let mut played = playing.all(missing).await;
     while played.is_err() && !playing.is_broken && !playing.under_way.is_empty() {
-        // Whoever looks again where the shards stand must not be overtaken by what is still on its way.
-        played = playing.end_one().await.and(played);
+        // Whoever looks again where the shards stand must not be overtaken by what is still on its way. Why it ended is told by
+        // the first that was not played: without that nothing behind it fits.
+        let ended = playing.end_one().await;
+        played = played.and(ended);
     }
     if playing.is_broken {
         link.broken(number);

@@ -255,6 +255,29 @@ fn without_healing_a_failover_that_lost_something_stops_the_store_until_somebody
     }
 }
 
+/// What lets go is carried out while the memory is full, and what was granted before it is not: that the one does not fit
+/// without the other is no sign that anything is lost.
+#[test]
+fn a_memory_that_is_full_while_what_was_lost_is_played_again_puts_it_off_and_no_more() {
+    let Some(mut replicated) = begun(|options| options) else { return };
+    replicated.cut_off(0);
+    for n in 0..3 {
+        replicated.begun.commit(vec![put(&format!("10.0.1.{n}"), 100 + n, None)]).unwrap();
+        replicated.begun.commit(vec![gone(&format!("10.0.1.{n}"), 100 + n)]).unwrap();
+    }
+    replicated.promote();
+    let () = replicated.replicas[0].ask(&["CONFIG", "SET", "maxmemory", "1"]);
+    replicated.switch();
+    let Replicated { begun, replicas, .. } = &mut replicated;
+    let refused = insist(begun, vec![put("10.0.2.2", 201, None)]);
+    assert!(matches!(refused, Err(CommitError::NotApplied { cause: StoreError::Full })), "{refused:?}");
+    assert_ne!(begun.store.health(), StoreHealth::Failed);
+    let () = replicas[0].ask(&["CONFIG", "SET", "maxmemory", "0"]);
+    insist(begun, vec![put("10.0.2.2", 201, None)]).unwrap();
+    assert_eq!((begun.store.health(), begun.store.figures().healed_batches), (StoreHealth::Ready, 6));
+    assert_eq!(begun.held().len(), 11);
+}
+
 /// It comes back as it was some time ago, when the lease that it knows has run out. Who owns the register lives.
 #[test]
 fn a_redis_that_was_gone_is_left_to_the_owner_for_as_long_as_a_lease_lasts() {
