@@ -191,7 +191,12 @@ fn where_somebody_else_came_in_between_nothing_is_played_and_what_is_missing_is_
     assert!(again.late().is_empty() && RedisStore::open(options).unwrap().late().is_empty());
     // And the shard is taken as it is.
     replicated.replicas[0].lapse();
-    let taken = wait(replicated.begun.store.take(ShardId(0), token(10))).unwrap();
+    let store = &replicated.begun.store;
+    // Once it was connected for the time of a lease.
+    until("nobody may have taken it since", || {
+        !matches!(wait(store.take(ShardId(0), token(10))), Err(StoreError::Io { .. }))
+    });
+    let taken = wait(store.take(ShardId(0), token(10))).unwrap();
     assert_eq!((taken.seq, taken.digest), (head.seq, head.digest));
     assert_eq!(wait(replicated.begun.store.take(ShardId(1), token(11))).unwrap().seq, Seq(0));
 }

@@ -183,6 +183,49 @@ fn past_two_hand_overs_the_parts_are_given_back_in_turn_and_no_node_stops() {
     }
 }
 
+/// It was saved while nobody owned the register, or before anybody did.
+#[test]
+fn a_redis_that_went_back_to_when_nobody_owned_the_register_is_left_to_who_took_it_since() {
+    for was_owned in [false, true] {
+        let Some((mut server, _directories, mut x, y)) = two() else { return };
+        if was_owned {
+            x.takes(1);
+            x.grants(5);
+            wait(x.store.release()).unwrap();
+        }
+        let () = server.ask(&["SAVE"]);
+        x.takes(2);
+        x.grants(5);
+        goes_back(&mut server);
+        for n in 3..6 {
+            let taken = wait(y.store.take(ShardId(0), token(n)));
+            assert!(matches!(taken, Err(StoreError::Io { .. })), "it takes what is its owner's: {taken:?}");
+        }
+        reached(|| wait(x.store.renew()));
+        let held = reached(|| match wait(y.store.take(ShardId(0), token(6))) {
+            Err(StoreError::Held { .. }) => Ok(true),
+            Err(error) => Err(error),
+            Ok(_) => Ok(false),
+        });
+        assert!(held);
+        x.holds(5 * (1 + u64::from(was_owned)));
+        // What is let go now is anybody's at once.
+        wait(x.store.release()).unwrap();
+        wait(y.store.take(ShardId(0), token(7))).unwrap();
+    }
+}
+
+/// As one whose tenure ended while Redis stood still: nobody took it since, or its token would have been refused.
+#[test]
+fn who_lets_go_of_the_register_itself_may_have_it_again_at_once() {
+    let Some((server, _directories, mut x, _y)) = two() else { return };
+    x.takes(1);
+    let _: u64 = server.ask(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    reached(|| wait(x.store.renew()));
+    wait(x.store.release()).unwrap();
+    x.takes(2);
+}
+
 /// What the owner did in two shards at once can be given back in neither while one of them waits for the node before it; the
 /// other one nobody changed since.
 #[test]
