@@ -9,11 +9,12 @@
 //!
 //! Called by `heal`.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::heal::Unplayed;
-use super::journal::{Found, Journal, Point};
+use super::journal::{Found, Journal, Missing, Point};
 use super::link::Link;
 use super::playing;
 use super::shared::Shared;
@@ -90,7 +91,7 @@ pub(super) async fn wait(
     standing: &Points,
     awaited: &[ShardId],
 ) -> Result<(), Unplayed> {
-    let Found { missing, .. } = {
+    let Found { mut missing, .. } = {
         let journal = shared.journal();
         let goal = |&(shard, goal): &(ShardId, Point)| match points.iter().find(|(other, _)| *other == shard) {
             Some((_, head)) if awaited.contains(&shard) => (shard, journal.onward(shard, *head)),
@@ -99,6 +100,15 @@ pub(super) async fn wait(
         let goals: Vec<(ShardId, Point)> = standing.iter().map(goal).collect();
         journal.missing(points, &goals)
     };
+    // What moves several shards waits for the one that others bring there first, and what follows it waits with it.
+    let mut stand: HashMap<ShardId, Point> = points.iter().copied().collect();
+    missing.retain(|Missing { moves, .. }| {
+        let fits = moves.iter().all(|one| stand.get(&one.shard) == Some(&one.before));
+        if fits {
+            stand.extend(moves.iter().map(|one| (one.shard, one.after)));
+        }
+        fits
+    });
     if missing.is_empty() {
         playing::keep(shared, link, heads).await?;
     } else {

@@ -120,6 +120,8 @@ async fn lease(shared: &Shared, link: &mut Link, what: Lease) -> Result<(), Stor
     };
     if matches!((what, &ended), (Lease::Ended, Ok(()))) {
         shared.yields(true);
+        // It was this process's until now, so nobody else has anything that came since.
+        shared.sees_owner_on(link.number());
     }
     ended
 }

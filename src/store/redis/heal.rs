@@ -145,7 +145,7 @@ async fn mend(shared: &Shared, link: &mut Link) -> Result<(), Unplayed> {
     for (line, (shard, head)) in lines.iter().zip(heads_of(shared, link, &lines).await?) {
         let own = shared.journal().is_own(shard, head.token);
         if cut.contains(&shard) || (own && head.token != line.token) {
-            cut_off(shared, line, &head).map_err(Unplayed::Later)?;
+            cut_off(shared, line, &head)?;
         }
     }
     Ok(())
@@ -159,7 +159,18 @@ fn part(shared: &Shared, shard: ShardId, head: &Head) -> Result<(), StoreError> 
 }
 
 /// The tenure is over for a shard, which goes on from its head.
-fn cut_off(shared: &Shared, line: &Known, head: &Head) -> Result<(), StoreError> {
+fn cut_off(shared: &Shared, line: &Known, head: &Head) -> Result<(), Unplayed> {
+    // What was on its way elsewhere may have been answered since it was looked whether all that was told is there.
+    let is_cut = shared.line(line.shard, |now| {
+        let is_as_seen = now.known(line.shard).told == line.told;
+        if is_as_seen {
+            now.cut(head);
+        }
+        is_as_seen
+    });
+    if !is_cut.map_err(Unplayed::Later)? {
+        return Err(Unplayed::Never(line.shard));
+    }
     if line.owned && line.cut.is_none() {
         tracing::warn!(
             redis = %shared.place,
@@ -169,7 +180,6 @@ fn cut_off(shared: &Shared, line: &Known, head: &Head) -> Result<(), StoreError>
             "Redis went on from elsewhere than this server; nobody was told of what is not there, so it is taken anew"
         );
     }
-    shared.line(line.shard, |line| line.cut(head))?;
     shared.journal().cut(line.shard, Point::of(head));
     shared.heals(0);
     Ok(())

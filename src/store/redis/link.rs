@@ -121,6 +121,16 @@ impl Link {
         self.made_at
     }
 
+    /// Counts connections.
+    pub(super) fn number(&self) -> u64 {
+        self.made
+    }
+
+    /// Was there one before the present one?
+    pub(super) fn is_again(&self) -> bool {
+        self.made > 1
+    }
+
     /// Did what was read last find that its connection was closed?
     pub(super) fn was_closed(&self) -> bool {
         self.closed

@@ -5,6 +5,9 @@
 //! whoever waits for a renewal is told of these (see `Shared::leased`). Like all else a renewal is on condition of the token:
 //! from somebody who took a shard meanwhile it takes nothing.
 //!
+//! It is sent so that it is carried out while the memory is full, too: all of it had room there before, and who lets something
+//! go must find it.
+//!
 //! Several calls are on their way at once, on one connection, so Redis runs them in the order in which they are sent. One
 //! that does not fit changes nothing, and nor does what follows it on its shard, because that compares where it stands.
 //!
@@ -60,8 +63,10 @@ pub(super) async fn play(
         Playing { shared, connection, under_way: VecDeque::new(), stands: own(shared, heads), is_broken: false };
     let mut played = playing.all(missing).await;
     while played.is_err() && !playing.is_broken && !playing.under_way.is_empty() {
-        // Whoever looks again where the shards stand must not be overtaken by what is still on its way.
-        played = playing.end_one().await.and(played);
+        // Whoever looks again where the shards stand must not be overtaken by what is still on its way. Why it ended is told by
+        // the first that was not played: without that nothing behind it fits.
+        let ended = playing.end_one().await;
+        played = played.and(ended);
     }
     if playing.is_broken {
         link.broken(number);
@@ -122,7 +127,7 @@ impl<'a> Playing<'a> {
                 self.renew().await?;
             }
             let call = match (&part.deed, part.moves.first()) {
-                (Deed::Commit(call), Some(_)) => Arc::clone(call),
+                (Deed::Commit(call), Some(_)) => call.letting_go(&self.shared.shas),
                 (Deed::Take(_), Some(taken)) => Arc::new(self.take_over(taken)?),
                 (Deed::Commit(_) | Deed::Take(_), None) => continue,
             };

@@ -6,6 +6,8 @@
 //!
 //! Neighbours: `net` makes the arguments of a commit; `link` sends them and sorts what comes back.
 
+use std::sync::Arc;
+
 use redis::{Arg, Cmd, Value};
 
 use super::keys::Kind;
@@ -101,7 +103,7 @@ pub(super) enum Loaded {
     Post,
     Confirm,
     Commit,
-    /// The same as `Commit`, and runs while the memory is full: for batches that only let go.
+    /// The same as `Commit`, and runs while the memory is full: for batches that only let go, and what was lost.
     CommitLettingGo,
     Cut,
 }
@@ -184,6 +186,20 @@ impl Call {
             command.arg(text);
         });
         Self { script: self.script, command }
+    }
+
+    /// The same commit, which is carried out while the memory is full, too.
+    pub(super) fn letting_go(self: &Arc<Self>, shas: &Shas) -> Arc<Self> {
+        if self.script != Loaded::Commit {
+            return Arc::clone(self);
+        }
+        let script = Loaded::CommitLettingGo;
+        let mut command = Cmd::with_capacity(self.command.args_iter().len(), self.text_bytes());
+        // Behind `EVALSHA`.
+        self.texts().enumerate().for_each(|(at, text)| {
+            command.arg(if at == 1 { shas.0[script as usize].as_bytes() } else { text });
+        });
+        Arc::new(Self { script, command })
     }
 
     /// What one without spare room takes: itself, the text of its arguments, and where each of them ends.

@@ -72,6 +72,8 @@ pub(super) struct Shared {
     played: Mutex<Option<Instant>>,
     /// Somebody else owned the register since this process did, or may have: it let go.
     yielded: AtomicBool,
+    /// Number of the connection on which the register was seen to be owned.
+    saw_owner: AtomicU64,
 }
 
 /// What is known of a shard's line, at an instant.
@@ -164,6 +166,7 @@ impl Shared {
             awaited: Mutex::default(),
             played: Mutex::default(),
             yielded: AtomicBool::new(false),
+            saw_owner: AtomicU64::new(0),
         }
     }
 
@@ -405,6 +408,15 @@ impl Shared {
 
     pub(super) fn has_yielded(&self) -> bool {
         self.yielded.load(Ordering::Acquire)
+    }
+
+    /// Somebody owns the register as far as Redis knows, by the connection of this number.
+    pub(super) fn sees_owner_on(&self, number: u64) {
+        self.saw_owner.store(number, Ordering::Release);
+    }
+
+    pub(super) fn saw_owner_on(&self) -> u64 {
+        self.saw_owner.load(Ordering::Acquire)
     }
 
     /// Batches are confirmed on the connection of this number.

@@ -73,24 +73,37 @@ pub(super) async fn take(shared: &Shared, link: &mut Link, shard: ShardId, token
 
 /// Redis may be there again, as it was some time ago, with a lease that has run out since. Who owned the register may
 /// live and give back what is missing: nobody else takes it before that had the time of a lease. Nor does one that knows that it
-/// let go, although it is the owner as far as Redis remembers: after its own part comes that of whoever took it then.
+/// let go, although it is the owner as far as Redis remembers: after its own part comes that of whoever took it then. And
+/// where Redis remembers that it was let go, that may have been before somebody took it.
 async fn leave_to_owner(shared: &Shared, link: &mut Link) -> Result<(), StoreError> {
     let left = |since: Instant| QUIET.checked_sub(since.elapsed());
     let yielded = shared.has_yielded();
     let after_playing = shared.played_at().filter(|_| yielded).and_then(left);
     let Some(left) = left(link.since()).max(after_playing) else { return Ok(()) };
     let Owner { holder, lease, .. } = checks::owner(shared, link).await?;
-    // None: its owner let go of it.
-    let Some(Holder { name, process, address }) = holder.filter(|_| lease != 0) else { return Ok(()) };
+    let Some(Holder { name, process, address }) = holder.filter(|_| lease != 0) else {
+        // Its owner let go of it: since this was connected, or before Redis went back.
+        if !link.is_again() || shared.saw_owner_on() == link.number() {
+            return Ok(());
+        }
+        return Err(leaves(shared, "it knows of no owner: whoever took the register since then goes first"));
+    };
+    shared.sees_owner_on(link.number());
     if process != shared.card().process {
         return Err(StoreError::Held { shard: ShardId(0), owner: name, address, left_ms: left.as_millis() as u64 });
     }
     if !yielded {
         return Ok(());
     }
-    let text = "it knows of this server as the owner, which let go since: whoever took the register then goes first";
+    Err(leaves(
+        shared,
+        "it knows of this server as the owner, which let go since: whoever took the register then goes first",
+    ))
+}
+
+fn leaves(shared: &Shared, why: &str) -> StoreError {
     let context = format!("asking Redis at {}", shared.place).into();
-    Err(StoreError::Io { context, source: Arc::new(std::io::Error::other(text)) })
+    StoreError::Io { context, source: Arc::new(std::io::Error::other(why.to_owned())) }
 }
 
 /// None if the shard is further back than it was.

@@ -137,6 +137,34 @@ fn where_somebody_was_told_of_what_a_fork_left_behind_the_store_stops() {
     }
 }
 
+/// It was acknowledged where the shard was taken anew while somebody looks, on the other one, what was told of what is not there.
+#[test]
+fn what_is_acknowledged_while_a_line_is_about_to_be_cut_off_is_not_cut_off_in_silence() {
+    let Some(replicated) = begun(0, 64 << 20) else { return };
+    let (taken, unknown) = forked(&replicated);
+    let head = taken.unwrap();
+    let Replicated { begun, replicas, front } = &replicated;
+    let (store, next) = (&begun.store, batch(&head, 0, vec![put("10.0.1.9", 70, None)]));
+    // So that what commits is connected to that one, too.
+    assert!(matches!(commit(store, &unknown), Err(CommitError::Fenced { .. })));
+    replicas[0].signal("-STOP");
+    let under_way = store.commit([next].into());
+    begun.server.signal("-CONT");
+    until("it has carried out what it had read", || begun.server.seq() == unknown.seq.0);
+    front.hold_up(&begun.server, 1);
+    front.turn(&begun.server);
+    let looks = store.load(ShardId(0), head.token);
+    until("its head is looked at for the second time", || front.holds_somebody_up());
+    replicas[0].signal("-CONT");
+    let acknowledged = wait(under_way);
+    front.lets_go();
+    wait(looks).unwrap_err();
+    // Either nobody was told of it, or it is known that it is missing.
+    let again =
+        insist(|| wait(store.load(ShardId(0), head.token)), |loaded| !matches!(loaded, Err(StoreError::Io { .. })));
+    assert_eq!(store.health() == StoreHealth::Failed, acknowledged.is_ok(), "{acknowledged:?} {again:?}");
+}
+
 /// What was sent for a batch that never arrived anywhere does not stand in the way of what was done after it.
 #[test]
 fn a_take_over_that_was_lost_is_repeated_past_a_batch_that_never_arrived() {

@@ -191,7 +191,12 @@ fn where_somebody_else_came_in_between_nothing_is_played_and_what_is_missing_is_
     assert!(again.late().is_empty() && RedisStore::open(options).unwrap().late().is_empty());
     // And the shard is taken as it is.
     replicated.replicas[0].lapse();
-    let taken = wait(replicated.begun.store.take(ShardId(0), token(10))).unwrap();
+    let store = &replicated.begun.store;
+    // Once it was connected for the time of a lease.
+    until("nobody may have taken it since", || {
+        !matches!(wait(store.take(ShardId(0), token(10))), Err(StoreError::Io { .. }))
+    });
+    let taken = wait(store.take(ShardId(0), token(10))).unwrap();
     assert_eq!((taken.seq, taken.digest), (head.seq, head.digest));
     assert_eq!(wait(replicated.begun.store.take(ShardId(1), token(11))).unwrap().seq, Seq(0));
 }
@@ -253,6 +258,53 @@ fn without_healing_a_failover_that_lost_something_stops_the_store_until_somebody
         assert_eq!(examine(&there).unwrap().behind, None);
         RedisStore::open(there).unwrap();
     }
+}
+
+/// It had room there before; and whoever asks for it to be let go again must find it.
+#[test]
+fn what_a_failover_lost_is_played_again_although_the_memory_is_full() {
+    let Some(mut replicated) = begun(|options| options) else { return };
+    replicated.cut_off(0);
+    for n in 0..3 {
+        replicated.begun.commit(vec![put(&format!("10.0.1.{n}"), 100 + n, None)]).unwrap();
+        replicated.begun.commit(vec![gone(&format!("10.0.0.{n}"), 5 + n)]).unwrap();
+    }
+    replicated.promote();
+    let () = replicated.replicas[0].ask(&["CONFIG", "SET", "maxmemory", "1"]);
+    replicated.switch();
+    let Replicated { begun, replicas, .. } = &mut replicated;
+    insist(begun, vec![gone("10.0.1.1", 101)]).unwrap();
+    assert_eq!((begun.store.health(), begun.store.figures().healed_batches), (StoreHealth::Ready, 6));
+    let refused = insist(begun, vec![put("10.0.2.2", 201, None)]);
+    assert!(matches!(refused, Err(CommitError::NotApplied { cause: StoreError::Full })), "{refused:?}");
+    assert_eq!(begun.store.health(), StoreHealth::Full);
+    let () = replicas[0].ask(&["CONFIG", "SET", "maxmemory", "0"]);
+    insist(begun, vec![put("10.0.2.2", 201, None)]).unwrap();
+    assert_eq!(begun.held().len(), 10);
+}
+
+/// A right that a replica does not give, as nobody replicates rights: what is refused for it is put off. That what follows does
+/// not fit without it, as a take-over, is no sign that anything is lost.
+#[test]
+fn what_redis_refuses_while_what_was_lost_is_played_again_is_put_off_with_all_that_follows_it() {
+    let Some(mut replicated) = begun(|options| options) else { return };
+    replicated.cut_off(0);
+    for n in 2..4 {
+        replicated.begun.commit(vec![put(&format!("10.0.1.{n}"), 100 + n as u64, None)]).unwrap();
+        replicated.begun.head = wait(replicated.begun.store.take(ShardId(0), token(n))).unwrap();
+    }
+    replicated.promote();
+    let () = replicated.replicas[0].ask(&["ACL", "SETUSER", "default", "-xadd"]);
+    replicated.switch();
+    let Replicated { begun, replicas, .. } = &mut replicated;
+    for _ in 0..20 {
+        begun.commit(vec![put("10.0.2.2", 201, None)]).unwrap_err();
+        assert_eq!(begun.store.health(), StoreHealth::Ready);
+    }
+    let () = replicas[0].ask(&["ACL", "SETUSER", "default", "+xadd"]);
+    insist(begun, vec![put("10.0.2.2", 201, None)]).unwrap();
+    assert_eq!((begun.store.health(), begun.store.figures().healed_batches), (StoreHealth::Ready, 2));
+    assert_eq!(begun.held().len(), 13);
 }
 
 /// It comes back as it was some time ago, when the lease that it knows has run out. Who owns the register lives.

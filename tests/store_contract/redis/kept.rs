@@ -183,6 +183,88 @@ fn past_two_hand_overs_the_parts_are_given_back_in_turn_and_no_node_stops() {
     }
 }
 
+/// It was saved while nobody owned the register, or before anybody did.
+#[test]
+fn a_redis_that_went_back_to_when_nobody_owned_the_register_is_left_to_who_took_it_since() {
+    for was_owned in [false, true] {
+        let Some((mut server, _directories, mut x, y)) = two() else { return };
+        if was_owned {
+            x.takes(1);
+            x.grants(5);
+            wait(x.store.release()).unwrap();
+        }
+        let () = server.ask(&["SAVE"]);
+        x.takes(2);
+        x.grants(5);
+        goes_back(&mut server);
+        for n in 3..6 {
+            let taken = wait(y.store.take(ShardId(0), token(n)));
+            assert!(matches!(taken, Err(StoreError::Io { .. })), "it takes what is its owner's: {taken:?}");
+        }
+        reached(|| wait(x.store.renew()));
+        let held = reached(|| match wait(y.store.take(ShardId(0), token(6))) {
+            Err(StoreError::Held { .. }) => Ok(true),
+            Err(error) => Err(error),
+            Ok(_) => Ok(false),
+        });
+        assert!(held);
+        x.holds(5 * (1 + u64::from(was_owned)));
+        // What is let go now is anybody's at once.
+        wait(x.store.release()).unwrap();
+        wait(y.store.take(ShardId(0), token(7))).unwrap();
+    }
+}
+
+/// As one whose tenure ended while Redis stood still: nobody took it since, or its token would have been refused.
+#[test]
+fn who_lets_go_of_the_register_itself_may_have_it_again_at_once() {
+    let Some((server, _directories, mut x, _y)) = two() else { return };
+    x.takes(1);
+    let _: u64 = server.ask(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    reached(|| wait(x.store.renew()));
+    wait(x.store.release()).unwrap();
+    x.takes(2);
+}
+
+/// What the owner did in two shards at once can be given back in neither while one of them waits for the node before it; the
+/// other one nobody changed since.
+#[test]
+fn what_was_changed_in_two_shards_at_once_waits_for_the_one_that_another_node_gives_back_first() {
+    let Some((mut server, _directories, mut x, mut y)) = two() else { return };
+    x.takes(1);
+    wait(x.store.take(ShardId(1), token(11))).unwrap();
+    x.grants(5);
+    let () = server.ask(&["SAVE"]);
+    x.grants(5);
+    wait(x.store.release()).unwrap();
+    y.takes(2);
+    let second = wait(y.store.take(ShardId(1), token(12))).unwrap();
+    let both = [batch(&y.head, 0, vec![put("10.0.9.1", 900, None)]), batch(&second, 1, vec![config_step(network(2))])];
+    let committed = wait(y.store.commit(both.clone().into())).unwrap();
+    follow(&mut y.head, &both[0], &committed[0]);
+    y.grants(5);
+    goes_back(&mut server);
+    // The owner looks first, and more than once.
+    for _ in 0..3 {
+        let renewed = wait(y.store.renew());
+        assert!(matches!(renewed, Err(StoreError::Io { .. })), "it cannot go on yet, or is put out: {renewed:?}");
+    }
+    until("the owner goes on", || {
+        let taken = wait(x.store.take(ShardId(0), token(3)));
+        assert!(taken.is_err(), "it takes what it let go: {taken:?}");
+        let renewed = wait(y.store.renew());
+        assert!(matches!(renewed, Ok(()) | Err(StoreError::Io { .. })), "the owner is put out: {renewed:?}");
+        renewed.is_ok()
+    });
+    y.grants(5);
+    y.holds(21);
+    assert_eq!(wait(y.store.history(ShardId(1), Seq(0), 9)).unwrap(), both[1..]);
+    for (store, healed) in [(&x.store, 5), (&y.store, 7)] {
+        assert_eq!((store.health(), store.late().len()), (StoreHealth::Ready, 0));
+        assert_eq!(store.figures().healed_batches, healed);
+    }
+}
+
 /// The negative control: what nobody has any more is not waited for for ever.
 #[test]
 fn past_a_hand_over_from_a_node_that_is_gone_the_store_stops() {

@@ -2,8 +2,9 @@
 //!
 //! `stories` are those of the fence and of expectations, `blocks` those of blocks, `trouble` what operators, crashes and
 //! full memories do, `rights` what a user is not permitted any more, `replicas` what is waited for, `beside` what another
-//! node reads, `cluster` what a Redis cluster does, `healing` what was lost, `kept` who has the register meanwhile, `forks` a
-//! failover that is taken back, `layout` what lies there, `surplus` changes that broke off, `whole` what is gone,
+//! node reads, `cluster` what a Redis cluster does, `healing` what was lost, `kept` who has the register meanwhile,
+//! `rolled_back` both in any order, `forks` a failover that is taken back, `layout` what lies there, `surplus` changes that
+//! broke off, `whole` what is gone,
 //! `differential` compares with the memory store.
 
 mod beside;
@@ -18,6 +19,7 @@ mod layout;
 mod replicas;
 mod replicated;
 mod rights;
+mod rolled_back;
 mod server;
 mod stories;
 mod surplus;

@@ -62,6 +62,16 @@ pub struct Front {
     open: Arc<Mutex<Vec<TcpStream>>>,
     /// How long answers are under way.
     delay_ms: Arc<AtomicU64>,
+    gate: Arc<Mutex<Option<Gate>>>,
+}
+
+/// Where whoever asks a server for heads is held up.
+struct Gate {
+    /// The server's.
+    port: u16,
+    /// So many who ask are let through before.
+    lets_through: u32,
+    is_reached: bool,
 }
 
 impl Front {
@@ -69,19 +79,34 @@ impl Front {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let to = Arc::new(AtomicU16::new(server.port));
-        let front = Self { port, to, open: Arc::default(), delay_ms: Arc::default() };
+        let front = Self { port, to, open: Arc::default(), delay_ms: Arc::default(), gate: Arc::default() };
         let (to, open, delay_ms) = (Arc::clone(&front.to), Arc::clone(&front.open), Arc::clone(&front.delay_ms));
+        let gate = Arc::clone(&front.gate);
         // Ends with the process.
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
-                let Ok(server) = TcpStream::connect(("127.0.0.1", to.load(Ordering::Acquire))) else { continue };
+                let port = to.load(Ordering::Acquire);
+                let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else { continue };
                 for socket in [&client, &server] {
                     socket.set_nodelay(true).unwrap();
                     open.lock().unwrap().push(socket.try_clone().unwrap());
                 }
                 let (mut from_client, mut from_server) = (client.try_clone().unwrap(), server.try_clone().unwrap());
                 let (mut client, mut server) = (client, server);
-                std::thread::spawn(move || std::io::copy(&mut from_client, &mut server));
+                let gate = Arc::clone(&gate);
+                std::thread::spawn(move || {
+                    let mut bytes = [0; 1 << 16];
+                    while let Ok(count @ 1..) = from_client.read(&mut bytes) {
+                        let asks_for_heads = bytes[..count].windows(5).any(|word| word == b"HMGET");
+                        while asks_for_heads && is_held_up(&gate, port) {
+                            std::thread::sleep(Duration::from_millis(1));
+                        }
+                        if server.write_all(&bytes[..count]).is_err() {
+                            break;
+                        }
+                    }
+                    let _ = server.shutdown(Shutdown::Write);
+                });
                 let delay_ms = Arc::clone(&delay_ms);
                 std::thread::spawn(move || {
                     let mut bytes = [0; 1 << 16];
@@ -104,13 +129,42 @@ impl Front {
         self.delay_ms.store(delay.as_millis() as u64, Ordering::Release);
     }
 
-    pub fn switch(&self, server: &Server) {
+    /// Whoever connects from now on reaches this one; connections that stand are left as they are.
+    pub fn turn(&self, server: &Server) {
         self.to.store(server.port, Ordering::Release);
+    }
+
+    /// Whoever asks this server for heads is held up, after so many who are not.
+    pub fn hold_up(&self, server: &Server, lets_through: u32) {
+        *self.gate.lock().unwrap() = Some(Gate { port: server.port, lets_through, is_reached: false });
+    }
+
+    pub fn holds_somebody_up(&self) -> bool {
+        self.gate.lock().unwrap().as_ref().is_some_and(|gate| gate.is_reached)
+    }
+
+    pub fn lets_go(&self) {
+        *self.gate.lock().unwrap() = None;
+    }
+
+    pub fn switch(&self, server: &Server) {
+        self.turn(server);
         for socket in self.open.lock().unwrap().drain(..) {
             // It may have ended already.
             let _ = socket.shutdown(Shutdown::Both);
         }
     }
+}
+
+fn is_held_up(gate: &Mutex<Option<Gate>>, port: u16) -> bool {
+    let mut gate = gate.lock().unwrap();
+    let Some(gate) = gate.as_mut().filter(|gate| gate.port == port) else { return false };
+    if gate.lets_through > 0 {
+        gate.lets_through -= 1;
+        return false;
+    }
+    gate.is_reached = true;
+    true
 }
 
 /// A primary with replicas, and a store that reaches whichever is the primary by one address.
