@@ -97,6 +97,15 @@ pub fn steps(tables: &[Table], networks: &[Value], prune: bool) -> Result<Vec<St
     }
 }
 
+/// Networks that are there with their subnets in another order than the file has them, by the names that they have there. That
+/// order is when they were added, and no call changes it.
+pub(super) fn otherwise_ordered<'a>(tables: &[Table], networks: &'a [Value]) -> Vec<&'a str> {
+    let matched = matches(tables, networks);
+    let there = tables.iter().zip(&matched).filter_map(|(table, at)| Some((table, networks.get((*at)?)?)));
+    let differ = there.filter(|(table, network)| !subnets::in_order(table, network));
+    differ.filter_map(|(_, network)| network["name"].as_str()).collect()
+}
+
 /// The realm that a network is in, or that a table says.
 pub(super) fn realm(members: &Map<String, Value>) -> &str {
     members.get("realm").and_then(Value::as_str).unwrap_or("default")

@@ -45,6 +45,12 @@ pub async fn run(session: &mut Session, args: &Apply) -> Done<Exit> {
     let tables = file::read(&args.file).map_err(|problem| refused(&asked, &problem))?;
     let networks = networks(session, None).await?;
     let steps = diff::steps(&tables, &networks, args.prune).map_err(|problem| refused(&asked, &problem))?;
+    for network in diff::otherwise_ordered(&tables, &networks) {
+        session.say(&format!(
+            "network `{network}`: its subnets stay in the order in which they were added, which is not that of the file: addresses \
+             are drawn from the first that has any"
+        ));
+    }
     if steps.is_empty() {
         session.say("nothing to change: the server has what the file says");
         return Ok(Exit::Success);

@@ -58,6 +58,15 @@ pub(super) fn changes(table: &Table, network: &Value, prune: bool) -> Result<Opt
     Ok((!words.is_empty()).then_some((Value::Array(entries), words)))
 }
 
+/// Do the subnets that both have come in the same order, and those that the file adds behind them?
+pub(super) fn in_order(table: &Table, network: &Value) -> bool {
+    let there: Vec<&Value> = list(network, "subnets");
+    let wanted: Vec<&Value> = table.members.get("subnets").and_then(Value::as_array).into_iter().flatten().collect();
+    // What is added comes last.
+    let places = matches(table, &wanted, &there).into_iter().map(|place| place.unwrap_or(usize::MAX));
+    places.is_sorted()
+}
+
 /// A subnet of the server, by the sign that nothing changes.
 fn of_id(there: &Value) -> Map<String, Value> {
     Map::from_iter([("id".to_owned(), there["id"].clone())])

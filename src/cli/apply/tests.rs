@@ -6,7 +6,7 @@ mod renames;
 use serde_json::{Value, json};
 
 use super::super::output::Format;
-use super::diff::{Step, steps};
+use super::diff::{Step, otherwise_ordered, steps};
 use super::dump::write;
 use super::file::{Table, table_of, tables};
 
@@ -70,6 +70,23 @@ fn a_subnet_without_pools_has_one_that_is_the_whole_of_it_when_pruned() {
     let mut whole = lan();
     whole["subnets"][0]["pools"] = json!([{"range": "10.0.0.0-10.0.0.255", "kind": "dynamic", "draining": false}]);
     assert_eq!(steps(&read(&without), &[whole], true).unwrap(), []);
+}
+
+#[test]
+fn subnets_that_the_server_has_in_another_order_are_named() {
+    let mut two = lan();
+    let other = json!({"id": "00000000-0000-4000-8000-0000000000bb", "cidr": "10.0.1.0/24", "pools": []});
+    two["subnets"].as_array_mut().unwrap().push(other);
+    let file = |cidrs: [&str; 2]| {
+        let subnets = cidrs.map(|cidr| format!("[[network.subnets]]\ncidr = \"{cidr}\"\n")).join("\n");
+        read(&format!("[[network]]\nname = \"lan\"\n{subnets}"))
+    };
+    let named = |cidrs, there: &Value| otherwise_ordered(&file(cidrs), std::slice::from_ref(there)).len();
+    assert_eq!(named(["10.0.0.0/24", "10.0.1.0/24"], &two), 0);
+    assert_eq!(named(["10.0.1.0/24", "10.0.0.0/24"], &two), 1);
+    // One that is new is put behind those that are there.
+    assert_eq!(named(["10.0.0.0/24", "10.0.2.0/24"], &two), 0);
+    assert_eq!(named(["10.0.2.0/24", "10.0.0.0/24"], &two), 1);
 }
 
 #[test]
