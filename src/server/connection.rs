@@ -220,8 +220,8 @@ impl Connection {
         }
     }
 
-    /// Waits for its turn, if it is busy.
-    async fn turn(&self) -> Option<Turn> {
+    /// Waits for its turn, if it is busy. Alone with its session, of which two threads must not have a part.
+    async fn turn(&mut self) -> Option<Turn> {
         if self.session.in_flight() > QUIET_REQUESTS_MAX { turns::next().await } else { None }
     }
 

@@ -38,18 +38,28 @@ pub fn boolean(out: &mut Vec<u8>, flag: bool) {
 }
 
 /// Appends a number.
-pub fn number(out: &mut Vec<u8>, mut number: u64) {
-    let mut digits = [0; 20];
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            break;
+pub fn number(out: &mut Vec<u8>, number: u64) {
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+}
+
+/// Every octet as text with a dot behind it.
+const OCTETS: [[u8; 4]; 256] = {
+    let mut octets = [[b'.'; 4]; 256];
+    let mut octet = 0;
+    while octet < 256 {
+        let digits = [b'0' + (octet / 100) as u8, b'0' + (octet / 10 % 10) as u8, b'0' + (octet % 10) as u8];
+        let (mut at, mut from) = (0, 3 - octet_digits(octet as u8));
+        while from < 3 {
+            octets[octet][at] = digits[from];
+            (at, from) = (at + 1, from + 1);
         }
+        octet += 1;
     }
-    out.extend_from_slice(&digits[at..]);
+    octets
+};
+
+const fn octet_digits(octet: u8) -> usize {
+    1 + (octet >= 10) as usize + (octet >= 100) as usize
 }
 
 /// Appends an address without quotes.
@@ -57,24 +67,12 @@ pub fn bare_address(out: &mut Vec<u8>, address: Address) {
     match address.family() {
         Family::V4 => {
             // Put together here and appended at once: byte by byte it takes several times as long.
-            let (mut text, mut length) = (*b"255.255.255.255", 0);
-            let mut put = |byte: u8| {
-                text[length] = byte;
-                length += 1;
-            };
-            for (at, octet) in Ipv4Addr::from_bits(address.bits() as u32).octets().into_iter().enumerate() {
-                if at > 0 {
-                    put(b'.');
-                }
-                if octet >= 100 {
-                    put(b'0' + octet / 100);
-                }
-                if octet >= 10 {
-                    put(b'0' + octet / 10 % 10);
-                }
-                put(b'0' + octet % 10);
+            let (mut text, mut length) = (*b"255.255.255.255.", 0);
+            for octet in Ipv4Addr::from_bits(address.bits() as u32).octets() {
+                text[length..length + 4].copy_from_slice(&OCTETS[usize::from(octet)]);
+                length += octet_digits(octet) + 1;
             }
-            out.extend_from_slice(&text[..length]);
+            out.extend_from_slice(&text[..length - 1]);
         }
         Family::V6 => display(out, address),
     }
@@ -196,6 +194,10 @@ mod tests {
         }
         for value in ["0.0.0.0", "10.0.0.5", "9.99.100.199", "255.255.255.255", "2001:db8::5"] {
             assert_eq!(written(|out| bare_address(out, value.parse().unwrap())), value);
+        }
+        for octet in 0..=255 {
+            let value = Ipv4Addr::new(octet, 1, 255 - octet, octet);
+            assert_eq!(written(|out| bare_address(out, Address::V4(value.to_bits()))), value.to_string());
         }
     }
 }

@@ -24,6 +24,8 @@ use crate::core::types::{NetworkId, ShardTime};
 
 /// Bytes of batches that are kept as history, where nothing else is said.
 const HISTORY_BYTES: u64 = 64 << 20;
+/// Bytes of a usual act: room for them is made at once, so that the bytes of a long batch are not copied again and again.
+const ACT_BYTES: usize = 96;
 
 /// Keeps the register while the process lives.
 #[derive(Debug)]
@@ -111,7 +113,7 @@ impl Inner {
         let mut verdicts = Vec::with_capacity(batches.len());
         for batch in batches {
             let shard = self.shard(batch.shard).map_err(|cause| CommitError::NotApplied { cause })?;
-            let mut bytes = Vec::new();
+            let mut bytes = Vec::with_capacity(ACT_BYTES * (batch.acts.len() + 1));
             fence::encode(batch, shard.line.head().format, &mut bytes)?;
             let verdict = shard.line.check(&fence::header_of(batch), &bytes)?;
             if let Verdict::Next(_) = verdict {

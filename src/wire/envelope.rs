@@ -229,6 +229,37 @@ impl<'de: 'a, 'a> Deserialize<'de> for Borrowed<'a> {
     }
 }
 
+/// Which member of an envelope a key is.
+enum Member {
+    Version,
+    Id,
+    Method,
+    Params,
+    Unknown,
+}
+
+impl<'de> Deserialize<'de> for Member {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct KeyVisitor;
+        impl Visitor<'_> for KeyVisitor {
+            type Value = Member;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+            fn visit_str<E: Error>(self, key: &str) -> Result<Member, E> {
+                Ok(match key {
+                    "jsonrpc" => Member::Version,
+                    "id" => Member::Id,
+                    "method" => Member::Method,
+                    "params" => Member::Params,
+                    _ => Member::Unknown,
+                })
+            }
+        }
+        deserializer.deserialize_str(KeyVisitor)
+    }
+}
+
 impl<'de: 'a, 'a, P: Params<'de>> Deserialize<'de> for Envelope<'a, P> {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct EnvelopeVisitor<P>(PhantomData<P>);
@@ -239,14 +270,16 @@ impl<'de: 'a, 'a, P: Params<'de>> Deserialize<'de> for Envelope<'a, P> {
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Envelope<'de, P>, A::Error> {
                 let (mut version, mut id, mut method, mut params) = (false, None, None, None);
-                while let Some(Borrowed(key)) = map.next_key()? {
-                    match key.as_ref() {
-                        "jsonrpc" if !version && map.next_value::<Borrowed<'_>>()?.0 == "2.0" => version = true,
-                        "id" if id.is_none() => id = Some(map.next_value::<&RawValue>()?),
-                        "method" if method.is_none() => method = Some(map.next_value::<Borrowed<'_>>()?.0),
-                        "params" if params.is_none() => params = Some(P::next(&mut map, method.as_deref())?),
+                while let Some(member) = map.next_key()? {
+                    match member {
+                        Member::Version if !version && map.next_value::<Borrowed<'_>>()?.0 == "2.0" => version = true,
+                        Member::Id if id.is_none() => id = Some(map.next_value::<&RawValue>()?),
+                        Member::Method if method.is_none() => method = Some(map.next_value::<Borrowed<'_>>()?.0),
+                        Member::Params if params.is_none() => params = Some(P::next(&mut map, method.as_deref())?),
                         // What is wrong is found out by `diagnose`.
-                        _ => return Err(A::Error::custom("no request")),
+                        Member::Version | Member::Id | Member::Method | Member::Params | Member::Unknown => {
+                            return Err(A::Error::custom("no request"));
+                        }
                     }
                 }
                 match method {

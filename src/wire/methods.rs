@@ -5,11 +5,12 @@
 //! dispatch of the server has decided what to do with it.
 
 use schemars::{Schema, SchemaGenerator};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 
 use super::errors::{ErrorKind, RpcError};
 use super::explain::{explain, nearest};
+use super::object::ReadBoxed;
 use super::values::text::shortened;
 use super::values::{NetworkRef, Reason};
 use super::{nouns, params};
@@ -188,7 +189,7 @@ macro_rules! methods {
         /// Reads the params of a method as they come. What is wrong with those that cannot be read, [`parse`] tells.
         pub(super) fn read<'de, D: serde::Deserializer<'de>>(method: &str, params: D) -> Result<Request, D::Error> {
             match method {
-                $($name => Ok(Request::$method(Box::new(Deserialize::deserialize(params)?))),)*
+                $($name => Ok(Request::$method(ReadBoxed::read_boxed(params)?)),)*
                 _ => Err(serde::de::Error::custom("no method")),
             }
         }

@@ -126,25 +126,31 @@ impl<T: JsonSchema> JsonSchema for Opt<T> {
     }
 }
 
-/// Reads `T` from an object and from nothing else.
-pub(super) struct ObjectOnly<T>(PhantomData<T>);
+/// Reads a `V` by way of its twin from an object and from nothing else.
+pub(super) struct ObjectOnly<T, V>(PhantomData<(T, V)>);
 
-impl<T> ObjectOnly<T> {
+impl<T, V> ObjectOnly<T, V> {
     pub(super) const fn new() -> Self {
         Self(PhantomData)
     }
 }
 
-impl<'de, T: Deserialize<'de>> serde::de::Visitor<'de> for ObjectOnly<T> {
-    type Value = T;
+impl<'de, T: Deserialize<'de>, V: From<T>> serde::de::Visitor<'de> for ObjectOnly<T, V> {
+    type Value = V;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
     }
 
-    fn visit_map<A: serde::de::MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
-        T::deserialize(MapAccessDeserializer::new(map))
+    fn visit_map<A: serde::de::MapAccess<'de>>(self, map: A) -> Result<V, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(map)).map(V::from)
     }
+}
+
+/// Is read into a box of its own. Params are long: the box is made where they are put together, before they pass through the
+/// reader of JSON, so that only its address is handed from call to call.
+pub(super) trait ReadBoxed<'de>: Sized {
+    fn read_boxed<D: Deserializer<'de>>(deserializer: D) -> Result<Box<Self>, D::Error>;
 }
 
 /// Defines a struct of the protocol; the notation is in the header of this file. Generates `new(required members…)`.
@@ -221,11 +227,28 @@ macro_rules! object {
                 $($($doc)* $($twin_attribute)* $field: $twin,)*
             }
 
+            impl From<Twin> for $name {
+                #[allow(unused_variables)]
+                fn from(twin: Twin) -> Self {
+                    Self { $($field: twin.$field $($unwrap)*,)* }
+                }
+            }
+
+            impl From<Twin> for Box<$name> {
+                fn from(twin: Twin) -> Self {
+                    Box::new($name::from(twin))
+                }
+            }
+
             impl<'de> serde::Deserialize<'de> for $name {
                 fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                    #[allow(unused_variables)]
-                    let twin = deserializer.deserialize_map($crate::wire::object::ObjectOnly::<Twin>::new())?;
-                    Ok(Self { $($field: twin.$field $($unwrap)*,)* })
+                    deserializer.deserialize_map($crate::wire::object::ObjectOnly::<Twin, Self>::new())
+                }
+            }
+
+            impl<'de> $crate::wire::object::ReadBoxed<'de> for $name {
+                fn read_boxed<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Box<Self>, D::Error> {
+                    deserializer.deserialize_map($crate::wire::object::ObjectOnly::<Twin, Box<Self>>::new())
                 }
             }
 

@@ -15,12 +15,13 @@ const PROBATION_SECONDS: u64 = 86_400;
 
 pub(super) fn allocate(mut ask: Box<params::IpAllocate>, shape: &mut Shape) -> Result<Plan, RpcError> {
     shape.brief = ask.brief.unwrap_or(false);
-    let options: input::Options = input::grant_options!(ask);
-    let holder = input::holder(ask.owner, ask.scope, ask.slot);
-    let wish = input::wish(ask.family, ask.subnet, ask.pool, ask.zone, ask.prefix_length);
-    let allocate = Allocate { holder, wish, options };
+    let allocate = Box::new(Allocate {
+        options: input::grant_options!(ask),
+        holder: input::holder(ask.owner, ask.scope, ask.slot),
+        wish: input::wish(ask.family, ask.subnet, ask.pool, ask.zone, ask.prefix_length),
+    });
     forms::allocate(&allocate)?;
-    Ok(Plan::One(ask.network, Command::Allocate(Box::new(allocate))))
+    Ok(Plan::One(ask.network, Command::Allocate(allocate)))
 }
 
 pub(super) fn claim(mut ask: params::IpClaim, shape: &mut Shape) -> Result<Plan, RpcError> {

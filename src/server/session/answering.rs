@@ -44,7 +44,7 @@ impl Session {
         let Some(pending) = self.take(ticket) else { return };
         match answer {
             Ok(outcome) => {
-                self.tally.done(pending.shape.method, now - pending.read);
+                self.tally.done(pending.shape.method, pending.read, now);
                 let (shape, asked) = (pending.shape, pending.asked);
                 self.finish(&pending, |renderer, out| renderer.outcome(out, &outcome, shape, asked));
             }
@@ -56,14 +56,14 @@ impl Session {
         let Some(pending) = self.take(ticket) else { return };
         match answer {
             Ok(Done::Located(located)) => {
-                self.tally.done(pending.shape.method, now - pending.read);
+                self.tally.done(pending.shape.method, pending.read, now);
                 let result = self.server.located(&located);
                 self.finish(&pending, |_, out| noun(out, &result));
             }
             Ok(Done::Watching { filter, cursor }) => {
                 match self.watches.as_mut().map(|watches| watches.begin(filter, cursor)) {
                     Some(Ok(begun)) => {
-                        self.tally.done(pending.shape.method, now - pending.read);
+                        self.tally.done(pending.shape.method, pending.read, now);
                         let result = Subscription { subscription: begun.number };
                         self.finish(&pending, |_, out| noun(out, &result));
                         // Nothing is said before that.
@@ -74,12 +74,12 @@ impl Session {
                 }
             }
             Ok(Done::Node(standing)) => {
-                self.tally.done(pending.shape.method, now - pending.read);
+                self.tally.done(pending.shape.method, pending.read, now);
                 let result = self.server.drained(&standing);
                 self.finish(&pending, |_, out| noun(out, &result));
             }
             Ok(done) => {
-                self.tally.done(pending.shape.method, now - pending.read);
+                self.tally.done(pending.shape.method, pending.read, now);
                 let (shape, asked) = (pending.shape, pending.asked);
                 self.finish(&pending, |renderer, out| renderer.done(out, &done, shape, asked));
             }
@@ -115,7 +115,7 @@ impl Session {
         {
             return self.finish_error(pending, &watch::no_subscription(number));
         }
-        self.tally.done(queued.planned.method, queued.read.elapsed());
+        self.tally.done(queued.planned.method, queued.read, Instant::now());
         let server = Arc::clone(&self.server);
         if let Here::Set { redirect } = here {
             self.redirect = redirect.unwrap_or(self.redirect);

@@ -109,21 +109,13 @@ impl Session {
         match plan {
             Plan::Here(_) | Plan::Node(_) => {}
             Plan::One(network, command) => {
-                let to = match self.to(network) {
-                    Ok(to) => to,
+                let group = match self.group_of(network) {
+                    Ok(group) => group,
                     Err(refusal) => return self.unrouted(pending, refusal),
                 };
                 let ticket = self.ticket(pending);
                 let item = Item { ticket, command, by: self.by.clone(), reason, deadline, dry_run, wait };
-                // Named in two ways in one read: a new group goes behind the earlier one, so order stays.
-                match self.groups.iter_mut().rev().find(|group| group.to.is_same_network(&to)) {
-                    Some(group) if group.to.is_named_as(&to) => group.items.push(item),
-                    Some(_) | None => {
-                        let mut items = Vec::with_capacity(self.usual);
-                        items.push(item);
-                        self.groups.push(Group { to, items });
-                    }
-                }
+                self.groups[group].items.push(item);
             }
             Plan::Act(touches, job) => {
                 // What came before for the same network must be in its mailbox first.
@@ -173,18 +165,32 @@ impl Session {
         }
     }
 
+    /// The group that a request for a network joins: one of those there are, or a new one.
+    fn group_of(&mut self, network: NetworkRef) -> Result<usize, Refusal> {
+        // A pipelining client names one network again and again: then nothing is looked up.
+        if let NetworkRef::Name(name) = &network
+            && let Some(Group { to: To::Here { route, by_name: true }, .. }) = self.groups.last()
+            && route.name.as_ref() == Some(name)
+        {
+            return Ok(self.groups.len() - 1);
+        }
+        let to = self.to(network)?;
+        // Named in two ways in one read: a new group goes behind the earlier one, so order stays.
+        match self.groups.iter().rposition(|group| group.to.is_same_network(&to)) {
+            Some(at) if self.groups[at].to.is_named_as(&to) => Ok(at),
+            Some(_) | None => {
+                self.groups.push(Group { to, items: Vec::with_capacity(self.usual) });
+                Ok(self.groups.len() - 1)
+            }
+        }
+    }
+
     /// Where requests for a network go.
     fn to(&self, network: NetworkRef) -> Result<To, Refusal> {
         let Some(shared) = self.role.actors() else { return Ok(To::There(network)) };
         let routes = &shared.routes;
         let route = match &network {
-            NetworkRef::Name(name) => match self.groups.last() {
-                // A pipelining client names one network again and again.
-                Some(Group { to: To::Here { route, by_name: true }, .. }) if route.name.as_ref() == Some(name) => {
-                    Some(Arc::clone(route))
-                }
-                Some(_) | None => routes.by_name(name),
-            },
+            NetworkRef::Name(name) => routes.by_name(name),
             NetworkRef::Id(id) => routes.find(&id.to_string()),
         };
         let Some(route) = route else { return Err(Refusal::not_found(Missing::Network, &network)) };
@@ -231,7 +237,7 @@ impl Session {
         all
     }
 
-    /// Sends what was read, one message for each network.
+    /// Sends what was read, one message for each network, and tells the metrics what was answered.
     pub fn flush(&mut self) {
         for Group { to, items } in self.groups.drain(..) {
             self.usual = items.len();
@@ -256,6 +262,7 @@ impl Session {
             }
         }
         self.leave_there();
+        self.tally.tell();
     }
 
     /// A number under which it is answered. It counts as sent from here on, unless it is this node's own: then nothing waits

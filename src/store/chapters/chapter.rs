@@ -1,5 +1,7 @@
 //! One chapter: what is noted of it, how it is made out of batches, and its bytes.
 
+use hashbrown::HashSet;
+
 use super::filter::{Sort, address_key, make, network_key, text_key};
 use crate::core::address::{Address, Family};
 use crate::core::state::{Key, State};
@@ -185,7 +187,11 @@ pub struct Draft {
     steps: u32,
     bytes: usize,
     lengths: (u64, [u64; 3]),
-    keys: [Vec<u64>; 4],
+    /// Each once, as they come: a sort of all of them at the end takes half as much again.
+    keys: [HashSet<u64>; 4],
+    /// The last ones: runs of one network and scope are what there is mostly.
+    network: Option<NetworkId>,
+    scope: Option<u64>,
     names: Vec<NameNote>,
 }
 
@@ -247,25 +253,30 @@ impl Draft {
             self.names.push(NameNote { network, since, name, realm });
         }
         let Some((_, before)) = step.event() else { return Ok(()) };
-        self.key(Sort::Network, network_key(network));
+        if self.network.replace(network) != Some(network) {
+            self.key(Sort::Network, network_key(network));
+        }
+        let Key::Address(address) = step.key else { return Ok(()) };
         for record in [before, step.state].into_iter().flatten() {
-            let (Key::Address(address), Some((length, scope, owner))) = (step.key, codec::held_of(record)?) else {
-                continue;
-            };
+            let Some((length, scope, owner)) = codec::held_bytes_of(record)? else { continue };
             self.length(address, length);
             self.key(Sort::Address, address_key(address, length));
             self.key(Sort::Owner, text_key(owner));
-            self.key(Sort::Scope, text_key(scope));
+            let scope = text_key(scope);
+            if self.scope.replace(scope) != Some(scope) {
+                self.key(Sort::Scope, scope);
+            }
         }
         Ok(())
     }
 
     fn key(&mut self, sort: Sort, key: u64) {
         let keys = &mut self.keys[sort as usize];
-        // Runs of one network and scope are what there is mostly.
-        if keys.last() != Some(&key) {
-            keys.push(key);
+        // Of addresses and owners there are as many as steps, nearly: room is made once.
+        if keys.is_empty() && matches!(sort, Sort::Address | Sort::Owner) {
+            keys.reserve(CHAPTER_STEPS as usize);
         }
+        keys.insert(key);
     }
 
     fn length(&mut self, address: Address, length: u8) {
@@ -276,8 +287,8 @@ impl Draft {
     }
 
     pub(super) fn finish(self) -> (Chapter, [Vec<u8>; 4], Vec<NameNote>) {
-        let Self { ranges, wall, steps, lengths, mut keys, names, .. } = self;
-        let filters = Sort::ALL.map(|sort| make(&mut keys[sort as usize]));
+        let Self { ranges, wall, steps, lengths, keys, names, .. } = self;
+        let filters = Sort::ALL.map(|sort| make(&keys[sort as usize]));
         // Without acts it has no time, and nothing that anybody looks for.
         let wall = wall.unwrap_or((WallTime(u64::MAX), WallTime(0)));
         (Chapter { ranges, wall, steps, lengths, filters: Filters::Kept(Default::default()) }, filters, names)

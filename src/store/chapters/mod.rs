@@ -202,8 +202,8 @@ impl Chapters {
             any(Sort::Address, &lengths.map(key).collect::<Vec<u64>>())
         };
         wanted.address.is_none_or(address)
-            && wanted.owner.is_none_or(|owner| any(Sort::Owner, &[text_key(owner.as_str())]))
-            && wanted.scope.is_none_or(|scope| any(Sort::Scope, &[text_key(scope.as_str())]))
+            && wanted.owner.is_none_or(|owner| any(Sort::Owner, &[text_key(owner.as_str().as_bytes())]))
+            && wanted.scope.is_none_or(|scope| any(Sort::Scope, &[text_key(scope.as_str().as_bytes())]))
             && wanted.networks.is_none_or(|networks| any(Sort::Network, &keys_of(networks)))
     }
 

@@ -52,6 +52,9 @@ pub type Result<T> = std::result::Result<T, CodecError>;
 /// Marks, generations and versions stay below this, so that every JSON reader keeps them exactly.
 pub(super) const MARK_MAX: u64 = (1 << 53) - 1;
 
+/// Bytes of the longest varint.
+const VARINT_BYTES_MAX: usize = 10;
+
 /// A length that a `Vec` may be given before its elements were seen.
 pub(super) fn capacity(count: usize) -> usize {
     count.min(1_024)
@@ -82,12 +85,14 @@ impl<'a> Reader<'a> {
         if self.rest.is_empty() { Ok(()) } else { Err(CodecError::Trailing(self.rest.len())) }
     }
 
+    #[inline]
     pub(crate) fn bytes(&mut self, count: usize, what: &'static str) -> Result<&'a [u8]> {
         let (taken, rest) = self.rest.split_at_checked(count).ok_or(CodecError::Short(what))?;
         self.rest = rest;
         Ok(taken)
     }
 
+    #[inline]
     pub(crate) fn u8(&mut self, what: &'static str) -> Result<u8> {
         let (&first, rest) = self.rest.split_first().ok_or(CodecError::Short(what))?;
         self.rest = rest;
@@ -107,29 +112,44 @@ impl<'a> Reader<'a> {
     }
 
     /// A varint in its shortest form.
+    #[inline]
     pub(crate) fn varint(&mut self, what: &'static str) -> Result<u64> {
+        match self.rest.split_first() {
+            // Nearly all are lengths, counts and differences of one byte.
+            Some((&byte, rest)) if byte < 0x80 => {
+                self.rest = rest;
+                Ok(byte.into())
+            }
+            _ => self.long_varint(what),
+        }
+    }
+
+    fn long_varint(&mut self, what: &'static str) -> Result<u64> {
         let mut value = 0u64;
-        for shift in (0..64).step_by(7) {
-            let byte = self.u8(what)?;
+        for (at, &byte) in self.rest.iter().take(VARINT_BYTES_MAX).enumerate() {
             let bits = u64::from(byte & 0x7f);
-            if (shift == 63 && bits > 1) || (byte == 0 && shift > 0) {
+            // The last byte has room for one bit; one of nothing behind others would be a second spelling.
+            if (at + 1 == VARINT_BYTES_MAX && bits > 1) || (byte == 0 && at > 0) {
                 return Err(CodecError::Range(what));
             }
-            value |= bits << shift;
-            if byte & 0x80 == 0 {
+            value |= bits << (7 * at);
+            if byte < 0x80 {
+                self.rest = &self.rest[at + 1..];
                 return Ok(value);
             }
         }
-        Err(CodecError::Range(what))
+        Err(if self.rest.len() < VARINT_BYTES_MAX { CodecError::Short(what) } else { CodecError::Range(what) })
     }
 
     /// A varint of at most `max`.
+    #[inline]
     pub(crate) fn varint_to(&mut self, max: u64, what: &'static str) -> Result<u64> {
         let value = self.varint(what)?;
         if value <= max { Ok(value) } else { Err(CodecError::Range(what)) }
     }
 
     /// How many elements follow; each takes a byte at least, so more than what is left is a lie.
+    #[inline]
     pub(crate) fn count(&mut self, what: &'static str) -> Result<usize> {
         let count = self.varint(what)?;
         match usize::try_from(count) {
@@ -139,6 +159,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Bytes behind their length.
+    #[inline]
     pub(crate) fn sized(&mut self, what: &'static str) -> Result<&'a [u8]> {
         let length = self.count(what)?;
         self.bytes(length, what)
@@ -174,6 +195,7 @@ pub(crate) trait Write {
         self.put_bytes(&value.to_be_bytes());
     }
 
+    #[inline]
     fn put_varint(&mut self, mut value: u64) {
         while value >= 0x80 {
             self.put_u8(value as u8 | 0x80);
@@ -193,6 +215,7 @@ pub(crate) trait Write {
 }
 
 impl Write for Vec<u8> {
+    #[inline]
     fn put_u8(&mut self, value: u8) {
         self.push(value);
     }
@@ -237,8 +260,12 @@ mod tests {
             &[0xff, 0x80, 0],
             &[0xff; 10],
             &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2],
+            &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x81, 0],
         ] {
-            assert!(Reader::new(wrong).varint("value").is_err(), "{wrong:x?}");
+            assert_eq!(Reader::new(wrong).varint("value"), Err(CodecError::Range("value")), "{wrong:x?}");
+        }
+        for short in [&[][..], &[0x80], &[0xff; 9]] {
+            assert_eq!(Reader::new(short).varint("value"), Err(CodecError::Short("value")), "{short:x?}");
         }
     }
 

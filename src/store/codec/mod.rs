@@ -92,6 +92,15 @@ pub(crate) fn mark_of(bytes: &[u8]) -> Result<u64> {
 /// What is said of a holding in the record of one, without decoding the rest: length of the prefix, scope, owner. None of
 /// any other record.
 pub(crate) fn held_of(bytes: &[u8]) -> Result<Option<(u8, &str, &str)>> {
+    let Some((length, scope, owner)) = held_bytes_of(bytes)? else { return Ok(None) };
+    Ok(Some((length, str_of(scope, "scope")?, str_of(owner, "owner")?)))
+}
+
+/// Length of the prefix, scope, owner.
+type HeldBytes<'a> = (u8, &'a [u8], &'a [u8]);
+
+/// The same; that scope and owner are texts is not looked at.
+pub(crate) fn held_bytes_of(bytes: &[u8]) -> Result<Option<HeldBytes<'_>>> {
     let mut reader = Reader::new(bytes);
     let header = header(&mut reader)?;
     if header.kind != entry::HELD {
@@ -101,7 +110,7 @@ pub(crate) fn held_of(bytes: &[u8]) -> Result<Option<(u8, &str, &str)>> {
     reader.u8("flags")?;
     let (first, second) = (reader.sized("holder")?, reader.sized("holder")?);
     let (scope, owner) = if header.format.has_owner_first() { (second, first) } else { (first, second) };
-    Ok(Some((length, str_of(scope, "scope")?, str_of(owner, "owner")?)))
+    Ok(Some((length, scope, owner)))
 }
 
 fn str_of<'a>(bytes: &'a [u8], what: &'static str) -> Result<&'a str> {

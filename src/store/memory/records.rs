@@ -88,7 +88,7 @@ impl Records {
         let round = self.round();
         let turn = self.tables.len() - round;
         let Self { tables, hasher, .. } = self;
-        let mut new = HashTable::new();
+        let mut new = HashTable::with_capacity(TABLE_RECORDS);
         for record in tables[turn].extract_if(|(key, _)| bits_of(hasher.hash_one(key)) & round != 0) {
             new.insert_unique(hasher.hash_one(record.0), record, |(key, _)| hasher.hash_one(key));
         }
