@@ -111,6 +111,11 @@ pub fn run(arguments: &HistoryArguments) -> io::Result<bool> {
         (None, Some(own)) => own.path().to_path_buf(),
         (None, None) => return Err(io::Error::other("there is no directory")),
     };
+    if arguments.events == 0 && arguments.directory.is_none() && arguments.redis.is_none() {
+        return Err(io::Error::other(
+            "`--events 0` asks a history that is there: say where, by `--directory` or `--redis`",
+        ));
+    }
     let place = Place { directory, redis: arguments.redis.clone() };
     let begun = Instant::now();
     if arguments.events > 0 {

@@ -57,6 +57,11 @@ impl RunArguments {
         if let Some((option, _)) = of_networks.into_iter().find(|(_, is_given)| *is_given && self.no_create) {
             return Err(refused(format!("{option} is of networks that are made, and --no-create makes none")));
         }
+        if scenario == Name::Ipv6
+            && let Some(cidr) = self.cidr.as_deref().filter(|cidr| !cidr.contains(':'))
+        {
+            return Err(refused(format!("--cidr {cidr}: `{name}` takes a prefix of IPv6")));
+        }
         if self.kill && self.target.start == Some(Store::Memory) {
             return Err(refused("--kill with --start memory: what was held would be lost with the server".to_owned()));
         }
@@ -182,6 +187,7 @@ mod tests {
             "fill --no-create --cidr 10.0.0.0/8",
             "restart-storm --start memory --kill",
             "fill --save /nowhere/at/all.json",
+            "ipv6 --cidr 10.0.0.0/8",
         ] {
             assert!(said(words).is_some(), "{words}");
         }

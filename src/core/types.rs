@@ -47,11 +47,13 @@ fn check_name(text: &str) -> Result<(), InvalidText> {
     if text.is_empty() {
         return Err(InvalidText::Empty);
     }
-    let wrong = text
-        .char_indices()
-        .find(|&(at, c)| !(c.is_ascii_alphanumeric() || (at > 0 && matches!(c, '.' | '_' | '-' | ':' | '/'))));
-    if let Some((byte, found)) = wrong {
-        return Err(InvalidText::Character { at: text[..byte].chars().count(), found, allowed: ALLOWED });
+    let fits = |(at, byte): (usize, u8)| {
+        byte.is_ascii_alphanumeric() || (at > 0 && matches!(byte, b'.' | b'_' | b'-' | b':' | b'/'))
+    };
+    // By bytes: all before the first that does not fit are characters of one byte.
+    if let Some(at) = text.bytes().enumerate().position(|place| !fits(place)) {
+        let found = text[at..].chars().next().unwrap_or_default();
+        return Err(InvalidText::Character { at, found, allowed: ALLOWED });
     }
     if text.len() > limits::NAME_CHARACTERS_MAX {
         return Err(InvalidText::TooLong { length: text.len(), max: limits::NAME_CHARACTERS_MAX });

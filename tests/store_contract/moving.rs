@@ -249,6 +249,8 @@ fn a_register_that_is_served_is_not_moved_and_goes_on() {
     fill(&keys, 3);
     let owner = keys.serve(3).unwrap();
     owner.introduce(NodeCard { name: "north".to_owned(), process: 7, ..NodeCard::default() });
+    // It is seen before it takes anything, as a server is.
+    wait(owner.meet(true)).unwrap();
     wait(owner.take(ShardId(0), Token(1))).unwrap();
     let lives = |renews: bool| {
         let done = AtomicBool::new(false);
