@@ -153,7 +153,7 @@ mod tests {
     fn each_scenario_refuses_by_name_what_it_does_not_heed() {
         let options = [
             ("--networks", "2"),
-            ("--cidr", "10.0.0.0/16"),
+            ("--cidr", "2001:db8::/64"),
             ("--policy", "lowest"),
             ("--cooldown", "1"),
             ("--fill-level", "0.5"),
