@@ -229,7 +229,7 @@ pub fn prepare(
         }
         if create {
             let made = control.call("network.create", &network.params());
-            made.map_err(|error| left_by_another(&network.name, &error))?;
+            made.map_err(|error| left_by_another(&network.name, error))?;
         }
         let there = control.call("network.get", &json!({"network": network.name}))?;
         let cooldown = Duration::from_secs(there["cooldown_seconds"].as_u64().unwrap_or(0));
@@ -245,10 +245,10 @@ pub fn prepare(
 }
 
 /// Networks are kept after a run, for the next one to find.
-fn left_by_another(network: &str, error: &io::Error) -> io::Error {
+fn left_by_another(network: &str, error: io::Error) -> io::Error {
     let text = error.to_string();
     if !text.contains("already exists") {
-        return io::Error::new(error.kind(), text);
+        return error;
     }
     io::Error::other(format!(
         "{text}\nan earlier run may have left it: `allod network delete {network} --purge` removes it, `--no-create` takes it as it is"

@@ -139,36 +139,32 @@ impl Keeper {
     }
 
     async fn first_role(&mut self) -> Result<(), CannotBegin> {
-        let begun = self.server.clock.lease_ms();
+        let (clock, begun) = (Arc::clone(&self.server.clock), self.server.clock.lease_ms());
+        let is_late = || clock.lease_ms().saturating_sub(begun) > FIRST_WAY_MS;
         loop {
-            match self.contend().await {
+            let passes = match self.contend().await {
                 Ok(()) => return Ok(()),
-                Err(CannotOwn::Held { .. }) => {}
-                Err(CannotOwn::Overtaken(problem)) => {
-                    // Who it was is known at the next attempt.
-                    if self.server.clock.lease_ms().saturating_sub(begun) > FIRST_WAY_MS {
-                        return Err(CannotBegin::Now(problem));
-                    }
-                    tokio::time::sleep(CONTENDS_EVERY).await;
-                    continue;
-                }
-                Err(CannotOwn::Unreachable(problem)) => {
-                    // Redis is there, and its replicas are not yet: one that has just come answers some seconds later.
-                    let comes = self.store.health() == StoreHealth::Hindered;
-                    if !comes || self.server.clock.lease_ms().saturating_sub(begun) > FIRST_WAY_MS {
-                        return Err(CannotBegin::Now(problem));
-                    }
-                    tokio::time::sleep(CONTENDS_EVERY).await;
-                    continue;
-                }
+                Err(CannotOwn::Held { .. }) => None,
+                // Who it was is known at the next attempt.
+                Err(CannotOwn::Overtaken(problem)) => Some(problem),
+                // Redis is there, and its replicas are not yet: one that has just come answers some seconds later.
+                Err(CannotOwn::Unreachable(problem)) if self.store.health() == StoreHealth::Hindered => Some(problem),
+                Err(CannotOwn::Unreachable(problem)) => return Err(CannotBegin::Now(problem)),
                 Err(CannotOwn::Damaged(problem)) => return Err(CannotBegin::AsItIs(problem)),
+            };
+            if let Some(problem) = passes {
+                if is_late() {
+                    return Err(CannotBegin::Now(problem));
+                }
+                tokio::time::sleep(CONTENDS_EVERY).await;
+                continue;
             }
             let Role::Follower { link, .. } = &*self.server.seat.role() else { return Ok(()) };
             // Ready is a node that can answer. An owner that is not reached may be dead, and is followed by another one.
             if link.connected(CONTENDS_EVERY).await {
                 return Ok(());
             }
-            if self.server.clock.lease_ms().saturating_sub(begun) > FIRST_WAY_MS {
+            if is_late() {
                 let state = link.state();
                 return Err(CannotBegin::Now(match &*state.borrow() {
                     LinkState::Connecting(Some(problem)) => problem.clone(),

@@ -26,7 +26,7 @@ fn settings() -> [(&'static str, Value); 7] {
 /// removals, then changes, then additions. Nothing if it has them. Those of the file come first, in its order.
 pub(super) fn changes(table: &Table, network: &Value, prune: bool) -> Result<Option<(Value, Vec<String>)>, String> {
     let there: Vec<&Value> = list(network, "subnets");
-    let wanted: Vec<&Value> = table.members.get("subnets").and_then(Value::as_array).into_iter().flatten().collect();
+    let wanted = of_file(table);
     let matched = matches(table, &wanted, &there);
     let (mut entries, mut changes, mut additions) = (Vec::new(), Vec::new(), Vec::new());
     for (wanted, at) in wanted.iter().zip(&matched) {
@@ -61,10 +61,14 @@ pub(super) fn changes(table: &Table, network: &Value, prune: bool) -> Result<Opt
 /// Do the subnets that both have come in the same order, and those that the file adds behind them?
 pub(super) fn in_order(table: &Table, network: &Value) -> bool {
     let there: Vec<&Value> = list(network, "subnets");
-    let wanted: Vec<&Value> = table.members.get("subnets").and_then(Value::as_array).into_iter().flatten().collect();
+    let wanted = of_file(table);
     // What is added comes last.
     let places = matches(table, &wanted, &there).into_iter().map(|place| place.unwrap_or(usize::MAX));
     places.is_sorted()
+}
+
+fn of_file(table: &Table) -> Vec<&Value> {
+    table.members.get("subnets").and_then(Value::as_array).into_iter().flatten().collect()
 }
 
 /// A subnet of the server, by the sign that nothing changes.
@@ -83,23 +87,26 @@ fn matches(table: &Table, wanted: &[&Value], there: &[&Value]) -> Vec<Option<usi
     let mut taken = vec![false; there.len()];
     let id = |at: usize| table.subnet_ids.get(at).and_then(Option::as_deref);
     for member in ["id", "cidr", "name"] {
-        let says = |of: &'_ Value| of.get(member).and_then(Value::as_str).map(str::to_owned);
-        let places: HashMap<String, usize> =
-            there.iter().enumerate().rev().filter_map(|(place, there)| Some((says(there)?, place))).collect();
-        for at in (0..wanted.len()).filter(|&at| matched[at].is_none()).collect::<Vec<_>>() {
-            let wanted = if member == "id" { id(at).map(str::to_owned) } else { says(wanted[at]) };
-            let place = wanted.and_then(|wanted| places.get(&wanted).copied()).filter(|&place| !taken[place]);
-            if let Some(place) = place {
+        let places: HashMap<&str, usize> = there
+            .iter()
+            .enumerate()
+            .rev()
+            .filter_map(|(place, there)| Some((there.get(member)?.as_str()?, place)))
+            .collect();
+        for at in 0..wanted.len() {
+            let says = if member == "id" { id(at) } else { wanted[at].get(member).and_then(Value::as_str) };
+            let place = says.and_then(|says| places.get(says).copied());
+            if let Some(place) = place.filter(|&place| matched[at].is_none() && !taken[place]) {
                 taken[place] = true;
                 matched[at] = Some(place);
             }
         }
     }
-    let ranged = |of: &Value| Some((text(of, "cidr").parse::<Range>().ok()?, of.get("name").is_some()));
-    let open: Vec<usize> = (0..wanted.len()).filter(|&at| matched[at].is_none() && id(at).is_none()).collect();
-    let open: Vec<_> = open.into_iter().filter_map(|at| Some((at, ranged(wanted[at])?))).collect();
+    let range_and_name = |of: &Value| Some((text(of, "cidr").parse::<Range>().ok()?, of.get("name").is_some()));
+    let open = (0..wanted.len()).filter(|&at| matched[at].is_none() && id(at).is_none());
+    let open: Vec<_> = open.filter_map(|at| Some((at, range_and_name(wanted[at])?))).collect();
     let left = (0..there.len()).filter(|&place| !taken[place]);
-    let left: Vec<_> = left.filter_map(|place| Some((place, ranged(there[place])?))).collect();
+    let left: Vec<_> = left.filter_map(|place| Some((place, range_and_name(there[place])?))).collect();
     let overlap = |one: (Range, bool), other: (Range, bool)| one.0.overlaps(other.0) && !(one.1 && other.1);
     for &(at, of_file) in &open {
         let mut meets = left.iter().filter(|(_, of_server)| overlap(of_file, *of_server));
@@ -241,16 +248,11 @@ fn reserved(wanted: &Value, there: &Value, prune: bool) -> Result<Option<(Value,
     let (mut gone, mut added, mut words) = (Vec::new(), Vec::new(), Vec::new());
     for (at, &(whole, entry)) in wanted.iter().enumerate() {
         // What the server says already, and what a later range of the file says otherwise.
-        let meets = |(range, _): &&(Range, &Value)| range.overlaps(whole);
-        let said = present.iter().filter(meets).filter(|(_, there)| says_same(entry, there, prune));
-        let settled: Vec<Range> = said.chain(wanted[at + 1..].iter().filter(meets)).map(|(range, _)| *range).collect();
-        for part in without(whole, &settled) {
+        let said = present.iter().filter(|(range, there)| range.overlaps(whole) && says_same(entry, there, prune));
+        for part in without(whole, said.chain(&wanted[at + 1..]).map(|(range, _)| *range)) {
             for &(former, there) in &present {
-                let Some(common) = former.intersection(part) else { continue };
-                if !hinders(entry, there, former == part, prune) {
-                    continue;
-                }
-                let former = common;
+                let common = former.intersection(part).filter(|_| hinders(entry, there, former == part, prune));
+                let Some(former) = common else { continue };
                 words.push(match there.get("for").filter(|_| whom(entry) != whom(there)) {
                     Some(whom) => format!("- reserve {} no longer for `{}`", former.as_typed(), text(whom, "owner")),
                     None => format!("- forget the note of {}", former.as_typed()),
@@ -263,7 +265,7 @@ fn reserved(wanted: &Value, there: &Value, prune: bool) -> Result<Option<(Value,
     }
     if prune {
         for &(whole, _) in &present {
-            for part in without(whole, &overlapping(whole, wanted.iter().map(|(range, _)| *range))) {
+            for part in without(whole, wanted.iter().map(|(range, _)| *range)) {
                 words.push(format!("- let {} go back into circulation", part.as_typed()));
                 gone.push(part);
             }
@@ -271,8 +273,7 @@ fn reserved(wanted: &Value, there: &Value, prune: bool) -> Result<Option<(Value,
     }
     let mut result = Vec::new();
     for &(whole, there) in &present {
-        let gone = overlapping(whole, gone.iter().copied());
-        result.extend(without(whole, &gone).into_iter().map(|part| of_range(there, part)));
+        result.extend(without(whole, gone.iter().copied()).into_iter().map(|part| of_range(there, part)));
     }
     result.extend(added);
     Ok((!words.is_empty()).then_some((Value::Array(result), words)))
@@ -283,11 +284,6 @@ fn ranged(subnet: &Value) -> Result<Vec<(Range, &Value)>, String> {
     list(subnet, "reserved").into_iter().map(|reserved| Ok((range(reserved)?, reserved))).collect()
 }
 
-/// Those that share addresses with `whole`.
-fn overlapping(whole: Range, ranges: impl Iterator<Item = Range>) -> Vec<Range> {
-    ranges.filter(|range| range.overlaps(whole)).collect()
-}
-
 /// The same for these addresses.
 fn of_range(reserved: &Value, range: Range) -> Value {
     let mut members = reserved.as_object().cloned().unwrap_or_default();
@@ -296,8 +292,10 @@ fn of_range(reserved: &Value, range: Range) -> Value {
 }
 
 /// The parts of a range that none of the others covers.
-fn without(range: Range, others: &[Range]) -> Vec<Range> {
-    others.iter().fold(vec![range], |parts, other| parts.into_iter().flat_map(|part| part.without(*other)).collect())
+fn without(range: Range, others: impl Iterator<Item = Range>) -> Vec<Range> {
+    // Of thousands few share any address with it.
+    let others = others.filter(|other| other.overlaps(range));
+    others.fold(vec![range], |parts, other| parts.into_iter().flat_map(|part| part.without(other)).collect())
 }
 
 /// Whether note and owner are the same, as far as the file names them, or with `prune` in all.
