@@ -1,13 +1,13 @@
 //! Kill, start, audit, again and again: whatever the moment, what was answered is true. On files, and over Redis, which
 //! lives on.
 //!
-//! The moments come from a seed, which is printed; `ALLOD_SEED=<number>` repeats them as far as the machine does.
+//! The moments come from a seed (`ALLOD_SEED`), and are the same again as far as the machine is.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use crate::client::{Answer, Client};
 use crate::ledger::{Grant, Key, Known, Ledger};
 use crate::redis::Redis;
+use crate::seed::seed;
 use crate::server::{Server, Starting, http_get};
 
 const KILLS: usize = 20;
@@ -94,7 +95,6 @@ async fn over_redis_what_was_answered_is_true_after_each_of_ten_kills() {
 
 async fn kill_again_and_again(ground: &Ground, kills: usize) {
     let seed = seed();
-    eprintln!("ALLOD_SEED={seed} repeats this run");
     let mut random = SmallRng::seed_from_u64(seed);
     let ledger = Arc::new(Mutex::new(Ledger::default()));
     let server = ground.start().await;
@@ -128,14 +128,6 @@ async fn kill_again_and_again(ground: &Ground, kills: usize) {
     audit(&ledger, server.address).await;
     assert!(ledger.lock().unwrap().held().count() > 0, "nothing was ever granted");
     server.kill();
-}
-
-/// From the environment, or from the clock.
-#[expect(clippy::disallowed_methods, reason = "a seed that is printed")]
-pub fn seed() -> u64 {
-    let given = std::env::var("ALLOD_SEED").ok().map(|text| text.parse().expect("ALLOD_SEED is a number"));
-    let of_clock = || std::time::SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.subsec_nanos().into());
-    given.unwrap_or_else(of_clock)
 }
 
 /// A kill may also hit a server that is still reading its store.

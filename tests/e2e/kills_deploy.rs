@@ -12,8 +12,9 @@ use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 
 use crate::client::{Answer, Client};
-use crate::kills::{Ground, seed};
+use crate::kills::Ground;
 use crate::redis::Redis;
+use crate::seed::seed;
 
 const KILLS: usize = 20;
 const KILLS_OVER_REDIS: usize = 8;
@@ -203,7 +204,6 @@ async fn work(run: Arc<Mutex<Run>>, server: SocketAddr) {
 
 async fn kill_again_and_again(ground: &Ground, kills: usize) {
     let seed = seed();
-    eprintln!("ALLOD_SEED={seed} repeats this run");
     let mut random = SmallRng::seed_from_u64(seed);
     let run = Arc::new(Mutex::new(Run { round: 1, told: Told::Nothing, latest: 0, rounds_done: 0 }));
     let server = ground.start().await;

@@ -15,6 +15,9 @@ mod published;
 #[path = "../faults/redis.rs"]
 #[allow(dead_code, reason = "shared with the tests of several nodes")]
 mod redis;
+#[path = "../support/seed.rs"]
+#[allow(dead_code, reason = "shared with all tests")]
+mod seed;
 
 mod apply;
 mod archive;

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use super::run::{Run, Setting, number};
+use super::run::{Run, Setting};
+use super::seed::number;
 use super::wire::{Way, Wire};
 
 const NODES: usize = 3;

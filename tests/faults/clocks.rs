@@ -8,7 +8,8 @@ use serde_json::json;
 use super::client::{Answer, Client};
 use super::clock::Clock;
 use super::redis::Redis;
-use super::run::{Nodes, Run, Setting, insist, seed, settled};
+use super::run::{Nodes, Run, Setting, insist, settled};
+use super::seed::seed;
 
 const HOUR: i64 = 3_600;
 

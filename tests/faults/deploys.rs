@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 use super::client::{Answer, Client};
 use super::nodes::Cluster;
 use super::redis::Redis;
-use super::run::{STANDSTILL_MAX, insist, seed};
+use super::run::{STANDSTILL_MAX, insist};
+use super::seed::seed;
 
 const NETWORKS: [&str; 2] = ["one", "two"];
 const RUNS: [&str; 2] = ["red", "blue"];

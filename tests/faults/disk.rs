@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use super::redis::Redis;
 use super::redis::process::skips::skip;
-use super::run::{Nodes, Run, Setting, eventually, seed};
+use super::run::{Nodes, Run, Setting, eventually};
+use super::seed::seed;
 
 /// Room of the file system: for the append-only file of a short run.
 const BYTES: usize = 12 << 20;

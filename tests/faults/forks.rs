@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use super::record::Told;
 use super::redis::Redis;
-use super::run::{Nodes, Run, STANDSTILL_MAX, Setting, eventually, seed};
+use super::run::{Nodes, Run, STANDSTILL_MAX, Setting, eventually};
+use super::seed::seed;
 
 const SETTINGS: [&str; 4] = ["--repl-diskless-sync-delay", "0", "--repl-timeout", "60"];
 

@@ -33,6 +33,8 @@ mod published;
 #[path = "../store_contract/redis/server.rs"]
 #[allow(dead_code, reason = "shared with the tests of the store")]
 mod redis_server;
+#[path = "../support/seed.rs"]
+mod seed;
 #[path = "../e2e/server.rs"]
 #[allow(dead_code, reason = "shared with the tests of one process")]
 mod server;

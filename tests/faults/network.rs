@@ -10,7 +10,8 @@ use super::load::{Load, make_networks};
 use super::nodes::Cluster;
 use super::record::Told;
 use super::redis::Redis;
-use super::run::{Run, STANDSTILL_MAX, Setting, eventually, seed};
+use super::run::{Run, STANDSTILL_MAX, Setting, eventually};
+use super::seed::seed;
 use super::wire::{Way, Wire};
 use serde_json::json;
 

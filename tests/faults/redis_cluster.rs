@@ -10,7 +10,8 @@ use super::clustered::RedisCluster;
 use super::load::{Load, make_networks};
 use super::nodes::Cluster;
 use super::record::{Call, Told};
-use super::run::{STANDSTILL_MAX, configuration, eventually, seed};
+use super::run::{STANDSTILL_MAX, configuration, eventually};
+use super::seed::seed;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_a_redis_cluster_a_failover_and_a_move_of_the_slot_lose_nothing_that_was_acknowledged() {

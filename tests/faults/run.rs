@@ -15,22 +15,11 @@ use super::load::{Load, make_networks};
 use super::nodes::Cluster;
 use super::record::Told;
 use super::redis::Redis;
+use super::seed::seed;
 use super::wire::Wire;
 
 /// Longest that clients may stand still: a failover, a lease, a take-over, and a debug build.
 pub const STANDSTILL_MAX: Duration = Duration::from_secs(120);
-
-/// A number that a variable of the environment gives.
-pub fn number(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok()?.parse().ok()
-}
-
-/// `ALLOD_SEED`, or another one each time; printed, so that a run that failed can be begun again.
-pub fn seed() -> u64 {
-    let seed = number("ALLOD_SEED").unwrap_or_else(rand::random);
-    eprintln!("ALLOD_SEED={seed}");
-    seed
-}
 
 /// Waits until it is so.
 pub async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {

@@ -9,6 +9,9 @@
 mod clock;
 #[path = "../it/sequences/published.rs"]
 mod published;
+#[path = "../support/seed.rs"]
+#[allow(dead_code, reason = "shared with all tests")]
+mod seed;
 
 mod answers;
 mod barrier;

@@ -181,8 +181,7 @@ fn many_that_wait_for_several_networks_are_all_served_in_the_end() {
     const NETWORKS: [&str; 4] = ["n0", "n1", "n2", "n3"];
     const WORKERS: u64 = 12;
     const ROUNDS: usize = 150;
-    let seed = std::env::var("ALLOD_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or_else(rand::random::<u64>);
-    println!("replay with ALLOD_SEED={seed}");
+    let seed = crate::seed::seed();
     let server = TestServer::with(|options| options.config.server.threads = 2);
     let mut client = networks(&server, &NETWORKS, &[]);
     let holders: [AtomicUsize; 4] = Default::default();

@@ -11,12 +11,7 @@ use rand::{Rng, SeedableRng};
 
 use super::disk::SimDisk;
 use super::work::*;
-
-pub fn seed() -> u64 {
-    let seed = std::env::var("ALLOD_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or_else(rand::random);
-    println!("replay with ALLOD_SEED={seed}");
-    seed
-}
+use crate::seed::seed;
 
 /// Waits for a state, never for a change; bounded.
 pub fn until(what: &str, mut reached: impl FnMut() -> bool) {

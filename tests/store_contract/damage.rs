@@ -9,9 +9,10 @@ use allod::store::*;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use super::crash::{seed, until, written};
+use super::crash::{until, written};
 use super::disk::SimDisk;
 use super::work::*;
+use crate::seed::seed;
 
 /// 200 batches of four rows, a snapshot, several segments; killed, not closed.
 fn killed() -> &'static (SimDisk, Run) {

@@ -9,6 +9,9 @@
     reason = "a failed unwrap is how a test fails; tests wait on real processes and files"
 )]
 
+#[path = "../support/seed.rs"]
+mod seed;
+
 mod crash;
 mod damage;
 mod disk;

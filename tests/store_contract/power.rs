@@ -8,9 +8,10 @@ use allod::store::*;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
-use super::crash::{seed, until};
+use super::crash::until;
 use super::disk::SimDisk;
 use super::work::*;
+use crate::seed::seed;
 
 /// Segments and snapshots are removed soon, so that directories change often.
 fn bounded(disk: &SimDisk) -> Options {
