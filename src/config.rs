@@ -271,9 +271,12 @@ impl Config {
     /// Sentences, one a line: each names the key, what was given and what is allowed.
     pub fn load(sources: &Sources) -> Result<Self, String> {
         let mut builder = config::Config::builder();
+        let mut problems = Vec::new();
         if let Some((path, text)) = &sources.file {
-            // Read by itself first, so that an error names the file and the line.
-            toml::from_str::<toml::Table>(text).map_err(|error| format!("{}: {error}", path.display()))?;
+            // Read by itself first, so that an error names the file and the line, and because a flag or a variable puts its
+            // table in the place of whatever the file has there.
+            let table: toml::Table = toml::from_str(text).map_err(|error| format!("{}: {error}", path.display()))?;
+            problems.extend(serde_json::to_value(table).iter().flat_map(no_tables));
             builder = builder.add_source(File::from_str(text, FileFormat::Toml));
         }
         // Only what has a table in it is ours: `ALLOD_SERVER` alone is a client's.
@@ -289,7 +292,7 @@ impl Config {
         let built = builder.build().map_err(|error| error.to_string())?;
         let tree: serde_json::Value =
             built.clone().try_deserialize().map_err(|error| format!("the configuration cannot be read: {error}"))?;
-        let mut problems = unknown_keys(&tree);
+        problems.extend(unknown_keys(&tree));
         problems.extend(allowed::mistyped(&tree));
         if problems.is_empty() {
             let config: Self =
@@ -342,13 +345,25 @@ fn leaves(tree: &serde_json::Value, path: &str, keys: &mut Vec<String>) {
     }
 }
 
+/// Values where a table of keys belongs.
+fn no_tables(tree: &serde_json::Value) -> Vec<String> {
+    let mut given = Vec::new();
+    leaves(tree, "", &mut given);
+    given.retain(|key| is_table(&known_keys(), key));
+    given.into_iter().map(|key| format!("`{key}` is a table: write `[{key}]`, and its keys below")).collect()
+}
+
+fn is_table(known: &[String], key: &str) -> bool {
+    known.iter().any(|known| known.strip_prefix(key).is_some_and(|rest| rest.starts_with('.')))
+}
+
 fn unknown_keys(tree: &serde_json::Value) -> Vec<String> {
     let known = known_keys();
     let mut given = Vec::new();
     leaves(tree, "", &mut given);
     given
         .into_iter()
-        .filter(|key| !key.is_empty() && !known.contains(key))
+        .filter(|key| !key.is_empty() && !known.contains(key) && !is_table(&known, key))
         .map(|key| {
             let near = known.iter().min_by_key(|known| distance(known, &key));
             match near.filter(|near| distance(near, &key) <= near.len() / 2) {
@@ -415,6 +430,15 @@ mod tests {
     fn an_unknown_key_is_refused_with_the_nearest_known_one() {
         let problem = load("[server]\nlissten = \"127.0.0.1:1\"\n", &[], &[]).unwrap_err();
         assert_eq!(problem, "there is no key `server.lissten`; did you mean `server.listen`?");
+    }
+
+    #[test]
+    fn a_value_where_a_table_belongs_is_refused_whatever_flags_put_there() {
+        for flags in [&[][..], &[("server.listen", "127.0.0.1:1")]] {
+            let problem = load("server = 5\n[log]\nlevel = \"info\"\n", &[], flags).unwrap_err();
+            assert_eq!(problem, "`server` is a table: write `[server]`, and its keys below");
+            assert!(load("[server]\n", &[], flags).is_ok());
+        }
     }
 
     #[test]
