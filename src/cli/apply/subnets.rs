@@ -170,7 +170,7 @@ fn pools(wanted: &Value, there: &Value, prune: bool) -> Result<Option<(Value, Ve
         None => return Ok(None),
     };
     let present = list(there, "pools");
-    let (mut result, mut words, mut met) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut result, mut words, mut met, mut formers) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for pool in listed {
         let wanted_range = range(pool)?;
         let mut former = None;
@@ -183,6 +183,7 @@ fn pools(wanted: &Value, there: &Value, prune: bool) -> Result<Option<(Value, Ve
                 met.push(at);
             }
         }
+        formers.extend(former);
         let becomes = pool_of(pool, former.map(|at| present[at]), prune);
         match former.map(|at| present[at]) {
             None => words.push(format!("+ pool {}", text(pool, "range"))),
@@ -193,6 +194,10 @@ fn pools(wanted: &Value, there: &Value, prune: bool) -> Result<Option<(Value, Ve
         }
         result.push(becomes);
     }
+    // What becomes of one pool is told above; another one that it overlaps is no pool any more.
+    let is_gone = |at: &usize| met.contains(at) && !formers.contains(at);
+    let gone = (0..present.len()).filter(is_gone).map(|at| format!("- remove pool {}", pool_words(present[at])));
+    words.extend(gone);
     let left_out = present.iter().enumerate().filter(|(at, _)| !met.contains(at)).map(|(_, pool)| *pool);
     let left_out: Vec<&Value> = left_out.collect();
     if prune {

@@ -64,7 +64,10 @@ fn a_subnet_without_pools_has_one_that_is_the_whole_of_it_when_pruned() {
     let without = FILE.lines().filter(|line| !line.starts_with("pools")).collect::<Vec<_>>().join("\n");
     assert_eq!(diff(&without, false), []);
     let pruned = diff(&without, true);
-    let said = ["~ pool 10.0.0.10-10.0.0.20 → 10.0.0.0-10.0.0.255 (subnet 10.0.0.0/24)"];
+    let said = [
+        "~ pool 10.0.0.10-10.0.0.20 → 10.0.0.0-10.0.0.255 (subnet 10.0.0.0/24)",
+        "- remove pool 10.0.0.100-10.0.0.120 `web` static (subnet 10.0.0.0/24)",
+    ];
     assert_eq!(words(&pruned), said);
     assert_eq!(pruned[0].params["set"]["subnets"][0]["pools"], json!([{"range": "10.0.0.0-10.0.0.255"}]));
     let mut whole = lan();

@@ -118,10 +118,11 @@ async fn lease(shared: &Shared, link: &mut Link, what: Lease) -> Result<(), Stor
         }
         ended => ended,
     };
-    if matches!((what, &ended), (Lease::Ended, Ok(()))) {
-        shared.yields(true);
-        // It was this process's until now, so nobody else has anything that came since.
-        shared.sees_owner_on(link.number());
+    match (what, &ended) {
+        (Lease::Renewed, Ok(())) => shared.sees_owner_on(link.number()),
+        // What it finds may be a tenure of before: who woke late is not who owned the register last.
+        (Lease::Ended, Ok(())) => shared.yields(true),
+        (Lease::Renewed | Lease::Ended, Err(_)) => {}
     }
     ended
 }

@@ -169,7 +169,7 @@ fn cut_off(shared: &Shared, line: &Known, head: &Head) -> Result<(), Unplayed> {
         is_as_seen
     });
     if !is_cut.map_err(Unplayed::Later)? {
-        return Err(Unplayed::Never(line.shard));
+        return Err(Unplayed::Later(behind(shared)));
     }
     if line.owned && line.cut.is_none() {
         tracing::warn!(

@@ -155,6 +155,7 @@ async fn take_once(shared: &Shared, link: &mut Link, shard: ShardId, token: Toke
     }
     if shard == ShardId(0) {
         shared.yields(false);
+        shared.sees_owner_on(link.number());
     }
     if head.token != known.token {
         let after = Point::of(&head);

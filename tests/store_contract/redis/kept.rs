@@ -226,6 +226,32 @@ fn who_lets_go_of_the_register_itself_may_have_it_again_at_once() {
     x.takes(2);
 }
 
+/// A node slept past its lease and another one took the register; Redis goes back to when it was the sleeper's, who wakes first,
+/// and lets go of what it finds.
+#[test]
+fn who_woke_late_and_lets_go_of_a_tenure_of_before_does_not_take_the_register_before_its_owner_looks() {
+    let Some((mut server, _directories, mut x, mut y)) = two() else { return };
+    x.takes(1);
+    x.grants(5);
+    let () = server.ask(&["SAVE"]);
+    server.leases_ran_out_ago();
+    // Who was just connected leaves it to its owner for the time of a lease.
+    until("another one takes it", || wait(y.store.take(ShardId(0), token(2))).is_ok());
+    y.takes(2);
+    y.grants(5);
+    goes_back(&mut server);
+    reached(|| wait(x.store.holder()));
+    wait(x.store.release()).unwrap();
+    let taken = wait(x.store.take(ShardId(0), token(3)));
+    assert!(matches!(taken, Err(StoreError::Io { .. })), "it takes what is another node's: {taken:?}");
+    reached(|| wait(y.store.renew()));
+    y.grants(5);
+    y.holds(15);
+    for store in [&x.store, &y.store] {
+        assert_eq!((store.health(), store.late().len()), (StoreHealth::Ready, 0));
+    }
+}
+
 /// What the owner did in two shards at once can be given back in neither while one of them waits for the node before it; the
 /// other one nobody changed since.
 #[test]
