@@ -181,7 +181,8 @@ pub enum Refusal {
     Guarded {
         /// The sentence.
         problem: String,
-        /// Of what reservations can lie in: how many there are, and the first of them, at most ten.
+        /// Of what reservations can lie in: how many there are, and the first of them, at most ten. Of anything else there are
+        /// none to tell.
         standing: Option<(u64, Vec<Address>)>,
     },
     /// Somebody else holds it.

@@ -97,10 +97,9 @@ fn facts(refusal: &Refusal, data: &mut ErrorData) {
         Refusal::InvalidArgument { field, .. } => data.field = Some(field.clone()),
         Refusal::NotFound { .. } => {}
         Refusal::Guarded { standing, .. } => {
-            if let Some((count, first)) = standing {
-                data.count = Some(*count);
-                data.first = Some(first.clone());
-            }
+            let (count, first) = standing.clone().unwrap_or_default();
+            data.count = Some(count);
+            data.first = Some(first);
         }
         Refusal::WrongKind { address, .. } | Refusal::OutOfRange { address, .. } => {
             data.address = address.map(|address| address.to_string());
@@ -215,6 +214,12 @@ fn pool_fill(pool: &PoolUsage) -> PoolFill {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_in_use_always_tells_how_many_reservations_stand_in_the_way() {
+        let data = refused(&Refusal::Guarded { problem: String::new(), standing: None }).data;
+        assert_eq!((data.count, data.first), (Some(0), Some(Vec::new())));
+    }
 
     #[test]
     fn the_core_and_the_protocol_have_the_same_kinds_in_the_same_order() {

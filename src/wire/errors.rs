@@ -304,10 +304,12 @@ impl RpcError {
         Self { code: kind.code(), message: message.into(), data: Box::new(ErrorData::new(kind, kind.retry())) }
     }
 
-    /// `invalid_argument` of one member, named by its path.
+    /// `invalid_argument` of one member, named by its path; where that is in one of the `ips` of an acquire, by its `index`,
+    /// too.
     pub fn invalid(field: impl Into<String>, message: impl Into<String>) -> Self {
         let field = field.into();
-        Self::new(ErrorKind::InvalidArgument, message).with(|data| data.field = Some(field))
+        let index = field.strip_prefix("ips[").and_then(|rest| rest.split_once(']')?.0.parse().ok());
+        Self::new(ErrorKind::InvalidArgument, message).with(|data| (data.field, data.index) = (Some(field), index))
     }
 
     /// The same error with more facts.

@@ -46,7 +46,7 @@ pub(super) fn acquire(mut ask: params::IpAcquire, shape: &mut Shape) -> Result<P
         let Some(network) = item.network.take().or_else(|| ask.network.clone()) else {
             let field = format!("ips[{index}].network");
             let message = format!("`{field}`, or `network` for all of them, must be given");
-            return Err(RpcError::invalid(field, message).with(|data| data.index = Some(index as u64)));
+            return Err(RpcError::invalid(field, message));
         };
         let network = input::network_text(&network);
         let at = match parts.iter().position(|part| part.network == network) {

@@ -98,6 +98,14 @@ fn a_refusal_names_the_member_and_says_what_is_wrong_with_it() {
 }
 
 #[test]
+fn a_refusal_of_one_of_several_addresses_tells_which() {
+    for (ips, index) in [(r#"[{},{"address":"x"}]"#, Some(1)), (r#"[{"netwrk":"x"}]"#, Some(0)), ("[]", None)] {
+        let error = parse("ip.acquire", &format!(r#"{{"owner":"a","ips":{ips}}}"#)).unwrap_err();
+        assert_eq!(error.data.index, index, "{ips}");
+    }
+}
+
+#[test]
 fn lists_and_labels_are_bounded() {
     let many = |count: usize, one: &str| vec![one; count].join(",");
     let ips = |count| format!(r#"{{"owner":"a","ips":[{}]}}"#, many(count, "{}"));
