@@ -327,30 +327,32 @@ impl Config {
 
 /// Every key there is.
 fn known_keys() -> Vec<String> {
-    let tree = serde_json::to_value(Config::default()).unwrap_or_default();
-    let mut keys = Vec::new();
-    leaves(&tree, "", &mut keys);
-    keys
+    leaves(&serde_json::to_value(Config::default()).unwrap_or_default())
 }
 
-fn leaves(tree: &serde_json::Value, path: &str, keys: &mut Vec<String>) {
-    match tree.as_object() {
-        Some(members) => {
-            for (name, value) in members {
-                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-                leaves(value, &path, keys);
+/// The keys of all values that are no tables, each with those of the tables around it: `server.listen`.
+fn leaves(tree: &serde_json::Value) -> Vec<String> {
+    fn below(path: &str, tree: &serde_json::Value, keys: &mut Vec<String>) {
+        match tree.as_object() {
+            Some(members) => {
+                for (name, value) in members {
+                    let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                    below(&path, value, keys);
+                }
             }
+            None => keys.push(path.to_owned()),
         }
-        None => keys.push(path.to_owned()),
     }
+    let mut keys = Vec::new();
+    below("", tree, &mut keys);
+    keys
 }
 
 /// Values where a table of keys belongs.
 fn no_tables(tree: &serde_json::Value) -> Vec<String> {
-    let mut given = Vec::new();
-    leaves(tree, "", &mut given);
-    given.retain(|key| is_table(&known_keys(), key));
-    given.into_iter().map(|key| format!("`{key}` is a table: write `[{key}]`, and its keys below")).collect()
+    let known = known_keys();
+    let given = leaves(tree).into_iter().filter(|key| is_table(&known, key));
+    given.map(|key| format!("`{key}` is a table: write `[{key}]`, and its keys below")).collect()
 }
 
 fn is_table(known: &[String], key: &str) -> bool {
@@ -359,9 +361,7 @@ fn is_table(known: &[String], key: &str) -> bool {
 
 fn unknown_keys(tree: &serde_json::Value) -> Vec<String> {
     let known = known_keys();
-    let mut given = Vec::new();
-    leaves(tree, "", &mut given);
-    given
+    leaves(tree)
         .into_iter()
         .filter(|key| !key.is_empty() && !known.contains(key) && !is_table(&known, key))
         .map(|key| {
@@ -407,8 +407,7 @@ mod tests {
     fn the_shipped_file_holds_every_key_at_its_default() {
         let text = include_str!("../config/server.toml");
         assert_eq!(load(text, &[], &[]).unwrap(), Config::default());
-        let mut keys = Vec::new();
-        leaves(&serde_json::to_value(toml::from_str::<toml::Table>(text).unwrap()).unwrap(), "", &mut keys);
+        let mut keys = leaves(&serde_json::to_value(toml::from_str::<toml::Table>(text).unwrap()).unwrap());
         keys.sort();
         let mut known = known_keys();
         known.sort();

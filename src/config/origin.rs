@@ -57,9 +57,7 @@ impl Sources {
     fn in_file(&self) -> Vec<String> {
         let table = self.file.as_ref().and_then(|(_, text)| toml::from_str::<toml::Table>(text).ok());
         let tree = table.and_then(|table| serde_json::to_value(table).ok()).unwrap_or_default();
-        let mut given = Vec::new();
-        leaves(&tree, "", &mut given);
-        given
+        leaves(&tree)
     }
 }
 

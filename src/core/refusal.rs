@@ -181,9 +181,10 @@ pub enum Refusal {
     Guarded {
         /// The sentence.
         problem: String,
-        /// Of what reservations can lie in: how many there are, and the first of them, at most ten. Of anything else there are
-        /// none to tell.
-        standing: Option<(u64, Vec<Address>)>,
+        /// How many reservations lie in it; none in what cannot hold any.
+        count: u64,
+        /// The first of them, at most ten.
+        first: Vec<Address>,
     },
     /// Somebody else holds it.
     #[error("{address} is not held by {asked} but by {}; name its holder, if it is meant (`ip.release` may `force` it)", .held_by.holder)]

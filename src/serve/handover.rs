@@ -55,7 +55,7 @@ fn unavailable(applied: Applied, problem: String) -> Box<Fault> {
 
 /// What stands against taking a node out of service.
 pub(super) fn guarded(problem: String) -> Box<Fault> {
-    Refusal::Guarded { problem, standing: None }.into()
+    Refusal::Guarded { problem, count: 0, first: Vec::new() }.into()
 }
 
 /// Asks another node, and waits for its answer.

@@ -96,11 +96,6 @@ fn facts(refusal: &Refusal, data: &mut ErrorData) {
     match refusal {
         Refusal::InvalidArgument { field, .. } => data.field = Some(field.clone()),
         Refusal::NotFound { .. } => {}
-        Refusal::Guarded { standing, .. } => {
-            let (count, first) = standing.clone().unwrap_or_default();
-            data.count = Some(count);
-            data.first = Some(first);
-        }
         Refusal::WrongKind { address, .. } | Refusal::OutOfRange { address, .. } => {
             data.address = address.map(|address| address.to_string());
         }
@@ -110,7 +105,9 @@ fn facts(refusal: &Refusal, data: &mut ErrorData) {
         Refusal::PoolOverlap { with, network, .. } => {
             data.with = Some(OverlapWith { network: network.clone(), cidr: with.to_string() });
         }
-        Refusal::InUse { count, first, .. } | Refusal::TooMuchToMove { count, first, .. } => {
+        Refusal::InUse { count, first, .. }
+        | Refusal::TooMuchToMove { count, first, .. }
+        | Refusal::Guarded { count, first, .. } => {
             data.count = Some(*count);
             data.first = Some(first.clone());
             data.retry = Retry::Later;
@@ -217,7 +214,7 @@ mod tests {
 
     #[test]
     fn what_is_in_use_always_tells_how_many_reservations_stand_in_the_way() {
-        let data = refused(&Refusal::Guarded { problem: String::new(), standing: None }).data;
+        let data = refused(&Refusal::Guarded { problem: String::new(), count: 0, first: Vec::new() }).data;
         assert_eq!((data.count, data.first), (Some(0), Some(Vec::new())));
     }
 

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::client::Answer;
 use super::run::{Nodes, Run};
+use super::seed::number;
 
 /// Whose event is the last that is watched for.
 const LAST: &str = "the-last";
@@ -133,10 +134,6 @@ const NETWORKS: usize = 200;
 const EACH: usize = 256;
 const AT_ONCE: usize = 32;
 
-fn number(variable: &str, otherwise: usize) -> usize {
-    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
-}
-
 /// Makes small networks, fills a large one, and returns how much that holds.
 async fn fill(run: &Run, many: usize, networks: usize) -> usize {
     let mut client = run.nodes.client(0).await;
@@ -165,7 +162,8 @@ async fn fill(run: &Run, many: usize, networks: usize) -> usize {
 async fn a_large_register_is_handed_over_whole() {
     let Some(nodes) = Nodes::start(2, &[]) else { return };
     let run = Run::begin(nodes, 4, 9).await;
-    let held = fill(&run, number("ALLOD_MANY", MANY), number("ALLOD_NETWORKS", NETWORKS)).await;
+    let many = |variable, otherwise| number(variable).map_or(otherwise, |many| usize::try_from(many).unwrap());
+    let held = fill(&run, many("ALLOD_MANY", MANY), many("ALLOD_NETWORKS", NETWORKS)).await;
     let mut owner = run.nodes.cluster.owner_but(None).await;
     run.load.longest_pause();
     for _ in 0..2 {

@@ -9,5 +9,8 @@ mod address_plan;
 mod model;
 #[path = "../store_contract/redis/server.rs"]
 mod redis_server;
+#[path = "../support/seed.rs"]
+#[allow(dead_code, reason = "each test has sequences of its own, and a seed for them")]
+mod seed;
 mod sequences;
 mod tidy;

@@ -38,6 +38,7 @@ use self::clock::RealLeases;
 use self::published::PUBLISHED;
 use crate::model::{Coverage, Model, Step, sequence};
 use crate::redis_server::Server;
+use crate::seed::number;
 
 const SEQUENCES: u32 = 240;
 const STEPS: usize = 120;
@@ -211,10 +212,6 @@ fn the_end(server: &mut Subject, shards: u16) -> Result<usize, String> {
         }
     }
     Err("no network was made in some shard".to_owned())
-}
-
-fn number(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable}={text} is no number")))
 }
 
 fn runner(sequences: u32, seed: u64) -> TestRunner {

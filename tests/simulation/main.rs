@@ -36,6 +36,9 @@ mod node;
 mod record;
 mod register;
 mod schedule;
+#[path = "../support/seed.rs"]
+#[allow(dead_code, reason = "a schedule is its seed")]
+mod seed;
 mod store;
 mod truth;
 mod world;
@@ -45,6 +48,7 @@ use std::sync::Arc;
 use allod::metrics::Metrics;
 
 use self::register::Rules;
+use self::seed::number;
 use self::world::{Cast, Coverage, Flaw, Plan, Weather};
 
 /// What a run of the suite must have met, or it tested nothing.
@@ -137,10 +141,6 @@ const MUST_OCCUR: &[&str] = &[
 
 /// So many seeds that fail are enough for one run; the first is told in full.
 const FAILED_SEEDS_MAX: usize = 20;
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
-}
 
 /// Runs a schedule again with its trace, and tells all of it.
 fn tell(plan: Plan, metrics: &Arc<Metrics>, problems: &[String]) -> String {

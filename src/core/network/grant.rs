@@ -277,7 +277,7 @@ impl Network {
                 self.holdings.held()
             );
             let Standing { count, first } = self.all_standing();
-            return Err(Refusal::Guarded { problem, standing: Some((count, first)) });
+            return Err(Refusal::Guarded { problem, count, first });
         }
         Ok(())
     }

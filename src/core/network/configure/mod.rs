@@ -151,7 +151,8 @@ impl<'a> Draft<'a> {
         if config.closed {
             let Standing { count, first } = network.all_standing();
             draft.verdict.refuse(Refusal::Guarded {
-                standing: Some((count, first)),
+                count,
+                first,
                 problem: format!(
                     "network `{}` was deleted and is only remembered while {} reservations are held; bring it back with network.restore, or release them by its id {}",
                     config.name,

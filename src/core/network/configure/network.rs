@@ -139,7 +139,7 @@ pub(super) fn delete(mut draft: Draft<'_>, force: bool, purge: bool) -> Result<D
             "network `{name}` is protected; take that away with network.update and `protected: false` before you delete it"
         );
         let Standing { count, first } = network.all_standing();
-        draft.refuse(Refusal::Guarded { problem, standing: Some((count, first)) });
+        draft.refuse(Refusal::Guarded { problem, count, first });
     } else if holding > 0 && !force && !purge {
         let Standing { count, first } = network.all_standing();
         draft.refuse(Refusal::InUse { what: format!("network `{name}`"), count, first });

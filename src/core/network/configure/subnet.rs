@@ -377,7 +377,7 @@ impl Draft<'_> {
                 "reserved range {} of subnet {} would lie outside {after}; take it away with reserved.remove first",
                 reserved.range, before.cidr
             );
-            self.refuse(Refusal::Guarded { problem, standing: Some((standing.count, standing.first)) });
+            self.refuse(Refusal::Guarded { problem, count: standing.count, first: standing.first });
         }
     }
 }

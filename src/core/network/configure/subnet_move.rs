@@ -163,7 +163,7 @@ fn slot_taken(network: &Network, moved: &Moved) -> Option<Refusal> {
             of(there),
             holder.scope
         );
-        Refusal::Guarded { problem, standing: None }
+        Refusal::Guarded { problem, count: 0, first: Vec::new() }
     };
     moved.entries.iter().find_map(|(address, entry)| {
         let Entry::Held(held) = entry else { return None };
