@@ -51,7 +51,8 @@ pub(super) fn order(
     for (at, instance) in instances.iter().enumerate() {
         if building.places.contains_key(&instance.id) {
             let field = format!("instances[{at}].id");
-            return Err(RpcError::invalid(field, format!("instance `{}` is listed twice", instance.id)));
+            let refused = RpcError::invalid(field, format!("instance `{}` is listed twice", instance.id));
+            return Err(refused.with(|data| data.instance = Some(instance.id.clone())));
         }
         building.know(instance);
     }
@@ -61,8 +62,9 @@ pub(super) fn order(
     for (at, instance) in instances.into_iter().enumerate() {
         for (which, network) in instance.networks.into_vec().into_iter().enumerate() {
             let field = format!("instances[{at}].networks[{which}]");
-            let wanted = wanted(&network, &field)?;
-            building.expect(1, || field)?;
+            let of_it = |refused: RpcError| refused.with(|data| data.instance = Some(instance.id.clone()));
+            let wanted = wanted(&network, &field).map_err(of_it)?;
+            building.expect(1, || field).map_err(of_it)?;
             building.wish(&network.network, &instance.id, network.slot, |_| wanted);
         }
     }
@@ -144,7 +146,8 @@ impl Building {
         for (which, id) in group.instances.iter().enumerate() {
             if !members.insert(id) {
                 let field = format!("groups[{at}].instances[{which}]");
-                return Err(RpcError::invalid(field, format!("instance `{id}` is in group `{}` twice", group.name)));
+                let refused = RpcError::invalid(field, format!("instance `{id}` is in group `{}` twice", group.name));
+                return Err(refused.with(|data| data.instance = Some(id.clone())));
             }
             if !self.places.contains_key(id) {
                 self.instances.push(id.clone());

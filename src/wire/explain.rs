@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 
 use super::errors::RpcError;
 use super::values::text::shortened;
+use crate::core::types::Owner;
 
 /// Parses params that are known to be wrong once more, and says what is wrong with them.
 pub(super) fn explain<T: DeserializeOwned>(method: &str, params: &str) -> RpcError {
@@ -19,6 +20,14 @@ pub(super) fn explain<T: DeserializeOwned>(method: &str, params: &str) -> RpcErr
     let path = error.path().to_string();
     let (field, problem) = member_and_problem(&path, &text_of(error.inner()));
     RpcError::invalid(field.as_str(), format!("{method}: `{}` {problem}", shortened(&field)))
+        .with(|data| data.instance = instance_at(&field, params))
+}
+
+/// The instance of a deployment in whose wishes a member is, if its id can be read.
+fn instance_at(field: &str, params: &str) -> Option<Owner> {
+    let at: usize = field.strip_prefix("instances[")?.split_once(']')?.0.parse().ok()?;
+    let params: serde_json::Value = serde_json::from_str(params).ok()?;
+    params["instances"][at]["id"].as_str()?.parse().ok()
 }
 
 /// The text of an error without the place in the line, which means nothing to who built the request with a library.

@@ -29,6 +29,42 @@ fn what_becomes_current_again_counts_against_the_limits() {
 }
 
 #[test]
+fn wishes_that_cannot_be_read_name_their_instance() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let good = json!({"id": "a", "networks": [{"network": "lan"}]});
+    let of_b = |network: Value| json!([good, {"id": "b", "networks": [network]}]);
+    for (instances, groups, field, instance) in [
+        (of_b(json!({"network": "lan", "address": "10.0.0.300"})), json!([]), "instances[1].networks[0].address", "b"),
+        (of_b(json!({"network": "lan", "adress": "10.0.0.3"})), json!([]), "instances[1].networks[0].adress", "b"),
+        (of_b(json!({"slot": "1"})), json!([]), "instances[1].networks[0].network", "b"),
+        (
+            of_b(json!({"network": "lan", "address": "10.0.0.3", "family": "ipv4"})),
+            json!([]),
+            "instances[1].networks[0].family",
+            "b",
+        ),
+        (json!([good, good]), json!([]), "instances[1].id", "a"),
+        (
+            json!([]),
+            json!([{"name": "g", "instances": ["g/0", "g/0"], "networks": []}]),
+            "groups[0].instances[1]",
+            "g/0",
+        ),
+    ] {
+        let ask = json!({"deployment": "shop", "instances": instances, "groups": groups});
+        for method in ["deployment.plan", "deployment.apply"] {
+            let data = client.call(method, ask.clone())["error"]["data"].take();
+            assert_eq!((&data["field"], &data["instance"]), (&json!(field), &json!(instance)), "{data}");
+        }
+    }
+    // What has no id that can be read has only its place.
+    let ask = json!({"deployment": "shop", "instances": [{"id": 7, "networks": []}]});
+    let data = client.call("deployment.apply", ask)["error"]["data"].take();
+    assert_eq!((&data["field"], &data["instance"]), (&json!("instances[0].id"), &Value::Null), "{data}");
+}
+
+#[test]
 fn what_is_promised_counts_against_the_limits_of_who_gets_it() {
     let server = TestServer::new();
     let mut client = server.with_lan();
