@@ -3,24 +3,24 @@
 //! Step 2 of 8 in the life of an `ip.allocate`. Before: the connection, which cut a line. After: `methods::parse`,
 //! which reads the params.
 //!
-//! The good case is one pass, [`read`]: serde visits the members of the envelope, and reads `params` into what the method
-//! takes, if it has come to know the method by then. What is not so is found by [`parse`], which leaves `params` as the text
-//! it is; and what that does not like is looked at again by `diagnose`, slowly, to say why and to find the id to answer with.
+//! The good case is one pass over the text, [`read`] (`plain`), which knows the method when it comes to its params. What is
+//! not so is found by [`parse`], which leaves `params` as the text it is; and what that does not like is looked at again by
+//! `diagnose`, slowly, to say why and to find the id to answer with.
 //!
 //! Depth is no danger: what is not a member of the envelope is skipped without recursion, and params are read into
 //! structs of fixed depth.
 
 use std::borrow::Cow;
 use std::fmt;
-use std::marker::PhantomData;
 
 use compact_str::CompactString;
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::errors::{ErrorKind, RpcError};
-use super::methods::{self, Request};
+use super::methods::Request;
+use super::plain;
 use super::values::text::shortened;
 use crate::limits;
 
@@ -43,7 +43,7 @@ impl Id {
     }
 
     /// Keeps the JSON text of an id, if it is a number, string or null.
-    fn of(json: &str) -> Option<Self> {
+    pub(super) fn of(json: &str) -> Option<Self> {
         match json.as_bytes().first() {
             Some(b'"' | b'-' | b'0'..=b'9') => Some(Id(CompactString::from(json))),
             Some(b'n') => Some(Id::NULL),
@@ -93,15 +93,11 @@ pub enum Message<'a> {
 }
 
 /// Reads a line (without its line end) or body that is one request in order, params and all, in one pass. None for
-/// everything else, which [`parse`] takes apart; also for requests whose `params` come before their `method`.
+/// everything else, which [`parse`] takes apart; also for requests whose `params` come before their `method`, and for texts
+/// with escapes.
 pub fn read(bytes: &[u8]) -> Option<(Option<Id>, Request)> {
     let text = bytes.first().filter(|first| **first == b'{').and_then(|_| std::str::from_utf8(bytes).ok())?;
-    let envelope = serde_json::from_str::<Envelope<'_, Request>>(text).ok()?;
-    let id = match envelope.id {
-        None => None,
-        Some(raw) => Some(Id::of(raw.get())?),
-    };
-    Some((id, envelope.params?))
+    plain::request(text).ok()
 }
 
 /// Finds the requests in a line (without its line end) or body.
@@ -129,13 +125,13 @@ fn no_request(id: Id, why: impl fmt::Display) -> Refused {
 }
 
 fn entry(text: &str) -> Entry<'_> {
-    match serde_json::from_str::<Envelope<'_, &RawValue>>(text) {
+    match serde_json::from_str::<Envelope<'_>>(text) {
         Ok(envelope) => call(envelope),
         Err(_) => Err(diagnose(text)),
     }
 }
 
-fn call<'a>(envelope: Envelope<'a, &'a RawValue>) -> Entry<'a> {
+fn call(envelope: Envelope<'_>) -> Entry<'_> {
     let id = match envelope.id {
         None => None,
         Some(raw) => match Id::of(raw.get()) {
@@ -171,40 +167,11 @@ fn batch(text: &str) -> Message<'_> {
 }
 
 /// The members of an envelope. Everything else in one is an error.
-struct Envelope<'a, P> {
+struct Envelope<'a> {
     /// The JSON text of the id; none if there is no such member.
     id: Option<&'a RawValue>,
     method: Cow<'a, str>,
-    params: Option<P>,
-}
-
-/// What `params` are read as.
-trait Params<'de>: Sized {
-    /// Reads the value that comes next; the method, if it was seen by now.
-    fn next<A: MapAccess<'de>>(map: &mut A, method: Option<&str>) -> Result<Self, A::Error>;
-}
-
-impl<'de: 'a, 'a> Params<'de> for &'a RawValue {
-    fn next<A: MapAccess<'de>>(map: &mut A, _: Option<&str>) -> Result<Self, A::Error> {
-        map.next_value()
-    }
-}
-
-impl<'de> Params<'de> for Request {
-    fn next<A: MapAccess<'de>>(map: &mut A, method: Option<&str>) -> Result<Self, A::Error> {
-        let method = method.ok_or_else(|| A::Error::custom("of which method?"))?;
-        map.next_value_seed(OfMethod(method))
-    }
-}
-
-/// The params of this method.
-struct OfMethod<'a>(&'a str);
-
-impl<'de> DeserializeSeed<'de> for OfMethod<'_> {
-    type Value = Request;
-    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<Request, D::Error> {
-        methods::read(self.0, deserializer)
-    }
+    params: Option<&'a RawValue>,
 }
 
 /// A text that is borrowed where it has no escapes.
@@ -260,22 +227,22 @@ impl<'de> Deserialize<'de> for Member {
     }
 }
 
-impl<'de: 'a, 'a, P: Params<'de>> Deserialize<'de> for Envelope<'a, P> {
+impl<'de: 'a, 'a> Deserialize<'de> for Envelope<'a> {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct EnvelopeVisitor<P>(PhantomData<P>);
-        impl<'de, P: Params<'de>> Visitor<'de> for EnvelopeVisitor<P> {
-            type Value = Envelope<'de, P>;
+        struct EnvelopeVisitor;
+        impl<'de> Visitor<'de> for EnvelopeVisitor {
+            type Value = Envelope<'de>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Envelope<'de, P>, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Envelope<'de>, A::Error> {
                 let (mut version, mut id, mut method, mut params) = (false, None, None, None);
                 while let Some(member) = map.next_key()? {
                     match member {
                         Member::Version if !version && map.next_value::<Borrowed<'_>>()?.0 == "2.0" => version = true,
                         Member::Id if id.is_none() => id = Some(map.next_value::<&RawValue>()?),
                         Member::Method if method.is_none() => method = Some(map.next_value::<Borrowed<'_>>()?.0),
-                        Member::Params if params.is_none() => params = Some(P::next(&mut map, method.as_deref())?),
+                        Member::Params if params.is_none() => params = Some(map.next_value::<&RawValue>()?),
                         // What is wrong is found out by `diagnose`.
                         Member::Version | Member::Id | Member::Method | Member::Params | Member::Unknown => {
                             return Err(A::Error::custom("no request"));
@@ -288,7 +255,7 @@ impl<'de: 'a, 'a, P: Params<'de>> Deserialize<'de> for Envelope<'a, P> {
                 }
             }
         }
-        deserializer.deserialize_map(EnvelopeVisitor(PhantomData))
+        deserializer.deserialize_map(EnvelopeVisitor)
     }
 }
 

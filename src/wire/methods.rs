@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 
 use super::errors::{ErrorKind, RpcError};
 use super::explain::{explain, nearest};
-use super::object::ReadBoxed;
+use super::plain::{NotPlain, Plain, ReadPlain};
 use super::values::text::shortened;
 use super::values::{NetworkRef, Reason};
 use super::{nouns, params};
@@ -186,11 +186,11 @@ macro_rules! methods {
             }
         }
 
-        /// Reads the params of a method as they come. What is wrong with those that cannot be read, [`parse`] tells.
-        pub(super) fn read<'de, D: serde::Deserializer<'de>>(method: &str, params: D) -> Result<Request, D::Error> {
+        /// Reads the params of a method where they are plain. What is wrong with those that are not, [`parse`] tells.
+        pub(super) fn read(method: &str, params: &mut Plain<'_>) -> Result<Request, NotPlain> {
             match method {
-                $($name => Ok(Request::$method(ReadBoxed::read_boxed(params)?)),)*
-                _ => Err(serde::de::Error::custom("no method")),
+                $($name => Ok(Request::$method(ReadPlain::read_plain(params)?)),)*
+                _ => Err(NotPlain),
             }
         }
 

@@ -5,7 +5,8 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `envelope` | a line → requests whose params are found, not read |
+//! | `plain` | a line as clients write it → its request, in one pass |
+//! | `envelope` | any line or body → requests whose params are found, not read |
 //! | `methods` | the table of methods; method and params → [`methods::Request`] |
 //! | `params`, `nouns` | one struct for each method's params; what is answered |
 //! | `values` | how each value is written, and what is refused |
@@ -29,6 +30,7 @@ pub mod nouns;
 pub(crate) mod object;
 pub mod openrpc;
 pub mod params;
+mod plain;
 pub mod values;
 
 #[cfg(test)]

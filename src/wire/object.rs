@@ -147,12 +147,6 @@ impl<'de, T: Deserialize<'de>, V: From<T>> serde::de::Visitor<'de> for ObjectOnl
     }
 }
 
-/// Is read into a box of its own. Params are long: the box is made where they are put together, before they pass through the
-/// reader of JSON, so that only its address is handed from call to call.
-pub(super) trait ReadBoxed<'de>: Sized {
-    fn read_boxed<D: Deserializer<'de>>(deserializer: D) -> Result<Box<Self>, D::Error>;
-}
-
 /// Defines a struct of the protocol; the notation is in the header of this file. Generates `new(required members…)`.
 macro_rules! object {
     (strict $(#[$meta:meta])* $name:ident { $($body:tt)* }) => {
@@ -168,6 +162,7 @@ macro_rules! object {
             [$(#[$meta])*] $field
             [Option<$type>] [#[serde(skip_serializing_if = "Option::is_none")]]
             [$crate::wire::object::Opt<$type>] [#[serde(default)]] [.0]
+            [$type] []
         }] $wanted [$($rest_default)* $field] $($rest)*);
     };
     // Nullable.
@@ -179,6 +174,7 @@ macro_rules! object {
             [#[serde(skip_serializing_if = "crate::wire::object::Nullable::is_absent")]]
             [$crate::wire::object::Nullable<$type>]
             [#[serde(default, skip_serializing_if = "crate::wire::object::Nullable::is_absent")]] []
+            [$crate::wire::object::Nullable<$type>] [.unwrap_or_default()]
         }] $wanted [$($rest_default)* $field] $($rest)*);
     };
     // Left out when empty.
@@ -188,6 +184,7 @@ macro_rules! object {
             [$(#[$meta])*] $field
             [$type] [#[serde(skip_serializing_if = "crate::wire::object::IsEmpty::is_empty")]]
             [$type] [#[serde(default, skip_serializing_if = "crate::wire::object::IsEmpty::is_empty")]] []
+            [$type] [.unwrap_or_default()]
         }] $wanted [$($rest_default)* $field] $($rest)*);
     };
     // Always there.
@@ -195,6 +192,7 @@ macro_rules! object {
         $(#[$meta:meta])* $field:ident : $type:ty, $($rest:tt)*) => {
         $crate::wire::object::object!(@next $head [$($done)* {
             [$(#[$meta])*] $field [$type] [] [$type] [] []
+            [$type] [.ok_or($crate::wire::plain::NotPlain)?]
         }] [$($wanted)* ($field $type)] $rest_default $($rest)*);
     };
     (@next [[$($meta:tt)*] $name:ident [$($strict:tt)*] [$($closed:tt)*]]
@@ -202,6 +200,7 @@ macro_rules! object {
             [$($doc:tt)*] $field:ident
             [$own:ty] [$($own_attribute:tt)*]
             [$twin:ty] [$($twin_attribute:tt)*] [$($unwrap:tt)*]
+            [$read:ty] [$($finish:tt)*]
         })*]
         [$(($wanted:ident $wanted_type:ty))*] [$($rest_default:ident)*]) => {
         $($meta)*
@@ -234,23 +233,13 @@ macro_rules! object {
                 }
             }
 
-            impl From<Twin> for Box<$name> {
-                fn from(twin: Twin) -> Self {
-                    Box::new($name::from(twin))
-                }
-            }
-
             impl<'de> serde::Deserialize<'de> for $name {
                 fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                     deserializer.deserialize_map($crate::wire::object::ObjectOnly::<Twin, Self>::new())
                 }
             }
 
-            impl<'de> $crate::wire::object::ReadBoxed<'de> for $name {
-                fn read_boxed<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Box<Self>, D::Error> {
-                    deserializer.deserialize_map($crate::wire::object::ObjectOnly::<Twin, Box<Self>>::new())
-                }
-            }
+            $crate::wire::object::object!(@plain [$($strict)*] $name [$({$field [$read] [$($finish)*]})*]);
 
             impl schemars::JsonSchema for $name {
                 fn schema_name() -> std::borrow::Cow<'static, str> {
@@ -265,8 +254,38 @@ macro_rules! object {
             }
         };
     };
+    // Only of requests.
+    (@plain [] $name:ident $members:tt) => {};
+    (@plain [deny_unknown_fields] $name:ident [$({$field:ident [$read:ty] [$($finish:tt)*]})*]) => {
+        impl $crate::wire::plain::ReadPlain for $name {
+            #[allow(unused_variables)]
+            fn read_plain(
+                plain: &mut $crate::wire::plain::Plain<'_>,
+            ) -> Result<Box<Self>, $crate::wire::plain::NotPlain> {
+                $(let mut $field: Option<$read> = None;)*
+                plain.members(|plain, member| match member {
+                    $(member if member == const { $crate::wire::object::unraw(stringify!($field)) } => {
+                        plain.once(&mut $field)
+                    })*
+                    _ => Err($crate::wire::plain::NotPlain),
+                })?;
+                Ok(Box::new(Self { $($field: $field $($finish)*,)* }))
+            }
+        }
+    };
 }
 pub(crate) use object;
+
+/// The name on the wire of a member whose name is a word of Rust.
+pub(super) const fn unraw(name: &'static str) -> &'static str {
+    match name.as_bytes() {
+        [b'r', b'#', rest @ ..] => match std::str::from_utf8(rest) {
+            Ok(name) => name,
+            Err(_) => name,
+        },
+        _ => name,
+    }
+}
 
 /// What a noun leaves out when there is nothing in it.
 pub trait IsEmpty {
