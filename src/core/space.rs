@@ -31,8 +31,9 @@
 //! per number when filled in order, up to 2.1 when filled at random; a random claim in a /64 about
 //! 50 bytes.
 //!
-//! `paint` changes any range, `flip` most single numbers; `query` and `count` answer; `node` says
-//! what a part means, `arena` and `pack` store it.
+//! `paint` changes any range, `flip` most single numbers, `front` those that are taken one after the
+//! other from below; `query` and `count` answer; `node` says what a part means, `arena` and `pack`
+//! store it.
 //!
 //! Review notes: does a new query still follow one path? Does a new change shorten every node that
 //! it may leave too long (`shorten`), also one that moves to a slot of another size?
@@ -42,6 +43,7 @@ mod bits;
 mod check;
 mod count;
 mod flip;
+mod front;
 mod node;
 mod pack;
 mod paint;
@@ -54,6 +56,7 @@ use std::iter;
 
 use arena::Arena;
 use bits::{Block, Range};
+use front::{Front, Step};
 use node::Part;
 
 /// The free and the taken numbers of one pool. Everything outside the pool counts as taken.
@@ -63,6 +66,8 @@ pub struct Space {
     /// The whole space; outside the pool it is taken, like any other number.
     root: Part,
     arena: Arena,
+    /// The lowest free run, where numbers are taken in order: below where it stands all is taken, whatever the tree says.
+    front: Front,
 }
 
 impl Space {
@@ -77,7 +82,7 @@ impl Space {
         let pool = Range { first, last };
         let mut arena = Arena::new();
         let root = arena.paint(Block::ALL, Part::uniform(true, Block::ALL.bits), pool, false);
-        Self { pool, root, arena }
+        Self { pool, root, arena, front: Front::default() }
     }
 
     /// First number of the pool. O(1).
@@ -117,11 +122,12 @@ impl Space {
 
     /// How many numbers are free. O(1).
     pub fn free(&self) -> u128 {
-        self.root.free
+        self.root.free - self.front.untold()
     }
 
     /// How many numbers of `first..=last` are free; those outside the pool are not. O(depth).
     pub fn free_in(&self, first: u128, last: u128) -> u128 {
+        let first = first.max(self.front.floor());
         if first > last {
             return 0;
         }
@@ -131,20 +137,35 @@ impl Space {
     }
 
     /// Largest `order` such that an aligned block of 2^order numbers is wholly free. None: nothing
-    /// is free. O(1).
+    /// is free. O(1), or O(depth) for each order that numbers taken in order have broken into.
     pub fn largest_order(&self) -> Option<u8> {
-        self.root.order
+        if self.front.untold() == 0 {
+            return self.root.order;
+        }
+        (0..=self.root.order?).rev().find(|&order| self.lowest(order, 0).is_some())
+    }
+
+    /// May there be an aligned block of 2^order free numbers? A no is certain. O(1).
+    pub fn may_have(&self, order: u8) -> bool {
+        self.root.order.is_some_and(|largest| largest >= order)
     }
 
     /// First number of the lowest wholly free block of 2^order numbers that starts at or after
     /// `from`. Blocks are aligned to their size, absolutely and not to the pool. Does not wrap
     /// around.
     ///
-    /// O(depth); O(1) if there is no such block anywhere.
+    /// O(depth); O(1) if there is no such block anywhere, and for the lowest number where numbers
+    /// are taken in order.
     pub fn lowest(&self, order: u8, from: u128) -> Option<u128> {
-        if self.root.order.is_none_or(|largest| largest < order) {
+        if !self.may_have(order) {
             return None;
         }
+        let floor = self.front.floor();
+        if order == 0 && from <= floor && self.front.run.is_some() {
+            return Some(floor);
+        }
+        // What begins below is not free, nor is a block that does.
+        let from = from.max(floor);
         if order == 0 {
             return self.first_of(false, from);
         }
@@ -155,7 +176,8 @@ impl Space {
 
     /// The free number that has `index` free numbers before it. O(depth).
     pub fn nth_free(&self, index: u128) -> Option<u128> {
-        (index < self.root.free).then(|| self.arena.nth_free(Block::ALL, self.root, index))
+        // Those that the tree takes for free and are not are its first ones.
+        (index < self.free()).then(|| self.arena.nth_free(Block::ALL, self.root, index + self.front.untold()))
     }
 
     /// Maximal runs (first, last, taken) from `from` to the end of the pool, ascending; neighbours
@@ -186,23 +208,85 @@ impl Space {
     pub fn check(&self) -> Result<(), String> {
         self.arena.check_all(Block::ALL, self.root)?;
         let inside = self.free_in(self.pool.first, self.pool.last);
-        if inside != self.root.free {
-            return Err(format!("{} free, but only {inside} inside the pool", self.root.free));
+        if inside != self.free() {
+            return Err(format!("{} free, but only {inside} inside the pool", self.free()));
+        }
+        if let Some(run) = self.front.run {
+            let in_tree = |taken, from| self.arena.first_of(taken, Block::ALL, self.root.content, from);
+            let is_free = in_tree(true, run.first).is_none_or(|taken| taken > run.last);
+            if in_tree(false, 0) != Some(run.first) || !is_free || run.next < run.first || run.next > run.last {
+                return Err(format!("{run:?} is not the lowest free run of its tree"));
+            }
         }
         Ok(())
     }
 
     fn first_of(&self, taken: bool, from: u128) -> Option<u128> {
-        self.arena.first_of(taken, Block::ALL, self.root.content, from)
+        let floor = self.front.floor();
+        if taken && from < floor {
+            return Some(from);
+        }
+        self.arena.first_of(taken, Block::ALL, self.root.content, from.max(floor))
     }
 
     fn change(&mut self, first: u128, last: u128, taken: bool) {
+        if taken && first == last {
+            match self.front.take(first) {
+                Step::Taken => return,
+                Step::TakenTellNow => return self.tell(),
+                Step::NotNext => {}
+            }
+        }
         if first > last {
             return;
         }
         let Some(range) = self.pool.clip(Range { first, last }) else {
             return;
         };
+        if taken && range.last < self.front.floor() {
+            return;
+        }
+        self.step_back(range, taken);
+        self.paint(range, taken);
+        if taken && range.first == range.last && self.front.follows(range.first) {
+            self.look_for_run();
+        }
+    }
+
+    /// The front gives way to a change that it has no part in: what is vacated below it, what is taken in its run.
+    fn step_back(&mut self, range: Range, taken: bool) {
+        let Some(run) = &mut self.front.run else { return };
+        let meets = if taken { range.first <= run.last && range.last >= run.next } else { range.first < run.next };
+        if !meets {
+            return;
+        }
+        if taken && range.first > run.next {
+            run.last = range.first - 1;
+            return;
+        }
+        self.tell();
+        self.front.run = None;
+    }
+
+    /// Tells the tree what was taken without it.
+    fn tell(&mut self) {
+        if let Some(range) = self.front.run.and_then(front::Run::to_tell) {
+            self.front.told();
+            self.paint(range, true);
+        }
+    }
+
+    fn look_for_run(&mut self) {
+        let first = self.first_of(false, self.pool.first);
+        let run = first.map(|first| {
+            let end = self.first_of(true, first).map_or(self.pool.last, |taken| taken - 1);
+            (first, end.min(self.pool.last))
+        });
+        // Elsewhere than where numbers are taken it would only be in the way.
+        self.front.begin(run.filter(|(first, _)| self.front.is_next(*first)));
+    }
+
+    fn paint(&mut self, range: Range, taken: bool) {
         let short = if range.first == range.last { self.arena.flip(self.root, range.first, taken) } else { None };
         self.root = short.unwrap_or_else(|| self.arena.paint(Block::ALL, self.root, range, taken));
         if self.arena.is_sparse() {
@@ -217,8 +301,8 @@ impl fmt::Debug for Space {
         f.debug_struct("Space")
             .field("first", &self.pool.first)
             .field("last", &self.pool.last)
-            .field("free", &self.root.free)
-            .field("largest_order", &self.root.order)
+            .field("free", &self.free())
+            .field("largest_order", &self.largest_order())
             .field("memory_bytes", &self.memory_bytes())
             .finish_non_exhaustive()
     }

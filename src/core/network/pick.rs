@@ -154,13 +154,10 @@ impl Network {
     fn pick_free(&self, draft: &Draft<'_>, selection: &Selection) -> Option<Range> {
         let single = selection.prefix_length.is_none();
         let pools = if single { &self.layout.room } else { &self.layout.open };
-        pools.intersection(selection.sets_of(self)).find_map(|index| {
+        pools.find_in(selection.sets_of(self), |index| {
             let pool = &self.layout.pools[index];
             let family = pool.range.family();
-            let order = selection.order(family)?;
-            if pool.free.largest_order().is_none_or(|largest| largest < order) {
-                return None;
-            }
+            let order = selection.order(family).filter(|order| pool.free.may_have(*order))?;
             let first = match (self.config.policy, order) {
                 (Policy::Lowest, _) => lowest(&pool.free, draft, family, order, pool.range.first().bits()),
                 (Policy::Random, 0) => random(&pool.free, draft, family),

@@ -25,6 +25,26 @@ impl PoolSet {
         self.0.get(index / 64).is_some_and(|word| word >> (index % 64) & 1 == 1)
     }
 
+    /// The first that is found at a member of all sets, ascending, as [`Self::intersection`] has them.
+    pub(super) fn find_in<T>(
+        &self,
+        others: [Option<&PoolSet>; 4],
+        mut found_at: impl FnMut(usize) -> Option<T>,
+    ) -> Option<T> {
+        for (at, &word) in self.0.iter().enumerate() {
+            let mut word =
+                others.iter().flatten().fold(word, |word, other| word & other.0.get(at).copied().unwrap_or(0));
+            while word != 0 {
+                let found = found_at(at * 64 + word.trailing_zeros() as usize);
+                if found.is_some() {
+                    return found;
+                }
+                word &= word - 1;
+            }
+        }
+        None
+    }
+
     /// Members of all sets, ascending. A set that is not given restricts nothing. Cost: one step per 64 pools and one per
     /// member.
     pub(super) fn intersection<'a>(&'a self, others: [Option<&'a PoolSet>; 4]) -> impl Iterator<Item = usize> + 'a {
@@ -59,13 +79,13 @@ pub(super) fn joined(mut spans: Spans) -> Spans {
 }
 
 /// Does a number lie in one of the spans?
-pub(super) fn is_in(spans: &Spans, number: u128) -> bool {
+pub(super) fn is_in(spans: &[(u128, u128)], number: u128) -> bool {
     let at = spans.partition_point(|span| span.1 < number);
     spans.get(at).is_some_and(|span| span.0 <= number)
 }
 
 /// How much of `first..=last` the spans cover, and a call for each gap between them.
-pub(super) fn each_gap(spans: &Spans, first: u128, last: u128, mut gap: impl FnMut(u128, u128)) -> u128 {
+pub(super) fn each_gap(spans: &[(u128, u128)], first: u128, last: u128, mut gap: impl FnMut(u128, u128)) -> u128 {
     let from = spans.partition_point(|span| span.1 < first);
     let (mut at, mut covered_count) = (Some(first), 0u128);
     for &(start, end) in spans[from..].iter().take_while(|span| span.0 <= last) {

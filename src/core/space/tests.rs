@@ -73,8 +73,46 @@ fn assert_same(space: &Space, naive: &Naive, probes: &[u128]) {
     }
 }
 
+/// What may happen to a space that is filled from below: mostly the next free number is taken, and now and then something else.
+fn fills() -> impl Strategy<Value = Vec<Option<Step>>> {
+    let other = (any::<bool>(), 0..300u128, prop_oneof![3 => 0..2u128, 1 => 0..90u128])
+        .prop_map(|(taken, first, length)| Some(Step { taken, first, last: first + length }));
+    prop::collection::vec(prop_oneof![12 => Just(None), 1 => other], 1..160)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn space_filled_from_below_answers_like_one_bool_per_number(
+        (first, length) in (prop_oneof![Just(0u128), Just(100), Just((1 << 64) - 100)], 20..300u128),
+        steps in fills(),
+    ) {
+        let last = first + length;
+        let mut space = Space::new(first, last);
+        let mut naive = Naive { first, taken: vec![false; (last - first + 1) as usize] };
+        let mut fronts = 0;
+        for step in steps {
+            let step = match step {
+                Some(step) => Step { first: first + step.first, last: first + step.last, ..step },
+                None => {
+                    let Some(next) = space.lowest(0, 0) else { continue };
+                    Step { taken: true, first: next, last: next }
+                }
+            };
+            if step.taken {
+                space.occupy(step.first, step.last);
+            } else {
+                space.vacate(step.first, step.last);
+            }
+            naive.paint(step.first, step.last, step.taken);
+            fronts += usize::from(space.front.run.is_some());
+            let probes = [0, first, step.first.saturating_sub(1), step.first, step.last + 1, last, u128::MAX];
+            assert_same(&space, &naive, &probes);
+        }
+        // Else this compares nothing that the others do not.
+        prop_assume!(fronts > 0);
+    }
 
     #[test]
     fn small_pool_answers_like_one_bool_per_number(
@@ -326,6 +364,29 @@ fn blocks_are_aligned_to_their_size_and_not_to_the_pool() {
     assert_eq!(space.lowest(2, 101), Some(104));
     assert_eq!(space.lowest(7, 0), None);
     assert_eq!(space.lowest(255, 0), None);
+}
+
+/// Filled from below, millions of numbers are taken without the tree; it knows of them all the same.
+#[test]
+fn what_is_taken_in_order_is_told_to_the_tree_and_costs_as_little_as_a_range() {
+    let first = 10 << 24;
+    let mut space = Space::new(first, first + 0xf_ffff);
+    for number in first..first + 100_000 {
+        assert_eq!(space.lowest(0, first), Some(number));
+        space.occupy(number, number);
+        assert!(space.front.untold() < 5_000, "{:?}", space.front);
+    }
+    assert!(space.front.run.is_some());
+    space.check().unwrap();
+    assert!(space.memory_bytes() < 1_000, "{space:?}");
+    assert_eq!(space.free(), 0x10_0000 - 100_000);
+    // What comes free below is the next to be taken, and then the run goes on.
+    space.vacate(first + 7, first + 7);
+    space.check().unwrap();
+    assert_eq!((space.lowest(0, 0), space.free_in(0, first + 99_999)), (Some(first + 7), 1));
+    space.occupy(first + 7, first + 7);
+    assert_eq!(space.lowest(0, 0), Some(first + 100_000));
+    space.check().unwrap();
 }
 
 /// In a slot of its own size nothing is around a node, so less needs to be written. Found by
