@@ -189,6 +189,13 @@ impl Default for Slot {
     }
 }
 
+impl Slot {
+    /// Is it the one of who names none?
+    pub fn is_default(&self) -> bool {
+        self.0 == "0"
+    }
+}
+
 impl Name {
     /// The realm of a network that names none.
     pub fn default_realm() -> Self {

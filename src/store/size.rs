@@ -12,7 +12,7 @@ use crate::core::state::{
     Entry, Event, Key, NetworkConfig, PastPool, PoolConfig, Promise, Reservation, ReservedRange, State, Step,
     SubnetConfig,
 };
-use crate::core::types::{Labels, Slot, SlotKey};
+use crate::core::types::{Labels, SlotKey};
 use crate::limits;
 
 /// A number, or the length in front of a text, at its longest.
@@ -38,6 +38,9 @@ impl Act {
 
 /// A number as it is written: seven bits a byte.
 fn number(value: u64) -> usize {
+    if value < 0x80 {
+        return 1;
+    }
     (64 - (value | 1).leading_zeros()).div_ceil(7) as usize
 }
 
@@ -92,7 +95,7 @@ fn head(mark: u64) -> usize {
 
 fn slot(holder: &SlotKey) -> usize {
     // The default slot is a flag.
-    let slot = if holder.slot == Slot::default() { 0 } else { text(holder.slot.as_str()) };
+    let slot = if holder.slot.is_default() { 0 } else { text(holder.slot.as_str()) };
     text(holder.scope.as_str()) + text(holder.owner.as_str()) + slot
 }
 

@@ -3,10 +3,10 @@
 //! Neighbour: `layout` keeps the counts in step.
 
 use super::holdings::covered;
-use super::pool_set::{Spans, each_gap, is_in};
+use super::pool_set::{each_gap, is_in};
 use crate::core::address::{Address, Range};
 use crate::core::outcome::Counts;
-use crate::core::state::{Entry, ReservationKind};
+use crate::core::state::{Entry, Reservation, ReservationKind};
 
 /// Adds or takes away what an entry contributes to counts: `size` addresses, of which `blocked` count as reserved.
 fn count(counts: &mut Counts, entry: &Entry, size: u128, blocked: u128, add: bool) {
@@ -29,8 +29,22 @@ fn count(counts: &mut Counts, entry: &Entry, size: u128, blocked: u128, add: boo
     counts.free = counts.size - counts.held - counts.reserved - counts.cooling - counts.declined;
 }
 
+/// Adds one address that is held: what is done most.
+fn count_granted(counts: &mut Counts, held: &Reservation, blocked: bool) {
+    counts.held += 1;
+    counts.reservations += 1;
+    match held.kind {
+        ReservationKind::Dynamic => counts.held_dynamic += 1,
+        ReservationKind::Static => counts.held_static += 1,
+    }
+    if held.obsolete.is_some() {
+        counts.obsolete += 1;
+    }
+    if blocked { counts.reserved -= 1 } else { counts.free -= 1 }
+}
+
 /// Counts of a range in which nothing lies; these spans of it count as reserved.
-pub(super) fn empty_counts(range: Range, counted: &Spans) -> Counts {
+pub(super) fn empty_counts(range: Range, counted: &[(u128, u128)]) -> Counts {
     let size = range.size();
     let reserved = each_gap(counted, range.first().bits(), range.last().bits(), |_, _| ());
     Counts { size, reserved, free: size - reserved, ..Counts::default() }
@@ -39,24 +53,35 @@ pub(super) fn empty_counts(range: Range, counted: &Spans) -> Counts {
 /// Adds or takes away what an entry contributes within a range.
 pub(super) fn count_entry(
     counts: &mut Counts,
-    counted: &Spans,
+    counted: &[(u128, u128)],
     within: Range,
     address: Address,
     entry: &Entry,
     add: bool,
 ) {
-    let (size, blocked) = if entry.prefix_length() == address.family().width() {
-        // By far the most entries: one address.
-        if !within.contains(address) {
-            return;
+    if entry.prefix_length() == address.family().width() {
+        if within.contains(address) {
+            count_address(counts, counted, address.bits(), entry, add);
         }
-        (1, u128::from(is_in(counted, address.bits())))
-    } else {
-        let Some(part) = covered(address, entry.prefix_length()).intersection(within) else { return };
-        (part.size(), each_gap(counted, part.first().bits(), part.last().bits(), |_, _| ()))
-    };
-    count(counts, entry, size, blocked, add);
+        return;
+    }
+    let Some(part) = covered(address, entry.prefix_length()).intersection(within) else { return };
+    let blocked = each_gap(counted, part.first().bits(), part.last().bits(), |_, _| ());
+    count(counts, entry, part.size(), blocked, add);
     if matches!(entry, Entry::Held(_)) && within.contains(address) {
         if add { counts.reservations += 1 } else { counts.reservations -= 1 }
+    }
+}
+
+/// The same of an entry of one address, which lies in the range. By far the most are.
+pub(super) fn count_address(counts: &mut Counts, counted: &[(u128, u128)], bits: u128, entry: &Entry, add: bool) {
+    let blocked = is_in(counted, bits);
+    match entry {
+        Entry::Held(held) if add => count_granted(counts, held, blocked),
+        Entry::Held(_) => {
+            count(counts, entry, 1, u128::from(blocked), false);
+            counts.reservations -= 1;
+        }
+        Entry::Declined(_) | Entry::Released(_) => count(counts, entry, 1, u128::from(blocked), add),
     }
 }

@@ -43,24 +43,15 @@ pub(super) struct Draft<'a> {
     pub(super) network: &'a Network,
     pub(super) context: Context,
     pub(super) steps: Vec<Step>,
-    /// The same by address, once there are many.
-    sum: Option<Box<Sum>>,
     /// Ranges granted here.
     taken: Taken,
-    /// MACs that came with what was granted here.
-    macs: Vec<Mac>,
-    /// Reservations let go here.
-    let_go: BTreeSet<Address>,
-    /// Change of the number of current reservations, by owner and by scope; counted where the network limits them.
-    owners: BTreeMap<(Scope, Owner), i64>,
-    scopes: BTreeMap<Scope, i64>,
-    /// Slots that wait with empty hands for what is promised to them, because of what was let go here.
-    awaiting: BTreeSet<SlotKey>,
+    /// What more than a plain grant has to account for; nearly every request is one.
+    ledger: Option<Box<Ledger>>,
     /// Promises of the network are made anew here, or not: those of before count no more.
     promises_anew: bool,
     /// How far the freed addresses of a pool were looked through, in the order in which they were freed: up to there this
     /// request has taken them all. Without it, each of many grants would look at what the ones before it took.
-    searched: RefCell<BTreeMap<(Address, Freed), (Rank, u128)>>,
+    searched: RefCell<Option<Box<Searched>>>,
     next_generation: u64,
     /// Lease of the next grant in place of the one that its options ask for.
     pub(super) carried_lease: Option<Lease>,
@@ -70,8 +61,27 @@ pub(super) struct Draft<'a> {
     pub(super) displaced: u64,
     /// Everything of the deployment, or of one of its owners, is let go, but for what is asked for: promises among that end.
     pub(super) letting_go: Option<(Scope, Option<Owner>)>,
+}
+
+/// How far the freed addresses of each pool were looked through.
+type Searched = BTreeMap<(Address, Freed), (Rank, u128)>;
+
+/// What a request comes to that lets go, grants several times, or is limited.
+#[derive(Default)]
+struct Ledger {
+    /// The steps by address, once there are many.
+    sum: Option<Box<Sum>>,
+    /// MACs that came with what was granted here.
+    macs: Vec<Mac>,
+    /// Reservations let go here.
+    let_go: BTreeSet<Address>,
+    /// Change of the number of current reservations, by owner and by scope; counted where the network limits them.
+    owners: BTreeMap<(Scope, Owner), i64>,
+    scopes: BTreeMap<Scope, i64>,
+    /// Slots that wait with empty hands for what is promised to them, because of what was let go here.
+    awaiting: BTreeSet<SlotKey>,
     /// Slots that this request names, where anything is promised. What is let go here and promised to one of them is told
-    /// what becomes of it when it is known what the slot has then ([`Self::settle_owed`]).
+    /// what becomes of it when it is known what the slot has then ([`Draft::settle_owed`]).
     asked: BTreeSet<SlotKey>,
     /// What waits for that.
     owed: Vec<Owed>,
@@ -86,23 +96,20 @@ impl<'a> Draft<'a> {
             network,
             context,
             steps: Vec::new(),
-            sum: None,
             taken: Taken::default(),
-            macs: Vec::new(),
-            let_go: BTreeSet::new(),
-            owners: BTreeMap::new(),
-            scopes: BTreeMap::new(),
-            awaiting: BTreeSet::new(),
+            ledger: None,
             promises_anew: false,
-            searched: RefCell::new(BTreeMap::new()),
+            searched: RefCell::new(None),
             next_generation: network.next_generation.max(context.generations).0,
             carried_lease: None,
             granted_by: None,
             displaced: 0,
             letting_go: None,
-            asked: BTreeSet::new(),
-            owed: Vec::new(),
         }
+    }
+
+    fn ledger(&mut self) -> &mut Ledger {
+        self.ledger.get_or_insert_default()
     }
 
     pub(super) fn finish(self, outcome: Outcome) -> Decision {
@@ -121,12 +128,12 @@ impl<'a> Draft<'a> {
 
     /// The last place of a pool's freed addresses, by its first address, at which nothing is left for this request.
     pub(super) fn searched(&self, pool: Address, freed: Freed) -> Option<(Rank, u128)> {
-        self.searched.borrow().get(&(pool, freed)).copied()
+        self.searched.borrow().as_ref()?.get(&(pool, freed)).copied()
     }
 
     /// Nothing is left at this place, nor at those before it. That stays so: a request only takes.
     pub(super) fn nothing_left(&self, pool: Address, freed: Freed, place: (Rank, u128)) {
-        self.searched.borrow_mut().insert((pool, freed), place);
+        self.searched.borrow_mut().get_or_insert_default().insert((pool, freed), place);
     }
 
     /// Grants made here so far.
@@ -136,27 +143,28 @@ impl<'a> Draft<'a> {
 
     /// Was this reservation let go here?
     pub(super) fn has_let_go(&self, address: Address) -> bool {
-        self.let_go.contains(&address)
+        self.ledger.as_ref().is_some_and(|ledger| ledger.let_go.contains(&address))
     }
 
     /// Change of the number of current reservations of this owner. Known where the network limits it.
     pub(super) fn balance_of_owner(&self, scope: &Scope, owner: &Owner) -> i64 {
-        self.owners.get(&(scope.clone(), owner.clone())).copied().unwrap_or_default()
+        let of = |ledger: &Ledger| ledger.owners.get(&(scope.clone(), owner.clone())).copied();
+        self.ledger.as_deref().and_then(of).unwrap_or_default()
     }
 
     /// Change of the number of current reservations of this scope. Known where the network limits it.
     pub(super) fn balance_of_scope(&self, scope: &Scope) -> i64 {
-        self.scopes.get(scope).copied().unwrap_or_default()
+        self.ledger.as_ref().and_then(|ledger| ledger.scopes.get(scope)).copied().unwrap_or_default()
     }
 
     /// Notes that a slot holds something more, or less, once this request is done.
     pub(super) fn count(&mut self, holder: &SlotKey, change: i64) {
         let limits = self.network.config.limits;
         if limits.per_owner.is_some() {
-            *self.owners.entry((holder.scope.clone(), holder.owner.clone())).or_default() += change;
+            *self.ledger().owners.entry((holder.scope.clone(), holder.owner.clone())).or_default() += change;
         }
         if limits.per_scope.is_some() {
-            *self.scopes.entry(holder.scope.clone()).or_default() += change;
+            *self.ledger().scopes.entry(holder.scope.clone()).or_default() += change;
         }
     }
 
@@ -169,7 +177,8 @@ impl<'a> Draft<'a> {
 
     /// Does a promise to this slot count within the limits already?
     pub(super) fn is_counted(&self, holder: &SlotKey) -> bool {
-        !self.promises_anew && (self.network.holdings.awaits(holder) || self.awaiting.contains(holder))
+        let awaits = || self.ledger.as_ref().is_some_and(|ledger| ledger.awaiting.contains(holder));
+        !self.promises_anew && (self.network.holdings.awaits(holder) || awaits())
     }
 
     /// Notes that a slot holds something once this request is done, or by a promise of it: it counts within the limits.
@@ -177,7 +186,9 @@ impl<'a> Draft<'a> {
         if !self.is_counted(holder) {
             self.count(holder, 1);
         }
-        self.awaiting.remove(holder);
+        if let Some(ledger) = &mut self.ledger {
+            ledger.awaiting.remove(holder);
+        }
     }
 
     /// Appends a step that puts an entry, or none, in place of `before`.
@@ -188,12 +199,12 @@ impl<'a> Draft<'a> {
 
     /// Appends a step.
     fn push(&mut self, step: Step) {
-        if let Some(sum) = &mut self.sum {
+        if let Some(sum) = self.ledger.as_mut().and_then(|ledger| ledger.sum.as_mut()) {
             sum.add(&step);
         }
-        if self.steps.is_empty() {
+        if self.steps.capacity() == 0 {
             // Most requests take one step, which is kept until it is durable: no room for more.
-            self.steps.reserve_exact(1);
+            self.steps = Vec::with_capacity(1);
         }
         self.steps.push(step);
     }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use compact_str::CompactString;
 
-use super::counting::{count_entry, empty_counts};
+use super::counting::{count_address, count_entry, empty_counts};
 use super::holdings::{Holdings, covered};
 use super::pool_set::{PoolSet, Spans, each_gap, joined};
 use super::pool_space::{PoolSpace, Remembered, taken_in};
@@ -70,6 +70,16 @@ pub(super) struct Layout {
     elsewhere: [Rested; 2],
     /// Single addresses kept for an owner, in address order.
     pub(super) kept_for: HashMap<(Scope, Owner), Vec<Kept>>,
+}
+
+/// What an address lies in, of ranges that are ascending and apart. Cost: O(log).
+fn index_of(ranges: &[(Range, usize)], address: Address) -> Option<usize> {
+    // Most networks have one subnet, and one pool in it.
+    let (range, index) = match ranges {
+        [only] => only,
+        _ => &ranges[ranges.partition_point(|(range, _)| range.first() <= address).checked_sub(1)?],
+    };
+    range.contains(address).then_some(*index)
 }
 
 fn remembered_of(family: Family, rested: &Rested) -> impl Iterator<Item = Remembered> {
@@ -238,9 +248,7 @@ impl Layout {
 
     /// Index of the subnet in which an address lies. Cost: O(log subnets).
     pub(super) fn subnet_of(&self, address: Address) -> Option<usize> {
-        let at = self.subnets_by_address.partition_point(|(range, _)| range.first() <= address).checked_sub(1)?;
-        let (range, index) = self.subnets_by_address[at];
-        range.contains(address).then_some(index)
+        index_of(&self.subnets_by_address, address)
     }
 
     /// Every pool.
@@ -259,9 +267,7 @@ impl Layout {
 
     /// Index of the pool, in drawing order, in which an address lies. Cost: O(log pools).
     pub(super) fn pool_of(&self, address: Address) -> Option<usize> {
-        let at = self.pools_by_address.partition_point(|(range, _)| range.first() <= address).checked_sub(1)?;
-        let (range, index) = self.pools_by_address[at];
-        range.contains(address).then_some(index)
+        index_of(&self.pools_by_address, address)
     }
 
     /// The pool with exactly this range.
@@ -316,6 +322,10 @@ impl Layout {
         after: Option<&Entry>,
         rest: Option<Rank>,
     ) {
+        let is_single = |entry: &Entry| entry.prefix_length() == address.family().width();
+        if rest.is_none() && before.into_iter().chain(after).all(is_single) {
+            return self.address_changed(address, before, after);
+        }
         let length = |entry: Option<&Entry>| entry.map(|entry| covered(address, entry.prefix_length()));
         let (old, new) = (length(before), length(after));
         // Another length under the same address is two changes.
@@ -367,6 +377,33 @@ impl Layout {
             debug_assert_eq!(pool_range, pool.range);
             at += 1;
         }
+        self.forget_over_bound();
+    }
+
+    /// The same for one address, which is what changes most.
+    fn address_changed(&mut self, address: Address, before: Option<&Entry>, after: Option<&Entry>) {
+        let bits = address.bits();
+        if let Some(index) = self.subnet_of(address) {
+            let SubnetSpace { counted, counts, .. } = &mut self.subnets[index];
+            if let Some(before) = before {
+                count_address(counts, counted, bits, before, false);
+            }
+            if let Some(after) = after {
+                count_address(counts, counted, bits, after, true);
+            }
+        }
+        if taken_in(after)[0] {
+            self.elsewhere[usize::from(address.family() == Family::V6)].remove(bits, bits);
+        }
+        let Some(index) = self.pool_of(address) else { return };
+        let pool = &mut self.pools[index];
+        let (since, rests) = (pool.cools_since(), pool.rests());
+        pool.part_changed((address, bits, bits), before, after, None);
+        if pool.open {
+            self.room.set(index, pool.free.free() > 0);
+        }
+        self.reorder(index, since);
+        self.recount(index, rests);
         self.forget_over_bound();
     }
 

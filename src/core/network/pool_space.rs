@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::counting::{count_entry, empty_counts};
+use super::counting::{count_address, count_entry, empty_counts};
 use super::holdings::{Holdings, covered};
 use super::pool_set::{Spans, each_gap};
 use super::rested::{Rank, Rested};
@@ -189,17 +189,33 @@ impl PoolSpace {
         rest: Option<Rank>,
     ) {
         let Some(part) = range.intersection(self.range) else { return };
-        let (first, last) = (part.first().bits(), part.last().bits());
+        self.part_changed((address, part.first().bits(), part.last().bits()), before, after, rest);
+    }
+
+    /// The same of an entry of which the addresses from `first` to `last` lie here.
+    pub(super) fn part_changed(
+        &mut self,
+        (address, first, last): (Address, u128, u128),
+        before: Option<&Entry>,
+        after: Option<&Entry>,
+        rest: Option<Rank>,
+    ) {
         self.count(address, before, after);
         let (was, is) = (taken_in(before), taken_in(after));
-        let spaces = [Some(&mut self.free), self.fresh.as_mut(), self.yielding.as_mut()];
-        for (space, (was, is)) in spaces.into_iter().zip(was.into_iter().zip(is)) {
-            let Some(space) = space else { continue };
+        let blocked = &self.blocked;
+        let change = |space: &mut Space, was: bool, is: bool| {
             if is && !was {
                 space.occupy(first, last);
             } else if was && !is {
-                each_gap(&self.blocked, first, last, |start, end| space.vacate(start, end));
+                each_gap(blocked, first, last, |start, end| space.vacate(start, end));
             }
+        };
+        change(&mut self.free, was[0], is[0]);
+        if let Some(fresh) = &mut self.fresh {
+            change(fresh, was[1], is[1]);
+        }
+        if let Some(yielding) = &mut self.yielding {
+            change(yielding, was[2], is[2]);
         }
         self.cools(address, (first, last), before, after);
         if self.fresh.is_some() {
@@ -212,14 +228,21 @@ impl PoolSpace {
     }
 
     fn count(&mut self, address: Address, before: Option<&Entry>, after: Option<&Entry>) {
-        let counted =
-            if self.draining { vec![(self.range.first().bits(), self.range.last().bits())] } else { Vec::new() };
-        let counted = if self.draining { &counted } else { &self.blocked };
+        let whole = [(self.range.first().bits(), self.range.last().bits())];
+        let counted: &[(u128, u128)] = if self.draining { &whole } else { &self.blocked };
+        let (counts, range) = (&mut self.counts, self.range);
+        let mut count = |entry: &Entry, add| {
+            if entry.prefix_length() == address.family().width() {
+                count_address(counts, counted, address.bits(), entry, add);
+            } else {
+                count_entry(counts, counted, range, address, entry, add);
+            }
+        };
         if let Some(before) = before {
-            count_entry(&mut self.counts, counted, self.range, address, before, false);
+            count(before, false);
         }
         if let Some(after) = after {
-            count_entry(&mut self.counts, counted, self.range, address, after, true);
+            count(after, true);
         }
     }
 

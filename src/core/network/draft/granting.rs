@@ -74,7 +74,9 @@ impl Draft<'_> {
     ) -> View {
         let generation = Generation(self.next_generation);
         self.next_generation += 1;
-        let length = range.as_cidr().map_or(range.family().width(), Cidr::length);
+        let width = range.family().width();
+        let is_single = range.first() == range.last();
+        let length = if is_single { width } else { range.as_cidr().map_or(width, Cidr::length) };
         let reservation = Arc::new(Reservation {
             prefix_length: length,
             holder: holder.clone(),
@@ -92,7 +94,9 @@ impl Draft<'_> {
         });
         self.taken.add(range);
         self.fills(holder);
-        self.macs.extend(mac);
+        if let Some(mac) = mac {
+            self.ledger().macs.push(mac);
+        }
         let event = Event { kind: EventKind::Granted, before: None };
         self.put(range.first(), replaced, Some(Entry::Held(Arc::clone(&reservation))), Some(event));
         self.view(range.first(), reservation)
@@ -123,14 +127,15 @@ impl Draft<'_> {
 
     /// What covers addresses of `range` once the steps so far are done.
     fn standing(&mut self, range: Range) -> BTreeMap<Address, Entry> {
-        if self.sum.is_none() && self.steps.len() > STEPS_SEARCHED_MAX {
+        let sum = |draft: &Self| draft.ledger.as_ref().is_some_and(|ledger| ledger.sum.is_some());
+        if !sum(self) && self.steps.len() > STEPS_SEARCHED_MAX {
             let mut sum = Box::new(Sum::default());
             self.steps.iter().for_each(|step| sum.add(step));
-            self.sum = Some(sum);
+            self.ledger().sum = Some(sum);
         }
         let there = self.network.holdings.overlapping(range).take(DISPLACED_MAX + 1);
         let mut standing: BTreeMap<Address, Entry> = there.map(|(address, entry)| (address, entry.clone())).collect();
-        if let Some(sum) = &self.sum {
+        if let Some(sum) = self.ledger.as_ref().and_then(|ledger| ledger.sum.as_ref()) {
             standing.retain(|address, _| !sum.knows(*address));
             standing.extend(sum.overlapping(range).map(|(address, entry)| (*address, entry.clone())));
             return standing;

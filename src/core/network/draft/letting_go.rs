@@ -19,9 +19,9 @@ impl Draft<'_> {
         kind: EventKind,
     ) {
         match reservation.promise() {
-            Some(promise) if self.asked.contains(&taker_of(reservation, promise)) => {
+            Some(promise) if self.is_asked(&taker_of(reservation, promise)) => {
                 self.leaves(address, reservation);
-                self.owed.push((address, Arc::clone(reservation), kind));
+                self.ledger().owed.push((address, Arc::clone(reservation), kind));
             }
             Some(promise) if !self.ends(reservation, promise) => {
                 let promise = promise.clone();
@@ -34,15 +34,20 @@ impl Draft<'_> {
     /// Notes the slots that this request names: what they have in the end is what it answers.
     pub(in crate::core::network) fn asks_for(&mut self, slots: impl Iterator<Item = SlotKey>) {
         if self.network.holdings.has_promises() {
-            self.asked = slots.collect();
+            self.ledger().asked = slots.collect();
         }
+    }
+
+    fn is_asked(&self, slot: &SlotKey) -> bool {
+        self.ledger.as_ref().is_some_and(|ledger| ledger.asked.contains(slot))
     }
 
     /// Lets go what is promised to slots that this request names, now that it is known whether they have something: then they
     /// keep that, and the promise ends; else it is kept. Answers what went to one of them.
     pub(in crate::core::network) fn settle_owed(&mut self, has: impl Fn(&SlotKey) -> bool) -> Vec<Address> {
         let mut given = Vec::new();
-        for (address, held, kind) in std::mem::take(&mut self.owed) {
+        let owed = self.ledger.as_mut().map(|ledger| std::mem::take(&mut ledger.owed));
+        for (address, held, kind) in owed.unwrap_or_default() {
             match held.promise().filter(|promise| !has(&taker_of(&held, promise))) {
                 Some(promise) => {
                     self.keep_promise(address, &held, promise, (promise.plan, None), &BTreeMap::new());
@@ -112,12 +117,12 @@ impl Draft<'_> {
     /// Notes, once or again, that a holding ends with this request: its MAC and its place within the limits are free.
     pub(in crate::core::network) fn leaves(&mut self, address: Address, reservation: &Reservation) {
         // An obsolete one counts nowhere, but may have a MAC.
-        if !self.let_go.insert(address) || reservation.obsolete.is_some() {
+        if !self.ledger().let_go.insert(address) || reservation.obsolete.is_some() {
             return;
         }
         if !self.promises_anew && self.network.holdings.is_promised(&reservation.holder) {
             // What is promised to the slot counts in its place.
-            self.awaiting.insert(reservation.holder.clone());
+            self.ledger().awaiting.insert(reservation.holder.clone());
         } else {
             self.count(&reservation.holder, -1);
         }

@@ -19,7 +19,7 @@ impl Draft<'_> {
         own: Option<Address>,
     ) -> Result<Option<Mac>, Refusal> {
         let taken = |mac: Mac| {
-            let here = self.macs.contains(&mac);
+            let here = self.ledger.as_ref().is_some_and(|ledger| ledger.macs.contains(&mac));
             let there = self
                 .network
                 .holdings
