@@ -172,6 +172,8 @@ pub struct NetworkActor {
     loads: u64,
     /// Scopes that were published. Looked at for each grant.
     scopes: HashSet<Scope>,
+    /// One of them: that of the last grant.
+    scope_noted: Option<Scope>,
     /// What the timers were asked for since the last tick.
     asked: Cell<Option<Asked>>,
     /// Requests since the others of this thread had their turn.
@@ -209,6 +211,7 @@ impl NetworkActor {
             panics: VecDeque::new(),
             loads: 0,
             scopes,
+            scope_noted: None,
             asked: Cell::default(),
             turn: 0,
             misses,
@@ -317,7 +320,7 @@ impl Actor for NetworkActor {
 impl Handler<Work> for NetworkActor {
     type Result = ();
     fn handle(&mut self, work: Work, ctx: &mut Context<Self>) {
-        if let (Some(hook), Some(first)) = (&self.shared.hooks.before_work, work.items.first()) {
+        if let (Some(hook), Some(first)) = (&self.shared.hooks.before_work, work.items.front()) {
             hook(&first.command);
         }
         match self.phase {

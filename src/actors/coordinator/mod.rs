@@ -346,7 +346,8 @@ pub fn send(
             return;
         }
     }
-    let work = Work { route: Arc::clone(route), by_name, items, outlet: outlet.clone(), permits, received };
+    let work =
+        Work { route: Arc::clone(route), by_name, items: items.into(), outlet: outlet.clone(), permits, received };
     match route.addr.try_send(work) {
         Ok(()) => {}
         Err(actix::prelude::SendError::Full(work)) => {

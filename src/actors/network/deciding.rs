@@ -119,12 +119,17 @@ impl NetworkActor {
     /// Tells the world of scopes that hold something here for the first time.
     pub(super) fn note_scopes(&mut self, steps: &[Step]) {
         for step in steps {
-            if let Some(State::Entry(Entry::Held(held))) = &step.state
-                && !self.scopes.contains(&held.holder.scope)
-            {
-                self.published.note_scope(&held.holder.scope);
-                self.scopes.insert(held.holder.scope.clone());
+            let Some(State::Entry(Entry::Held(held))) = &step.state else { continue };
+            let scope = &held.holder.scope;
+            // Grants of one scope come together.
+            if self.scope_noted.as_ref() == Some(scope) {
+                continue;
             }
+            if !self.scopes.contains(scope) {
+                self.published.note_scope(scope);
+                self.scopes.insert(scope.clone());
+            }
+            self.scope_noted = Some(scope.clone());
         }
     }
 
@@ -133,6 +138,7 @@ impl NetworkActor {
         let here = self.network.scope_names();
         if here.len() != self.scopes.len() || here.iter().any(|scope| !self.scopes.contains(scope)) {
             self.scopes = here.into_iter().collect();
+            self.scope_noted = None;
             self.published.set_scopes(self.scopes.iter().cloned().collect());
         }
     }

@@ -1,5 +1,6 @@
 //! What a network's actor is sent.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -31,7 +32,7 @@ pub struct Work {
     /// It was named by its name, which must still be its own.
     pub by_name: bool,
     /// In the order in which they were sent.
-    pub items: Vec<Item>,
+    pub items: VecDeque<Item>,
     /// Where the answers go.
     pub outlet: Outlet,
     /// Their places in the queue.

@@ -36,10 +36,9 @@ impl NetworkActor {
         let mut unit = Draft::new(Some(work.outlet.clone()), work.items.len());
         let moment = self.moment();
         self.run_due(&mut unit, moment, ctx);
-        // Taken from the end one by one: what is left is answered whatever happens.
-        work.items.reverse();
+        // Taken one by one: what is left is answered whatever happens.
         while self.serve_waiters_behind(&mut unit, ctx)
-            && let Some(item) = work.items.pop()
+            && let Some(item) = work.items.pop_front()
         {
             unit.begin(item.ticket);
             if matches!(self.phase, Phase::Gone) {
@@ -70,7 +69,6 @@ impl NetworkActor {
                 self.send(std::mem::replace(&mut unit, next));
             }
         }
-        work.items.reverse();
         self.send(unit);
         match self.phase {
             _ if work.items.is_empty() => {}
