@@ -5,7 +5,7 @@
 
 use std::net::Ipv4Addr;
 
-use crate::core::address::{Address, Family};
+use crate::core::address::Address;
 use crate::core::types::WallTime;
 
 /// Appends a JSON string.
@@ -62,19 +62,68 @@ const fn octet_digits(octet: u8) -> usize {
     1 + (octet >= 10) as usize + (octet >= 100) as usize
 }
 
+/// An IPv4 address as text, and how much of it that is.
+fn dotted(bits: u32) -> ([u8; 16], usize) {
+    let (mut text, mut length) = (*b"255.255.255.255.", 0);
+    for octet in Ipv4Addr::from_bits(bits).octets() {
+        text[length..length + 4].copy_from_slice(&OCTETS[usize::from(octet)]);
+        length += octet_digits(octet) + 1;
+    }
+    (text, length - 1)
+}
+
 /// Appends an address without quotes.
 pub fn bare_address(out: &mut Vec<u8>, address: Address) {
-    match address.family() {
-        Family::V4 => {
-            // Put together here and appended at once: byte by byte it takes several times as long.
-            let (mut text, mut length) = (*b"255.255.255.255.", 0);
-            for octet in Ipv4Addr::from_bits(address.bits() as u32).octets() {
-                text[length..length + 4].copy_from_slice(&OCTETS[usize::from(octet)]);
-                length += octet_digits(octet) + 1;
-            }
-            out.extend_from_slice(&text[..length - 1]);
+    match address {
+        Address::V4(bits) => {
+            // Put together there and appended at once: byte by byte it takes several times as long.
+            let (text, length) = dotted(bits);
+            out.extend_from_slice(&text[..length]);
         }
-        Family::V6 => display(out, address),
+        Address::V6(_) => display(out, address),
+    }
+}
+
+/// A short text that is put together piece by piece, and appended at once.
+pub struct Short {
+    bytes: [u8; Self::MAX],
+    length: usize,
+}
+
+impl Default for Short {
+    fn default() -> Self {
+        Self { bytes: [0; Self::MAX], length: 0 }
+    }
+}
+
+impl Short {
+    /// Bytes that it may have.
+    pub const MAX: usize = 160;
+
+    /// Puts a piece behind what is there.
+    ///
+    /// # Panics
+    /// If it becomes longer than [`Self::MAX`].
+    pub fn put(&mut self, piece: &[u8]) {
+        self.bytes[self.length..self.length + piece.len()].copy_from_slice(piece);
+        self.length += piece.len();
+    }
+
+    /// Puts a number behind it.
+    pub fn put_number(&mut self, number: u64) {
+        self.put(itoa::Buffer::new().format(number).as_bytes());
+    }
+
+    /// Puts an IPv4 address behind it.
+    pub fn put_dotted(&mut self, bits: u32) {
+        let (text, length) = dotted(bits);
+        self.put(&text);
+        self.length -= text.len() - length;
+    }
+
+    /// What there is.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
     }
 }
 

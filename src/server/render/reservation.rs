@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::nouns::{dns, l2};
 use super::{Renderer, noun};
+use crate::core::address::Address;
 use crate::core::outcome::{Grant, View};
 use crate::core::state::{NetworkConfig, ReservationKind, SubnetConfig};
 use crate::server::text;
@@ -148,6 +149,9 @@ impl Renderer {
 
     pub(super) fn grant(&mut self, out: &mut Vec<u8>, grant: &Grant, brief: bool) {
         let view = &grant.view;
+        if let (true, Address::V4(bits)) = (brief, view.address) {
+            return short_grant(out, bits, grant);
+        }
         if brief {
             out.extend_from_slice(b"{\"address\":");
             text::address(out, view.address);
@@ -172,6 +176,20 @@ impl Renderer {
         }
         out.push(b'}');
     }
+}
+
+/// A brief grant of IPv4: what is answered most, in one piece.
+fn short_grant(out: &mut Vec<u8>, bits: u32, grant: &Grant) {
+    let held = &grant.view.reservation;
+    let mut text = text::Short::default();
+    text.put(b"{\"address\":\"");
+    text.put_dotted(bits);
+    text.put(b"\",\"prefix_length\":");
+    text.put_number(u64::from(held.prefix_length));
+    text.put(b",\"generation\":");
+    text.put_number(held.generation.0);
+    text.put(if grant.created { b",\"created\":true}" } else { b",\"created\":false}" });
+    out.extend_from_slice(text.as_bytes());
 }
 
 fn parts_of(view: &View) -> Parts {
