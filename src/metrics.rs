@@ -53,6 +53,8 @@ pub struct Metrics {
     pub connections_accepted: IntCounter,
     /// Connections closed by the server, by reason.
     pub connections_closed: IntCounterVec,
+    /// Connections that went on on another reactor thread.
+    pub connections_moved: IntCounter,
     /// Open connections to the HTTP port.
     pub http_connections: IntGauge,
     /// What was refused or cut off over HTTP, by reason.
@@ -184,6 +186,10 @@ impl Metrics {
                 "Connections that the server closed, by reason. A rise of slow or limit means clients that do not read, or too many.",
                 &["reason"],
             ),
+            connections_moved: counter(
+                "allod_connections_moved_total",
+                "Connections that went on on another reactor thread, because theirs was always busy and that one was not. A few at the beginning of a load are normal.",
+            ),
             http_connections: IntGauge::new("allod_http_connections", "Open connections to the HTTP port.")
                 .expect("names are constants"),
             http_refused: counters(
@@ -246,6 +252,7 @@ impl Metrics {
             Box::new(self.connections.clone()),
             Box::new(self.connections_accepted.clone()),
             Box::new(self.connections_closed.clone()),
+            Box::new(self.connections_moved.clone()),
             Box::new(self.http_connections.clone()),
             Box::new(self.http_refused.clone()),
             Box::new(self.watches.clone()),

@@ -57,6 +57,7 @@ use crate::core::command::NetworkInput;
 use crate::limits::PEER_HANDSHAKE_MS;
 use crate::metrics::Metrics;
 use crate::server::Server;
+use crate::server::balance::Balance;
 use crate::server::cluster::Nodes;
 use crate::server::forwarded::Forwarded;
 use crate::server::role::{Role, Seat};
@@ -298,6 +299,7 @@ async fn bring_up(
         durability: info.durability,
         clock,
         metrics: Arc::new(Metrics::new()),
+        balance: Balance::of(&reactors),
         reactors,
         bounds: bounds(&config),
         node,

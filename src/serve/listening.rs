@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 use super::cannot::CannotStart;
@@ -92,18 +92,8 @@ pub(super) async fn accept(listener: TcpListener, server: Arc<Server>) {
             continue;
         };
         let Ok(stream) = stream.into_std() else { continue };
-        let reactors = &server.reactors;
-        let reactor = &reactors[next % reactors.len()];
+        let reactor = next % server.reactors.len();
         next += 1;
-        let task = server.tasks.token();
-        let server = Arc::clone(&server);
-        reactor.spawn(async move {
-            // A stream belongs to the runtime that polls it.
-            match TcpStream::from_std(stream) {
-                Ok(stream) => connection::serve(stream, peer, server).await,
-                Err(error) => tracing::warn!(%error, "a connection cannot be served"),
-            }
-            drop((place, task));
-        });
+        connection::serve(stream, peer, Arc::clone(&server), reactor, (place, server.tasks.token()));
     }
 }

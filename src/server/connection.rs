@@ -2,7 +2,7 @@
 //!
 //! Life of an `ip.allocate`, steps 1 and 8 of 8 (see [`crate`]). After: `session`; before the answer is written, too.
 //!
-//! One task. It reads as much as the socket has, hands every whole line to the session (without copying it), flushes the
+//! One task, on one reactor thread at a time: `balance` has it move to another one. It reads as much as the socket has, hands every whole line to the session (without copying it), flushes the
 //! session once, and writes everything that was answered with one call. It stops reading while as many requests are in
 //! flight as may be, or while the client does not take its answers.
 //!
@@ -20,16 +20,18 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use compact_str::CompactString;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Sleep;
 
 use super::Server;
+use super::balance::Seated;
 use super::session::{OUT_BYTES_MAX, Session};
 use super::sockets::leave_nothing_unread;
 use super::turns::{self, Turn};
@@ -59,23 +61,29 @@ enum End {
     Idle,
     /// It did not finish a line.
     Unfinished,
+    /// It goes on, on another thread.
+    Moves(usize),
 }
 
-/// Serves one client until it is gone.
-pub async fn serve(stream: TcpStream, peer: SocketAddr, server: Arc<Server>) {
-    let metrics = Arc::clone(&server.metrics);
-    let counted = Counted::in_gauge(&metrics.connections);
+/// Serves one client until it is gone, on this reactor thread first and then on those to which it is moved. `held` is let go
+/// at its end.
+pub fn serve(
+    stream: std::net::TcpStream,
+    peer: SocketAddr,
+    server: Arc<Server>,
+    reactor: usize,
+    held: impl Send + 'static,
+) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%peer, %error, "TCP_NODELAY");
     }
     let by = CompactString::const_new("anonymous");
     let (mut session, inlet) = Session::new(Arc::clone(&server), by);
     session.allow_watches();
-    let mut connection = Connection {
-        stream,
+    let connection = Connection {
         session,
         inlet,
-        server,
+        roles: server.seat.changes(),
         input: Vec::new(),
         start: 0,
         searched: 0,
@@ -84,21 +92,39 @@ pub async fn serve(stream: TcpStream, peer: SocketAddr, server: Arc<Server>) {
         last_request: Instant::now(),
         last_progress: Instant::now(),
         line_began: None,
+        seated: server.balance.seat(reactor),
+        _counted: Counted::in_gauge(&server.metrics.connections),
+        _held: Box::new(held),
+        peer,
+        server,
     };
-    let end = connection.run().await;
-    if end == End::Done {
-        leave_nothing_unread(&connection.stream, false).await;
-    }
-    drop(counted);
-    let reason = match end {
-        End::Done => "done",
-        End::Reset => "reset",
-        End::Slow => "slow",
-        End::Idle => "idle",
-        End::Unfinished => "unfinished_line",
-    };
-    metrics.connections_closed.with_label_values(&[reason]).inc();
-    tracing::debug!(%peer, reason, "connection closed");
+    go_on(reactor, connection, stream);
+}
+
+/// Serves it on this reactor thread. A stream belongs to the runtime that polls it, so it comes as the system has it.
+fn go_on(reactor: usize, mut connection: Connection, stream: std::net::TcpStream) {
+    let server = Arc::clone(&connection.server);
+    // Boxed: what it ends in may be the same again.
+    let serving: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
+        let stream = match TcpStream::from_std(stream) {
+            Ok(stream) => stream,
+            Err(error) => return tracing::warn!(%error, "a connection cannot be served"),
+        };
+        let end = connection.run(&stream).await;
+        if let End::Moves(to) = end {
+            return match stream.into_std() {
+                Ok(stream) => {
+                    connection.seated.moved(to);
+                    connection.server.metrics.connections_moved.inc();
+                    go_on(to, connection, stream);
+                }
+                Err(error) => tracing::warn!(%error, "a connection cannot be moved to another thread"),
+            };
+        }
+        connection.over(&stream, end).await;
+    });
+    // Where the thread is gone the server has stopped.
+    server.reactors[reactor].spawn(serving);
 }
 
 /// Tells a client that there are too many, if it can be told at once.
@@ -117,10 +143,17 @@ pub fn turn_away(stream: &TcpStream) {
 }
 
 struct Connection {
-    stream: TcpStream,
     session: Session,
     inlet: mpsc::UnboundedReceiver<Told>,
+    /// Wakes it when this node becomes something else.
+    roles: watch::Receiver<()>,
     server: Arc<Server>,
+    peer: SocketAddr,
+    /// Its reactor thread.
+    seated: Seated,
+    _counted: Counted,
+    /// Let go with it.
+    _held: Box<dyn Send>,
     input: Vec<u8>,
     /// First byte of `input` that is not handed on.
     start: usize,
@@ -136,8 +169,8 @@ struct Connection {
 }
 
 impl Connection {
-    async fn run(&mut self) -> End {
-        let (stop, mut roles) = (self.server.stop.clone(), self.server.seat.changes());
+    async fn run(&mut self, stream: &TcpStream) -> End {
+        let stop = self.server.stop.clone();
         let mut stopping = false;
         let timer = tokio::time::sleep(self.until_look());
         tokio::pin!(timer);
@@ -145,13 +178,16 @@ impl Connection {
         loop {
             self.cut_lines();
             let was_full = !self.session.has_room();
-            if let Err(end) = self.write() {
+            if let Err(end) = self.write(stream) {
                 return end;
             }
             self.session.go_on_if_taken();
             // What was read and not handed on is, now that the client took something.
             self.interrupted |= was_full && self.session.has_room();
             drop(turn.take());
+            if !stopping && let Some(to) = self.seated.leaves() {
+                return End::Moves(to);
+            }
             if self.interrupted {
                 turn = turns::next().await;
                 while let Ok(told) = self.inlet.try_recv() {
@@ -183,17 +219,17 @@ impl Connection {
                         self.session.absorb(told);
                     }
                 }
-                _ = roles.changed(), if self.session.waits_for_role() => self.session.role_changed(),
+                _ = self.roles.changed(), if self.session.waits_for_role() => self.session.role_changed(),
                 () = tokio::time::sleep_until(looks.unwrap_or(timer.deadline())), if looks.is_some() => {
                     self.session.role_changed();
                 }
-                ready = self.stream.readable(), if may_read => {
+                ready = stream.readable(), if may_read => {
                     turn = self.turn().await;
-                    if ready.is_err() || self.read().is_err() {
+                    if ready.is_err() || self.read(stream).is_err() {
                         return End::Reset;
                     }
                 }
-                ready = self.stream.writable(), if backed_up => {
+                ready = stream.writable(), if backed_up => {
                     if ready.is_err() {
                         return End::Reset;
                     }
@@ -204,8 +240,8 @@ impl Connection {
                     }
                     timer.as_mut().reset(tokio::time::Instant::now() + self.until_look());
                 }
-                ready = self.stream.ready(Interest::ERROR), if !may_read && self.session.waits() => {
-                    if ready.is_err() || !matches!(self.stream.take_error(), Ok(None)) {
+                ready = stream.ready(Interest::ERROR), if !may_read && self.session.waits() => {
+                    if ready.is_err() || !matches!(stream.take_error(), Ok(None)) {
                         return End::Reset;
                     }
                     // Ready for an error, and there is none: it is not asked again at once.
@@ -220,6 +256,23 @@ impl Connection {
         }
     }
 
+    /// Says how it ended, once that is certain.
+    async fn over(&mut self, stream: &TcpStream, end: End) {
+        let reason = match end {
+            End::Done => {
+                leave_nothing_unread(stream, false).await;
+                "done"
+            }
+            End::Reset => "reset",
+            End::Slow => "slow",
+            End::Idle => "idle",
+            End::Unfinished => "unfinished_line",
+            End::Moves(_) => return,
+        };
+        self.server.metrics.connections_closed.with_label_values(&[reason]).inc();
+        tracing::debug!(peer = %self.peer, reason, "connection closed");
+    }
+
     /// Waits for its turn, if it is busy. Alone with its session, of which two threads must not have a part.
     async fn turn(&mut self) -> Option<Turn> {
         if self.session.in_flight() > QUIET_REQUESTS_MAX { turns::next().await } else { None }
@@ -230,7 +283,7 @@ impl Connection {
         self.session.out.len() - self.session.taken
     }
 
-    fn read(&mut self) -> io::Result<()> {
+    fn read(&mut self, stream: &TcpStream) -> io::Result<()> {
         if self.start > 0 {
             self.input.drain(..self.start);
             self.searched -= self.start;
@@ -239,13 +292,15 @@ impl Connection {
         loop {
             self.input.reserve(READ_BYTES);
             let before = self.input.len();
-            match self.stream.try_read_buf(&mut self.input) {
+            match stream.try_read_buf(&mut self.input) {
                 Ok(0) => {
                     self.ended = true;
                     return Ok(());
                 }
                 Ok(count) => {
-                    self.session.begin(Instant::now());
+                    let now = Instant::now();
+                    self.session.begin(now);
+                    self.server.balance.look(now);
                     // A short read emptied the socket.
                     if count < READ_BYTES || self.input.len() - before >= READ_BYTES {
                         return Ok(());
@@ -334,9 +389,9 @@ impl Connection {
     }
 
     /// Writes what the socket takes.
-    fn write(&mut self) -> Result<(), End> {
+    fn write(&mut self, stream: &TcpStream) -> Result<(), End> {
         while self.unwritten() > 0 {
-            match self.stream.try_write(&self.session.out[self.session.taken..]) {
+            match stream.try_write(&self.session.out[self.session.taken..]) {
                 Ok(0) => return Err(End::Reset),
                 Ok(count) => {
                     self.session.taken += count;
@@ -394,5 +449,84 @@ impl Connection {
         let waits = self.session.in_flight() > 0 || self.session.is_watching() || self.unwritten() > 0;
         let idle = !waits && !bounds.idle.is_zero() && self.last_request.elapsed() > bounds.idle;
         idle.then_some(End::Idle)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::actors::NotReadyReason;
+    use crate::server::balance::Balance;
+    use crate::server::role::Role;
+    use crate::server::session::idle_server;
+
+    fn until(what: &str, is_so: impl Fn() -> bool) {
+        let begun = Instant::now();
+        while !is_so() {
+            assert!(begun.elapsed() < Duration::from_secs(30), "{what}");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_connection_goes_on_where_it_is_moved_to_with_all_that_it_has_under_way() {
+        let system = actix::System::new();
+        let arbiters = [actix::Arbiter::new(), actix::Arbiter::new()];
+        let mut server = idle_server();
+        let own = Arc::get_mut(&mut server).unwrap();
+        own.reactors = arbiters.iter().map(actix::Arbiter::handle).collect();
+        own.balance = Balance::of(&own.reactors);
+        let moved = |times| {
+            until("it is moved", || server.metrics.connections_moved.get() == times);
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let (stream, peer) = listener.accept().unwrap();
+        stream.set_nonblocking(true).unwrap();
+        serve(stream, peer, Arc::clone(&server), 0, ());
+        let mut answers = BufReader::new(client.try_clone().unwrap());
+        let mut answer = || {
+            let mut line = String::new();
+            answers.read_line(&mut line).unwrap();
+            line
+        };
+        let ping = |id| format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"server.ping\"}}\n");
+        let pong = |id| format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":\"pong\"}}\n");
+        client.write_all(ping(1).as_bytes()).unwrap();
+        assert_eq!((answer(), server.balance.connections()), (pong(1), vec![1, 0]));
+
+        // In the middle of a line, behind another one.
+        server.balance.one_moves(0, 1);
+        let both = ping(2) + &ping(3);
+        let (begin, rest) = both.split_at(both.len() - 20);
+        client.write_all(begin.as_bytes()).unwrap();
+        moved(1);
+        client.write_all(rest.as_bytes()).unwrap();
+        assert_eq!((answer(), answer(), server.balance.connections()), (pong(2), pong(3), vec![0, 1]));
+
+        // With a request that waits for this node to be something again: told of it on the other thread.
+        server.seat.become_role(Role::Between);
+        server.balance.one_moves(1, 0);
+        let held = "{\"jsonrpc\":\"2.0\",\"id\":4,\"method\":\"ip.list\",\"params\":{\"network\":\"lan\"}}\n";
+        client.write_all(held.as_bytes()).unwrap();
+        moved(2);
+        let (why, reason) = ("nobody", NotReadyReason::NoOwner);
+        server.seat.become_role(Role::Waiting { why, reason, retry_after_ms: 100 });
+        let refused = answer();
+        assert!(refused.contains("\"id\":4") && refused.contains("no_owner"), "{refused}");
+        client.write_all(ping(5).as_bytes()).unwrap();
+        assert_eq!((answer(), server.balance.connections()), (pong(5), vec![1, 0]));
+
+        drop((answers, client));
+        until("it is closed", || server.balance.connections() == [0, 0] && server.metrics.connections.get() == 0);
+        for arbiter in arbiters {
+            arbiter.stop();
+            arbiter.join().unwrap();
+        }
+        drop(system);
     }
 }

@@ -18,6 +18,7 @@
 //!
 //! Sees no store. Neighbours: `serve` starts it, `http` uses sessions too, `actors` do the work.
 
+pub mod balance;
 pub mod cluster;
 pub mod connection;
 pub mod cursor;
@@ -45,6 +46,7 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::balance::Balance;
 use self::cluster::Nodes;
 use self::role::{Role, Seat};
 use self::steward::Steward;
@@ -90,6 +92,8 @@ pub struct Server {
     pub metrics: Arc<Metrics>,
     /// Reactor threads: connections are dealt over them.
     pub reactors: Vec<actix::ArbiterHandle>,
+    /// Moves connections from a reactor thread that can do no more to another one.
+    pub balance: Balance,
     /// Bounds.
     pub bounds: Bounds,
     /// Name of this node.

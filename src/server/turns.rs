@@ -15,7 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 const AT_ONCE: usize = 4;
 
 thread_local! {
-    /// Those of this reactor thread: a connection stays on its thread.
+    /// Those of this reactor thread: a connection moves to another one between two turns.
     static TURNS: Arc<Semaphore> = Arc::new(Semaphore::new(AT_ONCE));
 }
 

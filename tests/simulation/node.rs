@@ -12,6 +12,7 @@ use allod::actors::service::Hooks;
 use allod::core::types::WallTime;
 use allod::metrics::Metrics;
 use allod::serve::keeper::Keeper;
+use allod::server::balance::Balance;
 use allod::server::cluster::Nodes;
 use allod::server::role::{Role, Seat};
 use allod::server::session::Session;
@@ -119,6 +120,7 @@ impl Process {
             clock: Arc::clone(&clock) as Arc<dyn Clock>,
             metrics,
             reactors: vec![reactor],
+            balance: Balance::default(),
             bounds: Bounds {
                 line_bytes: 1 << 20,
                 body_bytes: 1 << 20,

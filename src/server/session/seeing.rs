@@ -47,6 +47,7 @@ pub(super) mod tests {
     use crate::actors::NotReadyReason;
     use crate::actors::clock::SystemClock;
     use crate::metrics::Metrics;
+    use crate::server::balance::Balance;
     use crate::server::cluster::Nodes;
     use crate::server::role::{Role, Seat};
     use crate::server::steward::Steward;
@@ -63,6 +64,7 @@ pub(super) mod tests {
             clock: Arc::new(SystemClock),
             metrics: Arc::new(Metrics::new()),
             reactors: Vec::new(),
+            balance: Balance::default(),
             bounds: Bounds {
                 line_bytes: bytes,
                 body_bytes: bytes,

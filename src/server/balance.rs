@@ -1,0 +1,229 @@
+//! Which reactor thread a connection lives on: dealt in turn at first, and moved where one thread has all it can do and another
+//! has not.
+//!
+//! A network lives on one thread, and so does the committer. Where one network is asked for most, its thread is the one
+//! that everybody waits for; whatever connections do there as well (reading JSON, writing answers) another thread could do
+//! beside it. Nothing is known of that when a client comes, so the threads are looked at while they work: how much of its time
+//! each was busy. A few connections move at each look, until the loads are alike.
+//!
+//! There is no timer: who reads something looks, if nobody did for [`LOOK_EVERY`]. An idle server does nothing for it.
+//!
+//! Review notes: does a connection move with all that it has under way, and nothing of its thread (`turns`)?
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use actix::ArbiterHandle;
+use tokio::runtime::{Handle, RuntimeMetrics};
+
+/// How often the loads are looked at, at most.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Longer ago, and the times of before say nothing about now.
+const STALE: Duration = Duration::from_millis(200);
+/// Busy for so much of its time, a thread can do no more.
+const FULL: f64 = 0.9;
+/// Threads whose loads differ by less are alike.
+const ALIKE: f64 = 0.2;
+
+/// The reactor threads and their loads.
+#[derive(Debug, Default)]
+pub struct Balance {
+    threads: Arc<[Thread]>,
+    /// When they were looked at last: nanoseconds since the first one was known.
+    looked: AtomicU64,
+    begun: OnceLock<Instant>,
+}
+
+#[derive(Debug, Default)]
+struct Thread {
+    /// What its runtime counts; none until it runs.
+    runtime: OnceLock<RuntimeMetrics>,
+    /// Nanoseconds that it had been busy when it was looked at last.
+    busy: AtomicU64,
+    connections: AtomicUsize,
+    /// So many of them are to move.
+    leaving: AtomicUsize,
+    /// To this one.
+    to: AtomicUsize,
+}
+
+/// Connections that are to move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Shift {
+    from: usize,
+    to: usize,
+    connections: usize,
+}
+
+/// A connection's place on a thread, until it moves or ends.
+#[derive(Debug)]
+pub struct Seated {
+    threads: Arc<[Thread]>,
+    on: usize,
+}
+
+impl Drop for Seated {
+    fn drop(&mut self) {
+        self.threads[self.on].connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Seated {
+    /// To which thread it is to move, if so; then it is not asked again.
+    pub fn leaves(&self) -> Option<usize> {
+        let thread = &self.threads[self.on];
+        if thread.leaving.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let left = thread.leaving.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        left.ok().map(|_| thread.to.load(Ordering::Relaxed))
+    }
+
+    /// On another one from now on.
+    pub fn moved(&mut self, to: usize) {
+        self.threads[to].connections.fetch_add(1, Ordering::Relaxed);
+        self.threads[self.on].connections.fetch_sub(1, Ordering::Relaxed);
+        self.on = to;
+    }
+}
+
+impl Balance {
+    /// Of these threads.
+    pub fn of(reactors: &[ArbiterHandle]) -> Self {
+        let threads: Arc<[Thread]> = reactors.iter().map(|_| Thread::default()).collect();
+        for (at, reactor) in reactors.iter().enumerate() {
+            let threads = Arc::clone(&threads);
+            reactor.spawn(async move {
+                // Set once: this runs once on each thread.
+                let _ = threads[at].runtime.set(Handle::current().metrics());
+            });
+        }
+        Self { threads, ..Self::default() }
+    }
+
+    /// A connection begins on this thread.
+    pub fn seat(&self, on: usize) -> Seated {
+        self.threads[on].connections.fetch_add(1, Ordering::Relaxed);
+        Seated { threads: Arc::clone(&self.threads), on }
+    }
+
+    /// Looks at the loads, if that was not done for a while. Cost: a look at a number.
+    pub fn look(&self, now: Instant) {
+        if self.threads.len() < 2 {
+            return;
+        }
+        let begun = *self.begun.get_or_init(|| now);
+        let at = now.saturating_duration_since(begun).as_nanos() as u64;
+        let before = self.looked.load(Ordering::Relaxed);
+        let passed = at.saturating_sub(before);
+        if passed < LOOK_EVERY.as_nanos() as u64
+            || self.looked.compare_exchange(before, at, Ordering::Relaxed, Ordering::Relaxed).is_err()
+        {
+            return;
+        }
+        let load = |thread: &Thread| {
+            let busy =
+                thread.runtime.get().map_or(0, |runtime| runtime.worker_total_busy_duration(0).as_nanos() as u64);
+            let before = thread.busy.swap(busy, Ordering::Relaxed);
+            (busy.saturating_sub(before) as f64 / passed as f64, thread.connections.load(Ordering::Relaxed))
+        };
+        let loads: Vec<(f64, usize)> = self.threads.iter().map(load).collect();
+        if passed > STALE.as_nanos() as u64 {
+            return;
+        }
+        if let Some(shift) = shift(&loads) {
+            self.begin(shift);
+        }
+    }
+
+    /// So many are to move from now on; those that were to move before, and have not, are among them.
+    fn begin(&self, Shift { from, to, connections }: Shift) {
+        self.threads[from].to.store(to, Ordering::Relaxed);
+        self.threads[from].leaving.store(connections, Ordering::Relaxed);
+    }
+
+    /// One connection moves, whatever the loads.
+    #[cfg(test)]
+    pub(super) fn one_moves(&self, from: usize, to: usize) {
+        self.begin(Shift { from, to, connections: 1 });
+    }
+
+    /// How many connections each thread has.
+    #[cfg(test)]
+    pub(super) fn connections(&self) -> Vec<usize> {
+        self.threads.iter().map(|thread| thread.connections.load(Ordering::Relaxed)).collect()
+    }
+}
+
+/// What is to move, by how busy each thread was and how many connections it has.
+fn shift(threads: &[(f64, usize)]) -> Option<Shift> {
+    let by_load = |(_, a): &(usize, &(f64, usize)), (_, b): &(usize, &(f64, usize))| a.0.total_cmp(&b.0);
+    let (from, &(most, connections)) = threads.iter().enumerate().max_by(by_load)?;
+    let (to, &(least, _)) = threads.iter().enumerate().min_by(by_load)?;
+    let difference = most.min(1.0) - least;
+    if most < FULL || difference < ALIKE || connections == 0 {
+        return None;
+    }
+    // Half of the difference would be right if all that it does were its connections; of that the half, for the other thread
+    // has more to do then, and the next look is soon.
+    let share = (connections as f64 * difference / 4.0).ceil() as usize;
+    Some(Shift { from, to, connections: share.clamp(1, connections) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_only_a_thread_that_can_do_no_more_for_one_that_can() {
+        assert_eq!(shift(&[(0.5, 30), (0.0, 30)]), None, "it has time left");
+        assert_eq!(shift(&[(1.0, 30), (0.85, 30)]), None, "the other one has none");
+        assert_eq!(shift(&[(1.0, 0), (0.1, 60)]), None, "nobody is there who could go");
+        assert_eq!(shift(&[(0.3, 30), (1.0, 32)]), Some(Shift { from: 1, to: 0, connections: 6 }));
+        assert_eq!(shift(&[(0.0, 0), (1.0, 1)]), Some(Shift { from: 1, to: 0, connections: 1 }));
+        assert_eq!(shift(&[(0.8, 9), (0.4, 9), (0.95, 9)]), Some(Shift { from: 2, to: 1, connections: 2 }));
+        assert_eq!(shift(&[]), None);
+    }
+
+    /// As far as a model goes in which a thread has work of its own, and as much for each connection.
+    #[test]
+    fn loads_come_to_be_alike_and_stay_so() {
+        for (own, each) in [([0.9, 0.1], 0.01), ([0.5, 0.5], 0.02), ([0.0, 0.7], 0.015)] {
+            let mut connections = [32usize, 32];
+            let wants = |connections: [usize; 2]| [0, 1].map(|at| own[at] + each * connections[at] as f64);
+            let mut shifts = 0;
+            for look in 0..60 {
+                let loads: Vec<_> = (0..2).map(|at| (wants(connections)[at].min(1.0), connections[at])).collect();
+                if let Some(Shift { from, to, connections: count }) = shift(&loads) {
+                    connections[from] -= count;
+                    connections[to] += count;
+                    shifts += usize::from(look >= 20);
+                }
+            }
+            assert_eq!(shifts, 0, "{own:?} {each}: {connections:?}");
+            let wants = wants(connections);
+            let apart = wants[0].min(1.0) - wants[1].min(1.0);
+            assert!(apart.abs() < ALIKE || wants[0].max(wants[1]) < FULL, "{own:?} {each}: {connections:?} {wants:?}");
+        }
+    }
+
+    #[test]
+    fn as_many_leave_as_shall_and_each_is_counted_where_it_is() {
+        let threads: Arc<[Thread]> = (0..2).map(|_| Thread::default()).collect();
+        let balance = Balance { threads, ..Balance::default() };
+        let mut seated: Vec<_> = (0..3).map(|_| balance.seat(0)).collect();
+        assert_eq!(seated[0].leaves(), None);
+        balance.begin(Shift { from: 0, to: 1, connections: 2 });
+        for (at, seat) in seated.iter_mut().enumerate() {
+            let leaves = seat.leaves();
+            assert_eq!(leaves, (at < 2).then_some(1));
+            if let Some(to) = leaves {
+                seat.moved(to);
+            }
+        }
+        assert_eq!(balance.connections(), [1, 2]);
+        drop(seated);
+        assert_eq!(balance.connections(), [0, 0]);
+    }
+}
