@@ -6,7 +6,7 @@
 //! Networks hand in *units*: what one turn of a network changed, and the answers that must not leave before it is
 //! durable. The committer gathers units into a *group*: one call of the store, with one batch for each shard concerned.
 //! At most [`GROUPS_IN_FLIGHT_MAX`] groups are under way; meanwhile the next one fills. There is no timer: an idle server
-//! commits at once, a busy one in large groups. Beyond the bound of a group, units are taken fairly over networks.
+//! commits at once, a busy one in large groups, for it waits for a turn of the others while more comes ([`Committer::gather`]). Beyond the bound of a group, units are taken fairly over networks.
 //!
 //! **Time.** A shard's time goes on after a restart from its last batch. So that an idle spell before a crash does not
 //! lengthen every lease, a batch without changes is written for a shard in which something is due, every
@@ -57,6 +57,8 @@ use crate::telemetry::Seldom;
 /// Groups handed to the store and not answered. Measured: two keep the store busy while the next fills; more only make
 /// groups smaller (PERFORMANCE.md, "Effect of batch size, window, mailbox").
 pub const GROUPS_IN_FLIGHT_MAX: usize = 2;
+/// So many changes are a group, even if more are about to come.
+const GATHERED_CHANGES: usize = 256;
 /// How long a commit may be tried before its memory is given up.
 pub const COMMIT_DEADLINE: Duration = Duration::from_secs(2);
 /// How often it is looked for shards whose time must be written down.
@@ -91,6 +93,8 @@ pub struct Committer {
     shared: Arc<Shared>,
     lines: HashMap<ShardId, Line>,
     queue: Queue,
+    /// What is in the queue waits for no more to come.
+    ripe: bool,
     networks: HashMap<NetworkId, Standing>,
     in_flight: VecDeque<Group>,
     next_group: u64,
@@ -120,6 +124,7 @@ impl Committer {
             shared,
             lines,
             queue: Queue::default(),
+            ripe: false,
             networks: HashMap::new(),
             in_flight: VecDeque::new(),
             next_group: 0,
@@ -181,7 +186,9 @@ impl Committer {
         if self.recovering || self.retrying || self.fatal {
             return;
         }
-        while self.in_flight.len() < GROUPS_IN_FLIGHT_MAX && !(self.queue.is_empty() && self.marks.is_empty()) {
+        while self.in_flight.len() < GROUPS_IN_FLIGHT_MAX
+            && (self.ripe && !self.queue.is_empty() || !self.marks.is_empty())
+        {
             let mut units = self.queue.next_group();
             let proofs = self.proofs_of(&units);
             let batches: Arc<[Batch]> = self.batches_of(&mut units).into();
@@ -200,6 +207,21 @@ impl Committer {
             self.in_flight.push_back(group);
             self.send(number, ctx);
         }
+        self.ripe &= !self.queue.is_empty();
+    }
+
+    /// Waits until nothing more comes while everything else of this thread has its turn, or it is enough for a group. A
+    /// busy network hands in a unit a turn: each by itself would be a group, and a group costs the same whatever is in it.
+    fn gather(&mut self, ctx: &mut Context<Self>) {
+        let before = self.queue.changes();
+        let turn = actix::fut::wrap_future(tokio::task::yield_now());
+        ctx.spawn(turn.map(move |(), act: &mut Self, ctx| {
+            if (before + 1..GATHERED_CHANGES).contains(&act.queue.changes()) {
+                return act.gather(ctx);
+            }
+            act.ripe = true;
+            act.pump(ctx);
+        }));
     }
 
     /// Shards that answer in these units, and in which they change nothing.
@@ -455,9 +477,9 @@ impl Handler<Enqueue> for Committer {
     fn handle(&mut self, Enqueue(unit): Enqueue, ctx: &mut Context<Self>) {
         let first = self.queue.is_empty();
         self.enqueue(unit);
-        // Once per run of messages, not per message: what arrived together is committed together.
+        // Once for all that arrive together, not for each message.
         if first && !self.queue.is_empty() {
-            ctx.spawn(actix::fut::wrap_future(async {}).map(|(), act: &mut Self, ctx| act.pump(ctx)));
+            self.gather(ctx);
         }
     }
 }

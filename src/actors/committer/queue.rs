@@ -24,6 +24,11 @@ impl Queue {
         self.units.push_back(unit);
     }
 
+    /// Changes of all that wait.
+    pub(super) fn changes(&self) -> usize {
+        self.changes
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.units.is_empty()
     }
