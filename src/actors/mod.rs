@@ -38,6 +38,7 @@ pub mod macs;
 pub mod mailbox;
 pub mod network;
 pub mod nodes;
+pub mod places;
 pub mod published;
 pub mod recorded;
 pub mod routes;

@@ -304,7 +304,7 @@ impl NetworkActor {
         let asks = Asked { due: due_in_ms.map(|ms| self.shared.clock.boot_ms().saturating_add(ms)), dirty };
         if !self.asked.get().is_some_and(|asked| asked.covers(asks)) {
             self.asked.set(Some(asks));
-            self.shared.timers_of(self.id()).register(self.id(), &ctx.address(), asks.due, asks.dirty);
+            self.shared.timers_of(&self.lane).register(self.id(), &ctx.address(), asks.due, asks.dirty);
         }
     }
 }

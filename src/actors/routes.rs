@@ -8,14 +8,15 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hash};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use actix::Addr;
 use arc_swap::ArcSwap;
 use xxhash_rust::xxh3::Xxh3Default;
 
 use super::network::NetworkActor;
+use super::places::{Placed, Places};
 use super::published::Published;
 use crate::core::types::{Name, NetworkId};
 use crate::limits::NETWORK_QUEUE_REQUESTS_MAX;
@@ -40,12 +41,20 @@ pub struct Lane {
     pub settled: AtomicU64,
     /// Does anything of it end by itself: a lease, a cooldown, a probation?
     pub awaits: AtomicBool,
+    /// The reactor thread of its actor; none before it has one.
+    place: OnceLock<Placed>,
 }
 
 impl Lane {
     /// A network whose memory was just loaded or made.
     pub fn new(id: NetworkId, shard: ShardId) -> Self {
-        Self { id, shard, incarnation: AtomicU64::new(0), settled: AtomicU64::new(0), awaits: AtomicBool::new(false) }
+        let (incarnation, settled, awaits) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+        Self { id, shard, incarnation, settled, awaits, place: OnceLock::new() }
+    }
+
+    /// The reactor thread of its actor: the one that it has, or takes now.
+    pub fn place(&self, places: &Places) -> usize {
+        self.place.get_or_init(|| places.take()).on()
     }
 }
 

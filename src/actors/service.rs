@@ -25,6 +25,7 @@ use super::generations::Generations;
 use super::macs::Macs;
 use super::mailbox::{self, BOUNDED_ELSEWHERE};
 use super::network::{Birth, MAILBOX_MESSAGES, NetworkActor};
+use super::places::Places;
 use super::published::Published;
 use super::recorded::Recorded;
 use super::routes::{Lane, Permits, Route, Routes};
@@ -91,6 +92,8 @@ pub struct Shared {
     pub hooks: Hooks,
     shards: Vec<ShardClock>,
     reactors: Vec<ArbiterHandle>,
+    /// Which network lives on which of them.
+    places: Places,
     /// One for each reactor.
     timers: Vec<Arc<Timers>>,
     committers: OnceLock<Vec<Addr<Committer>>>,
@@ -149,19 +152,14 @@ impl Shared {
         shard_of(network, self.info.shards)
     }
 
-    fn place_of(&self, network: NetworkId) -> usize {
-        // Not the bits that choose the shard: any will do, but one shard's networks may spread over threads.
-        (network.0 >> 64) as usize % self.reactors.len()
-    }
-
     /// The reactor thread on which a network's actor runs.
-    pub fn reactor_of(&self, network: NetworkId) -> &ArbiterHandle {
-        &self.reactors[self.place_of(network)]
+    fn reactor_of(&self, lane: &Lane) -> &ArbiterHandle {
+        &self.reactors[lane.place(&self.places)]
     }
 
     /// What wakes a network: the timers of its reactor thread.
-    pub fn timers_of(&self, network: NetworkId) -> &Timers {
-        &self.timers[self.place_of(network)]
+    pub fn timers_of(&self, lane: &Lane) -> &Timers {
+        &self.timers[lane.place(&self.places)]
     }
 
     /// All reactor threads.
@@ -304,8 +302,7 @@ impl Shared {
         self.recorded.add(&config.realm, config.id, network.recorded());
         let birth = Birth { network, lane: Arc::clone(&lane), published: Arc::clone(&published) };
         let shared = Arc::clone(self);
-        let addr =
-            mailbox::start(self.reactor_of(config.id), MAILBOX_MESSAGES, move || NetworkActor::new(shared, birth));
+        let addr = mailbox::start(self.reactor_of(&lane), MAILBOX_MESSAGES, move || NetworkActor::new(shared, birth));
         let name = (!config.closed).then(|| config.name.clone());
         let realm = config.realm.clone();
         Route { id: config.id, name, realm, addr, lane, permits: Arc::new(Permits::default()), published }
@@ -395,6 +392,7 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
         walks: Walks::default(),
         metrics,
         hooks,
+        places: Places::new(reactors.len()),
         reactors,
         timers,
         fatal,

@@ -1,0 +1,64 @@
+//! On which reactor thread the actor of a network lives: on the one that has the fewest of them, the first one first.
+//!
+//! The committer lives on the first one. So where a register has one network, or one network is asked for more than all
+//! others and came first, both live on one thread, and what they say to each other wakes nobody; connections leave that
+//! thread where it can do no more (`server::balance`).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// How many networks each thread has.
+#[derive(Debug)]
+pub struct Places(Arc<[AtomicUsize]>);
+
+/// A network's place on a thread, until the network is gone.
+#[derive(Debug)]
+pub struct Placed {
+    counts: Arc<[AtomicUsize]>,
+    on: usize,
+}
+
+impl Places {
+    /// Of so many threads.
+    pub fn new(threads: usize) -> Self {
+        Self((0..threads.max(1)).map(|_| AtomicUsize::new(0)).collect())
+    }
+
+    /// A place on the thread that has the fewest. Cost: a look at each thread.
+    pub fn take(&self) -> Placed {
+        let fewest = (0..self.0.len()).min_by_key(|&on| self.0[on].load(Ordering::Relaxed));
+        let on = fewest.unwrap_or(0);
+        self.0[on].fetch_add(1, Ordering::Relaxed);
+        Placed { counts: Arc::clone(&self.0), on }
+    }
+}
+
+impl Placed {
+    /// Which thread it is.
+    pub fn on(&self) -> usize {
+        self.on
+    }
+}
+
+impl Drop for Placed {
+    fn drop(&mut self) {
+        self.counts[self.on].fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks_are_dealt_evenly_and_the_first_of_few_is_beside_the_committer() {
+        let places = Places::new(2);
+        let mut placed: Vec<Placed> = (0..4).map(|_| places.take()).collect();
+        assert_eq!(placed.iter().map(Placed::on).collect::<Vec<_>>(), [0, 1, 0, 1]);
+        // Where the others of a thread are gone there is room.
+        drop((placed.remove(3), placed.remove(1)));
+        assert_eq!([places.take().on(), places.take().on()], [1, 1]);
+        drop(placed);
+        assert_eq!(places.take().on(), 0);
+    }
+}
