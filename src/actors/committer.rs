@@ -59,6 +59,8 @@ use crate::telemetry::Seldom;
 pub const GROUPS_IN_FLIGHT_MAX: usize = 2;
 /// So many changes are a group, even if more are about to come.
 const GATHERED_CHANGES: usize = 256;
+/// What nobody who is busy hands in. Where nothing else is under way it goes without waiting for more.
+const FEW_CHANGES: usize = 4;
 /// How long a commit may be tried before its memory is given up.
 pub const COMMIT_DEADLINE: Duration = Duration::from_secs(2);
 /// How often it is looked for shards whose time must be written down.
@@ -479,7 +481,13 @@ impl Handler<Enqueue> for Committer {
         self.enqueue(unit);
         // Once for all that arrive together, not for each message.
         if first && !self.queue.is_empty() {
-            self.gather(ctx);
+            let is_alone = self.in_flight.is_empty() && self.queue.changes() <= FEW_CHANGES;
+            if is_alone {
+                self.ripe = true;
+                ctx.spawn(actix::fut::wrap_future(async {}).map(|(), act: &mut Self, ctx| act.pump(ctx)));
+            } else {
+                self.gather(ctx);
+            }
         }
     }
 }

@@ -52,6 +52,11 @@ impl Lane {
         Self { id, shard, incarnation, settled, awaits, place: OnceLock::new() }
     }
 
+    /// The reactor thread of its actor, if it has one.
+    pub fn on(&self) -> Option<usize> {
+        self.place.get().map(Placed::on)
+    }
+
     /// The reactor thread of its actor: the one that it has, or takes now.
     pub fn place(&self, places: &Places) -> usize {
         self.place.get_or_init(|| places.take()).on()

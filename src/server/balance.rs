@@ -6,11 +6,14 @@
 //! beside it. Nothing is known of that when a client comes, so the threads are looked at while they work: how much of its time
 //! each was busy. A few connections move at each look, until the loads are alike.
 //!
+//! A quiet connection, which asks now and then, moves the other way: to the thread of the network that it asks, where that
+//! has time. Then its request and the answer to it wake no second thread (`connection` counts them).
+//!
 //! There is no timer: who reads something looks, if nobody did for [`LOOK_EVERY`]. An idle server does nothing for it.
 //!
 //! Review notes: does a connection move with all that it has under way, and nothing of its thread (`turns`)?
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -23,6 +26,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 const STALE: Duration = Duration::from_millis(200);
 /// Busy for so much of its time, a thread can do no more.
 const FULL: f64 = 0.9;
+/// Busy for less, a thread has time for more.
+const IDLE: f64 = 0.5;
 /// Threads whose loads differ by less are alike.
 const ALIKE: f64 = 0.2;
 
@@ -41,6 +46,8 @@ struct Thread {
     runtime: OnceLock<RuntimeMetrics>,
     /// Nanoseconds that it had been busy when it was looked at last.
     busy: AtomicU64,
+    /// For how much of its time it was busy then, in thousandths.
+    load: AtomicU32,
     connections: AtomicUsize,
     /// So many of them are to move.
     leaving: AtomicUsize,
@@ -70,6 +77,11 @@ impl Drop for Seated {
 }
 
 impl Seated {
+    /// Which thread it is.
+    pub fn on(&self) -> usize {
+        self.on
+    }
+
     /// To which thread it is to move, if so; then it is not asked again.
     pub fn leaves(&self) -> Option<usize> {
         let thread = &self.threads[self.on];
@@ -126,7 +138,9 @@ impl Balance {
             let busy =
                 thread.runtime.get().map_or(0, |runtime| runtime.worker_total_busy_duration(0).as_nanos() as u64);
             let before = thread.busy.swap(busy, Ordering::Relaxed);
-            (busy.saturating_sub(before) as f64 / passed as f64, thread.connections.load(Ordering::Relaxed))
+            let load = busy.saturating_sub(before) as f64 / passed as f64;
+            thread.load.store((load * 1_000.0) as u32, Ordering::Relaxed);
+            (load, thread.connections.load(Ordering::Relaxed))
         };
         let loads: Vec<(f64, usize)> = self.threads.iter().map(load).collect();
         if passed > STALE.as_nanos() as u64 {
@@ -135,6 +149,11 @@ impl Balance {
         if let Some(shift) = shift(&loads) {
             self.begin(shift);
         }
+    }
+
+    /// Was this thread idle for most of its time of late?
+    pub fn has_time(&self, on: usize) -> bool {
+        self.threads.get(on).is_some_and(|thread| f64::from(thread.load.load(Ordering::Relaxed)) < IDLE * 1_000.0)
     }
 
     /// So many are to move from now on; those that were to move before, and have not, are among them.

@@ -45,6 +45,8 @@ const READ_BYTES: usize = 128 << 10;
 const TURN_LINES_MAX: usize = 64;
 /// Who has no more requests under way is quiet, and need not wait for a turn.
 const QUIET_REQUESTS_MAX: usize = 4;
+/// Reads in a row that brought requests for a network of another thread, before a quiet one moves there.
+const FOLLOWS_AFTER: u32 = 32;
 /// What buffers shrink to when they are empty.
 const BUFFER_BYTES_KEPT: usize = 256 << 10;
 
@@ -93,6 +95,7 @@ pub fn serve(
         last_progress: Instant::now(),
         line_began: None,
         seated: server.balance.seat(reactor),
+        elsewhere: 0,
         _counted: Counted::in_gauge(&server.metrics.connections),
         _held: Box::new(held),
         peer,
@@ -151,6 +154,8 @@ struct Connection {
     peer: SocketAddr,
     /// Its reactor thread.
     seated: Seated,
+    /// Reads in a row that brought requests for a network of another thread.
+    elsewhere: u32,
     _counted: Counted,
     /// Let go with it.
     _held: Box<dyn Send>,
@@ -185,7 +190,7 @@ impl Connection {
             // What was read and not handed on is, now that the client took something.
             self.interrupted |= was_full && self.session.has_room();
             drop(turn.take());
-            if !stopping && let Some(to) = self.seated.leaves() {
+            if !stopping && let Some(to) = self.seated.leaves().or_else(|| self.follows()) {
                 return End::Moves(to);
             }
             if self.interrupted {
@@ -273,6 +278,19 @@ impl Connection {
         tracing::debug!(peer = %self.peer, reason, "connection closed");
     }
 
+    /// To which thread it is to move because the network that it asks lives there. A quiet one: it asks once in a while,
+    /// and each time its request, and then the answer, would wake another thread. Busy ones are better off apart.
+    fn follows(&mut self) -> Option<usize> {
+        let on = self.session.asked_on()?;
+        let is_quiet = self.session.in_flight() <= QUIET_REQUESTS_MAX;
+        self.elsewhere = if is_quiet && on != self.seated.on() { self.elsewhere + 1 } else { 0 };
+        if self.elsewhere < FOLLOWS_AFTER || !self.server.balance.has_time(on) {
+            return None;
+        }
+        self.elsewhere = 0;
+        Some(on)
+    }
+
     /// Waits for its turn, if it is busy. Alone with its session, of which two threads must not have a part.
     async fn turn(&mut self) -> Option<Turn> {
         if self.session.in_flight() > QUIET_REQUESTS_MAX { turns::next().await } else { None }
@@ -301,8 +319,13 @@ impl Connection {
                     let now = Instant::now();
                     self.session.begin(now);
                     self.server.balance.look(now);
-                    // A short read emptied the socket.
-                    if count < READ_BYTES || self.input.len() - before >= READ_BYTES {
+                    if count < READ_BYTES {
+                        // A short read emptied the socket: it is not asked again before the system says that there is more.
+                        let emptied = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
+                        let _ = stream.try_io(Interest::READABLE, emptied);
+                        return Ok(());
+                    }
+                    if self.input.len() - before >= READ_BYTES {
                         return Ok(());
                     }
                 }

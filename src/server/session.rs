@@ -122,6 +122,8 @@ pub struct Session {
     groups: Vec<Group>,
     /// Requests of the last message: the next one is likely to have as many.
     usual: usize,
+    /// The reactor thread of the one network that was asked last; none where it was several.
+    asked_on: Option<usize>,
     batches: Vec<Option<Batch>>,
     renderer: Renderer,
     tally: super::tally::Tally,
@@ -172,6 +174,7 @@ impl Session {
             barrier: None,
             groups: Vec::new(),
             usual: 1,
+            asked_on: None,
             batches: Vec::new(),
             renderer: Renderer::default(),
             tally,

@@ -129,7 +129,7 @@ fn a_network_that_is_swamped_refuses_and_its_neighbours_answer() {
     });
     let gate = gate; // Dropped before the server, which waits for its threads.
     let mut client = server.with_lan();
-    // Which thread a network lives on is as random as its id: of sixteen some live on the free one.
+    // Networks are dealt over the threads: half of these live on the free one.
     for at in 0..16 {
         let subnets = json!([{"cidr": format!("10.1.{at}.0/24")}]);
         client.ok("network.create", json!({"name": format!("n{at}"), "subnets": subnets}));

@@ -8,7 +8,7 @@ use allod::actors::service::Hooks;
 use allod::core::command::Command;
 use serde_json::json;
 
-use crate::support::{TestServer, line};
+use crate::support::{Client, TestServer, http, line};
 
 const NETWORKS: usize = 300;
 
@@ -92,4 +92,35 @@ fn what_was_just_granted_in_several_networks_is_passed_over_in_none_of_them() {
         done.store(true, Ordering::Relaxed);
         assert!(missed.is_empty(), "{missed:?}");
     });
+}
+
+/// Else each request of a client that asks one thing after the other, and each answer, would wake a second thread.
+#[test]
+fn a_quiet_connection_moves_to_the_thread_of_the_network_that_it_asks_and_stays_where_it_asks_several() {
+    let server = TestServer::with(|options| options.config.server.threads = 2);
+    let moved = || {
+        let metrics = http(server.running.http, "GET /metrics", b"").1;
+        let count = metrics.lines().find_map(|line| line.strip_prefix("allod_connections_moved_total "));
+        count.expect("it is counted").parse::<u64>().unwrap()
+    };
+    // Networks and connections are dealt over the threads: of each the first is on the first thread, the second on the other.
+    let mut first = server.with_lan();
+    first.ok("network.create", json!({"name": "far", "subnets": [{"cidr": "10.9.0.0/24"}]}));
+    let (mut both, mut apart) = (server.client(), server.client());
+    let ask = |client: &mut Client, network: &str| {
+        let address = if network == "far" { "10.9.0.9" } else { "10.0.0.9" };
+        client.ok("ip.get", json!({"network": network, "address": address}));
+    };
+    for network in ["lan", "far"].into_iter().cycle().take(400) {
+        ask(&mut both, network);
+    }
+    assert_eq!(moved(), 0, "it asks networks of both threads");
+    let asked = (1..=200).find(|_| {
+        (0..50).for_each(|_| ask(&mut apart, "far"));
+        moved() == 1
+    });
+    assert!(asked.is_some(), "10000 requests, and the connection is where it was");
+    for (at, client) in [&mut first, &mut both, &mut apart].into_iter().enumerate() {
+        client.ok("ip.allocate", json!({"network": "far", "owner": format!("o{at}")}));
+    }
 }

@@ -239,6 +239,11 @@ impl Session {
 
     /// Sends what was read, one message for each network, and tells the metrics what was answered.
     pub fn flush(&mut self) {
+        if let [Group { to: To::Here { route, .. }, .. }] = &self.groups[..] {
+            self.asked_on = route.lane.on();
+        } else if !self.groups.is_empty() {
+            self.asked_on = None;
+        }
         for Group { to, items } in self.groups.drain(..) {
             self.usual = items.len();
             match (to, &*self.role) {
@@ -263,6 +268,11 @@ impl Session {
         }
         self.leave_there();
         self.tally.tell();
+    }
+
+    /// On which reactor thread the one network lives that was asked since this was called last.
+    pub fn asked_on(&mut self) -> Option<usize> {
+        self.asked_on.take()
     }
 
     /// A number under which it is answered. It counts as sent from here on, unless it is this node's own: then nothing waits
