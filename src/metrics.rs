@@ -53,8 +53,8 @@ pub struct Metrics {
     pub connections_accepted: IntCounter,
     /// Connections closed by the server, by reason.
     pub connections_closed: IntCounterVec,
-    /// Connections that went on on another reactor thread.
-    pub connections_moved: IntCounter,
+    /// Connections that went on on another reactor thread, by reason.
+    pub connections_moved: IntCounterVec,
     /// Open connections to the HTTP port.
     pub http_connections: IntGauge,
     /// What was refused or cut off over HTTP, by reason.
@@ -186,9 +186,10 @@ impl Metrics {
                 "Connections that the server closed, by reason. A rise of slow or limit means clients that do not read, or too many.",
                 &["reason"],
             ),
-            connections_moved: counter(
+            connections_moved: counters(
                 "allod_connections_moved_total",
-                "Connections that went on on another reactor thread, because theirs was always busy and that one was not. A few at the beginning of a load are normal.",
+                "Connections that went on on another reactor thread, by reason: full, because theirs was always busy and that one was not; follows, because the network that a quiet one asks is there. Some at the beginning of a load are normal; a steady rise of full means threads that are busy in turns.",
+                &["reason"],
             ),
             http_connections: IntGauge::new("allod_http_connections", "Open connections to the HTTP port.")
                 .expect("names are constants"),
@@ -213,8 +214,9 @@ impl Metrics {
     /// Makes the rows of what should not happen. Who asks for a rise (`increase`) does not see the first of a row that comes
     /// with it.
     fn begin_at_zero(&self) {
-        let rows: [(&IntCounterVec, &[&str]); 4] = [
-            (&self.connections_closed, &["done", "reset", "slow", "idle", "unfinished_line", "limit"]),
+        let rows: [(&IntCounterVec, &[&str]); 5] = [
+            (&self.connections_closed, &["done", "reset", "slow", "idle", "unfinished_line", "limit", "not_served"]),
+            (&self.connections_moved, &["full", "follows"]),
             (&self.http_refused, &["connections", "bodies", "bytes", "streams", "unfinished", "slow"]),
             (&self.watches_ended, &["lagged", "cursor_lost"]),
             (&self.late_claims, &["healed", "standing", "conflict"]),

@@ -6,7 +6,8 @@
 //! Networks hand in *units*: what one turn of a network changed, and the answers that must not leave before it is
 //! durable. The committer gathers units into a *group*: one call of the store, with one batch for each shard concerned.
 //! At most [`GROUPS_IN_FLIGHT_MAX`] groups are under way; meanwhile the next one fills. There is no timer: an idle server
-//! commits at once, a busy one in large groups, for it waits for a turn of the others while more comes ([`Committer::gather`]). Beyond the bound of a group, units are taken fairly over networks.
+//! commits at once, a busy one in large groups, because it lets the networks of its thread go on while more comes of them
+//! (`Committer::gather`). Beyond the bound of a group, units are taken fairly over networks.
 //!
 //! **Time.** A shard's time goes on after a restart from its last batch. So that an idle spell before a crash does not
 //! lengthen every lease, a batch without changes is written for a shard in which something is due, every
@@ -50,16 +51,19 @@ use super::clock::LOOKED_AT_EVERY;
 use super::service::Shared;
 use super::{Applied, Fatal, Fault, Told};
 use crate::core::types::NetworkId;
-use crate::limits::TIME_MARK_SECONDS;
+use crate::limits::{BATCH_CHANGES_MAX, TIME_MARK_SECONDS};
 use crate::store::{Act, Batch, CommitError, Committed, Head, Seq, ShardId, StoreError, StoreHealth};
 use crate::telemetry::Seldom;
 
 /// Groups handed to the store and not answered. Measured: two keep the store busy while the next fills; more only make
 /// groups smaller (PERFORMANCE.md, "Effect of batch size, window, mailbox").
 pub const GROUPS_IN_FLIGHT_MAX: usize = 2;
-/// So many changes are a group, even if more are about to come.
+/// So many changes are a group, even if more are about to come: what is paid for each group is little beside them.
 const GATHERED_CHANGES: usize = 256;
-/// What nobody who is busy hands in. Where nothing else is under way it goes without waiting for more.
+const _: () = assert!(GATHERED_CHANGES <= BATCH_CHANGES_MAX);
+/// So often it is waited for more: what a busy network hands in at each comes to a group by then.
+const GATHERING_TURNS: u32 = 6;
+/// A first unit of no more changes goes at once where nothing is under way: busy networks hand in more.
 const FEW_CHANGES: usize = 4;
 /// How long a commit may be tried before its memory is given up.
 pub const COMMIT_DEADLINE: Duration = Duration::from_secs(2);
@@ -183,7 +187,7 @@ impl Committer {
         self.queue.push(unit);
     }
 
-    /// Hands groups to the store while there is something to write and room in the window.
+    /// Hands groups to the store while there is something to write that need not wait for more, and room in the window.
     fn pump(&mut self, ctx: &mut Context<Self>) {
         if self.recovering || self.retrying || self.fatal {
             return;
@@ -212,14 +216,14 @@ impl Committer {
         self.ripe &= !self.queue.is_empty();
     }
 
-    /// Waits until nothing more comes while everything else of this thread has its turn, or it is enough for a group. A
-    /// busy network hands in a unit a turn: each by itself would be a group, and a group costs the same whatever is in it.
-    fn gather(&mut self, ctx: &mut Context<Self>) {
+    /// Lets the others of this thread go on, a few times, until nothing more comes or it is enough for a group. A busy
+    /// network hands in a unit a turn: each by itself would be a group, and a group costs the same whatever is in it.
+    fn gather(&mut self, turns: u32, ctx: &mut Context<Self>) {
         let before = self.queue.changes();
         let turn = actix::fut::wrap_future(tokio::task::yield_now());
         ctx.spawn(turn.map(move |(), act: &mut Self, ctx| {
-            if (before + 1..GATHERED_CHANGES).contains(&act.queue.changes()) {
-                return act.gather(ctx);
+            if turns > 1 && (before + 1..GATHERED_CHANGES).contains(&act.queue.changes()) {
+                return act.gather(turns - 1, ctx);
             }
             act.ripe = true;
             act.pump(ctx);
@@ -486,7 +490,7 @@ impl Handler<Enqueue> for Committer {
                 self.ripe = true;
                 ctx.spawn(actix::fut::wrap_future(async {}).map(|(), act: &mut Self, ctx| act.pump(ctx)));
             } else {
-                self.gather(ctx);
+                self.gather(GATHERING_TURNS, ctx);
             }
         }
     }

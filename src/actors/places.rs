@@ -1,8 +1,8 @@
 //! On which reactor thread the actor of a network lives: on the one that has the fewest of them, the first one first.
 //!
-//! The committer lives on the first one. So where a register has one network, or one network is asked for more than all
-//! others and came first, both live on one thread, and what they say to each other wakes nobody; connections leave that
-//! thread where it can do no more (`server::balance`).
+//! Where the store commits all shards together, their one committer lives on the first one. So where a register has one
+//! network, both live on one thread, and what they say to each other wakes nobody; connections leave that thread where it
+//! can do no more (`server::balance`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

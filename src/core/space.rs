@@ -56,7 +56,7 @@ use std::iter;
 
 use arena::Arena;
 use bits::{Block, Range};
-use front::{Front, Step};
+use front::{Front, Taking};
 use node::Part;
 
 /// The free and the taken numbers of one pool. Everything outside the pool counts as taken.
@@ -161,7 +161,7 @@ impl Space {
             return None;
         }
         let floor = self.front.floor();
-        if order == 0 && from <= floor && self.front.run.is_some() {
+        if order == 0 && from <= floor && self.front.run().is_some() {
             return Some(floor);
         }
         // What begins below is not free, nor is a block that does.
@@ -211,7 +211,7 @@ impl Space {
         if inside != self.free() {
             return Err(format!("{} free, but only {inside} inside the pool", self.free()));
         }
-        if let Some(run) = self.front.run {
+        if let Some(run) = self.front.run() {
             let in_tree = |taken, from| self.arena.first_of(taken, Block::ALL, self.root.content, from);
             let is_free = in_tree(true, run.first).is_none_or(|taken| taken > run.last);
             if in_tree(false, 0) != Some(run.first) || !is_free || run.next < run.first || run.next > run.last {
@@ -232,9 +232,9 @@ impl Space {
     fn change(&mut self, first: u128, last: u128, taken: bool) {
         if taken && first == last {
             match self.front.take(first) {
-                Step::Taken => return,
-                Step::TakenTellNow => return self.tell(),
-                Step::NotNext => {}
+                Taking::Taken => return,
+                Taking::Tell(untold) => return self.paint(untold, true),
+                Taking::NotNext => {}
             }
         }
         if first > last {
@@ -246,44 +246,17 @@ impl Space {
         if taken && range.last < self.front.floor() {
             return;
         }
-        self.step_back(range, taken);
+        if let Some(untold) = self.front.give_way(range, taken) {
+            self.paint(untold, true);
+        }
         self.paint(range, taken);
-        if taken && range.first == range.last && self.front.follows(range.first) {
-            self.look_for_run();
+        if taken && range.first == range.last && self.front.note_taken(range.first) {
+            let run = self.first_of(false, self.pool.first).map(|first| {
+                let end = self.first_of(true, first).map_or(self.pool.last, |taken| taken - 1);
+                (first, end.min(self.pool.last))
+            });
+            self.front.begin(run);
         }
-    }
-
-    /// The front gives way to a change that it has no part in: what is vacated below it, what is taken in its run.
-    fn step_back(&mut self, range: Range, taken: bool) {
-        let Some(run) = &mut self.front.run else { return };
-        let meets = if taken { range.first <= run.last && range.last >= run.next } else { range.first < run.next };
-        if !meets {
-            return;
-        }
-        if taken && range.first > run.next {
-            run.last = range.first - 1;
-            return;
-        }
-        self.tell();
-        self.front.run = None;
-    }
-
-    /// Tells the tree what was taken without it.
-    fn tell(&mut self) {
-        if let Some(range) = self.front.run.and_then(front::Run::to_tell) {
-            self.front.told();
-            self.paint(range, true);
-        }
-    }
-
-    fn look_for_run(&mut self) {
-        let first = self.first_of(false, self.pool.first);
-        let run = first.map(|first| {
-            let end = self.first_of(true, first).map_or(self.pool.last, |taken| taken - 1);
-            (first, end.min(self.pool.last))
-        });
-        // Elsewhere than where numbers are taken it would only be in the way.
-        self.front.begin(run.filter(|(first, _)| self.front.is_next(*first)));
     }
 
     fn paint(&mut self, range: Range, taken: bool) {

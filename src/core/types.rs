@@ -190,7 +190,7 @@ impl Default for Slot {
 }
 
 impl Slot {
-    /// Is it the one of who names none?
+    /// Is it the slot of a request that names none?
     pub fn is_default(&self) -> bool {
         self.0 == "0"
     }

@@ -31,6 +31,11 @@ const IDLE: f64 = 0.5;
 /// Threads whose loads differ by less are alike.
 const ALIKE: f64 = 0.2;
 
+/// So many quiet connections may come to a thread between two looks: what they bring is seen at the next one.
+const FOLLOWERS_MAX: usize = 8;
+/// The half of [`Thread::leaving`] that is a count.
+const COUNT: u64 = u32::MAX as u64;
+
 /// The reactor threads and their loads.
 #[derive(Debug, Default)]
 pub struct Balance {
@@ -46,13 +51,15 @@ struct Thread {
     runtime: OnceLock<RuntimeMetrics>,
     /// Nanoseconds that it had been busy when it was looked at last.
     busy: AtomicU64,
+    /// How often it had begun and ended to wait by then.
+    waits: AtomicU64,
     /// For how much of its time it was busy then, in thousandths.
     load: AtomicU32,
     connections: AtomicUsize,
-    /// So many of them are to move.
-    leaving: AtomicUsize,
-    /// To this one.
-    to: AtomicUsize,
+    /// So many of them are to move (the lower half), and to which thread (the upper half).
+    leaving: AtomicU64,
+    /// Quiet ones that came to it since.
+    followers: AtomicUsize,
 }
 
 /// Connections that are to move.
@@ -65,31 +72,32 @@ struct Shift {
 
 /// A connection's place on a thread, until it moves or ends.
 #[derive(Debug)]
-pub struct Seated {
+pub struct Placed {
     threads: Arc<[Thread]>,
     on: usize,
 }
 
-impl Drop for Seated {
+impl Drop for Placed {
     fn drop(&mut self) {
         self.threads[self.on].connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Seated {
+impl Placed {
     /// Which thread it is.
     pub fn on(&self) -> usize {
         self.on
     }
 
-    /// To which thread it is to move, if so; then it is not asked again.
-    pub fn leaves(&self) -> Option<usize> {
-        let thread = &self.threads[self.on];
-        if thread.leaving.load(Ordering::Relaxed) == 0 {
+    /// To which thread it is to move, if so: it is one of those that are to.
+    pub fn take_leave(&self) -> Option<usize> {
+        let leaving = &self.threads[self.on].leaving;
+        let one = |left: u64| (left & COUNT != 0).then(|| left - 1);
+        if leaving.load(Ordering::Relaxed) & COUNT == 0 {
             return None;
         }
-        let left = thread.leaving.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
-        left.ok().map(|_| thread.to.load(Ordering::Relaxed))
+        let left = leaving.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one).ok()?;
+        Some((left >> 32) as usize)
     }
 
     /// On another one from now on.
@@ -115,9 +123,9 @@ impl Balance {
     }
 
     /// A connection begins on this thread.
-    pub fn seat(&self, on: usize) -> Seated {
+    pub fn place(&self, on: usize) -> Placed {
         self.threads[on].connections.fetch_add(1, Ordering::Relaxed);
-        Seated { threads: Arc::clone(&self.threads), on }
+        Placed { threads: Arc::clone(&self.threads), on }
     }
 
     /// Looks at the loads, if that was not done for a while. Cost: a look at a number.
@@ -134,44 +142,58 @@ impl Balance {
         {
             return;
         }
-        let load = |thread: &Thread| {
-            let busy =
-                thread.runtime.get().map_or(0, |runtime| runtime.worker_total_busy_duration(0).as_nanos() as u64);
-            let before = thread.busy.swap(busy, Ordering::Relaxed);
-            let load = busy.saturating_sub(before) as f64 / passed as f64;
-            thread.load.store((load * 1_000.0) as u32, Ordering::Relaxed);
-            (load, thread.connections.load(Ordering::Relaxed))
-        };
-        let loads: Vec<(f64, usize)> = self.threads.iter().map(load).collect();
-        if passed > STALE.as_nanos() as u64 {
-            return;
-        }
-        if let Some(shift) = shift(&loads) {
-            self.begin(shift);
-        }
+        let loads: Vec<(f64, usize)> = self.threads.iter().map(|thread| thread.look(passed)).collect();
+        // Of the first look nobody knows since when.
+        let known = before > 0 && passed <= STALE.as_nanos() as u64;
+        self.begin(shift(&loads).filter(|_| known));
     }
 
-    /// Was this thread idle for most of its time of late?
-    pub fn has_time(&self, on: usize) -> bool {
-        self.threads.get(on).is_some_and(|thread| f64::from(thread.load.load(Ordering::Relaxed)) < IDLE * 1_000.0)
-    }
-
-    /// So many are to move from now on; those that were to move before, and have not, are among them.
-    fn begin(&self, Shift { from, to, connections }: Shift) {
-        self.threads[from].to.store(to, Ordering::Relaxed);
-        self.threads[from].leaving.store(connections, Ordering::Relaxed);
+    /// These are to move from now on, and no others: those who were to before, and did not, need not any more.
+    fn begin(&self, shift: Option<Shift>) {
+        for (at, thread) in self.threads.iter().enumerate() {
+            let leaving = shift.filter(|shift| shift.from == at);
+            let leaving = leaving.map_or(0, |shift| (shift.to as u64) << 32 | shift.connections as u64 & COUNT);
+            thread.leaving.store(leaving, Ordering::Relaxed);
+        }
     }
 
     /// One connection moves, whatever the loads.
     #[cfg(test)]
     pub(super) fn one_moves(&self, from: usize, to: usize) {
-        self.begin(Shift { from, to, connections: 1 });
+        self.begin(Some(Shift { from, to, connections: 1 }));
     }
 
     /// How many connections each thread has.
     #[cfg(test)]
     pub(super) fn connections(&self) -> Vec<usize> {
         self.threads.iter().map(|thread| thread.connections.load(Ordering::Relaxed)).collect()
+    }
+
+    /// May a quiet connection come to this thread? Where it was idle for most of its time of late, a few may.
+    pub fn admits(&self, on: usize) -> bool {
+        self.threads.get(on).is_some_and(|thread| {
+            f64::from(thread.load.load(Ordering::Relaxed)) < IDLE * 1_000.0
+                && thread.followers.fetch_add(1, Ordering::Relaxed) < FOLLOWERS_MAX
+        })
+    }
+}
+
+impl Thread {
+    /// For how much of the nanoseconds since the last look it was busy, and how many connections it has.
+    fn look(&self, passed: u64) -> (f64, usize) {
+        let (busy, waits) = self.runtime.get().map_or((0, 0), |runtime| {
+            (runtime.worker_total_busy_duration(0).as_nanos() as u64, runtime.worker_park_unpark_count(0))
+        });
+        let before = self.busy.swap(busy, Ordering::Relaxed);
+        let waited = self.waits.swap(waits, Ordering::Relaxed) != waits;
+        let load = busy.saturating_sub(before) as f64 / passed as f64;
+        // What a task does is counted when it is done. A thread that has counted nothing, and does not wait, is in the midst
+        // of something long: it looks as idle as one that waits, and can do nothing for anybody.
+        let is_stuck = busy == before && !waited && waits.is_multiple_of(2);
+        let load = if is_stuck { 1.0 } else { load };
+        self.load.store((load * 1_000.0) as u32, Ordering::Relaxed);
+        self.followers.store(0, Ordering::Relaxed);
+        (load, self.connections.load(Ordering::Relaxed))
     }
 }
 
@@ -228,21 +250,77 @@ mod tests {
     }
 
     #[test]
+    fn who_was_to_leave_need_not_any_more_once_nobody_is_to() {
+        let threads: Arc<[Thread]> = (0..2).map(|_| Thread::default()).collect();
+        let balance = Balance { threads, ..Balance::default() };
+        let placed = balance.place(0);
+        balance.begin(Some(Shift { from: 0, to: 1, connections: 2 }));
+        assert_eq!(placed.take_leave(), Some(1));
+        balance.begin(None);
+        assert_eq!(placed.take_leave(), None);
+        balance.begin(Some(Shift { from: 0, to: 1, connections: 2 }));
+        balance.begin(Some(Shift { from: 1, to: 0, connections: 2 }));
+        assert_eq!(placed.take_leave(), None);
+    }
+
+    #[test]
+    fn a_thread_in_the_midst_of_something_long_has_no_time() {
+        let system = actix::System::new();
+        let arbiters = [actix::Arbiter::new(), actix::Arbiter::new()];
+        let balance = Balance::of(&arbiters.each_ref().map(actix::Arbiter::handle));
+        while balance.threads.iter().any(|thread| thread.runtime.get().is_none()) {
+            std::thread::yield_now();
+        }
+        let (entered, begun) = std::sync::mpsc::sync_channel(1);
+        let (end, ended) = std::sync::mpsc::sync_channel::<()>(1);
+        arbiters[0].spawn(async move {
+            entered.send(()).unwrap();
+            let _ = ended.recv();
+        });
+        begun.recv().unwrap();
+        // Thread 1 waits for good, as soon as it has noticed that there is nothing to be done.
+        let parked = |thread: &Thread| !thread.runtime.get().unwrap().worker_park_unpark_count(0).is_multiple_of(2);
+        while !parked(&balance.threads[1]) {
+            std::thread::yield_now();
+        }
+        let begun = Instant::now();
+        for look in 0..4 {
+            balance.look(begun + look * Duration::from_millis(25));
+        }
+        assert_eq!([balance.admits(0), balance.admits(1)], [false, true]);
+        end.send(()).unwrap();
+        for arbiter in arbiters {
+            arbiter.stop();
+            arbiter.join().unwrap();
+        }
+        drop(system);
+    }
+
+    #[test]
+    fn a_few_follow_between_two_looks_and_no_more() {
+        let threads: Arc<[Thread]> = (0..2).map(|_| Thread::default()).collect();
+        let balance = Balance { threads, ..Balance::default() };
+        assert_eq!((0..100).filter(|_| balance.admits(1)).count(), FOLLOWERS_MAX);
+        balance.threads[1].look(1_000_000);
+        assert_eq!((0..100).filter(|_| balance.admits(1)).count(), 0, "it never waited");
+    }
+
+    #[test]
     fn as_many_leave_as_shall_and_each_is_counted_where_it_is() {
         let threads: Arc<[Thread]> = (0..2).map(|_| Thread::default()).collect();
         let balance = Balance { threads, ..Balance::default() };
-        let mut seated: Vec<_> = (0..3).map(|_| balance.seat(0)).collect();
-        assert_eq!(seated[0].leaves(), None);
-        balance.begin(Shift { from: 0, to: 1, connections: 2 });
-        for (at, seat) in seated.iter_mut().enumerate() {
-            let leaves = seat.leaves();
+        let mut placed: Vec<_> = (0..3).map(|_| balance.place(0)).collect();
+        assert_eq!(placed[0].take_leave(), None);
+        balance.begin(Some(Shift { from: 0, to: 1, connections: 2 }));
+        for (at, place) in placed.iter_mut().enumerate() {
+            let leaves = place.take_leave();
             assert_eq!(leaves, (at < 2).then_some(1));
             if let Some(to) = leaves {
-                seat.moved(to);
+                place.moved(to);
             }
         }
         assert_eq!(balance.connections(), [1, 2]);
-        drop(seated);
+        drop(placed);
         assert_eq!(balance.connections(), [0, 0]);
     }
 }

@@ -2,9 +2,10 @@
 //!
 //! Life of an `ip.allocate`, steps 1 and 8 of 8 (see [`crate`]). After: `session`; before the answer is written, too.
 //!
-//! One task, on one reactor thread at a time: `balance` has it move to another one. It reads as much as the socket has, hands every whole line to the session (without copying it), flushes the
-//! session once, and writes everything that was answered with one call. It stops reading while as many requests are in
-//! flight as may be, or while the client does not take its answers.
+//! One task, on one reactor thread at a time: `balance` has it move to another one. It reads as much as the socket has,
+//! hands every whole line to the session (without copying it), flushes the session once, and writes everything that was
+//! answered with one call. It stops reading while as many requests are in flight as may be, or while the client does not
+//! take its answers.
 //!
 //! ```text
 //! open ──end of input, or the server stops──▶ draining ──all answered and written──▶ closed
@@ -31,7 +32,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Sleep;
 
 use super::Server;
-use super::balance::Seated;
+use super::balance::Placed;
 use super::session::{OUT_BYTES_MAX, Session};
 use super::sockets::leave_nothing_unread;
 use super::turns::{self, Turn};
@@ -63,8 +64,14 @@ enum End {
     Idle,
     /// It did not finish a line.
     Unfinished,
-    /// It goes on, on another thread.
-    Moves(usize),
+}
+
+/// Why it is not served on this thread any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Left {
+    Ended(End),
+    /// It goes on, on another one, and why.
+    Moves(usize, &'static str),
 }
 
 /// Serves one client until it is gone, on this reactor thread first and then on those to which it is moved. `held` is let go
@@ -94,7 +101,7 @@ pub fn serve(
         last_request: Instant::now(),
         last_progress: Instant::now(),
         line_began: None,
-        seated: server.balance.seat(reactor),
+        placed: server.balance.place(reactor),
         elsewhere: 0,
         _counted: Counted::in_gauge(&server.metrics.connections),
         _held: Box::new(held),
@@ -111,20 +118,19 @@ fn go_on(reactor: usize, mut connection: Connection, stream: std::net::TcpStream
     let serving: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
         let stream = match TcpStream::from_std(stream) {
             Ok(stream) => stream,
-            Err(error) => return tracing::warn!(%error, "a connection cannot be served"),
+            Err(error) => return connection.cannot_go_on(&error),
         };
-        let end = connection.run(&stream).await;
-        if let End::Moves(to) = end {
-            return match stream.into_std() {
+        match connection.run(&stream).await {
+            Left::Ended(end) => connection.over(&stream, end).await,
+            Left::Moves(to, why) => match stream.into_std() {
                 Ok(stream) => {
-                    connection.seated.moved(to);
-                    connection.server.metrics.connections_moved.inc();
+                    connection.placed.moved(to);
+                    connection.server.metrics.connections_moved.with_label_values(&[why]).inc();
                     go_on(to, connection, stream);
                 }
-                Err(error) => tracing::warn!(%error, "a connection cannot be moved to another thread"),
-            };
+                Err(error) => connection.cannot_go_on(&error),
+            },
         }
-        connection.over(&stream, end).await;
     });
     // Where the thread is gone the server has stopped.
     server.reactors[reactor].spawn(serving);
@@ -153,8 +159,8 @@ struct Connection {
     server: Arc<Server>,
     peer: SocketAddr,
     /// Its reactor thread.
-    seated: Seated,
-    /// Reads in a row that brought requests for a network of another thread.
+    placed: Placed,
+    /// Reads in a row that brought requests for one network, and that of another thread.
     elsewhere: u32,
     _counted: Counted,
     /// Let go with it.
@@ -174,24 +180,25 @@ struct Connection {
 }
 
 impl Connection {
-    async fn run(&mut self, stream: &TcpStream) -> End {
+    async fn run(&mut self, stream: &TcpStream) -> Left {
         let stop = self.server.stop.clone();
         let mut stopping = false;
         let timer = tokio::time::sleep(self.until_look());
         tokio::pin!(timer);
-        let mut turn = None;
+        // It goes on where it was moved to as it would have gone on before.
+        let mut turn = if self.interrupted { turns::next().await } else { None };
         loop {
             self.cut_lines();
             let was_full = !self.session.has_room();
             if let Err(end) = self.write(stream) {
-                return end;
+                return Left::Ended(end);
             }
             self.session.go_on_if_taken();
             // What was read and not handed on is, now that the client took something.
             self.interrupted |= was_full && self.session.has_room();
             drop(turn.take());
-            if !stopping && let Some(to) = self.seated.leaves().or_else(|| self.follows()) {
-                return End::Moves(to);
+            if !stopping && let Some(moves) = self.moves() {
+                return moves;
             }
             if self.interrupted {
                 turn = turns::next().await;
@@ -205,7 +212,7 @@ impl Connection {
             if self.ended && !busy && !self.has_line() {
                 self.session.asks_no_more();
                 if !backed_up {
-                    return End::Done;
+                    return Left::Ended(End::Done);
                 }
             }
             let may_read = !self.ended && self.session.has_room() && !self.has_line();
@@ -231,23 +238,23 @@ impl Connection {
                 ready = stream.readable(), if may_read => {
                     turn = self.turn().await;
                     if ready.is_err() || self.read(stream).is_err() {
-                        return End::Reset;
+                        return Left::Ended(End::Reset);
                     }
                 }
                 ready = stream.writable(), if backed_up => {
                     if ready.is_err() {
-                        return End::Reset;
+                        return Left::Ended(End::Reset);
                     }
                 }
                 () = &mut timer => {
                     if let Some(end) = self.overdue() {
-                        return end;
+                        return Left::Ended(end);
                     }
                     timer.as_mut().reset(tokio::time::Instant::now() + self.until_look());
                 }
                 ready = stream.ready(Interest::ERROR), if !may_read && self.session.waits() => {
                     if ready.is_err() || !matches!(stream.take_error(), Ok(None)) {
-                        return End::Reset;
+                        return Left::Ended(End::Reset);
                     }
                     // Ready for an error, and there is none: it is not asked again at once.
                     tokio::time::sleep(Duration::from_millis(10)).await;
@@ -272,23 +279,39 @@ impl Connection {
             End::Slow => "slow",
             End::Idle => "idle",
             End::Unfinished => "unfinished_line",
-            End::Moves(_) => return,
         };
         self.server.metrics.connections_closed.with_label_values(&[reason]).inc();
         tracing::debug!(peer = %self.peer, reason, "connection closed");
     }
 
+    /// It is not served any more, for no fault of its client.
+    fn cannot_go_on(&self, error: &io::Error) {
+        self.server.metrics.connections_closed.with_label_values(&["not_served"]).inc();
+        tracing::warn!(peer = %self.peer, %error, "a connection cannot be served on its thread");
+    }
+
+    /// Whether it is to go on on another thread.
+    fn moves(&mut self) -> Option<Left> {
+        let follows = self.follows();
+        let leaves = self.placed.take_leave().map(|to| Left::Moves(to, "full"));
+        leaves.or_else(|| follows.map(|to| Left::Moves(to, "follows")))
+    }
+
     /// To which thread it is to move because the network that it asks lives there. A quiet one: it asks once in a while,
     /// and each time its request, and then the answer, would wake another thread. Busy ones are better off apart.
     fn follows(&mut self) -> Option<usize> {
-        let on = self.session.asked_on()?;
+        let asked = self.session.take_asked_on()?;
         let is_quiet = self.session.in_flight() <= QUIET_REQUESTS_MAX;
-        self.elsewhere = if is_quiet && on != self.seated.on() { self.elsewhere + 1 } else { 0 };
-        if self.elsewhere < FOLLOWS_AFTER || !self.server.balance.has_time(on) {
+        let Some(on) = asked.filter(|on| is_quiet && *on != self.placed.on()) else {
+            self.elsewhere = 0;
+            return None;
+        };
+        self.elsewhere += 1;
+        if self.elsewhere < FOLLOWS_AFTER {
             return None;
         }
         self.elsewhere = 0;
-        Some(on)
+        self.server.balance.admits(on).then_some(on)
     }
 
     /// Waits for its turn, if it is busy. Alone with its session, of which two threads must not have a part.
@@ -503,7 +526,7 @@ mod tests {
         own.reactors = arbiters.iter().map(actix::Arbiter::handle).collect();
         own.balance = Balance::of(&own.reactors);
         let moved = |times| {
-            until("it is moved", || server.metrics.connections_moved.get() == times);
+            until("it is moved", || server.metrics.connections_moved.with_label_values(&["full"]).get() == times);
         };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

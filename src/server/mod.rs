@@ -3,6 +3,7 @@
 //! | file | does |
 //! | --- | --- |
 //! | `connection` | the socket of one client: cuts lines, bounds, timeouts, coalesced writes |
+//! | `turns`, `balance` | whose turn it is on a reactor thread; which thread a connection is on |
 //! | `sockets` | accepts, and closes so that no answer is lost: over HTTP, too |
 //! | `session` | one client's requests without its socket: order, batches, answers |
 //! | `dispatch` | the match: method → what is asked of which actor |
@@ -92,7 +93,7 @@ pub struct Server {
     pub metrics: Arc<Metrics>,
     /// Reactor threads: connections are dealt over them.
     pub reactors: Vec<actix::ArbiterHandle>,
-    /// Moves connections from a reactor thread that can do no more to another one.
+    /// Which of them has time, and which connections move to another one.
     pub balance: Balance,
     /// Bounds.
     pub bounds: Bounds,

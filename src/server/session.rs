@@ -122,8 +122,8 @@ pub struct Session {
     groups: Vec<Group>,
     /// Requests of the last message: the next one is likely to have as many.
     usual: usize,
-    /// The reactor thread of the one network that was asked last; none where it was several.
-    asked_on: Option<usize>,
+    /// The reactor thread of the network that was asked last; none where it was several, or another node.
+    asked_on: Option<Option<usize>>,
     batches: Vec<Option<Batch>>,
     renderer: Renderer,
     tally: super::tally::Tally,

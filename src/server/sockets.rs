@@ -1,7 +1,7 @@
 //! What is done with the sockets of clients alike, over TCP and over HTTP: they are accepted, and closed so that what their
 //! clients have not taken yet is not lost.
 
-use std::io;
+use std::io::{self, Read};
 use std::net::{Shutdown, SocketAddr};
 use std::time::Duration;
 
@@ -59,7 +59,9 @@ impl Arrivals {
 /// more is answered, and has a moment to end.
 pub async fn leave_nothing_unread(stream: &TcpStream, more_comes: bool) {
     let mut left = UNREAD_BYTES_MAX;
-    if !throw_away(stream, &mut left) || (left == UNREAD_BYTES_MAX && !more_comes) {
+    // Past the runtime, which may not have heard yet of what came last.
+    let read = |bytes: &mut [u8]| (&*socket2::SockRef::from(stream)).read(bytes);
+    if !throw_away(&mut left, read) || (left == UNREAD_BYTES_MAX && !more_comes) {
         return;
     }
     // What it was told is at its end; where this fails, it is gone.
@@ -68,17 +70,17 @@ pub async fn leave_nothing_unread(stream: &TcpStream, more_comes: bool) {
     }
     let end = tokio::time::Instant::now() + LINGERS;
     while left > 0 && matches!(tokio::time::timeout_at(end, stream.readable()).await, Ok(Ok(()))) {
-        if !throw_away(stream, &mut left) {
+        if !throw_away(&mut left, |bytes| stream.try_read(bytes)) {
             return;
         }
     }
 }
 
 /// What is there now, so many bytes at most. False: the client is gone, or has ended its input.
-fn throw_away(stream: &TcpStream, left: &mut usize) -> bool {
+fn throw_away(left: &mut usize, read: impl Fn(&mut [u8]) -> io::Result<usize>) -> bool {
     let mut bytes = [0; 16 << 10];
     while *left > 0 {
-        match stream.try_read(&mut bytes) {
+        match read(&mut bytes) {
             Ok(0) => return false,
             Ok(count) => *left = left.saturating_sub(count),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

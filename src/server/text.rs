@@ -84,19 +84,19 @@ pub fn bare_address(out: &mut Vec<u8>, address: Address) {
     }
 }
 
-/// A short text that is put together piece by piece, and appended at once.
-pub struct Short {
+/// A text of bounded length that is put together piece by piece, and appended at once.
+pub struct Line {
     bytes: [u8; Self::MAX],
     length: usize,
 }
 
-impl Default for Short {
+impl Default for Line {
     fn default() -> Self {
         Self { bytes: [0; Self::MAX], length: 0 }
     }
 }
 
-impl Short {
+impl Line {
     /// Bytes that it may have.
     pub const MAX: usize = 160;
 
@@ -114,11 +114,23 @@ impl Short {
         self.put(itoa::Buffer::new().format(number).as_bytes());
     }
 
-    /// Puts an IPv4 address behind it.
-    pub fn put_dotted(&mut self, bits: u32) {
-        let (text, length) = dotted(bits);
-        self.put(&text);
-        self.length -= text.len() - length;
+    /// Puts an address behind it.
+    pub fn put_address(&mut self, address: Address) {
+        match address {
+            Address::V4(bits) => {
+                let (text, length) = dotted(bits);
+                self.put(&text);
+                self.length -= text.len() - length;
+            }
+            Address::V6(_) => {
+                use std::io::Write as _;
+                // An address has at most 45 characters, for which there is room.
+                let mut rest = &mut self.bytes[self.length..];
+                let room = rest.len();
+                let _ = write!(rest, "{address}");
+                self.length += room - rest.len();
+            }
+        }
     }
 
     /// What there is.

@@ -13,6 +13,9 @@
 //! `strict` objects refuse members they do not know (requests); `open` ones pass them over (answers, so that an old
 //! client can talk to a new server). The published schemas are closed for both.
 //!
+//! Structs of requests can be read where they are plain, too (`plain::ReadPlain`): member by member into what is held of
+//! each while it is read (`read`), and from there into the struct (`finish`).
+//!
 //! Behind each struct stands a private twin that derives `Deserialize` and `JsonSchema`, because neither derive lets a
 //! macro say "this type without null" about an `Option`.
 
@@ -281,7 +284,7 @@ pub(super) const fn unraw(name: &'static str) -> &'static str {
     match name.as_bytes() {
         [b'r', b'#', rest @ ..] => match std::str::from_utf8(rest) {
             Ok(name) => name,
-            Err(_) => name,
+            Err(_) => name, // What is behind two ASCII characters of a text is a text.
         },
         _ => name,
     }

@@ -1,7 +1,7 @@
 //! Requests as nearly every client writes them, read in one pass: texts without escapes, whole numbers, and `method` before
 //! `params`. Everything else is [`NotPlain`] and read by serde_json, which is also who says what is wrong with it.
 //!
-//! Step 2 of 8 in the life of an `ip.allocate`, the good case; `envelope::parse` is the other one. Reading was a fifth of
+//! Step 2 of 8 in the life of an `ip.allocate`, the good case; the other way is `envelope::parse`, then `methods::parse`. Reading was a fifth of
 //! what an allocation costs the server. What this leaves out is what makes a reader of JSON slow: errors that know their
 //! place, numbers of every kind, and texts that may have to be copied.
 //!
@@ -40,6 +40,7 @@ impl Error for NotPlain {
 
 /// No params are as deep.
 const DEPTH_MAX: u8 = 16;
+/// The lowest bit of each of eight bytes, and the highest.
 const LOW_BITS: u64 = 0x0101_0101_0101_0101;
 const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
 

@@ -100,7 +100,8 @@ fn a_quiet_connection_moves_to_the_thread_of_the_network_that_it_asks_and_stays_
     let server = TestServer::with(|options| options.config.server.threads = 2);
     let moved = || {
         let metrics = http(server.running.http, "GET /metrics", b"").1;
-        let count = metrics.lines().find_map(|line| line.strip_prefix("allod_connections_moved_total "));
+        let name = "allod_connections_moved_total{reason=\"follows\"} ";
+        let count = metrics.lines().find_map(|line| line.strip_prefix(name));
         count.expect("it is counted").parse::<u64>().unwrap()
     };
     // Networks and connections are dealt over the threads: of each the first is on the first thread, the second on the other.

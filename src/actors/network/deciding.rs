@@ -121,7 +121,7 @@ impl NetworkActor {
         for step in steps {
             let Some(State::Entry(Entry::Held(held))) = &step.state else { continue };
             let scope = &held.holder.scope;
-            // Grants of one scope come together.
+            // Grants of one scope come together: a comparison, in place of a hash and a look into two tables.
             if self.scope_noted.as_ref() == Some(scope) {
                 continue;
             }

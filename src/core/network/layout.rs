@@ -380,7 +380,7 @@ impl Layout {
         self.forget_over_bound();
     }
 
-    /// The same for one address, which is what changes most.
+    /// The same for one address, which is what changes most. What is added to one of the two belongs into the other.
     fn address_changed(&mut self, address: Address, before: Option<&Entry>, after: Option<&Entry>) {
         let bits = address.bits();
         if let Some(index) = self.subnet_of(address) {

@@ -232,6 +232,7 @@ impl PoolSpace {
         let counted: &[(u128, u128)] = if self.draining { &whole } else { &self.blocked };
         let (counts, range) = (&mut self.counts, self.range);
         let mut count = |entry: &Entry, add| {
+            // One address lies here, as the caller knows: it is not compared with the range again.
             if entry.prefix_length() == address.family().width() {
                 count_address(counts, counted, address.bits(), entry, add);
             } else {

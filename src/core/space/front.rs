@@ -1,8 +1,8 @@
 //! The lowest free run of a space, taken from its lower end without touching the tree.
 //!
 //! A pool that is filled from below takes one number after the other. In the tree each is a way down and up again; here it
-//! is a step along a run that the tree knows to be free, and the tree is told once for many. What is below the run is taken, so all
-//! that is free lies at `next` or above, and a question begins there.
+//! is a step along a run that the tree knows to be free, and the tree is told once for many. What is below the run is
+//! taken, so all that is free lies at `next` or above, and a question begins there.
 //!
 //! ```text
 //!   taken          taken, the tree        free                 as the tree says
@@ -11,6 +11,8 @@
 //! ```
 //!
 //! Who takes numbers in order is noticed, and the run looked for then; short runs are not worth it.
+//!
+//! Owns the run; the tree is `Space`'s, which paints there what it is answered here.
 
 use super::bits::Range;
 
@@ -27,72 +29,85 @@ const UNTOLD_MAX: u128 = 4_096;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Run {
     pub first: u128,
+    /// Not above `last`.
     pub next: u128,
     pub last: u128,
 }
 
 impl Run {
-    /// How many are taken that the tree takes for free.
-    pub fn untold(self) -> u128 {
-        self.next - self.first
-    }
-
-    /// The same, for the tree.
-    pub fn to_tell(self) -> Option<Range> {
+    /// What the tree takes for free and is not.
+    fn untold(self) -> Option<Range> {
         (self.first < self.next).then(|| Range { first: self.first, last: self.next - 1 })
     }
 }
 
-/// What became of a number that is to be taken.
+/// What becomes of a number that is to be taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
-    /// It is.
+pub(super) enum Taking {
+    /// It is taken.
     Taken,
-    /// It is, and the tree should be told by now.
-    TakenTellNow,
-    /// It is not the next one of a run.
+    /// It is, and this is for the tree to be told by now.
+    Tell(Range),
+    /// It is not the next one of a run: it is the tree's.
     NotNext,
 }
 
 /// The run, if there is one, and whether one is worth looking for.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Front {
-    pub run: Option<Run>,
-    /// Numbers that were taken in order, the last of which is `previous`.
+    run: Option<Run>,
+    /// Numbers that were taken in order, the last of which is `previous`; below 0, so many more before it looks again.
     streak: i16,
     previous: u128,
 }
 
 impl Front {
-    /// Where the first free number is at the earliest.
+    pub fn run(&self) -> Option<Run> {
+        self.run
+    }
+
+    /// Where the first free number is at the earliest; where there is a run, where it is.
     pub fn floor(&self) -> u128 {
         self.run.map_or(0, |run| run.next)
     }
 
+    /// How many numbers are taken that the tree takes for free.
     pub fn untold(&self) -> u128 {
-        self.run.map_or(0, Run::untold)
+        self.run.map_or(0, |run| run.next - run.first)
     }
 
     /// Takes a number, if it is the next one and not the last.
-    pub fn take(&mut self, number: u128) -> Step {
-        match &mut self.run {
-            Some(run) if run.next == number && number < run.last => {
-                run.next += 1;
-                if run.untold() < UNTOLD_MAX { Step::Taken } else { Step::TakenTellNow }
+    pub fn take(&mut self, number: u128) -> Taking {
+        let Some(run) = self.run.as_mut().filter(|run| run.next == number && number < run.last) else {
+            return Taking::NotNext;
+        };
+        run.next += 1;
+        match run.untold().filter(|_| run.next - run.first >= UNTOLD_MAX) {
+            Some(untold) => {
+                run.first = run.next;
+                Taking::Tell(untold)
             }
-            _ => Step::NotNext,
+            None => Taking::Taken,
         }
     }
 
-    /// The tree knows all of it.
-    pub fn told(&mut self) {
-        if let Some(run) = &mut self.run {
-            run.first = run.next;
+    /// Gives way to a change that it has no part in: to what is vacated below it, or taken in its run. Answers what the tree is
+    /// to be told before that is painted.
+    pub fn give_way(&mut self, range: Range, taken: bool) -> Option<Range> {
+        let run = self.run.as_mut()?;
+        let meets = if taken { range.first <= run.last && range.last >= run.next } else { range.first < run.next };
+        if !meets {
+            return None;
         }
+        if taken && range.first > run.next {
+            run.last = range.first - 1;
+            return None;
+        }
+        self.run.take().and_then(Run::untold)
     }
 
     /// Notes a number that the tree took. Is it time to look for a run behind it?
-    pub fn follows(&mut self, number: u128) -> bool {
+    pub fn note_taken(&mut self, number: u128) -> bool {
         if self.run.is_some() {
             return false;
         }
@@ -102,15 +117,14 @@ impl Front {
         self.streak >= STREAK
     }
 
-    /// Is it the one behind the last number that was taken?
-    pub fn is_next(&self, number: u128) -> bool {
-        self.previous.checked_add(1) == Some(number)
-    }
-
-    /// There is a run from `first` to `last`, the lowest one, or none worth it.
+    /// The lowest free run is this one, if there is any. It is worth it if it is long, and goes on where numbers are taken.
     pub fn begin(&mut self, run: Option<(u128, u128)>) {
-        self.run =
-            run.filter(|(first, last)| last - first >= RUN_MIN).map(|(first, last)| Run { first, next: first, last });
+        let goes_on = |first| self.previous.checked_add(1) == Some(first);
+        self.run = run.filter(|(first, last)| last - first >= RUN_MIN && goes_on(*first)).map(|(first, last)| Run {
+            first,
+            next: first,
+            last,
+        });
         self.streak = if self.run.is_some() { 0 } else { -BACKOFF };
     }
 }

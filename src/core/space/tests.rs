@@ -106,7 +106,7 @@ proptest! {
                 space.vacate(step.first, step.last);
             }
             naive.paint(step.first, step.last, step.taken);
-            fronts += usize::from(space.front.run.is_some());
+            fronts += usize::from(space.front.run().is_some());
             let probes = [0, first, step.first.saturating_sub(1), step.first, step.last + 1, last, u128::MAX];
             assert_same(&space, &naive, &probes);
         }
@@ -376,7 +376,7 @@ fn what_is_taken_in_order_is_told_to_the_tree_and_costs_as_little_as_a_range() {
         space.occupy(number, number);
         assert!(space.front.untold() < 5_000, "{:?}", space.front);
     }
-    assert!(space.front.run.is_some());
+    assert!(space.front.run().is_some());
     space.check().unwrap();
     assert!(space.memory_bytes() < 1_000, "{space:?}");
     assert_eq!(space.free(), 0x10_0000 - 100_000);

@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use super::nouns::{dns, l2};
 use super::{Renderer, noun};
-use crate::core::address::Address;
 use crate::core::outcome::{Grant, View};
 use crate::core::state::{NetworkConfig, ReservationKind, SubnetConfig};
 use crate::server::text;
@@ -148,48 +147,36 @@ impl Renderer {
     }
 
     pub(super) fn grant(&mut self, out: &mut Vec<u8>, grant: &Grant, brief: bool) {
-        let view = &grant.view;
-        if let (true, Address::V4(bits)) = (brief, view.address) {
-            return short_grant(out, bits, grant);
-        }
         if brief {
-            out.extend_from_slice(b"{\"address\":");
-            text::address(out, view.address);
-            text::key!(out, "prefix_length");
-            text::number(out, u64::from(view.reservation.prefix_length));
-            text::key!(out, "generation");
-            text::number(out, view.reservation.generation.0);
-        } else {
-            self.open_reservation(out, view);
+            return brief_grant(out, grant);
         }
+        self.open_reservation(out, &grant.view);
         text::key!(out, "created");
         text::boolean(out, grant.created);
-        if !brief {
-            if let Some(claimant) = &grant.previous_claimant {
-                text::key!(out, "previous_claimant");
-                text::string(out, claimant.as_str());
-            }
-            if let Some(replaced) = grant.replaced {
-                text::key!(out, "replaced");
-                text::address(out, replaced);
-            }
+        if let Some(claimant) = &grant.previous_claimant {
+            text::key!(out, "previous_claimant");
+            text::string(out, claimant.as_str());
+        }
+        if let Some(replaced) = grant.replaced {
+            text::key!(out, "replaced");
+            text::address(out, replaced);
         }
         out.push(b'}');
     }
 }
 
-/// A brief grant of IPv4: what is answered most, in one piece.
-fn short_grant(out: &mut Vec<u8>, bits: u32, grant: &Grant) {
+/// What is answered most, in one piece.
+fn brief_grant(out: &mut Vec<u8>, grant: &Grant) {
     let held = &grant.view.reservation;
-    let mut text = text::Short::default();
-    text.put(b"{\"address\":\"");
-    text.put_dotted(bits);
-    text.put(b"\",\"prefix_length\":");
-    text.put_number(u64::from(held.prefix_length));
-    text.put(b",\"generation\":");
-    text.put_number(held.generation.0);
-    text.put(if grant.created { b",\"created\":true}" } else { b",\"created\":false}" });
-    out.extend_from_slice(text.as_bytes());
+    let mut line = text::Line::default();
+    line.put(b"{\"address\":\"");
+    line.put_address(grant.view.address);
+    line.put(b"\",\"prefix_length\":");
+    line.put_number(u64::from(held.prefix_length));
+    line.put(b",\"generation\":");
+    line.put_number(held.generation.0);
+    line.put(if grant.created { b",\"created\":true}" } else { b",\"created\":false}" });
+    out.extend_from_slice(line.as_bytes());
 }
 
 fn parts_of(view: &View) -> Parts {

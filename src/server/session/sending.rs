@@ -239,10 +239,10 @@ impl Session {
 
     /// Sends what was read, one message for each network, and tells the metrics what was answered.
     pub fn flush(&mut self) {
-        if let [Group { to: To::Here { route, .. }, .. }] = &self.groups[..] {
-            self.asked_on = route.lane.on();
-        } else if !self.groups.is_empty() {
-            self.asked_on = None;
+        match &self.groups[..] {
+            [] => {}
+            [Group { to: To::Here { route, .. }, .. }] => self.asked_on = Some(route.lane.on()),
+            _ => self.asked_on = Some(None), // Several, or another node.
         }
         for Group { to, items } in self.groups.drain(..) {
             self.usual = items.len();
@@ -270,8 +270,9 @@ impl Session {
         self.tally.tell();
     }
 
-    /// On which reactor thread the one network lives that was asked since this was called last.
-    pub fn asked_on(&mut self) -> Option<usize> {
+    /// On which reactor thread the network lives that was asked since this was called last: none where it was several, or
+    /// another node. None where nothing was.
+    pub fn take_asked_on(&mut self) -> Option<Option<usize>> {
         self.asked_on.take()
     }
 

@@ -90,10 +90,14 @@ fn fuzzing_the_parser_of_requests_finds_no_panic() {
 
 #[test]
 fn what_clients_send_is_read_in_one_pass() {
-    // A fraction is left to the other way.
-    for (method, params, _) in EXAMPLES.iter().filter(|(_, params, _)| !params.contains(":0.")) {
+    for (method, params, _) in EXAMPLES {
         for (id, text) in [(Some("7"), r#""id":7,"#), (None, "")] {
             let line = format!(r#"{{"jsonrpc":"2.0",{text}"method":"{method}","params":{params}}}"#);
+            if *method == "claimant.sweep" {
+                // Its `max_share` is a fraction, and those are left to serde_json.
+                assert_eq!(envelope::read(line.as_bytes()), None);
+                continue;
+            }
             let (read, request) = envelope::read(line.as_bytes()).expect(&line);
             assert_eq!((read.as_ref().map(Id::as_json), request.method().name()), (id, *method));
             check_one_pass(&line);
