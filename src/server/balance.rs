@@ -9,7 +9,7 @@
 //! A quiet connection, which asks now and then, moves the other way: to the thread of the network that it asks, where that
 //! has time. Then its request and the answer to it wake no second thread (`connection` counts them).
 //!
-//! There is no timer: who reads something looks, if nobody did for [`LOOK_EVERY`]. An idle server does nothing for it.
+//! There is no timer: who reads something looks, if nobody did for 20 ms. An idle server does nothing for it.
 //!
 //! Review notes: does a connection move with all that it has under way, and nothing of its thread (`turns`)?
 
