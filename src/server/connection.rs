@@ -2,7 +2,7 @@
 //!
 //! Life of an `ip.allocate`, steps 1 and 8 of 8 (see [`crate`]). After: `session`; before the answer is written, too.
 //!
-//! One task, on one reactor thread at a time: `balance` has it move to another one. It reads as much as the socket has,
+//! One task, on one reactor thread at a time: see `moving`. It reads as much as the socket has,
 //! hands every whole line to the session (without copying it), flushes the session once, and writes everything that was
 //! answered with one call. It stops reading while as many requests are in flight as may be, or while the client does not
 //! take its answers.
@@ -19,9 +19,10 @@
 //!
 //! Review notes: does every wait have a limit (`overdue`)? Is what was read still answered when the server stops?
 
+mod moving;
+
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Sleep;
 
+use self::moving::{Left, go_on};
 use super::Server;
 use super::balance::Placed;
 use super::session::{OUT_BYTES_MAX, Session};
@@ -46,8 +48,6 @@ const READ_BYTES: usize = 128 << 10;
 const TURN_LINES_MAX: usize = 64;
 /// Who has no more requests under way is quiet, and need not wait for a turn.
 const QUIET_REQUESTS_MAX: usize = 4;
-/// Reads in a row that brought requests for a network of another thread, before a quiet one moves there.
-const FOLLOWS_AFTER: u32 = 32;
 /// What buffers shrink to when they are empty.
 const BUFFER_BYTES_KEPT: usize = 256 << 10;
 
@@ -64,14 +64,6 @@ enum End {
     Idle,
     /// It did not finish a line.
     Unfinished,
-}
-
-/// Why it is not served on this thread any more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Left {
-    Ended(End),
-    /// It goes on, on another one, and why.
-    Moves(usize, &'static str),
 }
 
 /// Serves one client until it is gone, on this reactor thread first and then on those to which it is moved. `held` is let go
@@ -109,31 +101,6 @@ pub fn serve(
         server,
     };
     go_on(reactor, connection, stream);
-}
-
-/// Serves it on this reactor thread. A stream belongs to the runtime that polls it, so it comes as the system has it.
-fn go_on(reactor: usize, mut connection: Connection, stream: std::net::TcpStream) {
-    let server = Arc::clone(&connection.server);
-    // Boxed: what it ends in may be the same again.
-    let serving: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
-        let stream = match TcpStream::from_std(stream) {
-            Ok(stream) => stream,
-            Err(error) => return connection.cannot_go_on(&error),
-        };
-        match connection.run(&stream).await {
-            Left::Ended(end) => connection.over(&stream, end).await,
-            Left::Moves(to, why) => match stream.into_std() {
-                Ok(stream) => {
-                    connection.placed.moved(to);
-                    connection.server.metrics.connections_moved.with_label_values(&[why]).inc();
-                    go_on(to, connection, stream);
-                }
-                Err(error) => connection.cannot_go_on(&error),
-            },
-        }
-    });
-    // Where the thread is gone the server has stopped.
-    server.reactors[reactor].spawn(serving);
 }
 
 /// Tells a client that there are too many, if it can be told at once.
@@ -282,36 +249,6 @@ impl Connection {
         };
         self.server.metrics.connections_closed.with_label_values(&[reason]).inc();
         tracing::debug!(peer = %self.peer, reason, "connection closed");
-    }
-
-    /// It is not served any more, for no fault of its client.
-    fn cannot_go_on(&self, error: &io::Error) {
-        self.server.metrics.connections_closed.with_label_values(&["not_served"]).inc();
-        tracing::warn!(peer = %self.peer, %error, "a connection cannot be served on its thread");
-    }
-
-    /// Whether it is to go on on another thread.
-    fn moves(&mut self) -> Option<Left> {
-        let follows = self.follows();
-        let leaves = self.placed.take_leave().map(|to| Left::Moves(to, "full"));
-        leaves.or_else(|| follows.map(|to| Left::Moves(to, "follows")))
-    }
-
-    /// To which thread it is to move because the network that it asks lives there. A quiet one: it asks once in a while,
-    /// and each time its request, and then the answer, would wake another thread. Busy ones are better off apart.
-    fn follows(&mut self) -> Option<usize> {
-        let asked = self.session.take_asked_on()?;
-        let is_quiet = self.session.in_flight() <= QUIET_REQUESTS_MAX;
-        let Some(on) = asked.filter(|on| is_quiet && *on != self.placed.on()) else {
-            self.elsewhere = 0;
-            return None;
-        };
-        self.elsewhere += 1;
-        if self.elsewhere < FOLLOWS_AFTER {
-            return None;
-        }
-        self.elsewhere = 0;
-        self.server.balance.admits(on).then_some(on)
     }
 
     /// Waits for its turn, if it is busy. Alone with its session, of which two threads must not have a part.
@@ -495,84 +432,5 @@ impl Connection {
         let waits = self.session.in_flight() > 0 || self.session.is_watching() || self.unwritten() > 0;
         let idle = !waits && !bounds.idle.is_zero() && self.last_request.elapsed() > bounds.idle;
         idle.then_some(End::Idle)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io::{BufRead, BufReader, Write};
-    use std::net::{TcpListener, TcpStream};
-
-    use super::*;
-    use crate::actors::NotReadyReason;
-    use crate::server::balance::Balance;
-    use crate::server::role::Role;
-    use crate::server::session::idle_server;
-
-    fn until(what: &str, is_so: impl Fn() -> bool) {
-        let begun = Instant::now();
-        while !is_so() {
-            assert!(begun.elapsed() < Duration::from_secs(30), "{what}");
-            std::thread::yield_now();
-        }
-    }
-
-    #[test]
-    fn a_connection_goes_on_where_it_is_moved_to_with_all_that_it_has_under_way() {
-        let system = actix::System::new();
-        let arbiters = [actix::Arbiter::new(), actix::Arbiter::new()];
-        let mut server = idle_server();
-        let own = Arc::get_mut(&mut server).unwrap();
-        own.reactors = arbiters.iter().map(actix::Arbiter::handle).collect();
-        own.balance = Balance::of(&own.reactors);
-        let moved = |times| {
-            until("it is moved", || server.metrics.connections_moved.with_label_values(&["full"]).get() == times);
-        };
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        let (stream, peer) = listener.accept().unwrap();
-        stream.set_nonblocking(true).unwrap();
-        serve(stream, peer, Arc::clone(&server), 0, ());
-        let mut answers = BufReader::new(client.try_clone().unwrap());
-        let mut answer = || {
-            let mut line = String::new();
-            answers.read_line(&mut line).unwrap();
-            line
-        };
-        let ping = |id| format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"server.ping\"}}\n");
-        let pong = |id| format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":\"pong\"}}\n");
-        client.write_all(ping(1).as_bytes()).unwrap();
-        assert_eq!((answer(), server.balance.connections()), (pong(1), vec![1, 0]));
-
-        // In the middle of a line, behind another one.
-        server.balance.one_moves(0, 1);
-        let both = ping(2) + &ping(3);
-        let (begin, rest) = both.split_at(both.len() - 20);
-        client.write_all(begin.as_bytes()).unwrap();
-        moved(1);
-        client.write_all(rest.as_bytes()).unwrap();
-        assert_eq!((answer(), answer(), server.balance.connections()), (pong(2), pong(3), vec![0, 1]));
-
-        // With a request that waits for this node to be something again: told of it on the other thread.
-        server.seat.become_role(Role::Between);
-        server.balance.one_moves(1, 0);
-        let held = "{\"jsonrpc\":\"2.0\",\"id\":4,\"method\":\"ip.list\",\"params\":{\"network\":\"lan\"}}\n";
-        client.write_all(held.as_bytes()).unwrap();
-        moved(2);
-        let (why, reason) = ("nobody", NotReadyReason::NoOwner);
-        server.seat.become_role(Role::Waiting { why, reason, retry_after_ms: 100 });
-        let refused = answer();
-        assert!(refused.contains("\"id\":4") && refused.contains("no_owner"), "{refused}");
-        client.write_all(ping(5).as_bytes()).unwrap();
-        assert_eq!((answer(), server.balance.connections()), (pong(5), vec![1, 0]));
-
-        drop((answers, client));
-        until("it is closed", || server.balance.connections() == [0, 0] && server.metrics.connections.get() == 0);
-        for arbiter in arbiters {
-            arbiter.stop();
-            arbiter.join().unwrap();
-        }
-        drop(system);
     }
 }
