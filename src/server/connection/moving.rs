@@ -110,6 +110,7 @@ mod tests {
         let own = Arc::get_mut(&mut server).unwrap();
         own.reactors = arbiters.iter().map(actix::Arbiter::handle).collect();
         own.balance = Balance::of(&own.reactors);
+        own.balance.looks_never();
         let moved = |times| {
             until("it is moved", || server.metrics.connections_moved.with_label_values(&["full"]).get() == times);
         };
