@@ -2,16 +2,16 @@
 //!
 //! Where the store commits all shards together, their one committer lives on the first one. So where a register has one
 //! network, both live on one thread, and what they say to each other wakes nobody; connections leave that thread where it
-//! can do no more (`server::balance`).
+//! can do no more (`server::balance`, which counts them in the same way).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How many networks each thread has.
-#[derive(Debug)]
+/// How many networks, or connections, each thread has.
+#[derive(Debug, Default)]
 pub struct Places(Arc<[AtomicUsize]>);
 
-/// A network's place on a thread, until the network is gone.
+/// A place on a thread, until who has it is gone.
 #[derive(Debug)]
 pub struct Placed {
     counts: Arc<[AtomicUsize]>,
@@ -26,10 +26,19 @@ impl Places {
 
     /// A place on the thread that has the fewest. Cost: a look at each thread.
     pub fn take(&self) -> Placed {
-        let fewest = (0..self.0.len()).min_by_key(|&on| self.0[on].load(Ordering::Relaxed));
-        let on = fewest.unwrap_or(0);
+        let fewest = (0..self.0.len()).min_by_key(|&on| self.count(on));
+        self.take_on(fewest.unwrap_or(0))
+    }
+
+    /// A place on this one.
+    pub fn take_on(&self, on: usize) -> Placed {
         self.0[on].fetch_add(1, Ordering::Relaxed);
         Placed { counts: Arc::clone(&self.0), on }
+    }
+
+    /// How many this thread has.
+    pub fn count(&self, on: usize) -> usize {
+        self.0[on].load(Ordering::Relaxed)
     }
 }
 
@@ -37,6 +46,13 @@ impl Placed {
     /// Which thread it is.
     pub fn on(&self) -> usize {
         self.on
+    }
+
+    /// On another one from now on.
+    pub fn moved(&mut self, to: usize) {
+        self.counts[to].fetch_add(1, Ordering::Relaxed);
+        self.counts[self.on].fetch_sub(1, Ordering::Relaxed);
+        self.on = to;
     }
 }
 

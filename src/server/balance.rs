@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 use actix::ArbiterHandle;
 use tokio::runtime::{Handle, RuntimeMetrics};
 
+use crate::actors::places::{Placed, Places};
+
 /// How often the loads are looked at, at most.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Longer ago, and the times of before say nothing about now.
@@ -40,6 +42,7 @@ const COUNT: u64 = u32::MAX as u64;
 #[derive(Debug, Default)]
 pub struct Balance {
     threads: Arc<[Thread]>,
+    connections: Places,
     /// When they were looked at last: nanoseconds since the first one was known.
     looked: AtomicU64,
     begun: OnceLock<Instant>,
@@ -55,7 +58,6 @@ struct Thread {
     waits: AtomicU64,
     /// For how much of its time it was busy then, in thousandths.
     load: AtomicU32,
-    connections: AtomicUsize,
     /// So many of them are to move (the lower half), and to which thread (the upper half).
     leaving: AtomicU64,
     /// Quiet ones that came to it since.
@@ -70,44 +72,6 @@ struct Shift {
     connections: usize,
 }
 
-/// A connection's place on a thread, until it moves or ends.
-#[derive(Debug)]
-pub struct Placed {
-    threads: Arc<[Thread]>,
-    on: usize,
-}
-
-impl Drop for Placed {
-    fn drop(&mut self) {
-        self.threads[self.on].connections.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Placed {
-    /// Which thread it is.
-    pub fn on(&self) -> usize {
-        self.on
-    }
-
-    /// To which thread it is to move, if so: it is one of those that are to.
-    pub fn take_leave(&self) -> Option<usize> {
-        let leaving = &self.threads[self.on].leaving;
-        let one = |left: u64| (left & COUNT != 0).then(|| left - 1);
-        if leaving.load(Ordering::Relaxed) & COUNT == 0 {
-            return None;
-        }
-        let left = leaving.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one).ok()?;
-        Some((left >> 32) as usize)
-    }
-
-    /// On another one from now on.
-    pub fn moved(&mut self, to: usize) {
-        self.threads[to].connections.fetch_add(1, Ordering::Relaxed);
-        self.threads[self.on].connections.fetch_sub(1, Ordering::Relaxed);
-        self.on = to;
-    }
-}
-
 impl Balance {
     /// Of these threads.
     pub fn of(reactors: &[ArbiterHandle]) -> Self {
@@ -119,13 +83,23 @@ impl Balance {
                 let _ = threads[at].runtime.set(Handle::current().metrics());
             });
         }
-        Self { threads, ..Self::default() }
+        Self { threads, connections: Places::new(reactors.len()), ..Self::default() }
     }
 
     /// A connection begins on this thread.
     pub fn place(&self, on: usize) -> Placed {
-        self.threads[on].connections.fetch_add(1, Ordering::Relaxed);
-        Placed { threads: Arc::clone(&self.threads), on }
+        self.connections.take_on(on)
+    }
+
+    /// To which thread a connection of this one is to move, if so: it is one of those that are to.
+    pub fn take_leave(&self, on: usize) -> Option<usize> {
+        let leaving = &self.threads[on].leaving;
+        let one = |left: u64| (left & COUNT != 0).then(|| left - 1);
+        if leaving.load(Ordering::Relaxed) & COUNT == 0 {
+            return None;
+        }
+        let left = leaving.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one).ok()?;
+        Some((left >> 32) as usize)
     }
 
     /// Looks at the loads, if that was not done for a while. Cost: a look at a number.
@@ -142,7 +116,8 @@ impl Balance {
         {
             return;
         }
-        let loads: Vec<(f64, usize)> = self.threads.iter().map(|thread| thread.look(passed)).collect();
+        let load = |(on, thread): (usize, &Thread)| (thread.look(passed), self.connections.count(on));
+        let loads: Vec<(f64, usize)> = self.threads.iter().enumerate().map(load).collect();
         // Of the first look nobody knows since when.
         let known = before > 0 && passed <= STALE.as_nanos() as u64;
         self.begin(shift(&loads).filter(|_| known));
@@ -172,7 +147,7 @@ impl Balance {
     /// How many connections each thread has.
     #[cfg(test)]
     pub(super) fn connections(&self) -> Vec<usize> {
-        self.threads.iter().map(|thread| thread.connections.load(Ordering::Relaxed)).collect()
+        (0..self.threads.len()).map(|on| self.connections.count(on)).collect()
     }
 
     /// May a quiet connection come to this thread? Where it was idle for most of its time of late, a few may.
@@ -185,8 +160,8 @@ impl Balance {
 }
 
 impl Thread {
-    /// For how much of the nanoseconds since the last look it was busy, and how many connections it has.
-    fn look(&self, passed: u64) -> (f64, usize) {
+    /// For how much of the nanoseconds since the last look it was busy.
+    fn look(&self, passed: u64) -> f64 {
         let (busy, waits) = self.runtime.get().map_or((0, 0), |runtime| {
             (runtime.worker_total_busy_duration(0).as_nanos() as u64, runtime.worker_park_unpark_count(0))
         });
@@ -199,7 +174,7 @@ impl Thread {
         let load = if is_stuck { 1.0 } else { load };
         self.load.store((load * 1_000.0) as u32, Ordering::Relaxed);
         self.followers.store(0, Ordering::Relaxed);
-        (load, self.connections.load(Ordering::Relaxed))
+        load
     }
 }
 
@@ -258,15 +233,15 @@ mod tests {
     #[test]
     fn who_was_to_leave_need_not_any_more_once_nobody_is_to() {
         let threads: Arc<[Thread]> = (0..2).map(|_| Thread::default()).collect();
-        let balance = Balance { threads, ..Balance::default() };
+        let balance = Balance { threads, connections: Places::new(2), ..Balance::default() };
         let placed = balance.place(0);
         balance.begin(Some(Shift { from: 0, to: 1, connections: 2 }));
-        assert_eq!(placed.take_leave(), Some(1));
+        assert_eq!(balance.take_leave(placed.on()), Some(1));
         balance.begin(None);
-        assert_eq!(placed.take_leave(), None);
+        assert_eq!(balance.take_leave(placed.on()), None);
         balance.begin(Some(Shift { from: 0, to: 1, connections: 2 }));
         balance.begin(Some(Shift { from: 1, to: 0, connections: 2 }));
-        assert_eq!(placed.take_leave(), None);
+        assert_eq!(balance.take_leave(placed.on()), None);
     }
 
     #[test]
@@ -305,7 +280,7 @@ mod tests {
     #[test]
     fn a_few_follow_between_two_looks_and_no_more() {
         let threads: Arc<[Thread]> = (0..2).map(|_| Thread::default()).collect();
-        let balance = Balance { threads, ..Balance::default() };
+        let balance = Balance { threads, connections: Places::new(2), ..Balance::default() };
         assert_eq!((0..100).filter(|_| balance.admits(1)).count(), FOLLOWERS_MAX);
         balance.threads[1].look(1_000_000);
         assert_eq!((0..100).filter(|_| balance.admits(1)).count(), 0, "it never waited");
@@ -314,12 +289,12 @@ mod tests {
     #[test]
     fn as_many_leave_as_shall_and_each_is_counted_where_it_is() {
         let threads: Arc<[Thread]> = (0..2).map(|_| Thread::default()).collect();
-        let balance = Balance { threads, ..Balance::default() };
+        let balance = Balance { threads, connections: Places::new(2), ..Balance::default() };
         let mut placed: Vec<_> = (0..3).map(|_| balance.place(0)).collect();
-        assert_eq!(placed[0].take_leave(), None);
+        assert_eq!(balance.take_leave(0), None);
         balance.begin(Some(Shift { from: 0, to: 1, connections: 2 }));
         for (at, place) in placed.iter_mut().enumerate() {
-            let leaves = place.take_leave();
+            let leaves = balance.take_leave(place.on());
             assert_eq!(leaves, (at < 2).then_some(1));
             if let Some(to) = leaves {
                 place.moved(to);

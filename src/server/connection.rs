@@ -2,10 +2,9 @@
 //!
 //! Life of an `ip.allocate`, steps 1 and 8 of 8 (see [`crate`]). After: `session`; before the answer is written, too.
 //!
-//! One task, on one reactor thread at a time: see `moving`. It reads as much as the socket has,
-//! hands every whole line to the session (without copying it), flushes the session once, and writes everything that was
-//! answered with one call. It stops reading while as many requests are in flight as may be, or while the client does not
-//! take its answers.
+//! One task, on one reactor thread at a time: see `moving`. It reads as much as the socket has, hands every whole line to
+//! the session (without copying it), flushes the session once, and writes everything that was answered with one call. It
+//! stops reading while as many requests are in flight as may be, or while the client does not take its answers.
 //!
 //! ```text
 //! open ──end of input, or the server stops──▶ draining ──all answered and written──▶ closed
@@ -34,11 +33,11 @@ use tokio::time::Sleep;
 
 use self::moving::{Left, go_on};
 use super::Server;
-use super::balance::Placed;
 use super::session::{OUT_BYTES_MAX, Session};
 use super::sockets::leave_nothing_unread;
 use super::turns::{self, Turn};
 use crate::actors::Told;
+use crate::actors::places::Placed;
 use crate::metrics::Counted;
 use crate::wire::{ErrorKind, Id, RpcError, answer};
 

@@ -1,9 +1,9 @@
 //! Requests as nearly every client writes them, read in one pass: texts without escapes, whole numbers, and `method` before
 //! `params`. Everything else is [`NotPlain`] and read by serde_json, which is also who says what is wrong with it.
 //!
-//! Step 2 of 8 in the life of an `ip.allocate`, the good case; the other way is `envelope::parse`, then `methods::parse`. Reading was a fifth of
-//! what an allocation costs the server. What this leaves out is what makes a reader of JSON slow: errors that know their
-//! place, numbers of every kind, and texts that may have to be copied.
+//! Step 2 of 8 in the life of an `ip.allocate`, the good case; the other way is `envelope::parse`, then `methods::parse`.
+//! Reading was a fifth of what an allocation costs the server. What this leaves out is what makes a reader of JSON slow:
+//! errors that know their place, numbers of every kind, and texts that may have to be copied.
 //!
 //! It is a deserializer of serde, so the checks of the values are those of the other way: only the grammar is here, and of
 //! that only a part. What is plain is read as serde_json reads it; the fuzzing tests of `wire` compare the two. Params have
@@ -121,21 +121,14 @@ impl<'de> Plain<'de> {
         &mut self,
         mut read: impl FnMut(&mut Self, &str) -> Result<(), NotPlain>,
     ) -> Result<(), NotPlain> {
-        self.expect(b'{')?;
-        if self.peek() == Some(b'}') {
-            self.at += 1;
-            return Ok(());
-        }
-        loop {
-            let member = self.string()?;
-            self.expect(b':')?;
-            read(self, member)?;
-            match self.next()? {
-                b',' => {}
-                b'}' => return Ok(()),
-                _ => return Err(NotPlain),
+        self.inside(b'{', b'}', |members| {
+            while members.another()? {
+                let member = members.plain.string()?;
+                members.plain.expect(b':')?;
+                read(members.plain, member)?;
             }
-        }
+            Ok(())
+        })
     }
 
     /// Reads the value of a member that was not given yet.
@@ -232,8 +225,8 @@ impl<'de> Plain<'de> {
     }
 }
 
-/// The first byte from `at` on that a plain text does not have: a quote, a backslash or a control character. Behind the end where
-/// there is none.
+/// The first byte from `at` on that a plain text does not have: a quote, a backslash or a control character. Behind the
+/// end where there is none.
 fn end_of_plain(bytes: &[u8], mut at: usize) -> usize {
     // Eight at a time. Of the bytes in which the subtractions set the high bit, the lowest is one of those; a borrow can
     // only come from there.

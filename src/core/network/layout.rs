@@ -359,28 +359,22 @@ impl Layout {
         while let Some(&(pool_range, index)) =
             self.pools_by_address.get(at).filter(|(pool, _)| pool.first() <= range.last())
         {
-            let (since, rests) = (self.pools[index].cools_since(), self.pools[index].rests());
-            self.pools[index].entry_changed(address, range, before, after, rest);
-            self.reorder(index, since);
-            self.recount(index, rests);
+            if let Some(part) = range.intersection(pool_range) {
+                self.pool_changed(index, (address, part.first().bits(), part.last().bits()), before, after, rest);
+            }
             if rest.is_some() {
                 // The pool remembers its own, but for what is reserved in it and may be free again.
                 let rested = &mut self.elsewhere[usize::from(range.family() == Family::V6)];
                 let (first, last) = (pool_range.first().bits(), pool_range.last().bits());
                 each_gap(&self.pools[index].blocked, first, last, |start, end| rested.remove(start, end));
             }
-            let pool = &self.pools[index];
-            if pool.open {
-                let room = pool.free.free() > 0;
-                self.room.set(index, room);
-            }
-            debug_assert_eq!(pool_range, pool.range);
+            debug_assert_eq!(pool_range, self.pools[index].range);
             at += 1;
         }
         self.forget_over_bound();
     }
 
-    /// The same for one address, which is what changes most. What is added to one of the two belongs into the other.
+    /// The same for one address, which is what changes most: it lies in one subnet and one pool, or in none.
     fn address_changed(&mut self, address: Address, before: Option<&Entry>, after: Option<&Entry>) {
         let bits = address.bits();
         if let Some(index) = self.subnet_of(address) {
@@ -395,16 +389,29 @@ impl Layout {
         if taken_in(after)[0] {
             self.elsewhere[usize::from(address.family() == Family::V6)].remove(bits, bits);
         }
-        let Some(index) = self.pool_of(address) else { return };
+        if let Some(index) = self.pool_of(address) {
+            self.pool_changed(index, (address, bits, bits), before, after, None);
+        }
+        self.forget_over_bound();
+    }
+
+    /// Keeps a pool, and the orders and sets of pools, in step with an entry of which a part lies in it.
+    fn pool_changed(
+        &mut self,
+        index: usize,
+        part: (Address, u128, u128),
+        before: Option<&Entry>,
+        after: Option<&Entry>,
+        rest: Option<Rank>,
+    ) {
         let pool = &mut self.pools[index];
         let (since, rests) = (pool.cools_since(), pool.rests());
-        pool.part_changed((address, bits, bits), before, after, None);
+        pool.entry_changed(part, before, after, rest);
         if pool.open {
             self.room.set(index, pool.free.free() > 0);
         }
         self.reorder(index, since);
         self.recount(index, rests);
-        self.forget_over_bound();
     }
 
     /// Forgets what was freed longest ago, in whichever pool, as long as too much is remembered.

@@ -32,8 +32,7 @@ impl PoolSet {
         mut found_at: impl FnMut(usize) -> Option<T>,
     ) -> Option<T> {
         for (at, &word) in self.0.iter().enumerate() {
-            let mut word =
-                others.iter().flatten().fold(word, |word, other| word & other.0.get(at).copied().unwrap_or(0));
+            let mut word = in_all(word, at, others);
             while word != 0 {
                 let found = found_at(at * 64 + word.trailing_zeros() as usize);
                 if found.is_some() {
@@ -49,10 +48,7 @@ impl PoolSet {
     /// member.
     pub(super) fn intersection<'a>(&'a self, others: [Option<&'a PoolSet>; 4]) -> impl Iterator<Item = usize> + 'a {
         self.0.iter().enumerate().flat_map(move |(at, &word)| {
-            let mut word = word;
-            for other in others.into_iter().flatten() {
-                word &= other.0.get(at).copied().unwrap_or(0);
-            }
+            let mut word = in_all(word, at, others);
             std::iter::from_fn(move || {
                 let bit = (word != 0).then(|| word.trailing_zeros() as usize)?;
                 word &= word - 1;
@@ -60,6 +56,11 @@ impl PoolSet {
             })
         })
     }
+}
+
+/// What of a word is in the words at its place in all other sets, too.
+fn in_all(word: u64, at: usize, others: [Option<&PoolSet>; 4]) -> u64 {
+    others.iter().flatten().fold(word, |word, other| word & other.0.get(at).copied().unwrap_or(0))
 }
 
 /// Ranges as plain numbers, ascending and apart.

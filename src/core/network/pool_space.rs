@@ -179,21 +179,9 @@ impl PoolSpace {
         }
     }
 
-    /// Keeps space, counts and orders in step with an entry that changed.
+    /// Keeps space, counts and orders in step with an entry that changed: one of which the addresses from `first` to `last` lie
+    /// here.
     pub(super) fn entry_changed(
-        &mut self,
-        address: Address,
-        range: Range,
-        before: Option<&Entry>,
-        after: Option<&Entry>,
-        rest: Option<Rank>,
-    ) {
-        let Some(part) = range.intersection(self.range) else { return };
-        self.part_changed((address, part.first().bits(), part.last().bits()), before, after, rest);
-    }
-
-    /// The same of an entry of which the addresses from `first` to `last` lie here.
-    pub(super) fn part_changed(
         &mut self,
         (address, first, last): (Address, u128, u128),
         before: Option<&Entry>,

@@ -59,7 +59,7 @@ impl Connection {
     /// Whether it is to go on on another thread.
     pub(super) fn moves(&mut self) -> Option<Left> {
         let follows = self.follows();
-        let leaves = self.placed.take_leave().map(|to| Left::Moves(to, "full"));
+        let leaves = self.server.balance.take_leave(self.placed.on()).map(|to| Left::Moves(to, "full"));
         leaves.or_else(|| follows.map(|to| Left::Moves(to, "follows")))
     }
 

@@ -64,7 +64,7 @@ fn flag(condition: bool, bit: u8) -> u8 {
 }
 
 fn slot_flag(holder: &SlotKey) -> u8 {
-    flag(holder.slot.as_str() == "0", SLOT_DEFAULT)
+    flag(holder.slot.is_default(), SLOT_DEFAULT)
 }
 
 fn put_holder(out: &mut Vec<u8>, format: Format, holder: &SlotKey) {
@@ -88,7 +88,7 @@ fn holder(reader: &mut Reader<'_>, format: Format, flags: u8) -> Result<SlotKey>
         Slot::default()
     } else {
         let slot = reader.checked("slot", Slot::new)?;
-        if slot == Slot::default() {
+        if slot.is_default() {
             return Err(CodecError::Range("slot"));
         }
         slot

@@ -127,8 +127,8 @@ impl Draft<'_> {
 
     /// What covers addresses of `range` once the steps so far are done.
     fn standing(&mut self, range: Range) -> BTreeMap<Address, Entry> {
-        let sum = |draft: &Self| draft.ledger.as_ref().is_some_and(|ledger| ledger.sum.is_some());
-        if !sum(self) && self.steps.len() > STEPS_SEARCHED_MAX {
+        let has_sum = self.ledger.as_ref().is_some_and(|ledger| ledger.sum.is_some());
+        if !has_sum && self.steps.len() > STEPS_SEARCHED_MAX {
             let mut sum = Box::new(Sum::default());
             self.steps.iter().for_each(|step| sum.add(step));
             self.ledger().sum = Some(sum);
