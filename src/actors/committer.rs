@@ -34,13 +34,14 @@ mod proof;
 mod queue;
 mod unit;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use actix::prelude::*;
+use hashbrown::HashMap;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -49,7 +50,7 @@ use self::unit::{CLASSES, Line, class_of, disown, highest, line_of};
 pub use self::unit::{Drained, Enqueue, Part, Reload, Retire, Staged, Unit, chain};
 use super::clock::LOOKED_AT_EVERY;
 use super::service::Shared;
-use super::{Applied, Fatal, Fault, Told};
+use super::{Applied, Fatal, Fault, Reply, Told};
 use crate::core::types::NetworkId;
 use crate::limits::{BATCH_CHANGES_MAX, TIME_MARK_SECONDS};
 use crate::store::{Act, Batch, CommitError, Committed, Head, Seq, ShardId, StoreError, StoreHealth};
@@ -88,6 +89,17 @@ struct Group {
     result: Option<Result<Vec<Committed>, CommitError>>,
 }
 
+/// What a group writes in one shard.
+#[derive(Debug, Default)]
+struct Written {
+    /// How many acts there will be: in a vector that grows, those of a busy group would be copied again and again.
+    count: usize,
+    acts: Vec<Act>,
+    /// Steps of the acts that are in it.
+    steps: u32,
+}
+
+/// Units of a network that are not definite.
 #[derive(Debug, Default, Clone, Copy)]
 struct Standing {
     queued: usize,
@@ -245,29 +257,30 @@ impl Committer {
     }
 
     fn batches_of(&mut self, units: &mut [Unit]) -> Vec<Batch> {
-        // Made in their size: growing them would copy a busy group's acts again and again.
-        let marked = std::mem::take(&mut self.marks).into_iter().map(|shard| (shard, 0));
-        let mut counts: BTreeMap<ShardId, usize> = marked.collect();
-        for part in units.iter().flat_map(|unit| &unit.parts).filter(|part| !part.acts.is_empty()) {
-            *counts.entry(part.lane.shard).or_default() += part.acts.len();
+        let mut written: Vec<Option<Written>> = Vec::new();
+        written.resize_with(usize::from(self.shared.info.shards), || None);
+        for shard in std::mem::take(&mut self.marks) {
+            written[usize::from(shard.0)].get_or_insert_default();
         }
-        let mut acts: BTreeMap<ShardId, Vec<Act>> =
-            counts.into_iter().map(|(shard, count)| (shard, Vec::with_capacity(count))).collect();
-        let mut steps: BTreeMap<ShardId, u32> = BTreeMap::new();
+        for part in units.iter().flat_map(|unit| &unit.parts).filter(|part| !part.acts.is_empty()) {
+            written[usize::from(part.lane.shard.0)].get_or_insert_default().count += part.acts.len();
+        }
+        for of_shard in written.iter_mut().flatten() {
+            of_shard.acts.reserve_exact(of_shard.count);
+        }
         for unit in units {
-            unit.behind = unit.parts.first().and_then(|part| {
-                let shard = part.lane.shard;
-                acts.contains_key(&shard).then(|| steps.get(&shard).copied().unwrap_or(0))
-            });
+            let first = unit.parts.first().and_then(|part| written[usize::from(part.lane.shard.0)].as_ref());
+            unit.behind = first.map(|of_shard| of_shard.steps);
             for part in &mut unit.parts {
-                if let Some(of_shard) = acts.get_mut(&part.lane.shard) {
-                    of_shard.append(&mut part.acts);
-                    *steps.entry(part.lane.shard).or_default() += part.changes as u32;
+                if let Some(of_shard) = &mut written[usize::from(part.lane.shard.0)] {
+                    of_shard.acts.append(&mut part.acts);
+                    of_shard.steps += part.changes as u32;
                 }
             }
         }
-        let mut batches = Vec::with_capacity(acts.len());
-        for (shard, acts) in acts {
+        let shards = (0..).map(ShardId).zip(written);
+        let mut batches = Vec::new();
+        for (shard, acts) in shards.filter_map(|(shard, written)| Some((shard, written?.acts))) {
             let Some(line) = self.lines.get_mut(&shard) else { continue };
             line.seq = Seq(line.seq.0 + 1);
             line.generation = line.generation.max(highest(&acts));
@@ -331,12 +344,12 @@ impl Committer {
                         tracing::error!("the store acknowledged other batches than it was given");
                         return self.stop("the store acknowledged other batches than it was given");
                     }
-                    let Some(group) = self.in_flight.pop_front() else { break };
+                    let Some(mut group) = self.in_flight.pop_front() else { break };
                     self.durable(&group, &committed);
-                    for unit in group.units {
-                        self.leave(&unit, |standing| standing.in_flight -= 1);
-                        self.settle(unit);
+                    for unit in &group.units {
+                        self.leave(unit, |standing| standing.in_flight -= 1);
                     }
+                    self.settle_all(&mut group.units);
                 }
                 Some(Err(error)) => {
                     front.result = Some(Err(error.clone()));
@@ -375,15 +388,26 @@ impl Committer {
     }
 
     /// Durable: the answers leave, and the networks learn it.
-    fn settle(&mut self, mut unit: Unit) {
-        unit.place(|shard| Some(self.lines.get(&shard)?.tip(shard)));
-        let answers = std::mem::take(&mut unit.answers);
-        if let Some(outlet) = &unit.outlet {
-            // A closed outlet is a client that hung up: the change stands, nobody is left to tell.
-            let _ = outlet.send(Told::Replies(answers.into_iter().map(|staged| staged.reply).collect()));
+    fn settle(&self, mut unit: Unit) {
+        self.settle_all(std::slice::from_mut(&mut unit));
+    }
+
+    /// The same of several. Answers of one outlet that come one after the other leave in one message: a client with a
+    /// request for each of many networks is woken once.
+    fn settle_all(&self, units: &mut [Unit]) {
+        for unit in &mut *units {
+            unit.place(|shard| Some(self.lines.get(&shard)?.tip(shard)));
         }
-        for part in &unit.parts {
-            part.lane.settled.fetch_add(1, Ordering::AcqRel);
+        for run in units.chunk_by_mut(|one, next| one.is_answered_with(next)) {
+            let replies = run.iter_mut().flat_map(|unit| std::mem::take(&mut unit.answers)).map(|staged| staged.reply);
+            let replies: Vec<Reply> = replies.collect();
+            if let Some(outlet) = run.first().and_then(|unit| unit.outlet.as_ref()) {
+                // A closed outlet is a client that hung up: the change stands, nobody is left to tell.
+                let _ = outlet.send(Told::Replies(replies));
+            }
+            for part in run.iter().flat_map(|unit| &unit.parts) {
+                part.lane.settled.fetch_add(1, Ordering::AcqRel);
+            }
         }
     }
 

@@ -24,6 +24,7 @@
 //! dropped: what was sent is carried out, what waits is given up)?
 
 mod answering;
+mod groups;
 mod room;
 mod seeing;
 mod sending;
@@ -38,11 +39,11 @@ use compact_str::CompactString;
 use tokio::sync::mpsc;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+use self::groups::Groups;
 pub use self::room::OUT_BYTES_MAX;
 use self::room::Room;
 #[cfg(test)]
 pub(crate) use self::seeing::tests::server as idle_server;
-use self::sending::Group;
 use self::waiting::{Patience, Resumes};
 use super::Server;
 use super::dispatch::{self, Planned};
@@ -119,9 +120,7 @@ pub struct Session {
     /// Tickets of jobs that block what they touch, and what that is.
     unfinished: Vec<(u32, Vec<CompactString>)>,
     barrier: Option<u32>,
-    groups: Vec<Group>,
-    /// Requests of the last message: the next one is likely to have as many.
-    usual: usize,
+    groups: Groups,
     /// The reactor thread of the network that was asked last; none where it was several, or another node.
     asked_on: Option<Option<usize>>,
     batches: Vec<Option<Batch>>,
@@ -172,8 +171,7 @@ impl Session {
             resumes: Resumes::default(),
             unfinished: Vec::new(),
             barrier: None,
-            groups: Vec::new(),
-            usual: 1,
+            groups: Groups::default(),
             asked_on: None,
             batches: Vec::new(),
             renderer: Renderer::default(),

@@ -102,6 +102,14 @@ impl Unit {
         }
     }
 
+    /// Do the answers of both go to one outlet?
+    pub(super) fn is_answered_with(&self, other: &Unit) -> bool {
+        match (&self.outlet, &other.outlet) {
+            (Some(outlet), Some(of_other)) => outlet.same_channel(of_other),
+            (Some(_), None) | (None, Some(_)) | (None, None) => false,
+        }
+    }
+
     /// Steps of all parts.
     pub(super) fn changes(&self) -> usize {
         self.parts.iter().map(|part| part.changes).sum()

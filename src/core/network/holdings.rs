@@ -187,6 +187,11 @@ impl Holdings {
         record.held().map(|reservation| (record.address(), reservation))
     }
 
+    /// Does anything end by itself: a lease, a cooldown, a probation?
+    pub(super) fn anything_ends(&self) -> bool {
+        !(self.leases.is_empty() && self.cooling.is_empty() && self.declined.is_empty())
+    }
+
     /// Does any address cool?
     pub(super) fn anything_cools(&self) -> bool {
         !self.cooling_slots.is_empty()

@@ -413,6 +413,9 @@ impl Network {
 
     /// When the next lease, cooldown or probation ends; then [`Command::Expire`] is due.
     pub fn next_due(&self) -> Option<ShardTime> {
+        if !self.holdings.anything_ends() {
+            return None;
+        }
         if self.config.closed && self.holdings.held() == 0 && self.holdings.len() > 0 {
             // What is left of a network that was deleted goes at once.
             return Some(ShardTime::default());

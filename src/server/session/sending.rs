@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use compact_str::CompactString;
 
+use super::groups::{Group, To};
 use super::waiting::Patience;
 use super::{Pending, Queued, Session};
 use crate::actors::coordinator::{self, Order};
@@ -18,43 +19,6 @@ use crate::server::faults::error_of;
 use crate::server::role::Role;
 use crate::server::steward::NodeOrder;
 use crate::wire::values::NetworkRef;
-
-/// Requests of one read for one network.
-#[derive(Debug)]
-pub(super) struct Group {
-    pub(super) to: To,
-    pub(super) items: Vec<Item>,
-}
-
-/// Where the requests of a group go.
-#[derive(Debug)]
-pub(super) enum To {
-    /// To an actor of this node.
-    Here { route: Arc<Route>, by_name: bool },
-    /// To the node that owns the register.
-    There(NetworkRef),
-}
-
-impl To {
-    pub(super) fn is_same_network(&self, other: &To) -> bool {
-        match (self, other) {
-            (To::Here { route, .. }, To::Here { route: other, .. }) => route.id == other.id,
-            // A name and an id may be one network's: then they must not change places.
-            (To::There(NetworkRef::Name(_)), To::There(NetworkRef::Id(_)))
-            | (To::There(NetworkRef::Id(_)), To::There(NetworkRef::Name(_))) => true,
-            (To::There(network), To::There(other)) => network == other,
-            (To::Here { .. }, To::There(_)) | (To::There(_), To::Here { .. }) => false,
-        }
-    }
-
-    pub(super) fn is_named_as(&self, other: &To) -> bool {
-        match (self, other) {
-            (To::Here { by_name, .. }, To::Here { by_name: other, .. }) => by_name == other,
-            (To::There(network), To::There(other)) => network == other,
-            (To::Here { .. }, To::There(_)) | (To::There(_), To::Here { .. }) => false,
-        }
-    }
-}
 
 /// Why it is asked, until when it may be begun, and whether it is to change nothing.
 type How = (Option<CompactString>, Option<Instant>, bool);
@@ -115,7 +79,7 @@ impl Session {
                 };
                 let ticket = self.ticket(pending);
                 let item = Item { ticket, command, by: self.by.clone(), reason, deadline, dry_run, wait };
-                self.groups[group].items.push(item);
+                self.groups.add(group, item);
             }
             Plan::Act(touches, job) => {
                 // What came before for the same network must be in its mailbox first.
@@ -169,20 +133,12 @@ impl Session {
     fn group_of(&mut self, network: NetworkRef) -> Result<usize, Refusal> {
         // A pipelining client names one network again and again: then nothing is looked up.
         if let NetworkRef::Name(name) = &network
-            && let Some(Group { to: To::Here { route, by_name: true }, .. }) = self.groups.last()
-            && route.name.as_ref() == Some(name)
+            && let Some(last) = self.groups.last_if_named(name)
         {
-            return Ok(self.groups.len() - 1);
+            return Ok(last);
         }
         let to = self.to(network)?;
-        // Named in two ways in one read: a new group goes behind the earlier one, so order stays.
-        match self.groups.iter().rposition(|group| group.to.is_same_network(&to)) {
-            Some(at) if self.groups[at].to.is_named_as(&to) => Ok(at),
-            Some(_) | None => {
-                self.groups.push(Group { to, items: Vec::with_capacity(self.usual) });
-                Ok(self.groups.len() - 1)
-            }
-        }
+        Ok(self.groups.joined_by(to))
     }
 
     /// Where requests for a network go.
@@ -239,13 +195,12 @@ impl Session {
 
     /// Sends what was read, one message for each network, and tells the metrics what was answered.
     pub fn flush(&mut self) {
-        match &self.groups[..] {
+        match self.groups.all() {
             [] => {}
             [Group { to: To::Here { route, .. }, .. }] => self.asked_on = Some(route.lane.on()),
             _ => self.asked_on = Some(None), // Several, or another node.
         }
-        for Group { to, items } in self.groups.drain(..) {
-            self.usual = items.len();
+        for Group { to, items } in self.groups.drain() {
             match (to, &*self.role) {
                 (To::Here { route, by_name }, Role::Owner(shared)) => {
                     coordinator::send(shared, &route, by_name, items, &self.outlet, self.read);
