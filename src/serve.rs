@@ -45,17 +45,19 @@ use tokio_util::task::TaskTracker;
 
 use self::keeper::Keeper;
 use self::listening::{accept, bind, bounds, serve_http};
-use crate::actors::Told;
 use crate::actors::clock::{Clock, SystemClock};
 use crate::actors::committer::chain;
 use crate::actors::coordinator::{self, Job, Order};
 use crate::actors::figures;
 use crate::actors::service::Hooks;
+use crate::actors::{Fault, Told};
 use crate::cli::failure::Failure;
 use crate::config::{Config, Sources};
 use crate::core::command::NetworkInput;
+use crate::core::refusal::Refusal;
 use crate::limits::PEER_HANDSHAKE_MS;
 use crate::metrics::Metrics;
+use crate::peer::NO_CLIENT;
 use crate::server::Server;
 use crate::server::balance::Balance;
 use crate::server::cluster::Nodes;
@@ -332,6 +334,11 @@ async fn bring_up(
     }
 }
 
+/// Is there a network of this name, which is not what the network file says?
+fn is_there(fault: &Fault) -> bool {
+    matches!(fault, Fault::Refused(Refusal::NameTaken { differs, .. }) if !differs.is_empty())
+}
+
 /// Makes what the network file has, and listens.
 async fn open(
     server: &Arc<Server>,
@@ -403,7 +410,7 @@ async fn make(role: &Role, input: NetworkInput) -> Result<(), CannotStart> {
             if !link.connected(Duration::from_millis(PEER_HANDSHAKE_MS)).await {
                 return Err(cannot(format!("network `{name}`: the node that owns the register is not reached")));
             }
-            link.job(u64::MAX, 0, order, &outlet);
+            link.job(NO_CLIENT, 0, order, &outlet);
             drop(outlet);
         }
         Role::Between => {
@@ -414,6 +421,12 @@ async fn make(role: &Role, input: NetworkInput) -> Result<(), CannotStart> {
     }
     match told.recv().await {
         Some(Told::Job(_, Ok(_))) => Ok(()),
+        // A restart is no time to refuse what somebody changed while the server ran: that is `network apply`.
+        Some(Told::Job(_, Err(fault))) if is_there(&fault) => {
+            let difference = fault.problem();
+            tracing::warn!(network = %name, difference, "left as it is: `allod network apply FILE` makes it what the network file says");
+            Ok(())
+        }
         Some(Told::Job(_, Err(fault))) => {
             let error = crate::server::faults::error_of(&fault);
             Err(cannot(format!("network `{name}` of the network file: {error}")))

@@ -8,7 +8,9 @@
 //! Serving ◀──┴─────────────────────────┘
 //!   │  ▲  └──▶ Turn: the turn of a waiter over several networks, see `holding`
 //!   │  └──────Loaded────── Loading ◀── its incarnation was given up (commit in doubt), or a panic
-//!   └──3 panics in a minute──▶ Stopped            Serving ──network is no more──▶ Gone
+//!   └──3 panics in a minute──▶ Stopped ◀──what is stored does not load── Loading
+//!
+//! Serving ──network is no more──▶ Gone
 //! ```
 //!
 //! Owns the only `Network` of its id in memory. A message is all that one socket read brought for this network. Nothing
@@ -54,7 +56,7 @@ use actix::prelude::*;
 use hashbrown::HashSet;
 use tokio::sync::oneshot;
 
-use self::draft::{Draft, loading, stopped};
+use self::draft::{Draft, Stop, loading, stopped};
 pub use self::messages::{
     DecideHeld, Finish, GiveAway, Hold, HoldId, HoldRefused, Loaded, Retire, Rooms, Several, Tick, Unlist, Waiting,
     Work, refuse,
@@ -106,7 +108,7 @@ enum Phase {
         since: tokio::time::Instant,
         behind: Vec<oneshot::Sender<()>>,
     },
-    Stopped,
+    Stopped(Stop),
     Gone,
 }
 
@@ -225,9 +227,9 @@ impl NetworkActor {
         self.lane.id
     }
 
-    /// What is answered once it crashed too often. It is called as its users call it.
-    fn fault_of_stop(&self) -> Fault {
-        stopped(&self.network.config().name)
+    /// What is answered once it was stopped. It is called as its users call it.
+    fn fault_of_stop(&self, why: Stop) -> Fault {
+        stopped(&self.network.config().name, why)
     }
 
     fn moment(&mut self) -> Moment {
@@ -251,8 +253,8 @@ impl NetworkActor {
         match self.phase {
             Phase::Serving => return self.wake_when_due(ctx, true),
             Phase::Loading { .. } => self.reload(ctx),
-            Phase::Stopped => {
-                let fault = self.fault_of_stop();
+            Phase::Stopped(why) => {
+                let fault = self.fault_of_stop(why);
                 self.refuse_deferred(&fault);
                 self.refuse_waiters(&fault);
             }
@@ -336,7 +338,7 @@ impl Handler<Work> for NetworkActor {
             Phase::Serving | Phase::Held { .. } | Phase::Turn { .. } | Phase::Loading { .. } => {
                 self.deferred.push_back(Deferred::Work(work));
             }
-            Phase::Stopped => refuse(work, &self.fault_of_stop()),
+            Phase::Stopped(why) => refuse(work, &self.fault_of_stop(why)),
             Phase::Gone => self.refuse_as_gone(work, ctx),
         }
     }
@@ -410,7 +412,7 @@ impl Handler<Tick> for NetworkActor {
                 self.end_turn(ctx);
             }
             Phase::Held { .. } | Phase::Turn { .. } => self.look_again(ctx),
-            Phase::Stopped => {}
+            Phase::Stopped(_) => {}
         }
     }
 }
@@ -444,7 +446,7 @@ impl NetworkActor {
             }
             Err(problem) => {
                 tracing::error!(network = %self.id(), name = %self.network.config().name, problem, "what the store has of it cannot be loaded");
-                self.phase = Phase::Stopped;
+                self.phase = Phase::Stopped(Stop::Unloadable);
             }
         }
         self.go_on(ctx);

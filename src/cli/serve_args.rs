@@ -50,7 +50,7 @@ pub struct ServeArgs {
     /// The secret that all nodes of a register share
     #[arg(long, value_name = "FILE")]
     pub cluster_secret_file: Option<PathBuf>,
-    /// Networks to create if they are not there (as `network apply`)
+    /// Networks to create if they are not there; those that are there stay as they are
     #[arg(long, value_name = "FILE")]
     pub networks: Option<PathBuf>,
     /// Listen beyond the loopback without authentication

@@ -68,6 +68,9 @@ use tokio::net::TcpStream;
 /// Version of what nodes say to each other. Raised with every change of a type that crosses.
 pub const PROTOCOL_VERSION: u16 = 8;
 
+/// The connection under which a node asks for itself: no client has that number.
+pub const NO_CLIENT: u64 = u64::MAX;
+
 /// What one call of a socket reads at most.
 const READ_BYTES: usize = 128 << 10;
 /// What buffers shrink to when they are empty.

@@ -58,7 +58,11 @@ impl CannotStart {
 
     /// The ports: which setting, and how to choose another.
     pub(super) fn port(problem: String, key: &str, error: Option<&io::Error>) -> Self {
-        let flag = if key == "server.listen" { "--listen" } else { "--http" };
+        let flag = match key {
+            "server.listen" => "--listen",
+            "cluster.listen" => "--cluster-listen",
+            _ => "--http",
+        };
         let who = match error.map(io::Error::kind) {
             Some(io::ErrorKind::AddrInUse) => "another process listens there, perhaps another server; ",
             _ => "",
@@ -99,9 +103,14 @@ impl CannotStart {
     pub(super) fn register(cannot: CannotBegin, store: StoreKind) -> Self {
         let problem = match cannot {
             CannotBegin::AsItIs(problem) => problem,
-            CannotBegin::Now(problem) => {
+            CannotBegin::Now(problem) if store == StoreKind::Redis => {
                 let hint = "see that Redis and the other nodes run and let this one in, and start it again";
-                return Self { may_pass: store == StoreKind::Redis, ..Self::new(problem, hint) };
+                return Self { may_pass: true, ..Self::new(problem, hint) };
+            }
+            CannotBegin::Now(problem) => {
+                let hint = "see what the kernel's log says of that disk, and who may read and write in `store.directory` \
+                            (`--data DIR`)";
+                return Self::new(problem, hint);
             }
         };
         let hint = match store {

@@ -29,6 +29,7 @@ use crate::actors::service::{CannotOwn, Shared};
 use crate::actors::{Applied, Fault, NotReadyReason, Told, outlet};
 use crate::core::refusal::Refusal;
 use crate::limits::{HANDOVER_HOLD_MS, HANDOVER_PREPARE_MS, HANDOVER_QUIET_MS, HANDOVER_TOLD_MS};
+use crate::peer::NO_CLIENT;
 use crate::peer::link::Link;
 use crate::server::Server;
 use crate::server::role::Role;
@@ -63,7 +64,7 @@ pub(super) async fn ask(link: &Link, order: Order, within: Duration) -> Result<N
     let reads = order.dry_run || order.job.is_read();
     let (outlet, mut told) = outlet();
     // No client has this number.
-    link.job(u64::MAX, 0, order, &outlet);
+    link.job(NO_CLIENT, 0, order, &outlet);
     drop(outlet);
     match timeout(within, told.recv()).await {
         Ok(Some(Told::Job(_, Ok(Done::Node(standing))))) => Ok(standing),

@@ -65,6 +65,9 @@ const MEETS_EVERY: Duration = Duration::from_secs(1);
 /// How soon, and how seldom at the end, it is said again that the store does not do what it shall.
 const SAID_EVERY: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_secs(60);
 
+/// What the actors of a tenure cannot go on from. Heard while the keeper does what it was ordered, too.
+type Fatals = tokio::sync::Mutex<mpsc::UnboundedReceiver<Fatal>>;
+
 /// What a node does to own the register, and to know who does.
 pub struct Keeper {
     pub(super) server: Arc<Server>,
@@ -80,7 +83,7 @@ pub struct Keeper {
     pub(super) card: NodeCard,
     /// The actors of the present tenure, and what they cannot go on from.
     pub(super) tenure: Option<Arc<Shared>>,
-    fatals: mpsc::UnboundedReceiver<Fatal>,
+    fatals: Rc<Fatals>,
     /// Boot time before which the lease was renewed last.
     renewed_ms: Rc<Cell<u64>>,
     /// Boot time since which nobody owns the register, as this node saw while it was out of service.
@@ -110,7 +113,7 @@ impl Keeper {
             orders,
             card,
             tenure: None,
-            fatals,
+            fatals: Rc::new(Fatals::new(fatals)),
             renewed_ms,
             ownerless_ms: None,
             warm: None,
@@ -223,7 +226,7 @@ impl Keeper {
         };
         match started {
             Ok(shared) => {
-                self.fatals = fatals;
+                self.fatals = Rc::new(Fatals::new(fatals));
                 self.renewed_ms.set(renewed_ms.get());
                 self.tenure = Some(Arc::clone(&shared));
                 self.server.metrics.tenures.inc();
@@ -310,15 +313,18 @@ impl Keeper {
         // One for the whole tenure, beside what is ordered too: however many orders come, each renewal is heard.
         let lease = keep_lease(&server, &*store, &renewed_ms);
         tokio::pin!(lease);
+        let fatals = Rc::clone(&self.fatals);
+        let mut fatals = fatals.lock().await;
         let problem = loop {
             tokio::select! {
                 biased;
-                Some(Fatal(problem)) = self.fatals.recv() => break problem,
+                Some(Fatal(problem)) = fatals.recv() => break problem,
                 problem = &mut lease => break problem,
                 Some(order) = self.orders.recv() => {
                     tokio::select! {
                         biased;
                         () = self.ordered(order, Some(shared)) => {}
+                        Some(Fatal(problem)) = fatals.recv() => break problem,
                         problem = &mut lease => break problem,
                     }
                     let is_given_away = self.tenure.is_none();
@@ -407,9 +413,12 @@ impl Keeper {
         if tenure.is_some() && !self.failed() {
             self.server.metrics.owner.set(0);
             self.wait("stopping", NotReadyReason::Moved);
-            if let Err(error) = self.store.release().await {
-                tracing::warn!(error = chain(&error), "the next owner waits for the end of the lease");
-            }
+        }
+        // Without a tenure, too: the stop may have come in the midst of a take-over.
+        if !self.failed()
+            && let Err(error) = self.store.release().await
+        {
+            tracing::warn!(error = chain(&error), "the next owner waits for the end of the lease");
         }
         answered
     }
@@ -419,7 +428,7 @@ impl Keeper {
         if let Err(error) = self.store.meet(false).await {
             tracing::debug!(error = chain(&error), "the other nodes learn of the end of this one a little later");
         }
-        match self.fatals.try_recv() {
+        match self.fatals.lock().await.try_recv() {
             Ok(Fatal(problem)) => Ended::Failed(problem),
             Err(_) => Ended::Stopped,
         }

@@ -26,6 +26,7 @@ use crate::core::refusal::{Missing, Refusal};
 use crate::core::state::Entry;
 use crate::core::types::NetworkId;
 use crate::limits::LATE_CLAIMS_MAX;
+use crate::peer::NO_CLIENT;
 use crate::peer::frame::NetworkRef;
 use crate::server::Server;
 use crate::server::role::Role;
@@ -37,8 +38,6 @@ use crate::telemetry::Seldom;
 const LOOKS_EVERY: Duration = Duration::from_secs(1);
 /// How long an answer is waited for before it is asked again.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
-/// The connection under which another node is asked: no client's.
-const CONNECTION: u64 = u64::MAX;
 /// What is asked for alone needs no trial.
 const NOT_TRIED: Result<Outcome, Box<Fault>> =
     Ok(Outcome::Healed(Healing { healed: 0, standing: 0, conflicts: 0, left: 0 }));
@@ -50,8 +49,8 @@ pub(super) async fn bring(server: &Server, store: &dyn Store) -> Infallible {
     let failures = Seldom::new(SAID_EVERY);
     loop {
         for late in store.late() {
-            match bring_one(server, store, &late).await {
-                Ok(()) => dispose(store, &late),
+            match bring_one(server, store, &late).await.and_then(|()| dispose(store, &late)) {
+                Ok(()) => {}
                 Err(problem) => {
                     if let Some(unsaid) = failures.turn() {
                         let (shard, batches) = (late.shard.0, late.batches.len());
@@ -85,7 +84,9 @@ fn tell(server: &Server, late: &Late, done: Healing) {
     }
 }
 
-fn dispose(store: &dyn Store, late: &Late) {
+/// All of it was answered: it goes, and what is not repeated is said, once.
+fn dispose(store: &dyn Store, late: &Late) -> Result<(), String> {
+    store.dealt_with(late).map_err(|error| format!("all of it was answered, but it is put aside still: {error}"))?;
     let others = late.others();
     if others > 0 {
         tracing::error!(
@@ -95,9 +96,7 @@ fn dispose(store: &dyn Store, late: &Late) {
              them must ask again"
         );
     }
-    if let Err(error) = store.dealt_with(late) {
-        tracing::error!(%error, "what was given back is put aside still, although all of it was answered");
-    }
+    Ok(())
 }
 
 /// Asks for all of it that nobody has answered yet. An error says why something is left of it.
@@ -181,7 +180,7 @@ async fn ask(
             None => return Err(Refusal::not_found(Missing::Network, network).into()),
         },
         Role::Follower { link, .. } if link.is_connected() => {
-            link.work(CONNECTION, NetworkRef::Id(network), vec![item], &outlet);
+            link.work(NO_CLIENT, NetworkRef::Id(network), vec![item], &outlet);
         }
         Role::Follower { .. } | Role::Between | Role::Waiting { .. } => return Err(nobody()),
     }

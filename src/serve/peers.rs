@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_listens_on_all_addresses_says_which_of_them_leads_to_it() {
+    fn a_node_says_what_stands_in_the_way_of_other_nodes_and_which_address_leads_to_it() {
         use std::io::Write;
         let mut secret = tempfile::NamedTempFile::new().unwrap();
         secret.write_all(b"0123456789abcdef").unwrap();
@@ -136,6 +136,10 @@ mod tests {
         config.cluster.secret_file = secret.path().to_owned();
         let Err(refused) = introduce(&config, &info) else { panic!("no address leads to it") };
         assert!(refused.problem.contains("`cluster.listen` is 0.0.0.0:7402,"), "{refused:?}");
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        config.cluster.listen = taken.local_addr().unwrap().to_string();
+        let Err(refused) = introduce(&config, &info) else { panic!("two listen on one port") };
+        assert!(refused.hint.contains("with `--cluster-listen ADDR`"), "{refused:?}");
         config.cluster.listen = "127.0.0.1:0".to_owned();
         config.cluster.advertise = "node-1:7402".to_owned();
         let (card, _) = introduce(&config, &info).unwrap_or_else(|refused| panic!("{refused:?}"));

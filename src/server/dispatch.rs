@@ -23,8 +23,9 @@ use crate::actors::coordinator::Job;
 use crate::actors::nodes::NodeJob;
 use crate::core::command::{Command, Configure};
 use crate::core::types::{Scope, Version};
+use crate::limits::REASON_BYTES_MAX;
 use crate::wire::params::deployment::InstanceIds;
-use crate::wire::values::{NetworkRef, Serial};
+use crate::wire::values::{NetworkRef, Seen, Serial};
 use crate::wire::{Method, Request, RpcError};
 
 /// What is asked of whom.
@@ -113,10 +114,23 @@ pub fn plan(request: Request, read: Instant) -> Result<Planned, RpcError> {
     let deadline = request.deadline_ms().map(|ms| read + Duration::from_millis(ms));
     let dry_run = request.is_dry_run();
     let wait_ms = wait_ms(&request).filter(|ms| *ms > 0 && !dry_run);
-    let reason = request.reason().map(|reason| CompactString::from(reason.as_str()));
+    let reason = reason_of(&request);
     let mut shape = Shape { method, brief: false, if_absent: false, count_only: false, usage: false };
     let plan = plan_of(request, &mut shape)?;
     Ok(Planned { method, plan, shape, reason, deadline, dry_run, wait_ms })
+}
+
+/// Why it is asked, for the history; of a decline also what was seen at the address, for which an event has no other place.
+fn reason_of(request: &Request) -> Option<CompactString> {
+    let reason = request.reason().map(|reason| CompactString::from(reason.as_str()));
+    let Request::IpDecline(ask) = request else { return reason };
+    let Some(seen) = ask.seen.as_ref().map(Seen::as_str) else { return reason };
+    let mut both = match reason {
+        Some(reason) if !reason.is_empty() => format!("{reason} (seen: {seen})"),
+        Some(_) | None => format!("seen: {seen}"),
+    };
+    both.truncate(both.floor_char_boundary(REASON_BYTES_MAX));
+    Some(both.into())
 }
 
 /// How long a request waits for capacity. A claim names its address, and never lacks capacity: it waits for nothing.

@@ -37,6 +37,7 @@ use crate::actors::waits::Wait;
 use crate::actors::{Applied, Fault, NotReadyReason, Notice, Outlet, Told};
 use crate::limits::{BOOKMARK_EVERY_MS, WATCHES_MAX};
 use crate::metrics::Counted;
+use crate::peer::NO_CLIENT;
 use crate::peer::link::Link;
 use crate::wire::nouns::{BookmarkNotification, CursorLostNotification, Event, EventNotification, LaggedNotification};
 use crate::wire::params::EventsWatch;
@@ -204,7 +205,7 @@ async fn begin(server: &Arc<Server>, job: Job) -> Result<(Filter, Cursor), Box<F
         Role::Owner(shared) => coordinator::spawn(shared, 0, order, outlet),
         Role::Follower { link, .. } => {
             server.metrics.forwarded.inc();
-            link.job(0, 0, order, &outlet);
+            link.job(NO_CLIENT, 0, order, &outlet);
             drop(outlet);
         }
         Role::Between => return Err(Box::new(Fault::NotReady { reason: NotReadyReason::Moved, retry_after_ms: 50 })),

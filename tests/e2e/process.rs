@@ -92,9 +92,20 @@ fn on_sigterm_every_request_that_was_read_is_answered_and_the_process_ends_well(
     line.clear();
     assert_eq!(stdout.read_line(&mut line).unwrap(), 0, "one line is all that stdout gets: {line}");
 
-    // A second start with the same file changes nothing, and knows all of them.
+    // A second start with the same file changes nothing, and knows all of them; a third, after the network was changed.
     let mut child = Guarded(serve(&data, &["--networks", networks.to_str().unwrap()]));
     let (address, _stdout) = ready(&mut child.0);
+    let cli = |address: &str, args: &[&str]| {
+        let ran = Command::new(allod()).args(args).env("ALLOD_SERVER", address).output().unwrap();
+        assert!(ran.status.success(), "{ran:?}");
+        String::from_utf8(ran.stdout).unwrap()
+    };
+    cli(&address, &["subnet", "add", "lan", "10.7.7.0/24"]);
+    signal(&child.0, "-TERM");
+    assert_eq!(child.0.wait().unwrap().code(), Some(0));
+    let mut child = Guarded(serve(&data, &["--networks", networks.to_str().unwrap()]));
+    let (address, _stdout) = ready(&mut child.0);
+    assert!(cli(&address, &["network", "get", "lan"]).contains("10.7.7.0/24"));
     let listed = Command::new(allod())
         .args(["ip", "list", "--network", "lan", "--format", "json"])
         .env("ALLOD_SERVER", address)

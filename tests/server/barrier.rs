@@ -267,6 +267,33 @@ fn a_refused_move_of_a_subnet_leaves_when_what_it_saw_is_durable_or_not_at_all()
     }
 }
 
+#[test]
+fn a_dry_run_of_a_move_leaves_when_what_it_saw_is_durable_or_not_at_all() {
+    for fault in [Fault::None, Fault::Full] {
+        let server = TestServer::new();
+        let mut client = server.with_lan();
+        client.ok("network.create", json!({"name": "dmz"}));
+        server.store.next([fault]);
+        server.store.hold();
+        // It has this pool from here on, as far as memory knows.
+        client.send("subnet.modify", json!({"network": "lan", "subnet": "10.0.0.0/24", "set": {"dhcp": true}}));
+        assert!(client.silent_for(MOMENT));
+        let mut other = server.client();
+        other.send("subnet.move", json!({"network": "lan", "subnet": "10.0.0.0/24", "to": "dmz", "dry_run": true}));
+        assert!(other.silent_for(MOMENT), "told of a change that may never be");
+        server.store.let_go();
+        let (changed, would_be) = (client.answer(), other.answer());
+        if fault == Fault::None {
+            assert_eq!(changed["result"]["dhcp"], true, "{changed}");
+            assert_eq!(would_be["result"]["dhcp"], true, "{would_be}");
+        } else {
+            assert_eq!(changed["error"]["data"]["applied"], false, "{changed}");
+            assert_eq!(would_be["error"]["data"]["kind"], "unavailable", "{would_be}");
+        }
+        other.ok("subnet.move", json!({"network": "lan", "subnet": "10.0.0.0/24", "to": "dmz", "dry_run": true}));
+    }
+}
+
 /// What was released stays so, whatever happens then, so nobody may be told that nothing was changed.
 #[test]
 fn an_act_over_several_networks_that_fails_midway_says_what_was_done() {

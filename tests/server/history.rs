@@ -32,6 +32,26 @@ pub fn told(events: &[Value]) -> Vec<String> {
 }
 
 #[test]
+fn what_was_seen_at_a_declined_address_is_in_the_history_with_the_reason() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let long = "x".repeat(256);
+    for (reason, seen, told) in [
+        (None, "52:54:00:12:34:56", "seen: 52:54:00:12:34:56".to_owned()),
+        (Some("arping"), "52:54:00:12:34:56", "arping (seen: 52:54:00:12:34:56)".to_owned()),
+        (None, long.as_str(), format!("seen: {}", &long[6..])),
+    ] {
+        let address = client.allocate("a")["address"].clone();
+        let mut decline = json!({"network": "lan", "address": address, "owner": "a", "seen": seen});
+        decline.as_object_mut().unwrap().extend(reason.map(|reason| ("reason".to_owned(), json!(reason))));
+        client.ok("ip.decline", decline);
+        let page = client.ok("events.history", json!({"network": "lan", "address": address}));
+        let declined = page["events"].as_array().unwrap().iter().find(|event| event["type"] == "declined").unwrap();
+        assert_eq!(declined["reason"], json!(told), "{page}");
+    }
+}
+
+#[test]
 fn the_history_of_an_address_tells_every_holder_and_why_each_holding_ended() {
     let server = TestServer::new();
     let mut client = server.with_lan();

@@ -199,7 +199,7 @@ impl Coordinator {
             };
             let name = match held.remove(&route.id) {
                 Some((_, name)) => name,
-                None => self.name_of(&route).await,
+                None => self.name_of(&route).await?,
             };
             let network = networks.entry(route.id).or_insert_with(|| Wished {
                 route,

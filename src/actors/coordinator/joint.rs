@@ -262,12 +262,14 @@ impl Coordinator {
     ) {
         let routes: Vec<Arc<Route>> = [from, to].into_iter().filter_map(|text| self.shared.routes.find(text)).collect();
         let seen = seen_of(&routes);
-        let answer = self.try_move(from, subnet, to, if_version, tell).await;
-        if let Err(fault) = answer {
-            tell.tell(Err(self.seen_durably(seen, fault).await));
+        match self.try_move(from, subnet, to, if_version, tell).await {
+            Ok(None) => {}
+            Ok(Some(would_be)) => tell.tell(self.durable(seen).await.map(|()| Done::Outcome(would_be))),
+            Err(fault) => tell.tell(Err(self.seen_durably(seen, fault).await)),
         }
     }
 
+    /// Moves it and tells so. Of a dry run it is answered what would be told, which waits for what it saw.
     async fn try_move(
         &self,
         from: &str,
@@ -275,10 +277,10 @@ impl Coordinator {
         to: &str,
         if_version: Option<Version>,
         tell: &mut Tell,
-    ) -> Result<(), Box<Fault>> {
+    ) -> Result<Option<Outcome>, Box<Fault>> {
         let (from, to) = (self.route(from)?, self.route(to)?);
         if from.id == to.id {
-            return self.moved_nowhere(&from, subnet, if_version, tell).await;
+            return self.moved_nowhere(&from, subnet, if_version, tell).await.map(|()| None);
         }
         let mut routes = vec![Arc::clone(&from), Arc::clone(&to)];
         routes.sort_by_key(|route| route.id);
@@ -311,8 +313,7 @@ impl Coordinator {
             return Err(Refusal::TooMuchToMove { subnet: cidr, count, first, bytes, bytes_max }.into());
         }
         if self.dry_run {
-            tell.tell(Ok(Done::Outcome(outcome)));
-            return Ok(());
+            return Ok(Some(outcome));
         }
         let committed = commit(&self.shared, holds, vec![out, into], None).await;
         if committed.is_ok() {
@@ -324,7 +325,7 @@ impl Coordinator {
         drop(moving);
         tell.tell(committed.map(|()| Done::Outcome(outcome)));
         // In doubt: the networks load themselves again, and the catalog learns from them what is so.
-        Ok(())
+        Ok(None)
     }
 }
 

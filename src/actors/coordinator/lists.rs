@@ -221,7 +221,9 @@ impl Coordinator {
             let report = match usage.then_some(self.ask(&route, Command::Usage)) {
                 Some(asked) => match asked.await {
                     Ok(Outcome::Usage(report)) => Some(*report),
-                    Ok(_) | Err(_) => None,
+                    Err(fault) if !is_gone(&fault) => return Err(fault),
+                    // It was deleted after it was shown.
+                    Ok(_) | Err(_) => continue,
                 },
                 None => None,
             };

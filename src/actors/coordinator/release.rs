@@ -49,7 +49,7 @@ impl Coordinator {
         released: &mut Vec<(Name, Address)>,
     ) -> Result<bool, Box<Fault>> {
         let route = self.route(text)?;
-        let name = self.name_of(&route).await;
+        let name = self.name_of(&route).await?;
         self.release_in(&route, &name, command, released).await
     }
 

@@ -184,7 +184,7 @@ impl Coordinator {
     async fn look(&self, only: Option<&Arc<Route>>, look: &SweepLook) -> Result<Found, Box<Fault>> {
         let mut found = Found::default();
         if let Some(route) = only {
-            let name = self.name_of(route).await;
+            let name = self.name_of(route).await?;
             self.look_in(route, &name, look, &mut found).await?;
             return Ok(found);
         }

@@ -7,7 +7,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Coordinator, ListPlace};
+use super::{Coordinator, ListPlace, lost};
 use crate::actors::routes::Route;
 use crate::actors::{Fault, Item, Reply, Told};
 use crate::core::catalog::{Listing, Naming, Stop};
@@ -121,13 +121,14 @@ impl Coordinator {
         self.shared.routes.by_id(listing.id)
     }
 
-    pub(super) async fn name_of(&self, route: &Arc<Route>) -> Name {
-        match &route.name {
-            Some(name) => name.clone(),
-            None => match self.ask_item(route, self.item(Command::Show, false)).await {
-                Ok(Outcome::Network(view)) => view.config.name.clone(),
-                Ok(_) | Err(_) => route.realm.clone(),
-            },
+    /// The name of a network, or the last one of one that was deleted and is remembered.
+    pub(super) async fn name_of(&self, route: &Arc<Route>) -> Result<Name, Box<Fault>> {
+        if let Some(name) = &route.name {
+            return Ok(name.clone());
+        }
+        match self.ask_item(route, self.item(Command::Show, false)).await? {
+            Outcome::Network(view) => Ok(view.config.name.clone()),
+            _ => Err(lost()),
         }
     }
 }

@@ -9,7 +9,7 @@ use actix::prelude::*;
 use compact_str::CompactString;
 use tokio::time::Instant;
 
-use super::draft::{Draft, restored};
+use super::draft::{Draft, Stop, restored};
 use super::{NetworkActor, PANIC_WINDOW, PANICS_MAX, Phase, Tick};
 use crate::actors::Fault;
 use crate::core::command::{Command, Context as Moment};
@@ -158,7 +158,7 @@ impl NetworkActor {
         }
         self.phase = if self.panics.len() >= PANICS_MAX {
             tracing::error!(network = %self.id(), name = %self.network.config().name, "stopped after {PANICS_MAX} panics in a minute; the others go on");
-            Phase::Stopped
+            Phase::Stopped(Stop::Crashes)
         } else {
             Phase::Loading { since: now, behind: Vec::new() }
         };

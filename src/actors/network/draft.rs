@@ -10,12 +10,26 @@ use crate::core::state::Step;
 use crate::core::types::{Name, NetworkId, Place};
 use crate::store::{Act, Store, StoreHealth};
 
-/// It crashed too often.
-pub(super) fn stopped(name: &Name) -> Fault {
-    let problem = format!(
-        "network `{name}` was stopped after it crashed repeatedly; the other networks go on; the server's log tells why, and \
-         a restart of the server loads it again"
-    );
+/// Why a network serves nothing any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// It crashed too often.
+    Crashes,
+    /// What the store has of it cannot be loaded.
+    Unloadable,
+}
+
+/// What is answered from then on.
+pub(super) fn stopped(name: &Name, why: Stop) -> Fault {
+    let (what, then) = match why {
+        Stop::Crashes => ("after it crashed repeatedly", "why, and a restart of the server loads it again"),
+        Stop::Unloadable => (
+            "as what the store has of it cannot be loaded",
+            "what is wrong with it, and while it is so a restart is refused: bring a backup back",
+        ),
+    };
+    let problem =
+        format!("network `{name}` was stopped {what}; the other networks go on; the server's log tells {then}");
     Fault::Stopped { problem }
 }
 

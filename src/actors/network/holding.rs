@@ -20,7 +20,7 @@ use std::sync::Arc;
 use actix::prelude::*;
 use tokio::sync::oneshot;
 
-use super::draft::{Draft, loading, refused_by_store};
+use super::draft::{Draft, Stop, loading, refused_by_store};
 use super::messages::{DecideHeld, Finish, Hold, HoldRefused, Several, Unlist, Waiting};
 use super::queue::Waiter;
 use super::waiting::{Asker, Entry};
@@ -195,7 +195,7 @@ impl NetworkActor {
             let mut unit = Draft::new(None, 1);
             self.panicked(&mut unit, Some(0));
             return Err(unit.answers.pop().and_then(|staged| staged.reply.answer.err()).unwrap_or_else(|| {
-                Box::new(self.fault_of_stop()) // `panicked` always answers.
+                Box::new(self.fault_of_stop(Stop::Crashes)) // `panicked` always answers.
             }));
         };
         let (Decision { steps, mut outcome }, claims) = decided?;
@@ -226,7 +226,7 @@ impl NetworkActor {
         match waiting {
             Waiting::No => {}
             // Nobody waits here.
-            Waiting::Begins { .. } if matches!(self.phase, Phase::Stopped | Phase::Gone) => {}
+            Waiting::Begins { .. } if matches!(self.phase, Phase::Stopped(_) | Phase::Gone) => {}
             Waiting::Begins { arrival, command, several } => {
                 if self.waiting.get(arrival).is_none() {
                     let waiter = Waiter { command, time: None, of: Asker::Several(Entry(several)) };
@@ -259,7 +259,7 @@ impl Handler<Hold> for NetworkActor {
             Phase::Serving if self.deferred.is_empty() && !self.behind => self.hold(hold, ctx),
             Phase::Loading { .. } => self.hold_in_loading(hold),
             Phase::Serving | Phase::Held { .. } => self.deferred.push_back(Deferred::Hold(hold)),
-            Phase::Stopped => hold.refuse(self.fault_of_stop()),
+            Phase::Stopped(why) => hold.refuse(self.fault_of_stop(why)),
             Phase::Gone if self.stands() => {
                 hold.refuse(Fault::Refused(Refusal::not_found(Missing::Network, self.id())));
             }
@@ -280,7 +280,7 @@ impl Handler<DecideHeld> for NetworkActor {
             | Phase::Turn { .. }
             | Phase::Serving
             | Phase::Loading { .. }
-            | Phase::Stopped
+            | Phase::Stopped(_)
             | Phase::Gone => {
                 let problem = "the network was given up while it was held".to_owned();
                 Err(Box::new(Fault::Unavailable { applied: Applied::No, problem }))
@@ -313,7 +313,7 @@ impl Handler<Finish> for NetworkActor {
             | Phase::Turn { .. }
             | Phase::Serving
             | Phase::Loading { .. }
-            | Phase::Stopped
+            | Phase::Stopped(_)
             | Phase::Gone => {
                 // A panic under the hold gave it up: what was waiting is served again once the network is loaded.
                 return;

@@ -199,13 +199,17 @@ impl NetworkActor {
                         return self.send(unit);
                     }
                     unit.change(self.id(), moment, by, reason, steps);
+                } else {
+                    self.undecide();
                 }
                 unit.answer(ticket, Ok(outcome), wrote);
             }
             Ok(Err(fault)) if fault.is_no_capacity() && !is_last => {
+                self.undecide();
                 return self.waiting.failed(arrival);
             }
             Ok(Err(fault)) => {
+                self.undecide();
                 let Some((_, _, waited_ms)) = self.leaves(arrival) else { return };
                 unit.answer(ticket, Err(fault.after_waiting(waited_ms)), false);
             }

@@ -32,7 +32,7 @@ impl NetworkActor {
         let begun = Instant::now();
         self.shared.metrics.queue_seconds.observe((begun - work.received).as_secs_f64());
         let misnamed = work.by_name && work.route.name.as_ref() != Some(&self.network.config().name);
-        let full = self.shared.store.health();
+        let health = self.shared.store.health();
         let mut unit = Draft::new(Some(work.outlet.clone()), work.items.len());
         let moment = self.moment();
         self.run_due(&mut unit, moment, ctx);
@@ -56,8 +56,8 @@ impl NetworkActor {
                 unit.answer(item.ticket, Err(Box::new(Fault::Overloaded { problem, retry_after_ms: 0 })), false);
                 continue;
             }
-            if full != StoreHealth::Ready && (full == StoreHealth::Failed || !item.command.lets_go()) {
-                unit.answer(item.ticket, Err(Box::new(refused_by_store(full, &*self.shared.store))), false);
+            if health != StoreHealth::Ready && (health == StoreHealth::Failed || !item.command.lets_go()) {
+                unit.answer(item.ticket, Err(Box::new(refused_by_store(health, &*self.shared.store))), false);
                 continue;
             }
             let moment = Moment { entropy: self.draws.draw(), ..moment };
@@ -76,7 +76,8 @@ impl NetworkActor {
             Phase::Loading { .. } | Phase::Serving | Phase::Held { .. } | Phase::Turn { .. } => {
                 self.deferred.push_front(Deferred::Work(work));
             }
-            _ => refuse(work, &self.fault_of_stop()), // It was stopped: nothing else ends a turn early.
+            Phase::Stopped(why) => refuse(work, &self.fault_of_stop(why)),
+            Phase::Gone => self.refuse_as_gone(work, ctx),
         }
         self.after(ctx);
     }
