@@ -42,9 +42,11 @@
 //! ```
 //!
 //! 1. [`server::connection`] reads what the socket has and cuts it into lines.
-//! 2. [`server::session`] finds the requests in them ([`wire::envelope`]), reads their params ([`wire::methods`]), decides
+//! 2. [`server::session`] finds the requests in them ([`wire::envelope`]) and reads their params: nearly all in one pass
+//!    (`wire::plain`), the others, and all that is wrong, by [`wire::methods`], which knows the place of an error. It decides
 //!    what is asked of whom ([`server::dispatch`], in the words of [`core::command`]), looks up the network's actor in a
-//!    snapshot ([`actors::routes`]), and sends all requests for one network as one message.
+//!    snapshot ([`actors::routes`]), and sends all requests for one network as one message, as many as find a place in its
+//!    queue ([`actors::coordinator::send`]).
 //! 3. [`actors::network`] is the only task that touches this network. For each request it lets the core decide and applies
 //!    what was decided; nothing is awaited in between.
 //! 4. [`core::network`] decides: the request is checked, an address is picked ([`core::space`]), the changes are written
@@ -128,20 +130,23 @@
 //!   `a_claimant_is_let_go_when_two_sweeps_missed_it_at_least_the_grace_apart`,
 //!   `a_sweep_that_would_let_go_of_too_much_does_nothing`,
 //!   `a_claimant_of_a_rebuilt_machine_is_not_swept_because_of_a_stale_binding`.
-//!
 //! - **I-14** What a node finds to be acknowledged and cut off by a failover of Redis is given back or waits for an operator,
-//!   over every restart; nobody is put out, and a network with two claims of an address grants nothing meanwhile. Kept by [`store::late`], [`serve`] (which brings it) and
-//!   [`core::network`]. Shown by
+//!   over every restart; nobody is put out, and a network with two claims of an address grants nothing meanwhile. Kept by
+//!   [`store::late`], [`serve`] (which brings it) and [`core::network`]. Shown by
 //!   `where_somebody_else_came_in_between_nothing_is_played_and_what_is_missing_is_put_aside`,
 //!   `what_cannot_be_given_back_is_a_conflict_that_puts_nobody_out_and_is_noted_once`,
 //!   `what_was_given_to_another_meanwhile_waits_for_an_operator_over_every_restart`.
 //!
-//! Queues are bounded ([`actors`] has the table), waits are limited, and every bound has its name in [`limits`].
+//! Why that takes what it does where processes pause and stores fail over: [`consistency`], its rules R-1 to R-25.
+//!
+//! Queues are bounded ([`actors`] has the table) and waits are limited; the bounds that clients and operators meet have their
+//! names in [`limits`].
 
 pub mod actors;
 pub mod cli;
 pub mod client;
 pub mod config;
+pub mod consistency;
 pub mod core;
 #[cfg(test)]
 mod fuzz;

@@ -1,4 +1,4 @@
-//! Every bound of the product, its unit last in the name, and the relations between them.
+//! The bounds that clients and operators meet, each with its unit last in the name, and the relations between them.
 
 /// Longest request line in bytes, without its line end. Default of `server.max_line_bytes`.
 pub const LINE_BYTES_MAX: usize = 1 << 20;

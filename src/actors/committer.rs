@@ -14,12 +14,12 @@
 //! [`TIME_MARK_SECONDS`] and before the end.
 //!
 //! **Proof.** Where holding the store open is no proof of ownership, answers without a change wait for one too
-//! (CONSISTENCY 3): a group names the shards whose networks only answer, and the store confirms their last acknowledged
+//! a group names the shards whose networks only answer, and the store confirms their last acknowledged
 //! batches under the tokens of this owner, once for all that wait.
 //!
 //! One committer serves all shards where the store commits them together, else one each.
 //!
-//! **Outcomes** (CONSISTENCY 6). Applied: answers leave in order. Not applied: the same batches again, in order, until
+//! **Outcomes** (R-6). Applied: answers leave in order. Not applied: the same batches again, in order, until
 //! [`COMMIT_DEADLINE`]; then what depends on them is discarded. Unknown: the same bytes again until then; then the shards
 //! are taken anew. Fenced: the tenure is over ([`Fatal`]). Discarding a network raises the incarnation of its
 //! [`Lane`](super::routes::Lane) first, fails its answers, and only then settles its units; its actor loads it again
@@ -57,7 +57,7 @@ use crate::store::{Act, Batch, CommitError, Committed, Head, Seq, ShardId, Store
 use crate::telemetry::Seldom;
 
 /// Groups handed to the store and not answered. Measured: two keep the store busy while the next fills; more only make
-/// groups smaller (PERFORMANCE.md, "Effect of batch size, window, mailbox").
+/// groups smaller.
 pub const GROUPS_IN_FLIGHT_MAX: usize = 2;
 /// So many changes are a group, even if more are about to come: what is paid for each group is little beside them.
 const GATHERED_CHANGES: usize = 256;

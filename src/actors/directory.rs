@@ -2,7 +2,7 @@
 //! and starts dead ones afresh.
 //!
 //! A message actor: it never waits for a network or the store. Acts that need it (create, rename, delete, restore, what
-//! widens a realm's space) are run by the `coordinator`, in this order (CONSISTENCY 16): [`Lock`] the networks concerned,
+//! widens a realm's space) are run by the `coordinator`, in this order: [`Lock`] the networks concerned,
 //! [`Intend`] (check and intent in one step), the network's own commit, [`Settle`] with what is durable. What is settled is
 //! also published. Widen first, narrow last: the catalog always covers at least what the networks hold.
 //!

@@ -12,7 +12,7 @@ use crate::core::types::{Generation, WallTime};
 #[derive(Debug)]
 pub struct Generations(AtomicU64);
 
-/// No generation up to this one may be given again (CONSISTENCY 11): clock and store must both fail to repeat one.
+/// No generation up to this one may be given again: clock and store must both fail to repeat one.
 pub fn generation_floor(stored: Generation, wall: WallTime) -> Generation {
     Generation((stored.0 + 1).max((wall.0 / 1_000) << 20))
 }

@@ -2,7 +2,7 @@
 //!
 //! Every shard is loaded as it is, whoever owns it, and then followed batch by batch in the words of its log: by the same
 //! `apply` by which the owner changes its memory. When this node takes the register over, only what was committed since
-//! the last look is left to be read, however large the register is (CONSISTENCY 14).
+//! the last look is left to be read, however large the register is.
 //!
 //! A shard's log is a line of digests. What does not continue exactly where this memory stands (Redis went back, the log
 //! was trimmed) is not followed, and the shard is loaded as ever. Nothing of it is served before the take-over.

@@ -19,7 +19,7 @@
 //! Where holding the store open is itself the proof of ownership (files of this machine), there is one tenure: what ends
 //! it ends the process.
 //!
-//! Leases decide who may try; tokens decide who may write (CONSISTENCY 13). The lease is counted on the boot clock, from
+//! Leases decide who may try; tokens decide who may write. The lease is counted on the boot clock, from
 //! before the renewal was sent, so that it is over here before it is over in the store.
 //!
 //! Review notes: is the role changed before the actors end, so that nothing new reaches them?

@@ -11,11 +11,11 @@
 //!
 //! **What is carried over**: every network, subnet and entry, with their ids, versions and generations. The rest of the
 //! register begins anew: its identity, so that whoever knows the old one (a copy of it, a note beside a server) never
-//! takes one for the other; its generations, above all that can have been given (CONSISTENCY 11); its history, because
+//! takes one for the other; its generations, above all that can have been given; its history, because
 //! batches bear the tokens and the digests of their own line. The number of shards may change: where a network lies
 //! follows from its id.
 //!
-//! **Time** (CONSISTENCY 12). Each shard has its own, so what is left of a lease is counted from the time of the shard that
+//! **Time** (R-12). Each shard has its own, so what is left of a lease is counted from the time of the shard that
 //! it comes from: all target shards begin at the latest of these times, and each entry is moved by the difference. The
 //! time of the move itself does not count.
 //!

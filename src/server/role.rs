@@ -1,7 +1,7 @@
 //! What this node is to the register now: where its clients' requests go.
 //!
 //! Written by `serve`, read by every session. A session keeps the role it saw until everything it sent under it is
-//! answered, so requests of one connection for one network are never under way at two owners (CONSISTENCY 15).
+//! answered, so requests of one connection for one network are never under way at two owners.
 //!
 //! Review notes: does every role end in an answer for what is sent under it?
 

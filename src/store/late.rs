@@ -1,5 +1,5 @@
 //! Changes that this node acknowledged and that the register has not: a *late journal*. Redis went back behind them, and
-//! another node went on from there before they could be given back (CONSISTENCY 9).
+//! another node went on from there before they could be given back.
 //!
 //! Each is a file of this machine until somebody has dealt with it, so that it outlives the node. Batches lie in it byte for
 //! byte, as they were to stand in the history.

@@ -135,7 +135,7 @@ pub struct StoreInfo {
     /// The same for the move of a subnet, where so much at once would keep everybody else waiting; at most `act_bytes_max`.
     pub move_bytes_max: usize,
     /// The register that this one was copied from, until an operator accepts the copy: what was granted since is not in
-    /// it, so nothing may be chosen for anybody (CONSISTENCY 25).
+    /// it, so nothing may be chosen for anybody.
     pub restored_from: Option<u128>,
 }
 

@@ -1,6 +1,6 @@
 //! One line or body: which requests are in it. Sans I/O; nothing is copied but the ids.
 //!
-//! Step 2 of 8 in the life of an `ip.allocate`. Before: the connection, which cut a line. After: `methods::parse`,
+//! Life of an `ip.allocate`, step 2 of 8. Before: the connection, which cut a line. After: `methods::parse`,
 //! which reads the params.
 //!
 //! The good case is one pass over the text, [`read`] (`plain`), which knows the method when it comes to its params. What is

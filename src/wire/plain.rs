@@ -1,7 +1,7 @@
 //! Requests as nearly every client writes them, read in one pass: texts without escapes, whole numbers, and `method` before
 //! `params`. Everything else is [`NotPlain`] and read by serde_json, which is also who says what is wrong with it.
 //!
-//! Step 2 of 8 in the life of an `ip.allocate`, the good case; the other way is `envelope::parse`, then `methods::parse`.
+//! Life of an `ip.allocate`, step 2 of 8, the good case; the other way is `envelope::parse`, then `methods::parse`.
 //! Reading was a fifth of what an allocation costs the server. What this leaves out is what makes a reader of JSON slow:
 //! errors that know their place, numbers of every kind, and texts that may have to be copied.
 //!

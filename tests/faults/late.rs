@@ -1,4 +1,4 @@
-//! The story of CONSISTENCY 9: a node acknowledges what the replica lacks, and stands still; the replica is promoted, and another
+//! The story of R-9 (`allod::consistency`): a node acknowledges what the replica lacks, and stands still; the replica is promoted, and another
 //! node goes on from there; then the first one wakes. What it acknowledged is not lost, and nobody is put out: what is free is held
 //! again, what is not waits for an operator.
 

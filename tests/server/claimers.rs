@@ -1,4 +1,4 @@
-//! ironcore's network interfaces and Ganeti's instances over the protocol: what SEEDS.md promises them, by its own words.
+//! ironcore's network interfaces and Ganeti's instances over the protocol: what they rely on.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ fn update(addresses: &[&str]) -> Value {
         "claimant": "uid-1", "release_with_claimant": true})
 }
 
-/// SEEDS.md, ironcore: "If an Update makes an address unused, it is released in that same update"; "addresses common to old
+/// ironcore: "If an Update makes an address unused, it is released in that same update"; "addresses common to old
 /// and new are kept, new ones allocated first".
 #[test]
 fn an_update_keeps_what_is_common_and_lets_the_rest_go_in_the_same_commit() {
@@ -45,7 +45,7 @@ fn an_update_keeps_what_is_common_and_lets_the_rest_go_in_the_same_commit() {
     assert_eq!(listed(&mut client, json!({"scope": "ns"})), ["10.0.0.12"]);
 }
 
-/// SEEDS.md, ironcore, "Bug to avoid": an update that fails gives back what it took, and keeps what it had.
+/// ironcore, "Bug to avoid": an update that fails gives back what it took, and keeps what it had.
 #[test]
 fn an_update_that_is_refused_leaves_everything_as_it_was() {
     let server = TestServer::new();
@@ -59,7 +59,7 @@ fn an_update_that_is_refused_leaves_everything_as_it_was() {
     assert_eq!(free["state"], "free");
 }
 
-/// SEEDS.md, ironcore: the IPs in the namespace are searched; "multiple IPs found for address" is an error.
+/// ironcore: the IPs in the namespace are searched; "multiple IPs found for address" is an error.
 #[test]
 fn an_address_is_bound_within_its_scope_without_its_network_and_in_no_other() {
     let server = TestServer::new();
@@ -83,7 +83,7 @@ fn an_address_is_bound_within_its_scope_without_its_network_and_in_no_other() {
     assert_eq!(client.ok("ip.bind", named)["network"], "twin");
 }
 
-/// SEEDS.md, ironcore: "Owner identity is the UID, not the name: a re-created object with the same name is another owner".
+/// ironcore: "Owner identity is the UID, not the name: a re-created object with the same name is another owner".
 #[test]
 fn an_object_that_was_made_again_under_its_name_is_another_owner() {
     let server = TestServer::new();
@@ -95,7 +95,7 @@ fn an_object_that_was_made_again_under_its_name_is_another_owner() {
     assert_eq!(refused["error"]["data"]["kind"], "already_in_use", "{refused}");
 }
 
-/// SEEDS.md, Ganeti: a MAC is made under the network's prefix and stays with the instance.
+/// Ganeti: a MAC is made under the network's prefix and stays with the instance.
 #[test]
 fn a_mac_that_is_made_up_lies_under_the_prefix_and_stays_until_the_reservation_ends() {
     let directory = tempfile::tempdir().unwrap();

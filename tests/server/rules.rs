@@ -1,4 +1,4 @@
-//! The rules of the transport, as PROTOCOL.md states them.
+//! The rules of the transport, as the protocol states them.
 
 use std::time::Duration;
 

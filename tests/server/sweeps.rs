@@ -123,7 +123,7 @@ fn who_is_seen_alive_or_binds_again_begins_anew() {
     assert_eq!(of(&second, "waiting"), ["vm-seen", "vm-bind", "vm-allocate", "vm-acquire", "vm-claim"]);
 }
 
-/// SEEDS.md: a claimer with the same name and another UID counts as absent; a rebuilt machine has its address again.
+/// A claimer with the same name and another UID counts as absent; a rebuilt machine has its address again.
 #[test]
 fn a_claimant_of_a_rebuilt_machine_is_not_swept_because_of_a_stale_binding() {
     let server = TestServer::new();
@@ -143,7 +143,7 @@ fn a_claimant_of_a_rebuilt_machine_is_not_swept_because_of_a_stale_binding() {
     assert_eq!(of(&sweep(&mut client, &[], 0), "released"), ["vm-new"]);
 }
 
-/// SEEDS.md, ironcore: "a pre-created IP survives its user, a dynamic IP does not. Two lifetimes behind one call."
+/// ironcore: "a pre-created IP survives its user, a dynamic IP does not. Two lifetimes behind one call."
 #[test]
 fn an_address_made_for_its_claimer_goes_with_it_and_one_made_before_stays() {
     let server = TestServer::new();

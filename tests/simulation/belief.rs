@@ -1,7 +1,7 @@
 //! What a client may believe of one holder, after everything that it was told: nothing, something, or one of several.
 //!
 //! A request of unknown fate may have taken effect, or not. One answer to a later request decides it: whatever was on its
-//! way before is fenced or decided by then (CONSISTENCY 1, 3, 6). That is stronger than the intervals of the checker, which
+//! way before is fenced or decided by then. That is stronger than the intervals of the checker, which
 //! assume nothing about what is on its way.
 
 use super::record::Span;

@@ -285,7 +285,7 @@ fn a_register_whose_clock_leaps_confuses_nobody() {
     keeps_every_promise_in(30, leaping);
 }
 
-/// The story of CONSISTENCY 1: a batch is not answered, its owner concludes that it was not applied, and gives its number to
+/// The story of R-1: a batch is not answered, its owner concludes that it was not applied, and gives its number to
 /// another one; then the first one comes. By itself the product never concludes so: whatever is in doubt is taken anew,
 /// under another token. So the digest is the second line of defence, which is met only where the first one is broken.
 const TOLD_OF_WHAT_IS_NOT: &str = "was shown as Some";

@@ -1,7 +1,7 @@
 //! What a committer does when a commit does not end well: again, or all that depends on it is given up and loaded anew.
 //!
 //! Discarding a network raises the incarnation of its [`Lane`](crate::actors::routes::Lane) first, fails its answers, and
-//! only then settles its units (CONSISTENCY 6).
+//! only then settles its units.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Acts on names and space: create, rename, delete, restore, and what gives a realm's space to a subnet.
 //!
-//! Widen first, narrow last (CONSISTENCY 16). An act locks its networks at the directory; what widens is tried dry at the
+//! Widen first, narrow last. An act locks its networks at the directory; what widens is tried dry at the
 //! network, noted as an intent in the catalog, committed by the network, and settled with what is durable then. If the
 //! commit is in doubt, the client is answered at once, and the store is asked what became of it before the lock ends.
 

@@ -6,7 +6,7 @@
 //! actors' answers. All parts are in one group commit, so a crash leaves all of it or none. A refusal ends all holds.
 //!
 //! **The seam.** This works where all networks concerned belong to one committer, as with a store that commits shards
-//! together. Over several nodes or shards that commit apart the two-phase protocol of CONSISTENCY 17 takes the place of
+//! together. Over several nodes or shards that commit apart a protocol in two phases would take the place of
 //! `joint::commit`: *prepare* where a part is held and decided, *decide* where the joint unit is, *settle* where the
 //! holds are finished. Parts carry their transaction's id already.
 //!

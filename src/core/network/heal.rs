@@ -1,4 +1,4 @@
-//! What was acknowledged on a line that a failover cut off comes back as claims on a condition (CONSISTENCY 9): what is free
+//! What was acknowledged on a line that a failover cut off comes back as claims on a condition: what is free
 //! is held again, as it was, under the generation that its holder knows. What is not is a *conflict*: it is kept with the
 //! network's configuration until an operator has decided, and nothing new is granted here before.
 //!

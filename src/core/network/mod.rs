@@ -100,7 +100,7 @@ pub struct Footprint {
 impl Network {
     /// The network that the store remembers, served from `since` on. No generation up to `floor` is given again, and no
     /// lease ends before its holder had [`crate::limits::LEASE_GRACE_SECONDS`], or its whole length if that is shorter, to
-    /// renew it (CONSISTENCY 12).
+    /// renew it.
     ///
     /// # Errors
     /// A sentence saying what does not fit together; such a network must not be served.

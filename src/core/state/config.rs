@@ -95,7 +95,7 @@ pub struct NetworkConfig {
     pub conflicts: Vec<Conflict>,
 }
 
-/// A claim that was acknowledged, that a failover cut off, and that could not be given back (CONSISTENCY 9).
+/// A claim that was acknowledged, that a failover cut off, and that could not be given back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conflict {
     /// What was held: the first address.

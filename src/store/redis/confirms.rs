@@ -3,7 +3,7 @@
 //!
 //! One round at a time: whatever was asked before it begins goes into it, as one call of the script and one WAIT behind it
 //! on the same connection. A WAIT that stood between batches would hold up each of them, and one on a connection that wrote
-//! nothing says yes to nothing (CONSISTENCY 7); so the script writes a mark.
+//! nothing says yes to nothing; so the script writes a mark.
 //!
 //! What was committed before this task's connection was replaced is unknown: the same bytes are sent again, recognised, and
 //! confirmed where they are.

@@ -4,7 +4,7 @@
 //! further back. Whenever a connection was made anew, or an answer does not fit, the store is *in doubt*: every task reads
 //! the heads before it goes on, and the first one to do so heals.
 //!
-//! Only on one's own line (CONSISTENCY 9): a head that the journal remembers, by token, seq and digest, or the very head
+//! Only on one's own line: a head that the journal remembers, by token, seq and digest, or the very head
 //! that a take-over of this process replaced. Then the missing calls are sent once more, byte for byte, and take-overs
 //! again on condition of exactly that head (see `playing`). The script refuses each of them if somebody else came in between. A
 //! head of another owner is left alone, for the fence speaks for itself.

@@ -1,5 +1,5 @@
 //! Another node went on from further back than this one acknowledged: what the register lacks of it is put aside, whole and
-//! durable, before anything else is asked (CONSISTENCY 9). It is never played: between the two, others may have been granted
+//! durable, before anything else is asked. It is never played: between the two, others may have been granted
 //! what is in it.
 //!
 //! How far both lines are one is found in the register's log, by digest, or where that was trimmed by the take-overs that the

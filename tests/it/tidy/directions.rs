@@ -6,6 +6,8 @@ use super::source::Source;
 /// only that part of a module.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("core", &[]),
+    // Documentation.
+    ("consistency", &[]),
     ("limits", &[]),
     ("metrics", &[]),
     ("telemetry", &["config"]),

@@ -1,11 +1,13 @@
-//! The map in `src/lib.rs` is true: its steps are those that the modules claim, its invariants name tests that exist.
+//! The map in `src/lib.rs` is true: its steps are those that the modules claim, and its invariants name tests that run. So do
+//! the rules in `src/consistency.rs`, and no comment names another rule.
 
 use std::collections::BTreeSet;
 
 use super::assert_none;
-use super::source::rust_files;
+use super::source::{Source, rust_files};
 
 const MAP: &str = include_str!("../../../src/lib.rs");
+const RULES: &str = include_str!("../../../src/consistency.rs");
 
 /// `//! Life of an ``ip.allocate``, steps 2 and 7 of 8`, in the head of a module.
 const STEP: &str = "//! Life of an `ip.allocate`, step";
@@ -35,8 +37,36 @@ fn modules_agree_with_the_map_about_the_life_of_a_request() {
     assert_eq!(claimed, steps, "each step of the map is claimed by the head of a module");
 }
 
+/// Is there a test of this name, and does it run? By its attributes, or because a list of tests names it, as that of the
+/// store contract does.
+fn is_run(code: &[Source], test: &str) -> bool {
+    let head = format!("fn {test}(");
+    let (mut is_there, mut is_listed) = (false, false);
+    for source in code {
+        let lines: Vec<&str> = source.code.lines().map(str::trim).collect();
+        for at in (0..lines.len()).filter(|at| lines[*at].contains(test)) {
+            if !lines[at].contains(&head) {
+                is_listed |= lines[at].split(|c: char| c != '_' && !c.is_alphanumeric()).any(|word| word == test);
+                continue;
+            }
+            let above = || lines[..at].iter().rev().take_while(|line| line.is_empty() || line.starts_with("#["));
+            if above().any(|line| line.contains("test")) {
+                return !above().any(|line| line.contains("ignore"));
+            }
+            is_there = true;
+        }
+    }
+    is_there && is_listed
+}
+
+/// Names of tests in the text, each in backticks.
+fn tests_in(text: &str) -> Vec<&str> {
+    let is_test = |name: &&str| name.contains('_') && !name.contains([':', '.', '(']);
+    text.split('`').skip(1).step_by(2).filter(is_test).collect()
+}
+
 #[test]
-fn invariants_are_numbered_and_name_tests_that_exist() {
+fn invariants_are_numbered_and_name_tests_that_run() {
     let (_, list) = MAP.split_once("# What always holds").expect("the map lists the invariants");
     let code: Vec<_> = ["src", "tests"].into_iter().flat_map(rust_files).collect();
     let mut missing = Vec::new();
@@ -45,17 +75,32 @@ fn invariants_are_numbered_and_name_tests_that_exist() {
         if !invariant.starts_with(&format!("{}**", at + 1)) {
             missing.push(format!("I-{} is not in its place", at + 1));
         }
-        let shown = invariant.split_once("Shown").map_or("", |(_, shown)| shown);
-        let tests: Vec<&str> = shown.split('`').skip(1).step_by(2).filter(|name| name.contains('_')).collect();
+        let tests = tests_in(invariant.split_once("Shown").map_or("", |(_, shown)| shown));
         if tests.is_empty() {
             missing.push(format!("I-{} names no test", at + 1));
         }
-        for test in tests {
-            if !code.iter().any(|source| source.text.contains(&format!("fn {test}("))) {
-                missing.push(format!("I-{}: there is no test `{test}`", at + 1));
-            }
-        }
+        let not_run = tests.into_iter().filter(|test| !is_run(&code, test));
+        missing.extend(not_run.map(|test| format!("I-{}: there is no test `{test}` that runs", at + 1)));
     }
     assert_eq!(invariants.len(), 14);
     assert_none("each invariant of src/lib.rs names the tests that show it", missing);
+}
+
+#[test]
+fn rules_name_tests_that_run_and_comments_name_rules_that_are_there() {
+    let code: Vec<_> = ["src", "tests"].into_iter().flat_map(rust_files).collect();
+    let rules: BTreeSet<&str> = RULES.split("//! **R-").skip(1).filter_map(|rule| rule.split('.').next()).collect();
+    let mut wrong = Vec::new();
+    let not_run = tests_in(RULES).into_iter().filter(|test| !is_run(&code, test));
+    wrong.extend(not_run.map(|test| format!("src/consistency.rs: there is no test `{test}` that runs")));
+    for source in &code {
+        for comment in &source.comments {
+            let named = comment.split(" R-").skip(1).chain(comment.split("(R-").skip(1));
+            let numbers = named.map(|rest| &rest[..rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len())]);
+            let unknown = numbers.filter(|number| !number.is_empty() && !rules.contains(number));
+            wrong.extend(unknown.map(|number| format!("{}: there is no rule R-{number}", source.path)));
+        }
+    }
+    assert!(rules.len() > 10, "{rules:?}");
+    assert_none("src/consistency.rs has the rules that comments name", wrong);
 }

@@ -1,4 +1,4 @@
-//! The stories of CONSISTENCY 1 to 5 that the fence and the expectations answer, on a real server.
+//! The stories of and R-4 (`allod::consistency`), which the fence and the expectations answer, on a real server.
 
 use std::collections::HashMap;
 use std::sync::Arc;
