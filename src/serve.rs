@@ -1,8 +1,8 @@
 //! Starts and stops a server: store, actors, ports; signals; the order in which things end.
 //!
 //! ```text
-//! check configuration ▶ open store ▶ take and load shards ▶ start actors ▶ apply network files ▶ open ports ▶ `ready …`
-//!         ▶ tell the supervisor
+//! check configuration ▶ open store ▶ listen for nodes ▶ take and load shards ▶ start actors ▶ make what the network file has
+//!         ▶ listen for clients ▶ `ready …` ▶ tell the supervisor
 //! SIGTERM ▶ accept nothing ▶ read nothing ▶ answer what was read ▶ drain commits ▶ let the next owner begin
 //!         ▶ wait for clients that are slow to take their answers ▶ close connections ▶ close store
 //! SIGHUP ▶ read the configuration again, and take over the log level (`signals`)

@@ -62,7 +62,7 @@ pub const GROUPS_IN_FLIGHT_MAX: usize = 2;
 /// So many changes are a group, even if more are about to come: what is paid for each group is little beside them.
 const GATHERED_CHANGES: usize = 256;
 const _: () = assert!(GATHERED_CHANGES <= BATCH_CHANGES_MAX);
-/// So often it is waited for more: what a busy network hands in at each comes to a group by then.
+/// How often the other tasks of the thread go on before a group is closed: a busy network hands in a unit each time.
 const GATHERING_TURNS: u32 = 6;
 /// A first unit of no more changes goes at once where nothing is under way: busy networks hand in more.
 const FEW_CHANGES: usize = 4;

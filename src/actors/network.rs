@@ -97,13 +97,13 @@ enum Phase {
         steps: Vec<Step>,
         claimed: Claimed,
     },
-    /// It is the turn of a waiter over several networks; those who came for a hold since are told when it is over.
+    /// It is the turn of a waiter over several networks. `behind`: coordinators that want to hold it, each woken when that is over.
     Turn {
         arrival: Arrival,
         since: tokio::time::Instant,
         behind: Vec<oneshot::Sender<()>>,
     },
-    /// Those who came for a hold, and hold others, are told when it is loaded.
+    /// `behind`: coordinators that want to hold it, and hold other networks already; each is woken when loading ends.
     Loading {
         since: tokio::time::Instant,
         behind: Vec<oneshot::Sender<()>>,

@@ -234,8 +234,8 @@ pub struct Context {
     pub entropy: u128,
     /// A MAC that the command may lead to and another network of the realm uses, and where.
     pub mac_elsewhere: Option<(Mac, Address)>,
-    /// The first of as many generations as the decision gives, none of which any network gives besides: a subnet that moves
-    /// takes those of its reservations along.
+    /// The first of a run of generations that are reserved for this decision, as many as it gives. No other network draws from
+    /// the run: a subnet that moves takes the generations of its reservations along.
     pub generations: Generation,
 }
 

@@ -162,6 +162,7 @@ impl Keeper {
         if let (Some(shared), Some(peers)) = (tenure, &self.peers) {
             let handover = Handover { server: &self.server, store: &*self.store, peers };
             match handover.run(shared).await {
+                // The link stays until `follow` has found it: a new one would have to connect first.
                 Ok((holder, _link)) => {
                     self.tenure = None;
                     let (owner, address) = (holder.name, holder.address);

@@ -60,6 +60,8 @@ const CONTENDS_EVERY: Duration = Duration::from_millis(500);
 /// How long a node that starts looks for a way to the owner, or waits for replicas of the store.
 const FIRST_WAY_MS: u64 = 3 * NODE_LEASE_MS;
 const LEASE: Duration = Duration::from_millis(NODE_LEASE_MS);
+/// After so long nobody remembers a node that was killed: the next one may have its name.
+const FORGOTTEN_AFTER_MS: u64 = NODE_LEASE_MS + 2_000;
 /// How often it tells the others that it is here.
 const MEETS_EVERY: Duration = Duration::from_secs(1);
 /// How soon, and how seldom at the end, it is said again that the store does not do what it shall.
@@ -84,7 +86,7 @@ pub struct Keeper {
     /// The actors of the present tenure, and what they cannot go on from.
     pub(super) tenure: Option<Arc<Shared>>,
     fatals: Rc<Fatals>,
-    /// Boot time before which the lease was renewed last.
+    /// Boot time just before the last renewal that succeeded was sent.
     renewed_ms: Rc<Cell<u64>>,
     /// Boot time since which nobody owns the register, as this node saw while it was out of service.
     pub(super) ownerless_ms: Option<u64>,
@@ -187,7 +189,7 @@ impl Keeper {
             match self.store.meet(true).await {
                 Ok(_) => return Ok(()),
                 Err(error @ StoreError::Locked(_)) => {
-                    if self.server.clock.lease_ms().saturating_sub(begun) > NODE_LEASE_MS + 2_000 {
+                    if self.server.clock.lease_ms().saturating_sub(begun) > FORGOTTEN_AFTER_MS {
                         return Err(error.into());
                     }
                     tracing::warn!(error = chain(&error), "waiting: it may be the one before this, which crashed");

@@ -27,6 +27,9 @@ pub(super) fn bounds(config: &Config) -> Bounds {
     }
 }
 
+/// Connections that the kernel keeps until they are accepted: a burst of clients that start at once.
+const BACKLOG: i32 = 1_024;
+
 /// Listens, without waiting for anybody yet. `key` is the setting that names the address.
 pub(super) fn bind(text: &str, key: &str) -> Result<std::net::TcpListener, CannotStart> {
     let address: SocketAddr = text
@@ -39,7 +42,7 @@ pub(super) fn bind(text: &str, key: &str) -> Result<std::net::TcpListener, Canno
     let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None).map_err(describe)?;
     socket.set_reuse_address(true).map_err(describe)?;
     socket.bind(&address.into()).map_err(describe)?;
-    socket.listen(1_024).map_err(describe)?;
+    socket.listen(BACKLOG).map_err(describe)?;
     socket.set_nonblocking(true).map_err(describe)?;
     Ok(socket.into())
 }
@@ -62,7 +65,7 @@ pub(super) fn serve_http(
                     let stop = server.stop.clone();
                     tokio::select! {
                         () = http::serve(listener, server) => {}
-                        // Whoever waits for the connections as well says that they were cut off.
+                        // `take_down` waits for the same connections, and logs which are cut off.
                         () = async { stop.cancelled().await; tokio::time::sleep(shutdown).await } => {}
                     }
                 }

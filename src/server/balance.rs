@@ -24,7 +24,7 @@ use crate::actors::places::{Placed, Places};
 
 /// How often the loads are looked at, at most.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Longer ago, and the times of before say nothing about now.
+/// After a longer gap the times that were read before say nothing about now.
 const STALE: Duration = Duration::from_millis(200);
 /// Busy for so much of its time, a thread can do no more.
 const FULL: f64 = 0.9;

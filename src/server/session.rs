@@ -39,6 +39,7 @@ use compact_str::CompactString;
 use tokio::sync::mpsc;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+pub use self::groups::AskedOn;
 use self::groups::Groups;
 pub use self::room::OUT_BYTES_MAX;
 use self::room::Room;
@@ -121,8 +122,8 @@ pub struct Session {
     unfinished: Vec<(u32, Vec<CompactString>)>,
     barrier: Option<u32>,
     groups: Groups,
-    /// The reactor thread of the network that was asked last; none where it was several, or another node.
-    asked_on: Option<Option<usize>>,
+    /// Whom it asked last.
+    asked_on: AskedOn,
     batches: Vec<Option<Batch>>,
     renderer: Renderer,
     tally: super::tally::Tally,
@@ -172,7 +173,7 @@ impl Session {
             unfinished: Vec::new(),
             barrier: None,
             groups: Groups::default(),
-            asked_on: None,
+            asked_on: AskedOn::Nothing,
             batches: Vec::new(),
             renderer: Renderer::default(),
             tally,

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Turns at once. One would be the best for quiet connections; but then a thread that has many busy ones and a busy network
-/// besides works through that network's requests from other threads after each, and its own connections come off badly.
+/// Turns at once. With 1, quiet connections do best. But on a thread with many busy connections and a busy network, requests
+/// from other threads are worked off after every single turn, and the connections of this thread starve.
 const AT_ONCE: usize = 4;
 
 thread_local! {

@@ -206,7 +206,8 @@ pub trait Store: Send + Sync + 'static {
     /// Loads a shard that was taken under `token`: every record checked, none dropped silently.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] if a record cannot be trusted.
+    /// [`StoreError::Damaged`] if a record cannot be trusted; [`StoreError::Fenced`] if somebody else took it meanwhile; others if
+    /// the store cannot be reached or read, which may be tried again.
     fn load(&self, shard: ShardId, token: Token) -> Later<Result<ShardImage, StoreError>>;
 
     /// Loads a shard beside its owner, whoever that is: all that was committed up to the head of the image.
@@ -234,10 +235,20 @@ pub trait Store: Send + Sync + 'static {
 
     /// Commits one batch for each of several shards. The order of calls is the order of effect; the caller may have
     /// several calls under way.
+    ///
+    /// # Errors
+    /// [`CommitError::NotApplied`]: nothing of it is there, and the same bytes may be sent again. [`CommitError::Unknown`]: it may
+    /// be there; the same bytes are sent again, or the shards are taken anew. [`CommitError::Fenced`]: somebody else owns a
+    /// shard, and whoever called is its owner no more. [`CommitError::Mismatch`]: something else is stored than was expected;
+    /// nothing of it is there, and what the caller knows of that network is wrong.
     fn commit(&self, batches: Arc<[Batch]>) -> Later<Result<Vec<Committed>, CommitError>>;
 
     /// Proves that the batches named are durable as configured (replicas, append-only file) and that the tokens are
     /// still the owners'. Stores that confirm with the commit answer at once.
+    ///
+    /// # Errors
+    /// [`CommitError::Fenced`], [`CommitError::NotApplied`] and [`CommitError::Unknown`] as [`Store::commit`]: nothing that was to
+    /// be proved by it may be told.
     fn confirm(&self, batches: Vec<(ShardId, Token, Seq, Digest)>) -> Later<Result<(), CommitError>>;
 
     /// Looks whether everything that this node acknowledged is in the register, which others own now. What is not is put

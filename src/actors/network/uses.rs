@@ -60,7 +60,7 @@ impl NetworkActor {
                 }
             }
         }
-        let problem = "no MAC is free under the network's prefix; set another `l2.mac_prefix`".to_owned();
+        let problem = "no free MAC was found under the network's prefix; set another `l2.mac_prefix`".to_owned();
         Ok(Err(Refusal::Taken { problem, address: None, held_by: None }.into()))
     }
 

@@ -275,8 +275,8 @@ pub(super) fn cidrs_of(range: Range) -> impl Iterator<Item = Cidr> {
     })
 }
 
-/// The steps by which no more than these parts stay of what cools or is declined. The whole goes before its parts come, so that
-/// no two entries ever overlap.
+/// Steps that shrink an entry which cools or is declined to these parts. The old entry is removed first, so that no two entries
+/// ever overlap.
 pub(super) fn cut_to(address: Address, entry: &Entry, parts: impl Iterator<Item = Cidr>) -> impl Iterator<Item = Step> {
     let mut parts = parts.peekable();
     let shrunk = parts.next_if(|first| first.base() == address).and_then(|first| entry.part(first.length()));

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use tokio::net::TcpStream;
 
 use super::{Connection, End, QUIET_REQUESTS_MAX};
+use crate::server::session::AskedOn;
 
 /// Reads in a row that brought requests for a network of another thread, before a quiet one moves there.
 const FOLLOWS_AFTER: u32 = 32;
@@ -66,11 +67,14 @@ impl Connection {
     /// To which thread it is to move because the network that it asks lives there. A quiet one: it asks once in a while,
     /// and each time its request, and then the answer, would wake another thread. Busy ones are better off apart.
     fn follows(&mut self) -> Option<usize> {
-        let asked = self.session.take_asked_on()?;
         let is_quiet = self.session.in_flight() <= QUIET_REQUESTS_MAX;
-        let Some(on) = asked.filter(|on| is_quiet && *on != self.placed.on()) else {
-            self.elsewhere = 0;
-            return None;
+        let on = match self.session.take_asked_on() {
+            AskedOn::Nothing => return None,
+            AskedOn::Thread(on) if is_quiet && on != self.placed.on() => on,
+            AskedOn::Thread(_) | AskedOn::Elsewhere => {
+                self.elsewhere = 0;
+                return None;
+            }
         };
         self.elsewhere += 1;
         if self.elsewhere < FOLLOWS_AFTER {

@@ -46,6 +46,18 @@ impl To {
     }
 }
 
+/// Whom a client asked since somebody looked last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AskedOn {
+    /// Nobody.
+    #[default]
+    Nothing,
+    /// One network, whose actor lives on this reactor thread.
+    Thread(usize),
+    /// Several networks, one without a thread yet, or another node.
+    Elsewhere,
+}
+
 /// In the order in which their first requests came.
 #[derive(Debug)]
 pub(super) struct Groups {
@@ -64,8 +76,13 @@ impl Default for Groups {
 }
 
 impl Groups {
-    pub(super) fn all(&self) -> &[Group] {
-        &self.all
+    /// Whom they ask.
+    pub(super) fn asked_on(&self) -> AskedOn {
+        match &self.all[..] {
+            [] => AskedOn::Nothing,
+            [Group { to: To::Here { route, .. }, .. }] => route.lane.on().map_or(AskedOn::Elsewhere, AskedOn::Thread),
+            [Group { to: To::There(_), .. }] | [_, _, ..] => AskedOn::Elsewhere,
+        }
     }
 
     /// The last one, if it is of a network of this node that is called so and was asked by its name.

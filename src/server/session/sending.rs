@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use compact_str::CompactString;
 
-use super::groups::{Group, To};
+use super::groups::{AskedOn, Group, To};
 use super::waiting::Patience;
 use super::{Pending, Queued, Session};
 use crate::actors::coordinator::{self, Order};
@@ -195,10 +195,9 @@ impl Session {
 
     /// Sends what was read, one message for each network, and tells the metrics what was answered.
     pub fn flush(&mut self) {
-        match self.groups.all() {
-            [] => {}
-            [Group { to: To::Here { route, .. }, .. }] => self.asked_on = Some(route.lane.on()),
-            _ => self.asked_on = Some(None), // Several, or another node.
+        match self.groups.asked_on() {
+            AskedOn::Nothing => {}
+            asked_on => self.asked_on = asked_on,
         }
         for Group { to, items } in self.groups.drain() {
             match (to, &*self.role) {
@@ -225,10 +224,9 @@ impl Session {
         self.tally.tell();
     }
 
-    /// On which reactor thread the network lives that was asked since this was called last: none where it was several, or
-    /// another node. None where nothing was.
-    pub fn take_asked_on(&mut self) -> Option<Option<usize>> {
-        self.asked_on.take()
+    /// Whom it asked since this was called last: the last read that brought anything counts.
+    pub fn take_asked_on(&mut self) -> AskedOn {
+        std::mem::take(&mut self.asked_on)
     }
 
     /// A number under which it is answered. It counts as sent from here on, unless it is this node's own: then nothing waits

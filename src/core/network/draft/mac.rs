@@ -8,6 +8,9 @@ use crate::core::command::MacWish;
 use crate::core::refusal::Refusal;
 use crate::core::types::Mac;
 
+/// MACs that are looked at one after the other where those drawn at random are all in use.
+const SEARCHED_MAX: u64 = 1 << 16;
+
 impl Draft<'_> {
     /// The MAC that a wish leads to; `own` is the address that may carry it already.
     ///
@@ -57,19 +60,24 @@ impl Draft<'_> {
                         "cannot be \"auto\" in a network without `l2.mac_prefix`; set it with network.update",
                     ));
                 };
-                // Random draws first; a prefix so full that they all meet another MAC is searched from the last one on.
+                // Random draws first; a prefix so full that they all meet another MAC is searched from the first of them on.
                 let draw = |attempt: u64| {
                     Mac(base | (crate::core::command::derived_id(self.context.entropy, attempt) as u64 & 0xff_ffff))
                 };
                 let drawn = (0..64).map(draw).find(|mac| taken(*mac).is_none());
                 let start = draw(0).0 & 0xff_ffff;
                 let searched = || {
-                    (0..1u64 << 16).map(|step| Mac(base | (start + step) & 0xff_ffff)).find(|mac| taken(*mac).is_none())
+                    (0..SEARCHED_MAX)
+                        .map(|step| Mac(base | (start + step) & 0xff_ffff))
+                        .find(|mac| taken(*mac).is_none())
                 };
                 match drawn.or_else(searched) {
                     Some(mac) => Ok(Some(mac)),
                     None => Err(Refusal::Taken {
-                        problem: format!("no MAC is free under the prefix {prefix}; set another `l2.mac_prefix`"),
+                        problem: format!(
+                            "no free MAC was found under the prefix {prefix}, in 64 places at random and the {SEARCHED_MAX} \
+                             behind the first; set another `l2.mac_prefix`"
+                        ),
                         address: None,
                         held_by: None,
                     }),
