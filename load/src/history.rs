@@ -35,10 +35,14 @@ const READ_UP_WITHIN: Duration = Duration::from_secs(600);
 /// Pages after which nobody turns over any more.
 const PAGES_MAX: usize = 200;
 
+/// With fewer events a network has no full page before and behind the middle.
+const EVENTS_A_NETWORK_MIN: u64 = 300;
+
 /// `allod-load history`.
 #[derive(Args)]
 pub struct HistoryArguments {
-    /// So many events are made first; 0: the history is there already (`--directory`, `--redis`).
+    /// So many events are made first, at least 300 for each network; 0: the history is there already (`--directory`,
+    /// `--redis`).
     #[arg(long, default_value_t = 10_000_000, value_name = "N")]
     events: u64,
     /// Keep the data here, and leave them there. By default they are removed afterwards.
@@ -115,6 +119,14 @@ pub fn run(arguments: &HistoryArguments) -> io::Result<bool> {
         return Err(io::Error::other(
             "`--events 0` asks a history that is there: say where, by `--directory` or `--redis`",
         ));
+    }
+    let least = u64::from(arguments.networks) * EVENTS_A_NETWORK_MIN;
+    if (1..least).contains(&arguments.events) {
+        return Err(io::Error::other(format!(
+            "`--events {}` over {} networks is too little of a history: some answers would be no full page; say at least \
+             {least}, or fewer `--networks`",
+            arguments.events, arguments.networks
+        )));
     }
     let place = Place { directory, redis: arguments.redis.clone() };
     let begun = Instant::now();

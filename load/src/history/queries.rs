@@ -65,7 +65,12 @@ impl Query {
             Told::Something => true,
         };
         let name = &self.name;
-        (!right).then(|| format!("{name}: {} events were told, {of_needle} of them of the needle", told.len()))
+        (!right).then(|| {
+            format!(
+                "{name}: {} events were told, {of_needle} of them of `{NEEDLE}`, whose events are looked for",
+                told.len()
+            )
+        })
     }
 }
 
