@@ -1,14 +1,15 @@
 //! The reply barrier and the outcomes of commits: nothing leaves that is not durable, and nothing that was decided on
 //! memory that was given up.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use allod::store::StoreHealth;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::faulty::Fault;
 use crate::stores;
-use crate::support::{Client, TestServer, http, is_between_tenures};
+use crate::support::{Client, TestServer, http, is_between_tenures, line};
 
 const MOMENT: Duration = Duration::from_millis(150);
 
@@ -119,6 +120,72 @@ fn whichever_commit_fails_answers_and_store_agree() {
             assert!(stored.len() <= 12);
         }
     }
+}
+
+/// The same where many are under way at once: of several clients, over several networks, while the committer gathers what
+/// comes and its queue is given up. What was acknowledged last of an owner is what is stored of it.
+#[test]
+fn whichever_commit_fails_beneath_many_requests_answers_and_store_agree() {
+    const NETWORKS: [&str; 3] = ["lan", "dmz", "san"];
+    let mut given_up = 0;
+    for fault in [Fault::NotApplied, Fault::UnknownApplied, Fault::UnknownNotApplied, Fault::Fenced, Fault::Full] {
+        for n in [0, 1, 3] {
+            let server = TestServer::new();
+            let mut first = server.with_lan();
+            for (at, network) in NETWORKS.iter().enumerate().skip(1) {
+                let subnets = json!([{"cidr": format!("10.{at}.0.0/24")}]);
+                first.ok("network.create", json!({"name": network, "subnets": subnets}));
+            }
+            server.store.next(std::iter::repeat_n(Fault::None, n).chain([fault, Fault::None, fault]));
+            let mut clients: Vec<Client> = (0..4).map(|_| server.client()).collect();
+            for (number, client) in clients.iter_mut().enumerate() {
+                let mut text = String::new();
+                for at in 0..60 {
+                    // Each owner comes, and every third goes again.
+                    let owner = format!("{number}/{}", at / 2);
+                    let params = json!({"network": NETWORKS[at / 2 % 3], "owner": owner});
+                    let method = if at % 2 == 0 || at % 6 == 1 { "ip.allocate" } else { "ip.release" };
+                    text += &format!("{}\n", line(at as u64, method, &params));
+                }
+                client.raw(text);
+            }
+            // Of each owner what its answers say: it holds this, nothing, or nobody knows.
+            let mut told: HashMap<String, Option<Option<String>>> = HashMap::new();
+            for (number, client) in clients.iter_mut().enumerate() {
+                let mut answers: Vec<Value> = (0..60).map(|_| client.answer()).collect();
+                answers.sort_by_key(|answer| answer["id"].as_u64());
+                for (at, answer) in answers.iter().enumerate() {
+                    let of_owner = told.entry(format!("{number}/{}", at / 2)).or_insert(Some(None));
+                    let data = &answer["error"]["data"];
+                    if let Some(address) = answer["result"]["address"].as_str() {
+                        *of_owner = Some(Some(address.to_owned()));
+                    } else if answer["result"]["released"].is_array() {
+                        *of_owner = Some(None);
+                    } else if data["kind"] == "not_found" {
+                        assert_ne!(of_owner.as_ref().map(Option::is_some), Some(true), "{fault:?} {n}: {answer}");
+                    } else if data["applied"] == false {
+                        given_up += 1;
+                    } else {
+                        let lost = fault == Fault::Fenced && stores::over_redis() && is_between_tenures(answer);
+                        assert!(lost || data["applied"] == "unknown", "{fault:?} {n}: {answer}");
+                        *of_owner = None;
+                    }
+                }
+            }
+            let mut stored: HashMap<String, String> = HashMap::new();
+            for network in NETWORKS {
+                let list = first.ok_soon("ip.list", json!({"network": network}));
+                for held in list["reservations"].as_array().unwrap() {
+                    let [owner, address] = ["owner", "address"].map(|member| held[member].as_str().unwrap().to_owned());
+                    assert_eq!(stored.insert(owner, address), None, "{held}");
+                }
+            }
+            for (owner, holds) in told.iter().filter_map(|(owner, holds)| Some((owner, holds.as_ref()?))) {
+                assert_eq!(stored.get(owner), holds.as_ref(), "{fault:?} {n}: {owner}");
+            }
+        }
+    }
+    assert!(given_up > 100, "{given_up} requests were given up: that is no load");
 }
 
 /// The first attempt was applied and its answer lost; what is refused afterwards says nothing of it.
