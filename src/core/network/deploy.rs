@@ -178,7 +178,7 @@ impl Network {
                     self.is_open()?;
                     if !self.may_stay(*address) {
                         // It drains: not to be kept, and not to be claimed anew.
-                        self.claimable_address(Range::single(*address), &holder, None)?;
+                        self.claimable_address(Range::single(*address), &holder, None, false)?;
                     }
                     return Ok(course);
                 }
@@ -333,7 +333,7 @@ impl Network {
             }
             Course::Await((address, held), replaces) => {
                 self.claimable_here(*address, &with_zone(&Wish::default(), wish))?;
-                self.claimable_address(Range::single(*address), &holder, None)?;
+                self.claimable_address(Range::single(*address), &holder, None, false)?;
                 if replaces.is_none() {
                     self.within_limits(draft, &holder, 1)?;
                     draft.fills(&holder);

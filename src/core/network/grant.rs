@@ -193,7 +193,10 @@ impl Network {
         }
         let subnet = self.claim_filters(address, wish)?;
         self.takes_claims()?;
-        let own = self.holdings.slot(holder).filter(|&(at, held)| at == address && held.prefix_length == length);
+        // By far the most claims name one address, at which nothing lies: then nothing more is looked for there.
+        let is_free = block.size() == 1 && self.holdings.covering(address).is_none();
+        let of_slot = self.holdings.slot(holder);
+        let own = of_slot.filter(|&(at, held)| at == address && held.prefix_length == length);
         if own.is_none() {
             self.claimable_place(block, address)?;
         }
@@ -206,8 +209,8 @@ impl Network {
             }
             return self.touch(draft, address, held, options);
         }
-        self.in_the_way(draft, holder, block)?;
-        let slot_holds = self.holdings.slot(holder).filter(|(held, _)| !draft.has_let_go(*held));
+        self.in_the_way(draft, holder, block, is_free)?;
+        let slot_holds = of_slot.filter(|(held, _)| !draft.has_let_go(*held));
         if let Some((held_address, held)) = slot_holds {
             self.same_owner(holder, held_address, held, options)?;
         }
@@ -222,7 +225,7 @@ impl Network {
             }
             None => None,
         };
-        self.claimable_address(block, holder, force)?;
+        self.claimable_address(block, holder, force, is_free)?;
         self.within_limits(draft, holder, i64::from(replaced.is_none()))?;
         let overlapping =
             replaced.as_ref().filter(|(held_address, held)| covered(*held_address, held.prefix_length).overlaps(block));
@@ -233,7 +236,11 @@ impl Network {
             // Its MAC may go to the new one.
             draft.leaves(*held_address, held);
         }
-        let view = draft.grant(block, holder, ReservationKind::Static, options)?;
+        let view = if is_free {
+            draft.grant_free(block, holder, ReservationKind::Static, options)?
+        } else {
+            draft.grant(block, holder, ReservationKind::Static, options)?
+        };
         let mut grant = Grant { view, created: true, previous_claimant: None, replaced: None };
         if let Some((held_address, held)) = &replaced {
             if overlapping.is_none() {
@@ -324,8 +331,8 @@ impl Network {
     }
 
     /// Refuses a block of which somebody else holds any, or another member of the same request took any.
-    fn in_the_way(&self, draft: &Draft<'_>, holder: &SlotKey, block: Range) -> Result<(), Refusal> {
-        for (address, entry) in self.holdings.overlapping(block) {
+    fn in_the_way(&self, draft: &Draft<'_>, holder: &SlotKey, block: Range, is_free: bool) -> Result<(), Refusal> {
+        for (address, entry) in (!is_free).then(|| self.holdings.overlapping(block)).into_iter().flatten() {
             let Entry::Held(held) = entry else { continue };
             // What this very request lets go counts as held until it is committed.
             if held.holder != *holder || held.obsolete.is_some() {
@@ -343,8 +350,14 @@ impl Network {
         }
     }
 
-    /// Reserved, unusable, draining or declined addresses.
-    pub(super) fn claimable_address(&self, block: Range, holder: &SlotKey, force: Option<bool>) -> Result<(), Refusal> {
+    /// Reserved, unusable, draining or declined addresses. `is_free`: nothing lies there.
+    pub(super) fn claimable_address(
+        &self,
+        block: Range,
+        holder: &SlotKey,
+        force: Option<bool>,
+        is_free: bool,
+    ) -> Result<(), Refusal> {
         let first = block.first();
         let Some(index) = self.layout.subnet_of(first) else { return Ok(()) };
         let subnet = &self.subnets[index];
@@ -375,8 +388,9 @@ impl Network {
             );
             return Err(Refusal::Reserved { address: first, why });
         }
-        if let Some((address, Entry::Declined(_))) =
-            self.holdings.overlapping(block).find(|(_, entry)| matches!(entry, Entry::Declined(_)))
+        if !is_free
+            && let Some((address, Entry::Declined(_))) =
+                self.holdings.overlapping(block).find(|(_, entry)| matches!(entry, Entry::Declined(_)))
         {
             return Err(Refusal::Reserved {
                 address,
