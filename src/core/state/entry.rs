@@ -191,6 +191,14 @@ pub enum Entry {
 }
 
 impl Entry {
+    /// The reservation, if it is held.
+    pub fn held(&self) -> Option<&Arc<Reservation>> {
+        match self {
+            Entry::Held(reservation) => Some(reservation),
+            Entry::Released(_) | Entry::Declined(_) => None,
+        }
+    }
+
     /// Generation of the holding that it is or was: what a change of this address expects to find.
     pub fn generation(&self) -> Generation {
         match self {

@@ -10,6 +10,10 @@ use crate::core::address::{Address, Range};
 use crate::core::state::Entry;
 use crate::core::types::{Generation, ShardTime, SlotKey};
 
+/// So many owners are hashed one after the other. Where entries were read by another thread, each lies in memory that no cache
+/// of this one has; looked at together they come together.
+const TOGETHER: usize = 32;
+
 /// Why entries are not those of one network.
 #[derive(Debug)]
 pub(in crate::core::network) enum Unfit {
@@ -33,33 +37,44 @@ impl Holdings {
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
         let mut highest = Generation::default();
         let mut before: Option<Range> = None;
-        for (address, entry) in entries {
-            let range = covered(address, entry.prefix_length());
-            if range.first() != address {
-                return Err(Unfit::NotFirst(address));
+        let mut entries = entries.into_iter();
+        let mut some: Vec<(u64, Address, Entry)> = Vec::with_capacity(TOGETHER);
+        loop {
+            some.extend(entries.by_ref().take(TOGETHER).map(|(address, entry)| {
+                let hash = entry.held().map_or(0, |held| holdings.owner_hash(&held.holder.scope, &held.holder.owner));
+                (hash, address, entry)
+            }));
+            if some.is_empty() {
+                break;
             }
-            if before.is_some_and(|before| before.last() >= address) {
-                return Err(Unfit::Twice(address));
-            }
-            before = Some(range);
-            highest = highest.max(entry.generation());
-            let id = holdings.records.insert(Record::new(address, entry.clone()));
-            match address {
-                Address::V4(bits) => v4.push((bits, id)),
-                Address::V6(bits) => v6.push((bits, id)),
-            }
-            match &entry {
-                Entry::Held(held) => {
-                    let place = holdings.owner_place(held);
-                    if place.1.is_some()
-                        && held.obsolete.is_none()
-                        && let Some((other, _)) = holdings.slot(&held.holder)
-                    {
-                        return Err(Unfit::HoldsTwo(held.holder.clone(), other, address));
-                    }
-                    holdings.link_held_at(id, held, place);
+            for (hash, address, entry) in some.drain(..) {
+                let range = covered(address, entry.prefix_length());
+                if range.first() != address {
+                    return Err(Unfit::NotFirst(address));
                 }
-                Entry::Released(_) | Entry::Declined(_) => holdings.link(id, &entry),
+                if before.is_some_and(|before| before.last() >= address) {
+                    return Err(Unfit::Twice(address));
+                }
+                before = Some(range);
+                highest = highest.max(entry.generation());
+                let id = holdings.records.insert(Record::new(address, entry.clone()));
+                match address {
+                    Address::V4(bits) => v4.push((bits, id)),
+                    Address::V6(bits) => v6.push((bits, id)),
+                }
+                match &entry {
+                    Entry::Held(held) => {
+                        let first = holdings.owner_first_of(hash, &held.holder.scope, &held.holder.owner);
+                        if first.is_some()
+                            && held.obsolete.is_none()
+                            && let Some((other, _)) = holdings.slot(&held.holder)
+                        {
+                            return Err(Unfit::HoldsTwo(held.holder.clone(), other, address));
+                        }
+                        holdings.link_held_at(id, held, (hash, first));
+                    }
+                    Entry::Released(_) | Entry::Declined(_) => holdings.link(id, &entry),
+                }
             }
         }
         // A tree that is made of what ascends is filled from one side to the other.

@@ -50,10 +50,7 @@ impl Record {
     }
 
     pub(super) fn held(&self) -> Option<&Arc<Reservation>> {
-        match &self.entry {
-            Entry::Held(reservation) => Some(reservation),
-            Entry::Released(_) | Entry::Declined(_) => None,
-        }
+        self.entry.held()
     }
 }
 
