@@ -14,7 +14,8 @@
 //! **A fork.** A failover that is taken back within seconds: the primary before has a batch of which nobody knew, and the shard
 //! was taken anew on the other one from before it. The two do not fit behind one another. If whatever somebody was told
 //! of lies on the line that is there, nothing is lost but the tenure: this process's line is cut, everything under its tokens is
-//! fenced from then on, and the shard is taken anew from where it stands. If not, the store stops.
+//! fenced from then on, and the shard is taken anew from where it stands. If not, the tenure is over, too, and what was told is
+//! put aside and given back (see `late`), as where another owner went on; where it is forgotten here, the store stops.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +26,7 @@ use redis::{Cmd, Pipeline, Value};
 use super::awaited;
 use super::failed::{self, Failed};
 use super::journal::{Found, Point};
+use super::late;
 use super::link::Link;
 use super::playing;
 use super::scripts;
@@ -126,11 +128,11 @@ async fn mend(shared: &Shared, link: &mut Link) -> Result<(), Unplayed> {
         if is_cut {
             match has_told(shared, link, line, &head).await? {
                 true => cut.push(shard),
-                false if own => {
+                false if own && !late::knows(shared, link, line, &head).await.map_err(Unplayed::Later)? => {
                     let why = "which is further back than this server remembers what it changed";
                     return Err(Unplayed::Later(gone_back(shared, shard, Some(head), why)));
                 }
-                // The owner before goes on: what it lacks is put aside when the tenure is over.
+                // The owner before goes on, or a fork of the own line: what it lacks is put aside when the tenure is over.
                 false => part(shared, shard, &head).map_err(Unplayed::Later)?,
             }
         }

@@ -1,6 +1,6 @@
-//! Another node went on from further back than this one acknowledged: what the register lacks of it is put aside, whole and
-//! durable, before anything else is asked. It is never played: between the two, others may have been granted
-//! what is in it.
+//! The register goes on from further back than this node acknowledged, by another node or on a fork of this one's own line: what
+//! it lacks is put aside, whole and durable, before anything else is asked. It is never played: between the two, others
+//! may have been granted what is in it.
 //!
 //! How far both lines are one is found in the register's log, by digest, or where that was trimmed by the take-overs that the
 //! head remembers; what was sent behind it, in the journal. Where the
@@ -34,7 +34,7 @@ pub(super) async fn review(shared: &Shared, link: &mut Link) -> Result<(), Store
     let (mut parted, mut own) = (Vec::new(), Vec::new());
     for (line, (shard, head)) in lines.iter().zip(heads) {
         let head = head.ok_or_else(|| shared.absent(shard))?;
-        if head.token == line.token || shared.journal().is_own(shard, head.token) {
+        if is_on_own_way(shared, line, &head) {
             own.push((shard, head));
         } else if line.reviewed == Some(head.token) {
             // Nothing is missing there.
@@ -62,7 +62,10 @@ pub(super) async fn review(shared: &Shared, link: &mut Link) -> Result<(), Store
     }
     let mut late = Vec::with_capacity(parted.len());
     for (line, head) in &parted {
-        late.push(missing(shared, link, line, head).await?);
+        late.push(missing(shared, link, line, head).await?.ok_or_else(|| {
+            let found = "another owner's, who went on from further back than this server remembers what it changed";
+            shared.went_back(line.shard, line.told.seq.0, found)
+        })?);
     }
     for ((line, head), batches) in parted.iter().zip(late) {
         put_aside(shared, line, head, &batches)?;
@@ -75,8 +78,26 @@ pub(super) async fn review(shared: &Shared, link: &mut Link) -> Result<(), Store
     Ok(())
 }
 
-/// The batches that somebody was told of and that the line of this head has not, in order.
-async fn missing(shared: &Shared, link: &mut Link, line: &Known, head: &Head) -> Result<Vec<Vec<u8>>, StoreError> {
+/// Does it stand where this process brought it, before or behind what somebody was told of? Then nothing is missing, or it is
+/// played again.
+fn is_on_own_way(shared: &Shared, line: &Known, head: &Head) -> bool {
+    let (journal, stands) = (shared.journal(), Point::of(head));
+    let is_own = head.token == line.token || journal.is_own(line.shard, head.token);
+    is_own && (journal.leads(line.shard, stands, line.told) || journal.leads(line.shard, line.told, stands))
+}
+
+/// Is it known here what the line of this head lacks of what somebody was told of?
+pub(super) async fn knows(shared: &Shared, link: &mut Link, line: &Known, head: &Head) -> Result<bool, StoreError> {
+    Ok(missing(shared, link, line, head).await?.is_some())
+}
+
+/// The batches that somebody was told of and that the line of this head has not, in order. None where they are forgotten.
+async fn missing(
+    shared: &Shared,
+    link: &mut Link,
+    line: &Known,
+    head: &Head,
+) -> Result<Option<Vec<Vec<u8>>>, StoreError> {
     let way = shared.journal().way_to(line.shard, line.told);
     // Each with its epoch: a take-over raises it by one.
     let mut epoch = line.told_epoch;
@@ -98,21 +119,18 @@ async fn missing(shared: &Shared, link: &mut Link, line: &Known, head: &Head) ->
             apart = middle;
         }
     }
-    let unknown = || {
-        let found = "another owner's, who went on from further back than this server remembers what it changed";
-        shared.went_back(line.shard, line.told.seq.0, found)
-    };
     if common == 0 {
-        return Err(unknown());
+        return Ok(None);
     }
     // The first point is where the way begins; each other one is behind what leads there.
     let mut batches = Vec::new();
     for sent in &way[common - 1..] {
         if let Deed::Commit(call) = &sent.deed {
-            batches.extend(batch_in(call, line.shard).ok_or_else(unknown)?);
+            let Some(of_shard) = batch_in(call, line.shard) else { return Ok(None) };
+            batches.extend(of_shard);
         }
     }
-    Ok(batches)
+    Ok(Some(batches))
 }
 
 fn of_shard(sent: &Missing, shard: ShardId) -> Option<Point> {
@@ -154,7 +172,7 @@ fn put_aside(shared: &Shared, line: &Known, head: &Head, batches: &[Vec<u8>]) ->
         acknowledged = line.told.seq.0,
         went_on_at = head.seq.0,
         path = path.map(|path| path.display().to_string()),
-        "another node went on from further back than this one acknowledged: the register lacks changes, which are put aside"
+        "the register goes on from further back than this node acknowledged: it lacks changes, which are put aside"
     );
     Ok(())
 }
