@@ -94,10 +94,9 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
             "start the server again (`allod serve`): that loads the network again; its log says why".to_owned()
         }
         ErrorKind::RateLimited => format!("{}; `allod server info` shows the server's limits", retry_after(data)),
-        ErrorKind::Unauthenticated => "put a token into ALLOD_TOKEN (setting `auth.tokens` of the server)".to_owned(),
-        ErrorKind::PermissionDenied => {
-            "`allod call auth.login token=TOKEN` tells what a token may do (setting `auth.tokens` of the server)"
-                .to_owned()
+        // No server of this version refuses for these.
+        ErrorKind::Unauthenticated | ErrorKind::PermissionDenied => {
+            "`allod server info` shows which version the server is; this command knows no way to log in".to_owned()
         }
         ErrorKind::LineTooLong => "send less at once, or raise the setting `server.max_line_bytes`".to_owned(),
     }

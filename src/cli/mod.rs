@@ -246,7 +246,6 @@ fn options(global: Global) -> Result<Options, Failure> {
         timeout: Duration::from_secs(global.timeout.max(1)),
         yes: global.yes,
         style: Style::of_stdout(global.format, global.prefix),
-        token: std::env::var("ALLOD_TOKEN").ok().filter(|token| !token.is_empty()),
     })
 }
 

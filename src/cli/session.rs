@@ -22,8 +22,6 @@ pub struct Options {
     pub yes: bool,
     /// How to print.
     pub style: Style,
-    /// What to log in with.
-    pub token: Option<String>,
 }
 
 /// What a command works with.
@@ -40,13 +38,8 @@ const SILENT_TRIES: Duration = Duration::from_secs(2);
 impl Options {
     /// A client of that server. It waits for no server that was never there, but for one that it lost.
     pub fn client(&self, trouble: Option<Trouble>) -> Client {
-        let options = client::Options {
-            timeout: self.timeout,
-            token: self.token.clone(),
-            wait_for_server: false,
-            trouble,
-            ..client::Options::default()
-        };
+        let options =
+            client::Options { timeout: self.timeout, wait_for_server: false, trouble, ..client::Options::default() };
         Client::new(self.server.split(','), options)
     }
 }
@@ -97,7 +90,7 @@ impl Session {
         Self { options, client }
     }
 
-    /// The client: connected, and logged in, at the first call.
+    /// The client: connected at the first call.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
