@@ -93,7 +93,8 @@ struct Global {
     #[arg(long, short, global = true)]
     yes: bool,
     /// How long to wait for the server
-    #[arg(long, global = true, value_name = "DURATION", value_parser = args::seconds, default_value = "30s")]
+    #[arg(long, global = true, value_name = "DURATION", value_parser = args::some_seconds, default_value = "30s")]
+    #[arg(allow_hyphen_values = true)]
     timeout: u64,
 }
 
@@ -180,8 +181,9 @@ where
     I: IntoIterator<Item = T>,
     T: Into<OsString> + Clone,
 {
-    let cli = match Cli::command().try_get_matches_from(arguments).and_then(|matches| Cli::from_arg_matches(&matches)) {
-        Ok(cli) => cli,
+    let parsed = Cli::command().try_get_matches_from(arguments);
+    let (cli, twice) = match parsed.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, args::twice(&matches)))) {
+        Ok(parsed) => parsed,
         Err(error) => {
             // Help and version are asked for and go to stdout; everything else is a wrong command line.
             let exit = if error.use_stderr() { Exit::Usage } else { Exit::Success };
@@ -189,12 +191,16 @@ where
             return exit.into();
         }
     };
+    if let Some(failure) = twice {
+        failure.print();
+        return failure.exit.into();
+    }
     let ended = match cli.command {
         Command::Serve(args) => match args.check().and_then(|()| serve_networks(&args)) {
             Ok(networks) => return from_cli::run(args, networks),
             Err(failure) => Err(failure.into()),
         },
-        Command::CheckConfig(args) => from_cli::check_config(&args.config).map(|()| Exit::Success).map_err(Stop::from),
+        Command::CheckConfig(args) => check_config(&args).map_err(Stop::from),
         Command::Try(args) => options(cli.global).map_err(Stop::from).and_then(|options| try_out::run(&args, options)),
         Command::Backup(args) => backup::backup(&args),
         Command::Restore(args) => backup::restore(&args),
@@ -221,11 +227,18 @@ where
 /// The networks of `--networks`, read as `network apply` reads them.
 fn serve_networks(args: &serve_args::ServeArgs) -> Result<Vec<crate::wire::params::NetworkCreate>, Failure> {
     let Some(path) = &args.networks else { return Ok(Vec::new()) };
-    let tables = apply::file::read(path).map_err(|problem| {
-        let asked = format!("read the networks of {}", shown(path));
+    let asked = format!("read the networks of {}", shown(path));
+    let text = document::text(path, &asked)?;
+    let tables = apply::file::parse(&text, document::Form::of(path)).map_err(|problem| {
         Failure::new(asked, problem, "correct the file; `allod network dump` writes one that is right")
     })?;
     Ok(tables.iter().filter_map(apply::file::Table::params).collect())
+}
+
+/// Checks a file that can be read.
+fn check_config(args: &serve_args::CheckConfig) -> Result<Exit, Failure> {
+    document::text(&args.config, &format!("use the configuration {}", shown(&args.config)))?;
+    from_cli::check_config(&args.config).map(|()| Exit::Success)
 }
 
 /// The whole argument tree, for completions, man pages and tests.
@@ -243,7 +256,7 @@ fn options(global: Global) -> Result<Options, Failure> {
     }
     Ok(Options {
         server: global.server,
-        timeout: Duration::from_secs(global.timeout.max(1)),
+        timeout: Duration::from_secs(global.timeout),
         yes: global.yes,
         style: Style::of_stdout(global.format, global.prefix),
     })
@@ -282,6 +295,12 @@ fn online(command: Command, options: Options) -> Done<Exit> {
             "choose `--format table`, `json` or `env`",
         )
         .into());
+    }
+    if options.style.format == Format::Env && matches!(command, Command::Export(_)) {
+        let hint = "leave `--format` out: `allod export > register.jsonl`";
+        return Err(
+            Failure::usage("export that way", "an export is no list of variables but lines of JSON", hint).into()
+        );
     }
     check_servers(&options.server)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

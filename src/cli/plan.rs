@@ -33,7 +33,7 @@ pub struct Plan {
     #[arg(long, value_name = "FAMILY", default_value = "4", value_parser = family)]
     family: Family,
     /// How long history is kept (history.keep_seconds)
-    #[arg(long, value_name = "DURATION", default_value = "30d", value_parser = args::seconds)]
+    #[arg(long, value_name = "DURATION", default_value = "30d", value_parser = args::seconds, allow_hyphen_values = true)]
     history: u64,
     /// How much of it is kept (history.keep_bytes) [default: 10 GiB of files, 1 GiB in Redis]
     #[arg(long, value_name = "BYTES", default_value_t = 0, hide_default_value = true)]

@@ -4,7 +4,6 @@
 //! read by the protocol's own types, so a file is refused for the same reasons and in the same words as a request.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
@@ -37,15 +36,7 @@ impl Table {
     }
 }
 
-/// Reads and checks a file; `-` is stdin. All that is wrong is reported at once.
-///
-/// # Errors
-/// What is wrong, a line for each network.
-pub fn read(path: &Path) -> Result<Vec<Table>, String> {
-    parse(&document::text(path)?, Form::of(path))
-}
-
-/// Reads and checks the text of a file.
+/// Reads and checks the text of a file. All that is wrong is reported at once.
 ///
 /// # Errors
 /// What is wrong, a line for each network.
@@ -69,7 +60,12 @@ pub fn tables(content: Value) -> Result<Vec<Table>, String> {
     let list = match content.into_iter().next() {
         None => return Ok(Vec::new()),
         Some((_, Value::Array(list))) => list,
-        Some(_) => return Err("`network` must be a list: write `[[network]]`".to_owned()),
+        Some(_) => {
+            return Err(
+                "`network` must be a list: `[[network]]` in TOML, `network:` and lines of `- name: lan` in YAML"
+                    .to_owned(),
+            );
+        }
     };
     let (mut tables, mut problems) = (Vec::new(), Vec::new());
     for (at, table) in list.into_iter().enumerate() {

@@ -31,6 +31,7 @@ pub mod subnets;
 
 use serde_json::{Value, json};
 
+use super::document::{self, Form};
 use super::exit::Exit;
 use super::failure::Failure;
 use super::network::Apply;
@@ -42,7 +43,8 @@ use diff::Step;
 /// Applies a file.
 pub async fn run(session: &mut Session, args: &Apply) -> Done<Exit> {
     let asked = format!("apply {}", shown(&args.file));
-    let tables = file::read(&args.file).map_err(|problem| refused(&asked, &problem))?;
+    let text = document::text(&args.file, &asked)?;
+    let tables = file::parse(&text, Form::of(&args.file)).map_err(|problem| refused(&asked, &problem))?;
     let networks = networks(session, None).await?;
     let steps = diff::steps(&tables, &networks, args.prune).map_err(|problem| refused(&asked, &problem))?;
     for network in diff::otherwise_ordered(&tables, &networks) {
