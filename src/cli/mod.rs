@@ -54,6 +54,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use exit::Exit;
@@ -87,6 +88,7 @@ struct Global {
     #[arg(long, global = true, value_enum, default_value_t, hide_default_value = true, hide_possible_values = true)]
     format: Format,
     /// With --format env or watch --exec: put this in front of each variable
+    /// (of an event: of all but EVENT_…)
     #[arg(long, global = true, value_name = "TEXT", default_value = "", hide_default_value = true)]
     prefix: String,
     /// Do not ask before something is taken away
@@ -179,9 +181,14 @@ enum Command {
 pub fn run<I, T>(arguments: I) -> ExitCode
 where
     I: IntoIterator<Item = T>,
-    T: Into<OsString> + Clone,
+    T: Into<OsString>,
 {
-    let parsed = Cli::command().try_get_matches_from(arguments);
+    let arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
+    let parsed =
+        Cli::command().try_get_matches_from(&arguments).or_else(|error| match help_asked(&arguments, &error) {
+            Some(arguments) => Cli::command().try_get_matches_from(arguments),
+            None => Err(error),
+        });
     let (cli, twice) = match parsed.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, args::twice(&matches)))) {
         Ok(parsed) => parsed,
         Err(error) => {
@@ -222,6 +229,15 @@ where
             failure.exit.into()
         }
     }
+}
+
+/// `help` where a command is wanted asks for the help of those around it: `allod help network`, `allod network help`.
+fn help_asked(arguments: &[OsString], error: &clap::Error) -> Option<Vec<OsString>> {
+    let at = arguments.iter().position(|argument| argument == "help")?;
+    let named = error.get(ContextKind::InvalidSubcommand)?;
+    let is_help = error.kind() == ErrorKind::InvalidSubcommand && named.to_string() == "help";
+    let rest = arguments.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, argument)| argument.clone());
+    is_help.then(|| rest.chain([OsString::from("--help")]).collect())
 }
 
 /// The networks of `--networks`, read as `network apply` reads them.

@@ -15,6 +15,7 @@ mod history;
 mod outputs;
 mod refused;
 mod responder;
+mod said;
 mod try_out;
 
 use std::io::Write;

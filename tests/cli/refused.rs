@@ -40,6 +40,9 @@ fn a_value_that_cannot_be_meant_is_refused_before_anything_is_asked() {
         ("export --format env", "an export is no list of variables"),
         ("history --from 1h --to 2h", "it would end, at 2026-03-01T10:00:00.000Z, before it begins"),
         ("history --at 2026-03-01T12:00:01Z", "2026-03-01T12:00:01.000Z is to come"),
+        ("migrate redis:/127.0.0.1:6379/0 d", "`redis:/127.0.0.1:6379/0` reads as the address of a server"),
+        ("migrate d 127.0.0.1:6379", "`127.0.0.1:6379` reads as the address of a server"),
+        ("migrate localhost:6379/0 d --dry-run", "`localhost:6379/0` reads as the address of a server"),
         ("who 10.0.0.5 --at 2027-01-01T00:00:00Z", "2027-01-01T00:00:00.000Z is to come: the server's time is"),
     ] {
         let output = allod(&server.address, &line.split_whitespace().collect::<Vec<_>>());
@@ -150,4 +153,52 @@ fn no_token_is_read_while_no_server_takes_one() {
     let output =
         command.args(["server", "ping", "--server", &server.address]).env("ALLOD_TOKEN", "x").output().unwrap();
     assert_eq!((output.status.code(), server.methods()), (Some(0), vec!["server.ping".to_owned()]));
+}
+
+#[test]
+fn a_register_is_not_moved_into_itself_or_around_itself() {
+    let directory = tempfile::tempdir().unwrap();
+    for (from, to, said) in [
+        ("d", "d/new", "`d/new` lies inside `d`"),
+        ("d/x", "d", "`d/x` lies inside `d`"),
+        ("d", "./d", "one directory"),
+    ] {
+        for more in ["--yes", "--dry-run"] {
+            let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_allod"));
+            let output = command.args(["migrate", from, to, more]).current_dir(directory.path()).output().unwrap();
+            assert!(output.status.code() == Some(1) && text(&output.stderr).contains(said), "{}", text(&output.stderr));
+        }
+    }
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn an_import_that_breaks_off_says_how_far_it_came_and_goes_on_when_it_is_said_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("register.jsonl");
+    let path = file.to_str().unwrap();
+    write(
+        &file,
+        b"{\"format\":\"allod-export\",\"version\":2}\n{\"network\":{\"name\":\"lan\",\"subnets\":[{\"cidr\":\"10.0.0.0/24\"}]}}\n\
+          {\"reservation\":{\"network\":\"lan\",\"address\":\"10.0.0.5\",\"owner\":\"a\"}}\n\
+          {\"end\":{\"networks\":1,\"reservations\":1}}\n",
+    );
+    for lost_at in ["network.create", "ip.claim"] {
+        let server = Responder::start(move |method, params| match method {
+            "network.list" => Ok(json!({"networks": []})),
+            // The thread of the connection ends, and with it the connection.
+            _ => {
+                assert!(method != lost_at || params["dry_run"] == true, "the server stops");
+                Ok(json!({}))
+            }
+        });
+        let output = allod(&server.address, &["import", path, "--timeout", "1s"]);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{said}");
+        assert!(
+            said.contains(&format!("cannot import `{path}`: it broke off, and what was imported by then stays: ")),
+            "{said}"
+        );
+        assert!(said.contains(&format!("hint: `allod import {path}` again goes on from there")), "{said}");
+    }
 }

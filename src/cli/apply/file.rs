@@ -44,13 +44,17 @@ pub fn parse(text: &str, form: Form) -> Result<Vec<Table>, String> {
     tables(document::content(text, form)?)
 }
 
+/// Whoever writes the file may have failed, and its output be cut off: what is empty is not what is wanted.
+const NO_NETWORKS: &str =
+    "it holds no networks; if that is meant, say so: `network = []` in TOML, `network: []` in YAML";
+
 /// Checks the content of a file.
 ///
 /// # Errors
 /// What is wrong, a line for each network.
 pub fn tables(content: Value) -> Result<Vec<Table>, String> {
     let content = match content {
-        Value::Null => return Ok(Vec::new()),
+        Value::Null => return Err(NO_NETWORKS.to_owned()),
         Value::Object(content) => content,
         _ => return Err("it must hold a list named `network`".to_owned()),
     };
@@ -58,7 +62,7 @@ pub fn tables(content: Value) -> Result<Vec<Table>, String> {
         return Err(format!("unknown member `{unknown}`; it must hold a list named `network` and nothing else"));
     }
     let list = match content.into_iter().next() {
-        None => return Ok(Vec::new()),
+        None => return Err(NO_NETWORKS.to_owned()),
         Some((_, Value::Array(list))) => list,
         Some(_) => {
             return Err(
