@@ -64,14 +64,14 @@ fn is_like_a_url(text: &str) -> bool {
 fn apart(from: &Side, to: &Side, asked: &str) -> Result<(), Failure> {
     let (Side::Directory(from), Side::Directory(to)) = (from, to) else { return Ok(()) };
     let (source, target) = (resolved(from), resolved(to));
-    if !source.starts_with(&target) && !target.starts_with(&source) {
-        return Ok(());
-    }
-    let problem = match source == target {
-        true => "both are one directory".to_owned(),
-        false if target.starts_with(&source) => format!("`{}` lies inside `{}`", to.display(), from.display()),
-        false => format!("`{}` lies inside `{}`", from.display(), to.display()),
+    let (inner, outer) = match () {
+        // The store itself says what is in the way of a move to where the register is.
+        () if source == target => return Ok(()),
+        () if target.starts_with(&source) => (to, from),
+        () if source.starts_with(&target) => (from, to),
+        () => return Ok(()),
     };
+    let problem = format!("`{}` lies inside `{}`", inner.display(), outer.display());
     Err(Failure::new(asked, problem, "name a directory elsewhere, empty or not there: `allod migrate FROM TO`"))
 }
 

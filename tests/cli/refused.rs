@@ -40,6 +40,8 @@ fn a_value_that_cannot_be_meant_is_refused_before_anything_is_asked() {
         ("export --format env", "an export is no list of variables"),
         ("history --from 1h --to 2h", "it would end, at 2026-03-01T10:00:00.000Z, before it begins"),
         ("history --at 2026-03-01T12:00:01Z", "2026-03-01T12:00:01.000Z is to come"),
+        ("serve --store memory --listen bogus", "must be an address and a port, as 127.0.0.1:7400"),
+        ("serve --store memory --http localhost:7401", "must be an address and a port, as 127.0.0.1:7400"),
         ("migrate redis:/127.0.0.1:6379/0 d", "`redis:/127.0.0.1:6379/0` reads as the address of a server"),
         ("migrate d 127.0.0.1:6379", "`127.0.0.1:6379` reads as the address of a server"),
         ("migrate localhost:6379/0 d --dry-run", "`localhost:6379/0` reads as the address of a server"),
@@ -156,13 +158,9 @@ fn no_token_is_read_while_no_server_takes_one() {
 }
 
 #[test]
-fn a_register_is_not_moved_into_itself_or_around_itself() {
+fn a_register_is_moved_neither_into_its_own_directory_nor_around_it() {
     let directory = tempfile::tempdir().unwrap();
-    for (from, to, said) in [
-        ("d", "d/new", "`d/new` lies inside `d`"),
-        ("d/x", "d", "`d/x` lies inside `d`"),
-        ("d", "./d", "one directory"),
-    ] {
+    for (from, to, said) in [("d", "d/new", "`d/new` lies inside `d`"), ("d/x", "d", "`d/x` lies inside `d`")] {
         for more in ["--yes", "--dry-run"] {
             let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_allod"));
             let output = command.args(["migrate", from, to, more]).current_dir(directory.path()).output().unwrap();
