@@ -4,9 +4,13 @@
 //! [`params_of`] turns one into the params object. Addresses, names and bounds are checked by the server, which says
 //! the same to every client; only forms that the protocol does not know (`1h`, `k=v`) are parsed here.
 
-use clap::{ArgGroup, Args};
+use std::collections::BTreeMap;
+
+use clap::{ArgGroup, ArgMatches, Args};
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
+
+use super::failure::Failure;
 
 /// Heading of what every change takes, in help texts.
 const HEADING: &str = "Options of every change";
@@ -143,6 +147,21 @@ pub fn pair(text: &str) -> Result<(String, String), String> {
     }
 }
 
+/// A key that was given twice by an option of one command that takes `K=V` pairs: only one of the values could be sent.
+pub fn twice(matches: &ArgMatches) -> Option<Failure> {
+    if let Some((_, inner)) = matches.subcommand() {
+        return twice(inner);
+    }
+    matches.ids().find_map(|id| {
+        let mut seen = BTreeMap::new();
+        let pairs = matches.try_get_many::<(String, String)>(id.as_str()).ok().flatten()?;
+        let (key, one, other) =
+            pairs.into_iter().find_map(|(key, value)| Some((key, seen.insert(key, value)?, value)))?;
+        let problem = format!("`{key}` is given twice, as `{one}` and as `{other}`");
+        Some(Failure::usage("take these values", problem, "leave one of the two out"))
+    })
+}
+
 /// Serializes pairs as an object.
 pub fn pairs<S: Serializer>(pairs: &[(String, String)], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_map(pairs.iter().map(|(key, value)| (key, value)))
@@ -173,6 +192,14 @@ pub fn seconds(text: &str) -> Result<u64, String> {
         number.clear();
     }
     if number.is_empty() && !text.is_empty() { Ok(total) } else { Err(FORM.to_owned()) }
+}
+
+/// The same, but not none at all.
+pub fn some_seconds(text: &str) -> Result<u64, String> {
+    match seconds(text)? {
+        0 => Err("must be at least 1s".to_owned()),
+        seconds => Ok(seconds),
+    }
 }
 
 /// What is given of a `set` object.

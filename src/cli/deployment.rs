@@ -8,7 +8,7 @@
 //! it is refused in the same words as a request. `plan` and `apply` are here; the other commands are one call each, which
 //! `perform` makes.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
@@ -159,9 +159,11 @@ pub async fn run(session: &mut Session, command: DeploymentCommand) -> Done<Exit
         | DeploymentCommand::List(_)
         | DeploymentCommand::Delete(_) => return Ok(Exit::Success),
     };
-    let mut params = read(&file).map_err(|problem| {
+    let asked = format!("read the deployment of {}", shown(&file));
+    let text = document::text(&file, &asked)?;
+    let mut params = parse(&text, Form::of(&file)).map_err(|problem| {
         let hint = "correct the file; `allod deployment apply --help` shows one that is right";
-        Failure::new(format!("read the deployment of {}", shown(&file)), problem, hint)
+        Failure::new(asked, problem, hint)
     })?;
     params.extend(params_of(&change));
     let ask = Ask { method, params, destructive: false, contradicted: None };
@@ -173,14 +175,6 @@ pub async fn run(session: &mut Session, command: DeploymentCommand) -> Done<Exit
         method == "deployment.apply" && !change.dry_run,
     ));
     Ok(Exit::Success)
-}
-
-/// The params that a file holds; `-` is stdin.
-///
-/// # Errors
-/// What is wrong with it, in the protocol's words.
-pub fn read(path: &Path) -> Result<Map<String, Value>, String> {
-    parse(&document::text(path)?, Form::of(path))
 }
 
 /// The params that a text holds.
@@ -195,10 +189,17 @@ pub fn parse(text: &str, form: Form) -> Result<Map<String, Value>, String> {
     if members.contains_key("deadline_ms") {
         return Err("unknown member `deadline_ms`: it belongs to a request, not into a file".to_owned());
     }
+    let wishes = ["instances", "groups"].iter().any(|member| members.contains_key(*member));
     let request = wire::parse("deployment.plan", &Value::Object(members).to_string());
     let refused = |message: &str| message.trim_start_matches("deployment.plan: ").to_owned();
     let canonical =
         request.map_err(|error| refused(&error.message))?.params_json().map_err(|error| error.to_string())?;
+    if !wishes {
+        // All that it holds would become obsolete: too much for a member that was forgotten.
+        let sentence = "it has neither `instances` nor `groups`; if it is to hold nothing, say so: `instances = []` in TOML, \
+                        `instances: []` in YAML";
+        return Err(sentence.to_owned());
+    }
     match serde_json::from_str(&canonical) {
         Ok(Value::Object(members)) => Ok(members),
         Ok(_) | Err(_) => Err("it cannot be written as JSON".to_owned()),
@@ -263,6 +264,7 @@ mod tests {
     fn what_is_wrong_in_a_file_is_said_in_the_words_of_the_protocol() {
         for (text, said) in [
             ("instances: []", "`deployment` is missing"),
+            ("deployment: shop", "neither `instances` nor `groups`; if it is to hold nothing, say so"),
             ("deployment: shop\ninstances: [{id: a}]", "`instances[0].networks` is missing"),
             ("deployment: shop\ninstances: [{id: a, networks: [{network: lan, adress: 10.0.0.5}]}]", "`address`"),
             ("deployment: shop\ninstances: [{id: a, networks: [{network: lan, address: 10.0.0.05}]}]", "leading zero"),

@@ -9,6 +9,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::failure::Failure;
+
 /// What a text is written in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
@@ -54,15 +56,15 @@ fn opens_deeper_than(text: &str, most: usize) -> bool {
 /// The text of a file, or of stdin for `-`.
 ///
 /// # Errors
-/// Why it cannot be read.
-pub fn text(path: &Path) -> Result<String, String> {
-    if path.as_os_str() == "-" {
+/// Why it cannot be read, which is what was `asked`.
+pub fn text(path: &Path, asked: &str) -> Result<String, Failure> {
+    let read = if path.as_os_str() == "-" {
         let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).map_err(|error| error.to_string())?;
-        Ok(text)
+        std::io::stdin().read_to_string(&mut text).map(|_| text)
     } else {
-        fs::read_to_string(path).map_err(|error| error.to_string())
-    }
+        fs::read_to_string(path)
+    };
+    read.map_err(|error| Failure::new(asked, error.to_string(), "name a file that is there and may be read (`ls -l`)"))
 }
 
 /// The content of a text. Nothing at all is null.

@@ -24,6 +24,9 @@ use crate::core::plural::counted;
 /// Pools that an error lists; the rest is counted.
 const POOLS_MAX: usize = 20;
 
+/// How the sentence ends that says no more than who holds the address: the facts say the same, and since when.
+const HELD_BY_ANOTHER: &str = "; ask for another address, or have it released";
+
 /// Why a command did not do what it should.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Failure {
@@ -121,6 +124,7 @@ fn reason_of(error: &RpcError) -> String {
     let held_by = error.data.get("held_by");
     let fact = |name: &str| held_by.and_then(|held| held.get(name)).and_then(Value::as_str);
     if error.kind == "already_in_use"
+        && error.message.ends_with(HELD_BY_ANOTHER)
         && let (Some(owner), Some(since)) = (fact("owner"), fact("since"))
     {
         let of_scope = fact("scope").filter(|&scope| scope != "default");
@@ -134,9 +138,21 @@ fn reason_of(error: &RpcError) -> String {
         return format!("{which}held by `{owner}`{of_scope} since {since}{used_by}");
     }
     match (error.message.is_empty(), error.kind.is_empty()) {
-        (false, _) => error.message.clone() + &pools_of(error),
+        (false, _) => error.message.clone() + &where_in_use(error) + &pools_of(error),
         (true, false) => format!("refused as `{}`", error.kind),
         (true, true) => format!("refused with code {}", error.code),
+    }
+}
+
+/// The reservation that has what was asked for, a MAC for one, where the sentence does not name it.
+fn where_in_use(error: &RpcError) -> String {
+    let fact = |of: &Value, name: &str| of.get(name).and_then(Value::as_str).map(str::to_owned);
+    let owner = error.data.get("held_by").and_then(|held| fact(held, "owner"));
+    match (fact(&error.data, "address"), owner) {
+        (Some(address), Some(owner)) if error.kind == "already_in_use" && !error.message.contains(&address) => {
+            format!(": {address}, which `{owner}` holds")
+        }
+        _ => String::new(),
     }
 }
 

@@ -27,13 +27,17 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
             "the server could not read the request; see that client and server fit: `allod server info`".to_owned()
         }
         ErrorKind::MethodNotFound => "`allod call rpc.discover` lists the methods that the server knows".to_owned(),
+        ErrorKind::InvalidArgument if error.message.contains("without `l2.mac_prefix`") => {
+            let network = network.as_deref().unwrap_or("NETWORK");
+            format!("`allod network update {network} --mac-prefix aa:00:00` gives it one")
+        }
         ErrorKind::InvalidArgument => format!("`{} --help` explains the arguments", command_of(method)),
         ErrorKind::Internal => {
             "look for the id in the server's log and report it, with what `allod server info` says".to_owned()
         }
-        ErrorKind::NotFound => not_found(method, error, network.as_deref()),
-        ErrorKind::AlreadyExists => already_exists(method, params, data, network.as_deref()),
-        ErrorKind::AlreadyInUse => already_in_use(data, network.as_deref(), &address),
+        ErrorKind::NotFound => not_found(method, params, error, network.as_deref()),
+        ErrorKind::AlreadyExists => already_exists(method, params, error, network.as_deref()),
+        ErrorKind::AlreadyInUse => already_in_use(params, error, network.as_deref(), &address),
         ErrorKind::NotEnoughCapacity => {
             format!("{} tells what takes the space and what frees it", in_network("network why-full"))
         }
@@ -94,10 +98,9 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
             "start the server again (`allod serve`): that loads the network again; its log says why".to_owned()
         }
         ErrorKind::RateLimited => format!("{}; `allod server info` shows the server's limits", retry_after(data)),
-        ErrorKind::Unauthenticated => "put a token into ALLOD_TOKEN (setting `auth.tokens` of the server)".to_owned(),
-        ErrorKind::PermissionDenied => {
-            "`allod call auth.login token=TOKEN` tells what a token may do (setting `auth.tokens` of the server)"
-                .to_owned()
+        // No server of this version refuses for these.
+        ErrorKind::Unauthenticated | ErrorKind::PermissionDenied => {
+            "`allod server info` shows which version the server is; this command knows no way to log in".to_owned()
         }
         ErrorKind::LineTooLong => "send less at once, or raise the setting `server.max_line_bytes`".to_owned(),
     }
@@ -151,12 +154,13 @@ fn command_of(method: &str) -> String {
     ];
     match method.split_once('.') {
         _ if method == "events.watch" => "allod watch".to_owned(),
+        _ if method == "events.history" => "allod history".to_owned(),
         Some((noun, verb)) if known.contains(&noun) => format!("allod {noun} {verb}"),
         _ => "allod call".to_owned(),
     }
 }
 
-fn not_found(method: &str, error: &RpcError, network: Option<&str>) -> String {
+fn not_found(method: &str, params: &Value, error: &RpcError, network: Option<&str>) -> String {
     // The sentence begins with what is missing where no field names it.
     let named = ["network", "subnet", "pool"].into_iter().find(|noun| error.message.starts_with(&format!("{noun} ")));
     let field = named.or_else(|| text(&error.data, "field")).unwrap_or_default();
@@ -174,8 +178,10 @@ fn not_found(method: &str, error: &RpcError, network: Option<&str>) -> String {
             "`allod network list` shows the networks there are, and with `--deleted` those that can be restored"
                 .to_owned()
         }
-        _ if field == "sweep" => {
-            "mark who is alive first: `allod claimant mark SCOPE --sweep NAME CLAIMANT`".to_owned()
+        _ if error.message.starts_with("sweep ") => {
+            let [scope, sweep] = [("scope", "SCOPE"), ("sweep", "NAME")]
+                .map(|(member, otherwise)| text(params, member).map_or(otherwise.to_owned(), shell));
+            format!("mark who is alive first: `allod claimant mark {scope} --sweep {sweep} CLAIMANT`")
         }
         Some(network) if matches!(noun, "subnet" | "pool" | "reserved") || matches!(field, "subnet" | "pool") => {
             format!("`allod network get {network}` shows its subnets and pools")
@@ -187,13 +193,31 @@ fn not_found(method: &str, error: &RpcError, network: Option<&str>) -> String {
     }
 }
 
-fn already_exists(method: &str, params: &Value, data: &Value, network: Option<&str>) -> String {
+fn already_exists(method: &str, params: &Value, error: &RpcError, network: Option<&str>) -> String {
+    let data = &error.data;
+    // Of a network only the sentence says which name is taken: it may be the one that it is to get.
+    let taken = error.message.strip_prefix("network `").and_then(|rest| rest.split('`').next()).map(shell);
+    match (method, taken) {
+        ("network.restore", Some(taken)) => {
+            return format!(
+                "`allod network get {taken}` shows which has the name now; give that another, then restore this one: `allod \
+                 network update {taken} --name NEW`"
+            );
+        }
+        ("network.update", Some(taken)) => {
+            return format!("`allod network get {taken}` shows which has the name; choose another: `--name NEW`");
+        }
+        _ => {}
+    }
     // Of a transfer it is the one who is to get it.
     let holder = if method == "ip.transfer" { params.get("to").unwrap_or(&Value::Null) } else { params };
     match (text(data, "address"), text(holder, "owner"), network) {
         (Some(address), Some(owner), Some(network)) => {
             let ways = match method {
                 "ip.transfer" => "name another slot with `--to-slot NAME`, swap both with `--exchange`",
+                _ if params.get("must_create") == Some(&Value::Bool(true)) => {
+                    "take another slot with `--slot NAME`, leave `--must-create` out"
+                }
                 _ => "take another slot with `--slot NAME`, change it with `--replace`",
             };
             let owner = owner_options(owner, text(holder, "scope"));
@@ -212,8 +236,16 @@ fn already_exists(method: &str, params: &Value, data: &Value, network: Option<&s
     }
 }
 
-fn already_in_use(data: &Value, network: Option<&str>, address: &str) -> String {
-    let held_by = data.get("held_by").unwrap_or(&Value::Null);
+fn already_in_use(params: &Value, error: &RpcError, network: Option<&str>, address: &str) -> String {
+    // It may be that of another network of the realm.
+    if error.message.starts_with("MAC ") {
+        let mac = text(params, "mac").or_else(|| params.get("set").and_then(|set| text(set, "mac")));
+        let mac = mac.filter(|mac| *mac != "auto").map_or("MAC".to_owned(), shell);
+        return format!(
+            "`allod ip list --mac {mac}` shows which has it; `allod ip update NETWORK ADDRESS --unset mac` takes it away"
+        );
+    }
+    let held_by = error.data.get("held_by").unwrap_or(&Value::Null);
     match (text(held_by, "owner"), network) {
         (Some(owner), Some(network)) => {
             let options = owner_options(owner, text(held_by, "scope"));

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::args::params_of;
 use super::exit::Exit;
+use super::failure::Failure;
 use super::output::{Format, events, print};
 use super::session::{Done, Session};
 use super::time::{self, Time};
@@ -94,13 +95,26 @@ impl Pages {
     }
 }
 
+fn text<'a>(params: &'a Map<String, Value>, member: &str) -> Option<&'a str> {
+    params.get(member).and_then(Value::as_str)
+}
+
 /// Shows it.
 pub async fn run(session: &mut Session, args: &History) -> Done<Exit> {
     let mut params = params_of(&args.filter);
-    for (member, time) in [("from", args.from), ("to", args.to), ("at", args.at)] {
+    for (member, time) in [("from", args.from), ("to", args.to)] {
         if let Some(time) = time {
             params.insert(member.to_owned(), time.text(session).await?.into());
         }
+    }
+    if let (Some(from), Some(to)) = (text(&params, "from"), text(&params, "to"))
+        && from > to
+    {
+        let problem = format!("it would end, at {to}, before it begins, at {from}");
+        return Err(Failure::usage("tell that history", problem, "exchange `--from` and `--to`").into());
+    }
+    if let Some(at) = args.at {
+        params.insert("at".to_owned(), at.past(session, "tell what was held then").await?.into());
     }
     if let Some(after) = &args.after {
         params.insert("after".to_owned(), after.clone().into());

@@ -105,15 +105,21 @@ pub struct Sweep {
     #[arg(long)]
     network: Option<String>,
     /// Least time between the two sweeps that miss a claimant [default: 60s]
-    #[arg(long = "grace", value_name = "DURATION", value_parser = seconds)]
+    #[arg(long = "grace", value_name = "DURATION", value_parser = seconds, allow_hyphen_values = true)]
     #[serde(rename = "grace_seconds")]
     grace: Option<u64>,
     /// Do nothing if it would let go of a larger share [default: 0.2]
-    #[arg(long, value_name = "RATIO")]
+    #[arg(long, value_name = "RATIO", value_parser = share, allow_hyphen_values = true)]
     max_share: Option<f64>,
     #[command(flatten)]
     #[serde(flatten)]
     change: Change,
+}
+
+/// A share of all: JSON has no other numbers, and would leave them out.
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| "a share is written as 0.2, from 0 to 1".to_owned())
 }
 
 impl OwnerCommand {

@@ -1,6 +1,6 @@
 //! `allod ip …`: the arguments of the allocation methods and the calls that they become.
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -19,6 +19,9 @@ pub enum IpCommand {
     /// Take several addresses, all or none, over any networks and families
     Acquire(Acquire),
     /// Give an address back
+    ///
+    /// With an address, say who is meant to hold it, so that nobody else's goes:
+    /// --owner, or --if-generation; or --force.
     #[command(override_usage = "allod ip release [OPTIONS] <NETWORK> <ADDRESS|--owner <OWNER>>")]
     Release(Release),
     /// Renew a lease, or make it permanent
@@ -67,7 +70,7 @@ pub struct Grant {
     #[arg(long)]
     transient: bool,
     /// Release it by itself when not renewed in time (90s, 15m, 1h, 2d)
-    #[arg(long = "ttl", value_name = "DURATION", value_parser = seconds)]
+    #[arg(long = "ttl", value_name = "DURATION", value_parser = seconds, allow_hyphen_values = true)]
     #[serde(rename = "ttl_seconds")]
     ttl: Option<u64>,
     /// Who uses it now: a machine or a network interface
@@ -90,7 +93,7 @@ pub struct Grant {
     #[arg(long)]
     mac: Option<String>,
     /// Wait so long for an address to come free
-    #[arg(long = "wait", value_name = "DURATION", value_parser = seconds)]
+    #[arg(long = "wait", value_name = "DURATION", value_parser = seconds, allow_hyphen_values = true)]
     #[serde(rename = "wait_seconds")]
     wait: Option<u64>,
 }
@@ -195,13 +198,17 @@ pub struct Acquire {
 fn wish(text: &str) -> Result<Value, String> {
     let mut members = Map::new();
     for part in text.split(',') {
-        match part.split_once('=') {
+        let twice = match part.split_once('=') {
             Some((member @ ("family" | "prefix_length"), number)) => {
-                let number: u8 = number.parse().map_err(|_| format!("`{member}` must be a number"))?;
-                members.insert(member.to_owned(), json!(number));
+                let most = if member == "family" { "4 or 6" } else { "a number up to 128" };
+                let number: u8 = number.parse().map_err(|_| format!("`{member}` must be {most}, not `{number}`"))?;
+                members.insert(member.to_owned(), json!(number))
             }
             Some((member @ ("network" | "address" | "pool" | "subnet" | "zone" | "slot"), value)) => {
-                members.insert(member.to_owned(), json!(value));
+                members.insert(member.to_owned(), json!(value))
+            }
+            Some(("optional", _)) => {
+                return Err("`optional` takes no value: write it alone, or leave it out".to_owned());
             }
             Some((member, _)) => {
                 return Err(format!(
@@ -209,17 +216,21 @@ fn wish(text: &str) -> Result<Value, String> {
                      slot and optional"
                 ));
             }
-            None if part == "any" => {}
-            None if part == "optional" => drop(members.insert(part.to_owned(), json!(true))),
-            None if part.contains(['.', ':']) => drop(members.insert("address".to_owned(), json!(part))),
+            None if part == "any" => None,
+            None if part == "optional" => members.insert(part.to_owned(), json!(true)),
+            None if part.contains(['.', ':']) => members.insert("address".to_owned(), json!(part)),
             None => return Err(format!("`{part}` is neither `any`, an address, nor member=value")),
+        };
+        if let Some(value) = twice {
+            return Err(format!("`{part}` says a second time what is {value} already"));
         }
     }
     Ok(Value::Object(members))
 }
 
-/// `ip.release`.
+/// `ip.release`. An address alone does not say whose reservation is meant.
 #[derive(Debug, Args, Serialize)]
+#[command(group(ArgGroup::new("meant").args(["owner", "if_generation", "force"]).multiple(true).required(true)))]
 pub struct Release {
     #[command(flatten)]
     #[serde(flatten)]
@@ -239,7 +250,7 @@ pub struct Renew {
     #[serde(flatten)]
     target: Target,
     /// From now on for so long (90s, 15m, 1h, 2d)
-    #[arg(long = "ttl", value_name = "DURATION", value_parser = seconds, required_unless_present = "permanent")]
+    #[arg(long = "ttl", value_name = "DURATION", value_parser = seconds, allow_hyphen_values = true, required_unless_present = "permanent")]
     #[serde(rename = "ttl_seconds")]
     ttl: Option<u64>,
     /// For good
@@ -348,7 +359,7 @@ pub struct Decline {
     #[arg(long)]
     seen: Option<String>,
     /// Keep it out of circulation for so long [default: 1d]
-    #[arg(long = "probation", value_name = "DURATION", value_parser = seconds)]
+    #[arg(long = "probation", value_name = "DURATION", value_parser = seconds, allow_hyphen_values = true)]
     #[serde(rename = "probation_seconds")]
     probation: Option<u64>,
     /// Take another address in the same commit

@@ -9,6 +9,23 @@ use super::quote::shell;
 use super::session::{Done, Session};
 use crate::core::address::Range;
 
+/// Why there is nothing to draw. A pool that is nowhere in the network is refused by the server.
+fn nothing_to_draw(args: &Map) -> String {
+    let (network, named) = (&args.network, shell(&args.network));
+    match (&args.subnet, &args.pool) {
+        (Some(subnet), Some(pool)) => format!(
+            "pool `{pool}` of network `{network}` is not in subnet `{subnet}`; `allod network get {named}` shows which pools are \
+             in which"
+        ),
+        (Some(subnet), None) => {
+            format!("subnet `{subnet}` of network `{network}` has no pools; `allod pool add {named} RANGE` makes one")
+        }
+        (None, _) => format!(
+            "network `{network}` has no pools; `allod subnet add {named} CIDR` or `allod pool add {named} RANGE` make some"
+        ),
+    }
+}
+
 /// Draws the pools of a network.
 pub async fn run(session: &mut Session, args: &Map) -> Done<Exit> {
     let mut params = json!({"network": args.network});
@@ -42,11 +59,7 @@ pub async fn run(session: &mut Session, args: &Map) -> Done<Exit> {
         drawn.extend(result.get("pools").and_then(Value::as_array).into_iter().flatten().filter_map(map::pool));
     }
     if drawn.is_empty() {
-        let named = shell(&args.network);
-        session.say(&format!(
-            "network `{}` has no pools; `allod subnet add {named} CIDR` or `allod pool add {named} RANGE` make some",
-            args.network
-        ));
+        session.say(&nothing_to_draw(args));
         return Ok(Exit::Success);
     }
     print(&drawn.join("\n"))?;

@@ -1,8 +1,9 @@
 //! `allod migrate`: a register moves from files to Redis, or back, and is in one of the two places at any time.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
+use rustix::fs::Access;
 
 use super::exit::Exit;
 use super::failure::Failure;
@@ -41,12 +42,61 @@ pub struct Migrate {
     dry_run: bool,
 }
 
-fn side(text: &str, prefix: &str) -> Side {
+fn side(text: &str, prefix: &str) -> Result<Side, Failure> {
+    let path = PathBuf::from(text);
     if text.contains("://") {
-        Side::Redis { url: text.to_owned(), prefix: prefix.to_owned() }
+        Ok(Side::Redis { url: text.to_owned(), prefix: prefix.to_owned() })
+    } else if is_like_a_url(text) && !path.exists() {
+        let problem = format!("`{text}` reads as the address of a server, and no such directory is there");
+        let hint = "name Redis by its URL, as redis://127.0.0.1:6379/0; a new directory of such a name as ./NAME";
+        Err(Failure::usage("move a register", problem, hint))
     } else {
-        Side::Directory(PathBuf::from(text))
+        Ok(Side::Directory(path))
     }
+}
+
+/// A URL with a slash too few, or HOST:PORT.
+fn is_like_a_url(text: &str) -> bool {
+    text.split('/').next().is_some_and(|first| first.contains(':'))
+}
+
+/// Refuses a move into itself: the old place is closed for ever, and so is what lies in it.
+fn apart(from: &Side, to: &Side, asked: &str) -> Result<(), Failure> {
+    let (Side::Directory(from), Side::Directory(to)) = (from, to) else { return Ok(()) };
+    let (source, target) = (resolved(from), resolved(to));
+    let (inner, outer) = match () {
+        // The store itself says what is in the way of a move to where the register is.
+        () if source == target => return Ok(()),
+        () if target.starts_with(&source) => (to, from),
+        () if source.starts_with(&target) => (from, to),
+        () => return Ok(()),
+    };
+    let problem = format!("`{}` lies inside `{}`", inner.display(), outer.display());
+    Err(Failure::new(asked, problem, "name a directory elsewhere, empty or not there: `allod migrate FROM TO`"))
+}
+
+/// Where a path leads, also if its end is not there.
+fn resolved(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    for there in path.ancestors() {
+        if let (Ok(real), Ok(rest)) = (there.canonicalize(), path.strip_prefix(there)) {
+            return real.join(rest);
+        }
+    }
+    path
+}
+
+/// Looks whether a directory can be made, or written to, and leaves it as it was.
+fn can_be_written(directory: &Path) -> std::io::Result<()> {
+    let missing: Vec<&Path> =
+        directory.ancestors().take_while(|path| !path.as_os_str().is_empty() && !path.exists()).collect();
+    if missing.is_empty() {
+        return Ok(rustix::fs::access(directory, Access::WRITE_OK | Access::EXEC_OK)?);
+    }
+    let made = std::fs::create_dir_all(directory);
+    // Those that were made, the innermost first; nothing is in them.
+    missing.into_iter().for_each(|path| drop(std::fs::remove_dir(path)));
+    made
 }
 
 /// How the server is started on what was moved, which has so many shards.
@@ -62,11 +112,12 @@ fn serve(args: &Migrate, shards: u16) -> String {
 pub fn run(args: &Migrate, options: Options) -> Done<Exit> {
     let session = Session::new(options);
     let route = Route {
-        from: side(&args.from, &args.redis_prefix),
-        to: side(&args.to, &args.redis_prefix),
+        from: side(&args.from, &args.redis_prefix)?,
+        to: side(&args.to, &args.redis_prefix)?,
         shards: args.shards,
     };
     let asked = format!("move the register from {} to {}", route.from.shown(), route.to.shown());
+    apart(&route.from, &route.to, &asked)?;
     let failed = |problem: from_cli::Unmoved| Failure::new(asked.clone(), problem.problem, problem.hint);
     let source = from_cli::open_source(&route).map_err(failed)?;
     let shards = args.shards.unwrap_or(source.shards());
@@ -79,6 +130,12 @@ pub fn run(args: &Migrate, options: Options) -> Done<Exit> {
     ));
     if args.dry_run {
         from_cli::look(&source, &route).map_err(failed)?;
+        if let Side::Directory(to) = &route.to {
+            can_be_written(to).map_err(|error| {
+                let hint = "name a directory that you may make or write to: `allod migrate FROM TO`";
+                Failure::new(asked.clone(), format!("`{}` cannot be written: {error}", to.display()), hint)
+            })?;
+        }
         session.say("dry run: nothing was changed");
         return Ok(Exit::Success);
     }
@@ -105,6 +162,16 @@ pub fn run(args: &Migrate, options: Options) -> Done<Exit> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whether_a_directory_can_be_made_is_seen_without_leaving_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let target = directory.path().join("a/b");
+        can_be_written(&target).unwrap();
+        can_be_written(directory.path()).unwrap();
+        assert!(!directory.path().join("a").exists());
+        assert!(can_be_written(Path::new("/proc/x")).is_err());
+    }
 
     #[test]
     fn the_command_that_serves_it_has_what_is_not_by_default() {

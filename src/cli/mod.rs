@@ -54,6 +54,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use exit::Exit;
@@ -87,13 +88,15 @@ struct Global {
     #[arg(long, global = true, value_enum, default_value_t, hide_default_value = true, hide_possible_values = true)]
     format: Format,
     /// With --format env or watch --exec: put this in front of each variable
+    /// (of an event: of all but EVENT_…)
     #[arg(long, global = true, value_name = "TEXT", default_value = "", hide_default_value = true)]
     prefix: String,
     /// Do not ask before something is taken away
     #[arg(long, short, global = true)]
     yes: bool,
     /// How long to wait for the server
-    #[arg(long, global = true, value_name = "DURATION", value_parser = args::seconds, default_value = "30s")]
+    #[arg(long, global = true, value_name = "DURATION", value_parser = args::some_seconds, default_value = "30s")]
+    #[arg(allow_hyphen_values = true)]
     timeout: u64,
 }
 
@@ -178,10 +181,16 @@ enum Command {
 pub fn run<I, T>(arguments: I) -> ExitCode
 where
     I: IntoIterator<Item = T>,
-    T: Into<OsString> + Clone,
+    T: Into<OsString>,
 {
-    let cli = match Cli::command().try_get_matches_from(arguments).and_then(|matches| Cli::from_arg_matches(&matches)) {
-        Ok(cli) => cli,
+    let arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
+    let parsed =
+        Cli::command().try_get_matches_from(&arguments).or_else(|error| match help_asked(&arguments, &error) {
+            Some(arguments) => Cli::command().try_get_matches_from(arguments),
+            None => Err(error),
+        });
+    let (cli, twice) = match parsed.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, args::twice(&matches)))) {
+        Ok(parsed) => parsed,
         Err(error) => {
             // Help and version are asked for and go to stdout; everything else is a wrong command line.
             let exit = if error.use_stderr() { Exit::Usage } else { Exit::Success };
@@ -189,12 +198,16 @@ where
             return exit.into();
         }
     };
+    if let Some(failure) = twice {
+        failure.print();
+        return failure.exit.into();
+    }
     let ended = match cli.command {
         Command::Serve(args) => match args.check().and_then(|()| serve_networks(&args)) {
             Ok(networks) => return from_cli::run(args, networks),
             Err(failure) => Err(failure.into()),
         },
-        Command::CheckConfig(args) => from_cli::check_config(&args.config).map(|()| Exit::Success).map_err(Stop::from),
+        Command::CheckConfig(args) => check_config(&args).map_err(Stop::from),
         Command::Try(args) => options(cli.global).map_err(Stop::from).and_then(|options| try_out::run(&args, options)),
         Command::Backup(args) => backup::backup(&args),
         Command::Restore(args) => backup::restore(&args),
@@ -218,14 +231,30 @@ where
     }
 }
 
+/// `help` where a command is wanted asks for the help of those around it: `allod help network`, `allod network help`.
+fn help_asked(arguments: &[OsString], error: &clap::Error) -> Option<Vec<OsString>> {
+    let at = arguments.iter().position(|argument| argument == "help")?;
+    let named = error.get(ContextKind::InvalidSubcommand)?;
+    let is_help = error.kind() == ErrorKind::InvalidSubcommand && named.to_string() == "help";
+    let rest = arguments.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, argument)| argument.clone());
+    is_help.then(|| rest.chain([OsString::from("--help")]).collect())
+}
+
 /// The networks of `--networks`, read as `network apply` reads them.
 fn serve_networks(args: &serve_args::ServeArgs) -> Result<Vec<crate::wire::params::NetworkCreate>, Failure> {
     let Some(path) = &args.networks else { return Ok(Vec::new()) };
-    let tables = apply::file::read(path).map_err(|problem| {
-        let asked = format!("read the networks of {}", shown(path));
+    let asked = format!("read the networks of {}", shown(path));
+    let text = document::text(path, &asked)?;
+    let tables = apply::file::parse(&text, document::Form::of(path)).map_err(|problem| {
         Failure::new(asked, problem, "correct the file; `allod network dump` writes one that is right")
     })?;
     Ok(tables.iter().filter_map(apply::file::Table::params).collect())
+}
+
+/// Checks a file that can be read.
+fn check_config(args: &serve_args::CheckConfig) -> Result<Exit, Failure> {
+    document::text(&args.config, &format!("use the configuration {}", shown(&args.config)))?;
+    from_cli::check_config(&args.config).map(|()| Exit::Success)
 }
 
 /// The whole argument tree, for completions, man pages and tests.
@@ -243,10 +272,9 @@ fn options(global: Global) -> Result<Options, Failure> {
     }
     Ok(Options {
         server: global.server,
-        timeout: Duration::from_secs(global.timeout.max(1)),
+        timeout: Duration::from_secs(global.timeout),
         yes: global.yes,
         style: Style::of_stdout(global.format, global.prefix),
-        token: std::env::var("ALLOD_TOKEN").ok().filter(|token| !token.is_empty()),
     })
 }
 
@@ -283,6 +311,12 @@ fn online(command: Command, options: Options) -> Done<Exit> {
             "choose `--format table`, `json` or `env`",
         )
         .into());
+    }
+    if options.style.format == Format::Env && matches!(command, Command::Export(_)) {
+        let hint = "leave `--format` out: `allod export > register.jsonl`";
+        return Err(
+            Failure::usage("export that way", "an export is no list of variables but lines of JSON", hint).into()
+        );
     }
     check_servers(&options.server)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

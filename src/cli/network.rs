@@ -83,7 +83,7 @@ struct Members {
     #[arg(long)]
     policy: Option<String>,
     /// Keep released addresses from other owners for so long
-    #[arg(long = "cooldown", value_name = "DURATION", value_parser = seconds)]
+    #[arg(long = "cooldown", value_name = "DURATION", value_parser = seconds, allow_hyphen_values = true)]
     #[serde(rename = "cooldown_seconds")]
     cooldown: Option<u64>,
     /// Hand out cooling addresses when nothing else is free

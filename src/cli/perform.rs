@@ -6,7 +6,7 @@ use super::apply::subnets::whom;
 use super::args::Ask;
 use super::exit::Exit;
 use super::failure::Failure;
-use super::output::{number_of, reservation_rows};
+use super::output::{list, number_of, reservation_rows};
 use super::phrase;
 use super::progress::Progress;
 use super::quote::{owner_options, shell};
@@ -34,6 +34,10 @@ pub async fn perform(session: &mut Session, ask: Ask) -> Done<Exit> {
         }
         session.confirm(&phrase::of(ask.method, &Value::Object(ask.params.clone())))?;
     }
+    // What a release takes is what it answers; of the others nothing else says it.
+    if ask.destructive && dry_run && matches!(ask.method, "network.delete" | "subnet.remove" | "pool.remove") {
+        preview(session, &ask).await?;
+    }
     let lost = pools_lost(session, &ask).await?;
     if !lost.is_empty() {
         session.say(&format!("the subnet's pools lose what lies outside:\n  {}", lost.join("\n  ")));
@@ -54,7 +58,22 @@ pub async fn perform(session: &mut Session, ask: Ask) -> Done<Exit> {
     } else if let Some(words) = remark(&ask, &result) {
         session.say(&words);
     }
+    if ask.method == "network.get" && is_deleted(session, &ask, &result).await {
+        let id = shell(ask.text("network").unwrap_or_default());
+        session.say(&format!(
+            "deleted, and remembered while it holds something; `allod network restore {id}` brings it back"
+        ));
+    }
     Ok(Exit::Success)
+}
+
+/// Is it one that is deleted and remembered? Such a one is called by its id, and its answer does not tell.
+async fn is_deleted(session: &mut Session, ask: &Ask, network: &Value) -> bool {
+    if network.get("id").and_then(Value::as_str) != ask.text("network") {
+        return false;
+    }
+    let deleted = session.call("network.list", json!({"deleted": true})).await;
+    deleted.is_ok_and(|deleted| list(&deleted, "networks").any(|other| other.get("id") == network.get("id")))
 }
 
 /// Shows on stderr what the call would take away. False if that is nothing, and the call does nothing else.
@@ -228,7 +247,15 @@ fn remark(ask: &Ask, result: &Value) -> Option<String> {
             let [unbound, released, waiting] = ["unbound", "released", "waiting"].map(|list| length(list).unwrap_or(0));
             Some(format!("{unbound} unbound, {released} released, {waiting} missed and waiting for another sweep"))
         }
-        "subnet.remove" | "pool.remove" => Some("removed".to_owned()),
+        "subnet.remove" | "pool.remove" | "reserved.remove" => Some("removed".to_owned()),
+        "network.create" | "subnet.add" | "pool.add" if result.get("created") == Some(&Value::Bool(false)) => {
+            Some("it was there already; nothing was changed".to_owned())
+        }
+        "ip.acquire" => length("released")
+            .filter(|count| *count > 0)
+            .map(|count| format!("released {}", counted(count, "reservation"))),
+        "cluster.conflicts" if length("conflicts") == Some(0) => Some("no conflicts".to_owned()),
+        "cluster.accept" if length("accepted") == Some(0) => Some("no conflicts; nothing was to be decided".to_owned()),
         "reserved.add" => kept_for_others(ask, result),
         "network.list" if length("networks") == Some(0) => {
             Some("no networks; make one: `allod network create lan --subnet 10.0.0.0/24,gateway=10.0.0.1`".to_owned())

@@ -33,7 +33,7 @@ pub struct Plan {
     #[arg(long, value_name = "FAMILY", default_value = "4", value_parser = family)]
     family: Family,
     /// How long history is kept (history.keep_seconds)
-    #[arg(long, value_name = "DURATION", default_value = "30d", value_parser = args::seconds)]
+    #[arg(long, value_name = "DURATION", default_value = "30d", value_parser = args::seconds, allow_hyphen_values = true)]
     history: u64,
     /// How much of it is kept (history.keep_bytes) [default: 10 GiB of files, 1 GiB in Redis]
     #[arg(long, value_name = "BYTES", default_value_t = 0, hide_default_value = true)]
@@ -95,7 +95,12 @@ fn text(wish: &Wish, sizing: &Sizing) -> String {
         table.row(vec![what.to_owned(), bytes(of.usual), bytes(of.most), when.to_owned()]);
     };
     let over_redis = sizing.redis_memory.is_some();
-    let when = if over_redis { "the register is handed over" } else { "a snapshot is made" };
+    let in_memory = wish.store == from_cli::store_of(StoreKind::Memory);
+    let when = match (over_redis, in_memory) {
+        (true, _) => "the register is handed over",
+        (false, true) => "always",
+        (false, false) => "a snapshot is made",
+    };
     row(if over_redis { "memory of each node" } else { "memory" }, sizing.memory, when);
     if sizing.disk != Bytes::default() {
         row("disk", sizing.disk, when);
@@ -108,7 +113,9 @@ fn text(wish: &Wish, sizing: &Sizing) -> String {
     text.push('\n');
     let mut say = |line: String| text.push_str(&format!("{}\n", wrapped(&line, 78, 2)));
     let (history, reaches) = (bytes(sizing.history), lasting(sizing.history_reaches_seconds));
-    if sizing.history_reaches_seconds < wish.history_seconds {
+    if in_memory {
+        say(format!("history: {history} of what is above; it reaches back {reaches}, and no further than the start"));
+    } else if sizing.history_reaches_seconds < wish.history_seconds {
         say(format!("history: {history}, and reaches back {reaches} only: `history.keep_bytes` is full by then"));
     } else {
         say(format!("history: {history} of what is above; it reaches back {reaches}"));
@@ -124,7 +131,11 @@ fn text(wish: &Wish, sizing: &Sizing) -> String {
             say("that is too much for one Redis: divide the networks over several registers".to_owned());
         }
     }
-    say(format!("a start reads all of it: {:.1} s", sizing.start_seconds.max(0.1)));
+    if in_memory {
+        say("everything is lost when the server ends; a start begins with nothing".to_owned());
+    } else {
+        say(format!("a start reads all of it: {:.1} s", sizing.start_seconds.max(0.1)));
+    }
     if over_redis {
         say("set `maxmemory` of Redis to no less than its usual memory and a fifth more, and give its machine what it takes at most".to_owned());
     }
@@ -151,6 +162,14 @@ mod tests {
             shown.contains("a snapshot is made") && !shown.contains("Redis") && !shown.contains("processors"),
             "{shown}"
         );
+    }
+
+    #[test]
+    fn a_register_in_memory_has_no_snapshots_and_begins_with_nothing() {
+        let wish = Wish::new(10, 1_000_000, from_cli::store_of(StoreKind::Memory));
+        let shown = text(&wish, &wish.sizing());
+        assert!(!shown.contains("snapshot") && !shown.contains("reads all"), "{shown}");
+        assert!(shown.contains("and no further than") && shown.contains("lost when the server ends"), "{shown}");
     }
 
     #[test]

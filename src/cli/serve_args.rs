@@ -1,5 +1,6 @@
 //! The arguments of `allod serve` and `allod check-config`. What they do is the server's.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
@@ -24,10 +25,10 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Where to listen for JSON-RPC over TCP [default: 127.0.0.1:7400]
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = listening)]
     pub listen: Option<String>,
     /// Where to listen for HTTP [default: 127.0.0.1:7401]
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = listening)]
     pub http: Option<String>,
     /// Where the files are; with Redis, only which register it keeps
     #[arg(long, value_name = "DIR")]
@@ -42,7 +43,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "NAME")]
     pub node: Option<String>,
     /// Where to listen for other nodes [default: 127.0.0.1:7402]
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = listening)]
     pub cluster_listen: Option<String>,
     /// Where other nodes reach this one [default: where it listens]
     #[arg(long, value_name = "ADDR")]
@@ -65,6 +66,14 @@ pub struct ServeArgs {
     /// Go on from what Redis holds, although changes that this server acknowledged are missing
     #[arg(long)]
     pub accept_rollback: bool,
+}
+
+/// An address to listen on. The configuration says the same of its own, but a flag is of the command line.
+fn listening(text: &str) -> Result<String, String> {
+    match text.parse::<SocketAddr>() {
+        Ok(_) => Ok(text.to_owned()),
+        Err(_) => Err("must be an address and a port, as 127.0.0.1:7400".to_owned()),
+    }
 }
 
 impl ServeArgs {

@@ -1,7 +1,8 @@
 //! One run of a command against a server: connects when it must, calls, asks people, prints.
 
 use std::io::{self, BufRead, IsTerminal, Write};
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
@@ -22,8 +23,6 @@ pub struct Options {
     pub yes: bool,
     /// How to print.
     pub style: Style,
-    /// What to log in with.
-    pub token: Option<String>,
 }
 
 /// What a command works with.
@@ -32,6 +31,8 @@ pub struct Session {
     /// The options.
     pub options: Options,
     client: Client,
+    /// How long the call that is under way may wait on the server's side, in seconds.
+    waits: Arc<AtomicU64>,
 }
 
 /// So long a command tries in silence before it says why.
@@ -40,30 +41,31 @@ const SILENT_TRIES: Duration = Duration::from_secs(2);
 impl Options {
     /// A client of that server. It waits for no server that was never there, but for one that it lost.
     pub fn client(&self, trouble: Option<Trouble>) -> Client {
-        let options = client::Options {
-            timeout: self.timeout,
-            token: self.token.clone(),
-            wait_for_server: false,
-            trouble,
-            ..client::Options::default()
-        };
+        let options =
+            client::Options { timeout: self.timeout, wait_for_server: false, trouble, ..client::Options::default() };
         Client::new(self.server.split(','), options)
     }
 }
 
-/// Says once why a command takes so long.
-fn patience(timeout: Duration) -> Trouble {
+/// Says once why a command takes so long. What a call is to wait on the server's side, in seconds, comes on top.
+fn patience(timeout: Duration, waits: Arc<AtomicU64>) -> Trouble {
     let first: Mutex<Option<Instant>> = Mutex::default();
-    let said = std::sync::atomic::AtomicBool::new(false);
+    let said = AtomicBool::new(false);
     Trouble::told_to(move |error| {
         let Ok(mut first) = first.lock() else { return };
         let since = first.get_or_insert_with(Instant::now).elapsed();
-        if since >= SILENT_TRIES && !said.swap(true, std::sync::atomic::Ordering::Relaxed) {
-            let limit = timeout.as_secs();
+        if since >= SILENT_TRIES && !said.swap(true, Ordering::Relaxed) {
+            let how_long = how_long(timeout, waits.load(Ordering::Relaxed));
             // A stderr that is gone hears nothing; the command goes on.
-            let _ = writeln!(anstream::stderr(), "{error}; trying again, for {limit} s at most (`--timeout`)");
+            let _ = writeln!(anstream::stderr(), "{error}; trying again, {how_long}");
         }
     })
+}
+
+/// How long a call is tried again that may also wait for so many seconds on the server's side.
+fn how_long(timeout: Duration, waits: u64) -> String {
+    let options = if waits > 0 { "`--timeout` and `--wait`" } else { "`--timeout`" };
+    format!("for {} s at most ({options})", timeout.as_secs().saturating_add(waits))
 }
 
 /// How a command ended that did not fail. `Quiet` is a reader of stdout that hung up.
@@ -93,17 +95,20 @@ impl From<io::Error> for Stop {
 impl Session {
     /// A session that has not connected yet.
     pub fn new(options: Options) -> Self {
-        let client = options.client(Some(patience(options.timeout)));
-        Self { options, client }
+        let waits = Arc::<AtomicU64>::default();
+        let client = options.client(Some(patience(options.timeout, Arc::clone(&waits))));
+        Self { options, client, waits }
     }
 
-    /// The client: connected, and logged in, at the first call.
+    /// The client: connected at the first call.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
 
     /// Calls any method; the error is left to the caller.
     pub async fn try_call(&mut self, method: &str, params: Map<String, Value>) -> Result<Value, ClientError> {
+        let waits = params.get("wait_seconds").and_then(Value::as_u64).unwrap_or(0);
+        self.waits.store(waits, Ordering::Relaxed);
         self.client.call(method, params).await
     }
 
@@ -157,5 +162,17 @@ impl Session {
             "y" | "yes" => Ok(()),
             _ => Err(Failure::not_confirmed(asked, "nothing was changed, as the answer was not yes").into()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_call_waits_on_the_servers_side_comes_on_top_of_its_time() {
+        let timeout = Duration::from_secs(4);
+        assert_eq!(how_long(timeout, 0), "for 4 s at most (`--timeout`)");
+        assert_eq!(how_long(timeout, 5), "for 9 s at most (`--timeout` and `--wait`)");
     }
 }

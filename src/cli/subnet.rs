@@ -361,6 +361,18 @@ pub fn subnet_spec(text: &str) -> Result<Value, String> {
     let mut subnet = json!({"cidr": cidr});
     for part in parts {
         let (member, value) = part.split_once('=').map_or((part, None), |(member, value)| (member, Some(value)));
+        let is_single = matches!(member, "name" | "gateway" | "dhcp" | "draining");
+        if is_single && subnet.get(member).is_some() {
+            return Err(format!("`{member}` is given twice; leave one of the two out"));
+        }
+        let has_pools = match subnet.get("pools").and_then(Value::as_array) {
+            Some(pools) if pools.is_empty() => matches!(member, "pool" | "static-pool"),
+            Some(_) => member == "no-pools",
+            None => false,
+        };
+        if has_pools {
+            return Err("it is to have pools and, by `no-pools`, none; leave one of the two out".to_owned());
+        }
         match (member, value) {
             ("name" | "gateway", Some(value)) => subnet[member] = json!(value),
             ("dhcp" | "draining", None) => subnet[member] = json!(true),

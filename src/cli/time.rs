@@ -50,6 +50,22 @@ fn protocol_text(wall: WallTime) -> String {
 }
 
 impl Time {
+    /// The same of a time that is not to come: of that nobody knows what will be.
+    ///
+    /// # Errors
+    /// It is to come; or the same.
+    pub async fn past(self, session: &mut Session, asked: &str) -> Done<String> {
+        let at = self.text(session).await?;
+        if matches!(self, Self::Then(_)) {
+            let now = Self::Ago(SignedDuration::ZERO).text(session).await?;
+            if at > now {
+                let problem = format!("{at} is to come: the server's time is {now}");
+                return Err(Failure::usage(asked, problem, "name a time that is past, or `--at now`").into());
+            }
+        }
+        Ok(at)
+    }
+
     /// As the protocol writes it. So long ago is counted from the server's clock, which stamps what happens.
     ///
     /// # Errors

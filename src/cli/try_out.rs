@@ -80,7 +80,7 @@ pub fn run(args: &Try, options: Options) -> Done<Exit> {
         )
     })?;
     let (tcp, web) = (running.tcp, running.http);
-    let mut session = Session::new(Options { server: tcp.to_string(), token: None, ..options });
+    let mut session = Session::new(Options { server: tcp.to_string(), ..options });
     for (what, wanted, got) in [("JSON-RPC", args.listen, tcp), ("HTTP", args.http, web)] {
         let taken = wanted.port() != 0 && wanted != got;
         let note = if taken { format!(" ({wanted} is taken)") } else { String::new() };

@@ -11,7 +11,7 @@ use super::history::{PAGE, Pages};
 use super::output::table::fields;
 use super::output::{Format, list, print, text_of};
 use super::quote::{owner_options, shell};
-use super::session::{Done, Session};
+use super::session::{Done, Session, Stop};
 use super::time::{self, Time};
 
 /// `allod who`.
@@ -30,7 +30,7 @@ pub async fn run(session: &mut Session, args: &Who) -> Done<Exit> {
         return then::run(session, &args.address, at).await;
     }
     let params = json!({"address": args.address});
-    let result = session.call("ip.find", params.clone()).await?;
+    let result = session.call("ip.find", params.clone()).await.map_err(of_who)?;
     if session.options.style.format != Format::Table {
         session.print("ip.find", params.as_object().unwrap_or(&serde_json::Map::new()), &result)?;
         return Ok(Exit::Success);
@@ -54,6 +54,17 @@ pub async fn run(session: &mut Session, args: &Who) -> Done<Exit> {
         session.say(&format!("\nnext: {}", next(&args.address, one)));
     }
     Ok(Exit::Success)
+}
+
+/// The same failure, with the help of the command that was typed.
+fn of_who(stop: Stop) -> Stop {
+    match stop {
+        Stop::Failed(mut failure) => {
+            failure.hint = failure.hint.replace("allod ip find", "allod who");
+            Stop::Failed(failure)
+        }
+        Stop::Quiet => Stop::Quiet,
+    }
 }
 
 /// Puts the id of its network in the place of its name where the network is deleted and remembered: by its name nobody finds

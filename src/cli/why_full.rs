@@ -75,7 +75,8 @@ pub fn advice(network: &str, counts: &Value, config: &Value, scopes: &[Value]) -
     }
     let whole = [counts];
     let counted: &[&Value] = if full.is_empty() { &whole } else { &full };
-    let parts = parts(&named, counted, scopes);
+    let has_reserved = list(config, "subnets").any(|subnet| list(subnet, "reserved").next().is_some());
+    let parts = parts(&named, counted, scopes, has_reserved);
     lines.extend(parts.into_iter().map(|(count, what)| format!("- {} {what}", grouped(&count.to_string()))));
     lines.extend(list(config, "subnets").flat_map(|subnet| draining(&named, subnet)));
     lines.push(format!("more room: `allod subnet add {named} CIDR`, or `allod pool add {named} RANGE`"));
@@ -83,9 +84,10 @@ pub fn advice(network: &str, counts: &Value, config: &Value, scopes: &[Value]) -
 }
 
 /// What takes space in `counted`, the largest first, with what frees it.
-fn parts(named: &str, counted: &[&Value], scopes: &[Value]) -> Vec<(u128, String)> {
+fn parts(named: &str, counted: &[&Value], scopes: &[Value], has_reserved: bool) -> Vec<(u128, String)> {
     let count = |name: &str| counted.iter().fold(0u128, |sum, of| sum.saturating_add(number(of, name)));
     let top = scopes.first().map_or_else(|| "default".to_owned(), |scope| shell(&text(scope, "scope")));
+    let unreserve = if has_reserved { format!(", `allod reserved remove {named} RANGE` frees") } else { String::new() };
     let mut parts = vec![
         (
             count("held").saturating_sub(count("obsolete")),
@@ -108,9 +110,7 @@ fn parts(named: &str, counted: &[&Value], scopes: &[Value]) -> Vec<(u128, String
         ),
         (
             count("reserved"),
-            format!(
-                "reserved, unusable or draining: `allod network get {named}` shows which, `allod reserved remove` frees"
-            ),
+            format!("reserved, unusable or draining: `allod network get {named}` shows which{unreserve}"),
         ),
     ];
     // Held as well, so it is told beside the sum: whoever has no machine behind it is the first to look at.
@@ -143,4 +143,25 @@ fn draining(named: &str, subnet: &Value) -> Vec<String> {
         return vec![line("subnet", text(subnet, "cidr"))];
     }
     list(subnet, "pools").filter(|pool| is(pool)).map(|pool| line("pool", text(pool, "range"))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_reserved_can_be_freed_by_ending_that() {
+        let pool = json!({"range": "10.0.0.0-10.0.0.255", "draining": true});
+        let counts =
+            json!({"subnets": [{"pools": [{"range": "10.0.0.0-10.0.0.255", "reserved": "256", "free": "0"}]}]});
+        let said = |reserved: Value| {
+            let config = json!({"subnets": [{"cidr": "10.0.0.0/24", "pools": [pool], "reserved": reserved}]});
+            advice("lan", &counts, &config, &[]).join("\n")
+        };
+        let draining = said(json!([]));
+        assert!(!draining.contains("reserved remove"), "{draining}");
+        assert!(draining.contains("`allod pool modify lan 10.0.0.0-10.0.0.255 --draining false`"), "{draining}");
+        let both = said(json!([{"range": "10.0.0.9"}]));
+        assert!(both.contains("`allod reserved remove lan RANGE`"), "{both}");
+    }
 }

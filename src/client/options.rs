@@ -31,12 +31,10 @@ impl fmt::Debug for Trouble {
 }
 
 /// How a client behaves.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Options {
     /// How long one call may take with all its tries; `wait_seconds` comes on top. Default 30 s.
     pub timeout: Duration,
-    /// Each connection logs in with it (`auth.login`). Where redirects are followed, the nodes that are named get it too.
-    pub token: Option<String>,
     /// Ask nodes to answer `moved` instead of forwarding, and follow: saves a hop inside the cluster, and needs every node
     /// to be within reach of this client. Default: no.
     pub redirect: bool,
@@ -51,43 +49,14 @@ pub struct Options {
     pub trouble: Option<Trouble>,
 }
 
-/// Without the token: what is printed goes into logs.
-impl fmt::Debug for Options {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { timeout, token, redirect, wait_for_server, silence, trouble } = self;
-        f.debug_struct("Options")
-            .field("timeout", timeout)
-            .field("token", &token.as_ref().map(|_| "not shown"))
-            .field("redirect", redirect)
-            .field("wait_for_server", wait_for_server)
-            .field("silence", silence)
-            .field("trouble", trouble)
-            .finish()
-    }
-}
-
 impl Default for Options {
     fn default() -> Self {
         Self {
             timeout: TIMEOUT_DEFAULT,
-            token: None,
             redirect: false,
             wait_for_server: true,
             silence: SILENCE_DEFAULT,
             trouble: None,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn options_are_printed_without_their_token() {
-        let options = Options { token: Some("a secret".to_owned()), ..Options::default() };
-        for printed in [format!("{options:?}"), format!("{options:#?}")] {
-            assert!(printed.contains("not shown") && !printed.contains("a secret"), "{printed}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! How a connection of a client is made: the socket, then what is said before the first call (who asks, and whether it
-//! follows redirects).
+//! How a connection of a client is made: the socket, then what is said before the first call: whether it follows
+//! redirects.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub(super) struct Made {
 /// a server that hangs, too, and what is asked of it there has an unknown end.
 ///
 /// # Errors
-/// [`ClientError::Connect`], or what the server says against who asks.
+/// [`ClientError::Connect`], or what the server says against that.
 pub(super) async fn make(address: &str, of: usize, options: &Options) -> Result<Made, ClientError> {
     let share = options.timeout / u32::try_from(of).unwrap_or(u32::MAX).max(1);
     let limit = if of > 1 { share.min(CONNECT_OF_SEVERAL_MAX) } else { options.timeout };
@@ -34,9 +34,6 @@ pub(super) async fn make(address: &str, of: usize, options: &Options) -> Result<
     let (read, writer) = stream.into_split();
     let mut made = Made { reader: line::reader(read), writer, socket };
     let mut asks = Vec::new();
-    if let Some(token) = &options.token {
-        asks.push(("auth.login", json!({ "token": token })));
-    }
     if options.redirect {
         asks.push(("session.set", json!({ "redirect": true })));
     }

@@ -146,3 +146,71 @@ fn who_keeps_a_part_of_a_range_that_is_reserved_for_another_is_said() {
         "10.0.0.200 stays reserved for `printer/0`; `allod reserved remove lan 10.0.0.200` ends that\n"
     );
 }
+
+#[test]
+fn what_the_server_has_more_than_the_file_is_told_and_left() {
+    let mut more = lan();
+    more["subnets"][0]["reserved"] = json!([{"range": "10.0.0.9-10.0.0.9"}]);
+    let mut other = lan();
+    (other["name"], other["id"]) = (json!("dmz"), json!("00000000-0000-4000-8000-000000000002"));
+    other["subnets"] = json!([]);
+    let server = Responder::start(move |_, _| Ok(json!({"networks": [more, other]})));
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("networks.toml");
+    let said = |content: &str| {
+        write(&file, content.as_bytes());
+        let output = allod(&server.address, &["network", "apply", file.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        text(&output.stderr)
+    };
+    let head = "nothing to change: the server has all that the file says, and more, which `--prune` would remove:\n";
+    let dmz = "  1 other network of the same realms\n";
+    let pool = "  network `lan`: - remove pool 10.0.0.0-10.0.0.255 (subnet 10.0.0.0/24)\n";
+    let range = "  network `lan`: - let 10.0.0.9 go back into circulation (subnet 10.0.0.0/24)\n";
+    let subnet = "  network `lan`: - remove subnet 10.0.0.0/24\n";
+    let table = "[[network]]\nname = \"lan\"\nsubnets = ";
+    assert_eq!(
+        said(&format!("{table}[{{ cidr = \"10.0.0.0/24\", pools = [] }}]")),
+        format!("{head}{pool}{range}{dmz}")
+    );
+    assert_eq!(said(&format!("{table}[]")), format!("{head}{subnet}{dmz}"));
+    // A former name that another network has is no former name.
+    let said = said("[[network]]\nname = \"lan\"\nrenamed_from = \"dmz\"\n");
+    assert!(
+        said.starts_with("network `lan`: `renamed_from = \"dmz\"` is passed over, as there are networks of both"),
+        "{said}"
+    );
+    assert!(server.methods().iter().all(|method| method == "network.list"));
+}
+
+#[test]
+fn a_file_without_networks_must_say_that_there_are_to_be_none() {
+    let server = Responder::start(|_, _| Ok(json!({"networks": []})));
+    let directory = tempfile::tempdir().unwrap();
+    for (name, content, code) in [
+        ("a.toml", "", 1),
+        ("a.yaml", "# nothing\n", 1),
+        ("a.json", "{}", 1),
+        ("a.toml", "network = []", 0),
+        ("a.yaml", "network: []", 0),
+    ] {
+        let file = directory.path().join(name);
+        write(&file, content.as_bytes());
+        let output = allod(&server.address, &["network", "apply", file.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(code), "{content}: {}", text(&output.stderr));
+        assert_eq!(
+            code == 1,
+            text(&output.stderr).contains("it holds no networks; if that is meant, say so"),
+            "{content}"
+        );
+    }
+    for format in ["toml", "yaml", "json"] {
+        let file = directory.path().join(format!("dumped.{format}"));
+        write(&file, &allod(&server.address, &["network", "dump", "--format", format]).stdout);
+        assert_eq!(
+            allod(&server.address, &["network", "apply", file.to_str().unwrap()]).status.code(),
+            Some(0),
+            "{format}"
+        );
+    }
+}

@@ -427,7 +427,7 @@ fn completions_and_man_pages_are_written() {
     let output = allod("127.0.0.1:1", &["man", directory.path().to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let page = std::fs::read_to_string(directory.path().join("allod-ip-allocate.1")).unwrap();
-    assert!(page.contains("owner"));
+    assert!(page.contains("owner") && page.contains("ALLOD_SERVER"), "{page}");
 }
 
 #[test]

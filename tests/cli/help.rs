@@ -57,3 +57,22 @@ fn the_first_screen() {
     let apply = deployment.find_subcommand_mut("apply").unwrap();
     golden("help-deployment-apply.txt", &apply.render_long_help().to_string());
 }
+
+#[test]
+fn help_is_a_command_where_a_command_is_wanted_and_a_name_elsewhere() {
+    let out = |line: &str| {
+        let arguments: Vec<&str> = line.split(' ').collect();
+        let output = crate::commands::allod("127.0.0.1:1", &arguments);
+        (output.status.code(), crate::commands::text(&output.stdout))
+    };
+    for (asked, same) in [
+        ("help", "--help"),
+        ("help network", "network --help"),
+        ("network help", "network --help"),
+        ("network help apply", "network apply --help"),
+    ] {
+        assert_eq!(out(asked), out(same), "{asked}");
+        assert_eq!(out(asked).0, Some(0), "{asked}");
+    }
+    assert_eq!(out("network get help").0, Some(3));
+}

@@ -13,7 +13,9 @@ mod errors;
 mod help;
 mod history;
 mod outputs;
+mod refused;
 mod responder;
+mod said;
 mod try_out;
 
 use std::io::Write;

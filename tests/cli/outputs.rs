@@ -198,3 +198,28 @@ fn assignments_survive_eval() {
         "2|fd00::5|10.0.0.0/24|10.0.0.1|true|a'b\"c $(echo pwned) `echo pwned` \\ ; exit 9|"
     );
 }
+
+fn table(method: &str, result: &Value) -> String {
+    let style = Style { format: Format::Table, prefix: String::new(), width: None };
+    anstream::adapter::strip_str(&style.render(method, &json!({}), result)).to_string()
+}
+
+#[test]
+fn what_an_exact_acquire_lets_go_is_in_the_table() {
+    let released = json!([{"network": "lan", "address": "10.0.0.6"}]);
+    let text = table("ip.acquire", &json!({"reservations": [reservation("10.0.0.5", "web/0")], "released": released}));
+    assert!(text.ends_with("\n\nRELEASED  NETWORK\n10.0.0.6  lan\n"), "{text}");
+}
+
+#[test]
+fn a_network_is_shown_with_dns_and_with_the_scope_and_slot_for_which_a_range_is_reserved() {
+    let mut network = network();
+    network["subnets"][0]["dns"] = json!({"servers": ["10.0.0.2", "10.0.0.3"], "search": ["example.org"]});
+    network["subnets"][0]["reserved"] = json!([
+        {"range": "10.0.0.12-10.0.0.12", "for": {"scope": "default", "owner": "a"}},
+        {"range": "10.0.0.13-10.0.0.13", "for": {"scope": "sc", "owner": "b", "slot": "3"}}]);
+    let text = table("network.get", &network);
+    for part in ["DNS", "10.0.0.2 10.0.0.3  example.org", "reserved for a\n", "reserved for b (scope sc, slot 3)\n"] {
+        assert!(text.contains(part), "{part} is not in\n{text}");
+    }
+}

@@ -106,6 +106,18 @@ pub(super) fn otherwise_ordered<'a>(tables: &[Table], networks: &'a [Value]) -> 
     differ.filter_map(|(_, network)| network["name"].as_str()).collect()
 }
 
+/// Tables that say which name they had while a network of that name is there, which is not meant by the file: the name of the
+/// table, and the former one. It may be another network, or the same as before beside a new one; only a person knows.
+pub(super) fn not_renamed<'a>(tables: &'a [Table], networks: &[Value]) -> Vec<(&'a str, &'a str)> {
+    let is_there = |name: &str| networks.iter().any(|network| network["name"] == name);
+    let is_in_file = |name: &str| tables.iter().any(|table| table.name == name);
+    let matched = matches(tables, networks);
+    let there = tables.iter().zip(&matched).filter_map(|(table, at)| Some((table, networks.get((*at)?)?)));
+    let kept = there.filter(|(table, network)| network["name"] == *table.name);
+    let former = kept.filter_map(|(table, _)| Some((table.name.as_str(), table.renamed_from.as_deref()?)));
+    former.filter(|(_, former)| is_there(former) && !is_in_file(former)).collect()
+}
+
 /// The realm that a network is in, or that a table says.
 pub(super) fn realm(members: &Map<String, Value>) -> &str {
     members.get("realm").and_then(Value::as_str).unwrap_or("default")

@@ -4,7 +4,6 @@
 //! read by the protocol's own types, so a file is refused for the same reasons and in the same words as a request.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
@@ -37,15 +36,7 @@ impl Table {
     }
 }
 
-/// Reads and checks a file; `-` is stdin. All that is wrong is reported at once.
-///
-/// # Errors
-/// What is wrong, a line for each network.
-pub fn read(path: &Path) -> Result<Vec<Table>, String> {
-    parse(&document::text(path)?, Form::of(path))
-}
-
-/// Reads and checks the text of a file.
+/// Reads and checks the text of a file. All that is wrong is reported at once.
 ///
 /// # Errors
 /// What is wrong, a line for each network.
@@ -53,13 +44,17 @@ pub fn parse(text: &str, form: Form) -> Result<Vec<Table>, String> {
     tables(document::content(text, form)?)
 }
 
+/// Whoever writes the file may have failed, and its output be cut off: what is empty is not what is wanted.
+const NO_NETWORKS: &str =
+    "it holds no networks; if that is meant, say so: `network = []` in TOML, `network: []` in YAML";
+
 /// Checks the content of a file.
 ///
 /// # Errors
 /// What is wrong, a line for each network.
 pub fn tables(content: Value) -> Result<Vec<Table>, String> {
     let content = match content {
-        Value::Null => return Ok(Vec::new()),
+        Value::Null => return Err(NO_NETWORKS.to_owned()),
         Value::Object(content) => content,
         _ => return Err("it must hold a list named `network`".to_owned()),
     };
@@ -67,9 +62,14 @@ pub fn tables(content: Value) -> Result<Vec<Table>, String> {
         return Err(format!("unknown member `{unknown}`; it must hold a list named `network` and nothing else"));
     }
     let list = match content.into_iter().next() {
-        None => return Ok(Vec::new()),
+        None => return Err(NO_NETWORKS.to_owned()),
         Some((_, Value::Array(list))) => list,
-        Some(_) => return Err("`network` must be a list: write `[[network]]`".to_owned()),
+        Some(_) => {
+            return Err(
+                "`network` must be a list: `[[network]]` in TOML, `network:` and lines of `- name: lan` in YAML"
+                    .to_owned(),
+            );
+        }
     };
     let (mut tables, mut problems) = (Vec::new(), Vec::new());
     for (at, table) in list.into_iter().enumerate() {

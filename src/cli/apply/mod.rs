@@ -31,6 +31,7 @@ pub mod subnets;
 
 use serde_json::{Value, json};
 
+use super::document::{self, Form};
 use super::exit::Exit;
 use super::failure::Failure;
 use super::network::Apply;
@@ -39,10 +40,14 @@ use super::shown;
 use crate::core::plural::counted;
 use diff::Step;
 
+/// Lines about what is not asked for; the rest is counted.
+const SHOWN_MAX: usize = 20;
+
 /// Applies a file.
 pub async fn run(session: &mut Session, args: &Apply) -> Done<Exit> {
     let asked = format!("apply {}", shown(&args.file));
-    let tables = file::read(&args.file).map_err(|problem| refused(&asked, &problem))?;
+    let text = document::text(&args.file, &asked)?;
+    let tables = file::parse(&text, Form::of(&args.file)).map_err(|problem| refused(&asked, &problem))?;
     let networks = networks(session, None).await?;
     let steps = diff::steps(&tables, &networks, args.prune).map_err(|problem| refused(&asked, &problem))?;
     for network in diff::otherwise_ordered(&tables, &networks) {
@@ -51,8 +56,22 @@ pub async fn run(session: &mut Session, args: &Apply) -> Done<Exit> {
              are drawn from the first that has any"
         ));
     }
+    for (name, former) in diff::not_renamed(&tables, &networks) {
+        session.say(&format!(
+            "network `{name}`: `renamed_from = \"{former}\"` is passed over, as there are networks of both names"
+        ));
+    }
     if steps.is_empty() {
-        session.say("nothing to change: the server has what the file says");
+        // What would go with `--prune` is not wrong, but not what the file says either.
+        let more = if args.prune { Vec::new() } else { diff::steps(&tables, &networks, true).unwrap_or_default() };
+        if more.is_empty() {
+            session.say("nothing to change: the server has what the file says");
+        } else {
+            session.say(
+                "nothing to change: the server has all that the file says, and more, which `--prune` would remove:",
+            );
+            show_more(session, &more);
+        }
         return Ok(Exit::Success);
     }
     let refusals = check::refusals(session, &steps, &networks, args.dry_run).await?;
@@ -103,6 +122,20 @@ fn show(session: &Session, steps: &[Step], refusals: &[Option<Failure>]) {
         if let Some(refusal) = refusal {
             session.say(&format!("  ! refused: {}\n    hint: {}", refusal.reason, refusal.hint));
         }
+    }
+}
+
+/// What the server has more than the file, line by line; networks that are not in it are only counted.
+fn show_more(session: &Session, steps: &[Step]) {
+    let (whole, parts): (Vec<&Step>, Vec<&Step>) = steps.iter().partition(|step| step.method == "network.delete");
+    let lines: Vec<String> = parts
+        .iter()
+        .flat_map(|step| step.words.iter().map(|line| format!("  network `{}`: {line}", step.network)))
+        .chain((!whole.is_empty()).then(|| format!("  {} of the same realms", counted(whole.len(), "other network"))))
+        .collect();
+    lines.iter().take(SHOWN_MAX).for_each(|line| session.say(line));
+    if lines.len() > SHOWN_MAX {
+        session.say(&format!("  … and {} more", lines.len() - SHOWN_MAX));
     }
 }
 

@@ -264,7 +264,7 @@ fn reserved(wanted: &Value, there: &Value, prune: bool) -> Result<Option<(Value,
                 });
                 gone.push(former);
             }
-            words.push(format!("+ reserve {}", part.as_typed()));
+            words.push(reserving(entry, part, &present));
             added.push(of_range(entry, part));
         }
     }
@@ -282,6 +282,20 @@ fn reserved(wanted: &Value, there: &Value, prune: bool) -> Result<Option<(Value,
     }
     result.extend(added);
     Ok((!words.is_empty()).then_some((Value::Array(result), words)))
+}
+
+/// That a range is reserved; or, where it is and for the same, that its note changes.
+fn reserving(entry: &Value, part: Range, present: &[(Range, &Value)]) -> String {
+    let is_there = |(range, there): &&(Range, &Value)| {
+        range.intersection(part) == Some(part) && (entry.get("for").is_none() || whom(entry) == whom(there))
+    };
+    match (present.iter().find(is_there), text(entry, "note")) {
+        (Some((_, there)), note) if !note.is_empty() => {
+            let former = Some(text(there, "note")).filter(|former| !former.is_empty()).unwrap_or("none");
+            format!("~ note of {}: {former} → {note}", part.as_typed())
+        }
+        _ => format!("+ reserve {}", part.as_typed()),
+    }
 }
 
 /// Reserved ranges of a subnet.

@@ -214,6 +214,14 @@ fn reserved_ranges_are_compared_by_what_they_cover() {
 }
 
 #[test]
+fn another_note_of_a_reserved_range_is_a_change_of_it() {
+    let renoted = FILE.replace("note = \"printer\"", "note = \"scanner\"");
+    assert_eq!(words(&diff(&renoted, false)), ["~ note of 10.0.0.12: printer → scanner (subnet 10.0.0.0/24)"]);
+    let wider = FILE.replace("range = \"10.0.0.12\"", "range = \"10.0.0.12/31\"");
+    assert_eq!(words(&diff(&wider, false)), ["+ reserve 10.0.0.13 (subnet 10.0.0.0/24)"]);
+}
+
+#[test]
 fn an_owner_for_whom_is_reserved_loses_it_only_by_a_change_that_says_so() {
     let mut network = lan();
     network["subnets"][0]["reserved"] = json!([

@@ -14,7 +14,8 @@ use super::super::apply::{diff, networks};
 use super::super::exit::Exit;
 use super::super::failure::Failure;
 use super::super::progress::Progress;
-use super::super::session::{Done, Session};
+use super::super::quote::shell;
+use super::super::session::{Done, Session, Stop};
 use super::super::shown;
 use super::Import;
 use super::lines::{Claim, Content, Network, read};
@@ -34,7 +35,9 @@ pub async fn import(session: &mut Session, args: &Import) -> Done<Exit> {
     let mut content = read(&text);
     let there = networks(session, None).await?;
     content.check(&there);
-    let there_already = ask_server(session, &mut content, &there).await?;
+    let unchanged = "nothing was changed yet";
+    let there_already =
+        ask_server(session, &mut content, &there).await.map_err(|stop| broken_off(stop, &asked, unchanged, args))?;
     if !content.problems.is_empty() {
         return Err(
             Failure::new(asked, report(&content), "correct these lines and import again; nothing was changed").into()
@@ -50,16 +53,19 @@ pub async fn import(session: &mut Session, args: &Import) -> Done<Exit> {
         session.say(&format!("{would} would be imported; nothing was changed"));
         return Ok(Exit::Success);
     }
+    let halfway = "it broke off, and what was imported by then stays";
     for network in content.networks.iter().filter(is_new) {
-        session.call("network.create", Value::Object(network.open.members.clone())).await?;
+        let created = session.call("network.create", Value::Object(network.open.members.clone())).await;
+        created.map_err(|stop| broken_off(stop, &asked, halfway, args))?;
     }
-    let claimed = claim_all(session, &content.claims, false).await?;
+    let claimed = claim_all(session, &content.claims, false).await;
+    let claimed = claimed.map_err(|stop| broken_off(stop, &asked, halfway, args))?;
     if !claimed.refused.is_empty() {
         content.problems.extend(claimed.refused);
         let hint = "the rest was imported; free these addresses (`allod who ADDRESS`) and import the same file again";
         return Err(Failure::new(asked, report(&content), hint).into());
     }
-    close(session, &content).await?;
+    close(session, &content).await.map_err(|stop| broken_off(stop, &asked, halfway, args))?;
     session.say(&format!("imported {}", imported(networks, claimed.made)));
     if claimed.made_automatic > 0 {
         let many = counted(claimed.made_automatic, "reservation");
@@ -69,6 +75,21 @@ pub async fn import(session: &mut Session, args: &Import) -> Done<Exit> {
         session.say(&format!("{} had been there already", counted(claimed.there_already, "reservation")));
     }
     Ok(Exit::Success)
+}
+
+/// The failure of one call as that of the whole import, with how far it came, and that it goes on when it is repeated.
+fn broken_off(stop: Stop, asked: &str, how_far: &str, args: &Import) -> Stop {
+    let Stop::Failed(failure) = stop else { return stop };
+    let reason = format!("{how_far}: {}", failure.reason);
+    let again = match args.file.as_os_str() {
+        file if file == "-" => "import the same lines again: that goes on from there".to_owned(),
+        file => format!("`allod import {}` again goes on from there", shell(&file.to_string_lossy())),
+    };
+    let hint = match failure.exit {
+        Exit::Unreachable => format!("{again}; `allod server ping` tells when the server is back"),
+        _ => format!("{}; then {again}", failure.hint),
+    };
+    Stop::from(Failure { asked: asked.to_owned(), reason, hint, ..*failure })
 }
 
 fn text_of(args: &Import) -> std::io::Result<String> {

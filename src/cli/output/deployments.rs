@@ -10,7 +10,7 @@ const PLAIN: [(&str, &str); 3] = [("SLOT", "0"), ("ADDRESS", ""), ("IN PLACE OF"
 
 /// `deployment.plan`, `deployment.apply`: every wish by what became of it, then what is let go.
 pub(super) fn planned(result: &Value, width: Option<usize>) -> String {
-    let mut table = Table::new(&["STATE", "ADDRESS", "NETWORK", "INSTANCE", "SLOT", "IN PLACE OF"]);
+    let mut table = Table::new(&["STATE", "!ADDRESS", "NETWORK", "INSTANCE", "SLOT", "!IN PLACE OF"]);
     for instance in list(result, "instances") {
         for slot in list(instance, "networks") {
             table.row(vec![
@@ -31,7 +31,7 @@ pub(super) fn planned(result: &Value, width: Option<usize>) -> String {
 
 /// `deployment.get`.
 pub(super) fn deployment(result: &Value, width: Option<usize>) -> String {
-    let mut table = Table::new(&["STATE", "ADDRESS", "NETWORK", "INSTANCE", "SLOT", "IN PLACE OF"]);
+    let mut table = Table::new(&["STATE", "!ADDRESS", "NETWORK", "INSTANCE", "SLOT", "!IN PLACE OF"]);
     for instance in list(result, "instances") {
         let id = text(instance, "id");
         list(instance, "reservations").for_each(|held| table.row(holding("held", &id, held)));

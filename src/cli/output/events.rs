@@ -12,7 +12,7 @@ const PLAIN: [(&str, &str); 6] =
 /// A row for each event.
 pub fn table(events: &[Value]) -> Table {
     let mut table =
-        Table::new(&["TIME", "EVENT", "ADDRESS", "NETWORK", "OWNER", "SCOPE", "SLOT", "BY", "DETAILS", "REASON"]);
+        Table::new(&["TIME", "EVENT", "!ADDRESS", "NETWORK", "OWNER", "SCOPE", "SLOT", "BY", "DETAILS", "REASON"]);
     for event in events {
         table.row(vec![
             text(event, "time"),
@@ -20,9 +20,9 @@ pub fn table(events: &[Value]) -> Table {
             held_address(event),
             text(event, "network"),
             text(event, "owner"),
-            // An event of a network is of no scope.
-            event.get("scope").map_or_else(|| "default".to_owned(), super::text_of),
-            event.get("slot").map_or_else(|| "0".to_owned(), super::text_of),
+            // An event of a network is of no scope, and of no slot.
+            text(event, "scope"),
+            text(event, "slot"),
             text(event, "by"),
             details(event),
             text(event, "reason"),

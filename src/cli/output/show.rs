@@ -123,7 +123,7 @@ fn reservation_in(held: &Value, state: String) -> String {
 
 /// Rows of reservations, for tables and previews.
 pub fn reservation_rows<'a>(held: impl Iterator<Item = &'a Value>) -> Table {
-    let mut table = Table::new(&["ADDRESS", "NETWORK", "SCOPE", "OWNER", "SLOT", "CLAIMANT", "EXPIRES", "STATE"]);
+    let mut table = Table::new(&["!ADDRESS", "NETWORK", "SCOPE", "OWNER", "SLOT", "CLAIMANT", "EXPIRES", "STATE"]);
     for held in held {
         let state = if held.get("obsolete").is_some() { "obsolete" } else { "" };
         table.row(vec![
@@ -142,11 +142,16 @@ pub fn reservation_rows<'a>(held: impl Iterator<Item = &'a Value>) -> Table {
 
 fn reservations(result: &Value, width: Option<usize>) -> String {
     let table = reservation_rows(list(result, "reservations"));
-    if table.is_empty() { String::new() } else { table.render(width) }
+    let held = if table.is_empty() { String::new() } else { table.render(width) };
+    // What the owner held besides, and is let go with the same commit (`ip.acquire` with `exact`).
+    let mut table = Table::new(&["!RELEASED", "NETWORK"]);
+    list(result, "released").for_each(|item| table.row(vec![held_address(item), text(item, "network")]));
+    let gap = if held.is_empty() { "" } else { "\n" };
+    if table.is_empty() { held } else { format!("{held}{gap}{}", table.render(width)) }
 }
 
 fn released(result: &Value, width: Option<usize>) -> String {
-    let mut table = Table::new(&["ADDRESS", "NETWORK"]);
+    let mut table = Table::new(&["!ADDRESS", "NETWORK"]);
     for item in list(result, "released") {
         match item {
             Value::String(address) => table.row(vec![address.clone(), String::new()]),
@@ -165,7 +170,7 @@ fn realms(result: &Value, width: Option<usize>) -> String {
 }
 
 fn nodes(result: &Value, width: Option<usize>) -> String {
-    let mut table = Table::new(&["NODE", "ROLE", "ADDRESS", "VERSION", "#SEEN MS AGO"]);
+    let mut table = Table::new(&["NODE", "ROLE", "!ADDRESS", "VERSION", "#SEEN MS AGO"]);
     for node in list(result, "nodes") {
         let role = if node["owner"] == true { "owner" } else { "follower" };
         let role = if node["draining"] == true { format!("{role}, draining") } else { role.to_owned() };
@@ -176,7 +181,7 @@ fn nodes(result: &Value, width: Option<usize>) -> String {
 }
 
 fn conflicts<'a>(conflicts: impl Iterator<Item = &'a Value>, width: Option<usize>) -> String {
-    let mut table = Table::new(&["NETWORK", "ADDRESS", "LATE CLAIM OF", "PRESENT", "HELD BY", "FOUND AT"]);
+    let mut table = Table::new(&["NETWORK", "!ADDRESS", "LATE CLAIM OF", "!PRESENT", "HELD BY", "FOUND AT"]);
     let holder = |of: &Value| [text(of, "scope"), text(of, "owner"), text(of, "slot")].join(" ");
     for conflict in conflicts {
         let present = conflict.get("present");
@@ -234,7 +239,7 @@ fn scopes(result: &Value, width: Option<usize>) -> String {
 }
 
 fn swept(result: &Value, width: Option<usize>) -> String {
-    let mut table = Table::new(&["DONE", "ADDRESS", "NETWORK", "CLAIMANT"]);
+    let mut table = Table::new(&["DONE", "!ADDRESS", "NETWORK", "CLAIMANT"]);
     for done in ["unbound", "released", "waiting"] {
         for item in list(result, done) {
             table.row(vec![done.to_owned(), text(item, "address"), text(item, "network"), text(item, "claimant")]);
@@ -246,7 +251,7 @@ fn swept(result: &Value, width: Option<usize>) -> String {
 fn networks(params: &Value, result: &Value, width: Option<usize>) -> String {
     // One that was deleted is called by its id: its name may be another's.
     let by_id = params.get("deleted") == Some(&Value::Bool(true));
-    let mut table = Table::new(&["NAME", "REALM", "KIND", "SUBNETS", "#HELD", "#FREE", "ID"]);
+    let mut table = Table::new(&["NAME", "REALM", "KIND", "!SUBNETS", "#HELD", "#FREE", "!ID"]);
     for network in list(result, "networks") {
         let subnets: Vec<String> = list(network, "subnets").map(|subnet| text(subnet, "cidr")).collect();
         let usage = network.get("usage").unwrap_or(&Value::Null);
@@ -293,15 +298,19 @@ pub fn network(network: &Value, width: Option<usize>) -> String {
 
 /// Subnets, then their pools and reserved ranges.
 fn space(subnets: &[Value], width: Option<usize>) -> String {
-    let mut table = Table::new(&["SUBNET", "NAME", "GATEWAY", "DHCP", "ZONES", "STATE", "ID"]);
-    let mut parts = Table::new(&["RANGE", "WHAT", "NAME", "STATE"]);
+    let mut table = Table::new(&["!SUBNET", "NAME", "!GATEWAY", "DHCP", "!DNS", "SEARCH", "ZONES", "STATE", "ID"]);
+    let mut parts = Table::new(&["!RANGE", "WHAT", "NAME", "STATE"]);
     for subnet in subnets {
         let zones: Vec<String> = list(subnet, "zones").map(text_of).collect();
+        let dns = subnet.get("dns").unwrap_or(&Value::Null);
+        let [servers, search] = ["servers", "search"].map(|name| list(dns, name).map(text_of).collect::<Vec<_>>());
         table.row(vec![
             text(subnet, "cidr"),
             text(subnet, "name"),
             text(subnet, "gateway"),
             if subnet.get("dhcp") == Some(&Value::Bool(true)) { "yes".to_owned() } else { String::new() },
+            servers.join(" "),
+            search.join(" "),
             zones.join(" "),
             draining(subnet),
             String::new(),
@@ -316,21 +325,39 @@ fn space(subnets: &[Value], width: Option<usize>) -> String {
             ]);
         }
         for reserved in list(subnet, "reserved") {
-            let whom = reserved.get("for").map_or_else(String::new, |whom| format!(" for {}", text(whom, "owner")));
             parts.row(vec![
                 short_range(&text(reserved, "range")),
-                format!("reserved{whom}"),
+                reserved.get("for").map_or_else(|| "reserved".to_owned(), reserved_for),
                 text(reserved, "note"),
                 String::new(),
             ]);
         }
     }
-    let plain = [("NAME", ""), ("GATEWAY", ""), ("DHCP", ""), ("ZONES", ""), ("STATE", ""), ("ID", "")];
+    let plain = [
+        ("NAME", ""),
+        ("GATEWAY", ""),
+        ("DHCP", ""),
+        ("DNS", ""),
+        ("SEARCH", ""),
+        ("ZONES", ""),
+        ("STATE", ""),
+        ("ID", ""),
+    ];
     // The ranges of a change alone come without the subnet that they are in.
     let table = Some(table).filter(|_| subnets.iter().any(|subnet| subnet.get("cidr").is_some()));
     let tables = table.into_iter().chain([parts]).filter(|table| !table.is_empty());
     let drawn: Vec<String> = tables.map(|table| table.without_plain_columns(&plain).render(width)).collect();
     drawn.join("\n")
+}
+
+/// `reserved for db/0`, with the scope that is not plain, and with the slot if it is for one only.
+fn reserved_for(whom: &Value) -> String {
+    let scope = Some(text(whom, "scope")).filter(|scope| !scope.is_empty() && scope != "default");
+    let parts =
+        [scope.map(|scope| format!("scope {scope}")), whom.get("slot").map(|slot| format!("slot {}", text_of(slot)))];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    let parts = if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) };
+    format!("reserved for {}{parts}", text(whom, "owner"))
 }
 
 fn draining(of: &Value) -> String {
@@ -339,7 +366,7 @@ fn draining(of: &Value) -> String {
 
 /// Counts of a network, its subnets and pools.
 pub fn usage(result: &Value, width: Option<usize>) -> String {
-    let mut table = Table::new(&["WHAT", "#SIZE", "#HELD", "#RESERVED", "#COOLING", "#DECLINED", "#FREE", "USED"]);
+    let mut table = Table::new(&["!WHAT", "#SIZE", "#HELD", "#RESERVED", "#COOLING", "#DECLINED", "#FREE", "USED"]);
     let mut row = |what: String, of: &Value| {
         let cells = ["size", "held", "reserved", "cooling", "declined", "free"].map(|name| count(of, name));
         table.row([what].into_iter().chain(cells).chain([used(of)]).collect());

@@ -1,6 +1,7 @@
 //! Columns and fields of text that fit the width of a terminal.
 //!
-//! Only what goes to a terminal is shortened (with `…`): what goes into a pipe or a file is kept whole.
+//! Only what goes to a terminal is shortened (with `…`): what goes into a pipe or a file is kept whole. So are addresses and
+//! ranges everywhere: a part of one is another one.
 
 use clap::builder::styling::Style;
 
@@ -17,14 +18,17 @@ pub struct Table {
     headings: Vec<&'static str>,
     rows: Vec<Vec<String>>,
     numbers: Vec<bool>,
+    whole: Vec<bool>,
 }
 
 impl Table {
-    /// A table with these headings. A heading that begins with `#` is a column of numbers, aligned to the right.
+    /// A table with these headings. A heading that begins with `#` is a column of numbers, aligned to the right; one that begins
+    /// with `!` is a column of addresses or ranges, which are never shortened.
     pub fn new(headings: &[&'static str]) -> Self {
         Self {
             numbers: headings.iter().map(|heading| heading.starts_with('#')).collect(),
-            headings: headings.iter().map(|heading| heading.trim_start_matches('#')).collect(),
+            whole: headings.iter().map(|heading| heading.starts_with('!')).collect(),
+            headings: headings.iter().map(|heading| heading.trim_start_matches(['#', '!'])).collect(),
             rows: Vec::new(),
         }
     }
@@ -52,6 +56,8 @@ impl Table {
         self.headings.retain(|_| flags.next().unwrap_or(true));
         let mut flags = keep.iter().copied();
         self.numbers.retain(|_| flags.next().unwrap_or(true));
+        let mut flags = keep.iter().copied();
+        self.whole.retain(|_| flags.next().unwrap_or(true));
         for row in &mut self.rows {
             let mut flags = keep.iter().copied();
             row.retain(|_| flags.next().unwrap_or(true));
@@ -83,7 +89,8 @@ impl Table {
         let gaps = GAP * widths.len().saturating_sub(1);
         while widths.iter().sum::<usize>() + gaps > limit {
             // The widest gives way; the first of equals stays, which is what the row is about.
-            let Some((at, &widest)) = widths.iter().enumerate().max_by_key(|&(_, width)| *width) else { break };
+            let may_give_way = widths.iter().enumerate().filter(|(at, _)| !self.whole[*at]);
+            let Some((at, &widest)) = may_give_way.max_by_key(|&(_, width)| *width) else { break };
             if widest <= COLUMN_MIN {
                 break;
             }
@@ -176,6 +183,19 @@ mod tests {
         assert!(narrow.lines().all(|line| anstream::adapter::strip_str(line).to_string().chars().count() <= 30));
         assert!(narrow.contains("…"));
         assert!(!table.render(None).contains("…"));
+    }
+
+    #[test]
+    fn an_address_is_never_shortened_and_the_other_columns_give_way() {
+        let mut table = Table::new(&["!ADDRESS", "NETWORK", "OWNER"]);
+        let address = "2001:db8:1234:5678:9abc:def0:1234:5678";
+        table.row(vec![address.into(), "a-network-of-a-long-name".into(), "an-owner-of-a-long-name".into()]);
+        for width in [20, 60, 80] {
+            let text = anstream::adapter::strip_str(&table.render(Some(width))).to_string();
+            assert!(text.contains(address) && !text.contains('!'), "{width}: {text}");
+        }
+        let text = anstream::adapter::strip_str(&table.render(Some(60))).to_string();
+        assert!(text.lines().all(|line| columns(line) <= 60) && text.contains("a-networ…"), "{text}");
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub struct Top {
     #[arg(long)]
     once: bool,
     /// How long rates are counted
-    #[arg(long, value_name = "DURATION", value_parser = super::args::seconds, default_value = "2s")]
+    #[arg(long, value_name = "DURATION", value_parser = super::args::seconds, allow_hyphen_values = true, default_value = "2s")]
     interval: u64,
     /// By fill, rate, refused or name
     #[arg(long, value_enum, default_value_t, hide_possible_values = true)]

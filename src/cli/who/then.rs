@@ -27,7 +27,7 @@ struct Then {
 
 /// Answers.
 pub async fn run(session: &mut Session, address: &str, at: Time) -> Done<Exit> {
-    let at = at.text(session).await?;
+    let at = at.past(session, &format!("tell who held {address} then")).await?;
     let then = ask(session, address, &at).await?;
     if session.options.style.format != Format::Table {
         let held: Vec<Value> =

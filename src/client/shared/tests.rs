@@ -190,30 +190,6 @@ async fn a_client_that_is_turned_away_comes_again_also_with_what_may_not_be_repe
 }
 
 #[tokio::test]
-async fn each_connection_logs_in_before_its_first_call() {
-    let (address, heard) = listener(|connection, method, _| match (connection, method) {
-        (_, "auth.login") => Does::Answers(json!({})),
-        (0, _) => Does::HangsUp,
-        _ => Does::Answers(json!("pong")),
-    })
-    .await;
-    let options = Options { token: Some("secret".to_owned()), ..Options::default() };
-    Client::new([address], options).call("server.ping", Map::new()).await.unwrap();
-    let heard = heard.lock().unwrap();
-    let told: Vec<(usize, &str)> = heard.iter().map(|(number, method, _)| (*number, method.as_str())).collect();
-    assert_eq!(told, [(0, "auth.login"), (0, "server.ping"), (1, "auth.login"), (1, "server.ping")]);
-    assert_eq!(heard[0].2, json!({"token": "secret"}));
-}
-
-#[tokio::test]
-async fn who_may_not_log_in_is_told_at_once() {
-    let (address, _) = listener(|_, _, _| Does::Refuses(refusal("unauthenticated", json!({})))).await;
-    let options = Options { token: Some("wrong".to_owned()), ..Options::default() };
-    let error = Client::new([address], options).call("server.ping", Map::new()).await.unwrap_err();
-    assert_eq!(error.kind(), "unauthenticated");
-}
-
-#[tokio::test]
 async fn where_nobody_listens_is_told_at_once_if_wished_and_else_the_next_address_is_asked() {
     let (address, _) = listener(|_, _, _| Does::Answers(json!("pong"))).await;
     let options = Options { wait_for_server: false, ..Options::default() };

@@ -1,0 +1,202 @@
+//! What is refused, and in which words: command lines and files that cannot be meant, and what the server says no to.
+
+use allod::cli::failure::Failure;
+use allod::client::{ClientError, RpcError};
+use allod::wire::ErrorKind;
+use serde_json::{Value, json};
+
+use crate::commands::{allod, text};
+use crate::responder::{Responder, refusal};
+use crate::write;
+
+/// What the server says no to, as it is printed.
+fn refused(method: &str, params: Value, kind: ErrorKind, message: &str, facts: Value) -> String {
+    let error = RpcError::from_value(&refusal(kind, message, facts));
+    Failure::of_method(method, &params, &ClientError::Rpc(error)).text()
+}
+
+#[test]
+fn a_value_that_cannot_be_meant_is_refused_before_anything_is_asked() {
+    let server = Responder::start(|_, _| Ok(json!({"time": "2026-03-01T12:00:00.000Z"})));
+    for (line, said) in [
+        ("claimant sweep default --alive x --max-share nan", "'nan' for '--max-share <RATIO>': a share is written"),
+        ("claimant sweep default --alive x --max-share inf", "a share is written as 0.2, from 0 to 1"),
+        ("claimant sweep default --alive x --max-share -1", "a share is written as 0.2, from 0 to 1"),
+        ("claimant sweep default --alive x --grace -5s", "'-5s' for '--grace <DURATION>': a duration is written"),
+        ("ip allocate lan --owner a --ttl -5s", "a duration is written as 90s"),
+        ("server ping --timeout 0", "must be at least 1s"),
+        ("network create n --subnet 10.9.0.0/24,no-pools,pool=10.9.0.0/25", "to have pools and, by `no-pools`, none"),
+        ("network create n --subnet 10.9.0.0/24,pool=10.9.0.0/25,no-pools", "to have pools and, by `no-pools`, none"),
+        ("network create n --subnet 10.9.0.0/24,gateway=10.9.0.1,gateway=10.9.0.2", "`gateway` is given twice"),
+        ("network create n --tag a=b --tag a=c", "`a` is given twice, as `b` and as `c`"),
+        ("ip allocate lan --owner a --label a=b --label a=b", "`a` is given twice"),
+        (
+            "ip acquire --owner a --ip network=lan,network=dmz",
+            "`network=dmz` says a second time what is \"lan\" already",
+        ),
+        ("ip acquire --owner a --ip network=lan,optional=true", "`optional` takes no value"),
+        ("ip acquire --owner a --ip family=300", "`family` must be 4 or 6, not `300`"),
+        ("ip release lan 10.0.0.5", "<--owner <OWNER>|--if-generation <GENERATION>|--force>"),
+        ("export --format env", "an export is no list of variables"),
+        ("history --from 1h --to 2h", "it would end, at 2026-03-01T10:00:00.000Z, before it begins"),
+        ("history --at 2026-03-01T12:00:01Z", "2026-03-01T12:00:01.000Z is to come"),
+        ("serve --store memory --listen bogus", "must be an address and a port, as 127.0.0.1:7400"),
+        ("serve --store memory --http localhost:7401", "must be an address and a port, as 127.0.0.1:7400"),
+        ("migrate redis:/127.0.0.1:6379/0 d", "`redis:/127.0.0.1:6379/0` reads as the address of a server"),
+        ("migrate d 127.0.0.1:6379", "`127.0.0.1:6379` reads as the address of a server"),
+        ("migrate localhost:6379/0 d --dry-run", "`localhost:6379/0` reads as the address of a server"),
+        ("who 10.0.0.5 --at 2027-01-01T00:00:00Z", "2027-01-01T00:00:00.000Z is to come: the server's time is"),
+    ] {
+        let output = allod(&server.address, &line.split_whitespace().collect::<Vec<_>>());
+        let words = text(&output.stderr);
+        assert!(output.status.code() == Some(64) && words.contains(said), "{line}: {words}");
+    }
+    assert!(server.methods().iter().all(|method| method == "server.info"), "{:?}", server.methods());
+}
+
+#[test]
+fn a_file_that_is_not_there_is_not_to_be_corrected() {
+    let server = Responder::start(|_, _| Ok(json!({})));
+    for line in [
+        "network apply /nosuch.toml",
+        "deployment apply /nosuch.yaml",
+        "check-config /nosuch.toml",
+        "serve --networks /nosuch.toml",
+    ] {
+        let output = allod(&server.address, &line.split_whitespace().collect::<Vec<_>>());
+        let words = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{line}: {words}");
+        assert!(words.contains("No such file") && words.contains("hint: name a file that is there"), "{line}: {words}");
+    }
+}
+
+/// A deployment without wishes makes all that it holds obsolete.
+#[test]
+fn a_deployment_that_wishes_nothing_must_say_so() {
+    let server = Responder::start(|_, _| Ok(json!({"plan": 1, "instances": [], "obsolete": []})));
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("shop.yaml");
+    let apply = |content: &[u8]| {
+        write(&file, content);
+        allod(&server.address, &["deployment", "apply", file.to_str().unwrap()])
+    };
+    let output = apply(b"deployment: shop\n");
+    assert!(output.status.code() == Some(1) && server.asked().is_empty(), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("`instances: []`"), "{}", text(&output.stderr));
+    assert_eq!(apply(b"deployment: shop\ninstances: []\n").status.code(), Some(0));
+}
+
+#[test]
+fn what_else_is_in_use_than_the_address_is_named_with_the_address_that_has_it() {
+    let held_by = json!({"scope": "default", "owner": "x", "slot": "0", "since": "2026-03-01T09:12:44.031Z"});
+    let facts = || json!({"address": "10.0.0.64", "held_by": held_by});
+    let mac = "02:00:00:00:00:01";
+    let sentence = format!("MAC {mac} is used by another reservation of the realm; a MAC is unique in its realm");
+    for (method, params) in [
+        ("ip.allocate", json!({"network": "lan", "owner": "z", "mac": mac})),
+        ("ip.update", json!({"network": "lan", "owner": "z", "set": {"mac": mac}})),
+    ] {
+        let said = refused(method, params, ErrorKind::AlreadyInUse, &sentence, facts());
+        assert!(said.contains(&format!("{sentence}: 10.0.0.64, which `x` holds\n")), "{said}");
+        assert!(said.contains("`allod ip list --mac 02:00:00:00:00:01`") && !said.contains("held by"), "{said}");
+    }
+    let sentence = "10.0.0.64 of network `lan` is held by `x` with another owner_uid (`u1`, not `u2`): two objects of one name \
+                    are two owners; release it, or name another owner";
+    let params = json!({"network": "lan", "owner": "x", "owner_uid": "u2"});
+    let said = refused("ip.allocate", params, ErrorKind::AlreadyInUse, sentence, facts());
+    assert!(said.contains(&format!("{sentence}\n")) && !said.contains("since"), "{said}");
+}
+
+#[test]
+fn a_hint_is_about_what_was_typed() {
+    let lan = || json!({"network": "lan"});
+    let exists = ErrorKind::AlreadyExists;
+    let taken = "network `b` already exists";
+    for (method, params, kind, message, hint) in [
+        ("network.update", lan(), exists, taken, "`allod network get b` shows which has the name; choose another"),
+        ("network.restore", json!({"network": "0f"}), exists, taken, "`allod network update b --name NEW`"),
+        (
+            "ip.allocate",
+            lan(),
+            ErrorKind::InvalidArgument,
+            "`mac` cannot be \"auto\" in a network without `l2.mac_prefix`; set it with network.update",
+            "`allod network update lan --mac-prefix aa:00:00`",
+        ),
+        (
+            "events.history",
+            json!({"after": "foo"}),
+            ErrorKind::InvalidArgument,
+            "`after` is no cursor",
+            "`allod history --help`",
+        ),
+        (
+            "claimant.sweep",
+            json!({"scope": "default", "sweep": "nosuch"}),
+            ErrorKind::NotFound,
+            "sweep `nosuch` of scope `default` does not exist",
+            "`allod claimant mark default --sweep nosuch CLAIMANT`",
+        ),
+    ] {
+        let said = refused(method, params, kind, message, json!({}));
+        assert!(said.split_once("hint: ").unwrap().1.contains(hint), "{method}: {said}");
+    }
+    let params = json!({"network": "lan", "owner": "q", "must_create": true, "replace": true});
+    let said = refused("ip.allocate", params, exists, "`q` already holds 10.0.0.1", json!({"address": "10.0.0.1"}));
+    assert!(said.contains("leave `--must-create` out") && !said.contains("`--replace`"), "{said}");
+    let server = Responder::start(|_, _| Err(refusal(ErrorKind::InvalidArgument, "`address` is \"foo\"", json!({}))));
+    let output = allod(&server.address, &["who", "foo"]);
+    assert!(text(&output.stderr).contains("`allod who --help`"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn no_token_is_read_while_no_server_takes_one() {
+    let server = Responder::start(|_, _| Ok(json!("pong")));
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_allod"));
+    let output =
+        command.args(["server", "ping", "--server", &server.address]).env("ALLOD_TOKEN", "x").output().unwrap();
+    assert_eq!((output.status.code(), server.methods()), (Some(0), vec!["server.ping".to_owned()]));
+}
+
+#[test]
+fn a_register_is_moved_neither_into_its_own_directory_nor_around_it() {
+    let directory = tempfile::tempdir().unwrap();
+    for (from, to, said) in [("d", "d/new", "`d/new` lies inside `d`"), ("d/x", "d", "`d/x` lies inside `d`")] {
+        for more in ["--yes", "--dry-run"] {
+            let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_allod"));
+            let output = command.args(["migrate", from, to, more]).current_dir(directory.path()).output().unwrap();
+            assert!(output.status.code() == Some(1) && text(&output.stderr).contains(said), "{}", text(&output.stderr));
+        }
+    }
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn an_import_that_breaks_off_says_how_far_it_came_and_goes_on_when_it_is_said_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("register.jsonl");
+    let path = file.to_str().unwrap();
+    write(
+        &file,
+        b"{\"format\":\"allod-export\",\"version\":2}\n{\"network\":{\"name\":\"lan\",\"subnets\":[{\"cidr\":\"10.0.0.0/24\"}]}}\n\
+          {\"reservation\":{\"network\":\"lan\",\"address\":\"10.0.0.5\",\"owner\":\"a\"}}\n\
+          {\"end\":{\"networks\":1,\"reservations\":1}}\n",
+    );
+    for lost_at in ["network.create", "ip.claim"] {
+        let server = Responder::start(move |method, params| match method {
+            "network.list" => Ok(json!({"networks": []})),
+            // The thread of the connection ends, and with it the connection.
+            _ => {
+                assert!(method != lost_at || params["dry_run"] == true, "the server stops");
+                Ok(json!({}))
+            }
+        });
+        let output = allod(&server.address, &["import", path, "--timeout", "1s"]);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{said}");
+        assert!(
+            said.contains(&format!("cannot import `{path}`: it broke off, and what was imported by then stays: ")),
+            "{said}"
+        );
+        assert!(said.contains(&format!("hint: `allod import {path}` again goes on from there")), "{said}");
+    }
+}
