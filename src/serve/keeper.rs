@@ -220,6 +220,11 @@ impl Keeper {
             fatal,
             standby,
         });
+        let starting = async {
+            let shared = starting.await?;
+            late::bring_first(&self.server, &*self.store, &shared).await;
+            Ok(shared)
+        };
         // What takes longer to load than a lease lasts must not be taken away meanwhile, again and again.
         let started = tokio::select! {
             biased;

@@ -16,8 +16,10 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::actors::service::Shared;
 use crate::actors::{Fault, Item, NotReadyReason, coordinator, only_answer, outlet};
 use crate::core::address::Address;
 use crate::core::command::{Command, Heal};
@@ -41,6 +43,8 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 /// What is asked for alone needs no trial.
 const NOT_TRIED: Result<Outcome, Box<Fault>> =
     Ok(Outcome::Healed(Healing { healed: 0, standing: 0, conflicts: 0, left: 0 }));
+/// How long a register that was taken over waits for what this node has to bring.
+const FIRST_WITHIN: Duration = Duration::from_secs(5);
 /// How soon, and how seldom at the end, it is said again that something cannot be brought.
 const SAID_EVERY: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(60);
 
@@ -49,7 +53,7 @@ pub(super) async fn bring(server: &Server, store: &dyn Store) -> Infallible {
     let failures = Seldom::new(SAID_EVERY);
     loop {
         for late in store.late() {
-            match bring_one(server, store, &late).await.and_then(|()| dispose(store, &late)) {
+            match bring_one(server, store, None, &late).await.and_then(|()| dispose(store, &late)) {
                 Ok(()) => {}
                 Err(problem) => {
                     if let Some(unsaid) = failures.turn() {
@@ -62,6 +66,23 @@ pub(super) async fn bring(server: &Server, store: &dyn Store) -> Infallible {
         let left: usize = store.late().iter().map(|late| late.batches.len()).sum();
         server.metrics.late_batches.set(i64::try_from(left).unwrap_or(i64::MAX));
         tokio::time::sleep(LOOKS_EVERY).await;
+    }
+}
+
+/// Brings what there is to a register that this node owns from now on, before anybody else can ask it for anything: what was
+/// acknowledged is not to be given to somebody else meanwhile. What it does not come to within some time, [`bring`] does.
+pub(super) async fn bring_first(server: &Server, store: &dyn Store, owner: &Arc<Shared>) {
+    let all = async {
+        for late in store.late() {
+            let brought = bring_one(server, store, Some(owner), &late).await;
+            if let Err(problem) = brought.and_then(|()| dispose(store, &late)) {
+                let (shard, batches) = (late.shard.0, late.batches.len());
+                tracing::warn!(shard, batches, problem, "what was acknowledged is not given back yet");
+            }
+        }
+    };
+    if tokio::time::timeout(FIRST_WITHIN, all).await.is_err() {
+        tracing::warn!("what was acknowledged is not all given back yet: the register is served meanwhile");
     }
 }
 
@@ -99,8 +120,9 @@ fn dispose(store: &dyn Store, late: &Late) -> Result<(), String> {
     Ok(())
 }
 
-/// Asks for all of it that nobody has answered yet. An error says why something is left of it.
-async fn bring_one(server: &Server, store: &dyn Store, late: &Late) -> Result<(), String> {
+/// Asks for all of it that nobody has answered yet: this owner, or whoever owns the register. An error says why something is
+/// left of it.
+async fn bring_one(server: &Server, store: &dyn Store, owner: Option<&Arc<Shared>>, late: &Late) -> Result<(), String> {
     let mut done = Healing::default();
     // What could not be kept the last time.
     let mut problem = keep_answered(store, late).err();
@@ -109,9 +131,9 @@ async fn bring_one(server: &Server, store: &dyn Store, late: &Late) -> Result<()
         while let Some(some) = parts.pop_front() {
             let addresses: Vec<Address> = some.iter().map(|(address, _)| *address).collect();
             // A network does not tell which of them found no room. So that is known before it does anything.
-            let tried = if some.len() > 1 { ask(server, network, &some, true).await } else { NOT_TRIED };
+            let tried = if some.len() > 1 { ask(server, owner, network, &some, true).await } else { NOT_TRIED };
             let answer = match tried {
-                Ok(Outcome::Healed(Healing { left: 0, .. })) => ask(server, network, &some, false).await,
+                Ok(Outcome::Healed(Healing { left: 0, .. })) => ask(server, owner, network, &some, false).await,
                 other => other,
             };
             match answer {
@@ -158,6 +180,7 @@ fn parts(claims: Vec<(Address, Entry)>) -> Vec<Vec<(Address, Entry)>> {
 /// Asks a network to give back what it can; dry: only what would become of it.
 async fn ask(
     server: &Server,
+    owner: Option<&Arc<Shared>>,
     network: NetworkId,
     claims: &[(Address, Entry)],
     dry_run: bool,
@@ -174,15 +197,20 @@ async fn ask(
         wait: None,
     };
     let (outlet, told) = outlet();
-    match &*server.seat.role() {
-        Role::Owner(shared) => match shared.routes.by_id(network) {
+    let role = server.seat.role();
+    let here = match &*role {
+        Role::Owner(shared) => Some(shared),
+        Role::Follower { .. } | Role::Between | Role::Waiting { .. } => owner,
+    };
+    match (here, &*role) {
+        (Some(shared), _) => match shared.routes.by_id(network) {
             Some(route) => coordinator::send(shared, &route, false, vec![item], &outlet, Instant::now()),
             None => return Err(Refusal::not_found(Missing::Network, network).into()),
         },
-        Role::Follower { link, .. } if link.is_connected() => {
+        (None, Role::Follower { link, .. }) if link.is_connected() => {
             link.work(NO_CLIENT, NetworkRef::Id(network), vec![item], &outlet);
         }
-        Role::Follower { .. } | Role::Between | Role::Waiting { .. } => return Err(nobody()),
+        (None, _) => return Err(nobody()),
     }
     drop(outlet);
     match tokio::time::timeout(ANSWER_WITHIN, only_answer(told)).await {
