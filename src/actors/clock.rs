@@ -23,6 +23,11 @@ pub trait Clock: std::fmt::Debug + Send + Sync + 'static {
     fn lease_ms(&self) -> u64 {
         self.boot_ms()
     }
+    /// What a reading of it may lack of a millisecond, as whole milliseconds: what began at a reading, and lasts so long, is
+    /// over only when that much more was read.
+    fn cut_off_ms(&self) -> u64 {
+        0
+    }
     /// A long time between two looks is one in which the process stood still. A test moves its clock as it likes.
     fn tells_pauses(&self) -> bool {
         false
@@ -41,6 +46,10 @@ impl Clock for SystemClock {
     fn boot_ms(&self) -> u64 {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         now.tv_sec.unsigned_abs() * 1_000 + now.tv_nsec.unsigned_abs() / 1_000_000
+    }
+
+    fn cut_off_ms(&self) -> u64 {
+        1
     }
 
     fn tells_pauses(&self) -> bool {
@@ -64,18 +73,25 @@ pub struct ManualClock {
     boot_ms: AtomicU64,
     wall_ms: AtomicU64,
     drawn: AtomicU64,
+    cut_off_ms: AtomicU64,
 }
 
 impl ManualClock {
     /// Starts at this wall time; ids are drawn reproducibly from `seed`.
     pub fn new(wall: WallTime, seed: u64) -> Self {
-        Self { boot_ms: AtomicU64::new(1_000_000), wall_ms: AtomicU64::new(wall.0), drawn: AtomicU64::new(seed) }
+        let (boot_ms, wall_ms) = (AtomicU64::new(1_000_000), AtomicU64::new(wall.0));
+        Self { boot_ms, wall_ms, drawn: AtomicU64::new(seed), cut_off_ms: AtomicU64::new(0) }
     }
 
     /// Both clocks go on.
     pub fn advance_ms(&self, ms: u64) {
         self.boot_ms.fetch_add(ms, Ordering::SeqCst);
         self.wall_ms.fetch_add(ms, Ordering::SeqCst);
+    }
+
+    /// Its readings lack something of a millisecond from now on, as those of the machine's clock do.
+    pub fn cuts_off(&self) {
+        self.cut_off_ms.store(1, Ordering::SeqCst);
     }
 
     /// The wall clock alone jumps, as clocks do.
@@ -87,6 +103,10 @@ impl ManualClock {
 impl Clock for ManualClock {
     fn boot_ms(&self) -> u64 {
         self.boot_ms.load(Ordering::SeqCst)
+    }
+
+    fn cut_off_ms(&self) -> u64 {
+        self.cut_off_ms.load(Ordering::SeqCst)
     }
 
     fn wall(&self) -> WallTime {

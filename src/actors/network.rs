@@ -270,7 +270,8 @@ impl NetworkActor {
         self.tell_waiting();
         let due = self.network.next_due();
         self.lane.awaits.store(due.is_some(), Ordering::Relaxed);
-        let due_in_ms = due.map(|due| due.0.saturating_sub(self.shared.shard_time(self.lane.shard).0));
+        let now = || self.shared.shard_time(self.lane.shard).0;
+        let due_in_ms = due.map(|due| (due.0 + self.shared.clock.cut_off_ms()).saturating_sub(now()));
         let next = due_in_ms.into_iter().chain(self.wait_ends_in_ms()).min();
         self.wake(ctx, next, dirty);
     }

@@ -334,6 +334,24 @@ fn what_cools_is_not_given_back_to_another_object_of_the_same_name() {
     assert_eq!(again(None), "10.0.0.3", "the one let go last");
 }
 
+/// The machine's clock is read in whole milliseconds: what is granted at the end of one, and ends at the beginning of another,
+/// would be held for less than was said.
+#[test]
+fn a_lease_and_a_cooldown_are_over_only_when_all_of_their_last_millisecond_is() {
+    let server = TestServer::new();
+    server.clock.cuts_off();
+    let mut client = server.client();
+    client.ok("network.create", json!({"name": "lan", "cooldown_seconds": 60, "subnets": [{"cidr": "10.0.0.0/30"}]}));
+    client.ok("ip.allocate", json!({"network": "lan", "owner": "a", "ttl_seconds": 30}));
+    let mut state = |after_ms: u64| {
+        server.clock.advance_ms(after_ms);
+        client.ok("ip.get", json!({"network": "lan", "address": "10.0.0.1"}))["state"].clone()
+    };
+    assert_eq!([state(30_000), state(1)], ["held", "cooling"]);
+    // The cooldown began when the lease was over, one millisecond ago.
+    assert_eq!([state(59_999), state(1)], ["cooling", "free"]);
+}
+
 #[test]
 fn oldest_counts_a_declined_address_as_free_since_the_end_of_its_probation() {
     let server = TestServer::new();

@@ -166,13 +166,13 @@ impl NetworkActor {
 
     /// Ends what is due, one bounded step; the rest comes with the next message or tick.
     pub(super) fn run_due(&mut self, unit: &mut Draft, moment: Moment, ctx: &mut Context<Self>) {
-        if !matches!(self.phase, Phase::Serving)
-            || self.network.next_due().is_none_or(|due| due > moment.now)
-            || !self.shared.ends_leases(self.lane.shard)
-        {
+        let Some(due) = self.network.next_due() else { return };
+        // What began late in a millisecond ends late in one: never early.
+        let over = ShardTime(moment.now.0.saturating_sub(self.shared.clock.cut_off_ms()));
+        if !matches!(self.phase, Phase::Serving) || due > over || !self.shared.ends_leases(self.lane.shard) {
             return;
         }
-        match self.decide(&Command::Expire, moment) {
+        match self.decide(&Command::Expire, Moment { now: over, ..moment }) {
             Ok(Ok(Decision { steps, outcome })) => {
                 if !steps.is_empty() {
                     if self.apply(&steps, moment.now, self.enqueued + 1).is_err() {

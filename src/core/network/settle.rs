@@ -26,8 +26,8 @@ impl Network {
         let mut draft = Draft::new(self, context);
         let mut all: Vec<Holding<'_>> = self.holdings.of_scope(&ask.scope).collect();
         all.sort_unstable_by_key(|(address, _)| *address);
-        let (released, earlier) =
-            if ask.revert { revert(self, ask, &all, &mut draft) } else { (commit(ask, &all, &mut draft), false) };
+        let Settled { released, decided, earlier } =
+            if ask.revert { revert(self, ask, &all, &mut draft) } else { commit(ask, &all, &mut draft) };
         let open = |held: &Reservation| {
             let taken_back = || held.planned.as_ref().and_then(|planned| planned.revived).map(|(plan, _)| plan);
             !ask.covers(&held.holder.owner)
@@ -37,7 +37,8 @@ impl Network {
                     || ask.revert && taken_back() == Some(ask.plan))
         };
         // What becomes obsolete by a promise that was kept is not covered: then its own commit is to come.
-        let left = all.iter().filter(|(_, held)| open(held)).count() as u64 + draft.displaced;
+        let still_open = all.iter().filter(|(address, held)| open(held) && !decided.contains(address));
+        let left = still_open.count() as u64 + draft.displaced;
         // Whoever waits for what is promised to him is meant also where he holds nothing yet.
         let taker = |held: &Reservation| held.promise().map(|promise| promise.owner.clone());
         let meant = all.iter().flat_map(|(_, held)| [Some(held.holder.owner.clone()), taker(held)]).flatten();
@@ -75,17 +76,33 @@ fn stranded<'a>(all: impl Iterator<Item = (Address, &'a Reservation)>) -> BTreeS
     stranded
 }
 
+/// What came of the part of a plan that was committed or reverted.
+struct Settled {
+    /// What was let go for good.
+    released: Vec<Address>,
+    /// Of those that are not covered: what went all the same, or stays for good. Nobody need decide about it any more.
+    decided: BTreeSet<Address>,
+    /// Something waits still for a commit that earlier plans left.
+    earlier: bool,
+}
+
 /// Lets go what covered instances leave: to whom it was promised, or for good.
-fn commit(ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> Vec<Address> {
+fn commit(ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> Settled {
     let network = draft.network;
-    let stranded = stranded(all.iter().map(|(address, held)| (*address, held.as_ref())));
+    // A deleted network grants nothing: no promise is kept there, so whoever waits for one keeps what he has.
+    let stranded = if network.config.closed {
+        let waits = all.iter().filter(|(_, held)| held.obsolete.is_none() && held.leaving().is_some());
+        waits.map(|(address, _)| *address).collect()
+    } else {
+        stranded(all.iter().map(|(address, held)| (*address, held.as_ref())))
+    };
+    let promised = |held: &Reservation| held.promise().filter(|_| !network.config.closed).cloned();
+    // What is current and promised to nobody goes when what was promised to its holder comes, and not before.
     let leaves = |(address, held): &Holding<'_>| {
-        ask.covers(&held.holder.owner)
-            && (held.obsolete.is_some() || held.leaving().is_some() && !stranded.contains(address))
+        let gives = || held.leaving().is_some() && promised(held).is_some() && !stranded.contains(address);
+        ask.covers(&held.holder.owner) && (held.obsolete.is_some() || gives())
     };
     let mut leaving: BTreeMap<Address, &Arc<Reservation>> = all.iter().copied().filter(leaves).collect();
-    // A deleted network grants nothing.
-    let promised = |held: &Reservation| held.promise().filter(|_| !network.config.closed).cloned();
     // What a promise displaces that is kept goes too, if its holder is covered, or was by a commit before: nothing would let
     // it go any more. And that may be promised in its turn.
     let is_covered = |owner: &Owner| ask.covers(owner) || ask.was_committed(owner);
@@ -139,7 +156,7 @@ fn commit(ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> Vec<Addre
             draft.note(*address, held, after);
         }
     }
-    released
+    Settled { released, decided: leaving.into_keys().collect(), earlier: false }
 }
 
 /// Who gets an address that is promised.
@@ -157,9 +174,8 @@ fn noted(planned: Planned) -> Option<Box<Planned>> {
 }
 
 /// Lets go what the plan granted to covered instances, and makes current again what it made obsolete. Who gave an address by a
-/// commit of his own, and waits for one that does not come now, gets his back. Answers what was let go, and whether something
-/// waits still for a commit: what earlier plans left.
-fn revert(network: &Network, ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> (Vec<Address>, bool) {
+/// commit of his own, and waits for one that does not come now, gets his back.
+fn revert(network: &Network, ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> Settled {
     let covered = |held: &Reservation| ask.covers(&held.holder.owner);
     let (mut released, mut given) = (Vec::new(), BTreeSet::new());
     for (address, held) in all.iter().filter(|(_, held)| covered(held) && granted_by(held, ask.plan)) {
@@ -213,8 +229,11 @@ fn revert(network: &Network, ask: &Settle, all: &[Holding<'_>], draft: &mut Draf
         }
     }
     let stranded = stranded(rest.iter().map(|((address, _), after)| (*address, after)));
-    let mut earlier = false;
+    let (mut earlier, mut decided) = (false, BTreeSet::new());
     for ((address, held), mut after) in rest {
+        if stranded.contains(&address) && ask.was_committed(&held.holder.owner) {
+            decided.insert(address);
+        }
         if stranded.contains(&address)
             && let Some(mut planned) = after.planned.take()
         {
@@ -229,7 +248,7 @@ fn revert(network: &Network, ask: &Settle, all: &[Holding<'_>], draft: &mut Draf
             _ => {}
         }
     }
-    (released, earlier)
+    Settled { released, decided, earlier }
 }
 
 impl Draft<'_> {

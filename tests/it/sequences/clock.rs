@@ -18,6 +18,10 @@ impl Clock for RealLeases {
         SystemClock.boot_ms()
     }
 
+    fn cut_off_ms(&self) -> u64 {
+        self.0.cut_off_ms()
+    }
+
     fn wall(&self) -> WallTime {
         self.0.wall()
     }

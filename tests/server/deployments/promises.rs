@@ -49,6 +49,44 @@ fn a_swap_is_committed_one_instance_after_the_other() {
     assert!(shop.get()["uncommitted_since"].is_null());
 }
 
+/// Nobody is left with none by a promise: what is promised comes with the commit of who gives it, whenever that is.
+#[test]
+fn who_is_committed_before_the_one_that_gives_him_his_address_keeps_what_he_has_until_then() {
+    for reverted in [false, true] {
+        let server = TestServer::new();
+        let mut client = server.with_lan();
+        let mut shop = Deployment::of(&mut client, "shop");
+        let first = shop.apply(&named(&[("a", "10.0.0.10"), ("b", "10.0.0.20")]));
+        shop.commit(&first);
+        let next = shop.apply(&named(&[("a", "10.0.0.30"), ("b", "10.0.0.10")]));
+        assert_eq!(slots(&next), [is("new", "30"), is("promised", "10")]);
+        assert!(shop.settle("deployment.commit", &next, Some(&["b"])).is_empty());
+        assert_eq!(shop.held("b"), (vec!["10.0.0.20".into()], vec![]));
+        let method = if reverted { "deployment.revert" } else { "deployment.commit" };
+        let released = shop.settle(method, &next, Some(&["a"]));
+        let (a, b, gone) = if reverted { ("10", "20", "30") } else { ("30", "10", "20") };
+        let address = |host: &str| format!("10.0.0.{host}");
+        assert_eq!(released, [address(gone)]);
+        assert_eq!([shop.held("a"), shop.held("b")], [a, b].map(|host| (vec![address(host)], vec![])));
+        assert!(shop.get()["uncommitted_since"].is_null());
+    }
+}
+
+/// A deleted network grants nothing, so no promise is kept there.
+#[test]
+fn who_waits_for_a_promise_in_a_deleted_network_keeps_what_he_has() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let (mut shop, swap) = swapping(&mut client);
+    let id = shop.client.ok("network.get", json!({"network": "lan"}))["id"].clone();
+    shop.client.ok("network.delete", json!({"network": "lan", "force": true}));
+    assert!(shop.commit(&swap).is_empty());
+    shop.client.ok("network.restore", json!({"network": id}));
+    assert_eq!((shop.held("a").0, shop.held("b").0), (vec!["10.0.0.10".into()], vec!["10.0.0.20".into()]));
+    let again = shop.apply(&named(&[("a", "10.0.0.20"), ("b", "10.0.0.10")]));
+    assert_eq!(slots(&again), [is("promised", "20"), is("promised", "10")]);
+}
+
 #[test]
 fn what_was_promised_and_committed_is_not_taken_back_with_the_others() {
     let swapped = named(&[("a", "10.0.0.20"), ("b", "10.0.0.10"), ("c", "10.0.0.30")]);
