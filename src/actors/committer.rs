@@ -419,8 +419,13 @@ impl Committer {
     /// Its memory is disowned already: the answers say so, whatever was decided.
     fn refuse(&mut self, mut unit: Unit, applied: Applied, problem: &str) {
         for staged in &mut unit.answers {
-            let applied = if staged.wrote { applied } else { Applied::No };
-            staged.reply.answer = Err(Box::new(Fault::Unavailable { applied, problem: problem.to_owned() }));
+            let (applied, problem) = match (staged.wrote, applied) {
+                (true, _) | (false, Applied::No) => (applied, problem.to_owned()),
+                (false, Applied::Unknown) => {
+                    (Applied::No, format!("what it saw may not be so, as another change is in doubt ({problem})"))
+                }
+            };
+            staged.reply.answer = Err(Box::new(Fault::Unavailable { applied, problem }));
         }
         self.settle(unit);
     }

@@ -35,6 +35,16 @@ pub fn error_of(fault: &Fault) -> RpcError {
                      address is chosen until what is in use was claimed (ip.claim); then start the server with `allod serve \
                      --accept-restored`"
                     .to_owned(),
+                NotReadyReason::Moved => {
+                    "the node that owned the register lets go of it, or lost Redis, and another one takes over; ask again in a \
+                     moment"
+                        .to_owned()
+                }
+                NotReadyReason::NoOwner => {
+                    "no node owns the register just now, or its owner is not reached: `/readyz` of a node says why; ask again in \
+                     a moment"
+                        .to_owned()
+                }
                 reason => format!("the network is not ready ({}); ask again in a moment", reason.word()),
             };
             RpcError::new(ErrorKind::NotReady, message).with(|data| {

@@ -74,12 +74,16 @@ fn what_is_deleted_and_remembered_is_left_out_of_a_backup_and_said_to_be() {
     server.allod_ok(&["network", "create", "old", "--subnet", "10.9.0.0/24"]);
     server.allod_ok(&["ip", "allocate", "old", "--owner", "web/0"]);
     server.allod_ok(&["network", "delete", "old", "--force", "--yes"]);
+    let taken = server.allod_ok(&["ip", "allocate", "lan", "--owner", "gone", "--format", "json"]);
+    let taken: serde_json::Value = serde_json::from_str(&taken).unwrap();
+    server.allod_ok(&["ip", "decline", "lan", taken["address"].as_str().unwrap(), "--owner", "gone"]);
     let kept = directory.path().join("kept.jsonl");
     let programs = allod().parent().unwrap().to_owned();
     let proved = drill(&server, &programs, &["--keep", kept.to_str().unwrap()]);
     assert!(text(&proved.stdout).starts_with("proved: networks 1, reservations 4, kept in "), "{proved:?}");
     let said = text(&proved.stderr);
     assert!(said.contains("left out: 1 reservation of networks that are deleted and remembered"), "{said}");
+    assert!(said.contains("left out: 1 address at which somebody else answers and 0 addresses let go"), "{said}");
     assert!(!std::fs::read_to_string(&kept).unwrap().contains("10.9.0."));
 }
 

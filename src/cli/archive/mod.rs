@@ -127,6 +127,15 @@ pub async fn export(session: &mut Session, args: &Export) -> Done<Exit> {
             counted(left_out, "reservation")
         ));
     }
+    let (declined, cooling) = out_of_circulation(session, args.realm.as_deref()).await?;
+    if declined + cooling > 0 {
+        session.say(&format!(
+            "left out: {} at which somebody else answers and {} let go a moment ago, in their cooldown; who imports the file may \
+             be given them. `allod network usage` shows where they are",
+            counted(declined, "address"),
+            counted(cooling, "address")
+        ));
+    }
     if obsolete > 0 {
         session.say(&format!(
             "left out: {} that plans of deployments made obsolete and that {} held until their commit; who imports the file \
@@ -137,6 +146,27 @@ pub async fn export(session: &mut Session, args: &Export) -> Done<Exit> {
         ));
     }
     Ok(Exit::Success)
+}
+
+/// How many addresses are declined and how many cool: nobody holds them, and no export has them.
+async fn out_of_circulation(session: &mut Session, realm: Option<&str>) -> Done<(u64, u64)> {
+    let mut params = json!({"usage": true});
+    if let Some(realm) = realm {
+        params["realm"] = json!(realm);
+    }
+    let (mut declined, mut cooling) = (0, 0);
+    loop {
+        let page = session.call("network.list", params.clone()).await?;
+        for network in page["networks"].as_array().into_iter().flatten() {
+            let count =
+                |state: &str| network["usage"][state].as_str().and_then(|count| count.parse().ok()).unwrap_or(0);
+            (declined, cooling) = (declined + count("declined"), cooling + count("cooling"));
+        }
+        match page.get("next") {
+            Some(next) => params["after"] = next.clone(),
+            None => return Ok((declined, cooling)),
+        }
+    }
 }
 
 /// What is held there, obsolete or current.
