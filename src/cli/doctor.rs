@@ -2,6 +2,8 @@
 //!
 //! The checks of the machine are the server's (`serve::doctor`); here the server is asked, and all of it is printed.
 
+mod readiness;
+
 use std::path::PathBuf;
 
 use clap::Args;
@@ -61,7 +63,13 @@ pub fn run(args: Doctor, options: Options) -> Done<Exit> {
     super::check_servers(&options.server)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut session = Session::new(options);
+    let (listen, http) = examined.ports.clone().unwrap_or_default();
+    let asked = session.options.server.clone();
     examined.checks.extend(runtime.block_on(server(&mut session, examined.in_use)));
+    if asked == listen {
+        // The ports of one server: what its HTTP says is said of it.
+        examined.checks.extend(readiness::check(&http));
+    }
     let worst = examined.checks.iter().map(|check| check.state).max().unwrap_or(State::Ok);
     if session.options.style.format == Format::Table {
         let width = session.options.style.width.unwrap_or(WIDTH);

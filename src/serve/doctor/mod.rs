@@ -71,6 +71,8 @@ pub struct Examined {
     pub checks: Vec<Check>,
     /// A server has the data directory open.
     pub in_use: bool,
+    /// Where a server with these settings listens, for clients and for HTTP.
+    pub ports: Option<(String, String)>,
 }
 
 /// Looks at everything that a server with these sources would need.
@@ -80,7 +82,7 @@ pub fn examine(sources: Result<Sources, String>) -> Examined {
     let Ok((sources, config)) = loaded.inspect_err(|problem| checks.push(configuration::refused(problem))) else {
         // Which directory, which store: nobody knows. What is left needs no settings.
         checks.push(machine::clock());
-        return Examined { checks, in_use: false };
+        return Examined { checks, ..Examined::default() };
     };
     checks.extend(configuration::told(&sources, &config));
     let holder = match config.store.kind {
@@ -103,7 +105,8 @@ pub fn examine(sources: Result<Sources, String>) -> Examined {
     }
     checks.push(machine::clock());
     checks.push(machine::descriptors(&config, holder.as_deref()));
-    Examined { checks, in_use: holder.is_some() }
+    let ports = Some((config.server.listen.clone(), config.server.http_listen.clone()));
+    Examined { checks, in_use: holder.is_some(), ports }
 }
 
 /// Two clocks that are kept differ by less.
