@@ -6,13 +6,14 @@
 //! Beside the address of its actor a route carries what is shared by all who deal with the network: the bound on its
 //! queue ([`Permits`]), the line between its memory and what is durable ([`Lane`]), and what it published ([`Published`]).
 
-use std::hash::{BuildHasher, Hash};
+use std::collections::HashMap;
+use std::hash::{BuildHasher, BuildHasherDefault, Hash};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use actix::Addr;
 use arc_swap::ArcSwap;
-use hashbrown::{DefaultHashBuilder, HashMap};
+use xxhash_rust::xxh3::Xxh3Default;
 
 use super::network::NetworkActor;
 use super::places::{Placed, Places};
@@ -22,7 +23,7 @@ use crate::limits::NETWORK_QUEUE_REQUESTS_MAX;
 use crate::store::ShardId;
 
 const STRIPES: usize = 256;
-type Hasher = DefaultHashBuilder;
+type Hasher = BuildHasherDefault<Xxh3Default>;
 
 /// The line between what a network's memory says and what is durable. Shared by its actor and the committer.
 ///

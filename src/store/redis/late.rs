@@ -172,7 +172,7 @@ fn put_aside(shared: &Shared, line: &Known, head: &Head, batches: &[Vec<u8>]) ->
         acknowledged = line.told.seq.0,
         went_on_at = head.seq.0,
         path = path.map(|path| path.display().to_string()),
-        "the register goes on from further back than this node acknowledged: it lacks changes, which are put aside"
+        "a line goes on from further back than this node acknowledged: the register lacks changes, which are put aside"
     );
     Ok(())
 }

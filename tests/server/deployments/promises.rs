@@ -72,6 +72,22 @@ fn who_is_committed_before_the_one_that_gives_him_his_address_keeps_what_he_has_
     }
 }
 
+/// Whoever had no answer asks again, and is not to take what became of the others for a refusal.
+#[test]
+fn a_repeat_for_some_instances_is_answered_as_done_whatever_became_of_the_others() {
+    for [mine, others] in [["deployment.revert", "deployment.commit"], ["deployment.commit", "deployment.revert"]] {
+        let server = TestServer::new();
+        let mut client = server.with_lan();
+        let mut shop = Deployment::of(&mut client, "shop");
+        let plan = shop.apply(&named(&[("a", "10.0.0.10"), ("b", "10.0.0.20")]));
+        shop.settle(mine, &plan, Some(&["b"]));
+        shop.settle(others, &plan, None);
+        assert!(shop.settle(mine, &plan, Some(&["b"])).is_empty());
+        let params = json!({"deployment": "shop", "plan": plan["plan"], "instances": ["a"]});
+        assert_eq!(shop.client.kind(mine, params), "conflict");
+    }
+}
+
 /// A deleted network grants nothing, so no promise is kept there.
 #[test]
 fn who_waits_for_a_promise_in_a_deleted_network_keeps_what_he_has() {

@@ -47,7 +47,10 @@ impl Coordinator {
                 return Err(Refusal::OfInstance { instance: instance.clone(), refusal: Box::new(refusal) }.into());
             }
         }
-        if record.stage == ended {
+        // A repeat for some, whatever became of the others since.
+        let settled =
+            |some: &Vec<Owner>| !some.is_empty() && some.iter().all(|one| record.how_settled(one) == Some(ended));
+        if record.stage == ended || instances.as_ref().is_some_and(settled) {
             return Ok(Done::Settled(Vec::new()));
         }
         match record.stage {

@@ -282,8 +282,15 @@ impl Register {
         if latest.plan != plan || some.into_iter().flatten().any(otherwise) {
             return Err("conflict");
         }
+        let is_repeat = |some: &BTreeSet<usize>| {
+            !some.is_empty()
+                && some.iter().all(|one| latest.settled.get(one).is_some_and(|reverted| *reverted == revert))
+        };
+        if latest.stage == ended || some.is_some_and(is_repeat) {
+            return Ok(Vec::new());
+        }
         if latest.stage != Stage::Open {
-            return if latest.stage == ended { Ok(Vec::new()) } else { Err("conflict") };
+            return Err("conflict");
         }
         // What was committed of an instance by itself is not taken back with the others, and waits for no commit.
         let committed = |instance: &usize| latest.settled.get(instance) == Some(&false);
@@ -294,18 +301,21 @@ impl Register {
         let meant: BTreeSet<usize> = known.filter(|one| some.is_some() && covered(*one)).collect();
         let before = self.held.clone();
         let mut left = 0;
-        for held in before.values().filter(|held| !covered(held.instance)) {
-            let granted = held.granted == Some(plan) && !spared.contains(&held.instance);
-            let waits = held.obsolete.is_some() || held.leaving.is_some() || granted;
-            let taken_back = revert && held.revived.is_some_and(|(by, _)| by == plan);
-            left += usize::from(waits || taken_back);
-        }
         for network in 0..NETWORKS {
             if revert {
                 self.revert_in(network, plan, &covered);
             } else {
-                left += self.commit_in(network, plan, &covered, some.is_some());
+                left += self.commit_in(network, plan, (&covered, &spared), some.is_some());
             }
+        }
+        for (place, held) in before.iter().filter(|(_, held)| !covered(held.instance)) {
+            let now = self.held.get(place).filter(|now| now.instance == held.instance);
+            // Who was committed before waits no more: what he was promised came, or will not come.
+            let ended = now.is_none_or(|now| spared.contains(&held.instance) && now.leaving.is_none());
+            let granted = held.granted == Some(plan) && !spared.contains(&held.instance);
+            let waits = held.obsolete.is_some() || held.leaving.is_some() && !ended || granted;
+            let taken_back = revert && held.revived.is_some_and(|(by, _)| by == plan);
+            left += usize::from(waits || taken_back);
         }
         let waits = self.held.values().any(|held| held.obsolete.is_some() || held.leaving.is_some());
         let latest = self.latest.as_mut().ok_or("not_found")?;
@@ -318,19 +328,29 @@ impl Register {
     }
 
     /// Answers how many became obsolete because something that was promised came.
-    fn commit_in(&mut self, network: usize, plan: u64, covered: &dyn Fn(usize) -> bool, partial: bool) -> usize {
+    fn commit_in(
+        &mut self,
+        network: usize,
+        plan: u64,
+        (covered, spared): (&dyn Fn(usize) -> bool, &BTreeSet<usize>),
+        partial: bool,
+    ) -> usize {
         let was: BTreeMap<u8, Held> = self.within(network).map(|(last, held)| (last, held.clone())).collect();
         let stranded = self.stranded(network);
         let mut leaves: BTreeSet<u8> = was
             .iter()
             .filter(|(_, held)| covered(held.instance))
-            .filter(|(last, held)| held.obsolete.is_some() || held.leaving.is_some() && !stranded.contains(last))
+            .filter(|(last, held)| {
+                // What is current and promised to nobody stays until what takes its place is there.
+                held.obsolete.is_some() || held.leaving.and(held.promise).is_some() && !stranded.contains(last)
+            })
             .map(|(last, _)| *last)
             .collect();
-        // Who is covered leaves also what a promise to him takes the place of; and so on.
+        // Who is covered, or was before, leaves also what a promise to him takes the place of; and so on.
         let current = |instance: usize| self.current(instance, network);
         loop {
-            let to = leaves.iter().filter_map(|last| was[last].promise).map(|(_, to)| to).filter(|to| covered(*to));
+            let to = leaves.iter().filter_map(|last| was[last].promise).map(|(_, to)| to);
+            let to = to.filter(|to| covered(*to) || spared.contains(to));
             let more: BTreeSet<u8> = to.filter_map(current).filter(|last| !leaves.contains(last)).collect();
             if more.is_empty() {
                 break;
