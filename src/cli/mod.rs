@@ -245,6 +245,11 @@ fn serve_networks(args: &serve_args::ServeArgs) -> Result<Vec<crate::wire::param
     let Some(path) = &args.networks else { return Ok(Vec::new()) };
     let asked = format!("read the networks of {}", shown(path));
     let text = document::text(path, &asked)?;
+    // Nothing is made of an empty file, and nothing is taken away: a start is no time to ask what it means.
+    let is_empty = |content: serde_json::Value| content.is_null() || content == serde_json::json!({});
+    if document::content(&text, document::Form::of(path)).is_ok_and(is_empty) {
+        return Ok(Vec::new());
+    }
     let tables = apply::file::parse(&text, document::Form::of(path)).map_err(|problem| {
         Failure::new(asked, problem, "correct the file; `allod network dump` writes one that is right")
     })?;

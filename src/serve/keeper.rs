@@ -220,11 +220,6 @@ impl Keeper {
             fatal,
             standby,
         });
-        let starting = async {
-            let shared = starting.await?;
-            late::bring_first(&self.server, &*self.store, &shared).await;
-            Ok(shared)
-        };
         // What takes longer to load than a lease lasts must not be taken away meanwhile, again and again.
         let started = tokio::select! {
             biased;
@@ -234,8 +229,13 @@ impl Keeper {
         match started {
             Ok(shared) => {
                 self.fatals = Rc::new(Fatals::new(fatals));
-                self.renewed_ms.set(renewed_ms.get());
                 self.tenure = Some(Arc::clone(&shared));
+                tokio::select! {
+                    biased;
+                    () = late::bring_first(&self.server, &*self.store, &shared) => {}
+                    never = renew_while_loading(&self.server, &*self.store, &renewed_ms) => match never {},
+                }
+                self.renewed_ms.set(renewed_ms.get());
                 self.server.metrics.tenures.inc();
                 self.server.metrics.owner.set(1);
                 self.server.seat.become_role(Role::Owner(shared));
@@ -328,11 +328,18 @@ impl Keeper {
                 Some(Fatal(problem)) = fatals.recv() => break problem,
                 problem = &mut lease => break problem,
                 Some(order) = self.orders.recv() => {
-                    tokio::select! {
+                    let was_draining = self.card.draining;
+                    let broken_off = tokio::select! {
                         biased;
-                        () = self.ordered(order, Some(shared)) => {}
-                        Some(Fatal(problem)) = fatals.recv() => break problem,
-                        problem = &mut lease => break problem,
+                        () = self.ordered(order, Some(shared)) => None,
+                        Some(Fatal(problem)) = fatals.recv() => Some(problem),
+                        problem = &mut lease => Some(problem),
+                    };
+                    if let Some(problem) = broken_off {
+                        // Nobody was told that it is out of service.
+                        self.card.draining = was_draining;
+                        self.store.introduce(self.card.clone());
+                        break problem;
                     }
                     let is_given_away = self.tenure.is_none();
                     if is_given_away {
@@ -422,10 +429,14 @@ impl Keeper {
             self.wait("stopping", NotReadyReason::Moved);
         }
         // Without a tenure, too: the stop may have come in the midst of a take-over.
-        if !self.failed()
-            && let Err(error) = self.store.release().await
-        {
-            tracing::warn!(error = chain(&error), "the next owner waits for the end of the lease");
+        if !self.failed() {
+            match tokio::time::timeout(LEASE, self.store.release()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    tracing::warn!(error = chain(&error), "the next owner waits for the end of the lease")
+                }
+                Err(_) => tracing::warn!("the store does not answer: the next owner waits for the end of the lease"),
+            }
         }
         answered
     }

@@ -72,17 +72,18 @@ pub(super) async fn bring(server: &Server, store: &dyn Store) -> Infallible {
 /// Brings what there is to a register that this node owns from now on, before anybody else can ask it for anything: what was
 /// acknowledged is not to be given to somebody else meanwhile. What it does not come to within some time, [`bring`] does.
 pub(super) async fn bring_first(server: &Server, store: &dyn Store, owner: &Arc<Shared>) {
-    let all = async {
-        for late in store.late() {
-            let brought = bring_one(server, store, Some(owner), &late).await;
-            if let Err(problem) = brought.and_then(|()| dispose(store, &late)) {
-                let (shard, batches) = (late.shard.0, late.batches.len());
-                tracing::warn!(shard, batches, problem, "what was acknowledged is not given back yet");
-            }
+    let until = Instant::now() + FIRST_WITHIN;
+    for late in store.late() {
+        let brought = bring_one(server, store, Some((owner, until)), &late).await;
+        if let Err(problem) = brought.and_then(|()| dispose(store, &late)) {
+            let (shard, batches) = (late.shard.0, late.batches.len());
+            tracing::warn!(
+                shard,
+                batches,
+                problem,
+                "what was acknowledged is not given back yet, and is served meanwhile"
+            );
         }
-    };
-    if tokio::time::timeout(FIRST_WITHIN, all).await.is_err() {
-        tracing::warn!("what was acknowledged is not all given back yet: the register is served meanwhile");
     }
 }
 
@@ -120,20 +121,32 @@ fn dispose(store: &dyn Store, late: &Late) -> Result<(), String> {
     Ok(())
 }
 
-/// Asks for all of it that nobody has answered yet: this owner, or whoever owns the register. An error says why something is
-/// left of it.
-async fn bring_one(server: &Server, store: &dyn Store, owner: Option<&Arc<Shared>>, late: &Late) -> Result<(), String> {
+/// An owner that nobody else can ask yet, and until when.
+type First<'a> = Option<(&'a Arc<Shared>, Instant)>;
+
+/// Asks for all of it that nobody has answered yet: the owner that is first, or whoever owns the register. An error says why
+/// something is left of it.
+async fn bring_one(server: &Server, store: &dyn Store, first: First<'_>, late: &Late) -> Result<(), String> {
     let mut done = Healing::default();
     // What could not be kept the last time.
     let mut problem = keep_answered(store, late).err();
     for (network, claims) in late.claims() {
         let mut parts = VecDeque::from(parts(claims));
-        while let Some(some) = parts.pop_front() {
+        while let Some(mut some) = parts.pop_front() {
+            // Somebody else may have brought it since: to this owner, before it was served.
+            some.retain(|(address, _)| !late.is_answered(network, *address));
+            if some.is_empty() {
+                continue;
+            }
+            if first.is_some_and(|(_, until)| until <= Instant::now()) {
+                problem.get_or_insert_with(|| "it takes long".to_owned());
+                break;
+            }
             let addresses: Vec<Address> = some.iter().map(|(address, _)| *address).collect();
             // A network does not tell which of them found no room. So that is known before it does anything.
-            let tried = if some.len() > 1 { ask(server, owner, network, &some, true).await } else { NOT_TRIED };
+            let tried = if some.len() > 1 { ask(server, first, network, &some, true).await } else { NOT_TRIED };
             let answer = match tried {
-                Ok(Outcome::Healed(Healing { left: 0, .. })) => ask(server, owner, network, &some, false).await,
+                Ok(Outcome::Healed(Healing { left: 0, .. })) => ask(server, first, network, &some, false).await,
                 other => other,
             };
             match answer {
@@ -180,7 +193,7 @@ fn parts(claims: Vec<(Address, Entry)>) -> Vec<Vec<(Address, Entry)>> {
 /// Asks a network to give back what it can; dry: only what would become of it.
 async fn ask(
     server: &Server,
-    owner: Option<&Arc<Shared>>,
+    first: First<'_>,
     network: NetworkId,
     claims: &[(Address, Entry)],
     dry_run: bool,
@@ -192,7 +205,7 @@ async fn ask(
         command: Command::Heal(Box::new(Heal { claims: claims.to_vec() })),
         by: "healing".into(),
         reason: Some(reason.into()),
-        deadline: Some(Instant::now() + ANSWER_WITHIN),
+        deadline: Some(first.map_or_else(|| Instant::now() + ANSWER_WITHIN, |(_, until)| until)),
         dry_run,
         wait: None,
     };
@@ -200,7 +213,7 @@ async fn ask(
     let role = server.seat.role();
     let here = match &*role {
         Role::Owner(shared) => Some(shared),
-        Role::Follower { .. } | Role::Between | Role::Waiting { .. } => owner,
+        Role::Follower { .. } | Role::Between | Role::Waiting { .. } => first.map(|(owner, _)| owner),
     };
     match (here, &*role) {
         (Some(shared), _) => match shared.routes.by_id(network) {

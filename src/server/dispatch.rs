@@ -125,12 +125,16 @@ fn reason_of(request: &Request) -> Option<CompactString> {
     let reason = request.reason().map(|reason| CompactString::from(reason.as_str()));
     let Request::IpDecline(ask) = request else { return reason };
     let Some(seen) = ask.seen.as_ref().map(Seen::as_str) else { return reason };
-    let mut both = match reason {
-        Some(reason) if !reason.is_empty() => format!("{reason} (seen: {seen})"),
-        Some(_) | None => format!("seen: {seen}"),
+    // There is room for one of them: the reason is cut off, so that what was seen is told whole.
+    let cut = |text: &str, bytes: usize| text[..text.floor_char_boundary(bytes)].to_owned();
+    let told = match reason.filter(|reason| !reason.is_empty()) {
+        Some(reason) => {
+            let seen = format!(" (seen: {seen})");
+            cut(&reason, REASON_BYTES_MAX.saturating_sub(seen.len())) + &seen
+        }
+        None => format!("seen: {seen}"),
     };
-    both.truncate(both.floor_char_boundary(REASON_BYTES_MAX));
-    Some(both.into())
+    Some(cut(&told, REASON_BYTES_MAX).into())
 }
 
 /// How long a request waits for capacity. A claim names its address, and never lacks capacity: it waits for nothing.

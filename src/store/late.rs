@@ -70,6 +70,11 @@ impl Late {
         locked(&self.answered).claims.extend(claims);
     }
 
+    /// Has the network answered what became of this one?
+    pub fn is_answered(&self, network: NetworkId, address: Address) -> bool {
+        locked(&self.answered).claims.contains(&(network, address))
+    }
+
     /// What was granted in it, is held at its end, and was not answered, by network: what is to be claimed again.
     pub fn claims(&self) -> BTreeMap<NetworkId, Vec<(Address, Entry)>> {
         let mut claims: BTreeMap<NetworkId, Vec<(Address, Entry)>> = BTreeMap::new();

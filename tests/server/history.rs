@@ -40,6 +40,7 @@ fn what_was_seen_at_a_declined_address_is_in_the_history_with_the_reason() {
         (None, "52:54:00:12:34:56", "seen: 52:54:00:12:34:56".to_owned()),
         (Some("arping"), "52:54:00:12:34:56", "arping (seen: 52:54:00:12:34:56)".to_owned()),
         (None, long.as_str(), format!("seen: {}", &long[6..])),
+        (Some(long.as_str()), "02:00:00:00:00:01", format!("{} (seen: 02:00:00:00:00:01)", &long[26..])),
     ] {
         let address = client.allocate("a")["address"].clone();
         let mut decline = json!({"network": "lan", "address": address, "owner": "a", "seen": seen});

@@ -109,7 +109,7 @@ async fn mend(shared: &Shared, link: &mut Link) -> Result<(), Unplayed> {
     if !awaited.is_empty() && shared.awaits(&points) {
         return awaited::wait(shared, link, &heads, &points, &standing, &awaited).await;
     }
-    let mut cut = Vec::new();
+    let (mut cut, mut parted, mut forked) = (Vec::new(), Vec::new(), Vec::new());
     for (line, &(shard, head)) in lines.iter().zip(&heads) {
         let given = missing.iter().flat_map(|missing| &missing.moves).rfind(|one| one.shard == shard);
         let (own, behind) =
@@ -117,6 +117,7 @@ async fn mend(shared: &Shared, link: &mut Link) -> Result<(), Unplayed> {
         if held_up.contains(&shard) {
             // It was changed together with one that is another owner's now, so that is what becomes of it, too.
             part(shared, shard, &head).map_err(Unplayed::Later)?;
+            parted.push(shard);
             continue;
         }
         let is_cut = match given {
@@ -132,10 +133,24 @@ async fn mend(shared: &Shared, link: &mut Link) -> Result<(), Unplayed> {
                     let why = "which is further back than this server remembers what it changed";
                     return Err(Unplayed::Later(gone_back(shared, shard, Some(head), why)));
                 }
-                // The owner before goes on, or a fork of the own line: what it lacks is put aside when the tenure is over.
-                false => part(shared, shard, &head).map_err(Unplayed::Later)?,
+                // A fork of the own line: what it lacks only this process has.
+                false if own => {
+                    part(shared, shard, &head).map_err(Unplayed::Later)?;
+                    parted.push(shard);
+                    forked.push(shard);
+                }
+                // The owner before goes on: what it lacks is put aside when the tenure is over.
+                false => {
+                    part(shared, shard, &head).map_err(Unplayed::Later)?;
+                    parted.push(shard);
+                }
             }
         }
+    }
+    // Before anything else may end this process. What was changed together with it goes with it.
+    if !forked.is_empty() {
+        forked.extend(held_up.iter().copied());
+        late::put_aside_forks(shared, link, &forked).await.map_err(Unplayed::Later)?;
     }
     if cut.is_empty() {
         return playing::play(shared, link, &heads, &missing).await;
@@ -146,7 +161,7 @@ async fn mend(shared: &Shared, link: &mut Link) -> Result<(), Unplayed> {
     playing::play(shared, link, &heads, &found.missing).await?;
     for (line, (shard, head)) in lines.iter().zip(heads_of(shared, link, &lines).await?) {
         let own = shared.journal().is_own(shard, head.token);
-        if cut.contains(&shard) || (own && head.token != line.token) {
+        if cut.contains(&shard) || (own && head.token != line.token && !parted.contains(&shard)) {
             cut_off(shared, line, &head)?;
         }
     }

@@ -6,7 +6,8 @@
 //! head remembers; what was sent behind it, in the journal. Where the
 //! journal does not reach back that far, nobody knows what is missing, and the store stops.
 //!
-//! Neighbours: `checks` asks for it before a shard is taken, and when a tenure has ended; `store::late` keeps it.
+//! Neighbours: `checks` asks for it before a shard is taken, and when a tenure has ended; `heal` where a fork is found;
+//! `store::late` keeps it.
 
 use super::heal;
 use super::journal::{Deed, Missing, Point};
@@ -60,8 +61,27 @@ pub(super) async fn review(shared: &Shared, link: &mut Link) -> Result<(), Store
         }
         parted.extend(more);
     }
+    put_all_aside(shared, link, &parted).await
+}
+
+/// Puts aside what forks of the own line lack, in shards whose tenure was ended for it.
+///
+/// # Errors
+/// As [`review`].
+pub(super) async fn put_aside_forks(shared: &Shared, link: &mut Link, shards: &[ShardId]) -> Result<(), StoreError> {
+    let is_meant = |line: &Known| shards.contains(&line.shard) && line.told.seq > Seq(0);
+    let lines: Vec<Known> = shared.lines().into_iter().filter(is_meant).collect();
+    let heads = heal::read_heads(shared, link, lines.iter().map(|line| line.shard).collect()).await?;
+    let mut forked = Vec::with_capacity(lines.len());
+    for (line, (shard, head)) in lines.into_iter().zip(heads) {
+        forked.push((line, head.ok_or_else(|| shared.absent(shard))?));
+    }
+    put_all_aside(shared, link, &forked).await
+}
+
+async fn put_all_aside(shared: &Shared, link: &mut Link, parted: &[(Known, Head)]) -> Result<(), StoreError> {
     let mut late = Vec::with_capacity(parted.len());
-    for (line, head) in &parted {
+    for (line, head) in parted {
         late.push(missing(shared, link, line, head).await?.ok_or_else(|| {
             let found = "another owner's, who went on from further back than this server remembers what it changed";
             shared.went_back(line.shard, line.told.seq.0, found)
@@ -69,11 +89,12 @@ pub(super) async fn review(shared: &Shared, link: &mut Link) -> Result<(), Store
     }
     for ((line, head), batches) in parted.iter().zip(late) {
         put_aside(shared, line, head, &batches)?;
+        let own = head.token == line.token || shared.journal().is_own(line.shard, head.token);
+        shared.line(line.shard, |line| line.forget(head, own))?;
     }
     // Only now: a call that changed several shards is in the journal once.
     for (line, head) in parted {
-        shared.line(line.shard, |line| line.forget(head.token))?;
-        shared.journal().cut(line.shard, Point::of(&head));
+        shared.journal().cut(line.shard, Point::of(head));
     }
     Ok(())
 }

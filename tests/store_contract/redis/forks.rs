@@ -154,6 +154,45 @@ fn what_somebody_was_told_of_and_a_fork_left_behind_is_put_aside_and_where_it_is
     }
 }
 
+/// Changes of several shards go as one call. Of a fork that has it one shard may lack what was acknowledged, and another not.
+#[test]
+fn of_a_fork_of_two_shards_is_put_aside_what_one_lacks_and_the_other_goes_on() {
+    let Some(replicated) = begun(0, 64 << 20) else { return };
+    let Replicated { begun, replicas, front } = &replicated;
+    let (store, other) = (&begun.store, ShardId(1));
+    let mut second = wait(store.take(other, token(11))).unwrap();
+    let made = batch(&second, 1, vec![config_step(network(2))]);
+    let committed = wait(store.commit([made.clone()].into())).unwrap();
+    follow(&mut second, &made, &committed[0]);
+    until("the replica has it", || {
+        replicas[0].ask::<Option<String>>(&["HGET", "{allod}:1:head", "seq"]) == Some("1".to_owned())
+    });
+    let unknown = batch(&begun.head, 0, vec![put("10.0.1.1", 50, None)]);
+    let with_it = batch(&second, 1, vec![put("10.9.0.1", 51, None)]);
+    begun.server.signal("-STOP");
+    let answer = wait(store.commit([unknown.clone(), with_it].into()));
+    assert!(matches!(answer, Err(CommitError::Unknown { .. })), "{answer:?}");
+    let () = replicas[0].ask(&["REPLICAOF", "NO", "ONE"]);
+    front.switch(&replicas[0]);
+    let head = take(store, ShardId(0), token(2)).unwrap();
+    take(store, other, token(12)).unwrap();
+    let next = batch(&head, 0, vec![put("10.0.1.9", 70, None)]);
+    commit(store, &next).unwrap();
+    taken_back(&replicated);
+    let later = Batch { seq: Seq(next.seq.0 + 1), ..next.clone() };
+    let refused = commit(store, &later);
+    assert!(matches!(refused, Err(CommitError::Fenced { current: Epoch(1), .. })), "{refused:?}");
+    // Before anything else is asked: nobody else has it.
+    let late = || store.late().iter().map(|late| late.batches.clone()).collect::<Vec<_>>();
+    assert_eq!(late(), [[next.clone()]]);
+    wait(store.release()).ok();
+    for (shard, with, entries) in [(ShardId(0), 4, 6), (other, 14, 1)] {
+        take(store, shard, token(with)).unwrap();
+        assert_eq!(wait(store.load(shard, token(with))).unwrap().networks[0].entries.len(), entries);
+    }
+    assert_eq!((late(), store.health()), (vec![vec![next]], StoreHealth::Ready));
+}
+
 /// It was acknowledged where the shard was taken anew while somebody looks, on the other one, what was told of what is not there.
 #[test]
 fn what_is_acknowledged_while_a_line_is_about_to_be_cut_off_is_not_cut_off_in_silence() {
