@@ -68,7 +68,7 @@ pub fn run(args: Doctor, options: Options) -> Done<Exit> {
     examined.checks.extend(runtime.block_on(server(&mut session, examined.in_use)));
     if asked == listen {
         // The ports of one server: what its HTTP says is said of it.
-        examined.checks.extend(readiness::check(&http));
+        examined.checks.extend(runtime.block_on(readiness::check(&http)));
     }
     let worst = examined.checks.iter().map(|check| check.state).max().unwrap_or(State::Ok);
     if session.options.style.format == Format::Table {

@@ -23,6 +23,7 @@ pub mod doctor;
 pub mod document;
 pub mod exit;
 pub mod failure;
+mod fetch;
 pub mod hint;
 pub mod history;
 pub mod holders;
@@ -244,15 +245,15 @@ fn help_asked(arguments: &[OsString], error: &clap::Error) -> Option<Vec<OsStrin
 fn serve_networks(args: &serve_args::ServeArgs) -> Result<Vec<crate::wire::params::NetworkCreate>, Failure> {
     let Some(path) = &args.networks else { return Ok(Vec::new()) };
     let asked = format!("read the networks of {}", shown(path));
-    let text = document::text(path, &asked)?;
+    let wrong = |problem: String| {
+        Failure::new(&*asked, problem, "correct the file; `allod network dump` writes one that is right")
+    };
+    let content = document::content(&document::text(path, &asked)?, document::Form::of(path)).map_err(wrong)?;
     // Nothing is made of an empty file, and nothing is taken away: a start is no time to ask what it means.
-    let is_empty = |content: serde_json::Value| content.is_null() || content == serde_json::json!({});
-    if document::content(&text, document::Form::of(path)).is_ok_and(is_empty) {
+    if content.is_null() || content == serde_json::json!({}) {
         return Ok(Vec::new());
     }
-    let tables = apply::file::parse(&text, document::Form::of(path)).map_err(|problem| {
-        Failure::new(asked, problem, "correct the file; `allod network dump` writes one that is right")
-    })?;
+    let tables = apply::file::tables(content).map_err(wrong)?;
     Ok(tables.iter().filter_map(apply::file::Table::params).collect())
 }
 

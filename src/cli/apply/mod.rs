@@ -141,8 +141,12 @@ fn show_more(session: &Session, steps: &[Step]) {
 
 /// All networks of the server, or of a realm.
 pub(super) async fn networks(session: &mut Session, realm: Option<&str>) -> Done<Vec<Value>> {
+    networks_with(session, realm, json!({})).await
+}
+
+/// The same, asked with these params.
+pub(super) async fn networks_with(session: &mut Session, realm: Option<&str>, mut params: Value) -> Done<Vec<Value>> {
     let mut all = Vec::new();
-    let mut params = json!({});
     if let Some(realm) = realm {
         params["realm"] = json!(realm);
     }

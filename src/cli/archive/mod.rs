@@ -31,7 +31,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Map, Value, json};
 
-use super::apply::{file, networks};
+use super::apply::{file, networks, networks_with};
 use super::exit::Exit;
 use super::progress::Progress;
 use super::session::{Done, Session};
@@ -150,23 +150,12 @@ pub async fn export(session: &mut Session, args: &Export) -> Done<Exit> {
 
 /// How many addresses are declined and how many cool: nobody holds them, and no export has them.
 async fn out_of_circulation(session: &mut Session, realm: Option<&str>) -> Done<(u64, u64)> {
-    let mut params = json!({"usage": true});
-    if let Some(realm) = realm {
-        params["realm"] = json!(realm);
-    }
-    let (mut declined, mut cooling) = (0, 0);
-    loop {
-        let page = session.call("network.list", params.clone()).await?;
-        for network in page["networks"].as_array().into_iter().flatten() {
-            let count =
-                |state: &str| network["usage"][state].as_str().and_then(|count| count.parse().ok()).unwrap_or(0);
-            (declined, cooling) = (declined + count("declined"), cooling + count("cooling"));
-        }
-        match page.get("next") {
-            Some(next) => params["after"] = next.clone(),
-            None => return Ok((declined, cooling)),
-        }
-    }
+    let networks = networks_with(session, realm, json!({"usage": true})).await?;
+    let count = |state: &str| {
+        let of = |network: &Value| network["usage"][state].as_str()?.parse::<u64>().ok();
+        networks.iter().filter_map(of).sum()
+    };
+    Ok((count("declined"), count("cooling")))
 }
 
 /// What is held there, obsolete or current.

@@ -3,16 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-
-/// An answer longer than this is not one of ours: 10 000 networks take some 40 MB.
-const ANSWER_BYTES_MAX: u64 = 256 << 20;
-
-/// How every answer begins.
-const HTTP: &[u8] = b"HTTP/";
-/// So many characters of something else are shown.
-const SHOWN_MAX: usize = 80;
+use crate::cli::fetch;
 
 /// Labels of a sample, by name.
 pub type Labels = BTreeMap<String, String>;
@@ -91,42 +82,17 @@ fn quoted(text: &str) -> Option<(String, &str)> {
 /// # Errors
 /// A sentence: it is not reached, does not answer in time, or answers something else.
 pub async fn ask(address: &str, timeout: Duration) -> Result<Scrape, String> {
-    let asked = tokio::time::timeout(timeout, get(address));
-    let text = asked.await.map_err(|_| format!("no answer within {} s", timeout.as_secs()))?;
-    Scrape::read(&text?, Instant::now())
-}
-
-async fn get(address: &str) -> Result<String, String> {
-    let failed = |error: std::io::Error| error.to_string();
-    let mut stream = TcpStream::connect(address).await.map_err(failed)?;
-    // 1.0, so that the body is plain and ends with the connection.
-    let request = format!("GET /metrics HTTP/1.0\r\nHost: {address}\r\nAccept: text/plain\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.map_err(failed)?;
-    let (mut stream, mut answer) = (stream.take(ANSWER_BYTES_MAX), Vec::new());
-    while stream.read_buf(&mut answer).await.map_err(failed)? > 0 {
-        // Whoever speaks something else need not hang up: the port for clients waits for more.
-        let begun = answer.len().min(HTTP.len());
-        if answer[..begun] != HTTP[..begun] {
-            return Err(format!("it answers something else than HTTP: `{}`", shown(&answer)));
-        }
+    let answer = fetch::get(address, "/metrics", timeout).await?;
+    match answer.code() {
+        "200" => Scrape::read(&answer.body, Instant::now()),
+        _ => Err(format!("it answers `{}`", answer.status)),
     }
-    let answer = String::from_utf8(answer).map_err(|_| "its answer is no text".to_owned())?;
-    let (head, body) = answer.split_once("\r\n\r\n").ok_or("its answer is no HTTP")?;
-    let status = head.lines().next().unwrap_or_default();
-    match status.split(' ').nth(1) {
-        Some("200") => Ok(body.to_owned()),
-        _ => Err(format!("it answers `{status}`")),
-    }
-}
-
-/// The beginning of what is no answer, for people.
-fn shown(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(bytes);
-    text.chars().take(SHOWN_MAX).map(|c| if c.is_control() { ' ' } else { c }).collect::<String>().trim_end().to_owned()
 }
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncWriteExt;
+
     use super::*;
 
     #[tokio::test]

@@ -112,8 +112,7 @@ async fn mend(shared: &Shared, link: &mut Link) -> Result<(), Unplayed> {
     let (mut cut, mut parted, mut forked) = (Vec::new(), Vec::new(), Vec::new());
     for (line, &(shard, head)) in lines.iter().zip(&heads) {
         let given = missing.iter().flat_map(|missing| &missing.moves).rfind(|one| one.shard == shard);
-        let (own, behind) =
-            (shared.journal().is_own(shard, head.token) || head.token == line.token, head.epoch < line.epoch);
+        let (own, behind) = (is_own(shared, line, &head), head.epoch < line.epoch);
         if held_up.contains(&shard) {
             // It was changed together with one that is another owner's now, so that is what becomes of it, too.
             part(shared, shard, &head).map_err(Unplayed::Later)?;
@@ -133,16 +132,12 @@ async fn mend(shared: &Shared, link: &mut Link) -> Result<(), Unplayed> {
                     let why = "which is further back than this server remembers what it changed";
                     return Err(Unplayed::Later(gone_back(shared, shard, Some(head), why)));
                 }
-                // A fork of the own line: what it lacks only this process has.
-                false if own => {
-                    part(shared, shard, &head).map_err(Unplayed::Later)?;
-                    parted.push(shard);
-                    forked.push(shard);
-                }
-                // The owner before goes on: what it lacks is put aside when the tenure is over.
+                // What it lacks is put aside: of a fork of the own line at once, as only this process has it; where the owner
+                // before goes on, when the tenure is over.
                 false => {
                     part(shared, shard, &head).map_err(Unplayed::Later)?;
                     parted.push(shard);
+                    forked.extend(own.then_some(shard));
                 }
             }
         }
@@ -166,6 +161,11 @@ async fn mend(shared: &Shared, link: &mut Link) -> Result<(), Unplayed> {
         }
     }
     Ok(())
+}
+
+/// Does a shard stand under a token of this process's, as far as is remembered?
+pub(super) fn is_own(shared: &Shared, line: &Known, head: &Head) -> bool {
+    head.token == line.token || shared.journal().is_own(line.shard, head.token)
 }
 
 /// The tenure is over for a shard that goes on as another owner's.

@@ -89,7 +89,7 @@ async fn put_all_aside(shared: &Shared, link: &mut Link, parted: &[(Known, Head)
     }
     for ((line, head), batches) in parted.iter().zip(late) {
         put_aside(shared, line, head, &batches)?;
-        let own = head.token == line.token || shared.journal().is_own(line.shard, head.token);
+        let own = heal::is_own(shared, line, head);
         shared.line(line.shard, |line| line.forget(head, own))?;
     }
     // Only now: a call that changed several shards is in the journal once.
@@ -102,9 +102,9 @@ async fn put_all_aside(shared: &Shared, link: &mut Link, parted: &[(Known, Head)
 /// Does it stand where this process brought it, before or behind what somebody was told of? Then nothing is missing, or it is
 /// played again.
 fn is_on_own_way(shared: &Shared, line: &Known, head: &Head) -> bool {
-    let (journal, stands) = (shared.journal(), Point::of(head));
-    let is_own = head.token == line.token || journal.is_own(line.shard, head.token);
-    is_own && (journal.leads(line.shard, stands, line.told) || journal.leads(line.shard, line.told, stands))
+    let leads = |from: Point, to: Point| shared.journal().leads(line.shard, from, to);
+    let stands = Point::of(head);
+    heal::is_own(shared, line, head) && (leads(stands, line.told) || leads(line.told, stands))
 }
 
 /// Is it known here what the line of this head lacks of what somebody was told of?

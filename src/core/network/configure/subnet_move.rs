@@ -184,12 +184,7 @@ fn over_limits(network: &Network, moved: &Moved) -> Result<(), Refusal> {
     if limits.per_owner.is_none() && limits.per_scope.is_none() {
         return Ok(());
     }
-    let held = || {
-        moved.entries.iter().filter_map(|(_, entry)| match entry {
-            Entry::Held(reservation) => Some(reservation),
-            Entry::Released(_) | Entry::Declined(_) => None,
-        })
-    };
+    let held = || moved.entries.iter().filter_map(|(_, entry)| entry.held());
     let current = || held().filter(|held| held.obsolete.is_none()).map(|held| &held.holder);
     // What is promised to a slot counts while that slot holds nothing; no slot has something here and there.
     let filled: BTreeSet<&SlotKey> = current().collect();
