@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use allod::core::state::Step;
+use allod::core::types::Generation;
 use allod::store::embedded::{CannotCopy, EmbeddedStore, Options, copy, verify};
 use allod::store::*;
 use rand::rngs::SmallRng;
@@ -267,6 +268,29 @@ fn history_outlives_snapshots_until_retention_ends() {
     wait(store.take(ShardId(0), Token(5))).unwrap();
     let image = wait(store.load(ShardId(0), Token(5))).unwrap();
     assert_eq!(model_of(&image), model(&run.offered[0]));
+}
+
+/// A disk does one flush after the other, so a commit waits for the longest that is made beside it.
+#[test]
+fn no_flush_beside_the_commits_is_longer_than_a_piece() {
+    const PIECE: usize = 512 << 10;
+    let disk = SimDisk::default();
+    let large = Options { segment_bytes: 2 << 20, snapshot_log_bytes: 4 << 20, ..options(&disk) };
+    let store = EmbeddedStore::open(Path::new(DIR), SHARDS, large).unwrap();
+    let mut head = wait(store.take(ShardId(0), Token(1))).unwrap();
+    disk.take_longest_flush();
+    let mut steps = vec![config_step(network(1))];
+    let mut rows = 0..;
+    while store.figures().compactions < 1 || store.figures().log_bytes < 8 << 20 {
+        let mut next = batch(&head, 0, std::mem::take(&mut steps));
+        next.generation = Generation(head.generation.0 + 500);
+        let committed = wait(store.commit([next.clone()].into())).unwrap();
+        follow(&mut head, &next, &committed[0]);
+        let grant = |row: u32| grant(0x0a00_0000 + row, 1 + u64::from(row), None);
+        steps.extend(rows.by_ref().take(500).map(grant));
+    }
+    let longest = disk.take_longest_flush();
+    assert!((PIECE..2 * PIECE).contains(&longest), "{longest} bytes at once");
 }
 
 #[test]

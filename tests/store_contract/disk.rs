@@ -44,6 +44,8 @@ struct State {
     /// Flushes wait; and so many do.
     held: bool,
     waiting: usize,
+    /// Bytes of the longest flush.
+    longest_flush: usize,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -96,6 +98,11 @@ impl SimDisk {
     }
 
     /// Flushes that wait.
+    /// Bytes of the longest flush since this was asked last.
+    pub fn take_longest_flush(&self) -> usize {
+        std::mem::take(&mut self.0.lock().unwrap().longest_flush)
+    }
+
     pub fn waiting(&self) -> usize {
         self.0.lock().unwrap().waiting
     }
@@ -351,6 +358,8 @@ impl DiskFile for SimFile {
         let mut content = self.content.lock().unwrap();
         let dirty = std::mem::take(&mut content.dirty);
         failed?;
+        let longest_flush = &mut self.disk.0.lock().unwrap().longest_flush;
+        *longest_flush = (*longest_flush).max(dirty.len() * SECTOR);
         let length = content.now.len();
         content.durable.resize(length, 0);
         for sector in dirty {

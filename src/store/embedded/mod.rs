@@ -169,6 +169,7 @@ impl EmbeddedStore {
             heads: lines.iter().map(crate::store::fence::Line::head).collect(),
             segments,
             spares: spares.into(),
+            is_awaited: false,
             next_number,
             snapshot,
             stopping: false,

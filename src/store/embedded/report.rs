@@ -156,7 +156,7 @@ fn write_copy(disk: &dyn Disk, target: &Path, meta: &Meta, recovered: &Recovered
     }
     for kept in &recovered.segments {
         let header = Header { register: meta.register, ..kept.segment.header };
-        let copy = segment::create(disk, target, header.number, header.length)?;
+        let copy = segment::create(disk, target, header.number, header.length, segment::AT_ONCE)?;
         copy_bytes(&*kept.segment.file, &*copy.file, kept.end)?;
         copy.file.write_at(&header.bytes(), 0)?;
         copy.file.sync()?;
@@ -166,7 +166,7 @@ fn write_copy(disk: &dyn Disk, target: &Path, meta: &Meta, recovered: &Recovered
     let last = recovered.segments.last().map(|kept| (kept.segment.header.number + 1, kept.segment.header.length));
     let spare_bytes = recovered.spares.first().map(|spare| spare.length);
     let (number, length) = last.unwrap_or((oldest, spare_bytes.unwrap_or(super::Options::default().segment_bytes)));
-    segment::create(disk, target, number, length)?;
+    segment::create(disk, target, number, length, segment::AT_ONCE)?;
     if let Some(snapshot) = &recovered.snapshot {
         let place = snapshot::Place { register: meta.register, ..snapshot.place };
         let snap = target.join(SNAP);

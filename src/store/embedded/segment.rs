@@ -23,8 +23,8 @@ use crate::store::{Seq, ShardId, StoreError};
 const MAGIC: &[u8; 8] = b"ALLODSEG";
 pub(super) const HEADER_BYTES: usize = 128;
 pub(super) const LOG: &str = "log";
-/// Zeros are written in pieces of this size.
-const ZERO_BYTES: usize = 1 << 20;
+/// Zeros are written in pieces of this size. What is flushed at once, a commit that comes meanwhile may have to wait for.
+const ZERO_BYTES: usize = 512 << 10;
 
 /// What stands in front of the frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,19 +136,30 @@ pub(super) fn number_of(name: &str) -> Option<u64> {
     (self::name(number) == name).then_some(number)
 }
 
-/// Makes a segment of zeros, durable under its name.
-pub(super) fn create(disk: &dyn Disk, dir: &Path, number: u64, length: u64) -> std::io::Result<Spare> {
+/// For [`create`] where nobody commits meanwhile: in one go.
+pub(super) const AT_ONCE: fn(&dyn DiskFile) -> std::io::Result<()> = |_| Ok(());
+
+/// Makes a segment of zeros, durable under its name. After each piece of it `between` is asked, which may flush and rest, where
+/// somebody else needs the disk.
+pub(super) fn create(
+    disk: &dyn Disk,
+    dir: &Path,
+    number: u64,
+    length: u64,
+    mut between: impl FnMut(&dyn DiskFile) -> std::io::Result<()>,
+) -> std::io::Result<Spare> {
     let log = dir.join(LOG);
     let path = log.join(name(number));
     let temporary = log.join(format!("{}.tmp", name(number)));
     let file = disk.create(&temporary)?;
-    let fill = || {
+    let mut fill = || {
         file.allocate(length)?;
         let zeros = vec![0; ZERO_BYTES.min(length as usize)];
         let mut at = 0;
         while at < length {
             let piece = (length - at).min(ZERO_BYTES as u64);
             file.write_at(&zeros[..piece as usize], at)?;
+            between(&*file)?;
             at += piece;
         }
         file.sync()?;

@@ -39,6 +39,8 @@ pub(super) struct Catalog {
     /// Segments with frames, oldest first; the last one is being written.
     pub segments: Vec<Kept>,
     pub spares: VecDeque<Spare>,
+    /// A commit waits for the next spare.
+    pub is_awaited: bool,
     /// Number of the next spare.
     pub next_number: u64,
     pub snapshot: Option<Arc<Snapshot>>,

@@ -37,7 +37,7 @@ const CHUNK_BYTES: usize = 256 << 10;
 /// A chunk is at most a full one and one more record.
 const CHUNK_BYTES_MAX: usize = 64 << 20;
 /// Flushed after so many chunks, so that no single flush holds up the commits beside it.
-const SYNC_CHUNKS: u64 = 16;
+const SYNC_CHUNKS: u64 = 2;
 const RECORDS: u8 = 1;
 const END: u8 = 2;
 const NETWORK: u8 = 0;

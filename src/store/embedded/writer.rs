@@ -186,6 +186,9 @@ impl Writer {
             if remaining >= ROOM_BYTES || self.shared.health() != StoreHealth::Ready || catalog.stopping {
                 return remaining as usize;
             }
+            if !std::mem::replace(&mut catalog.is_awaited, true) {
+                self.shared.notify();
+            }
             catalog = self.shared.wait(catalog, self.shared.options.idle);
         }
     }
