@@ -12,7 +12,7 @@ use crate::compare::CompareArguments;
 use crate::driver::{PATIENCE_DEFAULT, Shape, Stop};
 use crate::goals::GoalsArguments;
 use crate::history::HistoryArguments;
-use crate::scenario::{Name, Settings};
+use crate::scenario::{Name, Record, Settings};
 use crate::session::Listing;
 use crate::target::{Store, TargetArguments};
 
@@ -290,6 +290,7 @@ impl RunArguments {
             brief: self.shape.brief,
             networks: self.networks.map(usize::from),
             network_name: None,
+            record: Record::default(),
             cidr: self.cidr.clone(),
             policy: self.policy.clone(),
             cooldown_seconds: self.cooldown,
