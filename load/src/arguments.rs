@@ -65,6 +65,15 @@ pub enum Command {
     Goals(GoalsArguments),
     /// A page of one or more runs, with plots.
     Report(ReportArguments),
+    /// Writes a man page for each command.
+    Man(ManArguments),
+}
+
+#[derive(Args)]
+pub struct ManArguments {
+    /// Made if it is not there.
+    #[arg(value_name = "DIRECTORY")]
+    pub directory: PathBuf,
 }
 
 #[derive(Args)]
