@@ -12,7 +12,7 @@ use crate::compare::CompareArguments;
 use crate::driver::{PATIENCE_DEFAULT, Shape, Stop};
 use crate::goals::GoalsArguments;
 use crate::history::HistoryArguments;
-use crate::scenario::{Name, Settings};
+use crate::scenario::{Name, Record, Settings};
 use crate::session::Listing;
 use crate::target::{Store, TargetArguments};
 
@@ -65,6 +65,15 @@ pub enum Command {
     Goals(GoalsArguments),
     /// A page of one or more runs, with plots.
     Report(ReportArguments),
+    /// Writes a man page for each command.
+    Man(ManArguments),
+}
+
+#[derive(Args)]
+pub struct ManArguments {
+    /// Made if it is not there.
+    #[arg(value_name = "DIRECTORY")]
+    pub directory: PathBuf,
 }
 
 #[derive(Args)]
@@ -290,6 +299,7 @@ impl RunArguments {
             brief: self.shape.brief,
             networks: self.networks.map(usize::from),
             network_name: None,
+            record: Record::default(),
             cidr: self.cidr.clone(),
             policy: self.policy.clone(),
             cooldown_seconds: self.cooldown,

@@ -34,9 +34,9 @@ use std::io;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
-use arguments::{Arguments, Command, IsolationArguments, ReportArguments, RunArguments, ShapeArguments};
+use arguments::{Arguments, Command, IsolationArguments, ManArguments, ReportArguments, RunArguments, ShapeArguments};
 use isolation::Isolation;
 use report::Report;
 use report::document::{Document, write_file};
@@ -60,6 +60,7 @@ fn main() -> ExitCode {
         Command::Compare(arguments) => compare::run(&arguments).map(Outcome::of),
         Command::Goals(arguments) => goals::run(&arguments).map(Outcome::of),
         Command::Report(arguments) => page(&arguments).map(Outcome::of),
+        Command::Man(arguments) => man(&arguments).map(|()| Outcome::InOrder),
     });
     let outcome = outcome.unwrap_or_else(|error| {
         eprintln!("allod-load: {error}");
@@ -188,4 +189,10 @@ fn page(arguments: &ReportArguments) -> io::Result<bool> {
     let documents = arguments.files.iter().map(|path| Document::read(path)).collect::<io::Result<Vec<_>>>()?;
     write_file(&arguments.output, &report::page::page(&documents))?;
     Ok(false)
+}
+
+/// `allod-load.1`, `allod-load-run.1`, ….
+fn man(arguments: &ManArguments) -> io::Result<()> {
+    std::fs::create_dir_all(&arguments.directory)?;
+    clap_mangen::generate_to(Arguments::command(), &arguments.directory)
 }

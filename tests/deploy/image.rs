@@ -1,5 +1,5 @@
-//! The image, without a container engine: its Dockerfile linted, its context complete, and what it ends up with (the program,
-//! the libraries of its base, nothing else) enough to serve, as its user and by its command.
+//! The image, without a container engine: its Dockerfile linted, its context complete, and what it ends up with (the
+//! programs, the libraries of its base, nothing else) enough to serve and to drive a server, as its user and by its command.
 //!
 //! What is not shown here: that the bases can be pulled, and that an engine builds it.
 
@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use crate::server::allod;
-use crate::tools::{ROOT, files, here, needs, ok, read, skip};
+use crate::tools::{ROOT, files, here, load, needs, ok, read, skip};
 
 /// Shared objects of `distroless/cc`: the C library, and what GCC's programs need.
 const LIBRARIES_OF_THE_BASE: [&str; 8] = [
@@ -66,7 +66,7 @@ fn the_context_has_what_the_build_needs() {
 }
 
 #[test]
-fn the_program_and_the_libraries_of_the_base_are_enough_to_serve() {
+fn the_programs_and_the_libraries_of_the_base_are_enough_to_serve_and_to_load() {
     needs!(["ldd", "chroot"]);
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path();
@@ -76,9 +76,11 @@ fn the_program_and_the_libraries_of_the_base_are_enough_to_serve() {
         std::fs::copy(from, &place).unwrap_or_else(|error| panic!("{from}: {error}"));
     };
     put(allod().to_str().unwrap(), "/usr/bin/allod");
+    put(load().to_str().unwrap(), "/usr/bin/allod-load");
     put(&format!("{ROOT}/config/server.toml"), "/etc/allod/server.toml");
-    let linked = ok(Command::new("ldd").arg(allod()));
-    for line in linked.lines().filter(|line| !line.contains("linux-vdso")) {
+    let linked = ok(Command::new("ldd").args([allod(), load()]));
+    // Of two programs, `ldd` tells the name of each, too.
+    for line in linked.lines().filter(|line| !line.contains("linux-vdso") && line.starts_with('\t')) {
         let path = line.split_whitespace().find(|word| word.starts_with('/')).unwrap_or_else(|| panic!("{line}"));
         let name = path.rsplit('/').next().unwrap();
         assert!(LIBRARIES_OF_THE_BASE.contains(&name), "the base has no {name}");
@@ -108,6 +110,13 @@ fn the_program_and_the_libraries_of_the_base_are_enough_to_serve() {
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let asked = line.strip_prefix("ready tcp=").and_then(|rest| rest.split_once(' ')).map(|(address, _)| {
+        let driven = Command::new("chroot")
+            .arg(format!("--userspec={user}"))
+            .arg(root)
+            .args(["/usr/bin/allod-load", "run", "fill", "--requests", "100", "--quiet", "--server", address])
+            .output()
+            .unwrap();
+        assert!(driven.status.success(), "{}", String::from_utf8_lossy(&driven.stderr));
         // As the health check of compose.yaml asks.
         Command::new(allod()).args(["server", "ping", "--server", address]).status().unwrap().success()
     });

@@ -1,10 +1,10 @@
-//! The Debian package: made from the binary of the tests, judged by lintian, and really installed.
+//! The Debian package: made from the binaries of the tests, judged by lintian, and really installed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::server::allod;
-use crate::tools::{facts, here, needs, ok, on_a_machine};
+use crate::tools::{facts, here, load, needs, ok, on_a_machine};
 
 const BUILDS_WITH: [&str; 4] = ["dpkg-deb", "dpkg-shlibdeps", "objcopy", "gzip"];
 
@@ -13,6 +13,8 @@ pub fn build(revision: &str, output: &Path) -> PathBuf {
     let said = ok(Command::new(here("deploy/debian/build"))
         .arg("--binary")
         .arg(allod())
+        .arg("--load")
+        .arg(load())
         .args(["--revision", revision, "--output"])
         .arg(output)
         .envs([("DPKG_DEB_COMPRESSOR_TYPE", "gzip"), ("DPKG_DEB_COMPRESSOR_LEVEL", "1")]));
@@ -27,7 +29,7 @@ fn the_package_installs_serves_upgrades_and_leaves_nothing() {
         std::fs::rename(build(revision, share.path()), share.path().join(name)).unwrap();
     }
     if on_a_machine(share.path(), "package") {
-        assert_eq!(facts(share.path()), 11);
+        assert_eq!(facts(share.path()), 12);
     }
 }
 

@@ -35,6 +35,13 @@ pub fn read(path: &str) -> String {
     std::fs::read_to_string(here(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
+/// The load harness: its package is built with all others (`cargo build --workspace`).
+pub fn load() -> PathBuf {
+    let path = Path::new(env!("CARGO_BIN_EXE_allod")).with_file_name("allod-load");
+    assert!(path.exists(), "there is no `allod-load` beside allod: cargo build --workspace");
+    path
+}
+
 /// What a command prints that succeeds.
 #[track_caller]
 pub fn ok(command: &mut Command) -> String {

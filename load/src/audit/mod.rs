@@ -5,19 +5,21 @@
 //! So nothing is called a fault that could have been in order. In turn a cooldown is counted from the sending: what comes
 //! back within it came back too early, whenever the server applied the release.
 //!
-//! `faults` has the rules, `grant` what an answer says, `ground` what a network may hand out, `space` who holds what, `listing` compares it with the
-//! server's own at the end. Told by the scenarios of each answer; knows nothing of lanes, connections or time of day.
+//! `faults` has the rules, `grant` what an answer says, `ground` what a network may hand out, `space` who holds what, `cooling`
+//! who held it a moment ago, `listing` compares it with the server's own at the end. Told by the scenarios of each answer; knows nothing of lanes, connections or time of day.
 
 pub mod address;
+mod cooling;
 mod faults;
 mod grant;
 mod ground;
 mod listing;
 mod space;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::time::Duration;
 
+use cooling::Cooling;
 pub use faults::{Faults, Rule};
 pub use grant::Grant;
 pub use ground::{Ground, Span};
@@ -26,7 +28,7 @@ use space::Space;
 
 use crate::names::Who;
 
-/// Where a network's generations are remembered per lane; beyond it that rule is not checked, to bound the memory.
+/// Lanes times networks whose generations are remembered; beyond it that rule is not audited, to bound the memory, and told so.
 const GENERATIONS_MAX: usize = 16 << 20;
 
 /// One network under audit.
@@ -35,8 +37,8 @@ struct Network {
     ground: Ground,
     space: Space,
     cooldown: Duration,
-    /// What was let go less than the cooldown ago: by whom, and when it was sent. Empty without a cooldown.
-    cooling: HashMap<u128, (Who, Duration)>,
+    /// What was let go. Empty without a cooldown.
+    cooling: Cooling,
 }
 
 /// What was granted and not given back, and what was wrong.
@@ -47,8 +49,10 @@ pub struct Auditor {
     /// Requests whose fate nobody knows: these owners may hold something or not.
     unknown: HashSet<Who>,
     unknown_latest: Option<(Option<usize>, Who)>,
-    /// Of each lane and network, the latest generation; `lane * networks + network`.
+    /// Of each lane and network, the latest generation; `lane * networks + network`. Empty where they are too many.
     generations: Vec<u64>,
+    /// Rules that are not audited in this run.
+    not_audited: Vec<Rule>,
     held: u64,
     /// Addresses whose release was sent and is not answered.
     leaving: u64,
@@ -63,14 +67,16 @@ pub struct Auditor {
 impl Auditor {
     /// An auditor for so many lanes.
     pub fn new(lanes: usize, networks: usize) -> Self {
-        let cells = lanes.saturating_mul(networks);
-        Self { generations: vec![0; if cells <= GENERATIONS_MAX { cells } else { 0 }], ..Self::default() }
+        match lanes.saturating_mul(networks) {
+            ..=GENERATIONS_MAX => Self { generations: vec![0; lanes * networks], ..Self::default() },
+            _ => Self { not_audited: vec![Rule::GenerationsRise], ..Self::default() },
+        }
     }
 
     /// Adds the next network; `blocks`: blocks and single addresses meet in it.
     pub fn add(&mut self, name: &str, ground: Ground, cooldown: Duration, blocks: bool) {
         let space = if blocks { Space::of_blocks() } else { Space::default() };
-        self.networks.push(Network { name: name.to_owned(), ground, space, cooldown, cooling: HashMap::new() });
+        self.networks.push(Network { name: name.to_owned(), ground, space, cooldown, cooling: Cooling::default() });
     }
 
     /// Notes what was held before the run.
@@ -101,13 +107,13 @@ impl Auditor {
         if let Some(why) = ground.forbids(span, automatic) {
             faults.add(Rule::InsidePools, || format!("{} in {network} {why}", name()));
         }
-        if !cooldown.is_zero()
-            && let Some((before, at)) = cooling.remove(&span.0)
-            && (automatic && created && before != who && now < at + *cooldown)
-        {
+        let past = if cooldown.is_zero() { Vec::new() } else { cooling.end(span) };
+        let is_too_early = |&(before, at): &(Who, Duration)| before != who && now < at + *cooldown;
+        if let Some((before, at)) = past.into_iter().find(is_too_early).filter(|_| automatic && created) {
             let after = (now - at).as_secs_f64();
+            let what = if span.0 == span.1 { "it" } else { "it, or a part of it," };
             faults.add(Rule::Cooldown, || {
-                format!("{} in {network}: {} let it go {after:.3} s ago", name(), before.name())
+                format!("{} in {network}: {} let {what} go {after:.3} s ago", name(), before.name())
             });
         }
         match space.take(span, Holder::Ours(who)) {
@@ -156,7 +162,7 @@ impl Auditor {
         }
         self.leaving += span_size(span);
         if !network.cooldown.is_zero() {
-            network.cooling.insert(span.0, (who, now));
+            network.cooling.begin(span, who, now);
         }
     }
 
@@ -164,7 +170,7 @@ impl Auditor {
     pub fn kept(&mut self, network: usize, who: Who, span: Span) {
         self.answered(&[span]);
         let network = &mut self.networks[network];
-        network.cooling.remove(&span.0);
+        network.cooling.end(span);
         match network.space.take(span, Holder::Ours(who)) {
             Ok(()) => self.held += span_size(span),
             Err(other) => {
@@ -230,6 +236,11 @@ impl Auditor {
     fn answered(&mut self, spans: &[Span]) {
         let size = spans.iter().fold(0u64, |sum, span| sum.saturating_add(span_size(*span)));
         self.leaving = self.leaving.saturating_sub(size);
+    }
+
+    /// Rules that this run is too large for.
+    pub fn not_audited(&self) -> &[Rule] {
+        &self.not_audited
     }
 
     /// Addresses held now by owners of this run.

@@ -203,6 +203,8 @@ struct Row {
     p99_ms: f64,
     /// allod over its embedded store, over this.
     allod_is_times: f64,
+    /// allod over Redis, over this; none where that was not measured.
+    allod_redis_is_times: Option<f64>,
     duplicates: u64,
     /// Answers without an address: the pool was too small for the time.
     refused: u64,
@@ -254,7 +256,8 @@ pub fn run(arguments: &CompareArguments) -> io::Result<bool> {
         }
     }
     let medians: Vec<(Subject, Report, f64, f64)> = subjects.into_iter().filter_map(median).collect();
-    let ours = medians.first().map_or(0.0, |(_, report, ..)| report.per_second);
+    let rate_of = |ours| medians.iter().find(|(subject, ..)| *subject == ours).map(|(_, report, ..)| report.per_second);
+    let (embedded, over_redis) = (rate_of(Subject::AllodEmbedded), rate_of(Subject::AllodRedis));
     let row = |(subject, report, least, most): &(Subject, Report, f64, f64)| Row {
         subject: subject.name(&plan),
         promise: subject.promise(&plan).to_owned(),
@@ -263,7 +266,8 @@ pub fn run(arguments: &CompareArguments) -> io::Result<bool> {
         per_second_most: *most,
         p50_ms: report.p50_ms,
         p99_ms: report.p99_ms,
-        allod_is_times: ours / report.per_second.max(f64::MIN_POSITIVE),
+        allod_is_times: embedded.unwrap_or(0.0) / report.per_second.max(f64::MIN_POSITIVE),
+        allod_redis_is_times: over_redis.map(|ours| ours / report.per_second.max(f64::MIN_POSITIVE)),
         duplicates: report.duplicates,
         refused: report.refused.values().sum(),
     };
@@ -317,17 +321,19 @@ impl Comparison {
             out,
             "single addresses of {addresses}, {connections} connections x {depth}, median of {rounds} rounds in turns"
         )?;
-        writeln!(out, "| what | addresses/s | least to most | p50 ms | p99 ms | allod, embedded, is | an answer is |")?;
-        writeln!(out, "|---|---:|---:|---:|---:|---:|---|")?;
+        writeln!(
+            out,
+            "| what | addresses/s | least to most | p50 ms | p99 ms | allod, embedded, is | allod, redis, is | an answer is |"
+        )?;
+        writeln!(out, "|---|---:|---:|---:|---:|---:|---:|---|")?;
         for row in &self.rows {
             let Row { subject, promise, per_second, per_second_least: least, per_second_most: most, .. } = row;
             // Who measured only means has no percentiles.
             let ms = |value: f64| if value > 0.0 { format!("{value:.2}") } else { "–".to_owned() };
             let (p50, p99, times) = (ms(row.p50_ms), ms(row.p99_ms), row.allod_is_times);
-            writeln!(
-                out,
-                "| {subject} | {per_second:.0} | {least:.0} to {most:.0} | {p50} | {p99} | {times:.2}× | {promise} |"
-            )?;
+            let over_redis = row.allod_redis_is_times.map_or("–".to_owned(), |times| format!("{times:.2}×"));
+            write!(out, "| {subject} | {per_second:.0} | {least:.0} to {most:.0} | {p50} | {p99} ")?;
+            writeln!(out, "| {times:.2}× | {over_redis} | {promise} |")?;
             if row.refused > 0 {
                 writeln!(
                     out,

@@ -4,28 +4,33 @@ use std::collections::BTreeMap;
 use std::io;
 
 use super::bare_set;
-use super::probe::{Figure, Load, Reading, Size};
+use super::probe::{Figure, Load, Reading, Size, Stock};
 use crate::arrivals::{Rate, Spread};
 use crate::control::Control;
 use crate::driver::{Shape, Stop};
 use crate::isolation::Isolation;
 use crate::report::Report;
-use crate::scenario::Settings;
+use crate::scenario::{Record, Settings};
 use crate::session::Session;
-use crate::target::{Backend, Flush, Redis, Store, Target};
+use crate::target::{Backend, Flush, Redis, RedisCluster, Store, Target};
 
 /// Prefix of networks that no measurement fills.
 const LARGE: &str = "10.0.0.0/8";
 /// The name of a scenario's first network.
 const FIRST: &str = "load-00";
-/// Sums of the buckets of IPv4 records and of their indexes: bytes of memory, bytes of the records, and how many.
-const ROOM: &str = "local used, bytes, count = 0, 0, 0 \
-    for _, key in ipairs(redis.call('KEYS', '{allod}:*:4:*')) do \
-    used = used + redis.call('MEMORY', 'USAGE', key, 'SAMPLES', '0') \
-    for _, record in ipairs(redis.call('HVALS', key)) do bytes, count = bytes + #record, count + 1 end end \
-    for _, key in ipairs(redis.call('KEYS', '{allod}:*:i4:*')) do \
-    used = used + redis.call('MEMORY', 'USAGE', key, 'SAMPLES', '0') end \
-    return string.format('%d %d %d', used, bytes, count)";
+/// What lies in Redis of reservations: bytes of memory of their hashes, bytes of the records in these, how many, and bytes of
+/// memory of the indexes.
+const ROOM: &str = "local hashes, records, count, indexes = 0, 0, 0, 0 \
+    local function used(key) return redis.call('MEMORY', 'USAGE', key, 'SAMPLES', '0') end \
+    for _, key in ipairs(redis.call('KEYS', '{allod}:*')) do \
+    if string.find(key, '^{allod}:%d+:[46]:') then hashes = hashes + used(key) \
+    for _, record in ipairs(redis.call('HVALS', key)) do records, count = records + #record, count + 1 end \
+    elseif string.find(key, '^{allod}:%d+:i[46]:') then indexes = indexes + used(key) end end \
+    return string.format('%d %d %d %d', hashes, records, count, indexes)";
+/// Batches of changes that Redis keeps.
+const BATCHES: &str = "local count = 0 \
+    for _, key in ipairs(redis.call('KEYS', '{allod}:*:log')) do count = count + redis.call('XLEN', key) end \
+    return tostring(count)";
 
 /// The server that only parses and serialises.
 pub fn echo(size: &Size) -> io::Result<Reading> {
@@ -36,7 +41,12 @@ pub fn echo(size: &Size) -> io::Result<Reading> {
 pub fn load(load: &Load, size: &Size) -> io::Result<Reading> {
     let shape = size.shape(size.connections, load.depth.of(size));
     let mut target = Target::start(load.backend)?;
-    Reading::of(&run(load, shape, 0, &mut target)?)
+    let mut reading = Reading::of(&run(load, shape, 0, &mut target)?)?;
+    if let Some(redis) = &target.redis {
+        let batches = sums(redis, BATCHES)?;
+        reading.figures.extend(batches.first().map(|&batches| (Figure::HistoryBatches, batches as f64)));
+    }
+    Ok(reading)
 }
 
 /// A scenario on this server; the seed makes its owners others than those of an earlier one.
@@ -45,6 +55,7 @@ fn run(load: &Load, shape: Shape, seed: u32, target: &mut Target) -> io::Result<
         lanes: shape.lanes(),
         seed,
         brief: true,
+        record: load.record,
         networks: Some(load.networks),
         cidr: load.cidr.clone(),
         policy: load.policy.map(str::to_owned),
@@ -59,8 +70,7 @@ fn run(load: &Load, shape: Shape, seed: u32, target: &mut Target) -> io::Result<
 /// SET and then allod on one Redis, one connection and one request at a time.
 pub fn beside_set(flush: Flush, size: &Size) -> io::Result<Reading> {
     let mut target = Target::start(Backend::redis(flush))?;
-    let redis = target.redis.as_ref().map(Redis::address);
-    let redis = redis.ok_or_else(|| io::Error::other("there is no Redis below the server"))?;
+    let redis = target.redis.as_ref().map(Redis::address).ok_or_else(no_redis)?;
     let bare = bare_set::measure(redis, size)?;
     let shape = size.shape(1, 1);
     let mut reading = Reading::of(&run(&Load::fill(Backend::redis(flush)), shape, 0, &mut target)?)?;
@@ -103,7 +113,7 @@ pub fn flood(size: &Size) -> io::Result<Reading> {
     Ok(Reading { figures: BTreeMap::from([(Figure::P99Ratio, found.p99_ratio)]), faulty: found.is_faulty() })
 }
 
-/// Many reservations are made, the server is ended, and started again: how long until it is ready, and what they take in Redis.
+/// Many reservations are made, the server is ended, and started again: how long until it is ready.
 ///
 /// It is killed, but over Redis ended in order: the name of a node that was killed is waited for, and that is not loading.
 pub fn restart(backend: Backend, size: &Size) -> io::Result<Reading> {
@@ -118,20 +128,81 @@ pub fn restart(backend: Backend, size: &Size) -> io::Result<Reading> {
         eprintln!("allod-load: {} were held, and after the start {held}", filled.held);
         reading.faulty = true;
     }
-    if let Some(redis) = &target.redis {
-        reading.figures.insert(Figure::BytesOver, bytes_over(redis, held)?);
-    }
     Ok(reading)
 }
 
-/// Bytes of memory that a reservation takes in Redis beyond those of its record: what hashes and index need.
-fn bytes_over(redis: &Redis, held: u64) -> io::Result<f64> {
-    let answer = redis.call(&["EVAL", ROOM, "0"])?;
-    let sums: Vec<u64> = answer.split(' ').filter_map(|sum| sum.parse().ok()).collect();
-    match sums[..] {
-        [used, records, count] if count == held && held > 0 => Ok((used as f64 - records as f64) / held as f64),
-        _ => Err(io::Error::other(format!(
-            "{held} are held, and in Redis there are (bytes, of records, records) {answer}"
-        ))),
+/// Many reservations are made: what each takes in Redis, history apart.
+pub fn room(stock: Stock, size: &Size) -> io::Result<Reading> {
+    let mut target = Target::start(Backend::redis(Flush::Off))?;
+    let shape = size.shape(size.connections, size.depth);
+    let mut load = Load::fill(Backend::redis(Flush::Off));
+    load.record = Record::TYPICAL;
+    let mut requests = size.reservations;
+    match stock {
+        Stock::Dense => {}
+        Stock::Sparse => (load.cidr, load.policy) = (Some("2001:db8::/64".to_owned()), Some("random")),
+        Stock::Oldest => {
+            // Each lane lets its oldest go for another, until all are others than at first.
+            load.policy = Some("oldest");
+            load.hold = Some((size.reservations as usize).div_ceil(shape.lanes()));
+            requests = size.reservations * 3;
+        }
+        Stock::Labels => load.record = Record::LABELLED,
+        Stock::Leases => load.record = Record::LEASED,
     }
+    let filled = run(&load, Shape { stop: Stop::Requests(requests), ..shape }, 0, &mut target)?;
+    let redis = target.redis.as_ref().ok_or_else(no_redis)?;
+    let found = sums(redis, ROOM)?;
+    let &[hashes, records, count, indexes] = &found[..] else {
+        return Err(io::Error::other(format!("Redis tells no room: {found:?}")));
+    };
+    if count != filled.held || count == 0 {
+        return Err(io::Error::other(format!("{} are held, and in Redis there are {count} records", filled.held)));
+    }
+    let each = |bytes: u64| bytes as f64 / count as f64;
+    let (hashes, indexes) = (each(hashes.saturating_sub(records)), each(indexes));
+    let figures = BTreeMap::from([
+        (Figure::BytesOver, hashes + indexes),
+        (Figure::HashBytesOver, hashes),
+        (Figure::IndexBytes, indexes),
+        (Figure::RecordBytes, each(records)),
+    ]);
+    Ok(Reading { figures, faulty: Reading::of(&filled)?.faulty })
+}
+
+/// Registers on as many primaries of one Redis Cluster, each with a node and a load of its own, all at once.
+pub fn primaries(count: usize, size: &Size) -> io::Result<Reading> {
+    let cluster = RedisCluster::start(count, Flush::Everysec)?;
+    let targets = (0..count).map(|primary| Target::on_primary(&cluster, primary)).collect::<io::Result<Vec<_>>>()?;
+    let fill = |mut target: Target| {
+        let report = run(
+            &Load::fill(Backend::redis(Flush::Everysec)),
+            size.shape(size.connections, size.depth),
+            0,
+            &mut target,
+        )?;
+        Reading::of(&report)
+    };
+    let readings: io::Result<Vec<Reading>> = std::thread::scope(|scope| {
+        let loads: Vec<_> = targets.into_iter().map(|target| scope.spawn(|| fill(target))).collect();
+        let ended =
+            loads.into_iter().map(|load| load.join().map_err(|_| io::Error::other("a load ended in a panic"))?);
+        ended.collect()
+    });
+    let readings = readings?;
+    cluster.check_registers()?;
+    let rates = readings.iter().filter_map(|reading| reading.figures.get(&Figure::PerSecond));
+    let figures = BTreeMap::from([(Figure::PerSecond, rates.sum()), (Figure::Registers, readings.len() as f64)]);
+    Ok(Reading { figures, faulty: readings.iter().any(|reading| reading.faulty) })
+}
+
+fn no_redis() -> io::Error {
+    io::Error::other("there is no Redis below the server")
+}
+
+/// The numbers that a script answers.
+fn sums(redis: &Redis, script: &str) -> io::Result<Vec<u64>> {
+    let answer = redis.call(&["EVAL", script, "0"])?;
+    let numbers: Result<Vec<u64>, _> = answer.split(' ').map(str::parse).collect();
+    numbers.map_err(|error| io::Error::other(format!("Redis answered `{answer}`: {error}")))
 }

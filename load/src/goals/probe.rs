@@ -11,7 +11,7 @@ use crate::compare::{self, Plan, Subject};
 use crate::driver::{PATIENCE_DEFAULT, Shape, Stop};
 use crate::meter::Kind;
 use crate::report::Report;
-use crate::scenario::Name;
+use crate::scenario::{Name, Record};
 use crate::target::{Backend, Flush, Store};
 
 /// How long and how large measurements are.
@@ -67,8 +67,16 @@ pub enum Figure {
     P99Ratio,
     /// From the start of the process until it says that it is ready.
     ReadySeconds,
-    /// What a reservation takes in Redis beyond the bytes of its record.
+    /// What a reservation takes in Redis beyond the bytes of its record; of that the hashes' part, and the indexes'.
     BytesOver,
+    HashBytesOver,
+    IndexBytes,
+    /// Bytes of its record.
+    RecordBytes,
+    /// Batches of changes that Redis keeps at the end.
+    HistoryBatches,
+    /// Registers that were driven at once; their rate is that of all together.
+    Registers,
 }
 
 impl Figure {
@@ -102,6 +110,7 @@ pub struct Load {
     pub scenario: Name,
     pub depth: Depth,
     pub networks: usize,
+    pub record: Record,
     pub cidr: Option<String>,
     pub policy: Option<&'static str>,
     pub prefill: Option<u64>,
@@ -117,6 +126,7 @@ impl Load {
             scenario: Name::Fill,
             depth: Depth::Many,
             networks: 1,
+            record: Record::default(),
             cidr: None,
             policy: None,
             prefill: None,
@@ -198,6 +208,31 @@ pub fn prefix_length(addresses: f64) -> u8 {
     (32 - addresses.log2().ceil() as i32).clamp(8, 16) as u8
 }
 
+/// What lies in Redis when its room is measured: typical records, and how they differ from those of a pool without gaps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stock {
+    Dense,
+    /// At random places of a /64 of IPv6.
+    Sparse,
+    /// By policy `oldest`, after all were exchanged once.
+    Oldest,
+    /// With three labels of 8 and 16 bytes.
+    Labels,
+    Leases,
+}
+
+impl Stock {
+    fn name(self) -> &'static str {
+        match self {
+            Stock::Dense => "IPv4 side by side",
+            Stock::Sparse => "IPv6 at random in a /64",
+            Stock::Oldest => "policy oldest, all exchanged once",
+            Stock::Labels => "three labels each",
+            Stock::Leases => "leases",
+        }
+    }
+}
+
 /// One measurement.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Probe {
@@ -213,8 +248,12 @@ pub enum Probe {
     HalfRate(Backend),
     /// A network alone, and beside a flood of another.
     Flood,
-    /// Fill, end, start; in Redis what it took there.
+    /// Fill, end, start.
     Restart(Backend),
+    /// What reservations take in Redis.
+    Room(Stock),
+    /// So many registers, each on a primary of one Redis Cluster.
+    Primaries(usize),
 }
 
 impl Probe {
@@ -231,6 +270,15 @@ impl Probe {
             }
             Probe::Flood => format!("allod, embedded: a network alone, and beside a flood of {connections} x {depth}"),
             Probe::Restart(backend) => format!("{}: a start with {} held", backend.name(), size.reservations),
+            Probe::Room(stock) => format!("redis: room of {} reservations, {}", size.reservations, stock.name()),
+            Probe::Primaries(1) => {
+                format!("allod, redis cluster (everysec), a register on its primary: fill {connections} x {depth}")
+            }
+            Probe::Primaries(count) => {
+                format!(
+                    "allod, redis cluster (everysec), {count} registers on as many primaries: fill {connections} x {depth} each"
+                )
+            }
         }
     }
 
@@ -239,7 +287,7 @@ impl Probe {
         let needs_redis = match self {
             Probe::Echo | Probe::Flood => false,
             Probe::Rival(rival) => return rival.subject.missing(),
-            Probe::BesideSet(_) => true,
+            Probe::BesideSet(_) | Probe::Room(_) | Probe::Primaries(_) => true,
             Probe::Load(Load { backend, .. })
             | Probe::ManyNetworks(Load { backend, .. })
             | Probe::HalfRate(backend)
@@ -257,6 +305,8 @@ impl Probe {
             Probe::HalfRate(backend) => drive::half_rate(*backend, size),
             Probe::Flood => drive::flood(size),
             Probe::Restart(backend) => drive::restart(*backend, size),
+            Probe::Room(stock) => drive::room(*stock, size),
+            Probe::Primaries(count) => drive::primaries(*count, size),
         }
     }
 }

@@ -4,10 +4,10 @@
 
 use Wanted::{AtLeast, AtMost, Shown};
 
-use super::probe::{Depth, Figure, Load, Probe, Rival, Size, kea_addresses, prefix_length};
+use super::probe::{Depth, Figure, Load, Probe, Rival, Size, Stock, kea_addresses, prefix_length};
 use crate::compare::{SCRIPTS, Subject};
 use crate::scenario::Name;
-use crate::target::{Backend, Flush, Store};
+use crate::target::{Backend, Flush, History, Store};
 
 /// A figure of a probe.
 #[derive(Debug, Clone, PartialEq)]
@@ -152,6 +152,13 @@ fn redis(replicas: usize) -> Vec<Goal> {
             goals.push(Goal::new(format!("{group}-{mode}-{name}"), told(what), wanted, formula));
         };
         add("deep", "rate, over the best script", AtLeast(3.0), over_scripts(Depth::Many));
+        let backend = Backend { replicas, history: History::Trimmed, ..Backend::redis(flush) };
+        add(
+            "trimmed-deep",
+            "the same, history trimmed to the least",
+            AtLeast(3.5),
+            Formula::Over(rate(&fill(backend)), scripts(Depth::Many, Figure::PerSecond)),
+        );
         add("one", "the same, one request on each connection", AtLeast(1.3), over_scripts(Depth::One));
         let cpu =
             Formula::Over(take(&ours(Depth::Many), Figure::RedisMicros), scripts(Depth::Many, Figure::RedisMicros));
@@ -228,7 +235,7 @@ fn flat(size: &Size) -> Vec<Goal> {
         let cidr = Some(cidr.to_owned());
         Probe::Load(Load { hold: Some(1), networks: 16, cidr, ..Load::fill(EMBEDDED) })
     };
-    let small = sized("10.0.0.0/24");
+    let [small, large, sparse] = ["10.0.0.0/24", "10.0.0.0/8", "2001:db8::/64"].map(sized);
     let p99s = |of: &Probe, over: &Probe| Formula::Over(take(of, Figure::P99Ms), vec![take(over, Figure::P99Ms)]);
     let pool = if size.full_pool == 8 {
         "2^24 addresses".to_owned()
@@ -246,8 +253,10 @@ fn flat(size: &Size) -> Vec<Goal> {
         Goal::new("full-p99", "p99 of the same, full over empty", AtMost(1.1), p99s(&full, &empty)),
         Goal::new("held-rate", format!("rate with 1000 held, over that with {held}"), AtMost(1.1), rates(&few, &many)),
         Goal::new("held-p99", "p99 of the same, with many over with few", AtMost(1.1), p99s(&many, &few)),
-        Goal::new("size-8", "rate in a /24, over that in a /8", AtMost(1.1), rates(&small, &sized("10.0.0.0/8"))),
-        Goal::new("size-64", "rate in a /24, over that in a /64", AtMost(1.1), rates(&small, &sized("2001:db8::/64"))),
+        Goal::new("size-8", "rate in a /24, over that in a /8", AtMost(1.1), rates(&small, &large)),
+        Goal::new("size-8-p99", "p99 of the same, /8 over /24", AtMost(1.1), p99s(&large, &small)),
+        Goal::new("size-64", "rate in a /24, over that in a /64", AtMost(1.1), rates(&small, &sparse)),
+        Goal::new("size-64-p99", "p99 of the same, /64 over /24", AtMost(1.1), p99s(&sparse, &small)),
         Goal::new(
             "choosing",
             "nanoseconds to choose an address, median",
@@ -266,7 +275,11 @@ fn flat(size: &Size) -> Vec<Goal> {
 fn room_and_start(size: &Size) -> Vec<Goal> {
     let embedded = Probe::Restart(EMBEDDED);
     let redis = Probe::Restart(Backend::redis(Flush::Everysec));
-    let itself = |probe, figure| Formula::Itself(take(probe, figure));
+    let itself = |probe: &Probe, figure| Formula::Itself(take(probe, figure));
+    let room = |name: &str, stock, wanted, what: &str| {
+        let what = format!("bytes of Redis for a reservation, over its record, {what}");
+        Goal::new(format!("bytes-redis{name}"), what, wanted, itself(&Probe::Room(stock), Figure::BytesOver))
+    };
     vec![
         Goal::new(
             "bytes-core",
@@ -274,12 +287,11 @@ fn room_and_start(size: &Size) -> Vec<Goal> {
             AtMost(24.0),
             Formula::Elsewhere("cargo bench --bench core"),
         ),
-        Goal::new(
-            "bytes-redis",
-            "bytes of Redis for a reservation, over its record, pool without gaps",
-            AtMost(10.0),
-            itself(&redis, Figure::BytesOver),
-        ),
+        room("", Stock::Dense, AtMost(10.0), "pool without gaps"),
+        room("-sparse", Stock::Sparse, Shown, "IPv6 at random in a /64"),
+        room("-oldest", Stock::Oldest, Shown, "policy oldest, all exchanged once"),
+        room("-labels", Stock::Labels, Shown, "with three labels of 8 and 16 bytes in it"),
+        room("-leases", Stock::Leases, Shown, "with a lease in it"),
         Goal::new(
             "ready-embedded",
             format!("seconds until ready after a kill, embedded store, {} held", size.reservations),
@@ -306,6 +318,12 @@ fn scale(size: &Size) -> Vec<Goal> {
         Goal::new(format!("scale-nodes-{count}"), what, Shown, rates(&nodes(count), &nodes(1)))
     };
     let what = format!("{} networks, over one; in one round", size.networks);
+    let primaries = |count: usize| {
+        let what =
+            format!("rates of {count} registers on as many primaries of a Redis Cluster together, over that of one");
+        let formula = rates(&Probe::Primaries(count), &Probe::Primaries(1));
+        Goal::new(format!("scale-primaries-{count}"), what, Shown, formula)
+    };
     vec![
         Goal::new("scale-networks", what, Shown, rates(&many, &fill(EMBEDDED))),
         Goal::new(
@@ -316,6 +334,14 @@ fn scale(size: &Size) -> Vec<Goal> {
         ),
         several(2),
         several(3),
+        Goal::new(
+            "scale-primaries-1",
+            "rate of a register on a Redis Cluster of one primary",
+            Shown,
+            Formula::Itself(rate(&Probe::Primaries(1))),
+        ),
+        primaries(2),
+        primaries(3),
     ]
 }
 

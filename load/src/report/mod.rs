@@ -114,6 +114,9 @@ pub struct Report {
     pub faults: BTreeMap<String, u64>,
     #[serde(default)]
     pub fault_examples: Vec<FaultExample>,
+    /// Rules that were not audited, because the run has too many lanes and networks for it.
+    #[serde(default)]
+    pub not_audited: Vec<String>,
     /// Grants that the audit checked, and reservations of the server's listing that it compared.
     #[serde(default)]
     pub checked: u64,
@@ -181,6 +184,7 @@ impl Report {
             duplicate_examples: Vec::new(),
             faults: BTreeMap::new(),
             fault_examples: Vec::new(),
+            not_audited: Vec::new(),
             checked: 0,
             listed: None,
             listed_before: 0,
@@ -207,6 +211,7 @@ impl Report {
         let about_answers = faults.total() - self.duplicates - faults.count(Rule::CountAgrees);
         self.wrong = about_answers.saturating_sub(self.lost);
         self.faults = faults.counts();
+        self.not_audited = audit.not_audited().iter().map(|rule| rule.name().to_owned()).collect();
         self.checked = audit.checked;
         self.capacity = audited.capacity;
         for (rule, text) in faults.examples() {

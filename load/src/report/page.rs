@@ -142,6 +142,7 @@ fn caveats(runs: &[&Report], names: &[String]) -> String {
         if run.unknown > 0 {
             said.push(format!("nobody knows whether requests of {} owners took effect", run.unknown));
         }
+        said.extend(run.not_audited.iter().map(|rule| format!("{rule} was not audited: too many lanes and networks")));
         for what in said {
             let _ = writeln!(items, "<li>{}: {}</li>", escape(name), escape(&what));
         }

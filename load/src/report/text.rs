@@ -88,6 +88,10 @@ impl Report {
             let listed = if self.is_faulty() { String::new() } else { self.listing() };
             lines.push(format!("  no address was handed out twice ({} grants checked{listed})", self.checked));
         }
+        if !self.not_audited.is_empty() {
+            let rules = self.not_audited.join(", ");
+            lines.push(format!("  not audited: {rules}; it is too much to remember for so many lanes and networks"));
+        }
         lines.extend(self.not_made.as_ref().map(|why| format!("  NOT MADE: {why}")));
         lines
     }

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Desk, NetworkPlan, Settings};
+use super::{Desk, NetworkPlan, Record, Settings};
 use crate::audit::{Grant, Span, address};
 use crate::meter::Kind;
 use crate::names::{Who, push_decimal};
@@ -39,8 +39,9 @@ pub struct Exchange {
     /// Everything of an allocate request up to the owner, by network; the same of a release.
     allocate: Vec<Vec<u8>>,
     release: Vec<Vec<u8>>,
-    /// Everything behind the owner.
+    /// Everything behind what tells whose it is.
     allocate_end: Vec<u8>,
+    release_end: Vec<u8>,
     lanes: Vec<Lane>,
     hold: Option<usize>,
     prefix_length: Option<u8>,
@@ -54,11 +55,13 @@ impl Exchange {
             let name = &network.name;
             format!(r#","method":"{method}","params":{{"network":"{name}","owner":""#).into_bytes()
         };
-        let brief: &[u8] = if settings.brief { br#"","brief":true}}"# } else { br#""}}"# };
+        let Record { owner_end, holder, more } = settings.record;
+        let brief = if settings.brief { r#","brief":true"# } else { "" };
         Self {
             allocate: networks.iter().map(|network| start("ip.allocate", network)).collect(),
             release: networks.iter().map(|network| start("ip.release", network)).collect(),
-            allocate_end: [brief, b"\n"].concat(),
+            allocate_end: format!("{owner_end}\"{holder}{more}{brief}}}}}\n").into_bytes(),
+            release_end: format!("{owner_end}\"{holder}}}}}\n").into_bytes(),
             lanes: (0..settings.lanes)
                 .map(|_| Lane { asked: Asked::Nothing, holds: VecDeque::new(), count: 0 })
                 .collect(),
@@ -70,8 +73,8 @@ impl Exchange {
 
     /// Each allocation has this too: `"wait_seconds":3`.
     pub fn with_member(mut self, member: &str) -> Self {
-        // Behind the quote that ends the owner.
-        let end = self.allocate_end.split_off(1);
+        // In front of the braces and the line end.
+        let end = self.allocate_end.split_off(self.allocate_end.len() - 3);
         self.allocate_end.push(b',');
         self.allocate_end.extend_from_slice(member.as_bytes());
         self.allocate_end.extend_from_slice(&end);
@@ -128,7 +131,7 @@ impl Exchange {
         let lane = &mut self.lanes[number];
         let held = lane.holds.pop_front()?;
         desk.audit.letting_go(held.network, held.who, held.span, desk.now);
-        push_request(out, desk.id, &self.release[held.network], held.who, b"\"}}\n");
+        push_request(out, desk.id, &self.release[held.network], held.who, &self.release_end);
         lane.asked = Asked::Release(held);
         Some(Kind::Release)
     }
@@ -235,6 +238,41 @@ mod tests {
         assert_eq!(desk.audit.held(), 0);
         exchange.answer(3, &mut desk, Ok(br#"{"id":3,"result":{"released":["10.0.0.2"]}}"#));
         assert_eq!(audit.faults.count(Rule::ReleasesWhatWasHeld), 1);
+    }
+
+    #[test]
+    fn a_record_has_what_the_goals_say() {
+        for (record, more) in
+            [(Record::TYPICAL, None), (Record::LABELLED, Some("labels")), (Record::LEASED, Some("ttl_seconds"))]
+        {
+            let settings = Settings { lanes: 1, brief: true, record, ..Settings::default() };
+            let mut exchange = Exchange::new(&settings, &NetworkPlan::several(&settings, 1, "10.0.0.0/24", "lowest"));
+            exchange.hold(Some(1));
+            let mut audit = auditor();
+            let mut desk = Desk { audit: &mut audit, id: 0, now: Duration::ZERO };
+            let mut ask = |exchange: &mut Exchange| -> serde_json::Value {
+                let mut line = Vec::new();
+                exchange.next(0, 0, &mut desk, &mut line);
+                exchange.answer(
+                    0,
+                    &mut desk,
+                    Ok(br#"{"id":0,"result":{"address":"10.0.0.9","created":true,"generation":1}}"#),
+                );
+                serde_json::from_slice::<serde_json::Value>(&line).unwrap()["params"].take()
+            };
+            let (granted, released) = (ask(&mut exchange), ask(&mut exchange));
+            for params in [&granted, &released] {
+                let length = |member: &str| params[member].as_str().unwrap().len();
+                assert_eq!((length("owner"), length("scope"), &params["slot"]), (24, 12, &"0".into()));
+            }
+            let beside = ["network", "owner", "scope", "slot", "brief"];
+            let told: Vec<&str> = granted.as_object().unwrap().keys().map(String::as_str).collect();
+            assert_eq!(told.iter().find(|member| !beside.contains(member)).copied(), more);
+            let labels = granted["labels"].as_object();
+            let sizes: Vec<_> =
+                labels.into_iter().flatten().map(|(key, value)| (key.len(), value.as_str().unwrap().len())).collect();
+            assert_eq!(sizes, vec![(8, 16); if record == Record::LABELLED { 3 } else { 0 }]);
+        }
     }
 
     #[test]

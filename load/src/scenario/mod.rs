@@ -16,12 +16,14 @@ mod hot_network;
 mod ipv6;
 mod mixed;
 mod network;
+mod record;
 mod restart_storm;
 mod steady;
 
 use std::time::Duration;
 
 pub use network::NetworkPlan;
+pub use record::Record;
 
 use crate::audit::Auditor;
 use crate::meter::Kind;
@@ -63,6 +65,8 @@ pub struct Settings {
     pub lanes: usize,
     pub seed: u32,
     pub brief: bool,
+    /// What each reservation has beside its owner; of those whose answers are brief, and that are not listed at the end.
+    pub record: Record,
     pub networks: Option<usize>,
     /// In place of `load-00`, where there is one.
     pub network_name: Option<String>,

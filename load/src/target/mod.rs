@@ -1,5 +1,6 @@
 //! What is driven: servers that run already, or some that are started for the run and end with it.
 
+mod cluster;
 mod process;
 mod redis;
 mod server;
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use tempfile::TempDir;
 
+pub use cluster::RedisCluster;
 pub use process::processor_time;
 pub use redis::{Flush, Redis, RedisControl, free_port, push_word};
 pub use server::{Program, Server, Store};
@@ -35,6 +37,26 @@ pub struct TargetArguments {
     pub appendfsync: Option<Flush>,
 }
 
+/// How much is kept of what happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum History {
+    /// As without a setting.
+    Usual,
+    /// As little as there can be: the batches by which one that is sent again is recognised.
+    Trimmed,
+}
+
+impl History {
+    /// Settings of a server's environment.
+    fn settings(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            History::Usual => &[],
+            // None are what befits the store.
+            History::Trimmed => &[("ALLOD_HISTORY__KEEP_SECONDS", "0"), ("ALLOD_HISTORY__KEEP_BYTES", "1")],
+        }
+    }
+}
+
 /// What a server is started over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backend {
@@ -44,6 +66,7 @@ pub struct Backend {
     /// A change is acknowledged when all of these have it.
     pub replicas: usize,
     pub nodes: usize,
+    pub history: History,
 }
 
 impl Backend {
@@ -54,12 +77,12 @@ impl Backend {
 
     /// A server with this store; Redis flushes each second.
     pub const fn of(store: Store) -> Self {
-        Self { store, flush: Flush::Everysec, replicas: 0, nodes: 1 }
+        Self { store, flush: Flush::Everysec, replicas: 0, nodes: 1, history: History::Usual }
     }
 
     /// As a report names it.
     pub fn name(self) -> String {
-        let Self { store, flush, replicas, nodes } = self;
+        let Self { store, flush, replicas, nodes, history } = self;
         if store != Store::Redis {
             return format!("allod, {}", store.name());
         }
@@ -69,7 +92,8 @@ impl Backend {
             many => format!(", {many} replicas"),
         };
         let nodes = if nodes == 1 { String::new() } else { format!(", {nodes} nodes") };
-        format!("allod, redis ({}){replicas}{nodes}", flush.name())
+        let history = if history == History::Trimmed { ", history trimmed" } else { "" };
+        format!("allod, redis ({}){replicas}{nodes}{history}", flush.name())
     }
 }
 
@@ -97,10 +121,9 @@ impl Target {
         if let Some(store) = arguments.start {
             let nodes = usize::from(arguments.nodes);
             return Self::start(Backend {
-                store,
                 flush: arguments.appendfsync.unwrap_or(Flush::Everysec),
-                replicas: 0,
                 nodes,
+                ..Backend::of(store)
             });
         }
         let resolve = |name: &String| {
@@ -128,13 +151,10 @@ impl Target {
     /// # Errors
     /// As of [`Target::start`].
     pub fn start_as(backend: Backend, program: &Program, beside: &[(&str, &str)]) -> io::Result<Self> {
-        let Backend { store, flush, replicas, nodes } = backend;
-        // What a server of a run's own tells of itself is nothing that its reader asked for.
-        let mut settings = vec![("ALLOD_STORE__REDIS_REPLICAS".to_owned(), replicas.to_string())];
-        if std::env::var_os(LOG_LEVEL).is_none() {
-            settings.push((LOG_LEVEL.to_owned(), "error".to_owned()));
-        }
-        settings.extend(beside.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())));
+        let Backend { store, flush, replicas, nodes, history } = backend;
+        let replicas_wanted = replicas.to_string();
+        let mut settings = settings(history.settings());
+        settings.extend(owned(&[("ALLOD_STORE__REDIS_REPLICAS", &replicas_wanted)]).chain(owned(beside)));
         if store != Store::Redis {
             if nodes > 1 {
                 let text = "--nodes takes several nodes of one register, and those need --start redis";
@@ -174,6 +194,18 @@ impl Target {
         })
     }
 
+    /// A node of its own for the register that lies on this primary. The cluster has to outlive it.
+    ///
+    /// # Errors
+    /// As of [`Target::start`].
+    pub fn on_primary(cluster: &RedisCluster, primary: usize) -> io::Result<Self> {
+        let (url, prefix, node) = (cluster.url(), cluster.prefix(primary)?, format!("node-{primary}"));
+        let flags = ["--redis", &url, "--node", &node].map(str::to_owned).to_vec();
+        let server = Server::start_with(flags, settings(&[("ALLOD_STORE__PREFIX", prefix)]), &Program::default())?;
+        let name = format!("allod, redis cluster, {prefix}");
+        Ok(Self { servers: vec![server.address], name, started: vec![server], redis: None, _secret: None })
+    }
+
     /// The processes that were started as its servers.
     pub fn processes(&self) -> impl Iterator<Item = u32> {
         self.started.iter().map(Server::process)
@@ -207,4 +239,15 @@ impl Target {
         self.servers = self.started.iter().map(|server| server.address).collect();
         Ok(took)
     }
+}
+
+fn owned<'a>(settings: &'a [(&str, &str)]) -> impl Iterator<Item = (String, String)> + 'a {
+    settings.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()))
+}
+
+/// These settings of a server's environment, and that it is quiet: what a server of a run's own tells of itself is nothing that
+/// its reader asked for.
+fn settings(these: &[(&str, &str)]) -> Vec<(String, String)> {
+    let level = if std::env::var_os(LOG_LEVEL).is_none() { &[(LOG_LEVEL, "error")][..] } else { &[] };
+    owned(these).chain(owned(level)).collect()
 }

@@ -1,6 +1,6 @@
 //! A Redis server for the time of a run: on a free loopback port, its files in a directory of its own.
 
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -38,10 +38,21 @@ impl Flush {
     }
 }
 
+/// What a server is beside others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Alone,
+    /// It follows the one with this port.
+    Behind(u16),
+    OfCluster,
+}
+
 /// A running server, and the replicas that follow it. Dropping it kills them and removes their files.
 pub struct Redis {
     child: Child,
     pub port: u16,
+    /// Where others of its cluster reach it; 0 without one.
+    pub(super) bus: u16,
     flush: Flush,
     replicas: Vec<Redis>,
     _files: TempDir,
@@ -61,7 +72,15 @@ impl Redis {
     /// # Errors
     /// There is no such program, or it does not answer.
     pub fn start(flush: Flush) -> io::Result<Self> {
-        Self::start_behind(None, flush)
+        Self::start_as(Role::Alone, flush)
+    }
+
+    /// The same as a server that may become one of a cluster's.
+    ///
+    /// # Errors
+    /// As of [`Redis::start`].
+    pub(super) fn start_of_cluster(flush: Flush) -> io::Result<Self> {
+        Self::start_as(Role::OfCluster, flush)
     }
 
     /// Starts a server that follows this one and flushes as it does, and waits until it has all that this one has.
@@ -69,7 +88,7 @@ impl Redis {
     /// # Errors
     /// It does not start, or does not catch up.
     pub fn add_replica(&mut self) -> io::Result<()> {
-        self.replicas.push(Self::start_behind(Some(self.port), self.flush)?);
+        self.replicas.push(Self::start_as(Role::Behind(self.port), self.flush)?);
         let count = self.replicas.len();
         // WAIT is about what this connection wrote: without a write it counts replicas that have nothing yet.
         let mut control = RedisControl::connect(self.address())?;
@@ -82,24 +101,31 @@ impl Redis {
         Err(io::Error::other(format!("of {count} replicas of redis-server not all follow it: {answer}")))
     }
 
-    fn start_behind(primary: Option<u16>, flush: Flush) -> io::Result<Self> {
+    fn start_as(role: Role, flush: Flush) -> io::Result<Self> {
         // Before it has its port, somebody else may be given it: then it ends at once.
-        let mut started = Self::begin(primary, flush);
+        let mut started = Self::begin(role, flush);
         for _ in 1..PORTS_MAX {
             match &started {
-                Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => started = Self::begin(primary, flush),
+                Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => started = Self::begin(role, flush),
                 _ => break,
             }
         }
         started
     }
 
-    fn begin(primary: Option<u16>, flush: Flush) -> io::Result<Self> {
+    fn begin(role: Role, flush: Flush) -> io::Result<Self> {
         let files = tempfile::tempdir()?;
         let port = free_port()?;
         let mut command = command(port, files.path(), flush);
-        if let Some(primary) = primary {
-            command.args(["--replicaof", "127.0.0.1", &primary.to_string()]);
+        let bus = if role == Role::OfCluster { free_port()? } else { 0 };
+        match role {
+            Role::Alone => {}
+            Role::Behind(primary) => drop(command.args(["--replicaof", "127.0.0.1", &primary.to_string()])),
+            Role::OfCluster => {
+                command.args(["--cluster-enabled", "yes", "--cluster-port", &bus.to_string()]);
+                // A busy machine is no failure, and nothing is to take its place.
+                command.args(["--cluster-node-timeout", "15000", "--cluster-require-full-coverage", "no"]);
+            }
         }
         let child = command.spawn().map_err(|error| {
             io::Error::new(
@@ -107,7 +133,7 @@ impl Redis {
                 format!("redis-server cannot be started ({error}); install it, or use another store"),
             )
         })?;
-        let mut redis = Self { child, port, flush, replicas: Vec::new(), _files: files };
+        let mut redis = Self { child, port, bus, flush, replicas: Vec::new(), _files: files };
         let begun = Instant::now();
         while !redis.answers() {
             if let Some(status) = redis.child.try_wait()? {
@@ -140,6 +166,14 @@ impl Redis {
         RedisControl::connect(self.address())?.call(words)
     }
 
+    /// The same of an answer that has several lines.
+    ///
+    /// # Errors
+    /// As of [`Redis::call`].
+    pub(super) fn text(&self, words: &[&str]) -> io::Result<String> {
+        RedisControl::connect(self.address())?.text(words)
+    }
+
     /// Processor time that it has taken so far, all its threads together; not that of its replicas.
     ///
     /// # Errors
@@ -170,11 +204,31 @@ impl RedisControl {
         Ok(Self { stream, reader })
     }
 
-    /// The answer, which is one line or one text.
+    /// The answer, which is one line or a text of one line.
     ///
     /// # Errors
     /// The connection is lost, or the call is refused.
     pub fn call(&mut self, words: &[&str]) -> io::Result<String> {
+        let mut line = self.ask(words)?;
+        if line.starts_with('$') {
+            line.clear();
+            self.reader.read_line(&mut line)?;
+        }
+        Ok(line.trim_end().to_owned())
+    }
+
+    /// The answer, which is a text.
+    fn text(&mut self, words: &[&str]) -> io::Result<String> {
+        let line = self.ask(words)?;
+        let length = line.strip_prefix('$').and_then(|length| length.trim_end().parse::<usize>().ok());
+        let length = length.ok_or_else(|| io::Error::other(format!("{}: {}", words[0], line.trim_end())))?;
+        let mut text = vec![0; length];
+        self.reader.read_exact(&mut text)?;
+        String::from_utf8(text).map_err(io::Error::other)
+    }
+
+    /// The first line of the answer.
+    fn ask(&mut self, words: &[&str]) -> io::Result<String> {
         let mut call = format!("*{}\r\n", words.len()).into_bytes();
         words.iter().for_each(|word| push_word(&mut call, word));
         self.stream.write_all(&call)?;
@@ -185,11 +239,7 @@ impl RedisControl {
         if let Some(error) = line.strip_prefix('-') {
             return Err(io::Error::other(format!("{}: {}", words[0], error.trim_end())));
         }
-        if line.starts_with('$') {
-            line.clear();
-            self.reader.read_line(&mut line)?;
-        }
-        Ok(line.trim_end().to_owned())
+        Ok(line)
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 
 use crate::liar::Liar;
-use crate::program::{load, said};
+use crate::program::{Server, load, report, said};
 
 const FILL: &[&str] = &["run", "fill", "--requests", "200", "--brief"];
 const CHURN: &[&str] = &["run", "churn", "--cidr", "10.0.0.0/24", "--fill-level", "0.3", "--requests", "200"];
@@ -104,6 +104,36 @@ fn an_address_that_comes_back_before_its_cooldown_is_over_is_caught() {
 }
 
 #[test]
+fn a_block_around_an_address_that_cools_is_caught() {
+    // A single address was let go; a block that begins before it is granted.
+    let mut released = None;
+    let mut lied = false;
+    let liar = Liar::who(move |request, mut answer| {
+        let is_block = request["params"]["prefix_length"] == 28;
+        match request["method"].as_str() {
+            Some("ip.release") if released.is_none() => {
+                let first: Option<std::net::Ipv4Addr> =
+                    answer["result"]["released"][0].as_str().and_then(|address| address.parse().ok());
+                // Blocks begin where the last four bits are zero, and in the first of all there is the gateway.
+                released = first.map(u32::from).filter(|first| first % 16 > 0 && first % 256 > 16);
+            }
+            Some("ip.allocate") if is_block && !lied && answer.get("result").is_some() => {
+                if let Some(address) = released {
+                    answer["result"]["address"] = json!(std::net::Ipv4Addr::from(address - address % 16));
+                    lied = true;
+                }
+            }
+            _ => {}
+        }
+        vec![answer]
+    });
+    let blocks = ["run", "blocks", "--requests", "200", "--hold", "1", "--cooldown", "3600"];
+    assert_caught("cooldown", &liar, &blocks);
+    let honest = Liar::who(|_, answer| vec![answer]);
+    assert_eq!(honest.found_by(&blocks), HashMap::new());
+}
+
+#[test]
 fn an_address_that_nobody_may_get_is_caught() {
     for (address, why) in [
         ("10.0.0.1", "the gateway"),
@@ -183,6 +213,24 @@ fn a_generation_that_does_not_rise_is_caught() {
     assert_caught("generations_rise", &liar, FILL);
     let without = |result: &mut Value, _: &[Value]| drop(result.as_object_mut().unwrap().remove("generation"));
     assert_caught("generations_rise", &Liar::who(once("ip.allocate", 100, without)), FILL);
+}
+
+#[test]
+fn generations_of_more_lanes_and_networks_than_are_remembered_are_told_as_not_audited() {
+    // 65 536 lanes; a cell for each network is more than 2^24 from 257 on.
+    let many = ["--connections", "64", "--depth", "1024", "--cidr", "10.0.0.0/24", "--requests", "300"];
+    for (networks, is_audited) in [("257", false), ("2", true)] {
+        let server = Server::start();
+        let address = server.address.to_string();
+        let words = [&["run", "fill", "--server", &address, "--networks", networks], &many[..]].concat();
+        let (code, found) = report(&words);
+        let rules = if is_audited { json!([]) } else { json!(["generations_rise"]) };
+        assert_eq!((code, &found["not_audited"]), (0, &rules), "{networks}: {found}");
+        // The networks are there now.
+        let output = load().args(&words).output().unwrap();
+        let told = said(&output).contains("not audited: generations_rise");
+        assert_eq!(told, !is_audited, "{networks}: {}", said(&output));
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::program::{load, said};
+use crate::program::{is_there, load, said};
 use crate::skips::skip;
 
 const SMALL: &[&str] =
@@ -37,6 +37,12 @@ fn redis_scripts_hand_out_addresses_and_none_twice() {
     for subject in ["allod, redis", "bitmap", "sorted set", "free list"] {
         assert!(subjects.iter().any(|name| name.contains(subject)), "{subject}: {subjects:?}");
     }
+    // Over the same Redis allod is so many times each of its scripts.
+    let over_redis = rows[0]["per_second"].as_f64().unwrap();
+    for row in &rows {
+        let (rate, ratio) = (row["per_second"].as_f64().unwrap(), row["allod_redis_is_times"].as_f64().unwrap());
+        assert!((over_redis / rate - ratio).abs() < 1e-6 * ratio, "{row}");
+    }
     let saved: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
     assert_eq!(saved["runs"].as_array().unwrap().len(), 5);
     let page = std::fs::read_to_string(page).unwrap();
@@ -49,6 +55,36 @@ fn postgresql_hands_out_addresses_by_skipping_what_is_locked() {
     assert_eq!(rows.len(), 1);
     let (p50, p99) = (rows[0]["p50_ms"].as_f64().unwrap(), rows[0]["p99_ms"].as_f64().unwrap());
     assert!(p50 > 0.0 && p50 <= p99, "{rows:?}");
+}
+
+#[test]
+fn kea_hands_out_addresses_by_dhcp() {
+    let Some(rows) = rows("kea", &[]) else { return };
+    assert_eq!((rows.len(), &rows[0]["subject"]), (1, &"kea dhcp4, memfile".into()));
+    assert!(rows[0]["allod_redis_is_times"].is_null(), "nobody measured allod over Redis: {rows:?}");
+}
+
+#[test]
+fn the_table_of_a_comparison_has_a_ratio_for_each_store_of_allod() {
+    if !is_there("redis-server") {
+        return skip("there is no redis-server");
+    }
+    let small = SMALL.iter().filter(|word| **word != "--json");
+    let output = load().args(["compare", "--with", "redis"]).args(small).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let table: Vec<Vec<String>> = String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter(|line| line.starts_with('|'))
+        .map(|line| line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect())
+        .collect();
+    let column =
+        |name: &str| table[0].iter().position(|cell| cell == name).unwrap_or_else(|| panic!("{name}: {table:?}"));
+    for (store, subject) in [("embedded", "allod, embedded"), ("redis", "allod, redis (everysec)")] {
+        let at = column(&format!("allod, {store}, is"));
+        let own = table.iter().find(|row| row[0] == subject).unwrap();
+        assert_eq!(own[at], "1.00×", "{table:?}");
+        assert!(table[2..].iter().all(|row| row[at].ends_with('×')), "{table:?}");
+    }
 }
 
 #[test]

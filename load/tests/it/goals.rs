@@ -106,7 +106,7 @@ fn goals_over_redis_are_beside_its_scripts_and_a_bare_set() {
     if !is_there("redis-server") {
         return skip("there is no redis-server");
     }
-    let only = "redis-off-deep,replica-always-cpu,alone-everysec,bytes-redis,ready-redis,scale-nodes";
+    let only = "redis-off-deep,replica-always-cpu,alone-everysec,ready-redis,scale-nodes";
     // Long enough that the system has counted processor time for everybody.
     let found = outcome(&mut goals(only, "0.6", "1"));
     follows_from_its_figures(&found);
@@ -117,7 +117,6 @@ fn goals_over_redis_are_beside_its_scripts_and_a_bare_set() {
             "replica-always-cpu",
             "alone-everysec-p50",
             "alone-everysec-p99",
-            "bytes-redis",
             "ready-redis",
             "scale-nodes-1",
             "scale-nodes-2",
@@ -125,6 +124,83 @@ fn goals_over_redis_are_beside_its_scripts_and_a_bare_set() {
         ]
     );
     assert_eq!(found["goals"][0]["over"].as_array().unwrap().len(), 3, "all scripts: {found}");
+}
+
+/// A figure of the only round of a row's own measurement.
+#[track_caller]
+fn figure(outcome: &Value, goal: &str, figure: &str) -> f64 {
+    let row = outcome["goals"].as_array().unwrap().iter().find(|row| row["goal"] == goal);
+    let row = row.unwrap_or_else(|| panic!("no row {goal}: {outcome}"));
+    let source = json!({"measurement": row["of"]["measurement"], "figure": figure});
+    figures(outcome, &source)[0].unwrap_or_else(|| panic!("{goal} has no {figure}: {outcome}"))
+}
+
+#[test]
+fn room_in_redis_is_told_apart_for_records_of_each_make() {
+    if !is_there("redis-server") {
+        return skip("there is no redis-server");
+    }
+    let found = outcome(&mut goals("bytes-redis", "0.2", "1"));
+    follows_from_its_figures(&found);
+    let rows = ["bytes-redis", "bytes-redis-sparse", "bytes-redis-oldest", "bytes-redis-labels", "bytes-redis-leases"];
+    assert_eq!(names(&found), rows);
+    for row in rows {
+        let [over, hashes, indexes] =
+            ["bytes_over", "hash_bytes_over", "index_bytes"].map(|name| figure(&found, row, name));
+        assert!(hashes > 0.0 && indexes > 0.0 && (hashes + indexes - over).abs() < 1e-9, "{row}: {found}");
+    }
+    let record = |row: &str| figure(&found, row, "record_bytes");
+    // Owner and scope, and some of its own: a time, a generation, lengths.
+    assert!((24.0 + 12.0 + 8.0..=60.0).contains(&record("bytes-redis")), "{found}");
+    for (row, more) in [("sparse", 0.0), ("oldest", 0.0), ("leases", 1.0), ("labels", 3.0 * (8.0 + 16.0))] {
+        let more_than = record(&format!("bytes-redis-{row}")) - record("bytes-redis");
+        assert!((more - 1.0..more + 16.0).contains(&more_than), "{row}: {more_than} bytes more: {found}");
+    }
+    let over = |row: &str| figure(&found, row, "bytes_over");
+    assert!(over("bytes-redis-sparse") > over("bytes-redis") + 16.0, "an IPv6 address is a field of 32: {found}");
+    assert_eq!(found["goals"][0]["at_most"], 10.0);
+    assert!(found["goals"].as_array().unwrap()[1..].iter().all(|row| row["met"].is_null()), "{found}");
+}
+
+#[test]
+fn registers_on_primaries_of_a_cluster_are_driven_at_once() {
+    if !is_there("redis-server") {
+        return skip("there is no redis-server");
+    }
+    let found = outcome(&mut goals("scale-primaries", "0.4", "1"));
+    follows_from_its_figures(&found);
+    assert_eq!(names(&found), ["scale-primaries-1", "scale-primaries-2", "scale-primaries-3"]);
+    // That each lies on a primary of its own is looked at by the measurement itself.
+    for (count, row) in (1..).zip(names(&found)) {
+        assert_eq!(figure(&found, row, "registers"), f64::from(count), "{found}");
+    }
+}
+
+#[test]
+fn a_trimmed_history_is_short() {
+    if !is_there("redis-server") {
+        return skip("there is no redis-server");
+    }
+    let found = outcome(&mut goals("redis-off-deep,redis-off-trimmed-deep", "0.6", "1"));
+    follows_from_its_figures(&found);
+    assert_eq!(found["goals"][1]["at_least"], 3.5);
+    let [whole, trimmed] =
+        ["redis-off-deep", "redis-off-trimmed-deep"].map(|row| figure(&found, row, "history_batches"));
+    // One network, so one shard: its log is cut each 64 batches to the last 128, by which a batch that is sent again is known.
+    assert!(trimmed < 192.0, "{trimmed} batches: {found}");
+    // A machine that is too slow for so many has nothing to trim.
+    assert!(whole < 192.0 || whole > trimmed, "{whole} and {trimmed} batches: {found}");
+}
+
+#[test]
+fn sizes_have_rows_of_rate_and_of_p99() {
+    let found = outcome(&mut goals("size", "0.2", "1"));
+    follows_from_its_figures(&found);
+    assert_eq!(names(&found), ["size-8", "size-8-p99", "size-64", "size-64-p99"]);
+    let figures: Vec<&str> =
+        found["goals"].as_array().unwrap().iter().map(|row| row["of"]["figure"].as_str().unwrap()).collect();
+    assert_eq!(figures, ["per_second", "p99_ms", "per_second", "p99_ms"]);
+    assert_eq!(found["measurements"].as_array().unwrap().len(), 3, "by the same measurements: {found}");
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod goals;
 mod instructions;
 mod liar;
 mod live;
+mod man;
 mod page;
 mod program;
 mod refused;

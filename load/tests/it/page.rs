@@ -134,6 +134,48 @@ fn a_browser_shows_the_page_of_several_runs_in_light_and_dark_and_loads_nothing(
 }
 
 #[test]
+fn each_run_of_a_page_stands_beside_the_first_and_a_clock_beside_nobody() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, page) = (directory.path().join("runs.json"), directory.path().join("page.html"));
+    let words =
+        ["run", "fill", "--start", "memory", "--requests", "50", "--connections", "1", "--depth", "1", "--quiet"];
+    let output = load().args(words).arg("--json").output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", said(&output)));
+    let run = |label: &str, per_second: f64, arrivals: Option<f64>| {
+        let mut run = report.clone();
+        (run["label"], run["per_second"], run["arrivals_per_second"]) =
+            (label.into(), per_second.into(), arrivals.into());
+        run
+    };
+    let runs = [
+        run("the first", 2_000.0, None),
+        run("half", 1_000.0, None),
+        run("half as much again", 3_000.0, None),
+        run("by a clock", 500.0, Some(500.0)),
+    ];
+    fs::write(&file, serde_json::to_string(&runs).unwrap()).unwrap();
+    let output = load().arg("report").arg(&file).arg("-o").arg(&page).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let text = fs::read_to_string(&page).unwrap();
+    let cells = |row: &str| -> Vec<String> {
+        let cells = row.split("<t").skip(2).filter_map(|cell| cell.split_once('>'));
+        cells.map(|(_, cell)| cell.split("</t").next().unwrap().to_owned()).collect()
+    };
+    let table: Vec<Vec<String>> = text.lines().filter(|line| line.starts_with("<tr>")).map(cells).collect();
+    let at = table[0].iter().position(|cell| cell == "to the first").unwrap_or_else(|| panic!("{table:?}"));
+    for (label, ratio) in
+        [("the first", "1.00×"), ("half", "0.50×"), ("half as much again", "1.50×"), ("by a clock", "–")]
+    {
+        let row = table.iter().find(|row| row[0] == label).unwrap_or_else(|| panic!("{label}: {table:?}"));
+        assert_eq!(row[at], ratio, "{label}: {table:?}");
+    }
+    // Who is alone is compared with nobody.
+    fs::write(&file, serde_json::to_string(&runs[..1]).unwrap()).unwrap();
+    load().arg("report").arg(&file).arg("-o").arg(&page).output().unwrap();
+    assert!(!fs::read_to_string(&page).unwrap().contains("to the first"));
+}
+
+#[test]
 fn a_page_of_a_server_that_lied_says_so() {
     let directory = tempfile::tempdir().unwrap();
     let (file, page) = (directory.path().join("run.json"), directory.path().join("page.html"));
@@ -144,11 +186,18 @@ fn a_page_of_a_server_that_lied_says_so() {
     report["faults"] = serde_json::json!({"no_address_twice": 3});
     report["duplicates"] = 3.into();
     report["fault_examples"] = serde_json::json!([{"rule": "no_address_twice", "what": "10.0.0.9 of <somebody>"}]);
+    report["not_audited"] = serde_json::json!(["generations_rise"]);
     fs::write(&file, report.to_string()).unwrap();
     let output = load().arg("report").arg(&file).arg("-o").arg(&page).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "what `--json` printed is read too: {}", said(&output));
     let text = fs::read_to_string(&page).unwrap();
-    for shown in ["The server broke its rules", "no_address_twice", "3 times", "10.0.0.9 of &lt;somebody&gt;"] {
+    for shown in [
+        "The server broke its rules",
+        "no_address_twice",
+        "3 times",
+        "10.0.0.9 of &lt;somebody&gt;",
+        "generations_rise was not audited",
+    ] {
         assert!(text.contains(shown), "{shown}");
     }
 }

@@ -16,29 +16,50 @@ fn sound(words: &[&str]) -> Value {
     report
 }
 
+/// Every scenario, small.
+const SCENARIOS: [&[&str]; 12] = [
+    &["mixed", "--networks", "3", "--cidr", "10.0.0.0/24"],
+    &["fill", "--networks", "2"],
+    &["churn", "--cidr", "10.0.0.0/24", "--fill-level", "0.9"],
+    &["contended", "--cidr", "10.0.0.0/24"],
+    &["claims"],
+    &["claim-and-sweep"],
+    &["deployments"],
+    &["blocks"],
+    &["ipv6"],
+    &["many-networks", "--networks", "20"],
+    &["hot-network", "--networks", "5", "--cidr", "10.0.0.0/24"],
+    &["restart-storm", "--owners", "100"],
+];
+
+/// A run of a scenario with this beside, against a server of its own, after which server and answers agree.
+#[track_caller]
+fn agrees(scenario: &[&str], more: &[&str]) -> Value {
+    let server = Server::start();
+    let address = server.address.to_string();
+    let words = [&["run"], scenario, SMALL, &["--server", &address], more].concat();
+    let report = sound(&words);
+    assert_eq!(report["scenario"], scenario[0]);
+    assert_eq!(report["held_by_server"], report["held"], "{words:?}: {report}");
+    assert!(report["listed"].as_u64().unwrap() > 0, "{words:?}: {report}");
+    report
+}
+
 #[test]
 fn every_scenario_finds_a_right_server_right() {
-    for scenario in [
-        &["mixed", "--networks", "3", "--cidr", "10.0.0.0/24"][..],
-        &["fill", "--networks", "2"],
-        &["churn", "--cidr", "10.0.0.0/24", "--fill-level", "0.9"],
-        &["contended", "--cidr", "10.0.0.0/24"],
-        &["claims"],
-        &["claim-and-sweep"],
-        &["deployments"],
-        &["blocks"],
-        &["ipv6"],
-        &["many-networks", "--networks", "20"],
-        &["hot-network", "--networks", "5", "--cidr", "10.0.0.0/24"],
-        &["restart-storm", "--owners", "100"],
-    ] {
-        let server = Server::start();
-        let address = server.address.to_string();
-        let words = [&["run"], scenario, SMALL, &["--server", &address, "--requests", "300"]].concat();
-        let report = sound(&words);
-        assert_eq!(report["scenario"], scenario[0]);
-        assert_eq!(report["held_by_server"], report["held"], "{words:?}: {report}");
-        assert!(report["listed"].as_u64().unwrap() > 0, "{words:?}: {report}");
+    for scenario in SCENARIOS {
+        agrees(scenario, &["--requests", "300"]);
+    }
+}
+
+#[test]
+fn every_scenario_finds_a_right_server_right_in_an_open_loop() {
+    for scenario in SCENARIOS {
+        // As many as a storm has owners. Half a second's arrivals take half a second, whoever answers.
+        let open = agrees(scenario, &["--requests", "100", "--rate", "200", "--arrivals", "even"]);
+        assert_eq!((&open["answers"], &open["never_sent"]), (&100.into(), &0.into()), "{open}");
+        assert_eq!(open["arrivals_per_second"], 200.0, "{open}");
+        assert!(open["elapsed_seconds"].as_f64().unwrap() >= 0.45, "arrivals are not hurried: {open}");
     }
 }
 

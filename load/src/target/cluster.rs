@@ -1,0 +1,114 @@
+//! A Redis Cluster for the time of a run: primaries on free loopback ports, the slots dealt over them in equal parts.
+//!
+//! `redis-cli --cluster create` wants three primaries at least, so it is made by hand: each is given its slots and an epoch of
+//! its own, then they meet. A register lies in one slot, by its prefix, so each primary has a prefix whose slot is among its own.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use super::redis::{Flush, Redis};
+
+/// Slots of a cluster.
+const SLOTS: usize = 16_384;
+/// Longest wait until all know each other.
+const MEET_MAX: Duration = Duration::from_secs(60);
+/// Prefixes that are tried: each falls among the slots of one of few primaries.
+const PREFIXES_MAX: usize = 1_000;
+
+/// The primaries. Dropping it ends them.
+pub struct RedisCluster {
+    primaries: Vec<Redis>,
+    /// Of each primary, what the keys of its register begin with.
+    prefixes: Vec<String>,
+}
+
+impl RedisCluster {
+    /// Starts so many primaries, and waits until they are one cluster.
+    ///
+    /// # Errors
+    /// There is no `redis-server`, or they do not find together.
+    pub fn start(count: usize, flush: Flush) -> io::Result<Self> {
+        let primaries = (0..count).map(|_| Redis::start_of_cluster(flush)).collect::<io::Result<Vec<_>>>()?;
+        for (number, redis) in primaries.iter().enumerate() {
+            let (first, last) = (number * SLOTS / count, (number + 1) * SLOTS / count - 1);
+            redis.call(&["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &last.to_string()])?;
+            redis.call(&["CLUSTER", "SET-CONFIG-EPOCH", &(number + 1).to_string()])?;
+        }
+        for other in &primaries[1..] {
+            let (port, bus) = (other.port.to_string(), other.bus.to_string());
+            primaries[0].call(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus])?;
+        }
+        let mut cluster = Self { primaries, prefixes: Vec::new() };
+        cluster.wait_until_whole()?;
+        cluster.prefixes = (0..count).map(|primary| cluster.prefix_on(primary)).collect::<io::Result<_>>()?;
+        Ok(cluster)
+    }
+
+    /// As `allod serve --redis` takes it.
+    pub fn url(&self) -> String {
+        let servers: Vec<String> = self.primaries.iter().map(|redis| redis.address().to_string()).collect();
+        format!("redis+cluster://{}", servers.join(","))
+    }
+
+    /// What the keys of the register on this primary begin with.
+    ///
+    /// # Errors
+    /// There are fewer.
+    pub fn prefix(&self, primary: usize) -> io::Result<&str> {
+        self.prefixes.get(primary).map(String::as_str).ok_or_else(|| io::Error::other("there are fewer primaries"))
+    }
+
+    /// Makes sure that each register lies on its primary.
+    ///
+    /// # Errors
+    /// One does not.
+    pub fn check_registers(&self) -> io::Result<()> {
+        for (redis, prefix) in self.primaries.iter().zip(&self.prefixes) {
+            let answer = redis.call(&["EXISTS", &register(prefix)])?;
+            if answer != ":1" {
+                return Err(io::Error::other(format!("{} has no register `{prefix}`: {answer}", redis.address())));
+            }
+        }
+        Ok(())
+    }
+
+    /// All know of all others and of all slots.
+    fn wait_until_whole(&self) -> io::Result<()> {
+        let begun = Instant::now();
+        let counts = [format!("cluster_known_nodes:{}", self.primaries.len()), format!("cluster_slots_ok:{SLOTS}")];
+        for redis in &self.primaries {
+            loop {
+                let info = redis.text(&["CLUSTER", "INFO"])?;
+                let says = |line: &str| info.lines().any(|one| one == line);
+                if says("cluster_state:ok") && counts.iter().all(|line| says(line)) {
+                    break;
+                }
+                if begun.elapsed() > MEET_MAX {
+                    return Err(io::Error::other(format!(
+                        "the primaries of a Redis Cluster do not find together: {info}"
+                    )));
+                }
+                std::thread::park_timeout(Duration::from_millis(20));
+            }
+        }
+        Ok(())
+    }
+
+    /// A prefix whose slot is among those of this primary.
+    fn prefix_on(&self, primary: usize) -> io::Result<String> {
+        for number in 0..PREFIXES_MAX {
+            let prefix = format!("allod-{number}");
+            let answer = self.primaries[primary].call(&["CLUSTER", "KEYSLOT", &register(&prefix)])?;
+            let slot = answer.strip_prefix(':').and_then(|slot| slot.parse::<usize>().ok());
+            if slot.is_some_and(|slot| slot * self.primaries.len() / SLOTS == primary) {
+                return Ok(prefix);
+            }
+        }
+        Err(io::Error::other("no prefix has a slot of this primary"))
+    }
+}
+
+/// A key of the register with this prefix.
+fn register(prefix: &str) -> String {
+    format!("{{{prefix}}}:register")
+}
