@@ -156,8 +156,9 @@ impl Network {
                         return false;
                     }
                     let any = self.config.kind == NetworkKind::Vip && *wanted == with_zone(&Wish::default(), wish);
-                    let as_wished =
-                        || !self.is_static(*address) && self.differences(wanted, &selection, *address, held).is_empty();
+                    // Of a static pool an automatic wish is given what is reserved for it alone, and goes on with that.
+                    let automatic = || !self.is_static(*address) || self.kept_for(&holder).any(|kept| kept == *address);
+                    let as_wished = || automatic() && self.differences(wanted, &selection, *address, held).is_empty();
                     self.may_stay(*address) && self.serves(*address, wish) && (any || as_wished())
                 };
                 let left = || let_go.of(&holder).filter(fits).max_by_key(|(_, held)| held.generation);

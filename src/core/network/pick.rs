@@ -69,14 +69,9 @@ impl Network {
     }
 
     fn pick_kept(&self, draft: &Draft<'_>, selection: &Selection, holder: &SlotKey) -> Option<Range> {
-        if self.layout.kept_for.is_empty() {
-            return None;
-        }
-        let kept = self.layout.kept_for.get(&(holder.scope.clone(), holder.owner.clone()))?;
-        let usable = |&&(ref slot, address): &&(Option<crate::core::types::Slot>, Address)| {
+        let usable = |&address: &Address| {
             let range = Range::single(address);
-            slot.as_ref().is_none_or(|slot| *slot == holder.slot)
-                && selection.order(address.family()) == Some(0)
+            selection.order(address.family()) == Some(0)
                 && self.admits(selection, address)
                 && self.layout.subnet_of(address).is_some_and(|index| {
                     !self.subnets[index].draining && !self.layout.subnets[index].has_unusable(range)
@@ -89,7 +84,15 @@ impl Network {
                     Some((_, Entry::Held(_) | Entry::Declined(_))) => false,
                 }
         };
-        kept.iter().find(usable).map(|&(_, address)| Range::single(address))
+        self.kept_for(holder).find(usable).map(Range::single)
+    }
+
+    /// The addresses that are reserved for a slot: it gets them first.
+    pub(super) fn kept_for(&self, holder: &SlotKey) -> impl Iterator<Item = Address> {
+        let of_owner = || self.layout.kept_for.get(&(holder.scope.clone(), holder.owner.clone()));
+        let kept = if self.layout.kept_for.is_empty() { None } else { of_owner() };
+        let of_slot = kept.into_iter().flatten().filter(|(slot, _)| slot.as_ref().is_none_or(|s| *s == holder.slot));
+        of_slot.map(|(_, address)| *address)
     }
 
     /// Do the filters of a wish let this address pass?

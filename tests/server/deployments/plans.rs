@@ -396,3 +396,31 @@ fn who_let_his_address_go_for_another_one_gets_it_back_when_a_revert_of_the_rest
         assert_eq!(shop.held(id), (vec![address.into()], vec![]), "{id}");
     }
 }
+
+#[test]
+fn what_is_reserved_for_an_instance_is_kept_in_a_static_pool_too() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    let reserved = json!([{"range": "10.0.0.55", "for": {"scope": "shop", "owner": "a"}}, {"range": "10.0.0.56", "for": {"scope": "shop", "owner": "b", "slot": "q"}}]);
+    let pools =
+        json!([{"range": "10.0.0.10+10", "name": "p"}, {"range": "10.0.0.50+10", "name": "q", "kind": "static"}]);
+    let subnets = json!([{"cidr": "10.0.0.0/24", "pools": pools, "reserved": reserved}]);
+    client.ok("network.create", json!({"name": "net", "subnets": subnets}));
+    client.ok("ip.claim", json!({"network": "net", "scope": "shop", "owner": "c", "address": "10.0.0.57"}));
+    let listed = json!([
+        {"id": "a", "networks": [{"network": "net"}]},
+        {"id": "b", "networks": [{"network": "net", "slot": "q", "pool": "q"}]},
+        {"id": "c", "networks": [{"network": "net"}]},
+    ]);
+    let with = |states: [&str; 3]| -> Vec<(String, String)> {
+        let addresses = ["10.0.0.55", "10.0.0.56", "10.0.0.10"];
+        states.iter().zip(addresses).map(|(state, at)| ((*state).to_owned(), at.to_owned())).collect()
+    };
+    let mut shop = Deployment::of(&mut client, "shop");
+    let first = shop.apply(&listed);
+    assert_eq!(slots(&first), with(["new", "new", "new"]));
+    // Nothing but what was reserved for somebody is kept there: c leaves it.
+    assert_eq!(slots(&shop.apply(&listed)), with(["new", "new", "new"]));
+    assert_eq!(shop.commit(&first), ["10.0.0.57"]);
+    assert_eq!(slots(&shop.apply(&listed)), with(["kept", "kept", "kept"]));
+}
