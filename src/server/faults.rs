@@ -170,11 +170,10 @@ fn facts(refusal: &Refusal, data: &mut ErrorData) {
         Refusal::OfItem { index, refusal } => {
             facts(refusal, data);
             data.index = Some(*index as u64);
-            // A member named inside the item is named as a path from the request.
-            data.field = data
-                .field
-                .take()
-                .map(|field| if field.starts_with("ips[") { field } else { format!("ips[{index}].{field}") });
+            // A member named inside the item is named as a path from the request; a MAC is the request's own.
+            let named = |field: &str| field.starts_with("ips[") || field == "mac";
+            data.field =
+                data.field.take().map(|field| if named(&field) { field } else { format!("ips[{index}].{field}") });
         }
     }
 }

@@ -389,3 +389,62 @@ fn pages_of_a_range_that_begins_within_a_block_end_in_one_network_and_in_all() {
         assert_eq!(seen, ["10.0.0.4", "10.0.0.9"]);
     }
 }
+
+#[test]
+fn a_limit_comes_before_a_want_of_room_whichever_part_of_a_request_is_first() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    let subnets = json!([{"cidr": "10.0.0.0/29"}]);
+    client.ok("network.create", json!({"name": "net", "limits": {"per_owner": 2}, "subnets": subnets}));
+    let wishes = |six: usize| -> Vec<Value> {
+        let wish = |at| if at == six { json!({"network": "net", "family": 6}) } else { json!({"network": "net"}) };
+        let slot = |at: usize, mut wish: Value| {
+            wish["slot"] = json!(at.to_string());
+            wish
+        };
+        (0..3).map(|at| slot(at, wish(at))).collect()
+    };
+    for six in 0..3 {
+        let data = refused(&mut client, "ip.acquire", json!({"owner": "a", "ips": wishes(six)}));
+        assert_eq!((&data["kind"], &data["count"]), (&json!("quota_exceeded"), &json!(3)), "{six} of acquire: {data}");
+        let instances = json!([{"id": "a", "networks": wishes(six)}]);
+        let data = refused(&mut client, "deployment.apply", json!({"deployment": "d", "instances": instances}));
+        assert_eq!((&data["kind"], &data["count"]), (&json!("quota_exceeded"), &json!(3)), "{six} of apply: {data}");
+    }
+    // What is left out where there is no room does not count.
+    let mut ips = wishes(0);
+    ips[0]["optional"] = json!(true);
+    client.ok("ip.acquire", json!({"owner": "a", "ips": ips}));
+}
+
+#[test]
+fn a_refused_claim_names_what_was_asked_for_beside_what_is_in_its_way() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    let subnets = json!([{"cidr": "10.0.0.0/24"}, {"cidr": "255.255.255.254/31"}, {"cidr": "2001:db8::/64", "gateway": "2001:db8::2"}]);
+    client.ok("network.create", json!({"name": "net", "subnets": subnets}));
+    client.ok("ip.claim", json!({"network": "net", "owner": "b", "address": "10.0.0.4", "prefix_length": 30}));
+    let mut said = |params: Value| {
+        let error = client.call("ip.claim", params)["error"].clone();
+        (error["data"]["address"].clone(), error["message"].as_str().unwrap_or_default().to_owned())
+    };
+    let (address, message) = said(json!({"network": "net", "owner": "a", "address": "10.0.0.5"}));
+    assert_eq!(address, "10.0.0.4");
+    assert!(
+        message.starts_with("10.0.0.5 overlaps 10.0.0.4-10.0.0.7 of network `net`, which is held by `b`"),
+        "{message}"
+    );
+    let (_, message) = said(json!({"network": "net", "owner": "a", "address": "255.255.255.255", "force": true}));
+    assert!(!message.contains("broadcast"), "{message}");
+    let (_, message) = said(json!({"network": "net", "owner": "a", "address": "2001:db8::2", "prefix_length": 127}));
+    assert!(message.contains("the first of a block that contains 2001:db8::2, the gateway"), "{message}");
+}
+
+#[test]
+fn one_mac_for_several_addresses_is_an_invalid_argument() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let ips = json!([{"network": "lan"}, {"network": "lan", "slot": "1"}]);
+    let data = refused(&mut client, "ip.acquire", json!({"owner": "a", "mac": "02:00:00:00:00:05", "ips": ips}));
+    assert_eq!((&data["kind"], &data["field"]), (&json!("invalid_argument"), &json!("mac")), "{data}");
+}

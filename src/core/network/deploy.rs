@@ -117,11 +117,12 @@ impl Network {
         let both = ask.wishes.iter().zip(&courses);
         for (wish, course) in both.clone().filter(|(w, _)| named(w)).chain(both.filter(|(w, _)| !named(w))) {
             changed |= matches!(course, Some(Course::Grant(_)));
-            if let Some(course) = course
-                && let Some(done) = refused.note(wish, self.carry_out(ask, wish, course, (&fates, let_go), &mut draft))
-            {
-                deployed.push(done);
+            let Some(course) = course else { continue };
+            let done = self.carry_out(ask, wish, course, (&fates, let_go), &mut draft);
+            if let Err(refusal) = &done {
+                self.count_refused(&mut draft, &holder_of(ask, wish), refusal);
             }
+            deployed.extend(refused.note(wish, done));
         }
         refused.end().map_err(|refusal| self.recounted(ask, &draft, refusal))?;
         let mut views = Vec::with_capacity(obsolete.len());

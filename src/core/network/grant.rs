@@ -10,7 +10,7 @@ use super::draft::{Draft, held_by};
 use super::holdings::covered;
 use super::selection::Selection;
 use super::{Network, Standing};
-use crate::core::address::{Address, Range};
+use crate::core::address::{Address, Family, Range};
 use crate::core::command::{Acquire, AcquireItem, Allocate, Claim, Context, GrantOptions, Wish};
 use crate::core::forms;
 use crate::core::outcome::{Decision, Grant, Outcome};
@@ -59,7 +59,10 @@ impl Network {
             match self.acquire_item(&mut draft, ask, item, &options) {
                 Ok(grant) => grants.push((item.index, grant)),
                 Err(Refusal::NotEnoughCapacity(_)) if item.optional => {}
-                Err(refusal) => refusals.push((item.index, refusal)),
+                Err(refusal) => {
+                    self.count_refused(&mut draft, &ask.slot(item), &refusal);
+                    refusals.push((item.index, refusal));
+                }
             }
         }
         let first = refusals.into_iter().min_by_key(|(index, refusal)| (refusal.precedence(), *index));
@@ -336,8 +339,19 @@ impl Network {
             let Entry::Held(held) = entry else { continue };
             // What this very request lets go counts as held until it is committed.
             if held.holder != *holder || held.obsolete.is_some() {
-                let (network, held_by) = (self.config.name.clone(), Box::new(held_by(held)));
-                return Err(Refusal::AlreadyInUse { network, address, held_by });
+                let (network, by) = (self.config.name.clone(), Box::new(held_by(held)));
+                let there = covered(address, held.prefix_length);
+                if there == block {
+                    return Err(Refusal::AlreadyInUse { network, address, held_by: by });
+                }
+                let name = |range: Range| if range.size() == 1 { range.first().to_string() } else { range.to_string() };
+                let (asked, there) = (name(block), name(there));
+                let problem = format!(
+                    "{asked} overlaps {there} of network `{network}`, which is held by {}; ask for another address, or have \
+                     that one released",
+                    by.holder
+                );
+                return Err(Refusal::Taken { problem, address: Some(address), held_by: Some(by) });
             }
         }
         match draft.taken(block) {
@@ -407,18 +421,20 @@ impl Network {
             return if block.size() == 1 {
                 format!("the gateway of subnet {}, which is never handed out", subnet.cidr)
             } else {
-                format!("a block that contains {gateway}, the gateway of subnet {}", subnet.cidr)
+                format!("the first of a block that contains {gateway}, the gateway of subnet {}", subnet.cidr)
             };
         }
-        let part = match (subnet.cidr.family(), block.contains(subnet.cidr.base()), block.contains(subnet.cidr.last()))
-        {
-            (crate::core::address::Family::V4, true, _) => "the network address",
-            (crate::core::address::Family::V4, false, true) => "the broadcast address",
-            (crate::core::address::Family::V6, true, _) => "the subnet-router anycast address",
-            (_, false, _) => "an address that is never handed out",
+        // Of a subnet of one or two addresses none is set apart.
+        let cidr = subnet.cidr;
+        let has_edges = cidr.length() + 1 < cidr.family().width();
+        let part = match (cidr.family(), block.contains(cidr.base()), block.contains(cidr.last())) {
+            (Family::V4, true, _) if has_edges => format!("the network address of subnet {cidr}"),
+            (Family::V4, false, true) if has_edges => format!("the broadcast address of subnet {cidr}"),
+            (Family::V6, true, _) if has_edges => format!("the subnet-router anycast address of subnet {cidr}"),
+            _ => "an address of no network".to_owned(),
         };
-        let part = if block.size() == 1 { part.to_owned() } else { format!("a block that contains {part}") };
-        format!("{part} of subnet {}, which is never handed out", subnet.cidr)
+        let part = if block.size() == 1 { part } else { format!("the first of a block that contains {part}") };
+        format!("{part}, which is never handed out")
     }
 
     fn slot_taken(&self, holder: &SlotKey, address: Address, differs: Vec<&'static str>) -> Refusal {

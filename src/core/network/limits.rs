@@ -5,6 +5,7 @@
 
 use super::Network;
 use super::draft::Draft;
+use crate::core::address::Address;
 use crate::core::refusal::Refusal;
 use crate::core::types::{Owner, Scope, SlotKey};
 
@@ -28,6 +29,15 @@ impl Network {
             draft.count(holder, more);
         }
         judged
+    }
+
+    /// Counts what one part of a request does not get for want of room: a limit that the request exceeds comes before that,
+    /// whichever part is looked at first.
+    pub(super) fn count_refused(&self, draft: &mut Draft<'_>, holder: &SlotKey, refusal: &Refusal) {
+        let stays = |&(address, _): &(Address, _)| !draft.has_let_go(address);
+        if matches!(refusal, Refusal::NotEnoughCapacity(_)) && self.holdings.slot(holder).filter(stays).is_none() {
+            draft.fills(holder);
+        }
     }
 
     /// What an owner and its scope hold once a draft is done.

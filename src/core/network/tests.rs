@@ -319,7 +319,7 @@ fn blocks_are_aligned_lie_in_one_pool_and_never_contain_an_unusable_address() {
     assert_eq!(net.block("a", 26).unwrap(), "10.0.0.128/26");
     refused!(net.block("b", 26), Refusal::NotEnoughCapacity(_));
     assert_eq!(net.block("c", 28).unwrap(), "10.0.0.16/28");
-    refused!(net.claim("d", "10.0.0.20", |_| ()), Refusal::AlreadyInUse { .. });
+    refused!(net.claim("d", "10.0.0.20", |_| ()), Refusal::Taken { .. });
     assert_eq!(net.state("10.0.0.20"), AddressState::Held);
     refused!(net.block("e", 23), Refusal::InvalidArgument { .. });
     assert_eq!(net.release("c"), 1);

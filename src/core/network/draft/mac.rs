@@ -36,14 +36,13 @@ impl Draft<'_> {
             None => Ok(None),
             Some(MacWish::Given(mac)) => match taken(mac) {
                 None => Ok(Some(mac)),
-                Some((None, None)) => Err(Refusal::Taken {
-                    problem: format!(
-                        "MAC {mac} goes to another address of this request; a MAC is unique in its realm, so ask for one \
-                         address with it, or for `\"auto\"`"
+                Some((None, None)) => Err(Refusal::invalid(
+                    "mac",
+                    format!(
+                        "cannot be {mac} for several addresses: a MAC is unique in its realm, so ask for one address with it, \
+                         or for `\"auto\"`"
                     ),
-                    address: None,
-                    held_by: None,
-                }),
+                )),
                 Some((holder, elsewhere)) => Err(Refusal::Taken {
                     problem: format!(
                         "MAC {mac} is used by another reservation of the realm; a MAC is unique in its realm"
