@@ -24,7 +24,7 @@
 //! | file | does |
 //! | --- | --- |
 //! | `working` | requests, one after the other, and the way out for what comes of them |
-//! | `deciding`, `draft` | decides and applies behind a wall that catches panics; what one turn brings together |
+//! | `deciding`, `staging` | decides and applies behind a wall that catches panics; what one turn brings together |
 //! | `waiting`, `queue` | requests that wait for capacity, and whose turn it is |
 //! | `holding` | its part in what several networks decide together |
 //! | `sweeping`, `uses` | first misses of sweeps; MACs, which are unique beyond it |
@@ -36,11 +36,11 @@
 //! `incarnation`? What happens when the client hung up (nothing: its outlet is closed, and who waits is given up)?
 
 mod deciding;
-mod draft;
 mod end;
 mod holding;
 mod messages;
 mod queue;
+mod staging;
 mod sweeping;
 mod uses;
 mod waiting;
@@ -56,18 +56,18 @@ use actix::prelude::*;
 use hashbrown::HashSet;
 use tokio::sync::oneshot;
 
-use self::draft::{Draft, Stop, loading, stopped};
 pub use self::messages::{
     DecideHeld, Finish, GiveAway, Hold, HoldId, HoldRefused, Loaded, Retire, Rooms, Several, Tick, Unlist, Waiting,
     Work, refuse,
 };
 use self::queue::Queue;
+use self::staging::{Staging, StopReason, loading, stopped};
 use self::sweeping::Misses;
 use self::waiting::Asker;
 use super::clock::{Beside, Draws};
 use super::committer::Reload;
 use super::directory::Gone;
-use super::macs::Claimed;
+use super::macs::ClaimedMacs;
 use super::published::Published;
 use super::routes::Lane;
 use super::service::Shared;
@@ -95,7 +95,7 @@ enum Phase {
     Held {
         hold: HoldId,
         steps: Vec<Step>,
-        claimed: Claimed,
+        claimed: ClaimedMacs,
     },
     /// It is the turn of a waiter over several networks. `behind`: coordinators that want to hold it, each woken when that is over.
     Turn {
@@ -108,7 +108,7 @@ enum Phase {
         since: tokio::time::Instant,
         behind: Vec<oneshot::Sender<()>>,
     },
-    Stopped(Stop),
+    Stopped(StopReason),
     Gone,
 }
 
@@ -228,7 +228,7 @@ impl NetworkActor {
     }
 
     /// What is answered once it was stopped. It is called as its users call it.
-    fn fault_of_stop(&self, why: Stop) -> Fault {
+    fn fault_of_stop(&self, why: StopReason) -> Fault {
         stopped(&self.network.config().name, why)
     }
 
@@ -366,7 +366,7 @@ impl Handler<Tick> for NetworkActor {
                     return self.reload(ctx);
                 }
                 let moment = self.moment();
-                let mut unit = Draft::new(None, 1);
+                let mut unit = Staging::new(None, 1);
                 self.run_due(&mut unit, moment, ctx);
                 self.serve_waiters_behind(&mut unit, ctx);
                 self.send(unit);
@@ -447,7 +447,7 @@ impl NetworkActor {
             }
             Err(problem) => {
                 tracing::error!(network = %self.id(), name = %self.network.config().name, problem, "what the store has of it cannot be loaded");
-                self.phase = Phase::Stopped(Stop::Unloadable);
+                self.phase = Phase::Stopped(StopReason::Unloadable);
             }
         }
         self.go_on(ctx);

@@ -14,7 +14,7 @@ use crate::actors::committer::chain;
 use crate::actors::service::Shared;
 use crate::core::types::Place;
 use crate::limits::EVENTS_PAGE_BYTES;
-use crate::store::chapters::{Chapter, Draft, NameNote, Range};
+use crate::store::chapters::{Chapter, ChapterDraft, NameNote, Range};
 use crate::store::history::{Recorded, Stretch};
 use crate::store::{Digest, Seq, ShardId, StoreError};
 
@@ -55,7 +55,7 @@ pub(in crate::actors) fn start(shared: &Arc<Shared>) {
 /// Where the chapters end, and what comes behind them so far.
 struct Scribe {
     ends: Vec<Place>,
-    draft: Draft,
+    draft: ChapterDraft,
     /// Where the history stood when the tenure began. Up to there it has read, once it has.
     begun: Vec<Place>,
 }
@@ -126,7 +126,7 @@ async fn begin(shared: &Shared) -> Result<Scribe, StoreError> {
         end.map_or(Place { shard, ..Place::default() }, |range| place_of(&range))
     });
     let begun = (0..shared.info.shards).map(|shard| shared.feed.tip(ShardId(shard))).collect();
-    Ok(Scribe { ends: ends.collect(), draft: Draft::default(), begun })
+    Ok(Scribe { ends: ends.collect(), draft: ChapterDraft::default(), begun })
 }
 
 /// A network was called so.

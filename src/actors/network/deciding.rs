@@ -1,7 +1,7 @@
 //! What a network's actor does with its memory: decides and applies behind a wall that catches panics, ends what is due,
 //! and tells the world what it needs to know of it: figures, scopes, MACs.
 //!
-//! Nothing here answers or commits: what comes of it goes into the [`Draft`] of the turn.
+//! Nothing here answers or commits: what comes of it goes into the [`Staging`] of the turn.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -9,7 +9,7 @@ use actix::prelude::*;
 use compact_str::CompactString;
 use tokio::time::Instant;
 
-use super::draft::{Draft, Stop, restored};
+use super::staging::{Staging, StopReason, restored};
 use super::{NetworkActor, PANIC_WINDOW, PANICS_MAX, Phase, Tick};
 use crate::actors::Fault;
 use crate::core::command::{Command, Context as Moment};
@@ -144,7 +144,7 @@ impl NetworkActor {
     }
 
     /// The command under the panic is answered `internal` and not run again; the memory is loaded afresh.
-    pub(super) fn panicked(&mut self, unit: &mut Draft, ticket: Option<u32>) {
+    pub(super) fn panicked(&mut self, unit: &mut Staging, ticket: Option<u32>) {
         let id = format!("{:016x}", self.draws.draw() as u64);
         self.shared.metrics.panics.inc();
         tracing::error!(network = %self.id(), name = %self.network.config().name, id = %id, "a panic while deciding; its network is loaded again");
@@ -158,14 +158,14 @@ impl NetworkActor {
         }
         self.phase = if self.panics.len() >= PANICS_MAX {
             tracing::error!(network = %self.id(), name = %self.network.config().name, "stopped after {PANICS_MAX} panics in a minute; the others go on");
-            Phase::Stopped(Stop::Crashes)
+            Phase::Stopped(StopReason::Crashes)
         } else {
             Phase::Loading { since: now, behind: Vec::new() }
         };
     }
 
     /// Ends what is due, one bounded step; the rest comes with the next message or tick.
-    pub(super) fn run_due(&mut self, unit: &mut Draft, moment: Moment, ctx: &mut Context<Self>) {
+    pub(super) fn run_due(&mut self, unit: &mut Staging, moment: Moment, ctx: &mut Context<Self>) {
         let Some(due) = self.network.next_due() else { return };
         // What began late in a millisecond ends late in one: never early.
         let over = ShardTime(moment.now.0.saturating_sub(self.shared.clock.cut_off_ms()));

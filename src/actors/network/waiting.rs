@@ -22,9 +22,9 @@ use std::time::Duration;
 use actix::prelude::*;
 use compact_str::CompactString;
 
-use super::draft::{Draft, refused_by_store};
 use super::messages::{GiveAway, GiveUp, Serve, Several};
 use super::queue::Waiter;
+use super::staging::{Staging, refused_by_store};
 use super::{NetworkActor, Phase};
 use crate::actors::waits::{Arrival, Place, full};
 use crate::actors::{BeganToWait, Fault, Item, NotReadyReason, Outlet, Told, answer_all};
@@ -102,7 +102,7 @@ impl Drop for One {
 
 impl NetworkActor {
     /// A request that found no capacity, and may wait for some.
-    pub(super) fn begin_to_wait(&mut self, item: Item, unit: &mut Draft, ctx: &Context<Self>) {
+    pub(super) fn begin_to_wait(&mut self, item: Item, unit: &mut Staging, ctx: &Context<Self>) {
         let Item { ticket, command, by, reason, wait, .. } = item;
         let (Some(wait), Some(outlet)) = (wait, unit.outlet.clone()) else { return };
         if wait.caller.has_left() {
@@ -140,9 +140,9 @@ impl NetworkActor {
 
     /// Serves who waits, where something came free: behind what freed it. False: nothing else may be decided before that
     /// has gone on.
-    pub(super) fn serve_waiters_behind(&mut self, unit: &mut Draft, ctx: &mut Context<Self>) -> bool {
+    pub(super) fn serve_waiters_behind(&mut self, unit: &mut Staging, ctx: &mut Context<Self>) -> bool {
         if self.waiting.is_open() && matches!(self.phase, Phase::Serving) {
-            let next = Draft::new(unit.outlet.clone(), 1);
+            let next = Staging::new(unit.outlet.clone(), 1);
             self.send(std::mem::replace(unit, next));
             self.serve_waiters(ctx);
         }
@@ -184,7 +184,7 @@ impl NetworkActor {
             }
         };
         let ticket = one.ticket;
-        let mut unit = Draft::new(one.outlet.clone(), 1);
+        let mut unit = Staging::new(one.outlet.clone(), 1);
         let moment = self.moment();
         match self.decide_and_claim(&command, moment, None, false) {
             Ok(Ok((Decision { steps, mut outcome }, _))) => {
@@ -273,7 +273,7 @@ impl NetworkActor {
         for arrival in self.waiting.arrivals() {
             match self.waiting.remove(arrival).map(|waiter| waiter.of) {
                 Some(Asker::One(mut one)) => {
-                    let mut unit = Draft::new(one.outlet.take(), 1);
+                    let mut unit = Staging::new(one.outlet.take(), 1);
                     unit.answer(one.ticket, Err(Refusal::not_found(Missing::Network, self.id()).into()), false);
                     self.send(unit);
                 }

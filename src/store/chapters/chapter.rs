@@ -181,7 +181,7 @@ impl NameNote {
 
 /// A chapter in the making.
 #[derive(Debug, Default)]
-pub struct Draft {
+pub struct ChapterDraft {
     ranges: Vec<Range>,
     wall: Option<(WallTime, WallTime)>,
     steps: u32,
@@ -195,7 +195,7 @@ pub struct Draft {
     names: Vec<NameNote>,
 }
 
-impl Draft {
+impl ChapterDraft {
     /// Is it long enough?
     pub fn is_full(&self) -> bool {
         self.steps >= CHAPTER_STEPS || self.bytes >= CHAPTER_BYTES

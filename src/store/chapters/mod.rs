@@ -32,7 +32,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::chapter::Filters;
-pub use self::chapter::{Chapter, Draft, NameNote, Range};
+pub use self::chapter::{Chapter, ChapterDraft, NameNote, Range};
 use self::file::Shelf;
 pub(crate) use self::file::{FILE, head_of};
 use self::filter::{Sort, address_key, may_have, network_key, text_key};
@@ -134,7 +134,7 @@ impl Chapters {
     }
 
     /// One more.
-    pub fn add(&self, draft: Draft) {
+    pub fn add(&self, draft: ChapterDraft) {
         let (mut chapter, filters, mut names) = draft.finish();
         let mut inner = self.inner();
         names.retain(|note| inner.names.note(note));

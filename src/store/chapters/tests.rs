@@ -20,8 +20,8 @@ fn recorded(batch: &Batch) -> Recorded {
     Recorded { shard: batch.shard, seq: batch.seq, digest: None, bytes: bytes.into() }
 }
 
-fn draft(batches: &[Batch]) -> Draft {
-    let mut draft = Draft::default();
+fn draft(batches: &[Batch]) -> ChapterDraft {
+    let mut draft = ChapterDraft::default();
     for batch in batches {
         draft.add(&recorded(batch), Digest(batch.seq.0.into())).unwrap();
     }

@@ -2,7 +2,7 @@
 //!
 //! Before: the catalog, which alone sees two networks (names, overlaps in a realm). After: `apply`.
 //!
-//! Each change is a [`Draft`]: a copy of the configuration (subnets are shared until touched) that is edited, judged,
+//! Each change is a [`ConfigDraft`]: a copy of the configuration (subnets are shared until touched) that is edited, judged,
 //! and turned into steps. What is as it was makes no step; if nothing changes there are no steps and no new version.
 //! Otherwise the version rises by one, the config step carries it with the one event of the call, and so does each
 //! subnet that changed.
@@ -53,11 +53,11 @@ impl Network {
         if_version: Option<Version>,
         ctx: Context,
     ) -> Result<Decision, Refusal> {
-        let open = || Draft::of_open(self, if_version);
+        let open = || ConfigDraft::of_open(self, if_version);
         match change {
             Configure::Update(set) => network::update(open(), set, ctx),
-            Configure::Delete { force, purge } => network::delete(Draft::of(self, if_version), *force, *purge),
-            Configure::Restore => network::restore(Draft::of(self, if_version)),
+            Configure::Delete { force, purge } => network::delete(ConfigDraft::of(self, if_version), *force, *purge),
+            Configure::Restore => network::restore(ConfigDraft::of(self, if_version)),
             Configure::SubnetAdd { input, if_absent } => subnet::add(open(), input, *if_absent, ctx),
             Configure::SubnetModify { subnet, set } => subnet::modify(open(), subnet, set),
             Configure::SubnetRemove { subnet } => subnet::remove(open(), subnet),
@@ -112,7 +112,7 @@ fn rank(refusal: &Refusal) -> u8 {
 }
 
 /// A configuration in the making.
-struct Draft<'a> {
+struct ConfigDraft<'a> {
     network: &'a Network,
     config: NetworkConfig,
     /// In drawing order.
@@ -128,7 +128,7 @@ struct Finished {
     view: NetworkView,
 }
 
-impl<'a> Draft<'a> {
+impl<'a> ConfigDraft<'a> {
     /// A draft of any network.
     fn of(network: &'a Network, if_version: Option<Version>) -> Self {
         let config = network.config();

@@ -17,8 +17,8 @@ use compact_str::CompactString;
 
 use super::subnet::{Beside, Place};
 use super::{
-    Draft, FORGOTTEN_ENTRIES_MAX, Tally, Verdict, empty_set, leaving_step, patch, patch_option, patch_tags, subnet,
-    subnet_step, subnets,
+    ConfigDraft, FORGOTTEN_ENTRIES_MAX, Tally, Verdict, empty_set, leaving_step, patch, patch_option, patch_tags,
+    subnet, subnet_step, subnets,
 };
 use crate::core::command::{Context, NetworkInput, NetworkPatch, Patch, SubnetInput, subnet_id};
 use crate::core::network::{Network, Standing};
@@ -88,11 +88,11 @@ fn new_subnets(input: &NetworkInput, ctx: Context, verdict: &mut Verdict) -> Vec
 }
 
 /// `network.update`. Whether a new name is free is the catalog's.
-pub(super) fn update(mut draft: Draft<'_>, set: &NetworkPatch, ctx: Context) -> Result<Decision, Refusal> {
+pub(super) fn update(mut draft: ConfigDraft<'_>, set: &NetworkPatch, ctx: Context) -> Result<Decision, Refusal> {
     if *set == NetworkPatch::default() {
         draft.refuse(empty_set());
     }
-    let Draft { config, verdict, .. } = &mut draft;
+    let ConfigDraft { config, verdict, .. } = &mut draft;
     match &set.l2 {
         Patch::Keep => {}
         Patch::Clear => config.l2 = L2::default(),
@@ -130,7 +130,7 @@ pub(super) fn update(mut draft: Draft<'_>, set: &NetworkPatch, ctx: Context) -> 
 }
 
 /// `network.delete`. `purge` closes like `force`; who asked for it then releases slice by slice.
-pub(super) fn delete(mut draft: Draft<'_>, force: bool, purge: bool) -> Result<Decision, Refusal> {
+pub(super) fn delete(mut draft: ConfigDraft<'_>, force: bool, purge: bool) -> Result<Decision, Refusal> {
     let network = draft.network;
     let (id, name, was_closed) = (draft.config.id, draft.config.name.clone(), draft.config.closed);
     let holding = network.reservations();
@@ -167,7 +167,7 @@ pub(super) fn delete(mut draft: Draft<'_>, force: bool, purge: bool) -> Result<D
 }
 
 /// Closes a network if it is not, and forgets a slice; a closed one changes no more but in what it remembers.
-fn slice_of_closed(draft: Draft<'_>) -> Result<Vec<Step>, Refusal> {
+fn slice_of_closed(draft: ConfigDraft<'_>) -> Result<Vec<Step>, Refusal> {
     let was_closed = draft.network.config().closed;
     let mut steps = draft.finish(EventKind::NetworkDeleted)?.steps;
     if was_closed {
@@ -177,7 +177,7 @@ fn slice_of_closed(draft: Draft<'_>) -> Result<Vec<Step>, Refusal> {
 }
 
 /// `network.restore`. Whether its name is still free is the catalog's; what is not closed is answered as it is.
-pub(super) fn restore(mut draft: Draft<'_>) -> Result<Decision, Refusal> {
+pub(super) fn restore(mut draft: ConfigDraft<'_>) -> Result<Decision, Refusal> {
     draft.config.closed = false;
     draft.finish(EventKind::NetworkRestored)?.answer_network()
 }

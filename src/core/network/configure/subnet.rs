@@ -9,7 +9,8 @@ use std::sync::Arc;
 use compact_str::CompactString;
 
 use super::{
-    Draft, Verdict, check_count, empty_set, held_by, patch, patch_option, patch_tags, pool, reserved, standing_in_all,
+    ConfigDraft, Verdict, check_count, empty_set, held_by, patch, patch_option, patch_tags, pool, reserved,
+    standing_in_all,
 };
 use crate::core::address::{Address, Cidr, Family, Range};
 use crate::core::command::{Context, DnsPatch, Patch, ReservedInput, SubnetInput, SubnetPatch, SubnetRef, subnet_id};
@@ -23,7 +24,7 @@ use crate::limits;
 
 /// `subnet.add`.
 pub(super) fn add(
-    mut draft: Draft<'_>,
+    mut draft: ConfigDraft<'_>,
     input: &SubnetInput,
     if_absent: bool,
     ctx: Context,
@@ -47,7 +48,7 @@ pub(super) fn add(
 }
 
 /// `subnet.modify`.
-pub(super) fn modify(mut draft: Draft<'_>, wanted: &SubnetRef, set: &SubnetPatch) -> Result<Decision, Refusal> {
+pub(super) fn modify(mut draft: ConfigDraft<'_>, wanted: &SubnetRef, set: &SubnetPatch) -> Result<Decision, Refusal> {
     if *set == SubnetPatch::default() {
         draft.refuse(empty_set());
     }
@@ -67,7 +68,7 @@ pub(super) fn modify(mut draft: Draft<'_>, wanted: &SubnetRef, set: &SubnetPatch
 }
 
 /// `subnet.remove`.
-pub(super) fn remove(mut draft: Draft<'_>, wanted: &SubnetRef) -> Result<Decision, Refusal> {
+pub(super) fn remove(mut draft: ConfigDraft<'_>, wanted: &SubnetRef) -> Result<Decision, Refusal> {
     let gone = match draft.network.subnet(wanted) {
         Ok(subnet) => Arc::clone(subnet),
         Err(refusal) => return draft.refused(refusal),
@@ -77,14 +78,14 @@ pub(super) fn remove(mut draft: Draft<'_>, wanted: &SubnetRef) -> Result<Decisio
     draft.finish(EventKind::NetworkChanged)?.answer(Outcome::Done)
 }
 
-fn answer(draft: Draft<'_>, id: SubnetId, created: bool) -> Result<Decision, Refusal> {
+fn answer(draft: ConfigDraft<'_>, id: SubnetId, created: bool) -> Result<Decision, Refusal> {
     let done = draft.finish(EventKind::NetworkChanged)?;
     let subnet = done.subnet(id);
     done.answer(Outcome::Subnet { subnet, created })
 }
 
 /// The subnet that an input with `if_absent` speaks of: of its name, else of its prefix.
-fn there_already(draft: &Draft<'_>, input: &SubnetInput) -> Option<Arc<SubnetConfig>> {
+fn there_already(draft: &ConfigDraft<'_>, input: &SubnetInput) -> Option<Arc<SubnetConfig>> {
     let named = draft.subnets.iter().find(|subnet| input.name.is_some() && subnet.name == input.name);
     named.or_else(|| draft.subnets.iter().find(|subnet| subnet.cidr == input.cidr)).cloned()
 }
@@ -259,7 +260,7 @@ impl Beside {
     }
 }
 
-impl Draft<'_> {
+impl ConfigDraft<'_> {
     /// A new subnet behind the others; what is wrong with it by itself is noted.
     pub(super) fn arriving(&mut self, input: &SubnetInput, id: SubnetId, path: &str) -> SubnetConfig {
         let place = Place {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::subnet::Beside;
-use super::{Draft, Verdict};
+use super::{ConfigDraft, Verdict};
 use crate::core::address::{Cidr, Range};
 use crate::core::command::{Context, Patch, SubnetEntry, subnet_id};
 use crate::core::forms;
@@ -18,7 +18,7 @@ use crate::core::state::SubnetConfig;
 use crate::core::types::{Name, SubnetId};
 
 /// Makes the subnets of a draft those of a list. Those that stay keep their places, new ones come behind them.
-pub(super) fn replace(draft: &mut Draft<'_>, entries: &[SubnetEntry], ctx: Context) {
+pub(super) fn replace(draft: &mut ConfigDraft<'_>, entries: &[SubnetEntry], ctx: Context) {
     let before = draft.network.subnets();
     let meant = meant(before, entries, &mut draft.verdict);
     let mut stays = vec![false; before.len()];
@@ -169,7 +169,7 @@ fn stands_as(subnet: &SubnetConfig, before: &SubnetConfig) -> bool {
     subnet.cidr == before.cidr && subnet.name == before.name && subnet.dhcp == before.dhcp
 }
 
-impl Draft<'_> {
+impl ConfigDraft<'_> {
     /// Refuses what stands against subnets among each other: those that are as they were come first, since what is in
     /// the way is the change. Each is given with whether it is so, and with its path.
     fn check_all_beside(&mut self, mut listed: Vec<(bool, SubnetConfig, String)>) {
