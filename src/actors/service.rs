@@ -17,10 +17,10 @@ use tokio_util::task::TaskTracker;
 pub(super) use self::loading::networks_of;
 use self::loading::{networks_and_records, take_and_load};
 use super::clock::{Clock, ShardClock};
-use super::committer::{self, Committer, Enqueue, Part, Reload, Staged, Unit};
+use super::committer::{self, Committer, Enqueue, Reload, Staged, Unit, UnitPart};
 use super::deployments::Deployments;
 use super::directory::{self, Directory, Gone, MovedSubnet, Reloaded};
-use super::events::{Feed, held::Walks, names::Named, scribe};
+use super::events::{Feed, held::Walks, names::NamedNetwork, scribe};
 use super::generations::Generations;
 use super::macs::Macs;
 use super::mailbox::{self, BOUNDED_ELSEWHERE};
@@ -193,7 +193,7 @@ impl Shared {
 
     fn answer_proved_for(&self, shard: ShardId, outlet: Outlet, replies: Vec<Reply>) {
         let answers = replies.into_iter().map(|reply| Staged { reply, wrote: false }).collect();
-        self.enqueue(Enqueue(Unit::new(vec![Part::proof(shard)], Some(outlet), answers)));
+        self.enqueue(Enqueue(Unit::new(vec![UnitPart::proof(shard)], Some(outlet), answers)));
     }
 
     /// Is this node, after this was asked, proved to own the register still?
@@ -431,7 +431,7 @@ pub async fn start(parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
     for network in &networks {
         let id = network.config().id;
         let since = (shared.feed.tip(shared.shard_of(id)).seq, u32::MAX);
-        shared.feed.names.note(id, since, Named::of(network.config()));
+        shared.feed.names.note(id, since, NamedNetwork::of(network.config()));
     }
     let routes = networks
         .into_iter()

@@ -5,7 +5,7 @@
 //! it any more ([`Caller::leave`]: the client hung up, its link to this node broke, or the server that it talks to stops). Where
 //! this node gives the register away it is answered here, and its session asks the next owner for the time that is left.
 //!
-//! Bounded for each connection, for each network and in all (see [`crate::limits`], `WAITING_`): a [`Place`] is taken
+//! Bounded for each connection, for each network and in all (see [`crate::limits`], `WAITING_`): a [`WaitingPlace`] is taken
 //! before a request begins to wait, and given back when it ends.
 
 use std::sync::Arc;
@@ -88,7 +88,7 @@ impl Waits {
     ///
     /// # Errors
     /// `overloaded`, and of what there is too much.
-    pub fn place(self: &Arc<Self>, wait: &Wait, boot_ms: u64) -> Result<Place, Box<Fault>> {
+    pub fn place(self: &Arc<Self>, wait: &Wait, boot_ms: u64) -> Result<WaitingPlace, Box<Fault>> {
         let caller = &wait.caller;
         let one_more = |count: &AtomicUsize, max: usize| {
             let more = |waiting: usize| (waiting < max).then_some(waiting + 1);
@@ -105,7 +105,7 @@ impl Waits {
         let number = self.arrivals.fetch_add(1, Ordering::Relaxed);
         let began_ms = (boot_ms + BEFORE_BOOT_MS).saturating_sub(wait.waited_ms());
         let arrival = Arrival::from(began_ms) << 64 | Arrival::from(number);
-        Ok(Place { arrival, began_ms, caller: Arc::clone(caller), waits: Arc::clone(self) })
+        Ok(WaitingPlace { arrival, began_ms, caller: Arc::clone(caller), waits: Arc::clone(self) })
     }
 }
 
@@ -117,7 +117,7 @@ pub(super) fn full(problem: &str) -> Box<Fault> {
 
 /// The place of a request that waits; given back when it is dropped.
 #[derive(Debug)]
-pub struct Place {
+pub struct WaitingPlace {
     /// In the order of all that wait on this node.
     pub arrival: Arrival,
     /// When it began to wait, here or at an owner before.
@@ -127,14 +127,14 @@ pub struct Place {
     waits: Arc<Waits>,
 }
 
-impl Place {
+impl WaitingPlace {
     /// For how long it has waited, in all.
     pub fn waited_ms(&self, boot_ms: u64) -> u64 {
         (boot_ms + BEFORE_BOOT_MS).saturating_sub(self.began_ms)
     }
 }
 
-impl Drop for Place {
+impl Drop for WaitingPlace {
     fn drop(&mut self) {
         self.caller.waiting.fetch_sub(1, Ordering::Relaxed);
         self.waits.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -167,10 +167,10 @@ mod tests {
     fn places_are_bounded_for_each_connection_and_in_all_and_come_back() {
         let (waits, caller) = (Arc::<Waits>::default(), Arc::<Caller>::default());
         let place = |caller: &Arc<Caller>| waits.place(&wait(0, caller), 5);
-        let places: Vec<Place> = (0..CONNECTION_WAITING_REQUESTS_MAX).map(|_| place(&caller).unwrap()).collect();
+        let places: Vec<WaitingPlace> = (0..CONNECTION_WAITING_REQUESTS_MAX).map(|_| place(&caller).unwrap()).collect();
         assert!(places.windows(2).all(|pair| pair[0].arrival < pair[1].arrival));
         assert!(matches!(*place(&caller).unwrap_err(), Fault::Overloaded { .. }));
-        let others: Vec<Place> = (places.len()..WAITING_REQUESTS_MAX)
+        let others: Vec<WaitingPlace> = (places.len()..WAITING_REQUESTS_MAX)
             .map(|_| place(&Arc::default()).expect("another connection has places of its own"))
             .collect();
         let late = Arc::<Caller>::default();

@@ -32,7 +32,7 @@ use super::render::event::{cursor_text, event};
 use super::render::noun;
 use super::role::Role;
 use crate::actors::coordinator::{self, Done, Job, Order};
-use crate::actors::events::{self, Cursor, Filter, Happened, Page};
+use crate::actors::events::{self, Cursor, EventsPage, Filter, Happened};
 use crate::actors::waits::Wait;
 use crate::actors::{Applied, Fault, NotReadyReason, Notice, Outlet, Told};
 use crate::limits::{BOOKMARK_EVERY_MS, WATCHES_MAX};
@@ -163,7 +163,7 @@ impl Pages {
         }
     }
 
-    async fn ask(&mut self, wait_ms: u64) -> Result<Page, Box<Fault>> {
+    async fn ask(&mut self, wait_ms: u64) -> Result<EventsPage, Box<Fault>> {
         match &*self.server.seat.role() {
             Role::Owner(shared) => events::page(shared, &self.filter, &self.cursor, wait_ms).await,
             Role::Follower { link, .. } => {

@@ -9,7 +9,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::names::Named;
+use super::names::NamedNetwork;
 use crate::actors::committer::chain;
 use crate::actors::service::Shared;
 use crate::core::types::Place;
@@ -131,7 +131,7 @@ async fn begin(shared: &Shared) -> Result<Scribe, StoreError> {
 
 /// A network was called so.
 fn tell(shared: &Shared, note: &NameNote) {
-    let named = Named { name: note.name.clone(), realm: note.realm.clone() };
+    let named = NamedNetwork { name: note.name.clone(), realm: note.realm.clone() };
     shared.feed.names.note(note.network, note.since, named);
 }
 

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::staging::{Staging, StopReason, restored};
 use super::{NetworkActor, PANIC_WINDOW, PANICS_MAX, Phase, Tick};
 use crate::actors::Fault;
-use crate::core::command::{Command, Context as Moment};
+use crate::core::command::{self, Command};
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::Refusal;
 use crate::core::state::{Entry, State, Step};
@@ -41,7 +41,11 @@ fn granted_to(command: &Command, decision: &Decision) -> (Option<usize>, Option<
 
 impl NetworkActor {
     /// Decides, but grants nothing while two claim an address here, and chooses no address in a register that was restored and not accepted yet.
-    pub(super) fn decide_wary(&self, command: &Command, moment: Moment) -> Result<Result<Decision, Box<Fault>>, ()> {
+    pub(super) fn decide_wary(
+        &self,
+        command: &Command,
+        moment: command::Context,
+    ) -> Result<Result<Decision, Box<Fault>>, ()> {
         Ok(match self.decide(command, moment)? {
             Ok(decision) if self.shared.info.restored_from.is_some() && decision.chooses() => Err(Box::new(restored())),
             Ok(decision) if decision.grants() && !self.network.config().conflicts.is_empty() => {
@@ -58,7 +62,7 @@ impl NetworkActor {
     }
 
     /// Decides behind a wall: a panic is an answer, not the end of the actor.
-    pub(super) fn decide(&self, command: &Command, moment: Moment) -> Result<Result<Decision, Refusal>, ()> {
+    pub(super) fn decide(&self, command: &Command, moment: command::Context) -> Result<Result<Decision, Refusal>, ()> {
         let (network, shared) = (&self.network, &self.shared);
         catch_unwind(AssertUnwindSafe(|| {
             if let Some(hook) = &shared.hooks.before_decide {
@@ -73,7 +77,7 @@ impl NetworkActor {
                     continue;
                 }
                 self.drawn.set((generations, count));
-                let decided = network.decide(command, Moment { generations, ..moment });
+                let decided = network.decide(command, command::Context { generations, ..moment });
                 let given = decided.as_ref().map_or(0, |decision| network.generations_given(command, decision));
                 if given <= count {
                     break decided;
@@ -165,14 +169,14 @@ impl NetworkActor {
     }
 
     /// Ends what is due, one bounded step; the rest comes with the next message or tick.
-    pub(super) fn run_due(&mut self, unit: &mut Staging, moment: Moment, ctx: &mut Context<Self>) {
+    pub(super) fn run_due(&mut self, unit: &mut Staging, moment: command::Context, ctx: &mut Context<Self>) {
         let Some(due) = self.network.next_due() else { return };
         // What began late in a millisecond ends late in one: never early.
         let over = ShardTime(moment.now.0.saturating_sub(self.shared.clock.cut_off_ms()));
         if !matches!(self.phase, Phase::Serving) || due > over || !self.shared.ends_leases(self.lane.shard) {
             return;
         }
-        match self.decide(&Command::Expire, Moment { now: over, ..moment }) {
+        match self.decide(&Command::Expire, command::Context { now: over, ..moment }) {
             Ok(Ok(Decision { steps, outcome })) => {
                 if !steps.is_empty() {
                     if self.apply(&steps, moment.now, self.enqueued + 1).is_err() {

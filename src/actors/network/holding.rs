@@ -23,9 +23,9 @@ use tokio::sync::oneshot;
 use super::messages::{DecideHeld, Finish, Hold, HoldRefused, Several, Unlist, Waiting};
 use super::queue::Waiter;
 use super::staging::{Staging, StopReason, loading, refused_by_store};
-use super::waiting::{Asker, Entry};
+use super::waiting::{Asker, SeveralEntry};
 use super::{Deferred, NetworkActor, Phase, is_long};
-use crate::actors::committer::Part;
+use crate::actors::committer::UnitPart;
 use crate::actors::macs::ClaimedMacs;
 use crate::actors::waits::Arrival;
 use crate::actors::{Applied, Fault};
@@ -179,7 +179,7 @@ impl NetworkActor {
         self.run_deferred(ctx);
     }
 
-    fn decide_held(&mut self, message: &DecideHeld) -> Result<(Part, Outcome), Box<Fault>> {
+    fn decide_held(&mut self, message: &DecideHeld) -> Result<(UnitPart, Outcome), Box<Fault>> {
         if !self.stands() {
             let problem = "the network is being loaded again after a commit in doubt".to_owned();
             return Err(Box::new(Fault::Unavailable { applied: Applied::No, problem }));
@@ -218,7 +218,7 @@ impl NetworkActor {
             (*held, *claimed) = (steps, claims);
         }
         let acts = if act.steps.is_empty() { Vec::new() } else { vec![act] };
-        Ok((Part::new(Arc::clone(&self.lane), self.incarnation, acts), outcome))
+        Ok((UnitPart::new(Arc::clone(&self.lane), self.incarnation, acts), outcome))
     }
 
     /// Puts a waiter over several networks into the queue, or takes it out.
@@ -229,7 +229,7 @@ impl NetworkActor {
             Waiting::Begins { .. } if matches!(self.phase, Phase::Stopped(_) | Phase::Gone) => {}
             Waiting::Begins { arrival, command, several } => {
                 if self.waiting.get(arrival).is_none() {
-                    let waiter = Waiter { command, time: None, of: Asker::Several(Entry(several)) };
+                    let waiter = Waiter { command, time: None, of: Asker::Several(SeveralEntry(several)) };
                     self.waiting.add(&self.network, arrival, waiter);
                 } else {
                     self.waiting.failed(arrival);

@@ -36,7 +36,7 @@ pub(super) struct Waiter<W> {
 
 /// Requests that differ in who asks and not in what fits.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Key {
+enum GroupKey {
     /// Automatic ones with the same wish.
     Wish(Wish),
     /// What is like no other.
@@ -44,7 +44,7 @@ enum Key {
 }
 
 #[derive(Debug)]
-struct Group {
+struct WaitGroup {
     waiters: BTreeSet<Arrival>,
     /// None: each of them is to be decided again, whatever room there is.
     reach: Option<Reach>,
@@ -54,9 +54,9 @@ struct Group {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Queue<W> {
+pub(super) struct WaitQueue<W> {
     waiters: BTreeMap<Arrival, Waiter<W>>,
-    groups: HashMap<Key, Group>,
+    groups: HashMap<GroupKey, WaitGroup>,
     slots: HashMap<SlotKey, BTreeSet<Arrival>>,
     ends: BTreeSet<(u64, Arrival)>,
     /// What was opened and is not served yet.
@@ -67,7 +67,7 @@ pub(super) struct Queue<W> {
     openings: u64,
 }
 
-impl<W> Default for Queue<W> {
+impl<W> Default for WaitQueue<W> {
     fn default() -> Self {
         Self {
             waiters: BTreeMap::new(),
@@ -81,14 +81,14 @@ impl<W> Default for Queue<W> {
     }
 }
 
-fn key_of(arrival: Arrival, command: &Command) -> Key {
+fn key_of(arrival: Arrival, command: &Command) -> GroupKey {
     match command {
-        Command::Allocate(ask) => Key::Wish(ask.wish.clone()),
-        _ => Key::One(arrival),
+        Command::Allocate(ask) => GroupKey::Wish(ask.wish.clone()),
+        _ => GroupKey::One(arrival),
     }
 }
 
-impl<W> Queue<W> {
+impl<W> WaitQueue<W> {
     /// How many wait.
     pub(super) fn len(&self) -> usize {
         self.waiters.len()
@@ -131,7 +131,7 @@ impl<W> Queue<W> {
     /// Puts a request in its place. It was tried just now and found no room.
     pub(super) fn add(&mut self, network: &Network, arrival: Arrival, waiter: Waiter<W>) {
         let (openings, command) = (self.openings, &waiter.command);
-        let group = self.groups.entry(key_of(arrival, command)).or_insert_with(|| Group {
+        let group = self.groups.entry(key_of(arrival, command)).or_insert_with(|| WaitGroup {
             waiters: BTreeSet::new(),
             reach: network.reach(command),
             tried: openings,
@@ -202,7 +202,7 @@ impl<W> Queue<W> {
         if self.opened.anew {
             self.look_anew(network);
         }
-        let fits = |group: &Group| {
+        let fits = |group: &WaitGroup| {
             group.tried < self.openings
                 && group.reach.as_ref().is_none_or(|reach| self.opened.touches(reach) && network.has_room(reach))
         };

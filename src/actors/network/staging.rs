@@ -4,7 +4,7 @@ use compact_str::CompactString;
 
 use crate::actors::committer::Staged;
 use crate::actors::{Answer, Applied, Fault, NotReadyReason, Outlet, Reply, answer_all};
-use crate::core::command::Context as Moment;
+use crate::core::command;
 use crate::core::outcome::Outcome;
 use crate::core::state::Step;
 use crate::core::types::{Name, NetworkId, Place};
@@ -86,7 +86,7 @@ impl Staging {
     pub(super) fn change(
         &mut self,
         network: NetworkId,
-        moment: Moment,
+        moment: command::Context,
         by: CompactString,
         reason: Option<CompactString>,
         steps: Vec<Step>,

@@ -5,7 +5,7 @@ use super::NetworkActor;
 use crate::actors::Fault;
 use crate::actors::macs::{ClaimedMacs, Leaving, MacAsker};
 use crate::core::address::Address;
-use crate::core::command::{Command, Context as Moment, MacWish, Patch};
+use crate::core::command::{self, Command, MacWish, Patch};
 use crate::core::outcome::Decision;
 use crate::core::refusal::Refusal;
 use crate::core::state::{Entry, Key, NetworkKind, State, Step};
@@ -31,11 +31,11 @@ impl NetworkActor {
     pub(super) fn decide_and_claim(
         &mut self,
         command: &Command,
-        moment: Moment,
+        moment: command::Context,
         transaction: Option<TransactionId>,
         dry_run: bool,
     ) -> Result<Result<(Decision, ClaimedMacs), Box<Fault>>, ()> {
-        let mut moment = Moment { mac_elsewhere: self.mac_elsewhere(command, transaction), ..moment };
+        let mut moment = command::Context { mac_elsewhere: self.mac_elsewhere(command, transaction), ..moment };
         for _ in 0..ATTEMPTS {
             let decision = match self.decide_wary(command, moment)? {
                 Ok(decision) => decision,
@@ -56,7 +56,7 @@ impl NetworkActor {
                 }
                 Ok(claimed) => return Ok(Ok((decision, claimed))),
                 Err(taken) => {
-                    moment = Moment { mac_elsewhere: Some(taken), entropy: self.draws.draw(), ..moment };
+                    moment = command::Context { mac_elsewhere: Some(taken), entropy: self.draws.draw(), ..moment };
                 }
             }
         }

@@ -22,11 +22,11 @@ use std::time::Duration;
 use actix::prelude::*;
 use compact_str::CompactString;
 
-use super::messages::{GiveAway, GiveUp, Serve, Several};
+use super::messages::{GiveAway, GiveUp, ServeWaiters, Several};
 use super::queue::Waiter;
 use super::staging::{Staging, refused_by_store};
 use super::{NetworkActor, Phase};
-use crate::actors::waits::{Arrival, Place, full};
+use crate::actors::waits::{Arrival, WaitingPlace, full};
 use crate::actors::{BeganToWait, Fault, Item, NotReadyReason, Outlet, Told, answer_all};
 use crate::core::outcome::Decision;
 use crate::core::refusal::{Missing, Refusal};
@@ -44,14 +44,14 @@ pub(super) enum Asker {
     /// A client's, for this network alone.
     One(One),
     /// A waiter over several networks: the coordinator has it.
-    Several(Entry),
+    Several(SeveralEntry),
 }
 
 /// The entry of a waiter over several networks. Whatever becomes of it, the coordinator looks for itself.
 #[derive(Debug)]
-pub(super) struct Entry(pub(super) Several);
+pub(super) struct SeveralEntry(pub(super) Several);
 
-impl Drop for Entry {
+impl Drop for SeveralEntry {
     fn drop(&mut self) {
         self.0.state.wake();
     }
@@ -59,9 +59,9 @@ impl Drop for Entry {
 
 /// Ends a task that nobody needs any more.
 #[derive(Debug)]
-struct Watch(tokio::task::JoinHandle<()>);
+struct TaskGuard(tokio::task::JoinHandle<()>);
 
-impl Drop for Watch {
+impl Drop for TaskGuard {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -75,9 +75,9 @@ pub(super) struct One {
     outlet: Option<Outlet>,
     by: CompactString,
     reason: Option<CompactString>,
-    place: Place,
+    place: WaitingPlace,
     /// Tells when its client leaves.
-    _watch: Watch,
+    _watch: TaskGuard,
 }
 
 impl One {
@@ -133,7 +133,7 @@ impl NetworkActor {
         // A closed outlet is a client that hung up: it is about to be told so.
         let _ = outlet.send(Told::Waits(vec![BeganToWait { ticket, networks: vec![self.id()] }]));
         let since = now.saturating_sub(wait.waited_ms());
-        let one = One { ticket, outlet: Some(outlet), by, reason, place, _watch: Watch(watch) };
+        let one = One { ticket, outlet: Some(outlet), by, reason, place, _watch: TaskGuard(watch) };
         let waiter = Waiter { command, time: Some((since, now.saturating_add(wait.ms))), of: Asker::One(one) };
         self.waiting.add(&self.network, arrival, waiter);
     }
@@ -163,7 +163,7 @@ impl NetworkActor {
         {
             if tries == TRIES_A_TURN {
                 self.behind = true;
-                return ctx.notify(Serve);
+                return ctx.notify(ServeWaiters);
             }
             tries += 1;
             self.have_turn(arrival, false);
@@ -315,9 +315,9 @@ impl Handler<GiveUp> for NetworkActor {
     }
 }
 
-impl Handler<Serve> for NetworkActor {
+impl Handler<ServeWaiters> for NetworkActor {
     type Result = ();
-    fn handle(&mut self, _: Serve, ctx: &mut Context<Self>) {
+    fn handle(&mut self, _: ServeWaiters, ctx: &mut Context<Self>) {
         self.behind = false;
         if matches!(self.phase, Phase::Serving) {
             self.go_on(ctx);

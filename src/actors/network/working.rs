@@ -14,9 +14,9 @@ use actix::prelude::*;
 use super::messages::{Work, refuse};
 use super::staging::{Staging, refused_by_store};
 use super::{Deferred, NetworkActor, Phase};
-use crate::actors::committer::{Enqueue, Part, Unit};
+use crate::actors::committer::{Enqueue, Unit, UnitPart};
 use crate::actors::{Fault, Item, Told};
-use crate::core::command::{Command, Configure, Context as Moment};
+use crate::core::command::{self, Command, Configure};
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::{Missing, Refusal};
 use crate::limits::{UNIT_BYTES_MAX, UNIT_CHANGES_MAX};
@@ -60,7 +60,7 @@ impl NetworkActor {
                 unit.answer(item.ticket, Err(Box::new(refused_by_store(health, &*self.shared.store))), false);
                 continue;
             }
-            let moment = Moment { entropy: self.draws.draw(), ..moment };
+            let moment = command::Context { entropy: self.draws.draw(), ..moment };
             if !self.one(item, moment, &mut unit, ctx) {
                 break;
             }
@@ -83,7 +83,7 @@ impl NetworkActor {
     }
 
     /// Decides one request and carries it out. False: the decision panicked, and the turn is over.
-    fn one(&mut self, mut item: Item, moment: Moment, unit: &mut Staging, ctx: &Context<Self>) -> bool {
+    fn one(&mut self, mut item: Item, moment: command::Context, unit: &mut Staging, ctx: &Context<Self>) -> bool {
         self.still_missed(&mut item.command);
         match self.decide_and_claim(&item.command, moment, None, item.dry_run) {
             Ok(Ok((Decision { steps, mut outcome }, _))) => {
@@ -147,7 +147,7 @@ impl NetworkActor {
             return;
         }
         self.enqueued += 1;
-        let part = Part {
+        let part = UnitPart {
             lane: Arc::clone(&self.lane),
             incarnation: self.incarnation,
             changes: unit.changes,

@@ -41,7 +41,7 @@ pub(super) struct SubnetSpace {
 }
 
 /// A single address kept for an owner; for one of its slots only, where one is named.
-pub(super) type Kept = (Option<Slot>, Address);
+pub(super) type KeptAddress = (Option<Slot>, Address);
 
 /// Everything derived.
 #[derive(Debug, Clone, Default)]
@@ -69,7 +69,7 @@ pub(super) struct Layout {
     /// What `oldest` remembers of addresses that lie in no pool now, and may again.
     elsewhere: [Rested; 2],
     /// Single addresses kept for an owner, in address order.
-    pub(super) kept_for: HashMap<(Scope, Owner), Vec<Kept>>,
+    pub(super) kept_for: HashMap<(Scope, Owner), Vec<KeptAddress>>,
 }
 
 /// What an address lies in, of ranges that are ascending and apart. Cost: O(log).

@@ -10,15 +10,13 @@ use std::sync::Arc;
 
 use super::Network;
 use super::draft::Draft;
+use super::holdings::Holding;
 use crate::core::address::Address;
 use crate::core::command::Context;
 use crate::core::deployment::Settle;
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::state::{EventKind, Obsolete, Planned, Promise, Reservation};
 use crate::core::types::{Owner, Slot, SlotKey};
-
-/// A holding of the deployment.
-type Holding<'a> = (Address, &'a Arc<Reservation>);
 
 impl Network {
     /// Commits a plan, or takes it back.

@@ -3,7 +3,7 @@
 use super::Plan;
 use crate::actors::coordinator::{Job, ListPlace};
 use crate::actors::events::held::HeldPlace;
-use crate::actors::events::{Cursor, Filter as Wanted};
+use crate::actors::events::{self, Cursor};
 use crate::core::command::Command;
 use crate::limits::{HISTORY_PAGE_DEFAULT, LIST_PAGE_RECORDS_DEFAULT};
 use crate::server::render::{Shape, cursor};
@@ -59,7 +59,8 @@ pub(super) fn history(ask: params::EventsHistory) -> Result<Job, RpcError> {
     let limit = ask.limit.map_or(HISTORY_PAGE_DEFAULT, |limit| limit.get() as usize);
     let network = ask.network.as_ref().map(input::network_text);
     let (realm, address, owner, scope) = (ask.realm, ask.address, ask.owner, ask.scope);
-    let filter = Wanted { networks: None, realm, address, owner, scope, from: ask.from, to: ask.to, of_realm: None };
+    let filter =
+        events::Filter { networks: None, realm, address, owner, scope, from: ask.from, to: ask.to, of_realm: None };
     let after = ask.after.as_ref().map(|after| after.as_str());
     match ask.at {
         Some(_) if ask.from.is_some() || ask.to.is_some() => {

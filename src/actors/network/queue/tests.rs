@@ -209,7 +209,7 @@ fn is_no_capacity(refusal: &Refusal) -> bool {
 
 struct World {
     network: Network,
-    queue: Queue<()>,
+    queue: WaitQueue<()>,
     now: u64,
     arrivals: Arrival,
     served: usize,
@@ -271,7 +271,7 @@ impl World {
             }
         }
         let network = network.unwrap();
-        Self { network, queue: Queue::default(), now: 1_000, arrivals: 0, served: 0, waited: 0 }
+        Self { network, queue: WaitQueue::default(), now: 1_000, arrivals: 0, served: 0, waited: 0 }
     }
 
     fn decide(&self, command: &Command) -> Result<Decision, Refusal> {

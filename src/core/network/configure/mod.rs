@@ -7,7 +7,7 @@
 //! Otherwise the version rises by one, the config step carries it with the one event of the call, and so does each
 //! subnet that changed.
 //!
-//! A draft notes every refusal that applies ([`Verdict`]), and answers the one that the protocol puts first. Texts are
+//! A draft notes every refusal that applies ([`FirstRefusal`]), and answers the one that the protocol puts first. Texts are
 //! valid when they come here; what is counted (lists, what a merge leads to, bounds of a network) is checked here.
 //!
 //! Nothing here loops over addresses. Cost: O(subnets + pools of the subnets touched), beside the search for holders.
@@ -81,11 +81,11 @@ impl Network {
 
 /// The refusal that is answered, out of all that apply: the first in the protocol's order, and of equals the first found.
 #[derive(Debug, Default)]
-struct Verdict {
+struct FirstRefusal {
     refusal: Option<Refusal>,
 }
 
-impl Verdict {
+impl FirstRefusal {
     fn refuse(&mut self, refusal: Refusal) {
         if self.refusal.as_ref().is_none_or(|first| rank(&refusal) < rank(first)) {
             self.refusal = Some(refusal);
@@ -119,7 +119,7 @@ struct ConfigDraft<'a> {
     subnets: Vec<Arc<SubnetConfig>>,
     /// Steps by which addresses go together with what they lie in.
     leaving: Vec<Step>,
-    verdict: Verdict,
+    verdict: FirstRefusal,
 }
 
 /// A draft that was judged: what to do, and what is there then.
@@ -132,7 +132,7 @@ impl<'a> ConfigDraft<'a> {
     /// A draft of any network.
     fn of(network: &'a Network, if_version: Option<Version>) -> Self {
         let config = network.config();
-        let mut verdict = Verdict::default();
+        let mut verdict = FirstRefusal::default();
         if let Some(expected) = if_version.filter(|expected| *expected != config.version) {
             verdict.refuse(Refusal::VersionConflict {
                 network: config.name.clone(),
@@ -281,7 +281,7 @@ impl Tally {
     }
 
     /// Refuses what is over a bound, unless it was so before and has not grown.
-    fn check(self, before: Self, field: &str, verdict: &mut Verdict) {
+    fn check(self, before: Self, field: &str, verdict: &mut FirstRefusal) {
         for (count, was, max, noun) in [
             (self.subnets, before.subnets, limits::SUBNETS_MAX, "subnets"),
             (self.pools, before.pools, limits::POOLS_MAX, "pools"),
@@ -313,7 +313,7 @@ fn patch_option<T: Clone>(value: &mut Option<T>, set: &Patch<T>) {
     }
 }
 
-fn patch_tags(tags: &mut Labels, set: &Patch<LabelsPatch>, field: &str, verdict: &mut Verdict) {
+fn patch_tags(tags: &mut Labels, set: &Patch<LabelsPatch>, field: &str, verdict: &mut FirstRefusal) {
     match set {
         Patch::Keep => return,
         Patch::Clear => tags.clear(),
@@ -329,7 +329,7 @@ fn patch_tags(tags: &mut Labels, set: &Patch<LabelsPatch>, field: &str, verdict:
     check_count(field, tags.len(), limits::LABEL_ENTRIES_MAX, verdict);
 }
 
-fn check_count(field: &str, count: usize, max: usize, verdict: &mut Verdict) {
+fn check_count(field: &str, count: usize, max: usize, verdict: &mut FirstRefusal) {
     if count > max {
         verdict.refuse(Refusal::invalid(field, format!("leads to {count} entries, at most {max} are allowed")));
     }

@@ -15,9 +15,9 @@ use std::sync::Arc;
 
 use compact_str::CompactString;
 
-use super::subnet::{Beside, Place};
+use super::subnet::{Neighbours, SubnetPlace};
 use super::{
-    ConfigDraft, FORGOTTEN_ENTRIES_MAX, Tally, Verdict, empty_set, leaving_step, patch, patch_option, patch_tags,
+    ConfigDraft, FORGOTTEN_ENTRIES_MAX, FirstRefusal, Tally, empty_set, leaving_step, patch, patch_option, patch_tags,
     subnet, subnet_step, subnets,
 };
 use crate::core::command::{Context, NetworkInput, NetworkPatch, Patch, SubnetInput, subnet_id};
@@ -35,7 +35,7 @@ use crate::limits;
 /// # Errors
 /// What is wrong with the input by itself. Its name, and other networks of the realm, are the catalog's.
 pub fn create(input: &NetworkInput, id: NetworkId, ctx: Context) -> Result<Decision, Refusal> {
-    let mut verdict = Verdict::default();
+    let mut verdict = FirstRefusal::default();
     let mut l2 = input.l2.clone().unwrap_or_default();
     normalize_mac_prefix(&mut l2, "l2.mac_prefix", &mut verdict);
     let config = Arc::new(NetworkConfig {
@@ -67,18 +67,18 @@ pub fn create(input: &NetworkInput, id: NetworkId, ctx: Context) -> Result<Decis
     Ok(Decision { steps, outcome: Outcome::Network(Box::new(NetworkView { config, subnets, at: None })) })
 }
 
-fn new_subnets(input: &NetworkInput, ctx: Context, verdict: &mut Verdict) -> Vec<Arc<SubnetConfig>> {
+fn new_subnets(input: &NetworkInput, ctx: Context, verdict: &mut FirstRefusal) -> Vec<Arc<SubnetConfig>> {
     let inputs = input.subnets.as_deref().unwrap_or_default();
     let refusal = subnet::takes_no_subnets(&input.name, input.kind.unwrap_or(NetworkKind::Manual));
     if let Some(refusal) = refusal.filter(|_| !inputs.is_empty()) {
         verdict.refuse(refusal);
     }
-    let mut beside = Beside::of_none(&input.name);
+    let mut beside = Neighbours::of_none(&input.name);
     let mut subnets = Vec::with_capacity(inputs.len().min(limits::SUBNETS_MAX));
     for (position, subnet) in (0..).zip(inputs) {
         let path = format!("subnets[{position}].");
         // Nothing was granted yet, so the pools are as old as the network.
-        let place = Place { id: subnet_id(ctx.entropy, position), position, since: Generation(0) };
+        let place = SubnetPlace { id: subnet_id(ctx.entropy, position), position, since: Generation(0) };
         let subnet = subnet::build(&input.name, subnet, place, &path, verdict);
         beside.admit(&subnet, &path, verdict);
         subnets.push(Arc::new(subnet));
@@ -217,7 +217,7 @@ impl Network {
 /// Is every member that was given as it is stored?
 fn holds_l2(stored: &L2, given: &L2) -> bool {
     let mut given = given.clone();
-    normalize_mac_prefix(&mut given, "", &mut Verdict::default());
+    normalize_mac_prefix(&mut given, "", &mut FirstRefusal::default());
     let holds = |stored: &Option<CompactString>, given: &Option<CompactString>| given.is_none() || stored == given;
     holds(&stored.mode, &given.mode) && holds(&stored.link, &given.link) && holds(&stored.mac_prefix, &given.mac_prefix)
 }
@@ -228,7 +228,7 @@ fn holds_limits(stored: Limits, given: Limits) -> bool {
 }
 
 /// Writes a MAC prefix in lower case, so that it has one spelling; refuses what is none.
-fn normalize_mac_prefix(l2: &mut L2, field: &str, verdict: &mut Verdict) {
+fn normalize_mac_prefix(l2: &mut L2, field: &str, verdict: &mut FirstRefusal) {
     let Some(prefix) = &mut l2.mac_prefix else { return };
     let mut parts = prefix.split(':');
     let is_byte = |part: Option<&str>| {
@@ -242,7 +242,7 @@ fn normalize_mac_prefix(l2: &mut L2, field: &str, verdict: &mut Verdict) {
     }
 }
 
-fn check_cooldown(seconds: u64, field: &str, verdict: &mut Verdict) {
+fn check_cooldown(seconds: u64, field: &str, verdict: &mut FirstRefusal) {
     if seconds > limits::DURATION_SECONDS_MAX {
         let problem = format!("is {seconds}, at most {} are allowed", limits::DURATION_SECONDS_MAX);
         verdict.refuse(Refusal::invalid(field, problem));

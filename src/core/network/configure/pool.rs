@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{ConfigDraft, Verdict, empty_set, patch, patch_option};
+use super::{ConfigDraft, FirstRefusal, empty_set, patch, patch_option};
 use crate::core::address::{Cidr, Range};
 use crate::core::command::{PoolInput, PoolPatch, PoolRef, PoolRemoval, SubnetRef};
 use crate::core::disjoint::Disjoint;
@@ -156,7 +156,7 @@ pub(super) fn build(
     inputs: Option<&[PoolInput]>,
     since: Generation,
     path: &str,
-    verdict: &mut Verdict,
+    verdict: &mut FirstRefusal,
 ) -> Vec<PoolConfig> {
     let Some(inputs) = inputs else {
         return vec![PoolConfig { range: cidr.range(), name: None, kind: PoolKind::Dynamic, draining: false, since }];
@@ -252,7 +252,13 @@ pub(super) fn carry_over(subnet: &mut SubnetConfig, now: Generation) {
     subnet.past_pools.drain(..oldest);
 }
 
-fn check_overlap(pools: &[PoolConfig], except: Option<usize>, range: Range, network: &Name, verdict: &mut Verdict) {
+fn check_overlap(
+    pools: &[PoolConfig],
+    except: Option<usize>,
+    range: Range,
+    network: &Name,
+    verdict: &mut FirstRefusal,
+) {
     let others = pools.iter().enumerate().filter(|(index, _)| Some(*index) != except).map(|(_, pool)| pool.range);
     if let Some(with) = others.filter(|other| other.overlaps(range)).min() {
         verdict.refuse(Refusal::PoolOverlap { asked: range, with, network: network.clone() });

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::{ConfigDraft, Verdict};
+use super::{ConfigDraft, FirstRefusal};
 use crate::core::address::{Cidr, Range};
 use crate::core::command::ReservedInput;
 use crate::core::outcome::{Decision, Outcome};
@@ -60,7 +60,12 @@ fn answer(draft: ConfigDraft<'_>, ids: &[SubnetId]) -> Result<Decision, Refusal>
 }
 
 /// The reserved ranges of a new subnet, merged in the order given.
-pub(super) fn build(cidr: Cidr, inputs: &[ReservedInput], path: &str, verdict: &mut Verdict) -> Vec<ReservedRange> {
+pub(super) fn build(
+    cidr: Cidr,
+    inputs: &[ReservedInput],
+    path: &str,
+    verdict: &mut FirstRefusal,
+) -> Vec<ReservedRange> {
     let mut reserved = Vec::new();
     for (index, input) in inputs.iter().enumerate() {
         if cidr.range().covers(input.range) {

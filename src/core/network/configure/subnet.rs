@@ -9,7 +9,7 @@ use std::sync::Arc;
 use compact_str::CompactString;
 
 use super::{
-    ConfigDraft, Verdict, check_count, empty_set, held_by, patch, patch_option, patch_tags, pool, reserved,
+    ConfigDraft, FirstRefusal, check_count, empty_set, held_by, patch, patch_option, patch_tags, pool, reserved,
     standing_in_all,
 };
 use crate::core::address::{Address, Cidr, Family, Range};
@@ -112,7 +112,7 @@ pub fn differs_from(subnet: &SubnetConfig, input: &SubnetInput) -> Vec<&'static 
     });
     compare("pools", equal_pools);
     let equal_reserved = input.reserved.as_ref().is_none_or(|inputs| {
-        let mut ignored = Verdict::default();
+        let mut ignored = FirstRefusal::default();
         reserved::build(subnet.cidr, inputs, "", &mut ignored) == subnet.reserved && ignored.end().is_ok()
     });
     compare("reserved", equal_reserved);
@@ -120,7 +120,7 @@ pub fn differs_from(subnet: &SubnetConfig, input: &SubnetInput) -> Vec<&'static 
 }
 
 /// Where a new subnet stands.
-pub(super) struct Place {
+pub(super) struct SubnetPlace {
     pub(super) id: SubnetId,
     pub(super) position: u64,
     pub(super) since: Generation,
@@ -130,9 +130,9 @@ pub(super) struct Place {
 pub(super) fn build(
     network: &Name,
     input: &SubnetInput,
-    place: Place,
+    place: SubnetPlace,
     path: &str,
-    verdict: &mut Verdict,
+    verdict: &mut FirstRefusal,
 ) -> SubnetConfig {
     let subnet = SubnetConfig {
         id: place.id,
@@ -155,7 +155,7 @@ pub(super) fn build(
 }
 
 /// What can be judged of a subnet by itself.
-fn check_values(subnet: &SubnetConfig, path: &str, verdict: &mut Verdict) {
+fn check_values(subnet: &SubnetConfig, path: &str, verdict: &mut FirstRefusal) {
     if let Err(refusal) = forms::cidr(subnet.cidr, path) {
         verdict.refuse(refusal);
     }
@@ -173,7 +173,7 @@ pub(super) fn takes_no_subnets(network: &Name, kind: NetworkKind) -> Option<Refu
     })
 }
 
-fn check_gateway(gateway: Option<Address>, cidr: Cidr, path: &str, verdict: &mut Verdict) {
+fn check_gateway(gateway: Option<Address>, cidr: Cidr, path: &str, verdict: &mut FirstRefusal) {
     let Some(gateway) = gateway else { return };
     if let Err(refusal) = forms::gateway(gateway, cidr, path) {
         verdict.refuse(refusal);
@@ -208,7 +208,7 @@ fn name_or_cidr(subnet: &SubnetConfig) -> String {
 }
 
 /// The subnets of one network beside each other: names once, no overlap, one `dhcp` per family.
-pub(super) struct Beside {
+pub(super) struct Neighbours {
     network: Name,
     names: BTreeMap<Name, Cidr>,
     /// A subnet is named by its id as well.
@@ -217,7 +217,7 @@ pub(super) struct Beside {
     dhcp: BTreeMap<Family, Cidr>,
 }
 
-impl Beside {
+impl Neighbours {
     pub(super) fn of_none(network: &Name) -> Self {
         Self {
             network: network.clone(),
@@ -229,7 +229,7 @@ impl Beside {
     }
 
     /// Notes what stands against a subnet here, and adds it where nothing does.
-    pub(super) fn admit(&mut self, subnet: &SubnetConfig, path: &str, verdict: &mut Verdict) {
+    pub(super) fn admit(&mut self, subnet: &SubnetConfig, path: &str, verdict: &mut FirstRefusal) {
         let by_id = |name: &Name| self.ids.get(&name.as_str().parse().ok()?);
         let taken = |name| self.names.get(name).or_else(|| by_id(name)).map(|cidr| (name, cidr));
         if let Some((name, cidr)) = subnet.name.as_ref().and_then(taken) {
@@ -263,7 +263,7 @@ impl Beside {
 impl ConfigDraft<'_> {
     /// A new subnet behind the others; what is wrong with it by itself is noted.
     pub(super) fn arriving(&mut self, input: &SubnetInput, id: SubnetId, path: &str) -> SubnetConfig {
-        let place = Place {
+        let place = SubnetPlace {
             id,
             position: self.subnets.iter().map(|subnet| subnet.position + 1).max().unwrap_or(0),
             since: self.network.next_generation(),
@@ -336,7 +336,7 @@ impl ConfigDraft<'_> {
 
     /// Refuses what stands against a subnet among the others of the network.
     pub(super) fn check_beside(&mut self, subnet: &SubnetConfig, path: &str) {
-        let mut beside = Beside::of_none(&self.config.name);
+        let mut beside = Neighbours::of_none(&self.config.name);
         for other in self.subnets.iter().filter(|other| other.id != subnet.id) {
             beside.admit(other, path, &mut self.verdict);
         }

@@ -8,8 +8,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::subnet::Beside;
-use super::{ConfigDraft, Verdict};
+use super::subnet::Neighbours;
+use super::{ConfigDraft, FirstRefusal};
 use crate::core::address::{Cidr, Range};
 use crate::core::command::{Context, Patch, SubnetEntry, subnet_id};
 use crate::core::forms;
@@ -65,7 +65,7 @@ pub(super) fn replace(draft: &mut ConfigDraft<'_>, entries: &[SubnetEntry], ctx:
 /// none: a new one.
 pub fn taken_by(subnets: &[Arc<SubnetConfig>], entries: &[SubnetEntry]) -> Vec<(Option<SubnetId>, Cidr)> {
     // What is refused for its form takes nothing, and is refused by the network.
-    let meant = meant(subnets, entries, &mut Verdict::default());
+    let meant = meant(subnets, entries, &mut FirstRefusal::default());
     let taken = entries.iter().zip(meant).filter_map(|(entry, meant)| {
         let cidr = entry.set.cidr?;
         match meant {
@@ -119,7 +119,7 @@ impl Sign {
 /// What each entry means: the subnet of its id; without one that of its cidr, else of its name, else a new one. What
 /// several signs say, the surest says for all entries first. A cidr or name that another entry takes from its subnet
 /// is free, and means that subnet no more.
-fn meant(subnets: &[Arc<SubnetConfig>], entries: &[SubnetEntry], verdict: &mut Verdict) -> Vec<Meant> {
+fn meant(subnets: &[Arc<SubnetConfig>], entries: &[SubnetEntry], verdict: &mut FirstRefusal) -> Vec<Meant> {
     let places = || subnets.iter().zip(0_usize..);
     let ids: BTreeMap<SubnetId, usize> = places().map(|(subnet, at)| (subnet.id, at)).collect();
     let cidrs: BTreeMap<Range, usize> = places().map(|(subnet, at)| (subnet.cidr.range(), at)).collect();
@@ -174,7 +174,7 @@ impl ConfigDraft<'_> {
     /// the way is the change. Each is given with whether it is so, and with its path.
     fn check_all_beside(&mut self, mut listed: Vec<(bool, SubnetConfig, String)>) {
         listed.sort_by_key(|(is_as_before, ..)| !is_as_before);
-        let mut beside = Beside::of_none(&self.config.name);
+        let mut beside = Neighbours::of_none(&self.config.name);
         for (_, subnet, path) in &listed {
             beside.admit(subnet, path, &mut self.verdict);
         }

@@ -22,7 +22,7 @@ const SPARE_BITS: u32 = 3;
 
 /// Part of a hash, and the record that it leads to.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct Tagged {
     tag: u32,
     id: RecordId,
 }
@@ -31,7 +31,7 @@ struct Place {
 struct Part {
     /// Leading bits of the tag that all its entries share.
     depth: u32,
-    table: HashTable<Place>,
+    table: HashTable<Tagged>,
 }
 
 /// A multimap from hashes to record numbers. Finding, adding and removing cost the same at any size.
@@ -105,7 +105,7 @@ impl Index {
             self.split(at);
             at = self.part_of(tag);
         }
-        self.parts[at].table.insert_unique(spread(tag), Place { tag, id }, |place| spread(place.tag));
+        self.parts[at].table.insert_unique(spread(tag), Tagged { tag, id }, |place| spread(place.tag));
         self.len += 1;
     }
 
