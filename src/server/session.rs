@@ -40,7 +40,7 @@ use tokio::sync::mpsc;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 pub use self::groups::AskedOn;
-use self::groups::Groups;
+use self::groups::RequestGroups;
 pub use self::room::OUT_BYTES_MAX;
 use self::room::Room;
 #[cfg(test)]
@@ -86,7 +86,7 @@ struct Queued {
 }
 
 #[derive(Debug, Default)]
-struct Batch {
+struct JsonBatch {
     left: usize,
     text: Vec<u8>,
 }
@@ -121,10 +121,10 @@ pub struct Session {
     /// Tickets of jobs that block what they touch, and what that is.
     unfinished: Vec<(u32, Vec<CompactString>)>,
     barrier: Option<u32>,
-    groups: Groups,
+    groups: RequestGroups,
     /// Whom it asked last.
     asked_on: AskedOn,
-    batches: Vec<Option<Batch>>,
+    batches: Vec<Option<JsonBatch>>,
     renderer: Renderer,
     tally: super::tally::Tally,
     read: Instant,
@@ -172,7 +172,7 @@ impl Session {
             resumes: Resumes::default(),
             unfinished: Vec::new(),
             barrier: None,
-            groups: Groups::default(),
+            groups: RequestGroups::default(),
             asked_on: AskedOn::Nothing,
             batches: Vec::new(),
             renderer: Renderer::default(),
@@ -220,7 +220,7 @@ impl Session {
             Message::Single(entry) => self.entry(entry, None),
             Message::Batch(entries) => {
                 self.line_bytes /= entries.len().max(1);
-                let batch = Batch { left: entries.len(), text: Vec::new() };
+                let batch = JsonBatch { left: entries.len(), text: Vec::new() };
                 let at = match self.batches.iter().position(Option::is_none) {
                     Some(at) => {
                         self.batches[at] = Some(batch);

@@ -85,18 +85,18 @@ pub fn bare_address(out: &mut Vec<u8>, address: Address) {
 }
 
 /// A text of bounded length that is put together piece by piece, and appended at once.
-pub struct Line {
+pub struct ShortText {
     bytes: [u8; Self::MAX],
     length: usize,
 }
 
-impl Default for Line {
+impl Default for ShortText {
     fn default() -> Self {
         Self { bytes: [0; Self::MAX], length: 0 }
     }
 }
 
-impl Line {
+impl ShortText {
     /// Bytes that it may have.
     pub const MAX: usize = 160;
 

@@ -45,7 +45,7 @@ use std::sync::Arc;
 
 pub use self::batch::{Act, Batch, Committed, Digest, Epoch, Head, Seq, ShardId, Token, TransactionId};
 pub use self::error::{CommitError, StoreError};
-use self::history::{Recorded, Stretch};
+use self::history::{RecordedBatch, Stretch};
 use self::late::Late;
 use crate::core::address::Address;
 use crate::core::deployment::Deployment;
@@ -72,7 +72,7 @@ pub struct NodeCard {
 
 /// A node that was seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
+pub struct SeenNode {
     /// Which.
     pub card: NodeCard,
     /// How long ago, by the store's time.
@@ -292,7 +292,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`StoreError::Locked`] if another process of this node's name was seen a moment ago.
-    fn meet(&self, here: bool) -> Later<Result<Vec<Seen>, StoreError>> {
+    fn meet(&self, here: bool) -> Later<Result<Vec<SeenNode>, StoreError>> {
         let _ = here;
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
@@ -323,7 +323,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`StoreError::Damaged`] if a record cannot be trusted, [`StoreError::Invalid`] for a shard that does not exist.
-    fn recorded(&self, stretches: Vec<Stretch>, bytes: usize) -> Later<Result<Vec<Recorded>, StoreError>>;
+    fn recorded(&self, stretches: Vec<Stretch>, bytes: usize) -> Later<Result<Vec<RecordedBatch>, StoreError>>;
 
     /// Batches of a shard behind `after`, oldest first, at most `limit`; the head tells where the line ends.
     ///
@@ -331,7 +331,7 @@ pub trait Store: Send + Sync + 'static {
     /// As of [`Store::recorded`].
     fn history(&self, shard: ShardId, after: Seq, limit: usize) -> Later<Result<Vec<Batch>, StoreError>> {
         let recorded = self.recorded(vec![history::next(shard, after, limit)], usize::MAX);
-        Box::pin(async move { recorded.await?.iter().take(limit).map(Recorded::decode).collect() })
+        Box::pin(async move { recorded.await?.iter().take(limit).map(RecordedBatch::decode).collect() })
     }
 
     /// Where on this machine files may lie that belong to the register and can be made anew; none: nowhere.

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use allod::core::state::Step;
-use allod::store::embedded::{CannotCopy, EmbeddedStore, Options, copy, verify};
+use allod::store::embedded::{CannotCopy, EmbeddedOptions, EmbeddedStore, copy, verify};
 use allod::store::*;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -254,7 +254,7 @@ fn a_segment_that_should_be_blank_is_of_use_on_a_full_disk() {
 #[test]
 fn history_outlives_snapshots_until_retention_ends() {
     let disk = SimDisk::default();
-    let bounded = Options { history_bytes: 24 << 10, ..options(&disk) };
+    let bounded = EmbeddedOptions { history_bytes: 24 << 10, ..options(&disk) };
     let store = EmbeddedStore::open(Path::new(DIR), SHARDS, bounded.clone()).unwrap();
     let run = run(&store, 400, 0x100);
     until("a removed segment", || !disk.files().iter().any(|(path, _)| path.ends_with("00000001.seg")));
@@ -272,7 +272,7 @@ fn history_outlives_snapshots_until_retention_ends() {
 #[test]
 fn a_second_server_on_one_directory_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let small = Options { segment_bytes: 64 << 10, ..Options::default() };
+    let small = EmbeddedOptions { segment_bytes: 64 << 10, ..EmbeddedOptions::default() };
     let store = EmbeddedStore::open(dir.path(), 1, small.clone()).unwrap();
     let refused = EmbeddedStore::open(dir.path(), 1, small.clone()).unwrap_err();
     let StoreError::Locked(text) = &refused else { panic!("{refused:?}") };
@@ -290,7 +290,7 @@ fn a_second_server_on_one_directory_is_refused() {
 fn a_copy_is_another_register_with_higher_generations() {
     let above = tempfile::tempdir().unwrap();
     let (dir, target) = (above.path().join("a"), above.path().join("b"));
-    let small = Options { segment_bytes: 8 << 10, snapshot_log_bytes: 16 << 10, ..Options::default() };
+    let small = EmbeddedOptions { segment_bytes: 8 << 10, snapshot_log_bytes: 16 << 10, ..EmbeddedOptions::default() };
     let store = EmbeddedStore::open(&dir, SHARDS, small.clone()).unwrap();
     let run = run(&store, 120, 0x100);
     until("a snapshot", || store.figures().compactions > 0);

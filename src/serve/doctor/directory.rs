@@ -213,11 +213,11 @@ mod tests {
 
     #[test]
     fn a_register_of_other_shards_is_wrong_before_a_server_says_so() {
-        use crate::store::embedded::{EmbeddedStore, Options};
+        use crate::store::embedded::{EmbeddedOptions, EmbeddedStore};
         let directory = tempfile::tempdir().unwrap();
         let mut config = Config::default();
         config.store.directory = directory.path().join("data");
-        drop(EmbeddedStore::open(&config.store.directory, 4, Options::default()).unwrap());
+        drop(EmbeddedStore::open(&config.store.directory, 4, EmbeddedOptions::default()).unwrap());
         let check = register(&config);
         assert!(check.state == State::Wrong && check.hint.contains("`store.shards` to 4"), "{check:?}");
         config.store.shards = 4;

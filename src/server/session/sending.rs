@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use compact_str::CompactString;
 
-use super::groups::{AskedOn, Group, To};
+use super::groups::{AskedOn, RequestGroup, To};
 use super::waiting::Patience;
 use super::{Pending, Queued, Session};
 use crate::actors::coordinator::{self, Order};
@@ -199,7 +199,7 @@ impl Session {
             AskedOn::Nothing => {}
             asked_on => self.asked_on = asked_on,
         }
-        for Group { to, items } in self.groups.drain() {
+        for RequestGroup { to, items } in self.groups.drain() {
             match (to, &*self.role) {
                 (To::Here { route, by_name }, Role::Owner(shared)) => {
                     coordinator::send(shared, &route, by_name, items, &self.outlet, self.read);

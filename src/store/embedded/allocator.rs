@@ -6,12 +6,12 @@
 //! Neighbours: `writer` takes the spare segments, `segment` knows what one looks like.
 
 use super::segment;
-use super::shared::Shared;
+use super::shared::EmbeddedShared;
 
 /// Segments that wait for their use.
 const SPARES: usize = 1;
 
-pub(super) fn run(shared: &Shared) {
+pub(super) fn run(shared: &EmbeddedShared) {
     loop {
         let mut catalog = shared.catalog();
         while !catalog.stopping && catalog.failure.is_none() && catalog.spares.len() >= SPARES {

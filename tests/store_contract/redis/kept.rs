@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use allod::store::redis::Options;
+use allod::store::redis::RedisOptions;
 
 use super::replicated::{Replicated, until};
 use super::*;
@@ -72,7 +72,8 @@ struct Node {
 
 impl Node {
     fn of(server: &Server, directory: &std::path::Path) -> Self {
-        let store = RedisStore::open(Options { directory: Some(directory.to_owned()), ..server.options() }).unwrap();
+        let store =
+            RedisStore::open(RedisOptions { directory: Some(directory.to_owned()), ..server.options() }).unwrap();
         Self { store, head: Head::default(), n: 0 }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use allod::store::StoreError;
-use allod::store::redis::{Options, RedisStore};
+use allod::store::redis::{RedisOptions, RedisStore};
 use redis::{Client, Connection, FromRedisValue};
 use tempfile::TempDir;
 
@@ -88,8 +88,8 @@ impl Server {
     }
 
     /// A store of three shards, as the contract's tests have them.
-    pub fn options(&self) -> Options {
-        Options::new(self.url(), 3)
+    pub fn options(&self) -> RedisOptions {
+        RedisOptions::new(self.url(), 3)
     }
 
     pub fn open(&self) -> Result<RedisStore, StoreError> {
