@@ -47,7 +47,7 @@ use self::room::Room;
 pub(crate) use self::seeing::tests::server as idle_server;
 use self::waiting::{Patience, Resumes};
 use super::Server;
-use super::dispatch::{self, Planned};
+use super::dispatch::{self, ReadyRequest};
 use super::render::{Renderer, Shape};
 use super::role::Role;
 use super::watch::{self, Watches};
@@ -82,7 +82,7 @@ struct Queued {
     asked: Option<Address>,
     read: Instant,
     bytes: usize,
-    planned: Planned,
+    ready: ReadyRequest,
 }
 
 #[derive(Debug, Default)]
@@ -269,13 +269,13 @@ impl Session {
             Request::IpFind(ask) => Some(ask.address),
             _ => None, // Only these answer with the address that was asked.
         };
-        let planned = match request {
+        let ready = match request {
             Request::EventsWatch(_) if self.watches.is_none() => Err(watch::nowhere_to_tell()),
-            request => dispatch::plan(request, self.read),
+            request => dispatch::ready(request, self.read),
         };
-        match planned {
-            Ok(planned) => {
-                let queued = Queued { id, batch, asked, read: self.read, bytes: self.line_bytes, planned };
+        match ready {
+            Ok(ready) => {
+                let queued = Queued { id, batch, asked, read: self.read, bytes: self.line_bytes, ready };
                 let waits = !self.queue.is_empty() || self.holds_back();
                 if let Some(blocked) = if waits { Some(queued) } else { self.submit(queued) } {
                     self.room.queued(&blocked);
