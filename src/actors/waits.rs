@@ -50,13 +50,22 @@ pub type Arrival = u128;
 /// Added to boot time: who began to wait elsewhere did so before this machine was started, perhaps.
 const BEFORE_BOOT_MS: u64 = 1 << 40;
 
+/// For how long a request had waited at the owners before this one.
+#[derive(Debug, Clone, Copy)]
+pub struct WaitedBefore {
+    /// So many milliseconds; 0: it begins here.
+    pub ms: u64,
+    /// Up to this moment. What it took to come here since then counts too.
+    pub until: Instant,
+}
+
 /// That a request may wait.
 #[derive(Debug, Clone)]
 pub struct Wait {
     /// How long, from when it finds no capacity.
     pub ms: u64,
-    /// For how long it had waited at that moment, at an owner before this one.
-    pub waited: (u64, Instant),
+    /// What it had waited before it came here.
+    pub before: WaitedBefore,
     /// For whom.
     pub caller: Arc<Caller>,
 }
@@ -64,14 +73,14 @@ pub struct Wait {
 impl Wait {
     /// That it may wait so long from now on.
     pub fn begins(ms: u64, caller: Arc<Caller>) -> Self {
-        Self { ms, waited: (0, Instant::now()), caller }
+        Self { ms, before: WaitedBefore { ms: 0, until: Instant::now() }, caller }
     }
 
     /// For how long it has waited so far, at an owner before this one: also while it was on its way here.
     pub fn waited_ms(&self) -> u64 {
-        match self.waited {
-            (0, _) => 0,
-            (ms, since) => ms + since.elapsed().as_millis() as u64,
+        match self.before {
+            WaitedBefore { ms: 0, .. } => 0,
+            WaitedBefore { ms, until } => ms + until.elapsed().as_millis() as u64,
         }
     }
 }
@@ -148,7 +157,7 @@ mod tests {
     fn wait(waited_ms: u64, caller: &Arc<Caller>) -> Wait {
         // A moment that is not over yet: nothing is added while the test runs.
         let then = Instant::now() + std::time::Duration::from_secs(3_600);
-        Wait { ms: 60_000, waited: (waited_ms, then), caller: Arc::clone(caller) }
+        Wait { ms: 60_000, before: WaitedBefore { ms: waited_ms, until: then }, caller: Arc::clone(caller) }
     }
 
     #[test]

@@ -24,7 +24,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::NodeId;
 use crate::actors::coordinator::{Done, Job, Order};
-use crate::actors::waits::{Caller, Wait};
+use crate::actors::waits::{Caller, Wait, WaitedBefore};
 use crate::actors::{Applied, BeganToWait, Fault, Item, Reply};
 use crate::core::command::Command;
 use crate::core::compact::sharing;
@@ -189,7 +189,7 @@ fn wait(sent: Option<SentWait>, now: Instant, caller: &Arc<Caller>) -> Option<Wa
     let most = WAIT_SECONDS_MAX * 1_000;
     sent.map(|SentWait { ms, waited_ms }| Wait {
         ms: ms.min(most),
-        waited: (waited_ms.min(most), now),
+        before: WaitedBefore { ms: waited_ms.min(most), until: now },
         caller: Arc::clone(caller),
     })
 }

@@ -23,13 +23,20 @@ use crate::core::network::{Network, Opened, Reach};
 use crate::core::state::Step;
 use crate::core::types::SlotKey;
 
+/// From when until when a request waits: boot time.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WaitTime {
+    pub(super) since_ms: u64,
+    pub(super) until_ms: u64,
+}
+
 /// One request that waits.
 #[derive(Debug)]
 pub(super) struct Waiter<W> {
     /// What it asks for.
     pub(super) command: Command,
-    /// When it began, and when its time is over: boot time. None: somebody else looks after its time.
-    pub(super) time: Option<(u64, u64)>,
+    /// None: somebody else looks after its time.
+    pub(super) time: Option<WaitTime>,
     /// Whose it is.
     pub(super) of: W,
 }
@@ -106,7 +113,7 @@ impl<W> WaitQueue<W> {
 
     /// When the first of them began to wait.
     pub(super) fn oldest_ms(&self) -> Option<u64> {
-        self.waiters.values().filter_map(|waiter| waiter.time).map(|(since, _)| since).next()
+        self.waiters.values().filter_map(|waiter| waiter.time).map(|time| time.since_ms).next()
     }
 
     /// When the next one's time is over.
@@ -140,7 +147,7 @@ impl<W> WaitQueue<W> {
         for slot in Network::slots_of(command) {
             self.slots.entry(slot).or_default().insert(arrival);
         }
-        self.ends.extend(waiter.time.map(|(_, until)| (until, arrival)));
+        self.ends.extend(waiter.time.map(|time| (time.until_ms, arrival)));
         self.waiters.insert(arrival, waiter);
     }
 
@@ -163,8 +170,8 @@ impl<W> WaitQueue<W> {
             }
         }
         self.singled_out.remove(&arrival);
-        if let Some((_, until)) = waiter.time {
-            self.ends.remove(&(until, arrival));
+        if let Some(time) = waiter.time {
+            self.ends.remove(&(time.until_ms, arrival));
         }
         Some(waiter)
     }

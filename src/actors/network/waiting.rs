@@ -23,7 +23,7 @@ use actix::prelude::*;
 use compact_str::CompactString;
 
 use super::messages::{GiveAway, GiveUp, ServeWaiters, Several};
-use super::queue::Waiter;
+use super::queue::{WaitTime, Waiter};
 use super::staging::{Staging, refused_by_store};
 use super::{NetworkActor, Phase};
 use crate::actors::waits::{Arrival, WaitingPlace, full};
@@ -134,7 +134,8 @@ impl NetworkActor {
         let _ = outlet.send(Told::Waits(vec![BeganToWait { ticket, networks: vec![self.id()] }]));
         let since = now.saturating_sub(wait.waited_ms());
         let one = One { ticket, outlet: Some(outlet), by, reason, place, _watch: TaskGuard(watch) };
-        let waiter = Waiter { command, time: Some((since, now.saturating_add(wait.ms))), of: Asker::One(one) };
+        let time = WaitTime { since_ms: since, until_ms: now.saturating_add(wait.ms) };
+        let waiter = Waiter { command, time: Some(time), of: Asker::One(one) };
         self.waiting.add(&self.network, arrival, waiter);
     }
 

@@ -6,7 +6,7 @@ use crate::actors::committer::chain;
 use crate::config::Config;
 use crate::core::plural::counted;
 use crate::store::codec::Format;
-use crate::store::redis::examine::{ExaminedServer, KNOWN_FORMAT, Memory, examine};
+use crate::store::redis::examine::{ExaminedServer, KNOWN_FORMAT, Memory, WentBack, examine};
 use crate::store::redis::{RedisOptions, without_secret};
 
 const CHECK: &str = "redis";
@@ -96,10 +96,10 @@ fn register(config: &Config, examined: &ExaminedServer) -> Check {
             "name the right one by `--redis URL`; `--accept-new-store` takes this one",
         ),
         Some(_) | None => match examined.behind {
-            Some((acknowledged, there)) => Check::wrong(
+            Some(WentBack { acknowledged, stands_at }) => Check::wrong(
                 "register",
                 format!(
-                    "{seen}; it went back: this server acknowledged batch {acknowledged}, and it stands at {there}"
+                    "{seen}; it went back: this server acknowledged batch {acknowledged}, and it stands at {stands_at}"
                 ),
                 "bring its data back; or `allod serve --accept-rollback`, once, and claim what is in use",
             ),

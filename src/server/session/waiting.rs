@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 use super::{Pending, Session};
 use crate::actors::coordinator::Job;
-use crate::actors::waits::Wait;
+use crate::actors::waits::{Wait, WaitedBefore};
 use crate::actors::{BeganToWait, Fault, NotReadyReason};
 use crate::core::types::NetworkId;
 use crate::server::dispatch::Errand;
@@ -247,8 +247,8 @@ impl Session {
                 self.finish_error(pending, &error);
             } else if let Some(again) = Patience::of(&patience.errand, patience.reason.as_ref(), patience.ms) {
                 self.may_wait_there |= self.role.actors().is_none();
-                let waited = (waited_ms, std::time::Instant::now());
-                let wait = Wait { ms, waited, caller: Arc::clone(&self.caller) };
+                let before = WaitedBefore { ms: waited_ms, until: std::time::Instant::now() };
+                let wait = Wait { ms, before, caller: Arc::clone(&self.caller) };
                 let Patience { errand, reason, .. } = *again;
                 pending.patience = Some(patience);
                 self.send(pending, errand, (reason, None, false), Some(wait));

@@ -21,6 +21,15 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// Calls whose time is taken.
 const ROUND_TRIPS: usize = 100;
 
+/// Numbers of batches of a shard that Redis has less of than it had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WentBack {
+    /// Up to this one it was acknowledged by this server.
+    pub acknowledged: u64,
+    /// It stands here.
+    pub stands_at: u64,
+}
+
 /// The register that Redis holds under the prefix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldRegister {
@@ -59,8 +68,8 @@ pub struct ExaminedServer {
     pub held: Option<HeldRegister>,
     /// The register that this server kept there, by its directory; 32 hex digits.
     pub known: Option<String>,
-    /// Up to which batch this server acknowledged the shard that went back, and where Redis stands still.
-    pub behind: Option<(u64, u64)>,
+    /// The shard that went back, if one did and stays there.
+    pub behind: Option<WentBack>,
     /// Nodes that were seen lately, with how long ago in milliseconds.
     pub nodes: Vec<(NodeCard, u64)>,
 }
@@ -133,7 +142,7 @@ async fn look(
     let is_known = held.as_ref().is_some_and(|held| known.as_ref() == Some(&held.register));
     let behind = match identity.and_then(|identity| identity.behind).filter(|_| is_known) {
         Some(noted) => match begin::reach(&mut link, keys, noted).await? {
-            RedisReach::Behind(there) => Some((noted.1.0, there)),
+            RedisReach::Behind(stands_at) => Some(WentBack { acknowledged: noted.1.0, stands_at }),
             RedisReach::There | RedisReach::WentOn => None,
         },
         None => None,

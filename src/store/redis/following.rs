@@ -40,11 +40,17 @@ pub(super) struct Following {
     doubt: Mutex<Doubt>,
 }
 
+/// That a primary was not reached, the first time since it was and the last.
+#[derive(Debug, Clone, Copy)]
+struct Unreached {
+    first: Instant,
+    last: Instant,
+}
+
 /// What speaks against the one that is followed.
 #[derive(Debug, Default)]
 struct Doubt {
-    /// When it was not reached for the first time since it was, and for the last.
-    unreached: Option<(Instant, Instant)>,
+    unreached: Option<Unreached>,
     /// Whom more than half name instead, under a lower epoch.
     instead: Option<NamedPrimary>,
     /// The one that was followed before more than half named another, and its epoch.
@@ -73,8 +79,10 @@ impl Following {
         let mut doubt = self.doubt();
         doubt.unreached = match doubt.unreached {
             _ if reached => None,
-            Some((first, last)) if now.saturating_duration_since(last) < OUT_OF_REACH_AFTER => Some((first, now)),
-            Some(_) | None => Some((now, now)),
+            Some(Unreached { first, last }) if now.saturating_duration_since(last) < OUT_OF_REACH_AFTER => {
+                Some(Unreached { first, last: now })
+            }
+            Some(_) | None => Some(Unreached { first: now, last: now }),
         };
     }
 
@@ -112,7 +120,9 @@ impl Following {
                  it: it is followed when this one was not reached for some seconds"
             );
         }
-        if doubt.unreached.is_some_and(|(first, last)| last.saturating_duration_since(first) >= OUT_OF_REACH_AFTER) {
+        let lasts =
+            |unreached: Unreached| unreached.last.saturating_duration_since(unreached.first) >= OUT_OF_REACH_AFTER;
+        if doubt.unreached.is_some_and(lasts) {
             tracing::warn!(redis = whose, primary, named, "the primary of Redis is out of reach, and passed over");
             *doubt = Doubt { passed_over: Some(last), ..Doubt::default() };
             if let Some(known) = &mut *known {

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use allod::store::redis::RedisOptions;
-use allod::store::redis::examine::examine;
+use allod::store::redis::examine::{WentBack, examine};
 
 use super::replicated::{Replicated, until};
 use super::*;
@@ -253,7 +253,8 @@ fn without_healing_a_failover_that_lost_something_stops_the_store_until_somebody
         // To take another register for this one is no leave to lose a part of this one.
         RedisStore::open(RedisOptions { accept_new_store: true, ..there.clone() }).unwrap_err();
         let seen = examine(&there).unwrap();
-        assert_eq!(seen.behind, Some((begun.head.seq.0, begun.head.seq.0 - 20)));
+        let last = begun.head.seq.0;
+        assert_eq!(seen.behind, Some(WentBack { acknowledged: last, stands_at: last - 20 }));
         RedisStore::open(RedisOptions { accept_rollback: true, ..there.clone() }).unwrap();
         assert_eq!(examine(&there).unwrap().behind, None);
         RedisStore::open(there).unwrap();

@@ -342,7 +342,7 @@ impl World {
                     if is_no_capacity(&refusal) {
                         self.arrivals += 1;
                         self.waited += 1;
-                        let time = Some((self.now, self.now + 1_000_000));
+                        let time = Some(WaitTime { since_ms: self.now, until_ms: self.now + 1_000_000 });
                         self.queue.add(&self.network, self.arrivals, Waiter { command, time, of: () });
                     }
                 }
