@@ -18,8 +18,8 @@ use crate::limits::LEASE_GRACE_SECONDS;
 pub trait Clock: std::fmt::Debug + Send + Sync + 'static {
     /// Milliseconds since some fixed point, never going back (CLOCK_BOOTTIME).
     fn boot_ms(&self) -> u64;
-    /// The same for the leases of nodes, which run by the store's clock too. Only a test tells the two apart: it may move
-    /// its own time, and not the store's.
+    /// Milliseconds by which the leases of nodes are reckoned here; the store's clock runs for them too. Only a test
+    /// tells it from [`Clock::boot_ms`]: it may move its own time, and not the store's.
     fn lease_ms(&self) -> u64 {
         self.boot_ms()
     }

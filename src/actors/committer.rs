@@ -392,8 +392,8 @@ impl Committer {
         self.settle_all(std::slice::from_mut(&mut unit));
     }
 
-    /// The same of several. Answers of one outlet that come one after the other leave in one message: a client with a
-    /// request for each of many networks is woken once.
+    /// Several are durable: their answers leave, and their networks learn it. Answers of one outlet that come one after
+    /// the other leave in one message: a client with a request for each of many networks is woken once.
     fn settle_all(&self, units: &mut [Unit]) {
         for unit in &mut *units {
             unit.place(|shard| Some(self.lines.get(&shard)?.tip(shard)));

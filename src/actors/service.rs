@@ -201,7 +201,8 @@ impl Shared {
         self.is_proved_owner_of(&[ShardId(0)]).await
     }
 
-    /// The same of these shards, each of which stands on the line that this node knows of it.
+    /// Is this node, after this was asked, proved to own these shards still? Each stands on the line that this node
+    /// knows.
     pub(super) async fn is_proved_owner_of(&self, shards: &[ShardId]) -> bool {
         if self.info.ownership_is_standing {
             return true;

@@ -14,16 +14,17 @@ use crate::core::address::Family;
 /// A server with files that holds nothing: resident memory of `allod serve` after its first start, of which a segment's 64 MiB
 /// of zeros are most.
 const EMPTY_WITH_FILES: u64 = 96_000_000;
-/// The same over Redis.
+/// A server over Redis that holds nothing: resident memory of `allod serve` after its first start.
 const EMPTY_OVER_REDIS: u64 = 40_000_000;
 /// A network with one subnet: resident memory of 10 000 of them (files) and 5 000 (Redis), made by `network.create`.
 const NETWORK_WITH_FILES: u64 = 12_000;
-/// The same over Redis.
+/// A network with one subnet over Redis.
 const NETWORK_OVER_REDIS: u64 = 24_000;
 /// A reservation, owner of 24 bytes and scope of 12: resident memory at 1 000 000 and 1 500 000, by `ip.allocate` (260 and 265
 /// bytes IPv4; 303 and 310 IPv6). `cargo bench --bench core` counts 279 and 301 to 336 on the heap.
 const RESERVATION: [u64; 2] = [265, 310];
-/// The same over Redis at 1 000 000, `store.redis_heal_bytes = 0`: 346 after the grants, and some 10 more after a start.
+/// A reservation over Redis at 1 000 000, `store.redis_heal_bytes = 0`: 346 after the grants, and some 10 more after a
+/// start.
 const RESERVATION_OVER_REDIS: [u64; 2] = [357, 398];
 /// More while a snapshot is made: the peak of resident memory at 2 200 000 reservations, above what stays (180 bytes).
 const SNAPSHOT_WORK: u64 = 181;

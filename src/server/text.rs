@@ -167,7 +167,7 @@ pub fn member(out: &mut Vec<u8>, name: &str) {
     out.extend_from_slice(b"\":");
 }
 
-/// The same for a name that is known beforehand: in one piece.
+/// Appends a member's name that is known beforehand, with the comma before it: in one piece.
 macro_rules! key {
     ($out:expr, $name:literal) => {{
         let out: &mut Vec<u8> = $out;

@@ -1,6 +1,6 @@
 //! The register in memory only: for trials and tests. Everything is lost with the process.
 //!
-//! The same contract as a durable store, durability apart: token, seq, digest and expectations are compared exactly, so
+//! It keeps the contract of a store, durability apart: token, seq, digest and expectations are compared exactly, so
 //! that a test of the fence against it is a real one. History is bounded by bytes.
 //!
 //! Neighbours: `fence` holds the rules, `codec` the bytes whose digests are chained; `records` is where state lies.
@@ -59,12 +59,14 @@ impl MemoryStore {
         Self::keeping(shards, HISTORY_BYTES)
     }
 
-    /// The same, with so many bytes of history, of all shards together. The last batch of a shard is always kept.
+    /// An empty register that keeps so many bytes of history, of all shards together. The last batch of a shard is
+    /// always kept.
     pub fn keeping(shards: u16, history_bytes: u64) -> Self {
         Self::keeping_for(shards, history_bytes, u64::MAX)
     }
 
-    /// The same, and none that was written so many seconds before the last one of its shard.
+    /// An empty register that keeps so many bytes of history, of all shards together, and no batch that was written so
+    /// many seconds before the last one of its shard.
     pub fn keeping_for(shards: u16, history_bytes: u64, history_seconds: u64) -> Self {
         let history_bytes_max = history_bytes / u64::from(shards.max(1));
         let shards = (0..shards)

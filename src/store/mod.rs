@@ -132,7 +132,7 @@ pub struct StoreInfo {
     /// Bytes of what must become durable together, as [`Act::bytes_max`] counts them; at most
     /// [`limits::ACT_BYTES_MAX`](crate::limits::ACT_BYTES_MAX).
     pub act_bytes_max: usize,
-    /// The same for the move of a subnet, where so much at once would keep everybody else waiting; at most `act_bytes_max`.
+    /// Bytes of the move of a subnet, where so much at once would keep everybody else waiting; at most `act_bytes_max`.
     pub move_bytes_max: usize,
     /// The register that this one was copied from, until an operator accepts the copy: what was granted since is not in
     /// it, so nothing may be chosen for anybody.
@@ -146,7 +146,7 @@ pub enum StoreHealth {
     Ready,
     /// Takes only what lets go: there is no room for more.
     Full,
-    /// The same, for another reason: [`Store::obstacle`] says which. It may pass.
+    /// Takes only what lets go, and not for want of room: [`Store::obstacle`] says why. It may pass.
     Hindered,
     /// Takes nothing any more; the process must be restarted.
     Failed,

@@ -134,7 +134,7 @@ impl Coordinator {
         });
     }
 
-    /// The same for the networks that were named.
+    /// The filter with the networks that a text names, now or once, and with those of its realm.
     async fn of_networks(&self, network: Option<CompactString>, mut filter: Filter) -> Result<Filter, Box<Fault>> {
         self.shared.feed.read_up().await?;
         if let Some(text) = network {

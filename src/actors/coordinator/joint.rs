@@ -47,7 +47,7 @@ impl Holds {
         Self::in_turn(shared, routes, None).await.map_err(|not_held| not_held.fault)
     }
 
-    /// The same, with `turn` for a request that waits since then.
+    /// Holds networks, which must be in order of their ids, for a request whose turn it is: it waits since `turn`.
     pub(super) async fn in_turn(
         shared: &Shared,
         routes: &[Arc<Route>],
@@ -211,7 +211,8 @@ impl Coordinator {
         self.durable(seen).await.err().unwrap_or(refusal)
     }
 
-    /// The same for what was only looked at under holds, and changes nothing: a plan, a dry run.
+    /// Waits until all is durable that was seen under holds, which have ended: what was only looked at and changes
+    /// nothing, a plan or a dry run, may be told then.
     pub(super) async fn durable(&self, seen: SeenMemories) -> Result<(), Box<Fault>> {
         for (route, incarnation) in seen {
             match self.ask_item(&route, self.item(Command::Show, false)).await {

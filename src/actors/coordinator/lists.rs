@@ -97,7 +97,7 @@ impl Coordinator {
         Ok(page)
     }
 
-    /// The same for one of many networks.
+    /// Adds what one of many networks holds to the page.
     async fn list_among(
         &self,
         route: &Arc<Route>,

@@ -249,7 +249,8 @@ impl Coordinator {
         self.ask_and_wait_telling(route, item, || {}).await
     }
 
-    /// The same for a request that may wait: whoever asked is told that it does.
+    /// Asks one network what may wait for capacity, and waits until the answer may leave. Whoever asked is told that it
+    /// waits.
     async fn ask_and_wait(&self, route: &Arc<Route>, item: Item, tell: &Tell) -> Answer {
         self.ask_and_wait_telling(route, item, || tell.waits(vec![route.id])).await
     }

@@ -327,7 +327,7 @@ fn grant_of(event: &Happened, address: Address, held: Arc<Reservation>) -> Happe
     }
 }
 
-/// The same of what is held now.
+/// The grant of what is held now, as far as the holding itself tells it.
 fn grant_of_view(view: View, place: Place) -> Happened {
     let held = view.reservation;
     let lease_at = |ends: ShardTime| {

@@ -246,7 +246,8 @@ impl NetworkActor {
         ctx.notify(super::Tick);
     }
 
-    /// The same where the network cannot be asked: they are told that, and wait no longer than they said.
+    /// Ends those whose time is over where the network cannot be asked: they are told that, and wait no longer than
+    /// they said.
     pub(super) fn end_waits_unasked(&mut self, fault: &Fault) {
         let now = self.shared.clock.boot_ms();
         while let Some(arrival) = self.waiting.over(now) {

@@ -19,7 +19,7 @@ use crate::core::state::NetworkKind;
 struct List<'a> {
     /// As it was given.
     ranges: &'a [Range],
-    /// The same, ascending and apart.
+    /// Its ranges, ascending and apart.
     sorted: Vec<Range>,
     /// What was dealt, or is kept.
     given: BTreeSet<Address>,

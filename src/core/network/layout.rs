@@ -374,7 +374,7 @@ impl Layout {
         self.forget_over_bound();
     }
 
-    /// The same for one address, which is what changes most: it lies in one subnet and one pool, or in none.
+    /// Counts a change of one address, which is what changes most: it lies in one subnet and one pool, or in none.
     fn address_changed(&mut self, address: Address, before: Option<&Entry>, after: Option<&Entry>) {
         let bits = address.bits();
         if let Some(index) = self.subnet_of(address) {

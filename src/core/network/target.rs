@@ -67,7 +67,7 @@ impl Network {
         self.find(target)?.ok_or_else(|| self.nothing_held(target))
     }
 
-    /// The same for a change, which a deleted network refuses.
+    /// Finds the reservation that a client names, which must exist, for a change: a deleted network refuses that.
     pub(super) fn find_to_change(&self, target: &Target) -> Result<(Address, &Arc<Reservation>), Refusal> {
         let found = self.find_held(target);
         match self.is_open() {

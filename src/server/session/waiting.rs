@@ -84,7 +84,7 @@ impl Patience {
     }
 }
 
-/// The same job once more, if it is one that may wait.
+/// A copy of a job that may wait, to be asked once more; none of any other.
 fn again(job: &Job) -> Option<Job> {
     let Job::Acquire { parts, slot_prefix } = job else { return None };
     Some(Job::Acquire { parts: parts.clone(), slot_prefix: slot_prefix.clone() })

@@ -351,7 +351,7 @@ pub(crate) fn walk_batch<'a, E: From<CodecError>>(
     walk_acts(bytes, |network, _, step| each(network, step))
 }
 
-/// The same, each with the time of its act.
+/// Shows every step of a batch with the time of its act, their states not decoded, in order.
 pub(crate) fn walk_acts<'a, E: From<CodecError>>(
     bytes: &'a [u8],
     mut each: impl FnMut(NetworkId, WallTime, RawStep<'a>) -> std::result::Result<(), E>,

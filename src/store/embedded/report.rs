@@ -53,7 +53,8 @@ pub fn verify(dir: &Path) -> Result<Report, StoreError> {
     Ok(report(&meta, &recovered))
 }
 
-/// The same beside a server that may start meanwhile: nothing is locked, so what is wrong may be that it began to write.
+/// Reads everything in a data directory beside a server that may start meanwhile, and changes nothing. Nothing is
+/// locked, so what is wrong may be that it began to write.
 ///
 /// # Errors
 /// As of [`verify`], without [`StoreError::Locked`].

@@ -103,7 +103,7 @@ pub(super) enum LoadedScript {
     Post,
     Confirm,
     Commit,
-    /// The same as `Commit`, and runs while the memory is full: for batches that only let go, and what was lost.
+    /// A commit that runs while the memory is full, too: for batches that only let go, and what was lost.
     CommitLettingGo,
     Cut,
 }
@@ -179,7 +179,7 @@ impl ScriptCall {
         self
     }
 
-    /// The same without spare room, which is nearly as much again: for one that is kept.
+    /// The call without spare room, which is nearly as much again: for one that is kept.
     pub(super) fn fitted(&self) -> Self {
         let mut command = Cmd::with_capacity(self.command.args_iter().len(), self.text_bytes());
         self.texts().for_each(|text| {
@@ -188,7 +188,7 @@ impl ScriptCall {
         Self { script: self.script, command }
     }
 
-    /// The same commit, which is carried out while the memory is full, too.
+    /// The commit as a call that is carried out while the memory is full, too. Any other call as it is.
     pub(super) fn letting_go(self: &Arc<Self>, shas: &Shas) -> Arc<Self> {
         if self.script != LoadedScript::Commit {
             return Arc::clone(self);

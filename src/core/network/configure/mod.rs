@@ -304,7 +304,7 @@ fn patch<T: Clone>(value: &mut T, set: &Patch<T>, default: T) {
     }
 }
 
-/// The same for a value that may be absent.
+/// Changes a value that may be absent as a merge patch says; `null` takes it away.
 fn patch_option<T: Clone>(value: &mut Option<T>, set: &Patch<T>) {
     match set {
         Patch::Keep => {}
