@@ -117,7 +117,7 @@ fn a_register_whose_dead_actor_was_found_twice_opens_again() {
     assert_eq!(held["reservations"].as_array().unwrap().len(), 3, "{held}");
 }
 
-/// The same without any delay: a few clients that ask again, and one that goes on granting.
+/// An actor dies without any delay in anything: a few clients ask again, and one goes on granting.
 #[test]
 fn a_dead_actor_under_load_gives_no_address_twice() {
     for round in 0..20 {

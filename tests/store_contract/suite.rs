@@ -58,7 +58,7 @@ impl Subject for Redis {
     }
 }
 
-/// The same on a cluster, of one server: what a script may do there.
+/// Redis as a cluster of one server: what a script may do there.
 pub struct RedisSlots(Option<RedisCluster>);
 impl Subject for RedisSlots {
     type Kept = RedisStore;

@@ -119,7 +119,8 @@ fn two() -> Option<(Server, [tempfile::TempDir; 2], Node, Node)> {
     Some((server, directories, x, y))
 }
 
-/// The same: the first one had it, and the second one has it now. Redis was told to save in the middle of what the first did.
+/// Two nodes, of which the first one had the shard and the second one has it now. Redis was told to save in the middle
+/// of what the first did.
 fn handed_over() -> Option<(Server, [tempfile::TempDir; 2], Node, Node)> {
     let (server, directories, mut x, mut y) = two()?;
     x.takes(1);

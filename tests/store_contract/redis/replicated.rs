@@ -34,7 +34,7 @@ impl Server {
         let _: u64 = self.ask(&["HSET", "{allod}:0:head", "lease", "0"]);
     }
 
-    /// The same of a lease that nobody let go of: it ended some time ago.
+    /// The leases of all shards, which nobody let go of, ended some time ago.
     pub fn leases_ran_out_ago(&self) {
         for head in self.ask::<Vec<String>>(&["KEYS", "*:head"]) {
             let _: u64 = self.ask(&["HSET", &head, "lease", "1"]);

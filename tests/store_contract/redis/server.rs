@@ -34,7 +34,7 @@ impl Server {
         Some(server)
     }
 
-    /// The same server, which whoever started it ends.
+    /// A handle on the server of another, which whoever started it ends.
     #[allow(dead_code, reason = "only some of those who share this file have several threads")]
     pub fn like(other: &Self) -> Self {
         let Self { port, directory, settings, .. } = other;
@@ -72,7 +72,7 @@ impl Server {
         self.try_ask(words).unwrap()
     }
 
-    /// The same where it may not answer.
+    /// A command of an operator to a server that may not answer.
     pub fn try_ask<T: FromRedisValue>(&self, words: &[&str]) -> redis::RedisResult<T> {
         let mut connection = self.client().get_connection_with_timeout(Duration::from_secs(2))?;
         connection.set_read_timeout(Some(Duration::from_secs(10)))?;
