@@ -152,8 +152,8 @@ pub enum Answered {
 
 /// Reads no more than may be under way: few bytes can be many requests.
 fn not_too_many<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
-    struct BoundedBuffer<T>(PhantomData<T>);
-    impl<'de, T: Deserialize<'de>> Visitor<'de> for BoundedBuffer<T> {
+    struct AtMost<T>(PhantomData<T>);
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for AtMost<T> {
         type Value = Vec<T>;
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             write!(f, "at most {PEER_IN_FLIGHT_REQUESTS_MAX} requests")
@@ -169,7 +169,7 @@ fn not_too_many<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D)
             Ok(read)
         }
     }
-    deserializer.deserialize_seq(BoundedBuffer(PhantomData))
+    deserializer.deserialize_seq(AtMost(PhantomData))
 }
 
 fn left(deadline: Option<Instant>, now: Instant) -> Option<u64> {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 pub use super::Ended;
-pub use super::doctor::{Check, State, clocks, now_ms};
+pub use super::doctor::{Check, CheckState, clocks, now_ms};
 use super::migrate::{self, CannotMove, MovedRegister, Tell};
 pub use super::sizing::{Bytes, RegisterSize, Sizing};
 use super::{Options, Running, ServeArgs, doctor};

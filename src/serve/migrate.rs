@@ -87,7 +87,7 @@ impl From<CommitError> for CannotMove {
 
 /// What a register holds, counted, and a sum over every record in no particular order.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct RegisterTally {
     /// Networks, deleted ones that are remembered too.
     pub networks: u64,
     /// Subnets.
@@ -101,7 +101,7 @@ pub struct Tally {
     sum: u128,
 }
 
-impl Tally {
+impl RegisterTally {
     fn add(&mut self, network: NetworkId, key: Key, state: &State) -> Result<(), CannotMove> {
         match state {
             State::Config(_) => self.networks += 1,
@@ -139,7 +139,7 @@ impl Tally {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MovedRegister {
     /// What it holds; nothing where a move that was broken off was finished.
-    pub tally: Option<Tally>,
+    pub tally: Option<RegisterTally>,
     /// The target's identity.
     pub register: u128,
     /// No generation up to this one is given any more.
@@ -295,7 +295,7 @@ impl Copy {
         tell: Tell<'_>,
     ) -> Result<MovedRegister, CannotMove> {
         let all = (self.from.len() + self.to.len()) as u64;
-        let mut there = Tally::default();
+        let mut there = RegisterTally::default();
         for (done, (shard, head)) in self.from.clone().into_iter().enumerate() {
             tell(done as u64, all);
             let image = source.load(shard, head.token).await?;
@@ -329,8 +329,8 @@ impl Copy {
     }
 
     /// Everything that the target has now, counted as it is loaded; each network is where it will be looked for.
-    async fn load_again(&self, target: &dyn Movable, tell: Tell<'_>, all: u64) -> Result<Tally, CannotMove> {
-        let mut tally = Tally::default();
+    async fn load_again(&self, target: &dyn Movable, tell: Tell<'_>, all: u64) -> Result<RegisterTally, CannotMove> {
+        let mut tally = RegisterTally::default();
         for (at, waiting) in self.to.iter().enumerate() {
             tell((self.from.len() + at) as u64, all);
             let shard = ShardId(at as u16);
@@ -355,7 +355,7 @@ impl Copy {
         target: &dyn Movable,
         clock: &dyn Clock,
         (id, states): (NetworkId, States),
-        tally: &mut Tally,
+        tally: &mut RegisterTally,
     ) -> Result<(), CannotMove> {
         let at = usize::from(shard_of(id, target.info().shards).0);
         let act =

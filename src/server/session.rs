@@ -244,7 +244,7 @@ impl Session {
         self.answer_error(Some(&Id::NULL), None, error);
     }
 
-    fn entry(&mut self, entry: envelope::Entry<'_>, batch: Option<usize>) {
+    fn entry(&mut self, entry: envelope::CallOrRefused<'_>, batch: Option<usize>) {
         let call = match entry {
             Ok(call) => call,
             Err(refused) => {

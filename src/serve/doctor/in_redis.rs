@@ -127,12 +127,12 @@ fn nodes(examined: &ExaminedServer) -> Option<Check> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::serve::doctor::State;
+    use crate::serve::doctor::CheckState;
 
     #[test]
     fn clocks_that_differ_are_told() {
-        assert_eq!(clocks("Redis'", 10_000, 10_900, CLOCKS_HINT).state, State::Ok);
+        assert_eq!(clocks("Redis'", 10_000, 10_900, CLOCKS_HINT).state, CheckState::Ok);
         let check = clocks("Redis'", 10_000, 13_000, CLOCKS_HINT);
-        assert!(check.state == State::Warning && check.seen.contains("3000 ms"), "{check:?}");
+        assert!(check.state == CheckState::Warning && check.seen.contains("3000 ms"), "{check:?}");
     }
 }

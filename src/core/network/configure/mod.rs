@@ -183,8 +183,8 @@ impl<'a> ConfigDraft<'a> {
 
     /// Refuses what would exceed a bound of the network and is more than there was.
     fn check_bounds(&mut self, field: &str) {
-        let before = Tally::of(self.network.subnets());
-        Tally::of(&self.subnets).check(before, field, &mut self.verdict);
+        let before = BoundedCounts::of(self.network.subnets());
+        BoundedCounts::of(&self.subnets).check(before, field, &mut self.verdict);
     }
 
     /// Judges the draft and writes down what changes: what leaves first, then subnets, the config step before both.
@@ -265,13 +265,13 @@ fn leaving_step(address: Address, entry: &Entry) -> Step {
 
 /// How much of what is bounded a network has.
 #[derive(Debug, Clone, Copy, Default)]
-struct Tally {
+struct BoundedCounts {
     subnets: usize,
     pools: usize,
     reserved: usize,
 }
 
-impl Tally {
+impl BoundedCounts {
     fn of(subnets: &[Arc<SubnetConfig>]) -> Self {
         subnets.iter().fold(Self { subnets: subnets.len(), ..Self::default() }, |sum, subnet| Self {
             pools: sum.pools + subnet.pools.len(),

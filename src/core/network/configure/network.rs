@@ -17,8 +17,8 @@ use compact_str::CompactString;
 
 use super::subnet::{Neighbours, SubnetPlace};
 use super::{
-    ConfigDraft, FORGOTTEN_ENTRIES_MAX, FirstRefusal, Tally, empty_set, leaving_step, patch, patch_option, patch_tags,
-    subnet, subnet_step, subnets,
+    BoundedCounts, ConfigDraft, FORGOTTEN_ENTRIES_MAX, FirstRefusal, empty_set, leaving_step, patch, patch_option,
+    patch_tags, subnet, subnet_step, subnets,
 };
 use crate::core::command::{Context, NetworkInput, NetworkPatch, Patch, SubnetInput, subnet_id};
 use crate::core::network::{Network, Standing};
@@ -83,7 +83,7 @@ fn new_subnets(input: &NetworkInput, ctx: Context, verdict: &mut FirstRefusal) -
         beside.admit(&subnet, &path, verdict);
         subnets.push(Arc::new(subnet));
     }
-    Tally::of(&subnets).check(Tally::default(), "subnets", verdict);
+    BoundedCounts::of(&subnets).check(BoundedCounts::default(), "subnets", verdict);
     subnets
 }
 
